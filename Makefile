@@ -1,0 +1,90 @@
+# Every target sets up what it needs, so `make demo` and `make test` work on a fresh clone. Stamp files in .venv make
+# the second run quick; a change to native/, CMakeLists.txt, pyproject.toml or constraints.txt rebuilds what it affects.
+
+# In virtual machines that mask CPUID leaf 0x1D, oneDNN (inside torch) takes the empty AMX palette and dies with SIGILL.
+# This keeps *torch* off AMX; zeropoint's own kernels do not use oneDNN. Override it where AMX is whole:
+#   make bench ONEDNN_MAX_CPU_ISA=DEFAULT
+ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_FP16
+export ONEDNN_MAX_CPU_ISA
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check
+EXTRAS := torch,cli,dev
+
+# What the tests get: as many workers as a small machine has cores, one torch thread in each.
+TEST_WORKERS ?= 2
+PYTEST_ARGS ?=
+BENCH_THREADS ?= 2
+BENCH_ARGS ?=
+
+# Directories are listed with the files: their time changes when a file is deleted or renamed.
+NATIVE_SOURCES := $(shell find native cmake 2>/dev/null)
+CXX_SOURCES := $(filter %.h %.cpp,$(NATIVE_SOURCES))
+
+TOOLS := $(VENV)/.tools-ready
+INSTALLED := $(VENV)/.zeropoint-installed
+COMPETITORS := $(VENV)/.competitors-installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format bench sanitize clean distclean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: $(INSTALLED) ## Create .venv, install the pinned packages, build the native core
+	@echo "setup: ready in $(VENV)"
+
+demo: $(INSTALLED) ## Run the demonstration
+	@$(PY) -m zeropoint.demo
+
+test: $(INSTALLED) ## Run the tests (PYTEST_ARGS='tests/ops -k linear', TEST_WORKERS=0 for one process)
+	@OMP_NUM_THREADS=1 $(PY) -m pytest -n $(TEST_WORKERS) --dist worksteal $(PYTEST_ARGS)
+
+lint: $(INSTALLED) ## Check style and types: ruff, clang-format, mypy
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(if $(CXX_SOURCES),$(VENV)/bin/clang-format --dry-run -Werror $(CXX_SOURCES))
+	@$(PY) -m mypy
+
+format: $(INSTALLED) ## Rewrite the sources in the project's style
+	@$(PY) -m ruff check --fix-only --quiet .
+	@$(PY) -m ruff format .
+	@$(if $(CXX_SOURCES),$(VENV)/bin/clang-format -i $(CXX_SOURCES))
+
+bench: $(INSTALLED) $(COMPETITORS) ## Measure against torch, ONNX Runtime, OpenVINO (BENCH_ARGS=..., BENCH_THREADS=2)
+	@OMP_NUM_THREADS=$(BENCH_THREADS) MKL_NUM_THREADS=$(BENCH_THREADS) $(PY) -m bench $(BENCH_ARGS)
+
+sanitize: $(INSTALLED) ## Run the native tests under the address and undefined-behaviour sanitizers
+	@PYTHON=$(PY) scripts/sanitize.sh
+
+clean: ## Remove build products and caches (keeps .venv)
+	rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+distclean: clean ## Remove everything set-up made, .venv too
+	rm -rf $(VENV)
+
+# The interpreter and the build tools. cmake and ninja come from pip, so every machine builds with the same ones.
+$(TOOLS): constraints.txt scripts/find_python.sh scripts/check_compiler.sh
+	@scripts/check_compiler.sh
+	@$(PY) -m pip --version >/dev/null 2>&1 || { \
+	    python=$$(scripts/find_python.sh) && echo "setup: $(VENV) from $$python" && \
+	    rm -rf $(VENV) && "$$python" -m venv $(VENV); }
+	@echo "setup: build tools"
+	@$(PIP) install -qq -c constraints.txt scikit-build-core nanobind cmake ninja
+	@touch $@
+
+# The project itself, editable: Python is read from src/, the native core is compiled here (incrementally, in build/).
+# No build isolation: a build environment of its own would be another place where pip chooses versions.
+$(INSTALLED): $(TOOLS) pyproject.toml CMakeLists.txt $(NATIVE_SOURCES)
+	@scripts/check_compiler.sh
+	@echo "setup: packages and native core"
+	@$(PIP) install -qq --no-build-isolation -c constraints.txt -e '.[$(EXTRAS)]'
+	@touch $@
+
+# What bench compares with. Where one has no wheel, bench goes on with those it can import.
+$(COMPETITORS): pyproject.toml constraints.txt | $(INSTALLED)
+	@echo "setup: what bench compares with"
+	@$(PIP) install -qq --no-build-isolation -c constraints.txt -e '.[$(EXTRAS),bench]' && touch $@ \
+	    || echo "setup: could not install them all; comparing with what is there"

@@ -1,0 +1,1 @@
+"""Benchmarks: zeropoint against its peers, as ratios measured in the same run."""

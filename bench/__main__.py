@@ -1,0 +1,49 @@
+"""``python -m bench [suite ...] [--seconds S] [--threads N] [--json FILE]``: run the benchmarks, print ratios."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import pathlib
+import warnings
+
+import torch
+
+import zeropoint
+from bench import report
+from bench.timing import Result, measure
+
+SUITES = ("affine", "qtensor")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument(
+        "suite", nargs="*", choices=[*SUITES, []], default=[], help=f"default: all of {', '.join(SUITES)}"
+    )
+    parser.add_argument("--seconds", type=float, default=2.0, help="time for each row")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--only", default="", help="rows whose name contains this")
+    parser.add_argument("--json", type=pathlib.Path, help="also write the results here")
+    arguments = parser.parse_args()
+
+    warnings.filterwarnings("ignore")  # the peers' deprecation is why this project exists
+    torch.set_num_threads(arguments.threads)
+    zeropoint.set_num_threads(arguments.threads)
+    print(report.header(), flush=True)
+    results: list[Result] = []
+    for name in arguments.suite or SUITES:
+        print(f"\n{name}", flush=True)
+        for row in importlib.import_module(f"bench.{name}").rows():
+            if arguments.only not in row.name:
+                continue
+            results.append(measure(row, arguments.seconds))
+            print(report.line(results[-1]), flush=True)
+    missed = [(r.row.name, peer) for r in results for peer in r.row.peers if r.verdict(peer) == "missed"]
+    print(f"\n{len(missed)} of {sum(len(r.row.peers) for r in results)} ratios below what was asked, beyond noise")
+    if arguments.json:
+        arguments.json.write_text(report.as_json(results))
+
+
+if __name__ == "__main__":
+    main()

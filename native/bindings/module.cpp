@@ -1,0 +1,227 @@
+// The Python module zeropoint._native. Tensors cross as addresses and sizes; the Python side has checked them, and
+// whatever only the data can tell (a zero scale, say) is checked here and becomes a ValueError.
+#include "cpu/features.h"
+#include "cpu/isa.h"
+#include "cpu/threads.h"
+#include "kernels/registry.h"
+#include "operators/affine.h"
+#include "operators/lookup.h"
+#include "operators/packing.h"
+#include "operators/pooling.h"
+#include "operators/ranges.h"
+#include "operators/resampling.h"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <array>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace nb = nanobind;
+
+namespace zeropoint {
+namespace {
+
+using Address = uintptr_t;
+// (rows, segments, length, row_stride, address of row_base or 0)
+using GridTuple = std::tuple<int64_t, int64_t, int64_t, int64_t, Address>;
+// (address, scalar type, count)
+using ParameterTuple = std::tuple<Address, int, int64_t>;
+
+template <class T>
+T* at(Address address) {
+    return reinterpret_cast<T*>(address);
+}
+
+Grid grid_of(const GridTuple& g) {
+    return {std::get<0>(g), std::get<1>(g), std::get<2>(g), std::get<3>(g), at<const int64_t>(std::get<4>(g))};
+}
+
+ParameterView view_of(const ParameterTuple& p) {
+    return {at<const void>(std::get<0>(p)), static_cast<ScalarType>(std::get<1>(p)), std::get<2>(p)};
+}
+
+nb::dict features_dict() {
+    const CpuFeatures& f = cpu_features();
+    nb::dict d;
+    d["vendor"] = f.vendor;
+    d["brand"] = f.brand;
+    d["avx2"] = f.avx2;
+    d["avx512"] = f.avx512;
+    d["avx512_vnni"] = f.avx512_vnni;
+    d["amx_int8"] = f.amx_int8;
+    d["avx512_note"] = f.avx512_note;
+    d["vnni_note"] = f.vnni_note;
+    d["amx_note"] = f.amx_note;
+    return d;
+}
+
+void bind_cpu(nb::module_& m) {
+    m.def("cpu_features", &features_dict,
+          "What the CPU and the operating system allow, with the reasons for what they do not.");
+    m.def(
+        "best_isa",
+        [](bool avx2, bool avx512, bool vnni, bool amx) {
+            CpuFeatures f;
+            f.avx2 = avx2;
+            f.avx512 = avx512;
+            f.avx512_vnni = vnni;
+            f.amx_int8 = amx;
+            return std::string(isa_name(best_isa(f)));
+        },
+        nb::arg("avx2"), nb::arg("avx512"), nb::arg("avx512_vnni"), nb::arg("amx_int8"),
+        "The level these features allow: the choice itself, for tests on any host.");
+    m.def("isa", [] { return std::string(isa_name(active_isa())); }, "The level kernels are selected for.");
+    m.def("set_isa", [](const std::string& name) { set_active_isa(isa_from_name(name)); }, nb::arg("name"));
+    m.def(
+        "kernel_list",
+        [] {
+            std::vector<std::pair<std::string, std::string>> list;
+            for (const KernelListing& k : kernel_list()) list.emplace_back(k.operation, isa_name(k.isa));
+            return list;
+        },
+        "(operation, isa) of every kernel in this build.");
+    m.def(
+        "selected_isa",
+        [](const std::string& operation, const std::string& level) {
+            return std::string(isa_name(selected_isa(operation.c_str(), isa_from_name(level))));
+        },
+        nb::arg("operation"), nb::arg("level"));
+    m.def("num_threads", &num_threads);
+    m.def("adopt_openmp", &adopt_openmp,
+          "Run on the threads of the OpenMP runtime that torch loaded, if there is one.");
+    m.def("set_num_threads", &set_num_threads, nb::arg("n"));
+}
+
+void bind_affine(nb::module_& m) {
+    using release = nb::call_guard<nb::gil_scoped_release>;
+    m.def(
+        "quantize",
+        [](Address x, Address y, int dst, const GridTuple& grid, const ParameterTuple& scale,
+           const ParameterTuple& zero_point, int spelling, double qmin, double qmax) {
+            quantize(at<const float>(x), at<void>(y), static_cast<IntType>(dst), grid_of(grid), view_of(scale),
+                     view_of(zero_point), static_cast<Spelling>(spelling), qmin, qmax);
+        },
+        release());
+    m.def(
+        "quantize_tensor",
+        [](Address x, Address y, int dst, int64_t n, double scale, double zero_point, int spelling, double qmin,
+           double qmax) {
+            quantize_tensor(at<const float>(x), at<void>(y), static_cast<IntType>(dst), n, scale, zero_point,
+                            static_cast<Spelling>(spelling), qmin, qmax);
+        },
+        release());
+    m.def(
+        "dequantize",
+        [](Address q, int src, Address y, const GridTuple& grid, const ParameterTuple& scale,
+           const ParameterTuple& zero_point, bool exact, bool wide) {
+            dequantize(at<const void>(q), static_cast<IntType>(src), at<float>(y), grid_of(grid), view_of(scale),
+                       view_of(zero_point), exact, wide);
+        },
+        release());
+    m.def(
+        "dequantize_tensor",
+        [](Address q, int src, Address y, int64_t n, double scale, double zero_point, bool exact) {
+            dequantize(at<const void>(q), static_cast<IntType>(src), at<float>(y), {1, 1, n, 0, nullptr},
+                       {&scale, ScalarType::f64, 1}, {&zero_point, ScalarType::f64, 1}, exact, false);
+        },
+        release());
+    m.def(
+        "fake_quantize",
+        [](Address x, Address y, Address mask, const GridTuple& grid, const ParameterTuple& scale,
+           const ParameterTuple& zero_point, int beyond, int way_back, double qmin, double qmax) {
+            fake_quantize(at<const float>(x), at<float>(y), at<uint8_t>(mask), grid_of(grid), view_of(scale),
+                          view_of(zero_point), static_cast<Beyond>(beyond), static_cast<WayBack>(way_back), qmin, qmax);
+        },
+        release());
+    m.def(
+        "mask_gradient",
+        [](Address dy, Address mask, Address dx, int64_t n) {
+            mask_gradient(at<const float>(dy), at<const uint8_t>(mask), at<float>(dx), n);
+        },
+        release());
+}
+
+void bind_lookup(nb::module_& m) {
+    m.def("lookup", [](Address x, Address table, Address y, int64_t n) {
+        lookup(at<const uint8_t>(x), at<const uint8_t>(table), at<uint8_t>(y), n);
+    }, nb::call_guard<nb::gil_scoped_release>());
+}
+
+void bind_ranges(nb::module_& m) {
+    using release = nb::call_guard<nb::gil_scoped_release>;
+    m.def(
+        "minmax",
+        [](Address x, const GridTuple& grid, int64_t parts, Address min, Address max) {
+            minmax(at<const float>(x), grid_of(grid), parts, at<float>(min), at<float>(max));
+        },
+        release());
+    m.def(
+        "least_loss_range",
+        [](Address x, int64_t n, int bins, float ratio, int bits) {
+            const Range r = least_loss_range(at<const float>(x), n, bins, ratio, bits);
+            return std::make_pair(r.low, r.high);
+        },
+        release());
+    m.def(
+        "pack",
+        [](Address values, Address bytes, int64_t rows, int64_t columns, int bits) {
+            pack_rows(at<const uint8_t>(values), at<uint8_t>(bytes), rows, columns, bits);
+        },
+        release());
+    m.def(
+        "unpack",
+        [](Address bytes, Address values, int64_t rows, int64_t columns, int bits) {
+            unpack_rows(at<const uint8_t>(bytes), at<uint8_t>(values), rows, columns, bits);
+        },
+        release());
+}
+
+using Three = std::array<int64_t, 3>;
+// (x, y, integer type, images, channels, sizes of the input, sizes of the output)
+using PoolTuple = std::tuple<Address, Address, int, int64_t, int64_t, Three, Three>;
+
+PoolTensor pool_of(const PoolTuple& t) {
+    return {at<const void>(std::get<0>(t)), at<void>(std::get<1>(t)), static_cast<IntType>(std::get<2>(t)), std::get<3>(t), std::get<4>(t),
+            std::get<5>(t), std::get<6>(t)};
+}
+
+void bind_spatial(nb::module_& m) {
+    using release = nb::call_guard<nb::gil_scoped_release>;
+    m.def("max_pool", [](const PoolTuple& tensor, const Three& kernel, const Three& stride, const Three& padding, const Three& dilation) {
+        max_pool(pool_of(tensor), {kernel, stride, padding, dilation});
+    }, release());
+    m.def("average_pool", [](const PoolTuple& tensor, const Three& kernel, const Three& stride, const Three& padding, int averaging,
+                             bool count_include_pad, int64_t divisor, int32_t zero_point, float qmin, float qmax) {
+        average_pool(pool_of(tensor), {kernel, stride, padding, {1, 1, 1}},
+                     {static_cast<Averaging>(averaging), count_include_pad, divisor, zero_point, qmin, qmax});
+    }, release());
+    m.def("adaptive_average_pool", [](const PoolTuple& tensor, int averaging, int32_t zero_point, float qmin, float qmax) {
+        adaptive_average_pool(pool_of(tensor), {static_cast<Averaging>(averaging), true, 0, zero_point, qmin, qmax});
+    }, release());
+    m.def("bilinear", [](const PoolTuple& tensor, bool align_corners, double scale_height, double scale_width, bool fused,
+                         bool fuse_first, int32_t zero_point, float qmin, float qmax) {
+        const PoolTensor t = pool_of(tensor);
+        bilinear({t.x, t.y, t.type, t.images, t.channels, t.in[1], t.in[2], t.out[1], t.out[2]},
+                 {align_corners, scale_height, scale_width, fused, fuse_first, zero_point, qmin, qmax});
+    }, release());
+}
+
+}  // namespace
+}  // namespace zeropoint
+
+NB_MODULE(_native, m) {
+    m.doc() = "zeropoint's native core: CPU features, kernels, threads. Internal; use the zeropoint package.";
+    zeropoint::bind_cpu(m);
+    zeropoint::bind_affine(m);
+    zeropoint::bind_lookup(m);
+    zeropoint::bind_ranges(m);
+    zeropoint::bind_spatial(m);
+}

@@ -1,0 +1,195 @@
+#include "cpu/features.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+#endif
+
+#if defined(__linux__) && defined(__x86_64__)
+#include <csetjmp>
+#include <csignal>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+#include <cstring>
+
+namespace zeropoint {
+namespace {
+
+#if defined(__x86_64__)
+
+struct CpuidWords {
+    uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
+};
+
+CpuidWords cpuid(uint32_t leaf, uint32_t subleaf = 0) {
+    CpuidWords r;
+    __cpuid_count(leaf, subleaf, r.eax, r.ebx, r.ecx, r.edx);
+    return r;
+}
+
+bool bit(uint32_t word, int index) { return ((word >> index) & 1u) != 0; }
+
+uint64_t read_xcr0() {
+    uint32_t lo = 0, hi = 0;
+    __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
+    return (static_cast<uint64_t>(hi) << 32) | lo;
+}
+
+std::string vendor_name() {
+    const CpuidWords r = cpuid(0);
+    char name[12];
+    std::memcpy(name, &r.ebx, 4);
+    std::memcpy(name + 4, &r.edx, 4);
+    std::memcpy(name + 8, &r.ecx, 4);
+    return std::string(name, 12);
+}
+
+std::string brand_name() {
+    if (cpuid(0x80000000u).eax < 0x80000004u) return "";
+    char text[48];
+    for (uint32_t i = 0; i < 3; ++i) {
+        const CpuidWords r = cpuid(0x80000002u + i);
+        std::memcpy(text + 16 * i, &r, 16);
+    }
+    std::string name(text, strnlen(text, sizeof text));
+    const size_t first = name.find_first_not_of(' ');
+    const size_t last = name.find_last_not_of(' ');
+    return first == std::string::npos ? "" : name.substr(first, last - first + 1);
+}
+
+#if defined(__linux__)
+
+constexpr int kArchReqXcompPerm = 0x1023;
+constexpr int kXfeatureXtiledata = 18;
+
+thread_local sigjmp_buf g_sigill_exit;
+extern "C" void on_sigill(int) { siglongjmp(g_sigill_exit, 1); }
+
+// Palette 1 is architectural (8 tiles of 16 rows x 64 bytes): we state it rather than read CPUID leaf 0x1D, which some
+// virtual machines mask to zero. All bytes not named are zero, as LDTILECFG requires.
+struct alignas(64) TileConfig {
+    uint8_t palette = 1;
+    uint8_t start_row = 0;
+    uint8_t reserved[14] = {};
+    uint16_t column_bytes[16] = {};
+    uint8_t rows[16] = {};
+};
+
+// C(16x16 int32) += A(16x64 u8) * B(64x16 s8) with A = 3 and B = -2 everywhere: every element must be 64 * 3 * -2.
+__attribute__((target("amx-tile,amx-int8"), noinline)) bool amx_known_answer() {
+    TileConfig config;
+    for (int t = 0; t < 3; ++t) {
+        config.column_bytes[t] = 64;
+        config.rows[t] = 16;
+    }
+    alignas(64) static uint8_t a[16 * 64];
+    alignas(64) static int8_t b[16 * 64];
+    alignas(64) static int32_t c[16 * 16];
+    std::memset(a, 3, sizeof a);
+    std::memset(b, -2, sizeof b);
+    std::memset(c, 0x55, sizeof c);
+    _tile_loadconfig(&config);
+    _tile_zero(0);
+    _tile_loadd(1, a, 64);
+    _tile_loadd(2, b, 64);
+    _tile_dpbusd(0, 1, 2);
+    _tile_stored(0, c, 64);
+    _tile_release();
+    for (int32_t v : c)
+        if (v != 64 * 3 * -2) return false;
+    return true;
+}
+
+// Ask the kernel for the tile state, then try it under a SIGILL guard. Returns "" when AMX works.
+std::string try_amx() {
+    if (syscall(SYS_arch_prctl, kArchReqXcompPerm, kXfeatureXtiledata) != 0)
+        return "the kernel refused permission for AMX tile state (arch_prctl ARCH_REQ_XCOMP_PERM)";
+    struct sigaction guard{}, previous{};
+    guard.sa_handler = on_sigill;
+    sigemptyset(&guard.sa_mask);
+    if (sigaction(SIGILL, &guard, &previous) != 0) return "could not install a SIGILL guard to try AMX";
+    std::string problem;
+    if (sigsetjmp(g_sigill_exit, 1) == 0) {
+        if (!amx_known_answer()) problem = "the AMX self-test multiply gave a wrong answer";
+    } else {
+        problem = "an AMX instruction raised SIGILL although the CPU announces AMX";
+    }
+    sigaction(SIGILL, &previous, nullptr);
+    return problem;
+}
+
+#else
+
+std::string try_amx() { return "AMX needs Linux's permission call; this operating system has none"; }
+
+#endif
+
+void detect_x86(CpuFeatures& f) {
+    f.vendor = vendor_name();
+    f.brand = brand_name();
+    const uint32_t max_leaf = cpuid(0).eax;
+    const CpuidWords one = cpuid(1);
+    const bool osxsave = bit(one.ecx, 27);
+    const uint64_t xcr0 = osxsave ? read_xcr0() : 0;
+    const bool ymm_enabled = (xcr0 & 0x6) == 0x6;
+    const bool zmm_enabled = (xcr0 & 0xE6) == 0xE6;
+    const bool tile_enabled = (xcr0 & 0x60000) == 0x60000;
+    const CpuidWords seven = max_leaf >= 7 ? cpuid(7) : CpuidWords{};
+
+    f.avx2 = ymm_enabled && bit(one.ecx, 28) && bit(one.ecx, 12) && bit(one.ecx, 29) && bit(seven.ebx, 5);
+
+    const bool announced = bit(seven.ebx, 16) && bit(seven.ebx, 30) && bit(seven.ebx, 17) && bit(seven.ebx, 31);
+    f.avx512 = f.avx2 && announced && zmm_enabled;
+    if (!announced)
+        f.avx512_note =
+            "CPUID does not announce AVX512 F+BW+DQ+VL (an older or smaller CPU, or a virtual machine hides it)";
+    else if (!zmm_enabled)
+        f.avx512_note = "the CPU has AVX512 but the operating system has not enabled its registers (XCR0)";
+
+    f.avx512_vnni = f.avx512 && bit(seven.ecx, 11);
+    if (!f.avx512)
+        f.vnni_note = "needs AVX512, which is not usable: " + f.avx512_note;
+    else if (!f.avx512_vnni)
+        f.vnni_note = "CPUID does not announce AVX512_VNNI";
+
+    const bool amx_announced = bit(seven.edx, 24) && bit(seven.edx, 25);
+    if (!amx_announced) {
+        f.amx_note = "CPUID does not announce AMX-TILE and AMX-INT8";
+    } else if (!f.avx512_vnni) {
+        f.amx_note = "AMX is announced but AVX512_VNNI, which our AMX kernels also use, is not usable: " + f.vnni_note;
+    } else if (!tile_enabled) {
+        f.amx_note = "the CPU has AMX but the operating system has not enabled its tile registers (XCR0)";
+    } else {
+        f.amx_note = try_amx();
+        f.amx_int8 = f.amx_note.empty();
+        const bool palette_masked = max_leaf < 0x1D || cpuid(0x1D).eax == 0;
+        if (f.amx_int8 && palette_masked)
+            f.amx_note =
+                "CPUID leaf 0x1D is masked by this virtual machine; zeropoint uses the architectural palette 1 and its "
+                "self-test passed. oneDNN (inside torch and OpenVINO) reads that leaf and dies with SIGILL here: set "
+                "ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 for them";
+    }
+}
+
+#endif
+
+CpuFeatures detect() {
+    CpuFeatures f;
+#if defined(__x86_64__)
+    detect_x86(f);
+#else
+    f.avx512_note = f.vnni_note = f.amx_note = "not an x86-64 CPU";
+#endif
+    return f;
+}
+
+}  // namespace
+
+const CpuFeatures& cpu_features() {
+    static const CpuFeatures features = detect();
+    return features;
+}
+
+}  // namespace zeropoint

@@ -1,0 +1,261 @@
+#include "cpu/threads.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#if defined(__linux__)
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+#include <sched.h>
+#include <cstring>
+#endif
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace zeropoint {
+namespace {
+
+constexpr int kMaxThreads = 1024;
+// Rounds of `pause` before a waiting thread parks: about 20 microseconds, the gap between the steps of one network.
+constexpr int kSpinRounds = 2000;
+// More chunks than threads, so that a core the neighbours steal delays only a part of the work.
+constexpr int kChunksPerThread = 4;
+
+thread_local bool t_inside_pool = false;
+
+void relax() {
+#if defined(__x86_64__)
+    _mm_pause();
+#else
+    std::this_thread::yield();
+#endif
+}
+
+int positive_env(const char* name) {
+    const char* text = std::getenv(name);
+    if (text == nullptr) return 0;
+    char* end = nullptr;
+    const long value = std::strtol(text, &end, 10);
+    return (end == text || value < 1 || value > kMaxThreads) ? 0 : static_cast<int>(value);
+}
+
+int allowed_cpus() {
+#if defined(__linux__)
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+#endif
+    return std::max(1u, std::thread::hardware_concurrency());
+}
+
+int default_threads() {
+    for (const char* name : {"ZEROPOINT_NUM_THREADS", "OMP_NUM_THREADS"})
+        if (const int n = positive_env(name)) return n;
+    return allowed_cpus();
+}
+
+std::atomic<int>& thread_count() {
+    static std::atomic<int> count{default_threads()};
+    return count;
+}
+
+// The work of one parallel_for: whoever is free takes the next chunk.
+class Job {
+public:
+    Job(int64_t total, int64_t chunk, ChunkFn fn, const void* context)
+        : total_(total),
+          chunk_(chunk),
+          fn_(fn),
+          context_(context) {}
+
+    void take_chunks() {
+        for (;;) {
+            const int64_t begin = next_.fetch_add(chunk_, std::memory_order_relaxed);
+            if (begin >= total_) return;
+            fn_(context_, begin, std::min(begin + chunk_, total_));
+        }
+    }
+
+private:
+    std::atomic<int64_t> next_{0};
+    const int64_t total_, chunk_;
+    const ChunkFn fn_;
+    const void* const context_;
+};
+
+// GOMP_parallel(fn, data, num_threads, flags): fn(data) on each of the threads, then a barrier. libgomp defines it, and
+// Intel's and LLVM's runtimes do, too.
+using OpenmpParallel = void (*)(void (*)(void*), void*, unsigned, unsigned);
+std::atomic<OpenmpParallel> g_openmp{nullptr};
+
+void run_on_openmp(OpenmpParallel parallel, int threads, Job& job) {
+    parallel(
+        [](void* data) {
+            const bool outer = t_inside_pool;
+            t_inside_pool = true;
+            static_cast<Job*>(data)->take_chunks();
+            t_inside_pool = outer;
+        },
+        &job, static_cast<unsigned>(threads), 0);
+}
+
+#if defined(__linux__)
+// Writes the path of a loaded OpenMP runtime to the std::string `path` and stops there.
+int find_openmp(dl_phdr_info* info, size_t, void* path) {
+    const char* base = std::strrchr(info->dlpi_name, '/');
+    base = base != nullptr ? base + 1 : info->dlpi_name;
+    for (const char* name : {"libgomp", "libiomp5", "libomp"})
+        if (std::strncmp(base, name, std::strlen(name)) == 0) {
+            *static_cast<std::string*>(path) = info->dlpi_name;
+            return 1;
+        }
+    return 0;
+}
+#endif
+
+class Pool {
+public:
+    explicit Pool(int workers) {
+        for (int i = 0; i < workers; ++i) threads_.emplace_back([this] { work(); });
+    }
+
+    ~Pool() {
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            stopping_ = true;
+            epoch_.fetch_add(1, std::memory_order_release);
+        }
+        wake_.notify_all();
+        for (std::thread& t : threads_) t.join();
+    }
+
+    int workers() const { return static_cast<int>(threads_.size()); }
+
+    void run(Job& job) {
+        job_ = &job;
+        running_.store(workers(), std::memory_order_relaxed);
+        bool anyone_parked;
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            epoch_.fetch_add(1, std::memory_order_release);
+            anyone_parked = parked_ > 0;
+        }
+        if (anyone_parked) wake_.notify_all();
+        job.take_chunks();
+        // Workers still hold a pointer into the caller's frame until they have all checked out.
+        for (int round = 0; running_.load(std::memory_order_acquire) != 0; ++round) {
+            if (round < kSpinRounds)
+                relax();
+            else
+                std::this_thread::yield();
+        }
+    }
+
+private:
+    void work() {
+        t_inside_pool = true;
+        uint64_t seen = 0;
+        for (;;) {
+            for (int round = 0; round < kSpinRounds && epoch_.load(std::memory_order_acquire) == seen; ++round) relax();
+            if (epoch_.load(std::memory_order_acquire) == seen) {
+                std::unique_lock<std::mutex> lock(mutex_);
+                ++parked_;
+                wake_.wait(lock, [&] { return epoch_.load(std::memory_order_acquire) != seen; });
+                --parked_;
+            }
+            // Only one job is in flight and run() waits for every worker, so the epoch moves by exactly one.
+            ++seen;
+            if (stopping_.load(std::memory_order_acquire)) return;
+            job_->take_chunks();
+            running_.fetch_sub(1, std::memory_order_release);
+        }
+    }
+
+    std::vector<std::thread> threads_;
+    std::mutex mutex_;
+    std::condition_variable wake_;
+    int parked_ = 0;
+    std::atomic<bool> stopping_{false};
+    std::atomic<uint64_t> epoch_{0};
+    std::atomic<int> running_{0};
+    Job* job_ = nullptr;
+};
+
+struct PoolOwner {
+    std::mutex busy;       // held by the caller whose job is in flight
+    Pool* pool = nullptr;  // made on first use; guarded by `busy`
+};
+
+PoolOwner* g_owner = nullptr;
+
+PoolOwner& owner() {
+    static const bool once = [] {
+        g_owner = new PoolOwner;  // never destroyed: workers may outlive static destruction
+#if defined(__linux__)
+        // A forked child has the caller's thread only: forget the parent's threads (libgomp would wait for them for
+        // ever) and make a pool on demand.
+        pthread_atfork(nullptr, nullptr, [] {
+            g_owner = new PoolOwner;
+            g_openmp.store(nullptr);
+        });
+#endif
+        return true;
+    }();
+    (void)once;
+    return *g_owner;
+}
+
+}  // namespace
+
+int num_threads() { return thread_count().load(std::memory_order_relaxed); }
+
+void set_num_threads(int n) {
+    if (n < 1 || n > kMaxThreads)
+        throw std::invalid_argument("set_num_threads: n must be between 1 and " + std::to_string(kMaxThreads) +
+                                    ", got " + std::to_string(n));
+    thread_count().store(n, std::memory_order_relaxed);
+}
+
+bool adopt_openmp() {
+#if defined(__linux__)
+    owner();  // installs the fork handler
+    std::string path;
+    if (dl_iterate_phdr(find_openmp, &path) != 0)
+        // Only a second handle to what is loaded already; it stays open with the process.
+        if (void* handle = dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD))
+            g_openmp.store(reinterpret_cast<OpenmpParallel>(dlsym(handle, "GOMP_parallel")));
+#endif
+    return g_openmp.load() != nullptr;
+}
+
+void parallel_for_erased(int64_t total, int64_t grain, ChunkFn fn, const void* context) {
+    if (total <= 0) return;
+    const int threads = num_threads();
+    const int64_t grains = (total + grain - 1) / grain;
+    if (threads == 1 || grains == 1 || t_inside_pool) return fn(context, 0, total);
+    PoolOwner& o = owner();
+    std::unique_lock<std::mutex> lock(o.busy, std::try_to_lock);
+    if (!lock.owns_lock()) return fn(context, 0, total);
+    const int64_t pieces = std::min<int64_t>(grains, int64_t{threads} * kChunksPerThread);
+    Job job(total, (grains + pieces - 1) / pieces * grain, fn, context);
+    if (const OpenmpParallel parallel = g_openmp.load(std::memory_order_relaxed))
+        return run_on_openmp(parallel, threads, job);
+    if (o.pool == nullptr || o.pool->workers() != threads - 1) {
+        delete o.pool;
+        o.pool = nullptr;
+        o.pool = new Pool(threads - 1);
+    }
+    t_inside_pool = true;  // a nested call must not try to lock `busy` a second time
+    o.pool->run(job);
+    t_inside_pool = false;
+}
+
+}  // namespace zeropoint

@@ -1,0 +1,25 @@
+// The specification of minmax, one element at a time. Nobody optimizes this file.
+#include "kernels/minmax/minmax.h"
+#include "kernels/walk.h"
+
+#include <cmath>
+
+namespace zeropoint {
+
+void minmax_reference(const MinMaxArgs& a, int64_t begin, int64_t end) {
+    const auto one = [&](int64_t i, int64_t p) {
+        const float x = a.x[i];
+        if (std::isnan(x) || x < a.min[p]) a.min[p] = x;
+        if (std::isnan(x) || x > a.max[p]) a.max[p] = x;
+    };
+    walk(
+        a.grid, begin, end,
+        [&](int64_t first, int64_t count, int64_t p) {
+            for (int64_t i = 0; i < count; ++i) one(first + i, p);
+        },
+        [&](int64_t first, int64_t count, int64_t p) {
+            for (int64_t i = 0; i < count; ++i) one(first + i, p + i);
+        });
+}
+
+}  // namespace zeropoint

@@ -1,0 +1,67 @@
+// The specification of quantize, one element at a time. Nobody optimizes this file.
+#include "kernels/quantize/quantize.h"
+#include "kernels/walk.h"
+#include "kernels/wrap.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace zeropoint {
+namespace {
+
+// std::clamp on floats, with NaN passed through.
+template <class C>
+C clamp_keep_nan(C v, C lo, C hi) {
+    return v < lo ? lo : (v > hi ? hi : v);
+}
+
+template <class C>
+int32_t quantize_one(C x, C inv, C zero_point, const QuantizeArgs& a) {
+    const C lo = static_cast<C>(a.qmin), hi = static_cast<C>(a.qmax);
+    switch (a.spelling) {
+        case Spelling::split: return to_int32(clamp_keep_nan(std::nearbyint(x * inv) + zero_point, lo, hi));
+        case Spelling::joined: return to_int32(clamp_keep_nan(std::nearbyint(x * inv + zero_point), lo, hi));
+        case Spelling::fused: {
+            const C v = std::nearbyint(std::fma(x, inv, zero_point));
+            return to_int32(std::isnan(v) ? hi : clamp_keep_nan(v, lo, hi));
+        }
+        case Spelling::saturating:
+            return to_int32(clamp_keep_nan(static_cast<double>(std::nearbyint(x * inv + zero_point)), a.qmin, a.qmax));
+        case Spelling::wrapping: {
+            const int32_t v = low32(to_int64(std::nearbyint(x * inv + zero_point)));
+            return std::clamp(v, static_cast<int32_t>(a.qmin), static_cast<int32_t>(a.qmax));
+        }
+    }
+    return 0;
+}
+
+void put(void* y, IntType type, int64_t i, int32_t v) {
+    switch (type) {
+        case IntType::u8: static_cast<uint8_t*>(y)[i] = static_cast<uint8_t>(v); break;
+        case IntType::s8: static_cast<int8_t*>(y)[i] = static_cast<int8_t>(v); break;
+        case IntType::s16: static_cast<int16_t*>(y)[i] = static_cast<int16_t>(v); break;
+        case IntType::s32: static_cast<int32_t*>(y)[i] = v; break;
+    }
+}
+
+}  // namespace
+
+void quantize_reference(const QuantizeArgs& a, int64_t begin, int64_t end) {
+    const auto one = [&](int64_t i, int64_t p) {
+        const int32_t v = a.wide ? quantize_one<double>(a.x[i], static_cast<const double*>(a.inv)[p],
+                                                        static_cast<const double*>(a.zero_point)[p], a)
+                                 : quantize_one<float>(a.x[i], static_cast<const float*>(a.inv)[p],
+                                                       static_cast<const float*>(a.zero_point)[p], a);
+        put(a.y, a.dst, i, v);
+    };
+    walk(
+        a.grid, begin, end,
+        [&](int64_t first, int64_t count, int64_t p) {
+            for (int64_t i = 0; i < count; ++i) one(first + i, p);
+        },
+        [&](int64_t first, int64_t count, int64_t p) {
+            for (int64_t i = 0; i < count; ++i) one(first + i, p + i);
+        });
+}
+
+}  // namespace zeropoint

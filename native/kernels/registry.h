@@ -1,0 +1,54 @@
+// Every kernel, found by operation and instruction set. The lists are the kernels.inc files beside the kernels.
+#pragma once
+
+#include "cpu/isa.h"
+#include "kernels/average_pool/average_pool.h"
+#include "kernels/bilinear/bilinear.h"
+#include "kernels/dequantize/dequantize.h"
+#include "kernels/fake_quantize/fake_quantize.h"
+#include "kernels/lookup/lookup.h"
+#include "kernels/mask_gradient/mask_gradient.h"
+#include "kernels/max_pool/max_pool.h"
+#include "kernels/minmax/minmax.h"
+#include "kernels/pack/pack.h"
+#include "kernels/quantization_loss/quantization_loss.h"
+#include "kernels/quantize/quantize.h"
+
+#include <vector>
+
+namespace zeropoint {
+
+// One chosen kernel per operation.
+struct Kernels {
+    QuantizeFn quantize = nullptr;
+    DequantizeFn dequantize = nullptr;
+    FakeQuantizeFn fake_quantize = nullptr;
+    LookupFn lookup = nullptr;
+    MaskGradientFn mask_gradient = nullptr;
+    MinMaxFn minmax = nullptr;
+    PackFn pack = nullptr;
+    UnpackFn unpack = nullptr;
+    QuantizationLossFn quantization_loss = nullptr;
+    MaxPoolFn max_pool = nullptr;
+    AveragePoolFn average_pool = nullptr;
+    BilinearFn bilinear = nullptr;
+};
+
+struct KernelListing {
+    const char* operation;
+    Isa isa;
+};
+
+// All kernels in this build, in order of preference within an operation.
+const std::vector<KernelListing>& kernel_list();
+
+// The kernels for a level: of each operation the first whose instruction set is not above it. Pure.
+Kernels select_kernels(Isa level);
+
+// Which instruction set select_kernels(level) takes for an operation. Throws std::invalid_argument if there is none.
+Isa selected_isa(const char* operation, Isa level);
+
+// The kernels for active_isa(), selected once per level.
+const Kernels& kernels();
+
+}  // namespace zeropoint

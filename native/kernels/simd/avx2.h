@@ -1,0 +1,126 @@
+// Vectors of eight floats with AVX2, FMA and F16C. See simd/portable.h for what each function promises.
+#pragma once
+
+#include <cstdint>
+#include <immintrin.h>
+
+namespace zeropoint {
+namespace {
+
+struct Avx2 {
+    static constexpr int W = 8;
+    using F = __m256;
+    using D = __m256d;
+    struct I {
+        __m256i v;
+    };
+    struct M {
+        __m256 v;
+    };
+
+    static F set(float x) { return _mm256_set1_ps(x); }
+    static D set(double x) { return _mm256_set1_pd(x); }
+    static F load(const float* p) { return _mm256_loadu_ps(p); }
+    static void store(float* p, F a) { _mm256_storeu_ps(p, a); }
+    static D load(const double* p) { return _mm256_loadu_pd(p); }
+
+    static F add(F a, F b) { return _mm256_add_ps(a, b); }
+    static F sub(F a, F b) { return _mm256_sub_ps(a, b); }
+    static F mul(F a, F b) { return _mm256_mul_ps(a, b); }
+    static F div(F a, F b) { return _mm256_div_ps(a, b); }
+    static F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+    static D add(D a, D b) { return _mm256_add_pd(a, b); }
+    static D sub(D a, D b) { return _mm256_sub_pd(a, b); }
+    static D mul(D a, D b) { return _mm256_mul_pd(a, b); }
+
+    static constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+    static F round(F a) { return _mm256_round_ps(a, kNearest); }
+    static D round(D a) { return _mm256_round_pd(a, kNearest); }
+
+    // vminps and vmaxps return their second operand when either is NaN: the order decides what NaN becomes.
+    static F clamp(F a, F lo, F hi) { return _mm256_max_ps(lo, _mm256_min_ps(hi, a)); }
+    static D clamp(D a, D lo, D hi) { return _mm256_max_pd(lo, _mm256_min_pd(hi, a)); }
+    static F clamp_nan_high(F a, F lo, F hi) { return _mm256_max_ps(lo, _mm256_min_ps(a, hi)); }
+    static F min(F a, F b) { return _mm256_min_ps(a, b); }
+    static F max(F a, F b) { return _mm256_max_ps(a, b); }
+
+    static M less(F a, F b) { return {_mm256_cmp_ps(a, b, _CMP_LT_OQ)}; }
+    static M at_least(F a, F b) { return {_mm256_cmp_ps(a, b, _CMP_GE_OQ)}; }
+    static M inside(F a, F lo, F hi) {
+        return {_mm256_and_ps(_mm256_cmp_ps(a, lo, _CMP_GE_OQ), _mm256_cmp_ps(a, hi, _CMP_LE_OQ))};
+    }
+    static M is_nan(F a) { return {_mm256_cmp_ps(a, a, _CMP_UNORD_Q)}; }
+    static M either(M a, M b) { return {_mm256_or_ps(a.v, b.v)}; }
+    static M none() { return {_mm256_setzero_ps()}; }
+    static bool any(M a) { return _mm256_movemask_ps(a.v) != 0; }
+    static bool all(M a) { return _mm256_movemask_ps(a.v) == 0xFF; }
+    static F select(M m, F yes, F no) { return _mm256_blendv_ps(no, yes, m.v); }
+    static I ones(M m) { return {_mm256_srli_epi32(_mm256_castps_si256(m.v), 31)}; }
+
+    static I to_int(F a) { return {_mm256_cvttps_epi32(a)}; }
+    static I to_int(D a, D b) { return {_mm256_set_m128i(_mm256_cvttpd_epi32(b), _mm256_cvttpd_epi32(a))}; }
+    static I flip_min(I a, M m) { return {_mm256_xor_si256(a.v, _mm256_castps_si256(m.v))}; }
+    static F to_float(I a) { return _mm256_cvtepi32_ps(a.v); }
+    static F to_float(D a, D b) { return _mm256_set_m128(_mm256_cvtpd_ps(b), _mm256_cvtpd_ps(a)); }
+    static D low(F a) { return _mm256_cvtps_pd(_mm256_castps256_ps128(a)); }
+    static D high(F a) { return _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1)); }
+    static D low(I a) { return _mm256_cvtepi32_pd(_mm256_castsi256_si128(a.v)); }
+    static D high(I a) { return _mm256_cvtepi32_pd(_mm256_extracti128_si256(a.v, 1)); }
+
+    static I load_int(const uint8_t* p) {
+        return {_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)))};
+    }
+    static I load_int(const int8_t* p) {
+        return {_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)))};
+    }
+    static I load_int(const int16_t* p) {
+        return {_mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+    }
+    static I load_int(const int32_t* p) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))}; }
+    static I set_int(int32_t x) { return {_mm256_set1_epi32(x)}; }
+    static I sub(I a, I b) { return {_mm256_sub_epi32(a.v, b.v)}; }
+    static void store_int(int32_t* p, I a) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.v); }
+
+    // The pack instructions saturate and work within 128-bit halves: mask first so that nothing saturates, then put the
+    // eight 4-byte (or four 8-byte) pieces back in order.
+    static __m256i low16(I a, I b) {
+        const __m256i mask = _mm256_set1_epi32(0xFFFF);
+        return _mm256_packus_epi32(_mm256_and_si256(a.v, mask), _mm256_and_si256(b.v, mask));
+    }
+    static void store4(uint8_t* p, I a, I b, I c, I d) {
+        const __m256i mask = _mm256_set1_epi16(0xFF);
+        const __m256i bytes =
+            _mm256_packus_epi16(_mm256_and_si256(low16(a, b), mask), _mm256_and_si256(low16(c, d), mask));
+        const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permutevar8x32_epi32(bytes, order));
+    }
+    static void store4(int8_t* p, I a, I b, I c, I d) { store4(reinterpret_cast<uint8_t*>(p), a, b, c, d); }
+    static void store4(int16_t* p, I a, I b, I c, I d) {
+        constexpr int kOrder = 0xD8;  // 64-bit pieces 0, 2, 1, 3
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(low16(a, b), kOrder));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 16), _mm256_permute4x64_epi64(low16(c, d), kOrder));
+    }
+    static void store4(int32_t* p, I a, I b, I c, I d) {
+        store_int(p, a);
+        store_int(p + W, b);
+        store_int(p + 2 * W, c);
+        store_int(p + 3 * W, d);
+    }
+    static float reduce_min(F a) {
+        alignas(32) float v[W];
+        _mm256_store_ps(v, a);
+        float r = v[0];
+        for (float x : v) r = x < r ? x : r;
+        return r;
+    }
+    static float reduce_max(F a) {
+        alignas(32) float v[W];
+        _mm256_store_ps(v, a);
+        float r = v[0];
+        for (float x : v) r = x > r ? x : r;
+        return r;
+    }
+};
+
+}  // namespace
+}  // namespace zeropoint

@@ -1,0 +1,107 @@
+// Vectors of sixteen floats with AVX512 F, BW, DQ and VL. See simd/portable.h for what each function promises.
+#pragma once
+
+#include <cstdint>
+#include <immintrin.h>
+
+namespace zeropoint {
+namespace {
+
+struct Avx512 {
+    static constexpr int W = 16;
+    using F = __m512;
+    using D = __m512d;
+    struct I {
+        __m512i v;
+    };
+    struct M {
+        __mmask16 v;
+    };
+
+    static F set(float x) { return _mm512_set1_ps(x); }
+    static D set(double x) { return _mm512_set1_pd(x); }
+    static F load(const float* p) { return _mm512_loadu_ps(p); }
+    static void store(float* p, F a) { _mm512_storeu_ps(p, a); }
+    static D load(const double* p) { return _mm512_loadu_pd(p); }
+
+    static F add(F a, F b) { return _mm512_add_ps(a, b); }
+    static F sub(F a, F b) { return _mm512_sub_ps(a, b); }
+    static F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+    static F div(F a, F b) { return _mm512_div_ps(a, b); }
+    static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+    static D add(D a, D b) { return _mm512_add_pd(a, b); }
+    static D sub(D a, D b) { return _mm512_sub_pd(a, b); }
+    static D mul(D a, D b) { return _mm512_mul_pd(a, b); }
+
+    static constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+    static F round(F a) { return _mm512_roundscale_ps(a, kNearest); }
+    static D round(D a) { return _mm512_roundscale_pd(a, kNearest); }
+
+    static F clamp(F a, F lo, F hi) { return _mm512_max_ps(lo, _mm512_min_ps(hi, a)); }
+    static D clamp(D a, D lo, D hi) { return _mm512_max_pd(lo, _mm512_min_pd(hi, a)); }
+    static F clamp_nan_high(F a, F lo, F hi) { return _mm512_max_ps(lo, _mm512_min_ps(a, hi)); }
+    static F min(F a, F b) { return _mm512_min_ps(a, b); }
+    static F max(F a, F b) { return _mm512_max_ps(a, b); }
+
+    static M less(F a, F b) { return {_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)}; }
+    static M at_least(F a, F b) { return {_mm512_cmp_ps_mask(a, b, _CMP_GE_OQ)}; }
+    static M inside(F a, F lo, F hi) {
+        return {_mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(a, lo, _CMP_GE_OQ), a, hi, _CMP_LE_OQ)};
+    }
+    static M is_nan(F a) { return {_mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q)}; }
+    static M either(M a, M b) { return {static_cast<__mmask16>(a.v | b.v)}; }
+    static M none() { return {0}; }
+    static bool any(M a) { return a.v != 0; }
+    static bool all(M a) { return a.v == 0xFFFF; }
+    static F select(M m, F yes, F no) { return _mm512_mask_blend_ps(m.v, no, yes); }
+    static I ones(M m) { return {_mm512_maskz_set1_epi32(m.v, 1)}; }
+
+    static I to_int(F a) { return {_mm512_cvttps_epi32(a)}; }
+    static I to_int(D a, D b) {
+        return {_mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvttpd_epi32(a)), _mm512_cvttpd_epi32(b), 1)};
+    }
+    static I flip_min(I a, M m) { return {_mm512_mask_xor_epi32(a.v, m.v, a.v, _mm512_set1_epi32(-1))}; }
+    static F to_float(I a) { return _mm512_cvtepi32_ps(a.v); }
+    static F to_float(D a, D b) {
+        return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(a)), _mm512_cvtpd_ps(b), 1);
+    }
+    static D low(F a) { return _mm512_cvtps_pd(_mm512_castps512_ps256(a)); }
+    static D high(F a) { return _mm512_cvtps_pd(_mm512_extractf32x8_ps(a, 1)); }
+    static D low(I a) { return _mm512_cvtepi32_pd(_mm512_castsi512_si256(a.v)); }
+    static D high(I a) { return _mm512_cvtepi32_pd(_mm512_extracti64x4_epi64(a.v, 1)); }
+
+    static I load_int(const uint8_t* p) {
+        return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+    }
+    static I load_int(const int8_t* p) {
+        return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+    }
+    static I load_int(const int16_t* p) {
+        return {_mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+    }
+    static I load_int(const int32_t* p) { return {_mm512_loadu_si512(p)}; }
+    static I set_int(int32_t x) { return {_mm512_set1_epi32(x)}; }
+    static I sub(I a, I b) { return {_mm512_sub_epi32(a.v, b.v)}; }
+    static void store_int(int32_t* p, I a) { _mm512_storeu_si512(p, a.v); }
+
+    static void store4(uint8_t* p, I a, I b, I c, I d) {
+        const I parts[4] = {a, b, c, d};
+        for (int k = 0; k < 4; ++k)
+            _mm_storeu_si128(reinterpret_cast<__m128i*>(p + k * W), _mm512_cvtepi32_epi8(parts[k].v));
+    }
+    static void store4(int8_t* p, I a, I b, I c, I d) { store4(reinterpret_cast<uint8_t*>(p), a, b, c, d); }
+    static void store4(int16_t* p, I a, I b, I c, I d) {
+        const I parts[4] = {a, b, c, d};
+        for (int k = 0; k < 4; ++k)
+            _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + k * W), _mm512_cvtepi32_epi16(parts[k].v));
+    }
+    static void store4(int32_t* p, I a, I b, I c, I d) {
+        const I parts[4] = {a, b, c, d};
+        for (int k = 0; k < 4; ++k) store_int(p + k * W, parts[k]);
+    }
+    static float reduce_min(F a) { return _mm512_reduce_min_ps(a); }
+    static float reduce_max(F a) { return _mm512_reduce_max_ps(a); }
+};
+
+}  // namespace
+}  // namespace zeropoint

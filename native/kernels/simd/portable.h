@@ -1,0 +1,218 @@
+// Vectors without intrinsics: eight lanes in an array, for any compiler and CPU; what every other ISA must agree with.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+namespace zeropoint {
+namespace {
+
+struct Portable {
+    static constexpr int W = 8;  // float lanes
+    struct F {
+        float v[W];
+    };
+    struct I {
+        int32_t v[W];
+    };
+    struct M {
+        bool v[W];
+    };
+    struct D {
+        double v[W / 2];
+    };
+
+    template <class A, class T, class Fn>
+    static A each(Fn fn) {
+        A r;
+        for (int i = 0; i < static_cast<int>(sizeof(A) / sizeof(T)); ++i) r.v[i] = fn(i);
+        return r;
+    }
+
+    static F set(float x) {
+        return each<F, float>([&](int) { return x; });
+    }
+    static D set(double x) {
+        return each<D, double>([&](int) { return x; });
+    }
+    static F load(const float* p) {
+        F r;
+        std::memcpy(&r, p, sizeof r);
+        return r;
+    }
+    static void store(float* p, F a) { std::memcpy(p, &a, sizeof a); }
+    static D load(const double* p) {
+        D r;
+        std::memcpy(&r, p, sizeof r);
+        return r;
+    }
+
+    static F add(F a, F b) {
+        return each<F, float>([&](int i) { return a.v[i] + b.v[i]; });
+    }
+    static F sub(F a, F b) {
+        return each<F, float>([&](int i) { return a.v[i] - b.v[i]; });
+    }
+    static F mul(F a, F b) {
+        return each<F, float>([&](int i) { return a.v[i] * b.v[i]; });
+    }
+    static F div(F a, F b) {
+        return each<F, float>([&](int i) { return a.v[i] / b.v[i]; });
+    }
+    static F fma(F a, F b, F c) {
+        return each<F, float>([&](int i) { return __builtin_fmaf(a.v[i], b.v[i], c.v[i]); });
+    }
+    static D add(D a, D b) {
+        return each<D, double>([&](int i) { return a.v[i] + b.v[i]; });
+    }
+    static D sub(D a, D b) {
+        return each<D, double>([&](int i) { return a.v[i] - b.v[i]; });
+    }
+    static D mul(D a, D b) {
+        return each<D, double>([&](int i) { return a.v[i] * b.v[i]; });
+    }
+
+    // rne without a library call: adding 2^23 leaves no room for a fraction, so the addition itself rounds.
+    static float rne(float x) {
+        const float a = __builtin_fabsf(x);
+        const float r = (a + 8388608.0f) - 8388608.0f;
+        return a < 8388608.0f ? __builtin_copysignf(r, x) : x;
+    }
+    static double rne(double x) {
+        const double a = __builtin_fabs(x);
+        const double r = (a + 4503599627370496.0) - 4503599627370496.0;
+        return a < 4503599627370496.0 ? __builtin_copysign(r, x) : x;
+    }
+    static F round(F a) {
+        return each<F, float>([&](int i) { return rne(a.v[i]); });
+    }
+    static D round(D a) {
+        return each<D, double>([&](int i) { return rne(a.v[i]); });
+    }
+
+    // clamp keeps NaN; clamp_nan_high sends NaN to `hi`.
+    static F clamp(F a, F lo, F hi) {
+        return each<F, float>([&](int i) {
+            const float t = a.v[i] > hi.v[i] ? hi.v[i] : a.v[i];
+            return t < lo.v[i] ? lo.v[i] : t;
+        });
+    }
+    static D clamp(D a, D lo, D hi) {
+        return each<D, double>([&](int i) {
+            const double t = a.v[i] > hi.v[i] ? hi.v[i] : a.v[i];
+            return t < lo.v[i] ? lo.v[i] : t;
+        });
+    }
+    static F clamp_nan_high(F a, F lo, F hi) {
+        return each<F, float>([&](int i) {
+            const float t = a.v[i] < hi.v[i] ? a.v[i] : hi.v[i];
+            return t < lo.v[i] ? lo.v[i] : t;
+        });
+    }
+    static F min(F a, F b) {
+        return each<F, float>([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
+    }
+    static F max(F a, F b) {
+        return each<F, float>([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
+    }
+
+    static M less(F a, F b) {
+        return each<M, bool>([&](int i) { return a.v[i] < b.v[i]; });
+    }
+    static M inside(F a, F lo, F hi) {
+        return each<M, bool>([&](int i) { return a.v[i] >= lo.v[i] && a.v[i] <= hi.v[i]; });
+    }
+    static M is_nan(F a) {
+        return each<M, bool>([&](int i) { return a.v[i] != a.v[i]; });
+    }
+    static M either(M a, M b) {
+        return each<M, bool>([&](int i) { return a.v[i] || b.v[i]; });
+    }
+    static M none() {
+        return each<M, bool>([](int) { return false; });
+    }
+    static bool any(M a) {
+        bool r = false;
+        for (bool b : a.v) r = r || b;
+        return r;
+    }
+    static bool all(M a) {
+        bool r = true;
+        for (bool b : a.v) r = r && b;
+        return r;
+    }
+    static F select(M m, F yes, F no) {
+        return each<F, float>([&](int i) { return m.v[i] ? yes.v[i] : no.v[i]; });
+    }
+    static I ones(M m) {
+        return each<I, int32_t>([&](int i) { return m.v[i] ? 1 : 0; });
+    }
+
+    // Truncation; out of range and NaN give INT_MIN, as the x86 instruction does.
+    static int32_t truncate(double x) {
+        return x > -2147483649.0 && x < 2147483648.0 ? static_cast<int32_t>(x) : INT32_MIN;
+    }
+    static I to_int(F a) {
+        return each<I, int32_t>([&](int i) { return truncate(static_cast<double>(a.v[i])); });
+    }
+    static I to_int(D a, D b) {
+        return each<I, int32_t>([&](int i) { return truncate(i < W / 2 ? a.v[i] : b.v[i - W / 2]); });
+    }
+    // INT_MIN becomes INT_MAX where m is set.
+    static I flip_min(I a, M m) {
+        return each<I, int32_t>([&](int i) { return m.v[i] ? ~a.v[i] : a.v[i]; });
+    }
+    static M at_least(F a, F b) {
+        return each<M, bool>([&](int i) { return a.v[i] >= b.v[i]; });
+    }
+    static F to_float(I a) {
+        return each<F, float>([&](int i) { return static_cast<float>(a.v[i]); });
+    }
+    static F to_float(D a, D b) {
+        return each<F, float>([&](int i) { return static_cast<float>(i < W / 2 ? a.v[i] : b.v[i - W / 2]); });
+    }
+    static D low(F a) {
+        return each<D, double>([&](int i) { return static_cast<double>(a.v[i]); });
+    }
+    static D high(F a) {
+        return each<D, double>([&](int i) { return static_cast<double>(a.v[i + W / 2]); });
+    }
+    static D low(I a) {
+        return each<D, double>([&](int i) { return static_cast<double>(a.v[i]); });
+    }
+    static D high(I a) {
+        return each<D, double>([&](int i) { return static_cast<double>(a.v[i + W / 2]); });
+    }
+
+    template <class T>
+    static I load_int(const T* p) {
+        return each<I, int32_t>([&](int i) { return static_cast<int32_t>(p[i]); });
+    }
+    static I set_int(int32_t x) {
+        return each<I, int32_t>([&](int) { return x; });
+    }
+    static I sub(I a, I b) {
+        return each<I, int32_t>([&](int i) { return a.v[i] - b.v[i]; });
+    }
+    static void store_int(int32_t* p, I a) { std::memcpy(p, &a, sizeof a); }
+    // Keeps the low bits of each lane.
+    template <class T>
+    static void store4(T* p, I a, I b, I c, I d) {
+        const I parts[4] = {a, b, c, d};
+        for (int k = 0; k < 4; ++k)
+            for (int i = 0; i < W; ++i) p[k * W + i] = static_cast<T>(parts[k].v[i]);
+    }
+    static float reduce_min(F a) {
+        float r = a.v[0];
+        for (float x : a.v) r = x < r ? x : r;
+        return r;
+    }
+    static float reduce_max(F a) {
+        float r = a.v[0];
+        for (float x : a.v) r = x > r ? x : r;
+        return r;
+    }
+};
+
+}  // namespace
+}  // namespace zeropoint

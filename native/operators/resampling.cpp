@@ -1,0 +1,70 @@
+#include "operators/resampling.h"
+
+#include "cpu/memory.h"
+#include "kernels/registry.h"
+#include "operators/rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+namespace zeropoint {
+namespace {
+
+// Input elements for each output element along one axis, in float32 as everything here.
+float step_of(int64_t in, int64_t out, bool align_corners, double scale) {
+    if (align_corners) return out > 1 ? static_cast<float>(in - 1) / static_cast<float>(out - 1) : 0.0f;
+    return scale > 0 ? static_cast<float>(1.0 / scale) : static_cast<float>(in) / static_cast<float>(out);
+}
+
+std::vector<Tap> taps_of(int64_t in, int64_t out, double scale, const BilinearRule& rule) {
+    const float step = step_of(in, out, rule.align_corners, scale);
+    std::vector<Tap> taps(static_cast<size_t>(out));
+    for (int64_t o = 0; o < out; ++o) {
+        float at = step * static_cast<float>(o);
+        if (!rule.align_corners) {
+            const float middle = static_cast<float>(o) + 0.5f;
+            at = std::max(0.0f, rule.fused ? std::fma(step, middle, -0.5f) : step * middle - 0.5f);
+        }
+        Tap& tap = taps[static_cast<size_t>(o)];
+        tap.first = std::min(static_cast<int64_t>(at), in - 1);
+        tap.second = std::min(tap.first + 1, in - 1);
+        tap.second_weight = at - static_cast<float>(tap.first);
+        tap.first_weight = 1.0f - tap.second_weight;
+        if (rule.fuse_first) {
+            std::swap(tap.first, tap.second);
+            std::swap(tap.first_weight, tap.second_weight);
+        }
+    }
+    return taps;
+}
+
+}  // namespace
+
+void bilinear(const ResampleTensor& t, const BilinearRule& rule) {
+    const std::vector<Tap> rows = taps_of(t.in_height, t.out_height, rule.scale_height, rule);
+    const std::vector<Tap> columns = taps_of(t.in_width, t.out_width, rule.scale_width, rule);
+    BilinearArgs args;
+    args.x = t.x;
+    args.y = t.y;
+    args.type = t.type;
+    args.channels = t.channels;
+    args.in_height = t.in_height;
+    args.in_width = t.in_width;
+    args.out_height = t.out_height;
+    args.out_width = t.out_width;
+    args.rows = rows.data();
+    args.columns = columns.data();
+    args.fused = rule.fused;
+    args.zero_point = rule.zero_point;
+    args.qmin = rule.qmin;
+    args.qmax = rule.qmax;
+    const int64_t all = t.images * t.out_height, row = t.out_width * t.channels;
+    prepare_output(t.y, static_cast<size_t>(all * row));
+    const BilinearFn kernel = kernels().bilinear;
+    over_rows(all, row, static_cast<size_t>(args.scratch()) * sizeof(float),
+              [&](int64_t begin, int64_t end, void* scratch) { kernel(args, begin, end, scratch); });
+}
+
+}  // namespace zeropoint

@@ -1,0 +1,81 @@
+# The native core. Tensors cross as addresses; see native/bindings/module.cpp.
+
+Grid = tuple[int, int, int, int, int]  # rows, segments, length, row_stride, address of row_base or 0
+Parameters = tuple[int, int, int]  # address, scalar type, count
+Three = tuple[int, int, int]  # depth, height, width
+Pooled = tuple[int, int, int, int, int, Three, Three]  # x, y, integer type, images, channels, in, out
+
+def cpu_features() -> dict[str, str | bool]: ...
+def best_isa(avx2: bool, avx512: bool, avx512_vnni: bool, amx_int8: bool) -> str: ...
+def isa() -> str: ...
+def set_isa(name: str) -> None: ...
+def kernel_list() -> list[tuple[str, str]]: ...
+def selected_isa(operation: str, level: str) -> str: ...
+def num_threads() -> int: ...
+def adopt_openmp() -> bool: ...
+def set_num_threads(n: int) -> None: ...
+def quantize(
+    x: int,
+    y: int,
+    dst: int,
+    grid: Grid,
+    scale: Parameters,
+    zero_point: Parameters,
+    spelling: int,
+    qmin: float,
+    qmax: float,
+    /,
+) -> None: ...
+def quantize_tensor(
+    x: int, y: int, dst: int, n: int, scale: float, zero_point: float, spelling: int, qmin: float, qmax: float, /
+) -> None: ...
+def dequantize(
+    q: int, src: int, y: int, grid: Grid, scale: Parameters, zero_point: Parameters, exact: bool, wide: bool, /
+) -> None: ...
+def dequantize_tensor(q: int, src: int, y: int, n: int, scale: float, zero_point: float, exact: bool, /) -> None: ...
+def fake_quantize(
+    x: int,
+    y: int,
+    mask: int,
+    grid: Grid,
+    scale: Parameters,
+    zero_point: Parameters,
+    beyond: int,
+    way_back: int,
+    qmin: float,
+    qmax: float,
+    /,
+) -> None: ...
+def mask_gradient(dy: int, mask: int, dx: int, n: int, /) -> None: ...
+def lookup(x: int, table: int, y: int, n: int, /) -> None: ...
+def minmax(x: int, grid: Grid, parts: int, min: int, max: int, /) -> None: ...
+def least_loss_range(x: int, n: int, bins: int, ratio: float, bits: int, /) -> tuple[float, float]: ...
+def pack(values: int, bytes: int, rows: int, columns: int, bits: int, /) -> None: ...
+def unpack(bytes: int, values: int, rows: int, columns: int, bits: int, /) -> None: ...
+def max_pool(tensor: Pooled, kernel: Three, stride: Three, padding: Three, dilation: Three, /) -> None: ...
+def average_pool(
+    tensor: Pooled,
+    kernel: Three,
+    stride: Three,
+    padding: Three,
+    averaging: int,
+    count_include_pad: bool,
+    divisor: int,
+    zero_point: int,
+    qmin: float,
+    qmax: float,
+    /,
+) -> None: ...
+def adaptive_average_pool(tensor: Pooled, averaging: int, zero_point: int, qmin: float, qmax: float, /) -> None: ...
+def bilinear(
+    tensor: Pooled,
+    align_corners: bool,
+    scale_height: float,
+    scale_width: float,
+    fused: bool,
+    fuse_first: bool,
+    zero_point: int,
+    qmin: float,
+    qmax: float,
+    /,
+) -> None: ...

@@ -1,0 +1,250 @@
+"""What quantization costs and saves, on one trained weight matrix: ``python -m zeropoint.demo``.
+
+1. Train a small network for a second and take the weights of its first layer.
+2. Quantize them by several schemes. A scheme is a number of bits and a block shape: the elements of a block share one
+   scale and zero point. Smaller blocks follow the weights more closely, and need more scales.
+3. Put the restored weights back into the network and see what the schemes do to size, weights and answers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+import zeropoint
+import zeropoint.ops  # registers torch.ops.zeropoint.*
+from zeropoint.numerics import affine, packing
+from zeropoint.numerics.qparams import qparams_from_range
+
+SIDE = 16  # images are SIDE x SIDE pixels
+CLASSES = 16
+HIDDEN = 256
+
+EPS = torch.tensor([torch.finfo(torch.float32).eps])  # no scale is smaller, so blocks of zeros have one, too
+
+
+# ------------------------------------------------------------------------------------------------------- the model
+
+
+def make_images(count: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    """Noisy stripes under a soft round window; the class is their direction, their phase is random.
+
+    Returns:
+        images ``(count, SIDE * SIDE)`` and classes ``(count,)``.
+    """
+    classes = torch.randint(CLASSES, (count,), generator=generator)
+    angle = (classes * math.pi / CLASSES).reshape(-1, 1, 1)
+    phase = 2 * math.pi * torch.rand(count, 1, 1, generator=generator)
+    y, x = torch.meshgrid(torch.linspace(-1, 1, SIDE), torch.linspace(-1, 1, SIDE), indexing="ij")
+    stripes = torch.sin(6 * (x * angle.cos() + y * angle.sin()) + phase)
+    window = torch.exp(-2 * (x**2 + y**2))
+    noise = torch.randn(count, SIDE, SIDE, generator=generator)
+    return (window * (stripes + 1.5 * noise)).flatten(1), classes
+
+
+def train(steps: int = 250) -> nn.Sequential:
+    """A perceptron with batch normalization that tells the directions apart, in evaluation mode."""
+    generator = torch.Generator().manual_seed(0)
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(SIDE * SIDE, HIDDEN, bias=False), nn.BatchNorm1d(HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CLASSES)
+    )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.1)
+    for _ in range(steps):
+        images, classes = make_images(256, generator)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(images), classes).backward()
+        optimizer.step()
+    return model.eval()
+
+
+@torch.no_grad()
+def fold_batch_norm(model: nn.Sequential) -> nn.Sequential:
+    """The same function without the batch norm: it moves into the weights before it, as for any quantized network.
+
+    ``gamma * (W x - mean) / std + beta  =  (gamma / std * W) x + (beta - gamma / std * mean)``
+
+    Each row of W is multiplied by a factor of its own, and that is where scales per channel earn their keep.
+    """
+    linear, norm, relu, last = model
+    factor = norm.weight / torch.sqrt(norm.running_var + norm.eps)
+    folded = nn.Linear(linear.in_features, linear.out_features)
+    folded.weight.copy_(linear.weight * factor.unsqueeze(1))
+    folded.bias.copy_(norm.bias - norm.running_mean * factor)
+    return nn.Sequential(folded, relu, last)
+
+
+# -------------------------------------------------------------------------------------------------- the quantization
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How to quantize a matrix: `bits` for each value, and the `block` of values that shares a scale (-1: all)."""
+
+    name: str
+    bits: int
+    block: tuple[int, int]
+
+
+SCHEMES = (
+    Scheme("per tensor", 8, (-1, -1)),
+    Scheme("per channel", 8, (1, -1)),
+    Scheme("groups of 128", 8, (1, 128)),
+    Scheme("groups of 32", 8, (1, 32)),
+    Scheme("blocks of 16x16", 8, (16, 16)),
+    Scheme("per tensor", 4, (-1, -1)),
+    Scheme("per channel", 4, (1, -1)),
+    Scheme("groups of 128", 4, (1, 128)),
+    Scheme("groups of 32", 4, (1, 32)),
+    Scheme("blocks of 16x16", 4, (16, 16)),
+    Scheme("per tensor", 2, (-1, -1)),
+    Scheme("per channel", 2, (1, -1)),
+    Scheme("groups of 32", 2, (1, 32)),
+)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A quantized matrix as it would lie in a file."""
+
+    scheme: Scheme
+    shape: tuple[int, int]
+    values: torch.Tensor  # uint8; below 8 bits, several to a byte
+    scales: torch.Tensor  # float32, one for each block
+    zero_points: torch.Tensor  # uint8, one for each block
+
+    @property
+    def nbytes(self) -> int:
+        return sum(t.numel() * t.element_size() for t in (self.values, self.scales, self.zero_points))
+
+
+def store(weight: torch.Tensor, scheme: Scheme) -> Stored:
+    """Quantize `weight`: the range of each block gives its scale, and the scale its integers."""
+    rows, columns = weight.shape
+    block = tuple(n if b == -1 else b for n, b in zip(weight.shape, scheme.block))
+    qmax = 2**scheme.bits - 1
+
+    low, high = affine.minmax(weight, block)
+    scales, zero_points = qparams_from_range(low, high, 0, qmax, eps=EPS)
+    values = torch.ops.zeropoint.quantize_per_block(weight, block, scales, zero_points, 0, qmax, torch.uint8)
+    if scheme.bits < 8:
+        values = packing.pack(values, scheme.bits)
+    return Stored(scheme, (rows, columns), values, scales, zero_points.to(torch.uint8))
+
+
+def restore(stored: Stored) -> torch.Tensor:
+    """The float matrix that `stored` stands for."""
+    bits, values = stored.scheme.bits, stored.values
+    if bits < 8:
+        values = packing.unpack(values, stored.shape[1], bits)
+    return torch.ops.zeropoint.dequantize_per_block(
+        values, stored.scheme.block, stored.scales, stored.zero_points, 0, 2**bits - 1, torch.uint8
+    )
+
+
+# -------------------------------------------------------------------------------------------------------- the report
+
+
+def sqnr(signal: torch.Tensor, approximation: torch.Tensor) -> float:
+    """Signal to quantization noise ratio in dB, ``20 log10(|signal| / |signal - approximation|)``: 6 dB are one bit.
+
+    Example:
+        >>> sqnr(torch.tensor([10.0, 0.0]), torch.tensor([11.0, 0.0]))
+        20.0
+    """
+    return 20 * math.log10(signal.norm() / (signal - approximation).norm())
+
+
+HEADER = ("scheme", "bits", "bytes", "smaller", "weight\nSQNR dB", "max\nerror", "output\nSQNR dB", "accuracy")
+
+
+@torch.no_grad()
+def measure(model: nn.Sequential, images: torch.Tensor, classes: torch.Tensor) -> list[tuple[str, ...]]:
+    """One row for the float weights of the first layer, and one for each scheme."""
+    first, rest = model[0], model[1:]
+    weight = first.weight.detach()
+    outputs = model(images)
+
+    def accuracy(answers: torch.Tensor) -> str:
+        return f"{(answers.argmax(1) == classes).float().mean():.1%}"
+
+    float_bytes = weight.numel() * weight.element_size()
+    rows: list[tuple[str, ...]] = [("float32", "32", f"{float_bytes:,}", "1.00x", "", "", "", accuracy(outputs))]
+    for scheme in SCHEMES:
+        stored = store(weight, scheme)
+        restored = restore(stored)
+        answers = rest(nn.functional.linear(images, restored, first.bias))
+        rows.append(
+            (
+                scheme.name,
+                str(scheme.bits),
+                f"{stored.nbytes:,}",
+                f"{float_bytes / stored.nbytes:.2f}x",
+                f"{sqnr(weight, restored):.1f}",
+                f"{(weight - restored).abs().max():.4f}",
+                f"{sqnr(outputs, answers):.1f}",
+                accuracy(answers),
+            )
+        )
+    return rows
+
+
+def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in plain text: the first column to the left, the others to the right.
+
+    Example:
+        >>> print(plain_table(["name", "size"], [["a", "10"], ["bcd", "5"]]))
+        name  size
+        ----  ----
+        a       10
+        bcd      5
+    """
+    titles = [title.split("\n") for title in header]
+    height = max(len(title) for title in titles)
+    head = list(zip(*([""] * (height - len(title)) + title for title in titles)))
+    widths = [max(len(cell) for cell in column) for column in zip(*head, *rows)]
+    lines = [*head, ["-" * width for width in widths], *rows]
+
+    def line(cells: Sequence[str]) -> str:
+        first, *others = (cell.rjust(width) for cell, width in zip(cells, widths))
+        return "  ".join([cells[0].ljust(len(first)), *others]).rstrip()
+
+    return "\n".join(line(cells) for cells in lines)
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print with rich where it is installed (the `cli` extra), in plain text elsewhere."""
+    try:
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+    except ModuleNotFoundError:
+        print(plain_table(header, rows))
+        return
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for column, title in enumerate(header):
+        table.add_column(title, justify="left" if column == 0 else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+def main() -> None:
+    """Train, quantize, report."""
+    model = fold_batch_norm(train())
+    rows, columns = model[0].weight.shape
+    print(
+        f"A trained layer of {rows} x {columns} weights, batch norm folded in; accuracy of its network on new images."
+    )
+    print_table(HEADER, measure(model, *make_images(4096, torch.Generator().manual_seed(1))))
+    print("per channel: one scale for each row; for activations the same is called per token.")
+    print("groups: neighbours in a row. bytes: values, float32 scales, 8-bit zero points. 6 dB of SQNR are one bit.\n")
+    print(zeropoint.cpu_info())
+
+
+if __name__ == "__main__":
+    main()

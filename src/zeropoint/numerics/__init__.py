@@ -1,0 +1,1 @@
+"""The mathematics of quantization, each formula in one place."""

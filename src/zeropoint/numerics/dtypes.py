@@ -1,0 +1,91 @@
+"""The quantized dtypes: what integers a tensor may hold and how they are stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class QuantizedDtype:
+    """An integer type with `bits` bits, held in elements of type `storage`.
+
+    The range follows from the bits: ``[0, 2**bits - 1]`` if unsigned, ``[-2**(bits-1), 2**(bits-1) - 1]`` if signed.
+    Sub-byte types hold ``8 / bits`` values in a byte, low bits first.
+
+    Example:
+        >>> from zeropoint import quint4x2
+        >>> quint4x2.qmin, quint4x2.qmax, quint4x2.per_byte
+        (0, 15, 2)
+    """
+
+    name: str
+    bits: int
+    signed: bool
+    storage: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        width = max(self.bits, 8)
+        object.__setattr__(self, "storage", f"{'int' if self.signed else 'uint'}{width}")
+
+    @property
+    def qmin(self) -> int:
+        return -(1 << (self.bits - 1)) if self.signed else 0
+
+    @property
+    def qmax(self) -> int:
+        return (1 << (self.bits - 1)) - 1 if self.signed else (1 << self.bits) - 1
+
+    @property
+    def per_byte(self) -> int:
+        """Values in one byte of storage; 1 for types of a byte or more."""
+        return max(8 // self.bits, 1)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one storage element."""
+        return max(self.bits, 8) // 8
+
+    @property
+    def torch_storage(self) -> torch.dtype:
+        """The torch dtype of the storage; needs torch."""
+        import torch
+
+        return getattr(torch, self.storage)
+
+    def __repr__(self) -> str:
+        return f"zeropoint.{self.name}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return quantized_dtype, (self.name,)
+
+
+qint8 = QuantizedDtype("qint8", 8, signed=True)
+quint8 = QuantizedDtype("quint8", 8, signed=False)
+qint32 = QuantizedDtype("qint32", 32, signed=True)
+quint4x2 = QuantizedDtype("quint4x2", 4, signed=False)
+quint2x4 = QuantizedDtype("quint2x4", 2, signed=False)
+
+DTYPES = MappingProxyType({d.name: d for d in (qint8, quint8, qint32, quint4x2, quint2x4)})
+
+
+def quantized_dtype(dtype: Any) -> QuantizedDtype:
+    """The quantized dtype that `dtype` means: one of ours, its name, or torch's dtype of the same name.
+
+    Raises:
+        TypeError: if it is none of these.
+
+    Example:
+        >>> quantized_dtype("qint8")
+        zeropoint.qint8
+    """
+    if isinstance(dtype, QuantizedDtype):
+        return dtype
+    found = DTYPES.get(str(dtype).removeprefix("torch."))
+    if found is None:
+        raise TypeError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
+    return found

@@ -1,0 +1,69 @@
+"""The quantization schemes: which elements share a scale, and whether zero is in the middle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+
+@dataclass(frozen=True)
+class QScheme:
+    """How quantization parameters are laid out over a tensor.
+
+    Example:
+        >>> from zeropoint import per_channel_symmetric
+        >>> per_channel_symmetric.per_channel, per_channel_symmetric.symmetric
+        (True, True)
+    """
+
+    name: str
+    per_channel: bool
+    symmetric: bool
+    float_zero_point: bool = False
+
+    def __repr__(self) -> str:
+        return f"zeropoint.{self.name}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return qscheme, (self.name,)
+
+
+per_tensor_affine = QScheme("per_tensor_affine", per_channel=False, symmetric=False)
+per_tensor_symmetric = QScheme("per_tensor_symmetric", per_channel=False, symmetric=True)
+per_channel_affine = QScheme("per_channel_affine", per_channel=True, symmetric=False)
+per_channel_symmetric = QScheme("per_channel_symmetric", per_channel=True, symmetric=True)
+per_channel_affine_float_qparams = QScheme(
+    "per_channel_affine_float_qparams", per_channel=True, symmetric=False, float_zero_point=True
+)
+
+SCHEMES = MappingProxyType(
+    {
+        s.name: s
+        for s in (
+            per_tensor_affine,
+            per_tensor_symmetric,
+            per_channel_affine,
+            per_channel_symmetric,
+            per_channel_affine_float_qparams,
+        )
+    }
+)
+
+
+def qscheme(scheme: Any) -> QScheme:
+    """The scheme that `scheme` means: one of ours, its name, or torch's qscheme of the same name.
+
+    Raises:
+        TypeError: if it is none of these.
+
+    Example:
+        >>> qscheme("per_tensor_affine")
+        zeropoint.per_tensor_affine
+    """
+    if isinstance(scheme, QScheme):
+        return scheme
+    found = SCHEMES.get(str(scheme).removeprefix("torch."))
+    if found is None:
+        raise TypeError(f"scheme must be one of {', '.join(SCHEMES)}, got {scheme!r}")
+    return found

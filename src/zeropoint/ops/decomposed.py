@@ -1,0 +1,741 @@
+"""The decomposed op library: quantization as ordinary operators on ordinary integer tensors.
+
+Same names, overloads and numbers as PyTorch 2.13's ``quantized_decomposed``, under ``torch.ops.zeropoint``.
+Quantization parameters are arguments, not part of a tensor, so these operators can stand in any exported or compiled
+graph.
+
+``quant_min`` and ``quant_max`` bound the quantized values; ``dtype`` is their type (uint8, int8, int16, int32,
+float8_e5m2 or float8_e4m3fn). NaN and infinities: see `zeropoint.numerics.affine`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from zeropoint.numerics import affine, blocks
+from zeropoint.numerics.affine import Spelling
+from zeropoint.numerics.qparams import qparams_from_range
+from zeropoint.numerics.schemes import QScheme, per_tensor_affine, per_tensor_symmetric
+from zeropoint.ops import checks
+from zeropoint.ops.library import composite, operator
+
+TwoTensors = tuple[torch.Tensor, torch.Tensor]
+
+# Per-token scales never fall below this (float32's machine epsilon), so a row of zeros still has one.
+TOKEN_EPS = torch.finfo(torch.float32).eps
+
+
+# ---------------------------------------------------------------------------------------------------- per tensor
+
+
+def _quantized_like(op: str, x: Tensor, quant_min: int, quant_max: int, dtype: torch.dtype) -> Tensor:
+    checks.require_dtype(op, "input", x.dtype, checks.INPUT_DTYPES)
+    checks.require_range(op, quant_min, quant_max, dtype)
+    return torch.empty_like(x, dtype=dtype)
+
+
+def _fake_quantize_per_tensor(
+    input: Tensor, scale: object, zero_point: object, quant_min: int, quant_max: int, dtype: torch.dtype
+) -> Tensor:
+    return _quantized_like("quantize_per_tensor", input, quant_min, quant_max, dtype)
+
+
+@operator(
+    "quantize_per_tensor(Tensor input, float scale, int zero_point, int quant_min, int quant_max, ScalarType dtype)"
+    " -> Tensor",
+    fake=_fake_quantize_per_tensor,
+)
+def quantize_per_tensor(
+    input: Tensor, scale: float, zero_point: int, quant_min: int, quant_max: int, dtype: torch.dtype
+) -> Tensor:
+    """``clamp(rne(input * (1 / scale)) + zero_point, quant_min, quant_max)`` in float32.
+
+    Args:
+        input: float32, float16 or bfloat16, any shape.
+
+    Returns:
+        tensor of type `dtype`, shape and layout of `input`.
+
+    Example:
+        >>> quantize_per_tensor(torch.tensor([0.0, 0.3, 99.0]), 0.1, 5, 0, 255, torch.uint8)
+        tensor([  5,   8, 255], dtype=torch.uint8)
+    """
+    op = "quantize_per_tensor"
+    checks.require_dtype(op, "input", input.dtype, checks.INPUT_DTYPES)
+    checks.require_range(op, quant_min, quant_max, dtype)
+    return affine.quantize_tensor(input, scale, zero_point, qmin=quant_min, qmax=quant_max, dtype=dtype)
+
+
+@operator(
+    "quantize_per_tensor.tensor(Tensor input, Tensor scale, Tensor zero_point, int quant_min, int quant_max,"
+    " ScalarType dtype) -> Tensor",
+    fake=_fake_quantize_per_tensor,
+)
+def quantize_per_tensor_tensor(
+    input: Tensor, scale: Tensor, zero_point: Tensor, quant_min: int, quant_max: int, dtype: torch.dtype
+) -> Tensor:
+    """`quantize_per_tensor` with scale and zero point in one-element tensors.
+
+    Example:
+        >>> one = torch.tensor([0.1]), torch.tensor([5])
+        >>> quantize_per_tensor_tensor(torch.tensor([0.3]), *one, 0, 255, torch.uint8)
+        tensor([8], dtype=torch.uint8)
+    """
+    checks.require_scalar("quantize_per_tensor", "scale", scale)
+    checks.require_scalar("quantize_per_tensor", "zero_point", zero_point)
+    return quantize_per_tensor(input, scale.item(), zero_point.item(), quant_min, quant_max, dtype)
+
+
+def _fake_quantize_per_tensor2(
+    input: Tensor, scale: Tensor, zero_point: Tensor, quant_min: Tensor, quant_max: Tensor, dtype: torch.dtype
+) -> Tensor:
+    checks.require_dtype("quantize_per_tensor", "input", input.dtype, checks.INPUT_DTYPES)
+    return torch.empty_like(input, dtype=dtype)
+
+
+@operator(
+    "quantize_per_tensor.tensor2(Tensor input, Tensor scale, Tensor zero_point, Tensor quant_min, Tensor quant_max,"
+    " ScalarType dtype) -> Tensor",
+    fake=_fake_quantize_per_tensor2,
+)
+def quantize_per_tensor_tensor2(
+    input: Tensor, scale: Tensor, zero_point: Tensor, quant_min: Tensor, quant_max: Tensor, dtype: torch.dtype
+) -> Tensor:
+    """`quantize_per_tensor` with the range, too, in one-element tensors.
+
+    Example:
+        >>> numbers = torch.tensor([0.1]), torch.tensor([5]), torch.tensor([0]), torch.tensor([255])
+        >>> quantize_per_tensor_tensor2(torch.tensor([0.3]), *numbers, torch.uint8)
+        tensor([8], dtype=torch.uint8)
+    """
+    checks.require_scalar("quantize_per_tensor", "quant_min", quant_min)
+    checks.require_scalar("quantize_per_tensor", "quant_max", quant_max)
+    return quantize_per_tensor_tensor(input, scale, zero_point, int(quant_min.item()), int(quant_max.item()), dtype)
+
+
+def _fake_dequantize_per_tensor(
+    input: Tensor,
+    scale: object,
+    zero_point: object,
+    quant_min: object,
+    quant_max: object,
+    dtype: torch.dtype,
+    *,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    checks.require_stored("dequantize_per_tensor", input, dtype)
+    return torch.empty_like(input, dtype=out_dtype or torch.float32)
+
+
+@operator(
+    "dequantize_per_tensor(Tensor input, float scale, int zero_point, int quant_min, int quant_max, ScalarType dtype,"
+    " *, ScalarType? out_dtype=None) -> Tensor",
+    fake=_fake_dequantize_per_tensor,
+)
+def dequantize_per_tensor(
+    input: Tensor,
+    scale: float,
+    zero_point: int,
+    quant_min: int,
+    quant_max: int,
+    dtype: torch.dtype,
+    *,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """``(input - zero_point) * scale``, each step in `out_dtype` (float32 if None).
+
+    Args:
+        input: tensor of type `dtype`, any shape.
+        quant_min, quant_max: not used; they keep the range readable in a graph.
+
+    Returns:
+        tensor of type `out_dtype`, shape and layout of `input`.
+
+    Example:
+        >>> dequantize_per_tensor(torch.tensor([5, 8], dtype=torch.uint8), 0.5, 5, 0, 255, torch.uint8)
+        tensor([0.0000, 1.5000])
+    """
+    checks.require_stored("dequantize_per_tensor", input, dtype)
+    return affine.dequantize_tensor(input, scale, zero_point, out_dtype=out_dtype or torch.float32)
+
+
+@operator(
+    "dequantize_per_tensor.tensor(Tensor input, Tensor scale, Tensor zero_point, int quant_min, int quant_max,"
+    " ScalarType dtype, *, ScalarType? out_dtype=None) -> Tensor",
+    fake=_fake_dequantize_per_tensor,
+)
+def dequantize_per_tensor_tensor(
+    input: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    quant_min: int,
+    quant_max: int,
+    dtype: torch.dtype,
+    *,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """`dequantize_per_tensor` with scale and zero point in one-element tensors.
+
+    Example:
+        >>> one = torch.tensor([0.5]), torch.tensor([5])
+        >>> dequantize_per_tensor_tensor(torch.tensor([8], dtype=torch.uint8), *one, 0, 255, torch.uint8)
+        tensor([1.5000])
+    """
+    checks.require_scalar("dequantize_per_tensor", "scale", scale)
+    checks.require_scalar("dequantize_per_tensor", "zero_point", zero_point)
+    return dequantize_per_tensor(
+        input, scale.item(), zero_point.item(), quant_min, quant_max, dtype, out_dtype=out_dtype
+    )
+
+
+@operator(
+    "dequantize_per_tensor.tensor2(Tensor input, Tensor scale, Tensor zero_point, Tensor quant_min, Tensor quant_max,"
+    " ScalarType dtype, *, ScalarType? out_dtype=None) -> Tensor",
+    fake=_fake_dequantize_per_tensor,
+)
+def dequantize_per_tensor_tensor2(
+    input: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    quant_min: Tensor,
+    quant_max: Tensor,
+    dtype: torch.dtype,
+    *,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """`dequantize_per_tensor` with the range, too, in one-element tensors.
+
+    Example:
+        >>> numbers = torch.tensor([0.5]), torch.tensor([5]), torch.tensor([0]), torch.tensor([255])
+        >>> dequantize_per_tensor_tensor2(torch.tensor([8], dtype=torch.uint8), *numbers, torch.uint8)
+        tensor([1.5000])
+    """
+    return dequantize_per_tensor_tensor(input, scale, zero_point, 0, 0, dtype, out_dtype=out_dtype)
+
+
+# ------------------------------------------------------------------------------------------- parameters per tensor
+
+
+def _check_choose_qparams(op: str, x: Tensor, quant_min: int, quant_max: int, dtype: torch.dtype) -> None:
+    checks.require_dtype(op, "input", x.dtype, checks.INPUT_DTYPES)
+    checks.require_dtype(op, "dtype", dtype, checks.QUANTIZED_DTYPES)
+    checks.require_order(op, quant_min, quant_max)
+    if not quant_min <= 0 <= quant_max:
+        raise ValueError(f"{op}: the range must include 0, got quant_min {quant_min} and quant_max {quant_max}")
+
+
+def _fake_choose_qparams(input: Tensor, quant_min: int, quant_max: int, eps: float, dtype: torch.dtype) -> TwoTensors:
+    _check_choose_qparams("choose_qparams", input, quant_min, quant_max, dtype)
+    return input.new_empty(1, dtype=torch.float64), input.new_empty(1, dtype=torch.int64)
+
+
+def _choose_qparams(
+    op: str, x: Tensor, quant_min: int, quant_max: int, eps: float, dtype: torch.dtype, scheme: QScheme
+) -> TwoTensors:
+    _check_choose_qparams(op, x, quant_min, quant_max, dtype)
+    if x.numel() == 0:
+        raise ValueError(f"{op}: input is empty, so it has no range; got shape {tuple(x.shape)}")
+    low, high = affine.minmax(x, blocks.per_tensor(x.shape))
+    if low.isnan():
+        raise ValueError(f"{op}: input holds NaN, so it has no range")
+    scale, zero_point = qparams_from_range(
+        low.reshape(()),
+        high.reshape(()),
+        quant_min,
+        quant_max,
+        eps=torch.tensor([eps], device=x.device),
+        scheme=scheme,
+        symmetric_zero_point=128 if dtype == torch.uint8 else 0,
+    )
+    return scale.to(torch.float64), zero_point
+
+
+@operator(
+    "choose_qparams.tensor(Tensor input, int quant_min, int quant_max, float eps, ScalarType dtype)"
+    " -> (Tensor, Tensor)",
+    fake=_fake_choose_qparams,
+)
+def choose_qparams_tensor(input: Tensor, quant_min: int, quant_max: int, eps: float, dtype: torch.dtype) -> TwoTensors:
+    """Scale and zero point that map the range of `input` onto ``[quant_min, quant_max]``; no scale below `eps`.
+
+    Returns:
+        `scale` ``(1,)`` float64 and `zero_point` ``(1,)`` int64.
+
+    Example:
+        >>> choose_qparams_tensor(torch.tensor([-1.0, 1.55]), 0, 255, 1e-5, torch.uint8)
+        (tensor([0.0100], dtype=torch.float64), tensor([100]))
+    """
+    return _choose_qparams("choose_qparams", input, quant_min, quant_max, eps, dtype, per_tensor_affine)
+
+
+@operator(
+    "choose_qparams_symmetric.tensor(Tensor input, int quant_min, int quant_max, float eps, ScalarType dtype)"
+    " -> (Tensor, Tensor)",
+    fake=_fake_choose_qparams,
+)
+def choose_qparams_symmetric_tensor(
+    input: Tensor, quant_min: int, quant_max: int, eps: float, dtype: torch.dtype
+) -> TwoTensors:
+    """As `choose_qparams_tensor` with 0 in the middle: ``scale = max|input| / ((quant_max - quant_min) / 2)``.
+
+    Example:
+        >>> choose_qparams_symmetric_tensor(torch.tensor([-1.0, 0.5]), -127, 127, 1e-5, torch.int8)
+        (tensor([0.0079], dtype=torch.float64), tensor([0]))
+    """
+    return _choose_qparams("choose_qparams_symmetric", input, quant_min, quant_max, eps, dtype, per_tensor_symmetric)
+
+
+# --------------------------------------------------------------------------------------------------- per channel
+
+
+def _check_channels(op: str, x: Tensor, scales: Tensor, zero_points: Tensor | None, axis: int) -> int:
+    axis = checks.require_axis(op, x, axis)
+    channels = x.shape[axis]
+    why = f"input of shape {tuple(x.shape)} has {channels} channels along axis {axis}"
+    checks.require_length(op, "scales", scales, channels, why)
+    if zero_points is not None:
+        checks.require_length(op, "zero_points", zero_points, channels, why)
+    return axis
+
+
+def _fake_quantize_per_channel(
+    input: Tensor,
+    scales: Tensor,
+    zero_points: Tensor,
+    axis: int,
+    quant_min: int,
+    quant_max: int,
+    dtype: torch.dtype,
+) -> Tensor:
+    checks.require_axis("quantize_per_channel", input, axis)
+    return _quantized_like("quantize_per_channel", input, quant_min, quant_max, dtype)
+
+
+@operator(
+    "quantize_per_channel(Tensor input, Tensor scales, Tensor zero_points, int axis, int quant_min, int quant_max,"
+    " ScalarType dtype) -> Tensor",
+    fake=_fake_quantize_per_channel,
+)
+def quantize_per_channel(
+    input: Tensor,
+    scales: Tensor,
+    zero_points: Tensor,
+    axis: int,
+    quant_min: int,
+    quant_max: int,
+    dtype: torch.dtype,
+) -> Tensor:
+    """`quantize_per_tensor` with a scale and zero point for each index of `axis`; float64 if the scales are.
+
+    Args:
+        input: float32, float16 or bfloat16, any shape.
+        scales, zero_points: ``(input.shape[axis],)``.
+
+    Returns:
+        tensor of type `dtype`, shape and layout of `input`.
+
+    Example:
+        >>> x = torch.tensor([[1.0, 1.0]])
+        >>> quantize_per_channel(x, torch.tensor([0.5, 0.1]), torch.tensor([0, 7]), 1, 0, 255, torch.uint8)
+        tensor([[ 2, 17]], dtype=torch.uint8)
+    """
+    op = "quantize_per_channel"
+    checks.require_dtype(op, "input", input.dtype, checks.INPUT_DTYPES)
+    checks.require_range(op, quant_min, quant_max, dtype)
+    axis = _check_channels(op, input, scales, zero_points, axis)
+    block = blocks.per_channel(input.shape, axis)
+    return affine.quantize(input, scales, zero_points, block, qmin=quant_min, qmax=quant_max, dtype=dtype)
+
+
+def _fake_dequantize_per_channel(
+    input: Tensor,
+    scales: Tensor,
+    zero_points: Tensor | None,
+    axis: int,
+    quant_min: int,
+    quant_max: int,
+    dtype: torch.dtype,
+    *,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    checks.require_stored("dequantize_per_channel", input, dtype)
+    checks.require_range("dequantize_per_channel", quant_min, quant_max, dtype)
+    checks.require_axis("dequantize_per_channel", input, axis)
+    return torch.empty_like(input, dtype=out_dtype or torch.float32)
+
+
+@operator(
+    "dequantize_per_channel(Tensor input, Tensor scales, Tensor? zero_points, int axis, int quant_min, int quant_max,"
+    " ScalarType dtype, *, ScalarType? out_dtype=None) -> Tensor",
+    fake=_fake_dequantize_per_channel,
+)
+def dequantize_per_channel(
+    input: Tensor,
+    scales: Tensor,
+    zero_points: Tensor | None,
+    axis: int,
+    quant_min: int,
+    quant_max: int,
+    dtype: torch.dtype,
+    *,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """``(input - zero_points) * scales`` with one of each for every index of `axis`, then `out_dtype`.
+
+    The difference is taken without wrapping around, the product in the type of `scales`.
+
+    Args:
+        input: tensor of type `dtype`, any shape.
+        scales, zero_points: ``(input.shape[axis],)``; zero points of None are 0.
+
+    Returns:
+        tensor of type `out_dtype` (float32 if None), shape and layout of `input`.
+
+    Example:
+        >>> q = torch.tensor([[2, 17]], dtype=torch.uint8)
+        >>> dequantize_per_channel(q, torch.tensor([0.5, 0.25]), torch.tensor([0, 7]), 1, 0, 255, torch.uint8)
+        tensor([[1.0000, 2.5000]])
+    """
+    op = "dequantize_per_channel"
+    checks.require_stored(op, input, dtype)
+    checks.require_range(op, quant_min, quant_max, dtype)
+    axis = _check_channels(op, input, scales, zero_points, axis)
+    block = blocks.per_channel(input.shape, axis)
+    return affine.dequantize(input, scales, zero_points, block, out_dtype=out_dtype or torch.float32)
+
+
+# ----------------------------------------------------------------------------------------------------- per token
+
+
+def _check_tokens(op: str, x: Tensor, scales: Tensor, zero_points: Tensor) -> None:
+    checks.require_dims(op, x, 1)
+    tokens = x.numel() // x.shape[-1] if x.shape[-1] else x.shape[:-1].numel()
+    why = f"one for each vector along the last axis of {tuple(x.shape)}"
+    checks.require_length(op, "scales", scales, tokens, why)
+    checks.require_length(op, "zero_points", zero_points, tokens, why)
+
+
+def _check_choose_per_token(op: str, x: Tensor, dtype: torch.dtype) -> None:
+    checks.require_dtype(op, "input", x.dtype, (*checks.INPUT_DTYPES, torch.float64))
+    checks.require_dtype(op, "dtype", dtype, (torch.int8,))
+    checks.require_dims(op, x, 1)
+
+
+def _fake_choose_qparams_per_token(input: Tensor, dtype: torch.dtype) -> TwoTensors:
+    _check_choose_per_token("choose_qparams_per_token", input, dtype)
+    kind = torch.float32 if input.dtype == torch.float16 else input.dtype
+    shape = (*input.shape[:-1], 1)
+    return input.new_empty(shape, dtype=kind), input.new_empty(shape, dtype=kind)
+
+
+@operator(
+    "choose_qparams_per_token(Tensor input, ScalarType dtype) -> (Tensor, Tensor)", _fake_choose_qparams_per_token
+)
+def choose_qparams_per_token(input: Tensor, dtype: torch.dtype) -> TwoTensors:
+    """Symmetric parameters for each vector along the last axis: ``scale = max(max|row|, 1e-5) / 127``.
+
+    Args:
+        input: ``(..., n)``, float.
+        dtype: torch.int8.
+
+    Returns:
+        scales and zero points (all 0), ``(..., 1)``, both in the type of `input` (float32 for float16).
+
+    Example:
+        >>> choose_qparams_per_token(torch.tensor([[1.27, -2.54]]), torch.int8)
+        (tensor([[0.0200]]), tensor([[0.]]))
+    """
+    op = "choose_qparams_per_token"
+    _check_choose_per_token(op, input, dtype)
+    low, high = _token_range(op, input)
+    largest = torch.maximum(low.abs(), high.abs())
+    if largest.dtype == torch.float16:
+        largest = largest.to(torch.float32)
+    scales = largest.clamp(min=1e-5).div(127)
+    return scales, torch.zeros_like(scales)
+
+
+def _token_range(op: str, x: Tensor) -> TwoTensors:
+    """Smallest and largest of each vector along the last axis, ``(..., 1)``."""
+    if x.shape[-1] == 0:
+        raise ValueError(f"{op}: the last axis is empty, so its vectors have no range; got shape {tuple(x.shape)}")
+    shape = (*x.shape[:-1], 1)
+    # A permuted input has no rows in memory.
+    low, high = affine.minmax(x.contiguous(), blocks.per_token(x.shape))
+    return low.reshape(shape), high.reshape(shape)
+
+
+def _asymmetric(low: Tensor, high: Tensor) -> TwoTensors:
+    """int8 parameters from row ranges. Of the two roundings of the zero point, the one with the smaller error."""
+    qmin, qmax = -128, 127
+    low = torch.minimum(low, torch.zeros_like(low))
+    high = torch.maximum(high, torch.zeros_like(high))
+    scale = ((high - low) / float(qmax - qmin)).clamp(min=TOKEN_EPS)
+    steps_low, steps_high = low / scale, high / scale
+    from_low = (qmin + steps_low) + (qmax + steps_high) > 0
+    zero_point = torch.where(from_low, qmin - steps_low, qmax - steps_high).clamp(qmin, qmax).round()
+    return scale.to(torch.float64), zero_point.to(torch.int64)
+
+
+@composite("_choose_qparams_per_token_asymmetric_impl(Tensor input, ScalarType dtype) -> (Tensor, Tensor)")
+def _choose_qparams_per_token_asymmetric_impl(input: Tensor, dtype: torch.dtype) -> TwoTensors:
+    """`choose_qparams_per_token_asymmetric`, differentiable through the scales."""
+    _check_choose_per_token("_choose_qparams_per_token_asymmetric_impl", input, dtype)
+    return _asymmetric(torch.amin(input, -1, keepdim=True), torch.amax(input, -1, keepdim=True))
+
+
+def _fake_choose_qparams_per_token_asymmetric(input: Tensor, dtype: torch.dtype) -> TwoTensors:
+    _check_choose_per_token("choose_qparams_per_token_asymmetric", input, dtype)
+    shape = (*input.shape[:-1], 1)
+    return input.new_empty(shape, dtype=torch.float64), input.new_empty(shape, dtype=torch.int64)
+
+
+@operator(
+    "choose_qparams_per_token_asymmetric(Tensor input, ScalarType dtype) -> (Tensor, Tensor)",
+    fake=_fake_choose_qparams_per_token_asymmetric,
+)
+def choose_qparams_per_token_asymmetric(input: Tensor, dtype: torch.dtype) -> TwoTensors:
+    """int8 parameters for each vector along the last axis: ``scale = (max - min) / 255`` of the row, widened to 0.
+
+    Args:
+        input: ``(..., n)``, float.
+        dtype: torch.int8.
+
+    Returns:
+        scales, ``(..., 1)`` float64, and zero points, ``(..., 1)`` int64.
+
+    Example:
+        >>> choose_qparams_per_token_asymmetric(torch.tensor([[0.0, 2.55]]), torch.int8)
+        (tensor([[0.0100]], dtype=torch.float64), tensor([[-128]]))
+    """
+    op = "choose_qparams_per_token_asymmetric"
+    _check_choose_per_token(op, input, dtype)
+    return _asymmetric(*_token_range(op, input))
+
+
+def _fake_quantize_per_token(
+    input: Tensor, scales: Tensor, zero_points: Tensor, quant_min: int, quant_max: int, dtype: torch.dtype
+) -> Tensor:
+    checks.require_range("quantize_per_token", quant_min, quant_max, dtype)
+    return torch.empty_like(input, dtype=dtype)
+
+
+@operator(
+    "quantize_per_token(Tensor input, Tensor scales, Tensor zero_points, int quant_min, int quant_max,"
+    " ScalarType dtype) -> Tensor",
+    fake=_fake_quantize_per_token,
+)
+def quantize_per_token(
+    input: Tensor, scales: Tensor, zero_points: Tensor, quant_min: int, quant_max: int, dtype: torch.dtype
+) -> Tensor:
+    """``clamp(rne(input * (1 / scales) + zero_points), ...)`` with one scale for each vector along the last axis.
+
+    Args:
+        input: ``(..., n)``, float.
+        scales, zero_points: ``(...)`` or ``(..., 1)``, in any shape with as many elements.
+
+    Returns:
+        ``(..., n)`` of type `dtype`.
+
+    Example:
+        >>> x = torch.tensor([[1.0, 2.0], [1.0, 2.0]])
+        >>> quantize_per_token(x, torch.tensor([1.0, 0.5]), torch.tensor([0, 1]), -128, 127, torch.int8)
+        tensor([[1, 2],
+                [3, 5]], dtype=torch.int8)
+    """
+    op = "quantize_per_token"
+    checks.require_dtype(op, "input", input.dtype, (*checks.INPUT_DTYPES, torch.float64))
+    checks.require_range(op, quant_min, quant_max, dtype)
+    _check_tokens(op, input, scales, zero_points)
+    return affine.quantize(
+        input,
+        scales.reshape(-1),
+        zero_points.reshape(-1),
+        blocks.per_token(input.shape),
+        qmin=quant_min,
+        qmax=quant_max,
+        dtype=dtype,
+        spelling=Spelling.joined,
+    )
+
+
+def _fake_dequantize_per_token(
+    input: Tensor,
+    scales: Tensor,
+    zero_points: Tensor,
+    quant_min: int,
+    quant_max: int,
+    dtype: torch.dtype,
+    output_dtype: torch.dtype,
+) -> Tensor:
+    checks.require_range("dequantize_per_token", quant_min, quant_max, dtype)
+    return torch.empty_like(input, dtype=output_dtype)
+
+
+@operator(
+    "dequantize_per_token(Tensor input, Tensor scales, Tensor zero_points, int quant_min, int quant_max,"
+    " ScalarType dtype, ScalarType output_dtype) -> Tensor",
+    fake=_fake_dequantize_per_token,
+)
+def dequantize_per_token(
+    input: Tensor,
+    scales: Tensor,
+    zero_points: Tensor,
+    quant_min: int,
+    quant_max: int,
+    dtype: torch.dtype,
+    output_dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """``(input - zero_points) * scales`` for each vector along the last axis, then `output_dtype`.
+
+    Example:
+        >>> q = torch.tensor([[3, 5]], dtype=torch.int8)
+        >>> one = torch.tensor([0.5]), torch.tensor([1])
+        >>> dequantize_per_token(q, *one, -128, 127, torch.int8, torch.float32)
+        tensor([[1., 2.]])
+    """
+    op = "dequantize_per_token"
+    checks.require_stored(op, input, dtype)
+    checks.require_range(op, quant_min, quant_max, dtype)
+    _check_tokens(op, input, scales, zero_points)
+    block = blocks.per_token(input.shape)
+    return affine.dequantize(input, scales.reshape(-1), zero_points.reshape(-1), block, out_dtype=output_dtype)
+
+
+# ----------------------------------------------------------------------------------------------------- per group
+
+
+def _group_size(op: str, x: Tensor, scales: Tensor, group_size: int) -> int:
+    if x.dim() != 2:
+        raise ValueError(f"{op}: input must have 2 dimensions, got shape {tuple(x.shape)}")
+    if group_size <= 1:
+        raise ValueError(f"{op}: group_size must be above 1, got {group_size}")
+    columns = x.shape[-1]
+    # One group may be named larger than the row it covers: single columns of a larger matrix are quantized like that.
+    if group_size > columns and scales.shape[-1] == 1:
+        return columns
+    if columns % group_size != 0:
+        raise ValueError(f"{op}: group_size {group_size} does not divide the {columns} columns of the input")
+    return group_size
+
+
+def _check_groups(op: str, x: Tensor, scales: Tensor, zero_points: Tensor | None, group_size: int) -> None:
+    groups = x.numel() // group_size if group_size else 0
+    why = f"one for each group of {group_size} in an input of shape {tuple(x.shape)}"
+    checks.require_length(op, "scales", scales, groups, why)
+    if zero_points is not None:
+        checks.require_length(op, "zero_points", zero_points, groups, why)
+
+
+def _fake_quantize_per_channel_group(
+    input: Tensor,
+    scales: Tensor,
+    zero_points: Tensor,
+    quant_min: int,
+    quant_max: int,
+    dtype: torch.dtype,
+    group_size: int,
+) -> Tensor:
+    checks.require_range("quantize_per_channel_group", quant_min, quant_max, dtype)
+    _group_size("quantize_per_channel_group", input, scales, group_size)
+    return torch.empty_like(input, dtype=dtype)
+
+
+@operator(
+    "quantize_per_channel_group(Tensor input, Tensor scales, Tensor zero_points, int quant_min, int quant_max,"
+    " ScalarType dtype, int group_size) -> Tensor",
+    fake=_fake_quantize_per_channel_group,
+)
+def quantize_per_channel_group(
+    input: Tensor,
+    scales: Tensor,
+    zero_points: Tensor,
+    quant_min: int,
+    quant_max: int,
+    dtype: torch.dtype,
+    group_size: int = 128,
+) -> Tensor:
+    """``clamp(rne(input * (1 / scales) + zero_points), ...)`` with one scale for `group_size` neighbours in a row.
+
+    Args:
+        input: ``(m, n)``, float, without NaN.
+        scales, zero_points: ``(m, n / group_size)``, or flat.
+
+    Returns:
+        ``(m, n)`` of type `dtype`.
+
+    Raises:
+        ValueError: if `input` holds NaN, besides what every op checks.
+
+    Example:
+        >>> x = torch.tensor([[1.0, 2.0, 1.0, 2.0]])
+        >>> qparams = torch.tensor([[1.0, 0.5]]), torch.tensor([[0, 1]])
+        >>> quantize_per_channel_group(x, *qparams, -8, 7, torch.int8, 2)
+        tensor([[1, 2, 3, 5]], dtype=torch.int8)
+    """
+    op = "quantize_per_channel_group"
+    checks.require_dtype(op, "input", input.dtype, (*checks.INPUT_DTYPES, torch.float64))
+    checks.require_range(op, quant_min, quant_max, dtype)
+    group_size = _group_size(op, input, scales, group_size)
+    _check_groups(op, input, scales, zero_points, group_size)
+    if input.numel() and affine.minmax(input, blocks.per_tensor(input.shape))[0].isnan():
+        raise ValueError(f"{op}: input holds NaN, which no group can represent")
+    return affine.quantize(
+        input,
+        scales.reshape(-1),
+        zero_points.reshape(-1),
+        blocks.per_group(input.shape, group_size),
+        qmin=quant_min,
+        qmax=quant_max,
+        dtype=dtype,
+        spelling=Spelling.joined,
+    )
+
+
+def _fake_dequantize_per_channel_group(
+    input: Tensor,
+    scales: Tensor,
+    zero_points: Tensor | None,
+    quant_min: int,
+    quant_max: int,
+    dtype: torch.dtype,
+    group_size: int,
+    output_dtype: torch.dtype,
+) -> Tensor:
+    checks.require_range("dequantize_per_channel_group", quant_min, quant_max, dtype)
+    _group_size("dequantize_per_channel_group", input, scales, group_size)
+    return torch.empty_like(input, dtype=output_dtype)
+
+
+@operator(
+    "dequantize_per_channel_group(Tensor input, Tensor scales, Tensor? zero_points, int quant_min, int quant_max,"
+    " ScalarType dtype, int group_size, ScalarType output_dtype) -> Tensor",
+    fake=_fake_dequantize_per_channel_group,
+)
+def dequantize_per_channel_group(
+    input: Tensor,
+    scales: Tensor,
+    zero_points: Tensor | None,
+    quant_min: int,
+    quant_max: int,
+    dtype: torch.dtype,
+    group_size: int = 128,
+    output_dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """``(input - zero_points) * scales`` for each group of `group_size` neighbours in a row, then `output_dtype`.
+
+    Example:
+        >>> q = torch.tensor([[1, 2, 3, 5]], dtype=torch.int8)
+        >>> qparams = torch.tensor([[1.0, 0.5]]), torch.tensor([[0, 1]])
+        >>> dequantize_per_channel_group(q, *qparams, -8, 7, torch.int8, 2, torch.float32)
+        tensor([[1., 2., 1., 2.]])
+    """
+    op = "dequantize_per_channel_group"
+    checks.require_stored(op, input, dtype)
+    checks.require_range(op, quant_min, quant_max, dtype)
+    group_size = _group_size(op, input, scales, group_size)
+    _check_groups(op, input, scales, zero_points, group_size)
+    block = blocks.per_group(input.shape, group_size)
+    zero_points = None if zero_points is None else zero_points.reshape(-1)
+    return affine.dequantize(input, scales.reshape(-1), zero_points, block, out_dtype=output_dtype)

@@ -1,0 +1,54 @@
+"""Registration of operators: one namespace, one decorator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+NAMESPACE = "zeropoint"
+LIBRARY = torch.library.Library(NAMESPACE, "DEF")
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def operator(schema: str, fake: Callable[..., Any]) -> Callable[[Function], Function]:
+    """Define ``torch.ops.zeropoint.<schema>`` with the decorated function as its kernel on every device.
+
+    `fake` answers shape, dtype and layout without data (for torch.compile, torch.export and meta tensors).
+    The function itself comes back unchanged. Defining a name twice is an error of torch.library.
+
+        @operator("double_it(Tensor x) -> Tensor", fake=torch.empty_like)
+        def double_it(x): ...
+    """
+
+    def register(kernel: Function) -> Function:
+        name = _define(schema)
+        LIBRARY.impl(name, kernel, "CompositeExplicitAutograd")
+        torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=LIBRARY)
+        return kernel
+
+    return register
+
+
+def composite(schema: str) -> Callable[[Function], Function]:
+    """Define an operator that is made of others: their gradients and fake kernels are its own."""
+
+    def register(function: Function) -> Function:
+        LIBRARY.impl(_define(schema), function, "CompositeImplicitAutograd")
+        return function
+
+    return register
+
+
+def differentiable(
+    name: str, backward: Callable[..., Any], setup_context: Callable[[Any, tuple[Any, ...], Any], None]
+) -> None:
+    """Give operator `name` a gradient."""
+    torch.library.register_autograd(f"{NAMESPACE}::{name}", backward, setup_context=setup_context, lib=LIBRARY)
+
+
+def _define(schema: str) -> str:
+    LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
+    return schema.split("(", 1)[0]

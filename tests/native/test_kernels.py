@@ -1,0 +1,244 @@
+"""Every kernel in the native lists gives the bytes of its operation's reference, through the Python API.
+
+`test_kernel_check.py` runs the thorough comparison in C++; this one sees what Python adds: grids of real tensors, the
+choice of kernel at run time, and the threads.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+import zeropoint
+from zeropoint import _native
+from zeropoint.numerics.affine import (
+    Beyond,
+    Spelling,
+    WayBack,
+    dequantize,
+    fake_quantize,
+    mask_gradient,
+    minmax,
+    quantize,
+    quantize_tensor,
+)
+from zeropoint.numerics.blocks import blocks_along, per_channel, per_group, per_tensor, per_token
+from zeropoint.numerics.packing import pack, unpack
+
+LISTED = _native.kernel_list()
+OPERATIONS = sorted({operation for operation, _ in LISTED})
+AVAILABLE = zeropoint.cpu_info().available
+
+# Every operation is written for these. Eight lanes are part of quantization_loss's contract: no AVX512 kernel.
+NEEDED = {"reference", "portable", "avx2", "avx512"}
+FEWER = {"quantization_loss": {"avx512"}}
+FOUNDATION = {
+    "dequantize",
+    "fake_quantize",
+    "mask_gradient",
+    "minmax",
+    "pack",
+    "quantization_loss",
+    "quantize",
+    "unpack",
+}
+
+INTEGERS = {
+    torch.uint8: (0, 255),
+    torch.int8: (-128, 127),
+    torch.int16: (-32768, 32767),
+    torch.int32: (-(2**31), 2**31 - 1),
+}
+EXTREMES = [0.0, -0.0, 0.5, -0.5, 2.5, 1e-45, -1e-40, 3e38, -3e38, 2.0**31, -(2.0**31), 2.0**63, -(2.0**63), 8388607.5]
+SPECIALS = torch.tensor([*EXTREMES, float("nan"), float("inf"), -float("inf")])
+
+Outputs = list[torch.Tensor]
+
+
+def floats(shape: tuple[int, ...], seed: int = 0) -> torch.Tensor:
+    """Ties at multiples of 1/8, ordinary numbers, and everything in SPECIALS."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(shape, generator=generator) * 20
+    ties = torch.randint(-400, 400, shape, generator=generator) / 8 + 1 / 16
+    special = SPECIALS[torch.randint(len(SPECIALS), shape, generator=generator)]
+    kind = torch.randint(0, 10, shape, generator=generator)
+    return torch.where(kind < 5, x, torch.where(kind < 9, ties, special))
+
+
+def integers(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    low, high = INTEGERS[dtype]
+    q = torch.randint(low, high + 1, shape, generator=torch.Generator().manual_seed(1), dtype=torch.int64)
+    q.view(-1)[:4] = torch.tensor([low, high, 0, 1])[: q.numel()]
+    return q.to(dtype)
+
+
+def layouts() -> Iterator[tuple[torch.Tensor, tuple[int, ...]]]:
+    """(tensor, block): per tensor, channel, token, group and block, contiguous and channels-last, odd sizes."""
+    for n in (0, 1, 7, 31, 64, 65, 130, 1000):
+        yield floats((n,), n), per_tensor((n,))
+    image = floats((3, 5, 7, 9))
+    for x, axis in itertools.product((image, image.contiguous(memory_format=torch.channels_last)), (0, 1, 3)):
+        if axis == 1 or x is image:
+            yield x, per_channel(x.shape, axis)
+    matrix = floats((6, 96))
+    yield matrix, per_channel(matrix.shape, 1)
+    yield matrix, per_token(matrix.shape)
+    yield matrix, per_group(matrix.shape, 32)
+    yield matrix, (2, 3)
+
+
+def parameters(x: torch.Tensor, block: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+    count = 1
+    for n in blocks_along(x.shape, block):
+        count *= n
+    generator = torch.Generator().manual_seed(2)
+    scale = torch.where(torch.arange(count) % 2 == 0, 0.125, torch.rand(count, generator=generator) + 0.01)
+    return scale, torch.randint(-9, 10, (count,), generator=generator)
+
+
+def quantize_case() -> Outputs:
+    outputs = []
+    for x, block in layouts():
+        scale, zero_point = parameters(x, block)
+        for dtype, (qmin, qmax) in INTEGERS.items():
+            for spelling in Spelling:
+                limits = {"qmin": qmin, "qmax": qmax, "dtype": dtype, "spelling": spelling}
+                outputs.append(quantize(x, scale, zero_point, block, **limits))
+                outputs.append(quantize_tensor(x, 0.1, 3, **limits))
+            for spelling in (Spelling.split, Spelling.joined):
+                outputs.append(
+                    quantize(x, scale.double(), zero_point, block, qmin=qmin, qmax=qmax, dtype=dtype, spelling=spelling)
+                )
+    return outputs
+
+
+def dequantize_case() -> Outputs:
+    outputs = []
+    for x, block in layouts():
+        scale, zero_point = parameters(x, block)
+        for dtype in INTEGERS:
+            q = torch.empty_like(x, dtype=dtype).copy_(integers(x.shape, dtype))
+            for s, z, exact in itertools.product((scale, scale.double()), (None, zero_point), (True, False)):
+                outputs.append(dequantize(q, s, z, block, exact=exact))
+    return outputs
+
+
+def fake_quantize_case() -> Outputs:
+    outputs = []
+    for x, block in layouts():
+        scale, zero_point = parameters(x, block)
+        for z, beyond, way_back, limits in itertools.product(
+            (zero_point, zero_point + 0.25), Beyond, WayBack, ((0, 255), (-(2**31), 2**31 - 1))
+        ):
+            qmin, qmax = limits
+            outputs.extend(fake_quantize(x, scale, z, block, qmin=qmin, qmax=qmax, beyond=beyond, way_back=way_back))
+    return outputs
+
+
+def mask_gradient_case() -> Outputs:
+    return [mask_gradient(x, torch.arange(x.numel()).reshape(x.shape) % 3 == 0) for x, _ in layouts()]
+
+
+def minmax_case() -> Outputs:
+    outputs = []
+    for x, block in layouts():
+        if x.numel():
+            outputs.extend(minmax(x, block))
+            outputs.extend(minmax(x.nan_to_num(0.0), block))
+    return outputs
+
+
+def packing_case() -> Outputs:
+    outputs = []
+    for bits, columns in itertools.product((2, 4), (0, 1, 3, 63, 64, 65, 127, 128, 129, 1000)):
+        values = integers((3, columns), torch.uint8) % (1 << bits)
+        packed = pack(values, bits)
+        back = unpack(packed, columns, bits)
+        assert torch.equal(back, values)
+        outputs += [packed, back]
+    return outputs
+
+
+def quantization_loss_case() -> Outputs:
+    outputs: Outputs = []
+    for n, bits in itertools.product((1, 7, 8, 9, 100, 333), (2, 4)):
+        x = torch.randn(n, generator=torch.Generator().manual_seed(n))
+        outputs.extend(zeropoint.choose_qparams_optimized(x, n, bit_width=bits))
+    return outputs
+
+
+CASES: dict[str, Callable[[], Outputs]] = {
+    "quantize": quantize_case,
+    "dequantize": dequantize_case,
+    "fake_quantize": fake_quantize_case,
+    "mask_gradient": mask_gradient_case,
+    "minmax": minmax_case,
+    "pack": packing_case,
+    "unpack": packing_case,
+    "quantization_loss": quantization_loss_case,
+}
+
+
+def bytes_of(t: torch.Tensor) -> bytes:
+    """The bytes of a tensor; NaN is one value, because neither its sign nor its payload is part of a contract."""
+    t = t.contiguous()
+    if t.is_floating_point():
+        t = torch.where(t.isnan(), torch.full_like(t, float("nan")), t)
+    return t.numpy().tobytes()
+
+
+@pytest.fixture(scope="module")
+def reference() -> Callable[[str], list[bytes]]:
+    """The bytes each operation's case gives with the plain specification."""
+    known: dict[str, list[bytes]] = {}
+
+    def answers(operation: str) -> list[bytes]:
+        if operation not in known:
+            with zeropoint.use_isa("reference"):
+                known[operation] = [bytes_of(t) for t in CASES[operation]()]
+        return known[operation]
+
+    return answers
+
+
+@pytest.mark.isa
+@pytest.mark.parametrize(
+    ("operation", "isa"), [pytest.param(*k, id="-".join(k)) for k in LISTED if k[1] != "reference"]
+)
+def test_equals_reference(operation: str, isa: str, reference: Callable[[str], list[bytes]]) -> None:
+    if isa not in AVAILABLE:
+        pytest.skip(f"this CPU lacks {isa}: {dict(zeropoint.cpu_info().missing)[isa]}")
+    if operation not in CASES:
+        pytest.skip(f"{operation} has no case here; native/check compares its kernels")
+    want = reference(operation)
+    with zeropoint.use_isa(isa):
+        assert _native.selected_isa(operation, isa) == isa
+        got = CASES[operation]()
+    assert len(got) == len(want) > 0
+    for i, (tensor, expected) in enumerate(zip(got, want)):
+        assert bytes_of(tensor) == expected, f"output {i} of {operation}'s case: {tensor}"
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_has_kernels_for_every_isa(operation: str) -> None:
+    if _native.cpu_features()["avx512_note"] == "not an x86-64 CPU":
+        pytest.skip("not an x86-64 CPU: only the portable kernels are built")
+    isas = {isa for name, isa in LISTED if name == operation}
+    assert isas >= NEEDED - FEWER.get(operation, set())
+
+
+def test_lists_the_foundation_once() -> None:
+    assert set(OPERATIONS) >= FOUNDATION
+    assert set(CASES) >= FOUNDATION
+    assert len(LISTED) == len(set(LISTED))
+
+
+@pytest.mark.timeout(60)
+def test_least_loss_range_ends_where_a_step_is_lost_in_rounding() -> None:
+    # 0.3 + 1e-6 * [0, 1): a 200th of the range is less than half an ulp of 0.3. PyTorch's search never comes back.
+    x = 0.3 + 1e-6 * torch.rand(33, generator=torch.Generator().manual_seed(0))
+    high, low = zeropoint.choose_qparams_optimized(x, x.numel(), bit_width=4)
+    assert x.min() <= low <= high <= x.max()

@@ -1,0 +1,139 @@
+"""The thread pool as Python meets it: any number of threads, several Python threads at once, and fork()."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import zeropoint
+from zeropoint.numerics.affine import Beyond, dequantize, fake_quantize, minmax, quantize
+from zeropoint.numerics.blocks import per_channel, per_token
+from zeropoint.numerics.packing import pack
+
+# Several tasks of the native operators' 32768 elements.
+SHAPE = (96, 2048)
+
+
+@pytest.fixture(autouse=True)
+def _restore_threads() -> Iterator[None]:
+    before = zeropoint.get_num_threads()
+    yield
+    zeropoint.set_num_threads(before)
+
+
+def work() -> list[torch.Tensor]:
+    """One call of every kernel that is spread over threads."""
+    x = torch.randn(SHAPE, generator=torch.Generator().manual_seed(0)) * 10
+    outputs = []
+    for block in (per_channel(SHAPE, 0), per_channel(SHAPE, 1), per_token(SHAPE), SHAPE):
+        count = x.numel() // (block[0] * block[1])
+        scale, zero_point = torch.linspace(0.05, 0.2, count), torch.arange(count) % 7
+        q = quantize(x, scale, zero_point, block, qmin=0, qmax=255, dtype=torch.uint8)
+        outputs += [q, dequantize(q, scale, zero_point, block), *minmax(x, block)]
+        outputs += fake_quantize(x, scale, zero_point, block, qmin=0, qmax=255, beyond=Beyond.nan_low)
+    return [*outputs, pack(outputs[0] % 16, 4)]
+
+
+def equal(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
+    return len(a) == len(b) and all(torch.equal(x, y) for x, y in zip(a, b))
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[torch.Tensor]:
+    before = zeropoint.get_num_threads()
+    zeropoint.set_num_threads(1)
+    try:
+        return work()
+    finally:
+        zeropoint.set_num_threads(before)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 8])
+def test_results_do_not_depend_on_threads(threads: int, expected: list[torch.Tensor]) -> None:
+    zeropoint.set_num_threads(threads)
+    for _ in range(3):
+        assert equal(work(), expected)
+
+
+@pytest.mark.timeout(120)
+def test_concurrent_python_threads(expected: list[torch.Tensor]) -> None:
+    zeropoint.set_num_threads(2)
+    wrong: list[int] = []
+
+    def run(number: int) -> None:
+        for round_ in range(4):
+            if number == 0:
+                zeropoint.set_num_threads(1 + round_ % 3)  # changes while the others work
+            if not equal(work(), expected):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert wrong == []
+
+
+# In a process of its own: pytest's own threads should not be forked. Torch runs on one thread, since its OpenMP runtime
+# does not survive fork(); ours must. The child of a child has another number of threads.
+FORK = """
+import os, signal, sys, threading
+import torch
+sys.path.insert(0, {tests!r})
+import zeropoint
+from test_threads import equal, work
+
+torch.set_num_threads(1)
+zeropoint.set_num_threads(1)
+expected = work()
+zeropoint.set_num_threads(3)
+assert equal(work(), expected)
+
+def in_child(body):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        try:
+            os._exit(0 if body() else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+def grandchild():
+    ok = equal(work(), expected)
+    zeropoint.set_num_threads(2)
+    in_child(lambda: equal(work(), expected))
+    return ok and equal(work(), expected)
+
+in_child(lambda: equal(work(), expected))
+in_child(grandchild)
+assert equal(work(), expected)
+
+stop = threading.Event()
+def busy():
+    while not stop.is_set():
+        assert equal(work(), expected)
+other = threading.Thread(target=busy)
+other.start()
+for _ in range(3):
+    in_child(lambda: equal(work(), expected))  # forked while the pool works for another thread
+stop.set()
+other.join()
+print("alive")
+"""
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
+def test_kernels_work_after_fork() -> None:
+    code = FORK.format(tests=os.path.dirname(__file__))
+    result = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=200)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == "alive"

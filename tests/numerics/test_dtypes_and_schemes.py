@@ -1,0 +1,88 @@
+"""The quantized dtypes and schemes: ranges, identity, aliases, errors."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+
+import pytest
+import torch
+
+import zeropoint
+from zeropoint.numerics.dtypes import DTYPES, quantized_dtype
+from zeropoint.numerics.schemes import SCHEMES, qscheme
+
+dtypes = pytest.mark.parametrize("dtype", DTYPES.values(), ids=repr)
+schemes = pytest.mark.parametrize("scheme", SCHEMES.values(), ids=repr)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "low", "high", "storage", "per_byte", "itemsize"),
+    [
+        (zeropoint.qint8, -128, 127, torch.int8, 1, 1),
+        (zeropoint.quint8, 0, 255, torch.uint8, 1, 1),
+        (zeropoint.qint32, -(2**31), 2**31 - 1, torch.int32, 1, 4),
+        (zeropoint.quint4x2, 0, 15, torch.uint8, 2, 1),
+        (zeropoint.quint2x4, 0, 3, torch.uint8, 4, 1),
+    ],
+    ids=repr,
+)
+def test_ranges_and_storage(dtype, low, high, storage, per_byte, itemsize):
+    assert (dtype.qmin, dtype.qmax) == (low, high)
+    assert dtype.torch_storage == storage
+    assert dtype.storage == str(storage).removeprefix("torch.")
+    assert (dtype.per_byte, dtype.itemsize) == (per_byte, itemsize)
+
+
+@dtypes
+def test_a_dtype_goes_by_its_object_its_name_and_torch_s(dtype):
+    assert quantized_dtype(dtype) is dtype
+    assert quantized_dtype(dtype.name) is dtype
+    assert quantized_dtype(getattr(torch, dtype.name)) is dtype
+    assert getattr(zeropoint, dtype.name) is dtype
+
+
+@schemes
+def test_a_scheme_goes_by_its_object_its_name_and_torch_s(scheme):
+    assert qscheme(scheme) is scheme
+    assert qscheme(scheme.name) is scheme
+    assert qscheme(getattr(torch, scheme.name)) is scheme
+    assert getattr(zeropoint, scheme.name) is scheme
+
+
+@pytest.mark.parametrize("thing", [*DTYPES.values(), *SCHEMES.values()], ids=repr)
+def test_copies_and_pickles_are_the_same_object(thing):
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        assert pickle.loads(pickle.dumps(thing, protocol)) is thing
+    assert copy.copy(thing) is thing
+    assert copy.deepcopy(thing) is thing
+
+
+@pytest.mark.parametrize("thing", [*DTYPES.values(), *SCHEMES.values()], ids=repr)
+def test_they_are_frozen_hashable_and_say_where_they_live(thing):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        thing.name = "other"
+    assert {thing: 1}[thing] == 1
+    assert repr(thing) == f"zeropoint.{thing.name}"
+
+
+def test_schemes_say_what_they_share():
+    per_channel = {s.name for s in SCHEMES.values() if s.per_channel}
+    symmetric = {s.name for s in SCHEMES.values() if s.symmetric}
+    floating = {s.name for s in SCHEMES.values() if s.float_zero_point}
+    assert per_channel == {"per_channel_affine", "per_channel_symmetric", "per_channel_affine_float_qparams"}
+    assert symmetric == {"per_tensor_symmetric", "per_channel_symmetric"}
+    assert floating == {"per_channel_affine_float_qparams"}
+
+
+@pytest.mark.parametrize("wrong", [torch.float32, "int8", None, 8, torch.uint8], ids=str)
+def test_other_dtypes_are_refused_by_name(wrong):
+    with pytest.raises(TypeError, match="dtype must be one of qint8, quint8, qint32, quint4x2, quint2x4, got"):
+        quantized_dtype(wrong)
+
+
+@pytest.mark.parametrize("wrong", ["affine", None, 0, torch.float32], ids=str)
+def test_other_schemes_are_refused_by_name(wrong):
+    with pytest.raises(TypeError, match=r"scheme must be one of per_tensor_affine, .*, got"):
+        qscheme(wrong)

@@ -1,0 +1,357 @@
+"""Every operator as PyTorch's compiler sees it: schema, fake kernel, autograd, torch.compile, torch.export, meta tensors."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from strategies import assert_same, integers, lay_out
+
+import zeropoint.ops
+from zeropoint.ops.library import NAMESPACE
+
+ours = torch.ops.zeropoint
+
+INT8 = (-128, 127, torch.int8)
+UINT8 = (0, 255, torch.uint8)
+
+
+def values(*shape: int, dtype: torch.dtype = torch.float32, layout: str = "contiguous") -> torch.Tensor:
+    return lay_out(torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype), layout)
+
+
+def leaf(*shape: int, **options) -> torch.Tensor:
+    return values(*shape, **options).requires_grad_()
+
+
+def codes(*shape: int, dtype: torch.dtype = torch.int8, layout: str = "contiguous") -> torch.Tensor:
+    return lay_out(integers(0, shape, dtype), layout)
+
+
+def scales(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return (torch.rand(shape, generator=torch.Generator().manual_seed(1)) + 0.1).to(dtype)
+
+
+def zeros(*shape: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
+    return torch.zeros(shape, dtype=dtype)
+
+
+def one(number: float, dtype: torch.dtype) -> torch.Tensor:
+    return torch.tensor([number], dtype=dtype)
+
+
+SCALE, ZERO = one(0.1, torch.float32), one(3, torch.int64)
+FLOAT32 = torch.float32
+
+# name -> list of (arguments, keyword arguments). A list, because inputs differ in dtype, layout and gradient.
+SAMPLES: dict[str, list[tuple[tuple, dict]]] = {
+    "quantize_per_tensor": [
+        ((values(3, 5), 0.1, 3, *UINT8), {}),
+        ((values(2, 3, 4, 5, layout="channels_last"), 0.1, 0, *INT8), {}),
+        ((values(4, 6, layout="sliced"), 0.1, 0, *INT8), {}),
+        ((values(4, 6, dtype=torch.bfloat16, layout="permuted"), 0.1, 0, -448, 448, torch.float8_e4m3fn), {}),
+        ((values(), 0.1, 0, -32768, 32767, torch.int16), {}),
+        ((values(0, 3), 0.1, 0, *INT8), {}),
+    ],
+    "quantize_per_tensor.tensor": [
+        ((values(3, 5), SCALE, ZERO, *UINT8), {}),
+        ((values(3, 5, dtype=torch.float16), one(0.1, torch.float64), ZERO, *INT8), {}),
+    ],
+    "quantize_per_tensor.tensor2": [
+        ((values(3, 5), SCALE, ZERO, one(0, torch.int64), one(255, torch.int64), torch.uint8), {}),
+    ],
+    "dequantize_per_tensor": [
+        ((codes(3, 5), 0.1, 3, *INT8), {}),
+        ((codes(2, 3, 4, 5, layout="channels_last"), 0.1, 3, *INT8), {"out_dtype": torch.bfloat16}),
+        ((codes(4, 6, layout="sliced"), 0.1, 3, *INT8), {}),
+        ((codes(4, 6, dtype=torch.float8_e5m2), 0.1, 0, -57344, 57344, torch.float8_e5m2), {}),
+    ],
+    "dequantize_per_tensor.tensor": [((codes(3, 5), SCALE, ZERO, *INT8), {"out_dtype": torch.float16})],
+    "dequantize_per_tensor.tensor2": [
+        ((codes(3, 5), SCALE, ZERO, one(-128, torch.int64), one(127, torch.int64), torch.int8), {}),
+    ],
+    "choose_qparams.tensor": [
+        ((values(3, 5), 0, 255, 1e-5, torch.uint8), {}),
+        ((values(3, 5, dtype=torch.bfloat16), -128, 127, 1e-5, torch.int8), {}),
+    ],
+    "choose_qparams_symmetric.tensor": [
+        ((values(3, 5), -127, 127, 1e-5, torch.int8), {}),
+        ((values(3, 5, dtype=torch.float16), 0, 255, 1e-5, torch.uint8), {}),
+    ],
+    "quantize_per_channel": [
+        ((values(3, 5), scales(5), zeros(5), 1, *INT8), {}),
+        ((values(2, 3, 4, 5, layout="channels_last"), scales(3, dtype=torch.float64), zeros(3), 1, *UINT8), {}),
+        ((values(4, 6, layout="permuted"), scales(6), zeros(6, dtype=torch.float32), -1, *INT8), {}),
+        ((values(4, 6, dtype=torch.float16, layout="sliced"), scales(4), zeros(4), 0, *INT8), {}),
+        ((values(4, 6, layout="sliced"), scales(4), zeros(4), 0, -448, 448, torch.float8_e4m3fn), {}),
+    ],
+    "dequantize_per_channel": [
+        ((codes(3, 5), scales(5), zeros(5), 1, *INT8), {}),
+        ((codes(3, 5), scales(3), None, 0, *INT8), {"out_dtype": torch.bfloat16}),
+        ((codes(2, 3, 4, 5, layout="channels_last"), scales(3, dtype=torch.float64), zeros(3), 1, *INT8), {}),
+        ((codes(4, 6, layout="permuted"), scales(6), zeros(6, dtype=torch.float32), 1, *INT8), {}),
+        ((codes(4, 6, layout="sliced"), scales(4, dtype=torch.float64), zeros(4), 0, *INT8), {"out_dtype": torch.float16}),
+        ((codes(4, 6, dtype=torch.float8_e5m2), scales(4), zeros(4), 0, -448, 448, torch.float8_e5m2), {}),
+    ],
+    "choose_qparams_per_token": [
+        ((values(2, 3, 5), torch.int8), {}),
+        ((values(3, 5, dtype=torch.float16), torch.int8), {}),
+        ((values(3, 5, dtype=torch.bfloat16), torch.int8), {}),
+        ((values(3, 5, layout="permuted"), torch.int8), {}),
+    ],
+    "choose_qparams_per_token_asymmetric": [
+        ((values(2, 3, 5), torch.int8), {}),
+        ((values(3, 5, dtype=torch.float16), torch.int8), {}),
+        ((values(3, 5, layout="permuted"), torch.int8), {}),
+    ],
+    "_choose_qparams_per_token_asymmetric_impl": [
+        ((leaf(2, 3, 5), torch.int8), {}),
+        ((values(3, 5, dtype=torch.bfloat16), torch.int8), {}),
+    ],
+    "quantize_per_token": [
+        ((values(2, 3, 5), scales(2, 3, 1), zeros(2, 3, 1), *INT8), {}),
+        ((values(3, 5, dtype=torch.float16), scales(3, 1, dtype=torch.float64), zeros(3, 1), *INT8), {}),
+        ((values(3, 5, layout="permuted"), scales(3, 1), zeros(3, 1, dtype=torch.float32), *INT8), {}),
+    ],
+    "dequantize_per_token": [
+        ((codes(2, 3, 5), scales(2, 3, 1), zeros(2, 3, 1), *INT8, FLOAT32), {}),
+        ((codes(3, 5, layout="permuted"), scales(3, 1, dtype=torch.float64), zeros(3, 1), *INT8, torch.float16), {}),
+    ],
+    "quantize_per_channel_group": [
+        ((values(4, 12), scales(4, 3), zeros(4, 3), *INT8, 4), {}),
+        ((values(4, 12, dtype=torch.bfloat16), scales(12), zeros(12), *INT8, 4), {}),
+        ((values(4, 12, layout="permuted"), scales(4, 3), zeros(4, 3), *INT8, 4), {}),
+        ((values(4, 3), scales(4, 1), zeros(4, 1), *INT8, 128), {}),
+    ],
+    "dequantize_per_channel_group": [
+        ((codes(4, 12), scales(4, 3), zeros(4, 3), *INT8, 4, FLOAT32), {}),
+        ((codes(4, 12, layout="permuted"), scales(4, 3), None, *INT8, 4, torch.bfloat16), {}),
+    ],
+    "quantize_per_block": [
+        ((values(4, 12), [2, 4], scales(2, 3), zeros(2, 3), *INT8), {}),
+        ((values(4, 12, layout="permuted"), [-1, 4], scales(3), zeros(3), *INT8), {}),
+        ((values(2, 4, 3, 3, layout="channels_last"), [1, 2, -1, -1], scales(4), zeros(4), *INT8), {}),
+    ],
+    "dequantize_per_block": [
+        ((codes(4, 12), [2, 4], scales(2, 3), zeros(2, 3), *INT8), {}),
+        ((codes(4, 12, layout="permuted"), [-1, 4], scales(3), None, *INT8), {"out_dtype": torch.float16}),
+    ],
+    "fake_quantize_per_tensor_affine": [
+        ((leaf(3, 5), 0.1, 0, -8, 7), {}),
+        ((leaf(2, 3, 4, 5, layout="channels_last"), 0.1, 0, -8, 7), {}),
+        ((leaf(3, 5, dtype=torch.float64), 0.1, 0, -8, 7), {}),
+        ((leaf(4, 6, dtype=torch.float16, layout="permuted"), 0.1, 0, -8, 7), {}),
+        ((values(4, 6, layout="sliced"), 0.1, 0, -8, 7), {}),
+    ],
+    "fake_quantize_per_tensor_affine.tensor_qparams": [((leaf(3, 5), SCALE, ZERO, -8, 7), {})],
+    "fake_quantize_per_tensor_affine_cachemask": [
+        ((leaf(3, 5), 0.1, 0, -8, 7), {}),
+        ((leaf(3, 5, dtype=torch.bfloat16), 0.1, 0, -8, 7), {}),
+        ((values(4, 6, layout="sliced"), 0.1, 0, -8, 7), {}),
+    ],
+    "fake_quantize_per_tensor_affine_cachemask.tensor_qparams": [((leaf(3, 5), SCALE, ZERO, -8, 7), {})],
+    "fake_quantize_per_channel_affine": [
+        ((leaf(3, 5), scales(5), zeros(5), 1, -8, 7), {}),
+        ((leaf(2, 3, 4, 5, layout="channels_last"), scales(3), zeros(3, dtype=torch.float32), 1, -8, 7), {}),
+        ((leaf(3, 5, dtype=torch.float64), scales(3), zeros(3), 0, -8, 7), {}),
+        ((values(4, 6, layout="sliced"), scales(4), zeros(4), 0, -8, 7), {}),
+    ],
+    "fake_quantize_per_channel_affine_cachemask": [
+        ((leaf(3, 5), scales(5), zeros(5), 1, -8, 7), {}),
+        ((leaf(2, 3, 4, 5, layout="channels_last"), scales(3), zeros(3), 1, -8, 7), {}),
+        ((leaf(4, 6, layout="permuted"), scales(6), zeros(6), 1, -8, 7), {}),
+        ((values(2, 4, 6, layout="permuted"), scales(2), zeros(2), 0, -8, 7), {}),
+    ],
+    "fake_quant_per_channel": [((leaf(3, 5), scales(5), zeros(5), 1, -8, 7), {})],
+    "fake_quant_per_channel_cachemask": [
+        ((leaf(3, 5), scales(5), zeros(5), 1, -8, 7), {}),
+        ((leaf(2, 3, 4, 5, layout="channels_last"), scales(3), zeros(3), 1, -8, 7), {}),
+    ],
+    "mask_gradient": [
+        ((leaf(3, 5), values(3, 5) > 0), {}),
+        ((leaf(3, 5, dtype=torch.float16), values(3, 5, layout="permuted") > 0), {}),
+        ((leaf(2, 3, 4, 5, layout="channels_last"), values(2, 3, 4, 5, layout="channels_last") > 0), {}),
+    ],
+}
+
+
+def registered() -> list[str]:
+    names = torch._C._dispatch_get_all_op_names()
+    return sorted(name.removeprefix(f"{NAMESPACE}::") for name in names if name.startswith(f"{NAMESPACE}::"))
+
+
+def overload(name: str):
+    base, _, variant = name.partition(".")
+    return getattr(getattr(ours, base), variant or "default")
+
+
+def test_every_operator_has_samples():
+    assert registered() == sorted(SAMPLES)
+
+
+@pytest.mark.parametrize("name", registered())
+def test_operator_passes_opcheck(name):
+    for arguments, options in SAMPLES[name]:
+        torch.library.opcheck(overload(name), arguments, options)
+
+
+@pytest.mark.parametrize("name", registered())
+def test_fake_kernel_answers_shape_dtype_and_layout_of_the_real_one(name):
+    for arguments, options in SAMPLES[name]:
+        real = overload(name)(*arguments, **options)
+        with torch._subclasses.FakeTensorMode() as mode:
+            fake = overload(name)(
+                *[mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in arguments], **options
+            )
+        for r, f in zip([real] if isinstance(real, torch.Tensor) else real, [fake] if isinstance(fake, torch.Tensor) else fake):
+            assert (r.shape, r.dtype, r.stride()) == (f.shape, f.dtype, f.stride())
+
+
+@pytest.mark.parametrize("name", registered())
+def test_meta_tensors_give_meta_tensors(name):
+    for arguments, options in SAMPLES[name]:
+        real = overload(name)(*arguments, **options)
+        meta = overload(name)(*[a.to("meta") if isinstance(a, torch.Tensor) else a for a in arguments], **options)
+        for r, m in zip([real] if isinstance(real, torch.Tensor) else real, [meta] if isinstance(meta, torch.Tensor) else meta):
+            assert m.device.type == "meta"
+            assert (r.shape, r.dtype) == (m.shape, m.dtype)
+
+
+@pytest.mark.parametrize("input_dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64], ids=str)
+def test_fake_parameters_per_token_have_the_right_shape_and_type(input_dtype):
+    """The decomposed library of PyTorch answers float64 and int64 for both; one of them is neither."""
+    x = torch.empty(2, 3, 5, dtype=input_dtype, device="meta")
+    scale, zero_point = ours.choose_qparams_per_token(x, torch.int8)
+    kind = torch.float32 if input_dtype == torch.float16 else input_dtype
+    assert (scale.shape, scale.dtype) == ((2, 3, 1), kind)
+    assert (zero_point.shape, zero_point.dtype) == ((2, 3, 1), kind)
+    scale, zero_point = ours.choose_qparams_per_token_asymmetric(x, torch.int8)
+    assert (scale.shape, scale.dtype) == ((2, 3, 1), torch.float64)
+    assert (zero_point.shape, zero_point.dtype) == ((2, 3, 1), torch.int64)
+
+
+# ---------------------------------------------------------------------------------------------- compile and export
+
+
+def per_tensor(x):
+    q = ours.quantize_per_tensor(x, 0.05, 3, *UINT8)
+    return ours.dequantize_per_tensor(q, 0.05, 3, *UINT8) + 1
+
+
+def dynamic(x):
+    scale, zero_point = ours.choose_qparams.tensor(x, 0, 255, 1e-5, torch.uint8)
+    q = ours.quantize_per_tensor.tensor(x, scale, zero_point, *UINT8)
+    return ours.dequantize_per_tensor.tensor(q, scale, zero_point, *UINT8)
+
+
+def symmetric(x):
+    scale, zero_point = ours.choose_qparams_symmetric.tensor(x, -127, 127, 1e-5, torch.int8)
+    limits = torch.tensor(-127), torch.tensor(127)
+    q = ours.quantize_per_tensor.tensor2(x, scale, zero_point, *limits, torch.int8)
+    return ours.dequantize_per_tensor.tensor2(q, scale, zero_point, *limits, torch.int8, out_dtype=torch.float16)
+
+
+def per_channel(x):
+    parameters = torch.full((x.shape[1],), 0.05), torch.zeros(x.shape[1], dtype=torch.int64)
+    q = ours.quantize_per_channel(x, *parameters, 1, *INT8)
+    return ours.dequantize_per_channel(q, *parameters, 1, *INT8)
+
+
+def per_token(x):
+    scale, zero_point = ours.choose_qparams_per_token_asymmetric(x, torch.int8)
+    q = ours.quantize_per_token(x, scale, zero_point, *INT8)
+    y = ours.dequantize_per_token(q, scale, zero_point, *INT8, FLOAT32)
+    scale, zero_point = ours.choose_qparams_per_token(y, torch.int8)
+    return y, ours.quantize_per_token(y, scale, zero_point, *INT8)
+
+
+def per_group(x):
+    parameters = torch.full((x.shape[0], 2), 0.05), torch.zeros(x.shape[0], 2, dtype=torch.int32)
+    q = ours.quantize_per_channel_group(x, *parameters, *INT8, 4)
+    return ours.dequantize_per_channel_group(q, *parameters, *INT8, 4, FLOAT32)
+
+
+def per_block(x):
+    parameters = torch.full((x.shape[0], 2), 0.05), torch.zeros(x.shape[0], 2, dtype=torch.int32)
+    q = ours.quantize_per_block(x, [1, 4], *parameters, *INT8)
+    return ours.dequantize_per_block(q, [1, 4], *parameters, *INT8)
+
+
+def fake_quantized(x):
+    parameters = torch.full((x.shape[1],), 0.1), torch.zeros(x.shape[1], dtype=torch.int32)
+    y = zeropoint.fake_quantize_per_tensor_affine(x * 2, 0.1, 0, -8, 7)
+    y = zeropoint.fake_quantize_per_channel_affine(y * 2, *parameters, 1, -8, 7)
+    return ours.fake_quant_per_channel(y * 2, *parameters, 1, -8, 7)
+
+
+FAMILIES = [per_tensor, dynamic, symmetric, per_channel, per_token, per_group, per_block, fake_quantized]
+families = pytest.mark.parametrize("function", FAMILIES, ids=lambda f: f.__name__)
+
+
+def assert_all_same(found, expected) -> None:
+    if isinstance(expected, torch.Tensor):
+        found, expected = (found,), (expected,)
+    for a, b in zip(found, expected):
+        assert_same(a, b)
+
+
+@pytest.fixture
+def _fresh_compiler():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.usefixtures("_fresh_compiler")
+@families
+@pytest.mark.parametrize("dynamic_shapes", [False, True], ids=["static", "dynamic"])
+def test_compiled_in_one_graph_gives_what_eager_gives(function, dynamic_shapes):
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=dynamic_shapes)
+    for rows in (3, 5, 17):
+        x = values(rows, 8)
+        assert_all_same(compiled(x), function(x))
+
+
+@pytest.mark.usefixtures("_fresh_compiler")
+@pytest.mark.parametrize("function", [per_token, fake_quantized], ids=lambda f: f.__name__)
+def test_inductor_gives_what_eager_gives(function):
+    compiled = torch.compile(function, fullgraph=True, backend="inductor")
+    x = values(5, 8)
+    assert_all_same(compiled(x), function(x))
+
+
+@pytest.mark.usefixtures("_fresh_compiler")
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compiled_gradients_are_eager_gradients(backend):
+    gradients = []
+    for function in (fake_quantized, torch.compile(fake_quantized, fullgraph=True, backend=backend)):
+        x = leaf(5, 8)
+        (function(x) ** 2).sum().backward()
+        gradients.append(x.grad)
+    assert_same(*gradients)
+
+
+@pytest.mark.usefixtures("_fresh_compiler")
+@families
+def test_exported_program_gives_what_eager_gives(function):
+    class Module(torch.nn.Module):
+        def forward(self, x):
+            return function(x)
+
+    batch = torch.export.Dim("batch", min=2, max=64)
+    program = torch.export.export(Module(), (values(3, 8),), dynamic_shapes=({0: batch},))
+    targets = [str(node.target) for node in program.graph.nodes]
+    assert any(target.startswith("zeropoint.") for target in targets)
+    for rows in (3, 7):
+        x = values(rows, 8)
+        assert_all_same(program.module()(x), function(x))
+
+
+def test_exported_program_survives_a_file(tmp_path):
+    class Module(torch.nn.Module):
+        def forward(self, x):
+            return dynamic(x)
+
+    path = tmp_path / "program.pt2"
+    torch.export.save(torch.export.export(Module(), (values(3, 8),)), path)
+    x = values(3, 8)
+    assert_same(torch.export.load(path).module()(x), dynamic(x))

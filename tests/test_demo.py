@@ -1,0 +1,83 @@
+"""The demonstration runs by itself, quickly, and shows what it claims."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from zeropoint import demo
+
+SECONDS = 120  # it takes about four on two idle cores; CI machines are shared
+
+
+@pytest.fixture(scope="module")
+def output() -> str:
+    ran = subprocess.run(
+        [sys.executable, "-m", "zeropoint.demo"], capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr == ""
+    return ran.stdout
+
+
+@pytest.fixture(scope="module")
+def table(output: str) -> dict[tuple[str, int], list[str]]:
+    """(scheme, bits) -> bytes, ratio, weight SQNR, max error, output SQNR, accuracy."""
+    rows = {}
+    for scheme in demo.SCHEMES:
+        starts = [line.split() for line in output.splitlines()]
+        name = scheme.name.split()
+        found = [cells[len(name) + 1 :] for cells in starts if cells[: len(name) + 1] == [*name, str(scheme.bits)]]
+        assert len(found) == 1, f"{scheme} should have one row in:\n{output}"
+        rows[scheme.name, scheme.bits] = found[0]
+    return rows
+
+
+def test_every_scheme_has_a_row(table: dict[tuple[str, int], list[str]]) -> None:
+    assert len(table) == len(demo.SCHEMES)
+    assert all(len(cells) == 6 for cells in table.values())
+
+
+def test_bytes_are_the_values_and_the_parameters(table: dict[tuple[str, int], list[str]]) -> None:
+    values, parameters = demo.HIDDEN * demo.SIDE**2, 4 + 1  # a float32 scale and a uint8 zero point
+    blocks = {"per tensor": 1, "per channel": demo.HIDDEN, "groups of 32": values // 32}
+    for (name, bits), cells in table.items():
+        if name in blocks:
+            assert int(cells[0].replace(",", "")) == values * bits // 8 + blocks[name] * parameters
+
+
+@pytest.mark.parametrize("bits", [8, 4, 2])
+def test_finer_scales_lose_less(table: dict[tuple[str, int], list[str]], bits: int) -> None:
+    weight_sqnr = [float(table[name, bits][2]) for name in ("per tensor", "per channel", "groups of 32")]
+    assert weight_sqnr == sorted(weight_sqnr)
+    assert weight_sqnr[1] > weight_sqnr[0] + 2, "the channels of the layer should differ in scale"
+
+
+def test_eight_bits_keep_the_accuracy(output: str, table: dict[tuple[str, int], list[str]]) -> None:
+    [float_row] = [line.split() for line in output.splitlines() if line.split()[:1] == ["float32"]]
+    before, after = (float(cell.rstrip("%")) for cell in (float_row[-1], table["per channel", 8][-1]))
+    assert before > 90, "the network should have learned its task"
+    assert abs(before - after) < 1
+
+
+def test_the_cpu_is_described(output: str) -> None:
+    assert "\nCPU " in output
+    assert "\nkernels " in output
+
+
+@pytest.mark.parametrize("scheme", demo.SCHEMES, ids=lambda s: f"{s.bits}-bit {s.name}")
+def test_no_value_moves_by_more_than_half_a_step(scheme: demo.Scheme) -> None:
+    weight = torch.randn(128, 256, generator=torch.Generator().manual_seed(0))
+    stored = demo.store(weight, scheme)
+    rounding = 1 + 1e-4  # float32 errors of the two multiplications
+    # The zero point is rounded as well: values at the far end of a range may lose another half step.
+    assert (weight - demo.restore(stored)).abs().max() <= stored.scales.max() * rounding
+
+
+def test_without_rich_the_table_is_plain(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "rich", None)
+    demo.print_table(["name", "two\nlines"], [["a", "10"]])
+    assert capsys.readouterr().out == "        two\nname  lines\n----  -----\na        10\n"

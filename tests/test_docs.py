@@ -1,0 +1,115 @@
+"""The documentation is true: paths exist, examples run and print what they say."""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import importlib
+import io
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+import zeropoint
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "zeropoint"
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+# Folders of src/zeropoint that the pages name before they are built. Build one, and take it off this list.
+PLANNED = {
+    "observers/",
+    "fake_quant/",
+    "nn/",
+    "eager/",
+    "graph/",
+    "runtime/",
+    "engine/",
+    "interop/",
+    "report/",
+    "compat/",
+}
+
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CODE_SPAN = re.compile(r"`([^`\n]+)`")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+PATH = re.compile(r"[\w.\-]+(/[\w.\-]+)*/?")
+SUFFIXES = (".py", ".pyi", ".md", ".toml", ".txt", ".h", ".cpp", ".inc", ".sh")
+
+
+def page_id(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def paths_named(page: Path) -> set[str]:
+    """Code spans that are nothing but a path: they hold a slash, or end as a file does."""
+    prose = FENCED.sub("", page.read_text())
+    spans = {span for span in CODE_SPAN.findall(prose) if PATH.fullmatch(span)}
+    return {span for span in spans if "/" in span or span.endswith(SUFFIXES)}
+
+
+def exists(name: str) -> bool:
+    """From the root, from the package, or, for a bare file name, anywhere among the sources."""
+    if (ROOT / name).exists() or (PACKAGE / name).exists():
+        return True
+    folders = ("src", "native", "tests", "scripts", "docs")
+    return "/" not in name and any(next((ROOT / folder).rglob(name), None) for folder in folders)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_every_path_exists(page: Path) -> None:
+    missing = sorted(name for name in paths_named(page) - PLANNED if not exists(name))
+    assert not missing, f"{page_id(page)} names paths that do not exist: {missing}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    targets = [t for t in LINK.findall(page.read_text()) if not t.startswith(("http://", "https://"))]
+    for target in targets:
+        file, _, anchor = target.partition("#")
+        path = (page.parent / file) if file else page
+        assert path.exists(), f"{page_id(page)} links to {target}"
+        if anchor:
+            titles = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+            anchors = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+            assert anchor in anchors, f"{page_id(page)} links to {target}"
+
+
+def test_what_is_planned_is_not_there_yet() -> None:
+    built = sorted(name for name in PLANNED if (PACKAGE / name / "__init__.py").exists())
+    assert not built, f"{built} exist now: take them off PLANNED, and off the planned lists of README.md and docs/"
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if "```python" in p.read_text()], ids=page_id)
+def test_python_blocks_run_and_print_what_they_say(page: Path) -> None:
+    """The blocks of a page share a namespace. ``print(...)  # text`` must print the text."""
+    text = page.read_text()
+    namespace: dict[str, object] = {}
+    for block in FENCED.finditer(text):
+        language, source = block.groups()
+        if language != "python":
+            continue
+        line = text.count("\n", 0, block.start()) + 2
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            # Blank lines in front: a traceback then shows the line of the page.
+            exec(compile("\n" * (line - 1) + source, str(page), "exec"), namespace)
+        promised = re.findall(r"^ *print\(.*\)  # (.*)$", source, re.MULTILINE)
+        lines = iter(printed.getvalue().splitlines())
+        for text_promised in promised:  # in this order, with other lines between them
+            assert text_promised in lines, f"{page_id(page)}, block at line {line}: {printed.getvalue()}"
+
+
+MODULES = ["zeropoint", *(m.name for m in pkgutil.walk_packages(zeropoint.__path__, "zeropoint."))]
+
+
+@pytest.mark.parametrize("name", [m for m in MODULES if not m.endswith("._native")])
+def test_docstring_examples(name: str) -> None:
+    module = importlib.import_module(name)
+    report = io.StringIO()
+    runner = doctest.DocTestRunner(verbose=False)
+    for example in doctest.DocTestFinder(exclude_empty=True).find(module, name):
+        runner.run(example, out=report.write)
+    assert runner.summarize(verbose=False).failed == 0, report.getvalue()
