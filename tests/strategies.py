@@ -36,9 +36,8 @@ def assert_same(ours: torch.Tensor, theirs: torch.Tensor) -> None:
     if differ.any():
         where = differ.nonzero()
         index = tuple(where[0].tolist())
-        raise AssertionError(
-            f"{len(where)} of {a.numel()} differ, first at {index}: ours {a[index].item()!r}, theirs {b[index].item()!r}"
-        )
+        first = f"ours {a[index].item()!r}, theirs {b[index].item()!r}"
+        raise AssertionError(f"{len(where)} of {a.numel()} differ, first at {index}: {first}")
 
 
 def assert_laid_out_like(y: torch.Tensor, x: torch.Tensor) -> None:
@@ -77,7 +76,15 @@ def shapes(min_dims: int = 0, max_dims: int = 5, min_side: int = 0) -> st.Search
 
 
 def large_shapes(min_dims: int, max_dims: int) -> st.SearchStrategy[tuple[int, ...]]:
-    candidates = [(LARGE,), (3, LARGE // 3), (LARGE // 5, 5), (131, 313), (3, 7, 1999), (2, 16, 36, 37), (2, 3, 5, 37, 38)]
+    candidates = [
+        (LARGE,),
+        (3, LARGE // 3),
+        (LARGE // 5, 5),
+        (131, 313),
+        (3, 7, 1999),
+        (2, 16, 36, 37),
+        (2, 3, 5, 37, 38),
+    ]
     return st.sampled_from([s for s in candidates if min_dims <= len(s) <= max_dims])
 
 
@@ -128,7 +135,8 @@ def numbers(
     normal = torch.randn(shape, generator=g, dtype=torch.float64) * step * 60
     ties = (torch.randint(-300, 300, shape, generator=g).to(torch.float64) + 0.5) * step
     rare = torch.tensor(
-        [0.0, -0.0, 1e-45, -1e-40, *([3e4, -3e9, 2.2e9, 1e19, -1e19, 3.3e38, -3.3e38] if far else [])], dtype=torch.float64
+        [0.0, -0.0, 1e-45, -1e-40, *([3e4, -3e9, 2.2e9, 1e19, -1e19, 3.3e38, -3.3e38] if far else [])],
+        dtype=torch.float64,
     )
     # In steps, so that the ends of int16 and int32 and the places where float32 runs out of integers are met.
     edges = torch.tensor([127.5, -128.5, 255.5, 32767.5, -32768.5, 2.0**24 + 2, 2.0**31, -(2.0**31), 2.0**31 - 128])

@@ -10,6 +10,7 @@
 #include "operators/pooling.h"
 #include "operators/ranges.h"
 #include "operators/resampling.h"
+#include "operators/shuffling.h"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
@@ -205,6 +206,15 @@ void bind_spatial(nb::module_& m) {
     }, release());
     m.def("adaptive_average_pool", [](const PoolTuple& tensor, int averaging, int32_t zero_point, float qmin, float qmax) {
         adaptive_average_pool(pool_of(tensor), {static_cast<Averaging>(averaging), true, 0, zero_point, qmin, qmax});
+    }, release());
+    m.def("nearest", [](const PoolTuple& tensor, const std::array<double, 3>& scale, bool exact) {
+        const PoolTensor t = pool_of(tensor);
+        const int64_t bytes = t.channels * (t.type == IntType::s32 ? 4 : t.type == IntType::s16 ? 2 : 1);
+        nearest({t.x, t.y, t.images, bytes, t.in, t.out}, {scale, exact});
+    }, release());
+    m.def("interleave", [](Address x, Address y, int64_t bytes, const Three& counts, const Three& strides, int64_t groups,
+                           int64_t group_stride, int64_t length) {
+        interleave({at<const void>(x), at<void>(y), bytes, counts, strides, groups, group_stride, length});
     }, release());
     m.def("bilinear", [](const PoolTuple& tensor, bool align_corners, double scale_height, double scale_width, bool fused,
                          bool fuse_first, int32_t zero_point, float qmin, float qmax) {

@@ -514,30 +514,5 @@ inline void check_quantization_loss(Report& report, bool quick) {
     contest.close(report);
 }
 
-// Runs the check of every listed operation; one that is listed but has no check here fails.
-inline void check_kernels(Report& report, bool quick) {
-    using CheckFn = void (*)(Report&, bool);
-    const std::pair<const char*, CheckFn> checks[] = {
-        {"quantize", check_quantize},
-        {"dequantize", check_dequantize},
-        {"fake_quantize", check_fake_quantize},
-        {"lookup", check_lookup},
-        {"mask_gradient", check_mask_gradient},
-        {"minmax", check_minmax},
-        {"pack", check_pack},
-        {"unpack", check_unpack},
-        {"quantization_loss", check_quantization_loss},
-    };
-    Check covered("kernel lists", "every operation is checked");
-    for (const Listed& k : listed()) {
-        const bool found =
-            std::any_of(std::begin(checks), std::end(checks), [&](const auto& c) { return c.first == k.operation; });
-        covered.expect(
-            found, [&] { return "no check for operation '" + k.operation + "': add one to native/check/kernels.h"; });
-    }
-    report.add(covered);
-    for (const auto& [operation, check] : checks) check(report, quick);
-}
-
 }  // namespace check
 }  // namespace zeropoint

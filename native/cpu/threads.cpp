@@ -7,6 +7,7 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -123,8 +124,13 @@ int find_openmp(dl_phdr_info* info, size_t, void* path) {
 
 class Pool {
 public:
-    explicit Pool(int workers) {
-        for (int i = 0; i < workers; ++i) threads_.emplace_back([this] { work(); });
+    explicit Pool(int wanted) : wanted_(wanted) {
+        threads_.reserve(static_cast<size_t>(wanted));
+        try {
+            for (int i = 0; i < wanted; ++i) threads_.emplace_back([this] { work(); });
+        } catch (const std::system_error&) {
+            // The system refuses more threads: work with those it gave.
+        }
     }
 
     ~Pool() {
@@ -137,11 +143,11 @@ public:
         for (std::thread& t : threads_) t.join();
     }
 
-    int workers() const { return static_cast<int>(threads_.size()); }
+    int wanted() const { return wanted_; }
 
     void run(Job& job) {
         job_ = &job;
-        running_.store(workers(), std::memory_order_relaxed);
+        running_.store(static_cast<int>(threads_.size()), std::memory_order_relaxed);
         bool anyone_parked;
         {
             std::lock_guard<std::mutex> lock(mutex_);
@@ -179,6 +185,7 @@ private:
         }
     }
 
+    const int wanted_;
     std::vector<std::thread> threads_;
     std::mutex mutex_;
     std::condition_variable wake_;
@@ -248,7 +255,7 @@ void parallel_for_erased(int64_t total, int64_t grain, ChunkFn fn, const void* c
     Job job(total, (grains + pieces - 1) / pieces * grain, fn, context);
     if (const OpenmpParallel parallel = g_openmp.load(std::memory_order_relaxed))
         return run_on_openmp(parallel, threads, job);
-    if (o.pool == nullptr || o.pool->workers() != threads - 1) {
+    if (o.pool == nullptr || o.pool->wanted() != threads - 1) {
         delete o.pool;
         o.pool = nullptr;
         o.pool = new Pool(threads - 1);

@@ -2,8 +2,11 @@
 //
 // A pooled tensor is planes of depth x height x width places (missing axes have one). At each place lie `channels`
 // neighbours in memory that are pooled side by side: a block of C where channels are innermost (NHWC), one where they
-// are not (NCHW: every channel is a plane of its own). Kernels compute whole rows of the output: first all rows of the
-// input that a row of windows covers are combined place by place, then neighbours within the result.
+// are not (NCHW: every channel is a plane of its own). Kernels compute whole rows of the output, in one of two ways:
+//   - all rows of the input that a row of windows covers are combined place by place, then neighbours within the
+//   result;
+//     vector loops run along the width, and what overlapping windows share is computed once;
+//   - window by window, with vector loops along the channels: less to store, where there are channels and no overlap.
 #pragma once
 
 #include "kernels/types.h"
@@ -53,13 +56,23 @@ inline PoolRow pool_row(const PoolShape& s, int64_t row) {
     return r;
 }
 
-// How many inputs the window of output `o` has.
-inline int64_t inputs(const WindowAxis& axis, int64_t o) {
-    return (axis.windows[o].end - axis.windows[o].begin + axis.step - 1) / axis.step;
+// pool_row(s, row + 1) from r = pool_row(s, row), without divisions where it is in the same plane.
+inline void next_row(const PoolShape& s, int64_t row, PoolRow& r) {
+    r.out += s.width.out * s.pixel;
+    if (++r.height < s.height.out) return;
+    r.height = 0;
+    if (++r.depth == s.depth.out) r = pool_row(s, row + 1);
+}
+
+// Whether every input is in at most one window.
+inline bool disjoint(const WindowAxis& axis) {
+    for (int64_t o = 1; o < axis.out; ++o)
+        if (axis.windows[o].begin < axis.windows[o - 1].end) return false;
+    return true;
 }
 
 // Combines `sources` (element-wise, n of each) into `acc`. `first`: acc holds nothing yet.
-// Combine::into<N, First>(acc, sources, n) handles up to Combine::kAtOnce sources in one pass.
+// Combine::into<N, First>(acc, sources, n) handles up to kAtOnce sources in one pass.
 template <class Combine, class A, class T>
 inline void combine(A* acc, const T* const* sources, int count, int64_t n, bool first) {
     switch (count) {
@@ -121,6 +134,28 @@ inline bool combine_places(const WindowAxis& axis, int64_t o, int64_t channels, 
         first = false;
     }
     if (waiting > 0) combine<Combine>(out, places, waiting, channels, first);
+    return !first || waiting > 0;
+}
+
+// out[c] = all inputs in the window of output `o` of the row, at channel c. False if there are none.
+template <class Combine, class A, class T>
+inline bool combine_window(const PoolShape& s, const PoolRow& r, const T* x, int64_t o, A* out) {
+    const Window d = s.depth.windows[r.depth], h = s.height.windows[r.height], w = s.width.windows[o];
+    const T* places[kAtOnce];
+    int waiting = 0;
+    bool first = true;
+    for (int64_t id = d.begin; id < d.end; id += s.depth.step)
+        for (int64_t ih = h.begin; ih < h.end; ih += s.height.step) {
+            const T* row = x + r.in_plane + (id * s.height.in + ih) * s.width.in * s.pixel;
+            for (int64_t iw = w.begin; iw < w.end; iw += s.width.step) {
+                places[waiting++] = row + iw * s.pixel;
+                if (waiting < kAtOnce) continue;
+                combine<Combine>(out, places, waiting, r.channels, first);
+                waiting = 0;
+                first = false;
+            }
+        }
+    if (waiting > 0) combine<Combine>(out, places, waiting, r.channels, first);
     return !first || waiting > 0;
 }
 

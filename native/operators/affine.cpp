@@ -98,7 +98,7 @@ void dequantize(const void* q, IntType src, float* y, const Grid& grid, const Pa
     args.grid = flat.grid;
     args.wide = wide;
     // Up to 16 bits, float32 differences of integers are exact already.
-    args.exact = exact && src == IntType::s32;
+    args.exact = exact && (src == IntType::s32 || zero_point.is_floating());
     if (exact && !args.exact && zero_point.data != nullptr)
         for (int64_t i = 0; i < zero_point.count && !args.exact; ++i)
             args.exact = std::fabs(zero_point.at(i)) > double{1 << 23};
@@ -153,8 +153,9 @@ void fake_quantize(const float* x, float* y, uint8_t* mask, const Grid& grid, co
     args.way_back = exact_in_float ? WayBack::single : way_back;
     args.qmin = qmin;
     args.qmax = qmax;
-    // Where PyTorch compares integers, so do we: no float between qmax and the next float counts as inside.
-    const bool compares_floats = beyond == Beyond::keep_nan;
+    // PyTorch compares integers per channel: v = 2^31 is above qmax = 2^31 - 1. Elsewhere it compares floats, and
+    // float(2^31 - 1) is 2^31, so there it counts as inside.
+    const bool compares_floats = beyond != Beyond::int64_low;
     args.mask_lo = compares_floats ? static_cast<float>(qmin) : float_above(qmin);
     args.mask_hi = compares_floats ? static_cast<float>(qmax) : float_below(qmax);
 

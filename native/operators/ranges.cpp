@@ -109,8 +109,9 @@ Range least_loss_range(const float* x, int64_t n, int bins, float ratio, int bit
 
     const float step = (range.high - range.low) / static_cast<float>(bins);
     const float kept = static_cast<float>(bins) * (1.0f - ratio) * step;
+    // A local optimum on the way must beat the whole range, too.
     Range current = range, best = range;
-    float best_loss = kInf;
+    float best_loss = loss;
     while (current.low + kept < current.high) {
         args.candidate[0] = candidate(current.low + step, current.high, qmax);
         args.candidate[1] = candidate(current.low, current.high - step, qmax);
@@ -127,7 +128,7 @@ Range least_loss_range(const float* x, int64_t n, int bins, float ratio, int bit
         if (moved == side) break;  // the step is lost in rounding: PyTorch would never come back
         side = moved;
     }
-    return best_loss < kInf ? best : range;
+    return best;
 }
 
 }  // namespace zeropoint

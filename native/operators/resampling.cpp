@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -40,6 +41,28 @@ std::vector<Tap> taps_of(int64_t in, int64_t out, double scale, const BilinearRu
     return taps;
 }
 
+std::vector<int64_t> sources_of(int64_t in, int64_t out, double scale, bool exact) {
+    const float step = step_of(in, out, false, scale);
+    std::vector<int64_t> sources(static_cast<size_t>(out));
+    for (int64_t o = 0; o < out; ++o) {
+        // PyTorch adds the half in double.
+        const float at = exact ? static_cast<float>((static_cast<double>(o) + 0.5) * static_cast<double>(step))
+                               : static_cast<float>(o) * step;
+        sources[static_cast<size_t>(o)] = std::min(static_cast<int64_t>(std::floor(at)), in - 1);
+    }
+    return sources;
+}
+
+// kBytes 0: any number.
+template <int64_t kBytes>
+void copy_places(const unsigned char* x, unsigned char* y, const std::vector<int64_t>& sources, int64_t bytes) {
+    const size_t size = static_cast<size_t>(kBytes > 0 ? kBytes : bytes);
+    for (const int64_t source : sources) {
+        std::memcpy(y, x + static_cast<size_t>(source) * size, size);
+        y += size;
+    }
+}
+
 }  // namespace
 
 void bilinear(const ResampleTensor& t, const BilinearRule& rule) {
@@ -65,6 +88,32 @@ void bilinear(const ResampleTensor& t, const BilinearRule& rule) {
     const BilinearFn kernel = kernels().bilinear;
     over_rows(all, row, static_cast<size_t>(args.scratch()) * sizeof(float),
               [&](int64_t begin, int64_t end, void* scratch) { kernel(args, begin, end, scratch); });
+}
+
+void nearest(const NearestTensor& t, const NearestRule& rule) {
+    std::array<std::vector<int64_t>, 3> sources;
+    for (size_t d = 0; d < 3; ++d) sources[d] = sources_of(t.in[d], t.out[d], rule.scale[d], rule.exact);
+    const int64_t in_row = t.in[2] * t.bytes, out_row = t.out[2] * t.bytes, rows = t.images * t.out[0] * t.out[1];
+    prepare_output(t.y, static_cast<size_t>(rows * out_row));
+    over_rows(rows, out_row, 0, [&](int64_t begin, int64_t end, void*) {
+        const unsigned char* before = nullptr;
+        unsigned char* y = static_cast<unsigned char*>(t.y) + begin * out_row;
+        for (int64_t row = begin; row < end; ++row, y += out_row) {
+            const int64_t h = row % t.out[1], d = row / t.out[1] % t.out[0], image = row / t.out[1] / t.out[0];
+            const int64_t from =
+                (image * t.in[0] + sources[0][static_cast<size_t>(d)]) * t.in[1] + sources[1][static_cast<size_t>(h)];
+            const unsigned char* x = static_cast<const unsigned char*>(t.x) + from * in_row;
+            if (x == before)
+                std::memcpy(y, y - out_row, static_cast<size_t>(out_row));
+            else if (t.bytes == 1)
+                copy_places<1>(x, y, sources[2], 1);
+            else if (t.bytes == 4)
+                copy_places<4>(x, y, sources[2], 4);
+            else
+                copy_places<0>(x, y, sources[2], t.bytes);
+            before = x;
+        }
+    });
 }
 
 }  // namespace zeropoint

@@ -3,6 +3,8 @@
 
 #include "kernels/types.h"
 
+#include <array>
+
 namespace zeropoint {
 
 // A dense tensor as images x height x width x channels. Where channels are not innermost in memory, each is an image.
@@ -26,5 +28,22 @@ struct BilinearRule {
 };
 
 void bilinear(const ResampleTensor& tensor, const BilinearRule& rule);
+
+// A dense tensor as images x depth x height x width places of `bytes` bytes each: all channels if they are innermost in
+// memory, else one element, and each channel is an image.
+struct NearestTensor {
+    const void* x = nullptr;
+    void* y = nullptr;
+    int64_t images = 0, bytes = 1;
+    std::array<int64_t, 3> in{}, out{};
+};
+
+struct NearestRule {
+    std::array<double, 3> scale{};  // output / input; 0: of the sizes
+    bool exact = false;             // measure from the middle of a place, not from its edge
+};
+
+// y[o] = x[floor(o * in / out)], or x[floor((o + 0.5) * in / out)] if exact; the last input if that is beyond it.
+void nearest(const NearestTensor& tensor, const NearestRule& rule);
 
 }  // namespace zeropoint

@@ -123,11 +123,18 @@ def per_channel_oracle(x, scale, zero_point, axis, dtype) -> torch.Tensor:
 def test_saturating_is_quantize_per_channel(isa, dtype, data):
     shape, axis, sides = data.draw(channel_shapes())
     scale = data.draw(scale_lists(shape[axis], data.draw(st.sampled_from([torch.float32, torch.float64]))))
-    zero_point = zero_point_list(data.draw(seeds), shape[axis], torch.int64, max(dtype.qmin, -(2**25)), min(dtype.qmax, 2**25))
+    zero_point = zero_point_list(
+        data.draw(seeds), shape[axis], torch.int64, max(dtype.qmin, -(2**25)), min(dtype.qmax, 2**25)
+    )
     x = lay_out(numbers(data.draw(seeds), shape, scale.view(sides)), data.draw(layouts))
     # PyTorch keeps float64 scales and quantizes with their float32.
     q = affine.quantize(
-        x, scale.to(torch.float32), zero_point, blocks.per_channel(shape, axis), **target(dtype), spelling=Spelling.saturating
+        x,
+        scale.to(torch.float32),
+        zero_point,
+        blocks.per_channel(shape, axis),
+        **target(dtype),
+        spelling=Spelling.saturating,
     )
     assert_same(q, per_channel_oracle(x, scale, zero_point, axis, dtype))
     assert_laid_out_like(q, x)
@@ -153,7 +160,9 @@ def test_float64_dequantize_is_dequantize_per_channel(isa, dtype, data):
     shape, axis, _ = data.draw(channel_shapes())
     q = lay_out(integers(data.draw(seeds), shape, dtype.torch_storage), data.draw(layouts))
     scale = data.draw(scale_lists(shape[axis], torch.float64))
-    zero_point = zero_point_list(data.draw(seeds), shape[axis], torch.int64, max(dtype.qmin, -(2**31)), min(dtype.qmax, 2**31 - 1))
+    zero_point = zero_point_list(
+        data.draw(seeds), shape[axis], torch.int64, max(dtype.qmin, -(2**31)), min(dtype.qmax, 2**31 - 1)
+    )
     y = affine.dequantize(q, scale, zero_point, blocks.per_channel(shape, axis), exact=False)
     expected = torch._make_per_channel_quantized_tensor(q.contiguous(), scale, zero_point, axis).dequantize()
     assert_same(y, expected)

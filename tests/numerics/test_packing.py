@@ -108,9 +108,9 @@ def test_values_that_do_not_fit_are_refused(bits):
 
 
 def test_wrong_types_shapes_and_lengths_are_refused():
-    with pytest.raises(TypeError, match="uint8 tensor, got torch.int32"):
+    with pytest.raises(TypeError, match=r"uint8 tensor, got torch\.int32"):
         pack(torch.zeros(4, dtype=torch.int32), 4)
-    with pytest.raises(TypeError, match="uint8 tensor, got torch.int8"):
+    with pytest.raises(TypeError, match=r"uint8 tensor, got torch\.int8"):
         unpack(torch.zeros(4, dtype=torch.int8), 8, 4)
     with pytest.raises(ValueError, match="0-dim"):
         pack(torch.tensor(1, dtype=torch.uint8), 4)

@@ -9,7 +9,7 @@ import torch.ao.quantization.fx._decomposed  # registers the oracle
 from hypothesis import given
 from strategies import FLOAT8, INPUTS, INTEGERS, assert_same, lay_out, layouts, numbers, seeds, shapes
 
-import zeropoint.ops
+import zeropoint.ops  # noqa: F401 (registers the operators)
 
 pytestmark = pytest.mark.oracle
 
@@ -18,7 +18,17 @@ oracle = torch.ops.quantized_decomposed
 
 OPS = ("choose_qparams", "choose_qparams_symmetric")
 # A range must include 0.
-RANGES = [(0, 255), (-128, 127), (-127, 127), (0, 127), (-8, 7), (0, 15), (-5, 0), (-32768, 32767), (-(2**31), 2**31 - 1)]
+RANGES = [
+    (0, 255),
+    (-128, 127),
+    (-127, 127),
+    (0, 127),
+    (-8, 7),
+    (0, 15),
+    (-5, 0),
+    (-32768, 32767),
+    (-(2**31), 2**31 - 1),
+]
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -44,7 +54,9 @@ def test_parameters_equal_the_oracle(isa, op, input_dtype, data):
 def test_parameters_of_few_values_equal_the_oracle(isa, op, values):
     x = torch.tensor(values)
     for dtype, low, high in ((torch.uint8, 0, 255), (torch.int8, -128, 127)):
-        results = zip(getattr(ours, op).tensor(x, low, high, 1e-5, dtype), getattr(oracle, op).tensor(x, low, high, 1e-5, dtype))
+        results = zip(
+            getattr(ours, op).tensor(x, low, high, 1e-5, dtype), getattr(oracle, op).tensor(x, low, high, 1e-5, dtype)
+        )
         for y, expected in results:
             assert_same(y, expected)
 
@@ -53,7 +65,9 @@ def test_parameters_of_few_values_equal_the_oracle(isa, op, values):
 @pytest.mark.parametrize("values", [[1.0, float("inf")], [-float("inf"), 2.0], [-float("inf"), float("inf")]], ids=str)
 def test_an_infinite_range_gives_what_the_oracle_gives(isa, op, values):
     x = torch.tensor(values)
-    results = zip(getattr(ours, op).tensor(x, 0, 255, 1e-5, torch.uint8), getattr(oracle, op).tensor(x, 0, 255, 1e-5, torch.uint8))
+    results = zip(
+        getattr(ours, op).tensor(x, 0, 255, 1e-5, torch.uint8), getattr(oracle, op).tensor(x, 0, 255, 1e-5, torch.uint8)
+    )
     for y, expected in results:
         assert_same(y, expected)
 

@@ -120,6 +120,14 @@ def test_per_channel_with_float_zero_points_equals_the_oracle(isa, input_dtype, 
     compare(zeropoint.fake_quantize_per_channel_affine, torch.fake_quantize_per_channel_affine, x, *arguments)
 
 
+@pytest.mark.parametrize("zero_point_dtype", [torch.float32, torch.float16], ids=str)
+def test_float64_values_with_float_zero_points_are_rounded_in_float32(isa, zero_point_dtype):
+    """28.7739... / scale + 71 is just below a tie in float64 and on it in float32."""
+    x = torch.tensor([[28.773935317993164]], dtype=torch.float64)
+    arguments = (torch.tensor([0.9434077]), torch.tensor([71.0], dtype=zero_point_dtype), 0, -128, 127)
+    compare(zeropoint.fake_quantize_per_channel_affine, torch.fake_quantize_per_channel_affine, x, *arguments)
+
+
 @given(data=st.data())
 def test_int64_zero_points_per_channel_mean_the_same_as_int32(isa, data):
     """PyTorch takes int32 only; observers answer int64."""
@@ -161,7 +169,9 @@ def test_decomposed_per_channel_equals_the_oracle(isa, zero_point_dtype, data):
 def test_decomposed_per_channel_takes_zero_points_outside_the_range(isa, data):
     x, scale, _, axis, _, _ = data.draw(channel_case(torch.float32, torch.int32))
     zero_point = zero_point_list(data.draw(seeds), len(scale), torch.int64, -1000, 1000)
-    compare(ours.fake_quant_per_channel, oracle.fake_quant_per_channel, x, scale.to(torch.float64), zero_point, axis, -8, 7)
+    compare(
+        ours.fake_quant_per_channel, oracle.fake_quant_per_channel, x, scale.to(torch.float64), zero_point, axis, -8, 7
+    )
 
 
 def test_nan_is_the_bottom_of_the_range_in_affine_and_nan_in_decomposed(isa):

@@ -22,7 +22,7 @@ from strategies import (
     zero_point_list,
 )
 
-import zeropoint.ops
+import zeropoint.ops  # noqa: F401 (registers the operators)
 
 ours = torch.ops.zeropoint
 
@@ -31,7 +31,11 @@ ours = torch.ops.zeropoint
 def blocked(draw):
     """(shape, block size, number of blocks along each axis)."""
     if draw(st.integers(0, 15)) == 15:
-        counts, block = draw(st.sampled_from([((4, 5), (64, 33)), ((41003,), (1,)), ((1, 7, 3), (3, 1, 657)), ((2, 1, 6, 6), (2, 48, 6, 6))]))
+        counts, block = draw(
+            st.sampled_from(
+                [((4, 5), (64, 33)), ((41003,), (1,)), ((1, 7, 3), (3, 1, 657)), ((2, 1, 6, 6), (2, 48, 6, 6))]
+            )
+        )
     else:
         rank = draw(st.integers(1, 4))
         counts = draw(st.tuples(*[st.integers(1, 4)] * rank))

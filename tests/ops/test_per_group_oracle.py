@@ -23,7 +23,7 @@ from strategies import (
     zero_point_list,
 )
 
-import zeropoint.ops
+import zeropoint.ops  # noqa: F401 (registers the operators)
 
 pytestmark = pytest.mark.oracle
 
@@ -101,7 +101,9 @@ def test_dequantize_of_float8_is_the_formula_in_float32(isa, dtype):
     scales = torch.rand(4, 5) + 0.1
     zero_points = torch.randint(-5, 5, (4, 5))
     expected = (q.to(torch.float32) - spread(zero_points, 12)) * spread(scales, 12)
-    y = ours.dequantize_per_channel_group(q, scales, zero_points, -57344 if dtype == FLOAT8[0] else -448, 448, dtype, 12, torch.float32)
+    y = ours.dequantize_per_channel_group(
+        q, scales, zero_points, -57344 if dtype == FLOAT8[0] else -448, 448, dtype, 12, torch.float32
+    )
     assert_same(y, expected)
 
 

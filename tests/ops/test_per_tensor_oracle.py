@@ -23,7 +23,7 @@ from strategies import (
     shapes,
 )
 
-import zeropoint.ops
+import zeropoint.ops  # noqa: F401 (registers the operators)
 
 pytestmark = pytest.mark.oracle
 

@@ -25,7 +25,7 @@ from strategies import (
     zero_point_list,
 )
 
-import zeropoint.ops
+import zeropoint.ops  # noqa: F401 (registers the operators)
 
 pytestmark = pytest.mark.oracle
 

@@ -24,7 +24,7 @@ struct AveragePoolArgs {
     const void* x = nullptr;
     void* y = nullptr;
     IntType type = IntType::u8;  // u8 or s8
-    PoolShape shape;
+    PoolShape shape;             // of step 1
     Averaging averaging = Averaging::joined;
     int64_t divisor = 0;  // 0: the product of the axes' divisors
     int32_t zero_point = 0;
@@ -48,8 +48,8 @@ inline float average_factor(const AveragePoolArgs& a, const PoolRow& r, int64_t 
 
 // What zero points add to the sum.
 inline int32_t average_offset(const AveragePoolArgs& a, const PoolRow& r, int64_t o) {
-    const int64_t count = inputs(a.shape.depth, r.depth) * inputs(a.shape.height, r.height) * inputs(a.shape.width, o);
-    return static_cast<int32_t>(count * a.zero_point);
+    const Window d = a.shape.depth.windows[r.depth], h = a.shape.height.windows[r.height], w = a.shape.width.windows[o];
+    return static_cast<int32_t>((d.end - d.begin) * (h.end - h.begin) * (w.end - w.begin) * a.zero_point);
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 
 #include "kernels/average_pool/average_pool.h"
 
+#include <type_traits>
+
 namespace zeropoint {
 namespace {
 
@@ -75,48 +77,99 @@ struct Finish {
     }
 };
 
+// The sum of n neighbours, in 16-bit lanes as long as they cannot overflow.
+template <class T>
+int32_t sum_of(const T* x, int64_t n) {
+    using Lane = std::conditional_t<std::is_signed_v<T>, int16_t, uint16_t>;
+    constexpr int kLanes = 64;
+    constexpr int64_t kBlock = 128 * kLanes;
+    int32_t total = 0;
+    int64_t i = 0;
+    while (i + kLanes <= n) {
+        Lane lanes[kLanes] = {};
+        const int64_t end = i + kBlock < n ? i + kBlock : n;
+        for (; i + kLanes <= end; i += kLanes)
+            for (int k = 0; k < kLanes; ++k) lanes[k] = static_cast<Lane>(lanes[k] + x[i + k]);
+        for (int k = 0; k < kLanes; ++k) total += lanes[k];
+    }
+    for (; i < n; ++i) total += x[i];
+    return total;
+}
+
 template <class V, class T>
-void average_pool_rows(const AveragePoolArgs& a, int64_t begin, int64_t end, int32_t* scratch) {
-    const PoolShape& s = a.shape;
-    const WindowAxis& width = s.width;
-    const Finish<V, T> finish(a);
-    int32_t* columns = scratch;
-    int32_t* sums = scratch + s.width.in * s.channels;
-    for (int64_t row = begin; row < end; ++row) {
-        const PoolRow r = pool_row(s, row);
-        T* y = static_cast<T*>(a.y) + r.out;
-        const bool any = combine_rows<Sum>(s, r, static_cast<const T*>(a.x), columns);
-        const auto edge = [&](int64_t o) {
-            if (!any || !combine_places<Sum>(width, o, r.channels, columns, sums + o * r.channels))
-                for (int64_t c = 0; c < r.channels; ++c) sums[o * r.channels + c] = 0;
+struct AverageRows {
+    const AveragePoolArgs& a;
+    const PoolShape& s;
+    const T* x;
+    int32_t *columns, *sums;
+    bool global, by_window;
+
+    AverageRows(const AveragePoolArgs& args, int32_t* scratch)
+        : a(args),
+          s(args.shape),
+          x(static_cast<const T*>(args.x)),
+          columns(scratch),
+          sums(scratch + s.width.in * s.channels),
+          global(s.pixel == 1 && s.width.out == 1 && s.width.windows[0].begin == 0 &&
+                 s.width.windows[0].end == s.width.in),
+          by_window(s.pixel > 1 && disjoint(s.width)) {}
+
+    // The sums of all windows of a row, channel by channel.
+    void add(const PoolRow& r) const {
+        const WindowAxis& width = s.width;
+        if (global) {  // whole rows of one channel: neighbours in memory
+            const Window d = s.depth.windows[r.depth], h = s.height.windows[r.height];
+            sums[0] = 0;
+            for (int64_t id = d.begin; id < d.end; ++id)
+                sums[0] +=
+                    sum_of(x + r.in_plane + (id * s.height.in + h.begin) * width.in, (h.end - h.begin) * width.in);
+            return;
+        }
+        const bool any = !by_window && combine_rows<Sum>(s, r, x, columns);
+        const auto some = [&](int64_t first, int64_t last) {
+            for (int64_t o = first; o < last; ++o) {
+                int32_t* sum = sums + o * r.channels;
+                const bool found = by_window ? combine_window<Sum>(s, r, x, o, sum)
+                                             : any && combine_places<Sum>(width, o, r.channels, columns, sum);
+                for (int64_t c = 0; c < r.channels && !found; ++c) sum[c] = 0;
+            }
         };
         if (any && s.pixel == 1) {
-            for (int64_t o = 0; o < width.regular; ++o) edge(o);
+            some(0, width.regular);
             combine_regular<Sum>(width, columns, sums + width.regular);
-            for (int64_t o = width.regular_end; o < width.out; ++o) edge(o);
+            some(width.regular_end, width.out);
         } else {
-            for (int64_t o = 0; o < width.out; ++o) edge(o);
-        }
-        // Runs of outputs that share factor and offset: usually the whole row.
-        for (int64_t o = 0; o < width.out;) {
-            const float factor = average_factor(a, r, o);
-            const int32_t offset = average_offset(a, r, o);
-            int64_t stop = o + 1;
-            if (r.channels == s.pixel)
-                while (stop < width.out && width.divisors[stop] == width.divisors[o] &&
-                       inputs(width, stop) == inputs(width, o))
-                    ++stop;
-            finish(sums + o * r.channels, y + o * s.pixel, (stop - o) * r.channels, factor, offset);
-            o = stop;
+            some(0, width.out);
         }
     }
-}
+
+    void run(int64_t begin, int64_t end) const {
+        const WindowAxis& width = s.width;
+        const Finish<V, T> finish(a);
+        const auto inputs = [&](int64_t o) { return width.windows[o].end - width.windows[o].begin; };
+        PoolRow r = pool_row(s, begin);
+        for (int64_t row = begin; row < end; next_row(s, row, r), ++row) {
+            add(r);
+            T* y = static_cast<T*>(a.y) + r.out;
+            // Runs of outputs that share factor and offset: usually the whole row.
+            for (int64_t o = 0; o < width.out;) {
+                int64_t stop = o + 1;
+                if (r.channels == s.pixel)
+                    while (stop < width.out && width.divisors[stop] == width.divisors[o] && inputs(stop) == inputs(o))
+                        ++stop;
+                finish(sums + o * r.channels, y + o * s.pixel, (stop - o) * r.channels, average_factor(a, r, o),
+                       average_offset(a, r, o));
+                o = stop;
+            }
+        }
+    }
+};
 
 template <class V>
 void average_pool_with(const AveragePoolArgs& a, int64_t begin, int64_t end, void* scratch) {
     int32_t* memory = static_cast<int32_t*>(scratch);
-    if (a.type == IntType::u8) return average_pool_rows<V, uint8_t>(a, begin, end, memory);
-    return average_pool_rows<V, int8_t>(a, begin, end, memory);
+    if (a.type == IntType::u8) return AverageRows<V, uint8_t>(a, memory).run(begin, end);
+    return AverageRows<V, int8_t>(a, memory).run(begin, end);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // fake_quantize: float32 -> float32 through the integers, and which elements were inside the range.
-//   v = rne(x * inv) + zero_point          (or rne(x * inv + zero_point) if joined)
+//   v = rne(x * inv) + zero_point          (or rne(fma(x, inv, zero_point)) if joined: float zero points)
 //   y = (clamp(v, qmin, qmax) - zero_point) * scale
 //   mask = qmin <= v <= qmax
 #pragma once

@@ -38,11 +38,11 @@ struct FakeQuantizeVector {
     template <template <class, class> class P>
     FakeQuantizeVector(F x, int64_t i, const FakeQuantizeParameters<V, P>& p, const FakeQuantizeConstants<V>& c) {
         const F zero_point = p.zero_point.at(i), scale = p.scale.at(i);
-        F v = V::mul(x, p.inv.at(i));
+        F v;
         if constexpr (kJoined)
-            v = V::add(V::round(V::add(v, zero_point)), V::set(0.0f));  // + 0 turns -0 into the integer 0
+            v = V::add(V::round(V::fma(x, p.inv.at(i), zero_point)), V::set(0.0f));  // + 0 turns -0 into the integer 0
         else
-            v = V::add(V::round(v), zero_point);
+            v = V::add(V::round(V::mul(x, p.inv.at(i))), zero_point);
         mask = V::inside(v, c.mask_lo, c.mask_hi);
         if constexpr (kBeyond == Beyond::nan_low) v = V::select(V::is_nan(v), c.lo, v);
         if constexpr (kBeyond == Beyond::int64_low) v = V::select(V::less(v, V::set(9223372036854775808.0f)), v, c.lo);

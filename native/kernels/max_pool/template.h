@@ -30,20 +30,30 @@ template <class T>
 void max_pool_rows(const MaxPoolArgs& a, int64_t begin, int64_t end, T* scratch) {
     const PoolShape& s = a.shape;
     const WindowAxis& width = s.width;
-    for (int64_t row = begin; row < end; ++row) {
-        const PoolRow r = pool_row(s, row);
+    const T* x = static_cast<const T*>(a.x);
+    const bool by_window = s.pixel > 1 && disjoint(width);
+    PoolRow r = pool_row(s, begin);
+    for (int64_t row = begin; row < end; next_row(s, row, r), ++row) {
         T* y = static_cast<T*>(a.y) + r.out;
-        const bool any = combine_rows<Largest>(s, r, static_cast<const T*>(a.x), scratch);
-        const auto edge = [&](int64_t o) {
-            if (!any || !combine_places<Largest>(width, o, r.channels, scratch, y + o * s.pixel))
-                for (int64_t c = 0; c < r.channels; ++c) y[o * s.pixel + c] = std::numeric_limits<T>::lowest();
+        const auto lowest = [&](int64_t o) {
+            for (int64_t c = 0; c < r.channels; ++c) y[o * s.pixel + c] = std::numeric_limits<T>::lowest();
+        };
+        if (by_window) {
+            for (int64_t o = 0; o < width.out; ++o)
+                if (!combine_window<Largest>(s, r, x, o, y + o * s.pixel)) lowest(o);
+            continue;
+        }
+        const bool any = combine_rows<Largest>(s, r, x, scratch);
+        const auto some = [&](int64_t first, int64_t last) {
+            for (int64_t o = first; o < last; ++o)
+                if (!any || !combine_places<Largest>(width, o, r.channels, scratch, y + o * s.pixel)) lowest(o);
         };
         if (any && s.pixel == 1) {
-            for (int64_t o = 0; o < width.regular; ++o) edge(o);
+            some(0, width.regular);
             combine_regular<Largest>(width, scratch, y + width.regular);
-            for (int64_t o = width.regular_end; o < width.out; ++o) edge(o);
+            some(width.regular_end, width.out);
         } else {
-            for (int64_t o = 0; o < width.out; ++o) edge(o);
+            some(0, width.out);
         }
     }
 }

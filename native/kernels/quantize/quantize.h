@@ -6,7 +6,8 @@
 namespace zeropoint {
 
 // inv and zero_point hold one value per grid parameter, as float or, if `wide`, as double; the arithmetic is done in
-// that type. `wide` knows the spellings split and joined only.
+// that type. `wide` knows the spellings split and joined only. To s32, saturating means the full range, whatever qmin
+// and qmax; wrapping is for 8 bits, where float32 holds both bounds.
 // NaN gives qmax when fused, INT_MIN for s32, else 0. Beyond the range the result saturates, except that float32
 // arithmetic cannot tell 2^31 - 1 from 2^31 and PyTorch's (and our) split and joined s32 then give INT_MIN.
 struct QuantizeArgs {

@@ -88,6 +88,15 @@ def _laid_out(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return y if y.stride() == laid_out.stride() else laid_out.copy_(y)
 
 
+def _require_invertible(operation: str, scale: torch.Tensor) -> None:
+    """The native operators' check and its words, for tensors that do not get there."""
+    wrong = torch.nonzero(~(torch.isfinite(scale) & (scale != 0)))
+    if len(wrong):
+        index = int(wrong[0])
+        where = f" at index {index}" if scale.numel() > 1 else ""
+        raise ValueError(f"{operation}: every scale must be finite and not zero, got {scale[index].item():f}{where}")
+
+
 def _native_quantize(x: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor, dtype: torch.dtype) -> bool:
     return (
         x.device.type == "cpu"
@@ -148,8 +157,7 @@ def quantize(
             qmax,
         )
         return _laid_out(y, x)
-    if not torch.all(torch.isfinite(scale) & (scale != 0)):
-        raise ValueError(f"quantize: every scale must be finite and not zero, got {scale}")
+    _require_invertible("quantize", scale)
     inv, zero_point = expand(1.0 / scale, x.shape, block), expand(zero_point, x.shape, block)
     return _quantize_formula(x, inv, zero_point, spelling, qmin, qmax).to(dtype)
 
@@ -176,8 +184,7 @@ def quantize_tensor(
         code = INTEGER_CODES[dtype]
         _native.quantize_tensor(x.data_ptr(), y.data_ptr(), code, x.numel(), scale, zero_point, spelling, qmin, qmax)
         return y
-    if scale == 0 or scale != scale or scale in (float("inf"), -float("inf")):
-        raise ValueError(f"quantize: every scale must be finite and not zero, got {scale}")
+    _require_invertible("quantize", torch.tensor([scale]))
     return _quantize_formula(x.to(torch.float32), 1.0 / scale, zero_point, spelling, qmin, qmax).to(dtype)
 
 
@@ -303,7 +310,7 @@ def fake_quantize(
     """Quantize and dequantize in one pass: ``(y, mask)``, the mask telling which values were inside the range.
 
     ``v = rne(x / scale) + zero_point``, ``y = (clamp(v, qmin, qmax) - zero_point) * scale``, and the mask is
-    ``qmin <= v <= qmax``. A float zero point is added before rounding.
+    ``qmin <= v <= qmax``. A float zero point is added before rounding: fused with the product, or, being float16, not.
 
     Args:
         x: float tensor of any shape.
@@ -322,7 +329,7 @@ def fake_quantize(
         >>> fake_quantize(x, *one, (2,), qmin=0, qmax=15, beyond=Beyond.nan_low)
         (tensor([0.2500, 3.7500]), tensor([ True, False]))
     """
-    if x.device.type == "cpu" and x.dtype == torch.float32:
+    if x.device.type == "cpu" and x.dtype == torch.float32 and zero_point.dtype != torch.float16:
         x, places = _placed(dense(x.detach()), block)
         y = torch.empty_like(x)
         mask = torch.empty_like(x, dtype=torch.bool)
@@ -340,26 +347,40 @@ def fake_quantize(
             qmax,
         )
         return y, mask
-    if not torch.all(torch.isfinite(scale) & (scale != 0)):
-        raise ValueError(f"fake_quantize: every scale must be finite and not zero, got {scale}")
-    return _fake_quantize_formula(x, scale, zero_point, block, qmin, qmax, beyond)
+    _require_invertible("fake_quantize", scale)
+    return _fake_quantize_formula(x, scale, zero_point, block, qmin, qmax, beyond, way_back)
 
 
 def _fake_quantize_formula(
-    x: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor, block: Block, qmin: int, qmax: int, beyond: Beyond
+    x: torch.Tensor,
+    scale: torch.Tensor,
+    zero_point: torch.Tensor,
+    block: Block,
+    qmin: int,
+    qmax: int,
+    beyond: Beyond,
+    way_back: WayBack,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     compute = torch.promote_types(x.dtype, torch.float32)
     scale = expand(scale, x.shape, block)
     zero_point = expand(zero_point, x.shape, block)
-    scaled = x.to(compute) * (1.0 / scale)
-    v = torch.round(scaled + zero_point) if zero_point.is_floating_point() else torch.round(scaled) + zero_point
-    mask = (v >= qmin) & (v <= qmax)
+    if zero_point.dtype == torch.float16:
+        v = torch.round((x.to(compute) * (1.0 / scale) + zero_point.to(compute)).to(torch.float32))
+    elif zero_point.is_floating_point():
+        # A fused multiply-add to float32: the product is exact in float64, then one rounding.
+        v = torch.round((x.to(torch.float64) * (1.0 / scale) + zero_point).to(torch.float32))
+    else:
+        v = torch.round(x.to(compute) * (1.0 / scale)) + zero_point
+    compared = v.to(torch.float64) if beyond == Beyond.int64_low else v
+    mask = (compared >= qmin) & (compared <= qmax)
     if beyond == Beyond.nan_low:
         v = torch.where(v.isnan(), qmin, v)
     elif beyond == Beyond.int64_low:
         v = torch.where(v < 2.0**63, v, qmin)
-    y = (v.clamp(qmin, qmax).to(torch.float64) - zero_point) * scale
-    return y.to(x.dtype), mask
+    difference = v.to(torch.float64).clamp(qmin, qmax) - zero_point
+    if way_back == WayBack.exact_product:
+        return (difference * scale.to(torch.float64)).to(x.dtype), mask
+    return (difference.to(torch.float32) * scale).to(x.dtype), mask
 
 
 def mask_gradient(dy: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -111,6 +111,8 @@ def grid(x: torch.Tensor, block: Block) -> Grid | None:
 
     (That needs blocks along several axes of a permuted tensor: make it contiguous first.)
     """
+    if x.numel() == 0:
+        return Grid(0, 0, 0, 0, None, math.prod(blocks_along(x.shape, block)))
     return _grid(tuple(x.shape), tuple(memory_order(x)), block)
 
 

@@ -26,29 +26,24 @@ class QuantizedDtype:
     name: str
     bits: int
     signed: bool
-    storage: str = field(init=False)
+    # What follows from these: attributes and no properties, as torch.compile looks at dtypes and cannot follow those.
+    storage: str = field(init=False, repr=False, compare=False)
+    qmin: int = field(init=False, repr=False, compare=False)
+    qmax: int = field(init=False, repr=False, compare=False)
+    per_byte: int = field(init=False, repr=False, compare=False)  # values in a byte; 1 for types of a byte or more
+    itemsize: int = field(init=False, repr=False, compare=False)  # bytes of one storage element
 
     def __post_init__(self) -> None:
         width = max(self.bits, 8)
-        object.__setattr__(self, "storage", f"{'int' if self.signed else 'uint'}{width}")
-
-    @property
-    def qmin(self) -> int:
-        return -(1 << (self.bits - 1)) if self.signed else 0
-
-    @property
-    def qmax(self) -> int:
-        return (1 << (self.bits - 1)) - 1 if self.signed else (1 << self.bits) - 1
-
-    @property
-    def per_byte(self) -> int:
-        """Values in one byte of storage; 1 for types of a byte or more."""
-        return max(8 // self.bits, 1)
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one storage element."""
-        return max(self.bits, 8) // 8
+        levels = 1 << self.bits
+        for attribute, value in {
+            "storage": f"{'int' if self.signed else 'uint'}{width}",
+            "qmin": -levels // 2 if self.signed else 0,
+            "qmax": levels // 2 - 1 if self.signed else levels - 1,
+            "per_byte": max(8 // self.bits, 1),
+            "itemsize": width // 8,
+        }.items():
+            object.__setattr__(self, attribute, value)
 
     @property
     def torch_storage(self) -> torch.dtype:

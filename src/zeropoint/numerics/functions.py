@@ -2,7 +2,8 @@
 
 The formulas are those of PyTorch 2.13's vectorized quantized kernels, measured on all 256 integers and thousands of
 qparams. (Its kernels spell a tensor's last few elements in another way, as `joined`, so that the same integer may give
-another result there: leaky_relu with slope 0.5 does for every second one. Ours gives one result everywhere.)
+another result there: leaky_relu with slope 0.5 does for some 30 of the 256. On 8 bits ours gives one result everywhere;
+32 bits go through torch's float kernels, whose last few elements may differ in the last place of a float32.)
 
 ======================  =====================================  ===========================================
 step                    8 bit                                  32 bit
@@ -145,6 +146,8 @@ def _formula(q: torch.Tensor, name: str, arguments: tuple[float, ...], step: Ste
     x = _dequantize_fused(q, step) if entry.fused else affine.dequantize_tensor(q, step.scale, step.zero_point)
     y = entry.function(x, *arguments)
     wide = q.dtype == torch.int32
+    if not wide:
+        y = torch.where(y.isnan(), torch.inf, y)  # NaN gives qmax here, where `split` would say 0
     return affine.quantize_tensor(
         y,
         single(step.out_scale),  # so that 1 / scale is the quotient of float32 numbers
@@ -186,6 +189,7 @@ def single(x: float) -> float:
     return ctypes.c_float(x).value
 
 
+@functools.lru_cache(maxsize=256)  # a model clamps to the same few bounds again and again
 def quantize_number(x: float, scale: float, zero_point: int, dtype: QuantizedDtype) -> int:
     """One number as the integer that stands for it; `saturating`, as torch quantizes the bounds of clamp.
 

@@ -114,7 +114,7 @@ def _qparams_of_range(low: float, high: float, qmin: int, qmax: int) -> tuple[fl
     if _float32(scale) == 0.0 or math.isinf(_float32(1.0 / _float32(scale))):
         scale = 0.1
     if scale < SMALL_SCALE:
-        stretch = _float32(SMALL_SCALE / scale)
+        stretch = _float32(SMALL_SCALE / _float32(scale))
         scale = SMALL_SCALE
         if low == 0.0:
             high = _float32(SMALL_SCALE * (qmax - qmin))

@@ -345,7 +345,8 @@ def quantize_per_channel(
     checks.require_range(op, quant_min, quant_max, dtype)
     axis = _check_channels(op, input, scales, zero_points, axis)
     block = blocks.per_channel(input.shape, axis)
-    return affine.quantize(input, scales, zero_points, block, qmin=quant_min, qmax=quant_max, dtype=dtype)
+    x = input.to(torch.float32)
+    return affine.quantize(x, scales, zero_points, block, qmin=quant_min, qmax=quant_max, dtype=dtype)
 
 
 def _fake_dequantize_per_channel(

@@ -240,7 +240,7 @@ def fake_quantize_per_channel_affine_cachemask(
         low, high = (int(v) for v in torch.aminmax(zero_point))
         checks.require_zero_point_inside(_PER_CHANNEL, low, quant_min, quant_max)
         checks.require_zero_point_inside(_PER_CHANNEL, high, quant_min, quant_max)
-    elif zero_point.is_floating_point():
+    elif zero_point.is_floating_point() and zero_point.dtype != torch.float16:
         zero_point = zero_point.to(torch.float32)
     return _per_channel(
         _PER_CHANNEL,
