@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 import torch.ao.quantization.fx._decomposed  # registers the peer's ops
 
+import zeropoint.ops  # noqa: F401 (registers ours)
 from bench.timing import CALL, Row
 from zeropoint.numerics import affine
 from zeropoint.numerics.affine import Spelling

@@ -151,9 +151,12 @@ void bind_affine(nb::module_& m) {
 }
 
 void bind_lookup(nb::module_& m) {
-    m.def("lookup", [](Address x, Address table, Address y, int64_t n) {
-        lookup(at<const uint8_t>(x), at<const uint8_t>(table), at<uint8_t>(y), n);
-    }, nb::call_guard<nb::gil_scoped_release>());
+    m.def(
+        "lookup",
+        [](Address x, Address table, Address y, int64_t n) {
+            lookup(at<const uint8_t>(x), at<const uint8_t>(table), at<uint8_t>(y), n);
+        },
+        nb::call_guard<nb::gil_scoped_release>());
 }
 
 void bind_ranges(nb::module_& m) {
@@ -190,38 +193,61 @@ using Three = std::array<int64_t, 3>;
 using PoolTuple = std::tuple<Address, Address, int, int64_t, int64_t, Three, Three>;
 
 PoolTensor pool_of(const PoolTuple& t) {
-    return {at<const void>(std::get<0>(t)), at<void>(std::get<1>(t)), static_cast<IntType>(std::get<2>(t)), std::get<3>(t), std::get<4>(t),
-            std::get<5>(t), std::get<6>(t)};
+    return {at<const void>(std::get<0>(t)),
+            at<void>(std::get<1>(t)),
+            static_cast<IntType>(std::get<2>(t)),
+            std::get<3>(t),
+            std::get<4>(t),
+            std::get<5>(t),
+            std::get<6>(t)};
 }
 
 void bind_spatial(nb::module_& m) {
     using release = nb::call_guard<nb::gil_scoped_release>;
-    m.def("max_pool", [](const PoolTuple& tensor, const Three& kernel, const Three& stride, const Three& padding, const Three& dilation) {
-        max_pool(pool_of(tensor), {kernel, stride, padding, dilation});
-    }, release());
-    m.def("average_pool", [](const PoolTuple& tensor, const Three& kernel, const Three& stride, const Three& padding, int averaging,
-                             bool count_include_pad, int64_t divisor, int32_t zero_point, float qmin, float qmax) {
-        average_pool(pool_of(tensor), {kernel, stride, padding, {1, 1, 1}},
-                     {static_cast<Averaging>(averaging), count_include_pad, divisor, zero_point, qmin, qmax});
-    }, release());
-    m.def("adaptive_average_pool", [](const PoolTuple& tensor, int averaging, int32_t zero_point, float qmin, float qmax) {
-        adaptive_average_pool(pool_of(tensor), {static_cast<Averaging>(averaging), true, 0, zero_point, qmin, qmax});
-    }, release());
-    m.def("nearest", [](const PoolTuple& tensor, const std::array<double, 3>& scale, bool exact) {
-        const PoolTensor t = pool_of(tensor);
-        const int64_t bytes = t.channels * (t.type == IntType::s32 ? 4 : t.type == IntType::s16 ? 2 : 1);
-        nearest({t.x, t.y, t.images, bytes, t.in, t.out}, {scale, exact});
-    }, release());
-    m.def("interleave", [](Address x, Address y, int64_t bytes, const Three& counts, const Three& strides, int64_t groups,
-                           int64_t group_stride, int64_t length) {
-        interleave({at<const void>(x), at<void>(y), bytes, counts, strides, groups, group_stride, length});
-    }, release());
-    m.def("bilinear", [](const PoolTuple& tensor, bool align_corners, double scale_height, double scale_width, bool fused,
-                         bool fuse_first, int32_t zero_point, float qmin, float qmax) {
-        const PoolTensor t = pool_of(tensor);
-        bilinear({t.x, t.y, t.type, t.images, t.channels, t.in[1], t.in[2], t.out[1], t.out[2]},
-                 {align_corners, scale_height, scale_width, fused, fuse_first, zero_point, qmin, qmax});
-    }, release());
+    m.def(
+        "max_pool",
+        [](const PoolTuple& tensor, const Three& kernel, const Three& stride, const Three& padding,
+           const Three& dilation) { max_pool(pool_of(tensor), {kernel, stride, padding, dilation}); },
+        release());
+    m.def(
+        "average_pool",
+        [](const PoolTuple& tensor, const Three& kernel, const Three& stride, const Three& padding, int averaging,
+           bool count_include_pad, int64_t divisor, int32_t zero_point, float qmin, float qmax) {
+            average_pool(pool_of(tensor), {kernel, stride, padding, {1, 1, 1}},
+                         {static_cast<Averaging>(averaging), count_include_pad, divisor, zero_point, qmin, qmax});
+        },
+        release());
+    m.def(
+        "adaptive_average_pool",
+        [](const PoolTuple& tensor, int averaging, int32_t zero_point, float qmin, float qmax) {
+            adaptive_average_pool(pool_of(tensor),
+                                  {static_cast<Averaging>(averaging), true, 0, zero_point, qmin, qmax});
+        },
+        release());
+    m.def(
+        "nearest",
+        [](const PoolTuple& tensor, const std::array<double, 3>& scale, bool exact) {
+            const PoolTensor t = pool_of(tensor);
+            const int64_t bytes = t.channels * (t.type == IntType::s32 ? 4 : t.type == IntType::s16 ? 2 : 1);
+            nearest({t.x, t.y, t.images, bytes, t.in, t.out}, {scale, exact});
+        },
+        release());
+    m.def(
+        "interleave",
+        [](Address x, Address y, int64_t bytes, const Three& counts, const Three& strides, int64_t groups,
+           int64_t group_stride, int64_t length) {
+            interleave({at<const void>(x), at<void>(y), bytes, counts, strides, groups, group_stride, length});
+        },
+        release());
+    m.def(
+        "bilinear",
+        [](const PoolTuple& tensor, bool align_corners, double scale_height, double scale_width, bool fused,
+           bool fuse_first, int32_t zero_point, float qmin, float qmax) {
+            const PoolTensor t = pool_of(tensor);
+            bilinear({t.x, t.y, t.type, t.images, t.channels, t.in[1], t.in[2], t.out[1], t.out[2]},
+                     {align_corners, scale_height, scale_width, fused, fuse_first, zero_point, qmin, qmax});
+        },
+        release());
 }
 
 }  // namespace

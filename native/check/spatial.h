@@ -88,7 +88,8 @@ inline std::vector<SpatialCase> spatial_cases(bool quick) {
 }
 
 template <class Pool>
-void each_pool(LevelContest& contest, bool quick, const std::vector<IntType>& types, const Pool& pool) {
+void each_pool(LevelContest& contest, bool quick, const std::vector<IntType>& types, int64_t dilation,
+               const Pool& pool) {
     Random random(23);
     for (const SpatialCase& c : spatial_cases(quick))
         for (IntType type : types)
@@ -99,13 +100,13 @@ void each_pool(LevelContest& contest, bool quick, const std::vector<IntType>& ty
                     const std::array<int64_t, 3> size = {c.depth, c.height, c.width};
                     int64_t out = 1;
                     for (size_t axis = 0; axis < 3; ++axis) {
-                        const int64_t k = size[axis] == 1 ? 1 : kernel;
+                        const int64_t k = size[axis] <= dilation * (kernel - 1) ? 1 : kernel;
                         w.kernel[axis] = k;
                         w.stride[axis] = stride;
                         w.padding[axis] = k / 2;
-                        w.dilation[axis] = 1;
+                        w.dilation[axis] = dilation;
                         t.in[axis] = size[axis];
-                        t.out[axis] = (size[axis] + 2 * (k / 2) - k) / stride + 1;
+                        t.out[axis] = (size[axis] + 2 * (k / 2) - dilation * (k - 1) - 1) / stride + 1;
                         out *= t.out[axis];
                     }
                     const int64_t bytes = type == IntType::s32 ? 4 : 1;
@@ -126,23 +127,45 @@ void each_pool(LevelContest& contest, bool quick, const std::vector<IntType>& ty
 
 inline void check_max_pool(Report& report, bool quick) {
     LevelContest contest(report, "max_pool");
-    each_pool(contest, quick, {IntType::u8, IntType::s8, IntType::s32},
-              [](const PoolTensor& t, const PoolWindows& w) { max_pool(t, w); });
+    for (int64_t dilation : {1, 2})
+        each_pool(contest, quick, {IntType::u8, IntType::s8, IntType::s32}, dilation,
+                  [](const PoolTensor& t, const PoolWindows& w) { max_pool(t, w); });
     contest.close(report);
 }
 
 inline void check_average_pool(Report& report, bool quick) {
     LevelContest contest(report, "average_pool");
-    for (int averaging = 0; averaging < 5; ++averaging)
-        each_pool(contest, quick, {IntType::u8, IntType::s8}, [&](const PoolTensor& t, const PoolWindows& w) {
-            AverageRule rule;
-            rule.averaging = static_cast<Averaging>(averaging);
-            rule.count_include_pad = averaging % 2 == 0;
-            rule.zero_point = 3;
-            rule.qmin = t.type == IntType::u8 ? 0.0f : -128.0f;
-            rule.qmax = t.type == IntType::u8 ? 255.0f : 127.0f;
-            average_pool(t, w, rule);
-        });
+    const auto rule_of = [](int averaging, IntType type) {
+        AverageRule rule;
+        rule.averaging = static_cast<Averaging>(averaging);
+        rule.count_include_pad = averaging % 2 == 0;
+        rule.zero_point = 3;
+        rule.qmin = type == IntType::u8 ? 0.0f : -128.0f;
+        rule.qmax = type == IntType::u8 ? 255.0f : 127.0f;
+        return rule;
+    };
+    Random random(31);
+    for (int averaging = 0; averaging < 5; ++averaging) {
+        each_pool(contest, quick, {IntType::u8, IntType::s8}, 1,
+                  [&](const PoolTensor& t, const PoolWindows& w) { average_pool(t, w, rule_of(averaging, t.type)); });
+        for (const SpatialCase& c : spatial_cases(quick))
+            for (IntType type : {IntType::u8, IntType::s8})
+                for (int64_t out : {1, 3}) {
+                    PoolTensor t;
+                    t.type = type;
+                    t.images = c.images;
+                    t.channels = c.channels;
+                    t.in = {c.depth, c.height, c.width};
+                    t.out = {1, out, out};
+                    contest.run(random, c.images * c.channels * c.places(), c.images * c.channels * out * out,
+                                c.describe() + ", adaptive " + std::to_string(out) + ", " + name(type),
+                                [&](const uint8_t* x, uint8_t* y) {
+                                    t.x = x;
+                                    t.y = y;
+                                    adaptive_average_pool(t, rule_of(averaging, type));
+                                });
+                }
+    }
     contest.close(report);
 }
 

@@ -23,6 +23,7 @@ struct WindowAxis {
     int64_t step = 1;                   // of every window: the dilation
     const Window* windows = nullptr;    // `out` of them
     const int64_t* divisors = nullptr;  // average_pool: what this axis contributes to the divisor, for each output
+    const int64_t* alike = nullptr;     // average_pool: up to which output divisor and number of inputs stay the same
     // The outputs [regular, regular_end) have windows of `taps` inputs each that begin `stride` apart.
     int64_t regular = 0, regular_end = 0, stride = 1, taps = 0;
 };

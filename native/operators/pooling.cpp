@@ -15,15 +15,24 @@ namespace {
 struct Axis {
     WindowAxis axis;
     std::vector<Window> windows;
-    std::vector<int64_t> divisors;
+    std::vector<int64_t> divisors, alike;
 
-    Axis(int64_t in, int64_t out) : windows(static_cast<size_t>(out)), divisors(static_cast<size_t>(out)) {
+    Axis(int64_t in, int64_t out)
+        : windows(static_cast<size_t>(out)),
+          divisors(static_cast<size_t>(out)),
+          alike(static_cast<size_t>(out)) {
         axis.in = in;
         axis.out = out;
     }
     const WindowAxis& get() {
+        const auto inputs = [&](size_t o) { return windows[o].end - windows[o].begin; };
+        for (size_t o = windows.size(); o-- > 0;) {
+            const bool same = o + 1 < alike.size() && divisors[o] == divisors[o + 1] && inputs(o) == inputs(o + 1);
+            alike[o] = same ? alike[o + 1] : static_cast<int64_t>(o) + 1;
+        }
         axis.windows = windows.data();
         axis.divisors = divisors.data();
+        axis.alike = alike.data();
         return axis;
     }
 };

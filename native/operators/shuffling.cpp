@@ -19,12 +19,12 @@ void run(const Interleave& a) {
     const int64_t row = a.groups * a.length, rows = a.counts[0] * a.counts[1] * a.counts[2];
     prepare_output(a.y, static_cast<size_t>(rows * row) * sizeof(T));
     over_rows(rows, row, 0, [&](int64_t begin, int64_t end, void*) {
-        for (int64_t r = begin; r < end; ++r) {
-            const int64_t third = r % a.counts[2], second = r / a.counts[2] % a.counts[1];
-            const int64_t first = r / a.counts[2] / a.counts[1];
+        int64_t third = begin % a.counts[2], second = begin / a.counts[2] % a.counts[1];
+        int64_t first = begin / a.counts[2] / a.counts[1];
+        T* y = static_cast<T*>(a.y) + begin * row;
+        for (int64_t r = begin; r < end; ++r, y += row) {
             const T* x =
                 static_cast<const T*>(a.x) + first * a.strides[0] + second * a.strides[1] + third * a.strides[2];
-            T* y = static_cast<T*>(a.y) + r * row;
             switch (a.groups) {
                 case 2: interleave_row<2>(x, y, 2, a.group_stride, a.length); break;
                 case 3: interleave_row<3>(x, y, 3, a.group_stride, a.length); break;
@@ -32,6 +32,11 @@ void run(const Interleave& a) {
                 case 8: interleave_row<8>(x, y, 8, a.group_stride, a.length); break;
                 default: interleave_row<0>(x, y, a.groups, a.group_stride, a.length);
             }
+            if (++third < a.counts[2]) continue;
+            third = 0;
+            if (++second < a.counts[1]) continue;
+            second = 0;
+            ++first;
         }
     });
 }

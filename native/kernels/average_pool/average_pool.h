@@ -30,8 +30,9 @@ struct AveragePoolArgs {
     int32_t zero_point = 0;
     float qmin = 0, qmax = 255;
 
-    // int32 elements of scratch memory that a call needs.
-    int64_t scratch() const { return (shape.width.in + shape.width.out) * shape.channels; }
+    // int32 elements of scratch memory that a call needs, with room to read past the end.
+    static constexpr int64_t kRoom = 64;
+    int64_t scratch() const { return (shape.width.in + shape.width.out) * shape.channels + kRoom; }
 };
 
 namespace {  // internal linkage: this header is compiled once per instruction set

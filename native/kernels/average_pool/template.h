@@ -23,7 +23,7 @@ struct Sum {
     }
 };
 
-// sums[i] -> y[i], all with one factor and one offset.
+// sums[i] -> y[i], all with one factor and one offset. Reads a block of sums past the last.
 template <class V, class T>
 struct Finish {
     Averaging averaging;
@@ -61,11 +61,10 @@ struct Finish {
         int64_t i = 0;
         for (; i + kBlock <= n; i += kBlock) block(sums + i, y + i);
         if (i == n) return;
-        int32_t last[kBlock] = {};
-        T result[kBlock];
-        for (int64_t k = i; k < n; ++k) last[k - i] = sums[k];
-        block(last, result);
-        for (int64_t k = i; k < n; ++k) y[k] = result[k - i];
+        static_assert(kBlock <= AveragePoolArgs::kRoom);
+        T last[kBlock];
+        block(sums + i, last);
+        for (int64_t k = i; k < n; ++k) y[k] = last[k - i];
     }
     void operator()(const int32_t* sums, T* y, int64_t n, float factor, int32_t offset) const {
         switch (averaging) {
@@ -112,7 +111,7 @@ struct AverageRows {
           sums(scratch + s.width.in * s.channels),
           global(s.pixel == 1 && s.width.out == 1 && s.width.windows[0].begin == 0 &&
                  s.width.windows[0].end == s.width.in),
-          by_window(s.pixel > 1 && disjoint(s.width)) {}
+          by_window(s.channels >= 32 && disjoint(s.width)) {}
 
     // The sums of all windows of a row, channel by channel.
     void add(const PoolRow& r) const {
@@ -146,17 +145,14 @@ struct AverageRows {
     void run(int64_t begin, int64_t end) const {
         const WindowAxis& width = s.width;
         const Finish<V, T> finish(a);
-        const auto inputs = [&](int64_t o) { return width.windows[o].end - width.windows[o].begin; };
+        for (int64_t i = 0; i < AveragePoolArgs::kRoom; ++i) sums[width.out * s.channels + i] = 0;
         PoolRow r = pool_row(s, begin);
         for (int64_t row = begin; row < end; next_row(s, row, r), ++row) {
             add(r);
             T* y = static_cast<T*>(a.y) + r.out;
             // Runs of outputs that share factor and offset: usually the whole row.
             for (int64_t o = 0; o < width.out;) {
-                int64_t stop = o + 1;
-                if (r.channels == s.pixel)
-                    while (stop < width.out && width.divisors[stop] == width.divisors[o] && inputs(stop) == inputs(o))
-                        ++stop;
+                const int64_t stop = r.channels == s.pixel ? width.alike[o] : o + 1;
                 finish(sums + o * r.channels, y + o * s.pixel, (stop - o) * r.channels, average_factor(a, r, o),
                        average_offset(a, r, o));
                 o = stop;

@@ -67,6 +67,8 @@ def _view(t: torch.Tensor) -> tuple[int, int, int]:
 
 
 def _float32(x: torch.Tensor) -> torch.Tensor:
+    if x.dtype == torch.float32 and x.is_contiguous():
+        return x
     return dense(x.detach().to(torch.float32))
 
 

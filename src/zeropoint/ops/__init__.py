@@ -1,5 +1,5 @@
 """The operators ``torch.ops.zeropoint.*``. Importing this package registers them all."""
 
-from zeropoint.ops import blockwise, decomposed, fake_quant, pooling, resampling, stored
+from zeropoint.ops import blockwise, decomposed, fake_quant, pooling, resampling, shuffling, stored
 
-__all__ = ["blockwise", "decomposed", "fake_quant", "pooling", "resampling", "stored"]
+__all__ = ["blockwise", "decomposed", "fake_quant", "pooling", "resampling", "shuffling", "stored"]

@@ -42,7 +42,7 @@ def stored_quantize(x: Tensor, scale: float, zero_point: int, qmin: int, qmax: i
     """
     if storage == torch.uint8 and qmax < 255:
         # x = 0.5 with scale 1 and zero point 3 gives rne(0.5) + 3 = 3 here, where a whole byte gives rne(3.5) = 4.
-        # The reciprocal is that of the float32 scale; 1 / inverse, in float64, is a scale that has just this reciprocal.
+        # The reciprocal is that of the float32 scale; 1 / inverse, in float64, is a scale with just this reciprocal.
         inverse = (1.0 / torch.tensor(scale, dtype=torch.float32)).item()
         step = 1.0 / inverse if 0 < abs(inverse) < math.inf else scale
         y = affine.quantize_tensor(x, step, zero_point, qmin=qmin, qmax=qmax, dtype=storage, spelling=Spelling.split)

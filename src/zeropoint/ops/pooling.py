@@ -1,0 +1,320 @@
+"""Pooling of the integers a QTensor stores: the largest and the mean of windows, exactly as PyTorch had it.
+
+A window takes `kernel` inputs, `dilation` apart, and moves by `stride`; places outside the input are padding, which
+never wins a maximum and counts as the value 0 in a mean. Spatial axes come last, after the channels and, if there is
+one, the batch.
+
+How PyTorch 2.13 rounds a mean depends on the operator and on the layout of the input, and differs at ties:
+
+=====================  ==============================  =========================================================
+operator               contiguous                      channels last
+=====================  ==============================  =========================================================
+avg_pool1d/2d          rne(sum / n + zero_point)       rne(sum / n) + zero_point; below 8 channels as contiguous
+avg_pool3d             as channels last                rne(sum / n) + zero_point; below 8 channels as avg_pool2d
+adaptive_avg_pool      rne(raw / d / h / w)            rne(fma(sum, 1 / n, zero_point)), below 8 channels no fma
+mean, innermost axes   rne(raw / n), a true division   (through floats, see `zeropoint.tensor.pooling`)
+=====================  ==============================  =========================================================
+
+`sum` has the zero points taken out, `raw` has them in; ``/ n`` is a product with the float32 reciprocal. With
+zero_point 1 and a 2x2 window of 3, 3, 4, 4 the mean is 3.5: 4 where the input is contiguous, 3 if it is channels last.
+(PyTorch rounds the last ``C % 8`` channels as if there were fewer than 8; with AVX512, ``C % 16``. We round all alike.)
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from zeropoint import _native
+from zeropoint.ops.library import operator
+from zeropoint.ops.places import Layout, Windows, layout, windows
+
+# Means of larger windows than this do not fit in the int32 sums of the kernels.
+_INT32_WINDOW = 2**23
+# PyTorch's vector loops take this many channels at once.
+_VECTOR = 8
+
+
+class Averaging(enum.IntEnum):
+    """How a mean is rounded; see Averaging in native/kernels/average_pool/average_pool.h."""
+
+    split = 0
+    joined = 1
+    fused = 2
+    chained = 3
+    divided = 4
+
+
+# -------------------------------------------------------------------------------------------------------- maximum
+
+
+def _fake_max_pool(
+    q: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+    spatial: int,
+) -> Tensor:
+    place = layout("max_pool", q, spatial)
+    return place.empty(windows("max_pool", place.sizes, kernel, stride, padding, dilation, ceil_mode).out)
+
+
+@operator(
+    "stored_max_pool(Tensor q, int[] kernel, int[] stride, int[] padding, int[] dilation, bool ceil_mode, int spatial)"
+    " -> Tensor",
+    fake=_fake_max_pool,
+)
+def stored_max_pool(
+    q: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+    spatial: int,
+) -> Tensor:
+    """The largest integer of each window over the last `spatial` axes.
+
+    Example:
+        >>> stored_max_pool(torch.tensor([[1, 5, 2, 3]], dtype=torch.uint8), [2], [2], [0], [1], False, 1)
+        tensor([[5, 3]], dtype=torch.uint8)
+    """
+    place = layout("max_pool", q, spatial)
+    w = windows("max_pool", place.sizes, kernel, stride, padding, dilation, ceil_mode)
+    if q.device.type != "cpu" or q.dtype not in (torch.uint8, torch.int8, torch.int32):
+        return _max_of_windows(q, w)
+    y = place.empty(w.out)
+    _native.max_pool(place.native(y, w.out), *w.native)
+    return y
+
+
+def _max_of_windows(q: Tensor, w: Windows) -> Tensor:
+    """The formula in torch operations: one axis after the other, one tap after the other."""
+    for axis, out in enumerate(w.out):
+        dim = q.dim() - len(w.out) + axis
+        shape = [1] * q.dim()
+        shape[dim] = out
+        first = torch.arange(out, device=q.device) * w.stride[axis] - w.padding[axis]
+        largest = q.new_full((*q.shape[:dim], out, *q.shape[dim + 1 :]), torch.iinfo(q.dtype).min)
+        for tap in range(w.kernel[axis]):
+            at = first + tap * w.dilation[axis]
+            inside = ((at >= 0) & (at < q.shape[dim])).reshape(shape)
+            there = q.index_select(dim, at.clamp(0, q.shape[dim] - 1))
+            largest = torch.where(inside, torch.maximum(largest, there), largest)
+        q = largest
+    return q
+
+
+# ----------------------------------------------------------------------------------------------------------- mean
+
+
+class Rule(NamedTuple):
+    """How sums become means."""
+
+    averaging: Averaging
+    zero_point: int  # taken out of the sums and added at the end
+    qmin: int
+    qmax: int
+    divisor: int = 0  # 0: the product of the axes' divisors
+
+
+# For one axis: (first input, one past the last, what it contributes to the divisor) of each output.
+Spans = list[tuple[int, int, int]]
+
+
+def _sliding(size: int, w: Windows, axis: int, count_include_pad: bool) -> Spans:
+    spans = []
+    for o in range(w.out[axis]):
+        begin = o * w.stride[axis] - w.padding[axis]
+        end = min(begin + w.kernel[axis], size + w.padding[axis])
+        first, last = max(begin, 0), min(end, size)
+        spans.append((first, last, end - begin if count_include_pad else last - first))
+    return spans
+
+
+def _dividing(size: int, out: int) -> Spans:
+    spans = [(o * size // out, -(-(o + 1) * size // out)) for o in range(out)]
+    return [(begin, end, end - begin) for begin, end in spans]
+
+
+def _mean_of_spans(q: Tensor, spans: Sequence[Spans], rule: Rule) -> Tensor:
+    """The formula in torch operations, with int64 sums."""
+    sums = q.to(torch.int64)
+    divisors, inputs = [], []
+    for axis, of_axis in enumerate(spans):
+        dim = q.dim() - len(spans) + axis
+        begin, end, divisor = torch.tensor(of_axis, dtype=torch.int64, device=q.device).reshape(-1, 3).unbind(1)
+        until = torch.nn.functional.pad(sums.cumsum(dim).movedim(dim, -1), (1, 0)).movedim(
+            -1, dim
+        )  # until[i]: the sum of all before i
+        sums = until.index_select(dim, end) - until.index_select(dim, begin)
+        shape = [-1] + [1] * (len(spans) - 1 - axis)
+        divisors.append(divisor.reshape(shape))
+        inputs.append((end - begin).reshape(shape))
+    total = (sums - math.prod(inputs) * rule.zero_point).to(torch.float32)
+    if rule.averaging == Averaging.chained:
+        scaled = total * _chain(divisors)
+    elif rule.averaging == Averaging.divided:
+        scaled = total / math.prod(divisors)
+    else:
+        m = 1.0 / torch.as_tensor(rule.divisor or math.prod(divisors), dtype=torch.float32, device=q.device)
+        scaled = total.to(torch.float64) * m if rule.averaging == Averaging.fused else total * m
+    if rule.averaging == Averaging.split:
+        rounded = scaled.round() + rule.zero_point
+    else:  # float64 keeps the product of `fused` exact, so that this is its one rounding
+        rounded = (scaled + rule.zero_point).to(torch.float32).round()
+    return rounded.clamp(rule.qmin, rule.qmax).to(q.dtype)
+
+
+def _chain(divisors: Sequence[Tensor]) -> Tensor:
+    m = 1.0 / divisors[0].to(torch.float32)
+    for divisor in divisors[1:]:
+        m = m / divisor
+    return m
+
+
+def _in_kernel(q: Tensor, window: int) -> bool:
+    return q.device.type == "cpu" and q.dtype in (torch.uint8, torch.int8) and window < _INT32_WINDOW
+
+
+def _fake_average_pool(
+    q: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+    zero_point: int,
+    qmin: int,
+    qmax: int,
+    spatial: int,
+) -> Tensor:
+    place = layout("avg_pool", q, spatial)
+    return place.empty(windows("avg_pool", place.sizes, kernel, stride, padding, [1], ceil_mode).out)
+
+
+@operator(
+    "stored_average_pool(Tensor q, int[] kernel, int[] stride, int[] padding, bool ceil_mode, bool count_include_pad,"
+    " int? divisor_override, int zero_point, int qmin, int qmax, int spatial) -> Tensor",
+    fake=_fake_average_pool,
+)
+def stored_average_pool(
+    q: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+    zero_point: int,
+    qmin: int,
+    qmax: int,
+    spatial: int,
+) -> Tensor:
+    """The mean of each window over the last `spatial` axes, in the same quantization parameters.
+
+    Example:
+        >>> q = torch.tensor([[1, 5, 2, 4]], dtype=torch.uint8)
+        >>> stored_average_pool(q, [2], [2], [0], False, True, None, 0, 0, 255, 1)
+        tensor([[3, 3]], dtype=torch.uint8)
+    """
+    if divisor_override == 0:
+        raise ValueError("avg_pool: divisor_override must not be zero")
+    place = layout("avg_pool", q, spatial)
+    w = windows("avg_pool", place.sizes, kernel, stride, padding, [1], ceil_mode)
+    by_vector = (place.channels_last or spatial == 3) and place.channels >= _VECTOR
+    averaging = Averaging.split if by_vector and q.dtype != torch.int32 else Averaging.joined
+    rule = Rule(averaging, zero_point, qmin, qmax, divisor_override or 0)
+    if not _in_kernel(q, math.prod(w.kernel)):
+        spans = [_sliding(size, w, axis, count_include_pad) for axis, size in enumerate(place.sizes)]
+        return place.empty(w.out).copy_(_mean_of_spans(place.tensor, spans, rule))
+    y = place.empty(w.out)
+    _native.average_pool(
+        place.native(y, w.out),
+        *w.native[:3],
+        rule.averaging,
+        count_include_pad,
+        rule.divisor,
+        zero_point,
+        qmin,
+        qmax,
+    )
+    return y
+
+
+def _adaptive_sizes(place: Layout, output_size: Sequence[int]) -> tuple[int, ...]:
+    if len(output_size) != len(place.sizes) or min(output_size) < 1:
+        raise ValueError(
+            f"adaptive_avg_pool: output_size must be {len(place.sizes)} positive ints, got {list(output_size)}"
+        )
+    if min(place.sizes) < 1:
+        raise ValueError(f"adaptive_avg_pool: an input of {place.sizes} has no values to average")
+    return tuple(output_size)
+
+
+def _fake_adaptive(q: Tensor, output_size: Sequence[int], zero_point: int, qmin: int, qmax: int) -> Tensor:
+    place = layout("adaptive_avg_pool", q, len(output_size))
+    return place.empty(_adaptive_sizes(place, output_size))
+
+
+@operator(
+    "stored_adaptive_average_pool(Tensor q, int[] output_size, int zero_point, int qmin, int qmax) -> Tensor",
+    fake=_fake_adaptive,
+)
+def stored_adaptive_average_pool(
+    q: Tensor, output_size: Sequence[int], zero_point: int, qmin: int, qmax: int
+) -> Tensor:
+    """The mean of windows that share the input evenly among the outputs.
+
+    Example:
+        >>> stored_adaptive_average_pool(torch.tensor([[1, 5, 2, 4]], dtype=torch.uint8), [2], 0, 0, 255)
+        tensor([[3, 3]], dtype=torch.uint8)
+    """
+    place = layout("adaptive_avg_pool", q, len(output_size))
+    out = _adaptive_sizes(place, output_size)
+    if not place.channels_last:
+        rule = Rule(Averaging.chained, 0, qmin, qmax)
+    elif place.channels >= _VECTOR and q.dtype != torch.int32:
+        rule = Rule(Averaging.fused, zero_point, qmin, qmax)
+    else:
+        rule = Rule(Averaging.joined, zero_point, qmin, qmax)
+    y = place.empty(out)
+    if not _in_kernel(q, math.prod(place.sizes)):
+        spans = [_dividing(size, o) for size, o in zip(place.sizes, out)]
+        return y.copy_(_mean_of_spans(place.tensor, spans, rule))
+    _native.adaptive_average_pool(place.native(y, out), rule.averaging, rule.zero_point, qmin, qmax)
+    return y
+
+
+def _fake_mean(q: Tensor, axes: int, qmin: int, qmax: int) -> Tensor:
+    return q.new_empty(q.shape[: q.dim() - axes])
+
+
+@operator("stored_mean(Tensor q, int axes, int qmin, int qmax) -> Tensor", fake=_fake_mean)
+def stored_mean(q: Tensor, axes: int, qmin: int, qmax: int) -> Tensor:
+    """``rne(sum / n)`` over the last `axes` axes. Zero points are in the sum, and so in its mean.
+
+    Example:
+        >>> stored_mean(torch.tensor([[1, 5, 2], [1, 2, 3]], dtype=torch.uint8), 1, 0, 255)
+        tensor([3, 2], dtype=torch.uint8)
+    """
+    kept = q.shape[: q.dim() - axes]
+    rows = q.contiguous().reshape(math.prod(kept), math.prod(q.shape[q.dim() - axes :]))
+    images, length = rows.shape
+    if not length:
+        raise ValueError(f"mean: the last {axes} axes of shape {tuple(q.shape)} have no values to average")
+    rule = Rule(Averaging.divided, 0, qmin, qmax)
+    if not _in_kernel(q, length):
+        return _mean_of_spans(rows, [[(0, length, length)]], rule).reshape(kept)
+    y = rows.new_empty(images)
+    place = Layout(rows, False, True, (images,), (length,))
+    _native.adaptive_average_pool(place.native(y, (1,)), rule.averaging, 0, qmin, qmax)
+    return y.reshape(kept)

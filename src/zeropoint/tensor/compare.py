@@ -1,0 +1,53 @@
+"""Comparing QTensors: the values they stand for, not their integers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from zeropoint.tensor.qtensor import QTensor, implements
+from zeropoint.tensor.quantizer import PerTensor
+
+aten = torch.ops.aten
+
+
+@implements(aten.equal.default)
+def equal(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """The same integers with the same meaning: dtype and qparams count too."""
+    if not (isinstance(a, QTensor) and isinstance(b, QTensor)):
+        return False
+    return a.dtype == b.dtype and a._quantizer.same(b._quantizer) and torch.equal(a.values(), b.values())
+
+
+def _integers_decide(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether the order of the values is the order of the integers: one scale, and no two integers share a float."""
+    if not (isinstance(a, QTensor) and isinstance(b, QTensor) and a.dtype == b.dtype and a.dtype.bits <= 8):
+        return False
+    p = a._quantizer
+    return isinstance(p, PerTensor) and p.same(b._quantizer) and 1e-30 < p.scale < 1e30
+
+
+def _floats(x: torch.Tensor) -> torch.Tensor:
+    return x.dequantize() if isinstance(x, QTensor) else x.to(torch.float32)
+
+
+def _comparison(name: str) -> None:
+    """Implement one of eq, ne, lt, le, gt, ge: against a tensor of any kind, and against a number."""
+    operator = getattr(aten, name)
+
+    def with_tensor(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        if _integers_decide(a, b):
+            return operator.Tensor(a.values(), b.values())
+        return operator.Tensor(_floats(a), _floats(b))
+
+    def with_number(q: QTensor, number: Any) -> torch.Tensor:
+        return operator.Scalar(q.dequantize(), number)
+
+    with_tensor.__name__ = with_number.__name__ = name
+    implements(operator.Tensor)(with_tensor)
+    implements(operator.Scalar)(with_number)
+
+
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    _comparison(_name)

@@ -1,0 +1,221 @@
+"""Functions of each element: bounds are applied to the integers, the rest on 8 bits is a table of 256 results."""
+
+from __future__ import annotations
+
+import math
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from zeropoint.numerics.dtypes import QuantizedDtype, qint8, qint32, quint8
+from zeropoint.numerics.functions import quantize_number, single
+from zeropoint.tensor.errors import QTensorError
+from zeropoint.tensor.qtensor import QTensor, implements
+from zeropoint.tensor.quantizer import PerTensor
+from zeropoint.tensor.write import copy_, write
+
+aten = torch.ops.aten
+
+# Functions whose results fill a known interval have qparams of their own, whatever those of the input.
+_UNIT = {qint8: PerTensor(2.0**-8, -128), quint8: PerTensor(2.0**-8, 0), qint32: PerTensor(2.0**-32, 0)}  # [0, 1]
+_SYMMETRIC = {qint8: PerTensor(2.0**-7, 0), quint8: PerTensor(2.0**-7, 128), qint32: PerTensor(2.0**-31, 0)}  # [-1, 1]
+FIXED_QPARAMS = MappingProxyType({"sigmoid": _UNIT, "hardsigmoid": _UNIT, "tanh": _SYMMETRIC})
+
+
+def per_tensor_only(name: str, q: QTensor) -> PerTensor:
+    """The one scale and zero point of `q`, which `name` needs."""
+    if isinstance(q._quantizer, PerTensor):
+        return q._quantizer
+    raise QTensorError(
+        f"{name} needs per-tensor quantization, this tensor is {q.qscheme().name}: call .dequantize() first"
+    )
+
+
+# ------------------------------------------------------------------------------------------------ bounds on integers
+
+
+def _bounds(name: str, q: QTensor, low: Any, high: Any) -> tuple[int | None, int | None]:
+    """Float bounds as integers of `q`."""
+    p = per_tensor_only(name, q)
+    if low is None and high is None:
+        raise QTensorError(f"{name}: at least one of min and max must be given")
+
+    def integer(bound: Any) -> int | None:
+        return None if bound is None else quantize_number(bound, p.scale, p.zero_point, q.dtype)
+
+    return integer(low), integer(high)
+
+
+def _clamped(name: str, q: QTensor, low: Any, high: Any) -> QTensor:
+    low, high = _bounds(name, q, low, high)
+    return q.with_values(torch.clamp(q.values(), low, high))
+
+
+def _clamped_(name: str, q: QTensor, low: Any, high: Any) -> QTensor:
+    low, high = _bounds(name, q, low, high)
+    return write(q, lambda values: values.clamp_(low, high))
+
+
+@implements(aten.relu.default)
+def relu(q: QTensor) -> QTensor:
+    return q.with_values(q.values().clamp_min(per_tensor_only("relu", q).zero_point))
+
+
+@implements(aten.relu_.default)
+def relu_(q: QTensor) -> QTensor:
+    zero_point = per_tensor_only("relu_", q).zero_point
+    return write(q, lambda values: values.clamp_min_(zero_point))
+
+
+@implements(aten.clamp.default)
+def clamp(q: QTensor, min: Any = None, max: Any = None) -> QTensor:
+    return _clamped("clamp", q, min, max)
+
+
+@implements(aten.clamp_.default)
+def clamp_(q: QTensor, min: Any = None, max: Any = None) -> QTensor:
+    return _clamped_("clamp_", q, min, max)
+
+
+@implements(aten.clamp_min.default)
+def clamp_min(q: QTensor, min: Any) -> QTensor:
+    return _clamped("clamp_min", q, min, None)
+
+
+@implements(aten.clamp_min_.default)
+def clamp_min_(q: QTensor, min: Any) -> QTensor:
+    return _clamped_("clamp_min_", q, min, None)
+
+
+@implements(aten.clamp_max.default)
+def clamp_max(q: QTensor, max: Any) -> QTensor:
+    return _clamped("clamp_max", q, None, max)
+
+
+@implements(aten.clamp_max_.default)
+def clamp_max_(q: QTensor, max: Any) -> QTensor:
+    return _clamped_("clamp_max_", q, None, max)
+
+
+@implements(aten.hardtanh.default)
+def hardtanh(q: QTensor, min_val: Any = -1.0, max_val: Any = 1.0) -> QTensor:
+    return _clamped("hardtanh", q, min_val, max_val)
+
+
+@implements(aten.hardtanh_.default)
+def hardtanh_(q: QTensor, min_val: Any = -1.0, max_val: Any = 1.0) -> QTensor:
+    return _clamped_("hardtanh_", q, min_val, max_val)
+
+
+# -------------------------------------------------------------------------------------------- functions with a table
+
+
+def _step(q: QTensor, name: str, arguments: tuple[Any, ...], out: PerTensor | None = None) -> tuple[Any, ...]:
+    """What zeropoint::stored_function wants beside the integers; `out` are the qparams of the result if they change."""
+    p = per_tensor_only(name, q)
+    out = out or p
+    numbers = [float(x) for x in arguments]
+    return name, numbers, p.scale, p.zero_point, out.scale, out.zero_point, q.dtype.qmin, q.dtype.qmax
+
+
+def _function(q: QTensor, name: str, *arguments: Any, out: PerTensor | None = None) -> QTensor:
+    step = _step(q, name, arguments, out)
+    return q.with_values(torch.ops.zeropoint.stored_function(q.values(), *step), out)
+
+
+def _function_(q: QTensor, name: str, *arguments: Any) -> QTensor:
+    step = _step(q, name, arguments)
+    return write(q, lambda values: torch.ops.zeropoint.stored_function_(values, *step))
+
+
+def fixed_qparams(name: str, dtype: QuantizedDtype) -> PerTensor:
+    """What the result of sigmoid, hardsigmoid or tanh on a tensor of this dtype has."""
+    found = FIXED_QPARAMS[name].get(dtype)
+    if found is None:
+        raise QTensorError(
+            f"{name} has output qparams for {', '.join(d.name for d in FIXED_QPARAMS[name])} only, this tensor is"
+            f" {dtype.name}: call .dequantize() first"
+        )
+    return found
+
+
+def _fixed(q: QTensor, name: str) -> QTensor:
+    per_tensor_only(name, q)
+    return _function(q, name, out=fixed_qparams(name, q.dtype))
+
+
+@implements(aten.sigmoid.default)
+def sigmoid(q: QTensor) -> QTensor:
+    return _fixed(q, "sigmoid")
+
+
+@implements(aten.tanh.default)
+def tanh(q: QTensor) -> QTensor:
+    return _fixed(q, "tanh")
+
+
+@implements(aten.hardsigmoid.default)
+def hardsigmoid(q: QTensor) -> QTensor:
+    return _fixed(q, "hardsigmoid")
+
+
+@implements(aten.hardsigmoid_.default)
+def hardsigmoid_(q: QTensor) -> QTensor:
+    """Takes over the fixed qparams; a view, whose base keeps its own, is requantized to them instead."""
+    return copy_(q, _fixed(q, "hardsigmoid"))
+
+
+@implements(aten.leaky_relu.default)
+def leaky_relu(q: QTensor, negative_slope: Any = 0.01) -> QTensor:
+    return _function(q, "leaky_relu", negative_slope)
+
+
+@implements(aten.leaky_relu_.default)
+def leaky_relu_(q: QTensor, negative_slope: Any = 0.01) -> QTensor:
+    return _function_(q, "leaky_relu", negative_slope)
+
+
+@implements(aten.threshold.default)
+def threshold(q: QTensor, threshold: Any, value: Any) -> QTensor:
+    return _function(q, "threshold", threshold, value)
+
+
+@implements(aten.threshold_.default)
+def threshold_(q: QTensor, threshold: Any, value: Any) -> QTensor:
+    return _function_(q, "threshold", threshold, value)
+
+
+@implements(aten.elu.default)
+def elu(q: QTensor, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> QTensor:
+    return _function(q, "elu", alpha, scale, input_scale)
+
+
+@implements(aten.elu_.default)
+def elu_(q: QTensor, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> QTensor:
+    return _function_(q, "elu", alpha, scale, input_scale)
+
+
+@implements(aten.celu.default)
+def celu(q: QTensor, alpha: Any = 1.0) -> QTensor:
+    return _function(q, "elu", alpha, 1.0, _inverse(alpha))
+
+
+@implements(aten.celu_.default)
+def celu_(q: QTensor, alpha: Any = 1.0) -> QTensor:
+    return _function_(q, "elu", alpha, 1.0, _inverse(alpha))
+
+
+def _inverse(alpha: float) -> float:
+    if alpha == 0 or math.isnan(alpha):
+        raise QTensorError(f"celu needs an alpha that is not zero, got {alpha}")
+    return 1.0 / alpha
+
+
+@implements(aten.gelu.default)
+def gelu(q: QTensor, *, approximate: str = "none") -> QTensor:
+    if approximate not in ("none", "tanh"):
+        raise QTensorError(f"gelu: approximate must be 'none' or 'tanh', got {approximate!r}")
+    p = per_tensor_only("gelu", q)
+    out = PerTensor(single(p.scale), p.zero_point)  # PyTorch hands the scale on as a float32
+    return _function(q, "gelu", approximate == "tanh", out=out)

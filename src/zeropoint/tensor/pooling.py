@@ -1,0 +1,173 @@
+"""Pooling and means of QTensors. The result has the qparams, and the layout, of the input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from zeropoint.ops.pooling import stored_adaptive_average_pool, stored_average_pool, stored_max_pool, stored_mean
+from zeropoint.tensor.errors import QTensorError
+from zeropoint.tensor.qtensor import QTensor, implements
+from zeropoint.tensor.quantizer import PerTensor
+
+aten = torch.ops.aten
+
+
+def run(kernel: Callable[..., torch.Tensor], values: torch.Tensor, *arguments: Any) -> torch.Tensor:
+    """The kernel of an operator of ``torch.ops.zeropoint``, called through the operator where somebody may be tracing.
+
+    Nobody is if the tensor is an ordinary one and no mode is on; the way through the dispatcher would then cost 8 us.
+    """
+    if (
+        type(values) is torch.Tensor
+        and not torch._C._len_torch_dispatch_stack()
+        and torch._C._get_tracing_state() is None
+    ):
+        return kernel(values, *arguments)
+    return getattr(torch.ops.zeropoint, kernel.__name__)(values, *arguments)
+
+
+def per_tensor(name: str, q: QTensor) -> PerTensor:
+    """The qparams of `q`; refuses a per-channel tensor in the name of an operator."""
+    if isinstance(q._quantizer, PerTensor):
+        return q._quantizer
+    raise QTensorError(
+        f"{name} is defined for per-tensor quantization, this tensor is {q.qscheme().name} along axis"
+        f" {q._quantizer.axis}: call .dequantize() first"
+    )
+
+
+def _max_pool(name: str, spatial: int) -> Any:
+    def max_pool(
+        q: QTensor,
+        kernel_size: Sequence[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] = (0,),
+        dilation: Sequence[int] = (1,),
+        ceil_mode: bool = False,
+    ) -> QTensor:
+        per_tensor(name, q)
+        values = run(stored_max_pool, q.values(), kernel_size, stride, padding, dilation, ceil_mode, spatial)
+        return q.with_values(values)
+
+    max_pool.__name__ = name
+    return max_pool
+
+
+def _with_indices(max_pool: Any) -> Any:
+    # torch.max_pool2d arrives as this operator and drops the indices. A caller who keeps them gets a tensor without
+    # data, which says so on use: PyTorch's quantized pooling had no indices either.
+    def max_pool_with_indices(q: QTensor, *arguments: Any, **kwargs: Any) -> tuple[QTensor, torch.Tensor]:
+        result = max_pool(q, *arguments, **kwargs)
+        return result, torch.empty(result.shape, dtype=torch.int64, device="meta")
+
+    max_pool_with_indices.__name__ = f"{max_pool.__name__}_with_indices"
+    return max_pool_with_indices
+
+
+max_pool1d = _max_pool("max_pool1d", 1)
+max_pool2d = _max_pool("max_pool2d", 2)
+max_pool3d = _max_pool("max_pool3d", 3)
+implements(aten.max_pool1d.default)(max_pool1d)
+implements(aten.max_pool2d.default)(max_pool2d)
+implements(aten.max_pool3d.default)(max_pool3d)
+implements(aten.max_pool2d_with_indices.default)(_with_indices(max_pool2d))
+implements(aten.max_pool3d_with_indices.default)(_with_indices(max_pool3d))
+
+
+def _avg_pool(name: str, spatial: int) -> Any:
+    def avg_pool(
+        q: QTensor,
+        kernel_size: Sequence[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] = (0,),
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> QTensor:
+        zero_point = per_tensor(name, q).zero_point
+        values = run(
+            stored_average_pool,
+            q.values(),
+            kernel_size,
+            stride,
+            padding,
+            ceil_mode,
+            count_include_pad,
+            divisor_override,
+            zero_point,
+            q.dtype.qmin,
+            q.dtype.qmax,
+            spatial,
+        )
+        return q.with_values(values)
+
+    avg_pool.__name__ = name
+    return avg_pool
+
+
+avg_pool2d = implements(aten.avg_pool2d.default)(_avg_pool("avg_pool2d", 2))
+avg_pool3d = implements(aten.avg_pool3d.default)(_avg_pool("avg_pool3d", 3))
+
+
+def _adaptive(name: str, q: QTensor, output_size: Sequence[int]) -> QTensor:
+    zero_point = per_tensor(name, q).zero_point
+    dtype = q.dtype
+    return q.with_values(run(stored_adaptive_average_pool, q.values(), output_size, zero_point, dtype.qmin, dtype.qmax))
+
+
+@implements(aten._adaptive_avg_pool2d.default, aten.adaptive_avg_pool2d.default)
+def adaptive_avg_pool2d(q: QTensor, output_size: Sequence[int]) -> QTensor:
+    return _adaptive("adaptive_avg_pool2d", q, output_size)
+
+
+@implements(aten._adaptive_avg_pool3d.default)
+def adaptive_avg_pool3d(q: QTensor, output_size: Sequence[int]) -> QTensor:
+    return _adaptive("adaptive_avg_pool3d", q, output_size)
+
+
+@implements(aten.mean.default)
+def mean_all(q: QTensor, *, dtype: Any = None) -> QTensor:
+    return mean(q, None, dtype=dtype)
+
+
+@implements(aten.mean.dim)
+def mean(q: QTensor, dims: Sequence[int] | None, keepdim: bool = False, *, dtype: Any = None) -> QTensor:
+    quantizer = per_tensor("mean", q)
+    if dtype not in (None, torch.float32):  # float32 is what a QTensor looks like to torch: no dtype was asked for
+        q._refuse_dtype(f"mean(dtype={dtype})")
+    if keepdim and dims is not None and list(dims) == [-1, -2] and q.dim() in (3, 4):
+        # How adaptive_avg_pool2d to one place arrives (nobody else writes the axes in this order). PyTorch's quantized
+        # pooling is rounded differently from its mean.
+        return adaptive_avg_pool2d(q, (1, 1))
+    axes = _axes(q, dims)
+    if not q.numel() and all(n for d, n in enumerate(q.shape) if d not in axes):
+        raise QTensorError(f"mean over axes {axes} of shape {tuple(q.shape)} has no values to average")
+    values = q.values()
+    innermost = axes == list(range(q.dim() - len(axes), q.dim()))
+    if innermost and values.is_contiguous():
+        means = run(stored_mean, values, len(axes), q.dtype.qmin, q.dtype.qmax)
+        return q.with_values(means.reshape(*means.shape, *(1,) * len(axes)) if keepdim else means)
+    # PyTorch takes other means in float32, whose sums decide the ties: with scale 0.1 the mean of 3 and 4 is 3 or 4,
+    # depending on what came before. The only way to the same bytes is the same sum, over the same layout.
+    values = values.contiguous(memory_format=torch._prims_common.suggest_memory_format(values))
+    floats = aten.mean.dim(quantizer.dequantize(values), axes, keepdim)
+    return q.with_values(quantizer.quantize(floats, q.dtype))
+
+
+def _axes(q: QTensor, dims: Sequence[int] | None) -> list[int]:
+    axes = sorted(d + q.dim() if d < 0 else d for d in dims or range(q.dim()))
+    if len(set(axes)) < len(axes) or (axes and not 0 <= axes[0] <= axes[-1] < max(q.dim(), 1)):
+        raise IndexError(f"mean: axes {list(dims or ())} are not different dimensions of shape {tuple(q.shape)}")
+    return axes if q.dim() else []
+
+
+@implements(aten.as_strided_.default)
+def as_strided_(q: QTensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> QTensor:
+    # adaptive_avg_pool to one place sets the strides of its result, which has them already where they mean anything.
+    moved = any(a != b for a, b, n in zip(stride, q.stride(), q.shape) if n > 1)
+    if tuple(size) != tuple(q.shape) or moved or storage_offset not in (None, q.storage_offset()):
+        raise QTensorError("as_strided_ cannot change a quantized tensor in place: use as_strided")
+    return q

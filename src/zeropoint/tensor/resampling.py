@@ -1,0 +1,111 @@
+"""Interpolation of QTensors. The result has the qparams, and the layout, of the input."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import torch
+
+from zeropoint.ops.resampling import stored_bilinear, stored_nearest
+from zeropoint.tensor.pooling import per_tensor, run
+from zeropoint.tensor.qtensor import Handler, QTensor, implements
+
+aten = torch.ops.aten
+
+
+def _implements(operator: Any) -> Callable[[Handler], Handler]:
+    """As `implements`, and for torch.compile and torch.export too.
+
+    They decompose interpolation before a tensor subclass is asked, into arithmetic on its (supposed) floats. Where the
+    tensor is ours, our implementation stands in for that decomposition.
+    """
+
+    def register(handler: Handler) -> Handler:
+        kernels = operator.py_kernels
+        for key in (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd):
+            if key in kernels:
+                kernels[key] = _for_quantized(handler, kernels[key])
+        operator._dispatch_cache.clear()
+        return implements(operator)(handler)
+
+    return register
+
+
+def _for_quantized(handler: Handler, decomposition: Handler) -> Handler:
+    def choose(x: torch.Tensor, *arguments: Any, **kwargs: Any) -> torch.Tensor:
+        return (handler if isinstance(x, QTensor) else decomposition)(x, *arguments, **kwargs)
+
+    return choose
+
+
+def _sizes(
+    q: QTensor, spatial: int, output_size: Sequence[int] | None, scale_factors: Sequence[float] | None
+) -> tuple[Sequence[int], Sequence[float | None]]:
+    """The output size, and the scales if the caller gave them instead of it."""
+    if output_size is not None:
+        return output_size, [None] * spatial
+    assert scale_factors is not None
+    return [math.floor(n * s) for n, s in zip(q.shape[-spatial:], scale_factors)], list(scale_factors)
+
+
+def _nearest(name: str, spatial: int, exact: bool) -> None:
+    operator = getattr(aten, name)
+
+    def nearest(q: QTensor, output_size: Sequence[int], *scales: float | None) -> QTensor:
+        per_tensor(name, q)
+        given = [s or 0.0 for s in (*scales, *(None,) * (spatial - len(scales)))]
+        return q.with_values(run(stored_nearest, q.values(), output_size, given, exact))
+
+    def nearest_vec(q: QTensor, output_size: Sequence[int] | None, scale_factors: Sequence[float] | None) -> QTensor:
+        size, scales = _sizes(q, spatial, output_size, scale_factors)
+        return nearest(q, size, *scales)
+
+    nearest.__name__ = nearest_vec.__name__ = name
+    _implements(operator.default)(nearest)
+    _implements(operator.vec)(nearest_vec)
+
+
+for _spatial in (1, 2, 3):
+    _nearest(f"upsample_nearest{_spatial}d", _spatial, False)
+    _nearest(f"_upsample_nearest_exact{_spatial}d", _spatial, True)
+
+
+@_implements(aten.upsample_bilinear2d.default)
+def upsample_bilinear2d(
+    q: QTensor,
+    output_size: Sequence[int],
+    align_corners: bool,
+    scales_h: float | None = None,
+    scales_w: float | None = None,
+) -> QTensor:
+    zero_point = per_tensor("upsample_bilinear2d", q).zero_point
+    limits = q.dtype.qmin, q.dtype.qmax
+    values = run(stored_bilinear, q.values(), output_size, align_corners, scales_h, scales_w, zero_point, *limits)
+    return q.with_values(values)
+
+
+@_implements(aten.upsample_bilinear2d.vec)
+def upsample_bilinear2d_vec(
+    q: QTensor, output_size: Sequence[int] | None, align_corners: bool, scale_factors: Sequence[float] | None
+) -> QTensor:
+    size, scales = _sizes(q, 2, output_size, scale_factors)
+    return upsample_bilinear2d(q, size, align_corners, *scales)
+
+
+def _refused(mode: str, name: str) -> None:
+    # Their decompositions would work on a QTensor as if it were a float tensor.
+    def refuse(q: QTensor, *arguments: Any, **kwargs: Any) -> NoReturn:
+        raise NotImplementedError(
+            f"interpolation mode {mode!r} is not defined for quantized tensors: call .dequantize() first"
+        )
+
+    refuse.__name__ = name
+    for overload in ("default", "vec"):
+        _implements(getattr(getattr(aten, name), overload))(refuse)
+
+
+_refused("linear", "upsample_linear1d")
+_refused("trilinear", "upsample_trilinear3d")
+_refused("bicubic", "upsample_bicubic2d")
