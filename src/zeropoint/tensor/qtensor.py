@@ -151,7 +151,7 @@ class QTensor(torch.Tensor):
         """A QTensor of the same dtype with these integers (one in each element)."""
         return from_values(values, quantizer or self._quantizer, self._qdtype)
 
-    def view_of(
+    def _view_of(
         self,
         data: torch.Tensor,
         quantizer: Quantizer,
@@ -194,7 +194,7 @@ class QTensor(torch.Tensor):
         """Whether several values share a byte."""
         return self._qdtype.bits < 8
 
-    def packed_part(self) -> tuple[torch.Tensor, int]:
+    def _packed_part(self) -> tuple[torch.Tensor, int]:
         """For sub-byte types: the bytes that hold the values of this tensor, and where among their values it starts."""
         offset, per_byte = self.storage_offset(), self._qdtype.per_byte
         if self.numel() == 0:
@@ -207,7 +207,7 @@ class QTensor(torch.Tensor):
         """The integers, one in each element, in the shape of the tensor. Shares memory unless packed."""
         if self._qdtype.bits >= 8:
             return self._data
-        part, start = self.packed_part()
+        part, start = self._packed_part()
         every = torch.ops.zeropoint.stored_unpack(part, part.numel() * self._qdtype.per_byte, self._qdtype.bits)
         return every.as_strided(self.shape, self.stride(), start)
 
@@ -523,7 +523,7 @@ def integers(q: QTensor) -> torch.Tensor:
     """`QTensor.int_repr` without a look at who asks."""
     if q._qdtype.bits >= 8:
         return q._data.detach()
-    part, start = q.packed_part()
+    part, start = q._packed_part()
     if start == 0 and q.is_contiguous() and _unused_bits_are_zero(q):
         return part
     return torch.ops.zeropoint.stored_pack(q.values().contiguous().view(-1), q._qdtype.bits)

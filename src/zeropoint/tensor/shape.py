@@ -28,7 +28,7 @@ def _places(q: QTensor) -> torch.Tensor:
 
 def _at(q: QTensor, places: torch.Tensor, quantizer: Quantizer) -> QTensor:
     """Packed `q` seen with the geometry of `places`."""
-    return q.view_of(q._data, quantizer, places.size(), places.stride(), places.storage_offset())
+    return q._view_of(q._data, quantizer, places.size(), places.stride(), places.storage_offset())
 
 
 def _view(operator: Any, rule: AxisRule) -> None:
@@ -41,7 +41,7 @@ def _view(operator: Any, rule: AxisRule) -> None:
             quantizer = rule(quantizer, q, *arguments, **kwargs)
         if q._qdtype.bits < 8:
             return _at(q, run(_places(q), *arguments, **kwargs), quantizer)
-        return q.view_of(run(q._data, *arguments, **kwargs), quantizer)
+        return q._view_of(run(q._data, *arguments, **kwargs), quantizer)
 
     view.__name__ = str(operator)
     implements(operator)(view)
@@ -241,7 +241,7 @@ def split_with_sizes(q: QTensor, sizes: Sequence[int], dim: int = 0) -> list[QTe
 def unbind(q: QTensor, dim: int = 0) -> list[QTensor]:
     quantizer = q._quantizer
     if isinstance(quantizer, PerTensor) and not q.is_packed():
-        return [q.view_of(values, quantizer) for values in q._data.unbind(dim)]
+        return [q._view_of(values, quantizer) for values in q._data.unbind(dim)]
     select = HANDLERS[aten.select.int]
     return [select(q, dim, i) for i in range(q.shape[_dim(q, dim)])]
 

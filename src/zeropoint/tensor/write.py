@@ -21,7 +21,7 @@ def write(q: QTensor, change: Callable[[torch.Tensor], Any]) -> QTensor:
         change(q._data)
     elif q.numel():
         bits = q._qdtype.bits
-        part, start = q.packed_part()
+        part, start = q._packed_part()
         every = torch.ops.zeropoint.stored_unpack(part, part.numel() * q._qdtype.per_byte, bits)
         change(every.as_strided(q.shape, q.stride(), start))
         part.copy_(torch.ops.zeropoint.stored_pack(every, bits))
