@@ -55,6 +55,14 @@ def _per_tensor() -> Iterator[Row]:
         {"torch": 3.0},
         _copy_of(5 * n),
     )
+    target = torch.empty(n)
+    yield Row(
+        "dequantize per tensor 16M, out=",
+        lambda: affine.dequantize_tensor(stored, 0.03, 128, exact=True, out=target),
+        {"torch": lambda: q.dequantize()},
+        {"torch": 3.0},
+        _copy_of(5 * n),
+    )
     arguments = (0.03, 128, 0, 255, torch.uint8)
     yield Row(
         "decomposed quantize_per_tensor 16M",

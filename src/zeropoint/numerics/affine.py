@@ -277,12 +277,22 @@ def _wider(q: torch.Tensor) -> torch.Tensor:
 
 
 def dequantize_tensor(
-    q: torch.Tensor, scale: float, zero_point: float, *, out_dtype: torch.dtype = torch.float32, exact: bool = False
+    q: torch.Tensor,
+    scale: float,
+    zero_point: float,
+    *,
+    out_dtype: torch.dtype = torch.float32,
+    exact: bool = False,
+    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """``(q - zero_point) * scale`` with one scale, each step in `out_dtype`.
 
     Args:
         exact: take the difference as integers first; only int32 can tell.
+        out: write here instead of to new memory, whose first touch costs more than the arithmetic when it is large.
+
+    Raises:
+        ValueError: if `out` has another shape, dtype or layout than the result.
 
     Example:
         >>> dequantize_tensor(torch.tensor([12, 14], dtype=torch.uint8), 0.25, 10)
@@ -290,12 +300,22 @@ def dequantize_tensor(
     """
     if q.device.type == "cpu" and q.dtype in INTEGER_CODES and out_dtype == torch.float32:
         q = dense(q)
-        y = torch.empty_like(q, dtype=torch.float32)
+        y = torch.empty_like(q, dtype=torch.float32) if out is None else _fitting(out, q)
         code = INTEGER_CODES[q.dtype]
         _native.dequantize_tensor(q.data_ptr(), code, y.data_ptr(), q.numel(), scale, zero_point, exact)
         return y
     difference = (q.to(torch.int64) - zero_point).to(out_dtype) if exact else q.to(out_dtype) - zero_point
-    return difference * scale
+    return difference * scale if out is None else _fitting(out, q, out_dtype).copy_(difference * scale)
+
+
+def _fitting(out: torch.Tensor, q: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """`out`, if a kernel can write the result for `q` there."""
+    if out.dtype != dtype or out.shape != q.shape or out.stride() != q.stride() or out.device != q.device:
+        raise ValueError(
+            f"dequantize: out must be a {dtype} tensor of shape {tuple(q.shape)} and strides {q.stride()} on {q.device},"
+            f" got {out.dtype}, {tuple(out.shape)}, {out.stride()} on {out.device}"
+        )
+    return out
 
 
 def fake_quantize(
