@@ -24,6 +24,6 @@ def test_out_receives_what_a_new_tensor_would(isa, memory_format):
 )
 def test_an_out_that_does_not_fit_is_refused_and_left_alone(out):
     before = out.zero_().clone()
-    with pytest.raises(ValueError, match="out must be a torch.float32 tensor of shape"):
+    with pytest.raises(ValueError, match=r"out must be a torch\.float32 tensor of shape"):
         affine.dequantize_tensor(torch.ones(5, dtype=torch.uint8), 0.25, 10, out=out)
     assert torch.equal(out, before)

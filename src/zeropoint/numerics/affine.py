@@ -312,8 +312,8 @@ def _fitting(out: torch.Tensor, q: torch.Tensor, dtype: torch.dtype = torch.floa
     """`out`, if a kernel can write the result for `q` there."""
     if out.dtype != dtype or out.shape != q.shape or out.stride() != q.stride() or out.device != q.device:
         raise ValueError(
-            f"dequantize: out must be a {dtype} tensor of shape {tuple(q.shape)} and strides {q.stride()} on {q.device},"
-            f" got {out.dtype}, {tuple(out.shape)}, {out.stride()} on {out.device}"
+            f"dequantize: out must be a {dtype} tensor of shape {tuple(q.shape)}, strides {q.stride()}, on {q.device};"
+            f" got {out.dtype}, {tuple(out.shape)}, {out.stride()}, on {out.device}"
         )
     return out
 
