@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import zeropoint
+import zeropoint.tensor  # registers every operator
 from zeropoint import _native
 from zeropoint.numerics.affine import (
     Beyond,
@@ -28,6 +29,7 @@ from zeropoint.numerics.affine import (
 from zeropoint.numerics.blocks import blocks_along, per_channel, per_group, per_tensor, per_token
 from zeropoint.numerics.packing import pack, unpack
 
+ops = torch.ops.zeropoint
 LISTED = _native.kernel_list()
 OPERATIONS = sorted({operation for operation, _ in LISTED})
 AVAILABLE = zeropoint.cpu_info().available
@@ -170,7 +172,36 @@ def quantization_loss_case() -> Outputs:
     return outputs
 
 
+def images() -> Outputs:
+    """Quantized images, channels outermost and innermost, with and without a whole vector of channels."""
+    g = torch.Generator().manual_seed(5)
+    pictures = [torch.randint(0, 256, (2, c, 11, 13), dtype=torch.uint8, generator=g) for c in (3, 40)]
+    return [*pictures, *(p.contiguous(memory_format=torch.channels_last) for p in pictures)]
+
+
+def lookup_case() -> Outputs:
+    return [ops.stored_function(q, "sigmoid", [], 0.1, 3, 1 / 256, 0, 0, 255) for q in images()]
+
+
+def max_pool_case() -> Outputs:
+    return [ops.stored_max_pool(q, [3, 3], [2, 2], [1, 1], [1, 1], False, 2) for q in images()]
+
+
+def average_pool_case() -> Outputs:
+    fixed = [ops.stored_average_pool(q, [3, 2], [2, 2], [1, 1], False, True, None, 3, 0, 255, 2) for q in images()]
+    return [*fixed, *(ops.stored_adaptive_average_pool(q, [4, 5], 3, 0, 255) for q in images())]
+
+
+def bilinear_case() -> Outputs:
+    corners = (False, True)
+    return [ops.stored_bilinear(q, [20, 31], c, None, None, 3, 0, 255) for q in images() for c in corners]
+
+
 CASES: dict[str, Callable[[], Outputs]] = {
+    "lookup": lookup_case,
+    "max_pool": max_pool_case,
+    "average_pool": average_pool_case,
+    "bilinear": bilinear_case,
     "quantize": quantize_case,
     "dequantize": dequantize_case,
     "fake_quantize": fake_quantize_case,
@@ -211,8 +242,6 @@ def reference() -> Callable[[str], list[bytes]]:
 def test_equals_reference(operation: str, isa: str, reference: Callable[[str], list[bytes]]) -> None:
     if isa not in AVAILABLE:
         pytest.skip(f"this CPU lacks {isa}: {dict(zeropoint.cpu_info().missing)[isa]}")
-    if operation not in CASES:
-        pytest.skip(f"{operation} has no case here; native/check compares its kernels")
     want = reference(operation)
     with zeropoint.use_isa(isa):
         assert _native.selected_isa(operation, isa) == isa
