@@ -123,7 +123,8 @@ def test_avg_pool(dtype, spatial, isa, data):
     expected = unmixed(AVG_POOL[spatial], oracle, spatial, **arguments)
     ours = AVG_POOL[spatial](q, **arguments)
     assert_same_lanes(ours, expected, spatial, by_vector=spatial == 3 or taken_by_vectors(oracle, spatial))
-    if spatial < 3:  # PyTorch's avg_pool3d gives channels last always; ours keeps the layout
+    # One place is in both layouts; and PyTorch's avg_pool3d gives channels last always, where ours keeps the layout.
+    if spatial < 3 and q.shape[-spatial:].numel() > 1:
         assert_same_layout(ours, expected)
     with torch.inference_mode():
         assert_same(AVG_POOL[spatial](q, **arguments).int_repr(), ours.int_repr())
@@ -143,7 +144,8 @@ def test_adaptive_avg_pool(dtype, spatial, isa, data):
         assert_twins(ours, expected)  # a mean, see below
     else:
         assert_same_lanes(ours, expected, spatial, by_vector=taken_by_vectors(oracle, spatial))
-        assert_same_layout(ours, expected)
+        if q.shape[-spatial:].numel() > 1:  # one place is in both layouts
+            assert_same_layout(ours, expected)
     with torch.inference_mode():
         assert_same(ADAPTIVE[spatial](q, size).int_repr(), ours.int_repr())
 

@@ -3,6 +3,7 @@
 
 #include "kernels/average_pool/average_pool.h"
 
+#include <limits>
 #include <type_traits>
 
 namespace zeropoint {
@@ -13,11 +14,13 @@ struct Sum {
     template <int N, bool First, class T>
     static void into(int32_t* __restrict acc, const T* const* sources, int64_t n) {
         const T *a = sources[0], *b = sources[N > 1 ? 1 : 0], *c = sources[N > 2 ? 2 : 0], *d = sources[N > 3 ? 3 : 0];
+        // Four bytes fit in 16 bits, where a vector adds twice as many.
+        using Part = std::conditional_t<sizeof(T) == 1, int16_t, int32_t>;
         for (int64_t i = 0; i < n; ++i) {
-            int32_t s = a[i];
-            if (N > 1) s += b[i];
-            if (N > 2) s += c[i];
-            if (N > 3) s += d[i];
+            Part s = a[i];
+            if (N > 1) s = static_cast<Part>(s + b[i]);
+            if (N > 2) s = static_cast<Part>(s + c[i]);
+            if (N > 3) s = static_cast<Part>(s + d[i]);
             acc[i] = First ? s : acc[i] + s;
         }
     }
@@ -26,45 +29,63 @@ struct Sum {
 // sums[i] -> y[i], all with one factor and one offset. Reads a block of sums past the last.
 template <class V, class T>
 struct Finish {
+    using F = typename V::F;
+    using I = typename V::I;
     Averaging averaging;
-    typename V::F zero_point, qmin, qmax;
+    bool whole;  // the limits are the type's own: saturating stores do
+    F zero_point, qmin, qmax;
+    I int_zero_point;
 
     explicit Finish(const AveragePoolArgs& a)
         : averaging(a.averaging),
+          whole(a.qmin == static_cast<float>(std::numeric_limits<T>::min()) &&
+                a.qmax == static_cast<float>(std::numeric_limits<T>::max())),
           zero_point(V::set(static_cast<float>(a.zero_point))),
           qmin(V::set(a.qmin)),
-          qmax(V::set(a.qmax)) {}
+          qmax(V::set(a.qmax)),
+          int_zero_point(V::set_int(a.zero_point)) {}
 
-    template <Averaging kHow>
-    typename V::I one(const int32_t* sums, typename V::F factor, typename V::I offset) const {
-        const typename V::F sum = V::to_float(V::sub(V::load_int(sums), offset));
-        typename V::F v;
+    template <Averaging kHow, bool kWhole>
+    I one(const int32_t* sums, F factor, I offset) const {
+        const F sum = V::to_float(V::sub(V::load_int(sums), offset));
+        if (kHow == Averaging::split && kWhole) return V::add(V::round_to_int(V::mul(sum, factor)), int_zero_point);
+        F v;
         if (kHow == Averaging::split)
             v = V::add(V::round(V::mul(sum, factor)), zero_point);
         else if (kHow == Averaging::fused)
-            v = V::round(V::fma(sum, factor, zero_point));
+            v = V::fma(sum, factor, zero_point);
         else if (kHow == Averaging::divided)
-            v = V::round(V::add(V::div(sum, factor), zero_point));
+            v = V::add(V::div(sum, factor), zero_point);
         else
-            v = V::round(V::add(V::mul(sum, factor), zero_point));
-        return V::to_int(V::clamp(v, qmin, qmax));
+            v = V::add(V::mul(sum, factor), zero_point);
+        return V::round_to_int(kWhole ? v : V::clamp(V::round(v), qmin, qmax));
     }
-    template <Averaging kHow>
+    template <Averaging kHow, bool kWhole>
+    void block(const int32_t* sums, T* y, F factor, I offset) const {
+        const I a = one<kHow, kWhole>(sums, factor, offset), b = one<kHow, kWhole>(sums + V::W, factor, offset);
+        const I c = one<kHow, kWhole>(sums + 2 * V::W, factor, offset),
+                d = one<kHow, kWhole>(sums + 3 * V::W, factor, offset);
+        if (kWhole)
+            V::store4_saturated(y, a, b, c, d);
+        else
+            V::store4(y, a, b, c, d);
+    }
+    template <Averaging kHow, bool kWhole>
     void run(const int32_t* sums, T* y, int64_t n, float factor_, int32_t offset_) const {
         constexpr int64_t kBlock = 4 * V::W;
-        const typename V::F factor = V::set(factor_);
-        const typename V::I offset = V::set_int(offset_);
-        const auto block = [&](const int32_t* from, T* to) {
-            V::store4(to, one<kHow>(from, factor, offset), one<kHow>(from + V::W, factor, offset),
-                      one<kHow>(from + 2 * V::W, factor, offset), one<kHow>(from + 3 * V::W, factor, offset));
-        };
-        int64_t i = 0;
-        for (; i + kBlock <= n; i += kBlock) block(sums + i, y + i);
-        if (i == n) return;
         static_assert(kBlock <= AveragePoolArgs::kRoom);
+        const F factor = V::set(factor_);
+        const I offset = V::set_int(offset_);
+        int64_t i = 0;
+        for (; i + kBlock <= n; i += kBlock) block<kHow, kWhole>(sums + i, y + i, factor, offset);
+        if (i == n) return;
         T last[kBlock];
-        block(sums + i, last);
+        block<kHow, kWhole>(sums + i, last, factor, offset);
         for (int64_t k = i; k < n; ++k) y[k] = last[k - i];
+    }
+    template <Averaging kHow>
+    void run(const int32_t* sums, T* y, int64_t n, float factor, int32_t offset) const {
+        return whole ? run<kHow, true>(sums, y, n, factor, offset) : run<kHow, false>(sums, y, n, factor, offset);
     }
     void operator()(const int32_t* sums, T* y, int64_t n, float factor, int32_t offset) const {
         switch (averaging) {

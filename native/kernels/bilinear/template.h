@@ -3,6 +3,8 @@
 
 #include "kernels/bilinear/bilinear.h"
 
+#include <limits>
+
 namespace zeropoint {
 namespace {
 
@@ -49,17 +51,25 @@ struct Bilinear {
         const typename V::F w0 = V::set(h.first_weight), w1 = V::set(h.second_weight);
         const typename V::F zero_point = V::set(static_cast<float>(a.zero_point)), qmin = V::set(a.qmin),
                             qmax = V::set(a.qmax);
-        const auto one = [&](int64_t i) {
-            const typename V::F v = mix(w0, V::load(t0 + i), w1, V::load(t1 + i));
-            return V::to_int(V::clamp(V::round(V::add(V::sub(v, zero_point), zero_point)), qmin, qmax));
+        const bool whole = a.qmin == static_cast<float>(std::numeric_limits<T>::min()) &&
+                           a.qmax == static_cast<float>(std::numeric_limits<T>::max());
+        const auto at = [&](int64_t i) {
+            return V::add(V::sub(mix(w0, V::load(t0 + i), w1, V::load(t1 + i)), zero_point), zero_point);
+        };
+        const auto rounded = [&](int64_t i) { return V::round_to_int(at(i)); };
+        const auto clamped = [&](int64_t i) { return V::round_to_int(V::clamp(V::round(at(i)), qmin, qmax)); };
+        const auto block = [&](int64_t i, T* to) {
+            if (whole)  // the limits are the type's own: saturating stores do
+                V::store4_saturated(to, rounded(i), rounded(i + V::W), rounded(i + 2 * V::W), rounded(i + 3 * V::W));
+            else
+                V::store4(to, clamped(i), clamped(i + V::W), clamped(i + 2 * V::W), clamped(i + 3 * V::W));
         };
         const int64_t n = a.out_width * a.channels;
         int64_t i = 0;
-        for (; i + kBlock <= n; i += kBlock)
-            V::store4(y + i, one(i), one(i + V::W), one(i + 2 * V::W), one(i + 3 * V::W));
+        for (; i + kBlock <= n; i += kBlock) block(i, y + i);
         if (i == n) return;
         T last[kBlock];
-        V::store4(last, one(i), one(i + V::W), one(i + 2 * V::W), one(i + 3 * V::W));
+        block(i, last);
         for (int64_t k = i; k < n; ++k) y[k] = last[k - i];
     }
 

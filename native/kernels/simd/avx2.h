@@ -78,7 +78,9 @@ struct Avx2 {
     }
     static I load_int(const int32_t* p) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))}; }
     static I set_int(int32_t x) { return {_mm256_set1_epi32(x)}; }
+    static I add(I a, I b) { return {_mm256_add_epi32(a.v, b.v)}; }
     static I sub(I a, I b) { return {_mm256_sub_epi32(a.v, b.v)}; }
+    static I round_to_int(F a) { return {_mm256_cvtps_epi32(a)}; }
     static void store_int(int32_t* p, I a) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.v); }
 
     // The pack instructions saturate and work within 128-bit halves: mask first so that nothing saturates, then put the
@@ -105,6 +107,18 @@ struct Avx2 {
         store_int(p + W, b);
         store_int(p + 2 * W, c);
         store_int(p + 3 * W, d);
+    }
+    // The pack instructions saturate: to 16 bits signed, then to 8.
+    static __m256i in_order(__m256i bytes) {
+        return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    }
+    static void store4_saturated(uint8_t* p, I a, I b, I c, I d) {
+        const __m256i bytes = _mm256_packus_epi16(_mm256_packs_epi32(a.v, b.v), _mm256_packs_epi32(c.v, d.v));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), in_order(bytes));
+    }
+    static void store4_saturated(int8_t* p, I a, I b, I c, I d) {
+        const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(a.v, b.v), _mm256_packs_epi32(c.v, d.v));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), in_order(bytes));
     }
     static float reduce_min(F a) {
         alignas(32) float v[W];

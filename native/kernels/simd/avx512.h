@@ -81,7 +81,9 @@ struct Avx512 {
     }
     static I load_int(const int32_t* p) { return {_mm512_loadu_si512(p)}; }
     static I set_int(int32_t x) { return {_mm512_set1_epi32(x)}; }
+    static I add(I a, I b) { return {_mm512_add_epi32(a.v, b.v)}; }
     static I sub(I a, I b) { return {_mm512_sub_epi32(a.v, b.v)}; }
+    static I round_to_int(F a) { return {_mm512_cvt_roundps_epi32(a, kNearest)}; }
     static void store_int(int32_t* p, I a) { _mm512_storeu_si512(p, a.v); }
 
     static void store4(uint8_t* p, I a, I b, I c, I d) {
@@ -98,6 +100,18 @@ struct Avx512 {
     static void store4(int32_t* p, I a, I b, I c, I d) {
         const I parts[4] = {a, b, c, d};
         for (int k = 0; k < 4; ++k) store_int(p + k * W, parts[k]);
+    }
+    static void store4_saturated(uint8_t* p, I a, I b, I c, I d) {
+        const I parts[4] = {a, b, c, d};
+        for (int k = 0; k < 4; ++k) {
+            const __m512i positive = _mm512_max_epi32(parts[k].v, _mm512_setzero_si512());
+            _mm_storeu_si128(reinterpret_cast<__m128i*>(p + k * W), _mm512_cvtusepi32_epi8(positive));
+        }
+    }
+    static void store4_saturated(int8_t* p, I a, I b, I c, I d) {
+        const I parts[4] = {a, b, c, d};
+        for (int k = 0; k < 4; ++k)
+            _mm_storeu_si128(reinterpret_cast<__m128i*>(p + k * W), _mm512_cvtsepi32_epi8(parts[k].v));
     }
     static float reduce_min(F a) { return _mm512_reduce_min_ps(a); }
     static float reduce_max(F a) { return _mm512_reduce_max_ps(a); }

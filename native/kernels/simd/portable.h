@@ -191,9 +191,14 @@ struct Portable {
     static I set_int(int32_t x) {
         return each<I, int32_t>([&](int) { return x; });
     }
+    static I add(I a, I b) {
+        return each<I, int32_t>([&](int i) { return a.v[i] + b.v[i]; });
+    }
     static I sub(I a, I b) {
         return each<I, int32_t>([&](int i) { return a.v[i] - b.v[i]; });
     }
+    // The nearest integer, ties to even; out of range as to_int.
+    static I round_to_int(F a) { return to_int(round(a)); }
     static void store_int(int32_t* p, I a) { std::memcpy(p, &a, sizeof a); }
     // Keeps the low bits of each lane.
     template <class T>
@@ -201,6 +206,17 @@ struct Portable {
         const I parts[4] = {a, b, c, d};
         for (int k = 0; k < 4; ++k)
             for (int i = 0; i < W; ++i) p[k * W + i] = static_cast<T>(parts[k].v[i]);
+    }
+    // Values outside an 8-bit type become its smallest or largest.
+    template <class T>
+    static void store4_saturated(T* p, I a, I b, I c, I d) {
+        constexpr int32_t kLow = T(-1) < T(0) ? -128 : 0, kHigh = kLow + 255;
+        const I parts[4] = {a, b, c, d};
+        for (int k = 0; k < 4; ++k)
+            for (int i = 0; i < W; ++i) {
+                const int32_t x = parts[k].v[i];
+                p[k * W + i] = static_cast<T>(x < kLow ? kLow : x > kHigh ? kHigh : x);
+            }
     }
     static float reduce_min(F a) {
         float r = a.v[0];
