@@ -5,9 +5,12 @@
 #include "cpu/threads.h"
 #include "kernels/registry.h"
 #include "operators/affine.h"
+#include "operators/histogram.h"
 #include "operators/lookup.h"
+#include "operators/moving_average.h"
 #include "operators/packing.h"
 #include "operators/pooling.h"
+#include "operators/qparams.h"
 #include "operators/ranges.h"
 #include "operators/resampling.h"
 #include "operators/shuffling.h"
@@ -172,6 +175,52 @@ void bind_ranges(nb::module_& m) {
         [](Address x, int64_t n, int bins, float ratio, int bits) {
             const Range r = least_loss_range(at<const float>(x), n, bins, ratio, bits);
             return std::make_pair(r.low, r.high);
+        },
+        release());
+    m.def(
+        "histogram",
+        [](Address x, int64_t n, float low, float high, int64_t bins, Address counts) {
+            const HistogramPass p = histogram(at<const float>(x), n, low, high, bins, at<float>(counts));
+            return std::make_tuple(p.min, p.max, p.nans, p.infinities);
+        },
+        release());
+    m.def(
+        "narrowing_ranges",
+        [](Address cumulative, double total, const std::tuple<double, double, int64_t, int64_t>& at_range, int64_t most,
+           Address starts, Address ends) {
+            Narrowing n{std::get<0>(at_range), std::get<1>(at_range), std::get<2>(at_range), std::get<3>(at_range)};
+            const int64_t count =
+                narrowing_ranges(at<const float>(cumulative), total, n, most, at<int64_t>(starts), at<int64_t>(ends));
+            return std::make_pair(count, std::make_tuple(n.below, n.above, n.start, n.end));
+        },
+        release());
+    m.def(
+        "bin_errors",
+        [](Address histogram, int64_t bins, double bin_width, double levels, Address starts, Address ends,
+           int64_t count, Address errors) {
+            bin_errors(at<const float>(histogram), bins, bin_width, levels, at<const int64_t>(starts),
+                       at<const int64_t>(ends), count, at<float>(errors));
+        },
+        release());
+    m.def("qparams_of_range", [](float low, float high, int64_t qmin, int64_t qmax, bool symmetric) {
+        const QParams q = qparams_of_range(low, high, qmin, qmax, symmetric);
+        return std::make_pair(q.scale, q.zero_point);
+    });
+    m.def(
+        "observe_range",
+        [](Address x, const GridTuple& grid, int64_t parts, Address min, Address max, bool average, float rate) {
+            observe_range(at<const float>(x), grid_of(grid), parts, at<float>(min), at<float>(max), average, rate);
+        },
+        release());
+    m.def(
+        "observe_and_fake_quantize",
+        [](Address x, const GridTuple& grid, bool per_channel, bool observe, int64_t parts,
+           const std::array<Address, 4>& state, float rate, Address y, Address mask, int64_t qmin, int64_t qmax,
+           bool symmetric) {
+            return observe_and_fake_quantize(
+                at<const float>(x), grid_of(grid), per_channel, observe,
+                {parts, at<float>(state[0]), at<float>(state[1]), at<float>(state[2]), at<int32_t>(state[3]), rate},
+                {at<float>(y), at<uint8_t>(mask), qmin, qmax, symmetric});
         },
         release());
     m.def(

@@ -18,6 +18,7 @@ inline void check_kernels(Report& report, bool quick) {
         {"quantize", check_quantize},
         {"dequantize", check_dequantize},
         {"fake_quantize", check_fake_quantize},
+        {"histogram", check_histogram},
         {"lookup", check_lookup},
         {"mask_gradient", check_mask_gradient},
         {"minmax", check_minmax},

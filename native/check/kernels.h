@@ -433,6 +433,59 @@ inline void check_minmax(Report& report, bool quick) {
     contest.close(report);
 }
 
+inline void check_histogram(Report& report, bool quick) {
+    Contest<HistogramFn> contest(report, "histogram", &Kernels::histogram);
+    constexpr int64_t kBins[] = {1, 3, 256, 2048};
+    struct Interval {
+        float low, high, shrink;
+    };
+    constexpr Interval kRanges[] = {
+        {-1, 1, 1},         {0, 0.5f, 1},     {-0.25f, 3, 1}, {0, 0x1p-140f, 1}, {-3e38f, 3e38f, 0x1p-32f},
+        {-3e38f, 3e38f, 1}, {1e30f, 1e30f, 1}};
+    Random random(11);
+    for (int64_t n = 0; n <= (quick ? 40 : 200); ++n) {
+        const int64_t bins = random.of(kBins), room = HistogramArgs::kCopies * (bins + 1);
+        const Interval range = random.of(kRanges);
+        std::vector<float> x = numbers(random, n + 7, 0.5f);
+        for (float& v : x)
+            if (random.below(3) != 0) v = static_cast<float>(random.unit() * 2 - 1) * range.high;
+        const Span span{random.below(5), n + 5};
+        struct Result {
+            Guarded<uint32_t> counts;
+            Guarded<float> ends{2};
+            int64_t others[2] = {1, 2};
+        };
+        const auto run = [&](HistogramFn kernel, Result& r) {
+            for (int64_t i = 0; i < room; ++i) r.counts.data()[i] = static_cast<uint32_t>(i % 5);
+            r.ends.data()[0] = 0.125f;
+            r.ends.data()[1] = 0.25f;
+            kernel({x.data(), range.low, range.high, range.shrink, bins, r.counts.data(), r.ends.data(),
+                    r.ends.data() + 1, r.others, r.others + 1},
+                   span.begin, span.end);
+            r.ends.data()[0] += 0.0f;  // the sign of a zero is not defined
+            r.ends.data()[1] += 0.0f;
+        };
+        Result want{Guarded<uint32_t>(room)};
+        run(contest.reference, want);
+        contest.contract.expect(want.counts.untouched_outside({0, room}), "wrote outside its counters");
+        for (auto& candidate : contest.candidates) {
+            Result got{Guarded<uint32_t>(room)};
+            run(candidate.kernel, got);
+            const auto where = [&] {
+                return std::to_string(bins) + " bins over [" + std::to_string(range.low) + ", " +
+                       std::to_string(range.high) + "], elements " + span.describe();
+            };
+            candidate.check.expect(got.counts.difference(want.counts) == got.counts.kNone,
+                                   [&] { return "counts, " + where(); });
+            candidate.check.expect(got.ends.difference(want.ends) == got.ends.kNone,
+                                   [&] { return "ends, " + where(); });
+            candidate.check.expect(got.others[0] == want.others[0] && got.others[1] == want.others[1],
+                                   [&] { return "NaN and infinities, " + where(); });
+        }
+    }
+    contest.close(report);
+}
+
 // pack and unpack alike: rows of `columns` values, and of as many bytes as they need.
 template <class Fn>
 void check_packing(Report& report, bool quick, const char* operation, Fn Kernels::* field, bool packs) {

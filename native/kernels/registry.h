@@ -6,6 +6,7 @@
 #include "kernels/bilinear/bilinear.h"
 #include "kernels/dequantize/dequantize.h"
 #include "kernels/fake_quantize/fake_quantize.h"
+#include "kernels/histogram/histogram.h"
 #include "kernels/lookup/lookup.h"
 #include "kernels/mask_gradient/mask_gradient.h"
 #include "kernels/max_pool/max_pool.h"
@@ -23,6 +24,7 @@ struct Kernels {
     QuantizeFn quantize = nullptr;
     DequantizeFn dequantize = nullptr;
     FakeQuantizeFn fake_quantize = nullptr;
+    HistogramFn histogram = nullptr;
     LookupFn lookup = nullptr;
     MaskGradientFn mask_gradient = nullptr;
     MinMaxFn minmax = nullptr;

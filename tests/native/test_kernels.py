@@ -197,6 +197,18 @@ def bilinear_case() -> Outputs:
     return [ops.stored_bilinear(q, [20, 31], c, None, None, 3, 0, 255) for q in images() for c in corners]
 
 
+def histogram_case() -> Outputs:
+    """Counts and extremes, with NaN and infinities among the values, and ranges that overflow, vanish, or are one."""
+    outputs = []
+    ranges = ((-30.0, 30.0), (0.0, 0.5), (-3e38, 3e38), (0.0, 1e-40), (2.5, 2.5), (1e30, 1e30))
+    for n, bins, (low, high) in itertools.product((0, 1, 7, 31, 64, 1000, 70_001), (1, 3, 2048), ranges):
+        x, counts = floats((n,), n), torch.empty(bins)
+        least, most, nans, infinities = _native.histogram(x.data_ptr(), n, low, high, bins, counts.data_ptr())
+        assert (nans, infinities) == (int(x.isnan().sum()), int(x.isinf().sum()))
+        outputs += [counts, torch.tensor([least, most])]
+    return outputs
+
+
 CASES: dict[str, Callable[[], Outputs]] = {
     "lookup": lookup_case,
     "max_pool": max_pool_case,
@@ -205,6 +217,7 @@ CASES: dict[str, Callable[[], Outputs]] = {
     "quantize": quantize_case,
     "dequantize": dequantize_case,
     "fake_quantize": fake_quantize_case,
+    "histogram": histogram_case,
     "mask_gradient": mask_gradient_case,
     "minmax": minmax_case,
     "pack": packing_case,

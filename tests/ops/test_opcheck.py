@@ -39,6 +39,15 @@ def one(number: float, dtype: torch.dtype) -> torch.Tensor:
     return torch.tensor([number], dtype=dtype)
 
 
+def running(*shape: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A range that was observed before."""
+    return torch.full(shape, -0.5), torch.full(shape, 0.75)
+
+
+ON, OFF = one(1, torch.int64), one(0, torch.int64)
+BELL = torch.exp(-torch.linspace(-8, 8, 64).square() / 2) * 1000
+ENDS = torch.tensor(-8.0), torch.tensor(8.0)
+EPS = one(torch.finfo(torch.float32).eps, torch.float32)
 SCALE, ZERO = one(0.1, torch.float32), one(3, torch.int64)
 FLOAT32 = torch.float32
 
@@ -169,6 +178,50 @@ SAMPLES: dict[str, list[tuple[tuple, dict]]] = {
         ((leaf(3, 5), scales(5), zeros(5), 1, -8, 7), {}),
         ((leaf(2, 3, 4, 5, layout="channels_last"), scales(3), zeros(3), 1, -8, 7), {}),
     ],
+    "observe_range_": [
+        ((values(3, 5), *running()), {}),
+        ((values(3, 5, dtype=torch.bfloat16), *running(), None, 0.5), {}),
+        ((values(2, 3, 4, 5, layout="channels_last"), *running(3), 1), {}),
+        ((values(4, 6, layout="permuted"), *running(6), -1, 0.1), {}),
+        ((values(0, 3), *running()), {}),
+    ],
+    "observe_histogram_": [
+        ((values(30), torch.ones(8), *running()), {}),
+        ((values(4, 6, layout="sliced"), torch.zeros(8), torch.tensor(torch.inf), torch.tensor(-torch.inf), 3), {}),
+        ((values(30, dtype=torch.float16), torch.ones(8), *running()), {}),
+    ],
+    "range_to_qparams": [
+        ((*running(), EPS, 0, 255, False, False, 128), {}),
+        ((*running(4), EPS, -128, 127, True, False, 0), {}),
+        ((*running(4), EPS, 0, 15, False, True, 0), {}),
+        ((*(end.to(torch.float64) for end in running()), EPS, 0, 255, False, False, 0), {}),
+    ],
+    "histogram_l2_range": [((BELL, *ENDS, 256), {}), ((torch.zeros(4), *ENDS, 16), {})],
+    "histogram_percentile_range": [((BELL, *ENDS, 99.0), {}), ((BELL, *ENDS, 100.0), {})],
+    "histogram_error_range": [((BELL, *ENDS, EPS, 0, 15, False, 0), {}), ((BELL, *ENDS, EPS, -8, 7, True, 0), {})],
+    "histogram_divergence_range": [((BELL, *ENDS, 16), {}), ((BELL, torch.tensor(2.0), torch.tensor(2.0), 16), {})],
+    "fused_moving_avg_obs_fake_quant": [
+        ((values(3, 5), ON, ON, *running(1), scales(1), zeros(1), 0.1, 0, 255, 0), {}),
+        ((leaf(3, 5), ON, ON, *running(1), scales(1), zeros(1), 0.1, 0, 255, 0), {}),
+        ((leaf(4, 6, layout="permuted"), ON, OFF, *running(), scales(1), zeros(1), 0.1, -8, 7, 0, False, True), {}),
+        ((leaf(2, 3, 4, 5, layout="channels_last"), OFF, ON, *running(3), scales(3), zeros(3), 0.1, 0, 9, 1, True), {}),
+        ((leaf(4, 6, dtype=torch.float16), ON, ON, *running(4), scales(4), zeros(4), 0.1, 0, 255, 0, True), {}),
+    ],
+    "fused_moving_avg_obs_fake_quant_cachemask": [
+        ((values(3, 5), ON, ON, *running(1), scales(1), zeros(1), 0.1, 0, 255, 0), {}),
+        ((values(3, 5, dtype=torch.float64), OFF, OFF, *running(3), scales(3), zeros(3), 0.1, 0, 255, 0, True), {}),
+        ((values(4, 6, layout="sliced"), ON, ON, *running(1), scales(1), zeros(1), 0.1, 0, 255, 0, False, True), {}),
+    ],
+    "fake_quantize_learnable_per_tensor_affine": [
+        ((leaf(3, 5), scales(1).requires_grad_(), one(1.2, FLOAT32).requires_grad_(), -8, 7), {}),
+        ((leaf(4, 6, layout="permuted"), scales(1), one(0, FLOAT32), 0, 15, 0.1), {}),
+        ((values(3, 5, dtype=torch.float16), scales(1), one(0, FLOAT32), 0, 15), {}),
+    ],
+    "fake_quantize_learnable_per_channel_affine": [
+        ((leaf(3, 5), scales(5).requires_grad_(), zeros(5, dtype=FLOAT32).requires_grad_(), 1, -8, 7), {}),
+        ((leaf(2, 3, 4, 5, layout="channels_last"), scales(3), zeros(3, dtype=FLOAT32), 1, -8, 7, 0.5), {}),
+        ((values(4, 6, layout="sliced"), scales(4), zeros(4, dtype=FLOAT32), -2, -8, 7), {}),
+    ],
     "mask_gradient": [
         ((leaf(3, 5), values(3, 5) > 0), {}),
         ((leaf(3, 5, dtype=torch.float16), values(3, 5, layout="permuted") > 0), {}),
@@ -193,6 +246,11 @@ def test_every_operator_has_samples():
     assert [name for name in own if name not in SAMPLES] == []
 
 
+def listed(answer) -> list[torch.Tensor]:
+    """What an operator answered: nothing, if it changes its arguments instead."""
+    return [] if answer is None else [answer] if isinstance(answer, torch.Tensor) else list(answer)
+
+
 @pytest.mark.parametrize("name", sorted(SAMPLES))
 def test_operator_passes_opcheck(name):
     for arguments, options in SAMPLES[name]:
@@ -209,9 +267,7 @@ def test_fake_kernel_answers_shape_dtype_and_layout_of_the_real_one(name):
             fake = overload(name)(
                 *[mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in arguments], **options
             )
-        for r, f in zip(
-            [real] if isinstance(real, torch.Tensor) else real, [fake] if isinstance(fake, torch.Tensor) else fake
-        ):
+        for r, f in zip(listed(real), listed(fake)):
             assert (r.shape, r.dtype, r.stride()) == (f.shape, f.dtype, f.stride())
 
 
@@ -220,9 +276,7 @@ def test_meta_tensors_give_meta_tensors(name):
     for arguments, options in SAMPLES[name]:
         real = overload(name)(*arguments, **options)
         meta = overload(name)(*[a.to("meta") if isinstance(a, torch.Tensor) else a for a in arguments], **options)
-        for r, m in zip(
-            [real] if isinstance(real, torch.Tensor) else real, [meta] if isinstance(meta, torch.Tensor) else meta
-        ):
+        for r, m in zip(listed(real), listed(meta)):
             assert m.device.type == "meta"
             assert (r.shape, r.dtype) == (m.shape, m.dtype)
 

@@ -11,9 +11,6 @@ from zeropoint.numerics.affine import minmax
 from zeropoint.numerics.blocks import per_tensor
 from zeropoint.numerics.schemes import QScheme, per_tensor_affine, qscheme
 
-# Below this, PyTorch's dynamic quantization stretches the range: 1 / scale would leave float16.
-SMALL_SCALE = 6.0999998822808266e-05  # float32(6.1e-5)
-
 HALF_MAX = 65504.0
 
 
@@ -105,33 +102,7 @@ def dynamic_qparams(x: torch.Tensor, qmin: int, qmax: int) -> tuple[float, int]:
     low, high = (float(v) for v in minmax(x.to(torch.float32), per_tensor(x.shape)))
     if not (math.isfinite(low) and math.isfinite(high)):
         raise ValueError(f"choose_qparams: x must be finite to have a scale, got a range of [{low}, {high}]")
-    return _qparams_of_range(low, high, qmin, qmax)
-
-
-def _qparams_of_range(low: float, high: float, qmin: int, qmax: int) -> tuple[float, int]:
-    low, high = min(low, 0.0), max(high, 0.0)
-    scale = (high - low) / (qmax - qmin)
-    if _float32(scale) == 0.0 or math.isinf(_float32(1.0 / _float32(scale))):
-        scale = 0.1
-    if scale < SMALL_SCALE:
-        stretch = _float32(SMALL_SCALE / _float32(scale))
-        scale = SMALL_SCALE
-        if low == 0.0:
-            high = _float32(SMALL_SCALE * (qmax - qmin))
-        elif high == 0.0:
-            low = -_float32(SMALL_SCALE * (qmax - qmin))
-        else:
-            low, high = _float32(low * stretch), _float32(high * stretch)
-    from_low = qmin - low / scale
-    from_high = qmax - high / scale
-    low_error = abs(qmin) - abs(low / scale)
-    high_error = abs(qmax) - abs(high / scale)
-    zero_point = from_low if low_error < high_error else from_high
-    return scale, round(min(max(zero_point, qmin), qmax))  # round() is to nearest, ties to even
-
-
-def _float32(x: float) -> float:
-    return torch.tensor(x, dtype=torch.float32).item()
+    return _native.qparams_of_range(low, high, qmin, qmax, False)
 
 
 def choose_qparams_optimized(

@@ -1,5 +1,27 @@
 """The operators ``torch.ops.zeropoint.*``. Importing this package registers them all."""
 
-from zeropoint.ops import blockwise, decomposed, fake_quant, pooling, resampling, shuffling, stored
+from zeropoint.ops import (
+    blockwise,
+    decomposed,
+    fake_quant,
+    fused,
+    learnable,
+    observation,
+    pooling,
+    resampling,
+    shuffling,
+    stored,
+)
 
-__all__ = ["blockwise", "decomposed", "fake_quant", "pooling", "resampling", "shuffling", "stored"]
+__all__ = [
+    "blockwise",
+    "decomposed",
+    "fake_quant",
+    "fused",
+    "learnable",
+    "observation",
+    "pooling",
+    "resampling",
+    "shuffling",
+    "stored",
+]

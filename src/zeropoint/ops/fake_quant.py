@@ -102,12 +102,22 @@ def fake_quantize_per_tensor_affine_cachemask(
         >>> fake_quantize_per_tensor_affine_cachemask(torch.tensor([0.3, 9.0]), 0.25, 0, 0, 15)
         (tensor([0.2500, 3.7500]), tensor([ True, False]))
     """
-    _check_input(_PER_TENSOR, input, quant_min, quant_max)
-    checks.require_zero_point_inside(_PER_TENSOR, zero_point, quant_min, quant_max)
-    return affine.fake_quantize(
+    return _per_tensor(
         input,
         torch.tensor([scale], dtype=torch.float32, device=input.device),
         torch.tensor([zero_point], device=input.device),
+        quant_min,
+        quant_max,
+    )
+
+
+def _per_tensor(input: Tensor, scale: Tensor, zero_point: Tensor, quant_min: int, quant_max: int) -> TwoTensors:
+    _check_input(_PER_TENSOR, input, quant_min, quant_max)
+    checks.require_zero_point_inside(_PER_TENSOR, int(zero_point.item()), quant_min, quant_max)
+    return affine.fake_quantize(
+        input,
+        scale.reshape(1).to(torch.float32),
+        zero_point.reshape(1),
         blocks.per_tensor(input.shape),
         qmin=quant_min,
         qmax=quant_max,
@@ -136,7 +146,9 @@ def fake_quantize_per_tensor_affine_cachemask_tensor_qparams(
     """
     checks.require_scalar(_PER_TENSOR, "scale", scale)
     checks.require_scalar(_PER_TENSOR, "zero_point", zero_point)
-    return fake_quantize_per_tensor_affine_cachemask(input, scale.item(), int(zero_point.item()), quant_min, quant_max)
+    if zero_point.is_floating_point():
+        zero_point = zero_point.to(torch.int64)
+    return _per_tensor(input, scale, zero_point, quant_min, quant_max)
 
 
 differentiable(f"{_PER_TENSOR}_cachemask.tensor_qparams", _straight_through, _save_mask_output)
