@@ -1,0 +1,225 @@
+"""Observers that count: one streaming histogram, and four ways to read a range from it."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from zeropoint.numerics.dtypes import quint8
+from zeropoint.numerics.histogram import l2_error, merge_histograms
+from zeropoint.numerics.schemes import per_tensor_affine
+from zeropoint.observers.base import EPS, UniformQuantizationObserverBase, storage_bits
+from zeropoint.observers.minmax import MinMaxObserver
+
+INF = float("inf")
+
+
+class StreamingHistogramObserver(MinMaxObserver):
+    """Counts values into `bins` bins over the range of everything seen; memory does not grow with the data.
+
+    One native pass over each tensor while it stays inside the range. When the range grows, the old counts are spread
+    over the wider bins. Infinities are left out, with a warning; NaN is refused, and nothing is lost.
+
+    Args: `bins`, `upsample_rate` (pieces an old bin is cut into when the range grows), and those of `MinMaxObserver`.
+    """
+
+    histogram: Tensor
+
+    def __init__(
+        self,
+        bins: int = 2048,
+        dtype: Any = quint8,
+        qscheme: Any = per_tensor_affine,
+        reduce_range: bool = False,
+        quant_min: int | None = None,
+        quant_max: int | None = None,
+        factory_kwargs: dict[str, Any] | None = None,
+        eps: float = EPS,
+        is_dynamic: bool = False,
+        upsample_rate: int = 16,
+        **kwargs: Any,
+    ) -> None:
+        name = type(self).__name__
+        if is_dynamic:
+            raise NotImplementedError(
+                f"{name}: dynamic quantization takes the range of each tensor; use MovingAverageMinMaxObserver with"
+                " averaging_constant=1"
+            )
+        if bins < 1 or upsample_rate < 1:
+            raise ValueError(f"{name}: bins and upsample_rate must be positive, got {bins} and {upsample_rate}")
+        super().__init__(dtype, qscheme, reduce_range, quant_min, quant_max, factory_kwargs, eps, is_dynamic, **kwargs)
+        self.bins = bins
+        self.upsample_rate = upsample_rate
+        self.register_buffer("histogram", torch.zeros(bins, **torch.nn.factory_kwargs(factory_kwargs)))
+
+    def forward(self, x_orig: Tensor) -> Tensor:
+        torch.ops.zeropoint.observe_histogram_(
+            x_orig.detach(), self.histogram, self.min_val, self.max_val, self.upsample_rate
+        )
+        return x_orig
+
+    def _kept_range(self) -> tuple[Tensor, Tensor]:
+        return self.min_val, self.max_val
+
+    @torch.jit.export
+    def calculate_qparams(self) -> tuple[Tensor, Tensor]:
+        """(scale, zero_point), ``(1,)`` each; 1 and 0, with a warning, before any data."""
+        min_val, max_val = self.min_val, self.max_val
+        if bool(min_val <= max_val):
+            min_val, max_val = self._kept_range()
+        return self._calculate_qparams(min_val, max_val)
+
+    @torch.jit.export
+    def reset_min_max_vals(self) -> None:
+        """Forget everything."""
+        self.min_val.fill_(float("inf"))
+        self.max_val.fill_(float("-inf"))
+        self.histogram.zero_()
+
+    def merge(self, other: UniformQuantizationObserverBase) -> None:
+        """Take over what `other` saw: the ranges join exactly, the counts up to one bin's width.
+
+        Example:
+            >>> one, two, all = HistogramObserver(), HistogramObserver(), HistogramObserver()
+            >>> x = torch.randn(2, 10000, generator=torch.Generator().manual_seed(0))
+            >>> _ = one(x[0]), two(x[1]), all(x)
+            >>> one.merge(two)
+            >>> bool(one.min_val == all.min_val), bool(one.max_val == all.max_val), one.histogram.sum()
+            (True, True, tensor(20000.))
+        """
+        self._require_same_kind(other)
+        if len(other.histogram) != len(self.histogram):
+            raise ValueError(
+                f"cannot merge a histogram of {len(other.histogram)} bins into one of {len(self.histogram)}"
+            )
+        merge_histograms(self.histogram, self.min_val, self.max_val, (other.histogram, other.min_val, other.max_val))
+
+
+class HistogramObserver(StreamingHistogramObserver):
+    """PyTorch's HistogramObserver: the range is narrowed while the l2 error of quantization shrinks.
+
+    Args: see `StreamingHistogramObserver`.
+
+    Example:
+        >>> observer = HistogramObserver(bins=3)
+        >>> _ = observer(torch.tensor([2.0, 3.0, 4.0, 5.0])), observer(torch.tensor([5.0, 6.0, 7.0, 8.0]))
+        >>> observer.histogram
+        tensor([2., 3., 3.])
+    """
+
+    def __init__(
+        self,
+        bins: int = 2048,
+        dtype: Any = quint8,
+        qscheme: Any = per_tensor_affine,
+        reduce_range: bool = False,
+        quant_min: int | None = None,
+        quant_max: int | None = None,
+        factory_kwargs: dict[str, Any] | None = None,
+        eps: float = EPS,
+        is_dynamic: bool = False,
+        upsample_rate: int = 16,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            bins,
+            dtype,
+            qscheme,
+            reduce_range,
+            quant_min,
+            quant_max,
+            factory_kwargs,
+            eps,
+            is_dynamic,
+            upsample_rate,
+            **kwargs,
+        )
+        self.dst_nbins = 2 ** storage_bits(self.dtype)
+
+    def _require_middle(self) -> None:
+        """PyTorch's takes a reduced symmetric quint8, and answers a zero point of 128 for it, outside the range."""
+
+    def _kept_range(self) -> tuple[Tensor, Tensor]:
+        low, high = torch.ops.zeropoint.histogram_l2_range(self.histogram, self.min_val, self.max_val, self.dst_nbins)
+        return low, high
+
+    def _compute_quantization_error(self, next_start_bin: int, next_end_bin: int) -> float:
+        return l2_error(self.histogram, self.min_val, self.max_val, self.dst_nbins, next_start_bin, next_end_bin)
+
+
+class PercentileObserver(StreamingHistogramObserver):
+    """The range that holds `percentile` percent of all values; half of the rest is cut off each end.
+
+    Args: `percentile`, and those of `StreamingHistogramObserver`.
+
+    Example:
+        >>> observer = PercentileObserver(percentile=90.0)
+        >>> _ = observer(torch.linspace(0, 1, 10001))
+        >>> scale, zero_point = observer.calculate_qparams()
+        >>> round(255 * scale.item(), 2)
+        0.95
+    """
+
+    def __init__(self, percentile: float = 99.99, **kwargs: Any) -> None:
+        if not 0.0 < percentile <= 100.0 or math.isnan(percentile):
+            raise ValueError(f"PercentileObserver: percentile must be above 0 and at most 100, got {percentile}")
+        super().__init__(**kwargs)
+        self.percentile = float(percentile)
+
+    def _kept_range(self) -> tuple[Tensor, Tensor]:
+        low, high = torch.ops.zeropoint.histogram_percentile_range(
+            self.histogram, self.min_val, self.max_val, self.percentile
+        )
+        return low, high
+
+    def extra_repr(self) -> str:
+        return f"percentile={self.percentile}, {super().extra_repr()}"
+
+
+class MSEObserver(StreamingHistogramObserver):
+    """The range with the least mean squared error of quantization as it will be done, rounding and clipping.
+
+    Args: see `StreamingHistogramObserver`.
+
+    Example:
+        >>> observer = MSEObserver(dtype="quint4x2")
+        >>> x = torch.randn(100000, generator=torch.Generator().manual_seed(0))
+        >>> _ = observer(x)
+        >>> bool(15 * observer.calculate_qparams()[0] < x.max() - x.min())
+        True
+    """
+
+    def _kept_range(self) -> tuple[Tensor, Tensor]:
+        low, high = torch.ops.zeropoint.histogram_error_range(
+            self.histogram,
+            self.min_val,
+            self.max_val,
+            self.eps,
+            self.quant_min,
+            self.quant_max,
+            self.symmetric,
+            self.symmetric_zero_point,
+        )
+        return low, high
+
+
+class EntropyObserver(StreamingHistogramObserver):
+    """The clipping ``[-t, t]`` after which the distribution has changed least, by Kullback-Leibler divergence.
+
+    Args: see `StreamingHistogramObserver`.
+
+    Example:
+        >>> observer = EntropyObserver()
+        >>> x = torch.randn(100000, generator=torch.Generator().manual_seed(0))
+        >>> x[0] = 100.0
+        >>> _ = observer(x)
+        >>> bool(255 * observer.calculate_qparams()[0] < 20)
+        True
+    """
+
+    def _kept_range(self) -> tuple[Tensor, Tensor]:
+        low, high = torch.ops.zeropoint.histogram_divergence_range(
+            self.histogram, self.min_val, self.max_val, self.quant_max - self.quant_min + 1
+        )
+        return low, high
