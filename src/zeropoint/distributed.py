@@ -1,0 +1,165 @@
+"""Calibration on many machines: every rank sees a part of the data, and all end with the parameters of the whole.
+
+::
+
+    # torchrun --nproc-per-node=4 calibrate.py
+    torch.distributed.init_process_group("gloo")
+    for batch in my_part_of_the_data:
+        prepared(batch)
+    zeropoint.distributed.sync_observers(prepared)
+
+Training needs nothing special: observers and fake-quantize modules change their buffers in place only, so
+DistributedDataParallel, which broadcasts rank 0's buffers before each step, and DataParallel work as they are. Call
+`sync_observers` before converting to let the other ranks' data count, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from zeropoint.fake_quant.modules import FakeQuantize, FixedQParamsFakeQuantize, FusedMovingAvgObsFakeQuantize
+from zeropoint.numerics.histogram import on_range
+from zeropoint.observers.granularity import (
+    AffineQuantizedMinMaxObserver,
+    AffineQuantizedMovingAverageMinMaxObserver,
+)
+from zeropoint.observers.histogram import StreamingHistogramObserver
+from zeropoint.observers.minmax import (
+    MinMaxObserver,
+    MovingAverageMinMaxObserver,
+    MovingAveragePerChannelMinMaxObserver,
+    PerChannelMinMaxObserver,
+)
+
+RANGED = (MinMaxObserver, PerChannelMinMaxObserver, AffineQuantizedMinMaxObserver)
+AVERAGED = (
+    MovingAverageMinMaxObserver,
+    MovingAveragePerChannelMinMaxObserver,
+    AffineQuantizedMovingAverageMinMaxObserver,
+)
+INF = float("inf")
+
+
+def sync_observers(model: nn.Module, group: Any = None) -> None:
+    """Give every rank's observers what all ranks saw.
+
+    - min/max observers: the range of all data, exactly as if one process had seen it;
+    - histograms: that range, and the sum of the counts, each rank's spread over the common bins: a value may be
+      counted one bin of its rank's histogram away from where one process would have;
+    - moving averages: the mean over the ranks that saw data, which is the average one process would have kept of the
+      ranks' mean range at each step;
+    - `FakeQuantize` modules: scale and zero point of their observer.
+
+    Every rank ends with the same bytes. Call it on all ranks of `group`; the observers must be the same in the same
+    order. Ranks that saw no data take part with nothing.
+
+    Args:
+        model: a module with observers, also inside DistributedDataParallel; or an observer.
+        group: a process group; default: all ranks.
+
+    Raises:
+        RuntimeError: if no process group was initialized.
+        ValueError: if the ranks' observers differ. Then nothing has changed.
+
+    Example:
+        >>> import tempfile
+        >>> from zeropoint import MinMaxObserver
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=0, world_size=1)
+        ...     observer = MinMaxObserver()
+        ...     _ = observer(torch.tensor([1.0, 2.0]))
+        ...     sync_observers(observer)
+        ...     dist.destroy_process_group()
+        >>> observer.max_val
+        tensor(2.)
+    """
+    if not dist.is_available() or not dist.is_initialized():
+        raise RuntimeError(
+            "sync_observers needs a process group: call torch.distributed.init_process_group first (under torchrun,"
+            ' init_process_group("gloo") is enough)'
+        )
+    observers = list(_observers(model))
+    _make_room(observers, group)
+    for _, observer in observers:
+        low, high = observer.min_val, observer.max_val
+        if isinstance(observer, AVERAGED):
+            _average(low, high, group)
+        elif isinstance(observer, StreamingHistogramObserver):
+            _join_histograms(observer, group)
+        else:
+            dist.all_reduce(low, dist.ReduceOp.MIN, group=group)
+            dist.all_reduce(high, dist.ReduceOp.MAX, group=group)
+    for module in model.modules():
+        _refresh(module)
+
+
+def _observers(model: nn.Module) -> Iterator[tuple[str, Any]]:
+    for name, module in model.named_modules():
+        if isinstance(module, RANGED):
+            yield name, module
+
+
+def _make_room(observers: list[tuple[str, Any]], group: Any) -> None:
+    """Observers that saw nothing get as many channels as those of the other ranks.
+
+    All ranks must walk the same observers, or they would wait for each other forever, or mix up ranges.
+    """
+    mine = [(name, type(o).__name__, len(getattr(o, "histogram", ())), tuple(o.min_val.shape)) for name, o in observers]
+    everyone: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(everyone, mine, group=group)
+    for rank, theirs in enumerate(everyone):
+        if [o[:3] for o in theirs] != [o[:3] for o in everyone[0]]:
+            differing = next((pair for pair in zip(everyone[0], theirs) if pair[0][:3] != pair[1][:3]), None)
+            counts = f"rank 0 has {len(everyone[0])}, rank {rank} has {len(theirs)}"
+            raise ValueError(f"sync_observers: the ranks' observers differ: {differing or counts}")
+    shapes = [{rank[at][3] for rank in everyone} - {(0,)} for at in range(len(observers))]
+    for (name, _), seen in zip(observers, shapes):
+        if len(seen) > 1:
+            raise ValueError(f"sync_observers: the ranks observed ranges of different shapes at {name!r}: {seen}")
+    for (_, observer), seen in zip(observers, shapes):
+        if observer.min_val.numel() == 0 and seen:
+            (shape,) = seen
+            observer.min_val.resize_(shape).fill_(INF)
+            observer.max_val.resize_(shape).fill_(-INF)
+
+
+def _average(low: Tensor, high: Tensor, group: Any) -> None:
+    """The mean over the ranks that saw data, element by element."""
+    seen = low <= high
+    sums = torch.stack([torch.where(seen, low, 0.0), torch.where(seen, high, 0.0), seen.to(low.dtype)])
+    dist.all_reduce(sums, group=group)
+    some = sums[2] > 0
+    low.copy_(torch.where(some, sums[0] / sums[2], INF))
+    high.copy_(torch.where(some, sums[1] / sums[2], -INF))
+
+
+def _join_histograms(observer: StreamingHistogramObserver, group: Any) -> None:
+    low, high, counts = observer.min_val, observer.max_val, observer.histogram
+    mine = low.item(), high.item()
+    dist.all_reduce(low, dist.ReduceOp.MIN, group=group)
+    dist.all_reduce(high, dist.ReduceOp.MAX, group=group)
+    everyone = low.item(), high.item()
+    if everyone[0] > everyone[1]:
+        return
+    if mine[0] <= mine[1]:
+        counts.copy_(on_range(counts, *mine, *everyone))
+    dist.all_reduce(counts, group=group)
+
+
+def _refresh(module: nn.Module) -> None:
+    if not isinstance(module, FakeQuantize) or isinstance(module, FixedQParamsFakeQuantize):
+        return
+    if isinstance(module, FusedMovingAvgObsFakeQuantize):
+        return  # derives them from the running range at every step
+    observer = module.activation_post_process
+    if not isinstance(observer, RANGED) or observer.min_val.numel() == 0 or bool((observer.min_val == INF).any()):
+        return
+    scale, zero_point = module.calculate_qparams()
+    for buffer, value in ((module.scale, scale), (module.zero_point, zero_point)):
+        buffer.resize_(value.shape)
+        buffer.copy_(value)
