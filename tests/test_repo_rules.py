@@ -172,6 +172,8 @@ LAYERS = (
     "fake_quant",
     "qconfig",
     "qconfig_mapping",
+    "qconfig_propagation",
+    "distributed",
     "nn",
     "eager",
     "graph",
