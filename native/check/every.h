@@ -2,6 +2,7 @@
 #pragma once
 
 #include "check/kernels.h"
+#include "check/matmul.h"
 #include "check/spatial.h"
 
 #include <algorithm>
@@ -27,6 +28,7 @@ inline void check_kernels(Report& report, bool quick) {
         {"max_pool", check_max_pool},
         {"average_pool", check_average_pool},
         {"bilinear", check_bilinear},
+        {"gemm", check_all_gemm},
     };
     Check covered("kernel lists", "every operation is checked");
     for (const Listed& k : listed()) {

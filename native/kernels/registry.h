@@ -6,6 +6,7 @@
 #include "kernels/bilinear/bilinear.h"
 #include "kernels/dequantize/dequantize.h"
 #include "kernels/fake_quantize/fake_quantize.h"
+#include "kernels/gemm/gemm.h"
 #include "kernels/lookup/lookup.h"
 #include "kernels/mask_gradient/mask_gradient.h"
 #include "kernels/max_pool/max_pool.h"
@@ -32,6 +33,7 @@ struct Kernels {
     MaxPoolFn max_pool = nullptr;
     AveragePoolFn average_pool = nullptr;
     BilinearFn bilinear = nullptr;
+    GemmFn gemm = nullptr;
 };
 
 struct KernelListing {

@@ -79,6 +79,7 @@ struct Avx2 {
     static I load_int(const int32_t* p) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))}; }
     static I set_int(int32_t x) { return {_mm256_set1_epi32(x)}; }
     static I sub(I a, I b) { return {_mm256_sub_epi32(a.v, b.v)}; }
+    static I add(I a, I b) { return {_mm256_add_epi32(a.v, b.v)}; }
     static void store_int(int32_t* p, I a) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.v); }
 
     // The pack instructions saturate and work within 128-bit halves: mask first so that nothing saturates, then put the
@@ -105,6 +106,12 @@ struct Avx2 {
         store_int(p + W, b);
         store_int(p + 2 * W, c);
         store_int(p + 3 * W, d);
+    }
+    static void store16(uint8_t* p, const I* a) {
+        const __m256i words = _mm256_permute4x64_epi64(low16(a[0], a[1]), 0xD8);
+        const __m256i mask = _mm256_set1_epi16(0xFF), bytes = _mm256_and_si256(words, mask);
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                         _mm_packus_epi16(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1)));
     }
     static float reduce_min(F a) {
         alignas(32) float v[W];

@@ -82,6 +82,7 @@ struct Avx512 {
     static I load_int(const int32_t* p) { return {_mm512_loadu_si512(p)}; }
     static I set_int(int32_t x) { return {_mm512_set1_epi32(x)}; }
     static I sub(I a, I b) { return {_mm512_sub_epi32(a.v, b.v)}; }
+    static I add(I a, I b) { return {_mm512_add_epi32(a.v, b.v)}; }
     static void store_int(int32_t* p, I a) { _mm512_storeu_si512(p, a.v); }
 
     static void store4(uint8_t* p, I a, I b, I c, I d) {
@@ -98,6 +99,9 @@ struct Avx512 {
     static void store4(int32_t* p, I a, I b, I c, I d) {
         const I parts[4] = {a, b, c, d};
         for (int k = 0; k < 4; ++k) store_int(p + k * W, parts[k]);
+    }
+    static void store16(uint8_t* p, const I* a) {
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a[0].v));
     }
     static float reduce_min(F a) { return _mm512_reduce_min_ps(a); }
     static float reduce_max(F a) { return _mm512_reduce_max_ps(a); }

@@ -194,6 +194,15 @@ struct Portable {
     static I sub(I a, I b) {
         return each<I, int32_t>([&](int i) { return a.v[i] - b.v[i]; });
     }
+    // Wraps.
+    static I add(I a, I b) {
+        return each<I, int32_t>([&](int i) {
+            const uint32_t sum = static_cast<uint32_t>(a.v[i]) + static_cast<uint32_t>(b.v[i]);
+            int32_t r;
+            std::memcpy(&r, &sum, sizeof r);
+            return r;
+        });
+    }
     static void store_int(int32_t* p, I a) { std::memcpy(p, &a, sizeof a); }
     // Keeps the low bits of each lane.
     template <class T>
@@ -201,6 +210,10 @@ struct Portable {
         const I parts[4] = {a, b, c, d};
         for (int k = 0; k < 4; ++k)
             for (int i = 0; i < W; ++i) p[k * W + i] = static_cast<T>(parts[k].v[i]);
+    }
+    // The low bytes of 16 lanes.
+    static void store16(uint8_t* p, const I* a) {
+        for (int i = 0; i < 16; ++i) p[i] = static_cast<uint8_t>(a[i / W].v[i % W]);
     }
     static float reduce_min(F a) {
         float r = a.v[0];
