@@ -1,8 +1,8 @@
 // The checks of all operations, found through the kernel lists.
 #pragma once
 
+#include "check/convolution.h"
 #include "check/kernels.h"
-#include "check/matmul.h"
 #include "check/spatial.h"
 
 #include <algorithm>
@@ -29,6 +29,7 @@ inline void check_kernels(Report& report, bool quick) {
         {"average_pool", check_average_pool},
         {"bilinear", check_bilinear},
         {"gemm", check_all_gemm},
+        {"depthwise", check_depthwise},
     };
     Check covered("kernel lists", "every operation is checked");
     for (const Listed& k : listed()) {

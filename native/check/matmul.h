@@ -309,9 +309,4 @@ inline void check_gemm_callers(Report& report, bool quick) {
     report.add(check);
 }
 
-inline void check_all_gemm(Report& report, bool quick) {
-    check_gemm(report, quick);
-    check_gemm_callers(report, quick);
-}
-
 }  // namespace zeropoint::check

@@ -4,6 +4,7 @@
 #include "cpu/isa.h"
 #include "kernels/average_pool/average_pool.h"
 #include "kernels/bilinear/bilinear.h"
+#include "kernels/depthwise/depthwise.h"
 #include "kernels/dequantize/dequantize.h"
 #include "kernels/fake_quantize/fake_quantize.h"
 #include "kernels/gemm/gemm.h"
@@ -34,6 +35,7 @@ struct Kernels {
     AveragePoolFn average_pool = nullptr;
     BilinearFn bilinear = nullptr;
     GemmFn gemm = nullptr;
+    DepthwiseFn depthwise = nullptr;
 };
 
 struct KernelListing {

@@ -1,0 +1,66 @@
+// vpmaddwd on pairs of taps: the activations of two taps are interleaved, the weights are stored so. Interleaving works
+// within 128-bit halves, so the two vectors of sums hold the channels 0-3, 8-11 and 4-7, 12-15.
+#include "kernels/depthwise/depthwise.h"
+#include "kernels/gemm/centered.h"
+#include "kernels/gemm/epilogue.h"
+#include "kernels/simd/avx2.h"
+
+namespace zeropoint {
+namespace {
+
+constexpr int kTile = 4;  // rows that share the loads of weights
+
+inline __m256i load(const int16_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+
+// acc[kRows][16]
+template <int kRows>
+inline void accumulate(const DepthwiseArgs& a, const int16_t* x, const int64_t* rows, const int16_t* w, int32_t* acc) {
+    __m256i low[kRows], high[kRows];
+    for (int i = 0; i < kRows; ++i) low[i] = high[i] = _mm256_setzero_si256();
+    for (int64_t t = 0; t < a.tap_count; t += 2, w += 2 * kPanel) {
+        const int16_t* first = x + a.taps[t];
+        const int16_t* second = x + a.taps[t + 1 < a.tap_count ? t + 1 : t];
+        // Weights as the halves are interleaved: channels 0-3 and 8-11 with 4-7 and 12-15.
+        const __m256i w0 = load(w), w1 = load(w + kPanel);
+        const __m256i w_low = _mm256_permute2x128_si256(w0, w1, 0x20), w_high = _mm256_permute2x128_si256(w0, w1, 0x31);
+#pragma GCC unroll 4
+        for (int i = 0; i < kRows; ++i) {
+            const __m256i x0 = load(first + rows[i]), x1 = load(second + rows[i]);
+            low[i] = _mm256_add_epi32(low[i], _mm256_madd_epi16(_mm256_unpacklo_epi16(x0, x1), w_low));
+            high[i] = _mm256_add_epi32(high[i], _mm256_madd_epi16(_mm256_unpackhi_epi16(x0, x1), w_high));
+        }
+    }
+    for (int i = 0; i < kRows; ++i) {
+        __m256i* to = reinterpret_cast<__m256i*>(acc + i * kPanel);
+        _mm256_store_si256(to, _mm256_permute2x128_si256(low[i], high[i], 0x20));
+        _mm256_store_si256(to + 1, _mm256_permute2x128_si256(low[i], high[i], 0x31));
+    }
+}
+
+void multiply(const DepthwiseArgs& a, int64_t begin, int64_t end) {
+    const int64_t pairs = (a.tap_count + 1) / 2;
+    alignas(32) int32_t acc[kTile * kPanel];
+    for (int64_t block = begin; block < end; ++block) {
+        const PanelEpilogue<Avx2> finish(a.epilogue, a.y, block, a.channels - block * kPanel);
+        const int16_t* w = a.w + block * pairs * kPanel * 2;
+        const int16_t* x = a.x + block * kPanel;
+        int64_t m = 0;
+        for (; m + kTile <= a.m; m += kTile) {
+            accumulate<kTile>(a, x, a.rows + m, w, acc);
+            finish(acc, kTile, a.y_rows + m);
+        }
+        for (; m < a.m; ++m) {
+            accumulate<1>(a, x, a.rows + m, w, acc);
+            finish(acc, 1, a.y_rows + m);
+        }
+    }
+}
+
+}  // namespace
+
+const DepthwiseKernel& depthwise_avx2() {
+    static const DepthwiseKernel kernel = {convert_centered, multiply};
+    return kernel;
+}
+
+}  // namespace zeropoint
