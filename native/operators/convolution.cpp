@@ -28,25 +28,31 @@ std::atomic<uint64_t> g_runs{0};
 
 constexpr const char* kAxes[] = {"depth", "height", "width"};
 
-void require(bool ok, const std::string& what) {
-    if (!ok) throw std::invalid_argument("convolution: " + what);
+template <class What>
+void require(bool ok, const What& what) {
+    if (!ok) throw std::invalid_argument(std::string("convolution: ") + what());
 }
 
 void require_valid(const ConvShape& s) {
     const auto text = [](int64_t n) { return std::to_string(n); };
-    require(s.in_channels > 0 && s.out_channels > 0 && s.groups > 0, "channels and groups must be positive");
-    require(s.in_channels % s.groups == 0 && s.out_channels % s.groups == 0,
-            text(s.in_channels) + " input and " + text(s.out_channels) + " output channels cannot be divided into " +
-                text(s.groups) + " groups");
+    require(s.in_channels > 0 && s.out_channels > 0 && s.groups > 0,
+            [] { return "channels and groups must be positive"; });
+    require(s.in_channels % s.groups == 0 && s.out_channels % s.groups == 0, [&] {
+        return text(s.in_channels) + " input and " + text(s.out_channels) + " output channels cannot be divided into " +
+               text(s.groups) + " groups";
+    });
     for (size_t d = 0; d < 3; ++d) {
         const std::string along = std::string(" along the ") + kAxes[d];
         require(s.kernel[d] > 0 && s.stride[d] > 0 && s.dilation[d] > 0,
-                "kernel size, stride and dilation must be positive" + along);
-        require(s.padding[d] >= 0, "padding must not be negative" + along);
-        require(s.output_padding[d] >= 0 &&
-                    (s.output_padding[d] == 0 ||
-                     (s.transposed && s.output_padding[d] < std::max(s.stride[d], s.dilation[d]))),
-                "output_padding " + text(s.output_padding[d]) + " must be smaller than stride or dilation" + along);
+                [&] { return "kernel size, stride and dilation must be positive" + along; });
+        require(s.padding[d] >= 0, [&] { return "padding must not be negative" + along; });
+        const bool fits =
+            s.transposed ? s.output_padding[d] < std::max(s.stride[d], s.dilation[d]) : s.output_padding[d] == 0;
+        require(s.output_padding[d] >= 0 && fits, [&] {
+            return "output_padding " + text(s.output_padding[d]) +
+                   (s.transposed ? " must be smaller than stride or dilation" : " needs a transposed convolution") +
+                   along;
+        });
     }
 }
 
@@ -134,9 +140,11 @@ Size3 ConvShape::output_size(const Size3& in) const {
         out[d] = transposed ? (in[d] - 1) * stride[d] - 2 * padding[d] + reach + output_padding[d]
                             : (in[d] + 2 * padding[d] - reach + stride[d]) / stride[d];
         const bool fits = transposed ? in[d] > 0 && out[d] > 0 : in[d] > 0 && in[d] + 2 * padding[d] >= reach;
-        require(fits, "an input of " + std::to_string(in[d]) + " along the " + kAxes[d] +
-                          " is too small for a kernel of " + std::to_string(kernel[d]) + " with dilation " +
-                          std::to_string(dilation[d]) + " and padding " + std::to_string(padding[d]));
+        require(fits, [&] {
+            return "an input of " + std::to_string(in[d]) + " along the " + kAxes[d] +
+                   " is too small for a kernel of " + std::to_string(kernel[d]) + " with dilation " +
+                   std::to_string(dilation[d]) + " and padding " + std::to_string(padding[d]);
+        });
     }
     return out;
 }
@@ -362,6 +370,8 @@ struct ConvPlan::Task {
                 a.panels = reinterpret_cast<const int8_t*>(packed.panels.data());
                 a.n = packed.n;
                 a.w_zero_point = packed.zero_point.empty() ? nullptr : packed.zero_point.data();
+                a.w_sums = packed.sums.data();
+                a.x_zero_point = activation.shifted_zero_point();
                 a.y = static_cast<uint8_t*>(y.y) + group * packed.n * element;
                 a.y_rows = y_rows;
                 a.epilogue = epilogues[group];

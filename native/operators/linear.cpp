@@ -59,6 +59,8 @@ void LinearPlan::run(const MatmulInput& x, int64_t rows, int64_t x_stride, const
     shared.panels = reinterpret_cast<const int8_t*>(weights_.panels.data());
     shared.n = n;
     shared.w_zero_point = weights_.zero_point.empty() ? nullptr : weights_.zero_point.data();
+    shared.w_sums = weights_.sums.data();
+    shared.x_zero_point = activation.shifted_zero_point();
     shared.y = y.y;
     shared.epilogue = fold(kernel_, weights_, activation, y, 0, scratch_of<FoldMemory>(fold_bytes(weights_)));
     prepare_output(y.y, static_cast<size_t>(rows * n) * (y.type == OutputType::f32 ? 4 : 1));

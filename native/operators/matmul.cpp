@@ -4,6 +4,7 @@
 #include "kernels/wrap.h"
 
 #include <algorithm>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 
@@ -15,16 +16,20 @@ int32_t shift_of(IntType type) { return type == IntType::u8 ? 128 : 0; }
 
 const char* type_name(IntType type) { return type == IntType::u8 ? "u8" : type == IntType::s8 ? "s8" : "other"; }
 
-void require(bool ok, const char* operation, const std::string& what) {
-    if (!ok) throw std::invalid_argument(std::string(operation) + ": " + what);
+// `what` is called only on failure: the hot path makes no strings.
+template <class What>
+void require(bool ok, const char* operation, const What& what) {
+    if (!ok) throw std::invalid_argument(std::string(operation) + ": " + what());
 }
 
 void require_zero_point(const char* operation, const char* whose, IntType type, int32_t zero_point) {
-    require(type == IntType::u8 || type == IntType::s8, operation, std::string(whose) + " must be u8 or s8");
+    require(type == IntType::u8 || type == IntType::s8, operation,
+            [&] { return std::string(whose) + " must be u8 or s8"; });
     const int32_t low = type == IntType::u8 ? 0 : -128, high = type == IntType::u8 ? 255 : 127;
-    require(zero_point >= low && zero_point <= high, operation,
-            std::string("the zero_point of ") + whose + " is " + std::to_string(zero_point) + ", outside " +
-                type_name(type));
+    require(zero_point >= low && zero_point <= high, operation, [&] {
+        return std::string("the zero_point of ") + whose + " is " + std::to_string(zero_point) + ", outside " +
+               type_name(type);
+    });
 }
 
 int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
@@ -86,17 +91,22 @@ Epilogue fold(const GemmKernel& kernel, const PackedWeights& w, const Activation
     // Modulo 2^32, as the sums of the kernels.
     const uint32_t x_zero_point = static_cast<uint32_t>(shifted ? activation.shifted_zero_point() : 0);
     const uint32_t depth = static_cast<uint32_t>(w.tap_count * w.channels);
-    for (int64_t i = 0; i < all; ++i) {
-        uint32_t b = out.bias != nullptr && i < w.n ? static_cast<uint32_t>(out.bias[first + i]) : 0u;
-        uint32_t sum = static_cast<uint32_t>(w.sums[static_cast<size_t>(i)]);
-        if (!w.zero_point.empty()) sum -= depth * static_cast<uint32_t>(w.zero_point[static_cast<size_t>(i)]);
-        b -= x_zero_point * sum;
-        bias[i] = low32(static_cast<int64_t>(b));
+    // Loops without conditions: for one row of activations, this is a part of the work that counts.
+    const auto copy = [&](const auto* from, auto value, auto* to) {
+        for (int64_t i = 0; i < w.n; ++i) to[i] = from != nullptr ? from[first + i] : value;
+        for (int64_t i = w.n; i < all; ++i) to[i] = 0;
+    };
+    copy(out.bias, 0, bias);
+    if (x_zero_point != 0) {
+        for (int64_t i = 0; i < all; ++i) {
+            uint32_t sum = static_cast<uint32_t>(w.sums[static_cast<size_t>(i)]);
+            if (!w.zero_point.empty()) sum -= depth * static_cast<uint32_t>(w.zero_point[static_cast<size_t>(i)]);
+            const uint32_t folded = static_cast<uint32_t>(bias[i]) - x_zero_point * sum;
+            std::memcpy(bias + i, &folded, sizeof folded);
+        }
     }
-    for (int64_t i = 0; i < all; ++i)
-        multiplier[i] = i >= w.n ? 0.0f : out.multipliers == 1 ? out.multiplier[0] : out.multiplier[first + i];
-    if (out.float_bias != nullptr)
-        for (int64_t i = 0; i < all; ++i) float_bias[i] = i < w.n ? out.float_bias[first + i] : 0.0f;
+    copy(out.multipliers == 1 ? nullptr : out.multiplier, out.multiplier[0], multiplier);
+    if (out.float_bias != nullptr) copy(out.float_bias, 0.0f, float_bias);
 
     Epilogue e;
     e.type = out.type;
@@ -121,28 +131,33 @@ Epilogue fold(const GemmKernel& kernel, const PackedWeights& w, const Activation
 Activation activation_of(const MatmulInput& input) { return {input.type == IntType::s8, input.zero_point}; }
 
 void require_valid(const char* operation, const WeightTensor& w, int64_t n) {
-    require(w.zero_points == 0 || w.zero_points == 1 || w.zero_points == n, operation,
-            "there are " + std::to_string(w.zero_points) + " weight zero_points for " + std::to_string(n) +
-                " output channels");
+    require(w.zero_points == 0 || w.zero_points == 1 || w.zero_points == n, operation, [&] {
+        return "there are " + std::to_string(w.zero_points) + " weight zero_points for " + std::to_string(n) +
+               " output channels";
+    });
     require_zero_point(operation, "the weights", w.type, 0);
     for (int64_t i = 0; i < w.zero_points; ++i) require_zero_point(operation, "the weights", w.type, w.zero_point[i]);
 }
 
 void require_valid(const char* operation, const MatmulInput& input, const MatmulOutput& out, int64_t n) {
     require_zero_point(operation, "the input", input.type, input.zero_point);
-    require(out.multiplier != nullptr && (out.multipliers == 1 || out.multipliers == n), operation,
-            "there are " + std::to_string(out.multipliers) + " multipliers for " + std::to_string(n) +
-                " output channels");
+    require(out.multiplier != nullptr && (out.multipliers == 1 || out.multipliers == n), operation, [&] {
+        return "there are " + std::to_string(out.multiplier != nullptr ? out.multipliers : 0) + " multipliers for " +
+               std::to_string(n) + " output channels";
+    });
     if (out.type == OutputType::f32) {
-        require(out.z == nullptr && out.table == nullptr, operation, "a residual or a table needs 8-bit output");
+        require(out.z == nullptr && out.table == nullptr, operation,
+                [] { return "a residual or a table needs 8-bit output"; });
         return;
     }
-    require(out.float_bias == nullptr, operation, "float_bias needs float32 output");
+    require(out.float_bias == nullptr, operation, [] { return "float_bias needs float32 output"; });
     const IntType type = out.type == OutputType::u8 ? IntType::u8 : IntType::s8;
     require_zero_point(operation, "the output", type, out.zero_point);
-    require_zero_point(operation, "the lower bound of the output", type, out.lo);
-    require_zero_point(operation, "the upper bound of the output", type, out.hi);
-    require(out.lo <= out.hi, operation, "the bounds of the output are in the wrong order");
+    const int32_t low = type == IntType::u8 ? 0 : -128, high = type == IntType::u8 ? 255 : 127;
+    require(low <= out.lo && out.lo <= out.hi && out.hi <= high, operation, [&] {
+        return "the bounds of the output are " + std::to_string(out.lo) + " and " + std::to_string(out.hi) + " for " +
+               type_name(type);
+    });
     if (out.z != nullptr) require_zero_point(operation, "the residual", out.z_type, out.z_zero_point);
 }
 

@@ -39,9 +39,9 @@ private:
 
     template <bool kMore>
     void to_bytes(const int32_t* acc, int64_t rows, const int64_t* y_rows) const {
-        const F low = V::set(static_cast<float>(e_.lo - e_.zero_point));
+        // The upper bound is taken before the conversion, which could overflow, and the lower one after it: v is then
+        // never NaN.
         const F high = V::set(static_cast<float>(e_.hi - e_.zero_point));
-        const F zero_point = V::set(static_cast<float>(e_.zero_point));
         for (int64_t m = 0; m < rows; ++m, acc += kPanel) {
             const int64_t at = y_rows[m] + n_;
             uint8_t* y = static_cast<uint8_t*>(y_) + at;
@@ -53,15 +53,12 @@ private:
                 if (e_.leaky)
                     for (F& x : v) x = leaky(x);
             }
-            I q[kVectors];
-            // Rounding after the clamp: both ends are integers, and the conversion cannot overflow.
-            for (int i = 0; i < kVectors; ++i)
-                q[i] = V::to_int(V::add(V::round(V::clamp_nan_high(v[i], low, high)), zero_point));
+            for (F& x : v) x = V::min(x, high);
             if (left_ == kPanel && e_.table == nullptr) {
-                V::store16(y, q);
+                V::store16(y, v, e_.zero_point, e_.lo);
                 continue;
             }
-            V::store16(part, q);
+            V::store16(part, v, e_.zero_point, e_.lo);
             if (e_.table != nullptr)
                 for (uint8_t& b : part) b = e_.table[b];
             std::memcpy(y, part, static_cast<size_t>(left_));

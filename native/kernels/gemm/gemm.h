@@ -76,6 +76,8 @@ struct GemmArgs {
     const int8_t* panels = nullptr;
     int64_t n = 0;
     const int32_t* w_zero_point = nullptr;  // of the stored weights; nullptr if all are zero
+    const int32_t* w_sums = nullptr;        // of the stored weights of each output channel
+    int32_t x_zero_point = 0;               // of the shifted activations, whichever operand the kernel takes
     void* y = nullptr;
     const int64_t* y_rows = nullptr;  // m of them; in elements
     Epilogue epilogue;

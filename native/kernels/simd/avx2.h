@@ -107,11 +107,14 @@ struct Avx2 {
         store_int(p + 2 * W, c);
         store_int(p + 3 * W, d);
     }
-    static void store16(uint8_t* p, const I* a) {
-        const __m256i words = _mm256_permute4x64_epi64(low16(a[0], a[1]), 0xD8);
-        const __m256i mask = _mm256_set1_epi16(0xFF), bytes = _mm256_and_si256(words, mask);
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
-                         _mm_packus_epi16(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1)));
+    static void store16(uint8_t* p, const F* v, int32_t offset, int32_t lo) {
+        const __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(v[0]), _mm256_cvtps_epi32(v[1]));
+        const __m256i q = _mm256_max_epi16(_mm256_adds_epi16(words, _mm256_set1_epi16(static_cast<int16_t>(offset))),
+                                           _mm256_set1_epi16(static_cast<int16_t>(lo)));
+        const __m256i bytes = _mm256_and_si256(q, _mm256_set1_epi16(0xFF));
+        // 4-byte pieces: channels 0-3, 8-11 of the lower half, 4-7, 12-15 of the upper.
+        const __m128i packed = _mm_packus_epi16(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_shuffle_epi32(packed, 0xD8));
     }
     static float reduce_min(F a) {
         alignas(32) float v[W];

@@ -211,9 +211,14 @@ struct Portable {
         for (int k = 0; k < 4; ++k)
             for (int i = 0; i < W; ++i) p[k * W + i] = static_cast<T>(parts[k].v[i]);
     }
-    // The low bytes of 16 lanes.
-    static void store16(uint8_t* p, const I* a) {
-        for (int i = 0; i < 16; ++i) p[i] = static_cast<uint8_t>(a[i / W].v[i % W]);
+    // The low bytes of max(rne(v) + offset, lo) for 16 lanes of v < 2^31; |offset| and |lo| are at most 255. rne(v) may
+    // saturate at -2^15, far below every lo.
+    static void store16(uint8_t* p, const F* v, int32_t offset, int32_t lo) {
+        for (int i = 0; i < 16; ++i) {
+            const float x = v[i / W].v[i % W];
+            const int32_t q = truncate(static_cast<double>(rne(x < -32768.0f ? -32768.0f : x))) + offset;
+            p[i] = static_cast<uint8_t>(q < lo ? lo : q);
+        }
     }
     static float reduce_min(F a) {
         float r = a.v[0];
