@@ -118,6 +118,57 @@ bool is_read(const AxisPhase& p, const Extent& e, int64_t count, int64_t i) {
     return false;
 }
 
+int32_t zero_point_of(const WeightTensor& w, int64_t n) {
+    return w.zero_points == 0 ? 0 : w.zero_point[w.zero_points == 1 ? 0 : n];
+}
+
+// How many small groups fit a panel. They then are one, with weights that count nothing between them: as many
+// multiplications as in panels that are mostly empty, but in longer loops.
+int64_t joinable_groups(const WeightTensor& w, const ConvShape& s, Operand operand) {
+    const int64_t n = s.out_channels / s.groups;
+    // A shifted operand corrects weight zero points with sums over all channels of a group: they must not grow.
+    for (int64_t i = 0; operand == Operand::shifted && i < s.out_channels; ++i)
+        if (zero_point_of(w, i) != (w.type == IntType::u8 ? 128 : 0)) return 1;
+    int64_t together = 1;
+    for (int64_t count = 2; count <= s.groups && count * n <= kPanel; ++count)
+        if (s.groups % count == 0) together = count;
+    return together;
+}
+
+std::vector<uint8_t> join_groups(const WeightTensor& w, const ConvShape& s, int64_t together) {
+    const int64_t channels = s.in_channels / s.groups, outputs = s.out_channels / s.groups;
+    const int64_t taps = s.kernel[0] * s.kernel[1] * s.kernel[2], row = together * channels;
+    std::vector<uint8_t> joined(static_cast<size_t>(s.out_channels * taps * row));
+    for (int64_t n = 0; n < s.out_channels; ++n) {
+        const uint8_t* from = static_cast<const uint8_t*>(w.data) + n * taps * channels;
+        uint8_t* to = joined.data() + n * taps * row;
+        std::memset(to, zero_point_of(w, n), static_cast<size_t>(taps * row));
+        const int64_t place = n / outputs % together * channels;
+        for (int64_t t = 0; t < taps; ++t)
+            std::memcpy(to + t * row + place, from + t * channels, static_cast<size_t>(channels));
+    }
+    return joined;
+}
+
+// Lines of a strip: about as many as the kernels take in one call, and so many that the threads end together.
+int64_t strip_lines(int64_t planes, int64_t lines, int64_t width, bool is_depthwise) {
+    const int64_t threads = num_threads(), pieces = threads * 4;
+    const int64_t usual = std::min(lines, std::max<int64_t>(1, kGemmRows / width));
+    // Preparing the lines of a small image once for each of several chunks costs more than its few multiplications.
+    if (is_depthwise) return std::min(usual, std::max<int64_t>(4, planes * lines / pieces));
+    const auto strips = [&](int64_t count) { return planes * ((lines + count - 1) / count); };
+    if (threads == 1 || strips(usual) < pieces || strips(usual) > 8 * pieces) return usual;
+    // The lines of the thread that has most to do, if each takes `pieces` parts of whole strips in turn.
+    const auto longest = [&](int64_t count) {
+        const int64_t part = (strips(count) + pieces - 1) / pieces, parts = (strips(count) + part - 1) / part;
+        return (parts + threads - 1) / threads * part * count;
+    };
+    int64_t best = usual;
+    for (int64_t count = (usual + 1) / 2; count <= std::min(lines, 2 * usual); ++count)
+        if (longest(count) < longest(best)) best = count;
+    return best;
+}
+
 }  // namespace
 
 // A phase over inputs of a given size.
@@ -153,7 +204,8 @@ ConvPlan::ConvPlan(const WeightTensor& w, const ConvShape& shape)
     : ConvPlan(w, shape, {zeropoint::kernels().gemm(), zeropoint::kernels().depthwise()}) {}
 
 ConvPlan::ConvPlan(const WeightTensor& w, const ConvShape& shape, const ConvKernels& kernels)
-    : shape_(shape),
+    : given_(shape),
+      shape_(shape),
       gemm_(kernels.gemm),
       depthwise_(kernels.depthwise),
       is_depthwise_(shape.groups > 1 && shape.groups == shape.in_channels && shape.groups == shape.out_channels) {
@@ -163,9 +215,17 @@ ConvPlan::ConvPlan(const WeightTensor& w, const ConvShape& shape, const ConvKern
     if (shape.kernel == ones && shape.stride == ones && shape.padding == zeros && shape.output_padding == zeros &&
         shape.groups == 1)
         pointwise_ = std::make_unique<LinearPlan>(w, shape.out_channels, shape.in_channels, gemm_);
+    WeightTensor weights = w;
+    std::vector<uint8_t> joined;
+    const int64_t together = joinable_groups(w, shape, gemm_.operand);
+    if (!is_depthwise_ && together > 1) {
+        joined = join_groups(w, shape, together);
+        weights.data = joined.data();
+        shape_.groups /= together;
+    }
     for (const AxisPhase& depth : phases_of(shape, 0))
         for (const AxisPhase& height : phases_of(shape, 1))
-            for (const AxisPhase& width : phases_of(shape, 2)) add_phase(w, {depth, height, width});
+            for (const AxisPhase& width : phases_of(shape, 2)) add_phase(weights, {depth, height, width});
 }
 
 void ConvPlan::add_phase(const WeightTensor& w, const std::array<AxisPhase, 3>& axes) {
@@ -204,8 +264,8 @@ void ConvPlan::add_phase(const WeightTensor& w, const std::array<AxisPhase, 3>& 
         for (int64_t t = 0; t < sizes.tap_count; ++t) {
             const uint8_t bits = static_cast<const uint8_t*>(w.data)[c * stored_taps + taps[static_cast<size_t>(t)][0]];
             const int32_t value = w.type == IntType::s8 ? static_cast<int8_t>(bits) : bits;
-            const int32_t zero = w.zero_points == 0 ? 0 : w.zero_point[w.zero_points == 1 ? 0 : c];
-            to[((c / kPanel * pairs + t / 2) * kPanel + c % kPanel) * 2 + t % 2] = static_cast<int16_t>(value - zero);
+            to[((c / kPanel * pairs + t / 2) * kPanel + c % kPanel) * 2 + t % 2] =
+                static_cast<int16_t>(value - zero_point_of(w, c));
         }
     p.weights.push_back(std::move(sizes));
     phases_.push_back(std::move(p));
@@ -218,9 +278,7 @@ ConvPlan::Geometry ConvPlan::geometry(const Phase& phase, int64_t images, const 
     for (size_t d = 0; d < 3; ++d) g.counts[d] = phase.axes[d].count(out[d]);
     const int64_t planes = images * g.counts[0], pixels = planes * g.counts[1] * g.counts[2];
     if (pixels == 0) return g;
-    // As many lines as the kernels take in one call, but strips for all threads where lines are cheap to repeat.
-    g.lines = std::min(g.counts[1], std::max<int64_t>(1, kGemmRows / g.counts[2]));
-    if (is_depthwise_) g.lines = std::min(g.lines, std::max<int64_t>(4, planes * g.counts[1] / (4 * num_threads())));
+    g.lines = strip_lines(planes, g.counts[1], g.counts[2], is_depthwise_);
     g.strips_per_plane = (g.counts[1] + g.lines - 1) / g.lines;
     g.height = Extent(phase.axes[1], g.lines);
     g.width = Extent(phase.axes[2], g.counts[2]);

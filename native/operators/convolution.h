@@ -60,7 +60,7 @@ public:
     void run(const MatmulInput& x, int64_t images, const Size3& in, const MatmulOutput& y,
              bool channels_first = false) const;
 
-    const ConvShape& shape() const { return shape_; }
+    const ConvShape& shape() const { return given_; }
 
 private:
     struct Phase {
@@ -77,7 +77,8 @@ private:
                       std::vector<int64_t>& taps) const;
     int64_t operand_size() const { return is_depthwise_ ? 2 : gemm_.operand_size(); }
 
-    ConvShape shape_;
+    ConvShape given_;
+    ConvShape shape_;  // with small groups joined
     const GemmKernel& gemm_;
     const DepthwiseKernel& depthwise_;
     bool is_depthwise_;

@@ -22,11 +22,21 @@ struct Prepared {
 thread_local Prepared t_prepared;
 std::atomic<uint64_t> g_runs{0};
 
-// Rows of a strip: as many as their operand leaves in L2.
-int64_t strip_rows(int64_t row_bytes) {
-    constexpr int64_t kBytes = 512 << 10, kLeast = 24, kStep = 48;
-    const int64_t rows = std::max<int64_t>(kLeast, kBytes / std::max<int64_t>(1, row_bytes));
-    return rows >= kGemmRows ? kGemmRows : rows >= kStep ? rows / kStep * kStep : kLeast;
+// Rows of a strip: as many as their operand leaves in L2, and equal strips that the threads can share.
+int64_t strip_rows(int64_t rows, int64_t row_bytes) {
+    constexpr int64_t kBytes = 768 << 10, kLeast = 24, kStep = 12, kShared = 96;
+    const auto up = [](int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; };
+    const int64_t most = std::max(kLeast, kBytes / std::max<int64_t>(1, row_bytes) / kStep * kStep);
+    int64_t strips = (rows + std::min(most, kGemmRows) - 1) / std::min(most, kGemmRows);
+    if (const int64_t shared = up(strips, 4 * num_threads()); strips > 1 && rows / shared >= kShared) strips = shared;
+    return std::min(kGemmRows, up((rows + strips - 1) / strips, kStep));
+}
+
+// Elements from row to row of the operand. The rows of a tile are read side by side: a distance of 4096 bytes would
+// put them all into the same few places of the L1 cache.
+int64_t operand_stride(int64_t inputs, int64_t size) {
+    constexpr int64_t kPage = 1024, kAway = 64;
+    return inputs * size % kPage == 0 ? inputs + kAway / size : inputs;
 }
 
 }  // namespace
@@ -50,7 +60,8 @@ void LinearPlan::run(const MatmulInput& x, int64_t rows, int64_t x_stride, const
     const bool direct =
         kernel_.operand == Operand::shifted && !activation.is_signed && inputs_ % kernel_.layout.multiple == 0;
 
-    const int64_t strip = strip_rows(inputs_ * size), tap = 0;
+    const int64_t strip = strip_rows(rows, inputs_ * size), tap = 0;
+    const int64_t stride = direct ? x_stride : operand_stride(inputs_, size);
     const Tiling t = tiling((rows + strip - 1) / strip, std::min(strip, rows) * n * inputs_, weights_.panel_count());
     GemmArgs shared;
     shared.taps = &tap;
@@ -72,7 +83,7 @@ void LinearPlan::run(const MatmulInput& x, int64_t rows, int64_t x_stride, const
         a.rows = row_offset;
         a.y_rows = y_offset;
         uint8_t* memory =
-            direct ? nullptr : scratch_of<OperandMemory>(static_cast<size_t>((strip * inputs_ + kOperandSlack) * size));
+            direct ? nullptr : scratch_of<OperandMemory>(static_cast<size_t>((strip * stride + kOperandSlack) * size));
         for (int64_t task = begin; task < end; ++task) {
             const int64_t s = task / t.chunks, chunk = task % t.chunks, first = s * strip;
             a.m = std::min(strip, rows - first);
@@ -82,16 +93,16 @@ void LinearPlan::run(const MatmulInput& x, int64_t rows, int64_t x_stride, const
             } else {
                 a.x = memory;
                 if (t_prepared.run != run || t_prepared.strip != s) {
-                    if (x_stride == inputs_)
-                        kernel_.convert(from, a.m * inputs_, activation, memory);
+                    if (x_stride == stride)
+                        kernel_.convert(from, (a.m - 1) * stride + inputs_, activation, memory);
                     else
                         for (int64_t m = 0; m < a.m; ++m)
-                            kernel_.convert(from + m * x_stride, inputs_, activation, memory + m * inputs_ * size);
+                            kernel_.convert(from + m * x_stride, inputs_, activation, memory + m * stride * size);
                     t_prepared = {run, s};
                 }
             }
             for (int64_t m = 0; m < a.m; ++m) {
-                row_offset[m] = m * (direct ? x_stride : inputs_);
+                row_offset[m] = m * stride;
                 y_offset[m] = (first + m) * n;
             }
             kernel_.multiply(a, chunk * t.panels_per_chunk,

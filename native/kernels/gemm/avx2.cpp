@@ -213,10 +213,16 @@ void multiply(const GemmArgs& a, int64_t begin, int64_t end) {
                 const Depth d{tap, tap_end, channel, channels / 2};
                 const bool first = tap == 0 && channel == 0;
                 const bool last = tap_end == a.tap_count && channel + channels == padded;
-                widen(panel + (tap * padded + channel) * kPanel, (tap_end - tap) * channels * kPanel,
-                      a.w_zero_point != nullptr ? a.w_zero_point + p * kPanel : nullptr, wide);
-                for (int64_t m = 0; m < a.m; m += kTile) {
+                const int8_t* block = panel + (tap * padded + channel) * kPanel;
+                const int64_t size = (tap_end - tap) * channels * kPanel;
+                widen(block, size, a.w_zero_point != nullptr ? a.w_zero_point + p * kPanel : nullptr, wide);
+                // Weights that come from far away would otherwise be waited for when the next block is widened.
+                const int8_t* next = block + size;
+                const int64_t ahead = (size * kTile / a.m + 63) / 64 * 64;
+                for (int64_t m = 0; m < a.m; m += kTile, next += ahead) {
                     const int64_t count = a.m - m < kTile ? a.m - m : kTile;
+                    for (int64_t i = 0; i < ahead; i += 64)
+                        _mm_prefetch(reinterpret_cast<const char*>(next + i), _MM_HINT_T1);
                     accumulate(a, a.rows + m, count, d, static_cast<const int16_t*>(wide), first, acc + m * kPanel);
                     if (last) finish(acc + m * kPanel, count, a.y_rows + m);
                 }
