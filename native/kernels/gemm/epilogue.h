@@ -15,8 +15,8 @@ public:
     PanelEpilogue(const Epilogue& e, void* y, int64_t panel, int64_t left) : e_(e), y_(y), n_(panel * kPanel) {
         left_ = left < kPanel ? static_cast<int>(left) : static_cast<int>(kPanel);
         for (int i = 0; i < kVectors; ++i) {
-            bias_[i] = V::load_int(e.bias + n_ + i * V::W);
-            multiplier_[i] = V::load(e.multiplier + n_ + i * V::W);
+            scale_.bias[i] = V::load_int(e.bias + n_ + i * V::W);
+            scale_.multiplier[i] = V::load(e.multiplier + n_ + i * V::W);
         }
     }
 
@@ -32,9 +32,16 @@ private:
     using F = typename V::F;
     using I = typename V::I;
 
-    F scaled(const int32_t* acc, int i) const {
-        return V::mul(V::to_float(V::add(V::load_int(acc + i * V::W), bias_[i])), multiplier_[i]);
-    }
+    // What a loop over rows keeps in registers: y is bytes, so after every store the compiler must think that members
+    // have changed.
+    struct Scale {
+        I bias[kVectors];
+        F multiplier[kVectors];
+
+        F operator()(const int32_t* acc, int i) const {
+            return V::mul(V::to_float(V::add(V::load_int(acc + i * V::W), bias[i])), multiplier[i]);
+        }
+    };
     F leaky(F v) const { return V::select(V::less(v, V::set(0.0f)), V::mul(v, V::set(e_.slope)), v); }
 
     template <bool kMore>
@@ -42,26 +49,30 @@ private:
         // The upper bound is taken before the conversion, which could overflow, and the lower one after it: v is then
         // never NaN.
         const F high = V::set(static_cast<float>(e_.hi - e_.zero_point));
+        const Scale scale = scale_;
+        const int32_t zero_point = e_.zero_point, lo = e_.lo;
+        const bool whole = left_ == kPanel && e_.table == nullptr;
+        const int64_t n = n_;
+        uint8_t* const bytes = static_cast<uint8_t*>(y_);
         for (int64_t m = 0; m < rows; ++m, acc += kPanel) {
-            const int64_t at = y_rows[m] + n_;
-            uint8_t* y = static_cast<uint8_t*>(y_) + at;
+            const int64_t at = y_rows[m] + n;
             uint8_t part[kPanel] = {};
             F v[kVectors];
-            for (int i = 0; i < kVectors; ++i) v[i] = scaled(acc, i);
+            for (int i = 0; i < kVectors; ++i) v[i] = scale(acc, i);
             if constexpr (kMore) {
                 if (e_.z != nullptr) add_residual(v, at, part);
                 if (e_.leaky)
                     for (F& x : v) x = leaky(x);
             }
             for (F& x : v) x = V::min(x, high);
-            if (left_ == kPanel && e_.table == nullptr) {
-                V::store16(y, v, e_.zero_point, e_.lo);
+            if (whole) {
+                V::store16(bytes + at, v, zero_point, lo);
                 continue;
             }
-            V::store16(part, v, e_.zero_point, e_.lo);
+            V::store16(part, v, zero_point, lo);
             if (e_.table != nullptr)
                 for (uint8_t& b : part) b = e_.table[b];
-            std::memcpy(y, part, static_cast<size_t>(left_));
+            std::memcpy(bytes + at, part, static_cast<size_t>(left_));
         }
     }
 
@@ -82,12 +93,13 @@ private:
 
     void to_float(const int32_t* acc, int64_t rows, const int64_t* y_rows) const {
         const F low = V::set(e_.low), high = V::set(e_.high);
+        const Scale scale = scale_;
         for (int64_t m = 0; m < rows; ++m, acc += kPanel) {
             float* y = static_cast<float*>(y_) + y_rows[m] + n_;
             float part[kPanel];
             float* to = left_ == kPanel ? y : part;
             for (int i = 0; i < kVectors; ++i) {
-                F v = scaled(acc, i);
+                F v = scale(acc, i);
                 if (e_.float_bias != nullptr) v = V::add(v, V::load(e_.float_bias + n_ + i * V::W));
                 if (e_.leaky) v = leaky(v);
                 V::store(to + i * V::W, V::clamp(v, low, high));
@@ -100,8 +112,7 @@ private:
     void* y_;
     int64_t n_;
     int left_;
-    I bias_[kVectors];
-    F multiplier_[kVectors];
+    Scale scale_;
 };
 
 }  // namespace

@@ -21,11 +21,16 @@ struct AmxTiles {
             config.column_bytes[t] = 64;
             config.rows[t] = 16;
         }
+        fence(&config);
         _tile_loadconfig(&config);
     }
     ~AmxTiles() { _tile_release(); }
     AmxTiles(const AmxTiles&) = delete;
     AmxTiles& operator=(const AmxTiles&) = delete;
+
+    // To be called between writing memory and loading it: gcc's intrinsics do not say that they read what the address
+    // points to, so it may drop or delay what was written there.
+    static void fence(const void* data) { __asm__ volatile("" : : "r"(data) : "memory"); }
 
     // gcc's intrinsics paste the number into the instruction, so it must be spelled out.
 #define ZEROPOINT_EACH_TILE(call)                                                                                      \
