@@ -160,7 +160,7 @@ inline void check_conv_cases(const std::vector<ConvCase>& cases, std::vector<Con
             const Values kind = round == 1 ? Values::alternating : Values::any;
             const MatmulCase c =
                 matmul_case(random, conv.images * conv.in[0] * conv.in[1] * conv.in[2] * s.in_channels,
-                            s.out_channels * taps * cg, outputs, s.out_channels, taps * cg, finish, kind);
+                            s.out_channels * taps * cg, outputs, s.out_channels, taps * cg, finish, kind, kind);
             const std::vector<uint8_t> want = plain_convolution(c, conv);
             const std::vector<uint8_t> first = channels_first(c.x, conv.images, s.in_channels);
             set_num_threads(1 + count++ % 3);
