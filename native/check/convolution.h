@@ -2,6 +2,7 @@
 #pragma once
 
 #include "check/matmul.h"
+#include "check/selection.h"
 #include "operators/convolution.h"
 
 namespace zeropoint::check {
@@ -202,10 +203,67 @@ inline void check_depthwise(Report& report, bool quick) {
     for (const ConvCandidate& c : candidates) report.add(c.check);
 }
 
+// What is refused, before anything is read or written, and with which words.
+inline void check_matmul_refusals(Report& report) {
+    Check c("gemm", "bad parameters");
+    const std::vector<int8_t> w(64, 1);
+    const std::vector<uint8_t> x(64, 1);
+    std::vector<uint8_t> y(64);
+    const std::vector<float> multiplier(8, 1.0f);
+    const auto refused = [&](const char* words, const auto& call) {
+        const std::string text = refusal(call);
+        c.expect(contains(text, words), [&] { return "expected '" + std::string(words) + "' in '" + text + "'"; });
+    };
+    const WeightTensor weights{w.data(), IntType::s8, nullptr, 0};
+    const std::vector<int32_t> zeros(8, 0), beyond(1, 128);
+    refused("3 weight zero_points for 8", [&] { LinearPlan({w.data(), IntType::s8, zeros.data(), 3}, 8, 8); });
+    refused("128, outside s8", [&] { LinearPlan({w.data(), IntType::s8, beyond.data(), 1}, 8, 8); });
+    refused("must be u8 or s8", [&] { LinearPlan({w.data(), IntType::s32, nullptr, 0}, 8, 8); });
+    const LinearPlan plan(weights, 8, 8);
+    const auto output = [&](const auto& change) {
+        MatmulOutput o;
+        o.y = y.data();
+        o.multiplier = multiplier.data();
+        change(o);
+        return o;
+    };
+    const MatmulInput input{x.data(), IntType::u8, 3};
+    const auto run = [&](const MatmulInput& in, const auto& change) { plan.run(in, 2, output(change)); };
+    refused("256, outside u8", [&] { run({x.data(), IntType::u8, 256}, [](MatmulOutput&) {}); });
+    refused("3 multipliers for 8", [&] { run(input, [](MatmulOutput& o) { o.multipliers = 3; }); });
+    refused("0 multipliers for 8", [&] { run(input, [](MatmulOutput& o) { o.multiplier = nullptr; }); });
+    refused("-1, outside u8", [&] { run(input, [](MatmulOutput& o) { o.zero_point = -1; }); });
+    refused("bounds", [&] { run(input, [](MatmulOutput& o) { o.lo = 9, o.hi = 8; }); });
+    refused("bounds", [&] { run(input, [](MatmulOutput& o) { o.type = OutputType::s8; }); });
+    refused("float_bias", [&] { run(input, [&](MatmulOutput& o) { o.float_bias = multiplier.data(); }); });
+    refused("8-bit output", [&] {
+        run(input, [&](MatmulOutput& o) {
+            o.type = OutputType::f32;
+            o.z = x.data();
+        });
+    });
+    const auto convolution = [&](const ConvShape& s) { ConvPlan(weights, s); };
+    refused("3 groups", [&] { convolution(conv_shape(4, 6, 3, {1, 1, 1})); });
+    refused("positive along the height", [&] { convolution(conv_shape(4, 4, 1, {1, 0, 1})); });
+    refused("negative along the width", [&] { convolution(conv_shape(4, 4, 1, {1, 1, 1}, {1, 1, 1}, {0, 0, -1})); });
+    refused("needs a transposed convolution", [&] {
+        ConvShape s = conv_shape(4, 4, 1, {1, 1, 1});
+        s.output_padding = {0, 1, 0};
+        convolution(s);
+    });
+    refused("must be smaller than stride",
+            [&] { convolution(transposed(conv_shape(4, 4, 1, {1, 1, 1}, {1, 2, 2}), {0, 2, 0})); });
+    const ConvPlan small(weights, conv_shape(2, 2, 1, {1, 3, 3}));
+    refused("an input of 2 along the height is too small",
+            [&] { small.run(input, 1, {1, 2, 5}, output([](MatmulOutput&) {})); });
+    report.add(c);
+}
+
 inline void check_all_gemm(Report& report, bool quick) {
     check_gemm(report, quick);
     check_gemm_callers(report, quick);
     check_convolution(report, quick);
+    check_matmul_refusals(report);
 }
 
 }  // namespace zeropoint::check

@@ -62,16 +62,21 @@ PackedWeights pack_weights(const GemmKernel& kernel, const WeightTensor& w, int6
         const int32_t padding = kernel.operand == Operand::centered ? zero_point[static_cast<size_t>(i)] : 0;
         int64_t sum = 0;
         for (int64_t t = 0; t < p.tap_count; ++t) {
-            int8_t* tap = to + i / kPanel * panel_size + t * padded * kPanel;
-            for (int64_t c = 0; c < padded; ++c) {
-                int32_t value = padding;
-                if (c < p.channels) {
-                    const int64_t source = taps[static_cast<size_t>(t)][static_cast<size_t>(c / channels)];
-                    value = static_cast<int8_t>(from[source * channels + c % channels] ^ flip);
+            int8_t* at = to + i / kPanel * panel_size + t * padded * kPanel + i % kPanel * together;
+            int64_t beside = 0;  // how many of the channels that stand side by side are there
+            const auto put = [&](int8_t value) {
+                *at++ = value;
+                if (++beside < together) return;
+                beside = 0;
+                at += (kPanel - 1) * together;
+            };
+            for (int64_t source : taps[static_cast<size_t>(t)])
+                for (int64_t c = 0; c < channels; ++c) {
+                    const int8_t value = static_cast<int8_t>(from[source * channels + c] ^ flip);
                     sum += value;
+                    put(value);
                 }
-                tap[(c / together * kPanel + i % kPanel) * together + c % together] = static_cast<int8_t>(value);
-            }
+            for (int64_t c = p.channels; c < padded; ++c) put(static_cast<int8_t>(padding));
         }
         p.sums[static_cast<size_t>(i)] = low32(sum);
     }
