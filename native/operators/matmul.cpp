@@ -178,10 +178,14 @@ Tiling tiling(int64_t strips, int64_t macs, int64_t panels) {
     if (strips < threads * kTasksPerThread) {
         const int64_t wanted = (threads * kTasksPerThread + strips - 1) / strips;
         const int64_t worth = std::max<int64_t>(1, macs / kWorth);
-        const int64_t chunks = std::min({wanted, worth, panels});
-        // Pairs of panels, which the kernels take together.
-        t.panels_per_chunk = round_up((panels + chunks - 1) / chunks, panels > 1 ? 2 : 1);
-        t.chunks = (panels + t.panels_per_chunk - 1) / t.panels_per_chunk;
+        int64_t chunks = std::min({wanted, worth, panels});
+        // As many for each thread.
+        if (chunks > threads) chunks = chunks / threads * threads;
+        const auto parts = [&](int64_t per) { return (panels + per - 1) / per; };
+        const int64_t per = parts(chunks), even = round_up(per, 2);
+        // Pairs of panels, which the kernels take together, unless a thread then has nothing to do.
+        t.panels_per_chunk = per > 8 || parts(even) % threads == 0 ? even : per;
+        t.chunks = parts(t.panels_per_chunk);
     }
     t.grain = std::max<int64_t>(1, kWorth * t.chunks / std::max<int64_t>(1, macs));
     return t;
