@@ -1,5 +1,6 @@
 // The Python module zeropoint._native. Tensors cross as addresses and sizes; the Python side has checked them, and
 // whatever only the data can tell (a zero scale, say) is checked here and becomes a ValueError.
+#include "bindings/bindings.h"
 #include "cpu/features.h"
 #include "cpu/isa.h"
 #include "cpu/threads.h"
@@ -28,21 +29,13 @@
 #include <utility>
 #include <vector>
 
-namespace nb = nanobind;
-
 namespace zeropoint {
 namespace {
 
-using Address = uintptr_t;
 // (rows, segments, length, row_stride, address of row_base or 0)
 using GridTuple = std::tuple<int64_t, int64_t, int64_t, int64_t, Address>;
 // (address, scalar type, count)
 using ParameterTuple = std::tuple<Address, int, int64_t>;
-
-template <class T>
-T* at(Address address) {
-    return reinterpret_cast<T*>(address);
-}
 
 Grid grid_of(const GridTuple& g) {
     return {std::get<0>(g), std::get<1>(g), std::get<2>(g), std::get<3>(g), at<const int64_t>(std::get<4>(g))};
@@ -202,8 +195,8 @@ void bind_ranges(nb::module_& m) {
                        at<const int64_t>(ends), count, at<float>(errors));
         },
         release());
-    m.def("qparams_of_range", [](float low, float high, int64_t qmin, int64_t qmax, bool symmetric) {
-        const QParams q = qparams_of_range(low, high, qmin, qmax, symmetric);
+    m.def("qparams_of_range", [](float low, float high, int64_t qmin, int64_t qmax, bool symmetric, bool rounded) {
+        const QParams q = qparams_of_range(low, high, qmin, qmax, symmetric, rounded);
         return std::make_pair(q.scale, q.zero_point);
     });
     m.def(
@@ -309,4 +302,5 @@ NB_MODULE(_native, m) {
     zeropoint::bind_lookup(m);
     zeropoint::bind_ranges(m);
     zeropoint::bind_spatial(m);
+    zeropoint::bind_layers(m);
 }

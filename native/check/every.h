@@ -1,6 +1,7 @@
 // The checks of all operations, found through the kernel lists.
 #pragma once
 
+#include "check/convolution.h"
 #include "check/kernels.h"
 #include "check/spatial.h"
 
@@ -28,6 +29,8 @@ inline void check_kernels(Report& report, bool quick) {
         {"max_pool", check_max_pool},
         {"average_pool", check_average_pool},
         {"bilinear", check_bilinear},
+        {"gemm", check_all_gemm},
+        {"depthwise", check_depthwise},
     };
     Check covered("kernel lists", "every operation is checked");
     for (const Listed& k : listed()) {

@@ -4,8 +4,10 @@
 #include "cpu/isa.h"
 #include "kernels/average_pool/average_pool.h"
 #include "kernels/bilinear/bilinear.h"
+#include "kernels/depthwise/depthwise.h"
 #include "kernels/dequantize/dequantize.h"
 #include "kernels/fake_quantize/fake_quantize.h"
+#include "kernels/gemm/gemm.h"
 #include "kernels/histogram/histogram.h"
 #include "kernels/lookup/lookup.h"
 #include "kernels/mask_gradient/mask_gradient.h"
@@ -34,6 +36,8 @@ struct Kernels {
     MaxPoolFn max_pool = nullptr;
     AveragePoolFn average_pool = nullptr;
     BilinearFn bilinear = nullptr;
+    GemmFn gemm = nullptr;
+    DepthwiseFn depthwise = nullptr;
 };
 
 struct KernelListing {

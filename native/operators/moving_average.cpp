@@ -58,7 +58,7 @@ bool observe_and_fake_quantize(const float* x, const Grid& grid, bool per_channe
     if (fake.y != nullptr) {
         for (size_t p = 0; p < parts; ++p) {
             observed = observed && std::isfinite(low[p]) && std::isfinite(high[p]);
-            const QParams q = qparams_of_range(low[p], high[p], fake.qmin, fake.qmax, fake.symmetric);
+            const QParams q = qparams_of_range(low[p], high[p], fake.qmin, fake.qmax, fake.symmetric, true);
             average.scale[p] = static_cast<float>(q.scale);
             average.zero_point[p] = static_cast<int32_t>(q.zero_point);
         }

@@ -5,7 +5,7 @@
 
 namespace zeropoint {
 
-QParams qparams_of_range(float low, float high, int64_t qmin, int64_t qmax, bool symmetric) {
+QParams qparams_of_range(float low, float high, int64_t qmin, int64_t qmax, bool symmetric, bool rounded) {
     // Below this, PyTorch stretches the range: 1 / scale would leave float16.
     constexpr float kSmallScale = 6.1e-5f;
     const bool centered = symmetric && low < 0 && high > 0;
@@ -21,6 +21,7 @@ QParams qparams_of_range(float low, float high, int64_t qmin, int64_t qmax, bool
     const double steps = static_cast<double>(qmax - qmin);
     double scale = (static_cast<double>(high) - static_cast<double>(low)) / steps;
     if (static_cast<float>(scale) == 0.0f || std::isinf(1.0f / static_cast<float>(scale))) scale = 0.1;
+    if (rounded) scale = static_cast<double>(static_cast<float>(scale));
     if (scale < kSmallScale) {
         const float stretch = kSmallScale / static_cast<float>(scale);
         scale = kSmallScale;

@@ -65,7 +65,9 @@ def bin_errors(
     errors: int,
     /,
 ) -> None: ...
-def qparams_of_range(low: float, high: float, qmin: int, qmax: int, symmetric: bool, /) -> tuple[float, int]: ...
+def qparams_of_range(
+    low: float, high: float, qmin: int, qmax: int, symmetric: bool, rounded: bool, /
+) -> tuple[float, int]: ...
 def observe_range(x: int, grid: Grid, parts: int, min: int, max: int, average: bool, rate: float, /) -> None: ...
 def observe_and_fake_quantize(
     x: int,
@@ -115,3 +117,42 @@ def bilinear(
     qmax: float,
     /,
 ) -> None: ...
+
+Weights = tuple[int, int]  # address, integer type
+Array = tuple[int, int]  # address, count
+Tensor8 = tuple[int, int, float, int]  # address, integer type, scale, zero point
+# address, output type (integer type, or 2: float32), scale, zero point, lowest and highest integer, lowest float, slope
+Output = tuple[int, int, float, int, int, int, float, float]
+
+class LinearLayer:
+    def __init__(
+        self, weights: Weights, zero_point: Array, outputs: int, inputs: int, scale: Array, bias: int, /
+    ) -> None: ...
+    @property
+    def outputs(self) -> int: ...
+    @property
+    def inputs(self) -> int: ...
+    def run(self, x: Tensor8, rows: int, y: Output, residual: Tensor8, /) -> None: ...
+    def run_dynamic(self, x: int, rows: int, y: int, reduce_range: bool, per_row: bool, relu: bool, /) -> None: ...
+
+class ConvLayer:
+    def __init__(
+        self,
+        weights: Weights,
+        zero_point: Array,
+        channels: Three,  # in, out, groups
+        kernel: Three,
+        stride: Three,
+        padding: Three,
+        dilation: Three,
+        transposed: bool,
+        output_padding: Three,
+        scale: Array,
+        bias: int,
+        /,
+    ) -> None: ...
+    def run(
+        self, x: Tensor8, images: int, size: Three, channels_first: bool, y: Output, residual: Tensor8, /
+    ) -> None: ...
+
+def matmul(a: Tensor8, b: Tensor8, sizes: tuple[int, int, int, int], y: Output, /) -> None: ...

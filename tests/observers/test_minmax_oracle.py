@@ -147,6 +147,36 @@ def test_nan_is_recorded_as_the_oracle_records_it(name):
         assert both[0].min_val.isnan().all() == both[1].min_val.isnan().all()
 
 
+@pytest.mark.parametrize(
+    "kind", [MovingAverageMinMaxObserver, MovingAveragePerChannelMinMaxObserver], ids=lambda kind: kind.__name__
+)
+@pytest.mark.parametrize("prepared", [lambda o: o, torch.jit.script], ids=["eager", "scripted"])
+def test_averages_of_a_constant_that_rounding_put_in_the_wrong_order_still_have_parameters(kind, prepared):
+    """PyTorch fails here, in the middle of training."""
+    wrong = 0
+    for seed in range(20):
+        observer = prepared(kind(averaging_constant=1.0))
+        observer(torch.randn(1, 9, generator=generator(seed)))
+        observer(torch.full((1, 9), 1.541))
+        wrong += int((observer.min_val > observer.max_val).any())
+        scale, zero_point = observer.calculate_qparams()
+        torch.testing.assert_close(scale, torch.tensor([1.541 / 255]), rtol=1e-5, atol=0)
+        assert zero_point.tolist() == [0]
+    assert wrong > 0  # it did happen
+
+
+@pytest.mark.parametrize(
+    "kind", [MovingAverageMinMaxObserver, MovingAveragePerChannelMinMaxObserver], ids=lambda kind: kind.__name__
+)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_averages_that_overflow_are_refused_in_words(kind, sign):
+    observer = kind()
+    observer(sign * torch.tensor([[3.2e38, -2.8e37]]))
+    observer(sign * torch.tensor([[-3e38, -3e38]]))
+    with pytest.raises(ValueError, match="must not be above the maximum"):
+        observer.calculate_qparams()
+
+
 def test_dynamic_observers_remember_only_the_last_tensor():
     both = pair("MovingAverageMinMaxObserver", averaging_constant=1, is_dynamic=True)
     x = torch.randn(3, 3, generator=generator(0))

@@ -120,6 +120,15 @@ struct Avx2 {
         const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(a.v, b.v), _mm256_packs_epi32(c.v, d.v));
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), in_order(bytes));
     }
+    static void store16(uint8_t* p, const F* v, int32_t offset, int32_t lo) {
+        const __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(v[0]), _mm256_cvtps_epi32(v[1]));
+        const __m256i q = _mm256_max_epi16(_mm256_adds_epi16(words, _mm256_set1_epi16(static_cast<int16_t>(offset))),
+                                           _mm256_set1_epi16(static_cast<int16_t>(lo)));
+        const __m256i bytes = _mm256_and_si256(q, _mm256_set1_epi16(0xFF));
+        // 4-byte pieces: channels 0-3, 8-11 of the lower half, 4-7, 12-15 of the upper.
+        const __m128i packed = _mm_packus_epi16(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_shuffle_epi32(packed, 0xD8));
+    }
     static float reduce_min(F a) {
         alignas(32) float v[W];
         _mm256_store_ps(v, a);

@@ -113,6 +113,12 @@ struct Avx512 {
         for (int k = 0; k < 4; ++k)
             _mm_storeu_si128(reinterpret_cast<__m128i*>(p + k * W), _mm512_cvtsepi32_epi8(parts[k].v));
     }
+    static void store16(uint8_t* p, const F* v, int32_t offset, int32_t lo) {
+        // INT_MIN, for v below it, plus a negative offset would wrap: saturate first, as the other types do.
+        const __m512i q = _mm512_max_epi32(_mm512_cvtps_epi32(v[0]), _mm512_set1_epi32(-32768));
+        const __m512i r = _mm512_max_epi32(_mm512_add_epi32(q, _mm512_set1_epi32(offset)), _mm512_set1_epi32(lo));
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(r));
+    }
     static float reduce_min(F a) { return _mm512_reduce_min_ps(a); }
     static float reduce_max(F a) { return _mm512_reduce_max_ps(a); }
 };

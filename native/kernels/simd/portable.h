@@ -191,14 +191,20 @@ struct Portable {
     static I set_int(int32_t x) {
         return each<I, int32_t>([&](int) { return x; });
     }
-    static I add(I a, I b) {
-        return each<I, int32_t>([&](int i) { return a.v[i] + b.v[i]; });
-    }
     static I sub(I a, I b) {
         return each<I, int32_t>([&](int i) { return a.v[i] - b.v[i]; });
     }
     // The nearest integer, ties to even; out of range as to_int.
     static I round_to_int(F a) { return to_int(round(a)); }
+    // Wraps.
+    static I add(I a, I b) {
+        return each<I, int32_t>([&](int i) {
+            const uint32_t sum = static_cast<uint32_t>(a.v[i]) + static_cast<uint32_t>(b.v[i]);
+            int32_t r;
+            std::memcpy(&r, &sum, sizeof r);
+            return r;
+        });
+    }
     static void store_int(int32_t* p, I a) { std::memcpy(p, &a, sizeof a); }
     // Keeps the low bits of each lane.
     template <class T>
@@ -217,6 +223,15 @@ struct Portable {
                 const int32_t x = parts[k].v[i];
                 p[k * W + i] = static_cast<T>(x < kLow ? kLow : x > kHigh ? kHigh : x);
             }
+    }
+    // The low bytes of max(rne(v) + offset, lo) for 16 lanes of v < 2^31; |offset| and |lo| are at most 255. rne(v) may
+    // saturate at -2^15, far below every lo.
+    static void store16(uint8_t* p, const F* v, int32_t offset, int32_t lo) {
+        for (int i = 0; i < 16; ++i) {
+            const float x = v[i / W].v[i % W];
+            const int32_t q = truncate(static_cast<double>(rne(x < -32768.0f ? -32768.0f : x))) + offset;
+            p[i] = static_cast<uint8_t>(q < lo ? lo : q);
+        }
     }
     static float reduce_min(F a) {
         float r = a.v[0];

@@ -69,7 +69,8 @@ def observe_and_fake_quantize(
     """Move the running range towards that of `x`, derive scale and zero point, and fake-quantize `x` with them.
 
     ``min += averaging_constant * (min(x) - min)``, the first range being taken as it is; scale and zero point follow as
-    in dynamic quantization (see `choose_qparams`), and ``(y, mask)`` as in `fake_quantize`. One native call.
+    in dynamic quantization (see `choose_qparams`), the zero point from the scale as float32 holds it, and ``(y, mask)``
+    as in `fake_quantize`. One native call.
 
     Args:
         x: float, any shape.
@@ -128,7 +129,7 @@ def observe_and_fake_quantize(
     scales, zero_points = [], []
     for low, high in zip(running[0].reshape(-1).tolist(), running[1].reshape(-1).tolist()):
         observed = observed and math.isfinite(low) and math.isfinite(high)
-        scale, zero_point = _native.qparams_of_range(low, high, qmin, qmax, symmetric)
+        scale, zero_point = _native.qparams_of_range(low, high, qmin, qmax, symmetric, True)
         scales.append(scale)
         zero_points.append(zero_point)
     qparams[0].copy_(torch.tensor(scales).reshape(qparams[0].shape))

@@ -102,7 +102,7 @@ def dynamic_qparams(x: torch.Tensor, qmin: int, qmax: int) -> tuple[float, int]:
     low, high = (float(v) for v in minmax(x.to(torch.float32), per_tensor(x.shape)))
     if not (math.isfinite(low) and math.isfinite(high)):
         raise ValueError(f"choose_qparams: x must be finite to have a scale, got a range of [{low}, {high}]")
-    return _native.qparams_of_range(low, high, qmin, qmax, False)
+    return _native.qparams_of_range(low, high, qmin, qmax, False, False)
 
 
 def choose_qparams_optimized(

@@ -12,6 +12,16 @@ from zeropoint.observers.base import EPS, UniformQuantizationObserverBase
 INF = float("inf")
 
 
+def _in_order(min_val: Tensor, max_val: Tensor) -> Tensor:
+    """`max_val`, not below `min_val`: two averages of a constant may pass each other by rounding.
+
+    In float32 ``-1.7 + 1.0 * (1.541 + 1.7)`` is 1.5410001, and ``0.3 + 1.0 * (1.541 - 0.3)`` is 1.5409999. An empty
+    range, and one that overflowed, stays what it is.
+    """
+    by_rounding = (min_val > max_val) & torch.isfinite(min_val) & torch.isfinite(max_val)
+    return torch.where(by_rounding, min_val, max_val)
+
+
 class MinMaxObserver(UniformQuantizationObserverBase):
     """The range of everything seen: ``min = min(min, x.min())``, ``max = max(max, x.max())``.
 
@@ -136,6 +146,11 @@ class MovingAverageMinMaxObserver(MinMaxObserver):
             x_orig.detach(), self.min_val, self.max_val, averaging_constant=self.averaging_constant
         )
         return x_orig
+
+    @torch.jit.export
+    def calculate_qparams(self) -> tuple[Tensor, Tensor]:
+        """(scale, zero_point), ``(1,)`` each; 1 and 0, with a warning, before any data."""
+        return self._calculate_qparams(self.min_val, _in_order(self.min_val, self.max_val))
 
     def merge(self, other: UniformQuantizationObserverBase) -> None:
         """The mean of both averages, or the one that saw data."""
@@ -292,6 +307,11 @@ class MovingAveragePerChannelMinMaxObserver(PerChannelMinMaxObserver):
             self._make_room(x)
             torch.ops.zeropoint.observe_range_(x, self.min_val, self.max_val, self.ch_axis, self.averaging_constant)
         return x_orig
+
+    @torch.jit.export
+    def calculate_qparams(self) -> tuple[Tensor, Tensor]:
+        """(scale, zero_point), ``(channels,)`` each; 1 and 0, with a warning, before any data."""
+        return self._calculate_qparams(self.min_val, _in_order(self.min_val, self.max_val))
 
     def merge(self, other: UniformQuantizationObserverBase) -> None:
         """The mean of both averages; channels that one of them did not see are the other's."""

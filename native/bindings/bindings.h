@@ -1,0 +1,22 @@
+// What the files of bindings/ share.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+
+namespace zeropoint {
+
+namespace nb = nanobind;
+
+// Tensors cross as addresses: the Python side has checked them.
+using Address = uintptr_t;
+
+template <class T>
+T* at(Address address) {
+    return reinterpret_cast<T*>(address);
+}
+
+void bind_layers(nb::module_& m);
+
+}  // namespace zeropoint

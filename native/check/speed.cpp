@@ -1,0 +1,122 @@
+// kernel_speed [level]: GMAC/s of linear layers and convolutions, on one and on two threads.
+#include "check/inputs.h"
+#include "cpu/isa.h"
+#include "cpu/threads.h"
+#include "operators/convolution.h"
+#include "operators/linear.h"
+
+#include <chrono>
+#include <cstdio>
+
+namespace zeropoint::check {
+namespace {
+
+double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// The best of some runs, which is what the neighbours on this machine disturb least.
+template <class Body>
+double best_time(const Body& body) {
+    body();
+    double best = 1e30;
+    for (const double stop = seconds() + 0.25; seconds() < stop;) {
+        const double begin = seconds();
+        body();
+        best = std::min(best, seconds() - begin);
+    }
+    return best;
+}
+
+template <class T>
+std::vector<T> random_bytes(Random& random, int64_t n) {
+    std::vector<T> r(static_cast<size_t>(n));
+    for (T& x : r) x = static_cast<T>(random.bits());
+    return r;
+}
+
+template <class Body>
+void show(const char* what, double macs, const Body& body) {
+    std::printf("%-34s", what);
+    for (int threads : {1, 2}) {
+        set_num_threads(threads);
+        const double time = best_time(body);
+        std::printf("  %d: %8.1f GMAC/s %9.1f us", threads, macs / time * 1e-9, time * 1e6);
+    }
+    std::printf("\n");
+}
+
+void linear(int64_t rows, int64_t outputs, int64_t inputs) {
+    Random random(1);
+    const auto x = random_bytes<uint8_t>(random, rows * inputs);
+    const auto w = random_bytes<int8_t>(random, outputs * inputs);
+    std::vector<uint8_t> y(static_cast<size_t>(rows * outputs));
+    const LinearPlan plan({w.data(), IntType::s8, nullptr, 0}, outputs, inputs);
+    const float multiplier = 1e-4f;
+    MatmulOutput out;
+    out.y = y.data();
+    out.multiplier = &multiplier;
+    out.zero_point = 128;
+    char what[64];
+    std::snprintf(what, sizeof what, "linear %lldx%lld M=%lld", static_cast<long long>(outputs),
+                  static_cast<long long>(inputs), static_cast<long long>(rows));
+    show(what, static_cast<double>(rows * outputs * inputs), [&] { plan.run({x.data(), IntType::u8, 3}, rows, out); });
+}
+
+void convolution(const char* name, const ConvShape& shape, int64_t images, int64_t size) {
+    Random random(2);
+    const Size3 in{1, size, size}, out = shape.output_size(in);
+    const int64_t places = out[1] * out[2],
+                  depth = shape.kernel[1] * shape.kernel[2] * shape.in_channels / shape.groups;
+    const auto x = random_bytes<uint8_t>(random, images * size * size * shape.in_channels);
+    const auto w = random_bytes<int8_t>(random, shape.out_channels * depth);
+    std::vector<uint8_t> y(static_cast<size_t>(images * places * shape.out_channels));
+    const ConvPlan plan({w.data(), IntType::s8, nullptr, 0}, shape);
+    const float multiplier = 1e-4f;
+    MatmulOutput o;
+    o.y = y.data();
+    o.multiplier = &multiplier;
+    o.zero_point = 128;
+    const double reads = shape.transposed ? static_cast<double>(size * size) : static_cast<double>(places);
+    char what[64];
+    std::snprintf(what, sizeof what, "%s batch %lld", name, static_cast<long long>(images));
+    show(what, static_cast<double>(images * shape.out_channels * depth) * reads,
+         [&] { plan.run({x.data(), IntType::u8, 3}, images, in, o); });
+}
+
+ConvShape square(int64_t in, int64_t out, int64_t groups, int64_t kernel, int64_t stride, int64_t padding) {
+    ConvShape s;
+    s.in_channels = in;
+    s.out_channels = out;
+    s.groups = groups;
+    s.kernel = {1, kernel, kernel};
+    s.stride = {1, stride, stride};
+    s.padding = {0, padding, padding};
+    return s;
+}
+
+}  // namespace
+}  // namespace zeropoint::check
+
+int main(int argc, char** argv) {
+    using namespace zeropoint;
+    if (argc > 1) set_active_isa(isa_from_name(argv[1]));
+    std::printf("level %s\n", isa_name(active_isa()));
+    for (int64_t rows : {1, 2, 4, 8, 16, 32, 128, 1024}) check::linear(rows, 1024, 1024);
+    check::linear(64, 4096, 4096);
+    for (int64_t images : {1, 16}) {
+        using check::square;
+        check::convolution("3x3 64 @ 56", square(64, 64, 1, 3, 1, 1), images, 56);
+        check::convolution("3x3 128 @ 28", square(128, 128, 1, 3, 1, 1), images, 28);
+        check::convolution("3x3 256 @ 14", square(256, 256, 1, 3, 1, 1), images, 14);
+        check::convolution("3x3 512 @ 7", square(512, 512, 1, 3, 1, 1), images, 7);
+        check::convolution("7x7 stem 3 -> 64 @ 224", square(3, 64, 1, 7, 2, 3), images, 224);
+        check::convolution("1x1 stride 2 64 -> 128 @ 56", square(64, 128, 1, 1, 2, 0), images, 56);
+        check::convolution("1x1 256 -> 64 @ 56", square(256, 64, 1, 1, 1, 0), images, 56);
+        check::convolution("depthwise 3x3 128 @ 56", square(128, 128, 128, 3, 1, 1), images, 56);
+        check::convolution("depthwise 3x3 512 @ 14", square(512, 512, 512, 3, 1, 1), images, 14);
+        ConvShape up = square(128, 64, 1, 4, 2, 1);
+        up.transposed = true;
+        check::convolution("transposed 4x4 128 -> 64 @ 28", up, images, 28);
+        check::convolution("groups of 4, 3x3 128 @ 56", square(128, 128, 32, 3, 1, 1), images, 56);
+    }
+    return 0;
+}

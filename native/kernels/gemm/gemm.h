@@ -1,0 +1,108 @@
+// gemm: rows of activations times weights, in exact integers, then the epilogue. Linear layers and every convolution
+// are this one operation, seen as rows and taps:
+//
+//   acc[m][n] = sum over taps t and channels c of  (x[rows[m] + taps[t] + c] - x_zp) * (w[n][t][c] - w_zp[n])
+//   y[y_rows[m] + n] = epilogue(acc[m][n], n)
+//
+// A row is one token or one output pixel; a tap is a run of `channels` neighbours in memory that a row reads at a fixed
+// distance from its start. A linear layer has one tap. A convolution over padded NHWC input has one tap for each row of
+// its kernel (or for each kernel position, where these are not neighbours in memory). Sums are taken modulo 2^32 and no
+// partial result saturates, so the order of summation is free and every kernel gives the same bytes.
+#pragma once
+
+#include "kernels/types.h"
+
+#include <limits>
+
+namespace zeropoint {
+
+// Output channels in a panel of packed weights; bias, multiplier and w_zero_point are padded to a multiple of it.
+constexpr int64_t kPanel = 16;
+// The most rows a kernel takes in one call: a multiple of the tile heights 6, 12 and 16.
+constexpr int64_t kGemmRows = 240;
+// Elements behind the last row of a prepared operand that a kernel may read (and multiplies with zero).
+constexpr int64_t kOperandSlack = 64;
+
+// What a kernel reads instead of the activations as they came:
+//   centered: int16, x - x_zp
+//   shifted:  uint8, x if x is u8, x + 128 if x is s8. The zero point remains, for the folded bias:
+//       sum((x - x_zp) (w - w_zp)) = sum(x w) - x_zp sum(w) - w_zp sum(x) + K x_zp w_zp      (K: channels of all taps)
+//     The kernel subtracts w_zp sum(x); everything else does not depend on x and is in the bias.
+enum class Operand { centered, shifted };
+
+// Weights are stored as s8 (u8 weights minus 128, and so their zero points) in the order
+//   [panel of 16 output channels][tap][channel / together][output channel of the panel][channel % together]
+// Padding counts as zero, whatever it is multiplied with: for a centered operand it is w_zp, for a shifted one 0.
+struct PanelLayout {
+    int64_t together;  // channels of one output channel that stand side by side
+    int64_t multiple;  // channels of a tap are padded to a multiple of this
+
+    int64_t padded(int64_t channels) const { return (channels + multiple - 1) / multiple * multiple; }
+};
+
+enum class OutputType : int { u8 = 0, s8 = 1, f32 = 2 };
+
+// From acc to y, for output channel n, in float32 with every operation rounded:
+//   v = float(acc + bias[n]) * multiplier[n]                         int32 to float rounds to nearest even
+//   v += float_bias[n]
+//   u8, s8: v += float(z - z_zero_point) * z_multiplier   if z is given: the residual
+//   v = v < 0 ? v * slope : v             if leaky
+//   f32:    y = clamp(v, low, high)       NaN stays NaN
+//   u8, s8: y = rne(clamp(v, lo - zero_point, hi - zero_point)) + zero_point, which is clamp(rne(v) + zero_point, lo,
+//   hi)
+//           NaN gives hi;  y = table[y]   if given, in the order of the bit patterns as in kernels/lookup/lookup.h
+struct Epilogue {
+    OutputType type = OutputType::u8;
+    bool leaky = false;
+    const int32_t* bias = nullptr;
+    const float* multiplier = nullptr;
+    const float* float_bias = nullptr;
+    float slope = 1;
+    float low = -std::numeric_limits<float>::infinity(), high = std::numeric_limits<float>::infinity();
+    int32_t zero_point = 0, lo = 0, hi = 255;  // |zero_point|, |lo|, |hi| < 2^22
+    const void* z = nullptr;                   // 8 bit, at the places of y
+    bool z_signed = false;
+    int32_t z_zero_point = 0;
+    float z_multiplier = 0;
+    const uint8_t* table = nullptr;
+};
+
+struct GemmArgs {
+    const void* x = nullptr;        // prepared, see Operand
+    const int64_t* rows = nullptr;  // m of them; in elements
+    int64_t m = 0;                  // at most kGemmRows
+    const int64_t* taps = nullptr;  // in elements
+    int64_t tap_count = 0, channels = 0;
+    const int8_t* panels = nullptr;
+    int64_t n = 0;
+    const int32_t* w_zero_point = nullptr;  // of the stored weights; nullptr if all are zero
+    const int32_t* w_sums = nullptr;        // of the stored weights of each output channel
+    int32_t x_zero_point = 0;               // of the shifted activations, whichever operand the kernel takes
+    void* y = nullptr;
+    const int64_t* y_rows = nullptr;  // m of them; in elements
+    Epilogue epilogue;
+};
+
+// How activations come.
+struct Activation {
+    bool is_signed = false;
+    int32_t zero_point = 0;  // |zero_point| < 2^15 - 255
+
+    int32_t shifted_zero_point() const { return is_signed ? zero_point + 128 : zero_point; }
+};
+
+// The kernels of an instruction set: two functions that agree on a layout and on an operand.
+struct GemmKernel {
+    PanelLayout layout;
+    Operand operand;
+    // Prepares n neighbouring activations.
+    void (*convert)(const uint8_t* x, int64_t n, const Activation& activation, void* to);
+    // The output channels of panels [begin, end), for all rows.
+    void (*multiply)(const GemmArgs& args, int64_t begin, int64_t end);
+
+    int64_t operand_size() const { return operand == Operand::centered ? 2 : 1; }
+};
+
+using GemmFn = const GemmKernel& (*)();
+
+}  // namespace zeropoint

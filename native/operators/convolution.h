@@ -1,0 +1,89 @@
+// Quantized convolutions in one, two and three dimensions, transposed ones too. See kernels/gemm/gemm.h for the
+// formula.
+//
+// Every convolution becomes phases, taps and strips:
+//   phase  a regular part of the output whose places all see the same kernel positions. A convolution has one; a
+//          transposed convolution with stride s has s of them along each axis: output o = r + s j reads input
+//          j + (r + padding - k dilation) / s for those k for which that is an integer, so each is a convolution.
+//   tap    neighbouring kernel positions of one kernel row, if they are neighbours in memory; else a single position.
+//   strip  some lines of the output of one image. The input they read is prepared for the kernel, with the zero point
+//          where the padding is, in memory of the thread that works on the strip.
+#pragma once
+
+#include "kernels/depthwise/depthwise.h"
+#include "operators/linear.h"
+
+#include <array>
+#include <memory>
+
+namespace zeropoint {
+
+using Size3 = std::array<int64_t, 3>;  // depth, height, width; missing axes are 1
+
+struct ConvShape {
+    int64_t in_channels = 1, out_channels = 1, groups = 1;
+    Size3 kernel{1, 1, 1}, stride{1, 1, 1}, padding{0, 0, 0}, dilation{1, 1, 1};
+    bool transposed = false;
+    Size3 output_padding{0, 0, 0};  // transposed only
+
+    // Throws std::invalid_argument if it has no output.
+    Size3 output_size(const Size3& in) const;
+};
+
+// The kernels a plan uses.
+struct ConvKernels {
+    const GemmKernel& gemm;
+    const DepthwiseKernel& depthwise;
+};
+
+// One axis of a phase: its outputs are first + step j, and read the inputs in_step j + offset for each of the taps.
+struct AxisPhase {
+    struct Tap {
+        int64_t index, offset;
+    };
+    int64_t first = 0, step = 1, in_step = 1;
+    std::vector<Tap> taps;  // in order of offset
+
+    int64_t count(int64_t out) const { return out > first ? (out - first + step - 1) / step : 0; }
+};
+
+// Weights packed once; run() may be called from many threads at once, and with any size of input.
+class ConvPlan {
+public:
+    // Weights are (out_channels, depth, height, width, in_channels / groups), for transposed convolutions too.
+    // Keeps no reference to them. The kernels are the best for the active level.
+    ConvPlan(const WeightTensor& w, const ConvShape& shape);
+    ConvPlan(const WeightTensor& w, const ConvShape& shape, const ConvKernels& kernels);
+
+    // x is (images, depth, height, width, in_channels), or with channels_first (images, in_channels, depth, height,
+    // width); y is (images, depth, height, width, out_channels) of shape.output_size(in). Both are contiguous.
+    void run(const MatmulInput& x, int64_t images, const Size3& in, const MatmulOutput& y,
+             bool channels_first = false) const;
+
+    const ConvShape& shape() const { return given_; }
+
+private:
+    struct Phase {
+        std::array<AxisPhase, 3> axes;
+        bool merged = false;                 // taps along the width are one
+        std::vector<PackedWeights> weights;  // of each group; of a depthwise convolution only its sizes
+        AlignedBytes depthwise;              // see DepthwiseArgs
+    };
+    struct Geometry;
+    struct Task;
+
+    void add_phase(const WeightTensor& w, const std::array<AxisPhase, 3>& axes);
+    Geometry geometry(const Phase& phase, int64_t images, const Size3& in, const Size3& out,
+                      std::vector<int64_t>& taps) const;
+    int64_t operand_size() const { return is_depthwise_ ? 2 : gemm_.operand_size(); }
+
+    ConvShape given_;
+    ConvShape shape_;  // with small groups joined
+    const GemmKernel& gemm_;
+    const DepthwiseKernel& depthwise_;
+    bool is_depthwise_;
+    std::vector<Phase> phases_;
+    std::unique_ptr<LinearPlan> pointwise_;
+};
+
+}  // namespace zeropoint

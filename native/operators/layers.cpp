@@ -1,0 +1,172 @@
+#include "operators/layers.h"
+
+#include "cpu/threads.h"
+#include "operators/affine.h"
+#include "operators/qparams.h"
+#include "operators/ranges.h"
+#include "operators/scratch.h"
+
+#include <cmath>
+#include <stdexcept>
+#include <string>
+
+namespace zeropoint {
+namespace {
+
+struct ActivationMemory;
+struct RowScaleMemory;
+
+void require_scale(const char* operation, const char* name, float scale) {
+    if (!(std::isfinite(scale) && scale > 0))
+        throw std::invalid_argument(std::string(operation) + ": " + name + " must be finite and positive, got " +
+                                    std::to_string(scale));
+}
+
+MatmulOutput output_of(const LayerOutput& y, const Rescaling::Arrays& arrays) {
+    MatmulOutput out;
+    out.y = y.y;
+    out.type = y.type;
+    out.multiplier = arrays.multiplier.data();
+    out.multipliers = static_cast<int64_t>(arrays.multiplier.size());
+    out.float_bias = arrays.bias.empty() ? nullptr : arrays.bias.data();
+    out.zero_point = y.zero_point;
+    out.lo = y.lo;
+    out.hi = y.hi;
+    out.low = y.low;
+    out.high = y.high;
+    out.leaky = y.slope != 1.0f;
+    out.slope = y.slope;
+    out.z = y.z;
+    out.z_type = y.z_type;
+    out.z_zero_point = y.z_zero_point;
+    out.z_multiplier = y.z_scale / y.scale;
+    out.table = y.table;
+    return out;
+}
+
+}  // namespace
+
+Rescaling::Rescaling(const char* operation, const float* scale, int64_t scales, const float* bias, int64_t n)
+    : operation_(operation),
+      scale_(scale, scale + scales) {
+    if (scales != 1 && scales != n)
+        throw std::invalid_argument(std::string(operation) + ": there are " + std::to_string(scales) +
+                                    " weight scales for " + std::to_string(n) + " output channels");
+    for (const float s : scale_) require_scale(operation, "every weight scale", s);
+    if (bias != nullptr) bias_.assign(bias, bias + n);
+}
+
+std::shared_ptr<const Rescaling::Arrays> Rescaling::arrays(float x_scale, float y_scale) const {
+    std::shared_ptr<const Arrays> last = std::atomic_load(&last_);
+    if (last && last->x_scale == x_scale && last->y_scale == y_scale) return last;
+    require_scale(operation_, "the input's scale", x_scale);
+    require_scale(operation_, "the output's scale", y_scale);
+    auto made = std::make_shared<Arrays>();
+    made->x_scale = x_scale;
+    made->y_scale = y_scale;
+    made->multiplier.reserve(scale_.size());
+    made->bias.reserve(bias_.size());
+    for (const float s : scale_) made->multiplier.push_back(x_scale * s / y_scale);
+    for (const float b : bias_) made->bias.push_back(b / y_scale);
+    last = std::move(made);
+    std::atomic_store(&last_, last);
+    return last;
+}
+
+void LinearLayer::run(const LayerInput& x, int64_t rows, const LayerOutput& y) const {
+    const auto arrays = rescaling_.arrays(x.scale, y.scale);
+    plan_.run({x.x, x.type, x.zero_point}, rows, output_of(y, *arrays));
+}
+
+void LinearLayer::run_dynamic(const float* x, int64_t rows, float* y, bool reduce_range, bool per_row,
+                              bool relu) const {
+    const int64_t k = inputs(), n = outputs(), elements = rows * k;
+    if (elements == 0 && rows == 0) return;
+    LayerOutput out;
+    out.y = y;
+    out.type = OutputType::f32;
+    if (relu) out.low = 0;
+    uint8_t* q = scratch_of<ActivationMemory>(static_cast<size_t>(elements));
+    if (!per_row) {
+        float low = 0, high = 0;
+        if (elements > 0) minmax(x, {1, 1, elements, 0, nullptr}, 1, &low, &high);
+        if (!std::isfinite(low) || !std::isfinite(high))
+            throw std::invalid_argument("linear_dynamic: the input must be finite to be quantized, got a range of [" +
+                                        std::to_string(low) + ", " + std::to_string(high) + "]");
+        const QParams p = qparams_of_range(low, high, 0, reduce_range ? 127 : 255, false, false);
+        quantize_tensor(x, q, IntType::u8, elements, p.scale, static_cast<double>(p.zero_point), Spelling::fused, 0,
+                        255);
+        run({q, IntType::u8, static_cast<float>(p.scale), static_cast<int32_t>(p.zero_point)}, rows, out);
+        return;
+    }
+    // Each row its own scale: quantize row by row, multiply with x_scale = 1, and scale the rows of the result.
+    float* scale = reinterpret_cast<float*>(scratch_of<RowScaleMemory>(static_cast<size_t>(2 * rows) * sizeof(float)));
+    float* high = scale + rows;
+    minmax(x, {rows, 1, k, 1, nullptr}, rows, scale, high);
+    for (int64_t r = 0; r < rows; ++r) {
+        const float most = std::max(std::fabs(scale[r]), std::fabs(high[r]));
+        if (!std::isfinite(most))
+            throw std::invalid_argument("linear_dynamic: the input must be finite to be quantized, row " +
+                                        std::to_string(r) + " is not");
+        scale[r] = std::max(most / 127.0f, std::numeric_limits<float>::epsilon());
+    }
+    static constexpr int32_t kZero = 0;
+    std::vector<int32_t> zero(static_cast<size_t>(rows), kZero);
+    quantize(x, q, IntType::s8, {rows, 1, k, 1, nullptr}, {scale, ScalarType::f32, rows},
+             {zero.data(), ScalarType::s32, rows}, Spelling::split, -127, 127);
+    const auto arrays = rescaling_.arrays(1.0f, 1.0f);
+    MatmulOutput plain = output_of(out, *arrays);
+    plain.float_bias = nullptr;
+    plain.low = -std::numeric_limits<float>::infinity();
+    plan_.run({q, IntType::s8, 0}, rows, plain);
+    const float* bias = arrays->bias.empty() ? nullptr : arrays->bias.data();
+    const float least = relu ? 0.0f : -std::numeric_limits<float>::infinity();
+    parallel_for(rows, std::max<int64_t>(1, 16384 / std::max<int64_t>(n, 1)), [&](int64_t begin, int64_t end) {
+        for (int64_t r = begin; r < end; ++r) {
+            float* row = y + r * n;
+            for (int64_t i = 0; i < n; ++i) {
+                const float v = row[i] * scale[r] + (bias != nullptr ? bias[i] : 0.0f);
+                row[i] = v < least ? least : v;
+            }
+        }
+    });
+}
+
+void ConvLayer::run(const LayerInput& x, int64_t images, const Size3& in, bool channels_first,
+                    const LayerOutput& y) const {
+    const auto arrays = rescaling_.arrays(x.scale, y.scale);
+    plan_.run({x.x, x.type, x.zero_point}, images, in, output_of(y, *arrays), channels_first);
+}
+
+void batched_matmul(const LayerInput& a, const LayerInput& w, int64_t batches, int64_t rows, int64_t columns,
+                    int64_t depth, const LayerOutput& y) {
+    require_scale("matmul", "the first scale", a.scale);
+    require_scale("matmul", "the second scale", w.scale);
+    require_scale("matmul", "the output's scale", y.scale);
+    const float multiplier = a.scale * w.scale / y.scale;
+    const auto one = [&](int64_t b) {
+        const LinearPlan plan({static_cast<const uint8_t*>(w.x) + b * columns * depth, w.type, &w.zero_point, 1},
+                              columns, depth);
+        MatmulOutput out = output_of(y, {});
+        out.multiplier = &multiplier;
+        out.multipliers = 1;
+        const int64_t at = b * rows * columns;
+        if (y.type == OutputType::f32)
+            out.y = static_cast<float*>(y.y) + at;
+        else
+            out.y = static_cast<uint8_t*>(y.y) + at;
+        plan.run({static_cast<const uint8_t*>(a.x) + b * rows * depth, a.type, a.zero_point}, rows, out);
+    };
+    if (batches == 0) return;
+    one(0);  // whatever is wrong with the parameters is said here, on the caller's thread
+    const bool each_is_large = rows * columns * depth > (int64_t{1} << 22);
+    if (each_is_large) {
+        for (int64_t b = 1; b < batches; ++b) one(b);
+    } else {
+        parallel_for(batches - 1, 1, [&](int64_t begin, int64_t end) {
+            for (int64_t b = begin; b < end; ++b) one(b + 1);
+        });
+    }
+}
+
+}  // namespace zeropoint

@@ -1,0 +1,102 @@
+// Linear layers and convolutions as users have them: quantized weights with their scales, a float bias, and tensors
+// with a scale and a zero point on both sides.
+//
+//   acc = sum((x - x_zp) (w - w_zp)), exact
+//   v = float(acc) * m[n] + b[n],   m[n] = x_scale * w_scale[n] / y_scale,  b[n] = bias[n] / y_scale
+//   y = clamp(rne(v) + y_zp, lo, hi);  float32 output: y = v with y_scale = 1
+//
+// m and b are computed in float32, operation by operation.
+#pragma once
+
+#include "operators/convolution.h"
+#include "operators/linear.h"
+
+#include <memory>
+#include <vector>
+
+namespace zeropoint {
+
+struct LayerInput {
+    const void* x = nullptr;
+    IntType type = IntType::u8;
+    float scale = 1;
+    int32_t zero_point = 0;
+};
+
+struct LayerOutput {
+    void* y = nullptr;
+    OutputType type = OutputType::u8;
+    float scale = 1;  // float32 output: 1
+    int32_t zero_point = 0, lo = 0, hi = 255;
+    float low = -std::numeric_limits<float>::infinity(), high = std::numeric_limits<float>::infinity();  // of float32
+    float slope = 1;          // of negative values: leaky ReLU
+    const void* z = nullptr;  // added before rounding; shape and layout of y
+    IntType z_type = IntType::u8;
+    float z_scale = 1;
+    int32_t z_zero_point = 0;
+    const uint8_t* table = nullptr;  // 256 bytes, applied last
+};
+
+// Weight scales and bias, and what follows from them for a pair of activation scales, kept from call to call.
+class Rescaling {
+public:
+    // `scales` is 1 or n; `bias` may be null. Throws std::invalid_argument unless every scale is finite and positive.
+    Rescaling(const char* operation, const float* scale, int64_t scales, const float* bias, int64_t n);
+
+    struct Arrays {
+        float x_scale = 0, y_scale = 0;
+        std::vector<float> multiplier, bias;
+    };
+    // Throws std::invalid_argument unless both scales are finite and positive.
+    std::shared_ptr<const Arrays> arrays(float x_scale, float y_scale) const;
+
+private:
+    const char* operation_;
+    std::vector<float> scale_, bias_;  // bias: empty if there is none
+    mutable std::shared_ptr<const Arrays> last_;
+};
+
+class LinearLayer {
+public:
+    LinearLayer(const WeightTensor& w, int64_t outputs, int64_t inputs, const float* scale, int64_t scales,
+                const float* bias)
+        : plan_(w, outputs, inputs),
+          rescaling_("linear", scale, scales, bias, outputs) {}
+
+    // x is (rows, inputs), y is (rows, outputs), both contiguous.
+    void run(const LayerInput& x, int64_t rows, const LayerOutput& y) const;
+
+    // float32 in and out: x is quantized to u8 with one scale from its own range (7 bits if reduce_range), or, with
+    // per_row, each row to s8 symmetrically. relu: y = max(y, 0).
+    // Throws std::invalid_argument unless x is finite.
+    void run_dynamic(const float* x, int64_t rows, float* y, bool reduce_range, bool per_row, bool relu) const;
+
+    int64_t outputs() const { return plan_.outputs(); }
+    int64_t inputs() const { return plan_.inputs(); }
+
+private:
+    LinearPlan plan_;
+    Rescaling rescaling_;
+};
+
+class ConvLayer {
+public:
+    ConvLayer(const WeightTensor& w, const ConvShape& shape, const float* scale, int64_t scales, const float* bias)
+        : plan_(w, shape),
+          rescaling_("conv", scale, scales, bias, shape.out_channels) {}
+
+    // See ConvPlan::run for the layouts.
+    void run(const LayerInput& x, int64_t images, const Size3& in, bool channels_first, const LayerOutput& y) const;
+
+    const ConvShape& shape() const { return plan_.shape(); }
+
+private:
+    ConvPlan plan_;
+    Rescaling rescaling_;
+};
+
+// y[b] = a[b] w[b]' for each of `batches` pairs of (rows, depth) and (columns, depth), one scale and zero point each.
+void batched_matmul(const LayerInput& a, const LayerInput& w, int64_t batches, int64_t rows, int64_t columns,
+                    int64_t depth, const LayerOutput& y);
+
+}  // namespace zeropoint

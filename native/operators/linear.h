@@ -1,0 +1,29 @@
+// y = epilogue(x w'): a linear layer on quantized activations. See kernels/gemm/gemm.h for the formula.
+#pragma once
+
+#include "operators/matmul.h"
+
+namespace zeropoint {
+
+// Weights packed once for one kernel; run() may be called from many threads at once.
+class LinearPlan {
+public:
+    // Weights are (outputs, inputs). Keeps no reference to them. The kernel is the best for the active level.
+    LinearPlan(const WeightTensor& w, int64_t outputs, int64_t inputs);
+    LinearPlan(const WeightTensor& w, int64_t outputs, int64_t inputs, const GemmKernel& kernel);
+
+    // x is (rows, inputs) with x_stride elements from row to row, y is (rows, outputs), contiguous.
+    // Throws std::invalid_argument for parameters out of range.
+    void run(const MatmulInput& x, int64_t rows, int64_t x_stride, const MatmulOutput& y) const;
+    void run(const MatmulInput& x, int64_t rows, const MatmulOutput& y) const { run(x, rows, inputs_, y); }
+
+    int64_t outputs() const { return weights_.n; }
+    int64_t inputs() const { return inputs_; }
+
+private:
+    const GemmKernel& kernel_;
+    int64_t inputs_;
+    PackedWeights weights_;
+};
+
+}  // namespace zeropoint

@@ -1,0 +1,193 @@
+#include "operators/matmul.h"
+
+#include "cpu/threads.h"
+#include "kernels/wrap.h"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+namespace zeropoint {
+namespace {
+
+// Stored weights are s8: u8 minus 128.
+int32_t shift_of(IntType type) { return type == IntType::u8 ? 128 : 0; }
+
+const char* type_name(IntType type) { return type == IntType::u8 ? "u8" : type == IntType::s8 ? "s8" : "other"; }
+
+// `what` is called only on failure: the hot path makes no strings.
+template <class What>
+void require(bool ok, const char* operation, const What& what) {
+    if (!ok) throw std::invalid_argument(std::string(operation) + ": " + what());
+}
+
+void require_zero_point(const char* operation, const char* whose, IntType type, int32_t zero_point) {
+    require(type == IntType::u8 || type == IntType::s8, operation,
+            [&] { return std::string(whose) + " must be u8 or s8"; });
+    const int32_t low = type == IntType::u8 ? 0 : -128, high = type == IntType::u8 ? 255 : 127;
+    require(zero_point >= low && zero_point <= high, operation, [&] {
+        return std::string("the zero_point of ") + whose + " is " + std::to_string(zero_point) + ", outside " +
+               type_name(type);
+    });
+}
+
+int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+}  // namespace
+
+PackedWeights pack_weights(const GemmKernel& kernel, const WeightTensor& w, int64_t first, int64_t n,
+                           int64_t stored_taps, int64_t channels, const std::vector<std::vector<int64_t>>& taps) {
+    PackedWeights p;
+    p.n = n;
+    p.tap_count = static_cast<int64_t>(taps.size());
+    const int64_t parts = taps.empty() ? 0 : static_cast<int64_t>(taps[0].size());
+    p.channels = parts * channels;
+    const int64_t together = kernel.layout.together, padded = kernel.layout.padded(p.channels);
+    const int64_t all = p.panel_count() * kPanel, panel_size = p.tap_count * padded * kPanel;
+    p.panels = AlignedBytes(static_cast<size_t>(p.panel_count() * panel_size));
+    p.sums.assign(static_cast<size_t>(all), 0);
+    std::vector<int32_t> zero_point(static_cast<size_t>(all), 0);
+    bool any = false;
+    const int32_t shift = shift_of(w.type);
+    for (int64_t i = 0; i < n; ++i) {
+        const int32_t plain = w.zero_points == 0 ? 0 : w.zero_point[w.zero_points == 1 ? 0 : first + i];
+        zero_point[static_cast<size_t>(i)] = plain - shift;
+        any = any || plain != shift;
+    }
+    int8_t* to = reinterpret_cast<int8_t*>(p.panels.data());
+    const uint8_t flip = w.type == IntType::u8 ? 0x80 : 0;
+    for (int64_t i = 0; i < n; ++i) {
+        const uint8_t* from = static_cast<const uint8_t*>(w.data) + (first + i) * stored_taps * channels;
+        const int32_t padding = kernel.operand == Operand::centered ? zero_point[static_cast<size_t>(i)] : 0;
+        int64_t sum = 0;
+        for (int64_t t = 0; t < p.tap_count; ++t) {
+            int8_t* at = to + i / kPanel * panel_size + t * padded * kPanel + i % kPanel * together;
+            int64_t beside = 0;  // how many of the channels that stand side by side are there
+            const auto put = [&](int8_t value) {
+                *at++ = value;
+                if (++beside < together) return;
+                beside = 0;
+                at += (kPanel - 1) * together;
+            };
+            for (int64_t source : taps[static_cast<size_t>(t)])
+                for (int64_t c = 0; c < channels; ++c) {
+                    const int8_t value = static_cast<int8_t>(from[source * channels + c] ^ flip);
+                    sum += value;
+                    put(value);
+                }
+            for (int64_t c = p.channels; c < padded; ++c) put(static_cast<int8_t>(padding));
+        }
+        p.sums[static_cast<size_t>(i)] = low32(sum);
+    }
+    if (any) p.zero_point = std::move(zero_point);
+    return p;
+}
+
+size_t fold_bytes(const PackedWeights& w) { return static_cast<size_t>(w.panel_count() * kPanel) * 12; }
+
+Epilogue fold(const GemmKernel& kernel, const PackedWeights& w, const Activation& activation, const MatmulOutput& out,
+              int64_t first, uint8_t* memory) {
+    const int64_t all = w.panel_count() * kPanel;
+    int32_t* bias = reinterpret_cast<int32_t*>(memory);
+    float* multiplier = reinterpret_cast<float*>(bias + all);
+    float* float_bias = multiplier + all;
+    const bool shifted = kernel.operand == Operand::shifted;
+    // Modulo 2^32, as the sums of the kernels.
+    const uint32_t x_zero_point = static_cast<uint32_t>(shifted ? activation.shifted_zero_point() : 0);
+    const uint32_t depth = static_cast<uint32_t>(w.tap_count * w.channels);
+    // Loops without conditions: for one row of activations, this is a part of the work that counts.
+    const auto copy = [&](const auto* from, auto value, auto* to) {
+        for (int64_t i = 0; i < w.n; ++i) to[i] = from != nullptr ? from[first + i] : value;
+        for (int64_t i = w.n; i < all; ++i) to[i] = 0;
+    };
+    copy(out.bias, 0, bias);
+    if (x_zero_point != 0) {
+        for (int64_t i = 0; i < all; ++i) {
+            uint32_t sum = static_cast<uint32_t>(w.sums[static_cast<size_t>(i)]);
+            if (!w.zero_point.empty()) sum -= depth * static_cast<uint32_t>(w.zero_point[static_cast<size_t>(i)]);
+            const uint32_t folded = static_cast<uint32_t>(bias[i]) - x_zero_point * sum;
+            std::memcpy(bias + i, &folded, sizeof folded);
+        }
+    }
+    copy(out.multipliers == 1 ? nullptr : out.multiplier, out.multiplier[0], multiplier);
+    copy(out.float_bias, 0.0f, float_bias);
+
+    Epilogue e;
+    e.type = out.type;
+    e.bias = bias;
+    e.multiplier = multiplier;
+    e.float_bias = float_bias;
+    e.leaky = out.leaky;
+    e.slope = out.slope;
+    e.low = out.low;
+    e.high = out.high;
+    e.zero_point = out.zero_point;
+    e.lo = out.lo;
+    e.hi = out.hi;
+    e.z = out.z;
+    e.z_signed = out.z_type == IntType::s8;
+    e.z_zero_point = out.z_zero_point;
+    e.z_multiplier = out.z_multiplier;
+    e.table = out.table;
+    return e;
+}
+
+Activation activation_of(const MatmulInput& input) { return {input.type == IntType::s8, input.zero_point}; }
+
+void require_valid(const char* operation, const WeightTensor& w, int64_t n) {
+    require(w.zero_points == 0 || w.zero_points == 1 || w.zero_points == n, operation, [&] {
+        return "there are " + std::to_string(w.zero_points) + " weight zero_points for " + std::to_string(n) +
+               " output channels";
+    });
+    require_zero_point(operation, "the weights", w.type, 0);
+    for (int64_t i = 0; i < w.zero_points; ++i) require_zero_point(operation, "the weights", w.type, w.zero_point[i]);
+}
+
+void require_valid(const char* operation, const MatmulInput& input, const MatmulOutput& out, int64_t n) {
+    require_zero_point(operation, "the input", input.type, input.zero_point);
+    require(out.multiplier != nullptr && (out.multipliers == 1 || out.multipliers == n), operation, [&] {
+        return "there are " + std::to_string(out.multiplier != nullptr ? out.multipliers : 0) + " multipliers for " +
+               std::to_string(n) + " output channels";
+    });
+    if (out.type == OutputType::f32) {
+        require(out.z == nullptr && out.table == nullptr, operation,
+                [] { return "a residual or a table needs 8-bit output"; });
+        return;
+    }
+    const IntType type = out.type == OutputType::u8 ? IntType::u8 : IntType::s8;
+    require_zero_point(operation, "the output", type, out.zero_point);
+    const int32_t low = type == IntType::u8 ? 0 : -128, high = type == IntType::u8 ? 255 : 127;
+    require(low <= out.lo && out.lo <= out.hi && out.hi <= high, operation, [&] {
+        return "the bounds of the output are " + std::to_string(out.lo) + " and " + std::to_string(out.hi) + " for " +
+               type_name(type);
+    });
+    if (out.z != nullptr) require_zero_point(operation, "the residual", out.z_type, out.z_zero_point);
+}
+
+Tiling tiling(int64_t strips, int64_t macs, int64_t panels) {
+    // A thread that is awake takes its part within a microsecond or two: about this many multiplications.
+    constexpr int64_t kWorth = 200000;
+    constexpr int64_t kTasksPerThread = 4;
+    Tiling t;
+    t.strips = strips;
+    t.panels_per_chunk = panels;
+    const int64_t threads = num_threads();
+    if (strips == 0 || panels == 0) return t;
+    if (strips < threads * kTasksPerThread) {
+        const int64_t wanted = (threads * kTasksPerThread + strips - 1) / strips;
+        const int64_t worth = std::max<int64_t>(1, macs / kWorth);
+        int64_t chunks = std::min({wanted, worth, panels});
+        // As many for each thread.
+        if (chunks > threads) chunks = chunks / threads * threads;
+        const auto parts = [&](int64_t per) { return (panels + per - 1) / per; };
+        const int64_t per = parts(chunks), even = round_up(per, 2);
+        // Pairs of panels, which the kernels take together, unless a thread then has nothing to do.
+        t.panels_per_chunk = per > 8 || parts(even) % threads == 0 ? even : per;
+        t.chunks = parts(t.panels_per_chunk);
+    }
+    t.grain = std::max<int64_t>(1, kWorth * t.chunks / std::max<int64_t>(1, macs));
+    return t;
+}
+
+}  // namespace zeropoint

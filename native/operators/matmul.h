@@ -1,0 +1,99 @@
+// What linear layers and convolutions share: weights packed for a gemm kernel, inputs, outputs, and the division of the
+// work into tasks.
+#pragma once
+
+#include "kernels/gemm/gemm.h"
+
+#include <memory>
+#include <vector>
+
+namespace zeropoint {
+
+// Quantized weights as they are stored: output channels first, then taps, then channels; contiguous.
+struct WeightTensor {
+    const void* data = nullptr;
+    IntType type = IntType::s8;           // s8 or u8
+    const int32_t* zero_point = nullptr;  // in the range of the type
+    int64_t zero_points = 0;              // 0 (all are zero), 1, or one for each output channel
+};
+
+struct MatmulInput {
+    const void* x = nullptr;
+    IntType type = IntType::u8;  // u8 or s8
+    int32_t zero_point = 0;      // in the range of the type
+};
+
+// See Epilogue for the formula. Arrays have one element for each output channel.
+struct MatmulOutput {
+    void* y = nullptr;
+    OutputType type = OutputType::u8;
+    const int32_t* bias = nullptr;      // in units of x_scale * w_scale[n], or none
+    const float* multiplier = nullptr;  // x_scale * w_scale[n] / y_scale; float32 output: x_scale * w_scale[n]
+    int64_t multipliers = 1;            // 1, or one for each output channel
+    const float* float_bias = nullptr;  // in units of y_scale, or none
+    int32_t zero_point = 0, lo = 0, hi = 255;
+    float low = -std::numeric_limits<float>::infinity(), high = std::numeric_limits<float>::infinity();
+    bool leaky = false;
+    float slope = 1;
+    const void* z = nullptr;  // a residual of the shape and layout of y
+    IntType z_type = IntType::u8;
+    int32_t z_zero_point = 0;
+    float z_multiplier = 0;          // z_scale / y_scale
+    const uint8_t* table = nullptr;  // 256 bytes
+};
+
+// Bytes on a 64-byte boundary.
+class AlignedBytes {
+public:
+    AlignedBytes() = default;
+    explicit AlignedBytes(size_t size) : memory_(new uint8_t[size + 64]()) {
+        const uintptr_t at = reinterpret_cast<uintptr_t>(memory_.get());
+        data_ = memory_.get() + ((at + 63) / 64 * 64 - at);
+    }
+    uint8_t* data() const { return data_; }
+
+private:
+    std::unique_ptr<uint8_t[]> memory_;
+    uint8_t* data_ = nullptr;
+};
+
+// The weights of some output channels, packed for one kernel.
+struct PackedWeights {
+    int64_t n = 0, tap_count = 0, channels = 0;
+    AlignedBytes panels;
+    std::vector<int32_t> sums;        // of the stored weights of each output channel; padded as Epilogue's arrays are
+    std::vector<int32_t> zero_point;  // of the stored weights; empty if all are zero
+
+    int64_t panel_count() const { return (n + kPanel - 1) / kPanel; }
+    int64_t macs_per_row() const { return n * tap_count * channels; }
+};
+
+// A packed tap is made of some taps of the stored weights, which are neighbours in the input: taps[t] lists them.
+// `first` is the first output channel; a stored output channel has `stored_taps` taps of `channels` channels.
+PackedWeights pack_weights(const GemmKernel& kernel, const WeightTensor& w, int64_t first, int64_t n,
+                           int64_t stored_taps, int64_t channels, const std::vector<std::vector<int64_t>>& taps);
+
+// The output of the channels from `first` on as a kernel wants it: arrays padded, zero points folded into the bias.
+// Uses memory of this thread: 12 bytes for each padded channel, at `memory`.
+Epilogue fold(const GemmKernel& kernel, const PackedWeights& w, const Activation& activation, const MatmulOutput& out,
+              int64_t first, uint8_t* memory);
+// How much memory fold() needs for these weights.
+size_t fold_bytes(const PackedWeights& w);
+
+Activation activation_of(const MatmulInput& input);
+
+// Throws std::invalid_argument, naming `operation`, unless types, zero points and counts are in range.
+void require_valid(const char* operation, const WeightTensor& w, int64_t n);
+void require_valid(const char* operation, const MatmulInput& input, const MatmulOutput& output, int64_t n);
+
+// Rows in strips times panels in chunks: enough tasks for every thread, none too small.
+struct Tiling {
+    int64_t strips = 0, chunks = 1, panels_per_chunk = 0;
+    int64_t grain = 1;  // tasks that a thread should take together
+
+    int64_t tasks() const { return strips * chunks; }
+};
+// `macs`: multiplications of one strip; `panels`: of the weights.
+Tiling tiling(int64_t strips, int64_t macs, int64_t panels);
+
+}  // namespace zeropoint

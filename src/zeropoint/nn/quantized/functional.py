@@ -1,0 +1,246 @@
+"""Functions on quantized tensors, with the names and arguments of torch.ao.nn.quantized.functional.
+
+Each packs its weight; what is packed is kept for as long as the weight lives. Modules, and loops that count
+microseconds, hold a packed weight instead (`zeropoint.nn.quantized.packed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from zeropoint.nn.quantized import packed
+from zeropoint.nn.quantized.packed import ConvPackedParams, LinearPackedParams
+from zeropoint.numerics.dtypes import quantized_dtype, quint8
+from zeropoint.tensor.qtensor import QTensor
+
+__all__ = [
+    "bmm",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+    "linear",
+    "matmul",
+]
+
+Sizes = int | Sequence[int]
+
+_KEPT: Any = WeakTensorKeyDictionary()
+
+
+def _kept(weight: QTensor, key: tuple[Any, ...], make: Any) -> Any:
+    """The packed form of `weight` for these other arguments, made once unless something changed."""
+    versions = [(0 if t.is_inference() else t._version) for t in (weight._data, key[0]) if t is not None]
+    found = _KEPT.get(weight._data)
+    if found is not None:
+        old, old_versions, quantizer, made = found
+        same = old[0] is key[0] and old[1:] == key[1:] and quantizer is weight._qparams.quantizer
+        if same and old_versions == versions:
+            return made
+    made = make()
+    _KEPT[weight._data] = key, versions, weight._qparams.quantizer, made
+    return made
+
+
+def linear(
+    input: QTensor,
+    weight: QTensor,
+    bias: Tensor | None = None,
+    scale: float | None = None,
+    zero_point: int | None = None,
+) -> QTensor:
+    """``input @ weight.T + bias``, quantized with `scale` and `zero_point`; by default the input's.
+
+    Args:
+        input: ``(..., inputs)``, quint8 or qint8, per tensor.
+        weight: ``(outputs, inputs)``, qint8 or quint8, per tensor or along axis 0.
+        bias: ``(outputs,)``, float32.
+
+    Returns:
+        ``(..., outputs)`` of the dtype of `input`.
+
+    Example:
+        >>> import zeropoint
+        >>> x = zeropoint.quantize_per_tensor(torch.tensor([[1.0, 2.0]]), 0.1, 0, zeropoint.quint8)
+        >>> w = zeropoint.quantize_per_tensor(torch.ones(1, 2), 0.5, 0, zeropoint.qint8)
+        >>> linear(x, w, torch.tensor([1.0])).dequantize()
+        tensor([[4.]])
+    """
+    packed._require_quantized("linear", "weight", weight)
+    scale = input.q_scale() if scale is None else scale
+    zero_point = input.q_zero_point() if zero_point is None else zero_point
+    made = _kept(weight, (bias,), lambda: LinearPackedParams(weight, bias))
+    return packed.linear(input, made, scale, zero_point)
+
+
+def _sizes(values: Sizes, dims: int) -> tuple[int, ...]:
+    return (values,) * dims if isinstance(values, int) else tuple(values)
+
+
+def _reflected(input: QTensor, padding: Sequence[int]) -> QTensor:
+    """`input` padded with its own mirror image."""
+    both = [p for size in reversed(padding) for p in (size, size)]
+    # Padding copies integers, so it may be done on them in any type that has the operation.
+    data = torch.nn.functional.pad(input._data.to(torch.float32), both, mode="reflect").to(input._data.dtype)
+    return QTensor(data, input._qparams.quantizer, input._qdtype)
+
+
+def _conv(
+    op: str,
+    dims: int,
+    input: QTensor,
+    weight: QTensor,
+    bias: Tensor | None,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    groups: int,
+    padding_mode: str,
+    scale: float,
+    zero_point: int,
+    dtype: Any,
+    output_padding: Sizes | None = None,
+) -> QTensor:
+    packed._require_quantized(op, "weight", weight)
+    packed._require_quantized(op, "input", input)
+    if weight.dim() != dims + 2:
+        raise ValueError(f"{op}: weight must have {dims + 2} dimensions, got shape {tuple(weight.shape)}")
+    if quantized_dtype(dtype) is not input._qdtype:
+        raise NotImplementedError(f"{op}: the output has the input's dtype, {input._qdtype.name}; got dtype={dtype}")
+    pads = _sizes(padding, dims)
+    if padding_mode == "reflect":
+        input, pads = _reflected(input, pads), (0,) * dims
+    elif padding_mode != "zeros":
+        raise NotImplementedError(f"{op}: padding_mode must be 'zeros' or 'reflect', got {padding_mode!r}")
+    more = None if output_padding is None else _sizes(output_padding, dims)
+    shape = (_sizes(stride, dims), pads, _sizes(dilation, dims), groups, more)
+    made = _kept(weight, (bias, *shape), lambda: ConvPackedParams(weight, bias, *shape))
+    return packed.conv(input, made, scale, zero_point)
+
+
+def conv1d(
+    input: QTensor,
+    weight: QTensor,
+    bias: Tensor | None,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+    padding_mode: str = "zeros",
+    scale: float = 1.0,
+    zero_point: int = 0,
+    dtype: Any = quint8,
+) -> QTensor:
+    """A one-dimensional convolution, ``(N, C, L)``; see `conv2d`."""
+    return _conv(
+        "conv1d", 1, input, weight, bias, stride, padding, dilation, groups, padding_mode, scale, zero_point, dtype
+    )
+
+
+def conv2d(
+    input: QTensor,
+    weight: QTensor,
+    bias: Tensor | None,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+    padding_mode: str = "zeros",
+    scale: float = 1.0,
+    zero_point: int = 0,
+    dtype: Any = quint8,
+) -> QTensor:
+    """A two-dimensional convolution, quantized with `scale` and `zero_point`.
+
+    Args:
+        input: ``(N, C, H, W)`` in any memory format, quint8 or qint8, per tensor.
+        weight: ``(out, C / groups, kH, kW)``, per tensor or along axis 0.
+        bias: ``(out,)``, float32, or None.
+        padding_mode: "zeros" (the zero point) or "reflect".
+
+    Returns:
+        ``(N, out, H', W')``, channels last in memory.
+
+    Example:
+        >>> import zeropoint
+        >>> x = zeropoint.quantize_per_tensor(torch.ones(1, 1, 3, 3), 0.1, 0, zeropoint.quint8)
+        >>> w = zeropoint.quantize_per_tensor(torch.ones(1, 1, 3, 3), 0.5, 0, zeropoint.qint8)
+        >>> conv2d(x, w, None, scale=0.5).dequantize()
+        tensor([[[[9.]]]])
+    """
+    return _conv(
+        "conv2d", 2, input, weight, bias, stride, padding, dilation, groups, padding_mode, scale, zero_point, dtype
+    )
+
+
+def conv3d(
+    input: QTensor,
+    weight: QTensor,
+    bias: Tensor | None,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+    padding_mode: str = "zeros",
+    scale: float = 1.0,
+    zero_point: int = 0,
+    dtype: Any = quint8,
+) -> QTensor:
+    """A three-dimensional convolution, ``(N, C, D, H, W)``; see `conv2d`."""
+    return _conv(
+        "conv3d", 3, input, weight, bias, stride, padding, dilation, groups, padding_mode, scale, zero_point, dtype
+    )
+
+
+def _conv_transpose(dims: int) -> Any:
+    def conv_transpose(
+        input: QTensor,
+        weight: QTensor,
+        bias: Tensor | None = None,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+        groups: int = 1,
+        dilation: Sizes = 1,
+        scale: float = 1.0,
+        zero_point: int = 0,
+    ) -> QTensor:
+        op = f"conv_transpose{dims}d"
+        return _conv(
+            op,
+            dims,
+            input,
+            weight,
+            bias,
+            stride,
+            padding,
+            dilation,
+            groups,
+            "zeros",
+            scale,
+            zero_point,
+            input.dtype if not isinstance(input, QTensor) else input._qdtype,
+            output_padding,
+        )
+
+    conv_transpose.__name__ = conv_transpose.__qualname__ = f"conv_transpose{dims}d"
+    conv_transpose.__doc__ = (
+        f"A transposed convolution of {dims} dimension{'s' if dims > 1 else ''}, grouped and per channel, too."
+        "\n\n    Args:\n        weight: ``(in, out / groups, ...)``, per tensor or along axis 1."
+    )
+    return conv_transpose
+
+
+conv_transpose1d = _conv_transpose(1)
+conv_transpose2d = _conv_transpose(2)
+conv_transpose3d = _conv_transpose(3)
+
+matmul = packed.matmul
+bmm = packed.bmm
