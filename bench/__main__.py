@@ -13,7 +13,7 @@ import zeropoint
 from bench import report
 from bench.timing import Result, measure
 
-SUITES = ("affine", "qtensor", "observers")
+SUITES = ("affine", "qtensor", "observers", "layers")
 
 
 def main() -> None:

@@ -6,6 +6,9 @@
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/tuple.h>
 
+#include <algorithm>
+#include <limits>
+
 namespace zeropoint {
 namespace {
 
@@ -18,6 +21,12 @@ using TensorTuple = std::tuple<Address, int, double, int64_t>;
 // (address, output type, scale, zero point, lowest and highest integer, lowest float, slope of negative values)
 using OutputTuple = std::tuple<Address, int, double, int64_t, int64_t, int64_t, double, double>;
 
+// Zero points and bounds that are out of range stay so, and are refused.
+int32_t saturated(int64_t value) {
+    return static_cast<int32_t>(std::clamp<int64_t>(value, std::numeric_limits<int32_t>::min(),
+                                                    std::numeric_limits<int32_t>::max()));
+}
+
 WeightTensor weights_of(const WeightTuple& w, const ArrayTuple& zero_point) {
     return {at<const void>(std::get<0>(w)), static_cast<IntType>(std::get<1>(w)),
             at<const int32_t>(std::get<0>(zero_point)), std::get<1>(zero_point)};
@@ -25,7 +34,7 @@ WeightTensor weights_of(const WeightTuple& w, const ArrayTuple& zero_point) {
 
 LayerInput input_of(const TensorTuple& t) {
     return {at<const void>(std::get<0>(t)), static_cast<IntType>(std::get<1>(t)), static_cast<float>(std::get<2>(t)),
-            static_cast<int32_t>(std::get<3>(t))};
+            saturated(std::get<3>(t))};
 }
 
 LayerOutput output_of(const OutputTuple& t, const TensorTuple& residual) {
@@ -33,9 +42,9 @@ LayerOutput output_of(const OutputTuple& t, const TensorTuple& residual) {
     y.y = at<void>(std::get<0>(t));
     y.type = static_cast<OutputType>(std::get<1>(t));
     y.scale = static_cast<float>(std::get<2>(t));
-    y.zero_point = static_cast<int32_t>(std::get<3>(t));
-    y.lo = static_cast<int32_t>(std::get<4>(t));
-    y.hi = static_cast<int32_t>(std::get<5>(t));
+    y.zero_point = saturated(std::get<3>(t));
+    y.lo = saturated(std::get<4>(t));
+    y.hi = saturated(std::get<5>(t));
     y.low = static_cast<float>(std::get<6>(t));
     y.slope = static_cast<float>(std::get<7>(t));
     const LayerInput z = input_of(residual);

@@ -198,7 +198,7 @@ inline std::vector<GemmCandidate> gemm_candidates(Report* report, const char* su
         else if (report != nullptr)
             report->skip(subject, isa_name(k.isa), missing);
     }
-    r.push_back({gemm_amx_emulated(), Check(subject, "amx over emulated tiles")});
+    r.push_back({gemm_amx_emulated(), Check(subject, "emulated amx tiles")});
     return r;
 }
 

@@ -90,6 +90,8 @@ __attribute__((target("amx-tile,amx-int8"), noinline)) bool amx_known_answer() {
     std::memset(a, 3, sizeof a);
     std::memset(b, -2, sizeof b);
     std::memset(c, 0x55, sizeof c);
+    // gcc's intrinsics do not say that they read memory: without this, what was written above may not be there yet.
+    __asm__ volatile("" : : "r"(&config), "r"(a), "r"(b) : "memory");
     _tile_loadconfig(&config);
     _tile_zero(0);
     _tile_loadd(1, a, 64);
