@@ -23,8 +23,8 @@ using OutputTuple = std::tuple<Address, int, double, int64_t, int64_t, int64_t, 
 
 // Zero points and bounds that are out of range stay so, and are refused.
 int32_t saturated(int64_t value) {
-    return static_cast<int32_t>(std::clamp<int64_t>(value, std::numeric_limits<int32_t>::min(),
-                                                    std::numeric_limits<int32_t>::max()));
+    return static_cast<int32_t>(
+        std::clamp<int64_t>(value, std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()));
 }
 
 WeightTensor weights_of(const WeightTuple& w, const ArrayTuple& zero_point) {

@@ -23,6 +23,7 @@ void require_scale(const char* operation, const char* name, float scale) {
 }
 
 MatmulOutput output_of(const LayerOutput& y, const Rescaling::Arrays& arrays) {
+    if (y.z != nullptr) require_scale("layer", "the scale of what is added", y.z_scale);
     MatmulOutput out;
     out.y = y.y;
     out.type = y.type;

@@ -182,7 +182,18 @@ _EXPORTS = {
     "propagate_qconfig_": "qconfig_propagation",
     "fused_moving_avg_obs_fake_quant": "ops.fused",
 }
-_MODULES = ("cpu", "numerics", "ops", "tensor", "observers", "fake_quant", "qconfig", "qconfig_mapping", "distributed")
+_MODULES = (
+    "cpu",
+    "numerics",
+    "ops",
+    "tensor",
+    "observers",
+    "fake_quant",
+    "qconfig",
+    "qconfig_mapping",
+    "distributed",
+    "nn",
+)
 
 __all__ = [*_EXPORTS, *_MODULES]
 
@@ -212,6 +223,34 @@ def _rebuild_qtensor(*parts: Any) -> Any:
     return rebuild(*parts)
 
 
+def _rebuild_linear(*parts: Any) -> Any:
+    from zeropoint.nn.quantized.packed import LinearPackedParams
+
+    return LinearPackedParams(*parts)
+
+
+def _rebuild_linear_fp16(*parts: Any) -> Any:
+    from zeropoint.nn.quantized.packed import LinearPackedParamsFp16
+
+    return LinearPackedParamsFp16(*parts)
+
+
+def _rebuild_conv(*parts: Any) -> Any:
+    from zeropoint.nn.quantized.packed import ConvPackedParams
+
+    return ConvPackedParams(*parts)
+
+
 # torch.load(weights_only=True) calls only what is registered; without torch there is nothing to load.
 if sys.modules.get("torch"):
-    sys.modules["torch"].serialization.add_safe_globals([(_rebuild_qtensor, "zeropoint.tensor.qtensor.rebuild")])
+    _stand_ins = {
+        "tensor.qtensor.rebuild": _rebuild_qtensor,
+        "nn.quantized.packed.LinearPackedParams": _rebuild_linear,
+        "nn.quantized.packed.LinearPackedParamsFp16": _rebuild_linear_fp16,
+        "nn.quantized.packed.ConvPackedParams": _rebuild_conv,
+    }
+    # Under their own names too: the first call imports what they stand for, which then has the other name, while a
+    # file that is being loaded calls the stand-in again.
+    sys.modules["torch"].serialization.add_safe_globals(
+        [*_stand_ins.values(), *((f, f"zeropoint.{name}") for name, f in _stand_ins.items())]
+    )

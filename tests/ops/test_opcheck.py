@@ -230,6 +230,72 @@ SAMPLES: dict[str, list[tuple[tuple, dict]]] = {
 }
 
 
+def bytes_layer(*weight: int, outputs: int) -> tuple:
+    """Weight, its scale and zero point for each output channel, and a bias."""
+    return codes(*weight), scales(outputs), zeros(outputs, dtype=torch.int64), values(outputs)
+
+
+def convolution_samples(dims: int) -> dict[str, list[tuple[tuple, dict]]]:
+    ones, sizes = [1] * dims, [5] * dims
+    shape, transposed = (ones, ones, ones, 2), ([2] * dims, ones, ones, ones, 2)
+    weight = bytes_layer(6, 2, *[3] * dims, outputs=6)
+    backwards = bytes_layer(4, 3, *[3] * dims, outputs=6)
+    x, single = codes(2, 4, *sizes, dtype=torch.uint8), codes(1, 4, *sizes, layout="sliced")
+    inside = codes(2, 4, *sizes, dtype=torch.uint8, layout="channels_last")
+    other = codes(2, 6, *sizes, dtype=torch.uint8)
+    name = f"conv{dims}d"
+    plain = [
+        ((x, 0.1, 3, *weight, *shape, 2.0, 100), {}),
+        ((single, 0.1, 3, *weight[:3], None, [2], [0], [1], 2, 2.0, 0), {}),
+        ((inside, 0.1, 3, *weight, *shape, 2.0, 100), {}),
+    ]
+    added = [((x, 0.1, 3, *weight, *shape, other, 0.2, 7, 2.0, 100), {})]
+    return {
+        name: plain if dims == 2 else plain[:1],
+        f"{name}_relu": plain[:1],
+        f"{name}_add": added,
+        f"{name}_add_relu": added,
+        f"{name}_dynamic": [
+            ((values(2, 4, *sizes), *weight, *shape), {}),
+            ((values(1, 4, *sizes), *weight, *shape, True), {}),
+        ],
+        f"conv_transpose{dims}d": [((x, 0.1, 3, *backwards, *transposed, 2.0, 100), {})],
+        f"conv_transpose{dims}d_dynamic": [((values(2, 4, *sizes), *backwards, *transposed), {})],
+    }
+
+
+LINEAR = bytes_layer(7, 5, outputs=7)
+BYTES_IN = (codes(3, 5, dtype=torch.uint8), 0.1, 3)
+SAMPLES.update(
+    {
+        "linear": [
+            ((*BYTES_IN, *LINEAR, 2.0, 100), {}),
+            ((codes(2, 3, 5, layout="permuted"), 0.1, 3, *LINEAR[:3], None, 2.0, 0), {}),
+            ((codes(5), 0.1, 3, codes(7, 5), SCALE, ZERO, None, 2.0, 0), {}),
+            ((codes(0, 5), 0.1, 3, *LINEAR, 2.0, 0), {}),
+        ],
+        "linear_relu": [((*BYTES_IN, *LINEAR, 2.0, 100), {})],
+        "linear_leaky_relu": [((*BYTES_IN, *LINEAR, 2.0, 100, 0.1), {})],
+        "linear_tanh": [((*BYTES_IN, *LINEAR, 1 / 128, 128), {})],
+        "linear_dynamic": [
+            ((values(3, 5), *LINEAR), {}),
+            ((values(2, 3, 5, layout="permuted"), *LINEAR[:3], None, True), {}),
+            ((values(3, 5), *LINEAR, False, True), {}),
+        ],
+        "linear_relu_dynamic": [((values(3, 5), *LINEAR), {})],
+        "linear_dynamic_fp16": [((values(3, 5), values(7, 5, dtype=torch.float16), values(7)), {})],
+        "linear_relu_dynamic_fp16": [((values(3, 5), values(7, 5, dtype=torch.float16), None), {})],
+        "matmul": [
+            ((*BYTES_IN, codes(5, 4), 0.1, 0, 2.0, 100), {}),
+            ((codes(2, 1, 3, 5), 0.1, 3, codes(4, 5, 6, layout="permuted"), 0.1, 0, 2.0, 0), {}),
+        ],
+        **convolution_samples(1),
+        **convolution_samples(2),
+        **convolution_samples(3),
+    }
+)
+
+
 def registered() -> list[str]:
     names = torch._C._dispatch_get_all_op_names()
     return sorted(name.removeprefix(f"{NAMESPACE}::") for name in names if name.startswith(f"{NAMESPACE}::"))
@@ -348,7 +414,38 @@ def fake_quantized(x):
     return ours.fake_quant_per_channel(y * 2, *parameters, 1, -8, 7)
 
 
-FAMILIES = [per_tensor, dynamic, symmetric, per_channel, per_token, per_group, per_block, fake_quantized]
+WEIGHT, OTHER_WEIGHT = bytes_layer(7, 8, outputs=7), bytes_layer(6, 1, 2, 2, outputs=6)
+
+
+def linear(x):
+    q = ours.quantize_per_tensor(x, 0.05, 3, *UINT8)
+    return ours.linear(q, 0.05, 3, *WEIGHT, 2.0, 100) + 1
+
+
+def linear_dynamic(x):
+    return ours.linear_dynamic(x * 2, *WEIGHT), ours.linear_dynamic(x * 2, *WEIGHT, False, True)
+
+
+def conv2d_add_relu(x):
+    q = ours.quantize_per_tensor(x.reshape(x.shape[0], 1, 2, 4), 0.05, 3, *UINT8)
+    shape = [1, 1], [1, 1], [2, 2], 1
+    y = ours.conv2d(q, 0.05, 3, *OTHER_WEIGHT, *shape, 2.0, 100)
+    return ours.conv2d_add_relu(q, 0.05, 3, *OTHER_WEIGHT, *shape, y, 2.0, 100, 4.0, 50)
+
+
+FAMILIES = [
+    linear,
+    linear_dynamic,
+    conv2d_add_relu,
+    per_tensor,
+    dynamic,
+    symmetric,
+    per_channel,
+    per_token,
+    per_group,
+    per_block,
+    fake_quantized,
+]
 families = pytest.mark.parametrize("function", FAMILIES, ids=lambda f: f.__name__)
 
 
@@ -377,7 +474,7 @@ def test_compiled_in_one_graph_gives_what_eager_gives(function, dynamic_shapes):
 
 
 @pytest.mark.usefixtures("_fresh_compiler")
-@pytest.mark.parametrize("function", [per_token, fake_quantized], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("function", [per_token, fake_quantized, linear, conv2d_add_relu], ids=lambda f: f.__name__)
 def test_inductor_gives_what_eager_gives(function):
     compiled = torch.compile(function, fullgraph=True, backend="inductor")
     x = values(5, 8)
@@ -420,3 +517,14 @@ def test_exported_program_survives_a_file(tmp_path):
     torch.export.save(torch.export.export(Module(), (values(3, 8),)), path)
     x = values(3, 8)
     assert_same(torch.export.load(path).module()(x), dynamic(x))
+
+
+def test_scripted_function_gives_what_eager_gives(tmp_path):
+    def layer(x: torch.Tensor, w: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor, bias: torch.Tensor):
+        return torch.ops.zeropoint.linear(x, 0.1, 3, w, scale, zero_point, bias, 2.0, 100)
+
+    scripted = torch.jit.script(layer)
+    expected = ours.linear(*BYTES_IN, *LINEAR, 2.0, 100)
+    assert_same(scripted(BYTES_IN[0], *LINEAR), expected)
+    scripted.save(str(tmp_path / "layer.pt"))
+    assert_same(torch.jit.load(tmp_path / "layer.pt")(BYTES_IN[0], *LINEAR), expected)

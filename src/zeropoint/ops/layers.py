@@ -1,8 +1,8 @@
 """Linear layers, convolutions and matrix products on plain integers with their parameters beside them.
 
 ``y = clamp(rne(acc * m[n] + b[n]) + zero_point)`` with ``acc = sum((x - x_zero_point) * (w - weight_zero_point))``,
-exact in integers, ``m[n] = x_scale * weight_scale[n] / scale`` and ``b[n] = bias[n] / scale`` in float32. ReLU is part
-of the clamp.
+exact in 32-bit integers, ``m[n] = x_scale * weight_scale[n] / scale`` and ``b[n] = bias[n] / scale`` in float32. ReLU is
+part of the clamp.
 
 Weights are stored plainly, as PyTorch lays them out. What is packed for this CPU is kept for as long as the weight
 tensor lives and does not change (`linear_layer`, `conv_layer`).
@@ -34,7 +34,7 @@ NOTHING = (0, 0, 1.0, 0)  # no residual: address, type, scale, zero point
 # ------------------------------------------------------------------------------------------------ packed weights
 
 
-def _version(t: Tensor | None) -> int:
+def version(t: Tensor | None) -> int:
     return 0 if t is None or t.is_inference() else t._version
 
 
@@ -44,7 +44,7 @@ _PACKED: Any = WeakTensorKeyDictionary()
 
 def _packed(weight: Tensor, others: tuple[Any, ...], make: Callable[[], Any]) -> Any:
     """What `make` gave for this weight and these other arguments, unless one of them changed since."""
-    versions = [_version(t) for t in (weight, *others) if t is None or isinstance(t, Tensor)]
+    versions = [version(t) for t in (weight, *others) if t is None or isinstance(t, Tensor)]
     isa = _native.isa()
     kept = _PACKED.get(weight)
     if kept is not None:
@@ -65,7 +65,8 @@ def _parameters(
     """Scales (float32), zero points (int32) and bias (float32) as the native core wants them, checked."""
     checks.require_dtype(op, "weight", weight.dtype, BYTES)
     scale = scale.detach().reshape(-1).to(torch.float32).contiguous()
-    zero_point = zero_point.detach().reshape(-1).to(torch.int32).contiguous()
+    # Clamped, so that what is out of range stays so and the native core refuses it.
+    zero_point = zero_point.detach().reshape(-1).clamp(-(2**15), 2**15).to(torch.int32).contiguous()
     for name, t in (("weight_scale", scale), ("weight_zero_point", zero_point)):
         if t.numel() not in (1, outputs):
             raise ValueError(
@@ -80,6 +81,25 @@ def _parameters(
             )
         bias = bias.detach().to(torch.float32).contiguous()
     return scale, zero_point, bias
+
+
+def make_linear_layer(
+    op: str, weight: Tensor, scale: Tensor, zero_point: Tensor, bias: Tensor | None
+) -> _native.LinearLayer:
+    """The weights of a linear layer, packed for this CPU; arguments as for `linear_layer`."""
+    if weight.dim() != 2:
+        raise ValueError(f"{op}: weight must be (outputs, inputs), got shape {tuple(weight.shape)}")
+    outputs, inputs = weight.shape
+    s, z, b = _parameters(op, weight, scale, zero_point, bias, outputs)
+    stored = weight.detach().contiguous()
+    return _native.LinearLayer(
+        (stored.data_ptr(), INTEGER_CODES[stored.dtype]),
+        (z.data_ptr(), z.numel()),
+        outputs,
+        inputs,
+        (s.data_ptr(), s.numel()),
+        0 if b is None else b.data_ptr(),
+    )
 
 
 def linear_layer(
@@ -98,23 +118,8 @@ def linear_layer(
         >>> layer is linear_layer("linear", weight, scale, zero_point, None)
         True
     """
-
-    def make() -> _native.LinearLayer:
-        if weight.dim() != 2:
-            raise ValueError(f"{op}: weight must be (outputs, inputs), got shape {tuple(weight.shape)}")
-        outputs, inputs = weight.shape
-        s, z, b = _parameters(op, weight, scale, zero_point, bias, outputs)
-        stored = weight.detach().contiguous()
-        return _native.LinearLayer(
-            (stored.data_ptr(), INTEGER_CODES[stored.dtype]),
-            (z.data_ptr(), z.numel()),
-            outputs,
-            inputs,
-            (s.data_ptr(), s.numel()),
-            0 if b is None else b.data_ptr(),
-        )
-
-    return _packed(weight, (scale, zero_point, bias), make)
+    others = (scale, zero_point, bias)
+    return _packed(weight, others, lambda: make_linear_layer(op, weight, scale, zero_point, bias))
 
 
 def _three(values: Sequence[int], missing: int, dims: int) -> tuple[int, int, int]:
@@ -203,6 +208,34 @@ class Geometry:
         return (x.shape[0], outputs, *sizes)
 
 
+def make_conv_layer(
+    geometry: Geometry, weight: Tensor, scale: Tensor, zero_point: Tensor, bias: Tensor | None
+) -> _native.ConvLayer:
+    """The weights of a convolution, packed for this CPU; arguments as for `conv_layer`."""
+    geometry.check_weight(weight)
+    inputs, outputs = geometry.channels(weight)
+    s, z, b = _parameters(geometry.op, weight, scale, zero_point, bias, outputs)
+    stored = weight.detach()
+    groups, spatial = geometry.groups, weight.shape[2:]
+    if geometry.transposed:  # (in, out / groups, ...) -> (out, in / groups, ...)
+        stored = stored.reshape(groups, inputs // groups, outputs // groups, *spatial)
+        stored = stored.transpose(1, 2).reshape(outputs, inputs // groups, *spatial)
+    stored = stored.movedim(1, -1).contiguous()
+    return _native.ConvLayer(
+        (stored.data_ptr(), INTEGER_CODES[stored.dtype]),
+        (z.data_ptr(), z.numel()),
+        (inputs, outputs, groups),
+        geometry.kernel(weight),
+        geometry.stride,
+        geometry.padding,
+        geometry.dilation,
+        geometry.transposed,
+        geometry.output_padding,
+        (s.data_ptr(), s.numel()),
+        0 if b is None else b.data_ptr(),
+    )
+
+
 def conv_layer(
     geometry: Geometry, weight: Tensor, scale: Tensor, zero_point: Tensor, bias: Tensor | None
 ) -> _native.ConvLayer:
@@ -213,32 +246,8 @@ def conv_layer(
         scale, zero_point: one element, or ``(out,)``.
         bias: ``(out,)`` or None.
     """
-
-    def make() -> _native.ConvLayer:
-        geometry.check_weight(weight)
-        inputs, outputs = geometry.channels(weight)
-        s, z, b = _parameters(geometry.op, weight, scale, zero_point, bias, outputs)
-        stored = weight.detach()
-        groups, spatial = geometry.groups, weight.shape[2:]
-        if geometry.transposed:  # (in, out / groups, ...) -> (out, in / groups, ...)
-            stored = stored.reshape(groups, inputs // groups, outputs // groups, *spatial)
-            stored = stored.transpose(1, 2).reshape(outputs, inputs // groups, *spatial)
-        stored = stored.movedim(1, -1).contiguous()
-        return _native.ConvLayer(
-            (stored.data_ptr(), INTEGER_CODES[stored.dtype]),
-            (z.data_ptr(), z.numel()),
-            (inputs, outputs, groups),
-            geometry.kernel(weight),
-            geometry.stride,
-            geometry.padding,
-            geometry.dilation,
-            geometry.transposed,
-            geometry.output_padding,
-            (s.data_ptr(), s.numel()),
-            0 if b is None else b.data_ptr(),
-        )
-
-    return _packed(weight, (scale, zero_point, bias, geometry.key()), make)
+    others = (scale, zero_point, bias, geometry.key())
+    return _packed(weight, others, lambda: make_conv_layer(geometry, weight, scale, zero_point, bias))
 
 
 # -------------------------------------------------------------------------------------------------------- running
@@ -247,6 +256,13 @@ def conv_layer(
 def _limits(dtype: torch.dtype, zero_point: int, relu: bool) -> tuple[int, int]:
     low, high = _BOUNDS[dtype]
     return (max(low, min(zero_point, high)) if relu else low), high
+
+
+def _require_fit(op: str, x: Tensor, layer: _native.LinearLayer) -> None:
+    if x.dim() == 0 or x.shape[-1] != layer.inputs:
+        raise ValueError(
+            f"{op}: input of shape {tuple(x.shape)} does not fit weight of shape ({layer.outputs}, {layer.inputs})"
+        )
 
 
 def run_linear(
@@ -263,10 +279,7 @@ def run_linear(
 ) -> Tensor:
     """A linear layer on integers: ``(..., inputs)`` to ``(..., outputs)``, of the dtype of `x`."""
     checks.require_dtype(op, "input", x.dtype, BYTES)
-    if x.dim() == 0 or x.shape[-1] != layer.inputs:
-        raise ValueError(
-            f"{op}: input of shape {tuple(x.shape)} does not fit weight of shape ({layer.outputs}, {layer.inputs})"
-        )
+    _require_fit(op, x, layer)
     x = x.contiguous()
     y = torch.empty((*x.shape[:-1], layer.outputs), dtype=x.dtype)
     low, high = _limits(x.dtype, zero_point, relu)
@@ -283,6 +296,7 @@ def run_linear(
 def run_linear_to_float(op: str, x: Tensor, x_scale: float, x_zero_point: int, layer: _native.LinearLayer) -> Tensor:
     """A linear layer on integers, with float32 output."""
     checks.require_dtype(op, "input", x.dtype, BYTES)
+    _require_fit(op, x, layer)
     x = x.contiguous()
     y = torch.empty((*x.shape[:-1], layer.outputs))
     rows = y.numel() // layer.outputs if layer.outputs else 0
@@ -293,6 +307,18 @@ def run_linear_to_float(op: str, x: Tensor, x_scale: float, x_zero_point: int, l
         NOTHING,
     )
     return y
+
+
+def run_linear_tanh(
+    x: Tensor, x_scale: float, x_zero_point: int, layer: _native.LinearLayer, scale: float, zero_point: int
+) -> Tensor:
+    """A linear layer with a tanh on integers: taken of the float32 result, which is rounded once."""
+    op = "linear_tanh"
+    checks.require_dtype(op, "input", x.dtype, BYTES)
+    low, high = _BOUNDS[x.dtype]
+    checks.require_zero_point_inside(op, zero_point, low, high)
+    y = run_linear_to_float(op, x, x_scale, x_zero_point, layer).tanh_()
+    return quantize_tensor(y, scale, zero_point, qmin=low, qmax=high, dtype=x.dtype, spelling=Spelling.fused)
 
 
 def channels_inside(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -366,7 +392,13 @@ def _fake_linear(input: Tensor, input_scale: float, input_zero_point: int, weigh
     return input.new_empty((*input.shape[:-1], weight.shape[0]))
 
 
-def _define_linear(name: str, relu: bool) -> None:
+def _named(name: str, function: Callable[..., Tensor], what: str) -> Callable[..., Tensor]:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = what
+    return function
+
+
+def _define_linear(name: str, relu: bool) -> Callable[..., Tensor]:
     @operator(f"{name}({_X}, {_W}, float scale, int zero_point) -> Tensor", fake=_fake_linear)
     def linear(
         input: Tensor,
@@ -382,9 +414,11 @@ def _define_linear(name: str, relu: bool) -> None:
         layer = linear_layer(name, weight, weight_scale, weight_zero_point, bias)
         return run_linear(name, input, input_scale, input_zero_point, layer, scale, zero_point, relu=relu)
 
+    return _named(name, linear, f"A linear layer on integers{' with a ReLU' if relu else ''}; see `run_linear`.")
 
-_define_linear("linear", relu=False)
-_define_linear("linear_relu", relu=True)
+
+linear = _define_linear("linear", relu=False)
+linear_relu = _define_linear("linear_relu", relu=True)
 
 
 @operator(
@@ -421,11 +455,8 @@ def linear_tanh(
     zero_point: int,
 ) -> Tensor:
     """A linear layer with a tanh: taken of the float32 result, which is rounded once."""
-    op = "linear_tanh"
-    layer = linear_layer(op, weight, weight_scale, weight_zero_point, bias)
-    y = run_linear_to_float(op, input, input_scale, input_zero_point, layer).tanh_()
-    low, high = _BOUNDS[input.dtype]
-    return quantize_tensor(y, scale, zero_point, qmin=low, qmax=high, dtype=input.dtype, spelling=Spelling.fused)
+    layer = linear_layer("linear_tanh", weight, weight_scale, weight_zero_point, bias)
+    return run_linear_tanh(input, input_scale, input_zero_point, layer, scale, zero_point)
 
 
 # ----------------------------------------------------------------------------------------------- dynamic operators
@@ -440,10 +471,7 @@ def run_linear_dynamic(
 ) -> Tensor:
     """A linear layer on floats that are quantized on the way, with float32 output."""
     checks.require_dtype(op, "input", x.dtype, (torch.float32,))
-    if x.dim() == 0 or x.shape[-1] != layer.inputs:
-        raise ValueError(
-            f"{op}: input of shape {tuple(x.shape)} does not fit weight of shape ({layer.outputs}, {layer.inputs})"
-        )
+    _require_fit(op, x, layer)
     x = x.detach().contiguous()
     y = torch.empty((*x.shape[:-1], layer.outputs))
     rows = y.numel() // layer.outputs if layer.outputs else 0
@@ -451,7 +479,7 @@ def run_linear_dynamic(
     return y
 
 
-def _define_linear_dynamic(name: str, relu: bool) -> None:
+def _define_linear_dynamic(name: str, relu: bool) -> Callable[..., Tensor]:
     @operator(
         f"{name}(Tensor input, {_W}, bool reduce_range=False, bool per_token=False) -> Tensor",
         fake=_fake_linear_dynamic,
@@ -468,9 +496,12 @@ def _define_linear_dynamic(name: str, relu: bool) -> None:
         layer = linear_layer(name, weight, weight_scale, weight_zero_point, bias)
         return run_linear_dynamic(name, input, layer, reduce_range, per_token, relu)
 
+    what = f"A linear layer on floats{' with a ReLU' if relu else ''}; see `run_linear_dynamic`."
+    return _named(name, linear_dynamic, what)
 
-_define_linear_dynamic("linear_dynamic", relu=False)
-_define_linear_dynamic("linear_relu_dynamic", relu=True)
+
+linear_dynamic = _define_linear_dynamic("linear_dynamic", relu=False)
+linear_relu_dynamic = _define_linear_dynamic("linear_relu_dynamic", relu=True)
 
 
 def to_fp16_weight(weight: Tensor) -> Tensor:
@@ -511,7 +542,7 @@ _SHAPE = "int[] stride, int[] padding, int[] dilation, int groups"
 _TRANSPOSED = "int[] stride, int[] padding, int[] output_padding, int[] dilation, int groups"
 
 
-def _define_convolutions(dims: int) -> None:
+def _define_convolutions(dims: int) -> tuple[Callable[..., Tensor], ...]:
     def fake_of(op: str, transposed: bool, dtype: torch.dtype | None) -> Any:
         def fake(input: Tensor, *rest: Any) -> Tensor:
             rest = rest if dtype is not None else rest[2:]
@@ -526,7 +557,7 @@ def _define_convolutions(dims: int) -> None:
 
         return fake
 
-    def define(name: str, relu: bool) -> None:
+    def define(name: str, relu: bool) -> Callable[..., Tensor]:
         @operator(
             f"{name}({_X}, {_W}, {_SHAPE}, float scale, int zero_point) -> Tensor", fake=fake_of(name, False, None)
         )
@@ -549,7 +580,9 @@ def _define_convolutions(dims: int) -> None:
             layer = conv_layer(geometry, weight, weight_scale, weight_zero_point, bias)
             return run_conv(geometry, input, input_scale, input_zero_point, weight, layer, scale, zero_point, relu=relu)
 
-    def define_add(name: str, relu: bool) -> None:
+        return _named(name, conv, f"A convolution on integers{' with a ReLU' if relu else ''}; see `run_conv`.")
+
+    def define_add(name: str, relu: bool) -> Callable[..., Tensor]:
         @operator(
             f"{name}({_X}, {_W}, {_SHAPE}, Tensor other, float other_scale, int other_zero_point, float scale,"
             " int zero_point) -> Tensor",
@@ -589,7 +622,10 @@ def _define_convolutions(dims: int) -> None:
                 residual=residual,
             )
 
-    def define_transposed(name: str) -> None:
+        what = f"A convolution plus another tensor{', with a ReLU' if relu else ''}, rounded once; see `run_conv`."
+        return _named(name, conv_add, what)
+
+    def define_transposed(name: str) -> Callable[..., Tensor]:
         @operator(
             f"{name}({_X}, {_W}, {_TRANSPOSED}, float scale, int zero_point) -> Tensor", fake=fake_of(name, True, None)
         )
@@ -613,7 +649,9 @@ def _define_convolutions(dims: int) -> None:
             layer = conv_layer(geometry, weight, weight_scale, weight_zero_point, bias)
             return run_conv(geometry, input, input_scale, input_zero_point, weight, layer, scale, zero_point)
 
-    def define_dynamic(name: str, transposed: bool) -> None:
+        return _named(name, conv_transpose, "A transposed convolution on integers; see `run_conv`.")
+
+    def define_dynamic(name: str, transposed: bool) -> Callable[..., Tensor]:
         shape = _TRANSPOSED if transposed else _SHAPE
 
         @operator(
@@ -636,13 +674,18 @@ def _define_convolutions(dims: int) -> None:
             layer = conv_layer(geometry, weight, weight_scale, weight_zero_point, bias)
             return run_conv_dynamic(geometry, input, weight, layer, bool(rest[3]) if len(rest) > 3 else False)
 
-    define(f"conv{dims}d", relu=False)
-    define(f"conv{dims}d_relu", relu=True)
-    define_add(f"conv{dims}d_add", relu=False)
-    define_add(f"conv{dims}d_add_relu", relu=True)
-    define_transposed(f"conv_transpose{dims}d")
-    define_dynamic(f"conv{dims}d_dynamic", transposed=False)
-    define_dynamic(f"conv_transpose{dims}d_dynamic", transposed=True)
+        kind = "transposed convolution" if transposed else "convolution"
+        return _named(name, conv_dynamic, f"A {kind} on floats, quantized on the way; see `run_conv_dynamic`.")
+
+    return (
+        define(f"conv{dims}d", relu=False),
+        define(f"conv{dims}d_relu", relu=True),
+        define_add(f"conv{dims}d_add", relu=False),
+        define_add(f"conv{dims}d_add_relu", relu=True),
+        define_dynamic(f"conv{dims}d_dynamic", transposed=False),
+        define_transposed(f"conv_transpose{dims}d"),
+        define_dynamic(f"conv_transpose{dims}d_dynamic", transposed=True),
+    )
 
 
 def run_conv_dynamic(
@@ -650,13 +693,20 @@ def run_conv_dynamic(
 ) -> Tensor:
     """A convolution on floats that are quantized on the way, with float32 output."""
     checks.require_dtype(geometry.op, "input", x.dtype, (torch.float32,))
-    scale, zero_point = choose_qparams(x, reduce_range)
+    scale, zero_point = choose_qparams(x, reduce_range) if x.numel() else (1.0, 0)
     q = quantize_tensor(x, scale, zero_point, qmin=0, qmax=255, dtype=torch.uint8, spelling=Spelling.fused)
     return run_conv(geometry, q, scale, zero_point, weight, layer, 1.0, 0, dtype=torch.float32)
 
 
-for _dims in (1, 2, 3):
-    _define_convolutions(_dims)
+conv1d, conv1d_relu, conv1d_add, conv1d_add_relu, conv1d_dynamic, conv_transpose1d, conv_transpose1d_dynamic = (
+    _define_convolutions(1)
+)
+conv2d, conv2d_relu, conv2d_add, conv2d_add_relu, conv2d_dynamic, conv_transpose2d, conv_transpose2d_dynamic = (
+    _define_convolutions(2)
+)
+conv3d, conv3d_relu, conv3d_add, conv3d_add_relu, conv3d_dynamic, conv_transpose3d, conv_transpose3d_dynamic = (
+    _define_convolutions(3)
+)
 
 
 # ------------------------------------------------------------------------------------------------ matrix products

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from zeropoint import _native
 from zeropoint.nn.quantized import packed
-from zeropoint.nn.quantized.packed import ConvPackedParams, LinearPackedParams
 from zeropoint.numerics.dtypes import quantized_dtype, quint8
+from zeropoint.ops import layers
 from zeropoint.tensor.qtensor import QTensor
 
 __all__ = [
@@ -36,8 +37,12 @@ _KEPT: Any = WeakTensorKeyDictionary()
 
 
 def _kept(weight: QTensor, key: tuple[Any, ...], make: Any) -> Any:
-    """The packed form of `weight` for these other arguments, made once unless something changed."""
-    versions = [(0 if t.is_inference() else t._version) for t in (weight._data, key[0]) if t is not None]
+    """The packed form of `weight` for these other arguments, made once unless something changed.
+
+    What `make` gives must not hold the weight, which then would live forever.
+    """
+    # A write to a quantized tensor counts there, one to its integers here.
+    versions = [layers.version(t) for t in (weight, weight._data, key[0])], _native.isa()
     found = _KEPT.get(weight._data)
     if found is not None:
         old, old_versions, quantizer, made = found
@@ -74,18 +79,26 @@ def linear(
         tensor([[4.]])
     """
     packed._require_quantized("linear", "weight", weight)
+    packed._require_quantized("linear", "input", input)
     scale = input.q_scale() if scale is None else scale
     zero_point = input.q_zero_point() if zero_point is None else zero_point
-    made = _kept(weight, (bias,), lambda: LinearPackedParams(weight, bias))
-    return packed.linear(input, made, scale, zero_point)
+    layer = _kept(weight, (bias,), lambda: packed.LinearPackedParams(weight, bias).layer())
+    return packed.run_linear("linear", input, layer, scale, zero_point)
 
 
 def _sizes(values: Sizes, dims: int) -> tuple[int, ...]:
     return (values,) * dims if isinstance(values, int) else tuple(values)
 
 
-def _reflected(input: QTensor, padding: Sequence[int]) -> QTensor:
+def _reflected(op: str, input: QTensor, padding: Sequence[int], dims: int) -> QTensor:
     """`input` padded with its own mirror image."""
+    padding = list(padding) * dims if len(padding) == 1 else list(padding)
+    sizes = input.shape[2:]
+    if len(sizes) != dims or len(padding) != dims or not all(0 <= p < n for p, n in zip(padding, sizes)):
+        raise ValueError(
+            f"{op}: reflected padding must have {dims} values (or one), from 0 to less than the input's size: got"
+            f" {padding} for an input of shape {tuple(input.shape)}"
+        )
     both = [p for size in reversed(padding) for p in (size, size)]
     # Padding copies integers, so it may be done on them in any type that has the operation.
     data = torch.nn.functional.pad(input._data.to(torch.float32), both, mode="reflect").to(input._data.dtype)
@@ -116,13 +129,18 @@ def _conv(
         raise NotImplementedError(f"{op}: the output has the input's dtype, {input._qdtype.name}; got dtype={dtype}")
     pads = _sizes(padding, dims)
     if padding_mode == "reflect":
-        input, pads = _reflected(input, pads), (0,) * dims
+        input, pads = _reflected(op, input, pads, dims), (0,) * dims
     elif padding_mode != "zeros":
         raise NotImplementedError(f"{op}: padding_mode must be 'zeros' or 'reflect', got {padding_mode!r}")
     more = None if output_padding is None else _sizes(output_padding, dims)
     shape = (_sizes(stride, dims), pads, _sizes(dilation, dims), groups, more)
-    made = _kept(weight, (bias, *shape), lambda: ConvPackedParams(weight, bias, *shape))
-    return packed.conv(input, made, scale, zero_point)
+
+    def make() -> Any:
+        made = packed.ConvPackedParams(weight, bias, *shape)
+        return made._geometry, made.layer()
+
+    geometry, layer = _kept(weight, (bias, *shape), make)
+    return packed.run_conv(input, geometry, weight, layer, scale, zero_point)
 
 
 def conv1d(

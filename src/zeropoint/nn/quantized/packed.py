@@ -63,11 +63,11 @@ def _weight_parameters(op: str, weight: QTensor, axis: int, repeat: int = 1) -> 
 def _float_bias(op: str, bias: Tensor | None) -> Tensor | None:
     if bias is not None and (isinstance(bias, QTensor) or not bias.is_floating_point()):
         raise TypeError(f"{op}: bias must be float32; it is added with full precision")
-    return None if bias is None else bias.detach()
+    return None if bias is None else bias.detach().clone()
 
 
 class LinearPackedParams:
-    """The quantized weight and the bias of a linear layer, packed for this CPU.
+    """Copies of the quantized weight and the bias of a linear layer, packed for this CPU.
 
     Args:
         weight: ``(outputs, inputs)``, qint8 or quint8, per tensor or along axis 0.
@@ -84,7 +84,7 @@ class LinearPackedParams:
 
     def __init__(self, weight: QTensor, bias: Tensor | None = None) -> None:
         _require_quantized("linear_prepack", "weight", weight)
-        self._weight, self._bias = weight, _float_bias("linear_prepack", bias)
+        self._weight, self._bias = weight.detach().clone(), _float_bias("linear_prepack", bias)
         self._scale, self._zero_point = _weight_parameters("linear_prepack", weight, 0)
         self._layer: tuple[str, _native.LinearLayer] | None = None
         self.layer()
@@ -93,7 +93,7 @@ class LinearPackedParams:
         """The native layer for the instruction set in use."""
         isa = _native.isa()
         if self._layer is None or self._layer[0] != isa:
-            made = layers.linear_layer("linear", self._weight._data, self._scale, self._zero_point, self._bias)
+            made = layers.make_linear_layer("linear", self._weight._data, self._scale, self._zero_point, self._bias)
             self._layer = isa, made
         return self._layer[1]
 
@@ -130,7 +130,7 @@ class LinearPackedParamsFp16:
 
 
 class ConvPackedParams:
-    """The quantized weight and the bias of a convolution with its geometry, packed for this CPU.
+    """Copies of the quantized weight and the bias of a convolution with its geometry, packed for this CPU.
 
     Args:
         weight: ``(out, in / groups, ...)``, or, transposed, ``(in, out / groups, ...)``; per tensor, or along the axis
@@ -161,8 +161,8 @@ class ConvPackedParams:
         _require_quantized(op, "weight", weight)
         if dims not in (1, 2, 3):
             raise ValueError(f"{op}: weight must have 3 to 5 dimensions, got shape {tuple(weight.shape)}")
-        self._arguments = (weight, bias, stride, padding, dilation, groups, output_padding)
-        self._weight, self._bias = weight, _float_bias(op, bias)
+        self._weight, self._bias = weight.detach().clone(), _float_bias(op, bias)
+        self._arguments = (self._weight, self._bias, stride, padding, dilation, groups, output_padding)
         self._geometry = Geometry(op, dims, stride, padding, dilation, groups, output_padding)
         self._geometry.check_weight(weight)
         repeat = groups if transposed else 1
@@ -174,7 +174,7 @@ class ConvPackedParams:
         """The native layer for the instruction set in use."""
         isa = _native.isa()
         if self._layer is None or self._layer[0] != isa:
-            made = layers.conv_layer(self._geometry, self._weight._data, self._scale, self._zero_point, self._bias)
+            made = layers.make_conv_layer(self._geometry, self._weight._data, self._scale, self._zero_point, self._bias)
             self._layer = isa, made
         return self._layer[1]
 
@@ -275,43 +275,41 @@ def linear(X: QTensor, W_prepack: LinearPackedParams, Y_scale: float, Y_zero_poi
         >>> linear(x, w, 0.1, 0).dequantize()
         tensor([[3.]])
     """
-    return _linear("linear", X, W_prepack, Y_scale, Y_zero_point)
+    return run_linear("linear", X, W_prepack.layer(), Y_scale, Y_zero_point)
 
 
 def linear_relu(X: QTensor, W_prepack: LinearPackedParams, Y_scale: float, Y_zero_point: int) -> QTensor:
     """As `linear`, with a ReLU."""
-    return _linear("linear_relu", X, W_prepack, Y_scale, Y_zero_point, relu=True)
+    return run_linear("linear_relu", X, W_prepack.layer(), Y_scale, Y_zero_point, relu=True)
 
 
 def linear_leaky_relu(
     X: QTensor, W_prepack: LinearPackedParams, Y_scale: float, Y_zero_point: int, negative_slope: float
 ) -> QTensor:
     """As `linear`, with negative results multiplied by `negative_slope`."""
-    return _linear("linear_leaky_relu", X, W_prepack, Y_scale, Y_zero_point, slope=negative_slope)
+    return run_linear("linear_leaky_relu", X, W_prepack.layer(), Y_scale, Y_zero_point, slope=negative_slope)
 
 
 def linear_tanh(X: QTensor, W_prepack: LinearPackedParams, Y_scale: float, Y_zero_point: int) -> QTensor:
     """As `linear`, with a tanh of the result before it is rounded."""
     x, scale, zero_point = _input("linear_tanh", X)
-    w = W_prepack
-    y = layers.linear_tanh(
-        x, scale, zero_point, w._weight._data, w._scale, w._zero_point, w._bias, Y_scale, Y_zero_point
-    )
+    y = layers.run_linear_tanh(x, scale, zero_point, W_prepack.layer(), float(Y_scale), int(Y_zero_point))
     return _output(y, Y_scale, Y_zero_point, X._qdtype)
 
 
-def _linear(
+def run_linear(
     op: str,
     X: QTensor,
-    packed: LinearPackedParams,
+    layer: _native.LinearLayer,
     scale: float,
     zero_point: int,
     relu: bool = False,
     slope: float = 1.0,
 ) -> QTensor:
+    """A linear layer that is already packed for this CPU, on a QTensor."""
     x, x_scale, x_zero_point = _input(op, X)
     scale, zero_point = float(scale), int(zero_point)
-    y = layers.run_linear(op, x, x_scale, x_zero_point, packed.layer(), scale, zero_point, relu=relu, slope=slope)
+    y = layers.run_linear(op, x, x_scale, x_zero_point, layer, scale, zero_point, relu=relu, slope=slope)
     return _output(y, scale, zero_point, X._qdtype)
 
 
@@ -388,16 +386,30 @@ def conv_add_relu(
 def _conv(
     X: QTensor, packed: ConvPackedParams, scale: float, zero_point: int, relu: bool, other: QTensor | None = None
 ) -> QTensor:
-    op = packed._geometry.op.removesuffix("_prepack")
+    return run_conv(X, packed._geometry, packed._weight, packed.layer(), scale, zero_point, relu, other)
+
+
+def run_conv(
+    X: QTensor,
+    geometry: Geometry,
+    weight: QTensor,
+    layer: _native.ConvLayer,
+    scale: float,
+    zero_point: int,
+    relu: bool = False,
+    other: QTensor | None = None,
+) -> QTensor:
+    """A convolution that is already packed for this CPU, on a QTensor; of `weight` only the shape is used."""
+    op = geometry.op.removesuffix("_prepack")
     x, x_scale, x_zero_point = _input(op, X)
     scale, zero_point = float(scale), int(zero_point)
     y = layers.run_conv(
-        packed._geometry,
+        geometry,
         x,
         x_scale,
         x_zero_point,
-        packed._weight._data,
-        packed.layer(),
+        weight._data,
+        layer,
         scale,
         zero_point,
         relu=relu,
@@ -437,3 +449,6 @@ def bmm(qa: QTensor, qb: QTensor, scale: float, zero_point: int) -> QTensor:
     if qa.dim() != 3 or qb.dim() != 3:
         raise ValueError(f"bmm: both need three dimensions, got {tuple(qa.shape)} and {tuple(qb.shape)}")
     return matmul(qa, qb, scale, zero_point)
+
+
+torch.serialization.add_safe_globals([LinearPackedParams, LinearPackedParamsFp16, ConvPackedParams])
