@@ -1,8 +1,8 @@
 """Linear layers, convolutions and matrix products on plain integers with their parameters beside them.
 
 ``y = clamp(rne(acc * m[n] + b[n]) + zero_point)`` with ``acc = sum((x - x_zero_point) * (w - weight_zero_point))``,
-exact in 32-bit integers, ``m[n] = x_scale * weight_scale[n] / scale`` and ``b[n] = bias[n] / scale`` in float32. ReLU is
-part of the clamp.
+exact in 32-bit integers, ``m[n] = x_scale * weight_scale[n] / scale`` and ``b[n] = bias[n] / scale`` in float32. ReLU
+is part of the clamp.
 
 Weights are stored plainly, as PyTorch lays them out. What is packed for this CPU is kept for as long as the weight
 tensor lives and does not change (`linear_layer`, `conv_layer`).
