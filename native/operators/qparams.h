@@ -15,8 +15,8 @@ struct QParams {
 // a range that lies on both sides of 0 symmetric first, with the zero point in the middle.
 //
 // `rounded` finds the zero point with the scale as float32 holds it: for [-1.75, 1.75] onto 0..63 that is 31.4999998,
-// not 31.5, hence 31, not 32. PyTorch does so where it fuses observation with fake quantization, and does not in dynamic
-// quantization.
+// not 31.5, hence 31, not 32. PyTorch does so where it fuses observation with fake quantization, and does not in
+// dynamic quantization.
 QParams qparams_of_range(float low, float high, int64_t qmin, int64_t qmax, bool symmetric, bool rounded);
 
 }  // namespace zeropoint
