@@ -265,6 +265,9 @@ inline void check_gemm(Report& report, bool quick) {
         for (Values w_kind : kExtremeValues)
             for (int64_t rows : {1, 2, 19})
                 for (int i = 0; i < (quick ? 1 : 6); ++i) one(rows, 17, 260, any_finish(), kind, w_kind);
+    // Few rows take many panels at once.
+    for (int64_t rows = 1; rows <= 5; ++rows)
+        for (int64_t n : {128, 213, 300}) one(rows, n, random.between(1, 40), any_finish());
     // Several blocks of the depth, strips of rows, and chunks for the threads.
     one(15, 17, 513, Finish::plain);
     if (!quick) {

@@ -73,11 +73,29 @@ inline void rows_vnni(const GemmArgs& a, int64_t p, int64_t padded, const uint32
     }
 }
 
+// Few rows: as many panels as there are registers for sums. Two sums would wait for each other, as vpdpbusd takes five
+// cycles; and weights are then read from eight places, which is what takes time.
+template <int kRows, int kPanels>
+inline int64_t wide_vnni(const GemmArgs& a, int64_t p, int64_t end, int64_t padded, const uint32_t* sums) {
+    for (; p + kPanels <= end; p += kPanels) tile_vnni<kRows, kPanels>(a, 0, p, padded, sums);
+    return p;
+}
+
+inline int64_t few_rows_vnni(const GemmArgs& a, int64_t p, int64_t end, int64_t padded, const uint32_t* sums) {
+    switch (a.m) {
+        case 1: return wide_vnni<1, 8>(a, p, end, padded, sums);
+        case 2: return wide_vnni<2, 8>(a, p, end, padded, sums);
+        case 3: return wide_vnni<3, 6>(a, p, end, padded, sums);
+        case 4: return wide_vnni<4, 4>(a, p, end, padded, sums);
+        default: return p;
+    }
+}
+
 inline void multiply_vnni(const GemmArgs& a, int64_t begin, int64_t end, int64_t padded) {
     uint32_t sums[kGemmRows];
     if (a.w_zero_point != nullptr) row_sums(a, sums);
     const uint32_t* const given = a.w_zero_point != nullptr ? sums : nullptr;
-    int64_t p = begin;
+    int64_t p = few_rows_vnni(a, begin, end, padded, given);
     for (; p + 2 <= end; p += 2) rows_vnni<2>(a, p, padded, given);
     if (p < end) rows_vnni<1>(a, p, padded, given);
 }

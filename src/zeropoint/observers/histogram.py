@@ -51,6 +51,7 @@ class StreamingHistogramObserver(MinMaxObserver):
         super().__init__(dtype, qscheme, reduce_range, quant_min, quant_max, factory_kwargs, eps, is_dynamic, **kwargs)
         self.bins = bins
         self.upsample_rate = upsample_rate
+        self.dst_nbins = 2 ** storage_bits(self.dtype)
         self.register_buffer("histogram", torch.zeros(bins, **torch.nn.factory_kwargs(factory_kwargs)))
 
     def forward(self, x_orig: Tensor) -> Tensor:
@@ -107,35 +108,6 @@ class HistogramObserver(StreamingHistogramObserver):
         >>> observer.histogram
         tensor([2., 3., 3.])
     """
-
-    def __init__(
-        self,
-        bins: int = 2048,
-        dtype: Any = quint8,
-        qscheme: Any = per_tensor_affine,
-        reduce_range: bool = False,
-        quant_min: int | None = None,
-        quant_max: int | None = None,
-        factory_kwargs: dict[str, Any] | None = None,
-        eps: float = EPS,
-        is_dynamic: bool = False,
-        upsample_rate: int = 16,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(
-            bins,
-            dtype,
-            qscheme,
-            reduce_range,
-            quant_min,
-            quant_max,
-            factory_kwargs,
-            eps,
-            is_dynamic,
-            upsample_rate,
-            **kwargs,
-        )
-        self.dst_nbins = 2 ** storage_bits(self.dtype)
 
     def _require_middle(self) -> None:
         """PyTorch's takes a reduced symmetric quint8, and answers a zero point of 128 for it, outside the range."""
