@@ -6,6 +6,7 @@
 #include "operators/ranges.h"
 #include "operators/scratch.h"
 
+#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 #include <string>
@@ -101,8 +102,9 @@ void LinearLayer::run_dynamic(const float* x, int64_t rows, float* y, bool reduc
         return;
     }
     // Each row its own scale: quantize row by row, multiply with x_scale = 1, and scale the rows of the result.
-    float* scale = reinterpret_cast<float*>(scratch_of<RowScaleMemory>(static_cast<size_t>(2 * rows) * sizeof(float)));
-    float* high = scale + rows;
+    float* scale = reinterpret_cast<float*>(scratch_of<RowScaleMemory>(static_cast<size_t>(3 * rows) * sizeof(float)));
+    float *high = scale + rows, *zero = high + rows;
+    std::fill(zero, zero + rows, 0.0f);
     minmax(x, {rows, 1, k, 1, nullptr}, rows, scale, high);
     for (int64_t r = 0; r < rows; ++r) {
         const float most = std::max(std::fabs(scale[r]), std::fabs(high[r]));
@@ -111,10 +113,8 @@ void LinearLayer::run_dynamic(const float* x, int64_t rows, float* y, bool reduc
                                         std::to_string(r) + " is not");
         scale[r] = std::max(most / 127.0f, std::numeric_limits<float>::epsilon());
     }
-    static constexpr int32_t kZero = 0;
-    std::vector<int32_t> zero(static_cast<size_t>(rows), kZero);
-    quantize(x, q, IntType::s8, {rows, 1, k, 1, nullptr}, {scale, ScalarType::f32, rows},
-             {zero.data(), ScalarType::s32, rows}, Spelling::split, -127, 127);
+    quantize(x, q, IntType::s8, {rows, 1, k, 1, nullptr}, {scale, ScalarType::f32, rows}, {zero, ScalarType::f32, rows},
+             Spelling::split, -127, 127);
     const auto arrays = rescaling_.arrays(1.0f, 1.0f);
     MatmulOutput plain = output_of(out, *arrays);
     plain.float_bias = nullptr;
