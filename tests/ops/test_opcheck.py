@@ -289,6 +289,7 @@ SAMPLES.update(
             ((*BYTES_IN, codes(5, 4), 0.1, 0, 2.0, 100), {}),
             ((codes(2, 1, 3, 5), 0.1, 3, codes(4, 5, 6, layout="permuted"), 0.1, 0, 2.0, 0), {}),
         ],
+        "bmm": [((codes(2, 3, 5), 0.1, 3, codes(2, 5, 4), 0.1, 0, 2.0, 0), {})],
         **convolution_samples(1),
         **convolution_samples(2),
         **convolution_samples(3),

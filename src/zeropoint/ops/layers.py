@@ -770,3 +770,23 @@ def matmul(
         (y.data_ptr(), INTEGER_CODES[a.dtype], scale, zero_point, low, high, -_INF, 1.0),
     )
     return y
+
+
+@composite(
+    "bmm(Tensor a, float a_scale, int a_zero_point, Tensor b, float b_scale, int b_zero_point, float scale,"
+    " int zero_point) -> Tensor"
+)
+def bmm(
+    a: Tensor,
+    a_scale: float,
+    a_zero_point: int,
+    b: Tensor,
+    b_scale: float,
+    b_zero_point: int,
+    scale: float,
+    zero_point: int,
+) -> Tensor:
+    """`matmul` of two batches of matrices, ``(B, M, K)`` and ``(B, K, N)``."""
+    if a.dim() != 3 or b.dim() != 3 or a.shape[0] != b.shape[0]:
+        raise ValueError(f"bmm: needs (B, M, K) and (B, K, N), got {tuple(a.shape)} and {tuple(b.shape)}")
+    return torch.ops.zeropoint.matmul(a, a_scale, a_zero_point, b, b_scale, b_zero_point, scale, zero_point)

@@ -446,8 +446,8 @@ def matmul(qa: QTensor, qb: QTensor, scale: float, zero_point: int) -> QTensor:
 
 def bmm(qa: QTensor, qb: QTensor, scale: float, zero_point: int) -> QTensor:
     """`matmul` of two batches of matrices."""
-    if qa.dim() != 3 or qb.dim() != 3:
-        raise ValueError(f"bmm: both need three dimensions, got {tuple(qa.shape)} and {tuple(qb.shape)}")
+    if qa.dim() != 3 or qb.dim() != 3 or qa.shape[0] != qb.shape[0]:
+        raise ValueError(f"bmm: needs (B, M, K) and (B, K, N), got {tuple(qa.shape)} and {tuple(qb.shape)}")
     return matmul(qa, qb, scale, zero_point)
 
 
