@@ -217,40 +217,30 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-def _rebuild_qtensor(*parts: Any) -> Any:
-    from zeropoint.tensor.qtensor import rebuild
+def _stand_in(path: str) -> Any:
+    """A function that loads what `zeropoint.<path>` names, and calls it."""
+    module, _, name = path.rpartition(".")
 
-    return rebuild(*parts)
+    def rebuild(*parts: Any) -> Any:
+        return getattr(importlib.import_module(f"zeropoint.{module}"), name)(*parts)
 
-
-def _rebuild_linear(*parts: Any) -> Any:
-    from zeropoint.nn.quantized.packed import LinearPackedParams
-
-    return LinearPackedParams(*parts)
-
-
-def _rebuild_linear_fp16(*parts: Any) -> Any:
-    from zeropoint.nn.quantized.packed import LinearPackedParamsFp16
-
-    return LinearPackedParamsFp16(*parts)
-
-
-def _rebuild_conv(*parts: Any) -> Any:
-    from zeropoint.nn.quantized.packed import ConvPackedParams
-
-    return ConvPackedParams(*parts)
+    rebuild.__name__ = rebuild.__qualname__ = f"_rebuild_{name}"
+    return rebuild
 
 
 # torch.load(weights_only=True) calls only what is registered; without torch there is nothing to load.
 if sys.modules.get("torch"):
     _stand_ins = {
-        "tensor.qtensor.rebuild": _rebuild_qtensor,
-        "nn.quantized.packed.LinearPackedParams": _rebuild_linear,
-        "nn.quantized.packed.LinearPackedParamsFp16": _rebuild_linear_fp16,
-        "nn.quantized.packed.ConvPackedParams": _rebuild_conv,
+        path: _stand_in(path)
+        for path in (
+            "tensor.qtensor.rebuild",
+            "nn.quantized.packed.LinearPackedParams",
+            "nn.quantized.packed.LinearPackedParamsFp16",
+            "nn.quantized.packed.ConvPackedParams",
+        )
     }
     # Under their own names too: the first call imports what they stand for, which then has the other name, while a
     # file that is being loaded calls the stand-in again.
     sys.modules["torch"].serialization.add_safe_globals(
-        [*_stand_ins.values(), *((f, f"zeropoint.{name}") for name, f in _stand_ins.items())]
+        [*_stand_ins.values(), *((f, f"zeropoint.{path}") for path, f in _stand_ins.items())]
     )

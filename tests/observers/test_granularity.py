@@ -257,3 +257,20 @@ def test_block_observers_are_modules_like_all_others(kind):
     x = torch.randn(4, 6, requires_grad=True)
     assert observer(x) is x
     assert math.prod(observer.min_val.shape) == 12
+
+
+def test_a_range_of_one_block_does_not_take_a_tensor_of_several():
+    observer = AffineQuantizedMinMaxObserver(MappingType.SYMMETRIC, torch.int8, PerToken())
+    observer(torch.tensor([[1.0, 2.0]]))
+    with pytest.raises(ValueError, match=r"\(3, 1\).*\(1, 1\)"):
+        observer(torch.full((3, 2), 9.0))
+    assert observer.max_val.tolist() == [[2.0]]
+
+
+@pytest.mark.parametrize("elements", [0, 2])
+@pytest.mark.parametrize("averaging_constant", [None, 0.5])
+def test_the_operator_refuses_a_range_of_another_length(elements, averaging_constant):
+    low, high = torch.full((elements,), 5.0), torch.full((elements,), 6.0)
+    with pytest.raises(ValueError, match=f"{elements}.* elements.*1 blocks"):
+        torch.ops.zeropoint.observe_range_(torch.ones(4), low, high, None, averaging_constant)
+    assert low.tolist() == [5.0] * elements

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from zeropoint import _native
 from zeropoint.numerics.affine import Beyond, WayBack, fake_quantize, minmax
-from zeropoint.numerics.blocks import Block, dense, grid
+from zeropoint.numerics.blocks import Block, blocks_along, dense, grid
 
 
 def observe_range(
@@ -23,6 +23,9 @@ def observe_range(
         x: of the dtype of `running`, not empty.
         running: min and max, one element for each block; ``(inf, -inf)`` is empty.
 
+    Raises:
+        ValueError: if the running range has another number of elements than `x` has blocks.
+
     Example:
         >>> running = torch.tensor([1.0]), torch.tensor([3.0])
         >>> observe_range(torch.tensor([2.0, 9.0]), (2,), running)
@@ -30,14 +33,16 @@ def observe_range(
         (tensor([1.]), tensor([9.]))
     """
     low, high = running
+    count = math.prod(blocks_along(x.shape, block))
+    if not low.numel() == high.numel() == count:
+        raise ValueError(
+            f"the running range has {low.numel()} and {high.numel()} elements, but an input of shape {tuple(x.shape)}"
+            f" has {count} blocks of {block}"
+        )
     values = dense(x.detach())
     places = grid(values, block)
-    native = (
-        x.dtype == torch.float32
-        and all(t.device.type == "cpu" and t.is_contiguous() for t in (*running, values)[:2])
-        and x.device.type == "cpu"
-    )
-    if native and places is not None:
+    native = all(t.dtype == torch.float32 and t.device.type == "cpu" for t in (x, *running))
+    if native and places is not None and low.is_contiguous() and high.is_contiguous():
         average, rate = averaging_constant is not None, averaging_constant or 0.0
         _native.observe_range(
             values.data_ptr(), places.native, places.parts, low.data_ptr(), high.data_ptr(), average, rate

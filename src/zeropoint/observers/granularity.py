@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -10,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zeropoint.numerics import affine
 from zeropoint.numerics.blocks import blocks_along
+from zeropoint.numerics.moving_average import observe_range
 from zeropoint.numerics.qparams import qparams_from_range
 from zeropoint.numerics.schemes import per_channel_affine, per_channel_symmetric
 from zeropoint.observers.base import EPS, integer_range
@@ -203,6 +204,7 @@ class AffineQuantizedMinMaxObserver(AffineQuantizedObserverBase):
 
     min_val: Tensor
     max_val: Tensor
+    averaging_constant: float | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -218,18 +220,15 @@ class AffineQuantizedMinMaxObserver(AffineQuantizedObserverBase):
         if self.min_val.numel() == 0:
             self.min_val.resize_(shape).fill_(torch.inf)
             self.max_val.resize_(shape).fill_(-torch.inf)
-        elif tuple(self.min_val.shape) != shape and self.min_val.numel() != 1:
+        elif tuple(self.min_val.shape) != shape and not self.min_val.numel() == math.prod(shape) == 1:
             raise ValueError(
                 f"an input of shape {tuple(x.shape)} has {shape} blocks of {block}, but {tuple(self.min_val.shape)}"
                 " were observed before; use one observer for each shape, or PerTensor()"
             )
         self.block_size, self.original_dtype = block, input.dtype
-        self._take(*(v.reshape(self.min_val.shape) for v in affine.minmax(x.to(self.min_val.dtype), block)))
+        running = (self.min_val, self.max_val)
+        observe_range(x.to(self.min_val.dtype), block, running, self.averaging_constant)
         return input
-
-    def _take(self, low: Tensor, high: Tensor) -> None:
-        torch.minimum(self.min_val, low, out=self.min_val)
-        torch.maximum(self.max_val, high, out=self.max_val)
 
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:
         """(scale, zero_point) with one element for each block.
@@ -287,8 +286,3 @@ class AffineQuantizedMovingAverageMinMaxObserver(AffineQuantizedMinMaxObserver):
     def __init__(self, *args: Any, averaging_constant: float = 0.01, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.averaging_constant = averaging_constant
-
-    def _take(self, low: Tensor, high: Tensor) -> None:
-        for average, now in ((self.min_val, low), (self.max_val, high)):
-            moved = average + self.averaging_constant * (now - average)
-            average.copy_(torch.where(torch.isinf(average), now, moved))

@@ -22,12 +22,11 @@ from zeropoint import _native
 from zeropoint.numerics.affine import INTEGER_CODES, Spelling, quantize_tensor
 from zeropoint.numerics.qparams import choose_qparams, saturate_weight_to_fp16
 from zeropoint.ops import checks
-from zeropoint.ops.library import composite, operator
+from zeropoint.ops.geometry import Geometry, three
 
 BYTES = (torch.uint8, torch.int8)
 FLOAT_OUTPUT = 2
-_BOUNDS = {torch.uint8: (0, 255), torch.int8: (-128, 127)}
-_INF = math.inf
+_BOUNDS = {dtype: checks.bounds(dtype) for dtype in BYTES}
 NOTHING = (0, 0, 1.0, 0)  # no residual: address, type, scale, zero point
 
 
@@ -35,6 +34,7 @@ NOTHING = (0, 0, 1.0, 0)  # no residual: address, type, scale, zero point
 
 
 def version(t: Tensor | None) -> int:
+    """How often `t` was written to; inference tensors do not count it."""
     return 0 if t is None or t.is_inference() else t._version
 
 
@@ -42,7 +42,7 @@ def version(t: Tensor | None) -> int:
 _PACKED: Any = WeakTensorKeyDictionary()
 
 
-def _packed(weight: Tensor, others: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+def kept(weight: Tensor, others: tuple[Any, ...], make: Callable[[], Any]) -> Any:
     """What `make` gave for this weight and these other arguments, unless one of them changed since."""
     versions = [version(t) for t in (weight, *others) if t is None or isinstance(t, Tensor)]
     isa = _native.isa()
@@ -119,93 +119,7 @@ def linear_layer(
         True
     """
     others = (scale, zero_point, bias)
-    return _packed(weight, others, lambda: make_linear_layer(op, weight, scale, zero_point, bias))
-
-
-def _three(values: Sequence[int], missing: int, dims: int) -> tuple[int, int, int]:
-    """A value for each of three axes; one value counts for all, and axes that are not there get `missing`."""
-    values = list(values) * dims if len(values) == 1 else list(values)
-    first, second, third = [missing] * (3 - dims) + values
-    return first, second, third
-
-
-class Geometry:
-    """The shape of a convolution: what PyTorch's functions take, in three dimensions."""
-
-    def __init__(
-        self,
-        op: str,
-        dims: int,
-        stride: Sequence[int],
-        padding: Sequence[int],
-        dilation: Sequence[int],
-        groups: int,
-        output_padding: Sequence[int] | None = None,
-    ) -> None:
-        self.op, self.dims, self.groups = op, dims, groups
-        self.transposed = output_padding is not None
-        given = {"stride": stride, "padding": padding, "dilation": dilation, "output_padding": output_padding or [0]}
-        least = {"stride": 1, "padding": 0, "dilation": 1, "output_padding": 0}
-        for name, values in given.items():
-            if len(values) not in (1, dims) or any(v < least[name] for v in values):
-                raise ValueError(
-                    f"{op}: {name} must have {dims} values (or one) of at least {least[name]}, got {list(values)}"
-                )
-        self.stride = _three(stride, 1, dims)
-        self.padding = _three(padding, 0, dims)
-        self.dilation = _three(dilation, 1, dims)
-        self.output_padding = _three(given["output_padding"], 0, dims)
-
-    def key(self) -> tuple[Any, ...]:
-        return self.dims, self.groups, self.transposed, self.stride, self.padding, self.dilation, self.output_padding
-
-    def channels(self, weight: Tensor) -> tuple[int, int]:
-        """(in, out) of a weight: ``(out, in / groups, ...)``, or, transposed, ``(in, out / groups, ...)``."""
-        first, second = weight.shape[0], weight.shape[1] * self.groups
-        return (first, second) if self.transposed else (second, first)
-
-    def kernel(self, weight: Tensor) -> tuple[int, int, int]:
-        return _three(weight.shape[2:], 1, self.dims)
-
-    def check_weight(self, weight: Tensor) -> None:
-        if weight.dim() != self.dims + 2:
-            raise ValueError(f"{self.op}: weight must have {self.dims + 2} dimensions, got shape {tuple(weight.shape)}")
-        if self.groups < 1 or weight.shape[0] % self.groups:
-            raise ValueError(
-                f"{self.op}: groups {self.groups} must divide the {weight.shape[0]} channels of weight of shape"
-                f" {tuple(weight.shape)}"
-            )
-
-    def output_size(self, x: Tensor, weight: Tensor) -> tuple[int, ...]:
-        """The shape of the output, ``(N, C, ...)``; ValueError if input and weight do not fit."""
-        self.check_weight(weight)
-        inputs, outputs = self.channels(weight)
-        if x.dim() != self.dims + 2 or x.shape[1] != inputs:
-            raise ValueError(
-                f"{self.op}: input of shape {tuple(x.shape)} does not fit weight of shape {tuple(weight.shape)} with"
-                f" groups={self.groups}: it must be (N, {inputs}{', L' if self.dims == 1 else ', ...'})"
-            )
-        sizes = []
-        kernel = self.kernel(weight)
-        for axis in range(3 - self.dims, 3):
-            n = x.shape[axis - 3]
-            reach = self.dilation[axis] * (kernel[axis] - 1)
-            if self.transposed:
-                size = (n - 1) * self.stride[axis] - 2 * self.padding[axis] + reach + self.output_padding[axis] + 1
-            else:
-                size = (n + 2 * self.padding[axis] - reach - 1) // self.stride[axis] + 1
-            if size < 1:
-                raise ValueError(
-                    f"{self.op}: input of shape {tuple(x.shape)} is smaller than the kernel of weight of shape"
-                    f" {tuple(weight.shape)}"
-                )
-            if self.output_padding[axis] >= max(self.stride[axis], self.dilation[axis]):
-                raise ValueError(
-                    f"{self.op}: output_padding {self.output_padding[axis]} must be smaller than stride"
-                    f" {self.stride[axis]} or dilation {self.dilation[axis]}"
-                )
-            sizes.append(size)
-        return (x.shape[0], outputs, *sizes)
+    return kept(weight, others, lambda: make_linear_layer(op, weight, scale, zero_point, bias))
 
 
 def make_conv_layer(
@@ -247,15 +161,10 @@ def conv_layer(
         bias: ``(out,)`` or None.
     """
     others = (scale, zero_point, bias, geometry.key())
-    return _packed(weight, others, lambda: make_conv_layer(geometry, weight, scale, zero_point, bias))
+    return kept(weight, others, lambda: make_conv_layer(geometry, weight, scale, zero_point, bias))
 
 
 # -------------------------------------------------------------------------------------------------------- running
-
-
-def _limits(dtype: torch.dtype, zero_point: int, relu: bool) -> tuple[int, int]:
-    low, high = _BOUNDS[dtype]
-    return (max(low, min(zero_point, high)) if relu else low), high
 
 
 def _require_fit(op: str, x: Tensor, layer: _native.LinearLayer) -> None:
@@ -263,6 +172,18 @@ def _require_fit(op: str, x: Tensor, layer: _native.LinearLayer) -> None:
         raise ValueError(
             f"{op}: input of shape {tuple(x.shape)} does not fit weight of shape ({layer.outputs}, {layer.inputs})"
         )
+
+
+def _output(
+    y: Tensor, scale: float, zero_point: int, relu: bool = False, slope: float = 1.0
+) -> tuple[int, int, float, int, int, int, float, float]:
+    """What the native core wants to know about `y`: integers, or float32, whose scale is 1."""
+    if y.dtype == torch.float32:
+        return y.data_ptr(), FLOAT_OUTPUT, 1.0, 0, 0, 255, 0.0 if relu else -math.inf, slope
+    low, high = _BOUNDS[y.dtype]
+    if relu:
+        low = max(low, min(zero_point, high))
+    return y.data_ptr(), INTEGER_CODES[y.dtype], scale, zero_point, low, high, -math.inf, slope
 
 
 def run_linear(
@@ -274,36 +195,19 @@ def run_linear(
     scale: float,
     zero_point: int,
     *,
+    dtype: torch.dtype | None = None,
     relu: bool = False,
     slope: float = 1.0,
 ) -> Tensor:
-    """A linear layer on integers: ``(..., inputs)`` to ``(..., outputs)``, of the dtype of `x`."""
+    """A linear layer on integers: ``(..., inputs)`` to ``(..., outputs)``, of the dtype of `x` or of `dtype`."""
     checks.require_dtype(op, "input", x.dtype, BYTES)
     _require_fit(op, x, layer)
     x = x.contiguous()
-    y = torch.empty((*x.shape[:-1], layer.outputs), dtype=x.dtype)
-    low, high = _limits(x.dtype, zero_point, relu)
-    code = INTEGER_CODES[x.dtype]
-    layer.run(
-        (x.data_ptr(), code, x_scale, x_zero_point),
-        y.numel() // layer.outputs if layer.outputs else 0,
-        (y.data_ptr(), code, scale, zero_point, low, high, -_INF, slope),
-        NOTHING,
-    )
-    return y
-
-
-def run_linear_to_float(op: str, x: Tensor, x_scale: float, x_zero_point: int, layer: _native.LinearLayer) -> Tensor:
-    """A linear layer on integers, with float32 output."""
-    checks.require_dtype(op, "input", x.dtype, BYTES)
-    _require_fit(op, x, layer)
-    x = x.contiguous()
-    y = torch.empty((*x.shape[:-1], layer.outputs))
-    rows = y.numel() // layer.outputs if layer.outputs else 0
+    y = torch.empty((*x.shape[:-1], layer.outputs), dtype=dtype or x.dtype)
     layer.run(
         (x.data_ptr(), INTEGER_CODES[x.dtype], x_scale, x_zero_point),
-        rows,
-        (y.data_ptr(), FLOAT_OUTPUT, 1.0, 0, 0, 255, -_INF, 1.0),
+        y.numel() // layer.outputs if layer.outputs else 0,
+        _output(y, scale, zero_point, relu, slope),
         NOTHING,
     )
     return y
@@ -317,7 +221,7 @@ def run_linear_tanh(
     checks.require_dtype(op, "input", x.dtype, BYTES)
     low, high = _BOUNDS[x.dtype]
     checks.require_zero_point_inside(op, zero_point, low, high)
-    y = run_linear_to_float(op, x, x_scale, x_zero_point, layer).tanh_()
+    y = run_linear(op, x, x_scale, x_zero_point, layer, 1.0, 0, dtype=torch.float32).tanh_()
     return quantize_tensor(y, scale, zero_point, qmin=low, qmax=high, dtype=x.dtype, spelling=Spelling.fused)
 
 
@@ -343,23 +247,10 @@ def run_conv(
     """A convolution on integers, ``(N, C, ...)``; the output has its channels innermost in memory."""
     checks.require_dtype(geometry.op, "input", x.dtype, BYTES)
     shape = geometry.output_size(x, weight)
-    dtype = dtype or x.dtype
     inner = x.movedim(1, -1)
     channels_first = not inner.is_contiguous() and x.is_contiguous()
     x = x if channels_first else inner.contiguous()
-    y = channels_inside(shape, dtype)
-    if dtype == torch.float32:
-        output = (y.data_ptr(), FLOAT_OUTPUT, 1.0, 0, 0, 255, 0.0 if relu else -_INF, 1.0)
-    else:
-        output = (
-            y.data_ptr(),
-            INTEGER_CODES[dtype],
-            scale,
-            zero_point,
-            *_limits(dtype, zero_point, relu),
-            -_INF,
-            1.0,
-        )
+    y = channels_inside(shape, dtype or x.dtype)
     other = NOTHING
     if residual is not None:
         z, z_scale, z_zero_point = residual
@@ -374,96 +265,12 @@ def run_conv(
     layer.run(
         (x.data_ptr(), INTEGER_CODES[x.dtype], x_scale, x_zero_point),
         shape[0],
-        _three(spatial, 1, geometry.dims),
+        three(spatial, 1, geometry.dims),
         channels_first,
-        output,
+        _output(y, scale, zero_point, relu),
         other,
     )
     return y
-
-
-# ------------------------------------------------------------------------------------------------ linear operators
-
-_X = "Tensor input, float input_scale, int input_zero_point"
-_W = "Tensor weight, Tensor weight_scale, Tensor weight_zero_point, Tensor? bias"
-
-
-def _fake_linear(input: Tensor, input_scale: float, input_zero_point: int, weight: Tensor, *rest: Any) -> Tensor:
-    return input.new_empty((*input.shape[:-1], weight.shape[0]))
-
-
-def _named(name: str, function: Callable[..., Tensor], what: str) -> Callable[..., Tensor]:
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = what
-    return function
-
-
-def _define_linear(name: str, relu: bool) -> Callable[..., Tensor]:
-    @operator(f"{name}({_X}, {_W}, float scale, int zero_point) -> Tensor", fake=_fake_linear)
-    def linear(
-        input: Tensor,
-        input_scale: float,
-        input_zero_point: int,
-        weight: Tensor,
-        weight_scale: Tensor,
-        weight_zero_point: Tensor,
-        bias: Tensor | None,
-        scale: float,
-        zero_point: int,
-    ) -> Tensor:
-        layer = linear_layer(name, weight, weight_scale, weight_zero_point, bias)
-        return run_linear(name, input, input_scale, input_zero_point, layer, scale, zero_point, relu=relu)
-
-    return _named(name, linear, f"A linear layer on integers{' with a ReLU' if relu else ''}; see `run_linear`.")
-
-
-linear = _define_linear("linear", relu=False)
-linear_relu = _define_linear("linear_relu", relu=True)
-
-
-@operator(
-    f"linear_leaky_relu({_X}, {_W}, float scale, int zero_point, float negative_slope) -> Tensor", fake=_fake_linear
-)
-def linear_leaky_relu(
-    input: Tensor,
-    input_scale: float,
-    input_zero_point: int,
-    weight: Tensor,
-    weight_scale: Tensor,
-    weight_zero_point: Tensor,
-    bias: Tensor | None,
-    scale: float,
-    zero_point: int,
-    negative_slope: float,
-) -> Tensor:
-    """A linear layer whose negative results are multiplied by `negative_slope` before rounding."""
-    op = "linear_leaky_relu"
-    layer = linear_layer(op, weight, weight_scale, weight_zero_point, bias)
-    return run_linear(op, input, input_scale, input_zero_point, layer, scale, zero_point, slope=negative_slope)
-
-
-@operator(f"linear_tanh({_X}, {_W}, float scale, int zero_point) -> Tensor", fake=_fake_linear)
-def linear_tanh(
-    input: Tensor,
-    input_scale: float,
-    input_zero_point: int,
-    weight: Tensor,
-    weight_scale: Tensor,
-    weight_zero_point: Tensor,
-    bias: Tensor | None,
-    scale: float,
-    zero_point: int,
-) -> Tensor:
-    """A linear layer with a tanh: taken of the float32 result, which is rounded once."""
-    layer = linear_layer("linear_tanh", weight, weight_scale, weight_zero_point, bias)
-    return run_linear_tanh(input, input_scale, input_zero_point, layer, scale, zero_point)
-
-
-# ----------------------------------------------------------------------------------------------- dynamic operators
-
-
-def _fake_linear_dynamic(input: Tensor, weight: Tensor, *rest: Any) -> Tensor:
-    return input.new_empty((*input.shape[:-1], weight.shape[0]), dtype=torch.float32)
 
 
 def run_linear_dynamic(
@@ -477,31 +284,6 @@ def run_linear_dynamic(
     rows = y.numel() // layer.outputs if layer.outputs else 0
     layer.run_dynamic(x.data_ptr(), rows, y.data_ptr(), reduce_range, per_token, relu)
     return y
-
-
-def _define_linear_dynamic(name: str, relu: bool) -> Callable[..., Tensor]:
-    @operator(
-        f"{name}(Tensor input, {_W}, bool reduce_range=False, bool per_token=False) -> Tensor",
-        fake=_fake_linear_dynamic,
-    )
-    def linear_dynamic(
-        input: Tensor,
-        weight: Tensor,
-        weight_scale: Tensor,
-        weight_zero_point: Tensor,
-        bias: Tensor | None,
-        reduce_range: bool = False,
-        per_token: bool = False,
-    ) -> Tensor:
-        layer = linear_layer(name, weight, weight_scale, weight_zero_point, bias)
-        return run_linear_dynamic(name, input, layer, reduce_range, per_token, relu)
-
-    what = f"A linear layer on floats{' with a ReLU' if relu else ''}; see `run_linear_dynamic`."
-    return _named(name, linear_dynamic, what)
-
-
-linear_dynamic = _define_linear_dynamic("linear_dynamic", relu=False)
-linear_relu_dynamic = _define_linear_dynamic("linear_relu_dynamic", relu=True)
 
 
 def to_fp16_weight(weight: Tensor) -> Tensor:
@@ -524,170 +306,6 @@ def run_linear_fp16(op: str, x: Tensor, weight: Tensor, bias: Tensor | None, rel
     return torch.relu_(y) if relu else y
 
 
-@composite("linear_dynamic_fp16(Tensor input, Tensor weight, Tensor? bias) -> Tensor")
-def linear_dynamic_fp16(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """``input @ weight.T + bias`` in float32, with weights kept in float16."""
-    return run_linear_fp16("linear_dynamic_fp16", input, weight, bias, relu=False)
-
-
-@composite("linear_relu_dynamic_fp16(Tensor input, Tensor weight, Tensor? bias) -> Tensor")
-def linear_relu_dynamic_fp16(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """As `linear_dynamic_fp16`, with a ReLU."""
-    return run_linear_fp16("linear_relu_dynamic_fp16", input, weight, bias, relu=True)
-
-
-# --------------------------------------------------------------------------------------------------- convolutions
-
-_SHAPE = "int[] stride, int[] padding, int[] dilation, int groups"
-_TRANSPOSED = "int[] stride, int[] padding, int[] output_padding, int[] dilation, int groups"
-
-
-def _define_convolutions(dims: int) -> tuple[Callable[..., Tensor], ...]:
-    def fake_of(op: str, transposed: bool, dtype: torch.dtype | None) -> Any:
-        def fake(input: Tensor, *rest: Any) -> Tensor:
-            rest = rest if dtype is not None else rest[2:]
-            weight, shape = rest[0], rest[4:]
-            if transposed:
-                stride, padding, output_padding, dilation, groups = shape[:5]
-                geometry = Geometry(op, dims, stride, padding, dilation, groups, output_padding)
-            else:
-                geometry = Geometry(op, dims, *shape[:4])
-            n, c, *spatial = geometry.output_size(input, weight)
-            return input.new_empty((n, *spatial, c), dtype=dtype or input.dtype).movedim(-1, 1)
-
-        return fake
-
-    def define(name: str, relu: bool) -> Callable[..., Tensor]:
-        @operator(
-            f"{name}({_X}, {_W}, {_SHAPE}, float scale, int zero_point) -> Tensor", fake=fake_of(name, False, None)
-        )
-        def conv(
-            input: Tensor,
-            input_scale: float,
-            input_zero_point: int,
-            weight: Tensor,
-            weight_scale: Tensor,
-            weight_zero_point: Tensor,
-            bias: Tensor | None,
-            stride: Sequence[int],
-            padding: Sequence[int],
-            dilation: Sequence[int],
-            groups: int,
-            scale: float,
-            zero_point: int,
-        ) -> Tensor:
-            geometry = Geometry(name, dims, stride, padding, dilation, groups)
-            layer = conv_layer(geometry, weight, weight_scale, weight_zero_point, bias)
-            return run_conv(geometry, input, input_scale, input_zero_point, weight, layer, scale, zero_point, relu=relu)
-
-        return _named(name, conv, f"A convolution on integers{' with a ReLU' if relu else ''}; see `run_conv`.")
-
-    def define_add(name: str, relu: bool) -> Callable[..., Tensor]:
-        @operator(
-            f"{name}({_X}, {_W}, {_SHAPE}, Tensor other, float other_scale, int other_zero_point, float scale,"
-            " int zero_point) -> Tensor",
-            fake=fake_of(name, False, None),
-        )
-        def conv_add(
-            input: Tensor,
-            input_scale: float,
-            input_zero_point: int,
-            weight: Tensor,
-            weight_scale: Tensor,
-            weight_zero_point: Tensor,
-            bias: Tensor | None,
-            stride: Sequence[int],
-            padding: Sequence[int],
-            dilation: Sequence[int],
-            groups: int,
-            other: Tensor,
-            other_scale: float,
-            other_zero_point: int,
-            scale: float,
-            zero_point: int,
-        ) -> Tensor:
-            geometry = Geometry(name, dims, stride, padding, dilation, groups)
-            layer = conv_layer(geometry, weight, weight_scale, weight_zero_point, bias)
-            residual = (other, other_scale, other_zero_point)
-            return run_conv(
-                geometry,
-                input,
-                input_scale,
-                input_zero_point,
-                weight,
-                layer,
-                scale,
-                zero_point,
-                relu=relu,
-                residual=residual,
-            )
-
-        what = f"A convolution plus another tensor{', with a ReLU' if relu else ''}, rounded once; see `run_conv`."
-        return _named(name, conv_add, what)
-
-    def define_transposed(name: str) -> Callable[..., Tensor]:
-        @operator(
-            f"{name}({_X}, {_W}, {_TRANSPOSED}, float scale, int zero_point) -> Tensor", fake=fake_of(name, True, None)
-        )
-        def conv_transpose(
-            input: Tensor,
-            input_scale: float,
-            input_zero_point: int,
-            weight: Tensor,
-            weight_scale: Tensor,
-            weight_zero_point: Tensor,
-            bias: Tensor | None,
-            stride: Sequence[int],
-            padding: Sequence[int],
-            output_padding: Sequence[int],
-            dilation: Sequence[int],
-            groups: int,
-            scale: float,
-            zero_point: int,
-        ) -> Tensor:
-            geometry = Geometry(name, dims, stride, padding, dilation, groups, output_padding)
-            layer = conv_layer(geometry, weight, weight_scale, weight_zero_point, bias)
-            return run_conv(geometry, input, input_scale, input_zero_point, weight, layer, scale, zero_point)
-
-        return _named(name, conv_transpose, "A transposed convolution on integers; see `run_conv`.")
-
-    def define_dynamic(name: str, transposed: bool) -> Callable[..., Tensor]:
-        shape = _TRANSPOSED if transposed else _SHAPE
-
-        @operator(
-            f"{name}(Tensor input, {_W}, {shape}, bool reduce_range=False) -> Tensor",
-            fake=fake_of(name, transposed, torch.float32),
-        )
-        def conv_dynamic(
-            input: Tensor,
-            weight: Tensor,
-            weight_scale: Tensor,
-            weight_zero_point: Tensor,
-            bias: Tensor | None,
-            stride: Sequence[int],
-            padding: Sequence[int],
-            *rest: Any,
-        ) -> Tensor:
-            rest = rest if transposed else (None, *rest)
-            output_padding, dilation, groups = rest[:3]
-            geometry = Geometry(name, dims, stride, padding, dilation, groups, output_padding)
-            layer = conv_layer(geometry, weight, weight_scale, weight_zero_point, bias)
-            return run_conv_dynamic(geometry, input, weight, layer, bool(rest[3]) if len(rest) > 3 else False)
-
-        kind = "transposed convolution" if transposed else "convolution"
-        return _named(name, conv_dynamic, f"A {kind} on floats, quantized on the way; see `run_conv_dynamic`.")
-
-    return (
-        define(f"conv{dims}d", relu=False),
-        define(f"conv{dims}d_relu", relu=True),
-        define_add(f"conv{dims}d_add", relu=False),
-        define_add(f"conv{dims}d_add_relu", relu=True),
-        define_dynamic(f"conv{dims}d_dynamic", transposed=False),
-        define_transposed(f"conv_transpose{dims}d"),
-        define_dynamic(f"conv_transpose{dims}d_dynamic", transposed=True),
-    )
-
-
 def run_conv_dynamic(
     geometry: Geometry, x: Tensor, weight: Tensor, layer: _native.ConvLayer, reduce_range: bool
 ) -> Tensor:
@@ -696,24 +314,6 @@ def run_conv_dynamic(
     scale, zero_point = choose_qparams(x, reduce_range) if x.numel() else (1.0, 0)
     q = quantize_tensor(x, scale, zero_point, qmin=0, qmax=255, dtype=torch.uint8, spelling=Spelling.fused)
     return run_conv(geometry, q, scale, zero_point, weight, layer, 1.0, 0, dtype=torch.float32)
-
-
-conv1d, conv1d_relu, conv1d_add, conv1d_add_relu, conv1d_dynamic, conv_transpose1d, conv_transpose1d_dynamic = (
-    _define_convolutions(1)
-)
-conv2d, conv2d_relu, conv2d_add, conv2d_add_relu, conv2d_dynamic, conv_transpose2d, conv_transpose2d_dynamic = (
-    _define_convolutions(2)
-)
-conv3d, conv3d_relu, conv3d_add, conv3d_add_relu, conv3d_dynamic, conv_transpose3d, conv_transpose3d_dynamic = (
-    _define_convolutions(3)
-)
-
-
-# ------------------------------------------------------------------------------------------------ matrix products
-
-
-def _fake_matmul(a: Tensor, a_scale: float, a_zero_point: int, b: Tensor, *rest: Any) -> Tensor:
-    return a.new_empty(product_shape("matmul", a, b))
 
 
 def product_shape(op: str, a: Tensor, b: Tensor) -> tuple[int, ...]:
@@ -730,12 +330,7 @@ def product_shape(op: str, a: Tensor, b: Tensor) -> tuple[int, ...]:
     return (*batch, a.shape[-2], b.shape[-1])
 
 
-@operator(
-    "matmul(Tensor a, float a_scale, int a_zero_point, Tensor b, float b_scale, int b_zero_point, float scale,"
-    " int zero_point) -> Tensor",
-    fake=_fake_matmul,
-)
-def matmul(
+def run_matmul(
     a: Tensor,
     a_scale: float,
     a_zero_point: int,
@@ -745,15 +340,7 @@ def matmul(
     scale: float,
     zero_point: int,
 ) -> Tensor:
-    """``a @ b`` of two quantized tensors, requantized; batches broadcast.
-
-    Args:
-        a: ``(..., M, K)``, uint8 or int8.
-        b: ``(..., K, N)``, uint8 or int8.
-
-    Returns:
-        ``(..., M, N)`` of the dtype of `a`.
-    """
+    """``a @ b`` on integers, ``(..., M, K)`` and ``(..., K, N)``, of the dtype of `a`; batches broadcast."""
     op = "matmul"
     for name, t in (("a", a), ("b", b)):
         checks.require_dtype(op, name, t.dtype, BYTES)
@@ -762,31 +349,10 @@ def matmul(
     y = torch.empty(shape, dtype=a.dtype)
     a = a.expand(*batch, *a.shape[-2:]).contiguous()
     columns = b.transpose(-1, -2).expand(*batch, b.shape[-1], b.shape[-2]).contiguous()
-    low, high = _BOUNDS[a.dtype]
     _native.matmul(
         (a.data_ptr(), INTEGER_CODES[a.dtype], a_scale, a_zero_point),
         (columns.data_ptr(), INTEGER_CODES[b.dtype], b_scale, b_zero_point),
         (math.prod(batch), shape[-2], shape[-1], a.shape[-1]),
-        (y.data_ptr(), INTEGER_CODES[a.dtype], scale, zero_point, low, high, -_INF, 1.0),
+        _output(y, scale, zero_point),
     )
     return y
-
-
-@composite(
-    "bmm(Tensor a, float a_scale, int a_zero_point, Tensor b, float b_scale, int b_zero_point, float scale,"
-    " int zero_point) -> Tensor"
-)
-def bmm(
-    a: Tensor,
-    a_scale: float,
-    a_zero_point: int,
-    b: Tensor,
-    b_scale: float,
-    b_zero_point: int,
-    scale: float,
-    zero_point: int,
-) -> Tensor:
-    """`matmul` of two batches of matrices, ``(B, M, K)`` and ``(B, K, N)``."""
-    if a.dim() != 3 or b.dim() != 3 or a.shape[0] != b.shape[0]:
-        raise ValueError(f"bmm: needs (B, M, K) and (B, K, N), got {tuple(a.shape)} and {tuple(b.shape)}")
-    return torch.ops.zeropoint.matmul(a, a_scale, a_zero_point, b, b_scale, b_zero_point, scale, zero_point)

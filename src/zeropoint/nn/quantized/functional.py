@@ -11,9 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
-from zeropoint import _native
 from zeropoint.nn.quantized import packed
 from zeropoint.numerics.dtypes import quantized_dtype, quint8
 from zeropoint.ops import layers
@@ -33,25 +31,15 @@ __all__ = [
 
 Sizes = int | Sequence[int]
 
-_KEPT: Any = WeakTensorKeyDictionary()
 
-
-def _kept(weight: QTensor, key: tuple[Any, ...], make: Any) -> Any:
-    """The packed form of `weight` for these other arguments, made once unless something changed.
+def _kept(weight: QTensor, bias: Tensor | None, shape: tuple[Any, ...], make: Any) -> Any:
+    """The native layer of `weight` for these other arguments, made once unless something changed.
 
     What `make` gives must not hold the weight, which then would live forever.
     """
-    # A write to a quantized tensor counts there, one to its integers here.
-    versions = [layers.version(t) for t in (weight, weight._data, key[0])], _native.isa()
-    found = _KEPT.get(weight._data)
-    if found is not None:
-        old, old_versions, quantizer, made = found
-        same = old[0] is key[0] and old[1:] == key[1:] and quantizer is weight._qparams.quantizer
-        if same and old_versions == versions:
-            return made
-    made = make()
-    _KEPT[weight._data] = key, versions, weight._qparams.quantizer, made
-    return made
+    # A write to a quantized tensor counts there, one to its integers is seen by `layers.kept`.
+    others = (bias, weight._qparams.quantizer, layers.version(weight), shape)
+    return layers.kept(weight._data, others, make)
 
 
 def linear(
@@ -82,22 +70,23 @@ def linear(
     packed._require_quantized("linear", "input", input)
     scale = input.q_scale() if scale is None else scale
     zero_point = input.q_zero_point() if zero_point is None else zero_point
-    layer = _kept(weight, (bias,), lambda: packed.LinearPackedParams(weight, bias).layer())
+    layer = _kept(weight, bias, (), lambda: packed.LinearPackedParams(weight, bias).layer())
     return packed.run_linear("linear", input, layer, scale, zero_point)
 
 
 def _sizes(values: Sizes, dims: int) -> tuple[int, ...]:
-    return (values,) * dims if isinstance(values, int) else tuple(values)
+    """A value for each dimension; one counts for all."""
+    given = (values,) if isinstance(values, int) else tuple(values)
+    return given * dims if len(given) == 1 else given
 
 
 def _reflected(op: str, input: QTensor, padding: Sequence[int], dims: int) -> QTensor:
     """`input` padded with its own mirror image."""
-    padding = list(padding) * dims if len(padding) == 1 else list(padding)
     sizes = input.shape[2:]
     if len(sizes) != dims or len(padding) != dims or not all(0 <= p < n for p, n in zip(padding, sizes)):
         raise ValueError(
             f"{op}: reflected padding must have {dims} values (or one), from 0 to less than the input's size: got"
-            f" {padding} for an input of shape {tuple(input.shape)}"
+            f" {list(padding)} for an input of shape {tuple(input.shape)}"
         )
     both = [p for size in reversed(padding) for p in (size, size)]
     # Padding copies integers, so it may be done on them in any type that has the operation.
@@ -125,7 +114,7 @@ def _conv(
     packed._require_quantized(op, "input", input)
     if weight.dim() != dims + 2:
         raise ValueError(f"{op}: weight must have {dims + 2} dimensions, got shape {tuple(weight.shape)}")
-    if quantized_dtype(dtype) is not input._qdtype:
+    if dtype is not None and quantized_dtype(dtype) is not input._qdtype:
         raise NotImplementedError(f"{op}: the output has the input's dtype, {input._qdtype.name}; got dtype={dtype}")
     pads = _sizes(padding, dims)
     if padding_mode == "reflect":
@@ -139,7 +128,7 @@ def _conv(
         made = packed.ConvPackedParams(weight, bias, *shape)
         return made._geometry, made.layer()
 
-    geometry, layer = _kept(weight, (bias, *shape), make)
+    geometry, layer = _kept(weight, bias, shape, make)
     return packed.run_conv(input, geometry, weight, layer, scale, zero_point)
 
 
@@ -244,7 +233,7 @@ def _conv_transpose(dims: int) -> Any:
             "zeros",
             scale,
             zero_point,
-            input.dtype if not isinstance(input, QTensor) else input._qdtype,
+            None,
             output_padding,
         )
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from zeropoint import _native
 from zeropoint.numerics.dtypes import QuantizedDtype
 from zeropoint.ops import layers
-from zeropoint.ops.layers import Geometry
+from zeropoint.ops.geometry import Geometry
 from zeropoint.tensor.qtensor import QTensor
 from zeropoint.tensor.quantizer import PerChannel, PerTensor
 
@@ -440,7 +440,7 @@ def matmul(qa: QTensor, qb: QTensor, scale: float, zero_point: int) -> QTensor:
     a, a_scale, a_zero_point = _input("matmul", qa, "the first")
     b, b_scale, b_zero_point = _input("matmul", qb, "the second")
     scale, zero_point = float(scale), int(zero_point)
-    y = layers.matmul(a, a_scale, a_zero_point, b, b_scale, b_zero_point, scale, zero_point)
+    y = layers.run_matmul(a, a_scale, a_zero_point, b, b_scale, b_zero_point, scale, zero_point)
     return _output(y, scale, zero_point, qa._qdtype)
 
 
