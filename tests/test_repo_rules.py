@@ -168,6 +168,7 @@ LAYERS = (
     "numerics",
     "ops",
     "tensor",
+    "quantized",
     "observers",
     "fake_quant",
     "qconfig",

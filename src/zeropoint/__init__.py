@@ -192,6 +192,7 @@ _MODULES = (
     "qconfig",
     "qconfig_mapping",
     "distributed",
+    "quantized",
     "nn",
 )
 
@@ -234,9 +235,9 @@ if sys.modules.get("torch"):
         path: _stand_in(path)
         for path in (
             "tensor.qtensor.rebuild",
-            "nn.quantized.packed.LinearPackedParams",
-            "nn.quantized.packed.LinearPackedParamsFp16",
-            "nn.quantized.packed.ConvPackedParams",
+            "quantized.packed.LinearPackedParams",
+            "quantized.packed.LinearPackedParamsFp16",
+            "quantized.packed.ConvPackedParams",
         )
     }
     # Under their own names too: the first call imports what they stand for, which then has the other name, while a

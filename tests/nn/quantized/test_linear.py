@@ -15,7 +15,8 @@ from reference import Codes, f32, linear_sums, quantize_rows, requantize, to_flo
 from strategies import assert_same, generator, integers, numbers, seeds
 
 import zeropoint
-from zeropoint.nn.quantized import functional, packed
+from zeropoint.nn.quantized import functional
+from zeropoint.quantized import packed
 
 ours = torch.ops.zeropoint
 

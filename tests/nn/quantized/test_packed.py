@@ -18,7 +18,8 @@ from reference import Codes, linear_sums, requantize
 from strategies import assert_same, generator, integers
 
 import zeropoint
-from zeropoint.nn.quantized import functional, packed
+from zeropoint.nn.quantized import functional
+from zeropoint.quantized import packed
 
 ours = torch.ops.zeropoint
 AVAILABLE = zeropoint.cpu_info().available

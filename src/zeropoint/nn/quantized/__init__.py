@@ -1,5 +1,5 @@
-"""Quantized layers: packed weights, and functions on quantized tensors."""
+"""Quantized layers, and functions on quantized tensors."""
 
-from zeropoint.nn.quantized import functional, packed
+from zeropoint.nn.quantized import functional
 
-__all__ = ["functional", "packed"]
+__all__ = ["functional"]

@@ -1,7 +1,7 @@
 """Functions on quantized tensors, with the names and arguments of torch.ao.nn.quantized.functional.
 
 Each packs its weight; what is packed is kept for as long as the weight lives. Modules, and loops that count
-microseconds, hold a packed weight instead (`zeropoint.nn.quantized.packed`).
+microseconds, hold a packed weight instead (`zeropoint.quantized.packed`).
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zeropoint.nn.quantized import packed
 from zeropoint.numerics.dtypes import quantized_dtype, quint8
 from zeropoint.ops import layers
+from zeropoint.quantized import packed
+from zeropoint.quantized.values import require_quantized
 from zeropoint.tensor.qtensor import QTensor
 
 __all__ = [
@@ -66,8 +67,8 @@ def linear(
         >>> linear(x, w, torch.tensor([1.0])).dequantize()
         tensor([[4.]])
     """
-    packed._require_quantized("linear", "weight", weight)
-    packed._require_quantized("linear", "input", input)
+    require_quantized("linear", "weight", weight)
+    require_quantized("linear", "input", input)
     scale = input.q_scale() if scale is None else scale
     zero_point = input.q_zero_point() if zero_point is None else zero_point
     layer = _kept(weight, bias, (), lambda: packed.LinearPackedParams(weight, bias).layer())
@@ -110,8 +111,8 @@ def _conv(
     dtype: Any,
     output_padding: Sizes | None = None,
 ) -> QTensor:
-    packed._require_quantized(op, "weight", weight)
-    packed._require_quantized(op, "input", input)
+    require_quantized(op, "weight", weight)
+    require_quantized(op, "input", input)
     if weight.dim() != dims + 2:
         raise ValueError(f"{op}: weight must have {dims + 2} dimensions, got shape {tuple(weight.shape)}")
     if dtype is not None and quantized_dtype(dtype) is not input._qdtype:

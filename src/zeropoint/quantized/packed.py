@@ -1,4 +1,4 @@
-"""Packed weights, and what runs on them: the operators that torch.ops.quantized had, on QTensors.
+"""Packed weights, and the linear layers, convolutions and matrix products that run on them.
 
 A packed weight is a Python object around the plain quantized weight and bias: `unpack` gives them back, copying and
 saving keep nothing else, and what is packed for this CPU is made again wherever the object is loaded.
@@ -13,38 +13,11 @@ import torch
 from torch import Tensor
 
 from zeropoint import _native
-from zeropoint.numerics.dtypes import QuantizedDtype
 from zeropoint.ops import layers
 from zeropoint.ops.geometry import Geometry
+from zeropoint.quantized.values import activation, require_quantized, result
 from zeropoint.tensor.qtensor import QTensor
 from zeropoint.tensor.quantizer import PerChannel, PerTensor
-
-_BYTES = ("qint8", "quint8")
-
-
-def _require_quantized(op: str, name: str, q: Any) -> QTensor:
-    if not isinstance(q, QTensor):
-        raise TypeError(
-            f"{op}: {name} must be a quantized tensor, got {type(q).__name__}"
-            f"{f' of {q.dtype}' if isinstance(q, Tensor) else ''}; zeropoint.quantize_per_tensor makes one"
-        )
-    if q._qdtype.name not in _BYTES:
-        raise TypeError(f"{op}: {name} must be quint8 or qint8, got {q._qdtype.name}")
-    return q
-
-
-def _input(op: str, q: Any, name: str = "input") -> tuple[Tensor, float, int]:
-    """Integers, scale and zero point of an activation."""
-    quantizer = _require_quantized(op, name, q)._qparams.quantizer
-    if not isinstance(quantizer, PerTensor):
-        raise ValueError(f"{op}: {name} must be quantized per tensor, got {quantizer.scheme}")
-    return q._data, quantizer.scale, quantizer.zero_point
-
-
-def _output(data: Tensor, scale: float, zero_point: int, dtype: QuantizedDtype) -> QTensor:
-    if not dtype.qmin <= zero_point <= dtype.qmax:
-        raise ValueError(f"zero_point {zero_point} is outside the range of {dtype.name}, {dtype.qmin}..{dtype.qmax}")
-    return QTensor(data, PerTensor(scale, zero_point), dtype)
 
 
 def _weight_parameters(op: str, weight: QTensor, axis: int, repeat: int = 1) -> tuple[Tensor, Tensor]:
@@ -83,7 +56,7 @@ class LinearPackedParams:
     """
 
     def __init__(self, weight: QTensor, bias: Tensor | None = None) -> None:
-        _require_quantized("linear_prepack", "weight", weight)
+        require_quantized("linear_prepack", "weight", weight)
         self._weight, self._bias = weight.detach().clone(), _float_bias("linear_prepack", bias)
         self._scale, self._zero_point = _weight_parameters("linear_prepack", weight, 0)
         self._layer: tuple[str, _native.LinearLayer] | None = None
@@ -158,7 +131,7 @@ class ConvPackedParams:
         transposed = output_padding is not None
         dims = weight.dim() - 2
         op = f"conv{'_transpose' if transposed else ''}{dims}d_prepack"
-        _require_quantized(op, "weight", weight)
+        require_quantized(op, "weight", weight)
         if dims not in (1, 2, 3):
             raise ValueError(f"{op}: weight must have 3 to 5 dimensions, got shape {tuple(weight.shape)}")
         self._weight, self._bias = weight.detach().clone(), _float_bias(op, bias)
@@ -292,9 +265,9 @@ def linear_leaky_relu(
 
 def linear_tanh(X: QTensor, W_prepack: LinearPackedParams, Y_scale: float, Y_zero_point: int) -> QTensor:
     """As `linear`, with a tanh of the result before it is rounded."""
-    x, scale, zero_point = _input("linear_tanh", X)
+    x, scale, zero_point = activation("linear_tanh", X)
     y = layers.run_linear_tanh(x, scale, zero_point, W_prepack.layer(), float(Y_scale), int(Y_zero_point))
-    return _output(y, Y_scale, Y_zero_point, X._qdtype)
+    return result(y, Y_scale, Y_zero_point, X._qdtype)
 
 
 def run_linear(
@@ -307,10 +280,10 @@ def run_linear(
     slope: float = 1.0,
 ) -> QTensor:
     """A linear layer that is already packed for this CPU, on a QTensor."""
-    x, x_scale, x_zero_point = _input(op, X)
+    x, x_scale, x_zero_point = activation(op, X)
     scale, zero_point = float(scale), int(zero_point)
     y = layers.run_linear(op, x, x_scale, x_zero_point, layer, scale, zero_point, relu=relu, slope=slope)
-    return _output(y, scale, zero_point, X._qdtype)
+    return result(y, scale, zero_point, X._qdtype)
 
 
 def linear_dynamic(
@@ -401,7 +374,7 @@ def run_conv(
 ) -> QTensor:
     """A convolution that is already packed for this CPU, on a QTensor; of `weight` only the shape is used."""
     op = geometry.op.removesuffix("_prepack")
-    x, x_scale, x_zero_point = _input(op, X)
+    x, x_scale, x_zero_point = activation(op, X)
     scale, zero_point = float(scale), int(zero_point)
     y = layers.run_conv(
         geometry,
@@ -413,9 +386,9 @@ def run_conv(
         scale,
         zero_point,
         relu=relu,
-        residual=None if other is None else _input(op, other, "what is added"),
+        residual=None if other is None else activation(op, other, "what is added"),
     )
-    return _output(y, scale, zero_point, X._qdtype)
+    return result(y, scale, zero_point, X._qdtype)
 
 
 def conv_dynamic(X: Tensor, packed_weight: ConvPackedParams, reduce_range: bool = False) -> Tensor:
@@ -437,11 +410,11 @@ def matmul(qa: QTensor, qb: QTensor, scale: float, zero_point: int) -> QTensor:
         >>> matmul(a, a.t(), 0.1, 0).dequantize()
         tensor([[5.]])
     """
-    a, a_scale, a_zero_point = _input("matmul", qa, "the first")
-    b, b_scale, b_zero_point = _input("matmul", qb, "the second")
+    a, a_scale, a_zero_point = activation("matmul", qa, "the first")
+    b, b_scale, b_zero_point = activation("matmul", qb, "the second")
     scale, zero_point = float(scale), int(zero_point)
     y = layers.run_matmul(a, a_scale, a_zero_point, b, b_scale, b_zero_point, scale, zero_point)
-    return _output(y, scale, zero_point, qa._qdtype)
+    return result(y, scale, zero_point, qa._qdtype)
 
 
 def bmm(qa: QTensor, qb: QTensor, scale: float, zero_point: int) -> QTensor:
