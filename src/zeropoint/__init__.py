@@ -180,6 +180,43 @@ _EXPORTS = {
         "qconfig_mapping",
     ),
     "propagate_qconfig_": "qconfig_propagation",
+    **dict.fromkeys(("DeQuantStub", "QuantStub", "QuantWrapper"), "nn.stubs"),
+    **dict.fromkeys(
+        (
+            "add_quant_dequant",
+            "auto_fuse",
+            "convert",
+            "fuse_known_modules",
+            "fuse_modules",
+            "fuse_modules_qat",
+            "get_default_custom_config_dict",
+            "prepare",
+            "prepare_qat",
+            "quantize",
+            "quantize_dynamic",
+            "quantize_qat",
+            "swap_module",
+        ),
+        "eager",
+    ),
+    **dict.fromkeys(
+        (
+            "get_default_compare_output_module_list",
+            "get_default_dynamic_quant_module_mappings",
+            "get_default_float_to_quantized_operator_mappings",
+            "get_default_qat_module_mappings",
+            "get_default_qconfig_propagation_list",
+            "get_default_static_quant_module_mappings",
+            "get_default_static_quant_reference_module_mappings",
+            "get_dynamic_quant_module_class",
+            "get_embedding_qat_module_mappings",
+            "get_embedding_static_quant_module_mappings",
+            "get_quantized_operator",
+            "get_static_quant_module_class",
+            "no_observer_set",
+        ),
+        "eager.mappings",
+    ),
     "fused_moving_avg_obs_fake_quant": "ops.fused",
 }
 _MODULES = (
@@ -194,6 +231,8 @@ _MODULES = (
     "distributed",
     "quantized",
     "nn",
+    "graph",
+    "eager",
 )
 
 __all__ = [*_EXPORTS, *_MODULES]

@@ -1,5 +1,5 @@
 """Quantized modules and functions, under the paths of torch.ao.nn."""
 
-from zeropoint.nn import quantized
+from zeropoint.nn import intrinsic, qat, quantized
 
-__all__ = ["quantized"]
+__all__ = ["intrinsic", "qat", "quantized"]

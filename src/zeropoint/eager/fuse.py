@@ -1,0 +1,277 @@
+"""Putting modules together that will be one quantized layer."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import type_before_parametrizations
+from torch.overrides import TorchFunctionMode
+
+from zeropoint.graph.recipes import FUSIONS
+from zeropoint.nn.qat.trained import along, folding
+
+__all__ = ["auto_fuse", "fuse_known_modules", "fuse_modules", "fuse_modules_qat"]
+
+Fuser = Callable[..., nn.Module]
+
+
+def fold_batch_norm(layer: Any, bn: Any) -> nn.Module:
+    """A copy of a linear layer or convolution with the batch norm after it in its weight and bias.
+
+    Example:
+        >>> layer, bn = nn.Linear(2, 3), nn.BatchNorm1d(3)
+        >>> fold_batch_norm(layer.eval(), bn.eval())
+        Linear(in_features=2, out_features=3, bias=True)
+    """
+    if layer.training or bn.training:
+        raise ValueError("batch norm is folded in evaluation mode: call .eval() on the model, or use fuse_modules_qat")
+    if bn.running_mean is None:
+        raise ValueError("batch norm without running statistics cannot be folded: its result depends on the batch")
+    factor, offset = folding(bn)
+    folded = copy.deepcopy(layer)
+    transposed = isinstance(layer, (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d))
+    with torch.no_grad():
+        if transposed:  # (in, out / groups, ...): group by group
+            weight = layer.weight.unflatten(0, (layer.groups, -1))
+            scale = factor.reshape(layer.groups, 1, -1, *[1] * (weight.dim() - 3))
+            folded.weight = nn.Parameter((weight * scale).flatten(0, 1))
+        else:
+            folded.weight = nn.Parameter(layer.weight * along(layer.weight, factor))
+        folded.bias = nn.Parameter(offset if layer.bias is None else layer.bias * factor + offset)
+    return folded
+
+
+def _fuse(modules: Sequence[nn.Module], is_qat: bool, more: Mapping[Any, Any]) -> nn.Module:
+    kinds = tuple(type_before_parametrizations(m) for m in modules)
+    if kinds in more:
+        return more[kinds](is_qat, *modules)
+    fusion = next((f for f in FUSIONS if f.parts == kinds), None)
+    names = " + ".join(t.__name__ for t in kinds)
+    if fusion is None:
+        known = "; ".join(" + ".join(t.__name__ for t in f.parts) for f in FUSIONS)
+        raise NotImplementedError(f"cannot fuse {names}. What can be fused: {known}")
+    if len({m.training for m in modules}) > 1:
+        raise ValueError(f"cannot fuse {names}: some are in training mode and some are not")
+    if is_qat:
+        if fusion.training is None:
+            raise NotImplementedError(f"{names} has no form for quantization-aware training: fuse them after training")
+        return fusion.training(*modules)
+    if not fusion.folds:
+        if fusion.evaluation is None:
+            raise NotImplementedError(f"{names} can only be fused for quantization-aware training")
+        return fusion.evaluation(*modules)
+    folded = fold_batch_norm(modules[0], modules[1])
+    return folded if fusion.evaluation is None else fusion.evaluation(folded, *modules[2:])
+
+
+def fuse_known_modules(
+    mod_list: Sequence[nn.Module], is_qat: bool, additional_fuser_method_mapping: Mapping[Any, Any] | None = None
+) -> list[nn.Module]:
+    """The fused module, then an Identity for each of the others.
+
+    Hooks before the first module and after the last move to the fused one.
+
+    Args:
+        additional_fuser_method_mapping: tuple of types -> function of (is_qat, *modules).
+
+    Example:
+        >>> fuse_known_modules([nn.Linear(1, 1), nn.ReLU()], is_qat=True)[1]
+        Identity()
+    """
+    fused = _fuse(mod_list, is_qat, additional_fuser_method_mapping or {})
+    first, last = mod_list[0], mod_list[-1]
+    for hook in first._forward_pre_hooks.values():
+        fused.register_forward_pre_hook(hook)
+    first._forward_pre_hooks.clear()
+    for hook in last._forward_hooks.values():
+        fused.register_forward_hook(hook)
+    last._forward_hooks.clear()
+    rest: list[nn.Module] = []
+    for module in mod_list[1:]:
+        identity = nn.Identity()
+        identity.training = module.training
+        rest.append(identity)
+    fused.train(first.training)
+    return [fused, *rest]
+
+
+def _parent(model: nn.Module, path: str) -> tuple[nn.Module, str]:
+    *parents, name = path.split(".")
+    for part in parents:
+        model = getattr(model, part)
+    return model, name
+
+
+def _fuse_modules(
+    model: nn.Module, modules_to_fuse: Any, is_qat: bool, inplace: bool, fuser_func: Fuser | None, config: Any
+) -> nn.Module:
+    if not inplace:
+        model = copy.deepcopy(model)
+    groups = [modules_to_fuse] if modules_to_fuse and isinstance(modules_to_fuse[0], str) else modules_to_fuse
+    more = (config or {}).get("additional_fuser_method_mapping", {})
+    for group in groups:
+        found = []
+        for path in group:
+            try:
+                found.append(model.get_submodule(path))
+            except AttributeError as error:
+                raise ValueError(f"fuse_modules: the model has no module {path!r}") from error
+        fused = (fuser_func or fuse_known_modules)(found, is_qat, more)
+        for path, module in zip(group, fused, strict=True):
+            setattr(*_parent(model, path), module)
+    return model
+
+
+def fuse_modules(
+    model: nn.Module,
+    modules_to_fuse: Any,
+    inplace: bool = False,
+    fuser_func: Fuser | None = None,
+    fuse_custom_config_dict: Mapping[str, Any] | None = None,
+) -> nn.Module:
+    """Fuse groups of modules, by their names, for calibration: batch norm is folded into the layer before it.
+
+    Args:
+        modules_to_fuse: names of modules that follow each other, or a list of such lists.
+        inplace: change `model`, not a copy.
+        fuse_custom_config_dict: its "additional_fuser_method_mapping" knows more sequences.
+
+    Example:
+        >>> model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1), nn.ReLU()).eval()
+        >>> [type(m).__name__ for m in fuse_modules(model, ["0", "1", "2"])]
+        ['ConvReLU2d', 'Identity', 'Identity']
+    """
+    return _fuse_modules(model, modules_to_fuse, False, inplace, fuser_func, fuse_custom_config_dict)
+
+
+def fuse_modules_qat(
+    model: nn.Module,
+    modules_to_fuse: Any,
+    inplace: bool = False,
+    fuser_func: Fuser | None = None,
+    fuse_custom_config_dict: Mapping[str, Any] | None = None,
+) -> nn.Module:
+    """Fuse groups of modules, by their names, for training: batch norm stays, with the layer before it.
+
+    Example:
+        >>> model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1), nn.ReLU())
+        >>> [type(m).__name__ for m in fuse_modules_qat(model, ["0", "1", "2"])]
+        ['ConvBnReLU2d', 'Identity', 'Identity']
+    """
+    return _fuse_modules(model, modules_to_fuse, True, inplace, fuser_func, fuse_custom_config_dict)
+
+
+# ------------------------------------------------------------------------------------------------- finding the chains
+
+
+class _Uses(TorchFunctionMode):
+    """Counts how many functions make something of a tensor; asking for its size is none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count: Counter[int] = Counter()
+        self.alive: list[Tensor] = []  # so that no id is used twice
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if _tensors(result):
+            for t in _tensors((args, kwargs or {})):
+                self.count[id(t)] += 1
+                self.alive.append(t)
+        return result
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    if isinstance(value, Tensor):
+        return [value]
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
+    return [t for part in parts for t in _tensors(part)]
+
+
+def find_chains(model: nn.Module, example_inputs: Any) -> list[list[str]]:
+    """Names of modules, group by group, that `fuse_modules` can put together; found by running the model once.
+
+    Two modules belong together if the result of the first goes to the second and nowhere else, and each runs once.
+
+    Example:
+        >>> find_chains(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), (torch.ones(1, 2),))
+        [['0', '1']]
+    """
+    starts = {f.parts[0] for f in FUSIONS} | {p for f in FUSIONS for p in f.parts}
+    names = {m: name for name, m in model.named_modules() if type_before_parametrizations(m) in starts}
+    calls: Counter[str] = Counter()
+    made: dict[int, str] = {}
+    taken: dict[int, str] = {}
+    uses = _Uses()
+    handles = []
+
+    def hook(module: nn.Module, args: Any, output: Any) -> None:
+        name = names[module]
+        calls[name] += 1
+        if isinstance(output, Tensor) and len(args) == 1 and isinstance(args[0], Tensor):
+            made[id(output)], taken[id(args[0])] = name, name
+            uses.alive.extend((output, args[0]))
+
+    inputs = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
+    try:
+        handles = [m.register_forward_hook(hook) for m in names]
+        with torch.no_grad(), uses:
+            result = model(*inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    for t in _tensors(result):
+        uses.count[id(t)] += 1
+    following = {
+        name: taken[key]
+        for key, name in made.items()
+        if key in taken and uses.count[key] == 1 and calls[name] == calls[taken[key]] == 1 and taken[key] != name
+    }
+    kinds = {name: type_before_parametrizations(m) for m, name in names.items()}
+    known = sorted({f.parts for f in FUSIONS}, key=len, reverse=True)
+    groups, used = [], set()
+    for name in names.values():
+        chain = [name]
+        while len(chain) < 3 and chain[-1] in following:
+            chain.append(following[chain[-1]])
+        for parts in known:
+            group = chain[: len(parts)]
+            if tuple(kinds[n] for n in group) == parts and not used.intersection(group):
+                groups.append(group)
+                used.update(group)
+                break
+    return groups
+
+
+def auto_fuse(model: nn.Module, example_inputs: Any, is_qat: bool | None = None, inplace: bool = False) -> nn.Module:
+    """Find the chains of layer, batch norm and activation in a model, and fuse them.
+
+    Args:
+        example_inputs: a tuple of what the model is called with; it is run on it once, which changes no statistics.
+        is_qat: fuse for training; by default if the model is in training mode.
+
+    Example:
+        >>> auto_fuse(nn.Sequential(nn.Linear(2, 2), nn.ReLU()).eval(), (torch.ones(1, 2),))
+        Sequential(
+          (0): LinearReLU(
+            (0): Linear(in_features=2, out_features=2, bias=True)
+            (1): ReLU()
+          )
+          (1): Identity()
+        )
+    """
+    is_qat = model.training if is_qat is None else is_qat
+    groups = find_chains(copy.deepcopy(model).eval(), example_inputs)
+    if is_qat:
+        trainable = {f.parts for f in FUSIONS if f.training is not None}
+        groups = [g for g in groups if _kinds(model, g) in trainable]
+    return _fuse_modules(model, groups, is_qat, inplace, None, None)
+
+
+def _kinds(model: nn.Module, names: list[str]) -> tuple[type, ...]:
+    return tuple(type_before_parametrizations(model.get_submodule(n)) for n in names)

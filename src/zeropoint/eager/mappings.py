@@ -1,0 +1,120 @@
+"""The recipes as dictionaries, under the names that torch.ao.quantization has for them."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from torch import nn
+
+from zeropoint.fake_quant import (
+    default_fixed_qparams_range_0to1_fake_quant,
+    default_fixed_qparams_range_neg1to1_fake_quant,
+)
+from zeropoint.graph.recipes import PASSING, RECIPES, Output, mapping
+from zeropoint.nn.intrinsic import FusedModule
+
+__all__ = [
+    "get_default_compare_output_module_list",
+    "get_default_dynamic_quant_module_mappings",
+    "get_default_float_to_quantized_operator_mappings",
+    "get_default_qat_module_mappings",
+    "get_default_qconfig_propagation_list",
+    "get_default_static_quant_module_mappings",
+    "get_default_static_quant_reference_module_mappings",
+    "get_dynamic_quant_module_class",
+    "get_embedding_qat_module_mappings",
+    "get_embedding_static_quant_module_mappings",
+    "get_quantized_operator",
+    "get_static_quant_module_class",
+    "no_observer_set",
+]
+
+_EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
+
+
+def get_default_static_quant_module_mappings() -> dict[type, Any]:
+    """Float module -> quantized module."""
+    return mapping("static")
+
+
+def get_embedding_static_quant_module_mappings() -> dict[type, Any]:
+    """As `get_default_static_quant_module_mappings`, with the trained embeddings."""
+    return mapping("static")
+
+
+def get_default_static_quant_reference_module_mappings() -> dict[type, Any]:
+    """Float module -> reference module."""
+    return mapping("reference")
+
+
+def get_default_dynamic_quant_module_mappings() -> dict[type, Any]:
+    """Float module -> dynamically quantized module."""
+    return mapping("dynamic")
+
+
+def get_default_qat_module_mappings() -> dict[type, Any]:
+    """Float module -> module in training, without embeddings."""
+    return {k: v for k, v in mapping("training").items() if k not in _EMBEDDINGS}
+
+
+def get_embedding_qat_module_mappings() -> dict[type, Any]:
+    """Float module -> module in training, with embeddings."""
+    return mapping("training")
+
+
+def get_default_qconfig_propagation_list() -> set[type]:
+    """Modules that are observed when they have a qconfig."""
+    observed = {r.module for r in RECIPES if r.output in (Output.OWN, Output.UNIT, Output.SYMMETRIC, Output.FLOAT)}
+    return {m for m in observed if m is not None}
+
+
+def get_default_compare_output_module_list() -> set[type]:
+    """Modules whose results are worth comparing: float ones and their quantized forms."""
+    static, trained, dynamic = (mapping(form) for form in ("static", "training", "dynamic"))
+    return {*static, *static.values(), *trained.values(), *dynamic.values()}
+
+
+def get_static_quant_module_class(
+    float_module_class: type, additional_static_quant_mapping: dict[type, Any] | None = None, is_reference: bool = False
+) -> Any:
+    """The quantized class of a float module class; ValueError if there is none."""
+    known = mapping("reference" if is_reference else "static")
+    return _class_of("static", float_module_class, {**known, **(additional_static_quant_mapping or {})})
+
+
+def get_dynamic_quant_module_class(
+    float_module_class: type, additional_dynamic_quant_mapping: dict[type, Any] | None = None
+) -> Any:
+    """The dynamically quantized class of a float module class; ValueError if there is none."""
+    known = mapping("dynamic")
+    return _class_of("dynamic", float_module_class, {**known, **(additional_dynamic_quant_mapping or {})})
+
+
+def _class_of(kind: str, float_module_class: type, known: dict[type, Any]) -> Any:
+    found = known.get(float_module_class)
+    if found is None:
+        raise ValueError(
+            f"{float_module_class.__name__} has no {kind} quantized form; give one in a mapping, or set its qconfig to"
+            " None"
+        )
+    return copy.deepcopy(found)
+
+
+def no_observer_set() -> set[Any]:
+    """Modules whose results are never observed: they observe inside."""
+    return set()
+
+
+def fixed_fake_quants() -> dict[type, Any]:
+    """Module whose results lie in a known interval -> the fake quantization for them."""
+    ready = {
+        Output.UNIT: default_fixed_qparams_range_0to1_fake_quant,
+        Output.SYMMETRIC: default_fixed_qparams_range_neg1to1_fake_quant,
+    }
+    return {r.module: ready[r.output] for r in RECIPES if r.output in ready}
+
+
+def takes_quantized(module: nn.Module) -> bool:
+    """Whether a module that has no quantized form works on quantized tensors as it is."""
+    return isinstance(module, (*PASSING, FusedModule))

@@ -1,0 +1,263 @@
+"""Observers and fake quantization into a model."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.utils.parametrize import type_before_parametrizations
+
+from zeropoint.eager.convert import convert
+from zeropoint.eager.mappings import (
+    fixed_fake_quants,
+    get_default_qat_module_mappings,
+    get_default_qconfig_propagation_list,
+    get_default_static_quant_module_mappings,
+    no_observer_set,
+)
+from zeropoint.nn.flow import Standing, observed, plain
+from zeropoint.nn.intrinsic import FusedModule
+from zeropoint.nn.quantized import FloatFunctional
+from zeropoint.nn.stubs import DeQuantStub, QuantStub, QuantWrapper
+from zeropoint.qconfig import activation_is_memoryless
+from zeropoint.qconfig_propagation import propagate_qconfig_
+
+__all__ = ["add_quant_dequant", "get_default_custom_config_dict", "prepare", "prepare_qat"]
+
+
+def get_default_custom_config_dict() -> dict[str, Any]:
+    """The custom modules that are known: float -> observed, and observed -> quantized."""
+    return {
+        "float_to_observed_custom_module_class": {},
+        "observed_to_quantized_custom_module_class": {},
+    }
+
+
+def prepare(
+    model: nn.Module,
+    inplace: bool = False,
+    allow_list: Iterable[type] | None = None,
+    observer_non_leaf_module_list: Iterable[type] | None = None,
+    prepare_custom_config_dict: Mapping[str, Any] | None = None,
+    example_inputs: Any = None,
+) -> nn.Module:
+    """Let observers watch what every module with a qconfig gives, for calibration.
+
+    Args:
+        model: has a `qconfig`, itself or in its modules.
+        inplace: change `model`, not a copy.
+        allow_list: types of modules to observe, instead of the default ones.
+        observer_non_leaf_module_list: types of modules to observe although they have modules inside.
+        prepare_custom_config_dict: see `get_default_custom_config_dict`.
+        example_inputs: a tuple of what the model is called with. If given, it is run once now, and what could not run
+            quantized is an error here instead of during calibration.
+
+    Raises:
+        ValueError: with `example_inputs`, if a layer that will be quantized gets floats: a QuantStub is missing.
+        NotImplementedError: if a function cannot take the quantized tensors that it would get.
+
+    Example:
+        >>> import zeropoint
+        >>> model = QuantWrapper(nn.Linear(2, 2)).eval()
+        >>> model.qconfig = zeropoint.default_qconfig
+        >>> prepared = prepare(model)
+        >>> prepared.module.activation_post_process
+        MinMaxObserver(min_val=inf, max_val=-inf)
+    """
+    custom = prepare_custom_config_dict or get_default_custom_config_dict()
+    if not inplace:
+        model = copy.deepcopy(model)
+    propagate_qconfig_(model, None, custom)
+    if not any(getattr(m, "qconfig", None) for m in model.modules()):
+        warnings.warn(
+            "prepare: no module has a qconfig, so nothing will be quantized: set model.qconfig, or that of the parts to"
+            " quantize",
+            stacklevel=2,
+        )
+    observed_types = get_default_qconfig_propagation_list() if allow_list is None else set(allow_list)
+    _observe(
+        model,
+        observed_types,
+        set(observer_non_leaf_module_list or ()),
+        custom.get("float_to_observed_custom_module_class", {}),
+    )
+    _watch(model)
+    if example_inputs is not None:
+        _check(model, example_inputs)
+    return model
+
+
+def prepare_qat(
+    model: nn.Module, mapping: Mapping[type, Any] | None = None, inplace: bool = False, example_inputs: Any = None
+) -> nn.Module:
+    """Let layers train with the rounding that quantization will bring.
+
+    Args:
+        model: in training mode, with a `qconfig`, itself or in its modules; fused with `fuse_modules_qat`.
+        mapping: float module -> module in training, instead of the default one.
+        inplace: change `model`, not a copy.
+        example_inputs: as for `prepare`.
+
+    Example:
+        >>> import zeropoint
+        >>> model = QuantWrapper(nn.Linear(2, 2)).train()
+        >>> model.qconfig = zeropoint.default_qat_qconfig
+        >>> type(prepare_qat(model).module)
+        <class 'zeropoint.nn.qat.linear.Linear'>
+    """
+    if not model.training:
+        raise ValueError("prepare_qat: the model must be in training mode: call model.train() first")
+    mapping = get_default_qat_module_mappings() if mapping is None else mapping
+    if not inplace:
+        model = copy.deepcopy(model)
+    propagate_qconfig_(model, None)
+    convert(model, mapping=mapping, inplace=True, remove_qconfig=False)
+    return prepare(
+        model,
+        inplace=True,
+        allow_list=None,
+        observer_non_leaf_module_list=set(mapping.values()),
+        example_inputs=example_inputs,
+    )
+
+
+def add_quant_dequant(module: nn.Module) -> nn.Module:
+    """`module` with every leaf that has a qconfig in a `QuantWrapper`.
+
+    Example:
+        >>> import zeropoint
+        >>> model = nn.Sequential(nn.Linear(2, 2))
+        >>> model[0].qconfig = zeropoint.default_qconfig
+        >>> type(add_quant_dequant(model)[0]).__name__
+        'QuantWrapper'
+    """
+    if not list(module.children()) and getattr(module, "qconfig", None):
+        return QuantWrapper(module)
+    for name, child in module.named_children():
+        module._modules[name] = add_quant_dequant(child)
+    return module
+
+
+# ------------------------------------------------------------------------------------------------------ observers
+
+
+def _device(module: nn.Module) -> torch.device | None:
+    devices = {t.device for t in (*module.parameters(), *module.buffers())}
+    if len(devices) > 1:
+        raise ValueError(f"prepare: {type(module).__name__} has tensors on several devices: {sorted(map(str, devices))}")
+    return next(iter(devices), None)
+
+
+def _post_process(module: nn.Module, device: torch.device | None, fixed: Any = None) -> nn.Module:
+    qconfig: Any = module.qconfig
+    made = qconfig.activation() if fixed is None else fixed()
+    return made if device is None else made.to(device)
+
+
+def _hook(module: Any, args: Any, output: Any) -> Any:
+    return observed(module.activation_post_process, output)
+
+
+def _pre_hook(module: Any, args: Any) -> Any:
+    first, *rest = args
+    return (observed(module.activation_post_process, first), *rest)
+
+
+def _add_observer(module: nn.Module, device: torch.device | None, fixed: Any = None) -> None:
+    if getattr(module, "qconfig", None) is None or isinstance(module, DeQuantStub):
+        return
+    module.add_module("activation_post_process", _post_process(module, device, fixed))
+    if activation_is_memoryless(module.qconfig):  # type: ignore[arg-type]
+        module.register_forward_pre_hook(_pre_hook, prepend=True)
+    else:
+        module.register_forward_hook(_hook, prepend=True)
+
+
+def _observe(
+    module: nn.Module, types: set[type], non_leaf: set[type], custom: Mapping[type, Any], device: Any = None
+) -> None:
+    """Observers for the modules inside `module`, and for itself if it is a leaf."""
+    device = device or _device(module)
+    for name, child in module.named_children():
+        kind = type_before_parametrizations(child)
+        if kind is nn.Dropout:
+            continue
+        here = _device(child) or device
+        if isinstance(child, FloatFunctional):
+            if getattr(child, "qconfig", None) is not None:
+                child.activation_post_process = _post_process(child, here)
+        elif isinstance(child, FusedModule) or kind in non_leaf or kind in no_observer_set():
+            if kind not in no_observer_set():
+                _add_observer(child, here, fixed_fake_quants_for(child))
+        elif getattr(child, "qconfig", None) is not None and kind in custom:
+            observed_child = custom[kind].from_float(child)
+            setattr(module, name, observed_child)
+            if custom[kind] not in no_observer_set():
+                _add_observer(observed_child, here)
+        else:
+            _observe(child, types, non_leaf, custom, here)
+    is_leaf = not any(name != "parametrizations" for name, _ in module.named_children())
+    if is_leaf and not isinstance(module, nn.Sequential) and type_before_parametrizations(module) in types:
+        _add_observer(module, device, fixed_fake_quants_for(module))
+
+
+def fixed_fake_quants_for(module: nn.Module) -> Any:
+    """What rounds the results of `module` in training, if they lie in a known interval; None if they are observed."""
+    return fixed_fake_quants().get(type_before_parametrizations(module)) if module.training else None
+
+
+# ------------------------------------------------------------------------------------------- what would fail later
+
+
+def _watch(model: nn.Module) -> None:
+    """Modules that will be swapped see plain tensors, and so does whoever calls the model."""
+    static = get_default_static_quant_module_mappings()
+
+    def watch(module: nn.Module) -> None:
+        if type_before_parametrizations(module) in static or isinstance(module, FusedModule):
+            module.register_forward_pre_hook(_plain_inputs, with_kwargs=True)
+        else:
+            for child in module.children():
+                watch(child)
+
+    watch(model)
+    model.register_forward_hook(_plain_output)
+
+
+def _plain_inputs(module: nn.Module, args: Any, kwargs: Any) -> Any:
+    if not isinstance(module, (QuantStub, DeQuantStub)) and _MISSING is not None:
+        first = next(iter((*args, *kwargs.values())), None)
+        if isinstance(first, torch.Tensor) and not isinstance(first, Standing) and module.qconfig is not None:
+            _MISSING.append(module)
+    return plain(args), plain(kwargs)
+
+
+def _plain_output(module: nn.Module, args: Any, output: Any) -> Any:
+    return plain(output)
+
+
+_MISSING: list[nn.Module] | None = None
+
+
+def _check(model: nn.Module, example_inputs: Any) -> None:
+    global _MISSING
+    inputs = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
+    trial = copy.deepcopy(model)
+    _MISSING = []
+    try:
+        with torch.no_grad():
+            trial(*inputs)
+        missing, _MISSING = _MISSING, None
+    finally:
+        _MISSING = None
+    if missing:
+        names = {m: name or "the model" for name, m in trial.named_modules()}
+        listed = ", ".join(f"{names[m]} ({type(m).__name__})" for m in dict.fromkeys(missing))
+        raise ValueError(
+            f"these would be quantized but get float tensors: {listed}. Put a QuantStub before the first of them (or wrap"
+            " the model in a QuantWrapper), or set their qconfig to None."
+        )

@@ -1,0 +1,122 @@
+"""Whole workflows in one call."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from zeropoint.eager.convert import convert
+from zeropoint.eager.mappings import get_default_dynamic_quant_module_mappings
+from zeropoint.eager.prepare import prepare, prepare_qat
+from zeropoint.numerics.dtypes import quantized_dtype
+from zeropoint.qconfig import (
+    default_dynamic_qconfig,
+    float16_dynamic_qconfig,
+    float_qparams_weight_only_qconfig,
+    float_qparams_weight_only_qconfig_4bit,
+)
+from zeropoint.qconfig_propagation import propagate_qconfig_
+
+__all__ = ["quantize", "quantize_dynamic", "quantize_qat"]
+
+_RNNS = (nn.LSTM, nn.GRU, nn.LSTMCell, nn.RNNCell, nn.GRUCell)
+
+
+def quantize(
+    model: nn.Module,
+    run_fn: Callable[..., Any],
+    run_args: Iterable[Any],
+    mapping: Mapping[type, Any] | None = None,
+    inplace: bool = False,
+) -> nn.Module:
+    """Prepare, calibrate with ``run_fn(model, *run_args)``, convert.
+
+    Example:
+        >>> import zeropoint
+        >>> model = zeropoint.QuantWrapper(nn.Linear(2, 2))
+        >>> model.qconfig = zeropoint.default_qconfig
+        >>> type(quantize(model, lambda m, x: m(x), [torch.randn(8, 2)]).module)
+        <class 'zeropoint.nn.quantized.linear.Linear'>
+    """
+    if not inplace:
+        model = copy.deepcopy(model)
+    model.eval()
+    prepare(model, inplace=True)
+    run_fn(model, *run_args)
+    return convert(model, mapping, inplace=True)
+
+
+def quantize_qat(
+    model: nn.Module, run_fn: Callable[..., Any], run_args: Iterable[Any], inplace: bool = False
+) -> nn.Module:
+    """Prepare for training, train with ``run_fn(model, *run_args)``, convert.
+
+    Example:
+        >>> import zeropoint
+        >>> model = zeropoint.QuantWrapper(nn.Linear(2, 2))
+        >>> model.qconfig = zeropoint.default_qat_qconfig
+        >>> type(quantize_qat(model, lambda m, x: m(x), [torch.randn(8, 2)]).module)
+        <class 'zeropoint.nn.quantized.linear.Linear'>
+    """
+    if not inplace:
+        model = copy.deepcopy(model)
+    model.train()
+    prepare_qat(model, inplace=True)
+    run_fn(model, *run_args)
+    return convert(model, inplace=True)
+
+
+def quantize_dynamic(
+    model: nn.Module,
+    qconfig_spec: Any = None,
+    dtype: Any = "qint8",
+    mapping: Mapping[type, Any] | None = None,
+    inplace: bool = False,
+) -> nn.Module:
+    """Quantize weights now and activations as they come; no calibration.
+
+    Args:
+        qconfig_spec: None for all types that `dtype` is made for, a set of types or names of modules, or a dictionary of
+            types or names to qconfigs.
+        dtype: qint8 or float16 for linear and recurrent layers; quint8 or quint4x2 for embeddings.
+        mapping: float module -> quantized module, instead of the default one.
+        inplace: change `model`, not a copy.
+
+    Example:
+        >>> type(quantize_dynamic(nn.Sequential(nn.Linear(2, 2)))[0])
+        <class 'zeropoint.nn.quantized.dynamic.linear.Linear'>
+    """
+    defaults = _dynamic_defaults(dtype)
+    if qconfig_spec is None:
+        spec: dict[Any, Any] = defaults
+    elif isinstance(qconfig_spec, Mapping):
+        spec = dict(qconfig_spec)
+    else:
+        spec = dict.fromkeys(qconfig_spec, next(iter(defaults.values())))
+    names = {name for name, _ in model.named_modules()}
+    unknown = [key for key in spec if isinstance(key, str) and key not in names]
+    if unknown:
+        raise ValueError(f"quantize_dynamic: the model has no module {', '.join(map(repr, unknown))}")
+    mapping = get_default_dynamic_quant_module_mappings() if mapping is None else mapping
+    if not inplace:
+        model = copy.deepcopy(model)
+    model.eval()
+    propagate_qconfig_(model, spec)
+    return convert(model, mapping, inplace=True)
+
+
+def _dynamic_defaults(dtype: Any) -> dict[Any, Any]:
+    if dtype == torch.float16 or str(dtype).endswith("float16"):
+        return dict.fromkeys((nn.Linear, *_RNNS), float16_dynamic_qconfig)
+    name = quantized_dtype(dtype).name
+    if name == "qint8":
+        return dict.fromkeys((nn.Linear, *_RNNS), default_dynamic_qconfig)
+    if name == "quint8":
+        return dict.fromkeys((nn.EmbeddingBag, nn.Embedding), float_qparams_weight_only_qconfig)
+    if name == "quint4x2":
+        return {nn.EmbeddingBag: float_qparams_weight_only_qconfig_4bit}
+    raise ValueError(f"quantize_dynamic: dtype must be qint8, float16, quint8 or quint4x2, got {dtype}")

@@ -1,0 +1,1 @@
+"""What can be quantized, and how."""

@@ -1,0 +1,171 @@
+"""THE table: each thing that can be quantized, once, with what becomes of it in every workflow.
+
+A recipe names a float module (its functional and graph spellings come with graph mode), the modules that stand for it
+when it is quantized statically or dynamically, in training and as a reference, and where the parameters of its result
+come from. Mappings, fusions and the choice of observers all follow from here.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+
+from zeropoint.nn import intrinsic as nni
+from zeropoint.nn import qat as nnqat
+from zeropoint.nn import quantized as nnq
+from zeropoint.nn.intrinsic import qat as nniqat
+from zeropoint.nn.intrinsic import quantized as nniq
+from zeropoint.nn.stubs import DeQuantStub, QuantStub
+
+
+class Output(enum.Enum):
+    """Where scale and zero point of a result come from."""
+
+    OWN = "observed: the result has a range of its own"
+    INPUT = "those of the input, whose values are only passed on, chosen from or averaged"
+    UNIT = "fixed: results lie in [0, 1]"
+    SYMMETRIC = "fixed: results lie in [-1, 1]"
+    FLOAT = "none: the result is float32"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One row. `None`: there is no such form."""
+
+    module: type[nn.Module]
+    static: type[nn.Module] | None = None
+    dynamic: type[nn.Module] | None = None
+    reference: type[nn.Module] | None = None
+    training: type[nn.Module] | None = None  # stands in for it during quantization-aware training
+    output: Output = Output.OWN
+
+
+RECIPES: tuple[Recipe, ...] = (
+    Recipe(QuantStub, nnq.Quantize, reference=nnq.Quantize),
+    Recipe(DeQuantStub, nnq.DeQuantize, reference=nnq.DeQuantize, output=Output.FLOAT),
+    # layers
+    Recipe(nn.Linear, nnq.Linear, training=nnqat.Linear),
+    Recipe(NonDynamicallyQuantizableLinear, nnq.Linear, training=nnqat.Linear),
+    Recipe(nn.Conv1d, nnq.Conv1d, training=nnqat.Conv1d),
+    Recipe(nn.Conv2d, nnq.Conv2d, training=nnqat.Conv2d),
+    Recipe(nn.Conv3d, nnq.Conv3d, training=nnqat.Conv3d),
+    Recipe(nn.ConvTranspose1d, nnq.ConvTranspose1d),
+    Recipe(nn.ConvTranspose2d, nnq.ConvTranspose2d),
+    Recipe(nn.ConvTranspose3d, nnq.ConvTranspose3d),
+    # fused layers
+    Recipe(nni.ConvReLU1d, nniq.ConvReLU1d, training=nniqat.ConvReLU1d),
+    Recipe(nni.ConvReLU2d, nniq.ConvReLU2d, training=nniqat.ConvReLU2d),
+    Recipe(nni.ConvReLU3d, nniq.ConvReLU3d, training=nniqat.ConvReLU3d),
+    Recipe(nni.ConvBn1d, training=nniqat.ConvBn1d),
+    Recipe(nni.ConvBn2d, training=nniqat.ConvBn2d),
+    Recipe(nni.ConvBn3d, training=nniqat.ConvBn3d),
+    Recipe(nni.ConvBnReLU1d, training=nniqat.ConvBnReLU1d),
+    Recipe(nni.ConvBnReLU2d, training=nniqat.ConvBnReLU2d),
+    Recipe(nni.ConvBnReLU3d, training=nniqat.ConvBnReLU3d),
+    Recipe(nni.LinearReLU, nniq.LinearReLU, training=nniqat.LinearReLU),
+    Recipe(nni.LinearBn1d, training=nniqat.LinearBn1d),
+    Recipe(nni.LinearLeakyReLU, nniq.LinearLeakyReLU),
+    Recipe(nni.LinearTanh, nniq.LinearTanh),
+    Recipe(nni.ConvAdd2d, nniq.ConvAdd2d),
+    Recipe(nni.ConvAddReLU2d, nniq.ConvAddReLU2d),
+    # layers in training
+    Recipe(nnqat.Linear, nnq.Linear),
+    Recipe(nnqat.Conv1d, nnq.Conv1d),
+    Recipe(nnqat.Conv2d, nnq.Conv2d),
+    Recipe(nnqat.Conv3d, nnq.Conv3d),
+    Recipe(nniqat.LinearReLU, nniq.LinearReLU),
+    Recipe(nniqat.LinearBn1d, nnq.Linear),
+    Recipe(nniqat.ConvReLU1d, nniq.ConvReLU1d),
+    Recipe(nniqat.ConvReLU2d, nniq.ConvReLU2d),
+    Recipe(nniqat.ConvReLU3d, nniq.ConvReLU3d),
+    Recipe(nniqat.ConvBn1d, nnq.Conv1d),
+    Recipe(nniqat.ConvBn2d, nnq.Conv2d),
+    Recipe(nniqat.ConvBn3d, nnq.Conv3d),
+    Recipe(nniqat.ConvBnReLU1d, nniq.ConvReLU1d),
+    Recipe(nniqat.ConvBnReLU2d, nniq.ConvReLU2d),
+    Recipe(nniqat.ConvBnReLU3d, nniq.ConvReLU3d),
+    # functions with fixed results
+    Recipe(nn.Sigmoid, output=Output.UNIT),
+    Recipe(nn.Hardsigmoid, output=Output.UNIT),
+    Recipe(nn.Softmax, output=Output.UNIT),
+    Recipe(nn.Tanh, output=Output.SYMMETRIC),
+)
+
+# Modules that take quantized tensors as they are, and hand on scale and zero point.
+PASSING: tuple[type[nn.Module], ...] = (
+    nn.ReLU,
+    nn.Hardtanh,
+    nn.Threshold,
+    nn.Identity,
+    nn.Flatten,
+    nn.Unflatten,
+    nn.MaxPool1d,
+    nn.MaxPool2d,
+    nn.MaxPool3d,
+    nn.AvgPool1d,
+    nn.AvgPool2d,
+    nn.AvgPool3d,
+    nn.AdaptiveAvgPool1d,
+    nn.AdaptiveAvgPool2d,
+    nn.AdaptiveAvgPool3d,
+    nn.Upsample,
+    nn.UpsamplingNearest2d,
+    nn.UpsamplingBilinear2d,
+    nn.PixelShuffle,
+    nn.PixelUnshuffle,
+    nn.ChannelShuffle,
+)
+
+
+# ---------------------------------------------------------------------------------------------------------- fusions
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """Modules in a row that become one. `evaluation`, `training`: the class of the fused module in these modes.
+
+    `folds`: the second part is a batch norm, whose numbers go into the layer before it; then, for evaluation, no class
+    means the layer itself.
+    """
+
+    parts: tuple[type[nn.Module], ...]
+    evaluation: Callable[..., nn.Module] | None = None
+    training: Callable[..., nn.Module] | None = None
+    folds: bool = False
+
+
+FUSIONS: tuple[Fusion, ...] = (
+    Fusion((nn.Conv1d, nn.BatchNorm1d), None, nni.ConvBn1d, folds=True),
+    Fusion((nn.Conv2d, nn.BatchNorm2d), None, nni.ConvBn2d, folds=True),
+    Fusion((nn.Conv3d, nn.BatchNorm3d), None, nni.ConvBn3d, folds=True),
+    Fusion((nn.Conv1d, nn.BatchNorm1d, nn.ReLU), nni.ConvReLU1d, nni.ConvBnReLU1d, folds=True),
+    Fusion((nn.Conv2d, nn.BatchNorm2d, nn.ReLU), nni.ConvReLU2d, nni.ConvBnReLU2d, folds=True),
+    Fusion((nn.Conv3d, nn.BatchNorm3d, nn.ReLU), nni.ConvReLU3d, nni.ConvBnReLU3d, folds=True),
+    Fusion((nn.Conv1d, nn.ReLU), nni.ConvReLU1d, nni.ConvReLU1d),
+    Fusion((nn.Conv2d, nn.ReLU), nni.ConvReLU2d, nni.ConvReLU2d),
+    Fusion((nn.Conv3d, nn.ReLU), nni.ConvReLU3d, nni.ConvReLU3d),
+    Fusion((nn.Linear, nn.BatchNorm1d), None, nni.LinearBn1d, folds=True),
+    Fusion((nn.Linear, nn.ReLU), nni.LinearReLU, nni.LinearReLU),
+    Fusion((nn.Linear, nn.LeakyReLU), nni.LinearLeakyReLU),
+    Fusion((nn.Linear, nn.Tanh), nni.LinearTanh),
+    Fusion((nn.BatchNorm2d, nn.ReLU), nni.BNReLU2d, nni.BNReLU2d),
+    Fusion((nn.BatchNorm3d, nn.ReLU), nni.BNReLU3d, nni.BNReLU3d),
+    Fusion((nn.ConvTranspose1d, nn.BatchNorm1d), folds=True),
+    Fusion((nn.ConvTranspose2d, nn.BatchNorm2d), folds=True),
+    Fusion((nn.ConvTranspose3d, nn.BatchNorm3d), folds=True),
+)
+
+
+def mapping(form: str) -> dict[type[nn.Module], Any]:
+    """Float module -> its `form` ("static", "dynamic", "reference" or "training"), for those that have one.
+
+    Example:
+        >>> mapping("training")[nn.Linear] is nnqat.Linear
+        True
+    """
+    return {recipe.module: getattr(recipe, form) for recipe in RECIPES if getattr(recipe, form) is not None}

@@ -1,0 +1,43 @@
+"""Modules that are fused before they are quantized, under the paths of torch.ao.nn.intrinsic."""
+
+from zeropoint.nn.intrinsic.fused import (
+    BNReLU2d,
+    BNReLU3d,
+    ConvAdd2d,
+    ConvAddReLU2d,
+    ConvBn1d,
+    ConvBn2d,
+    ConvBn3d,
+    ConvBnReLU1d,
+    ConvBnReLU2d,
+    ConvBnReLU3d,
+    ConvReLU1d,
+    ConvReLU2d,
+    ConvReLU3d,
+    FusedModule,
+    LinearBn1d,
+    LinearLeakyReLU,
+    LinearReLU,
+    LinearTanh,
+)
+
+__all__ = [
+    "BNReLU2d",
+    "BNReLU3d",
+    "ConvAdd2d",
+    "ConvAddReLU2d",
+    "ConvBn1d",
+    "ConvBn2d",
+    "ConvBn3d",
+    "ConvBnReLU1d",
+    "ConvBnReLU2d",
+    "ConvBnReLU3d",
+    "ConvReLU1d",
+    "ConvReLU2d",
+    "ConvReLU3d",
+    "FusedModule",
+    "LinearBn1d",
+    "LinearLeakyReLU",
+    "LinearReLU",
+    "LinearTanh",
+]

@@ -1,0 +1,76 @@
+"""What layers in quantization-aware training share: a float layer whose weight goes through fake quantization."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import (
+    is_parametrized,
+    transfer_parametrizations_and_params,
+    type_before_parametrizations,
+)
+
+
+def require_qconfig(cls: type, qconfig: Any) -> Any:
+    """`qconfig`, which a layer in training cannot do without."""
+    if not qconfig:
+        raise ValueError(f"{cls.__name__} needs a qconfig, for the fake quantization of its weight")
+    return qconfig
+
+
+def require_float(cls: type, mod: nn.Module, *expected: type) -> Any:
+    """The qconfig of `mod`, which must be a float module of one of these types."""
+    if type_before_parametrizations(mod) not in expected:
+        names = " or ".join(t.__name__ for t in expected)
+        raise TypeError(f"{cls.__name__}.from_float takes a {names}, got a {type(mod).__name__}")
+    if not hasattr(mod, "qconfig"):
+        raise ValueError(f"{cls.__name__}.from_float: the module has no qconfig; zeropoint.prepare_qat gives it one")
+    return require_qconfig(cls, mod.qconfig)
+
+
+def take_over(made: nn.Module, layer: nn.Module) -> Any:
+    """Let `made` have the parameters of `layer`, the same ones, so that optimizers keep them."""
+    if is_parametrized(layer, "weight"):
+        transfer_parametrizations_and_params(layer, made, "weight")
+    else:
+        made.weight = layer.weight
+    if is_parametrized(layer, "bias"):
+        transfer_parametrizations_and_params(layer, made, "bias")
+    elif getattr(layer, "bias", None) is not None:
+        made.bias = layer.bias
+    return made.train(layer.training)
+
+
+def plain(layer: Any, kind: type[nn.Module], *arguments: Any, **options: Any) -> Any:
+    """A float module of type `kind` with copies of the weight and bias of `layer`."""
+    made: Any = kind(*arguments, **options)
+    made.weight = nn.Parameter(layer.weight.detach().clone())
+    if layer.bias is not None:
+        made.bias = nn.Parameter(layer.bias.detach().clone())
+    return made.to(layer.weight.device).train(layer.training)
+
+
+def along(weights: Tensor, factor: Tensor) -> Tensor:
+    """`factor`, one for each output channel, in a shape that broadcasts with the weights."""
+    return factor.reshape(-1, *[1] * (weights.dim() - 1))
+
+
+def folding(bn: Any) -> tuple[Tensor, Tensor]:
+    """The factor and the offset that batch norm `bn` amounts to once its statistics stand still.
+
+    ``bn(y) = y * factor + offset`` with ``factor = weight / sqrt(running_var + eps)`` and
+    ``offset = bias - running_mean * factor``.
+
+    Example:
+        >>> bn = nn.BatchNorm1d(1, eps=0.0).eval()
+        >>> bn.running_mean[:], bn.running_var[:] = 2.0, 4.0
+        >>> factor, offset = folding(bn)
+        >>> factor.item(), offset.item()
+        (0.5, -1.0)
+    """
+    deviation = torch.sqrt(bn.running_var + bn.eps)
+    factor = deviation.reciprocal() if bn.weight is None else bn.weight / deviation
+    offset = -bn.running_mean * factor
+    return factor, offset if bn.bias is None else offset + bn.bias
