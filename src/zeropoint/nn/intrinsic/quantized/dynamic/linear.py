@@ -1,0 +1,28 @@
+"""Linear layers with a ReLU on floats, quantized on the way in."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from zeropoint.nn.intrinsic import fused
+from zeropoint.nn.intrinsic import qat as nniqat
+from zeropoint.nn.quantized import dynamic
+
+__all__ = ["LinearReLU"]
+
+
+class LinearReLU(dynamic.Linear):
+    """`zeropoint.nn.quantized.dynamic.Linear` with a ReLU."""
+
+    _FLOAT = (fused.LinearReLU, nniqat.LinearReLU)
+    _NAME = "DynamicQuantizedLinearReLU"
+    _RELU = True
+
+    def _graph(self, x: Tensor) -> Tensor:
+        w = self._packed_params
+        if w._weight_dtype == "float16":
+            return torch.ops.zeropoint.linear_relu_dynamic_fp16(x, w._weight_values, w._bias)
+        return torch.ops.zeropoint.linear_relu_dynamic(
+            x, w._weight_values, w._weight_scales, w._weight_zero_points, w._bias, self.reduce_range
+        )

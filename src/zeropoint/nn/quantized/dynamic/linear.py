@@ -1,0 +1,93 @@
+"""Linear layers on floats, quantized on the way in."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from zeropoint.nn import qat
+from zeropoint.nn.quantized import linear as static
+from zeropoint.nn.quantized.storage import as_qtensor, float_layer, quantize_weight
+from zeropoint.numerics.dtypes import qint8, quantized_dtype
+from zeropoint.ops import layers
+
+__all__ = ["Linear"]
+
+
+class Linear(static.Linear):
+    """``y = x @ weight.T + bias`` on floats: `x` is quantized by its own range, or the weight is kept in float16.
+
+    Args:
+        dtype: of the weight, qint8 or torch.float16.
+
+    Example:
+        >>> import zeropoint
+        >>> layer = Linear(2, 1)
+        >>> layer.set_weight_bias(zeropoint.quantize_per_tensor(torch.ones(1, 2), 0.5, 0, zeropoint.qint8), None)
+        >>> layer(torch.tensor([[1.0, 2.0]]))
+        tensor([[2.9961]])
+    """
+
+    _version = 4
+    _FLOAT: ClassVar[tuple[type, ...]] = (
+        nn.Linear,
+        nn.modules.linear.NonDynamicallyQuantizableLinear,
+        qat.dynamic.Linear,
+    )
+    _NAME = "DynamicQuantizedLinear"
+
+    def __init__(self, in_features: int, out_features: int, bias_: bool = True, dtype: Any = qint8) -> None:
+        super().__init__(in_features, out_features, bias_, dtype)
+        self.version = self._version
+        self.reduce_range = False
+
+    def extra_repr(self) -> str:
+        text = f"in_features={self.in_features}, out_features={self.out_features}, dtype={self._packed_params.dtype}"
+        if self._packed_params.dtype == torch.float16:
+            return text
+        scheme = "per_tensor_affine" if self._packed_params._weight_axis < 0 else "per_channel_affine"
+        return f"{text}, qscheme={scheme}"
+
+    def _graph(self, x: Tensor) -> Tensor:
+        w = self._packed_params
+        if w._weight_dtype == "float16":
+            return torch.ops.zeropoint.linear_dynamic_fp16(x, w._weight_values, w._bias)
+        return torch.ops.zeropoint.linear_dynamic(
+            x, w._weight_values, w._weight_scales, w._weight_zero_points, w._bias, self.reduce_range
+        )
+
+    def _eager(self, x: Tensor) -> Tensor:  # type: ignore[override]
+        w = self._packed_params
+        if w._weight_dtype == "float16":
+            return layers.run_linear_fp16("linear_dynamic_fp16", x, w._weight_values, w._bias, relu=self._RELU)
+        return layers.run_linear_dynamic("linear_dynamic", x, w.layer(), self.reduce_range, False, self._RELU)
+
+    @classmethod
+    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Linear:
+        """The dynamically quantized layer of a float layer with a qconfig."""
+        qconfig = getattr(mod, "qconfig", None)
+        if qconfig is None:
+            raise ValueError(f"{cls.__name__}.from_float: the module has no qconfig; quantize_dynamic gives it one")
+        kind = qconfig.weight().dtype
+        if kind == torch.float16:
+            layer = mod[0] if isinstance(mod, nn.Sequential) else mod
+            weight, bias, dtype = layer.weight.detach().float(), layer.bias, torch.float16
+        elif quantized_dtype(kind) is qint8:
+            source = float_layer(cls, mod, cls._FLOAT)
+            weight, bias, dtype = quantize_weight(source.weight, source.observer), source.bias, qint8
+        else:
+            raise ValueError(f"{cls.__name__}.from_float: the weight's dtype must be qint8 or float16, got {kind}")
+        outputs, inputs = weight.shape
+        made = cls(inputs, outputs, bias is not None, dtype=dtype)
+        made.set_weight_bias(weight, bias)
+        return made
+
+    @classmethod
+    def from_reference(cls, ref_qlinear: Any) -> Linear:  # type: ignore[override]
+        """The dynamically quantized layer of a reference layer."""
+        weight = as_qtensor(ref_qlinear.get_quantized_weight())
+        made = cls(ref_qlinear.in_features, ref_qlinear.out_features, ref_qlinear.bias is not None, weight._qdtype)
+        made.set_weight_bias(weight, ref_qlinear.bias)
+        return made
