@@ -1,0 +1,8 @@
+#include "kernels/embedding/template.h"
+#include "kernels/simd/portable.h"
+
+namespace zeropoint {
+
+void embedding_portable(const EmbeddingArgs& a, int64_t begin, int64_t end) { embedding_with<Portable>(a, begin, end); }
+
+}  // namespace zeropoint
