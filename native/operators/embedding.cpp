@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <stdexcept>
 #include <vector>
 
@@ -69,7 +70,7 @@ const int64_t* checked_offsets(const std::string& op, const Bags& b, int64_t bag
     return starts;
 }
 
-// Turns indices into rows, checked.
+// Turns indices into rows.
 class Picks {
 public:
     Picks(const EmbeddingTensor& t, const Bags& b)
@@ -78,25 +79,17 @@ public:
           limit_(static_cast<uint64_t>(mapping_ != nullptr ? b.mapping.count : t.rows)),
           rows_(t.rows) {}
 
-    // The rows of the indices [begin, end); nullptr if one of them has none.
-    const int64_t* of(int64_t begin, int64_t end, First& bad) const {
-        if (indices_.wide && mapping_ == nullptr) {
-            const int64_t* all = static_cast<const int64_t*>(indices_.data);
-            bool outside = false;
-            for (int64_t i = begin; i < end; ++i) outside |= static_cast<uint64_t>(all[i]) >= limit_;
-            if (!outside) return all + begin;
-        }
+    // The rows of the indices [begin, end), as the kernels take them. An index that is not in the mapping becomes a row
+    // that does not exist.
+    const int64_t* of(int64_t begin, int64_t end) const {
+        if (indices_.wide && mapping_ == nullptr) return static_cast<const int64_t*>(indices_.data) + begin;
         struct Tag {};
         int64_t* rows = reinterpret_cast<int64_t*>(scratch_of<Tag>(static_cast<size_t>(end - begin) * sizeof(int64_t)));
         for (int64_t i = begin; i < end; ++i) {
             const int64_t index = indices_[i];
-            const bool inside = static_cast<uint64_t>(index) < limit_;
-            const int64_t row = inside && mapping_ != nullptr ? mapping_[index] : index;
-            if (!inside || row >= rows_ || row < -1) {
-                bad.found(i);
-                return nullptr;
-            }
-            rows[i - begin] = row;
+            rows[i - begin] = mapping_ == nullptr                     ? index
+                              : static_cast<uint64_t>(index) < limit_ ? mapping_[index]
+                                                                      : rows_;
         }
         return rows;
     }
@@ -127,10 +120,12 @@ void embedding_bags(const std::string& op, const EmbeddingTensor& t, const Bags&
     const int64_t bags = cut ? b.offsets.count - (b.last ? 1 : 0) : count / std::max<int64_t>(b.length, 1);
     EmbeddingArgs args;
     args.table = t.table;
+    args.rows = t.rows;
     args.columns = t.columns;
     args.bits = t.bits;
     args.offsets = cut ? checked_offsets(op, b, bags) : nullptr;
     args.length = b.length;
+    args.pruned = b.mapping.data != nullptr;
     args.mode = b.mode;
     args.weights = b.weights;
     args.y = t.y;
@@ -144,8 +139,9 @@ void embedding_bags(const std::string& op, const EmbeddingTensor& t, const Bags&
         EmbeddingArgs mine = args;
         mine.picks_begin = args.bag_begin(begin);
         mine.picks_end = args.bag_begin(end);
-        mine.picks = picks.of(mine.picks_begin, mine.picks_end, bad);
-        if (mine.picks != nullptr) kernel(mine, begin, end);
+        mine.picks = picks.of(mine.picks_begin, mine.picks_end);
+        const int64_t without_row = kernel(mine, begin, end);
+        if (without_row >= 0) bad.found(without_row);
     };
     const int64_t grain = rows_per_task(t.columns);
     if (!cut) {
@@ -170,12 +166,22 @@ void embedding_bags(const std::string& op, const EmbeddingTensor& t, const Bags&
 void embedding_unpack(const EmbeddingTensor& t) {
     EmbeddingArgs args;
     args.table = t.table;
+    args.rows = t.rows;
     args.columns = t.columns;
     args.bits = t.bits;
     args.y = t.y;
     prepare_output(t.y, static_cast<size_t>(t.rows * t.columns) * sizeof(float));
     const EmbeddingFn kernel = kernels().embedding;
-    parallel_for(t.rows, rows_per_task(t.columns), [&](int64_t begin, int64_t end) { kernel(args, begin, end); });
+    parallel_for(t.rows, rows_per_task(t.columns), [&](int64_t begin, int64_t end) {
+        struct Tag {};
+        int64_t* rows = reinterpret_cast<int64_t*>(scratch_of<Tag>(static_cast<size_t>(end - begin) * sizeof(int64_t)));
+        std::iota(rows, rows + (end - begin), begin);
+        EmbeddingArgs mine = args;
+        mine.picks = rows;
+        mine.picks_begin = begin;
+        mine.picks_end = end;
+        kernel(mine, begin, end);
+    });
 }
 
 int64_t embedding_pack(const float* x, int64_t rows, int64_t columns, int bits, const RowRanges& ranges,

@@ -3,6 +3,8 @@
 
 namespace zeropoint {
 
-void embedding_avx512(const EmbeddingArgs& a, int64_t begin, int64_t end) { embedding_with<Avx512>(a, begin, end); }
+int64_t embedding_avx512(const EmbeddingArgs& a, int64_t begin, int64_t end) {
+    return embedding_with<Avx512>(a, begin, end);
+}
 
 }  // namespace zeropoint

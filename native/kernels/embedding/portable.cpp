@@ -3,6 +3,8 @@
 
 namespace zeropoint {
 
-void embedding_portable(const EmbeddingArgs& a, int64_t begin, int64_t end) { embedding_with<Portable>(a, begin, end); }
+int64_t embedding_portable(const EmbeddingArgs& a, int64_t begin, int64_t end) {
+    return embedding_with<Portable>(a, begin, end);
+}
 
 }  // namespace zeropoint

@@ -15,19 +15,22 @@ struct EmbeddingTable {
     static constexpr int64_t kAhead = 16;  // rows between the one in use and the one that is fetched
     const EmbeddingArgs& a;
     const int64_t value_bytes = a.value_bytes(), row_bytes = a.row_bytes();
+    const int64_t* const picks_end = a.picks + (a.picks_end - a.picks_begin);
 
     explicit EmbeddingTable(const EmbeddingArgs& args) : a(args) {}
 
-    const uint8_t* row(int64_t pick) const {
-        const int64_t r = a.row(pick);
-        return r < 0 ? nullptr : a.table + r * row_bytes;
-    }
-    void fetch(int64_t pick) const {
-        if (pick >= a.picks_end) return;
-        const uint8_t* r = row(pick);
-        if (r == nullptr) return;
-        for (int64_t byte = 0; byte < row_bytes; byte += 64) __builtin_prefetch(r + byte);
-        __builtin_prefetch(r + row_bytes - 1);
+    // Always inline: gcc drops calls of a function that does nothing but prefetch.
+    __attribute__((always_inline)) inline void fetch(const int64_t* pick) const {
+        if (pick >= picks_end) return;
+        // Not checked yet: prefetching any address is harmless, computing one must not overflow.
+        const uintptr_t row =
+            reinterpret_cast<uintptr_t>(a.table) + static_cast<uintptr_t>(*pick) * static_cast<uintptr_t>(row_bytes);
+        int64_t byte = 0;
+        do __builtin_prefetch(reinterpret_cast<const void*>(row + static_cast<uintptr_t>(byte)));
+        while ((byte += 64) < row_bytes);
+        // A rest of more than half a line is more likely than not to reach into another one.
+        if (byte - row_bytes < 32)
+            __builtin_prefetch(reinterpret_cast<const void*>(row + static_cast<uintptr_t>(row_bytes - 1)));
     }
     float scale(const uint8_t* row) const { return parameter(row, 0); }
     float bias(const uint8_t* row) const { return parameter(row, 1); }
@@ -46,30 +49,38 @@ private:
     }
 };
 
+enum class BagKind { sum, weighted_sum, max };
+
 // The columns [column, column + kVectors * W) of one bag. kPart: only the first `columns` < W of one vector exist.
-template <class V, int kBits, bool kMax, int kVectors, bool kPart>
-void embedding_block(const EmbeddingTable<V, kBits>& table, int64_t first, int64_t last, int64_t column,
-                     int64_t columns, float* y) {
+// Returns a pick that has no row, or -1.
+template <class V, int kBits, BagKind kKind, int kVectors, bool kPart>
+int64_t embedding_block(const EmbeddingTable<V, kBits>& table, int64_t first, int64_t last, int64_t column,
+                        int64_t columns, float* y) {
     using F = typename V::F;
     constexpr int kVectorBytes = V::W * kBits / 8;
+    constexpr bool kMax = kKind == BagKind::max;
     static_assert(!kPart || kVectors == 1);
     const EmbeddingArgs& a = table.a;
     const bool fetch = column == 0;
-    const int64_t at = column * kBits / 8;
+    const uint8_t* const start = a.table + column * kBits / 8;
+    const int64_t* pick = a.picks + (first - a.picks_begin);
+    const int64_t* const end = a.picks + (last - a.picks_begin);
+    const float* weight = kKind == BagKind::weighted_sum ? a.weights + first : nullptr;
     const F zero = V::set(0.0f);
     F sum[kVectors];
-    for (F& s : sum) s = kMax ? V::set(-std::numeric_limits<float>::infinity()) : zero;
-    for (int64_t i = first; i < last; ++i) {
-        if (fetch) table.fetch(i + table.kAhead);
-        const uint8_t* row = table.row(i);
-        if (row == nullptr) {
+    for (int k = 0; k < kVectors; ++k) sum[k] = kMax ? V::set(-std::numeric_limits<float>::infinity()) : zero;
+    for (; pick < end; ++pick) {
+        if (fetch) table.fetch(pick + table.kAhead);
+        const float w = kKind == BagKind::weighted_sum ? *weight++ : 1.0f;
+        if (!a.has(*pick)) {
+            if (!a.is_zeros(*pick)) return a.picks_begin + (pick - a.picks);
             if constexpr (kMax)
-                for (F& s : sum) s = V::max(zero, s);
+                for (int k = 0; k < kVectors; ++k) sum[k] = V::max(zero, sum[k]);
             continue;
         }
-        const float weight = a.weights != nullptr ? a.weights[i] : 1.0f;
-        const F scale = V::set(weight * table.scale(row)), bias = V::set(weight * table.bias(row));
-        const uint8_t* values = row + at;
+        const int64_t at = *pick * table.row_bytes;
+        const F scale = V::set(w * table.scale(a.table + at)), bias = V::set(w * table.bias(a.table + at));
+        const uint8_t* values = start + at;
         uint8_t padded[kVectorBytes] = {};
         if constexpr (kPart) {
             std::memcpy(padded, values, static_cast<size_t>((columns * kBits + 7) / 8));
@@ -85,7 +96,7 @@ void embedding_block(const EmbeddingTable<V, kBits>& table, int64_t first, int64
     }
     if (a.mode == BagMode::mean) {
         const F count = V::set(static_cast<float>(last - first));
-        for (F& s : sum) s = V::div(s, count);
+        for (int k = 0; k < kVectors; ++k) sum[k] = V::div(sum[k], count);
     }
     if constexpr (kPart) {
         float whole[V::W];
@@ -94,10 +105,11 @@ void embedding_block(const EmbeddingTable<V, kBits>& table, int64_t first, int64
     } else {
         for (int k = 0; k < kVectors; ++k) V::store(y + column + k * V::W, sum[k]);
     }
+    return -1;
 }
 
-template <class V, int kBits, bool kMax>
-void embedding_bags(const EmbeddingArgs& a, int64_t begin, int64_t end) {
+template <class V, int kBits, BagKind kKind>
+int64_t embedding_bags(const EmbeddingArgs& a, int64_t begin, int64_t end) {
     const EmbeddingTable<V, kBits> table(a);
     for (int64_t bag = begin; bag < end; ++bag) {
         const int64_t first = a.bag_begin(bag), last = a.bag_begin(bag + 1);
@@ -106,33 +118,37 @@ void embedding_bags(const EmbeddingArgs& a, int64_t begin, int64_t end) {
             std::memset(y, 0, static_cast<size_t>(a.columns) * sizeof(float));
             continue;
         }
-        int64_t c = 0;
-        for (; c + 8 * V::W <= a.columns; c += 8 * V::W)
-            embedding_block<V, kBits, kMax, 8, false>(table, first, last, c, 0, y);
-        if (c + 4 * V::W <= a.columns) {
-            embedding_block<V, kBits, kMax, 4, false>(table, first, last, c, 0, y);
+        int64_t c = 0, bad = -1;
+        for (; c + 8 * V::W <= a.columns && bad < 0; c += 8 * V::W)
+            bad = embedding_block<V, kBits, kKind, 8, false>(table, first, last, c, 0, y);
+        if (c + 4 * V::W <= a.columns && bad < 0) {
+            bad = embedding_block<V, kBits, kKind, 4, false>(table, first, last, c, 0, y);
             c += 4 * V::W;
         }
-        if (c + 2 * V::W <= a.columns) {
-            embedding_block<V, kBits, kMax, 2, false>(table, first, last, c, 0, y);
+        if (c + 2 * V::W <= a.columns && bad < 0) {
+            bad = embedding_block<V, kBits, kKind, 2, false>(table, first, last, c, 0, y);
             c += 2 * V::W;
         }
-        if (c + V::W <= a.columns) {
-            embedding_block<V, kBits, kMax, 1, false>(table, first, last, c, 0, y);
+        if (c + V::W <= a.columns && bad < 0) {
+            bad = embedding_block<V, kBits, kKind, 1, false>(table, first, last, c, 0, y);
             c += V::W;
         }
-        if (c < a.columns) embedding_block<V, kBits, kMax, 1, true>(table, first, last, c, a.columns - c, y);
+        if (c < a.columns && bad < 0)
+            bad = embedding_block<V, kBits, kKind, 1, true>(table, first, last, c, a.columns - c, y);
+        if (bad >= 0) return bad;
     }
+    return -1;
 }
 
 template <class V, int kBits>
-void embedding_with_bits(const EmbeddingArgs& a, int64_t begin, int64_t end) {
-    if (a.mode == BagMode::max) return embedding_bags<V, kBits, true>(a, begin, end);
-    return embedding_bags<V, kBits, false>(a, begin, end);
+int64_t embedding_with_bits(const EmbeddingArgs& a, int64_t begin, int64_t end) {
+    if (a.mode == BagMode::max) return embedding_bags<V, kBits, BagKind::max>(a, begin, end);
+    if (a.weights != nullptr) return embedding_bags<V, kBits, BagKind::weighted_sum>(a, begin, end);
+    return embedding_bags<V, kBits, BagKind::sum>(a, begin, end);
 }
 
 template <class V>
-void embedding_with(const EmbeddingArgs& a, int64_t begin, int64_t end) {
+int64_t embedding_with(const EmbeddingArgs& a, int64_t begin, int64_t end) {
     if (a.bits == 8) return embedding_with_bits<V, 8>(a, begin, end);
     if (a.bits == 4) return embedding_with_bits<V, 4>(a, begin, end);
     return embedding_with_bits<V, 2>(a, begin, end);
