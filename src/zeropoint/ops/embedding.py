@@ -18,7 +18,7 @@ from zeropoint import _native
 from zeropoint.ops.checks import INPUT_DTYPES, require_dtype
 from zeropoint.ops.library import operator
 
-BITS = {"byte": 8, "4bit": 4, "2bit": 2}
+NAMES = {8: "byte", 4: "4bit", 2: "2bit"}
 MODES = {0: "sum", 1: "mean", 2: "max"}
 INDEX_DTYPES = (torch.int64, torch.int32)
 
@@ -40,7 +40,7 @@ def _columns(op: str, table: Tensor, bits: int) -> int:
     if width < parameter_bytes(bits):
         raise ValueError(
             f"{op}: a row of {bits}-bit values ends with {parameter_bytes(bits)} bytes of scale and bias, got a table"
-            f" of shape {tuple(table.shape)}; {op.partition('_')[0]}_bag_*_prepack makes one"
+            f" of shape {tuple(table.shape)}; embedding_bag_{NAMES[bits]}_prepack makes one"
         )
     return (width - parameter_bytes(bits)) * 8 // bits
 
@@ -158,9 +158,9 @@ def embedding_bag_byte_prepack_with_rowwise_min_max(weight: Tensor, rowwise_min_
 def embedding_bag_4bit_prepack(
     weight: Tensor, optimized_qparams: bool = False, nbins: int = 200, ratio: float = 0.16
 ) -> Tensor:
-    """A table of 4-bit values: ``q = clamp(rne((x - bias) / scale), 0, 15)``, ``scale = (max - bias) / 15``, bias `min`.
+    """A table of 4-bit values: ``q = clamp(rne((x - bias) / scale), 0, 15)``.
 
-    Scale and bias are rounded to float16 before they are used.
+    The bias is the minimum of the row, the scale ``(max - bias) / 15``, both rounded to float16 before they are used.
 
     Args:
         weight: ``(..., columns)``, float32, float16 or bfloat16; an even number of columns.
@@ -357,9 +357,10 @@ def _mapping(op: str, pruned_weights: bool, mapping: Tensor | None) -> Tensor | 
     if mapping is None:
         raise ValueError(f"{op}: pruned_weights needs compressed_indices_mapping, the row of each index or -1")
     require_dtype(op, "compressed_indices_mapping", mapping.dtype, (torch.int32,))
-    if mapping.dim() != 1:
+    if mapping.dim() != 1 or mapping.numel() == 0:
         raise ValueError(
-            f"{op}: compressed_indices_mapping must have 1 dimension, got shape {tuple(mapping.shape)}"
+            f"{op}: compressed_indices_mapping must have 1 dimension and an entry for each index, got shape"
+            f" {tuple(mapping.shape)}"
         )
     _require_cpu(op, mapping)
     return None if mapping.numel() == 1 and int(mapping[0]) == 0 else mapping.contiguous()
