@@ -2,6 +2,7 @@
 #pragma once
 
 #include "check/convolution.h"
+#include "check/embedding.h"
 #include "check/kernels.h"
 #include "check/spatial.h"
 
@@ -31,6 +32,8 @@ inline void check_kernels(Report& report, bool quick) {
         {"bilinear", check_bilinear},
         {"gemm", check_all_gemm},
         {"depthwise", check_depthwise},
+        {"embedding", check_embedding},
+        {"quantize_range", check_quantize_range},
     };
     Check covered("kernel lists", "every operation is checked");
     for (const Listed& k : listed()) {

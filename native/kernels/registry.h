@@ -6,6 +6,7 @@
 #include "kernels/bilinear/bilinear.h"
 #include "kernels/depthwise/depthwise.h"
 #include "kernels/dequantize/dequantize.h"
+#include "kernels/embedding/embedding.h"
 #include "kernels/fake_quantize/fake_quantize.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/histogram/histogram.h"
@@ -16,6 +17,7 @@
 #include "kernels/pack/pack.h"
 #include "kernels/quantization_loss/quantization_loss.h"
 #include "kernels/quantize/quantize.h"
+#include "kernels/quantize_range/quantize_range.h"
 
 #include <vector>
 
@@ -38,6 +40,8 @@ struct Kernels {
     BilinearFn bilinear = nullptr;
     GemmFn gemm = nullptr;
     DepthwiseFn depthwise = nullptr;
+    EmbeddingFn embedding = nullptr;
+    QuantizeRangeFn quantize_range = nullptr;
 };
 
 struct KernelListing {
