@@ -4,10 +4,12 @@
 #include "cpu/isa.h"
 #include "kernels/average_pool/average_pool.h"
 #include "kernels/bilinear/bilinear.h"
+#include "kernels/cell/cell.h"
 #include "kernels/depthwise/depthwise.h"
 #include "kernels/dequantize/dequantize.h"
 #include "kernels/fake_quantize/fake_quantize.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/half_gemm/half_gemm.h"
 #include "kernels/histogram/histogram.h"
 #include "kernels/lookup/lookup.h"
 #include "kernels/mask_gradient/mask_gradient.h"
@@ -38,6 +40,8 @@ struct Kernels {
     BilinearFn bilinear = nullptr;
     GemmFn gemm = nullptr;
     DepthwiseFn depthwise = nullptr;
+    HalfGemmFn half_gemm = nullptr;
+    CellFn cell = nullptr;
 };
 
 struct KernelListing {
