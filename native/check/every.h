@@ -3,6 +3,7 @@
 
 #include "check/convolution.h"
 #include "check/kernels.h"
+#include "check/recurrent.h"
 #include "check/spatial.h"
 
 #include <algorithm>
@@ -31,6 +32,8 @@ inline void check_kernels(Report& report, bool quick) {
         {"bilinear", check_bilinear},
         {"gemm", check_all_gemm},
         {"depthwise", check_depthwise},
+        {"cell", check_cell},
+        {"half_gemm", check_half_gemm},
     };
     Check covered("kernel lists", "every operation is checked");
     for (const Listed& k : listed()) {

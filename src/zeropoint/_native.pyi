@@ -156,3 +156,29 @@ class ConvLayer:
     ) -> None: ...
 
 def matmul(a: Tensor8, b: Tensor8, sizes: tuple[int, int, int, int], y: Output, /) -> None: ...
+
+# address, integer type or -1 for float16, zero points, how many, scales, how many, bias or 0
+RecurrentWeight = tuple[int, int, int, int, int, int, int]
+
+class RecurrentLayer:
+    def __init__(
+        self, cell: int, hidden: int, inputs: int, input: RecurrentWeight, recurrent: RecurrentWeight, /
+    ) -> None: ...
+    @property
+    def hidden(self) -> int: ...
+    @property
+    def inputs(self) -> int: ...
+    @property
+    def half(self) -> bool: ...
+
+def run_recurrent(
+    layers: list[RecurrentLayer],
+    x: int,
+    batch_sizes: int,
+    steps: int,
+    reduce_range: bool,
+    y: int,
+    first: tuple[int, int],  # hidden state, cell state or 0
+    last: tuple[int, int],
+    /,
+) -> None: ...
