@@ -32,23 +32,22 @@ RecurrentWeight weight_of(const WeightTuple& t) {
 void bind_recurrent(nb::module_& m) {
     nb::class_<RecurrentLayer>(m, "RecurrentLayer", "One direction of a recurrent layer, packed for this CPU.")
         .def("__init__",
-             [](RecurrentLayer* self, int cell, int64_t hidden, int64_t inputs, const WeightTuple& input,
-                const WeightTuple& recurrent) {
-                 new (self)
-                     RecurrentLayer(static_cast<Cell>(cell), hidden, inputs, weight_of(input), weight_of(recurrent));
+             [](RecurrentLayer* self, int cell, int64_t hidden, int64_t inputs, bool reduce_range,
+                const WeightTuple& input, const WeightTuple& recurrent) {
+                 new (self) RecurrentLayer(static_cast<Cell>(cell), hidden, inputs, reduce_range, weight_of(input),
+                                           weight_of(recurrent));
              })
         .def_prop_ro("hidden", &RecurrentLayer::hidden)
         .def_prop_ro("inputs", &RecurrentLayer::inputs)
-        .def_prop_ro("half", &RecurrentLayer::half);
+        .def_prop_ro("half", &RecurrentLayer::half)
+        .def_prop_ro("reduce_range", &RecurrentLayer::reduce_range);
     m.def(
         "run_recurrent",
-        [](const std::vector<const RecurrentLayer*>& layers, Address x, Address batch_sizes, int64_t steps,
-           bool reduce_range, Address y, const std::tuple<Address, Address>& first,
-           const std::tuple<Address, Address>& last) {
-            run_recurrent(layers,
-                          {at<const float>(x), at<const int64_t>(batch_sizes), steps, reduce_range, at<float>(y),
-                           at<const float>(std::get<0>(first)), at<const float>(std::get<1>(first)),
-                           at<float>(std::get<0>(last)), at<float>(std::get<1>(last))});
+        [](const std::vector<const RecurrentLayer*>& layers, Address x, Address batch_sizes, int64_t steps, Address y,
+           const std::tuple<Address, Address>& first, const std::tuple<Address, Address>& last) {
+            run_recurrent(layers, {at<const float>(x), at<const int64_t>(batch_sizes), steps, at<float>(y),
+                                   at<const float>(std::get<0>(first)), at<const float>(std::get<1>(first)),
+                                   at<float>(std::get<0>(last)), at<float>(std::get<1>(last))});
         },
         nb::call_guard<nb::gil_scoped_release>());
 }

@@ -34,6 +34,7 @@ inline void check_kernels(Report& report, bool quick) {
         {"depthwise", check_depthwise},
         {"cell", check_cell},
         {"half_gemm", check_half_gemm},
+        {"narrow_gemm", check_narrow_gemm},
     };
     Check covered("kernel lists", "every operation is checked");
     for (const Listed& k : listed()) {

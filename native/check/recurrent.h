@@ -4,6 +4,7 @@
 
 #include "check/inputs.h"
 #include "check/kernels.h"
+#include "check/matmul.h"
 #include "check/operators.h"
 #include "check/report.h"
 #include "operators/recurrent.h"
@@ -167,11 +168,55 @@ inline void check_half_gemm(Report& report, bool quick) {
     contest.close(report);
 }
 
-// A packed sequence in two directions: the same bytes on every level and with any number of threads.
+// Products of activations up to kNarrowMost against sums in int64.
+inline void check_narrow_gemm(Report& report, bool quick) {
+    const int before = num_threads();
+    std::vector<GemmCandidate> candidates;
+    for (const Listed& k : listed()) {
+        if (k.operation != "narrow_gemm") continue;
+        const std::string missing = why_not(k.isa);
+        if (missing.empty())
+            candidates.push_back({k.kernels.narrow_gemm(), Check("narrow_gemm", isa_name(k.isa))});
+        else
+            report.skip("narrow_gemm", isa_name(k.isa), missing);
+    }
+    Random random(34);
+    const auto one = [&](int64_t rows, int64_t n, int64_t k, Values kind, Values w_kind) {
+        MatmulCase c = matmul_case(random, rows * k, n * k, rows * n, n, k,
+                                   static_cast<Finish>(random.below(kFinishes)), kind, w_kind);
+        if (c.x_type == IntType::s8) {
+            c.x_type = IntType::u8;
+            c.x_zero_point += 128;
+        }
+        for (uint8_t& x : c.x) x = std::min<uint8_t>(x, kNarrowMost);
+        const std::vector<uint8_t> want = plain_linear(c, rows, n, k);
+        set_num_threads(static_cast<int>(1 + random.below(3)));
+        for (GemmCandidate& candidate : candidates)
+            expect_bytes(candidate.check, c, want,
+                         "linear " + std::to_string(rows) + "x" + std::to_string(n) + "x" + std::to_string(k),
+                         [&](const MatmulOutput& out) {
+                             LinearPlan(c.weights(), n, k, candidate.kernel).run(c.input(), rows, out);
+                         });
+    };
+    constexpr Values kAll[] = {Values::any, Values::largest, Values::smallest, Values::alternating};
+    const int64_t step = quick ? 5 : 1;
+    for (int64_t rows = 1; rows <= 20; rows += step)
+        for (int64_t n : {1, 16, 33, 100}) one(rows, n, random.between(1, 70), Values::any, Values::any);
+    for (int64_t k = 1; k <= 70; k += step) one(random.between(1, 8), 40, k, Values::any, Values::any);
+    for (Values kind : kAll)
+        for (Values w_kind : kAll)
+            for (int64_t rows : {1, 2, 13}) one(rows, 70, 260, kind, w_kind);
+    set_num_threads(before);
+    for (const GemmCandidate& c : candidates) report.add(c.check);
+}
+
+// A packed sequence: the same bytes on every level and with any number of threads.
 inline void check_recurrent(Report& report, bool quick) {
+    const int before = num_threads();
     for (Cell cell : {Cell::lstm, Cell::gru, Cell::tanh, Cell::relu})
-        for (bool half : {false, true}) {
-            const auto run = [cell, half] {
+        for (int kind = 0; kind < 3; ++kind) {
+            const bool half = kind == 2, narrow = kind == 1;
+            const auto run = [cell, half, narrow] {
                 Random random(33);
                 const int64_t hidden = 83, inputs = 19, gates = cell_gates(cell) * hidden;
                 const std::vector<int64_t> batch_sizes = {7, 7, 6, 2, 2, 1};
@@ -203,21 +248,31 @@ inline void check_recurrent(Report& report, bool quick) {
                     };
                     std::vector<uint16_t> first, second;
                     const RecurrentWeight input = weight(inputs, first), recurrent = weight(hidden, second);
-                    layers.emplace_back(cell, hidden, inputs, input, recurrent);
+                    layers.emplace_back(cell, hidden, inputs, narrow, input, recurrent);
                 }
                 const std::vector<float> x = values(rows * inputs), h = values(2 * batch * hidden),
                                          c = values(2 * batch * hidden);
-                std::vector<float> y(static_cast<size_t>(rows * 2 * hidden)), last_h(h.size()), last_c(c.size());
-                run_recurrent({&layers[0], &layers[1]}, {x.data(), batch_sizes.data(), 6, false, y.data(), h.data(),
-                                                         c.data(), last_h.data(), last_c.data()});
-                y.insert(y.end(), last_h.begin(), last_h.end());
-                y.insert(y.end(), last_c.begin(), last_c.end());
-                return bytes_of_floats(y);
+                std::vector<float> all;
+                // One direction, whose parts the threads share, and both, which they take one each.
+                for (size_t directions : {1, 2}) {
+                    std::vector<float> y(static_cast<size_t>(rows * hidden) * directions), last_h(h.size()),
+                        last_c(c.size());
+                    std::vector<const RecurrentLayer*> some = {&layers[0], &layers[1]};
+                    some.resize(directions);
+                    run_recurrent(some, {x.data(), batch_sizes.data(), 6, y.data(), h.data(), c.data(), last_h.data(),
+                                         last_c.data()});
+                    for (const auto& part : {y, last_h, last_c}) all.insert(all.end(), part.begin(), part.end());
+                }
+                return bytes_of_floats(all);
             };
             const char* names[] = {"lstm", "gru", "rnn_tanh", "rnn_relu"};
-            check_operator(report, quick, std::string(names[static_cast<int>(cell)]) + (half ? " float16" : " int8"),
+            check_operator(report, quick,
+                           std::string(names[static_cast<int>(cell)]) + (half     ? " float16"
+                                                                         : narrow ? " int8, 7 bits"
+                                                                                  : " int8"),
                            run);
         }
+    set_num_threads(before);
 }
 
 }  // namespace zeropoint::check

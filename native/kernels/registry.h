@@ -15,6 +15,7 @@
 #include "kernels/mask_gradient/mask_gradient.h"
 #include "kernels/max_pool/max_pool.h"
 #include "kernels/minmax/minmax.h"
+#include "kernels/narrow_gemm/narrow_gemm.h"
 #include "kernels/pack/pack.h"
 #include "kernels/quantization_loss/quantization_loss.h"
 #include "kernels/quantize/quantize.h"
@@ -39,6 +40,7 @@ struct Kernels {
     AveragePoolFn average_pool = nullptr;
     BilinearFn bilinear = nullptr;
     GemmFn gemm = nullptr;
+    GemmFn narrow_gemm = nullptr;
     DepthwiseFn depthwise = nullptr;
     HalfGemmFn half_gemm = nullptr;
     CellFn cell = nullptr;

@@ -140,6 +140,9 @@ struct QuantizedInput {
     int32_t zero_point = 0;
 };
 
+// The most that an operand may be; it is 255 or 127 before the zero point is rounded.
+double most_of(bool reduce_range) { return reduce_range ? kNarrowMost : 255; }
+
 // (scale, zero point) of a range that must be finite.
 QParams dynamic_qparams(float low, float high, bool reduce_range) {
     return qparams_of_range(low, high, 0, reduce_range ? 127 : 255, false, false);
@@ -149,12 +152,13 @@ std::atomic<uint64_t> g_runs{0};
 
 }  // namespace
 
-RecurrentLayer::RecurrentLayer(Cell cell, int64_t hidden, int64_t inputs, const RecurrentWeight& input,
-                               const RecurrentWeight& recurrent)
+RecurrentLayer::RecurrentLayer(Cell cell, int64_t hidden, int64_t inputs, bool reduce_range,
+                               const RecurrentWeight& input, const RecurrentWeight& recurrent)
     : cell_(cell),
       hidden_(hidden),
       inputs_(inputs),
-      half_(input.half) {
+      half_(input.half),
+      reduce_range_(reduce_range) {
     require(input.half == recurrent.half, "both matrices must be 8 bit, or both float16");
     const int64_t gates = cell_gates(cell), outputs = blocks_of(hidden) * gates * kCellBlock;
     require_valid(input, gates * hidden);
@@ -166,7 +170,7 @@ RecurrentLayer::RecurrentLayer(Cell cell, int64_t hidden, int64_t inputs, const 
         half_recurrent_ = half_panels(recurrent, gates, hidden, hidden);
         return;
     }
-    kernel_ = &kernels().gemm();
+    kernel_ = reduce_range ? &kernels().narrow_gemm() : &kernels().gemm();
     BlockWeights first(input, gates, hidden, inputs), second(recurrent, gates, hidden, hidden);
     input_ = std::make_unique<LinearPlan>(first.tensor(input.type), outputs, inputs, *kernel_);
     recurrent_ = pack_weights(*kernel_, second.tensor(recurrent.type), 0, outputs, 1, hidden, {{0}});
@@ -178,7 +182,7 @@ RecurrentLayer::RecurrentLayer(Cell cell, int64_t hidden, int64_t inputs, const 
 class RecurrentRun {
 public:
     RecurrentRun(const RecurrentLayer& layer, const RecurrentSequence& sequence, const int64_t* offsets,
-                 const QuantizedInput& input, int64_t direction, int64_t directions)
+                 const QuantizedInput& input, int64_t direction, int64_t directions, int64_t threads)
         : layer_(layer),
           sequence_(sequence),
           offsets_(offsets),
@@ -197,7 +201,7 @@ public:
         // Parts of the hidden units, each with its share of the recurrent matrix.
         constexpr int64_t kWorth = 48000;
         const int64_t macs = batch_ * columns_ * hidden_;
-        const int64_t parts = std::max<int64_t>(1, std::min({blocks_, int64_t{num_threads()}, macs / kWorth}));
+        const int64_t parts = std::max<int64_t>(1, std::min({blocks_, threads, macs / kWorth}));
         blocks_per_part_ = std::max<int64_t>(1, (blocks_ + parts - 1) / parts);
         parts_ = (blocks_ + blocks_per_part_ - 1) / blocks_per_part_;
         // Steps whose input gates are computed together: these should stay in the cache until they are used.
@@ -381,7 +385,7 @@ private:
                 sum += l;  // NaN shows here
             }
         if (std::isnan(sum) || std::isinf(low) || std::isinf(high)) return false;
-        qparams = dynamic_qparams(low, high, sequence_.reduce_range);
+        qparams = dynamic_qparams(low, high, layer_.reduce_range());
         const float inv = 1.0f / static_cast<float>(qparams.scale), zero = static_cast<float>(qparams.zero_point);
         QuantizeArgs q;
         q.x = h;
@@ -392,7 +396,7 @@ private:
         q.zero_point = &zero;
         q.spelling = Spelling::fused;
         q.qmin = 0;
-        q.qmax = 255;
+        q.qmax = most_of(layer_.reduce_range());
         kernels().quantize(q, 0, rows * width_);
         const GemmKernel& kernel = *layer_.kernel_;
         const Activation activation{false, static_cast<int32_t>(qparams.zero_point)};
@@ -520,7 +524,7 @@ void run_recurrent(const std::vector<const RecurrentLayer*>& layers, const Recur
     const RecurrentLayer& first = *layers[0];
     const RecurrentLayer& last = *layers.back();
     require(first.cell() == last.cell() && first.hidden() == last.hidden() && first.inputs() == last.inputs() &&
-                first.half() == last.half(),
+                first.half() == last.half() && first.reduce_range() == last.reduce_range(),
             "both directions must be of the same kind and size");
     require(first.hidden() > 0, "there must be a hidden unit");
     const int64_t steps = sequence.steps;
@@ -543,22 +547,24 @@ void run_recurrent(const std::vector<const RecurrentLayer*>& layers, const Recur
         require(std::isfinite(low) && std::isfinite(high),
                 "the input must be finite to be quantized, got a range of [" + std::to_string(low) + ", " +
                     std::to_string(high) + "]");
-        const QParams p = dynamic_qparams(low, high, sequence.reduce_range);
+        const QParams p = dynamic_qparams(low, high, first.reduce_range());
         uint8_t* q = scratch_of<InputMemory>(static_cast<size_t>(elements));
         quantize_tensor(sequence.x, q, IntType::u8, elements, p.scale, static_cast<double>(p.zero_point),
-                        Spelling::fused, 0, 255);
+                        Spelling::fused, 0, most_of(first.reduce_range()));
         input = {q, static_cast<float>(p.scale), static_cast<int32_t>(p.zero_point)};
     }
 
     bool finite[2] = {true, true};
+    // Two directions keep two or three threads busy without waiting for each other; more share each of them.
+    const bool at_once = directions == 2 && num_threads() > 1 && num_threads() < 4;
     const auto run = [&](int64_t d) {
         const int64_t at = d * batch * first.hidden();
-        RecurrentRun one(*layers[static_cast<size_t>(d)], sequence, offsets.data(), input, d, directions);
+        RecurrentRun one(*layers[static_cast<size_t>(d)], sequence, offsets.data(), input, d, directions,
+                         at_once ? 1 : num_threads());
         finite[d] = one(sequence.first_h + at, sequence.first_c != nullptr ? sequence.first_c + at : nullptr,
                         sequence.last_h + at, sequence.last_c != nullptr ? sequence.last_c + at : nullptr);
     };
-    // Two directions keep two or three threads busy without waiting for each other; more share each of them.
-    if (directions == 2 && num_threads() < 4) {
+    if (at_once) {
         parallel_for(2, 1, [&](int64_t begin, int64_t end) {
             for (int64_t d = begin; d < end; ++d) run(d);
         });

@@ -30,21 +30,23 @@ struct RecurrentWeight {
 // One direction of one layer: weights packed once for the active level; may be used by many threads at once.
 class RecurrentLayer {
 public:
-    // Keeps no reference to the weights. Throws std::invalid_argument for parameters out of range.
-    RecurrentLayer(Cell cell, int64_t hidden, int64_t inputs, const RecurrentWeight& input,
+    // reduce_range: with 8-bit weights, operands are quantized to 7 bits. Keeps no reference to the weights.
+    // Throws std::invalid_argument for parameters out of range.
+    RecurrentLayer(Cell cell, int64_t hidden, int64_t inputs, bool reduce_range, const RecurrentWeight& input,
                    const RecurrentWeight& recurrent);
 
     Cell cell() const { return cell_; }
     int64_t hidden() const { return hidden_; }
     int64_t inputs() const { return inputs_; }
     bool half() const { return half_; }
+    bool reduce_range() const { return reduce_range_; }
 
 private:
     friend class RecurrentRun;
 
     Cell cell_;
     int64_t hidden_, inputs_;
-    bool half_;
+    bool half_, reduce_range_;
     // 8-bit weights
     const GemmKernel* kernel_ = nullptr;
     std::unique_ptr<LinearPlan> input_;
@@ -61,8 +63,7 @@ struct RecurrentSequence {
     const float* x = nullptr;              // (all rows, inputs)
     const int64_t* batch_sizes = nullptr;  // `steps` of them
     int64_t steps = 0;
-    bool reduce_range = false;  // 8-bit weights: operands have 7 bits
-    float* y = nullptr;         // (all rows, directions * hidden)
+    float* y = nullptr;  // (all rows, directions * hidden)
     // (directions, batch_sizes[0], hidden)
     const float* first_h = nullptr;
     const float* first_c = nullptr;  // lstm only, as is last_c

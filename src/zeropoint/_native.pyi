@@ -162,7 +162,14 @@ RecurrentWeight = tuple[int, int, int, int, int, int, int]
 
 class RecurrentLayer:
     def __init__(
-        self, cell: int, hidden: int, inputs: int, input: RecurrentWeight, recurrent: RecurrentWeight, /
+        self,
+        cell: int,
+        hidden: int,
+        inputs: int,
+        reduce_range: bool,
+        input: RecurrentWeight,
+        recurrent: RecurrentWeight,
+        /,
     ) -> None: ...
     @property
     def hidden(self) -> int: ...
@@ -170,13 +177,14 @@ class RecurrentLayer:
     def inputs(self) -> int: ...
     @property
     def half(self) -> bool: ...
+    @property
+    def reduce_range(self) -> bool: ...
 
 def run_recurrent(
     layers: list[RecurrentLayer],
     x: int,
     batch_sizes: int,
     steps: int,
-    reduce_range: bool,
     y: int,
     first: tuple[int, int],  # hidden state, cell state or 0
     last: tuple[int, int],

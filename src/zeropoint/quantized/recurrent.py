@@ -89,7 +89,9 @@ class CellParams:
         """The native layer for the instruction set in use."""
         key = _native.isa(), kind.name
         if key not in self._layers:
-            self._layers[key] = make_recurrent_layer(op, kind, _matrix(self.w_ih), _matrix(self.w_hh))
+            self._layers[key] = make_recurrent_layer(
+                op, kind, _matrix(self.w_ih), _matrix(self.w_hh), self.reduce_range
+            )
         return self._layers[key]
 
     def __reduce__(self) -> Any:
@@ -192,8 +194,7 @@ class RecurrentOperator:
             use_dynamic: must be true: these layers quantize their input as they run.
         """
         self._check(params, has_biases, dtype, use_dynamic)
-        reduce_range = any(p.reduce_range for p in params)
-        options = Options(num_layers, dropout, train, bidirectional, batch_first, reduce_range)
+        options = Options(num_layers, dropout, train, bidirectional, batch_first)
         return self._run(input, None, hx, params, options)
 
     def data(
@@ -213,8 +214,7 @@ class RecurrentOperator:
     ) -> tuple[Tensor, ...]:
         """As `input`, on the data ``(rows, inputs)`` and the batch sizes of a packed sequence."""
         self._check(params, has_biases, dtype, use_dynamic)
-        reduce_range = any(p.reduce_range for p in params)
-        options = Options(num_layers, dropout, train, bidirectional, False, reduce_range)
+        options = Options(num_layers, dropout, train, bidirectional)
         return self._run(data, batch_sizes, hx, params, options)
 
     def _run(
@@ -292,12 +292,12 @@ def _run_cell(
         for name, packed in (("w_ih", w_ih), ("w_hh", w_hh)):
             wanted = LinearPackedParamsFp16 if isinstance(packed, LinearPackedParamsFp16) else LinearPackedParams
             _require_packed(op, name, packed, wanted)
-        layer = make_recurrent_layer(op, kind, _matrix(w_ih), _matrix(w_hh))
+        layer = make_recurrent_layer(op, kind, _matrix(w_ih), _matrix(w_hh), True)
         made = weakref.ref(w_hh), isa, kind.name, layer
         _CELLS[w_ih] = made
     _require_same_bias(op, "b_ih", b_ih, w_ih)
     _require_same_bias(op, "b_hh", b_hh, w_hh)
-    return run_cell(op, made[3], input, states, True)
+    return run_cell(op, made[3], input, states)
 
 
 def quantized_lstm_cell_dynamic(
