@@ -4,6 +4,7 @@
 #include "check/convolution.h"
 #include "check/embedding.h"
 #include "check/kernels.h"
+#include "check/recurrent.h"
 #include "check/spatial.h"
 
 #include <algorithm>
@@ -34,6 +35,9 @@ inline void check_kernels(Report& report, bool quick) {
         {"depthwise", check_depthwise},
         {"embedding", check_embedding},
         {"quantize_range", check_quantize_range},
+        {"cell", check_cell},
+        {"half_gemm", check_half_gemm},
+        {"narrow_gemm", check_narrow_gemm},
     };
     Check covered("kernel lists", "every operation is checked");
     for (const Listed& k : listed()) {

@@ -2,6 +2,7 @@
 // Needs nothing but the native core: no Python, no test framework. See native/README.md for how to run it.
 #include "check/every.h"
 #include "check/operators.h"
+#include "check/recurrent.h"
 #include "check/report.h"
 #include "check/selection.h"
 #include "check/threads.h"
@@ -26,5 +27,6 @@ int main(int argc, char** argv) {
     check::check_kernels(report, quick);
     check::check_threads(report, quick);
     check::check_operators(report, quick);
+    check::check_recurrent(report, quick);
     return report.close();
 }

@@ -4,16 +4,19 @@
 #include "cpu/isa.h"
 #include "kernels/average_pool/average_pool.h"
 #include "kernels/bilinear/bilinear.h"
+#include "kernels/cell/cell.h"
 #include "kernels/depthwise/depthwise.h"
 #include "kernels/dequantize/dequantize.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/fake_quantize/fake_quantize.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/half_gemm/half_gemm.h"
 #include "kernels/histogram/histogram.h"
 #include "kernels/lookup/lookup.h"
 #include "kernels/mask_gradient/mask_gradient.h"
 #include "kernels/max_pool/max_pool.h"
 #include "kernels/minmax/minmax.h"
+#include "kernels/narrow_gemm/narrow_gemm.h"
 #include "kernels/pack/pack.h"
 #include "kernels/quantization_loss/quantization_loss.h"
 #include "kernels/quantize/quantize.h"
@@ -39,9 +42,12 @@ struct Kernels {
     AveragePoolFn average_pool = nullptr;
     BilinearFn bilinear = nullptr;
     GemmFn gemm = nullptr;
+    GemmFn narrow_gemm = nullptr;
     DepthwiseFn depthwise = nullptr;
     EmbeddingFn embedding = nullptr;
     QuantizeRangeFn quantize_range = nullptr;
+    HalfGemmFn half_gemm = nullptr;
+    CellFn cell = nullptr;
 };
 
 struct KernelListing {

@@ -278,6 +278,7 @@ if sys.modules.get("torch"):
             "quantized.packed.LinearPackedParamsFp16",
             "quantized.packed.ConvPackedParams",
             "quantized.embedding.EmbeddingPackedParams",
+            "quantized.recurrent.CellParams",
         )
     }
     # Under their own names too: the first call imports what they stand for, which then has the other name, while a

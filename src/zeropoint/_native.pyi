@@ -175,3 +175,36 @@ def embedding_bags(
 ) -> None: ...
 def embedding_unpack(table: Table, /) -> None: ...
 def embedding_pack(table: Table, ranges: int, least_loss: bool, bins: int, ratio: float, /) -> int: ...
+# address, integer type or -1 for float16, zero points, how many, scales, how many, bias or 0
+RecurrentWeight = tuple[int, int, int, int, int, int, int]
+
+class RecurrentLayer:
+    def __init__(
+        self,
+        cell: int,
+        hidden: int,
+        inputs: int,
+        reduce_range: bool,
+        input: RecurrentWeight,
+        recurrent: RecurrentWeight,
+        /,
+    ) -> None: ...
+    @property
+    def hidden(self) -> int: ...
+    @property
+    def inputs(self) -> int: ...
+    @property
+    def half(self) -> bool: ...
+    @property
+    def reduce_range(self) -> bool: ...
+
+def run_recurrent(
+    layers: list[RecurrentLayer],
+    x: int,
+    batch_sizes: int,
+    steps: int,
+    y: int,
+    first: tuple[int, int],  # hidden state, cell state or 0
+    last: tuple[int, int],
+    /,
+) -> None: ...

@@ -37,8 +37,8 @@ AVAILABLE = zeropoint.cpu_info().available
 # Every operation is written for these. Eight lanes are part of quantization_loss's contract: no AVX512 kernel.
 NEEDED = {"reference", "portable", "avx2", "avx512"}
 # Bytes are multiplied with VNNI or AMX, not with plain AVX512.
-FEWER = {"quantization_loss": {"avx512"}, "gemm": {"avx512"}, "depthwise": {"avx512"}}
-MORE = {"gemm": {"vnni", "amx"}, "depthwise": {"vnni"}}
+FEWER = {"quantization_loss": {"avx512"}, "gemm": {"avx512"}, "narrow_gemm": {"avx512"}, "depthwise": {"avx512"}}
+MORE = {"gemm": {"vnni", "amx"}, "narrow_gemm": {"vnni", "amx"}, "depthwise": {"vnni"}}
 FOUNDATION = {
     "dequantize",
     "fake_quantize",
@@ -290,6 +290,45 @@ def embedding_case() -> Outputs:
 CASES: dict[str, Callable[[], Outputs]] = {
     "embedding": embedding_case,
     "quantize_range": quantize_range_case,
+def recurrent(reduce_range: bool, dtypes: tuple[torch.dtype, ...]) -> Outputs:
+    """Every kind of cell on a packed sequence, in both directions."""
+    outputs: Outputs = []
+    g = torch.Generator().manual_seed(6)
+    for (name, gates), dtype in itertools.product((("lstm", 4), ("gru", 3), ("rnn_tanh", 1), ("rnn_relu", 1)), dtypes):
+        for inputs, hidden in ((7, 5), (40, 70)):
+            shapes = [(gates * hidden, inputs), (gates * hidden, hidden)] * 2
+            if dtype == torch.float16:
+                weights = [torch.randn(s, generator=g).to(dtype) for s in shapes]
+                scales = zeros = []
+            else:
+                weights = [integers(s, dtype) for s in shapes]
+                scales = [torch.rand(s[0], generator=g) / 100 + 0.001 for s in shapes]
+                zeros = [torch.randint(*INTEGERS[dtype], (s[0],), generator=g) for s in shapes]
+            biases = [torch.randn(s[0], generator=g) for s in shapes]
+            h = torch.randn(2, 9, hidden, generator=g)
+            x, sizes = torch.randn(21, inputs, generator=g), torch.tensor([9, 8, 2, 1, 1])
+            sequence = getattr(ops, f"quantized_{name}").data
+            hx = [h, h] if name == "lstm" else h
+            outputs.extend(sequence(x, sizes, hx, weights, scales, zeros, biases, 1, 0.0, False, True, reduce_range))
+    return outputs
+
+
+def cell_case() -> Outputs:
+    return recurrent(False, BYTES)
+
+
+def narrow_gemm_case() -> Outputs:
+    return recurrent(True, BYTES)
+
+
+def half_gemm_case() -> Outputs:
+    return recurrent(False, (torch.float16,))
+
+
+CASES: dict[str, Callable[[], Outputs]] = {
+    "cell": cell_case,
+    "half_gemm": half_gemm_case,
+    "narrow_gemm": narrow_gemm_case,
     "gemm": gemm_case,
     "depthwise": depthwise_case,
     "lookup": lookup_case,

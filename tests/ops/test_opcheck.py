@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from strategies import assert_same, integers, lay_out
+from torch.utils._pytree import tree_map_only
 
 import zeropoint.ops
 from zeropoint.ops.library import NAMESPACE
@@ -330,6 +333,44 @@ def overload(name: str):
     return getattr(getattr(ours, base), variant or "default")
 
 
+def recurrent_samples() -> dict[str, list[tuple[tuple, dict]]]:
+    """Sequences, packed sequences and cells; 8-bit and float16 weights; one layer, and two in both directions."""
+    samples: dict[str, list[tuple[tuple, dict]]] = {}
+    hidden, inputs = 3, 5
+    for name, gates in (("lstm", 4), ("gru", 3), ("rnn_tanh", 1), ("rnn_relu", 1)):
+        rows = gates * hidden
+
+        def states(cells: int, name: str = name) -> Any:
+            h = values(cells, 2, hidden)
+            return [h, values(cells, 2, hidden)] if name == "lstm" else h
+
+        def matrices(layers: int, half: bool, rows: int = rows) -> tuple[list[torch.Tensor], ...]:
+            shapes = [shape for i in range(layers) for shape in ((rows, 6 if i > 1 else inputs), (rows, hidden))]
+            biases = [values(rows) for _ in shapes]
+            if half:
+                return [values(*s, dtype=torch.float16) for s in shapes], [], [], biases
+            return [codes(*s) for s in shapes], [SCALE for _ in shapes], [ZERO for _ in shapes], biases
+
+        batch_sizes = torch.tensor([2, 2, 1])
+        samples[f"quantized_{name}.input"] = [
+            ((values(4, 2, inputs), states(1), *matrices(1, False), 1, 0.0, False, False, False), {}),
+            ((values(2, 4, inputs), states(4), *matrices(4, True), 2, 0.0, False, True, True, True), {}),
+        ]
+        samples[f"quantized_{name}.data"] = [
+            ((values(5, inputs), batch_sizes, states(4), *matrices(4, False), 2, 0.0, False, True, True), {}),
+            ((values(5, inputs), batch_sizes, states(1), *matrices(1, True)[:3], [], 1, 0.0, False, False), {}),
+        ]
+        hx = values(2, hidden)
+        one = (codes(rows, inputs), SCALE, ZERO, codes(rows, hidden), SCALE, ZERO)
+        samples[f"quantized_{name}_cell_dynamic"] = [
+            ((values(2, inputs), [hx, values(2, hidden)] if name == "lstm" else hx, *one, values(rows), None), {}),
+        ]
+    return samples
+
+
+SAMPLES.update(recurrent_samples())
+
+
 def test_every_operator_has_samples():
     # What QTensors are made of is sampled in tests/tensor/test_stored_ops.py.
     own = [name for name in registered() if not name.startswith(("stored_", "qtensor"))]
@@ -354,9 +395,7 @@ def test_fake_kernel_answers_shape_dtype_and_layout_of_the_real_one(name):
     for arguments, options in SAMPLES[name]:
         real = overload(name)(*arguments, **options)
         with torch._subclasses.FakeTensorMode() as mode:
-            fake = overload(name)(
-                *[mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in arguments], **options
-            )
+            fake = overload(name)(*tree_map_only(torch.Tensor, mode.from_tensor, arguments), **options)
         for r, f in zip(listed(real), listed(fake)):
             assert (r.shape, r.dtype, r.stride()) == (f.shape, f.dtype, f.stride())
 
@@ -365,7 +404,7 @@ def test_fake_kernel_answers_shape_dtype_and_layout_of_the_real_one(name):
 def test_meta_tensors_give_meta_tensors(name):
     for arguments, options in SAMPLES[name]:
         real = overload(name)(*arguments, **options)
-        meta = overload(name)(*[a.to("meta") if isinstance(a, torch.Tensor) else a for a in arguments], **options)
+        meta = overload(name)(*tree_map_only(torch.Tensor, lambda t: t.to("meta"), arguments), **options)
         for r, m in zip(listed(real), listed(meta)):
             assert m.device.type == "meta"
             assert (r.shape, r.dtype) == (m.shape, m.dtype)

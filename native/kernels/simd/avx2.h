@@ -92,6 +92,12 @@ struct Avx2 {
     static I add(I a, I b) { return {_mm256_add_epi32(a.v, b.v)}; }
     static I sub(I a, I b) { return {_mm256_sub_epi32(a.v, b.v)}; }
     static I round_to_int(F a) { return {_mm256_cvtps_epi32(a)}; }
+    static F power_of_two(I n) {
+        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n.v, _mm256_set1_epi32(127)), 23));
+    }
+    static F load_half(const uint16_t* p) {
+        return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    }
     static void store_int(int32_t* p, I a) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.v); }
 
     // The pack instructions saturate and work within 128-bit halves: mask first so that nothing saturates, then put the

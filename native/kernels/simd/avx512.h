@@ -99,6 +99,12 @@ struct Avx512 {
     static I add(I a, I b) { return {_mm512_add_epi32(a.v, b.v)}; }
     static I sub(I a, I b) { return {_mm512_sub_epi32(a.v, b.v)}; }
     static I round_to_int(F a) { return {_mm512_cvt_roundps_epi32(a, kNearest)}; }
+    static F power_of_two(I n) {
+        return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n.v, _mm512_set1_epi32(127)), 23));
+    }
+    static F load_half(const uint16_t* p) {
+        return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    }
     static void store_int(int32_t* p, I a) { _mm512_storeu_si512(p, a.v); }
 
     static void store4(uint8_t* p, I a, I b, I c, I d) {

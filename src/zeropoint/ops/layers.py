@@ -59,7 +59,7 @@ def kept(weight: Tensor, others: tuple[Any, ...], make: Callable[[], Any]) -> An
     return layer
 
 
-def _parameters(
+def layer_parameters(
     op: str, weight: Tensor, scale: Tensor, zero_point: Tensor, bias: Tensor | None, outputs: int
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Scales (float32), zero points (int32) and bias (float32) as the native core wants them, checked."""
@@ -90,7 +90,7 @@ def make_linear_layer(
     if weight.dim() != 2:
         raise ValueError(f"{op}: weight must be (outputs, inputs), got shape {tuple(weight.shape)}")
     outputs, inputs = weight.shape
-    s, z, b = _parameters(op, weight, scale, zero_point, bias, outputs)
+    s, z, b = layer_parameters(op, weight, scale, zero_point, bias, outputs)
     stored = weight.detach().contiguous()
     return _native.LinearLayer(
         (stored.data_ptr(), INTEGER_CODES[stored.dtype]),
@@ -133,7 +133,7 @@ def make_conv_layer(
         scale, zero_point = (
             t.reshape(-1).repeat(groups) if t.numel() * groups == outputs else t for t in (scale, zero_point)
         )
-    s, z, b = _parameters(geometry.op, weight, scale, zero_point, bias, outputs)
+    s, z, b = layer_parameters(geometry.op, weight, scale, zero_point, bias, outputs)
     stored = weight.detach()
     if geometry.transposed:  # (in, out / groups, ...) -> (out, in / groups, ...)
         stored = stored.reshape(groups, inputs // groups, outputs // groups, *spatial)

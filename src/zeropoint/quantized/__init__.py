@@ -49,8 +49,22 @@ from zeropoint.quantized.packed import (
     linear_unpack,
     matmul,
 )
+from zeropoint.quantized.recurrent import (
+    CellParams,
+    make_quantized_cell_params_dynamic,
+    make_quantized_cell_params_fp16,
+    quantized_gru,
+    quantized_gru_cell_dynamic,
+    quantized_lstm,
+    quantized_lstm_cell_dynamic,
+    quantized_rnn_relu,
+    quantized_rnn_relu_cell_dynamic,
+    quantized_rnn_tanh,
+    quantized_rnn_tanh_cell_dynamic,
+)
 
 __all__ = [
+    "CellParams",
     "ConvPackedParams",
     "EmbeddingPackedParams",
     "LinearPackedParams",
@@ -89,5 +103,15 @@ __all__ = [
     "linear_relu_dynamic_fp16",
     "linear_tanh",
     "linear_unpack",
+    "make_quantized_cell_params_dynamic",
+    "make_quantized_cell_params_fp16",
     "matmul",
+    "quantized_gru",
+    "quantized_gru_cell_dynamic",
+    "quantized_lstm",
+    "quantized_lstm_cell_dynamic",
+    "quantized_rnn_relu",
+    "quantized_rnn_relu_cell_dynamic",
+    "quantized_rnn_tanh",
+    "quantized_rnn_tanh_cell_dynamic",
 ]

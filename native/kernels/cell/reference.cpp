@@ -1,0 +1,75 @@
+// The specification of cell, one element at a time. Nobody optimizes this file.
+#include "kernels/cell/cell.h"
+
+#include <cmath>
+#include <limits>
+
+namespace zeropoint {
+namespace {
+
+// exp(v) = scale + scale * q
+struct Exponential {
+    float scale, q;
+
+    explicit Exponential(float v) {
+        const float n = std::nearbyint(v * kLog2e);
+        float r = std::fma(n, -kLn2High, v);
+        r = std::fma(n, -kLn2Low, r);
+        float p = kExponential[4];
+        for (int i = 3; i >= 0; --i) p = std::fma(p, r, kExponential[i]);
+        q = std::fma(r * r, p, r);
+        scale = std::isnan(n) ? 1.0f : std::ldexp(1.0f, static_cast<int>(n));
+    }
+};
+
+float clamped(float v, float bound) { return v > bound ? bound : v < -bound ? -bound : v; }
+
+float sigmoid(float v) {
+    const Exponential e(-clamped(v, kSigmoidBound));
+    return 1.0f / (1.0f + std::fma(e.scale, e.q, e.scale));
+}
+
+float tanh(float v) {
+    const Exponential e(2.0f * clamped(v, kTanhBound));
+    const float m = std::fma(e.scale, e.q, e.scale - 1.0f);
+    return m / (m + 2.0f);
+}
+
+}  // namespace
+
+void cell_reference(const CellArgs& a, int64_t begin, int64_t end) {
+    const int64_t gates = cell_gates(a.cell);
+    for (int64_t row = 0; row < a.rows; ++row) {
+        float low = 0, high = 0;
+        bool nan = false;
+        for (int64_t unit = begin * kCellBlock; unit < end * kCellBlock; ++unit) {
+            const int64_t first = unit / kCellBlock * gates * kCellBlock + unit % kCellBlock;
+            const auto x = [&](int64_t gate) { return a.x[row * a.x_stride + first + gate * kCellBlock]; };
+            const auto h = [&](int64_t gate) { return a.h[row * a.h_stride + first + gate * kCellBlock]; };
+            const int64_t at = row * a.stride + unit;
+            float now = 0;
+            if (a.cell == Cell::lstm) {
+                const float i = sigmoid(h(0) + x(0)), f = sigmoid(h(1) + x(1));
+                const float g = tanh(h(2) + x(2)), o = sigmoid(h(3) + x(3));
+                const float kept = f * a.c[at], added = i * g;
+                a.c[at] = kept + added;
+                now = o * tanh(a.c[at]);
+            } else if (a.cell == Cell::gru) {
+                const float r = sigmoid(h(0) + x(0)), z = sigmoid(h(1) + x(1));
+                const float reset = r * h(2), n = tanh(x(2) + reset), kept = (a.before[at] - n) * z;
+                now = kept + n;
+            } else {
+                const float v = h(0) + x(0);
+                now = a.cell == Cell::tanh ? tanh(v) : v < 0 ? 0.0f : v;
+            }
+            a.after[at] = now;
+            nan = nan || std::isnan(now);
+            low = now < low ? now : low;
+            high = now > high ? now : high;
+        }
+        a.low[row] = nan ? std::numeric_limits<float>::quiet_NaN() : low;
+        a.high[row] = nan ? std::numeric_limits<float>::quiet_NaN() : high;
+    }
+}
+
+}  // namespace zeropoint

@@ -1,0 +1,105 @@
+// cell for any vector type V of simd/.
+#pragma once
+
+#include "kernels/cell/cell.h"
+
+#include <limits>
+
+namespace zeropoint {
+namespace {
+
+template <class V>
+struct Activations {
+    using F = typename V::F;
+
+    // exp(v) = scale + scale * q
+    struct Exponential {
+        F scale, q;
+
+        explicit Exponential(F v) {
+            const F n = V::round(V::mul(v, V::set(kLog2e)));
+            F r = V::fma(n, V::set(-kLn2High), v);
+            r = V::fma(n, V::set(-kLn2Low), r);
+            F p = V::fma(V::set(kExponential[4]), r, V::set(kExponential[3]));
+            p = V::fma(p, r, V::set(kExponential[2]));
+            p = V::fma(p, r, V::set(kExponential[1]));
+            p = V::fma(p, r, V::set(kExponential[0]));
+            q = V::fma(V::mul(r, r), p, r);
+            scale = V::power_of_two(V::to_int(n));
+        }
+    };
+
+    static F sigmoid(F v) {
+        const F bounded = V::clamp(v, V::set(-kSigmoidBound), V::set(kSigmoidBound));
+        const Exponential e(V::mul(bounded, V::set(-1.0f)));
+        return V::div(V::set(1.0f), V::add(V::set(1.0f), V::fma(e.scale, e.q, e.scale)));
+    }
+    static F tanh(F v) {
+        const F bounded = V::clamp(v, V::set(-kTanhBound), V::set(kTanhBound));
+        const Exponential e(V::mul(bounded, V::set(2.0f)));
+        const F m = V::fma(e.scale, e.q, V::sub(e.scale, V::set(1.0f)));
+        return V::div(m, V::add(m, V::set(2.0f)));
+    }
+};
+
+// V::W hidden units: the gates of the input and of the hidden state are kCellBlock apart.
+template <class V, Cell kCell>
+typename V::F next_state(const float* x, const float* h, const float* before, float* c) {
+    using F = typename V::F;
+    using A = Activations<V>;
+    const auto from_x = [&](int gate) { return V::load(x + gate * kCellBlock); };
+    const auto from_h = [&](int gate) { return V::load(h + gate * kCellBlock); };
+    const auto both = [&](int gate) { return V::add(from_h(gate), from_x(gate)); };
+    if constexpr (kCell == Cell::lstm) {
+        const F i = A::sigmoid(both(0)), f = A::sigmoid(both(1)), g = A::tanh(both(2)), o = A::sigmoid(both(3));
+        const F state = V::add(V::mul(f, V::load(c)), V::mul(i, g));
+        V::store(c, state);
+        return V::mul(o, A::tanh(state));
+    } else if constexpr (kCell == Cell::gru) {
+        const F r = A::sigmoid(both(0)), z = A::sigmoid(both(1));
+        const F n = A::tanh(V::add(from_x(2), V::mul(r, from_h(2))));
+        return V::add(V::mul(V::sub(V::load(before), n), z), n);
+    } else if constexpr (kCell == Cell::tanh) {
+        return A::tanh(both(0));
+    } else {
+        const F v = both(0);
+        return V::select(V::less(v, V::set(0.0f)), V::set(0.0f), v);
+    }
+}
+
+template <class V, Cell kCell>
+void cell_rows(const CellArgs& a, int64_t begin, int64_t end) {
+    using F = typename V::F;
+    constexpr int64_t kSize = cell_gates(kCell) * kCellBlock;
+    for (int64_t row = 0; row < a.rows; ++row) {
+        const float *x = a.x + row * a.x_stride, *h = a.h + row * a.h_stride;
+        F low = V::set(0.0f), high = V::set(0.0f);
+        typename V::M nan = V::none();
+        for (int64_t block = begin; block < end; ++block)
+            for (int64_t i = 0; i < kCellBlock; i += V::W) {
+                const int64_t at = row * a.stride + block * kCellBlock + i;
+                const F now = next_state<V, kCell>(x + block * kSize + i, h + block * kSize + i, a.before + at,
+                                                   kCell == Cell::lstm ? a.c + at : nullptr);
+                V::store(a.after + at, now);
+                nan = V::either(nan, V::is_nan(now));
+                low = V::min(now, low);
+                high = V::max(now, high);
+            }
+        const bool any = V::any(nan);
+        a.low[row] = any ? std::numeric_limits<float>::quiet_NaN() : V::reduce_min(low);
+        a.high[row] = any ? std::numeric_limits<float>::quiet_NaN() : V::reduce_max(high);
+    }
+}
+
+template <class V>
+void cell_with(const CellArgs& a, int64_t begin, int64_t end) {
+    switch (a.cell) {
+        case Cell::lstm: return cell_rows<V, Cell::lstm>(a, begin, end);
+        case Cell::gru: return cell_rows<V, Cell::gru>(a, begin, end);
+        case Cell::tanh: return cell_rows<V, Cell::tanh>(a, begin, end);
+        case Cell::relu: return cell_rows<V, Cell::relu>(a, begin, end);
+    }
+}
+
+}  // namespace
+}  // namespace zeropoint

@@ -1,0 +1,578 @@
+#include "operators/recurrent.h"
+
+#include "cpu/memory.h"
+#include "cpu/threads.h"
+#include "kernels/registry.h"
+#include "operators/affine.h"
+#include "operators/qparams.h"
+#include "operators/ranges.h"
+#include "operators/scratch.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace zeropoint {
+namespace {
+
+static_assert(kCellBlock == kPanel && kCellBlock == kHalfPanel, "a gate of a block is one panel");
+
+struct InputMemory;
+struct RunMemory;
+struct StepMemory;
+
+// Rows of the recurrent product that are multiplied together: a multiple of the tile heights 6, 12 and 16.
+constexpr int64_t kRows = 96;
+
+int64_t blocks_of(int64_t hidden) { return (hidden + kCellBlock - 1) / kCellBlock; }
+
+// Row n of a matrix goes to the place of its gate in its block; places without a row have `empty`.
+template <class T>
+std::vector<T> in_blocks(const T* from, int64_t length, int64_t gates, int64_t hidden, T empty) {
+    std::vector<T> to(static_cast<size_t>(blocks_of(hidden) * gates * kCellBlock * length), empty);
+    if (from == nullptr) return to;
+    for (int64_t gate = 0; gate < gates; ++gate)
+        for (int64_t unit = 0; unit < hidden; ++unit) {
+            const int64_t place = (unit / kCellBlock * gates + gate) * kCellBlock + unit % kCellBlock;
+            std::copy_n(from + (gate * hidden + unit) * length, length, to.data() + place * length);
+        }
+    return to;
+}
+
+// Scales and zero points may be one for all rows.
+template <class T>
+std::vector<T> one_each(const T* from, int64_t count, int64_t rows) {
+    std::vector<T> to(static_cast<size_t>(rows));
+    for (int64_t i = 0; i < rows; ++i) to[static_cast<size_t>(i)] = from[count == 1 ? 0 : i];
+    return to;
+}
+
+void require(bool ok, const std::string& what) {
+    if (!ok) throw std::invalid_argument("recurrent: " + what);
+}
+
+void require_valid(const RecurrentWeight& w, int64_t rows) {
+    if (w.half) return;
+    require(w.scales == 1 || w.scales == rows,
+            "there are " + std::to_string(w.scales) + " weight scales for " + std::to_string(rows) + " rows");
+    require(w.zero_points == 1 || w.zero_points == rows,
+            "there are " + std::to_string(w.zero_points) + " weight zero_points for " + std::to_string(rows) + " rows");
+    for (int64_t i = 0; i < w.scales; ++i)
+        require(std::isfinite(w.scale[i]) && w.scale[i] > 0,
+                "every weight scale must be finite and positive, got " + std::to_string(w.scale[i]));
+    const int32_t low = w.type == IntType::u8 ? 0 : -128;
+    for (int64_t i = 0; i < w.zero_points; ++i)
+        require(w.zero_point[i] >= low && w.zero_point[i] <= low + 255,
+                "a weight zero_point is " + std::to_string(w.zero_point[i]) + ", outside " + std::to_string(low) +
+                    ".." + std::to_string(low + 255));
+}
+
+// 8-bit weights in blocks; rows that are not there are all zero.
+struct BlockWeights {
+    std::vector<uint8_t> data;
+    std::vector<int32_t> zero_point;
+    std::vector<float> scale;
+
+    BlockWeights(const RecurrentWeight& w, int64_t gates, int64_t hidden, int64_t inputs) {
+        const int64_t rows = gates * hidden;
+        const std::vector<int32_t> zero = one_each(w.zero_point, w.zero_points, rows);
+        const int32_t none = rows > 0 ? zero[0] : 0;
+        zero_point = in_blocks(zero.data(), 1, gates, hidden, none);
+        scale = in_blocks(one_each(w.scale, w.scales, rows).data(), 1, gates, hidden, 1.0f);
+        data = in_blocks(static_cast<const uint8_t*>(w.data), inputs, gates, hidden, static_cast<uint8_t>(none));
+    }
+    WeightTensor tensor(IntType type) const {
+        return {data.data(), type, zero_point.data(), static_cast<int64_t>(zero_point.size())};
+    }
+};
+
+// [panel][k][output channel of the panel]
+AlignedBytes half_panels(const RecurrentWeight& w, int64_t gates, int64_t hidden, int64_t inputs) {
+    const std::vector<uint16_t> rows =
+        in_blocks(static_cast<const uint16_t*>(w.data), inputs, gates, hidden, uint16_t{0});
+    AlignedBytes panels(rows.size() * sizeof(uint16_t));
+    uint16_t* to = reinterpret_cast<uint16_t*>(panels.data());
+    for (int64_t p = 0; p < blocks_of(hidden) * gates; ++p)
+        for (int64_t k = 0; k < inputs; ++k)
+            for (int64_t n = 0; n < kHalfPanel; ++n)
+                *to++ = rows[static_cast<size_t>((p * kHalfPanel + n) * inputs + k)];
+    return panels;
+}
+
+void pause_a_little(int round) {
+    constexpr int kSpinRounds = 4000;
+    if (round > kSpinRounds) return std::this_thread::yield();
+#if defined(__x86_64__)
+    _mm_pause();
+#endif
+}
+
+// Aligned pieces of one allocation.
+class Pieces {
+public:
+    explicit Pieces(uint8_t* memory) : at_(memory) {}
+    template <class T>
+    T* take(int64_t count) {
+        T* const piece = reinterpret_cast<T*>(at_);
+        at_ += size<T>(count);
+        return piece;
+    }
+    template <class T>
+    static size_t size(int64_t count) {
+        return (static_cast<size_t>(count) * sizeof(T) + 63) / 64 * 64;
+    }
+
+private:
+    uint8_t* at_;
+};
+
+struct QuantizedInput {
+    const uint8_t* q = nullptr;
+    float scale = 1;
+    int32_t zero_point = 0;
+};
+
+// The most that an operand may be; it is 255 or 127 before the zero point is rounded.
+double most_of(bool reduce_range) { return reduce_range ? kNarrowMost : 255; }
+
+// (scale, zero point) of a range that must be finite.
+QParams dynamic_qparams(float low, float high, bool reduce_range) {
+    return qparams_of_range(low, high, 0, reduce_range ? 127 : 255, false, false);
+}
+
+std::atomic<uint64_t> g_runs{0};
+
+}  // namespace
+
+RecurrentLayer::RecurrentLayer(Cell cell, int64_t hidden, int64_t inputs, bool reduce_range,
+                               const RecurrentWeight& input, const RecurrentWeight& recurrent)
+    : cell_(cell),
+      hidden_(hidden),
+      inputs_(inputs),
+      half_(input.half),
+      reduce_range_(reduce_range) {
+    require(input.half == recurrent.half, "both matrices must be 8 bit, or both float16");
+    const int64_t gates = cell_gates(cell), outputs = blocks_of(hidden) * gates * kCellBlock;
+    require_valid(input, gates * hidden);
+    require_valid(recurrent, gates * hidden);
+    input_bias_ = in_blocks(input.bias, 1, gates, hidden, 0.0f);
+    recurrent_bias_ = in_blocks(recurrent.bias, 1, gates, hidden, 0.0f);
+    if (half_) {
+        half_input_ = half_panels(input, gates, hidden, inputs);
+        half_recurrent_ = half_panels(recurrent, gates, hidden, hidden);
+        return;
+    }
+    kernel_ = reduce_range ? &kernels().narrow_gemm() : &kernels().gemm();
+    BlockWeights first(input, gates, hidden, inputs), second(recurrent, gates, hidden, hidden);
+    input_ = std::make_unique<LinearPlan>(first.tensor(input.type), outputs, inputs, *kernel_);
+    recurrent_ = pack_weights(*kernel_, second.tensor(recurrent.type), 0, outputs, 1, hidden, {{0}});
+    input_scale_ = std::move(first.scale);
+    recurrent_scale_ = std::move(second.scale);
+}
+
+// One direction of a sequence. Steps are counted as they are done: step 0 of the second direction is the last one.
+class RecurrentRun {
+public:
+    RecurrentRun(const RecurrentLayer& layer, const RecurrentSequence& sequence, const int64_t* offsets,
+                 const QuantizedInput& input, int64_t direction, int64_t directions, int64_t threads)
+        : layer_(layer),
+          sequence_(sequence),
+          offsets_(offsets),
+          input_(input),
+          backward_(direction == 1),
+          gates_(cell_gates(layer.cell())),
+          hidden_(layer.hidden()),
+          blocks_(blocks_of(hidden_)),
+          width_(blocks_ * kCellBlock),
+          columns_(width_ * gates_),
+          batch_(sequence.batch_sizes[0]),
+          y_stride_(directions * hidden_),
+          y_(sequence.y + direction * hidden_),
+          operand_stride_(width_ + 64),
+          run_(1 + g_runs.fetch_add(1, std::memory_order_relaxed)) {
+        // Parts of the hidden units, each with its share of the recurrent matrix.
+        constexpr int64_t kWorth = 48000;
+        const int64_t macs = batch_ * columns_ * hidden_;
+        const int64_t parts = std::max<int64_t>(1, std::min({blocks_, threads, macs / kWorth}));
+        blocks_per_part_ = std::max<int64_t>(1, (blocks_ + parts - 1) / parts);
+        parts_ = (blocks_ + blocks_per_part_ - 1) / blocks_per_part_;
+        // Steps whose input gates are computed together: these should stay in the cache until they are used.
+        constexpr int64_t kGateBytes = 2 << 20;
+        group_rows_ = std::max(batch_, kGateBytes / (columns_ * static_cast<int64_t>(sizeof(float))));
+    }
+
+    // first_h, ...: (batch, hidden). Returns whether every hidden state that had to be quantized was finite.
+    bool operator()(const float* first_h, const float* first_c, float* last_h, float* last_c) {
+        const int64_t state = batch_ * width_;
+        const bool with_c = first_c != nullptr;
+        Pieces pieces(
+            scratch_of<RunMemory>(Pieces::size<float>(state) * 3 + Pieces::size<float>(2 * parts_ * batch_) * 2 +
+                                  Pieces::size<float>(group_rows_ * columns_) + Pieces::size<float>(columns_)));
+        h_[0] = pieces.take<float>(state);
+        h_[1] = pieces.take<float>(state);
+        c_ = pieces.take<float>(state);
+        low_ = pieces.take<float>(2 * parts_ * batch_);
+        high_ = pieces.take<float>(2 * parts_ * batch_);
+        x_gates_ = pieces.take<float>(group_rows_ * columns_);
+        multiplier_ = pieces.take<float>(columns_);
+        for (int64_t i = 0; i < columns_ && !layer_.half(); ++i)
+            multiplier_[i] = input_.scale * layer_.input_scale_[static_cast<size_t>(i)];
+        begin(first_h, first_c);
+
+        const int64_t steps = sequence_.steps;
+        for (int64_t first = 0, end = 0; first < steps; first = end) {
+            int64_t rows = 0;
+            while (end < steps && (end == first || rows + batch_at(end) <= group_rows_)) rows += batch_at(end++);
+            multiply_input(first, end, rows);
+            take_steps(first, end);
+        }
+
+        for (int64_t r = 0, s = steps - 1; r < batch_; ++r) {
+            // The last step that had this row: in the backward direction the last one has all.
+            while (!backward_ && batch_at(s) <= r) --s;
+            const int64_t last = backward_ ? steps - 1 : s;
+            std::copy_n(h_[last & 1] + r * width_, hidden_, last_h + r * hidden_);
+            if (with_c) std::copy_n(c_ + r * width_, hidden_, last_c + r * hidden_);
+        }
+        return !failed_.load(std::memory_order_relaxed);
+    }
+
+private:
+    int64_t time_of(int64_t step) const { return backward_ ? sequence_.steps - 1 - step : step; }
+    int64_t batch_at(int64_t step) const { return sequence_.batch_sizes[time_of(step)]; }
+
+    // Rows that join later find their first state in whichever of the two they look.
+    void begin(const float* first_h, const float* first_c) {
+        for (int64_t r = 0; r < batch_; ++r) {
+            const auto put = [&](const float* from, float* to) {
+                std::copy_n(from + r * hidden_, hidden_, to + r * width_);
+                std::fill_n(to + r * width_ + hidden_, width_ - hidden_, 0.0f);
+            };
+            put(first_h, h_[0]);
+            put(first_h, h_[1]);
+            if (first_c != nullptr) put(first_c, c_);
+        }
+        std::fill_n(low_, 2 * parts_ * batch_, 0.0f);
+        std::fill_n(high_, 2 * parts_ * batch_, 0.0f);
+        if (layer_.half()) return;
+        for (int64_t r = 0; r < batch_; ++r) {
+            float low = 0, high = 0;
+            minmax(h_[0] + r * width_, {1, 1, width_, 0, nullptr}, 1, &low, &high);
+            for (int64_t parity = 0; parity < 2; ++parity) {
+                low_[parity * parts_ * batch_ + r] = low;
+                high_[parity * parts_ * batch_ + r] = high;
+            }
+        }
+    }
+
+    // The input gates of the steps [first, end).
+    void multiply_input(int64_t first, int64_t end, int64_t rows) {
+        const int64_t from = offsets_[time_of(backward_ ? end - 1 : first)], inputs = layer_.inputs();
+        group_offset_ = from;
+        if (!layer_.half()) {
+            MatmulOutput out;
+            out.y = x_gates_;
+            out.type = OutputType::f32;
+            out.multiplier = multiplier_;
+            out.multipliers = columns_;
+            out.float_bias = layer_.input_bias_.data();
+            layer_.input_->run({input_.q + from * inputs, IntType::u8, input_.zero_point}, rows, out);
+            return;
+        }
+        // Strips of rows times chunks of panels; the panels of a chunk stay in the cache for all rows of a strip.
+        constexpr int64_t kStrip = 48, kPanels = 8;
+        const int64_t panels = columns_ / kHalfPanel, chunks = (panels + kPanels - 1) / kPanels;
+        const int64_t strips = (rows + kStrip - 1) / kStrip;
+        const int64_t macs = std::min(rows, kStrip) * kPanels * kHalfPanel * inputs;
+        const HalfGemmFn kernel = kernels().half_gemm;
+        parallel_for(strips * chunks, std::max<int64_t>(1, 200000 / std::max<int64_t>(1, macs)),
+                     [&](int64_t begin, int64_t stop) {
+                         for (int64_t task = begin; task < stop; ++task) {
+                             const int64_t strip = task % strips * kStrip, chunk = task / strips * kPanels;
+                             HalfGemmArgs a = half_args(layer_.half_input_, layer_.input_bias_, inputs);
+                             a.x = sequence_.x + (from + strip) * inputs;
+                             a.rows = std::min(kStrip, rows - strip);
+                             a.x_stride = inputs;
+                             a.y = x_gates_ + strip * columns_;
+                             kernel(a, chunk, std::min(chunk + kPanels, panels));
+                         }
+                     });
+    }
+
+    HalfGemmArgs half_args(const AlignedBytes& panels, const std::vector<float>& bias, int64_t depth) const {
+        HalfGemmArgs a;
+        a.depth = depth;
+        a.panels = reinterpret_cast<const uint16_t*>(panels.data());
+        a.bias = bias.data();
+        a.y_stride = columns_;
+        return a;
+    }
+
+    // Whoever is free takes the next part of the oldest step, and waits until the step before it is done. Parts are
+    // taken in order, so those one waits for are always in someone's hands: no number of threads can lock up.
+    void take_steps(int64_t first, int64_t end) {
+        if (parts_ == 1) {
+            for (int64_t s = first; s < end; ++s) take(s, 0);
+            return;
+        }
+        next_.store(0, std::memory_order_relaxed);
+        done_.store(0, std::memory_order_relaxed);
+        const int64_t tickets = (end - first) * parts_;
+        parallel_for(parts_, 1, [&](int64_t, int64_t) {
+            for (;;) {
+                const int64_t ticket = next_.fetch_add(1, std::memory_order_relaxed);
+                if (ticket >= tickets) return;
+                const int64_t before = ticket / parts_ * parts_;
+                for (int round = 0; done_.load(std::memory_order_acquire) < before; ++round) pause_a_little(round);
+                take(first + ticket / parts_, ticket % parts_);
+                done_.fetch_add(1, std::memory_order_release);
+            }
+        });
+    }
+
+    // What a thread needs for a step.
+    struct Step {
+        uint8_t* bytes;
+        uint8_t* operand;
+        float* gates;
+        int32_t* bias;
+        float* multiplier;
+    };
+    // The step whose hidden state the operand memory of a thread holds.
+    struct Prepared {
+        uint64_t run = 0;
+        int64_t step = -1;
+        QParams qparams;
+    };
+
+    Step step_memory() const {
+        const int64_t state = batch_ * width_, operand = batch_ * operand_stride_ + kOperandSlack;
+        const int64_t gates = std::min(batch_, kRows) * columns_;
+        const int64_t size = layer_.half() ? 1 : layer_.kernel_->operand_size();
+        Pieces pieces(scratch_of<StepMemory>(Pieces::size<uint8_t>(state) + Pieces::size<uint8_t>(operand * size) +
+                                             Pieces::size<float>(gates) + Pieces::size<float>(columns_) * 2));
+        Step m;
+        m.bytes = pieces.take<uint8_t>(state);
+        m.operand = pieces.take<uint8_t>(operand * size);
+        m.gates = pieces.take<float>(gates);
+        m.bias = pieces.take<int32_t>(columns_);
+        m.multiplier = pieces.take<float>(columns_);
+        return m;
+    }
+
+    // Quantizes the hidden state before step s. False if it is not finite.
+    bool prepare(int64_t s, int64_t rows, const float* h, const Step& memory, QParams& qparams) {
+        thread_local Prepared prepared;
+        if (prepared.run == run_ && prepared.step == s) {
+            qparams = prepared.qparams;
+            return true;
+        }
+        const int64_t ranges = ((s + 1) & 1) * parts_ * batch_;
+        float low = 0, high = 0, sum = 0;
+        for (int64_t part = 0; part < parts_; ++part)
+            for (int64_t r = 0; r < rows; ++r) {
+                const float l = low_[ranges + part * batch_ + r], g = high_[ranges + part * batch_ + r];
+                low = l < low ? l : low;
+                high = g > high ? g : high;
+                sum += l;  // NaN shows here
+            }
+        if (std::isnan(sum) || std::isinf(low) || std::isinf(high)) return false;
+        qparams = dynamic_qparams(low, high, layer_.reduce_range());
+        const float inv = 1.0f / static_cast<float>(qparams.scale), zero = static_cast<float>(qparams.zero_point);
+        QuantizeArgs q;
+        q.x = h;
+        q.y = memory.bytes;
+        q.dst = IntType::u8;
+        q.grid = {1, 1, rows * width_, 0, nullptr};
+        q.inv = &inv;
+        q.zero_point = &zero;
+        q.spelling = Spelling::fused;
+        q.qmin = 0;
+        q.qmax = most_of(layer_.reduce_range());
+        kernels().quantize(q, 0, rows * width_);
+        const GemmKernel& kernel = *layer_.kernel_;
+        const Activation activation{false, static_cast<int32_t>(qparams.zero_point)};
+        for (int64_t r = 0; r < rows; ++r)
+            kernel.convert(memory.bytes + r * width_, width_, activation,
+                           memory.operand + r * operand_stride_ * kernel.operand_size());
+        prepared = {run_, s, qparams};
+        return true;
+    }
+
+    // The columns of `panels` of an epilogue whose input has these parameters.
+    void fold(const QParams& qparams, int64_t begin, int64_t end, const Step& memory) const {
+        const PackedWeights& w = layer_.recurrent_;
+        const float scale = static_cast<float>(qparams.scale);
+        const float* w_scale = layer_.recurrent_scale_.data();
+        for (int64_t i = begin * kPanel; i < end * kPanel; ++i) memory.multiplier[i] = scale * w_scale[i];
+        if (layer_.kernel_->operand == Operand::centered) {
+            std::fill(memory.bias + begin * kPanel, memory.bias + end * kPanel, 0);
+            return;
+        }
+        const uint32_t zero_point = static_cast<uint32_t>(qparams.zero_point), depth = static_cast<uint32_t>(hidden_);
+        for (int64_t i = begin * kPanel; i < end * kPanel; ++i) {
+            uint32_t sum = static_cast<uint32_t>(w.sums[static_cast<size_t>(i)]);
+            if (!w.zero_point.empty()) sum -= depth * static_cast<uint32_t>(w.zero_point[static_cast<size_t>(i)]);
+            const uint32_t folded = 0u - zero_point * sum;
+            std::memcpy(memory.bias + i, &folded, sizeof folded);
+        }
+    }
+
+    // Part `part` of step s.
+    void take(int64_t s, int64_t part) {
+        const int64_t time = time_of(s), rows = sequence_.batch_sizes[time];
+        const int64_t begin = part * blocks_per_part_, end = std::min(begin + blocks_per_part_, blocks_);
+        const float* before = h_[(s + 1) & 1];
+        float* after = h_[s & 1];
+        const Step memory = step_memory();
+        QParams qparams;
+        if (!layer_.half()) {
+            if (failed_.load(std::memory_order_relaxed) || !prepare(s, rows, before, memory, qparams)) {
+                failed_.store(true, std::memory_order_relaxed);
+                return;
+            }
+            fold(qparams, begin * gates_, end * gates_, memory);
+        }
+        const int64_t first_unit = begin * kCellBlock, units = std::min(end * kCellBlock, hidden_) - first_unit;
+        for (int64_t r = 0; r < rows; r += kRows) {
+            const int64_t count = std::min(kRows, rows - r);
+            multiply_hidden(r, count, before, qparams, begin * gates_, end * gates_, memory);
+            CellArgs a;
+            a.cell = layer_.cell();
+            a.rows = count;
+            a.x = x_gates_ + (offsets_[time] - group_offset_ + r) * columns_;
+            a.h = memory.gates;
+            a.x_stride = a.h_stride = columns_;
+            a.before = before + r * width_;
+            a.after = after + r * width_;
+            a.c = c_ + r * width_;
+            a.stride = width_;
+            a.low = low_ + ((s & 1) * parts_ + part) * batch_ + r;
+            a.high = high_ + ((s & 1) * parts_ + part) * batch_ + r;
+            kernels().cell(a, begin, end);
+            for (int64_t i = r; i < r + count; ++i)
+                std::copy_n(after + i * width_ + first_unit, units, y_ + (offsets_[time] + i) * y_stride_ + first_unit);
+        }
+    }
+
+    // The panels [begin, end) of the recurrent product for `count` rows from r on.
+    void multiply_hidden(int64_t r, int64_t count, const float* before, const QParams& qparams, int64_t begin,
+                         int64_t end, const Step& memory) const {
+        if (layer_.half()) {
+            HalfGemmArgs a = half_args(layer_.half_recurrent_, layer_.recurrent_bias_, hidden_);
+            a.x = before + r * width_;
+            a.rows = count;
+            a.x_stride = width_;
+            a.y = memory.gates;
+            return kernels().half_gemm(a, begin, end);
+        }
+        const GemmKernel& kernel = *layer_.kernel_;
+        const PackedWeights& w = layer_.recurrent_;
+        int64_t row_offset[kRows], y_offset[kRows];
+        for (int64_t i = 0; i < count; ++i) {
+            row_offset[i] = (r + i) * operand_stride_;
+            y_offset[i] = i * columns_;
+        }
+        const int64_t tap = 0;
+        GemmArgs a;
+        a.x = memory.operand;
+        a.rows = row_offset;
+        a.m = count;
+        a.taps = &tap;
+        a.tap_count = 1;
+        a.channels = hidden_;
+        a.panels = reinterpret_cast<const int8_t*>(w.panels.data());
+        a.n = columns_;
+        a.w_zero_point = w.zero_point.empty() ? nullptr : w.zero_point.data();
+        a.w_sums = w.sums.data();
+        a.x_zero_point = static_cast<int32_t>(qparams.zero_point);
+        a.y = memory.gates;
+        a.y_rows = y_offset;
+        a.epilogue.type = OutputType::f32;
+        a.epilogue.bias = memory.bias;
+        a.epilogue.multiplier = memory.multiplier;
+        a.epilogue.float_bias = layer_.recurrent_bias_.data();
+        kernel.multiply(a, begin, end);
+    }
+
+    const RecurrentLayer& layer_;
+    const RecurrentSequence& sequence_;
+    const int64_t* offsets_;
+    const QuantizedInput input_;
+    const bool backward_;
+    const int64_t gates_, hidden_, blocks_, width_, columns_, batch_, y_stride_;
+    float* const y_;
+    const int64_t operand_stride_;
+    const uint64_t run_;
+    int64_t parts_ = 1, blocks_per_part_ = 1, group_rows_ = 0, group_offset_ = 0;
+    float *h_[2] = {}, *c_ = nullptr, *low_ = nullptr, *high_ = nullptr, *x_gates_ = nullptr, *multiplier_ = nullptr;
+    std::atomic<bool> failed_{false};
+    alignas(64) std::atomic<int64_t> next_{0};
+    alignas(64) std::atomic<int64_t> done_{0};
+};
+
+void run_recurrent(const std::vector<const RecurrentLayer*>& layers, const RecurrentSequence& sequence) {
+    require(layers.size() == 1 || layers.size() == 2, "a layer has one direction or two");
+    const RecurrentLayer& first = *layers[0];
+    const RecurrentLayer& last = *layers.back();
+    require(first.cell() == last.cell() && first.hidden() == last.hidden() && first.inputs() == last.inputs() &&
+                first.half() == last.half() && first.reduce_range() == last.reduce_range(),
+            "both directions must be of the same kind and size");
+    require(first.hidden() > 0, "there must be a hidden unit");
+    const int64_t steps = sequence.steps;
+    require(steps > 0, "there must be a step");
+    std::vector<int64_t> offsets(static_cast<size_t>(steps) + 1, 0);
+    for (int64_t t = 0; t < steps; ++t) {
+        require(sequence.batch_sizes[t] >= 0 && (t == 0 || sequence.batch_sizes[t] <= sequence.batch_sizes[t - 1]),
+                "batch sizes must not grow from step to step");
+        offsets[static_cast<size_t>(t) + 1] = offsets[static_cast<size_t>(t)] + sequence.batch_sizes[t];
+    }
+    const int64_t rows = offsets.back(), batch = sequence.batch_sizes[0], elements = rows * first.inputs();
+    if (batch == 0) return;
+    const int64_t directions = static_cast<int64_t>(layers.size());
+    prepare_output(sequence.y, static_cast<size_t>(rows * directions * first.hidden()) * sizeof(float));
+
+    QuantizedInput input;
+    if (!first.half()) {
+        float low = 0, high = 0;
+        if (elements > 0) minmax(sequence.x, {1, 1, elements, 0, nullptr}, 1, &low, &high);
+        require(std::isfinite(low) && std::isfinite(high),
+                "the input must be finite to be quantized, got a range of [" + std::to_string(low) + ", " +
+                    std::to_string(high) + "]");
+        const QParams p = dynamic_qparams(low, high, first.reduce_range());
+        uint8_t* q = scratch_of<InputMemory>(static_cast<size_t>(elements));
+        quantize_tensor(sequence.x, q, IntType::u8, elements, p.scale, static_cast<double>(p.zero_point),
+                        Spelling::fused, 0, most_of(first.reduce_range()));
+        input = {q, static_cast<float>(p.scale), static_cast<int32_t>(p.zero_point)};
+    }
+
+    bool finite[2] = {true, true};
+    // Two directions keep two or three threads busy without waiting for each other; more share each of them.
+    const bool at_once = directions == 2 && num_threads() > 1 && num_threads() < 4;
+    const auto run = [&](int64_t d) {
+        const int64_t at = d * batch * first.hidden();
+        RecurrentRun one(*layers[static_cast<size_t>(d)], sequence, offsets.data(), input, d, directions,
+                         at_once ? 1 : num_threads());
+        finite[d] = one(sequence.first_h + at, sequence.first_c != nullptr ? sequence.first_c + at : nullptr,
+                        sequence.last_h + at, sequence.last_c != nullptr ? sequence.last_c + at : nullptr);
+    };
+    if (at_once) {
+        parallel_for(2, 1, [&](int64_t begin, int64_t end) {
+            for (int64_t d = begin; d < end; ++d) run(d);
+        });
+    } else {
+        for (int64_t d = 0; d < directions; ++d) run(d);
+    }
+    require(finite[0] && finite[1],
+            "the hidden state must be finite to be quantized, and became NaN or infinite on the way");
+}
+
+}  // namespace zeropoint

@@ -1,0 +1,78 @@
+// Recurrent layers with quantized weights on float32 sequences, a whole sequence in one call. See kernels/cell/cell.h
+// for what is done with the two products of a step:
+//
+//   8-bit weights: float(sum((q - q_zp) (w - w_zp))) * (q_scale * w_scale[n]) + bias[n], where q is the operand
+//     quantized to u8 by its own range: the input with one range for the whole sequence, the hidden state with one for
+//     all rows of a step
+//   float16 weights: see kernels/half_gemm/half_gemm.h
+#pragma once
+
+#include "kernels/cell/cell.h"
+#include "operators/linear.h"
+
+#include <memory>
+#include <vector>
+
+namespace zeropoint {
+
+// One of the two matrices, (gates * hidden, inputs), contiguous.
+struct RecurrentWeight {
+    const void* data = nullptr;
+    bool half = false;                    // float16, else 8 bit
+    IntType type = IntType::s8;           // of 8-bit weights: s8 or u8
+    const int32_t* zero_point = nullptr;  // 1, or one for each row; also of 8-bit weights only
+    int64_t zero_points = 0;
+    const float* scale = nullptr;
+    int64_t scales = 0;
+    const float* bias = nullptr;  // one for each row, or none
+};
+
+// One direction of one layer: weights packed once for the active level; may be used by many threads at once.
+class RecurrentLayer {
+public:
+    // reduce_range: with 8-bit weights, operands are quantized to 7 bits. Keeps no reference to the weights.
+    // Throws std::invalid_argument for parameters out of range.
+    RecurrentLayer(Cell cell, int64_t hidden, int64_t inputs, bool reduce_range, const RecurrentWeight& input,
+                   const RecurrentWeight& recurrent);
+
+    Cell cell() const { return cell_; }
+    int64_t hidden() const { return hidden_; }
+    int64_t inputs() const { return inputs_; }
+    bool half() const { return half_; }
+    bool reduce_range() const { return reduce_range_; }
+
+private:
+    friend class RecurrentRun;
+
+    Cell cell_;
+    int64_t hidden_, inputs_;
+    bool half_, reduce_range_;
+    // 8-bit weights
+    const GemmKernel* kernel_ = nullptr;
+    std::unique_ptr<LinearPlan> input_;
+    PackedWeights recurrent_;
+    std::vector<float> input_scale_, recurrent_scale_;
+    // float16 weights
+    AlignedBytes half_input_, half_recurrent_;
+    std::vector<float> input_bias_, recurrent_bias_;
+};
+
+// A sequence whose rows stand step after step; batch_sizes[t] of them belong to step t, never more than to the step
+// before. Row r of a step continues row r of the step before.
+struct RecurrentSequence {
+    const float* x = nullptr;              // (all rows, inputs)
+    const int64_t* batch_sizes = nullptr;  // `steps` of them
+    int64_t steps = 0;
+    float* y = nullptr;  // (all rows, directions * hidden)
+    // (directions, batch_sizes[0], hidden)
+    const float* first_h = nullptr;
+    const float* first_c = nullptr;  // lstm only, as is last_c
+    float* last_h = nullptr;
+    float* last_c = nullptr;
+};
+
+// Runs one layer in one direction, or in both: layers[1] from the end of each row to its beginning.
+// Throws std::invalid_argument if what must be quantized is not finite.
+void run_recurrent(const std::vector<const RecurrentLayer*>& layers, const RecurrentSequence& sequence);
+
+}  // namespace zeropoint
