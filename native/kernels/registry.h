@@ -13,9 +13,12 @@
 #include "kernels/mask_gradient/mask_gradient.h"
 #include "kernels/max_pool/max_pool.h"
 #include "kernels/minmax/minmax.h"
+#include "kernels/moments/moments.h"
+#include "kernels/normalize/normalize.h"
 #include "kernels/pack/pack.h"
 #include "kernels/quantization_loss/quantization_loss.h"
 #include "kernels/quantize/quantize.h"
+#include "kernels/softmax/softmax.h"
 
 #include <vector>
 
@@ -38,6 +41,9 @@ struct Kernels {
     BilinearFn bilinear = nullptr;
     GemmFn gemm = nullptr;
     DepthwiseFn depthwise = nullptr;
+    MomentsFn moments = nullptr;
+    NormalizeFn normalize = nullptr;
+    SoftmaxFn softmax = nullptr;
 };
 
 struct KernelListing {

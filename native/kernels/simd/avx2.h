@@ -129,6 +129,18 @@ struct Avx2 {
         const __m128i packed = _mm_packus_epi16(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));
         _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_shuffle_epi32(packed, 0xD8));
     }
+    static __m256i flipped(const uint8_t* p, uint8_t flip) {
+        return _mm256_xor_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+                                _mm256_set1_epi8(static_cast<char>(flip)));
+    }
+    static I add_bytes(I sum, const uint8_t* p, uint8_t flip) {
+        return {_mm256_add_epi32(sum.v, _mm256_sad_epu8(flipped(p, flip), _mm256_setzero_si256()))};
+    }
+    static I add_squares(I sum, const uint8_t* p, uint8_t flip) {
+        const __m256i x = flipped(p, flip), zero = _mm256_setzero_si256();
+        const __m256i low = _mm256_unpacklo_epi8(x, zero), high = _mm256_unpackhi_epi8(x, zero);
+        return {_mm256_add_epi32(sum.v, _mm256_add_epi32(_mm256_madd_epi16(low, low), _mm256_madd_epi16(high, high)))};
+    }
     static float reduce_min(F a) {
         alignas(32) float v[W];
         _mm256_store_ps(v, a);

@@ -119,6 +119,17 @@ struct Avx512 {
         const __m512i r = _mm512_max_epi32(_mm512_add_epi32(q, _mm512_set1_epi32(offset)), _mm512_set1_epi32(lo));
         _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(r));
     }
+    static __m512i flipped(const uint8_t* p, uint8_t flip) {
+        return _mm512_xor_si512(_mm512_loadu_si512(p), _mm512_set1_epi8(static_cast<char>(flip)));
+    }
+    static I add_bytes(I sum, const uint8_t* p, uint8_t flip) {
+        return {_mm512_add_epi32(sum.v, _mm512_sad_epu8(flipped(p, flip), _mm512_setzero_si512()))};
+    }
+    static I add_squares(I sum, const uint8_t* p, uint8_t flip) {
+        const __m512i x = flipped(p, flip), zero = _mm512_setzero_si512();
+        const __m512i low = _mm512_unpacklo_epi8(x, zero), high = _mm512_unpackhi_epi8(x, zero);
+        return {_mm512_add_epi32(sum.v, _mm512_add_epi32(_mm512_madd_epi16(low, low), _mm512_madd_epi16(high, high)))};
+    }
     static float reduce_min(F a) { return _mm512_reduce_min_ps(a); }
     static float reduce_max(F a) { return _mm512_reduce_max_ps(a); }
 };

@@ -233,6 +233,21 @@ struct Portable {
             p[i] = static_cast<uint8_t>(q < lo ? lo : q);
         }
     }
+    // Adds 4 * W bytes x ^ flip, or their squares, to the lanes of a sum, in whatever order.
+    static I add_bytes(I sum, const uint8_t* p, uint8_t flip) {
+        return each<I, int32_t>([&](int i) {
+            int32_t lane = sum.v[i];
+            for (int k = 0; k < 4; ++k) lane += p[k * W + i] ^ flip;
+            return lane;
+        });
+    }
+    static I add_squares(I sum, const uint8_t* p, uint8_t flip) {
+        return each<I, int32_t>([&](int i) {
+            int32_t lane = sum.v[i];
+            for (int k = 0; k < 4; ++k) lane += (p[k * W + i] ^ flip) * (p[k * W + i] ^ flip);
+            return lane;
+        });
+    }
     static float reduce_min(F a) {
         float r = a.v[0];
         for (float x : a.v) r = x < r ? x : r;

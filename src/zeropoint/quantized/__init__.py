@@ -4,6 +4,20 @@ Each is also an operator of a graph, ``torch.ops.zeropoint.<name>``, on plain in
 (`zeropoint.ops`), which does the work.
 """
 
+from zeropoint.quantized.norms import (
+    batch_norm,
+    batch_norm1d,
+    batch_norm1d_relu,
+    batch_norm2d,
+    batch_norm2d_relu,
+    batch_norm3d,
+    batch_norm3d_relu,
+    batch_norm_relu,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    softmax,
+)
 from zeropoint.quantized.packed import (
     ConvPackedParams,
     LinearPackedParams,
@@ -29,9 +43,20 @@ __all__ = [
     "ConvPackedParams",
     "LinearPackedParams",
     "LinearPackedParamsFp16",
+    "batch_norm",
+    "batch_norm1d",
+    "batch_norm1d_relu",
+    "batch_norm2d",
+    "batch_norm2d_relu",
+    "batch_norm3d",
+    "batch_norm3d_relu",
+    "batch_norm_relu",
     "bmm",
     "conv_prepack",
     "conv_transpose_prepack",
+    "group_norm",
+    "instance_norm",
+    "layer_norm",
     "linear",
     "linear_dynamic",
     "linear_dynamic_fp16",
@@ -44,4 +69,5 @@ __all__ = [
     "linear_tanh",
     "linear_unpack",
     "matmul",
+    "softmax",
 ]

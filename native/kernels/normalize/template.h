@@ -1,0 +1,105 @@
+// normalize for any vector type V of simd/.
+#pragma once
+
+#include "kernels/normalize/normalize.h"
+
+namespace zeropoint {
+namespace {
+
+template <class V, class T, ByRow kBy>
+struct Normalize {
+    using F = typename V::F;
+    using I = typename V::I;
+    static constexpr int64_t kBlock = 4 * V::W;
+
+    const NormalizeArgs& a;
+    // The zero point is added before rounding or after it; the limits are those at the time of rounding.
+    F inverse, before, low, high;
+    I after;
+
+    explicit Normalize(const NormalizeArgs& args)
+        : a(args),
+          inverse(V::set(a.inverse)),
+          before(V::set(a.joined ? static_cast<float>(a.zero_point) : 0.0f)),
+          low(V::set(static_cast<float>(a.joined ? a.lo : a.lo - a.zero_point))),
+          high(V::set(static_cast<float>(a.joined ? a.hi : a.hi - a.zero_point))),
+          after(V::set_int(a.joined ? 0 : a.zero_point)) {}
+
+    // What does not change in a row.
+    struct Row {
+        F center, factor, weight, bias;
+        const float *centers, *weights, *biases;
+    };
+    Row row_of(int64_t row) const {
+        const int64_t r = row * a.step, e = row / a.set_rows * a.length;
+        const F zero = V::set(0.0f);
+        if (kBy == ByRow::all)
+            return {V::set(a.center[r]), zero, V::set(a.weight[r]), V::set(a.bias[r]), nullptr, nullptr, nullptr};
+        if (kBy == ByRow::center)
+            return {V::set(a.center[r]), V::set(a.factor[r]), zero, zero, nullptr, a.weight, a.bias};
+        return {zero, zero, zero, zero, a.center + e, a.weight + e, a.bias + e};
+    }
+
+    I one(const Row& r, const T* x, int64_t i) const {
+        const F q = V::to_float(V::load_int(x));
+        F t = V::sub(q, kBy == ByRow::none ? V::load(r.centers + i) : r.center);
+        if (kBy == ByRow::center) t = V::mul(t, r.factor);
+        const F v =
+            kBy == ByRow::all ? V::fma(t, r.weight, r.bias) : V::fma(t, V::load(r.weights + i), V::load(r.biases + i));
+        const F scaled = V::add(V::mul(v, inverse), before);
+        return V::add(V::round_to_int(V::clamp_nan_high(scaled, low, high)), after);
+    }
+    // x and y stand at element i of the row.
+    void block(const Row& r, const T* x, T* y, int64_t i) const {
+        const I p = one(r, x, i), q = one(r, x + V::W, i + V::W), s = one(r, x + 2 * V::W, i + 2 * V::W),
+                t = one(r, x + 3 * V::W, i + 3 * V::W);
+        V::store4_saturated(y, p, q, s, t);
+    }
+    // What is left of a row, on copies.
+    void tail(const Row& r, const T* x, T* y, int64_t i, int64_t n) const {
+        T in[kBlock] = {}, out[kBlock];
+        float centers[kBlock] = {}, weights[kBlock] = {}, biases[kBlock] = {};
+        Row copy = r;
+        for (int64_t k = 0; k < n; ++k) {
+            in[k] = x[k];
+            if (kBy == ByRow::none) centers[k] = r.centers[i + k];
+            if (kBy != ByRow::all) {
+                weights[k] = r.weights[i + k];
+                biases[k] = r.biases[i + k];
+            }
+        }
+        copy.centers = centers;
+        copy.weights = weights;
+        copy.biases = biases;
+        block(copy, in, out, 0);
+        for (int64_t k = 0; k < n; ++k) y[k] = out[k];
+    }
+    void run(int64_t begin, int64_t end) const {
+        for (int64_t row = begin; row < end; ++row) {
+            const T* x = static_cast<const T*>(a.x) + row * a.length;
+            T* y = static_cast<T*>(a.y) + row * a.length;
+            const Row r = row_of(row);
+            int64_t i = 0;
+            for (; i + kBlock <= a.length; i += kBlock) block(r, x + i, y + i, i);
+            if (i < a.length) tail(r, x + i, y + i, i, a.length - i);
+        }
+    }
+};
+
+template <class V, class T>
+void normalize_type(const NormalizeArgs& a, int64_t begin, int64_t end) {
+    switch (a.by_row) {
+        case ByRow::all: return Normalize<V, T, ByRow::all>(a).run(begin, end);
+        case ByRow::center: return Normalize<V, T, ByRow::center>(a).run(begin, end);
+        default: return Normalize<V, T, ByRow::none>(a).run(begin, end);
+    }
+}
+
+template <class V>
+void normalize_with(const NormalizeArgs& a, int64_t begin, int64_t end) {
+    if (a.type == IntType::u8) return normalize_type<V, uint8_t>(a, begin, end);
+    return normalize_type<V, int8_t>(a, begin, end);
+}
+
+}  // namespace
+}  // namespace zeropoint
