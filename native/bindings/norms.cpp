@@ -56,7 +56,10 @@ void bind_norms(nb::module_& m) {
         },
         release());
     m.def(
-        "softmax", [](const NormTuple& t, int64_t rows, int64_t length) { softmax(tensor_of(t), rows, length); },
+        "softmax",
+        [](const NormTuple& t, int64_t outer, int64_t length, int64_t inner) {
+            softmax(tensor_of(t), outer, length, inner);
+        },
         release());
     m.def(
         "mean_of_rows",

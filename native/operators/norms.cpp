@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
+#include <type_traits>
 #include <vector>
 
 namespace zeropoint {
@@ -272,10 +274,43 @@ void group_norm(const NormTensor& t, const NormShape& shape, int64_t groups, con
     });
 }
 
-void softmax(const NormTensor& t, int64_t rows, int64_t length) {
-    if (rows * length == 0) return;
+namespace {
+
+// y[c][r] = x[r][c] for 8 x 8 bytes: halves, quarters and eighths change places, 8 bytes in a word.
+void transpose_eight(const uint8_t* x, int64_t x_stride, uint8_t* y, int64_t y_stride) {
+    uint64_t rows[8];
+    for (int r = 0; r < 8; ++r) std::memcpy(&rows[r], x + r * x_stride, sizeof rows[r]);
+    const auto exchange = [&](int distance, uint64_t mask) {
+        for (int r = 0; r < 8; ++r) {
+            if ((r & distance) != 0) continue;
+            const uint64_t moved = ((rows[r] >> 8 * distance) ^ rows[r + distance]) & mask;
+            rows[r] ^= moved << 8 * distance;
+            rows[r + distance] ^= moved;
+        }
+    };
+    exchange(4, 0x00000000FFFFFFFF);
+    exchange(2, 0x0000FFFF0000FFFF);
+    exchange(1, 0x00FF00FF00FF00FF);
+    for (int r = 0; r < 8; ++r) std::memcpy(y + r * y_stride, &rows[r], sizeof rows[r]);
+}
+
+// y[c][r] = x[r][c]
+void transpose(const uint8_t* x, int64_t x_stride, uint8_t* y, int64_t y_stride, int64_t rows, int64_t columns) {
+    const int64_t whole_rows = rows / 8 * 8, whole_columns = columns / 8 * 8;
+    for (int64_t r = 0; r < whole_rows; r += 8)
+        for (int64_t c = 0; c < whole_columns; c += 8)
+            transpose_eight(x + r * x_stride + c, x_stride, y + c * y_stride + r, y_stride);
+    for (int64_t r = 0; r < rows; ++r)
+        for (int64_t c = r < whole_rows ? whole_columns : 0; c < columns; ++c)
+            y[c * y_stride + r] = x[r * x_stride + c];
+}
+
+}  // namespace
+
+void softmax(const NormTensor& t, int64_t outer, int64_t length, int64_t inner) {
+    if (outer * length * inner == 0) return;
     float table[256];
-    for (int d = 0; d < 256; ++d) table[d] = static_cast<float>(std::exp(-d * static_cast<double>(t.scale)));
+    for (int d = 0; d < 256; ++d) table[255 - d] = static_cast<float>(std::exp(-d * static_cast<double>(t.scale)));
     SoftmaxArgs a;
     a.x = static_cast<const uint8_t*>(t.x);
     a.y = static_cast<uint8_t*>(t.y);
@@ -286,12 +321,32 @@ void softmax(const NormTensor& t, int64_t rows, int64_t length) {
     a.zero_point = t.y_zero_point;
     a.lo = t.lo;
     a.hi = t.hi;
-    prepare_output(t.y, static_cast<size_t>(rows * length));
+    prepare_output(t.y, static_cast<size_t>(outer * length * inner));
     const SoftmaxFn kernel = kernels().softmax;
     struct Exponentials {};
-    parallel_for(rows, grain_of(4 * length), [&](int64_t begin, int64_t end) {
-        kernel(a, begin, end,
-               reinterpret_cast<float*>(scratch_of<Exponentials>(static_cast<size_t>(a.scratch()) * sizeof(float))));
+    const auto memory = [&] {
+        return reinterpret_cast<float*>(scratch_of<Exponentials>(static_cast<size_t>(a.scratch()) * sizeof(float)));
+    };
+    if (inner == 1)
+        return parallel_for(outer, grain_of(4 * length),
+                            [&](int64_t begin, int64_t end) { kernel(a, begin, end, memory()); });
+    // Some columns at a time become rows, and the results columns again.
+    constexpr int64_t kColumns = 64;
+    const int64_t blocks = (inner + kColumns - 1) / kColumns;
+    struct Rows {};
+    parallel_for(outer * blocks, grain_of(4 * length * std::min(inner, kColumns)), [&](int64_t begin, int64_t end) {
+        float* exponentials = memory();
+        uint8_t* rows = scratch_of<Rows>(static_cast<size_t>(2 * kColumns * length));
+        SoftmaxArgs some = a;
+        some.x = rows;
+        some.y = rows + kColumns * length;
+        for (int64_t block = begin; block < end; ++block) {
+            const int64_t first = block % blocks * kColumns, columns = std::min(kColumns, inner - first);
+            const int64_t at = block / blocks * length * inner + first;
+            transpose(a.x + at, inner, rows, length, length, columns);
+            kernel(some, 0, columns, exponentials);
+            transpose(some.y, length, a.y + at, inner, columns, length);
+        }
     });
 }
 

@@ -49,8 +49,8 @@ void layer_norm(const NormTensor& t, int64_t rows, int64_t length, const Channel
 // fewer than 32 in a group, the zero point is added before rounding, as PyTorch has it.
 void group_norm(const NormTensor& t, const NormShape& shape, int64_t groups, const ChannelParams& params, float eps);
 
-// Over rows of `length` elements.
-void softmax(const NormTensor& t, int64_t rows, int64_t length);
+// Over the middle axis of outer x length x inner elements.
+void softmax(const NormTensor& t, int64_t outer, int64_t length, int64_t inner);
 
 // y[r] = clamp(rne(sum / length), lo, hi) for each row; of t, only x, y, type and the range count.
 void mean_of_rows(const NormTensor& t, int64_t rows, int64_t length);

@@ -3,6 +3,8 @@
 
 #include "kernels/moments/moments.h"
 
+#include <cstring>
+
 namespace zeropoint {
 namespace {
 
@@ -11,6 +13,15 @@ inline void store_moments(const MomentsArgs& a, int64_t out, int64_t sum, int64_
     const int64_t offset = flip_of(a.type);
     a.sums[out] = sum - offset * n;
     if (a.squares != nullptr) a.squares[out] = squares - 2 * offset * sum + offset * offset * n;
+}
+
+// Pairs of bytes in 16 bits, then their sum in the topmost 16.
+inline int64_t sum_of_eight(const uint8_t* x, uint8_t flip) {
+    constexpr uint64_t kOnes = 0x0001000100010001, kLow = 0x00FF00FF00FF00FF;
+    uint64_t bytes;
+    std::memcpy(&bytes, x, sizeof bytes);
+    bytes ^= flip * 0x0101010101010101;
+    return static_cast<int64_t>(((bytes & kLow) + (bytes >> 8 & kLow)) * kOnes >> 48);
 }
 
 template <class V>
@@ -39,12 +50,15 @@ void moments_of_row(const MomentsArgs& a, int64_t row) {
         sum += total<V>(sums);
         squares += total<V>(square_sums);
     }
-    for (; i < a.length; ++i) {
-        const int64_t q = static_cast<uint8_t>(x[i] ^ flip);
-        sum += q;
-        squares += q * q;
+    for (; !kSquares && i + 8 <= a.length; i += 8) sum += sum_of_eight(x + i, flip);
+    const int64_t whole = i;
+    int32_t rest = 0, rest_squares = 0;
+    for (; i < a.length && i < whole + kBlock; ++i) {
+        const int32_t q = static_cast<uint8_t>(x[i] ^ flip);
+        rest += q;
+        rest_squares += q * q;
     }
-    store_moments(a, row, sum, squares, a.length);
+    store_moments(a, row, sum + rest, squares + rest_squares, a.length);
 }
 
 template <bool kSquares>

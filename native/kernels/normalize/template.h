@@ -6,24 +6,24 @@
 namespace zeropoint {
 namespace {
 
-template <class V, class T, ByRow kBy>
+// What is left of the rounding: `plain` needs no factor before it.
+enum class Finish { plain, split, joined };
+
+template <class V, class T, ByRow kBy, Finish kFinish>
 struct Normalize {
     using F = typename V::F;
-    using I = typename V::I;
     static constexpr int64_t kBlock = 4 * V::W;
 
     const NormalizeArgs& a;
-    // The zero point is added before rounding or after it; the limits are those at the time of rounding.
-    F inverse, before, low, high;
-    I after;
+    F inverse, zero_point, most;
+    int32_t offset;
 
     explicit Normalize(const NormalizeArgs& args)
         : a(args),
           inverse(V::set(a.inverse)),
-          before(V::set(a.joined ? static_cast<float>(a.zero_point) : 0.0f)),
-          low(V::set(static_cast<float>(a.joined ? a.lo : a.lo - a.zero_point))),
-          high(V::set(static_cast<float>(a.joined ? a.hi : a.hi - a.zero_point))),
-          after(V::set_int(a.joined ? 0 : a.zero_point)) {}
+          zero_point(V::set(static_cast<float>(a.zero_point))),
+          most(V::set(32767.0f)),
+          offset(kFinish == Finish::joined ? 0 : a.zero_point) {}
 
     // What does not change in a row.
     struct Row {
@@ -40,20 +40,20 @@ struct Normalize {
         return {zero, zero, zero, zero, a.center + e, a.weight + e, a.bias + e};
     }
 
-    I one(const Row& r, const T* x, int64_t i) const {
+    F one(const Row& r, const T* x, int64_t i) const {
         const F q = V::to_float(V::load_int(x));
         F t = V::sub(q, kBy == ByRow::none ? V::load(r.centers + i) : r.center);
         if (kBy == ByRow::center) t = V::mul(t, r.factor);
-        const F v =
+        F v =
             kBy == ByRow::all ? V::fma(t, r.weight, r.bias) : V::fma(t, V::load(r.weights + i), V::load(r.biases + i));
-        const F scaled = V::add(V::mul(v, inverse), before);
-        return V::add(V::round_to_int(V::clamp_nan_high(scaled, low, high)), after);
+        if (kFinish != Finish::plain) v = V::mul(v, inverse);
+        if (kFinish == Finish::joined) v = V::add(v, zero_point);
+        return V::min(v, most);  // also of NaN
     }
     // x and y stand at element i of the row.
     void block(const Row& r, const T* x, T* y, int64_t i) const {
-        const I p = one(r, x, i), q = one(r, x + V::W, i + V::W), s = one(r, x + 2 * V::W, i + 2 * V::W),
-                t = one(r, x + 3 * V::W, i + 3 * V::W);
-        V::store4_saturated(y, p, q, s, t);
+        V::store4_clamped(y, one(r, x, i), one(r, x + V::W, i + V::W), one(r, x + 2 * V::W, i + 2 * V::W),
+                          one(r, x + 3 * V::W, i + 3 * V::W), offset, a.lo, a.hi);
     }
     // What is left of a row, on copies.
     void tail(const Row& r, const T* x, T* y, int64_t i, int64_t n) const {
@@ -86,12 +86,19 @@ struct Normalize {
     }
 };
 
+template <class V, class T, ByRow kBy>
+void normalize_by(const NormalizeArgs& a, int64_t begin, int64_t end) {
+    if (a.joined) return Normalize<V, T, kBy, Finish::joined>(a).run(begin, end);
+    if (a.inverse == 1.0f) return Normalize<V, T, kBy, Finish::plain>(a).run(begin, end);
+    return Normalize<V, T, kBy, Finish::split>(a).run(begin, end);
+}
+
 template <class V, class T>
 void normalize_type(const NormalizeArgs& a, int64_t begin, int64_t end) {
     switch (a.by_row) {
-        case ByRow::all: return Normalize<V, T, ByRow::all>(a).run(begin, end);
-        case ByRow::center: return Normalize<V, T, ByRow::center>(a).run(begin, end);
-        default: return Normalize<V, T, ByRow::none>(a).run(begin, end);
+        case ByRow::all: return normalize_by<V, T, ByRow::all>(a, begin, end);
+        case ByRow::center: return normalize_by<V, T, ByRow::center>(a, begin, end);
+        default: return normalize_by<V, T, ByRow::none>(a, begin, end);
     }
 }
 

@@ -16,12 +16,12 @@ void run(const SoftmaxArgs& a, int64_t begin, int64_t end) {
         int largest = x[0];
         for (int64_t i = 0; i < a.length; ++i) largest = x[i] > largest ? x[i] : largest;
         float lanes[SoftmaxArgs::kLanes] = {};
-        for (int64_t i = 0; i < a.length; ++i) lanes[i % SoftmaxArgs::kLanes] += a.table[largest - x[i]];
+        for (int64_t i = 0; i < a.length; ++i) lanes[i % SoftmaxArgs::kLanes] += a.table[255 - (largest - x[i])];
         for (int half = SoftmaxArgs::kLanes / 2; half > 0; half /= 2)
             for (int k = 0; k < half; ++k) lanes[k] += lanes[k + half];
         const float factor = 1.0f / lanes[0];
         for (int64_t i = 0; i < a.length; ++i) {
-            float v = std::nearbyint(std::fma(a.table[largest - x[i]] * factor, a.inverse, zero_point));
+            float v = std::nearbyint(std::fma(a.table[255 - (largest - x[i])] * factor, a.inverse, zero_point));
             v = v < hi ? v : hi;
             v = v < lo ? lo : v;
             y[i] = static_cast<T>(v);

@@ -1,6 +1,6 @@
 // softmax: the exponentials of 8-bit values as shares of their sum, row by row.
 //
-//   e[i] = table[max(q) - q[i]]            table[d] = exp(-d * scale), float32
+//   e[i] = table[255 - (max(q) - q[i])]    table[255 - d] = exp(-d * scale), float32
 //   s    = sum(e)                          float32, in the order below
 //   y    = clamp(rne(fma(e * (1 / s), inverse, zero_point)), lo, hi)
 //

@@ -312,11 +312,9 @@ def softmax(
     if x.dim() == 0:
         return softmax(x.reshape(1), input_scale, input_zero_point, dim, scale, zero_point).reshape(())
     axis = checks.require_axis(op, x, dim)
-    rows = x.movedim(axis, -1).contiguous()
-    y = torch.empty_like(rows)
-    length = rows.shape[-1]
-    tensor = _native_tensor(rows, input_scale, input_zero_point, y, scale, zero_point)
-    _native.softmax(tensor, rows.numel() // max(length, 1), length)
-    moved = y.movedim(-1, axis)
-    asked = _empty(x)
-    return moved if moved.stride() == asked.stride() else asked.copy_(moved)
+    y = _empty(x)
+    order = [*range(x.dim())] if x.is_contiguous() else [0, *range(2, x.dim()), 1]  # outermost in memory first
+    sizes, place = [x.shape[d] for d in order], order.index(axis)
+    tensor = _native_tensor(x, input_scale, input_zero_point, y, scale, zero_point)
+    _native.softmax(tensor, math.prod(sizes[:place]), sizes[place], math.prod(sizes[place + 1 :]))
+    return y

@@ -307,17 +307,17 @@ def stored_mean(q: Tensor, axes: int, qmin: int, qmax: int) -> Tensor:
         >>> stored_mean(torch.tensor([[1, 5, 2], [1, 2, 3]], dtype=torch.uint8), 1, 0, 255)
         tensor([3, 2], dtype=torch.uint8)
     """
-    kept = q.shape[: q.dim() - axes]
-    rows = q.contiguous().reshape(math.prod(kept), math.prod(q.shape[q.dim() - axes :]))
-    images, length = rows.shape
+    kept, taken = q.shape[: q.dim() - axes], q.shape[q.dim() - axes :]
+    images, length = math.prod(kept), math.prod(taken)
     if not length:
         raise ValueError(f"mean: the last {axes} axes of shape {tuple(q.shape)} have no values to average")
-    rule = Rule(Averaging.divided, 0, qmin, qmax)
-    if not _in_kernel(q, length):
-        return _mean_of_spans(rows, [[(0, length, length)]], rule).reshape(kept)
-    y = rows.new_empty(images)
-    _native.mean_of_rows(_native_means(rows, y, qmin, qmax), images, length)
-    return y.reshape(kept)
+    values = q.contiguous()
+    if q.device.type != "cpu" or q.dtype not in (torch.uint8, torch.int8):
+        rule = Rule(Averaging.divided, 0, qmin, qmax)
+        return _mean_of_spans(values.reshape(images, length), [[(0, length, length)]], rule).reshape(kept)
+    y = values.new_empty(kept)
+    _native.mean_of_rows(_native_means(values, y, qmin, qmax), images, length)
+    return y
 
 
 def _native_means(x: Tensor, y: Tensor, qmin: int, qmax: int) -> _native.Normalized:
