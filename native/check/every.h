@@ -3,6 +3,7 @@
 
 #include "check/convolution.h"
 #include "check/kernels.h"
+#include "check/norms.h"
 #include "check/spatial.h"
 
 #include <algorithm>
@@ -31,6 +32,9 @@ inline void check_kernels(Report& report, bool quick) {
         {"bilinear", check_bilinear},
         {"gemm", check_all_gemm},
         {"depthwise", check_depthwise},
+        {"moments", check_moments},
+        {"normalize", check_normalize},
+        {"softmax", check_softmax},
     };
     Check covered("kernel lists", "every operation is checked");
     for (const Listed& k : listed()) {

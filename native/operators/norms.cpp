@@ -184,9 +184,13 @@ void batch_norm(const NormTensor& t, const NormShape& shape, const ChannelParams
         alpha.push_back(factor * weight * (t.scale / t.y_scale));
         beta.push_back((bias_of(params, c) - mean[c] * factor * weight) / t.y_scale);
     }
-    const float center = static_cast<float>(t.zero_point), one = 1.0f;
+    const float center = static_cast<float>(t.zero_point);
     NormalizeArgs a = arguments_of(t);
     a.inverse = 1.0f;
+    // |x - zero_point| is at most 255 + |zero_point|, which is at most 255 itself.
+    a.bounded = std::abs(t.zero_point) < 256;
+    for (size_t c = 0; c < alpha.size(); ++c)
+        a.bounded = a.bounded && std::fabs(alpha[c]) < 1e6f && std::fabs(beta[c]) < 1e9f;
     prepare_output(t.y, static_cast<size_t>(shape.numel()));
     const bool last = shape.channels_last || shape.places == 1;
     if (!last) {
@@ -207,7 +211,6 @@ void batch_norm(const NormTensor& t, const NormShape& shape, const ChannelParams
     a.step = 0;
     a.length = shape.channels * times;
     a.center = &center;
-    a.factor = &one;
     a.weight = alpha.data();
     a.bias = beta.data();
     normalize_pixels(a, pixels, shape.channels);

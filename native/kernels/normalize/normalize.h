@@ -15,7 +15,7 @@ namespace zeropoint {
 // What belongs to a row as a whole; the rest has a value for each element of the row.
 enum class ByRow : int {
     all = 0,     // center, weight, bias; no factor
-    center = 1,  // center, factor; weight and bias are the same for all rows
+    center = 1,  // center, factor (1 if there is none); weight and bias are the same for all rows
     none = 2,    // center, weight, bias by element, in sets that neighbouring rows share; no factor
 };
 
@@ -31,6 +31,7 @@ struct NormalizeArgs {
     float inverse = 1;  // of the output's scale
     int32_t zero_point = 0;
     bool joined = false;
+    bool bounded = false;  // it is known that |v * inverse| < 2^31, and no NaN
     int32_t lo = 0, hi = 255;
 };
 

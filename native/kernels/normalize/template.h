@@ -3,10 +3,12 @@
 
 #include "kernels/normalize/normalize.h"
 
+#include <limits>
+
 namespace zeropoint {
 namespace {
 
-// What is left of the rounding: `plain` needs no factor before it.
+// How v becomes y. `plain` is split with inverse 1, bounded, in the whole range of the type.
 enum class Finish { plain, split, joined };
 
 template <class V, class T, ByRow kBy, Finish kFinish>
@@ -36,24 +38,34 @@ struct Normalize {
         if (kBy == ByRow::all)
             return {V::set(a.center[r]), zero, V::set(a.weight[r]), V::set(a.bias[r]), nullptr, nullptr, nullptr};
         if (kBy == ByRow::center)
-            return {V::set(a.center[r]), V::set(a.factor[r]), zero, zero, nullptr, a.weight, a.bias};
+            return {V::set(a.center[r]),
+                    V::set(a.factor != nullptr ? a.factor[r] : 1.0f),
+                    zero,
+                    zero,
+                    nullptr,
+                    a.weight,
+                    a.bias};
         return {zero, zero, zero, zero, a.center + e, a.weight + e, a.bias + e};
     }
 
     F one(const Row& r, const T* x, int64_t i) const {
         const F q = V::to_float(V::load_int(x));
         F t = V::sub(q, kBy == ByRow::none ? V::load(r.centers + i) : r.center);
-        if (kBy == ByRow::center) t = V::mul(t, r.factor);
+        if (kBy == ByRow::center && kFinish != Finish::plain) t = V::mul(t, r.factor);
         F v =
             kBy == ByRow::all ? V::fma(t, r.weight, r.bias) : V::fma(t, V::load(r.weights + i), V::load(r.biases + i));
         if (kFinish != Finish::plain) v = V::mul(v, inverse);
         if (kFinish == Finish::joined) v = V::add(v, zero_point);
-        return V::min(v, most);  // also of NaN
+        return kFinish == Finish::plain ? v : V::min(v, most);  // also of NaN
     }
     // x and y stand at element i of the row.
     void block(const Row& r, const T* x, T* y, int64_t i) const {
-        V::store4_clamped(y, one(r, x, i), one(r, x + V::W, i + V::W), one(r, x + 2 * V::W, i + 2 * V::W),
-                          one(r, x + 3 * V::W, i + 3 * V::W), offset, a.lo, a.hi);
+        const F p = one(r, x, i), q = one(r, x + V::W, i + V::W), s = one(r, x + 2 * V::W, i + 2 * V::W),
+                t = one(r, x + 3 * V::W, i + 3 * V::W);
+        if (kFinish == Finish::plain)
+            V::store4_offset(y, p, q, s, t, offset);
+        else
+            V::store4_clamped(y, p, q, s, t, offset, a.lo, a.hi);
     }
     // What is left of a row, on copies.
     void tail(const Row& r, const T* x, T* y, int64_t i, int64_t n) const {
@@ -89,7 +101,9 @@ struct Normalize {
 template <class V, class T, ByRow kBy>
 void normalize_by(const NormalizeArgs& a, int64_t begin, int64_t end) {
     if (a.joined) return Normalize<V, T, kBy, Finish::joined>(a).run(begin, end);
-    if (a.inverse == 1.0f) return Normalize<V, T, kBy, Finish::plain>(a).run(begin, end);
+    const bool whole = a.lo == std::numeric_limits<T>::min() && a.hi == std::numeric_limits<T>::max();
+    if (a.bounded && whole && a.inverse == 1.0f && (kBy != ByRow::center || a.factor == nullptr))
+        return Normalize<V, T, kBy, Finish::plain>(a).run(begin, end);
     return Normalize<V, T, kBy, Finish::split>(a).run(begin, end);
 }
 

@@ -130,6 +130,11 @@ struct Avx512 {
                              _mm512_cvtepi32_epi8(_mm512_max_epi32(r, _mm512_set1_epi32(lo))));
         }
     }
+    template <class T>
+    static void store4_offset(T* p, F a, F b, F c, F d, int32_t offset) {
+        constexpr int32_t kLow = T(-1) < T(0) ? -128 : 0;
+        store4_clamped(p, a, b, c, d, offset, kLow, kLow + 255);
+    }
     static __m512i flipped(const uint8_t* p, uint8_t flip) {
         return _mm512_xor_si512(_mm512_loadu_si512(p), _mm512_set1_epi8(static_cast<char>(flip)));
     }

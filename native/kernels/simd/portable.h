@@ -246,6 +246,12 @@ struct Portable {
                 p[k * W + i] = static_cast<T>(q < lo ? lo : q > hi ? hi : q);
             }
     }
+    // The same in the whole range of the type.
+    template <class T>
+    static void store4_offset(T* p, F a, F b, F c, F d, int32_t offset) {
+        constexpr int32_t kLow = T(-1) < T(0) ? -128 : 0;
+        store4_clamped(p, a, b, c, d, offset, kLow, kLow + 255);
+    }
     // Adds 4 * W bytes x ^ flip, or their squares, to the lanes of a sum, in whatever order.
     static I add_bytes(I sum, const uint8_t* p, uint8_t flip) {
         return each<I, int32_t>([&](int i) {

@@ -312,7 +312,7 @@ def stored_mean(q: Tensor, axes: int, qmin: int, qmax: int) -> Tensor:
     if not length:
         raise ValueError(f"mean: the last {axes} axes of shape {tuple(q.shape)} have no values to average")
     values = q.contiguous()
-    if q.device.type != "cpu" or q.dtype not in (torch.uint8, torch.int8):
+    if not _in_kernel(q, length):
         rule = Rule(Averaging.divided, 0, qmin, qmax)
         return _mean_of_spans(values.reshape(images, length), [[(0, length, length)]], rule).reshape(kept)
     y = values.new_empty(kept)
