@@ -7,7 +7,14 @@ from typing import Any
 
 import torch
 
-from zeropoint.ops.pooling import stored_adaptive_average_pool, stored_average_pool, stored_max_pool, stored_mean
+from zeropoint.ops.pooling import (
+    are_columns,
+    stored_adaptive_average_pool,
+    stored_average_pool,
+    stored_max_pool,
+    stored_mean,
+    stored_mean_of_columns,
+)
 from zeropoint.tensor.errors import QTensorError
 from zeropoint.tensor.qtensor import QTensor, implements
 from zeropoint.tensor.quantizer import PerTensor
@@ -150,9 +157,14 @@ def mean(q: QTensor, dims: Sequence[int] | None, keepdim: bool = False, *, dtype
     if innermost and values.is_contiguous():
         means = run(stored_mean, values, len(axes), q.dtype.qmin, q.dtype.qmax)
         return q.with_values(means.reshape(*means.shape, *(1,) * len(axes)) if keepdim else means)
-    # PyTorch takes other means in float32, whose sums decide the ties: with scale 0.1 the mean of 3 and 4 is 3 or 4,
-    # depending on what came before. The only way to the same bytes is the same sum, over the same layout.
+    # PyTorch takes other means in float32, over the layout that is suggested.
     values = values.contiguous(memory_format=torch._prims_common.suggest_memory_format(values))
+    if q.dtype.bits == 8 and are_columns(values, axes):
+        limits = q.dtype.qmin, q.dtype.qmax
+        means = run(stored_mean_of_columns, values, axes, quantizer.scale, quantizer.zero_point, *limits)
+        for axis in axes if keepdim else ():
+            means = means.unsqueeze(axis)
+        return q.with_values(means)
     floats = aten.mean.dim(quantizer.dequantize(values), axes, keepdim)
     return q.with_values(quantizer.quantize(floats, q.dtype))
 
