@@ -4,6 +4,7 @@
 #include "cpu/isa.h"
 #include "kernels/average_pool/average_pool.h"
 #include "kernels/bilinear/bilinear.h"
+#include "kernels/binary/binary.h"
 #include "kernels/depthwise/depthwise.h"
 #include "kernels/dequantize/dequantize.h"
 #include "kernels/fake_quantize/fake_quantize.h"
@@ -27,6 +28,7 @@ struct Kernels {
     DequantizeFn dequantize = nullptr;
     FakeQuantizeFn fake_quantize = nullptr;
     HistogramFn histogram = nullptr;
+    BinaryFn binary = nullptr;
     LookupFn lookup = nullptr;
     MaskGradientFn mask_gradient = nullptr;
     MinMaxFn minmax = nullptr;
