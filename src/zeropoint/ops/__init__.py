@@ -3,6 +3,7 @@
 from zeropoint.ops import (
     blockwise,
     decomposed,
+    elementwise,
     fake_quant,
     fused,
     geometry,
@@ -19,6 +20,7 @@ from zeropoint.ops import (
 __all__ = [
     "blockwise",
     "decomposed",
+    "elementwise",
     "fake_quant",
     "fused",
     "geometry",
