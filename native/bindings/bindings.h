@@ -18,5 +18,6 @@ T* at(Address address) {
 }
 
 void bind_layers(nb::module_& m);
+void bind_weight_only(nb::module_& m);
 
 }  // namespace zeropoint

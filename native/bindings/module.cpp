@@ -303,4 +303,5 @@ NB_MODULE(_native, m) {
     zeropoint::bind_ranges(m);
     zeropoint::bind_spatial(m);
     zeropoint::bind_layers(m);
+    zeropoint::bind_weight_only(m);
 }

@@ -4,6 +4,7 @@
 #include "check/convolution.h"
 #include "check/kernels.h"
 #include "check/spatial.h"
+#include "check/weight_only.h"
 
 #include <algorithm>
 #include <iterator>
@@ -31,6 +32,7 @@ inline void check_kernels(Report& report, bool quick) {
         {"bilinear", check_bilinear},
         {"gemm", check_all_gemm},
         {"depthwise", check_depthwise},
+        {"weight_only", check_weight_only},
     };
     Check covered("kernel lists", "every operation is checked");
     for (const Listed& k : listed()) {

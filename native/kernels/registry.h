@@ -16,6 +16,7 @@
 #include "kernels/pack/pack.h"
 #include "kernels/quantization_loss/quantization_loss.h"
 #include "kernels/quantize/quantize.h"
+#include "kernels/weight_only/weight_only.h"
 
 #include <vector>
 
@@ -38,6 +39,7 @@ struct Kernels {
     BilinearFn bilinear = nullptr;
     GemmFn gemm = nullptr;
     DepthwiseFn depthwise = nullptr;
+    WeightOnlyFn weight_only = nullptr;
 };
 
 struct KernelListing {

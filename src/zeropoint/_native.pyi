@@ -156,3 +156,23 @@ class ConvLayer:
     ) -> None: ...
 
 def matmul(a: Tensor8, b: Tensor8, sizes: tuple[int, int, int, int], y: Output, /) -> None: ...
+
+Float = tuple[int, int]  # address, 0: float32, 1: bfloat16
+
+class WeightOnlyLayer:
+    def __init__(
+        self,
+        weights: tuple[int, int, int],  # address, storage (0: uint8, 1: int8, 2: 4 bits, 3: float16), group size
+        outputs: int,
+        inputs: int,
+        scale: Array,
+        zero_point: Array,
+        shift: Array,
+        bias: int,
+        /,
+    ) -> None: ...
+    @property
+    def outputs(self) -> int: ...
+    @property
+    def inputs(self) -> int: ...
+    def run(self, x: Float, rows: int, y: Float, relu: bool, /) -> None: ...
