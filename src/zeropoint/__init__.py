@@ -238,6 +238,7 @@ if sys.modules.get("torch"):
             "quantized.packed.LinearPackedParams",
             "quantized.packed.LinearPackedParamsFp16",
             "quantized.packed.ConvPackedParams",
+            "quantized.weight_only.WeightOnlyPackedParams",
         )
     }
     # Under their own names too: the first call imports what they stand for, which then has the other name, while a

@@ -14,6 +14,7 @@ from zeropoint.ops import (
     resampling,
     shuffling,
     stored,
+    weight_only,
 )
 
 __all__ = [
@@ -30,4 +31,5 @@ __all__ = [
     "resampling",
     "shuffling",
     "stored",
+    "weight_only",
 ]

@@ -24,11 +24,19 @@ from zeropoint.quantized.packed import (
     linear_unpack,
     matmul,
 )
+from zeropoint.quantized.weight_only import (
+    WeightOnlyPackedParams,
+    weight_only_linear,
+    weight_only_linear_relu,
+    weight_only_prepack,
+    weight_only_unpack,
+)
 
 __all__ = [
     "ConvPackedParams",
     "LinearPackedParams",
     "LinearPackedParamsFp16",
+    "WeightOnlyPackedParams",
     "bmm",
     "conv_prepack",
     "conv_transpose_prepack",
@@ -44,4 +52,8 @@ __all__ = [
     "linear_tanh",
     "linear_unpack",
     "matmul",
+    "weight_only_linear",
+    "weight_only_linear_relu",
+    "weight_only_prepack",
+    "weight_only_unpack",
 ]
