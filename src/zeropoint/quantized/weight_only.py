@@ -155,8 +155,8 @@ def weight_only_prepack(
     block = blocks.per_group(padded.shape, group_size)
     qmin, qmax, dtype = (0, 15, torch.uint8) if bits == 4 else (-128, 127, torch.int8)
     if not padded.numel():
-        q, scale = padded.to(dtype), torch.ones(outputs, groups)
-        return WeightOnlyPackedParams(q, scale, None, bias, bits, inputs, group_size)
+        stored = torch.empty(outputs, packing.packed_columns(inputs, bits), dtype=dtype)
+        return WeightOnlyPackedParams(stored, torch.ones(outputs, groups), None, bias, bits, inputs, group_size)
     low, high = affine.minmax(padded, block)
     if not torch.isfinite(low).all() or not torch.isfinite(high).all():
         raise ValueError(f"{_PREPACK}: weight must be finite")
@@ -182,7 +182,9 @@ def _from_quantized(weight: QTensor, bias: Tensor | None, bits: int, group_size:
     if weight.dim() != 2:
         raise ValueError(f"{_PREPACK}: weight must be (outputs, inputs), got shape {tuple(weight.shape)}")
     quantizer = weight._qparams.quantizer
-    bits = 4 if weight._qdtype.name == "quint4x2" else 8
+    bits, stored = 8, weight._data
+    if weight._qdtype.name == "quint4x2":  # packed without regard to rows; here each begins with a byte of its own
+        bits, stored = 4, packing.pack(packing.unpack(stored.reshape(-1), weight.numel(), 4).reshape(weight.shape), 4)
     scale: Tensor
     zero_point: Tensor
     if isinstance(quantizer, PerTensor):
@@ -193,8 +195,8 @@ def _from_quantized(weight: QTensor, bias: Tensor | None, bits: int, group_size:
             raise ValueError(f"{_PREPACK}: weight must be quantized along axis 0, got axis {quantizer.axis}")
         scale, zero_point = quantizer.scales, quantizer.zero_points
         if zero_point.is_floating_point():  # (q - z) s = (q - middle) s + (middle - z) s
-            zero_point = (middle(weight._data, bits) - zero_point) * scale
-    return WeightOnlyPackedParams(weight._data, scale, zero_point, bias, bits, weight.shape[1])
+            zero_point = (middle(stored, bits) - zero_point) * scale
+    return WeightOnlyPackedParams(stored, scale, zero_point, bias, bits, weight.shape[1])
 
 
 def weight_only_unpack(packed: WeightOnlyPackedParams) -> tuple[Tensor, Tensor | None]:
@@ -206,9 +208,9 @@ def weight_only_linear(x: Tensor, packed: WeightOnlyPackedParams) -> Tensor:
     """``x @ weight.T + bias``: ``(..., inputs)`` to ``(..., outputs)``, float32 or bfloat16, summed in float32.
 
     Example:
-        >>> packed = weight_only_prepack(torch.tensor([[1.0, -0.5]]))
-        >>> weight_only_linear(torch.tensor([[255.0, 0.0]]), packed)
-        tensor([[254.]])
+        >>> packed = WeightOnlyPackedParams(torch.tensor([[2, -4]], dtype=torch.int8), torch.tensor([0.5]))
+        >>> weight_only_linear(torch.tensor([[10.0, 1.0]]), packed)
+        tensor([[8.]])
     """
     return run_weight_only("weight_only_linear", x, packed.layer())
 
