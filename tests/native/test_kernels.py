@@ -185,15 +185,6 @@ def lookup_case() -> Outputs:
     return [ops.stored_function(q, "sigmoid", [], 0.1, 3, 1 / 256, 0, 0, 255) for q in images()]
 
 
-def binary_case() -> Outputs:
-    outputs = []
-    for q in [*images(), integers((3, 70_001), torch.int8)]:
-        for operand in (q, q.flip(0), q[:1], q[..., :1], q.reshape(-1)[:1]):
-            outputs.append(ops.add(q, 0.1, 5, operand, 0.25, 9, 0.3, 100))
-            outputs.append(ops.mul_relu(operand, 0.25, 5, q, 0.25, 9, 2.0, 100))
-    return outputs
-
-
 def max_pool_case() -> Outputs:
     return [ops.stored_max_pool(q, [3, 3], [2, 2], [1, 1], [1, 1], False, 2) for q in images()]
 
@@ -267,6 +258,41 @@ def depthwise_case() -> Outputs:
     return outputs
 
 
+def recurrent(reduce_range: bool, dtypes: tuple[torch.dtype, ...]) -> Outputs:
+    """Every kind of cell on a packed sequence, in both directions."""
+    outputs: Outputs = []
+    g = torch.Generator().manual_seed(6)
+    for (name, gates), dtype in itertools.product((("lstm", 4), ("gru", 3), ("rnn_tanh", 1), ("rnn_relu", 1)), dtypes):
+        for inputs, hidden in ((7, 5), (40, 70)):
+            shapes = [(gates * hidden, inputs), (gates * hidden, hidden)] * 2
+            if dtype == torch.float16:
+                weights = [torch.randn(s, generator=g).to(dtype) for s in shapes]
+                scales = zeros = []
+            else:
+                weights = [integers(s, dtype) for s in shapes]
+                scales = [torch.rand(s[0], generator=g) / 100 + 0.001 for s in shapes]
+                zeros = [torch.randint(*INTEGERS[dtype], (s[0],), generator=g) for s in shapes]
+            biases = [torch.randn(s[0], generator=g) for s in shapes]
+            h = torch.randn(2, 9, hidden, generator=g)
+            x, sizes = torch.randn(21, inputs, generator=g), torch.tensor([9, 8, 2, 1, 1])
+            sequence = getattr(ops, f"quantized_{name}").data
+            hx = [h, h] if name == "lstm" else h
+            outputs.extend(sequence(x, sizes, hx, weights, scales, zeros, biases, 1, 0.0, False, True, reduce_range))
+    return outputs
+
+
+def cell_case() -> Outputs:
+    return recurrent(False, BYTES)
+
+
+def narrow_gemm_case() -> Outputs:
+    return recurrent(True, BYTES)
+
+
+def half_gemm_case() -> Outputs:
+    return recurrent(False, (torch.float16,))
+
+
 def tables() -> Iterator[tuple[str, torch.Tensor]]:
     """(operators' name, embedding table): 8, 4 and 2 bits, rows around multiples of a vector."""
     for columns, (name, per_byte) in itertools.product(
@@ -320,48 +346,15 @@ def softmax_case() -> Outputs:
     return [ops.softmax(q, 0.1, 5, dim, 1 / 256, 0) for q in images() for dim in range(4)]
 
 
-CASES: dict[str, Callable[[], Outputs]] = {
-    "embedding": embedding_case,
-    "quantize_range": quantize_range_case,
-def recurrent(reduce_range: bool, dtypes: tuple[torch.dtype, ...]) -> Outputs:
-    """Every kind of cell on a packed sequence, in both directions."""
-    outputs: Outputs = []
-    g = torch.Generator().manual_seed(6)
-    for (name, gates), dtype in itertools.product((("lstm", 4), ("gru", 3), ("rnn_tanh", 1), ("rnn_relu", 1)), dtypes):
-        for inputs, hidden in ((7, 5), (40, 70)):
-            shapes = [(gates * hidden, inputs), (gates * hidden, hidden)] * 2
-            if dtype == torch.float16:
-                weights = [torch.randn(s, generator=g).to(dtype) for s in shapes]
-                scales = zeros = []
-            else:
-                weights = [integers(s, dtype) for s in shapes]
-                scales = [torch.rand(s[0], generator=g) / 100 + 0.001 for s in shapes]
-                zeros = [torch.randint(*INTEGERS[dtype], (s[0],), generator=g) for s in shapes]
-            biases = [torch.randn(s[0], generator=g) for s in shapes]
-            h = torch.randn(2, 9, hidden, generator=g)
-            x, sizes = torch.randn(21, inputs, generator=g), torch.tensor([9, 8, 2, 1, 1])
-            sequence = getattr(ops, f"quantized_{name}").data
-            hx = [h, h] if name == "lstm" else h
-            outputs.extend(sequence(x, sizes, hx, weights, scales, zeros, biases, 1, 0.0, False, True, reduce_range))
+def binary_case() -> Outputs:
+    outputs = []
+    for q in [*images(), integers((3, 70_001), torch.int8)]:
+        for operand in (q, q.flip(0), q[:1], q[..., :1], q.reshape(-1)[:1]):
+            outputs.append(ops.add(q, 0.1, 5, operand, 0.25, 9, 0.3, 100))
+            outputs.append(ops.mul_relu(operand, 0.25, 5, q, 0.25, 9, 2.0, 100))
     return outputs
 
 
-def cell_case() -> Outputs:
-    return recurrent(False, BYTES)
-
-
-def narrow_gemm_case() -> Outputs:
-    return recurrent(True, BYTES)
-
-
-def half_gemm_case() -> Outputs:
-    return recurrent(False, (torch.float16,))
-
-
-CASES: dict[str, Callable[[], Outputs]] = {
-    "cell": cell_case,
-    "half_gemm": half_gemm_case,
-    "narrow_gemm": narrow_gemm_case,
 def weight_only_case() -> Outputs:
     """Few rows and many, groups with a shorter last one, zero points of both kinds, and float16."""
     outputs = []
@@ -381,10 +374,18 @@ def weight_only_case() -> Outputs:
 
 
 CASES: dict[str, Callable[[], Outputs]] = {
+    "embedding": embedding_case,
+    "quantize_range": quantize_range_case,
+    "moments": moments_case,
+    "normalize": normalize_case,
+    "softmax": softmax_case,
+    "binary": binary_case,
     "weight_only": weight_only_case,
+    "cell": cell_case,
+    "half_gemm": half_gemm_case,
+    "narrow_gemm": narrow_gemm_case,
     "gemm": gemm_case,
     "depthwise": depthwise_case,
-    "binary": binary_case,
     "lookup": lookup_case,
     "max_pool": max_pool_case,
     "average_pool": average_pool_case,
@@ -393,9 +394,6 @@ CASES: dict[str, Callable[[], Outputs]] = {
     "dequantize": dequantize_case,
     "fake_quantize": fake_quantize_case,
     "histogram": histogram_case,
-    "moments": moments_case,
-    "normalize": normalize_case,
-    "softmax": softmax_case,
     "mask_gradient": mask_gradient_case,
     "minmax": minmax_case,
     "pack": packing_case,
