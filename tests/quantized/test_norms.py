@@ -121,6 +121,19 @@ def test_batch_norm_without_weight_and_bias(isa):
 
 
 @by_dtype
+def test_batch_norm_of_torch_itself(dtype):
+    q, _ = pair(integers(1, (2, 5, 4, 4), dtype.torch_storage), 0.05, 9)
+    arguments = torch.rand(5), torch.randn(5), torch.randn(5), torch.rand(5), EPS, 0.02, 10
+    found, expected = torch.quantized_batch_norm(q, *arguments), ours.batch_norm(q, *arguments)
+    assert (found.q_scale(), found.q_zero_point(), found.dtype) == (0.02, 10, dtype)
+    assert_same(found.int_repr(), expected.int_repr())
+    with pytest.raises(TypeError, match="quantized_batch_norm: input must be quint8 or qint8, got qint32"):
+        torch.quantized_batch_norm(
+            zeropoint.quantize_per_tensor(torch.ones(1, 5), 0.1, 0, zeropoint.qint32), *arguments
+        )
+
+
+@by_dtype
 def test_batch_norm_of_extremes_saturates(dtype, isa):
     q, _ = pair(integers(2, (1, 4, 8, 16), dtype.torch_storage), 1.0, 0)
     low, high, last = dtype.qmin, dtype.qmax, dtype.qmax
