@@ -355,8 +355,14 @@ void softmax(const NormTensor& t, int64_t outer, int64_t length, int64_t inner) 
 
 namespace {
 
-void store_mean(const NormTensor& t, int64_t at, double mean) {
-    const auto y = static_cast<int32_t>(std::clamp<double>(std::nearbyint(mean), t.lo, t.hi));
+// The nearest integer, ties to even, of a number below 2^51: so much is added that no bit is left for a fraction.
+double rne(double x) {
+    constexpr double kAll = 6755399441055744.0;
+    return (x + kAll) - kAll;
+}
+
+void store_mean(const NormTensor& t, int64_t at, double rounded) {
+    const auto y = std::clamp(static_cast<int32_t>(rounded), t.lo, t.hi);
     static_cast<uint8_t*>(t.y)[at] = static_cast<uint8_t>(y);
 }
 
@@ -378,7 +384,8 @@ void mean_of_rows(const NormTensor& t, int64_t rows, int64_t length) {
             some.x = advanced(m.x, row * length);
             kernel(some, 0, count);
             for (int64_t i = 0; i < count; ++i)
-                store_mean(t, row + i, static_cast<double>(static_cast<float>(sums[i]) / static_cast<float>(length)));
+                store_mean(t, row + i,
+                           rne(static_cast<double>(static_cast<float>(sums[i]) / static_cast<float>(length))));
         }
     });
 }
@@ -398,12 +405,14 @@ int64_t mean_of_columns(const NormTensor& t, int64_t images, int64_t rows, int64
     constexpr double kClose = 3e-4;  // ten times what was measured
     int64_t count = 0;
     for (int64_t image = 0; image < images; ++image) {
-        doubtful[image] = 0;
+        double farthest = 0;
         for (int64_t at = image * length; at < (image + 1) * length; ++at) {
             const double mean = static_cast<double>(sums[static_cast<size_t>(at)]) / static_cast<double>(rows);
-            store_mean(t, at, mean);
-            if (std::fabs(mean - std::floor(mean) - 0.5) < kClose) doubtful[image] = 1;
+            const double rounded = rne(mean);
+            store_mean(t, at, rounded);
+            farthest = std::max(farthest, std::fabs(mean - rounded));
         }
+        doubtful[image] = farthest > 0.5 - kClose;
         count += doubtful[image];
     }
     return count;

@@ -64,8 +64,8 @@ def inputs(draw: st.DrawFn, shape: tuple[int, ...], dtype: QuantizedDtype) -> tu
 
 
 @st.composite
-def image_shapes(draw: st.DrawFn) -> tuple[int, ...]:
-    spatial = draw(st.integers(0, 3))
+def image_shapes(draw: st.DrawFn, least: int = 0) -> tuple[int, ...]:
+    spatial = draw(st.integers(least, 3))
     channels = draw(st.sampled_from([1, 2, 6, 16, 31, 32, 64, 70]))
     return (draw(st.integers(1, 3)), channels, *draw(st.tuples(*[st.integers(1, 9)] * spatial)))
 
@@ -121,6 +121,19 @@ def test_batch_norm_without_weight_and_bias(isa):
 
 
 @by_dtype
+def test_batch_norm_of_torch_itself(dtype):
+    q, _ = pair(integers(1, (2, 5, 4, 4), dtype.torch_storage), 0.05, 9)
+    arguments = torch.rand(5), torch.randn(5), torch.randn(5), torch.rand(5), EPS, 0.02, 10
+    found, expected = torch.quantized_batch_norm(q, *arguments), ours.batch_norm(q, *arguments)
+    assert (found.q_scale(), found.q_zero_point(), found.dtype) == (0.02, 10, dtype)
+    assert_same(found.int_repr(), expected.int_repr())
+    with pytest.raises(TypeError, match="quantized_batch_norm: input must be quint8 or qint8, got qint32"):
+        torch.quantized_batch_norm(
+            zeropoint.quantize_per_tensor(torch.ones(1, 5), 0.1, 0, zeropoint.qint32), *arguments
+        )
+
+
+@by_dtype
 def test_batch_norm_of_extremes_saturates(dtype, isa):
     q, _ = pair(integers(2, (1, 4, 8, 16), dtype.torch_storage), 1.0, 0)
     low, high, last = dtype.qmin, dtype.qmax, dtype.qmax
@@ -164,7 +177,7 @@ def test_layer_norm(dtype, isa, data):
 @settings(max_examples=25)
 @given(data=st.data())
 def test_group_norm_and_instance_norm(dtype, isa, data):
-    shape = data.draw(image_shapes())
+    shape = data.draw(image_shapes(least=1))  # PyTorch wants three dimensions
     q, oracle = data.draw(inputs(shape, dtype))
     channels = shape[1]
     groups = data.draw(st.sampled_from([g for g in (1, 2, 3, 5, 16, 31, 35, 64) if channels % g == 0]))
@@ -176,10 +189,9 @@ def test_group_norm_and_instance_norm(dtype, isa, data):
     assert_close(
         ours.group_norm(q, groups, None, None, *options), theirs.group_norm(oracle, groups, None, None, *options)
     )
-    if len(shape) > 2:
-        result = ours.instance_norm(q, weight, bias, *options)
-        assert_close(result, theirs.instance_norm(oracle, weight, bias, *options))
-        assert_laid_out_like(result.int_repr(), oracle.int_repr())
+    result = ours.instance_norm(q, weight, bias, *options)
+    assert_close(result, theirs.instance_norm(oracle, weight, bias, *options))
+    assert_laid_out_like(result.int_repr(), oracle.int_repr())
 
 
 def alternating(*shape: int) -> torch.Tensor:

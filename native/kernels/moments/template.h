@@ -15,15 +15,16 @@ inline void store_moments(const MomentsArgs& a, int64_t out, int64_t sum, int64_
     if (a.squares != nullptr) a.squares[out] = squares - 2 * offset * sum + offset * offset * n;
 }
 
-// Pairs of bytes in 16 bits, then their sum in the topmost 16.
-inline int64_t sum_of_eight(const uint8_t* x, uint8_t flip) {
+// The sum of the last n of eight bytes: pairs in 16 bits, then their sum in the topmost 16.
+inline int64_t sum_of_last(const uint8_t* x, int64_t n, uint8_t flip) {
     constexpr uint64_t kOnes = 0x0001000100010001, kLow = 0x00FF00FF00FF00FF;
     uint64_t bytes;
     std::memcpy(&bytes, x, sizeof bytes);
-    bytes ^= flip * 0x0101010101010101;
+    bytes = (bytes ^ flip * 0x0101010101010101) >> 8 * (8 - n);
     return static_cast<int64_t>(((bytes & kLow) + (bytes >> 8 & kLow)) * kOnes >> 48);
 }
 
+// Of squares, whose lanes together may exceed 32 bits.
 template <class V>
 int64_t total(typename V::I lanes) {
     int32_t each[V::W];
@@ -47,10 +48,14 @@ void moments_of_row(const MomentsArgs& a, int64_t row) {
             sums = V::add_bytes(sums, x + i, flip);
             if (kSquares) square_sums = V::add_squares(square_sums, x + i, flip);
         }
-        sum += total<V>(sums);
-        squares += total<V>(square_sums);
+        sum += V::reduce_add(sums);
+        if (kSquares) squares += total<V>(square_sums);
     }
-    for (; !kSquares && i + 8 <= a.length; i += 8) sum += sum_of_eight(x + i, flip);
+    for (; !kSquares && i + 8 <= a.length; i += 8) sum += sum_of_last(x + i, 8, flip);
+    if (!kSquares && i > 0 && i < a.length) {
+        sum += sum_of_last(x + a.length - 8, a.length - i, flip);
+        i = a.length;
+    }
     const int64_t whole = i;
     int32_t rest = 0, rest_squares = 0;
     for (; i < a.length && i < whole + kBlock; ++i) {

@@ -181,6 +181,11 @@ struct Avx2 {
         const __m256i low = _mm256_unpacklo_epi8(x, zero), high = _mm256_unpackhi_epi8(x, zero);
         return {_mm256_add_epi32(sum.v, _mm256_add_epi32(_mm256_madd_epi16(low, low), _mm256_madd_epi16(high, high)))};
     }
+    static int32_t reduce_add(I a) {
+        const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(a.v), _mm256_extracti128_si256(a.v, 1));
+        const __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4E));
+        return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xB1)));
+    }
     static float reduce_min(F a) {
         alignas(32) float v[W];
         _mm256_store_ps(v, a);

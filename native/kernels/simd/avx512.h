@@ -167,6 +167,7 @@ struct Avx512 {
         const __m512i low = _mm512_unpacklo_epi8(x, zero), high = _mm512_unpackhi_epi8(x, zero);
         return {_mm512_add_epi32(sum.v, _mm512_add_epi32(_mm512_madd_epi16(low, low), _mm512_madd_epi16(high, high)))};
     }
+    static int32_t reduce_add(I a) { return _mm512_reduce_add_epi32(a.v); }
     static float reduce_min(F a) { return _mm512_reduce_min_ps(a); }
     static float reduce_max(F a) { return _mm512_reduce_max_ps(a); }
 };

@@ -300,6 +300,11 @@ struct Portable {
             return lane;
         });
     }
+    static int32_t reduce_add(I a) {
+        int32_t sum = 0;
+        for (int32_t lane : a.v) sum += lane;
+        return sum;
+    }
     static float reduce_min(F a) {
         float r = a.v[0];
         for (float x : a.v) r = x < r ? x : r;

@@ -307,15 +307,16 @@ def stored_mean(q: Tensor, axes: int, qmin: int, qmax: int) -> Tensor:
         >>> stored_mean(torch.tensor([[1, 5, 2], [1, 2, 3]], dtype=torch.uint8), 1, 0, 255)
         tensor([3, 2], dtype=torch.uint8)
     """
-    kept, taken = q.shape[: q.dim() - axes], q.shape[q.dim() - axes :]
-    images, length = math.prod(kept), math.prod(taken)
+    kept = q.shape[: q.dim() - axes]
+    images = math.prod(kept)
+    length = math.prod(q.shape[len(kept) :])
     if not length:
         raise ValueError(f"mean: the last {axes} axes of shape {tuple(q.shape)} have no values to average")
     values = q.contiguous()
     if not _in_kernel(q, length):
         rule = Rule(Averaging.divided, 0, qmin, qmax)
         return _mean_of_spans(values.reshape(images, length), [[(0, length, length)]], rule).reshape(kept)
-    y = values.new_empty(kept)
+    y = torch.empty(kept, dtype=q.dtype)
     _native.mean_of_rows(_native_means(values, y, qmin, qmax), images, length)
     return y
 
