@@ -15,22 +15,21 @@ struct EmbeddingTable {
     static constexpr int64_t kAhead = 16;  // rows between the one in use and the one that is fetched
     const EmbeddingArgs& a;
     const int64_t value_bytes = a.value_bytes(), row_bytes = a.row_bytes();
+    // A rest of more than half a line is more likely than not to reach into another one.
+    const bool reaches_on = (row_bytes - 1) % 64 >= 32;
     const int64_t* const picks_end = a.picks + (a.picks_end - a.picks_begin);
 
     explicit EmbeddingTable(const EmbeddingArgs& args) : a(args) {}
 
-    // Always inline: gcc drops calls of a function that does nothing but prefetch.
+    // Always inline: gcc drops calls of a function that does nothing but prefetch. The row number is not checked yet:
+    // prefetching any address is harmless, computing one must not overflow.
     __attribute__((always_inline)) inline void fetch(const int64_t* pick) const {
         if (pick >= picks_end) return;
-        // Not checked yet: prefetching any address is harmless, computing one must not overflow.
         const uintptr_t row =
             reinterpret_cast<uintptr_t>(a.table) + static_cast<uintptr_t>(*pick) * static_cast<uintptr_t>(row_bytes);
-        int64_t byte = 0;
-        do __builtin_prefetch(reinterpret_cast<const void*>(row + static_cast<uintptr_t>(byte)));
-        while ((byte += 64) < row_bytes);
-        // A rest of more than half a line is more likely than not to reach into another one.
-        if (byte - row_bytes < 32)
-            __builtin_prefetch(reinterpret_cast<const void*>(row + static_cast<uintptr_t>(row_bytes - 1)));
+        for (uintptr_t byte = 0; byte < static_cast<uintptr_t>(row_bytes); byte += 64)
+            __builtin_prefetch(reinterpret_cast<const void*>(row + byte));
+        if (reaches_on) __builtin_prefetch(reinterpret_cast<const void*>(row + static_cast<uintptr_t>(row_bytes - 1)));
     }
     float scale(const uint8_t* row) const { return parameter(row, 0); }
     float bias(const uint8_t* row) const { return parameter(row, 1); }
@@ -71,17 +70,22 @@ int64_t embedding_block(const EmbeddingTable<V, kBits>& table, int64_t first, in
     for (int k = 0; k < kVectors; ++k) sum[k] = kMax ? V::set(-std::numeric_limits<float>::infinity()) : zero;
     for (; pick < end; ++pick) {
         if (fetch) table.fetch(pick + table.kAhead);
-        const float w = kKind == BagKind::weighted_sum ? *weight++ : 1.0f;
         if (!a.has(*pick)) {
             if (!a.is_zeros(*pick)) return a.picks_begin + (pick - a.picks);
+            if constexpr (kKind == BagKind::weighted_sum) ++weight;
             if constexpr (kMax)
                 for (int k = 0; k < kVectors; ++k) sum[k] = V::max(zero, sum[k]);
             continue;
         }
         const int64_t at = *pick * table.row_bytes;
-        const F scale = V::set(w * table.scale(a.table + at)), bias = V::set(w * table.bias(a.table + at));
+        F scale = V::set(table.scale(a.table + at)), bias = V::set(table.bias(a.table + at));
+        if constexpr (kKind == BagKind::weighted_sum) {
+            const F w = V::set(*weight++);
+            scale = V::mul(w, scale);
+            bias = V::mul(w, bias);
+        }
         const uint8_t* values = start + at;
-        uint8_t padded[kVectorBytes] = {};
+        uint8_t padded[kVectorBytes + 2] = {};
         if constexpr (kPart) {
             std::memcpy(padded, values, static_cast<size_t>((columns * kBits + 7) / 8));
             values = padded;

@@ -11,20 +11,19 @@ namespace {
 template <class V>
 struct RangeQuantizer {
     using F = typename V::F;
-    F low, inv, qmax, zero;
+    F low, inv, qmax;
 
     explicit RangeQuantizer(const QuantizeRangeArgs& a)
         : low(V::set(a.low)),
           inv(V::set(a.inv)),
-          qmax(V::set(a.qmax)),
-          zero(V::set(0.0f)) {}
+          qmax(V::set(a.qmax)) {}
 
-    // NaN stays NaN, becomes INT_MIN, and its low byte is 0.
+    // What is below 0 saturates when it is stored; NaN stays NaN here, becomes INT_MIN, and so 0.
     typename V::I operator()(const float* x) const {
-        return V::to_int(V::clamp(V::round(V::mul(V::sub(V::load(x), low), inv)), zero, qmax));
+        return V::round_to_int(V::min(qmax, V::mul(V::sub(V::load(x), low), inv)));
     }
     void four(const float* x, uint8_t* y) const {
-        V::store4(y, (*this)(x), (*this)(x + V::W), (*this)(x + 2 * V::W), (*this)(x + 3 * V::W));
+        V::store4_saturated(y, (*this)(x), (*this)(x + V::W), (*this)(x + 2 * V::W), (*this)(x + 3 * V::W));
     }
 };
 

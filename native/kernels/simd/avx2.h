@@ -82,7 +82,7 @@ struct Avx2 {
     static I load_bits(const uint8_t* p) {
         if constexpr (kBits == 8) return load_int(p);
         uint32_t all = 0;
-        std::memcpy(&all, p, kBits);
+        std::memcpy(&all, p, sizeof all);
         const __m256i shifts = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(kBits));
         const __m256i each = _mm256_srlv_epi32(_mm256_set1_epi32(static_cast<int32_t>(all)), shifts);
         return {_mm256_and_si256(each, _mm256_set1_epi32((1 << kBits) - 1))};
@@ -187,18 +187,14 @@ struct Avx2 {
         return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xB1)));
     }
     static float reduce_min(F a) {
-        alignas(32) float v[W];
-        _mm256_store_ps(v, a);
-        float r = v[0];
-        for (float x : v) r = x < r ? x : r;
-        return r;
+        __m128 m = _mm_min_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+        m = _mm_min_ps(m, _mm_movehl_ps(m, m));
+        return _mm_cvtss_f32(_mm_min_ss(m, _mm_movehdup_ps(m)));
     }
     static float reduce_max(F a) {
-        alignas(32) float v[W];
-        _mm256_store_ps(v, a);
-        float r = v[0];
-        for (float x : v) r = x > r ? x : r;
-        return r;
+        __m128 m = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+        m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+        return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
     }
 };
 

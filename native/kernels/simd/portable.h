@@ -190,7 +190,7 @@ struct Portable {
     static I load_int(const T* p) {
         return each<I, int32_t>([&](int i) { return static_cast<int32_t>(p[i]); });
     }
-    // W values of kBits bits (8, 4 or 2), low bits first, from W * kBits / 8 bytes.
+    // W values of kBits bits (8, 4 or 2), low bits first, from W * kBits / 8 bytes; two more may be read.
     template <int kBits>
     static I load_bits(const uint8_t* p) {
         return each<I, int32_t>([&](int i) { return p[i * kBits / 8] >> (i * kBits % 8) & ((1 << kBits) - 1); });

@@ -47,7 +47,7 @@ def _columns(op: str, table: Tensor, bits: int) -> int:
 
 def _require_cpu(op: str, *tensors: Tensor | None) -> None:
     for t in tensors:
-        if t is not None and t.device.type != "cpu":
+        if t is not None and not t.is_cpu:
             raise NotImplementedError(f"{op}: runs on the CPU, got a tensor on {t.device}; call .cpu() first")
 
 
