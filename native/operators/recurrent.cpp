@@ -204,8 +204,9 @@ public:
         const int64_t parts = std::max<int64_t>(1, std::min({blocks_, threads, macs / kWorth}));
         blocks_per_part_ = std::max<int64_t>(1, (blocks_ + parts - 1) / parts);
         parts_ = (blocks_ + blocks_per_part_ - 1) / blocks_per_part_;
+        begun_ = std::vector<std::atomic<int64_t>>(static_cast<size_t>(parts_));
         // Steps whose input gates are computed together: these should stay in the cache until they are used.
-        constexpr int64_t kGateBytes = 2 << 20;
+        constexpr int64_t kGateBytes = 512 << 10;
         group_rows_ = std::max(batch_, kGateBytes / (columns_ * static_cast<int64_t>(sizeof(float))));
     }
 
@@ -316,24 +317,32 @@ private:
         return a;
     }
 
-    // Whoever is free takes the next part of the oldest step, and waits until the step before it is done. Parts are
-    // taken in order, so those one waits for are always in someone's hands: no number of threads can lock up.
+    // Each thread has a part that it prefers, whose memory is then in its cache, and takes others that nobody has
+    // begun. It waits for a step only when all parts of it are in someone's hands: no number of threads can lock up.
     void take_steps(int64_t first, int64_t end) {
         if (parts_ == 1) {
             for (int64_t s = first; s < end; ++s) take(s, 0);
             return;
         }
-        next_.store(0, std::memory_order_relaxed);
+        std::atomic<int64_t> arrived{0};
+        for (int64_t part = 0; part < parts_; ++part)
+            begun_[static_cast<size_t>(part)].store(first, std::memory_order_relaxed);
         done_.store(0, std::memory_order_relaxed);
-        const int64_t tickets = (end - first) * parts_;
         parallel_for(parts_, 1, [&](int64_t, int64_t) {
-            for (;;) {
-                const int64_t ticket = next_.fetch_add(1, std::memory_order_relaxed);
-                if (ticket >= tickets) return;
-                const int64_t before = ticket / parts_ * parts_;
-                for (int round = 0; done_.load(std::memory_order_acquire) < before; ++round) pause_a_little(round);
-                take(first + ticket / parts_, ticket % parts_);
-                done_.fetch_add(1, std::memory_order_release);
+            const int64_t preferred = arrived.fetch_add(1, std::memory_order_relaxed);
+            for (int64_t s = first; s < end; ++s) {
+                for (int64_t i = 0; i < parts_; ++i) {
+                    const int64_t part = (preferred + i) % parts_;
+                    int64_t expected = s;
+                    if (begun_[static_cast<size_t>(part)].load(std::memory_order_relaxed) != s ||
+                        !begun_[static_cast<size_t>(part)].compare_exchange_strong(expected, s + 1,
+                                                                                   std::memory_order_relaxed))
+                        continue;
+                    take(s, part);
+                    done_.fetch_add(1, std::memory_order_release);
+                }
+                const int64_t all = (s + 1 - first) * parts_;
+                for (int round = 0; done_.load(std::memory_order_acquire) < all; ++round) pause_a_little(round);
             }
         });
     }
@@ -515,7 +524,7 @@ private:
     int64_t parts_ = 1, blocks_per_part_ = 1, group_rows_ = 0, group_offset_ = 0;
     float *h_[2] = {}, *c_ = nullptr, *low_ = nullptr, *high_ = nullptr, *x_gates_ = nullptr, *multiplier_ = nullptr;
     std::atomic<bool> failed_{false};
-    alignas(64) std::atomic<int64_t> next_{0};
+    std::vector<std::atomic<int64_t>> begun_;  // for each part, the first step that nobody has begun
     alignas(64) std::atomic<int64_t> done_{0};
 };
 
