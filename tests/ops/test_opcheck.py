@@ -473,8 +473,18 @@ def conv2d_add_relu(x):
     return ours.conv2d_add_relu(q, 0.05, 3, *OTHER_WEIGHT, *shape, y, 2.0, 100, 4.0, 50)
 
 
+RECURRENT = [codes(12, 8), codes(12, 3)], [SCALE, SCALE], [ZERO, ZERO], [values(12), values(12)]
+
+
+def recurrent(x):
+    h = x.new_zeros(1, x.shape[0], 3)
+    y, _, c = ours.quantized_lstm.input(x.unsqueeze(0), [h, h], *RECURRENT, 1, 0.0, False, False, False)
+    return y + 1, c
+
+
 FAMILIES = [
     linear,
+    recurrent,
     linear_dynamic,
     conv2d_add_relu,
     per_tensor,
