@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
@@ -108,7 +109,7 @@ AlignedBytes half_panels(const RecurrentWeight& w, int64_t gates, int64_t hidden
 }
 
 void pause_a_little(int round) {
-    constexpr int kSpinRounds = 4000;
+    constexpr int kSpinRounds = 2000;
     if (round > kSpinRounds) return std::this_thread::yield();
 #if defined(__x86_64__)
     _mm_pause();
@@ -204,6 +205,7 @@ public:
         const int64_t parts = std::max<int64_t>(1, std::min({blocks_, threads, macs / kWorth}));
         blocks_per_part_ = std::max<int64_t>(1, (blocks_ + parts - 1) / parts);
         parts_ = (blocks_ + blocks_per_part_ - 1) / blocks_per_part_;
+        begun_ = std::vector<std::atomic<int64_t>>(static_cast<size_t>(parts_));
         // Steps whose input gates are computed together: these should stay in the cache until they are used.
         constexpr int64_t kGateBytes = 2 << 20;
         group_rows_ = std::max(batch_, kGateBytes / (columns_ * static_cast<int64_t>(sizeof(float))));
@@ -246,6 +248,8 @@ public:
     }
 
 private:
+    using Clock = std::chrono::steady_clock;
+
     int64_t time_of(int64_t step) const { return backward_ ? sequence_.steps - 1 - step : step; }
     int64_t batch_at(int64_t step) const { return sequence_.batch_sizes[time_of(step)]; }
 
@@ -316,26 +320,54 @@ private:
         return a;
     }
 
-    // Whoever is free takes the next part of the oldest step, and waits until the step before it is done. Parts are
-    // taken in order, so those one waits for are always in someone's hands: no number of threads can lock up.
+    // Each thread has a part that it prefers, whose memory is then in its cache, and takes others that nobody has
+    // begun. It waits for a step only when all parts of it are in someone's hands: no number of threads can lock up.
+    // But where more threads want to run than there are cores, every step may wait for one that does not: after a few
+    // such waits one thread goes on alone.
     void take_steps(int64_t first, int64_t end) {
-        if (parts_ == 1) {
-            for (int64_t s = first; s < end; ++s) take(s, 0);
+        if (parts_ == 1 || alone_.load(std::memory_order_relaxed)) {
+            for (int64_t s = first; s < end; ++s)
+                for (int64_t part = 0; part < parts_; ++part) take(s, part);
             return;
         }
-        next_.store(0, std::memory_order_relaxed);
+        std::atomic<int64_t> arrived{0};
+        for (std::atomic<int64_t>& step : begun_) step.store(first, std::memory_order_relaxed);
         done_.store(0, std::memory_order_relaxed);
-        const int64_t tickets = (end - first) * parts_;
         parallel_for(parts_, 1, [&](int64_t, int64_t) {
-            for (;;) {
-                const int64_t ticket = next_.fetch_add(1, std::memory_order_relaxed);
-                if (ticket >= tickets) return;
-                const int64_t before = ticket / parts_ * parts_;
-                for (int round = 0; done_.load(std::memory_order_acquire) < before; ++round) pause_a_little(round);
-                take(first + ticket / parts_, ticket % parts_);
-                done_.fetch_add(1, std::memory_order_release);
+            const int64_t preferred = arrived.fetch_add(1, std::memory_order_relaxed);
+            for (int64_t s = first; s < end; ++s) {
+                if (preferred != 0 && alone_.load(std::memory_order_relaxed)) return;
+                const Clock::time_point start = Clock::now();
+                for (int64_t i = 0; i < parts_; ++i) take_if_free(s, (preferred + i) % parts_);
+                wait_for_all((s + 1 - first) * parts_, start);
             }
         });
+    }
+
+    void take_if_free(int64_t s, int64_t part) {
+        std::atomic<int64_t>& begun = begun_[static_cast<size_t>(part)];
+        int64_t expected = s;
+        if (begun.load(std::memory_order_relaxed) != s ||
+            !begun.compare_exchange_strong(expected, s + 1, std::memory_order_relaxed))
+            return;
+        take(s, part);
+        done_.fetch_add(1, std::memory_order_release);
+    }
+
+    // Until `all` parts are done. A wait is in vain if it is long, and longer than the thread itself has worked.
+    void wait_for_all(int64_t all, Clock::time_point start) {
+        constexpr std::chrono::microseconds kLong(100);
+        constexpr int kWaitsInVain = 4;
+        const Clock::time_point finished = Clock::now();
+        const Clock::duration patience = 2 * (finished - start) + kLong;
+        bool counted = false;
+        for (int round = 0; done_.load(std::memory_order_acquire) < all; ++round) {
+            pause_a_little(round);
+            if (counted || round % 256 != 255 || Clock::now() - finished < patience) continue;
+            counted = true;
+            if (waits_in_vain_.fetch_add(1, std::memory_order_relaxed) + 1 >= kWaitsInVain)
+                alone_.store(true, std::memory_order_relaxed);
+        }
     }
 
     // What a thread needs for a step.
@@ -514,8 +546,9 @@ private:
     const uint64_t run_;
     int64_t parts_ = 1, blocks_per_part_ = 1, group_rows_ = 0, group_offset_ = 0;
     float *h_[2] = {}, *c_ = nullptr, *low_ = nullptr, *high_ = nullptr, *x_gates_ = nullptr, *multiplier_ = nullptr;
-    std::atomic<bool> failed_{false};
-    alignas(64) std::atomic<int64_t> next_{0};
+    std::atomic<bool> failed_{false}, alone_{false};
+    std::atomic<int> waits_in_vain_{0};
+    std::vector<std::atomic<int64_t>> begun_;  // for each part, the first step that nobody has begun
     alignas(64) std::atomic<int64_t> done_{0};
 };
 

@@ -1,0 +1,107 @@
+"""The graph form of recurrent layers: plain tensors in lists, packed once, and refused where they do not fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import zeropoint
+from zeropoint import quantized
+
+ours = torch.ops.zeropoint
+HIDDEN, INPUTS = 6, 5
+
+
+def floats(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def arguments(half: bool = False) -> dict[str, Any]:
+    shapes = ((4 * HIDDEN, INPUTS), (4 * HIDDEN, HIDDEN))
+    weights = [floats(*s, seed=i) for i, s in enumerate(shapes)]
+    return {
+        "input": floats(4, 3, INPUTS),
+        "hx": [floats(1, 3, HIDDEN), floats(1, 3, HIDDEN, seed=1)],
+        "weights": [w.half() if half else (w * 30).clamp(-128, 127).to(torch.int8) for w in weights],
+        "weight_scales": [] if half else [torch.tensor([0.01]), torch.full((4 * HIDDEN,), 0.02)],
+        "weight_zero_points": [] if half else [torch.tensor([3]), torch.zeros(4 * HIDDEN, dtype=torch.int64)],
+        "biases": [floats(4 * HIDDEN, seed=2), floats(4 * HIDDEN, seed=3)],
+        "num_layers": 1,
+        "dropout": 0.0,
+        "train": False,
+        "bidirectional": False,
+        "batch_first": False,
+    }
+
+
+@pytest.mark.parametrize("reduce_range", [False, True])
+def test_is_the_eager_form_on_plain_tensors(reduce_range):
+    a = arguments()
+    (w_ih, w_hh), (s_ih, s_hh), (z_ih, z_hh) = a["weights"], a["weight_scales"], a["weight_zero_points"]
+    packed = (
+        quantized.linear_prepack(
+            zeropoint.make_per_tensor_quantized_tensor(w_ih, s_ih.item(), int(z_ih)), a["biases"][0]
+        ),
+        quantized.linear_prepack(
+            zeropoint.make_per_channel_quantized_tensor(w_hh, s_hh.double(), z_hh, 0), a["biases"][1]
+        ),
+    )
+    cell = quantized.make_quantized_cell_params_dynamic(*packed, *a["biases"], reduce_range)
+    want = quantized.quantized_lstm(a["input"], a["hx"], [cell], True, 1, 0.0, False, False, False)
+    got = ours.quantized_lstm.input(**a, reduce_range=reduce_range)
+    assert all(torch.equal(x, y) for x, y in zip(got, want))
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["int8", "float16"])
+def test_a_weight_that_changes_is_packed_again(half):
+    a = arguments(half)
+    before = ours.quantized_lstm.input(**a)[0]
+    assert torch.equal(before, ours.quantized_lstm.input(**a)[0])
+    for weight in a["weights"]:
+        weight.mul_(-1)
+        after = ours.quantized_lstm.input(**a)[0]
+        assert not torch.equal(before, after)
+        before = after
+
+
+def test_missing_biases_are_zero():
+    a = arguments()
+    zeros = [torch.zeros_like(b) for b in a["biases"]]
+    without, with_zeros = ours.quantized_lstm.input(**{**a, "biases": []}), {**a, "biases": zeros}
+    assert all(torch.equal(x, y) for x, y in zip(without, ours.quantized_lstm.input(**with_zeros)))
+
+
+@pytest.mark.parametrize(
+    ("error", "match", "change"),
+    [
+        (ValueError, "w_ih and w_hh for each direction", lambda a: {"weights": a["weights"][:1]}),
+        (ValueError, "but 1 weight_scales", lambda a: {"weight_scales": a["weight_scales"][:1]}),
+        (ValueError, "but 1 biases", lambda a: {"biases": a["biases"][:1]}),
+        (ValueError, "need a scale and a zero point", lambda a: {"weight_scales": []}),
+        (ValueError, "no scale", lambda a: {"weights": [w.half() for w in a["weights"]]}),
+        (TypeError, "must be one of uint8, int8, float16", lambda a: {"weights": [w.float() for w in a["weights"]]}),
+        (ValueError, "has 7 elements", lambda a: {"weight_scales": [torch.ones(7), torch.ones(1)]}),
+        (ValueError, "finite and positive", lambda a: {"weight_scales": [torch.zeros(1), torch.ones(1)]}),
+        (ValueError, "zero_point", lambda a: {"weight_zero_points": [torch.tensor([200]), torch.tensor([0])]}),
+        (ValueError, "bias has shape", lambda a: {"biases": [torch.zeros(3), a["biases"][1]]}),
+        (ValueError, "hidden and the cell state", lambda a: {"hx": a["hx"][:1]}),
+    ],
+)
+def test_tensors_that_do_not_fit_are_refused(error, match, change):
+    a = arguments()
+    with pytest.raises(error, match=match):
+        ours.quantized_lstm.input(**{**a, **change(a)})
+
+
+def test_a_cell_refuses_what_does_not_fit():
+    a = arguments()
+    (w_ih, w_hh), (s_ih, s_hh), (z_ih, z_hh) = a["weights"], a["weight_scales"], a["weight_zero_points"]
+    matrices = w_ih, s_ih, z_ih, w_hh, s_hh, z_hh, None, None
+    h = floats(3, HIDDEN)
+    assert ours.quantized_lstm_cell_dynamic(floats(3, INPUTS), [h, h], *matrices)[0].shape == (3, HIDDEN)
+    with pytest.raises(ValueError, match="input must be"):
+        ours.quantized_lstm_cell_dynamic(floats(3, INPUTS + 1), [h, h], *matrices)
+    with pytest.raises(ValueError, match=r"expected \(4, 6\)"):
+        ours.quantized_lstm_cell_dynamic(floats(4, INPUTS), [h, h], *matrices)
