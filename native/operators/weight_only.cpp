@@ -158,14 +158,26 @@ void WeightOnlyLayer::run(const void* x, FloatType x_type, int64_t rows, void* y
     shared.y_bfloat16 = y_type == FloatType::bf16;
 
     const int64_t row_grain = std::max<int64_t>(1, kWork / std::max<int64_t>(1, inputs_));
-    if (x_type == FloatType::bf16) {
-        float* wide =
-            reinterpret_cast<float*>(scratch_of<InputMemory>(static_cast<size_t>(rows * inputs_) * sizeof(float)));
-        const uint16_t* from = static_cast<const uint16_t*>(x);
-        parallel_for(rows * inputs_, kWork, [&](int64_t begin, int64_t end) {
-            for (int64_t i = begin; i < end; ++i) wide[i] = bfloat16_to_float(from[i]);
+    // The rows of a tile are read side by side: a distance of a multiple of 1 kB would put them all into the same few
+    // places of the L1 cache.
+    constexpr int64_t kTogether = 4, kPage = 256, kAway = 16;
+    const bool apart = rows >= kTogether && inputs_ % kPage == 0;
+    if (x_type == FloatType::bf16 || apart) {
+        const int64_t stride = apart ? inputs_ + kAway : inputs_;
+        float* own =
+            reinterpret_cast<float*>(scratch_of<InputMemory>(static_cast<size_t>(rows * stride) * sizeof(float)));
+        parallel_for(rows, row_grain, [&](int64_t begin, int64_t end) {
+            for (int64_t row = begin; row < end; ++row) {
+                if (x_type == FloatType::f32) {
+                    std::copy_n(static_cast<const float*>(x) + row * inputs_, inputs_, own + row * stride);
+                } else {
+                    const uint16_t* from = static_cast<const uint16_t*>(x) + row * inputs_;
+                    for (int64_t k = 0; k < inputs_; ++k) own[row * stride + k] = bfloat16_to_float(from[k]);
+                }
+            }
         });
-        shared.x = wide;
+        shared.x = own;
+        shared.x_stride = stride;
     }
     if (shared.shift != nullptr) {
         int64_t blocks = 0;
@@ -176,7 +188,7 @@ void WeightOnlyLayer::run(const void* x, FloatType x_type, int64_t rows, void* y
             for (int64_t row = begin; row < end; ++row)
                 for_each_block(inputs_, group_size_, [&](int64_t block, int64_t, int64_t from, int64_t to) {
                     float sum = 0;
-                    for (int64_t k = from; k < to; ++k) sum += shared.x[row * inputs_ + k];
+                    for (int64_t k = from; k < to; ++k) sum += shared.x[row * shared.x_stride + k];
                     sums[row * blocks + block] = sum;
                 });
         });
@@ -197,7 +209,7 @@ void WeightOnlyLayer::run(const void* x, FloatType x_type, int64_t rows, void* y
         for (int64_t task = begin; task < end; ++task) {
             const int64_t first = task % strips * strip, pair = task / strips;
             a.rows = std::min(strip, rows - first);
-            a.x = shared.x + first * inputs_;
+            a.x = shared.x + first * shared.x_stride;
             a.y = static_cast<uint8_t*>(y) + first * outputs_ * y_size;
             if (a.sums != nullptr) a.sums = shared.sums + first * shared.sums_stride;
             kernel_.multiply(a, 2 * pair, std::min(2 * pair + 2, panels()), memory);
