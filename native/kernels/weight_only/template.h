@@ -1,7 +1,8 @@
 // weight_only over a vector type V and its Weights, which turn a step of packed weights into kWeightPanel floats.
 //
 // Few rows: weights go from memory through registers into the sums, one or two panels at a time. Many rows: a block of
-// a panel is unpacked once into scratch memory, which stays in L1, and multiplied with the rows in tiles.
+// a panel is unpacked once into scratch memory, which stays in L1, and multiplied with the rows in tiles; float16 are
+// converted for each tile.
 #pragma once
 
 #include "kernels/weight_only/blocks.h"
@@ -180,10 +181,13 @@ struct WeightOnly {
         ahead.step = ahead.step * 2 * W / kWeightPanel;
         for (int n = 0; n < kWeightPanel; n += 2 * W) {
             const int64_t at = (panel * a.groups + group) * kWeightPanel + n;
-            for (int64_t row = 0; row < a.rows; row += kTile) {
+            // Tiles of nearly the same height: one or two rows alone would wait for their own sums.
+            int64_t left = (a.rows + kTile - 1) / kTile;
+            for (int64_t row = 0, count = 0; row < a.rows; row += count, --left) {
+                count = (a.rows - row + left - 1) / left;
                 float* to = y + row * kWeightPanel + n;
                 const Ahead next = row == 0 ? ahead : Ahead{ahead.at, 0};
-                switch (a.rows - row) {
+                switch (count) {
                     case 1: tile<1>(a, w + n, row, block, begin, end, at, to, next); break;
                     case 2: tile<2>(a, w + n, row, block, begin, end, at, to, next); break;
                     case 3: tile<3>(a, w + n, row, block, begin, end, at, to, next); break;
@@ -198,7 +202,6 @@ struct WeightOnly {
 
     template <WeightFormat format>
     static void many(const WeightOnlyArgs& a, int64_t begin, int64_t end, float* scratch) {
-        constexpr int64_t kDirect = 2 * kTile;  // rows up to which float16 are better converted again for each tile
         float *unpacked = scratch, *y = scratch + kWeightBlock * kWeightPanel;
         for (int64_t panel = begin; panel < end; ++panel) {
             for (int64_t i = 0; i < a.rows * kWeightPanel; ++i) y[i] = 0;
@@ -206,19 +209,20 @@ struct WeightOnly {
                 Stream<format> weights(a, panel, group, from);
                 const int64_t size = weight_step_bytes(format) / weights.kInputs;  // bytes for each input
                 const Ahead next{weights.at + (to - from) * size, size};
-                if constexpr (format == WeightFormat::f16)
-                    if (a.rows <= kDirect) {
-                        const uint16_t* w = reinterpret_cast<const uint16_t*>(weights.at);
-                        return tiles(a, w, panel, block, group, from, to, y, next);
+                if constexpr (format == WeightFormat::f16) {  // a conversion for each tile costs less than room in L1
+                    const uint16_t* w = reinterpret_cast<const uint16_t*>(weights.at);
+                    tiles(a, w, panel, block, group, from, to, y, next);
+                } else {
+                    // Of an odd number of 4-bit inputs, one more than there is is unpacked: blocks have room for it.
+                    float* put = unpacked;
+                    for (int64_t k = from; k < to; k += weights.kInputs) {
+                        weights.next([&](int i, int v, F w) __attribute__((always_inline)) {
+                            V::store(put + i * kWeightPanel + v * W, w);
+                        });
+                        put += weights.kInputs * kWeightPanel;
                     }
-                // Of an odd number of 4-bit inputs, one more than there is is unpacked: a block has an even size.
-                float* put = unpacked;
-                for (int64_t k = from; k < to; k += weights.kInputs) {
-                    weights.next([&](int i, int v, F w)
-                                     __attribute__((always_inline)) { V::store(put + i * kWeightPanel + v * W, w); });
-                    put += weights.kInputs * kWeightPanel;
+                    tiles(a, unpacked, panel, block, group, from, to, y, next);
                 }
-                tiles(a, unpacked, panel, block, group, from, to, y, next);
             });
             for (int64_t row = 0; row < a.rows; ++row) store(a, row, panel, y + row * kWeightPanel);
         }
