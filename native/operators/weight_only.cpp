@@ -136,10 +136,20 @@ void WeightOnlyLayer::pack(const WeightOnlyTensor& w) {
 
 void WeightOnlyLayer::run(const void* x, FloatType x_type, int64_t rows, void* y, FloatType y_type, bool relu) const {
     if (rows <= 0 || outputs_ == 0) return;
+    constexpr int64_t kKept = int64_t{4} << 20;  // floats of x that a thread may keep a copy of
+    const int64_t x_size = x_type == FloatType::bf16 ? 2 : 4, y_size = y_type == FloatType::bf16 ? 2 : 4;
+    prepare_output(y, static_cast<size_t>(rows * outputs_ * y_size));
+    const int64_t most = std::max<int64_t>(96, kKept / std::max<int64_t>(1, inputs_));
+    for (int64_t row = 0; row < rows; row += most)
+        run_rows(static_cast<const uint8_t*>(x) + row * inputs_ * x_size, x_type, std::min(most, rows - row),
+                 static_cast<uint8_t*>(y) + row * outputs_ * y_size, y_type, relu);
+}
+
+void WeightOnlyLayer::run_rows(const void* x, FloatType x_type, int64_t rows, void* y, FloatType y_type,
+                               bool relu) const {
     constexpr int64_t kStrip = 96;      // rows whose sums stay in L1 beside a block of weights
     constexpr int64_t kWork = 1 << 16;  // multiplications that are worth a thread
     const int64_t y_size = y_type == FloatType::bf16 ? 2 : 4;
-    prepare_output(y, static_cast<size_t>(rows * outputs_ * y_size));
 
     WeightOnlyArgs shared;
     shared.x = static_cast<const float*>(x);

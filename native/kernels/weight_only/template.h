@@ -77,17 +77,15 @@ struct WeightOnly {
         const float* x = a.x;
         const int64_t stride = a.x_stride;
         const auto step = [&](int64_t k, int64_t count) __attribute__((always_inline)) {
-            F from[kRows][kInputs];
-#pragma GCC unroll 4
-            for (int m = 0; m < kRows; ++m)
-#pragma GCC unroll 2
-                for (int i = 0; i < kInputs; ++i) from[m][i] = V::set(x[m * stride + k + (i < count ? i : 0)]);
+            F from[kRows];
             const auto add = [&](int p) __attribute__((always_inline)) {
                 return [&, p](int i, int v, F w) __attribute__((always_inline)) {
-                    if (i < count)
+                    if (i >= count) return;
 #pragma GCC unroll 4
-                        for (int m = 0; m < kRows; ++m)
-                            acc[m][p * kVectors + v] = V::fma(from[m][i], w, acc[m][p * kVectors + v]);
+                    for (int m = 0; m < kRows; ++m) {
+                        if (v == 0) from[m] = V::set(x[m * stride + k + i]);
+                        acc[m][p * kVectors + v] = V::fma(from[m], w, acc[m][p * kVectors + v]);
+                    }
                 };
             };
             __builtin_prefetch(first.at + kNear);
