@@ -80,9 +80,9 @@ WeightOnlyLayer::WeightOnlyLayer(const WeightOnlyTensor& w, int64_t outputs, int
       format_(format_of(w.storage)) {
     require_valid(w, outputs, inputs);
     if (format_ != WeightFormat::f16) {
-        scale_ = spread(w.scale, 0, 0);
-        zero_point_ = spread(w.zero_point, 0, static_cast<float>(shift_of(w.storage)));
-        if (w.shift.count != 0) shift_ = spread(w.shift, 0, 0);
+        scale_ = spread(w.scale, 0);
+        zero_point_ = spread(w.zero_point, static_cast<float>(shift_of(w.storage)));
+        if (w.shift.count != 0) shift_ = spread(w.shift, 0);
     }
     if (bias != nullptr) {
         bias_.assign(static_cast<size_t>(panels() * kWeightPanel), 0.0f);
@@ -91,9 +91,9 @@ WeightOnlyLayer::WeightOnlyLayer(const WeightOnlyTensor& w, int64_t outputs, int
     pack(w);
 }
 
-// For each panel, each group, each output; `otherwise` where there is none.
-std::vector<float> WeightOnlyLayer::spread(const WeightParameters& p, float otherwise, float added) const {
-    std::vector<float> r(static_cast<size_t>(panels() * groups_ * kWeightPanel), otherwise);
+// For each panel, each group, each output; 0 where there is none.
+std::vector<float> WeightOnlyLayer::spread(const WeightParameters& p, float added) const {
+    std::vector<float> r(static_cast<size_t>(panels() * groups_ * kWeightPanel), 0.0f);
     for (int64_t n = 0; n < outputs_; ++n)
         for (int64_t g = 0; g < groups_; ++g) {
             const int64_t from = p.count == outputs_ * groups_ ? n * groups_ + g : p.count == outputs_ ? n : 0;
