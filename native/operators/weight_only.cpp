@@ -80,9 +80,9 @@ WeightOnlyLayer::WeightOnlyLayer(const WeightOnlyTensor& w, int64_t outputs, int
       format_(format_of(w.storage)) {
     require_valid(w, outputs, inputs);
     if (format_ != WeightFormat::f16) {
-        scale_ = spread(w.scale, 0, 0);
-        zero_point_ = spread(w.zero_point, 0, static_cast<float>(shift_of(w.storage)));
-        if (w.shift.count != 0) shift_ = spread(w.shift, 0, 0);
+        scale_ = spread(w.scale, 0);
+        zero_point_ = spread(w.zero_point, static_cast<float>(shift_of(w.storage)));
+        if (w.shift.count != 0) shift_ = spread(w.shift, 0);
     }
     if (bias != nullptr) {
         bias_.assign(static_cast<size_t>(panels() * kWeightPanel), 0.0f);
@@ -91,9 +91,9 @@ WeightOnlyLayer::WeightOnlyLayer(const WeightOnlyTensor& w, int64_t outputs, int
     pack(w);
 }
 
-// For each panel, each group, each output; `otherwise` where there is none.
-std::vector<float> WeightOnlyLayer::spread(const WeightParameters& p, float otherwise, float added) const {
-    std::vector<float> r(static_cast<size_t>(panels() * groups_ * kWeightPanel), otherwise);
+// For each panel, each group, each output; 0 where there is none.
+std::vector<float> WeightOnlyLayer::spread(const WeightParameters& p, float added) const {
+    std::vector<float> r(static_cast<size_t>(panels() * groups_ * kWeightPanel), 0.0f);
     for (int64_t n = 0; n < outputs_; ++n)
         for (int64_t g = 0; g < groups_; ++g) {
             const int64_t from = p.count == outputs_ * groups_ ? n * groups_ + g : p.count == outputs_ ? n : 0;
@@ -136,10 +136,20 @@ void WeightOnlyLayer::pack(const WeightOnlyTensor& w) {
 
 void WeightOnlyLayer::run(const void* x, FloatType x_type, int64_t rows, void* y, FloatType y_type, bool relu) const {
     if (rows <= 0 || outputs_ == 0) return;
+    constexpr int64_t kKept = int64_t{4} << 20;  // floats of x that a thread may keep a copy of
+    const int64_t x_size = x_type == FloatType::bf16 ? 2 : 4, y_size = y_type == FloatType::bf16 ? 2 : 4;
+    prepare_output(y, static_cast<size_t>(rows * outputs_ * y_size));
+    const int64_t most = std::max<int64_t>(96, kKept / std::max<int64_t>(1, inputs_));
+    for (int64_t row = 0; row < rows; row += most)
+        run_rows(static_cast<const uint8_t*>(x) + row * inputs_ * x_size, x_type, std::min(most, rows - row),
+                 static_cast<uint8_t*>(y) + row * outputs_ * y_size, y_type, relu);
+}
+
+void WeightOnlyLayer::run_rows(const void* x, FloatType x_type, int64_t rows, void* y, FloatType y_type,
+                               bool relu) const {
     constexpr int64_t kStrip = 96;      // rows whose sums stay in L1 beside a block of weights
     constexpr int64_t kWork = 1 << 16;  // multiplications that are worth a thread
     const int64_t y_size = y_type == FloatType::bf16 ? 2 : 4;
-    prepare_output(y, static_cast<size_t>(rows * outputs_ * y_size));
 
     WeightOnlyArgs shared;
     shared.x = static_cast<const float*>(x);
@@ -158,14 +168,26 @@ void WeightOnlyLayer::run(const void* x, FloatType x_type, int64_t rows, void* y
     shared.y_bfloat16 = y_type == FloatType::bf16;
 
     const int64_t row_grain = std::max<int64_t>(1, kWork / std::max<int64_t>(1, inputs_));
-    if (x_type == FloatType::bf16) {
-        float* wide =
-            reinterpret_cast<float*>(scratch_of<InputMemory>(static_cast<size_t>(rows * inputs_) * sizeof(float)));
-        const uint16_t* from = static_cast<const uint16_t*>(x);
-        parallel_for(rows * inputs_, kWork, [&](int64_t begin, int64_t end) {
-            for (int64_t i = begin; i < end; ++i) wide[i] = bfloat16_to_float(from[i]);
+    // The rows of a tile are read side by side: a distance of a multiple of 1 kB would put them all into the same few
+    // places of the L1 cache.
+    constexpr int64_t kTogether = 4, kPage = 256, kAway = 16;
+    const bool apart = rows >= kTogether && inputs_ % kPage == 0;
+    if (x_type == FloatType::bf16 || apart) {
+        const int64_t stride = apart ? inputs_ + kAway : inputs_;
+        float* own =
+            reinterpret_cast<float*>(scratch_of<InputMemory>(static_cast<size_t>(rows * stride) * sizeof(float)));
+        parallel_for(rows, row_grain, [&](int64_t begin, int64_t end) {
+            for (int64_t row = begin; row < end; ++row) {
+                if (x_type == FloatType::f32) {
+                    std::copy_n(static_cast<const float*>(x) + row * inputs_, inputs_, own + row * stride);
+                } else {
+                    const uint16_t* from = static_cast<const uint16_t*>(x) + row * inputs_;
+                    for (int64_t k = 0; k < inputs_; ++k) own[row * stride + k] = bfloat16_to_float(from[k]);
+                }
+            }
         });
-        shared.x = wide;
+        shared.x = own;
+        shared.x_stride = stride;
     }
     if (shared.shift != nullptr) {
         int64_t blocks = 0;
@@ -176,7 +198,7 @@ void WeightOnlyLayer::run(const void* x, FloatType x_type, int64_t rows, void* y
             for (int64_t row = begin; row < end; ++row)
                 for_each_block(inputs_, group_size_, [&](int64_t block, int64_t, int64_t from, int64_t to) {
                     float sum = 0;
-                    for (int64_t k = from; k < to; ++k) sum += shared.x[row * inputs_ + k];
+                    for (int64_t k = from; k < to; ++k) sum += shared.x[row * shared.x_stride + k];
                     sums[row * blocks + block] = sum;
                 });
         });
@@ -197,7 +219,7 @@ void WeightOnlyLayer::run(const void* x, FloatType x_type, int64_t rows, void* y
         for (int64_t task = begin; task < end; ++task) {
             const int64_t first = task % strips * strip, pair = task / strips;
             a.rows = std::min(strip, rows - first);
-            a.x = shared.x + first * inputs_;
+            a.x = shared.x + first * shared.x_stride;
             a.y = static_cast<uint8_t*>(y) + first * outputs_ * y_size;
             if (a.sums != nullptr) a.sums = shared.sums + first * shared.sums_stride;
             kernel_.multiply(a, 2 * pair, std::min(2 * pair + 2, panels()), memory);

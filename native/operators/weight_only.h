@@ -52,7 +52,8 @@ public:
 
 private:
     void pack(const WeightOnlyTensor& w);
-    std::vector<float> spread(const WeightParameters& p, float otherwise, float added) const;
+    void run_rows(const void* x, FloatType x_type, int64_t rows, void* y, FloatType y_type, bool relu) const;
+    std::vector<float> spread(const WeightParameters& p, float added) const;
     int64_t panels() const { return (outputs_ + kWeightPanel - 1) / kWeightPanel; }
 
     const WeightOnlyKernel& kernel_;

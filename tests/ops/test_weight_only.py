@@ -164,6 +164,13 @@ def test_weight_of_any_layout(format):
     assert_same(layer(x), want)
 
 
+@floats
+def test_more_rows_than_are_copied_at_once(dtype):
+    layer = Layer(20, 3, 256, torch.int8, 8, "channel", "float")
+    x = inputs(21, 20_000, 256, dtype=dtype)
+    assert_same(layer(x), torch.cat([layer(part) for part in x.split(7_777)]))
+
+
 def test_no_outputs_and_no_inputs():
     weight, scale = torch.zeros(0, 5, dtype=torch.int8), torch.ones(1)
     assert ours.weight_only_linear(torch.ones(3, 5), weight, scale).shape == (3, 0)

@@ -11,6 +11,10 @@ struct Weights {
 
     // Interleaving works within 128-bit halves: outputs 4 to 7 of each vector come from the upper half.
     static int place(int n) { return n % 4 + n / 8 * 4 + n / 4 % 2 * 16; }
+    static __m256 load(const float* w) { return Avx2::load(w); }
+    static __m256 load(const uint16_t* w) {
+        return _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(w)));
+    }
     template <class Use>
     __attribute__((always_inline)) static void widened(__m256i q, int input, const Use& use) {
         const __m256i zero = _mm256_setzero_si256(), exponent = _mm256_set1_epi16(0x4B00);
@@ -34,8 +38,7 @@ struct Weights {
     template <class Use>
     __attribute__((always_inline)) static void halves(const uint16_t* p, const Use& use) {
 #pragma GCC unroll 4
-        for (int v = 0; v < 4; ++v)
-            use(0, v, _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(p + v * 8))));
+        for (int v = 0; v < 4; ++v) use(0, v, load(p + v * 8));
     }
 };
 

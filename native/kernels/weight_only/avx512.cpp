@@ -8,6 +8,10 @@ struct Weights {
     static constexpr float kBias = 0;
 
     static int place(int n) { return n; }
+    static __m512 load(const float* w) { return Avx512::load(w); }
+    static __m512 load(const uint16_t* w) {
+        return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(w)));
+    }
     static __m512 widened(__m128i q) { return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(q)); }
     template <class Use>
     __attribute__((always_inline)) static void bytes(const uint8_t* p, const Use& use) {
@@ -27,8 +31,7 @@ struct Weights {
     template <class Use>
     __attribute__((always_inline)) static void halves(const uint16_t* p, const Use& use) {
 #pragma GCC unroll 2
-        for (int v = 0; v < 2; ++v)
-            use(0, v, _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(p + v * 16))));
+        for (int v = 0; v < 2; ++v) use(0, v, load(p + v * 16));
     }
 };
 

@@ -8,6 +8,10 @@ struct Weights {
     static constexpr float kBias = 0;
 
     static int place(int n) { return n; }
+    static Portable::F load(const float* w) { return Portable::load(w); }
+    static Portable::F load(const uint16_t* w) {
+        return Portable::each<Portable::F, float>([&](int i) { return half_to_float(w[i]); });
+    }
     template <class Use, class Value>
     static void each(int input, const Use& use, const Value& value) {
         for (int v = 0; v < kWeightPanel / Portable::W; ++v)
@@ -24,7 +28,7 @@ struct Weights {
     }
     template <class Use>
     static void halves(const uint16_t* p, const Use& use) {
-        each(0, use, [&](int n) { return half_to_float(p[n]); });
+        for (int v = 0; v < kWeightPanel / Portable::W; ++v) use(0, v, load(p + v * Portable::W));
     }
 };
 

@@ -1,7 +1,8 @@
 // weight_only over a vector type V and its Weights, which turn a step of packed weights into kWeightPanel floats.
 //
 // Few rows: weights go from memory through registers into the sums, one or two panels at a time. Many rows: a block of
-// a panel is unpacked once into scratch memory, which stays in L1, and multiplied with the rows in tiles.
+// a panel is unpacked once into scratch memory, which stays in L1, and multiplied with the rows in tiles; float16 are
+// converted for each tile.
 #pragma once
 
 #include "kernels/weight_only/blocks.h"
@@ -30,10 +31,9 @@ struct WeightOnly {
             }
         }
 
-        // Calls use(i, v, weights) for each vector v of each input i of the next step; kAhead: bytes to prefetch from.
-        template <int64_t kAhead, class Use>
+        // Calls use(i, v, weights) for each vector v of each input i of the next step.
+        template <class Use>
         __attribute__((always_inline)) void next(const Use& use) {
-            for (int64_t line = 0; line < weight_step_bytes(format); line += 64) __builtin_prefetch(at + kAhead + line);
             const auto centered = [&](int i, int v, F w)
                                       __attribute__((always_inline)) { use(i, v, V::sub(w, offset[v])); };
             if constexpr (format == WeightFormat::f16)
@@ -63,50 +63,63 @@ struct WeightOnly {
 
     static constexpr int64_t kNear = 2048;  // what memory is asked for while this far before is in use
 
+    // The sums of one block, for kRows rows and kPanels panels. A function of its own: nothing else is in registers.
+    template <WeightFormat format, int kRows, int kPanels>
+    __attribute__((noinline)) static void sum_block(const WeightOnlyArgs& a, int64_t panel, int64_t group,
+                                                    int64_t begin, int64_t end, float* sums) {
+        constexpr int kInputs = Stream<format>::kInputs, kSums = kPanels * kVectors;
+        F acc[kRows][kSums];
+#pragma GCC unroll 4
+        for (int m = 0; m < kRows; ++m)
+#pragma GCC unroll 8
+            for (int v = 0; v < kSums; ++v) acc[m][v] = V::set(0.0f);
+        Stream<format> first(a, panel, group, begin), second(a, panel + kPanels - 1, group, begin);
+        const float* x = a.x;
+        const int64_t stride = a.x_stride;
+        const auto step = [&](int64_t k, int64_t count) __attribute__((always_inline)) {
+            F from[kRows];
+            const auto add = [&](int p) __attribute__((always_inline)) {
+                return [&, p](int i, int v, F w) __attribute__((always_inline)) {
+                    if (i >= count) return;
+#pragma GCC unroll 4
+                    for (int m = 0; m < kRows; ++m) {
+                        if (v == 0) from[m] = V::set(x[m * stride + k + i]);
+                        acc[m][p * kVectors + v] = V::fma(from[m], w, acc[m][p * kVectors + v]);
+                    }
+                };
+            };
+            __builtin_prefetch(first.at + kNear);
+            first.next(add(0));
+            if constexpr (kPanels > 1) {
+                __builtin_prefetch(second.at + kNear);
+                second.next(add(1));
+            }
+        };
+        int64_t k = begin;
+        for (; k + kInputs <= end; k += kInputs) step(k, kInputs);
+        if (k < end) step(k, 1);  // one of two 4-bit inputs
+#pragma GCC unroll 4
+        for (int m = 0; m < kRows; ++m)
+#pragma GCC unroll 8
+            for (int v = 0; v < kSums; ++v) V::store(sums + (m * kSums + v) * W, acc[m][v]);
+    }
+
     template <WeightFormat format, int kRows, int kPanels>
     static void stream(const WeightOnlyArgs& a, int64_t panel) {
-        constexpr int kInputs = Stream<format>::kInputs, kSums = kPanels * kVectors;
-        alignas(64) float y[kRows * kSums * W] = {};
+        constexpr int kSize = kPanels * kWeightPanel;
+        alignas(64) float y[kRows * kSize] = {}, sums[kRows * kSize];
         for_each_block(a.inputs, a.group_size, [&](int64_t block, int64_t group, int64_t begin, int64_t end) {
-            F acc[kRows][kSums];
-#pragma GCC unroll 4
+            sum_block<format, kRows, kPanels>(a, panel, group, begin, end, sums);
             for (int m = 0; m < kRows; ++m)
-#pragma GCC unroll 8
-                for (int v = 0; v < kSums; ++v) acc[m][v] = V::set(0.0f);
-            Stream<format> first(a, panel, group, begin), second(a, panel + kPanels - 1, group, begin);
-            const float* x = a.x;
-            const int64_t stride = a.x_stride;
-            const auto step = [&](int64_t k, int64_t count) __attribute__((always_inline)) {
-                F from[kRows][kInputs];
-#pragma GCC unroll 4
-                for (int m = 0; m < kRows; ++m)
-#pragma GCC unroll 2
-                    for (int i = 0; i < kInputs; ++i) from[m][i] = V::set(x[m * stride + k + (i < count ? i : 0)]);
-                const auto add = [&](int p) __attribute__((always_inline)) {
-                    return [&, p](int i, int v, F w) __attribute__((always_inline)) {
-                        if (i < count)
-#pragma GCC unroll 4
-                            for (int m = 0; m < kRows; ++m)
-                                acc[m][p * kVectors + v] = V::fma(from[m][i], w, acc[m][p * kVectors + v]);
-                    };
-                };
-                first.template next<kNear>(add(0));
-                if constexpr (kPanels > 1) second.template next<kNear>(add(1));
-            };
-            int64_t k = begin;
-            for (; k + kInputs <= end; k += kInputs) step(k, kInputs);
-            if (k < end) step(k, 1);  // one of two 4-bit inputs
-#pragma GCC unroll 4
-            for (int m = 0; m < kRows; ++m)
-#pragma GCC unroll 8
-                for (int v = 0; v < kSums; ++v) {
-                    float* to = y + (m * kSums + v) * W;
-                    const int64_t at = ((panel + v / kVectors) * a.groups + group) * kWeightPanel + v % kVectors * W;
-                    V::store(to, scaled(a, m, block, at, acc[m][v], V::load(to)));
+                for (int n = 0; n < kSize; n += W) {
+                    const int64_t at =
+                        ((panel + n / kWeightPanel) * a.groups + group) * kWeightPanel + n % kWeightPanel;
+                    float* to = y + m * kSize + n;
+                    V::store(to, scaled(a, m, block, at, V::load(sums + m * kSize + n), V::load(to)));
                 }
         });
         for (int m = 0; m < kRows; ++m)
-            for (int p = 0; p < kPanels; ++p) store(a, m, panel + p, y + (m * kPanels + p) * kWeightPanel);
+            for (int p = 0; p < kPanels; ++p) store(a, m, panel + p, y + m * kSize + p * kWeightPanel);
     }
 
     template <WeightFormat format>
@@ -124,16 +137,25 @@ struct WeightOnly {
 
     static constexpr int kTile = 6;  // rows; times two vectors
 
-    template <int kRows>
-    __attribute__((noinline)) static void tile(const WeightOnlyArgs& a, const float* w, int64_t row, int64_t block,
-                                               int64_t begin, int64_t end, int64_t at, float* y) {
+    // What is read next: asked for from memory bit by bit, while the arithmetic goes on.
+    struct Ahead {
+        const uint8_t* at;
+        int64_t step;
+    };
+
+    // T: float for weights that were unpacked, uint16_t for float16 as they are stored.
+    template <int kRows, class T>
+    __attribute__((noinline)) static void tile(const WeightOnlyArgs& a, const T* w, int64_t row, int64_t block,
+                                               int64_t begin, int64_t end, int64_t at, float* y, Ahead ahead) {
         F acc[kRows][2];
 #pragma GCC unroll 6
         for (int m = 0; m < kRows; ++m) acc[m][0] = acc[m][1] = V::set(0.0f);
         const float* x = a.x + row * a.x_stride;
         const int64_t stride = a.x_stride;
         for (int64_t k = begin; k < end; ++k, w += kWeightPanel) {
-            const F w0 = V::load(w), w1 = V::load(w + W);
+            __builtin_prefetch(ahead.at);
+            ahead.at += ahead.step;
+            const F w0 = Weights::load(w), w1 = Weights::load(w + W);
 #pragma GCC unroll 6
             for (int m = 0; m < kRows; ++m) {
                 const F from = V::set(x[m * stride + k]);
@@ -150,6 +172,32 @@ struct WeightOnly {
             }
     }
 
+    // All rows and the outputs of a panel, for one block, whose weights start at `w`; the next is at ahead.at.
+    template <class T>
+    static void tiles(const WeightOnlyArgs& a, const T* w, int64_t panel, int64_t block, int64_t group, int64_t begin,
+                      int64_t end, float* y, Ahead ahead) {
+        ahead.step = ahead.step * 2 * W / kWeightPanel;
+        for (int n = 0; n < kWeightPanel; n += 2 * W) {
+            const int64_t at = (panel * a.groups + group) * kWeightPanel + n;
+            // Tiles of nearly the same height: one or two rows alone would wait for their own sums.
+            int64_t left = (a.rows + kTile - 1) / kTile;
+            for (int64_t row = 0, count = 0; row < a.rows; row += count, --left) {
+                count = (a.rows - row + left - 1) / left;
+                float* to = y + row * kWeightPanel + n;
+                const Ahead next = row == 0 ? ahead : Ahead{ahead.at, 0};
+                switch (count) {
+                    case 1: tile<1>(a, w + n, row, block, begin, end, at, to, next); break;
+                    case 2: tile<2>(a, w + n, row, block, begin, end, at, to, next); break;
+                    case 3: tile<3>(a, w + n, row, block, begin, end, at, to, next); break;
+                    case 4: tile<4>(a, w + n, row, block, begin, end, at, to, next); break;
+                    case 5: tile<5>(a, w + n, row, block, begin, end, at, to, next); break;
+                    default: tile<kTile>(a, w + n, row, block, begin, end, at, to, next); break;
+                }
+            }
+            ahead.at += ahead.step * (end - begin);
+        }
+    }
+
     template <WeightFormat format>
     static void many(const WeightOnlyArgs& a, int64_t begin, int64_t end, float* scratch) {
         float *unpacked = scratch, *y = scratch + kWeightBlock * kWeightPanel;
@@ -157,29 +205,21 @@ struct WeightOnly {
             for (int64_t i = 0; i < a.rows * kWeightPanel; ++i) y[i] = 0;
             for_each_block(a.inputs, a.group_size, [&](int64_t block, int64_t group, int64_t from, int64_t to) {
                 Stream<format> weights(a, panel, group, from);
-                // Of an odd number of 4-bit inputs, one more than there is is unpacked: a block has an even size.
-                float* put = unpacked;
-                for (int64_t k = from; k < to; k += weights.kInputs) {
-                    weights.template next<kWeightBlock * weight_step_bytes(format)>(
-                        [&](int i, int v, F w)
-                            __attribute__((always_inline)) { V::store(put + i * kWeightPanel + v * W, w); });
-                    put += weights.kInputs * kWeightPanel;
-                }
-                for (int n = 0; n < kWeightPanel; n += 2 * W) {
-                    const int64_t at = (panel * a.groups + group) * kWeightPanel + n;
-                    int64_t row = 0;
-                    const float* w = unpacked + n;
-                    for (; row + kTile <= a.rows; row += kTile)
-                        tile<kTile>(a, w, row, block, from, to, at, y + row * kWeightPanel + n);
-                    float* rest = y + row * kWeightPanel + n;
-                    switch (a.rows - row) {
-                        case 1: tile<1>(a, w, row, block, from, to, at, rest); break;
-                        case 2: tile<2>(a, w, row, block, from, to, at, rest); break;
-                        case 3: tile<3>(a, w, row, block, from, to, at, rest); break;
-                        case 4: tile<4>(a, w, row, block, from, to, at, rest); break;
-                        case 5: tile<5>(a, w, row, block, from, to, at, rest); break;
-                        default: break;
+                const int64_t size = weight_step_bytes(format) / weights.kInputs;  // bytes for each input
+                const Ahead next{weights.at + (to - from) * size, size};
+                if constexpr (format == WeightFormat::f16) {  // a conversion for each tile costs less than room in L1
+                    const uint16_t* w = reinterpret_cast<const uint16_t*>(weights.at);
+                    tiles(a, w, panel, block, group, from, to, y, next);
+                } else {
+                    // Of an odd number of 4-bit inputs, one more than there is is unpacked: blocks have room for it.
+                    float* put = unpacked;
+                    for (int64_t k = from; k < to; k += weights.kInputs) {
+                        weights.next([&](int i, int v, F w) __attribute__((always_inline)) {
+                            V::store(put + i * kWeightPanel + v * W, w);
+                        });
+                        put += weights.kInputs * kWeightPanel;
                     }
+                    tiles(a, unpacked, panel, block, group, from, to, y, next);
                 }
             });
             for (int64_t row = 0; row < a.rows; ++row) store(a, row, panel, y + row * kWeightPanel);
