@@ -13,7 +13,7 @@ import zeropoint
 from bench import report
 from bench.timing import Result, measure
 
-SUITES = ("affine", "qtensor", "observers", "layers")
+SUITES = ("affine", "qtensor", "observers", "layers", "elementwise")
 
 
 def main() -> None:

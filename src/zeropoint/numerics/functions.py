@@ -157,6 +157,32 @@ def apply_(q: torch.Tensor, name: str, arguments: tuple[float, ...], step: Step)
     _native.lookup(q.data_ptr(), table.data_ptr(), q.data_ptr(), q.numel())
 
 
+def compare(q: torch.Tensor, scale: float, zero_point: int, comparison: str, number: int | float) -> torch.Tensor:
+    """Whether ``(q - zero_point) * scale`` is eq, ne, lt, le, gt or ge `number`, for 8-bit integers.
+
+    Example:
+        >>> compare(torch.tensor([4, 5], dtype=torch.uint8), 0.5, 3, "gt", 0.5)
+        tensor([False,  True])
+    """
+    q = dense(q)
+    table = _comparison_table(scale, zero_point, comparison, number, q.dtype)
+    if q.device.type != "cpu":
+        return table.to(q.device)[q.view(torch.uint8).to(torch.int64)]
+    y = torch.empty_like(q, dtype=torch.bool)
+    _native.lookup(q.data_ptr(), table.data_ptr(), y.data_ptr(), q.numel())
+    return y
+
+
+@functools.lru_cache(maxsize=256, typed=True)  # 2 and 2.0 may compare differently
+def _comparison_table(
+    scale: float, zero_point: int, comparison: str, number: int | float, dtype: torch.dtype
+) -> torch.Tensor:
+    with torch.no_grad():
+        every = torch.arange(256, dtype=torch.uint8, device="cpu").view(dtype)
+        values = affine.dequantize_tensor(every, scale, zero_point, exact=True)
+        return getattr(torch.ops.aten, comparison).Scalar(values, number)
+
+
 @functools.lru_cache(maxsize=256)  # a model has a few dozen; 64 kB when full
 def table_of(
     name: str, arguments: tuple[float, ...], step: Step, dtype: torch.dtype, out_dtype: torch.dtype
@@ -225,6 +251,16 @@ def single(x: float) -> float:
         0.10000000149011612
     """
     return ctypes.c_float(x).value
+
+
+def ratio(scale: float, out_scale: float) -> float:
+    """``scale * (1 / out_scale)`` in float32, as kernels that requantize integers have it.
+
+    Example:
+        >>> ratio(0.5, 0.25)
+        2.0
+    """
+    return (torch.tensor(scale, dtype=torch.float32) * (torch.tensor(1.0, dtype=torch.float32) / out_scale)).item()
 
 
 @functools.lru_cache(maxsize=256)  # a model clamps to the same few bounds again and again

@@ -16,7 +16,7 @@ from torch import Tensor
 from zeropoint.numerics import functions, joining, scalars
 from zeropoint.numerics.binary import Operand, Operation, combine, empty_result
 from zeropoint.numerics.dtypes import qint8, qint32, quint8
-from zeropoint.numerics.functions import FUNCTIONS, Step
+from zeropoint.numerics.functions import FUNCTIONS, Step, ratio
 from zeropoint.numerics.joining import Piece
 from zeropoint.ops import checks
 from zeropoint.ops.library import operator
@@ -313,10 +313,13 @@ def prelu(
             f" {tuple(weight.shape)}"
         )
     slopes = weight.reshape(()) if weight.numel() == 1 else weight.reshape(-1, *[1] * (input.dim() - 2))
-    positive = unary(input, input_scale, input_zero_point, "same", [], scale, zero_point)
-    operands = Operand(input, input_scale, input_zero_point), Operand(slopes, weight_scale, weight_zero_point)
-    negative = combine(Operation.multiply, *operands, scale, zero_point)
-    return torch.where(input >= input_zero_point, positive, negative, out=positive)
+    # What is above the zero point, the zero point taken out and the rest one factor, as in the product below.
+    step = _step(input, 1.0, input_zero_point, 1.0, zero_point)
+    above = functions.apply(input, "scaled", (ratio(input_scale, scale),), step).clamp_min_(zero_point)
+    operand = Operand(input.clamp_max(input_zero_point), input_scale, input_zero_point)
+    below = combine(Operation.multiply, operand, Operand(slopes, weight_scale, weight_zero_point), scale, zero_point)
+    # One of the two is the zero point: integers that wrap around give the other (torch.where takes 100 times as long).
+    return below.add_(above).sub_(zero_point)
 
 
 def _fake_requantize(input: Tensor, *rest: Any) -> Tensor:
