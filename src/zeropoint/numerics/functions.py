@@ -37,7 +37,7 @@ class FloatFunction:
     """What happens between dequantize and quantize: ``function(x, *arguments)`` on a flat float32 tensor."""
 
     function: Callable[..., torch.Tensor]
-    arguments: tuple[tuple[str, float], ...] = ()  # their names and what they are if not given
+    arguments: tuple[str, ...] = ()  # their names
     fused: bool = True  # how x is computed; see the table above
     spelling: Spelling = Spelling.split  # how 8-bit results are rounded
 
@@ -89,12 +89,12 @@ def _gelu(x: torch.Tensor, tanh: float) -> torch.Tensor:
 
 FUNCTIONS = MappingProxyType(
     {
-        "leaky_relu": FloatFunction(_leaky_relu, (("negative_slope", 0.01),)),
-        "threshold": FloatFunction(_threshold, (("threshold", 0.0), ("value", 0.0))),
-        "clamp": FloatFunction(torch.clamp, (("low", -1.0), ("high", 1.0))),
+        "leaky_relu": FloatFunction(_leaky_relu, ("negative_slope",)),
+        "threshold": FloatFunction(_threshold, ("threshold", "value")),
+        "clamp": FloatFunction(torch.clamp, ("low", "high")),
         # factor * elu(inner_factor * x, alpha); PyTorch calls the factors scale and input_scale
-        "elu": FloatFunction(_elu, (("alpha", 1.0), ("factor", 1.0), ("inner_factor", 1.0))),
-        "gelu": FloatFunction(_gelu, (("tanh", 0.0),)),  # 1 for the tanh approximation
+        "elu": FloatFunction(_elu, ("alpha", "factor", "inner_factor")),
+        "gelu": FloatFunction(_gelu, ("tanh",)),  # 1 for the tanh approximation
         "hardsigmoid": FloatFunction(F.hardsigmoid),
         "hardswish": FloatFunction(F.hardswish),
         "silu": FloatFunction(F.silu),
@@ -105,7 +105,7 @@ FUNCTIONS = MappingProxyType(
         # The values themselves: as quantize_per_tensor rounds them, and as kernels do.
         "requantize": FloatFunction(_same, fused=False, spelling=Spelling.fused),
         "same": FloatFunction(_same),
-        "scaled": FloatFunction(_scaled, (("factor", 1.0),), fused=False),
+        "scaled": FloatFunction(_scaled, ("factor",), fused=False),
     }
 )
 
