@@ -3,15 +3,30 @@
 
 #include "kernels/binary/binary.h"
 
+#include <cmath>
+
 namespace zeropoint {
 namespace {
 
-template <class V, BinaryOperation O, bool kOne, class T>
+// Whether every v * scale is far inside int32, as with all but absurd scales: integers then do the clamping, for less.
+inline bool is_tame(const BinaryArgs& p) {
+    constexpr float kMost = 255;
+    float largest;
+    if (p.operation == BinaryOperation::add)
+        largest =
+            kMost * std::fabs(p.a_scale) + std::fabs(p.a_offset) + kMost * std::fabs(p.b_scale) + std::fabs(p.b_offset);
+    else
+        largest = (kMost + std::fabs(p.a_offset)) * (kMost + std::fabs(p.b_offset));
+    return largest * std::fabs(p.scale) < 1e9f;
+}
+
+template <class V, BinaryOperation O, bool kTame, bool kOne, class T>
 struct BinaryBlock {
     using F = typename V::F;
     using I = typename V::I;
     F a_scale, a_offset, b_scale, b_offset, scale, low, high;
-    I zero_point;
+    int32_t zero_point;
+    T least;
     F b_term;  // of b, where it is one value
 
     explicit BinaryBlock(const BinaryArgs& p)
@@ -22,7 +37,8 @@ struct BinaryBlock {
           scale(V::set(p.scale)),
           low(V::set(p.low)),
           high(V::set(p.high)),
-          zero_point(V::set_int(p.zero_point)),
+          zero_point(p.zero_point),
+          least(static_cast<T>(static_cast<int32_t>(p.low) + p.zero_point)),
           b_term(term(V::set(kOne ? static_cast<float>(*static_cast<const T*>(p.b)) : 0.0f), b_scale, b_offset)) {}
 
     static F term(F q, F scale, F offset) {
@@ -38,18 +54,21 @@ struct BinaryBlock {
             v = V::add(x, y);
         else
             v = V::mul(x, y);
-        return V::add(V::round_to_int(V::clamp_nan_high(V::mul(v, scale), low, high)), zero_point);
+        v = V::mul(v, scale);
+        if constexpr (!kTame) v = V::clamp_nan_high(v, low, high);
+        return V::round_to_int(v);
     }
     void operator()(const T* a, const T* b, T* y) const {
         constexpr int W = V::W;
-        V::store4_saturated(y, one(a, b), one(a + W, b + W), one(a + 2 * W, b + 2 * W), one(a + 3 * W, b + 3 * W));
+        V::store4_offset(y, one(a, b), one(a + W, b + W), one(a + 2 * W, b + 2 * W), one(a + 3 * W, b + 3 * W),
+                         zero_point, least);
     }
 };
 
-template <class V, BinaryOperation O, bool kOne, class T>
+template <class V, BinaryOperation O, bool kTame, bool kOne, class T>
 void binary_typed(const BinaryArgs& p, int64_t begin, int64_t end) {
     constexpr int64_t kBlock = 4 * V::W;
-    const BinaryBlock<V, O, kOne, T> block(p);
+    const BinaryBlock<V, O, kTame, kOne, T> block(p);
     const T* a = static_cast<const T*>(p.a);
     const T* b = static_cast<const T*>(p.b);
     T* y = static_cast<T*>(p.y);
@@ -69,8 +88,11 @@ void binary_typed(const BinaryArgs& p, int64_t begin, int64_t end) {
 
 template <class V, BinaryOperation O, class T>
 void binary_of(const BinaryArgs& p, int64_t begin, int64_t end) {
-    if (p.b_is_one) return binary_typed<V, O, true, T>(p, begin, end);
-    return binary_typed<V, O, false, T>(p, begin, end);
+    if (!is_tame(p))
+        return p.b_is_one ? binary_typed<V, O, false, true, T>(p, begin, end)
+                          : binary_typed<V, O, false, false, T>(p, begin, end);
+    return p.b_is_one ? binary_typed<V, O, true, true, T>(p, begin, end)
+                      : binary_typed<V, O, true, false, T>(p, begin, end);
 }
 
 template <class V, class T>

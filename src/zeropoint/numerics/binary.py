@@ -24,7 +24,7 @@ from zeropoint import _native
 from zeropoint.numerics import affine
 from zeropoint.numerics.affine import INTEGER_CODES, Spelling
 from zeropoint.numerics.blocks import is_dense, memory_order
-from zeropoint.numerics.functions import dequantize_fused, single
+from zeropoint.numerics.functions import dequantize_fused, ratio, single
 
 # Rows shorter than this cost more to begin than to compute: the operands are then copied to the shape of the result.
 _SHORT = 64
@@ -139,7 +139,6 @@ def _formula(operation: Operation, a: Operand, b: Operand, scale: float, zero_po
         )
         return y.clamp_min(low)
     product = (a.q.to(torch.int64) - a.zero_point) * (b.q.to(torch.int64) - b.zero_point)
-    one = torch.tensor(1.0, dtype=torch.float32)
-    factor = torch.tensor(a.scale, dtype=torch.float32) * torch.tensor(b.scale, dtype=torch.float32) * (one / scale)
-    rounded = torch.round(product.to(torch.float32) * factor.item())
+    factor = ratio(single(single(a.scale) * single(b.scale)), scale)
+    rounded = torch.round(product.to(torch.float32) * factor)
     return (rounded.to(torch.float64) + zero_point).clamp(low, info.max).to(dtype)

@@ -37,7 +37,7 @@ class FloatFunction:
     """What happens between dequantize and quantize: ``function(x, *arguments)`` on a flat float32 tensor."""
 
     function: Callable[..., torch.Tensor]
-    arguments: tuple[tuple[str, float], ...] = ()  # their names and what they are if not given
+    arguments: tuple[str, ...] = ()  # their names
     fused: bool = True  # how x is computed; see the table above
     spelling: Spelling = Spelling.split  # how 8-bit results are rounded
 
@@ -89,12 +89,12 @@ def _gelu(x: torch.Tensor, tanh: float) -> torch.Tensor:
 
 FUNCTIONS = MappingProxyType(
     {
-        "leaky_relu": FloatFunction(_leaky_relu, (("negative_slope", 0.01),)),
-        "threshold": FloatFunction(_threshold, (("threshold", 0.0), ("value", 0.0))),
-        "clamp": FloatFunction(torch.clamp, (("low", -1.0), ("high", 1.0))),
+        "leaky_relu": FloatFunction(_leaky_relu, ("negative_slope",)),
+        "threshold": FloatFunction(_threshold, ("threshold", "value")),
+        "clamp": FloatFunction(torch.clamp, ("low", "high")),
         # factor * elu(inner_factor * x, alpha); PyTorch calls the factors scale and input_scale
-        "elu": FloatFunction(_elu, (("alpha", 1.0), ("factor", 1.0), ("inner_factor", 1.0))),
-        "gelu": FloatFunction(_gelu, (("tanh", 0.0),)),  # 1 for the tanh approximation
+        "elu": FloatFunction(_elu, ("alpha", "factor", "inner_factor")),
+        "gelu": FloatFunction(_gelu, ("tanh",)),  # 1 for the tanh approximation
         "hardsigmoid": FloatFunction(F.hardsigmoid),
         "hardswish": FloatFunction(F.hardswish),
         "silu": FloatFunction(F.silu),
@@ -105,7 +105,7 @@ FUNCTIONS = MappingProxyType(
         # The values themselves: as quantize_per_tensor rounds them, and as kernels do.
         "requantize": FloatFunction(_same, fused=False, spelling=Spelling.fused),
         "same": FloatFunction(_same),
-        "scaled": FloatFunction(_scaled, (("factor", 1.0),), fused=False),
+        "scaled": FloatFunction(_scaled, ("factor",), fused=False),
     }
 )
 
@@ -155,6 +155,32 @@ def apply_(q: torch.Tensor, name: str, arguments: tuple[float, ...], step: Step)
         return
     table = table_of(name, arguments, step, q.dtype, q.dtype)
     _native.lookup(q.data_ptr(), table.data_ptr(), q.data_ptr(), q.numel())
+
+
+def compare(q: torch.Tensor, scale: float, zero_point: int, comparison: str, number: int | float) -> torch.Tensor:
+    """Whether ``(q - zero_point) * scale`` is eq, ne, lt, le, gt or ge `number`, for 8-bit integers.
+
+    Example:
+        >>> compare(torch.tensor([4, 5], dtype=torch.uint8), 0.5, 3, "gt", 0.5)
+        tensor([False,  True])
+    """
+    q = dense(q)
+    table = _comparison_table(scale, zero_point, comparison, number, q.dtype)
+    if q.device.type != "cpu":
+        return table.to(q.device)[q.view(torch.uint8).to(torch.int64)]
+    y = torch.empty_like(q, dtype=torch.bool)
+    _native.lookup(q.data_ptr(), table.data_ptr(), y.data_ptr(), q.numel())
+    return y
+
+
+@functools.lru_cache(maxsize=256, typed=True)  # 2 and 2.0 may compare differently
+def _comparison_table(
+    scale: float, zero_point: int, comparison: str, number: int | float, dtype: torch.dtype
+) -> torch.Tensor:
+    with torch.no_grad():
+        every = torch.arange(256, dtype=torch.uint8, device="cpu").view(dtype)
+        values = affine.dequantize_tensor(every, scale, zero_point, exact=True)
+        return getattr(torch.ops.aten, comparison).Scalar(values, number)
 
 
 @functools.lru_cache(maxsize=256)  # a model has a few dozen; 64 kB when full
@@ -225,6 +251,16 @@ def single(x: float) -> float:
         0.10000000149011612
     """
     return ctypes.c_float(x).value
+
+
+def ratio(scale: float, out_scale: float) -> float:
+    """``scale * (1 / out_scale)`` in float32, as kernels that requantize integers have it.
+
+    Example:
+        >>> ratio(0.5, 0.25)
+        2.0
+    """
+    return (torch.tensor(scale, dtype=torch.float32) * (torch.tensor(1.0, dtype=torch.float32) / out_scale)).item()
 
 
 @functools.lru_cache(maxsize=256)  # a model clamps to the same few bounds again and again

@@ -16,17 +16,10 @@ from torch import Tensor
 
 from zeropoint import _native
 from zeropoint.numerics import functions
+from zeropoint.numerics.binary import Operand
 from zeropoint.numerics.functions import Step
 
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
-
-
-class Piece(NamedTuple):
-    """A quantized tensor: integers, scale and zero point."""
-
-    q: Tensor
-    scale: float
-    zero_point: int
 
 
 class _Target(NamedTuple):
@@ -61,7 +54,7 @@ def _channels_last(tensors: Sequence[Tensor]) -> bool:
     )
 
 
-def join(pieces: Sequence[Piece], dim: int, scale: float, zero_point: int, *, relu: bool = False) -> Tensor:
+def join(pieces: Sequence[Operand], dim: int, scale: float, zero_point: int, *, relu: bool = False) -> Tensor:
     """The pieces one after the other along `dim`, which counts from the front.
 
     Args:
@@ -69,7 +62,7 @@ def join(pieces: Sequence[Piece], dim: int, scale: float, zero_point: int, *, re
 
     Example:
         >>> q = torch.tensor([12, 14], dtype=torch.uint8)
-        >>> join([Piece(q, 0.5, 10), Piece(q, 1.0, 10)], 0, 0.5, 10)
+        >>> join([Operand(q, 0.5, 10), Operand(q, 1.0, 10)], 0, 0.5, 10)
         tensor([12, 14, 14, 18], dtype=torch.uint8)
     """
     tensors = [p.q for p in pieces]
@@ -98,7 +91,7 @@ def join(pieces: Sequence[Piece], dim: int, scale: float, zero_point: int, *, re
     return y
 
 
-def _step(p: Piece, target: _Target) -> Step | None:
+def _step(p: Operand, target: _Target) -> Step | None:
     """How a piece becomes part of the result; None where it is part of it as it is."""
     scale, zero_point, low, high = target.step
     if (p.scale, p.zero_point) == (scale, zero_point) and low == torch.iinfo(p.q.dtype).min:
@@ -106,11 +99,11 @@ def _step(p: Piece, target: _Target) -> Step | None:
     return Step(p.scale, p.zero_point, scale, zero_point, low, high)
 
 
-def _table(p: Piece, target: _Target) -> Tensor | None:
+def _table(p: Operand, target: _Target) -> Tensor | None:
     step = _step(p, target)
     return None if step is None else functions.table_of(target.function, (), step, p.q.dtype, p.q.dtype)
 
 
-def _requantized(p: Piece, target: _Target) -> Tensor:
+def _requantized(p: Operand, target: _Target) -> Tensor:
     step = _step(p, target)
     return p.q if step is None else functions.apply(p.q, target.function, (), step).clamp_min(step.qmin)

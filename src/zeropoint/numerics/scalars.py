@@ -73,8 +73,7 @@ def add_number(q: Tensor, scale: float, zero_point: int, other: float, *, relu: 
         return q.clamp_min(moved) if relu else q.clone()
     info = torch.iinfo(q.dtype)
     low = max(info.min, out.zero_point) if relu else info.min
-    one = torch.tensor(1.0, dtype=torch.float32)
-    factor = (torch.tensor(scale, dtype=torch.float32) * (one / out.scale)).item()
+    factor = functions.ratio(scale, out.scale)
     y = functions.apply(q, "scaled", (factor,), Step(1.0, moved, 1.0, out.zero_point, low, info.max))
     return y.clamp_min_(low) if relu else y
 

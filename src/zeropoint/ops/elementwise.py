@@ -16,8 +16,7 @@ from torch import Tensor
 from zeropoint.numerics import functions, joining, scalars
 from zeropoint.numerics.binary import Operand, Operation, combine, empty_result
 from zeropoint.numerics.dtypes import qint8, qint32, quint8
-from zeropoint.numerics.functions import FUNCTIONS, Step
-from zeropoint.numerics.joining import Piece
+from zeropoint.numerics.functions import FUNCTIONS, Step, ratio
 from zeropoint.ops import checks
 from zeropoint.ops.library import operator
 
@@ -34,6 +33,10 @@ def _require(op: str, q: Tensor, scale: float, zero_point: int, name: str = "inp
 def _require_parameters(op: str, dtype: torch.dtype, scale: float, zero_point: int) -> None:
     if not (math.isfinite(scale) and scale > 0):
         raise ValueError(f"{op}: scale must be positive and finite, got {scale}")
+    _require_zero_point(op, dtype, zero_point)
+
+
+def _require_zero_point(op: str, dtype: torch.dtype, zero_point: int) -> None:
     low, high = checks.bounds(dtype)
     if not low <= zero_point <= high:
         raise ValueError(
@@ -85,6 +88,8 @@ def _define_binary(name: str, operation: Operation, relu: bool, what: str) -> Ca
     ) -> Tensor:
         _require(name, a, scale, zero_point, "a")
         _require_pair(name, a, b)
+        _require_zero_point(name, a.dtype, a_zero_point)
+        _require_zero_point(name, b.dtype, b_zero_point)
         first, second = Operand(a, a_scale, a_zero_point), Operand(b, b_scale, b_zero_point)
         return combine(operation, first, second, scale, zero_point, relu=relu)
 
@@ -164,7 +169,7 @@ def _define_cat(name: str, relu: bool) -> Callable[..., Tensor]:
             )
         _require(name, tensors[0], scale, zero_point)
         kept = {id(t) for t in tensors}
-        pieces = [Piece(*p) for p in zip(inputs, scales, zero_points) if id(p[0]) in kept]
+        pieces = [Operand(*p) for p in zip(inputs, scales, zero_points) if id(p[0]) in kept]
         return joining.join(pieces, dim, scale, zero_point, relu=relu)
 
     what = f"Quantized tensors joined along `dim`{', with a ReLU' if relu else ''}, each requantized to the parameters"
@@ -213,7 +218,7 @@ def unary(
     if entry is None:
         raise ValueError(f"unary: no function {name!r}; there are {', '.join(sorted(FUNCTIONS))}")
     if len(arguments) != len(entry.arguments):
-        names = ", ".join(n for n, _ in entry.arguments) or "none"
+        names = ", ".join(entry.arguments) or "none"
         raise ValueError(f"unary: {name} takes {len(entry.arguments)} arguments ({names}), got {len(arguments)}")
     _require(name, input, scale, zero_point)
     step = _step(input, input_scale, input_zero_point, scale, zero_point)
@@ -222,7 +227,7 @@ def unary(
 
 def _define_unary(name: str) -> Callable[..., Tensor]:
     """The operator of one entry of FUNCTIONS, its arguments before the parameters of the result."""
-    names = [n for n, _ in FUNCTIONS[name].arguments]
+    names = FUNCTIONS[name].arguments
     schema = "".join(f" float {n}," for n in names)
 
     @operator(
@@ -270,14 +275,10 @@ def celu(
     return unary(input, input_scale, input_zero_point, "elu", [alpha, 1.0, 1.0 / alpha], scale, zero_point)
 
 
-def _fake_prelu(input: Tensor, *rest: Any) -> Tensor:
-    return torch.empty_like(input)
-
-
 @operator(
     "prelu(Tensor input, float input_scale, int input_zero_point, Tensor weight, float weight_scale,"
     " int weight_zero_point, float scale, int zero_point) -> Tensor",
-    fake=_fake_prelu,
+    fake=_fake_same,
 )
 def prelu(
     input: Tensor,
@@ -304,6 +305,8 @@ def prelu(
         tensor([[ 9, 12]], dtype=torch.uint8)
     """
     _require("prelu", input, scale, zero_point)
+    _require_zero_point("prelu", input.dtype, input_zero_point)
+    _require_zero_point("prelu", input.dtype, weight_zero_point)
     if weight.dtype != input.dtype:
         raise TypeError(f"prelu: weight must have the dtype of the input, got {checks.names([weight.dtype])}")
     channels = input.shape[1] if input.dim() > 1 else 1
@@ -313,10 +316,13 @@ def prelu(
             f" {tuple(weight.shape)}"
         )
     slopes = weight.reshape(()) if weight.numel() == 1 else weight.reshape(-1, *[1] * (input.dim() - 2))
-    positive = unary(input, input_scale, input_zero_point, "same", [], scale, zero_point)
-    operands = Operand(input, input_scale, input_zero_point), Operand(slopes, weight_scale, weight_zero_point)
-    negative = combine(Operation.multiply, *operands, scale, zero_point)
-    return torch.where(input >= input_zero_point, positive, negative, out=positive)
+    # What is above the zero point, the zero point taken out and the rest one factor, as in the product below.
+    step = _step(input, 1.0, input_zero_point, 1.0, zero_point)
+    above = functions.apply(input, "scaled", (ratio(input_scale, scale),), step).clamp_min_(zero_point)
+    operand = Operand(input.clamp_max(input_zero_point), input_scale, input_zero_point)
+    below = combine(Operation.multiply, operand, Operand(slopes, weight_scale, weight_zero_point), scale, zero_point)
+    # One of the two is the zero point: integers that wrap around give the other (torch.where takes 100 times as long).
+    return below.add_(above).sub_(zero_point)
 
 
 def _fake_requantize(input: Tensor, *rest: Any) -> Tensor:
