@@ -14,9 +14,6 @@ from bench import report
 from bench.timing import Result, measure
 
 SUITES = ("affine", "qtensor", "observers", "layers", "elementwise", "norms", "recurrent", "embedding", "weight_only")
-SUITES = ("affine", "qtensor", "observers", "layers", "norms")
-SUITES = ("affine", "qtensor", "observers", "layers", "embedding")
-SUITES = ("affine", "qtensor", "observers", "layers", "elementwise")
 
 
 def main() -> None:

@@ -591,6 +591,8 @@ def elementwise(x):
     b = ours.hardswish(a, 0.05, 3, 0.1, 5)
     y = ours.mul(ours.add_relu(a, 0.05, 3, b[:1], 0.1, 5, 0.2, 9), 0.2, 9, b, 0.1, 5, 0.3, 7)
     return ours.cat([y, ours.add_scalar(y, 0.3, 7, 1.5)], [0.3, 0.3], [7, 2], 1, 0.3, 7)
+
+
 RECURRENT = [codes(12, 8), codes(12, 3)], [SCALE, SCALE], [ZERO, ZERO], [values(12), values(12)]
 
 
