@@ -148,7 +148,9 @@ def add_quant_dequant(module: nn.Module) -> nn.Module:
 def _device(module: nn.Module) -> torch.device | None:
     devices = {t.device for t in (*module.parameters(), *module.buffers())}
     if len(devices) > 1:
-        raise ValueError(f"prepare: {type(module).__name__} has tensors on several devices: {sorted(map(str, devices))}")
+        raise ValueError(
+            f"prepare: {type(module).__name__} has tensors on several devices: {sorted(map(str, devices))}"
+        )
     return next(iter(devices), None)
 
 

@@ -2,8 +2,8 @@
 
 from zeropoint.nn.quantized import functional
 from zeropoint.nn.quantized.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
-from zeropoint.nn.quantized.linear import Linear
 from zeropoint.nn.quantized.functional_modules import FloatFunctional, FXFloatFunctional
+from zeropoint.nn.quantized.linear import Linear
 from zeropoint.nn.quantized.quantize import DeQuantize, Quantize
 
 __all__ = [

@@ -282,9 +282,7 @@ class _Conv(_ConvNd):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        self._set_up(
-            in_channels, out_channels, kernel_size, stride, padding, dilation, 0, groups, bias, padding_mode
-        )
+        self._set_up(in_channels, out_channels, kernel_size, stride, padding, dilation, 0, groups, bias, padding_mode)
 
     def _mirrored(self, x: Tensor) -> Tensor:
         """The integers of `x`, padded if padding is reflected: in compiled code."""
@@ -356,7 +354,16 @@ class _ConvTranspose(_ConvNd):
     ) -> None:
         super().__init__()
         self._set_up(
-            in_channels, out_channels, kernel_size, stride, padding, dilation, output_padding, groups, bias, padding_mode
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            output_padding,
+            groups,
+            bias,
+            padding_mode,
         )
 
     @classmethod

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from zeropoint.nn.flow import moved, observed, plain
-from zeropoint.nn.quantized.storage import QuantizedOutput, output_qparams, quantized
-from zeropoint.tensor.watchers import is_recorded
 
 __all__ = ["FXFloatFunctional", "FloatFunctional", "QFunctional"]
 

@@ -25,9 +25,7 @@ class Quantize(nn.Module):
 
     __jit_unused_properties__ = ("scale", "zero_point")
 
-    def __init__(
-        self, scale: Any, zero_point: Any, dtype: Any, factory_kwargs: dict[str, Any] | None = None
-    ) -> None:
+    def __init__(self, scale: Any, zero_point: Any, dtype: Any, factory_kwargs: dict[str, Any] | None = None) -> None:
         super().__init__()
         # Numbers, not buffers: code that is exported or compiled has them as constants.
         self._scale, self._zero_point = float(scale), int(zero_point)

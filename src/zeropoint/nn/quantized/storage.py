@@ -202,7 +202,9 @@ def float_layer(cls: type[nn.Module], mod: nn.Module, float_types: tuple[type, .
         raise TypeError(f"{cls.__module__}.{cls.__name__}.from_float takes a {names}, got a {type(mod).__name__}")
     qconfig = getattr(mod, "qconfig", None)
     if qconfig is None:
-        raise ValueError(f"{cls.__name__}.from_float: this {type(mod).__name__} has no qconfig: zeropoint.prepare sets it")
+        raise ValueError(
+            f"{cls.__name__}.from_float: this {type(mod).__name__} has no qconfig: zeropoint.prepare sets it"
+        )
     layer: Any = mod[0] if isinstance(mod, nn.Sequential) else mod
     observer = qconfig.weight()
     observer(layer.weight)

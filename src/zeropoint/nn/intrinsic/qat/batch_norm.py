@@ -40,9 +40,7 @@ class WithBatchNorm:
     _RELU: ClassVar[bool] = False
     _FLOAT_MODULE: ClassVar[type[nn.Module]]
 
-    def _add_batch_norm(
-        self: Any, bn: nn.Module, qconfig: Any, freeze_bn: bool, device: Any, dtype: Any
-    ) -> None:
+    def _add_batch_norm(self: Any, bn: nn.Module, qconfig: Any, freeze_bn: bool, device: Any, dtype: Any) -> None:
         self.qconfig = require_qconfig(type(self), qconfig)
         self.freeze_bn = freeze_bn if self.training else True
         self.bn = bn

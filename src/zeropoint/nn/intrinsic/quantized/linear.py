@@ -49,9 +49,7 @@ class LinearLeakyReLU(nnq.Linear):
 
     def _eager(self, x: QTensor) -> QTensor:
         layer = self._packed_params.layer()
-        return packed.run_linear(
-            "linear_leaky_relu", x, layer, self.scale, self.zero_point, slope=self.negative_slope
-        )
+        return packed.run_linear("linear_leaky_relu", x, layer, self.scale, self.zero_point, slope=self.negative_slope)
 
     @classmethod
     def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> LinearLeakyReLU:
