@@ -234,7 +234,8 @@ def find_chains(model: nn.Module, example_inputs: Any) -> list[list[str]]:
     }
     kinds = {name: type_before_parametrizations(m) for m, name in names.items()}
     known = sorted({f.parts for f in FUSIONS}, key=len, reverse=True)
-    groups, used = [], set()
+    groups: list[list[str]] = []
+    used: set[str] = set()
     for name in names.values():
         chain = [name]
         while len(chain) < 3 and chain[-1] in following:

@@ -173,7 +173,7 @@ def _add_observer(module: nn.Module, device: torch.device | None, fixed: Any = N
     if getattr(module, "qconfig", None) is None or isinstance(module, DeQuantStub):
         return
     module.add_module("activation_post_process", _post_process(module, device, fixed))
-    if activation_is_memoryless(module.qconfig):  # type: ignore[arg-type]
+    if activation_is_memoryless(module.qconfig):
         module.register_forward_pre_hook(_pre_hook, prepend=True)
     else:
         module.register_forward_hook(_hook, prepend=True)
@@ -260,6 +260,6 @@ def _check(model: nn.Module, example_inputs: Any) -> None:
         names = {m: name or "the model" for name, m in trial.named_modules()}
         listed = ", ".join(f"{names[m]} ({type(m).__name__})" for m in dict.fromkeys(missing))
         raise ValueError(
-            f"these would be quantized but get float tensors: {listed}. Put a QuantStub before the first of them (or wrap"
-            " the model in a QuantWrapper), or set their qconfig to None."
+            f"these would be quantized but get float tensors: {listed}. Put a QuantStub before the first of them (or"
+            " wrap the model in a QuantWrapper), or set their qconfig to None."
         )

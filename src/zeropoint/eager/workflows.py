@@ -80,8 +80,8 @@ def quantize_dynamic(
     """Quantize weights now and activations as they come; no calibration.
 
     Args:
-        qconfig_spec: None for all types that `dtype` is made for, a set of types or names of modules, or a dictionary of
-            types or names to qconfigs.
+        qconfig_spec: None for all types that `dtype` is made for, a set of types or names of modules, or a dictionary
+            of types or names to qconfigs.
         dtype: qint8 or float16 for linear and recurrent layers; quint8 or quint4x2 for embeddings.
         mapping: float module -> quantized module, instead of the default one.
         inplace: change `model`, not a copy.

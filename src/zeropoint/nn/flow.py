@@ -23,12 +23,13 @@ from zeropoint.tensor.watchers import is_recorded
 # Functions whose results are some of the values they were given, or bounds that the integers keep too.
 _PASSING = frozenset(
     (
-        "relu", "relu_", "relu6", "hardtanh", "hardtanh_", "clamp", "clamp_", "clip", "threshold", "dropout", "dropout1d",
-        "dropout2d", "dropout3d", "max_pool1d", "max_pool2d", "max_pool3d", "boolean_dispatch", "adaptive_max_pool2d",
-        "reshape", "view", "view_as", "reshape_as", "flatten", "unflatten", "ravel", "permute", "transpose", "t", "swapaxes",
-        "movedim", "squeeze", "unsqueeze", "expand", "expand_as", "contiguous", "clone", "chunk", "split", "unbind",
-        "tensor_split", "narrow", "select", "index_select", "__getitem__", "pixel_shuffle", "pixel_unshuffle",
-        "channel_shuffle", "roll", "flip", "max", "min", "amax", "amin", "repeat", "detach", "to", "cpu", "T.__get__",
+        "relu", "relu_", "relu6", "hardtanh", "hardtanh_", "clamp", "clamp_", "clip", "threshold", "dropout",
+        "dropout1d", "dropout2d", "dropout3d", "max_pool1d", "max_pool2d", "max_pool3d", "boolean_dispatch",
+        "adaptive_max_pool2d", "reshape", "view", "view_as", "reshape_as", "flatten", "unflatten", "ravel",
+        "permute", "transpose", "t", "swapaxes", "movedim", "squeeze", "unsqueeze", "expand", "expand_as",
+        "contiguous", "clone", "chunk", "split", "unbind", "tensor_split", "narrow", "select", "index_select",
+        "__getitem__", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "roll", "flip", "max", "min", "amax",
+        "amin", "repeat", "detach", "to", "cpu", "T.__get__",
     )
 )  # fmt: skip
 # Functions whose results lie between the values they were given, and are rounded to the same steps.
@@ -81,7 +82,7 @@ class Moved:
 
 
 def moved(x: Tensor, like: Any) -> Tensor:
-    """`x`, made from `like` by adding or multiplying a number, as a tensor that stands for a quantized one if it did."""
+    """`x`, made of `like` and a number; it stands for a quantized tensor if `like` does."""
     return standing(x, Moved(like._source.dtype)) if isinstance(like, Standing) else x
 
 
@@ -111,7 +112,7 @@ def rounded(x: Tensor, source: Any) -> Tensor:
     """`x` rounded to the steps of the fake quantization `source`; as it is while only ranges are observed."""
     if not isinstance(source, FakeQuantizeBase) or not bool(source.fake_quant_enabled):
         return x
-    dtype: Any = quantized_dtype(source.dtype)  # type: ignore[attr-defined]
+    dtype: Any = quantized_dtype(source.dtype)
     scale, zero_point = float(source.scale), int(source.zero_point)
     return torch.ops.zeropoint.fake_quantize_per_tensor_affine(x, scale, zero_point, dtype.qmin, dtype.qmax)
 
@@ -128,7 +129,7 @@ def _as_integers(func: Any, args: Any, kwargs: Any, result: Tensor, source: Any)
         x = t.as_subclass(torch.Tensor).detach()
         if x.dim() in _CHANNELS_LAST:  # as the layer before it will hand it over
             x = x.contiguous(memory_format=_CHANNELS_LAST[x.dim()])
-        return quantize_per_tensor(x, scale, zero_point, source.dtype)  # type: ignore[attr-defined,return-value]
+        return quantize_per_tensor(x, scale, zero_point, source.dtype)
 
     with torch.no_grad():
         values = func(*_map(args, integers), **_map(kwargs, integers)).dequantize()
@@ -176,7 +177,7 @@ def _try(func: Callable[..., Any], args: Any, kwargs: Any) -> str | None:
         if not isinstance(t, Standing):
             return t
         floats = t.as_subclass(torch.Tensor).detach().to(torch.float32)
-        return quantize_per_tensor(floats, 0.1, 0, quantized_dtype(t._source.dtype))  # type: ignore[return-value]
+        return quantize_per_tensor(floats, 0.1, 0, quantized_dtype(t._source.dtype))
 
     try:
         with torch.no_grad():

@@ -55,7 +55,7 @@ class _ConvNd:
         """The layer in training of a float layer that has a qconfig; they share their parameters."""
         qconfig = require_float(cls, mod, cls._FLOAT_MODULE, *cls._SOURCES)
         layer = mod[0] if isinstance(mod, nn.Sequential) else mod
-        return take_over(cls(**arguments_of(layer), qconfig=qconfig, device=layer.weight.device), layer)  # type: ignore[arg-type]
+        return take_over(cls(**arguments_of(layer), qconfig=qconfig, device=layer.weight.device), layer)
 
     def to_float(self: Any) -> Any:
         """A float layer with copies of the parameters."""

@@ -220,7 +220,7 @@ class _ConvNd(QuantizedOutput, StoredWeight):
         return cls._of(ref_qconv, weight, ref_qconv.bias, float(output_scale), int(output_zero_point))
 
     @classmethod
-    def _of(cls, like: Any, weight: QTensor, bias: Tensor | None, scale: float, zero_point: int) -> Any:
+    def _of(cls: Any, like: Any, weight: QTensor, bias: Tensor | None, scale: float, zero_point: int) -> Any:
         shape = [like.in_channels, like.out_channels, like.kernel_size, like.stride, like.padding]
         if cls._TRANSPOSED:
             made = cls(*shape, like.output_padding, like.groups, bias is not None, like.dilation, like.padding_mode)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from zeropoint.nn.flow import moved, observed, plain
 
-__all__ = ["FXFloatFunctional", "FloatFunctional", "QFunctional"]
+__all__ = ["FXFloatFunctional", "FloatFunctional"]
 
 
 class _Functional(nn.Module):

@@ -19,6 +19,7 @@ from zeropoint.nn.quantized.storage import (
 )
 from zeropoint.numerics.dtypes import qint8, quantized_dtype
 from zeropoint.ops import layers
+from zeropoint.ops.weight_only import make_fp16_layer
 from zeropoint.quantized import packed
 from zeropoint.tensor.create import empty_affine_quantized
 from zeropoint.tensor.qtensor import QTensor
@@ -58,10 +59,14 @@ class LinearPackedParams(StoredWeight):
     def _weight_bias(self) -> tuple[Tensor, Tensor | None]:
         return self._stored()
 
-    def layer(self) -> _native.LinearLayer:
+    def layer(self) -> Any:
         """The native layer for the instruction set in use."""
         isa = _native.isa()
-        if self._layer is None or self._layer[0] != isa:
+        if self._layer is not None and self._layer[0] == isa:
+            return self._layer[1]
+        if self.dtype == torch.float16:
+            self._layer = isa, make_fp16_layer("linear_dynamic_fp16", self._weight_values, self._bias)
+        else:
             parameters = (self._weight_values, self._weight_scales, self._weight_zero_points, self._bias)
             self._layer = isa, layers.make_linear_layer("linear", *parameters)
         return self._layer[1]

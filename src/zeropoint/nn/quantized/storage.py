@@ -6,7 +6,7 @@ for a state_dict, whose keys are those of torch.ao.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -170,7 +170,7 @@ def quantize_weight(weight: Tensor, observer: Any) -> QTensor:
     dtype, scheme = quantized_dtype(observer.dtype), str(observer.qscheme)
     weight = weight.detach().float()
     if "per_tensor" in scheme:
-        return quantize_per_tensor(weight, float(scale), int(zero_point), dtype)
+        return cast(QTensor, quantize_per_tensor(weight, float(scale), int(zero_point), dtype))
     if "float_qparams" not in scheme:
         zero_point = zero_point.to(torch.int64)
     return quantize_per_channel(weight, scale.to(torch.float64), zero_point, observer.ch_axis, dtype)
@@ -193,7 +193,7 @@ def float_layer(cls: type[nn.Module], mod: nn.Module, float_types: tuple[type, .
     """
     fake_quant = getattr(mod, "weight_fake_quant", None)
     if fake_quant is not None:
-        weight, bias = mod.folded() if hasattr(mod, "folded") else (mod.weight, mod.bias)  # type: ignore[operator]
+        weight, bias = mod.folded() if hasattr(mod, "folded") else (mod.weight, mod.bias)
         if not has_observed(fake_quant):
             fake_quant(weight)
         return FloatLayer(weight, bias, fake_quant)
@@ -202,9 +202,7 @@ def float_layer(cls: type[nn.Module], mod: nn.Module, float_types: tuple[type, .
         raise TypeError(f"{cls.__module__}.{cls.__name__}.from_float takes a {names}, got a {type(mod).__name__}")
     qconfig = getattr(mod, "qconfig", None)
     if qconfig is None:
-        raise ValueError(
-            f"{cls.__name__}.from_float: this {type(mod).__name__} has no qconfig: zeropoint.prepare sets it"
-        )
+        raise ValueError(f"{cls.__name__}.from_float: it has no qconfig: zeropoint.prepare sets it")
     layer: Any = mod[0] if isinstance(mod, nn.Sequential) else mod
     observer = qconfig.weight()
     observer(layer.weight)

@@ -5,8 +5,8 @@ bn.weight / sqrt(bn.running_var + bn.eps)``, because that is the weight which is
 
 - Statistics that change (training): the layer runs on `w'`, its result is divided by the factor again, and batch norm
   normalizes that by the statistics of the batch.
-- Statistics that stand still (evaluation, or frozen): ``layer(x, w') + bias'`` with the batch norm folded into the bias,
-  operation for operation the deployed layer.
+- Statistics that stand still (evaluation, or frozen): ``layer(x, w') + bias'`` with the batch norm folded into the
+  bias, operation for operation the deployed layer.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class _ConvBnNd(WithBatchNorm):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        super().__init__(
+        super().__init__(  # type: ignore[call-arg]
             in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bool(bias), padding_mode,
             device=device, dtype=dtype,
         )  # fmt: skip

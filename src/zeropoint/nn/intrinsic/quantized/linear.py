@@ -66,9 +66,7 @@ class LinearLeakyReLU(nnq.Linear):
         return made
 
     @classmethod
-    def from_reference(  # type: ignore[override]
-        cls, ref_mod: Any, output_scale: float, output_zero_point: int
-    ) -> LinearLeakyReLU:
+    def from_reference(cls, ref_mod: Any, output_scale: float, output_zero_point: int) -> LinearLeakyReLU:
         made = super().from_reference(ref_mod[0], output_scale, output_zero_point)
         made.negative_slope = float(ref_mod[1].negative_slope)
         return made

@@ -12,6 +12,7 @@ from zeropoint.nn.quantized import linear as static
 from zeropoint.nn.quantized.storage import as_qtensor, float_layer, quantize_weight
 from zeropoint.numerics.dtypes import qint8, quantized_dtype
 from zeropoint.ops import layers
+from zeropoint.ops.weight_only import run_weight_only
 
 __all__ = ["Linear"]
 
@@ -58,10 +59,10 @@ class Linear(static.Linear):
             x, w._weight_values, w._weight_scales, w._weight_zero_points, w._bias, self.reduce_range
         )
 
-    def _eager(self, x: Tensor) -> Tensor:  # type: ignore[override]
+    def _eager(self, x: Tensor) -> Tensor:
         w = self._packed_params
         if w._weight_dtype == "float16":
-            return layers.run_linear_fp16("linear_dynamic_fp16", x, w._weight_values, w._bias, relu=self._RELU)
+            return run_weight_only("linear_dynamic_fp16", x, w.layer(), self._RELU)
         return layers.run_linear_dynamic("linear_dynamic", x, w.layer(), self.reduce_range, False, self._RELU)
 
     @classmethod
