@@ -60,7 +60,7 @@ def conv_add_graph(op: Any) -> Any:
 class ConvAdd2d(nnq.Conv2d):
     """``conv(input) + extra_input``, rounded once."""
 
-    _FLOAT: ClassVar[tuple[type, ...]] = (fused.ConvAdd2d,)
+    _FLOAT: ClassVar[Any] = (fused.ConvAdd2d,)
     _NAME = "QuantizedConvAdd2d"
     _add_graph = conv_add_graph(torch.ops.zeropoint.conv2d_add)
 
