@@ -14,6 +14,7 @@ from bench import report
 from bench.timing import Result, measure
 
 SUITES = ("affine", "qtensor", "observers", "layers", "recurrent")
+SUITES = ("affine", "qtensor", "observers", "layers", "embedding")
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ T* at(Address address) {
     return reinterpret_cast<T*>(address);
 }
 
+void bind_embedding(nb::module_& m);
 void bind_layers(nb::module_& m);
 void bind_recurrent(nb::module_& m);
 

@@ -304,4 +304,5 @@ NB_MODULE(_native, m) {
     zeropoint::bind_spatial(m);
     zeropoint::bind_layers(m);
     zeropoint::bind_recurrent(m);
+    zeropoint::bind_embedding(m);
 }

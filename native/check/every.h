@@ -2,6 +2,7 @@
 #pragma once
 
 #include "check/convolution.h"
+#include "check/embedding.h"
 #include "check/kernels.h"
 #include "check/recurrent.h"
 #include "check/spatial.h"
@@ -35,6 +36,8 @@ inline void check_kernels(Report& report, bool quick) {
         {"cell", check_cell},
         {"half_gemm", check_half_gemm},
         {"narrow_gemm", check_narrow_gemm},
+        {"embedding", check_embedding},
+        {"quantize_range", check_quantize_range},
     };
     Check covered("kernel lists", "every operation is checked");
     for (const Listed& k : listed()) {

@@ -7,6 +7,7 @@
 #include "kernels/cell/cell.h"
 #include "kernels/depthwise/depthwise.h"
 #include "kernels/dequantize/dequantize.h"
+#include "kernels/embedding/embedding.h"
 #include "kernels/fake_quantize/fake_quantize.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/half_gemm/half_gemm.h"
@@ -19,6 +20,7 @@
 #include "kernels/pack/pack.h"
 #include "kernels/quantization_loss/quantization_loss.h"
 #include "kernels/quantize/quantize.h"
+#include "kernels/quantize_range/quantize_range.h"
 
 #include <vector>
 
@@ -44,6 +46,8 @@ struct Kernels {
     DepthwiseFn depthwise = nullptr;
     HalfGemmFn half_gemm = nullptr;
     CellFn cell = nullptr;
+    EmbeddingFn embedding = nullptr;
+    QuantizeRangeFn quantize_range = nullptr;
 };
 
 struct KernelListing {

@@ -16,14 +16,14 @@ inline void walk(const Grid& grid, int64_t begin, int64_t end, const Run& run, c
     const int64_t row_size = grid.segments * grid.length;
     int64_t at = begin;
     while (at < end) {
-        const int64_t row = at / row_size;
+        const int64_t row = grid.rows == 1 ? 0 : at / row_size;  // a division costs as much as a short row
         const int64_t row_end = smaller(end, (row + 1) * row_size);
         const int64_t base = grid.base(row);
         if (grid.length == 1 && grid.segments > 1) {
             vec(at, row_end - at, base + (at - row * row_size));
             at = row_end;
         } else {
-            int64_t segment = (at - row * row_size) / grid.length;
+            int64_t segment = grid.segments == 1 ? 0 : (at - row * row_size) / grid.length;
             while (at < row_end) {
                 const int64_t stop = smaller(row_end, row * row_size + (segment + 1) * grid.length);
                 run(at, stop - at, base + segment);

@@ -1,10 +1,10 @@
 #include "operators/ranges.h"
 
 #include "cpu/threads.h"
+#include "kernels/half.h"
 #include "kernels/registry.h"
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -18,26 +18,8 @@ void widen(float& min, float& max, float other_min, float other_max) {
     if (std::isnan(other_max) || other_max > max) max = other_max;
 }
 
-// The nearest float16 value, ties to even, as a float.
-float round_to_half(float x) {
-    uint32_t bits;
-    std::memcpy(&bits, &x, sizeof bits);
-    const uint32_t sign = bits & 0x80000000u;
-    float magnitude = std::fabs(x);
-    if (std::isnan(x)) return x;
-    if (magnitude >= 65520.0f) {
-        magnitude = kInf;
-    } else if (magnitude < 6.103515625e-05f) {
-        // Subnormal halves are multiples of 2^-24; adding 0.5 leaves exactly those bits.
-        magnitude = (magnitude + 0.5f) - 0.5f;
-    } else {
-        uint32_t m;
-        std::memcpy(&m, &magnitude, sizeof m);
-        m = (m + 0xFFFu + ((m >> 13) & 1u)) & ~0x1FFFu;
-        std::memcpy(&magnitude, &m, sizeof m);
-    }
-    return sign != 0 ? -magnitude : magnitude;
-}
+// The nearest float16 value, as a float.
+float round_to_half(float x) { return from_half(to_half(x)); }
 
 LossCandidate candidate(float low, float high, float qmax) {
     LossCandidate c;

@@ -239,6 +239,7 @@ if sys.modules.get("torch"):
             "quantized.packed.LinearPackedParamsFp16",
             "quantized.packed.ConvPackedParams",
             "quantized.recurrent.CellParams",
+            "quantized.embedding.EmbeddingPackedParams",
         )
     }
     # Under their own names too: the first call imports what they stand for, which then has the other name, while a

@@ -190,3 +190,21 @@ def run_recurrent(
     last: tuple[int, int],
     /,
 ) -> None: ...
+Table = tuple[int, int, int, int, int]  # address, rows, columns, bits, address of the floats
+Indices = tuple[int, bool, int]  # address, int64 or int32, count
+
+def embedding_bags(
+    op: str,
+    table: Table,
+    indices: Indices,
+    offsets: Indices,
+    cut: bool,
+    length: int,
+    last: bool,
+    mapping: Indices,
+    weights: int,
+    mode: int,
+    /,
+) -> None: ...
+def embedding_unpack(table: Table, /) -> None: ...
+def embedding_pack(table: Table, ranges: int, least_loss: bool, bins: int, ratio: float, /) -> int: ...

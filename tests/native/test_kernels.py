@@ -297,6 +297,38 @@ CASES: dict[str, Callable[[], Outputs]] = {
     "cell": cell_case,
     "half_gemm": half_gemm_case,
     "narrow_gemm": narrow_gemm_case,
+def tables() -> Iterator[tuple[str, torch.Tensor]]:
+    """(operators' name, embedding table): 8, 4 and 2 bits, rows around multiples of a vector."""
+    for columns, (name, per_byte) in itertools.product(
+        (1, 3, 7, 8, 9, 31, 64, 65, 100, 300), (("byte", 1), ("4bit", 2), ("2bit", 4))
+    ):
+        x = torch.randn(40, columns * per_byte, generator=torch.Generator().manual_seed(columns))
+        yield name, getattr(ops, f"embedding_bag_{name}_prepack")(x)
+
+
+def quantize_range_case() -> Outputs:
+    return [table for _, table in tables()]
+
+
+def embedding_case() -> Outputs:
+    outputs = []
+    g = torch.Generator().manual_seed(3)
+    indices, weights = torch.randint(0, 40, (200,), generator=g), torch.randn(200, generator=g)
+    offsets = torch.tensor([0, 0, 1, 3, 70, 71, 200])
+    mapping = torch.randint(-1, 40, (40,), generator=g, dtype=torch.int32)
+    for name, table in tables():
+        bags = getattr(ops, f"embedding_bag_{name}_rowwise_offsets")
+        outputs += [bags(table, indices, offsets, False, mode) for mode in range(3)]
+        outputs += [bags(table, indices, offsets, False, mode, True, None, mapping) for mode in range(3)]
+        outputs.append(bags(table, indices.int(), offsets.int(), False, 0, False, weights))
+        outputs.append(getattr(ops, f"embedding_{name}")(table, indices))
+        outputs.append(getattr(ops, f"embedding_bag_{name}_unpack")(table))
+    return outputs
+
+
+CASES: dict[str, Callable[[], Outputs]] = {
+    "embedding": embedding_case,
+    "quantize_range": quantize_range_case,
     "gemm": gemm_case,
     "depthwise": depthwise_case,
     "lookup": lookup_case,

@@ -300,6 +300,29 @@ SAMPLES.update(
 )
 
 
+def embedding_samples(kind: str) -> dict[str, list[tuple[tuple, dict]]]:
+    weight = values(10, 8)
+    table = getattr(ours, f"embedding_bag_{kind}_prepack")(weight)
+    search = [] if kind == "byte" else [((weight, True, 50, 0.2), {})]
+    indices, offsets, ranges = torch.tensor([3, 1, 9, 0]), torch.tensor([0, 0, 3]), torch.tensor([[-4.0, 4.0]] * 10)
+    mapping = torch.arange(-1, 9, dtype=torch.int32)
+    more = [((weight, ranges, True), {})] if search else []
+    return {
+        f"embedding_bag_{kind}_prepack": [((weight,), {}), ((values(2, 3, 8, dtype=torch.float16),), {}), *search],
+        f"embedding_bag_{kind}_prepack_with_rowwise_min_max": [((weight, ranges), {}), *more],
+        f"embedding_bag_{kind}_unpack": [((table,), {}), ((table.reshape(2, 5, -1),), {})],
+        f"embedding_bag_{kind}_rowwise_offsets": [
+            ((table, indices, offsets), {}),
+            ((table, indices.reshape(2, 2)), {"mode": 1}),
+            ((table, indices, torch.tensor([0, 4], dtype=torch.int32), False, 0, True, values(4), mapping, True), {}),
+        ],
+        f"embedding_{kind}": [((table, indices), {}), ((table, indices.reshape(2, 2).int()), {})],
+    }
+
+
+SAMPLES.update({**embedding_samples("byte"), **embedding_samples("4bit"), **embedding_samples("2bit")})
+
+
 def registered() -> list[str]:
     names = torch._C._dispatch_get_all_op_names()
     return sorted(name.removeprefix(f"{NAMESPACE}::") for name in names if name.startswith(f"{NAMESPACE}::"))

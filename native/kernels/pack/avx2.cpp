@@ -20,6 +20,11 @@ struct Avx2Bulk {
             const __m256i packed = _mm256_packus_epi16(bytes4(values + i), bytes4(values + i + 32));
             store(bytes + i / 2, _mm256_permute4x64_epi64(packed, 0xD8));
         }
+        for (; i + 32 <= n; i += 32) {
+            const __m256i b = bytes4(values + i);
+            const __m128i packed = _mm_packus_epi16(_mm256_castsi256_si128(b), _mm256_extracti128_si256(b, 1));
+            _mm_storeu_si128(reinterpret_cast<__m128i*>(bytes + i / 2), packed);
+        }
         return i;
     }
     // v[0] + v[1] * 4 in 16 bits, then (pair 0) + (pair 1) * 16 in 32 bits.
@@ -34,6 +39,11 @@ struct Avx2Bulk {
             const __m256i a = _mm256_packus_epi32(bytes2(values + i), bytes2(values + i + 32));
             const __m256i b = _mm256_packus_epi32(bytes2(values + i + 64), bytes2(values + i + 96));
             store(bytes + i / 4, _mm256_permutevar8x32_epi32(_mm256_packus_epi16(a, b), order));
+        }
+        for (; i + 32 <= n; i += 32) {
+            const __m256i b = bytes2(values + i);
+            const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(b), _mm256_extracti128_si256(b, 1));
+            _mm_storel_epi64(reinterpret_cast<__m128i*>(bytes + i / 4), _mm_packus_epi16(words, words));
         }
         return i;
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <immintrin.h>
 
 namespace zeropoint {
@@ -77,6 +78,16 @@ struct Avx2 {
         return {_mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
     }
     static I load_int(const int32_t* p) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))}; }
+    template <int kBits>
+    static I load_bits(const uint8_t* p) {
+        if constexpr (kBits == 8) return load_int(p);
+        uint32_t all = 0;
+        std::memcpy(&all, p, sizeof all);
+        const __m256i shifts = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(kBits));
+        const __m256i each = _mm256_srlv_epi32(_mm256_set1_epi32(static_cast<int32_t>(all)), shifts);
+        return {_mm256_and_si256(each, _mm256_set1_epi32((1 << kBits) - 1))};
+    }
+    static float from_half(uint16_t half) { return _cvtsh_ss(half); }
     static I set_int(int32_t x) { return {_mm256_set1_epi32(x)}; }
     static I add(I a, I b) { return {_mm256_add_epi32(a.v, b.v)}; }
     static I sub(I a, I b) { return {_mm256_sub_epi32(a.v, b.v)}; }
@@ -136,18 +147,14 @@ struct Avx2 {
         _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_shuffle_epi32(packed, 0xD8));
     }
     static float reduce_min(F a) {
-        alignas(32) float v[W];
-        _mm256_store_ps(v, a);
-        float r = v[0];
-        for (float x : v) r = x < r ? x : r;
-        return r;
+        __m128 m = _mm_min_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+        m = _mm_min_ps(m, _mm_movehl_ps(m, m));
+        return _mm_cvtss_f32(_mm_min_ss(m, _mm_movehdup_ps(m)));
     }
     static float reduce_max(F a) {
-        alignas(32) float v[W];
-        _mm256_store_ps(v, a);
-        float r = v[0];
-        for (float x : v) r = x > r ? x : r;
-        return r;
+        __m128 m = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+        m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+        return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
     }
 };
 

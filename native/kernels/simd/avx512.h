@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <immintrin.h>
 
 namespace zeropoint {
@@ -80,6 +81,20 @@ struct Avx512 {
         return {_mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
     }
     static I load_int(const int32_t* p) { return {_mm512_loadu_si512(p)}; }
+    template <int kBits>
+    static I load_bits(const uint8_t* p) {
+        if constexpr (kBits == 8) return load_int(p);
+        // 4 bits: lanes 0-7 from the first four bytes, 8-15 from the others.
+        uint32_t parts[2] = {};
+        std::memcpy(parts, p, 2 * kBits);
+        const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        const __m512i shifts =
+            _mm512_and_si512(_mm512_mullo_epi32(lanes, _mm512_set1_epi32(kBits)), _mm512_set1_epi32(31));
+        __m512i all = _mm512_set1_epi32(static_cast<int32_t>(parts[0]));
+        if constexpr (kBits == 4) all = _mm512_mask_set1_epi32(all, 0xFF00, static_cast<int32_t>(parts[1]));
+        return {_mm512_and_si512(_mm512_srlv_epi32(all, shifts), _mm512_set1_epi32((1 << kBits) - 1))};
+    }
+    static float from_half(uint16_t half) { return _cvtsh_ss(half); }
     static I set_int(int32_t x) { return {_mm512_set1_epi32(x)}; }
     static I add(I a, I b) { return {_mm512_add_epi32(a.v, b.v)}; }
     static I sub(I a, I b) { return {_mm512_sub_epi32(a.v, b.v)}; }

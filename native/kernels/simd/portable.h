@@ -1,6 +1,8 @@
 // Vectors without intrinsics: eight lanes in an array, for any compiler and CPU; what every other ISA must agree with.
 #pragma once
 
+#include "kernels/half.h"
+
 #include <cstdint>
 #include <cstring>
 
@@ -188,6 +190,13 @@ struct Portable {
     static I load_int(const T* p) {
         return each<I, int32_t>([&](int i) { return static_cast<int32_t>(p[i]); });
     }
+    // W values of kBits bits (8, 4 or 2), low bits first, from W * kBits / 8 bytes; two more may be read.
+    template <int kBits>
+    static I load_bits(const uint8_t* p) {
+        return each<I, int32_t>([&](int i) { return p[i * kBits / 8] >> (i * kBits % 8) & ((1 << kBits) - 1); });
+    }
+    // Exact.
+    static float from_half(uint16_t half) { return zeropoint::from_half(half); }
     static I set_int(int32_t x) {
         return each<I, int32_t>([&](int) { return x; });
     }

@@ -3,6 +3,7 @@
 from zeropoint.ops import (
     blockwise,
     decomposed,
+    embedding,
     fake_quant,
     fused,
     geometry,
@@ -20,6 +21,7 @@ from zeropoint.ops import (
 __all__ = [
     "blockwise",
     "decomposed",
+    "embedding",
     "fake_quant",
     "fused",
     "geometry",
