@@ -15,6 +15,7 @@ from bench.timing import Result, measure
 
 SUITES = ("affine", "qtensor", "observers", "layers", "recurrent")
 SUITES = ("affine", "qtensor", "observers", "layers", "embedding")
+SUITES = ("affine", "qtensor", "observers", "layers", "norms")
 
 
 def main() -> None:

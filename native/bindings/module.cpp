@@ -305,4 +305,5 @@ NB_MODULE(_native, m) {
     zeropoint::bind_layers(m);
     zeropoint::bind_recurrent(m);
     zeropoint::bind_embedding(m);
+    zeropoint::bind_norms(m);
 }

@@ -5,6 +5,7 @@
 #include "check/embedding.h"
 #include "check/kernels.h"
 #include "check/recurrent.h"
+#include "check/norms.h"
 #include "check/spatial.h"
 
 #include <algorithm>
@@ -38,6 +39,9 @@ inline void check_kernels(Report& report, bool quick) {
         {"narrow_gemm", check_narrow_gemm},
         {"embedding", check_embedding},
         {"quantize_range", check_quantize_range},
+        {"moments", check_moments},
+        {"normalize", check_normalize},
+        {"softmax", check_softmax},
     };
     Check covered("kernel lists", "every operation is checked");
     for (const Listed& k : listed()) {

@@ -21,6 +21,12 @@
 #include "kernels/quantization_loss/quantization_loss.h"
 #include "kernels/quantize/quantize.h"
 #include "kernels/quantize_range/quantize_range.h"
+#include "kernels/moments/moments.h"
+#include "kernels/normalize/normalize.h"
+#include "kernels/pack/pack.h"
+#include "kernels/quantization_loss/quantization_loss.h"
+#include "kernels/quantize/quantize.h"
+#include "kernels/softmax/softmax.h"
 
 #include <vector>
 
@@ -48,6 +54,9 @@ struct Kernels {
     CellFn cell = nullptr;
     EmbeddingFn embedding = nullptr;
     QuantizeRangeFn quantize_range = nullptr;
+    MomentsFn moments = nullptr;
+    NormalizeFn normalize = nullptr;
+    SoftmaxFn softmax = nullptr;
 };
 
 struct KernelListing {

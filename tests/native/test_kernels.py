@@ -291,6 +291,28 @@ def narrow_gemm_case() -> Outputs:
 
 def half_gemm_case() -> Outputs:
     return recurrent(False, (torch.float16,))
+def moments_case() -> Outputs:
+    """Means over rows and down columns."""
+    limits = 0, 255
+    rows = [ops.stored_mean(integers((9, n), torch.uint8), 1, *limits) for n in (1, 7, 31, 49, 64, 257, 3136)]
+    columns = [ops.stored_mean_of_columns(q, [2, 3] if c else [0], 0.1, 3, *limits) for c, q in enumerate(images()[2:])]
+    return [*rows, *columns]
+
+
+def normalize_case() -> Outputs:
+    outputs = []
+    for q in images():
+        c = q.shape[1]
+        _, scale, _, bias = layer(1, dtype=torch.uint8, outputs=c)
+        outputs.append(ops.batch_norm(q, 0.1, 5, scale, bias, bias, scale, 1e-5, 0.2, 9))
+        outputs.append(ops.batch_norm2d_relu(q, 0.1, 5, None, None, bias, scale, 1e-5, 0.2, 9))
+        outputs += [ops.group_norm(q, 0.1, 5, groups, scale, bias, 1e-5, 0.02, 100) for groups in (1, c)]
+        outputs.append(ops.layer_norm(q, 0.1, 5, [11, 13], None, None, 1e-5, 0.02, 100))
+    return outputs
+
+
+def softmax_case() -> Outputs:
+    return [ops.softmax(q, 0.1, 5, dim, 1 / 256, 0) for q in images() for dim in range(4)]
 
 
 CASES: dict[str, Callable[[], Outputs]] = {
@@ -339,6 +361,9 @@ CASES: dict[str, Callable[[], Outputs]] = {
     "dequantize": dequantize_case,
     "fake_quantize": fake_quantize_case,
     "histogram": histogram_case,
+    "moments": moments_case,
+    "normalize": normalize_case,
+    "softmax": softmax_case,
     "mask_gradient": mask_gradient_case,
     "minmax": minmax_case,
     "pack": packing_case,

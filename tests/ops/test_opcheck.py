@@ -238,6 +238,42 @@ def bytes_layer(*weight: int, outputs: int) -> tuple:
     return codes(*weight), scales(outputs), zeros(outputs, dtype=torch.int64), values(outputs)
 
 
+def norm_samples() -> dict[str, list[tuple[tuple, dict]]]:
+    def image(dims: int, layout: str) -> tuple:
+        return codes(2, 6, *(3, 4, 5)[:dims], dtype=torch.uint8, layout=layout), 0.1, 3
+
+    def batch(dims: int) -> list[tuple[tuple, dict]]:
+        return [
+            ((*image(dims, "contiguous"), values(6), values(6), values(6), scales(6), 1e-5, 0.2, 100), {}),
+            ((*image(dims, "permuted"), None, None, values(6), scales(6), 1e-5, 0.2, 100), {}),
+            ((*image(dims, "channels_last"), values(6), None, values(6), scales(6), 1e-5, 0.2, 100), {}),
+        ]
+
+    dims = {"batch_norm": 2, "batch_norm1d": 1, "batch_norm2d": 2, "batch_norm3d": 3}
+    parameters = values(6), values(6), 1e-5, 0.2, 100
+    return {
+        **{f"{name}{relu}": batch(dims[name]) for name in dims for relu in ("", "_relu")},
+        "layer_norm": [
+            ((*image(2, "contiguous"), [3, 4], values(3, 4), values(3, 4), 1e-5, 0.2, 100), {}),
+            ((*image(2, "channels_last"), [4], None, None, 1e-5, 0.2, 100), {}),
+        ],
+        "group_norm": [
+            ((*image(2, "contiguous"), 3, *parameters), {}),
+            ((*image(3, "channels_last"), 2, None, None, 1e-5, 0.2, 100), {}),
+            ((*image(1, "sliced"), 2, *parameters), {}),
+        ],
+        "instance_norm": [
+            ((*image(2, "contiguous"), *parameters), {}),
+            ((*image(2, "channels_last"), None, None, 1e-5, 0.2, 100), {}),
+        ],
+        "softmax": [
+            ((*image(2, "contiguous"), -1, 1 / 256, 0), {}),
+            ((*image(2, "channels_last"), 1, 1 / 256, 0), {}),
+            ((*image(2, "permuted"), 2, 1 / 256, 0), {}),
+        ],
+    }
+
+
 def convolution_samples(dims: int) -> dict[str, list[tuple[tuple, dict]]]:
     ones, sizes = [1] * dims, [5] * dims
     shape, transposed = (ones, ones, ones, 2), ([2] * dims, ones, ones, ones, 2)
@@ -293,6 +329,7 @@ SAMPLES.update(
             ((codes(2, 1, 3, 5), 0.1, 3, codes(4, 5, 6, layout="permuted"), 0.1, 0, 2.0, 0), {}),
         ],
         "bmm": [((codes(2, 3, 5), 0.1, 3, codes(2, 5, 4), 0.1, 0, 2.0, 0), {})],
+        **norm_samples(),
         **convolution_samples(1),
         **convolution_samples(2),
         **convolution_samples(3),

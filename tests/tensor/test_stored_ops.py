@@ -36,6 +36,7 @@ SAMPLES: dict[str, list[tuple]] = {
     "stored_average_pool": [(q, [2, 2], [2, 2], [0, 0], False, True, None, 3, 0, 255, 2) for q in IMAGES],
     "stored_adaptive_average_pool": [(q, [2, 2], 3, 0, 255) for q in IMAGES],
     "stored_mean": [(codes(4, 3, 5), 1, 0, 255)],
+    "stored_mean_of_columns": [(q, axes, 0.1, 3, 0, 255) for q in IMAGES for axes in ([0], [2])],
     "stored_bilinear": [(q, [12, 16], False, None, None, 3, 0, 255) for q in IMAGES],
     "stored_channel_shuffle": [(codes(2, 4, 3, 3), 2)],
     "stored_pixel_shuffle": [(codes(2, 4, 3, 3), 2)],

@@ -146,6 +146,46 @@ struct Avx2 {
         const __m128i packed = _mm_packus_epi16(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));
         _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_shuffle_epi32(packed, 0xD8));
     }
+    // 16 bits are enough after the first pack, which saturates.
+    static __m256i offset16(F a, F b, int32_t offset) {
+        return _mm256_adds_epi16(_mm256_packs_epi32(_mm256_cvtps_epi32(a), _mm256_cvtps_epi32(b)),
+                                 _mm256_set1_epi16(static_cast<int16_t>(offset)));
+    }
+    static __m256i clamped16(F a, F b, int32_t offset, int32_t lo, int32_t hi) {
+        return _mm256_max_epi16(_mm256_min_epi16(offset16(a, b, offset), _mm256_set1_epi16(static_cast<int16_t>(hi))),
+                                _mm256_set1_epi16(static_cast<int16_t>(lo)));
+    }
+    static void store32(uint8_t* p, __m256i low, __m256i high) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), in_order(_mm256_packus_epi16(low, high)));
+    }
+    static void store32(int8_t* p, __m256i low, __m256i high) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), in_order(_mm256_packs_epi16(low, high)));
+    }
+    template <class T>
+    static void store4_clamped(T* p, F a, F b, F c, F d, int32_t offset, int32_t lo, int32_t hi) {
+        store32(p, clamped16(a, b, offset, lo, hi), clamped16(c, d, offset, lo, hi));
+    }
+    template <class T>
+    static void store4_offset(T* p, F a, F b, F c, F d, int32_t offset) {
+        store32(p, offset16(a, b, offset), offset16(c, d, offset));
+    }
+    static __m256i flipped(const uint8_t* p, uint8_t flip) {
+        return _mm256_xor_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+                                _mm256_set1_epi8(static_cast<char>(flip)));
+    }
+    static I add_bytes(I sum, const uint8_t* p, uint8_t flip) {
+        return {_mm256_add_epi32(sum.v, _mm256_sad_epu8(flipped(p, flip), _mm256_setzero_si256()))};
+    }
+    static I add_squares(I sum, const uint8_t* p, uint8_t flip) {
+        const __m256i x = flipped(p, flip), zero = _mm256_setzero_si256();
+        const __m256i low = _mm256_unpacklo_epi8(x, zero), high = _mm256_unpackhi_epi8(x, zero);
+        return {_mm256_add_epi32(sum.v, _mm256_add_epi32(_mm256_madd_epi16(low, low), _mm256_madd_epi16(high, high)))};
+    }
+    static int32_t reduce_add(I a) {
+        const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(a.v), _mm256_extracti128_si256(a.v, 1));
+        const __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4E));
+        return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xB1)));
+    }
     static float reduce_min(F a) {
         __m128 m = _mm_min_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
         m = _mm_min_ps(m, _mm_movehl_ps(m, m));

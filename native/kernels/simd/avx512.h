@@ -140,6 +140,34 @@ struct Avx512 {
         const __m512i r = _mm512_max_epi32(_mm512_add_epi32(q, _mm512_set1_epi32(offset)), _mm512_set1_epi32(lo));
         _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(r));
     }
+    template <class T>
+    static void store4_clamped(T* p, F a, F b, F c, F d, int32_t offset, int32_t lo, int32_t hi) {
+        const F parts[4] = {a, b, c, d};
+        for (int k = 0; k < 4; ++k) {
+            // INT_MIN, for v below it, plus a negative offset would wrap: saturate first, as the other types do.
+            const __m512i q = _mm512_max_epi32(_mm512_cvtps_epi32(parts[k]), _mm512_set1_epi32(-32768));
+            const __m512i r = _mm512_min_epi32(_mm512_add_epi32(q, _mm512_set1_epi32(offset)), _mm512_set1_epi32(hi));
+            _mm_storeu_si128(reinterpret_cast<__m128i*>(p + k * W),
+                             _mm512_cvtepi32_epi8(_mm512_max_epi32(r, _mm512_set1_epi32(lo))));
+        }
+    }
+    template <class T>
+    static void store4_offset(T* p, F a, F b, F c, F d, int32_t offset) {
+        constexpr int32_t kLow = T(-1) < T(0) ? -128 : 0;
+        store4_clamped(p, a, b, c, d, offset, kLow, kLow + 255);
+    }
+    static __m512i flipped(const uint8_t* p, uint8_t flip) {
+        return _mm512_xor_si512(_mm512_loadu_si512(p), _mm512_set1_epi8(static_cast<char>(flip)));
+    }
+    static I add_bytes(I sum, const uint8_t* p, uint8_t flip) {
+        return {_mm512_add_epi32(sum.v, _mm512_sad_epu8(flipped(p, flip), _mm512_setzero_si512()))};
+    }
+    static I add_squares(I sum, const uint8_t* p, uint8_t flip) {
+        const __m512i x = flipped(p, flip), zero = _mm512_setzero_si512();
+        const __m512i low = _mm512_unpacklo_epi8(x, zero), high = _mm512_unpackhi_epi8(x, zero);
+        return {_mm512_add_epi32(sum.v, _mm512_add_epi32(_mm512_madd_epi16(low, low), _mm512_madd_epi16(high, high)))};
+    }
+    static int32_t reduce_add(I a) { return _mm512_reduce_add_epi32(a.v); }
     static float reduce_min(F a) { return _mm512_reduce_min_ps(a); }
     static float reduce_max(F a) { return _mm512_reduce_max_ps(a); }
 };

@@ -266,6 +266,45 @@ struct Portable {
             p[i] = static_cast<uint8_t>(q < lo ? lo : q);
         }
     }
+    // clamp(rne(v) + offset, lo, hi) for v < 2^31, where |offset| is at most 255 and lo and hi lie in the 8-bit type.
+    template <class T>
+    static void store4_clamped(T* p, F a, F b, F c, F d, int32_t offset, int32_t lo, int32_t hi) {
+        const F parts[4] = {a, b, c, d};
+        for (int k = 0; k < 4; ++k)
+            for (int i = 0; i < W; ++i) {
+                const float x = parts[k].v[i];
+                const int32_t q = x < -32768.0f  ? -32768
+                                  : x > 32767.0f ? 32767
+                                                 : truncate(static_cast<double>(rne(x))) + offset;
+                p[k * W + i] = static_cast<T>(q < lo ? lo : q > hi ? hi : q);
+            }
+    }
+    // The same in the whole range of the type.
+    template <class T>
+    static void store4_offset(T* p, F a, F b, F c, F d, int32_t offset) {
+        constexpr int32_t kLow = T(-1) < T(0) ? -128 : 0;
+        store4_clamped(p, a, b, c, d, offset, kLow, kLow + 255);
+    }
+    // Adds 4 * W bytes x ^ flip, or their squares, to the lanes of a sum, in whatever order.
+    static I add_bytes(I sum, const uint8_t* p, uint8_t flip) {
+        return each<I, int32_t>([&](int i) {
+            int32_t lane = sum.v[i];
+            for (int k = 0; k < 4; ++k) lane += p[k * W + i] ^ flip;
+            return lane;
+        });
+    }
+    static I add_squares(I sum, const uint8_t* p, uint8_t flip) {
+        return each<I, int32_t>([&](int i) {
+            int32_t lane = sum.v[i];
+            for (int k = 0; k < 4; ++k) lane += (p[k * W + i] ^ flip) * (p[k * W + i] ^ flip);
+            return lane;
+        });
+    }
+    static int32_t reduce_add(I a) {
+        int32_t sum = 0;
+        for (int32_t lane : a.v) sum += lane;
+        return sum;
+    }
     static float reduce_min(F a) {
         float r = a.v[0];
         for (float x : a.v) r = x < r ? x : r;

@@ -12,7 +12,7 @@ operator               contiguous                      channels last
 avg_pool1d/2d          rne(sum / n + zero_point)       rne(sum / n) + zero_point; below 8 channels as contiguous
 avg_pool3d             as channels last                rne(sum / n) + zero_point; below 8 channels as avg_pool2d
 adaptive_avg_pool      rne(raw / d / h / w)            rne(fma(sum, 1 / n, zero_point)), below 8 channels no fma
-mean, innermost axes   rne(raw / n), a true division   (through floats, see `zeropoint.tensor.pooling`)
+mean, innermost axes   rne(raw / n), a true division   (other axes: see `stored_mean_of_columns`)
 =====================  ==============================  =========================================================
 
 `sum` has the zero points taken out, `raw` has them in; ``/ n`` is a product with the float32 reciprocal. With
@@ -31,8 +31,9 @@ import torch
 from torch import Tensor
 
 from zeropoint import _native
+from zeropoint.numerics.affine import INTEGER_CODES, Spelling, dequantize_tensor, quantize_tensor
 from zeropoint.ops.library import operator
-from zeropoint.ops.places import Layout, Windows, layout, windows
+from zeropoint.ops.places import CHANNELS_LAST, Layout, Windows, layout, windows
 
 # Means of larger windows than this do not fit in the int32 sums of the kernels.
 _INT32_WINDOW = 2**23
@@ -307,14 +308,87 @@ def stored_mean(q: Tensor, axes: int, qmin: int, qmax: int) -> Tensor:
         tensor([3, 2], dtype=torch.uint8)
     """
     kept = q.shape[: q.dim() - axes]
-    rows = q.contiguous().reshape(math.prod(kept), math.prod(q.shape[q.dim() - axes :]))
-    images, length = rows.shape
+    images = math.prod(kept)
+    length = math.prod(q.shape[len(kept) :])
     if not length:
         raise ValueError(f"mean: the last {axes} axes of shape {tuple(q.shape)} have no values to average")
-    rule = Rule(Averaging.divided, 0, qmin, qmax)
+    values = q.contiguous()
     if not _in_kernel(q, length):
-        return _mean_of_spans(rows, [[(0, length, length)]], rule).reshape(kept)
-    y = rows.new_empty(images)
-    place = Layout(rows, False, True, (images,), (length,))
-    _native.adaptive_average_pool(place.native(y, (1,)), rule.averaging, 0, qmin, qmax)
-    return y.reshape(kept)
+        rule = Rule(Averaging.divided, 0, qmin, qmax)
+        return _mean_of_spans(values.reshape(images, length), [[(0, length, length)]], rule).reshape(kept)
+    y = torch.empty(kept, dtype=q.dtype)
+    _native.mean_of_rows(_native_means(values, y, qmin, qmax), images, length)
+    return y
+
+
+def _native_means(x: Tensor, y: Tensor, qmin: int, qmax: int) -> _native.Normalized:
+    return x.data_ptr(), INTEGER_CODES[x.dtype], 1.0, 0, y.data_ptr(), 1.0, 0, qmin, qmax
+
+
+def memory_order(q: Tensor) -> tuple[int, ...] | None:
+    """The axes of a contiguous or channels-last tensor, outermost in memory first; None for other layouts."""
+    axes = tuple(range(q.dim()))
+    if q.is_contiguous():
+        return axes
+    if q.dim() in CHANNELS_LAST and q.is_contiguous(memory_format=CHANNELS_LAST[q.dim()]):
+        return (0, *axes[2:], 1)
+    return None
+
+
+def are_columns(q: Tensor, axes: Sequence[int]) -> bool:
+    """Whether `axes` are neighbours in memory with others inside them, in 8 bits: what `stored_mean_of_columns` takes.
+
+    Example:
+        >>> are_columns(torch.zeros(2, 3, 4, dtype=torch.uint8), [1]), are_columns(torch.zeros(2, 3, 4), [0, 2])
+        (True, False)
+    """
+    order = memory_order(q)
+    if order is None or q.dtype not in (torch.uint8, torch.int8) or not axes or not q.numel():
+        return False
+    places = sorted(order.index(axis) for axis in axes)
+    return places[-1] - places[0] + 1 == len(axes) and math.prod(q.shape[d] for d in order[places[-1] + 1 :]) > 1
+
+
+def _fake_mean_of_columns(
+    q: Tensor, axes: Sequence[int], scale: float, zero_point: int, qmin: int, qmax: int
+) -> Tensor:
+    kept = [d for d in memory_order(q) or range(q.dim()) if d not in axes]
+    return q.new_empty([q.shape[d] for d in kept]).permute([kept.index(d) for d in sorted(kept)])
+
+
+@operator(
+    "stored_mean_of_columns(Tensor q, int[] axes, float scale, int zero_point, int qmin, int qmax) -> Tensor",
+    fake=_fake_mean_of_columns,
+)
+def stored_mean_of_columns(
+    q: Tensor, axes: Sequence[int], scale: float, zero_point: int, qmin: int, qmax: int
+) -> Tensor:
+    """The mean over axes with others inside them in memory, as PyTorch has it: quantized from a mean in float32.
+
+    That sum is not exact, and at a tie its errors decide: with scale 0.1 the mean of 3 and 4 is 3 or 4, depending on
+    what came before. So sums are taken in integers, and again in float32 where a mean is close to a tie.
+
+    Example:
+        >>> stored_mean_of_columns(torch.tensor([[1, 5], [3, 5]], dtype=torch.uint8), [0], 0.1, 0, 0, 255)
+        tensor([2, 5], dtype=torch.uint8)
+    """
+    order = memory_order(q)
+    if order is None or not are_columns(q, axes):
+        raise ValueError(f"mean: axes {list(axes)} of shape {tuple(q.shape)} have no others inside them in memory")
+    first = min(order.index(axis) for axis in axes)
+    sizes = [q.shape[d] for d in order]
+    outer, rows = math.prod(sizes[:first]), math.prod(sizes[first : first + len(axes)])
+    inner = q.numel() // (outer * rows)
+    values = q.permute(order).reshape(outer, rows, inner)
+    means, doubtful = q.new_empty(outer, inner), torch.empty(outer, dtype=torch.bool)
+    if q.device.type != "cpu":
+        doubtful = doubtful.fill_(True)
+    elif not _native.mean_of_columns(_native_means(values, means, qmin, qmax), outer, rows, inner, doubtful.data_ptr()):
+        doubtful = doubtful[:0]
+    if doubtful.numel():
+        floats = dequantize_tensor(values[doubtful], scale, zero_point, exact=True).mean(1)
+        means[doubtful] = quantize_tensor(
+            floats, scale, zero_point, qmin=qmin, qmax=qmax, dtype=q.dtype, spelling=Spelling.fused
+        )
+    kept = [d for d in order if d not in axes]
+    return means.reshape([q.shape[d] for d in kept]).permute([kept.index(d) for d in sorted(kept)])

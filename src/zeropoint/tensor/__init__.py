@@ -1,7 +1,19 @@
 """QTensor, the quantized tensor. Importing this package registers everything it can do."""
 
 from zeropoint import ops as _ops  # noqa: F401 (registers torch.ops.zeropoint)
-from zeropoint.tensor import compare, create, elementwise, files, pooling, reduce, resampling, shape, spatial, write
+from zeropoint.tensor import (
+    compare,
+    create,
+    elementwise,
+    files,
+    norms,
+    pooling,
+    reduce,
+    resampling,
+    shape,
+    spatial,
+    write,
+)
 from zeropoint.tensor.qtensor import QTensor
 
 __all__ = [
@@ -10,6 +22,7 @@ __all__ = [
     "create",
     "elementwise",
     "files",
+    "norms",
     "pooling",
     "reduce",
     "resampling",

@@ -7,7 +7,14 @@ from typing import Any
 
 import torch
 
-from zeropoint.ops.pooling import stored_adaptive_average_pool, stored_average_pool, stored_max_pool, stored_mean
+from zeropoint.ops.pooling import (
+    are_columns,
+    stored_adaptive_average_pool,
+    stored_average_pool,
+    stored_max_pool,
+    stored_mean,
+    stored_mean_of_columns,
+)
 from zeropoint.tensor.errors import QTensorError
 from zeropoint.tensor.qtensor import QTensor, implements
 from zeropoint.tensor.quantizer import PerTensor
@@ -142,26 +149,32 @@ def mean(q: QTensor, dims: Sequence[int] | None, keepdim: bool = False, *, dtype
         # How adaptive_avg_pool2d to one place arrives (nobody else writes the axes in this order). PyTorch's quantized
         # pooling is rounded differently from its mean.
         return adaptive_avg_pool2d(q, (1, 1))
+    rank = q.dim()
     axes = _axes(q, dims)
     if not q.numel() and all(n for d, n in enumerate(q.shape) if d not in axes):
         raise QTensorError(f"mean over axes {axes} of shape {tuple(q.shape)} has no values to average")
-    values = q.values()
-    innermost = axes == list(range(q.dim() - len(axes), q.dim()))
+    values, kind = q.values(), q._qdtype
+    innermost = not axes or (axes[-1] == rank - 1 and axes[0] == rank - len(axes))
     if innermost and values.is_contiguous():
-        means = run(stored_mean, values, len(axes), q.dtype.qmin, q.dtype.qmax)
+        means = run(stored_mean, values, len(axes), kind.qmin, kind.qmax)
         return q.with_values(means.reshape(*means.shape, *(1,) * len(axes)) if keepdim else means)
-    # PyTorch takes other means in float32, whose sums decide the ties: with scale 0.1 the mean of 3 and 4 is 3 or 4,
-    # depending on what came before. The only way to the same bytes is the same sum, over the same layout.
+    # PyTorch takes other means in float32, over the layout that is suggested.
     values = values.contiguous(memory_format=torch._prims_common.suggest_memory_format(values))
+    if kind.bits == 8 and are_columns(values, axes):
+        means = run(stored_mean_of_columns, values, axes, quantizer.scale, quantizer.zero_point, kind.qmin, kind.qmax)
+        for axis in axes if keepdim else ():
+            means = means.unsqueeze(axis)
+        return q.with_values(means)
     floats = aten.mean.dim(quantizer.dequantize(values), axes, keepdim)
-    return q.with_values(quantizer.quantize(floats, q.dtype))
+    return q.with_values(quantizer.quantize(floats, kind))
 
 
 def _axes(q: QTensor, dims: Sequence[int] | None) -> list[int]:
-    axes = sorted(d + q.dim() if d < 0 else d for d in dims or range(q.dim()))
-    if len(set(axes)) < len(axes) or (axes and not 0 <= axes[0] <= axes[-1] < max(q.dim(), 1)):
+    rank = q.dim()
+    axes = sorted([d + rank if d < 0 else d for d in dims or range(rank)])
+    if len(set(axes)) < len(axes) or (axes and not 0 <= axes[0] <= axes[-1] < max(rank, 1)):
         raise IndexError(f"mean: axes {list(dims or ())} are not different dimensions of shape {tuple(q.shape)}")
-    return axes if q.dim() else []
+    return axes if rank else []
 
 
 @implements(aten.as_strided_.default)
