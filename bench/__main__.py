@@ -16,6 +16,7 @@ from bench.timing import Result, measure
 SUITES = ("affine", "qtensor", "observers", "layers", "recurrent")
 SUITES = ("affine", "qtensor", "observers", "layers", "embedding")
 SUITES = ("affine", "qtensor", "observers", "layers", "norms")
+SUITES = ("affine", "qtensor", "observers", "layers", "elementwise")
 
 
 def main() -> None:

@@ -37,6 +37,7 @@ class Row:
     peers: Mapping[str, CALL]
     targets: Mapping[str, float]
     copy: CALL | None = None  # moves as many bytes as `ours` reads and writes
+    near_copy: float = 0.0  # the share of the copy's speed that is enough, whatever the peers do
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ class Result:
         target, ratio = self.row.targets[peer], self.ratio(peer)
         if ratio >= target:
             return "reached"
+        if self.row.near_copy and self.seconds["copy"] >= self.row.near_copy * self.seconds["zeropoint"]:
+            return "near a copy"
         return "tie" if ratio * TIE >= target else "missed"
 
 

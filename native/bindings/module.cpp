@@ -306,4 +306,5 @@ NB_MODULE(_native, m) {
     zeropoint::bind_recurrent(m);
     zeropoint::bind_embedding(m);
     zeropoint::bind_norms(m);
+    zeropoint::bind_elementwise(m);
 }

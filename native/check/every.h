@@ -1,6 +1,7 @@
 // The checks of all operations, found through the kernel lists.
 #pragma once
 
+#include "check/binary.h"
 #include "check/convolution.h"
 #include "check/embedding.h"
 #include "check/kernels.h"
@@ -23,6 +24,7 @@ inline void check_kernels(Report& report, bool quick) {
         {"dequantize", check_dequantize},
         {"fake_quantize", check_fake_quantize},
         {"histogram", check_histogram},
+        {"binary", check_binary},
         {"lookup", check_lookup},
         {"mask_gradient", check_mask_gradient},
         {"minmax", check_minmax},

@@ -5,6 +5,7 @@
 #include "kernels/average_pool/average_pool.h"
 #include "kernels/bilinear/bilinear.h"
 #include "kernels/cell/cell.h"
+#include "kernels/binary/binary.h"
 #include "kernels/depthwise/depthwise.h"
 #include "kernels/dequantize/dequantize.h"
 #include "kernels/embedding/embedding.h"
@@ -38,6 +39,7 @@ struct Kernels {
     DequantizeFn dequantize = nullptr;
     FakeQuantizeFn fake_quantize = nullptr;
     HistogramFn histogram = nullptr;
+    BinaryFn binary = nullptr;
     LookupFn lookup = nullptr;
     MaskGradientFn mask_gradient = nullptr;
     MinMaxFn minmax = nullptr;

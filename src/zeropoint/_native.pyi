@@ -118,6 +118,14 @@ def bilinear(
     /,
 ) -> None: ...
 
+Operand = tuple[int, float, int]  # address, scale, zero point
+# sizes of the outer axes, strides of a, strides of b, elements of the last axis, whether b is one value along it
+Places = tuple[list[int], list[int], list[int], int, bool]
+Piece = tuple[int, int, int]  # address, address of a table or 0, bytes in a row
+
+def binary(operation: int, type: int, a: Operand, b: Operand, y: Operand, relu: bool, places: Places, /) -> None: ...
+def join(pieces: list[Piece], rows: int, y: int, /) -> None: ...
+
 Weights = tuple[int, int]  # address, integer type
 Array = tuple[int, int]  # address, count
 Tensor8 = tuple[int, int, float, int]  # address, integer type, scale, zero point

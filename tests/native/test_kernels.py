@@ -185,6 +185,15 @@ def lookup_case() -> Outputs:
     return [ops.stored_function(q, "sigmoid", [], 0.1, 3, 1 / 256, 0, 0, 255) for q in images()]
 
 
+def binary_case() -> Outputs:
+    outputs = []
+    for q in [*images(), integers((3, 70_001), torch.int8)]:
+        for operand in (q, q.flip(0), q[:1], q[..., :1], q.reshape(-1)[:1]):
+            outputs.append(ops.add(q, 0.1, 5, operand, 0.25, 9, 0.3, 100))
+            outputs.append(ops.mul_relu(operand, 0.25, 5, q, 0.25, 9, 2.0, 100))
+    return outputs
+
+
 def max_pool_case() -> Outputs:
     return [ops.stored_max_pool(q, [3, 3], [2, 2], [1, 1], [1, 1], False, 2) for q in images()]
 
@@ -353,6 +362,7 @@ CASES: dict[str, Callable[[], Outputs]] = {
     "quantize_range": quantize_range_case,
     "gemm": gemm_case,
     "depthwise": depthwise_case,
+    "binary": binary_case,
     "lookup": lookup_case,
     "max_pool": max_pool_case,
     "average_pool": average_pool_case,

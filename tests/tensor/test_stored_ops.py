@@ -30,6 +30,7 @@ SAMPLES: dict[str, list[tuple]] = {
     "stored_dequantize_per_channel": [(codes(2, 3, 4), SCALES, ZEROS, 1)],
     "stored_pack": [(codes(3, 5) % 16, 4), (codes(7) % 4, 2)],
     "stored_unpack": [(codes(8), 15, 4), (codes(2), 7, 2)],
+    "stored_compare": [(q, 0.1, 3, "lt", 0.5) for q in (codes(4, 5), codes(4, 5).t(), IMAGES[1])],
     "stored_function": [(codes(4, 5), "sigmoid", [], 0.1, 3, 1 / 256, 0, 0, 255)],
     "stored_function_": [(codes(4, 5), "leaky_relu", [0.1], 0.1, 3, 0.1, 3, 0, 255)],
     "stored_max_pool": [(q, [3, 3], [2, 2], [1, 1], [1, 1], False, 2) for q in IMAGES],

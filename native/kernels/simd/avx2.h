@@ -137,6 +137,18 @@ struct Avx2 {
         const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(a.v, b.v), _mm256_packs_epi32(c.v, d.v));
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), in_order(bytes));
     }
+    static __m256i saturated_sum(I a, I b, int32_t offset) {
+        return _mm256_adds_epi16(_mm256_packs_epi32(a.v, b.v), _mm256_set1_epi16(static_cast<int16_t>(offset)));
+    }
+    static void store4_offset(uint8_t* p, I a, I b, I c, I d, int32_t offset, uint8_t low) {
+        const __m256i bytes = _mm256_packus_epi16(saturated_sum(a, b, offset), saturated_sum(c, d, offset));
+        const __m256i least = _mm256_set1_epi8(static_cast<char>(low));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), in_order(_mm256_max_epu8(bytes, least)));
+    }
+    static void store4_offset(int8_t* p, I a, I b, I c, I d, int32_t offset, int8_t low) {
+        const __m256i bytes = _mm256_packs_epi16(saturated_sum(a, b, offset), saturated_sum(c, d, offset));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), in_order(_mm256_max_epi8(bytes, _mm256_set1_epi8(low))));
+    }
     static void store16(uint8_t* p, const F* v, int32_t offset, int32_t lo) {
         const __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(v[0]), _mm256_cvtps_epi32(v[1]));
         const __m256i q = _mm256_max_epi16(_mm256_adds_epi16(words, _mm256_set1_epi16(static_cast<int16_t>(offset))),

@@ -134,6 +134,26 @@ struct Avx512 {
         for (int k = 0; k < 4; ++k)
             _mm_storeu_si128(reinterpret_cast<__m128i*>(p + k * W), _mm512_cvtsepi32_epi8(parts[k].v));
     }
+    static __m256i saturated_sum(I a, int32_t offset) {
+        return _mm256_adds_epi16(_mm512_cvtsepi32_epi16(a.v), _mm256_set1_epi16(static_cast<int16_t>(offset)));
+    }
+    static void store4_offset(uint8_t* p, I a, I b, I c, I d, int32_t offset, uint8_t low) {
+        const I parts[4] = {a, b, c, d};
+        // What is below `low` may be negative: as words it is still in order.
+        const __m256i least = _mm256_set1_epi16(low);
+        for (int k = 0; k < 4; ++k) {
+            const __m256i words = _mm256_max_epi16(saturated_sum(parts[k], offset), least);
+            _mm_storeu_si128(reinterpret_cast<__m128i*>(p + k * W), _mm256_cvtusepi16_epi8(words));
+        }
+    }
+    static void store4_offset(int8_t* p, I a, I b, I c, I d, int32_t offset, int8_t low) {
+        const I parts[4] = {a, b, c, d};
+        const __m256i least = _mm256_set1_epi16(low);
+        for (int k = 0; k < 4; ++k) {
+            const __m256i words = _mm256_max_epi16(saturated_sum(parts[k], offset), least);
+            _mm_storeu_si128(reinterpret_cast<__m128i*>(p + k * W), _mm256_cvtsepi16_epi8(words));
+        }
+    }
     static void store16(uint8_t* p, const F* v, int32_t offset, int32_t lo) {
         // INT_MIN, for v below it, plus a negative offset would wrap: saturate first, as the other types do.
         const __m512i q = _mm512_max_epi32(_mm512_cvtps_epi32(v[0]), _mm512_set1_epi32(-32768));

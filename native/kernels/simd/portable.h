@@ -257,6 +257,19 @@ struct Portable {
                 p[k * W + i] = static_cast<T>(x < kLow ? kLow : x > kHigh ? kHigh : x);
             }
     }
+    // clamp(x + offset) to the range of an 8-bit type, and no less than `low`; |offset| is at most 255.
+    template <class T>
+    static void store4_offset(T* p, I a, I b, I c, I d, int32_t offset, T low) {
+        constexpr int32_t kLow = T(-1) < T(0) ? -128 : 0, kHigh = kLow + 255;
+        const I parts[4] = {a, b, c, d};
+        for (int k = 0; k < 4; ++k)
+            for (int i = 0; i < W; ++i) {
+                const int32_t x = parts[k].v[i];
+                const int32_t y = (x < -32768 ? -32768 : x > 32767 ? 32767 : x) + offset;
+                const T z = static_cast<T>(y < kLow ? kLow : y > kHigh ? kHigh : y);
+                p[k * W + i] = z < low ? low : z;
+            }
+    }
     // The low bytes of max(rne(v) + offset, lo) for 16 lanes of v < 2^31; |offset| and |lo| are at most 255. rne(v) may
     // saturate at -2^15, far below every lo.
     static void store16(uint8_t* p, const F* v, int32_t offset, int32_t lo) {

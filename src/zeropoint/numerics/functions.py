@@ -9,7 +9,7 @@ another result there: leaky_relu with slope 0.5 does for some 30 of the 256. On 
 step                    8 bit                                  32 bit
 ======================  =====================================  ===========================================
 dequantize              ``fma(scale, q, -(scale * zero_point))``; sigmoid: ``(q - zero_point) * scale``
-quantize                `split`                                `saturating`
+quantize                `split`; requantize: `fused`           `saturating`
 ======================  =====================================  ===========================================
 """
 
@@ -37,7 +37,9 @@ class FloatFunction:
     """What happens between dequantize and quantize: ``function(x, *arguments)`` on a flat float32 tensor."""
 
     function: Callable[..., torch.Tensor]
+    arguments: tuple[str, ...] = ()  # their names
     fused: bool = True  # how x is computed; see the table above
+    spelling: Spelling = Spelling.split  # how 8-bit results are rounded
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,14 @@ def _tanh(x: torch.Tensor) -> torch.Tensor:
     return torch.tanh(x.to(torch.float64)).to(torch.float32)
 
 
+def _same(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+def _scaled(x: torch.Tensor, factor: float) -> torch.Tensor:
+    return x * torch.tensor(factor, dtype=torch.float32, device=x.device)
+
+
 def _gelu(x: torch.Tensor, tanh: float) -> torch.Tensor:
     # oneDNN takes over contiguous tensors, with another erf. A transposed one stays with torch's vector code.
     n = x.numel()
@@ -79,40 +89,54 @@ def _gelu(x: torch.Tensor, tanh: float) -> torch.Tensor:
 
 FUNCTIONS = MappingProxyType(
     {
-        "leaky_relu": FloatFunction(_leaky_relu),  # negative_slope
-        "threshold": FloatFunction(_threshold),  # threshold, value
-        "elu": FloatFunction(_elu),  # alpha, scale, input_scale
-        "gelu": FloatFunction(_gelu),  # 1 for the tanh approximation
+        "leaky_relu": FloatFunction(_leaky_relu, ("negative_slope",)),
+        "threshold": FloatFunction(_threshold, ("threshold", "value")),
+        "clamp": FloatFunction(torch.clamp, ("low", "high")),
+        # factor * elu(inner_factor * x, alpha); PyTorch calls the factors scale and input_scale
+        "elu": FloatFunction(_elu, ("alpha", "factor", "inner_factor")),
+        "gelu": FloatFunction(_gelu, ("tanh",)),  # 1 for the tanh approximation
         "hardsigmoid": FloatFunction(F.hardsigmoid),
+        "hardswish": FloatFunction(F.hardswish),
+        "silu": FloatFunction(F.silu),
+        "mish": FloatFunction(F.mish),
+        "exp": FloatFunction(torch.exp),
         "sigmoid": FloatFunction(torch.sigmoid, fused=False),
         "tanh": FloatFunction(_tanh),
+        # The values themselves: as quantize_per_tensor rounds them, and as kernels do.
+        "requantize": FloatFunction(_same, fused=False, spelling=Spelling.fused),
+        "same": FloatFunction(_same),
+        "scaled": FloatFunction(_scaled, ("factor",), fused=False),
     }
 )
 
 
-def apply(q: torch.Tensor, name: str, arguments: tuple[float, ...], step: Step) -> torch.Tensor:
+def apply(
+    q: torch.Tensor, name: str, arguments: tuple[float, ...], step: Step, dtype: torch.dtype | None = None
+) -> torch.Tensor:
     """``quantize(function(dequantize(q), *arguments))`` for the function of that name in `FUNCTIONS`.
 
     Args:
         q: uint8, int8 or int32 tensor of any shape.
+        dtype: of the result, if it is not that of `q`.
 
     Returns:
-        tensor of the dtype, shape and layout of `q`.
+        tensor of the shape and layout of `q`.
 
     Example:
         >>> apply(torch.tensor([8, 12], dtype=torch.uint8), "leaky_relu", (0.5,), Step(1.0, 10, 1.0, 10, 0, 255))
         tensor([ 9, 12], dtype=torch.uint8)
     """
     q = dense(q)
-    y = torch.empty_like(q)
+    dtype = dtype or q.dtype
+    y = torch.empty_like(q, dtype=dtype)
     if not q.numel():
         return y
-    if q.element_size() > 1:
+    if q.element_size() > 1 or y.element_size() > 1:
         flat = q.as_strided((q.numel(),), (1,), q.storage_offset())
-        return _formula(flat, name, arguments, step).as_strided(q.size(), q.stride())
-    table = _table(name, arguments, step, q.dtype)
+        return _formula(flat, name, arguments, step, dtype).as_strided(q.size(), q.stride())
+    table = table_of(name, arguments, step, q.dtype, dtype)
     if q.device.type != "cpu":
-        return table.to(q.device)[q.view(torch.uint8).to(torch.int64)].view(q.dtype)
+        return table.to(q.device)[q.view(torch.uint8).to(torch.int64)].view(dtype)
     _native.lookup(q.data_ptr(), table.data_ptr(), y.data_ptr(), q.numel())
     return y
 
@@ -129,23 +153,59 @@ def apply_(q: torch.Tensor, name: str, arguments: tuple[float, ...], step: Step)
     if q.element_size() > 1 or q.device.type != "cpu" or not is_dense(q):
         q.copy_(apply(q, name, arguments, step))
         return
-    table = _table(name, arguments, step, q.dtype)
+    table = table_of(name, arguments, step, q.dtype, q.dtype)
     _native.lookup(q.data_ptr(), table.data_ptr(), q.data_ptr(), q.numel())
 
 
-@functools.lru_cache(maxsize=256)  # a model has a few dozen; 64 kB when full
-def _table(name: str, arguments: tuple[float, ...], step: Step, dtype: torch.dtype) -> torch.Tensor:
-    """The results for all 256 bytes, in the order of their bit patterns."""
+def compare(q: torch.Tensor, scale: float, zero_point: int, comparison: str, number: int | float) -> torch.Tensor:
+    """Whether ``(q - zero_point) * scale`` is eq, ne, lt, le, gt or ge `number`, for 8-bit integers.
+
+    Example:
+        >>> compare(torch.tensor([4, 5], dtype=torch.uint8), 0.5, 3, "gt", 0.5)
+        tensor([False,  True])
+    """
+    q = dense(q)
+    table = _comparison_table(scale, zero_point, comparison, number, q.dtype)
+    if q.device.type != "cpu":
+        return table.to(q.device)[q.view(torch.uint8).to(torch.int64)]
+    y = torch.empty_like(q, dtype=torch.bool)
+    _native.lookup(q.data_ptr(), table.data_ptr(), y.data_ptr(), q.numel())
+    return y
+
+
+@functools.lru_cache(maxsize=256, typed=True)  # 2 and 2.0 may compare differently
+def _comparison_table(
+    scale: float, zero_point: int, comparison: str, number: int | float, dtype: torch.dtype
+) -> torch.Tensor:
     with torch.no_grad():
         every = torch.arange(256, dtype=torch.uint8, device="cpu").view(dtype)
-        return _formula(every, name, arguments, step).view(torch.uint8)
+        values = affine.dequantize_tensor(every, scale, zero_point, exact=True)
+        return getattr(torch.ops.aten, comparison).Scalar(values, number)
 
 
-def _formula(q: torch.Tensor, name: str, arguments: tuple[float, ...], step: Step) -> torch.Tensor:
+@functools.lru_cache(maxsize=256)  # a model has a few dozen; 64 kB when full
+def table_of(
+    name: str, arguments: tuple[float, ...], step: Step, dtype: torch.dtype, out_dtype: torch.dtype
+) -> torch.Tensor:
+    """The results for all 256 bytes, in the order of their bit patterns, as bytes.
+
+    Example:
+        >>> table_of("leaky_relu", (0.5,), Step(1.0, 10, 1.0, 10, 0, 255), torch.uint8, torch.uint8)[8:13]
+        tensor([ 9, 10, 10, 11, 12], dtype=torch.uint8)
+    """
+    with torch.no_grad():
+        every = torch.arange(256, dtype=torch.uint8, device="cpu").view(dtype)
+        return _formula(every, name, arguments, step, out_dtype).view(torch.uint8)
+
+
+def _formula(q: torch.Tensor, name: str, arguments: tuple[float, ...], step: Step, dtype: torch.dtype) -> torch.Tensor:
     entry = FUNCTIONS[name]
-    x = _dequantize_fused(q, step) if entry.fused else affine.dequantize_tensor(q, step.scale, step.zero_point)
+    if entry.fused:
+        x = dequantize_fused(q, step.scale, step.zero_point)
+    else:
+        x = affine.dequantize_tensor(q, step.scale, step.zero_point)
     y = entry.function(x, *arguments)
-    wide = q.dtype == torch.int32
+    wide = dtype == torch.int32
     if not wide:
         y = torch.where(y.isnan(), torch.inf, y)  # NaN gives qmax here, where `split` would say 0
     return affine.quantize_tensor(
@@ -154,20 +214,24 @@ def _formula(q: torch.Tensor, name: str, arguments: tuple[float, ...], step: Ste
         step.out_zero_point,
         qmin=step.qmin,
         qmax=step.qmax,
-        dtype=q.dtype,
-        spelling=Spelling.saturating if wide else Spelling.split,
+        dtype=dtype,
+        spelling=Spelling.saturating if wide else entry.spelling,
     )
 
 
-def _dequantize_fused(q: torch.Tensor, step: Step) -> torch.Tensor:
+def dequantize_fused(q: torch.Tensor, scale: float, zero_point: int) -> torch.Tensor:
     """``fma(scale, q, -(scale * zero_point))`` in float32, `q` converted to float32 first.
 
     The product of two float32 numbers is exact in float64. Their sum with a third is not always: rounding it to odd
     first makes the second rounding, to float32, the only one that counts.
+
+    Example:
+        >>> dequantize_fused(torch.tensor([8, 12], dtype=torch.uint8), 0.5, 10)
+        tensor([-1.,  1.])
     """
-    scale = torch.tensor(step.scale, dtype=torch.float32, device=q.device)
-    offset = -(scale * torch.tensor(step.zero_point, dtype=torch.float32, device=q.device)).to(torch.float64)
-    product = q.to(torch.float32).to(torch.float64) * scale.to(torch.float64)
+    step = torch.tensor(scale, dtype=torch.float32, device=q.device)
+    offset = -(step * torch.tensor(zero_point, dtype=torch.float32, device=q.device)).to(torch.float64)
+    product = q.to(torch.float32).to(torch.float64) * step.to(torch.float64)
     total = product + offset
     if q.element_size() == 1:
         return total.to(torch.float32)  # 8 more bits than a float32 has: the sum is exact
@@ -187,6 +251,16 @@ def single(x: float) -> float:
         0.10000000149011612
     """
     return ctypes.c_float(x).value
+
+
+def ratio(scale: float, out_scale: float) -> float:
+    """``scale * (1 / out_scale)`` in float32, as kernels that requantize integers have it.
+
+    Example:
+        >>> ratio(0.5, 0.25)
+        2.0
+    """
+    return (torch.tensor(scale, dtype=torch.float32) * (torch.tensor(1.0, dtype=torch.float32) / out_scale)).item()
 
 
 @functools.lru_cache(maxsize=256)  # a model clamps to the same few bounds again and again

@@ -180,6 +180,24 @@ def stored_function_(q: Tensor, name: str, arguments: Sequence[float], *step: An
     functions.apply_(q, name, tuple(arguments), functions.Step(*step))
 
 
+def _fake_compare(q: Tensor, *arguments: Any) -> Tensor:
+    return torch.empty_like(q, dtype=torch.bool)
+
+
+@operator(
+    "stored_compare(Tensor q, float scale, int zero_point, str comparison, Scalar number) -> Tensor",
+    fake=_fake_compare,
+)
+def stored_compare(q: Tensor, scale: float, zero_point: int, comparison: str, number: int | float) -> Tensor:
+    """Whether the value of each byte is eq, ne, lt, le, gt or ge `number`.
+
+    Example:
+        >>> stored_compare(torch.tensor([4, 5], dtype=torch.uint8), 0.5, 3, "gt", 0.5)
+        tensor([False,  True])
+    """
+    return functions.compare(q, scale, zero_point, comparison, number)
+
+
 # What makes QTensors, per tensor and per channel; filled by zeropoint.tensor, which is built on this module.
 MAKERS: dict[str, Callable[..., Tensor]] = {}
 

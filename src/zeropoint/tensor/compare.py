@@ -1,4 +1,4 @@
-"""Comparing QTensors: the values they stand for, not their integers."""
+"""Comparing QTensors: the values they stand for, not their integers. With a number, 8 bits have a table."""
 
 from __future__ import annotations
 
@@ -42,6 +42,9 @@ def _comparison(name: str) -> None:
         return operator.Tensor(_floats(a), _floats(b))
 
     def with_number(q: QTensor, number: Any) -> torch.Tensor:
+        p = q._quantizer
+        if isinstance(p, PerTensor) and q.dtype.bits == 8 and isinstance(number, (int, float)):
+            return torch.ops.zeropoint.stored_compare(q.values(), p.scale, p.zero_point, name, number)
         return operator.Scalar(q.dequantize(), number)
 
     with_tensor.__name__ = with_number.__name__ = name

@@ -261,8 +261,17 @@ def _joined(name: str, join: Callable[..., torch.Tensor], tensors: Sequence[Any]
             raise QTensorError(f"{name} needs one dtype, got {first.dtype.name} and {t.dtype.name}")
         if not isinstance(t._quantizer, PerTensor):
             raise QTensorError(f"Only per-tensor quantization is supported in '{name}'; call .dequantize() first")
-        every.append(t.values() if t._quantizer == quantizer else quantizer.quantize(floats(t), t._qdtype))
+        every.append(t.values() if t._quantizer == quantizer else _requantized(t, quantizer))
     return first.with_values(join(every, dim))
+
+
+def _requantized(q: QTensor, quantizer: Quantizer) -> torch.Tensor:
+    """The integers of `q` with other parameters: on 8 bits through a table."""
+    p, dtype = q._quantizer, q._qdtype
+    if dtype.bits != 8 or not isinstance(p, PerTensor) or not isinstance(quantizer, PerTensor):
+        return quantizer.quantize(floats(q), dtype)
+    step = p.scale, p.zero_point, quantizer.scale, quantizer.zero_point, dtype.qmin, dtype.qmax
+    return torch.ops.zeropoint.stored_function(q.values(), "requantize", [], *step)
 
 
 @implements(aten.cat.default)

@@ -1,0 +1,35 @@
+// The specification of binary, one element at a time. Nobody optimizes this file.
+#include "kernels/binary/binary.h"
+
+#include <cmath>
+
+namespace zeropoint {
+namespace {
+
+template <class T>
+void binary_of(const BinaryArgs& p, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+        const float a = static_cast<float>(static_cast<const T*>(p.a)[i]);
+        const float b = static_cast<float>(static_cast<const T*>(p.b)[p.b_is_one ? 0 : i]);
+        float v;
+        if (p.operation == BinaryOperation::add) {
+            const float x = std::fma(a, p.a_scale, p.a_offset), y = std::fma(b, p.b_scale, p.b_offset);
+            v = x + y;
+        } else {
+            v = (a - p.a_offset) * (b - p.b_offset);
+        }
+        v = v * p.scale;
+        v = v < p.high ? v : p.high;
+        v = v < p.low ? p.low : v;
+        static_cast<T*>(p.y)[i] = static_cast<T>(static_cast<int32_t>(std::nearbyint(v)) + p.zero_point);
+    }
+}
+
+}  // namespace
+
+void binary_reference(const BinaryArgs& p, int64_t begin, int64_t end) {
+    if (p.type == IntType::u8) return binary_of<uint8_t>(p, begin, end);
+    return binary_of<int8_t>(p, begin, end);
+}
+
+}  // namespace zeropoint
