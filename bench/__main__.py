@@ -17,6 +17,7 @@ SUITES = ("affine", "qtensor", "observers", "layers", "recurrent")
 SUITES = ("affine", "qtensor", "observers", "layers", "embedding")
 SUITES = ("affine", "qtensor", "observers", "layers", "norms")
 SUITES = ("affine", "qtensor", "observers", "layers", "elementwise")
+SUITES = ("affine", "qtensor", "observers", "layers", "weight_only")
 
 
 def main() -> None:

@@ -22,5 +22,6 @@ void bind_elementwise(nb::module_& m);
 void bind_layers(nb::module_& m);
 void bind_recurrent(nb::module_& m);
 void bind_norms(nb::module_& m);
+void bind_weight_only(nb::module_& m);
 
 }  // namespace zeropoint

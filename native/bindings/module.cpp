@@ -307,4 +307,5 @@ NB_MODULE(_native, m) {
     zeropoint::bind_embedding(m);
     zeropoint::bind_norms(m);
     zeropoint::bind_elementwise(m);
+    zeropoint::bind_weight_only(m);
 }

@@ -8,6 +8,7 @@
 #include "check/recurrent.h"
 #include "check/norms.h"
 #include "check/spatial.h"
+#include "check/weight_only.h"
 
 #include <algorithm>
 #include <iterator>
@@ -44,6 +45,7 @@ inline void check_kernels(Report& report, bool quick) {
         {"moments", check_moments},
         {"normalize", check_normalize},
         {"softmax", check_softmax},
+        {"weight_only", check_weight_only},
     };
     Check covered("kernel lists", "every operation is checked");
     for (const Listed& k : listed()) {

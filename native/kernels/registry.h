@@ -28,6 +28,7 @@
 #include "kernels/quantization_loss/quantization_loss.h"
 #include "kernels/quantize/quantize.h"
 #include "kernels/softmax/softmax.h"
+#include "kernels/weight_only/weight_only.h"
 
 #include <vector>
 
@@ -59,6 +60,7 @@ struct Kernels {
     MomentsFn moments = nullptr;
     NormalizeFn normalize = nullptr;
     SoftmaxFn softmax = nullptr;
+    WeightOnlyFn weight_only = nullptr;
 };
 
 struct KernelListing {

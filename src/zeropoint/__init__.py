@@ -240,6 +240,7 @@ if sys.modules.get("torch"):
             "quantized.packed.ConvPackedParams",
             "quantized.recurrent.CellParams",
             "quantized.embedding.EmbeddingPackedParams",
+            "quantized.weight_only.WeightOnlyPackedParams",
         )
     }
     # Under their own names too: the first call imports what they stand for, which then has the other name, while a

@@ -360,6 +360,26 @@ def embedding_case() -> Outputs:
 CASES: dict[str, Callable[[], Outputs]] = {
     "embedding": embedding_case,
     "quantize_range": quantize_range_case,
+def weight_only_case() -> Outputs:
+    """Few rows and many, groups with a shorter last one, zero points of both kinds, and float16."""
+    outputs = []
+    for m, k, n in itertools.product((1, 2, 3, 13), (1, 64, 301), (1, 32, 70)):
+        g = torch.Generator().manual_seed(m * k * n)
+        x = torch.randn(m, k, generator=g)
+        groups = -(-k // 40)
+        scale, shift = torch.rand(n, groups, generator=g), torch.randn(n, groups, generator=g)
+        zero_point = torch.randint(0, 16, (n, groups), generator=g)
+        nibbles = integers((n, (k + 1) // 2), torch.uint8)
+        for dtype in BYTES:
+            outputs.append(ops.weight_only_linear(x, integers((n, k), dtype), scale, zero_point, shift[:, 0], 40))
+        outputs.append(ops.weight_only_linear_4bit(x, nibbles, scale, zero_point, None, 40))
+        outputs.append(ops.weight_only_linear_4bit(x.to(torch.bfloat16), nibbles, scale, shift, None, 40).float())
+        outputs.append(ops.linear_relu_dynamic_fp16(x, torch.randn(n, k, generator=g).half(), None))
+    return outputs
+
+
+CASES: dict[str, Callable[[], Outputs]] = {
+    "weight_only": weight_only_case,
     "gemm": gemm_case,
     "depthwise": depthwise_case,
     "binary": binary_case,

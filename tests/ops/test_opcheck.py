@@ -324,6 +324,17 @@ SAMPLES.update(
         "linear_relu_dynamic": [((values(3, 5), *LINEAR), {})],
         "linear_dynamic_fp16": [((values(3, 5), values(7, 5, dtype=torch.float16), values(7)), {})],
         "linear_relu_dynamic_fp16": [((values(3, 5), values(7, 5, dtype=torch.float16), None), {})],
+        "weight_only_linear": [
+            ((values(3, 16), codes(7, 16), scales(7)), {}),
+            ((values(2, 3, 16, layout="permuted"), codes(7, 16), scales(7, 2), zeros(7, 2), values(7)), {}),
+            ((values(3, 20, dtype=torch.bfloat16), codes(7, 20, dtype=torch.uint8), scales(7, 3)), {"group_size": 8}),
+            ((values(0, 16), codes(7, 16), SCALE), {}),
+        ],
+        "weight_only_linear_4bit": [
+            ((values(3, 16), codes(7, 8, dtype=torch.uint8), scales(7, 2), zeros(7, 2), values(7), 8), {}),
+            ((values(2, 3, 15, layout="permuted"), codes(7, 8, dtype=torch.uint8), scales(7), None, None, 0), {}),
+            ((values(3, 20), codes(7, 10, dtype=torch.uint8), scales(7, 3), values(7, 3), None, 8), {}),
+        ],
         "matmul": [
             ((*BYTES_IN, codes(5, 4), 0.1, 0, 2.0, 100), {}),
             ((codes(2, 1, 3, 5), 0.1, 3, codes(4, 5, 6, layout="permuted"), 0.1, 0, 2.0, 0), {}),

@@ -18,6 +18,7 @@ from zeropoint.ops import (
     resampling,
     shuffling,
     stored,
+    weight_only,
 )
 
 __all__ = [
@@ -38,4 +39,5 @@ __all__ = [
     "resampling",
     "shuffling",
     "stored",
+    "weight_only",
 ]

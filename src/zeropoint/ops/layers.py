@@ -296,16 +296,6 @@ def to_fp16_weight(weight: Tensor) -> Tensor:
     return saturate_weight_to_fp16(weight.detach()).to(torch.float16)
 
 
-def run_linear_fp16(op: str, x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> Tensor:
-    """A linear layer in float32 with float16 weights."""
-    checks.require_dtype(op, "input", x.dtype, (torch.float32,))
-    checks.require_dtype(op, "weight", weight.dtype, (torch.float16,))
-    if weight.dim() != 2 or x.dim() == 0 or x.shape[-1] != weight.shape[1]:
-        raise ValueError(f"{op}: input of shape {tuple(x.shape)} does not fit weight of shape {tuple(weight.shape)}")
-    y = torch.nn.functional.linear(x, weight.to(torch.float32), bias)
-    return torch.relu_(y) if relu else y
-
-
 def run_conv_dynamic(
     geometry: Geometry, x: Tensor, weight: Tensor, layer: _native.ConvLayer, reduce_range: bool
 ) -> Tensor:

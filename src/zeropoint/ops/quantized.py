@@ -21,11 +21,11 @@ from zeropoint.ops.layers import (
     run_conv_dynamic,
     run_linear,
     run_linear_dynamic,
-    run_linear_fp16,
     run_linear_tanh,
     run_matmul,
 )
 from zeropoint.ops.library import composite, operator
+from zeropoint.ops.weight_only import run_linear_fp16
 
 # --------------------------------------------------------------------------------------------------- linear layers
 
@@ -136,13 +136,13 @@ linear_dynamic = _define_linear_dynamic("linear_dynamic", relu=False)
 linear_relu_dynamic = _define_linear_dynamic("linear_relu_dynamic", relu=True)
 
 
-@composite("linear_dynamic_fp16(Tensor input, Tensor weight, Tensor? bias) -> Tensor")
+@operator("linear_dynamic_fp16(Tensor input, Tensor weight, Tensor? bias) -> Tensor", fake=_fake_linear_dynamic)
 def linear_dynamic_fp16(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """``input @ weight.T + bias`` in float32, with weights kept in float16."""
     return run_linear_fp16("linear_dynamic_fp16", input, weight, bias, relu=False)
 
 
-@composite("linear_relu_dynamic_fp16(Tensor input, Tensor weight, Tensor? bias) -> Tensor")
+@operator("linear_relu_dynamic_fp16(Tensor input, Tensor weight, Tensor? bias) -> Tensor", fake=_fake_linear_dynamic)
 def linear_relu_dynamic_fp16(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """As `linear_dynamic_fp16`, with a ReLU."""
     return run_linear_fp16("linear_relu_dynamic_fp16", input, weight, bias, relu=True)

@@ -112,6 +112,12 @@ from zeropoint.quantized.recurrent import (
     quantized_rnn_relu_cell_dynamic,
     quantized_rnn_tanh,
     quantized_rnn_tanh_cell_dynamic,
+from zeropoint.quantized.weight_only import (
+    WeightOnlyPackedParams,
+    weight_only_linear,
+    weight_only_linear_relu,
+    weight_only_prepack,
+    weight_only_unpack,
 )
 
 __all__ = [
@@ -136,6 +142,7 @@ __all__ = [
     "add_scalar_out",
     "add_scalar_relu",
     "add_scalar_relu_out",
+    "WeightOnlyPackedParams",
     "bmm",
     "cat",
     "cat_out",
@@ -214,4 +221,8 @@ __all__ = [
     "silu",
     "tanh",
     "threshold",
+    "weight_only_linear",
+    "weight_only_linear_relu",
+    "weight_only_prepack",
+    "weight_only_unpack",
 ]

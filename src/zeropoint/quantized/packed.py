@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from zeropoint import _native
-from zeropoint.ops import layers
+from zeropoint.ops import checks, layers
 from zeropoint.ops.geometry import Geometry
+from zeropoint.ops.weight_only import make_fp16_layer, run_weight_only
 from zeropoint.quantized.values import activation, require_quantized, result
 from zeropoint.tensor.qtensor import QTensor
 from zeropoint.tensor.quantizer import PerChannel, PerTensor
@@ -93,6 +94,15 @@ class LinearPackedParamsFp16:
         if isinstance(weight, QTensor) or not weight.is_floating_point() or weight.dim() != 2:
             raise TypeError("linear_prepack_fp16: weight must be a float tensor (outputs, inputs)")
         self._weight, self._bias = layers.to_fp16_weight(weight), _float_bias("linear_prepack_fp16", bias)
+        self._layer: tuple[str, _native.WeightOnlyLayer] | None = None
+        self.layer()
+
+    def layer(self) -> _native.WeightOnlyLayer:
+        """The native layer for the instruction set in use."""
+        isa = _native.isa()
+        if self._layer is None or self._layer[0] != isa:
+            self._layer = isa, make_fp16_layer("linear_prepack_fp16", self._weight, self._bias)
+        return self._layer[1]
 
     def unpack(self) -> tuple[Tensor, Tensor | None]:
         """The weight, as float32, and the bias."""
@@ -313,12 +323,17 @@ def linear_relu_dynamic(
 
 def linear_dynamic_fp16(X: Tensor, W_prepack: LinearPackedParamsFp16) -> Tensor:
     """A linear layer in float32 whose weights are kept in float16."""
-    return layers.run_linear_fp16("linear_dynamic_fp16", X, W_prepack._weight, W_prepack._bias, relu=False)
+    return _linear_fp16("linear_dynamic_fp16", X, W_prepack, relu=False)
 
 
 def linear_relu_dynamic_fp16(X: Tensor, W_prepack: LinearPackedParamsFp16) -> Tensor:
     """As `linear_dynamic_fp16`, with a ReLU."""
-    return layers.run_linear_fp16("linear_relu_dynamic_fp16", X, W_prepack._weight, W_prepack._bias, relu=True)
+    return _linear_fp16("linear_relu_dynamic_fp16", X, W_prepack, relu=True)
+
+
+def _linear_fp16(op: str, X: Tensor, packed: LinearPackedParamsFp16, relu: bool) -> Tensor:
+    checks.require_dtype(op, "input", X.dtype, (torch.float32,))
+    return run_weight_only(op, X, packed.layer(), relu)
 
 
 # ------------------------------------------------------------------------------------------------------ convolutions
