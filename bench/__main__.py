@@ -13,11 +13,7 @@ import zeropoint
 from bench import report
 from bench.timing import Result, measure
 
-SUITES = ("affine", "qtensor", "observers", "layers", "recurrent")
-SUITES = ("affine", "qtensor", "observers", "layers", "embedding")
-SUITES = ("affine", "qtensor", "observers", "layers", "norms")
-SUITES = ("affine", "qtensor", "observers", "layers", "elementwise")
-SUITES = ("affine", "qtensor", "observers", "layers", "weight_only")
+SUITES = ("affine", "qtensor", "observers", "layers", "elementwise", "norms", "recurrent", "embedding", "weight_only")
 
 
 def main() -> None:

@@ -296,6 +296,8 @@ void bind_spatial(nb::module_& m) {
 }  // namespace zeropoint
 
 NB_MODULE(_native, m) {
+    // Packed weights that still live when Python ends are no leak to tell users about.
+    nanobind::set_leak_warnings(false);
     m.doc() = "zeropoint's native core: CPU features, kernels, threads. Internal; use the zeropoint package.";
     zeropoint::bind_cpu(m);
     zeropoint::bind_affine(m);
@@ -303,8 +305,8 @@ NB_MODULE(_native, m) {
     zeropoint::bind_ranges(m);
     zeropoint::bind_spatial(m);
     zeropoint::bind_layers(m);
-    zeropoint::bind_recurrent(m);
     zeropoint::bind_embedding(m);
+    zeropoint::bind_recurrent(m);
     zeropoint::bind_norms(m);
     zeropoint::bind_elementwise(m);
     zeropoint::bind_weight_only(m);

@@ -4,8 +4,8 @@
 #include "cpu/isa.h"
 #include "kernels/average_pool/average_pool.h"
 #include "kernels/bilinear/bilinear.h"
-#include "kernels/cell/cell.h"
 #include "kernels/binary/binary.h"
+#include "kernels/cell/cell.h"
 #include "kernels/depthwise/depthwise.h"
 #include "kernels/dequantize/dequantize.h"
 #include "kernels/embedding/embedding.h"
@@ -17,16 +17,13 @@
 #include "kernels/mask_gradient/mask_gradient.h"
 #include "kernels/max_pool/max_pool.h"
 #include "kernels/minmax/minmax.h"
-#include "kernels/narrow_gemm/narrow_gemm.h"
-#include "kernels/pack/pack.h"
-#include "kernels/quantization_loss/quantization_loss.h"
-#include "kernels/quantize/quantize.h"
-#include "kernels/quantize_range/quantize_range.h"
 #include "kernels/moments/moments.h"
+#include "kernels/narrow_gemm/narrow_gemm.h"
 #include "kernels/normalize/normalize.h"
 #include "kernels/pack/pack.h"
 #include "kernels/quantization_loss/quantization_loss.h"
 #include "kernels/quantize/quantize.h"
+#include "kernels/quantize_range/quantize_range.h"
 #include "kernels/softmax/softmax.h"
 #include "kernels/weight_only/weight_only.h"
 
@@ -53,10 +50,10 @@ struct Kernels {
     GemmFn gemm = nullptr;
     GemmFn narrow_gemm = nullptr;
     DepthwiseFn depthwise = nullptr;
-    HalfGemmFn half_gemm = nullptr;
-    CellFn cell = nullptr;
     EmbeddingFn embedding = nullptr;
     QuantizeRangeFn quantize_range = nullptr;
+    HalfGemmFn half_gemm = nullptr;
+    CellFn cell = nullptr;
     MomentsFn moments = nullptr;
     NormalizeFn normalize = nullptr;
     SoftmaxFn softmax = nullptr;

@@ -7,6 +7,7 @@
 #include "operators/scratch.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <stdexcept>
 #include <string>
@@ -48,6 +49,21 @@ MatmulOutput output_of(const LayerOutput& y, const Rescaling::Arrays& arrays) {
 
 }  // namespace
 
+bool is_narrow(const uint8_t* x, int64_t n) {
+    constexpr int64_t kAtOnce = 4096, kPart = 1 << 18;
+    std::atomic<bool> narrow{true};
+    parallel_for((n + kPart - 1) / kPart, 1, [&](int64_t begin, int64_t end) {
+        const int64_t last = std::min(n, end * kPart);
+        for (int64_t at = begin * kPart; at < last && narrow.load(std::memory_order_relaxed); at += kAtOnce) {
+            const int64_t count = std::min(kAtOnce, last - at);
+            uint8_t most = 0;
+            for (int64_t i = 0; i < count; ++i) most = std::max(most, x[at + i]);
+            if (most > kNarrowMost) narrow.store(false, std::memory_order_relaxed);
+        }
+    });
+    return narrow;
+}
+
 Rescaling::Rescaling(const char* operation, const float* scale, int64_t scales, const float* bias, int64_t n)
     : operation_(operation),
       scale_(scale, scale + scales) {
@@ -77,7 +93,8 @@ std::shared_ptr<const Rescaling::Arrays> Rescaling::arrays(float x_scale, float 
 
 void LinearLayer::run(const LayerInput& x, int64_t rows, const LayerOutput& y) const {
     const auto arrays = rescaling_.arrays(x.scale, y.scale);
-    plan_.run({x.x, x.type, x.zero_point}, rows, output_of(y, *arrays));
+    const LinearPlan& plan = plans_.for_input(x, rows * inputs());
+    plan.run({x.x, x.type, x.zero_point}, rows, output_of(y, *arrays));
 }
 
 void LinearLayer::run_dynamic(const float* x, int64_t rows, float* y, bool reduce_range, bool per_row,
@@ -119,7 +136,7 @@ void LinearLayer::run_dynamic(const float* x, int64_t rows, float* y, bool reduc
     MatmulOutput plain = output_of(out, *arrays);
     plain.float_bias = nullptr;
     plain.low = -std::numeric_limits<float>::infinity();
-    plan_.run({q, IntType::s8, 0}, rows, plain);
+    plans_.any().run({q, IntType::s8, 0}, rows, plain);
     const float* bias = arrays->bias.empty() ? nullptr : arrays->bias.data();
     const float least = relu ? 0.0f : -std::numeric_limits<float>::infinity();
     parallel_for(rows, std::max<int64_t>(1, 16384 / std::max<int64_t>(n, 1)), [&](int64_t begin, int64_t end) {
@@ -136,7 +153,8 @@ void LinearLayer::run_dynamic(const float* x, int64_t rows, float* y, bool reduc
 void ConvLayer::run(const LayerInput& x, int64_t images, const Size3& in, bool channels_first,
                     const LayerOutput& y) const {
     const auto arrays = rescaling_.arrays(x.scale, y.scale);
-    plan_.run({x.x, x.type, x.zero_point}, images, in, output_of(y, *arrays), channels_first);
+    const ConvPlan& plan = plans_.for_input(x, images * in[0] * in[1] * in[2] * shape().in_channels);
+    plan.run({x.x, x.type, x.zero_point}, images, in, output_of(y, *arrays), channels_first);
 }
 
 void batched_matmul(const LayerInput& a, const LayerInput& w, int64_t batches, int64_t rows, int64_t columns,

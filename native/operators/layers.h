@@ -8,6 +8,8 @@
 // m and b are computed in float32, operation by operation.
 #pragma once
 
+#include "kernels/narrow_gemm/narrow_gemm.h"
+#include "kernels/registry.h"
 #include "operators/convolution.h"
 #include "operators/linear.h"
 
@@ -56,11 +58,35 @@ private:
     mutable std::shared_ptr<const Arrays> last_;
 };
 
+// Whether a narrow_gemm kernel may read these activations.
+bool is_narrow(const uint8_t* x, int64_t n);
+
+// A plan for any activations and, where the CPU multiplies seven bits of them faster, one for those.
+template <class Plan>
+class PlanPair {
+public:
+    template <class Make>
+    explicit PlanPair(const Make& make) : any_(make(kernels().gemm())) {
+        if (&kernels().narrow_gemm() != &kernels().gemm()) narrow_ = make(kernels().narrow_gemm());
+    }
+
+    const Plan& any() const { return *any_; }
+    // For `bytes` bytes of input, which are looked at until one needs more than seven bits. Padding is the zero point.
+    const Plan& for_input(const LayerInput& x, int64_t bytes) const {
+        const bool narrow = narrow_ && x.type == IntType::u8 && x.zero_point <= kNarrowMost &&
+                            is_narrow(static_cast<const uint8_t*>(x.x), bytes);
+        return narrow ? *narrow_ : *any_;
+    }
+
+private:
+    std::unique_ptr<Plan> any_, narrow_;
+};
+
 class LinearLayer {
 public:
     LinearLayer(const WeightTensor& w, int64_t outputs, int64_t inputs, const float* scale, int64_t scales,
                 const float* bias)
-        : plan_(w, outputs, inputs),
+        : plans_([&](const GemmKernel& kernel) { return std::make_unique<LinearPlan>(w, outputs, inputs, kernel); }),
           rescaling_("linear", scale, scales, bias, outputs) {}
 
     // x is (rows, inputs), y is (rows, outputs), both contiguous.
@@ -71,27 +97,29 @@ public:
     // Throws std::invalid_argument unless x is finite.
     void run_dynamic(const float* x, int64_t rows, float* y, bool reduce_range, bool per_row, bool relu) const;
 
-    int64_t outputs() const { return plan_.outputs(); }
-    int64_t inputs() const { return plan_.inputs(); }
+    int64_t outputs() const { return plans_.any().outputs(); }
+    int64_t inputs() const { return plans_.any().inputs(); }
 
 private:
-    LinearPlan plan_;
+    PlanPair<LinearPlan> plans_;
     Rescaling rescaling_;
 };
 
 class ConvLayer {
 public:
     ConvLayer(const WeightTensor& w, const ConvShape& shape, const float* scale, int64_t scales, const float* bias)
-        : plan_(w, shape),
+        : plans_([&](const GemmKernel& kernel) {
+              return std::make_unique<ConvPlan>(w, shape, ConvKernels{kernel, kernels().depthwise()});
+          }),
           rescaling_("conv", scale, scales, bias, shape.out_channels) {}
 
     // See ConvPlan::run for the layouts.
     void run(const LayerInput& x, int64_t images, const Size3& in, bool channels_first, const LayerOutput& y) const;
 
-    const ConvShape& shape() const { return plan_.shape(); }
+    const ConvShape& shape() const { return plans_.any().shape(); }
 
 private:
-    ConvPlan plan_;
+    PlanPair<ConvPlan> plans_;
     Rescaling rescaling_;
 };
 

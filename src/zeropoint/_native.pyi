@@ -165,6 +165,25 @@ class ConvLayer:
 
 def matmul(a: Tensor8, b: Tensor8, sizes: tuple[int, int, int, int], y: Output, /) -> None: ...
 
+Table = tuple[int, int, int, int, int]  # address, rows, columns, bits, address of the floats
+Indices = tuple[int, bool, int]  # address, int64 or int32, count
+
+def embedding_bags(
+    op: str,
+    table: Table,
+    indices: Indices,
+    offsets: Indices,
+    cut: bool,
+    length: int,
+    last: bool,
+    mapping: Indices,
+    weights: int,
+    mode: int,
+    /,
+) -> None: ...
+def embedding_unpack(table: Table, /) -> None: ...
+def embedding_pack(table: Table, ranges: int, least_loss: bool, bins: int, ratio: float, /) -> int: ...
+
 # address, integer type or -1 for float16, zero points, how many, scales, how many, bias or 0
 RecurrentWeight = tuple[int, int, int, int, int, int, int]
 
@@ -198,24 +217,7 @@ def run_recurrent(
     last: tuple[int, int],
     /,
 ) -> None: ...
-Table = tuple[int, int, int, int, int]  # address, rows, columns, bits, address of the floats
-Indices = tuple[int, bool, int]  # address, int64 or int32, count
 
-def embedding_bags(
-    op: str,
-    table: Table,
-    indices: Indices,
-    offsets: Indices,
-    cut: bool,
-    length: int,
-    last: bool,
-    mapping: Indices,
-    weights: int,
-    mode: int,
-    /,
-) -> None: ...
-def embedding_unpack(table: Table, /) -> None: ...
-def embedding_pack(table: Table, ranges: int, least_loss: bool, bins: int, ratio: float, /) -> int: ...
 # x, integer type, scale, zero point, y, its scale, its zero point, its lowest and highest integer
 Normalized = tuple[int, int, float, int, int, float, int, int, int]
 Channels = tuple[int, int, int, bool]  # images, channels, places, whether the channels are innermost in memory
@@ -228,6 +230,7 @@ def group_norm(tensor: Normalized, shape: Channels, groups: int, weight: int, bi
 def softmax(tensor: Normalized, outer: int, length: int, inner: int, /) -> None: ...
 def mean_of_rows(tensor: Normalized, rows: int, length: int, /) -> None: ...
 def mean_of_columns(tensor: Normalized, images: int, rows: int, length: int, doubtful: int, /) -> int: ...
+
 Float = tuple[int, int]  # address, 0: float32, 1: bfloat16
 
 class WeightOnlyLayer:

@@ -185,15 +185,6 @@ def lookup_case() -> Outputs:
     return [ops.stored_function(q, "sigmoid", [], 0.1, 3, 1 / 256, 0, 0, 255) for q in images()]
 
 
-def binary_case() -> Outputs:
-    outputs = []
-    for q in [*images(), integers((3, 70_001), torch.int8)]:
-        for operand in (q, q.flip(0), q[:1], q[..., :1], q.reshape(-1)[:1]):
-            outputs.append(ops.add(q, 0.1, 5, operand, 0.25, 9, 0.3, 100))
-            outputs.append(ops.mul_relu(operand, 0.25, 5, q, 0.25, 9, 2.0, 100))
-    return outputs
-
-
 def max_pool_case() -> Outputs:
     return [ops.stored_max_pool(q, [3, 3], [2, 2], [1, 1], [1, 1], False, 2) for q in images()]
 
@@ -300,34 +291,8 @@ def narrow_gemm_case() -> Outputs:
 
 def half_gemm_case() -> Outputs:
     return recurrent(False, (torch.float16,))
-def moments_case() -> Outputs:
-    """Means over rows and down columns."""
-    limits = 0, 255
-    rows = [ops.stored_mean(integers((9, n), torch.uint8), 1, *limits) for n in (1, 7, 31, 49, 64, 257, 3136)]
-    columns = [ops.stored_mean_of_columns(q, [2, 3] if c else [0], 0.1, 3, *limits) for c, q in enumerate(images()[2:])]
-    return [*rows, *columns]
 
 
-def normalize_case() -> Outputs:
-    outputs = []
-    for q in images():
-        c = q.shape[1]
-        _, scale, _, bias = layer(1, dtype=torch.uint8, outputs=c)
-        outputs.append(ops.batch_norm(q, 0.1, 5, scale, bias, bias, scale, 1e-5, 0.2, 9))
-        outputs.append(ops.batch_norm2d_relu(q, 0.1, 5, None, None, bias, scale, 1e-5, 0.2, 9))
-        outputs += [ops.group_norm(q, 0.1, 5, groups, scale, bias, 1e-5, 0.02, 100) for groups in (1, c)]
-        outputs.append(ops.layer_norm(q, 0.1, 5, [11, 13], None, None, 1e-5, 0.02, 100))
-    return outputs
-
-
-def softmax_case() -> Outputs:
-    return [ops.softmax(q, 0.1, 5, dim, 1 / 256, 0) for q in images() for dim in range(4)]
-
-
-CASES: dict[str, Callable[[], Outputs]] = {
-    "cell": cell_case,
-    "half_gemm": half_gemm_case,
-    "narrow_gemm": narrow_gemm_case,
 def tables() -> Iterator[tuple[str, torch.Tensor]]:
     """(operators' name, embedding table): 8, 4 and 2 bits, rows around multiples of a vector."""
     for columns, (name, per_byte) in itertools.product(
@@ -357,9 +322,39 @@ def embedding_case() -> Outputs:
     return outputs
 
 
-CASES: dict[str, Callable[[], Outputs]] = {
-    "embedding": embedding_case,
-    "quantize_range": quantize_range_case,
+def moments_case() -> Outputs:
+    """Means over rows and down columns."""
+    limits = 0, 255
+    rows = [ops.stored_mean(integers((9, n), torch.uint8), 1, *limits) for n in (1, 7, 31, 49, 64, 257, 3136)]
+    columns = [ops.stored_mean_of_columns(q, [2, 3] if c else [0], 0.1, 3, *limits) for c, q in enumerate(images()[2:])]
+    return [*rows, *columns]
+
+
+def normalize_case() -> Outputs:
+    outputs = []
+    for q in images():
+        c = q.shape[1]
+        _, scale, _, bias = layer(1, dtype=torch.uint8, outputs=c)
+        outputs.append(ops.batch_norm(q, 0.1, 5, scale, bias, bias, scale, 1e-5, 0.2, 9))
+        outputs.append(ops.batch_norm2d_relu(q, 0.1, 5, None, None, bias, scale, 1e-5, 0.2, 9))
+        outputs += [ops.group_norm(q, 0.1, 5, groups, scale, bias, 1e-5, 0.02, 100) for groups in (1, c)]
+        outputs.append(ops.layer_norm(q, 0.1, 5, [11, 13], None, None, 1e-5, 0.02, 100))
+    return outputs
+
+
+def softmax_case() -> Outputs:
+    return [ops.softmax(q, 0.1, 5, dim, 1 / 256, 0) for q in images() for dim in range(4)]
+
+
+def binary_case() -> Outputs:
+    outputs = []
+    for q in [*images(), integers((3, 70_001), torch.int8)]:
+        for operand in (q, q.flip(0), q[:1], q[..., :1], q.reshape(-1)[:1]):
+            outputs.append(ops.add(q, 0.1, 5, operand, 0.25, 9, 0.3, 100))
+            outputs.append(ops.mul_relu(operand, 0.25, 5, q, 0.25, 9, 2.0, 100))
+    return outputs
+
+
 def weight_only_case() -> Outputs:
     """Few rows and many, groups with a shorter last one, zero points of both kinds, and float16."""
     outputs = []
@@ -379,10 +374,18 @@ def weight_only_case() -> Outputs:
 
 
 CASES: dict[str, Callable[[], Outputs]] = {
+    "embedding": embedding_case,
+    "quantize_range": quantize_range_case,
+    "moments": moments_case,
+    "normalize": normalize_case,
+    "softmax": softmax_case,
+    "binary": binary_case,
     "weight_only": weight_only_case,
+    "cell": cell_case,
+    "half_gemm": half_gemm_case,
+    "narrow_gemm": narrow_gemm_case,
     "gemm": gemm_case,
     "depthwise": depthwise_case,
-    "binary": binary_case,
     "lookup": lookup_case,
     "max_pool": max_pool_case,
     "average_pool": average_pool_case,
@@ -391,9 +394,6 @@ CASES: dict[str, Callable[[], Outputs]] = {
     "dequantize": dequantize_case,
     "fake_quantize": fake_quantize_case,
     "histogram": histogram_case,
-    "moments": moments_case,
-    "normalize": normalize_case,
-    "softmax": softmax_case,
     "mask_gradient": mask_gradient_case,
     "minmax": minmax_case,
     "pack": packing_case,

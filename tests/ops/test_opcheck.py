@@ -586,6 +586,13 @@ def conv2d_add_relu(x):
     return ours.conv2d_add_relu(q, 0.05, 3, *OTHER_WEIGHT, *shape, y, 2.0, 100, 4.0, 50)
 
 
+def elementwise(x):
+    a = ours.quantize_per_tensor(x, 0.05, 3, *UINT8)
+    b = ours.hardswish(a, 0.05, 3, 0.1, 5)
+    y = ours.mul(ours.add_relu(a, 0.05, 3, b[:1], 0.1, 5, 0.2, 9), 0.2, 9, b, 0.1, 5, 0.3, 7)
+    return ours.cat([y, ours.add_scalar(y, 0.3, 7, 1.5)], [0.3, 0.3], [7, 2], 1, 0.3, 7)
+
+
 RECURRENT = [codes(12, 8), codes(12, 3)], [SCALE, SCALE], [ZERO, ZERO], [values(12), values(12)]
 
 
@@ -593,11 +600,6 @@ def recurrent(x):
     h = x.new_zeros(1, x.shape[0], 3)
     y, _, c = ours.quantized_lstm.input(x.unsqueeze(0), [h, h], *RECURRENT, 1, 0.0, False, False, False)
     return y + 1, c
-def elementwise(x):
-    a = ours.quantize_per_tensor(x, 0.05, 3, *UINT8)
-    b = ours.hardswish(a, 0.05, 3, 0.1, 5)
-    y = ours.mul(ours.add_relu(a, 0.05, 3, b[:1], 0.1, 5, 0.2, 9), 0.2, 9, b, 0.1, 5, 0.3, 7)
-    return ours.cat([y, ours.add_scalar(y, 0.3, 7, 1.5)], [0.3, 0.3], [7, 2], 1, 0.3, 7)
 
 
 FAMILIES = [

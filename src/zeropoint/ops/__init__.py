@@ -3,8 +3,8 @@
 from zeropoint.ops import (
     blockwise,
     decomposed,
-    embedding,
     elementwise,
+    embedding,
     fake_quant,
     fused,
     geometry,

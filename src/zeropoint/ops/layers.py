@@ -128,9 +128,13 @@ def make_conv_layer(
     """The weights of a convolution, packed for this CPU; arguments as for `conv_layer`."""
     geometry.check_weight(weight)
     inputs, outputs = geometry.channels(weight)
+    groups, spatial = geometry.groups, weight.shape[2:]
+    if geometry.transposed and groups > 1:  # scales lie along axis 1, which has the outputs of one group
+        scale, zero_point = (
+            t.reshape(-1).repeat(groups) if t.numel() * groups == outputs else t for t in (scale, zero_point)
+        )
     s, z, b = layer_parameters(geometry.op, weight, scale, zero_point, bias, outputs)
     stored = weight.detach()
-    groups, spatial = geometry.groups, weight.shape[2:]
     if geometry.transposed:  # (in, out / groups, ...) -> (out, in / groups, ...)
         stored = stored.reshape(groups, inputs // groups, outputs // groups, *spatial)
         stored = stored.transpose(1, 2).reshape(outputs, inputs // groups, *spatial)

@@ -275,9 +275,14 @@ def linear_leaky_relu(
 
 def linear_tanh(X: QTensor, W_prepack: LinearPackedParams, Y_scale: float, Y_zero_point: int) -> QTensor:
     """As `linear`, with a tanh of the result before it is rounded."""
-    x, scale, zero_point = activation("linear_tanh", X)
-    y = layers.run_linear_tanh(x, scale, zero_point, W_prepack.layer(), float(Y_scale), int(Y_zero_point))
-    return result(y, Y_scale, Y_zero_point, X._qdtype)
+    return run_linear_tanh(X, W_prepack.layer(), float(Y_scale), int(Y_zero_point))
+
+
+def run_linear_tanh(X: QTensor, layer: _native.LinearLayer, scale: float, zero_point: int) -> QTensor:
+    """`linear_tanh` with a layer that is already packed for this CPU."""
+    x, x_scale, x_zero_point = activation("linear_tanh", X)
+    y = layers.run_linear_tanh(x, x_scale, x_zero_point, layer, scale, zero_point)
+    return result(y, scale, zero_point, X._qdtype)
 
 
 def run_linear(
@@ -374,13 +379,13 @@ def conv_add_relu(
 def _conv(
     X: QTensor, packed: ConvPackedParams, scale: float, zero_point: int, relu: bool, other: QTensor | None = None
 ) -> QTensor:
-    return run_conv(X, packed._geometry, packed._weight, packed.layer(), scale, zero_point, relu, other)
+    return run_conv(X, packed._geometry, packed._weight._data, packed.layer(), scale, zero_point, relu, other)
 
 
 def run_conv(
     X: QTensor,
     geometry: Geometry,
-    weight: QTensor,
+    weight: Tensor,
     layer: _native.ConvLayer,
     scale: float,
     zero_point: int,
@@ -396,7 +401,7 @@ def run_conv(
         x,
         x_scale,
         x_zero_point,
-        weight._data,
+        weight,
         layer,
         scale,
         zero_point,

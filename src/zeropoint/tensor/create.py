@@ -14,6 +14,7 @@ from zeropoint.ops import stored
 from zeropoint.tensor.errors import QTensorError
 from zeropoint.tensor.qtensor import QTensor, from_values, settled
 from zeropoint.tensor.quantizer import PerChannel, PerTensor, Quantizer
+from zeropoint.tensor.watchers import is_recorded
 
 
 def _quantized(x: torch.Tensor, quantizer: Quantizer, kind: QuantizedDtype) -> QTensor:
@@ -73,7 +74,7 @@ def quantize_per_tensor(
 
 
 def _per_tensor(x: torch.Tensor, scale: Any, zero_point: Any, kind: QuantizedDtype) -> QTensor:
-    if torch.compiler.is_compiling():
+    if is_recorded():
         return torch.ops.zeropoint.qtensor(x, float(scale), int(zero_point), kind.name)
     return _quantized(x, PerTensor(float(scale), int(zero_point)), kind)
 
@@ -99,7 +100,7 @@ def quantize_per_channel(
         tensor([[2, 4]], dtype=torch.int8)
     """
     kind = quantized_dtype(dtype)
-    if torch.compiler.is_compiling():
+    if is_recorded():
         return torch.ops.zeropoint.qtensor_per_channel(input, scales, zero_points, _axis(input, axis), kind.name)
     return _quantized(input, PerChannel.of(scales, zero_points, _axis(input, axis)), kind)
 
@@ -163,7 +164,7 @@ def make_per_tensor_quantized_tensor(int_tensor: torch.Tensor, scale: float, zer
         tensor([1.])
     """
     kind = _storage_dtype(int_tensor)
-    if torch.compiler.is_compiling():
+    if is_recorded():
         return torch.ops.zeropoint.qtensor(int_tensor, float(scale), int(zero_point), kind.name)
     return _holding(int_tensor, PerTensor(float(scale), int(zero_point)), kind)
 
@@ -180,7 +181,7 @@ def make_per_channel_quantized_tensor(
     """
     kind = _storage_dtype(int_tensor)
     axis = _axis(int_tensor, axis)
-    if torch.compiler.is_compiling():
+    if is_recorded():
         return torch.ops.zeropoint.qtensor_per_channel(int_tensor, scales, zero_points, axis, kind.name)
     return _holding(int_tensor, PerChannel.of(scales, zero_points, axis), kind)
 

@@ -47,6 +47,11 @@ def is_watched() -> bool:
     )
 
 
+def is_recorded() -> bool:
+    """Whether torch.compile, torch.export or torch.jit.trace writes down what is called: operators only, then."""
+    return torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
+
+
 def explain_dtypes_to_dynamo() -> None:
     """Let functions that torch.compile sees compare and pass on the dtype of a QTensor, as a constant."""
     try:

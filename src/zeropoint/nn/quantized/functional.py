@@ -81,7 +81,7 @@ def _sizes(values: Sizes, dims: int) -> tuple[int, ...]:
     return given * dims if len(given) == 1 else given
 
 
-def _reflected(op: str, input: QTensor, padding: Sequence[int], dims: int) -> QTensor:
+def reflected(op: str, input: QTensor, padding: Sequence[int], dims: int) -> QTensor:
     """`input` padded with its own mirror image."""
     sizes = input.shape[2:]
     if len(sizes) != dims or len(padding) != dims or not all(0 <= p < n for p, n in zip(padding, sizes)):
@@ -119,7 +119,7 @@ def _conv(
         raise NotImplementedError(f"{op}: the output has the input's dtype, {input._qdtype.name}; got dtype={dtype}")
     pads = _sizes(padding, dims)
     if padding_mode == "reflect":
-        input, pads = _reflected(op, input, pads, dims), (0,) * dims
+        input, pads = reflected(op, input, pads, dims), (0,) * dims
     elif padding_mode != "zeros":
         raise NotImplementedError(f"{op}: padding_mode must be 'zeros' or 'reflect', got {padding_mode!r}")
     more = None if output_padding is None else _sizes(output_padding, dims)
@@ -130,7 +130,7 @@ def _conv(
         return made._geometry, made.layer()
 
     geometry, layer = _kept(weight, bias, shape, make)
-    return packed.run_conv(input, geometry, weight, layer, scale, zero_point)
+    return packed.run_conv(input, geometry, weight._data, layer, scale, zero_point)
 
 
 def conv1d(
