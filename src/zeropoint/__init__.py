@@ -180,6 +180,10 @@ _EXPORTS = {
         "qconfig_mapping",
     ),
     "propagate_qconfig_": "qconfig_propagation",
+    "to_int8": "graph.one_call",
+    **dict.fromkeys(
+        ("convert_fx", "convert_to_reference_fx", "fuse_fx", "prepare_fx", "prepare_qat_fx"), "graph.fx.workflow"
+    ),
     **dict.fromkeys(("DeQuantStub", "QuantStub", "QuantWrapper"), "nn.stubs"),
     **dict.fromkeys(
         (

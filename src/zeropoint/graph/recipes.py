@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
@@ -169,3 +171,148 @@ def mapping(form: str) -> dict[type[nn.Module], Any]:
         True
     """
     return {recipe.module: getattr(recipe, form) for recipe in RECIPES if getattr(recipe, form) is not None}
+
+
+# ------------------------------------------------------------------------------------------------ operators in graphs
+
+
+class Form(enum.Enum):
+    """How the arguments of an operator become those of the operator on integers."""
+
+    LAYER = "input, weight, bias and a geometry"
+    BINARY = "two tensors, or a tensor and a number"
+    CAT = "a list of tensors and an axis"
+    MATMUL = "two tensors that are both quantized"
+    FUNCTION = "a tensor and numbers or float tensors"
+    EMBEDDING = "a table and indices"
+    RECURRENT = "a sequence, states and weights"
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A function as graphs spell it, with what computes it on integers.
+
+    Args:
+        name: ``torch.ops.zeropoint.<name>``; with ``_relu`` and ``_dynamic`` behind it, where `relu` and `dynamic` say so.
+        aten: ATen operators that are this function, with their overloads; in-place spellings are made plain before.
+        more: for `Form.FUNCTION`, the arguments between the input and the output's parameters, by their ATen names.
+        heavy: worth quantizing even if its inputs are float.
+    """
+
+    name: str
+    aten: tuple[str, ...]
+    form: Form
+    output: Output = Output.OWN
+    more: tuple[str, ...] = ()
+    functions: tuple[Any, ...] = ()
+    relu: bool = False
+    dynamic: bool = False
+    heavy: bool = False
+
+
+def _layers() -> tuple[Operator, ...]:
+    made = []
+    for d in (1, 2, 3):
+        functions = (getattr(F, f"conv{d}d"), getattr(nn, f"Conv{d}d"))
+        aten = (f"conv{d}d.default", f"conv{d}d.padding")
+        made.append(Operator(f"conv{d}d", aten, Form.LAYER, functions=functions, relu=True, dynamic=True, heavy=True))
+        functions = (getattr(F, f"conv_transpose{d}d"), getattr(nn, f"ConvTranspose{d}d"))
+        aten = (f"conv_transpose{d}d.default" if d == 1 else f"conv_transpose{d}d.input",)
+        made.append(Operator(f"conv_transpose{d}d", aten, Form.LAYER, functions=functions, dynamic=True, heavy=True))
+    return tuple(made)
+
+
+OPERATORS: tuple[Operator, ...] = (
+    *_layers(),
+    Operator(
+        "linear", ("linear.default",), Form.LAYER, functions=(F.linear, nn.Linear), relu=True, dynamic=True, heavy=True
+    ),
+    Operator("matmul", ("matmul.default",), Form.MATMUL, functions=(torch.matmul,), heavy=True),
+    Operator("bmm", ("bmm.default",), Form.MATMUL, functions=(torch.bmm,), heavy=True),
+    Operator("add", ("add.Tensor", "add.Scalar"), Form.BINARY, functions=(torch.add,), relu=True),
+    Operator("mul", ("mul.Tensor", "mul.Scalar"), Form.BINARY, functions=(torch.mul,), relu=True),
+    Operator("cat", ("cat.default",), Form.CAT, functions=(torch.cat,), relu=True),
+    Operator(
+        "batch_norm",
+        ("batch_norm.default",),
+        Form.FUNCTION,
+        more=("weight", "bias", "running_mean", "running_var", "eps"),
+        functions=(F.batch_norm, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d),
+        relu=True,
+    ),
+    Operator(
+        "layer_norm",
+        ("layer_norm.default",),
+        Form.FUNCTION,
+        more=("normalized_shape", "weight", "bias", "eps"),
+        functions=(F.layer_norm, nn.LayerNorm),
+    ),
+    Operator(
+        "group_norm",
+        ("group_norm.default",),
+        Form.FUNCTION,
+        more=("num_groups", "weight", "bias", "eps"),
+        functions=(F.group_norm, nn.GroupNorm),
+    ),
+    Operator(
+        "instance_norm",
+        ("instance_norm.default",),
+        Form.FUNCTION,
+        more=("weight", "bias", "eps"),
+        functions=(F.instance_norm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),
+    ),
+    Operator("hardswish", ("hardswish.default",), Form.FUNCTION, functions=(F.hardswish, nn.Hardswish)),
+    Operator("silu", ("silu.default",), Form.FUNCTION, functions=(F.silu, nn.SiLU)),
+    Operator("mish", ("mish.default",), Form.FUNCTION, functions=(F.mish, nn.Mish)),
+    Operator("gelu", ("gelu.default",), Form.FUNCTION, more=("approximate",), functions=(F.gelu, nn.GELU)),
+    Operator(
+        "elu", ("elu.default",), Form.FUNCTION, more=("alpha", "scale", "input_scale"), functions=(F.elu, nn.ELU)
+    ),
+    Operator("celu", ("celu.default",), Form.FUNCTION, more=("alpha",), functions=(F.celu, nn.CELU)),
+    Operator(
+        "leaky_relu",
+        ("leaky_relu.default",),
+        Form.FUNCTION,
+        more=("negative_slope",),
+        functions=(F.leaky_relu, nn.LeakyReLU),
+    ),
+    Operator("sigmoid", ("sigmoid.default",), Form.FUNCTION, Output.UNIT, functions=(torch.sigmoid, nn.Sigmoid)),
+    Operator(
+        "hardsigmoid", ("hardsigmoid.default",), Form.FUNCTION, Output.UNIT, functions=(F.hardsigmoid, nn.Hardsigmoid)
+    ),
+    Operator("tanh", ("tanh.default",), Form.FUNCTION, Output.SYMMETRIC, functions=(torch.tanh, nn.Tanh)),
+    Operator(
+        "softmax", ("softmax.int", "_softmax.default"), Form.FUNCTION, Output.UNIT, ("dim",), (F.softmax, nn.Softmax)
+    ),
+    Operator(
+        "embedding", ("embedding.default",), Form.EMBEDDING, Output.FLOAT, functions=(F.embedding, nn.Embedding),
+        heavy=True,
+    ),
+    Operator("quantized_lstm", ("lstm.input",), Form.RECURRENT, Output.FLOAT, functions=(nn.LSTM,), heavy=True),
+    Operator("quantized_gru", ("gru.input",), Form.RECURRENT, Output.FLOAT, functions=(nn.GRU,), heavy=True),
+)  # fmt: skip
+
+# Operators that hand values on, chosen or moved, so that integers can go through them as they are.
+MOVING: frozenset[str] = frozenset(
+    (
+        "view.default", "reshape.default", "_unsafe_view.default", "flatten.using_ints", "unflatten.int",
+        "transpose.int", "permute.default", "t.default", "squeeze.default", "squeeze.dim", "squeeze.dims",
+        "unsqueeze.default", "expand.default", "expand_as.default", "contiguous.default", "clone.default",
+        "slice.Tensor", "select.int", "index_select.default", "narrow.default", "chunk.default", "split.Tensor",
+        "split_with_sizes.default", "unbind.int", "flip.default", "roll.default", "repeat.default", "movedim.int",
+        "swapaxes.default", "stack.default", "max.default", "min.default", "amax.default", "amin.default",
+        "pixel_shuffle.default", "pixel_unshuffle.default", "channel_shuffle.default", "alias.default",
+        "detach.default", "detach_.default", "lift_fresh_copy.default", "view_as.default", "reshape_as.default",
+    )
+)  # fmt: skip
+# Operators that hand values on or average them, and have an operator of their own on integers: see `fx/lower.py`.
+POOLING: frozenset[str] = frozenset(
+    (
+        "relu.default", "relu6.default", "hardtanh.default", "clamp.default", "clamp_min.default", "clamp_max.default",
+        "dropout.default", "max_pool1d.default", "max_pool2d.default", "max_pool3d.default", "avg_pool1d.default",
+        "avg_pool2d.default", "avg_pool3d.default", "adaptive_avg_pool1d.default", "adaptive_avg_pool2d.default",
+        "adaptive_avg_pool3d.default", "mean.dim", "upsample_nearest1d.vec", "upsample_nearest2d.vec",
+        "upsample_nearest3d.vec", "upsample_bilinear2d.vec",
+    )
+)  # fmt: skip
+BY_ATEN: dict[str, Operator] = {name: operator for operator in OPERATORS for name in operator.aten}

@@ -27,6 +27,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -392,3 +394,38 @@ def stored_mean_of_columns(
         )
     kept = [d for d in order if d not in axes]
     return means.reshape([q.shape[d] for d in kept]).permute([kept.index(d) for d in sorted(kept)])
+
+
+def _fake_mean_over(q: Tensor, axes: Sequence[int], keepdim: bool, *rest: Any) -> Tensor:
+    dropped = [axis % q.dim() for axis in axes]
+    return q.new_empty([1 if d in dropped else n for d, n in enumerate(q.shape) if keepdim or d not in dropped])
+
+
+@operator(
+    "stored_mean_over(Tensor q, int[] axes, bool keepdim, float scale, int zero_point, int qmin, int qmax) -> Tensor",
+    fake=_fake_mean_over,
+)
+def stored_mean_over(
+    q: Tensor, axes: Sequence[int], keepdim: bool, scale: float, zero_point: int, qmin: int, qmax: int
+) -> Tensor:
+    """The mean over any axes, by whichever of `stored_mean` and `stored_mean_of_columns` fits the layout.
+
+    Example:
+        >>> stored_mean_over(torch.tensor([[1, 5], [3, 6]], dtype=torch.uint8), [-1], True, 0.1, 0, 0, 255)
+        tensor([[3],
+                [4]], dtype=torch.uint8)
+    """
+    dropped = sorted({axis % q.dim() for axis in axes})
+    innermost = dropped == list(range(q.dim() - len(dropped), q.dim()))
+    if innermost and q.is_contiguous():
+        means = stored_mean(q, len(dropped), qmin, qmax)
+    else:
+        values = q.contiguous(memory_format=torch._prims_common.suggest_memory_format(q))
+        if are_columns(values, dropped):
+            means = stored_mean_of_columns(values, dropped, scale, zero_point, qmin, qmax)
+        else:  # neither within nor around the others: move them inside
+            kept = [d for d in range(q.dim()) if d not in dropped]
+            means = stored_mean(q.permute(*kept, *dropped), len(dropped), qmin, qmax)
+    for axis in dropped if keepdim else ():
+        means = means.unsqueeze(axis)
+    return means.contiguous()

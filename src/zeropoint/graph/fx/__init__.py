@@ -1,0 +1,1 @@
+"""Graph mode through torch.export."""

@@ -1,0 +1,126 @@
+"""A model as a graph of ATen operators, with the path of the module that each came from."""
+
+from __future__ import annotations
+
+import copy
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx.experimental._config as shape_config
+from torch import Tensor, fx, nn
+from torch.export import Dim
+
+__all__ = ["CaptureError", "Origin", "capture", "origin"]
+
+
+class CaptureError(ValueError):
+    """A model that torch.export cannot turn into a graph."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The module that a node came from: its dotted path and its class."""
+
+    path: str
+    kind: type | None
+
+
+def capture(
+    model: nn.Module,
+    example_inputs: Any,
+    example_kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+) -> fx.GraphModule:
+    """The graph of `model`, a copy of it, as it runs on the example inputs.
+
+    Sizes are not fixed to those of the examples: every size that the model does not depend on stays free, one included.
+
+    Args:
+        example_inputs: a tuple of what the model is called with; a tensor alone will do.
+        dynamic_shapes: as for torch.export, to say more precisely which sizes are free.
+
+    Raises:
+        CaptureError: if torch.export cannot follow the model, with the line where it stopped.
+
+    Example:
+        >>> graph = capture(nn.Sequential(nn.Linear(2, 3), nn.ReLU()).eval(), (torch.ones(1, 2),))
+        >>> graph(torch.ones(5, 2)).shape
+        torch.Size([5, 3])
+    """
+    args = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
+    kwargs = dict(example_kwargs or {})
+    model = copy.deepcopy(model)
+    try:
+        with torch.no_grad():
+            model(*args, **kwargs)
+    except Exception as error:
+        raise ValueError(f"the model does not run on the example inputs: {error}") from error
+    if dynamic_shapes is None:
+        dynamic_shapes = tuple(_free(a) for a in args), {k: _free(v) for k, v in kwargs.items()}
+        dynamic_shapes = _by_name(model, *dynamic_shapes)
+    try:
+        # Sizes of one are free, too.
+        with shape_config.patch(backed_size_oblivious=True), torch.no_grad():
+            exported = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes)
+    except Exception as error:
+        raise CaptureError(_explanation(model, error)) from error
+    unlifted: Any = exported.module()
+    graph = fx.GraphModule(unlifted, unlifted.graph)  # an ordinary one, which has train() and eval()
+    _keep_origins(graph, model)
+    return graph
+
+
+def _free(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return {i: Dim.AUTO for i in range(value.dim())}
+    if isinstance(value, (tuple, list)):
+        return type(value)(_free(v) for v in value)
+    if isinstance(value, Mapping):
+        return {k: _free(v) for k, v in value.items()}
+    return None
+
+
+def _by_name(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Free sizes in the form torch.export wants: a tuple, or, with keywords, a dictionary by name."""
+    if not kwargs:
+        return tuple(args)
+    import inspect
+
+    names = list(inspect.signature(model.forward).parameters)
+    return {**dict(zip(names, args)), **kwargs}
+
+
+def _explanation(model: nn.Module, error: Exception) -> str:
+    """One message: what, where in the user's code, and the ways out."""
+    first = str(error).strip().splitlines()
+    line = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        if "/torch/" not in frame.filename and "/zeropoint/" not in frame.filename:
+            line = f" at {frame.filename}:{frame.lineno}: {frame.line}"
+    code = next((text.strip() for text in str(error).splitlines() if text.strip().startswith("File ")), "")
+    where = line or (f" at {code}" if code else "")
+    return (
+        f"torch.export cannot capture {type(model).__name__}{where}: {first[0] if first else type(error).__name__}. Ways"
+        " out: quantize it as TorchScript, or in eager mode (zeropoint.prepare, zeropoint.convert); or take what depends"
+        " on the data (Python conditions on tensors, .item(), numpy) out of forward."
+    )
+
+
+def _keep_origins(graph: fx.GraphModule, model: nn.Module) -> None:
+    kinds = {name: type(module) for name, module in model.named_modules()}
+    for node in graph.graph.nodes:
+        stack = list((node.meta.get("nn_module_stack") or {}).values())
+        path = next((_clean(entry[0]) for entry in reversed(stack) if _clean(entry[0]) in kinds), "")
+        node.meta["origin"] = Origin(path, kinds.get(path))
+
+
+def _clean(path: str) -> str:
+    return path.removeprefix("L['self'].").removeprefix("L['self']")
+
+
+def origin(node: fx.Node) -> Origin:
+    """Where a node came from."""
+    return node.meta.get("origin", Origin("", None))

@@ -1,0 +1,464 @@
+"""A calibrated graph on integers.
+
+Every value of the old graph may be had as floats or as integers with their parameters. Nodes are taken in order: one that
+was chosen for integers asks for its inputs as integers and gives integers, every other asks for floats; what is asked for
+and not there yet is made by quantizing or dequantizing, once. So no pair of the two is ever needless.
+"""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from zeropoint.graph.fx.fold_batch_norm import parameter
+from zeropoint.graph.fx.observe import OBSERVER
+from zeropoint.graph.fx.plain import arguments, aten_name
+from zeropoint.graph.fx.plan import Choice, Way
+from zeropoint.graph.fx.training import Averaging
+from zeropoint.graph.recipes import MOVING, Form
+from zeropoint.nn.quantized.storage import found_qparams, has_observed, quantize_weight
+from zeropoint.numerics import scalars
+from zeropoint.numerics.dtypes import quantized_dtype
+
+__all__ = ["NotCalibrated", "lower"]
+
+aten, ours = torch.ops.aten, torch.ops.zeropoint
+_LIMITS = {torch.uint8: (0, 255), torch.int8: (-128, 127)}
+
+
+class NotCalibrated(ValueError):
+    """A graph whose observers saw no data."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The parameters of a value."""
+
+    scale: float
+    zero_point: int
+    dtype: torch.dtype
+
+    @property
+    def pair(self) -> tuple[float, int]:
+        return self.scale, self.zero_point
+
+    @property
+    def all(self) -> tuple[Any, ...]:
+        return self.scale, self.zero_point, *_LIMITS[self.dtype], self.dtype
+
+
+@dataclass
+class Value:
+    """A value of the old graph in the new one."""
+
+    floats: fx.Node | None = None
+    integers: fx.Node | None = None
+    scale: Scale | None = None
+
+
+class Lowering:
+    """The new graph while it is made."""
+
+    def __init__(self, graph: fx.GraphModule, choices: dict[fx.Node, Choice]) -> None:
+        self.old, self.choices = graph, choices
+        self.graph = fx.Graph()
+        self.graph.set_codegen(copy.copy(graph.graph._codegen))  # how inputs and outputs are nested
+        self.values: dict[fx.Node, Value] = {}
+        self.tensors: dict[str, Tensor] = {}
+        self.origin: Any = None
+        self.by_name = {node.name: node for node in graph.graph.nodes}
+
+    # ------------------------------------------------------------------------------------------------- values
+
+    def call(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
+        node = self.graph.call_function(target, args, kwargs)
+        node.meta["origin"] = self.origin
+        return node
+
+    def floats(self, node: fx.Node) -> fx.Node:
+        value = self.values[node]
+        if value.floats is None:
+            assert value.scale is not None
+            value.floats = self.call(ours.dequantize_per_tensor.default, value.integers, *value.scale.all)
+        return value.floats
+
+    def integers(self, node: fx.Node) -> tuple[fx.Node, Scale]:
+        value = self.values[node]
+        if value.scale is None:
+            raise NotCalibrated(f"{node} has no scale")
+        if value.integers is None:
+            value.integers = self.call(ours.quantize_per_tensor.default, value.floats, *value.scale.all)
+        return value.integers, value.scale
+
+    def quantized(self, node: fx.Node) -> tuple[Any, ...]:
+        """Integers, scale, zero point: as operators take them."""
+        integers, scale = self.integers(node)
+        return integers, *scale.pair
+
+    def constant(self, name: str, value: Tensor) -> fx.Node:
+        name = "".join(c if c.isalnum() else "_" for c in name)
+        while hasattr(self.old, name) or (name in self.tensors and self.tensors[name] is not value):
+            name += "_"
+        self.tensors[name] = value
+        return self.graph.get_attr(name)
+
+    def argument(self, value: Any) -> Any:
+        return fx.node.map_arg(value, self.floats)
+
+    def parameter(self, node: Any) -> Tensor | None:
+        found = parameter(self.old, node)
+        return None if found is None else found.detach()
+
+    # -------------------------------------------------------------------------------------------------- nodes
+
+    def run(self) -> fx.GraphModule:
+        for node in self.old.graph.nodes:
+            self.origin = node.meta.get("origin")
+            self.add(node)
+        made = fx.GraphModule(_Root(self.old, self.tensors), self.graph)
+        made.graph.eliminate_dead_code()
+        made.graph.lint()
+        made.recompile()
+        return made
+
+    def add(self, node: fx.Node) -> None:
+        if node.op == "output":
+            self.graph.node_copy(node, self.floats)
+            return
+        if node.op == "call_module" and str(node.target).startswith(OBSERVER):
+            self.observed(node)
+            return
+        choice = self.choices.get(node)
+        if node.op == "call_module":
+            self.values[node] = self.module(node, choice)
+        elif choice is None or choice.way is Way.FLOAT:
+            self.values[node] = Value(self.copy(node))
+        elif choice.way is Way.FUSED:
+            self.values[node] = self.values[node.args[0]]  # type: ignore[index]
+        elif choice.way is Way.PASSED:
+            self.values[node] = self.passed(node)
+        else:
+            self.values[node] = {
+                Form.LAYER: self.layer,
+                Form.BINARY: self.binary,
+                Form.MATMUL: self.binary,
+                Form.CAT: self.cat,
+                Form.FUNCTION: self.function,
+                Form.EMBEDDING: self.embedding,
+                Form.RECURRENT: self.recurrent,
+            }[choice.operator.form](node, choice)  # type: ignore[union-attr]
+
+    def copy(self, node: fx.Node) -> fx.Node:
+        made = self.graph.node_copy(node, self.floats)
+        made.meta = dict(node.meta)
+        return made
+
+    def observed(self, node: fx.Node) -> None:
+        value = self.values[node.args[0]]  # type: ignore[index]
+        self.values[node] = Value(value.floats, value.integers, value.scale or self.scale_of(node))
+        # Later requests through either name make one quantize.
+        if value.scale is None:
+            value.scale = self.values[node].scale
+
+    def scale_of(self, observer: fx.Node) -> Scale:
+        module: Any = self.old.get_submodule(str(observer.target))
+        module = getattr(module, "post_process", module)
+        if not has_observed(module):
+            raise NotCalibrated(
+                f"{observer.target} saw no data: run the prepared model on some batches before it is converted"
+            )
+        scale, zero_point = found_qparams(module)
+        return Scale(float(scale), int(zero_point), quantized_dtype(module.dtype).torch_storage)  # type: ignore[arg-type]
+
+    def output_scale(self, node: fx.Node, choice: Choice) -> Scale:
+        last = self.by_name[choice.relu] if choice.relu else node
+        return self.scale_of(next(u for u in last.users if str(u.target).startswith(OBSERVER)))
+
+    # ---------------------------------------------------------------------------------------------- operators
+
+    def op(self, choice: Choice, suffix: str = "") -> Any:
+        name = choice.operator.name + ("_relu" if choice.relu is not None else "") + suffix  # type: ignore[union-attr]
+        return getattr(ours, name).default
+
+    def weight(self, node: Any, choice: Choice, axis: int = 0) -> tuple[fx.Node, fx.Node, fx.Node]:
+        """Integers, scales and zero points of a weight as constants."""
+        weight = self.parameter(node)
+        assert weight is not None
+        observer = choice.qconfig.weight()
+        if "per_channel" in str(observer.qscheme) and axis != observer.ch_axis:
+            observer.ch_axis = axis
+        observer(weight)
+        return self.stored(str(node.target), quantize_weight(weight, observer))
+
+    def stored(self, name: str, q: Any) -> tuple[fx.Node, fx.Node, fx.Node]:
+        """Integers, scales and zero points of a quantized tensor as constants."""
+        if "per_channel" in str(q.qscheme()):
+            scales, zero_points = q.q_per_channel_scales().float(), q.q_per_channel_zero_points()
+        else:
+            scales, zero_points = torch.tensor([q.q_scale()]), torch.tensor([q.q_zero_point()])
+        return (
+            self.constant(name, q.int_repr().clone()),
+            self.constant(f"{name}_scale", scales),
+            self.constant(f"{name}_zero_point", zero_points),
+        )
+
+    def layer(self, node: fx.Node, choice: Choice) -> Value:
+        a = arguments(node)
+        bias = None if a["bias"] is None else self.constant(a["bias"].target, self.parameter(a["bias"]))  # type: ignore
+        if choice.way is Way.HALF:
+            half = self.parameter(a["weight"]).clamp(-65504, 65504).to(torch.float16)  # type: ignore[union-attr]
+            stored = self.constant(a["weight"].target, half)  # type: ignore[attr-defined]
+            return Value(self.call(ours.linear_dynamic_fp16.default, self.floats(a["input"]), stored, bias))  # type: ignore
+        transposed = "transpose" in choice.operator.name  # type: ignore[union-attr]
+        weight = self.weight(a["weight"], choice, 1 if transposed else 0)
+        geometry: list[Any] = []
+        if "stride" in a:
+            names = ("stride", "padding", "output_padding", "dilation", "groups")
+            dims = int(choice.operator.name[-2])  # type: ignore[union-attr]
+            geometry = [_each(a[k], dims) if k != "groups" else a[k] for k in names if k in a]
+        if choice.way is Way.DYNAMIC:
+            reduce = bool(getattr(choice.qconfig.activation(), "reduce_range", False))
+            args = (self.floats(a["input"]), *weight, bias, *geometry, reduce)  # type: ignore[arg-type]
+            return Value(self.call(self.op(choice, "_dynamic"), *args))
+        out = self.output_scale(node, choice)
+        args = (*self.quantized(a["input"]), *weight, bias, *geometry, *out.pair)  # type: ignore[arg-type]
+        return Value(integers=self.call(self.op(choice), *args), scale=out)
+
+    def module(self, node: fx.Node, choice: Choice | None) -> Value:
+        """Modules that stand in a graph for training: layers, and averages that are rounded."""
+        module: Any = self.old.get_submodule(str(node.target))
+        if isinstance(module, Averaging):
+            integers, scale = self.integers(node.args[0])  # type: ignore[arg-type]
+            made = PASSED[module.name](self, integers, scale, module.arguments(), node)
+            return Value(integers=made, scale=scale)
+        if choice is None or choice.way is not Way.STATIC:
+            if isinstance(module, (nn.Dropout, nn.Identity)):
+                return self.values[node.args[0]]  # type: ignore[index]
+            return Value(self.copy(node))
+        float_weight, bias = module.folded() if hasattr(module, "folded") else (module.weight, module.bias)
+        q = quantize_weight(float_weight, module.weight_fake_quant)
+        weight = self.stored(str(node.target) + "_weight", q)
+        bias = None if bias is None else self.constant(f"{node.target}_bias", bias.detach())
+        geometry = [] if isinstance(module, nn.Linear) else _geometry_of(module)
+        out = self.output_scale(node, choice)
+        name = choice.operator.name + ("_relu" if _ends_in_relu(module) else "")  # type: ignore[union-attr]
+        args = (*self.quantized(node.args[0]), *weight, bias, *geometry, *out.pair)  # type: ignore[arg-type]
+        return Value(integers=self.call(getattr(ours, name).default, *args), scale=out)
+
+    def binary(self, node: fx.Node, choice: Choice) -> Value:
+        out = self.output_scale(node, choice)
+        args = (*self.quantized(node.args[0]), *self.quantized(node.args[1]), *out.pair)  # type: ignore[arg-type]
+        return Value(integers=self.call(self.op(choice), *args), scale=out)
+
+    def cat(self, node: fx.Node, choice: Choice) -> Value:
+        out = self.output_scale(node, choice)
+        parts = [self.quantized(t) for t in node.args[0]]  # type: ignore[union-attr]
+        integers, scales, zero_points = (list(column) for column in zip(*parts))
+        dim = arguments(node)["dim"]
+        return Value(integers=self.call(self.op(choice), integers, scales, zero_points, dim, *out.pair), scale=out)
+
+    def function(self, node: fx.Node, choice: Choice) -> Value:
+        a, out = arguments(node), self.output_scale(node, choice)
+        more = []
+        for name in choice.operator.more:  # type: ignore[union-attr]
+            value = a[name]
+            if isinstance(value, fx.Node):
+                value = self.constant(value.target, self.parameter(value))  # type: ignore[arg-type]
+            elif name == "approximate":
+                value = float(value == "tanh")
+            elif choice.operator.name in ("elu", "celu", "leaky_relu"):  # type: ignore[union-attr]
+                value = float(value)  # type: ignore[arg-type]
+            more.append(value)
+        args = (*self.quantized(node.args[0]), *more, *out.pair)  # type: ignore[arg-type]
+        return Value(integers=self.call(self.op(choice), *args), scale=out)
+
+    def embedding(self, node: fx.Node, choice: Choice) -> Value:
+        table = self.parameter(node.args[0])
+        four = str(choice.qconfig.weight().dtype).endswith("quint4x2")
+        prepack = ours.embedding_bag_4bit_prepack if four else ours.embedding_bag_byte_prepack
+        rows = self.constant(node.args[0].target, prepack(table))  # type: ignore[union-attr]
+        lookup = ours.embedding_4bit.default if four else ours.embedding_byte.default
+        return Value(self.call(lookup, rows, self.floats(node.args[1])))  # type: ignore[arg-type]
+
+    def recurrent(self, node: fx.Node, choice: Choice) -> Value:
+        a = arguments(node)
+        params: list[Any] = list(a["params"])  # type: ignore[call-overload]
+        step = 4 if a["has_biases"] else 2
+        weights = [w for i, w in enumerate(params) if i % step < 2]
+        biases = [self.constant(b.target, self.parameter(b)) for i, b in enumerate(params) if i % step >= 2]  # type: ignore
+        if choice.way is Way.HALF:
+            half = [self.constant(w.target, self.parameter(w).to(torch.float16)) for w in weights]  # type: ignore
+            columns: tuple[list[Any], ...] = (half, [], [])
+        else:
+            columns = tuple(list(c) for c in zip(*(self.weight(w, choice) for w in weights)))
+        hx = a["hx"]
+        states = [self.floats(h) for h in hx] if isinstance(hx, (list, tuple)) else self.floats(hx)  # type: ignore
+        op = getattr(ours, choice.operator.name).input  # type: ignore[union-attr]
+        options = (a["num_layers"], 0.0, False, a["bidirectional"], a["batch_first"], True)
+        return Value(self.call(op, self.floats(a["input"]), states, *columns, biases, *options))  # type: ignore[arg-type]
+
+    # -------------------------------------------------------------------------------------------- passed on
+
+    def passed(self, node: fx.Node) -> Value:
+        first = node.args[0]
+        integers, scale = self.integers(first)  # type: ignore[arg-type]
+        name = aten_name(node)
+        if node.target is operator.getitem:
+            return Value(integers=self.call(operator.getitem, integers, node.args[1]), scale=scale)
+        if name in MOVING:
+            rest = [self.argument(v) for v in node.args[1:]]
+            made = self.call(node.target, integers, *rest, **self.argument(dict(node.kwargs)))
+            return Value(integers=made, scale=scale)
+        if name in ("add.Tensor", "add.Scalar", "mul.Tensor", "mul.Scalar"):
+            return self.with_number(node, integers, scale, name)
+        special: Callable[..., Any] = PASSED[name]  # type: ignore[index]
+        return Value(integers=special(self, integers, scale, arguments(node), node), scale=scale)
+
+    def with_number(self, node: fx.Node, integers: fx.Node, scale: Scale, name: str) -> Value:
+        number = float(node.args[1])  # type: ignore[arg-type]
+        adds = name.startswith("add")
+        parameters = scalars.sum_parameters if adds else scalars.product_parameters
+        new = parameters(scale.scale, scale.zero_point, number, scale.dtype)
+        op = ours.add_scalar.default if adds else ours.mul_scalar.default
+        return Value(integers=self.call(op, integers, *scale.pair, number), scale=Scale(*new, scale.dtype))
+
+
+def _geometry_of(conv: Any) -> list[Any]:
+    dims = conv.weight.dim() - 2
+    return [*(_each(v, dims) for v in (conv.stride, conv.padding, conv.dilation)), conv.groups]
+
+
+def _ends_in_relu(module: Any) -> bool:
+    return "ReLU" in type(module).__name__
+
+
+def _each(value: Any, dims: int) -> list[int]:
+    values = list(value) if isinstance(value, (list, tuple)) else [value]
+    return values * dims if len(values) == 1 else values
+
+
+def _limits(scale: Scale) -> tuple[int, int]:
+    return _LIMITS[scale.dtype]
+
+
+def _relu(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+    return g.call(aten.clamp_min.default, q, s.zero_point)
+
+
+def _clamp(low: str, high: str) -> Callable[..., fx.Node]:
+    def clamp(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+        bounds = [None if a.get(k) is None else float(a[k]) for k in (low, high)]
+        return g.call(ours.clamp.default, q, *s.pair, *bounds)
+
+    return clamp
+
+
+def _relu6(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+    return g.call(ours.relu6.default, q, *s.pair)
+
+
+def _as_it_is(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+    return q
+
+
+def _max_pool(dims: int) -> Callable[..., fx.Node]:
+    def pool(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+        kernel = _each(a["kernel_size"], dims)
+        stride = _each(a["stride"], dims) if a["stride"] else kernel
+        padding, dilation = _each(a["padding"], dims), _each(a["dilation"], dims)
+        return g.call(ours.stored_max_pool.default, q, kernel, stride, padding, dilation, a["ceil_mode"], dims)
+
+    return pool
+
+
+def _average_pool(dims: int) -> Callable[..., fx.Node]:
+    def pool(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+        kernel = _each(a["kernel_size"], dims)
+        stride = _each(a["stride"], dims) if a["stride"] else kernel
+        options = (a["ceil_mode"], a["count_include_pad"], a.get("divisor_override"), s.zero_point, *_limits(s), dims)
+        return g.call(ours.stored_average_pool.default, q, kernel, stride, _each(a["padding"], dims), *options)
+
+    return pool
+
+
+def _adaptive_pool(dims: int) -> Callable[..., fx.Node]:
+    def pool(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+        size = _each(a["output_size"], dims)
+        return g.call(ours.stored_adaptive_average_pool.default, q, size, s.zero_point, *_limits(s))
+
+    return pool
+
+
+def _mean(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+    axes = list(a["dim"]) if a["dim"] else list(range(len(node.args[0].meta["val"].shape)))  # type: ignore[union-attr]
+    return g.call(ours.stored_mean_over.default, q, axes, a["keepdim"], *s.pair, *_limits(s))
+
+
+def _resized(g: Lowering, q: fx.Node, a: Any, dims: int) -> tuple[list[Any], list[float]]:
+    """The output size, and the factors if these were given instead of it."""
+    if a["output_size"] is not None:
+        return [g.argument(n) for n in a["output_size"]], [0.0] * dims
+    factors = [float(f) for f in a["scale_factors"]]
+    sizes = []
+    for d, factor in enumerate(factors):
+        size = g.call(aten.sym_size.int, q, d + 2)
+        sizes.append(g.call(torch.sym_int, g.call(operator.mul, size, factor)))
+    return sizes, factors
+
+
+def _nearest(dims: int) -> Callable[..., fx.Node]:
+    def nearest(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+        sizes, factors = _resized(g, q, a, dims)
+        return g.call(ours.stored_nearest.default, q, sizes, factors, False)
+
+    return nearest
+
+
+def _bilinear(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+    sizes, factors = _resized(g, q, a, 2)
+    given = [f or None for f in factors]
+    return g.call(ours.stored_bilinear.default, q, sizes, a["align_corners"], *given, s.zero_point, *_limits(s))
+
+
+PASSED: dict[str, Callable[..., fx.Node]] = {
+    "relu.default": _relu,
+    "relu6.default": _relu6,
+    "hardtanh.default": _clamp("min_val", "max_val"),
+    "clamp.default": _clamp("min", "max"),
+    "clamp_min.default": _clamp("min", "none"),
+    "clamp_max.default": _clamp("none", "max"),
+    "dropout.default": _as_it_is,
+    "mean.dim": _mean,
+    "upsample_bilinear2d.vec": _bilinear,
+    **{f"upsample_nearest{d}d.vec": _nearest(d) for d in (1, 2, 3)},
+    **{f"max_pool{d}d.default": _max_pool(d) for d in (1, 2, 3)},
+    **{f"avg_pool{d}d.default": _average_pool(d) for d in (1, 2, 3)},
+    **{f"adaptive_avg_pool{d}d.default": _adaptive_pool(d) for d in (1, 2, 3)},
+}
+
+
+class _Root(torch.nn.Module):
+    """What the new graph refers to: its own tensors, and whatever of the old one it still reads."""
+
+    def __init__(self, old: fx.GraphModule, tensors: dict[str, Tensor]) -> None:
+        super().__init__()
+        for name, module in old.named_children():
+            if not name.startswith(OBSERVER):
+                self.add_module(name, module)
+        for name, p in old.named_parameters(recurse=False):
+            self.register_parameter(name, p)
+        for name, b in old.named_buffers(recurse=False):
+            self.register_buffer(name, b)
+        for name, value in tensors.items():
+            self.register_buffer(name, value)
+
+
+def lower(graph: fx.GraphModule, choices: dict[fx.Node, Choice]) -> fx.GraphModule:
+    """The graph on integers of a graph with observers that have seen data."""
+    return Lowering(graph, choices).run()

@@ -1,0 +1,133 @@
+"""In-place operators as ordinary ones, and attention in its parts, so that every value has one node."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Any
+
+import torch
+from torch import fx
+
+__all__ = ["make_plain"]
+
+aten = torch.ops.aten
+_SAME_MEMORY = frozenset(
+    ("view", "reshape", "flatten", "transpose", "permute", "t", "squeeze", "unsqueeze", "slice", "select", "expand",
+     "detach", "narrow", "chunk", "split", "unbind")
+)  # fmt: skip
+
+
+def make_plain(graph: fx.GraphModule) -> fx.GraphModule:
+    """`graph`, changed in place: ``relu_(x)`` becomes ``relu(x)``, which later readers of `x` then read.
+
+    Raises:
+        NotImplementedError: for a write through a view whose base is read later: the graph would compute another thing.
+    """
+    for node in list(graph.graph.nodes):
+        name = aten_name(node)
+        if name is None or not name.split(".")[0].endswith("_") or name.startswith("_"):
+            continue
+        packet, overload = name.split(".")
+        plain = getattr(getattr(aten, packet.rstrip("_"), None), overload, None)
+        if plain is None:
+            raise NotImplementedError(f"{name} writes in place and has no other spelling")
+        target = node.args[0]
+        source_name = aten_name(target) or ""
+        if source_name.split(".")[0] in _SAME_MEMORY and len(target.args[0].users) > 1:
+            raise NotImplementedError(
+                f"{name} writes through a view ({source_name}) of a tensor that is used again: write it without the"
+                " in-place operator"
+            )
+        node.target = plain
+        after = False
+        for user in graph.graph.nodes:
+            if after and target in user.all_input_nodes:
+                user.replace_input_with(target, node)
+            after = after or user is node
+    for node in list(graph.graph.nodes):
+        rewrite = _REWRITTEN.get(aten_name(node) or "")
+        if rewrite is not None:
+            with graph.graph.inserting_before(node):
+                made = rewrite(graph.graph, node, arguments(node))
+            if made is not None:
+                made.meta.setdefault("val", node.meta.get("val"))
+                node.replace_all_uses_with(made)
+                graph.graph.erase_node(node)
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+    return graph
+
+
+def _call(graph: fx.Graph, like: fx.Node, target: Any, *args: Any) -> fx.Node:
+    """A new node where `like` came from, with the value that it has on the example inputs."""
+    node = graph.call_function(target, args)
+    node.meta["origin"] = like.meta.get("origin")
+    values = fx.node.map_arg(args, lambda n: n.meta.get("val"))
+    with contextlib.suppress(Exception):
+        node.meta["val"] = target(*values)
+    return node
+
+
+def _negated(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """``x - number`` as a sum."""
+    if isinstance(a["other"], fx.Node) or a.get("alpha", 1) != 1:
+        return None
+    return _call(graph, node, aten.add.Tensor, a["self"], -a["other"])
+
+
+def _inverted(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """``x / number`` as a product."""
+    if isinstance(a["other"], fx.Node) or not a["other"]:
+        return None
+    return _call(graph, node, aten.mul.Tensor, a["self"], 1.0 / a["other"])
+
+
+def _attention(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """``softmax(q k' * scale + mask) v`` in its parts."""
+    query = a["query"].meta.get("val")
+    if a["dropout_p"] or a["is_causal"] or a.get("enable_gqa") or query is None:
+        return None
+    mask = a["attn_mask"]
+    if mask is not None and mask.meta["val"].dtype == torch.bool:
+        return None
+    scale = a["scale"] if a["scale"] is not None else 1.0 / math.sqrt(int(query.shape[-1]))
+    keys = _call(graph, node, aten.transpose.int, a["key"], -2, -1)
+    scores = _call(graph, node, aten.mul.Tensor, _call(graph, node, aten.matmul.default, a["query"], keys), scale)
+    if mask is not None:
+        scores = _call(graph, node, aten.add.Tensor, scores, mask)
+    weights = _call(graph, node, aten.softmax.int, scores, -1)
+    return _call(graph, node, aten.matmul.default, weights, a["value"])
+
+
+_REWRITTEN: dict[str, Any] = {
+    "sub.Tensor": _negated,
+    "sub.Scalar": _negated,
+    "div.Tensor": _inverted,
+    "div.Scalar": _inverted,
+    "scaled_dot_product_attention.default": _attention,
+}
+
+
+def aten_name(node: object) -> str | None:
+    """``conv2d.default`` for a call of ``aten.conv2d.default``, None for other nodes."""
+    if not isinstance(node, fx.Node) or node.op != "call_function":
+        return None
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload) and target.namespace == "aten":
+        return f"{target._schema.name.removeprefix('aten::')}.{target._overloadname or 'default'}"
+    return None
+
+
+def arguments(node: fx.Node) -> dict[str, object]:
+    """The arguments of a call of an ATen operator by their names, defaults filled in."""
+    schema = node.target._schema  # type: ignore[union-attr]
+    found = {}
+    for i, argument in enumerate(schema.arguments):
+        if i < len(node.args):
+            found[argument.name] = node.args[i]
+        elif argument.name in node.kwargs:
+            found[argument.name] = node.kwargs[argument.name]
+        else:
+            found[argument.name] = argument.default_value
+    return found

@@ -1,0 +1,239 @@
+"""Which nodes of a graph become integers, and why the others do not."""
+
+from __future__ import annotations
+
+import enum
+import operator
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from zeropoint.graph.fx.capture import origin
+from zeropoint.graph.fx.fold_batch_norm import parameter
+from zeropoint.graph.fx.plain import arguments, aten_name
+from zeropoint.graph.recipes import BY_ATEN, MOVING, POOLING, Form, Operator
+from zeropoint.numerics.dtypes import quantized_dtype
+from zeropoint.qconfig_mapping import QConfigMapping
+
+__all__ = ["Choice", "Way", "plan"]
+
+
+class Way(enum.Enum):
+    """How a node is computed."""
+
+    STATIC = "int8"
+    DYNAMIC = "int8, dynamic"
+    HALF = "float16 weights"
+    PASSED = "int8, passed on"
+    FUSED = "int8, part of the one before"
+    FLOAT = "float32"
+
+
+@dataclass
+class Choice:
+    """What becomes of a node."""
+
+    way: Way
+    reason: str = ""
+    operator: Operator | None = None
+    qconfig: Any = None
+    inputs: tuple[str, ...] = ()  # activations that must be quantized: names of nodes, which copies of a graph keep
+    relu: str | None = None  # the ReLU that is part of it
+
+
+@dataclass
+class _State:
+    graph: fx.GraphModule
+    mapping: QConfigMapping
+    choices: dict[fx.Node, Choice] = field(default_factory=dict)
+    quantized: set[fx.Node] = field(default_factory=set)  # values that will have a scale
+
+
+def plan(
+    graph: fx.GraphModule, mapping: QConfigMapping, made: dict[fx.Node, Choice] | None = None
+) -> dict[fx.Node, Choice]:
+    """A choice for every node that computes something; `made` has those that stand already."""
+    state = _State(graph, mapping, dict(made or {}))
+    for node in graph.graph.nodes:
+        if node in state.choices and state.choices[node].way is Way.STATIC:
+            state.quantized.add(node)
+        if node.op == "call_function" and node not in state.choices:
+            choice = _choose(state, node)
+            if choice is None:
+                continue
+            state.choices[node] = choice
+            if choice.way in (Way.STATIC, Way.PASSED):
+                state.quantized.add(node)
+            if choice.relu is not None:
+                relu = next(user for user in node.users if user.name == choice.relu)
+                state.choices[relu] = Choice(Way.FUSED)
+                if choice.way is Way.STATIC:
+                    state.quantized.add(relu)
+    return state.choices
+
+
+def _choose(state: _State, node: fx.Node) -> Choice | None:
+    name = aten_name(node)
+    if node.target is operator.getitem:
+        return Choice(Way.PASSED) if node.args[0] in state.quantized else None
+    if name is None:
+        return None
+    if name in MOVING or name in POOLING:
+        return _pass(state, node, name)
+    found = BY_ATEN.get(name)
+    if found is None:
+        computes = _is_float(node) and any(_is_float(t) for t in _tensor_arguments(node))
+        return Choice(Way.FLOAT, "no recipe") if computes else None
+    qconfig = _qconfig(state, node, found)
+    if qconfig is None:
+        return Choice(Way.FLOAT, "qconfig None", found)
+    choose = {
+        Form.LAYER: _layer,
+        Form.BINARY: _several,
+        Form.MATMUL: _several,
+        Form.CAT: _several,
+        Form.FUNCTION: _function,
+        Form.EMBEDDING: _embedding,
+        Form.RECURRENT: _recurrent,
+    }[found.form]
+    return choose(state, node, found, qconfig)
+
+
+def _pass(state: _State, node: fx.Node, name: str) -> Choice | None:
+    tensors = list(_tensor_arguments(node))
+    if not any(t in state.quantized for t in tensors):
+        return None
+    if len(tensors) > 1:
+        return Choice(Way.FLOAT, "joins tensors that may have different scales: use cat")
+    if name == "mean.dim" and (arguments(node)["dtype"] is not None):
+        return Choice(Way.FLOAT, "changes the dtype")
+    return Choice(Way.PASSED)
+
+
+def _qconfig(state: _State, node: fx.Node, found: Operator) -> Any:
+    at = origin(node)
+    if at.kind in found.functions:
+        return state.mapping.qconfig_for(at.path, at.kind)  # type: ignore[arg-type]
+    functions = [f for f in found.functions if not isinstance(f, type)] or [found.name]
+    module_type = at.kind if isinstance(at.kind, type) and issubclass(at.kind, nn.Module) else None
+    return state.mapping.qconfig_for(at.path, functions[0], module_type=module_type)
+
+
+def _activation(qconfig: Any) -> Any:
+    """An observer of the activations, to be asked what it is."""
+    return qconfig.activation()
+
+
+def _is_static(observer: Any) -> bool:
+    return not getattr(observer, "is_dynamic", False) and str(observer.dtype).rsplit(".", 1)[-1] in ("quint8", "qint8")
+
+
+def _relu_after(node: fx.Node, found: Operator) -> str | None:
+    if not found.relu or len(node.users) != 1:
+        return None
+    user = next(iter(node.users))
+    return user.name if aten_name(user) == "relu.default" else None
+
+
+def _layer(state: _State, node: fx.Node, found: Operator, qconfig: Any) -> Choice:
+    a = arguments(node)
+    if parameter(state.graph, a["weight"]) is None:
+        return Choice(Way.FLOAT, "its weight is computed", found)
+    if a["bias"] is not None and parameter(state.graph, a["bias"]) is None:
+        return Choice(Way.FLOAT, "its bias is computed", found)
+    if isinstance(a.get("padding"), str):
+        return Choice(Way.FLOAT, f"padding={a['padding']!r}: give numbers", found)
+    weight, activation = qconfig.weight(), _activation(qconfig)
+    if weight.dtype == torch.float16:
+        if found.name != "linear":
+            return Choice(Way.FLOAT, "float16 weights are for linear layers", found)
+        return Choice(Way.HALF, "", found, qconfig)
+    if quantized_dtype(weight.dtype).name not in ("qint8", "quint8"):
+        return Choice(Way.FLOAT, f"weights of {weight.dtype}", found)
+    relu = _relu_after(node, found)
+    if getattr(activation, "is_dynamic", False):
+        if not found.dynamic:
+            return Choice(Way.FLOAT, "no dynamic form", found)
+        relu = relu if found.name == "linear" else None
+        return Choice(Way.DYNAMIC, "", found, qconfig, relu=relu)
+    if not _is_static(activation):
+        return Choice(Way.FLOAT, f"activations of {activation.dtype}", found)
+    return Choice(Way.STATIC, "", found, qconfig, (a["input"].name,), relu)  # type: ignore[attr-defined]
+
+
+def _several(state: _State, node: fx.Node, found: Operator, qconfig: Any) -> Choice:
+    if not _is_static(_activation(qconfig)):
+        return Choice(Way.FLOAT, "no dynamic form", found)
+    tensors = tuple(_tensor_arguments(node))
+    if any(not _is_float(t) for t in tensors):
+        return Choice(Way.FLOAT, "not of floats", found)
+    a = arguments(node)
+    if found.form is Form.BINARY and (a.get("alpha", 1) != 1 or len(tensors) == 0):
+        return Choice(Way.FLOAT, "alpha", found)
+    if not found.heavy and not any(t in state.quantized for t in tensors):
+        return Choice(Way.FLOAT, "not worth it: its inputs are float", found)
+    if found.form is Form.BINARY and len(tensors) == 1:
+        return Choice(Way.PASSED, "", found)
+    if any(t.op == "get_attr" for t in tensors) and found.form is Form.MATMUL:
+        return Choice(Way.FLOAT, "multiplies with a parameter: use a linear layer", found)
+    return Choice(Way.STATIC, "", found, qconfig, tuple(t.name for t in tensors), _relu_after(node, found))
+
+
+def _function(state: _State, node: fx.Node, found: Operator, qconfig: Any) -> Choice:
+    if not _is_static(_activation(qconfig)):
+        return Choice(Way.FLOAT, "no dynamic form", found)
+    first = node.args[0]
+    if first not in state.quantized:
+        return Choice(Way.FLOAT, "not worth it: its input is float", found)
+    a = arguments(node)
+    if a.get("training") or a.get("use_input_stats") is False or a.get("half_to_float"):
+        return Choice(Way.FLOAT, "in training", found)
+    return Choice(Way.STATIC, "", found, qconfig, (first.name,), _relu_after(node, found))  # type: ignore[union-attr]
+
+
+def _embedding(state: _State, node: fx.Node, found: Operator, qconfig: Any) -> Choice:
+    weight = qconfig.weight()
+    name = str(weight.dtype).rsplit(".", 1)[-1]
+    if name not in ("quint8", "quint4x2") or "float_qparams" not in str(weight.qscheme):
+        return Choice(Way.FLOAT, "embedding tables need float_qparams_weight_only_qconfig", found)
+    if parameter(state.graph, node.args[0]) is None:
+        return Choice(Way.FLOAT, "its table is computed", found)
+    return Choice(Way.DYNAMIC, "", found, qconfig)
+
+
+def _recurrent(state: _State, node: fx.Node, found: Operator, qconfig: Any) -> Choice:
+    a = arguments(node)
+    if any(parameter(state.graph, w) is None for w in a["params"]):  # type: ignore[attr-defined]
+        return Choice(Way.FLOAT, "its weights are computed", found)
+    if a["train"] and a["dropout"]:
+        return Choice(Way.FLOAT, "in training", found)
+    per_direction = 4 if a["has_biases"] else 2
+    directions = 2 if a["bidirectional"] else 1
+    if len(a["params"]) != per_direction * directions * a["num_layers"]:  # type: ignore[arg-type,operator]
+        return Choice(Way.FLOAT, "projections have no quantized form", found)
+    weight = qconfig.weight()
+    if weight.dtype == torch.float16:
+        return Choice(Way.HALF, "", found, qconfig)
+    if quantized_dtype(weight.dtype).name != "qint8":
+        return Choice(Way.FLOAT, f"weights of {weight.dtype}", found)
+    return Choice(Way.DYNAMIC, "", found, qconfig)
+
+
+def _tensor_arguments(node: fx.Node) -> Iterator[fx.Node]:
+    """Tensors that a call takes, those of a list one by one."""
+    for argument in node.args:
+        parts = argument if isinstance(argument, (list, tuple)) else (argument,)
+        for part in parts:
+            if isinstance(part, fx.Node) and isinstance(part.meta.get("val"), torch.Tensor):
+                yield part
+            elif isinstance(part, fx.Node) and part.op == "get_attr":
+                yield part
+
+
+def _is_float(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    first = value[0] if isinstance(value, (list, tuple)) and value else value
+    return node.op == "get_attr" or (isinstance(first, torch.Tensor) and first.is_floating_point())

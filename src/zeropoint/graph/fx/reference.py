@@ -1,0 +1,59 @@
+"""A calibrated graph with quantize and dequantize where values and weights are rounded, and float operators between."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+
+from zeropoint.graph.fx.lower import Lowering, Value
+from zeropoint.graph.fx.plan import Choice, Way
+from zeropoint.graph.recipes import Form
+
+__all__ = ["reference"]
+
+ours = torch.ops.zeropoint
+
+
+class Reference(Lowering):
+    """As `Lowering`, but operators stay float: what they read was quantized and dequantized."""
+
+    def observed(self, node: fx.Node) -> None:
+        scale = self.scale_of(node)
+        q = self.call(ours.quantize_per_tensor.default, self.floats(node.args[0]), *scale.all)  # type: ignore[arg-type]
+        self.values[node] = Value(self.call(ours.dequantize_per_tensor.default, q, *scale.all))
+
+    def add(self, node: fx.Node) -> None:
+        choice = self.choices.get(node)
+        computed = choice is not None and choice.way in (Way.STATIC, Way.PASSED, Way.FUSED)
+        if node.op == "call_function" and computed:
+            self.values[node] = Value(self.float_form(node, choice))  # type: ignore[arg-type]
+        else:
+            super().add(node)
+
+    def float_form(self, node: fx.Node, choice: Choice) -> fx.Node:
+        made = self.copy(node)
+        if choice.way is Way.STATIC and choice.operator is not None and choice.operator.form is Form.LAYER:
+            transposed = "transpose" in choice.operator.name
+            integers, scales, zero_points = self.weight(node.args[1], choice, 1 if transposed else 0)
+            kind = self.tensors[str(integers.target)].dtype
+            limits: Any = (0, 255) if kind == torch.uint8 else (-128, 127)
+            with self.graph.inserting_before(made):
+                if self.tensors[str(scales.target)].numel() > 1:
+                    weight = self.call(
+                        ours.dequantize_per_channel.default, integers, scales, zero_points, 1 if transposed else 0,
+                        *limits, kind,
+                    )  # fmt: skip
+                else:
+                    scale, zero_point = (self.tensors[str(n.target)].item() for n in (scales, zero_points))
+                    weight = self.call(ours.dequantize_per_tensor.default, integers, scale, zero_point, *limits, kind)
+                for constant in (zero_points, scales, integers):
+                    weight.prepend(constant)
+            made.args = (made.args[0], weight, *made.args[2:])
+        return made
+
+
+def reference(graph: fx.GraphModule, choices: dict[fx.Node, Choice]) -> fx.GraphModule:
+    """The graph with quantize and dequantize of a graph with observers that have seen data."""
+    return Reference(graph, choices).run()

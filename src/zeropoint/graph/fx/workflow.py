@@ -1,0 +1,262 @@
+"""Graph mode: any model that torch.export can capture, quantized without a change to its code."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from zeropoint.eager.fuse import fuse_known_modules
+from zeropoint.graph.fx.capture import capture, origin
+from zeropoint.graph.fx.fold_batch_norm import fold_batch_norm
+from zeropoint.graph.fx.lower import lower
+from zeropoint.graph.fx.observe import OBSERVER, insert_observers
+from zeropoint.graph.fx.plain import aten_name, make_plain
+from zeropoint.graph.fx.plan import Choice, Way, plan
+from zeropoint.graph.fx.reference import reference
+from zeropoint.graph.fx.training import Rounded, connect_averages, round_averages, swap_layers
+from zeropoint.graph.recipes import FUSIONS, OPERATORS
+from zeropoint.graph.summary import Row, Summary
+from zeropoint.qconfig_mapping import QConfigMapping
+
+__all__ = ["Prepared", "Quantized", "convert_fx", "convert_to_reference_fx", "fuse_fx", "prepare_fx", "prepare_qat_fx"]
+
+
+class Prepared(nn.Module):
+    """A model with observers, to be run on data and then given to `convert_fx`."""
+
+    def __init__(self, graph: fx.GraphModule, choices: dict[fx.Node, Choice]) -> None:
+        super().__init__()
+        self.graph_module = graph
+        self._choices = {node.name: choice for node, choice in choices.items()}
+        self.train(graph.training)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.graph_module(*args, **kwargs)
+
+    def choices(self) -> dict[fx.Node, Choice]:
+        """What was chosen for each node of the graph."""
+        by_name = {node.name: node for node in self.graph_module.graph.nodes}
+        return {by_name[name]: choice for name, choice in self._choices.items() if name in by_name}
+
+    def summary(self) -> Summary:
+        """What will become of each operator, and why."""
+        return Summary(
+            tuple(
+                Row(origin(node).path, _operator(node, choice), choice.way.value, choice.reason)
+                for node, choice in self.choices().items()
+                if choice.way not in (Way.PASSED, Way.FUSED)
+            )
+        )
+
+
+class Quantized(nn.Module):
+    """A model on integers: an ordinary module, with `summary()`."""
+
+    def __init__(self, graph: fx.GraphModule, summary: Summary) -> None:
+        super().__init__()
+        self.graph_module = graph
+        self._summary = summary
+        self.eval()
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.graph_module(*args, **kwargs)
+
+    def summary(self) -> Summary:
+        """What became of each operator, and why."""
+        return self._summary
+
+
+def _operator(node: fx.Node, choice: Choice) -> str:
+    return choice.operator.name if choice.operator else (aten_name(node) or str(node.target)).split(".")[0]
+
+
+def _mapping(model: nn.Module, given: Any) -> QConfigMapping:
+    """`given` as a mapping whose names are those of modules of the model."""
+    if isinstance(given, Mapping):
+        given = QConfigMapping.from_dict(dict(given))
+    if not isinstance(given, QConfigMapping):
+        raise TypeError(f"qconfig_mapping must be a QConfigMapping or a dictionary, got {type(given).__name__}")
+    names = {name for name, _ in model.named_modules()}
+    unknown = [name for name in given.module_name_qconfigs if name not in names]
+    unknown += [regex for regex in given.module_name_regex_qconfigs if not any(re.match(regex, n) for n in names)]
+    unknown += [place[0] for place in given.module_name_object_type_order_qconfigs if place[0] not in names]
+    if unknown:
+        raise ValueError(f"qconfig_mapping: the model has no module {', '.join(map(repr, unknown))}")
+    return given
+
+
+def _require_some(prepared: Prepared) -> Prepared:
+    if not any(c.way in (Way.STATIC, Way.DYNAMIC, Way.HALF) for c in prepared._choices.values()):
+        looked_for = ", ".join(operator.name for operator in OPERATORS)
+        raise ValueError(
+            f"nothing in this model would be quantized. Looked for: {looked_for}.\n{prepared.summary()}"
+        )
+    return prepared
+
+
+def prepare_fx(
+    model: nn.Module,
+    qconfig_mapping: QConfigMapping | Mapping[str, Any],
+    example_inputs: Any,
+    prepare_custom_config: Any = None,
+    _equalization_config: Any = None,
+    backend_config: Any = None,
+    *,
+    dynamic_shapes: Any = None,
+) -> Prepared:
+    """A copy of `model` with observers, for calibration: run it on some data, then call `convert_fx`.
+
+    Args:
+        model: any module that torch.export can capture; in evaluation mode.
+        qconfig_mapping: which modules and functions get which qconfig; None leaves them in float.
+        example_inputs: a tuple of what the model is called with. Sizes are not fixed to those of the examples.
+        dynamic_shapes: as for torch.export, to say more precisely which sizes are free.
+
+    Raises:
+        CaptureError: if torch.export cannot follow the model.
+        ValueError: if a name in the mapping is none of the model's, or nothing would be quantized.
+
+    Example:
+        >>> import zeropoint
+        >>> model = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval()
+        >>> prepared = prepare_fx(model, zeropoint.get_default_qconfig_mapping("native"), (torch.ones(1, 4),))
+        >>> _ = prepared(torch.randn(16, 4))
+        >>> print(convert_fx(prepared).summary())
+        module  operator  computed  why
+        0       linear    int8
+        1 int8
+    """
+    _refuse(prepare_custom_config=prepare_custom_config, _equalization_config=_equalization_config)
+    if model.training:
+        raise ValueError("prepare_fx: the model is in training mode: call model.eval(), or use prepare_qat_fx")
+    mapping = _mapping(model, qconfig_mapping)
+    graph = capture(model, example_inputs, dynamic_shapes=dynamic_shapes)
+    make_plain(graph)
+    fold_batch_norm(graph)
+    choices = plan(graph, mapping)
+    insert_observers(graph, choices)
+    return _require_some(Prepared(graph.eval(), choices)).eval()
+
+
+def prepare_qat_fx(
+    model: nn.Module,
+    qconfig_mapping: QConfigMapping | Mapping[str, Any],
+    example_inputs: Any,
+    prepare_custom_config: Any = None,
+    backend_config: Any = None,
+    *,
+    dynamic_shapes: Any = None,
+) -> Prepared:
+    """A copy of `model` that trains with the rounding of the model on integers; arguments as for `prepare_fx`.
+
+    Layers are trained with their batch norm, and become one integer operator with it; pools and means are rounded in
+    training as the integers will be. So what `convert_fx` gives computes what was trained.
+
+    Example:
+        >>> import zeropoint
+        >>> model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU()).train()
+        >>> example = (torch.ones(2, 1, 4, 4),)
+        >>> prepared = prepare_qat_fx(model, zeropoint.get_default_qat_qconfig_mapping("native"), example)
+        >>> prepared(torch.randn(2, 1, 4, 4)).sum().backward()
+    """
+    _refuse(prepare_custom_config=prepare_custom_config)
+    mapping = _mapping(model, qconfig_mapping)
+    graph = capture(copy.deepcopy(model).eval(), example_inputs, dynamic_shapes=dynamic_shapes)
+    make_plain(graph)
+    choices = plan(graph, mapping, swap_layers(graph, mapping))
+    round_averages(graph, choices)
+    insert_observers(graph, choices, Rounded)
+    connect_averages(graph, OBSERVER)
+    return _require_some(Prepared(graph, choices)).train(model.training)
+
+
+def convert_fx(
+    graph_module: Prepared,
+    convert_custom_config: Any = None,
+    _remove_qconfig: bool = True,
+    qconfig_mapping: Any = None,
+    backend_config: Any = None,
+    keep_original_weights: bool = False,
+    *,
+    debug: bool = False,
+) -> Quantized:
+    """The model on integers, from one that was calibrated (`prepare_fx`) or trained (`prepare_qat_fx`).
+
+    Args:
+        debug: stop at a graph with quantize and dequantize around float operators.
+
+    Raises:
+        NotCalibrated: if an observer saw no data.
+    """
+    _refuse(convert_custom_config=convert_custom_config, qconfig_mapping=qconfig_mapping)
+    if not isinstance(graph_module, Prepared):
+        raise TypeError(
+            f"convert_fx takes what prepare_fx or prepare_qat_fx gave, got {type(graph_module).__name__}"
+        )
+    prepared = copy.deepcopy(graph_module).eval()
+    make = reference if debug else lower
+    with torch.no_grad():
+        return Quantized(make(prepared.graph_module, prepared.choices()), graph_module.summary())
+
+
+def convert_to_reference_fx(graph_module: Prepared, **options: Any) -> Quantized:
+    """`convert_fx` with ``debug=True``."""
+    return convert_fx(graph_module, debug=True, **options)
+
+
+def _refuse(**options: Any) -> None:
+    for name, value in options.items():
+        if value not in (None, {}):
+            raise NotImplementedError(f"{name} has no meaning here: torch.export captures everything; got {value!r}")
+
+
+def fuse_fx(model: nn.Module, fuse_custom_config: Any = None, backend_config: Any = None) -> fx.GraphModule:
+    """A copy of `model` in which layers, batch norms and activations that follow each other are one module.
+
+    Example:
+        >>> fuse_fx(nn.Sequential(nn.Linear(1, 1), nn.ReLU()).eval()).get_submodule("0")
+        LinearReLU(
+          (0): Linear(in_features=1, out_features=1, bias=True)
+          (1): ReLU()
+        )
+    """
+    _refuse(fuse_custom_config=fuse_custom_config)
+    traced = fx.symbolic_trace(copy.deepcopy(model))
+    modules = dict(traced.named_modules())
+    known: Iterable[Any] = sorted({f.parts for f in FUSIONS if _fits(f, model.training)}, key=len, reverse=True)
+    for node in list(traced.graph.nodes):
+        for parts in known:
+            chain = _chain(node, modules, parts)
+            if chain is None:
+                continue
+            fused, *_ = fuse_known_modules([modules[str(n.target)] for n in chain], model.training)
+            traced.add_submodule(str(node.target), fused)
+            modules = dict(traced.named_modules())
+            chain[-1].replace_all_uses_with(node)
+            for old in reversed(chain[1:]):
+                traced.graph.erase_node(old)
+            break
+    traced.delete_all_unused_submodules()
+    traced.recompile()
+    return traced
+
+
+def _fits(fusion: Any, training: bool) -> bool:
+    return fusion.training is not None if training else fusion.evaluation is not None or fusion.folds
+
+
+def _chain(node: fx.Node, modules: Mapping[str, nn.Module], parts: tuple[type, ...]) -> list[fx.Node] | None:
+    chain = [node]
+    while len(chain) < len(parts):
+        users = list(chain[-1].users)
+        if len(users) != 1:
+            return None
+        chain.append(users[0])
+    if any(n.op != "call_module" for n in chain):
+        return None
+    return chain if tuple(type(modules[str(n.target)]) for n in chain) == parts else None

@@ -1,0 +1,47 @@
+"""What became of each operator of a model, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+__all__ = ["Row", "Summary"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operator: the path of its module, its name, how it is computed, and why not in integers."""
+
+    path: str
+    operator: str
+    way: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The operators of a model; prints as a table.
+
+    Example:
+        >>> print(Summary((Row("fc", "linear", "int8"),)))
+        module  operator  computed  why
+        fc      linear    int8
+        1 int8
+    """
+
+    rows: tuple[Row, ...]
+
+    def counts(self) -> Counter[str]:
+        """How many operators are computed in each way."""
+        return Counter(row.way for row in self.rows)
+
+    def of(self, operator: str) -> tuple[Row, ...]:
+        """The rows of one operator."""
+        return tuple(row for row in self.rows if row.operator == operator)
+
+    def __str__(self) -> str:
+        table = [("module", "operator", "computed", "why")]
+        table += [(r.path or "(model)", r.operator, r.way, r.reason) for r in self.rows]
+        widths = [max(len(line[i]) for line in table) for i in range(3)]
+        lines = ["  ".join((*(c.ljust(w) for c, w in zip(line, widths)), line[3])).rstrip() for line in table]
+        return "\n".join([*lines, ", ".join(f"{n} {way}" for way, n in self.counts().items())])
