@@ -193,7 +193,8 @@ class Operator:
     """A function as graphs spell it, with what computes it on integers.
 
     Args:
-        name: ``torch.ops.zeropoint.<name>``; with ``_relu`` and ``_dynamic`` behind it, where `relu` and `dynamic` say so.
+        name: ``torch.ops.zeropoint.<name>``; with ``_relu`` and ``_dynamic`` behind it where `relu` and `dynamic` say
+            so.
         aten: ATen operators that are this function, with their overloads; in-place spellings are made plain before.
         more: for `Form.FUNCTION`, the arguments between the input and the output's parameters, by their ATen names.
         heavy: worth quantizing even if its inputs are float.
@@ -214,7 +215,7 @@ def _layers() -> tuple[Operator, ...]:
     made = []
     for d in (1, 2, 3):
         functions = (getattr(F, f"conv{d}d"), getattr(nn, f"Conv{d}d"))
-        aten = (f"conv{d}d.default", f"conv{d}d.padding")
+        aten: tuple[str, ...] = (f"conv{d}d.default", f"conv{d}d.padding")
         made.append(Operator(f"conv{d}d", aten, Form.LAYER, functions=functions, relu=True, dynamic=True, heavy=True))
         functions = (getattr(F, f"conv_transpose{d}d"), getattr(nn, f"ConvTranspose{d}d"))
         aten = (f"conv_transpose{d}d.default" if d == 1 else f"conv_transpose{d}d.input",)

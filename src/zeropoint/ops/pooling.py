@@ -25,9 +25,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
-
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor

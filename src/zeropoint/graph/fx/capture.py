@@ -75,7 +75,7 @@ def capture(
 
 def _free(value: Any) -> Any:
     if isinstance(value, Tensor):
-        return {i: Dim.AUTO for i in range(value.dim())}
+        return dict.fromkeys(range(value.dim()), Dim.AUTO)
     if isinstance(value, (tuple, list)):
         return type(value)(_free(v) for v in value)
     if isinstance(value, Mapping):
@@ -103,9 +103,9 @@ def _explanation(model: nn.Module, error: Exception) -> str:
     code = next((text.strip() for text in str(error).splitlines() if text.strip().startswith("File ")), "")
     where = line or (f" at {code}" if code else "")
     return (
-        f"torch.export cannot capture {type(model).__name__}{where}: {first[0] if first else type(error).__name__}. Ways"
-        " out: quantize it as TorchScript, or in eager mode (zeropoint.prepare, zeropoint.convert); or take what depends"
-        " on the data (Python conditions on tensors, .item(), numpy) out of forward."
+        f"torch.export cannot capture {type(model).__name__}{where}: {first[0] if first else type(error).__name__}."
+        " Ways out: quantize it in eager mode (zeropoint.prepare, zeropoint.convert), or as TorchScript; or take what"
+        " depends on the data (Python conditions on tensors, .item(), numpy) out of forward."
     )
 
 

@@ -63,14 +63,14 @@ def fold_batch_norm(graph: fx.GraphModule) -> int:
             factor = deviation.reciprocal() if gamma is None else gamma / deviation
             offset = -mean * factor if beta is None else beta - mean * factor
             if "transpose" in name:
-                groups: int = la["groups"]  # type: ignore[assignment]
+                groups: int = la["groups"]
                 split = weight.unflatten(0, (groups, -1))
                 scale = factor.reshape(groups, 1, -1, *[1] * (split.dim() - 3))
                 new_weight = (split * scale).flatten(0, 1)
             else:
                 new_weight = weight * along(weight, factor)
             new_bias = offset if bias is None else bias * factor + offset
-        path = str(la["weight"].target)  # type: ignore[attr-defined]
+        path = str(la["weight"].target)
         w = add_parameter(graph, path + "_folded", new_weight, layer)
         b = add_parameter(graph, path.removesuffix("weight") + "bias_folded", new_bias, layer)
         layer.args = (layer.args[0], w, b, *layer.args[3:])

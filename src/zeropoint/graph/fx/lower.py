@@ -1,8 +1,8 @@
 """A calibrated graph on integers.
 
-Every value of the old graph may be had as floats or as integers with their parameters. Nodes are taken in order: one that
-was chosen for integers asks for its inputs as integers and gives integers, every other asks for floats; what is asked for
-and not there yet is made by quantizing or dequantizing, once. So no pair of the two is ever needless.
+Every value of the old graph may be had as floats or as integers with their parameters. Nodes are taken in order: one
+that was chosen for integers asks for its inputs as integers and gives integers, every other asks for floats; what is
+asked for and not there yet is made by quantizing or dequantizing, once. So no pair of the two is ever needless.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Lowering:
     def argument(self, value: Any) -> Any:
         return fx.node.map_arg(value, self.floats)
 
-    def parameter(self, node: Any) -> Tensor | None:
+    def parameter(self, node: Any) -> Any:
         found = parameter(self.old, node)
         return None if found is None else found.detach()
 
@@ -140,7 +140,7 @@ class Lowering:
         elif choice is None or choice.way is Way.FLOAT:
             self.values[node] = Value(self.copy(node))
         elif choice.way is Way.FUSED:
-            self.values[node] = self.values[node.args[0]]  # type: ignore[index]
+            self.values[node] = self.values[node.args[0]]
         elif choice.way is Way.PASSED:
             self.values[node] = self.passed(node)
         else:
@@ -152,7 +152,7 @@ class Lowering:
                 Form.FUNCTION: self.function,
                 Form.EMBEDDING: self.embedding,
                 Form.RECURRENT: self.recurrent,
-            }[choice.operator.form](node, choice)  # type: ignore[union-attr]
+            }[choice.operator.form](node, choice)
 
     def copy(self, node: fx.Node) -> fx.Node:
         made = self.graph.node_copy(node, self.floats)
@@ -160,7 +160,7 @@ class Lowering:
         return made
 
     def observed(self, node: fx.Node) -> None:
-        value = self.values[node.args[0]]  # type: ignore[index]
+        value = self.values[node.args[0]]
         self.values[node] = Value(value.floats, value.integers, value.scale or self.scale_of(node))
         # Later requests through either name make one quantize.
         if value.scale is None:
@@ -174,7 +174,7 @@ class Lowering:
                 f"{observer.target} saw no data: run the prepared model on some batches before it is converted"
             )
         scale, zero_point = found_qparams(module)
-        return Scale(float(scale), int(zero_point), quantized_dtype(module.dtype).torch_storage)  # type: ignore[arg-type]
+        return Scale(float(scale), int(zero_point), quantized_dtype(module.dtype).torch_storage)
 
     def output_scale(self, node: fx.Node, choice: Choice) -> Scale:
         last = self.by_name[choice.relu] if choice.relu else node
@@ -183,7 +183,7 @@ class Lowering:
     # ---------------------------------------------------------------------------------------------- operators
 
     def op(self, choice: Choice, suffix: str = "") -> Any:
-        name = choice.operator.name + ("_relu" if choice.relu is not None else "") + suffix  # type: ignore[union-attr]
+        name = choice.operator.name + ("_relu" if choice.relu is not None else "") + suffix
         return getattr(ours, name).default
 
     def weight(self, node: Any, choice: Choice, axis: int = 0) -> tuple[fx.Node, fx.Node, fx.Node]:
@@ -210,36 +210,36 @@ class Lowering:
 
     def layer(self, node: fx.Node, choice: Choice) -> Value:
         a = arguments(node)
-        bias = None if a["bias"] is None else self.constant(a["bias"].target, self.parameter(a["bias"]))  # type: ignore
+        bias = None if a["bias"] is None else self.constant(a["bias"].target, self.parameter(a["bias"]))
         if choice.way is Way.HALF:
-            half = self.parameter(a["weight"]).clamp(-65504, 65504).to(torch.float16)  # type: ignore[union-attr]
-            stored = self.constant(a["weight"].target, half)  # type: ignore[attr-defined]
-            return Value(self.call(ours.linear_dynamic_fp16.default, self.floats(a["input"]), stored, bias))  # type: ignore
-        transposed = "transpose" in choice.operator.name  # type: ignore[union-attr]
+            half = self.parameter(a["weight"]).clamp(-65504, 65504).to(torch.float16)
+            stored = self.constant(a["weight"].target, half)
+            return Value(self.call(ours.linear_dynamic_fp16.default, self.floats(a["input"]), stored, bias))
+        transposed = "transpose" in choice.operator.name
         weight = self.weight(a["weight"], choice, 1 if transposed else 0)
         geometry: list[Any] = []
         if "stride" in a:
             names = ("stride", "padding", "output_padding", "dilation", "groups")
-            dims = int(choice.operator.name[-2])  # type: ignore[union-attr]
+            dims = int(choice.operator.name[-2])
             geometry = [_each(a[k], dims) if k != "groups" else a[k] for k in names if k in a]
         if choice.way is Way.DYNAMIC:
             reduce = bool(getattr(choice.qconfig.activation(), "reduce_range", False))
-            args = (self.floats(a["input"]), *weight, bias, *geometry, reduce)  # type: ignore[arg-type]
+            args = (self.floats(a["input"]), *weight, bias, *geometry, reduce)
             return Value(self.call(self.op(choice, "_dynamic"), *args))
         out = self.output_scale(node, choice)
-        args = (*self.quantized(a["input"]), *weight, bias, *geometry, *out.pair)  # type: ignore[arg-type]
+        args = (*self.quantized(a["input"]), *weight, bias, *geometry, *out.pair)
         return Value(integers=self.call(self.op(choice), *args), scale=out)
 
     def module(self, node: fx.Node, choice: Choice | None) -> Value:
         """Modules that stand in a graph for training: layers, and averages that are rounded."""
         module: Any = self.old.get_submodule(str(node.target))
         if isinstance(module, Averaging):
-            integers, scale = self.integers(node.args[0])  # type: ignore[arg-type]
+            integers, scale = self.integers(node.args[0])
             made = PASSED[module.name](self, integers, scale, module.arguments(), node)
             return Value(integers=made, scale=scale)
         if choice is None or choice.way is not Way.STATIC:
             if isinstance(module, (nn.Dropout, nn.Identity)):
-                return self.values[node.args[0]]  # type: ignore[index]
+                return self.values[node.args[0]]
             return Value(self.copy(node))
         float_weight, bias = module.folded() if hasattr(module, "folded") else (module.weight, module.bias)
         q = quantize_weight(float_weight, module.weight_fake_quant)
@@ -247,18 +247,18 @@ class Lowering:
         bias = None if bias is None else self.constant(f"{node.target}_bias", bias.detach())
         geometry = [] if isinstance(module, nn.Linear) else _geometry_of(module)
         out = self.output_scale(node, choice)
-        name = choice.operator.name + ("_relu" if _ends_in_relu(module) else "")  # type: ignore[union-attr]
-        args = (*self.quantized(node.args[0]), *weight, bias, *geometry, *out.pair)  # type: ignore[arg-type]
+        name = choice.operator.name + ("_relu" if _ends_in_relu(module) else "")
+        args = (*self.quantized(node.args[0]), *weight, bias, *geometry, *out.pair)
         return Value(integers=self.call(getattr(ours, name).default, *args), scale=out)
 
     def binary(self, node: fx.Node, choice: Choice) -> Value:
         out = self.output_scale(node, choice)
-        args = (*self.quantized(node.args[0]), *self.quantized(node.args[1]), *out.pair)  # type: ignore[arg-type]
+        args = (*self.quantized(node.args[0]), *self.quantized(node.args[1]), *out.pair)
         return Value(integers=self.call(self.op(choice), *args), scale=out)
 
     def cat(self, node: fx.Node, choice: Choice) -> Value:
         out = self.output_scale(node, choice)
-        parts = [self.quantized(t) for t in node.args[0]]  # type: ignore[union-attr]
+        parts = [self.quantized(t) for t in node.args[0]]
         integers, scales, zero_points = (list(column) for column in zip(*parts))
         dim = arguments(node)["dim"]
         return Value(integers=self.call(self.op(choice), integers, scales, zero_points, dim, *out.pair), scale=out)
@@ -266,49 +266,49 @@ class Lowering:
     def function(self, node: fx.Node, choice: Choice) -> Value:
         a, out = arguments(node), self.output_scale(node, choice)
         more = []
-        for name in choice.operator.more:  # type: ignore[union-attr]
+        for name in choice.operator.more:
             value = a[name]
             if isinstance(value, fx.Node):
-                value = self.constant(value.target, self.parameter(value))  # type: ignore[arg-type]
+                value = self.constant(value.target, self.parameter(value))
             elif name == "approximate":
                 value = float(value == "tanh")
-            elif choice.operator.name in ("elu", "celu", "leaky_relu"):  # type: ignore[union-attr]
-                value = float(value)  # type: ignore[arg-type]
+            elif choice.operator.name in ("elu", "celu", "leaky_relu"):
+                value = float(value)
             more.append(value)
-        args = (*self.quantized(node.args[0]), *more, *out.pair)  # type: ignore[arg-type]
+        args = (*self.quantized(node.args[0]), *more, *out.pair)
         return Value(integers=self.call(self.op(choice), *args), scale=out)
 
     def embedding(self, node: fx.Node, choice: Choice) -> Value:
         table = self.parameter(node.args[0])
         four = str(choice.qconfig.weight().dtype).endswith("quint4x2")
         prepack = ours.embedding_bag_4bit_prepack if four else ours.embedding_bag_byte_prepack
-        rows = self.constant(node.args[0].target, prepack(table))  # type: ignore[union-attr]
+        rows = self.constant(node.args[0].target, prepack(table))
         lookup = ours.embedding_4bit.default if four else ours.embedding_byte.default
-        return Value(self.call(lookup, rows, self.floats(node.args[1])))  # type: ignore[arg-type]
+        return Value(self.call(lookup, rows, self.floats(node.args[1])))
 
     def recurrent(self, node: fx.Node, choice: Choice) -> Value:
         a = arguments(node)
-        params: list[Any] = list(a["params"])  # type: ignore[call-overload]
+        params: list[Any] = list(a["params"])
         step = 4 if a["has_biases"] else 2
         weights = [w for i, w in enumerate(params) if i % step < 2]
-        biases = [self.constant(b.target, self.parameter(b)) for i, b in enumerate(params) if i % step >= 2]  # type: ignore
+        biases = [self.constant(b.target, self.parameter(b)) for i, b in enumerate(params) if i % step >= 2]
         if choice.way is Way.HALF:
-            half = [self.constant(w.target, self.parameter(w).to(torch.float16)) for w in weights]  # type: ignore
+            half = [self.constant(w.target, self.parameter(w).to(torch.float16)) for w in weights]
             columns: tuple[list[Any], ...] = (half, [], [])
         else:
             columns = tuple(list(c) for c in zip(*(self.weight(w, choice) for w in weights)))
         hx = a["hx"]
-        states = [self.floats(h) for h in hx] if isinstance(hx, (list, tuple)) else self.floats(hx)  # type: ignore
-        op = getattr(ours, choice.operator.name).input  # type: ignore[union-attr]
+        states = [self.floats(h) for h in hx] if isinstance(hx, (list, tuple)) else self.floats(hx)
+        op = getattr(ours, choice.operator.name).input
         options = (a["num_layers"], 0.0, False, a["bidirectional"], a["batch_first"], True)
-        return Value(self.call(op, self.floats(a["input"]), states, *columns, biases, *options))  # type: ignore[arg-type]
+        return Value(self.call(op, self.floats(a["input"]), states, *columns, biases, *options))
 
     # -------------------------------------------------------------------------------------------- passed on
 
     def passed(self, node: fx.Node) -> Value:
         first = node.args[0]
-        integers, scale = self.integers(first)  # type: ignore[arg-type]
-        name = aten_name(node)
+        integers, scale = self.integers(first)
+        name = aten_name(node) or ""
         if node.target is operator.getitem:
             return Value(integers=self.call(operator.getitem, integers, node.args[1]), scale=scale)
         if name in MOVING:
@@ -317,11 +317,11 @@ class Lowering:
             return Value(integers=made, scale=scale)
         if name in ("add.Tensor", "add.Scalar", "mul.Tensor", "mul.Scalar"):
             return self.with_number(node, integers, scale, name)
-        special: Callable[..., Any] = PASSED[name]  # type: ignore[index]
+        special: Callable[..., Any] = PASSED[name]
         return Value(integers=special(self, integers, scale, arguments(node), node), scale=scale)
 
     def with_number(self, node: fx.Node, integers: fx.Node, scale: Scale, name: str) -> Value:
-        number = float(node.args[1])  # type: ignore[arg-type]
+        number = float(node.args[1])
         adds = name.startswith("add")
         parameters = scalars.sum_parameters if adds else scalars.product_parameters
         new = parameters(scale.scale, scale.zero_point, number, scale.dtype)
@@ -396,7 +396,7 @@ def _adaptive_pool(dims: int) -> Callable[..., fx.Node]:
 
 
 def _mean(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
-    axes = list(a["dim"]) if a["dim"] else list(range(len(node.args[0].meta["val"].shape)))  # type: ignore[union-attr]
+    axes = list(a["dim"]) if a["dim"] else list(range(len(node.args[0].meta["val"].shape)))
     return g.call(ours.stored_mean_over.default, q, axes, a["keepdim"], *s.pair, *_limits(s))
 
 

@@ -119,9 +119,9 @@ def aten_name(node: object) -> str | None:
     return None
 
 
-def arguments(node: fx.Node) -> dict[str, object]:
+def arguments(node: fx.Node) -> dict[str, Any]:
     """The arguments of a call of an ATen operator by their names, defaults filled in."""
-    schema = node.target._schema  # type: ignore[union-attr]
+    schema = node.target._schema
     found = {}
     for i, argument in enumerate(schema.arguments):
         if i < len(node.args):

@@ -38,7 +38,7 @@ class Choice:
 
     way: Way
     reason: str = ""
-    operator: Operator | None = None
+    operator: Any = None  # of the table of recipes, if it has one
     qconfig: Any = None
     inputs: tuple[str, ...] = ()  # activations that must be quantized: names of nodes, which copies of a graph keep
     relu: str | None = None  # the ReLU that is part of it
@@ -115,8 +115,8 @@ def _pass(state: _State, node: fx.Node, name: str) -> Choice | None:
 
 def _qconfig(state: _State, node: fx.Node, found: Operator) -> Any:
     at = origin(node)
-    if at.kind in found.functions:
-        return state.mapping.qconfig_for(at.path, at.kind)  # type: ignore[arg-type]
+    if at.kind is not None and at.kind in found.functions:
+        return state.mapping.qconfig_for(at.path, at.kind)
     functions = [f for f in found.functions if not isinstance(f, type)] or [found.name]
     module_type = at.kind if isinstance(at.kind, type) and issubclass(at.kind, nn.Module) else None
     return state.mapping.qconfig_for(at.path, functions[0], module_type=module_type)
@@ -161,7 +161,7 @@ def _layer(state: _State, node: fx.Node, found: Operator, qconfig: Any) -> Choic
         return Choice(Way.DYNAMIC, "", found, qconfig, relu=relu)
     if not _is_static(activation):
         return Choice(Way.FLOAT, f"activations of {activation.dtype}", found)
-    return Choice(Way.STATIC, "", found, qconfig, (a["input"].name,), relu)  # type: ignore[attr-defined]
+    return Choice(Way.STATIC, "", found, qconfig, (a["input"].name,), relu)
 
 
 def _several(state: _State, node: fx.Node, found: Operator, qconfig: Any) -> Choice:
@@ -191,7 +191,7 @@ def _function(state: _State, node: fx.Node, found: Operator, qconfig: Any) -> Ch
     a = arguments(node)
     if a.get("training") or a.get("use_input_stats") is False or a.get("half_to_float"):
         return Choice(Way.FLOAT, "in training", found)
-    return Choice(Way.STATIC, "", found, qconfig, (first.name,), _relu_after(node, found))  # type: ignore[union-attr]
+    return Choice(Way.STATIC, "", found, qconfig, (first.name,), _relu_after(node, found))
 
 
 def _embedding(state: _State, node: fx.Node, found: Operator, qconfig: Any) -> Choice:
@@ -206,13 +206,13 @@ def _embedding(state: _State, node: fx.Node, found: Operator, qconfig: Any) -> C
 
 def _recurrent(state: _State, node: fx.Node, found: Operator, qconfig: Any) -> Choice:
     a = arguments(node)
-    if any(parameter(state.graph, w) is None for w in a["params"]):  # type: ignore[attr-defined]
+    if any(parameter(state.graph, w) is None for w in a["params"]):
         return Choice(Way.FLOAT, "its weights are computed", found)
     if a["train"] and a["dropout"]:
         return Choice(Way.FLOAT, "in training", found)
     per_direction = 4 if a["has_biases"] else 2
     directions = 2 if a["bidirectional"] else 1
-    if len(a["params"]) != per_direction * directions * a["num_layers"]:  # type: ignore[arg-type,operator]
+    if len(a["params"]) != per_direction * directions * a["num_layers"]:
         return Choice(Way.FLOAT, "projections have no quantized form", found)
     weight = qconfig.weight()
     if weight.dtype == torch.float16:
@@ -225,11 +225,8 @@ def _recurrent(state: _State, node: fx.Node, found: Operator, qconfig: Any) -> C
 def _tensor_arguments(node: fx.Node) -> Iterator[fx.Node]:
     """Tensors that a call takes, those of a list one by one."""
     for argument in node.args:
-        parts = argument if isinstance(argument, (list, tuple)) else (argument,)
-        for part in parts:
-            if isinstance(part, fx.Node) and isinstance(part.meta.get("val"), torch.Tensor):
-                yield part
-            elif isinstance(part, fx.Node) and part.op == "get_attr":
+        for part in argument if isinstance(argument, (list, tuple)) else (argument,):
+            if isinstance(part, fx.Node) and (part.op == "get_attr" or isinstance(part.meta.get("val"), torch.Tensor)):
                 yield part
 
 

@@ -8,7 +8,9 @@ import torch
 from torch import fx
 
 from zeropoint.graph.fx.lower import Lowering, Value
+from zeropoint.graph.fx.plain import aten_name
 from zeropoint.graph.fx.plan import Choice, Way
+from zeropoint.graph.fx.training import AVERAGES
 from zeropoint.graph.recipes import Form
 
 __all__ = ["reference"]
@@ -21,16 +23,23 @@ class Reference(Lowering):
 
     def observed(self, node: fx.Node) -> None:
         scale = self.scale_of(node)
-        q = self.call(ours.quantize_per_tensor.default, self.floats(node.args[0]), *scale.all)  # type: ignore[arg-type]
-        self.values[node] = Value(self.call(ours.dequantize_per_tensor.default, q, *scale.all))
+        q = self.call(ours.quantize_per_tensor.default, self.floats(node.args[0]), *scale.all)
+        self.values[node] = Value(self.call(ours.dequantize_per_tensor.default, q, *scale.all), scale=scale)
 
     def add(self, node: fx.Node) -> None:
         choice = self.choices.get(node)
-        computed = choice is not None and choice.way in (Way.STATIC, Way.PASSED, Way.FUSED)
-        if node.op == "call_function" and computed:
-            self.values[node] = Value(self.float_form(node, choice))  # type: ignore[arg-type]
+        if node.op == "call_function" and choice is not None and choice.way in (Way.STATIC, Way.PASSED, Way.FUSED):
+            self.values[node] = self.float_value(node, choice)
         else:
             super().add(node)
+
+    def float_value(self, node: fx.Node, choice: Choice) -> Value:
+        made = self.float_form(node, choice)
+        scale = self.values[node.args[0]].scale if choice.way is Way.PASSED else None
+        if scale is not None and aten_name(node) in AVERAGES:  # integers are rounded here
+            q = self.call(ours.quantize_per_tensor.default, made, *scale.all)
+            made = self.call(ours.dequantize_per_tensor.default, q, *scale.all)
+        return Value(made, scale=scale)
 
     def float_form(self, node: fx.Node, choice: Choice) -> fx.Node:
         made = self.copy(node)

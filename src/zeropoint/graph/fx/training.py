@@ -16,9 +16,9 @@ from zeropoint.nn.flow import as_integers, observed, plain
 from zeropoint.nn.intrinsic import qat as nniqat
 from zeropoint.qconfig_mapping import QConfigMapping
 
-__all__ = ["Averaging", "Rounded", "round_averages", "swap_layers"]
+__all__ = ["AVERAGES", "Averaging", "Rounded", "round_averages", "swap_layers"]
 
-_AVERAGES = frozenset(
+AVERAGES = frozenset(
     ("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default", "adaptive_avg_pool1d.default",
      "adaptive_avg_pool2d.default", "adaptive_avg_pool3d.default", "mean.dim", "upsample_bilinear2d.vec")
 )  # fmt: skip
@@ -51,7 +51,7 @@ class Averaging(nn.Module):
         return self._arguments
 
     def forward(self, x: Tensor) -> Tensor:
-        result = self._target(x, **self._arguments)  # type: ignore[operator]
+        result = self._target(x, **self._arguments)
         return as_integers(self._target, x, self._arguments, result, self.source[0]) if self.source else result
 
 
@@ -84,7 +84,7 @@ def swap_layers(graph: fx.GraphModule, mapping: QConfigMapping) -> dict[fx.Node,
         for old in (relu, norm, node):
             if old is not None:
                 graph.graph.erase_node(old)
-        choices[made] = Choice(Way.STATIC, "", found, qconfig, (a["input"].name,))  # type: ignore[attr-defined]
+        choices[made] = Choice(Way.STATIC, "", found, qconfig, (a["input"].name,))
     _swap_others(graph)
     graph.graph.eliminate_dead_code()
     graph.recompile()
@@ -166,9 +166,9 @@ def _swap_others(graph: fx.GraphModule) -> None:
         name = aten_name(node)
         module: nn.Module
         if name == "dropout.default":
-            module = nn.Dropout(arguments(node)["p"])  # type: ignore[arg-type]
+            module = nn.Dropout(arguments(node)["p"])
         elif name == "batch_norm.default":
-            dims = node.args[0].meta["val"].dim()  # type: ignore[union-attr]
+            dims = node.args[0].meta["val"].dim()
             kinds = {4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
             module = _batch_norm(graph, node, kinds.get(dims, nn.BatchNorm1d))
         else:
@@ -187,9 +187,9 @@ def round_averages(graph: fx.GraphModule, choices: dict[fx.Node, Choice]) -> Non
     for node in list(graph.graph.nodes):
         name = aten_name(node)
         choice = choices.get(node)
-        if name not in _AVERAGES or choice is None or choice.way is not Way.PASSED:
+        if name not in AVERAGES or choice is None or choice.way is not Way.PASSED:
             continue
-        module = Averaging(node, name)  # type: ignore[arg-type]
+        module = Averaging(node, name)
         path = _place(graph, node)
         graph.add_submodule(path, module)
         with graph.graph.inserting_after(node):

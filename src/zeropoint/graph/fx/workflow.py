@@ -93,9 +93,7 @@ def _mapping(model: nn.Module, given: Any) -> QConfigMapping:
 def _require_some(prepared: Prepared) -> Prepared:
     if not any(c.way in (Way.STATIC, Way.DYNAMIC, Way.HALF) for c in prepared._choices.values()):
         looked_for = ", ".join(operator.name for operator in OPERATORS)
-        raise ValueError(
-            f"nothing in this model would be quantized. Looked for: {looked_for}.\n{prepared.summary()}"
-        )
+        raise ValueError(f"nothing in this model would be quantized. Looked for: {looked_for}.\n{prepared.summary()}")
     return prepared
 
 
@@ -195,9 +193,7 @@ def convert_fx(
     """
     _refuse(convert_custom_config=convert_custom_config, qconfig_mapping=qconfig_mapping)
     if not isinstance(graph_module, Prepared):
-        raise TypeError(
-            f"convert_fx takes what prepare_fx or prepare_qat_fx gave, got {type(graph_module).__name__}"
-        )
+        raise TypeError(f"convert_fx takes what prepare_fx or prepare_qat_fx gave, got {type(graph_module).__name__}")
     prepared = copy.deepcopy(graph_module).eval()
     make = reference if debug else lower
     with torch.no_grad():
