@@ -275,8 +275,8 @@ if sys.modules.get("torch"):
             "quantized.packed.LinearPackedParams",
             "quantized.packed.LinearPackedParamsFp16",
             "quantized.packed.ConvPackedParams",
-            "quantized.embedding.EmbeddingPackedParams",
             "quantized.recurrent.CellParams",
+            "quantized.embedding.EmbeddingPackedParams",
             "quantized.weight_only.WeightOnlyPackedParams",
         )
     }

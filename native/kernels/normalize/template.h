@@ -8,13 +8,14 @@
 namespace zeropoint {
 namespace {
 
-// How v becomes y. `plain` is split with inverse 1, bounded, in the whole range of the type.
-enum class Finish { plain, split, joined };
+// How v becomes y. `plain` is split with inverse 1, bounded; `whole`: in the whole range of the type, too.
+enum class Finish { whole, plain, split, joined };
 
 template <class V, class T, ByRow kBy, Finish kFinish>
 struct Normalize {
     using F = typename V::F;
     static constexpr int64_t kBlock = 4 * V::W;
+    static constexpr bool kPlain = kFinish == Finish::whole || kFinish == Finish::plain;
 
     const NormalizeArgs& a;
     F inverse, zero_point, most;
@@ -51,18 +52,18 @@ struct Normalize {
     F one(const Row& r, const T* x, int64_t i) const {
         const F q = V::to_float(V::load_int(x));
         F t = V::sub(q, kBy == ByRow::none ? V::load(r.centers + i) : r.center);
-        if (kBy == ByRow::center && kFinish != Finish::plain) t = V::mul(t, r.factor);
+        if (kBy == ByRow::center && !kPlain) t = V::mul(t, r.factor);
         F v =
             kBy == ByRow::all ? V::fma(t, r.weight, r.bias) : V::fma(t, V::load(r.weights + i), V::load(r.biases + i));
-        if (kFinish != Finish::plain) v = V::mul(v, inverse);
+        if (!kPlain) v = V::mul(v, inverse);
         if (kFinish == Finish::joined) v = V::add(v, zero_point);
-        return kFinish == Finish::plain ? v : V::min(v, most);  // also of NaN
+        return kPlain ? v : V::min(v, most);  // also of NaN
     }
     // x and y stand at element i of the row.
     void block(const Row& r, const T* x, T* y, int64_t i) const {
         const F p = one(r, x, i), q = one(r, x + V::W, i + V::W), s = one(r, x + 2 * V::W, i + 2 * V::W),
                 t = one(r, x + 3 * V::W, i + 3 * V::W);
-        if (kFinish == Finish::plain)
+        if (kFinish == Finish::whole)
             V::store4_offset(y, p, q, s, t, offset);
         else
             V::store4_clamped(y, p, q, s, t, offset, a.lo, a.hi);
@@ -102,8 +103,9 @@ template <class V, class T, ByRow kBy>
 void normalize_by(const NormalizeArgs& a, int64_t begin, int64_t end) {
     if (a.joined) return Normalize<V, T, kBy, Finish::joined>(a).run(begin, end);
     const bool whole = a.lo == std::numeric_limits<T>::min() && a.hi == std::numeric_limits<T>::max();
-    if (a.bounded && whole && a.inverse == 1.0f && (kBy != ByRow::center || a.factor == nullptr))
-        return Normalize<V, T, kBy, Finish::plain>(a).run(begin, end);
+    if (a.bounded && a.inverse == 1.0f && (kBy != ByRow::center || a.factor == nullptr))
+        return whole ? Normalize<V, T, kBy, Finish::whole>(a).run(begin, end)
+                     : Normalize<V, T, kBy, Finish::plain>(a).run(begin, end);
     return Normalize<V, T, kBy, Finish::split>(a).run(begin, end);
 }
 
