@@ -146,6 +146,20 @@ def test_state_dict_of_torch_ao_loads(kind, qconfig):
     assert_equal(blank(x), ours(x))
 
 
+def test_a_state_dict_brings_its_dtype_but_must_fit():
+    _, ours, _ = made("LSTM", "float16_dynamic_qconfig", 4, 5)
+    blank = nnqd.LSTM(4, 5)
+    assert blank.dtype is zeropoint.qint8
+    blank.load_state_dict(ours.state_dict())
+    assert blank.dtype == torch.float16
+    x = torch.randn(3, 2, 4)
+    assert_equal(blank(x), ours(x))
+    with pytest.raises(RuntimeError, match=r"size mismatch for a weight in _all_weight_values.0.param: \(20, 4\)"):
+        nnqd.LSTM(3, 5).load_state_dict(ours.state_dict())
+    with pytest.raises(RuntimeError, match="size mismatch for a weight in _packed_weight_hh"):
+        nnqd.GRUCell(3, 4).load_state_dict(nnqd.GRUCell(3, 5).state_dict())
+
+
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 def test_layers_of_a_reference_are_those_of_the_float_module(kind):
     module, ours, _ = made(kind, "per_channel_dynamic_qconfig", 4, 5, 2, bidirectional=True)

@@ -58,6 +58,14 @@ class _Matrix(StoredWeight):
         """Keep copies; a float weight is kept in float16."""
         self._store(weight if isinstance(weight, QTensor) else layers.to_fp16_weight(weight), bias)
 
+    def fits(self, key: str, weight: Tensor, errors: list[str]) -> bool:
+        """Whether a weight from a state_dict has the shape of this one; if not, `errors` say so."""
+        if weight.shape == self._weight_values.shape:
+            return True
+        shapes = f"{tuple(weight.shape)} in the state_dict, {tuple(self._weight_values.shape)} in the module"
+        errors.append(f"size mismatch for a weight in {key}: {shapes}.")
+        return False
+
     def matrix(self) -> ops.Matrix:
         """The parts, as the native core takes them."""
         if self._weight_dtype == "float16":
@@ -141,18 +149,21 @@ class PackedParameter(nn.Module):
         destination[prefix + "param"] = self.param
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
-        _, strict, missing_keys, *_ = args
+        _, strict, missing_keys, _, errors = args
         param = state_dict.pop(prefix + "param", None)
         super()._load_from_state_dict(state_dict, prefix, *args)
         if param is None:
             if strict:
                 missing_keys.append(prefix + "param")
-        elif isinstance(param, recurrent.CellParams):
-            self._set(_unpacked(param.w_ih), _unpacked(param.w_hh), param.reduce_range)
+            return
+        if isinstance(param, recurrent.CellParams):
+            reduce_range, weights = param.reduce_range, (param.w_ih, param.w_hh)
         else:  # torch.ao's
             _, _, _, numbers, weights = param.__getstate__()[0]
-            ih, hh = (_unpacked(w) for w in weights)
-            self._set(ih, hh, bool(numbers and numbers[0]))
+            reduce_range = bool(numbers and numbers[0])
+        ih, hh = (_unpacked(w) for w in weights)
+        if self.ih.fits(prefix + "param", ih[0], errors) and self.hh.fits(prefix + "param", hh[0], errors):
+            self._set(ih, hh, reduce_range)
 
 
 def _observed(mod: Any, name: str) -> Any:
@@ -182,6 +193,7 @@ class RNNBase(nn.Module):
     """What LSTM and GRU share; see `LSTM`."""
 
     _version = 2
+    __jit_unused_properties__ = ("dtype",)
     _FLOAT_MODULE: ClassVar[type[nn.Module]]
     _KIND: ClassVar[ops.Kind]
     _OP: ClassVar[str]
@@ -208,7 +220,7 @@ class RNNBase(nn.Module):
             )
         self.mode, self.input_size, self.hidden_size, self.num_layers = mode, input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
-        self.dtype = _kind(dtype)
+        kind = _kind(dtype)
         self.version = self._version
         directions = 2 if bidirectional else 1
         rows = self._KIND.gates * hidden_size
@@ -216,10 +228,16 @@ class RNNBase(nn.Module):
         for layer in range(num_layers):
             inputs = input_size if layer == 0 else hidden_size * directions
             for _ in range(directions):
-                weights = (_blank(rows, columns, self.dtype) for columns in (inputs, hidden_size))
-                w_ih, w_hh = (pack_weight_bias(w, torch.zeros(rows) if bias else None, self.dtype) for w in weights)
-                cells.append(PackedParameter(recurrent.CellParams(w_ih, w_hh, reduce_range=self.dtype is qint8)))
+                weights = (_blank(rows, columns, kind) for columns in (inputs, hidden_size))
+                w_ih, w_hh = (pack_weight_bias(w, torch.zeros(rows) if bias else None, kind) for w in weights)
+                cells.append(PackedParameter(recurrent.CellParams(w_ih, w_hh, reduce_range=kind is qint8)))
         self._all_weight_values = nn.ModuleList(cells)
+
+    @property
+    def dtype(self) -> Any:
+        """Of the weights: qint8 or torch.float16."""
+        first: Any = self._all_weight_values[0]
+        return torch.float16 if first.ih._weight_dtype == "float16" else qint8
 
     def _get_name(self) -> str:
         return f"DynamicQuantized{self._FLOAT_MODULE.__name__}"
@@ -624,13 +642,16 @@ class RNNCellBase(nn.Module):
         destination[prefix + "_packed_weight_hh"] = self._packed_weight_hh
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
-        _, strict, missing_keys, *_ = args
+        _, strict, missing_keys, _, errors = args
         for name in ("ih", "hh"):
-            stored = state_dict.pop(f"{prefix}_packed_weight_{name}", None)
+            key = f"{prefix}_packed_weight_{name}"
+            stored = state_dict.pop(key, None)
             if stored is not None:
-                setattr(self, f"_{name}", _Matrix(*_unpacked(stored)))
+                weight, bias = _unpacked(stored)
+                if getattr(self, f"_{name}").fits(key, weight, errors):
+                    setattr(self, f"_{name}", _Matrix(weight, bias))
             elif strict:
-                missing_keys.append(f"{prefix}_packed_weight_{name}")
+                missing_keys.append(key)
         self.weight_dtype = torch.float16 if self._ih._weight_dtype == "float16" else qint8
         self.bias = self._ih._bias is not None
         self._made = None
