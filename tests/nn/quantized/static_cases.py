@@ -1,4 +1,4 @@
-"""Every static module without a weight matrix, once: how it is made, and what it is called with."""
+"""Every static module, once: how it is made, and what it is called with."""
 
 from __future__ import annotations
 
@@ -43,6 +43,24 @@ def with_slopes(count: int) -> nnq.PReLU:
     made = nnq.PReLU(0.04, 130, count)
     made.set_weight(zeropoint.quantize_per_tensor(numbers(count), 0.02, 128, zeropoint.quint8))
     return made
+
+
+def weight(*shape: int, axis: int | None = 0) -> zeropoint.QTensor:
+    """Per channel along `axis`, or per tensor."""
+    values = numbers(*shape, seed=5)
+    if axis is None:
+        return zeropoint.quantize_per_tensor(values, 0.03, 0, zeropoint.qint8)
+    count = shape[axis]
+    scales = torch.linspace(0.02, 0.04, count, dtype=torch.float64)
+    return zeropoint.quantize_per_channel(values, scales, torch.zeros(count, dtype=torch.int64), axis, zeropoint.qint8)
+
+
+def with_weight(module: Any, axis: int | None, scale: float = 0.2, zero_point: int = 110) -> Any:
+    """A layer with a weight quantized along `axis`, and a bias if it has one."""
+    bias = module.bias()
+    module.set_weight_bias(weight(*module.weight().shape, axis=axis), None if bias is None else numbers(*bias.shape))
+    module.scale, module.zero_point = scale, zero_point
+    return module
 
 
 class Arithmetic(nn.Module):
@@ -103,7 +121,38 @@ def _embedding(cls: Any, columns: int, dtype: Any, **options: Any) -> Case:
     )
 
 
-CASES: dict[str, Case] = {
+def _layer(cls: Any, *arguments: Any, inputs: Callable[[], tuple[Any, ...]], axis: int | None = 0, **more: Any) -> Case:
+    return Case(lambda: with_weight(cls(*arguments, **more), axis), lambda: cls(*arguments, **more), inputs)
+
+
+def _two_images() -> tuple[Any, ...]:
+    return activation(2, 4, 6, 8), activation(2, 6, 4, 6)
+
+
+LAYERS: dict[str, Case] = {
+    "Linear": _layer(nnq.Linear, 16, 6, inputs=_line),
+    "Linear, per tensor, without bias": _layer(nnq.Linear, 16, 6, False, inputs=_line, axis=None),
+    "LinearReLU": _layer(nniq.LinearReLU, 16, 6, inputs=_line),
+    "LinearLeakyReLU": _layer(nniq.LinearLeakyReLU, 16, 6, 0.05, inputs=_line),
+    "LinearTanh": _layer(nniq.LinearTanh, 16, 6, inputs=_line),
+    "Conv1d": _layer(nnq.Conv1d, 4, 6, 3, inputs=_line, padding=1),
+    "Conv1d, reflected": _layer(nnq.Conv1d, 4, 6, 3, inputs=_line, padding=1, padding_mode="reflect"),
+    "Conv2d": _layer(nnq.Conv2d, 4, 6, 3, inputs=_image),
+    "Conv2d, grouped, reflected": _layer(
+        nnq.Conv2d, 4, 6, (3, 2), inputs=_image, axis=None, groups=2, padding=1, stride=2, padding_mode="reflect"
+    ),
+    "Conv3d": _layer(nnq.Conv3d, 4, 6, 2, inputs=_volume, dilation=2, bias=False),
+    "ConvReLU1d": _layer(nniq.ConvReLU1d, 4, 6, 3, inputs=_line),
+    "ConvReLU2d": _layer(nniq.ConvReLU2d, 4, 6, 3, inputs=_image),
+    "ConvReLU3d": _layer(nniq.ConvReLU3d, 4, 6, 2, inputs=_volume),
+    "ConvAdd2d": _layer(nniq.ConvAdd2d, 4, 6, 3, inputs=_two_images),
+    "ConvAddReLU2d": _layer(nniq.ConvAddReLU2d, 4, 6, 3, inputs=_two_images),
+    "ConvTranspose1d": _layer(nnq.ConvTranspose1d, 4, 6, 3, inputs=_line, axis=1),
+    "ConvTranspose2d": _layer(nnq.ConvTranspose2d, 4, 6, 3, inputs=_image, axis=None, stride=2, output_padding=1),
+    "ConvTranspose3d": _layer(nnq.ConvTranspose3d, 4, 6, 2, inputs=_volume, axis=1, bias=False),
+}
+
+CASES: dict[str, Case] = LAYERS | {
     "BatchNorm2d": Case(lambda: batch_norm(nnq.BatchNorm2d, 4), lambda: nnq.BatchNorm2d(4), _image),
     "BatchNorm3d": Case(lambda: batch_norm(nnq.BatchNorm3d, 4), lambda: nnq.BatchNorm3d(4), _volume),
     "BNReLU2d": Case(lambda: batch_norm(nniq.BNReLU2d, 4), lambda: nniq.BNReLU2d(4), _image),

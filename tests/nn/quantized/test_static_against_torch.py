@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 import torch.ao.nn.intrinsic as their_intrinsic
+import torch.ao.nn.intrinsic.quantized as their_fused
 import torch.ao.nn.quantized as theirs
 import torch.ao.quantization as ao
 from static_cases import numbers
@@ -18,6 +19,7 @@ from torch import nn
 import zeropoint
 from zeropoint.nn import intrinsic as our_intrinsic
 from zeropoint.nn import quantized as ours
+from zeropoint.nn.intrinsic import quantized as our_fused
 
 # Float32 sums in another order: torch's tails round differently from its vector loops.
 SHARE_OF_EQUAL_INTEGERS = 0.999
@@ -158,6 +160,115 @@ def test_softmax_equals_torchs(dim: int | None) -> None:
     t = torch.quantize_per_tensor(x, 0.05, 100, torch.quint8)
     expected = theirs.Softmax(1 if dim is None else dim, 1 / 256, 0)(t)
     assert_close_integers(ours.Softmax(dim, 1 / 256, 0)(q), expected)
+
+
+# ------------------------------------------------------------------------------------------------------------ layers
+
+# Float layers, of either package: what is fused has a class of its own in each. Observers of activations have 7 bits in
+# both qconfigs, with which torch's kernels are exact on every CPU.
+LAYERS: dict[str, tuple[Callable[[Any], nn.Module], tuple[int, ...]]] = {
+    "Linear": (lambda nni: nn.Linear(64, 32), (16, 64)),
+    "Linear without bias": (lambda nni: nn.Linear(64, 32, bias=False), (4, 16, 64)),
+    "LinearReLU": (lambda nni: nni.LinearReLU(nn.Linear(64, 32), nn.ReLU()), (16, 64)),
+    "Conv1d": (lambda nni: nn.Conv1d(8, 16, 3, padding=1), LINE),
+    "Conv1d, reflected": (lambda nni: nn.Conv1d(8, 16, 3, padding=1, padding_mode="reflect"), LINE),
+    "Conv2d": (lambda nni: nn.Conv2d(8, 16, 3, stride=2, padding=1), IMAGE),
+    "Conv2d, depthwise": (lambda nni: nn.Conv2d(8, 8, 3, groups=8, bias=False), IMAGE),
+    "Conv2d, reflected": (lambda nni: nn.Conv2d(8, 16, (3, 2), padding=1, padding_mode="reflect"), IMAGE),
+    "Conv3d": (lambda nni: nn.Conv3d(8, 16, 2, dilation=2), VOLUME),
+    "ConvReLU1d": (lambda nni: nni.ConvReLU1d(nn.Conv1d(8, 16, 3), nn.ReLU()), LINE),
+    "ConvReLU2d": (lambda nni: nni.ConvReLU2d(nn.Conv2d(8, 16, 3), nn.ReLU()), IMAGE),
+    "ConvReLU3d": (lambda nni: nni.ConvReLU3d(nn.Conv3d(8, 16, 2), nn.ReLU()), VOLUME),
+    "ConvTranspose1d": (lambda nni: nn.ConvTranspose1d(8, 16, 3), LINE),
+    "ConvTranspose2d": (lambda nni: nn.ConvTranspose2d(8, 16, 3, stride=2, output_padding=1), IMAGE),
+    "ConvTranspose3d": (lambda nni: nn.ConvTranspose3d(8, 16, 2, bias=False), VOLUME),
+}
+ONLY_ONEDNN: dict[str, tuple[Callable[[Any], nn.Module], tuple[int, ...]]] = {
+    "LinearLeakyReLU": (lambda nni: nni.LinearLeakyReLU(nn.Linear(32, 8), nn.LeakyReLU(0.05)), (5, 32)),
+    "LinearTanh": (lambda nni: nni.LinearTanh(nn.Linear(32, 8), nn.Tanh()), (5, 32)),
+}
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest) -> Iterator[None]:
+    """torch's kernels from one library, which does not round differently from layer to layer."""
+    before = torch.backends.quantized.engine
+    torch.backends.quantized.engine = getattr(request, "param", "fbgemm")
+    yield
+    torch.backends.quantized.engine = before
+
+
+def layer_pair(cases: Any, name: str, qconfig: str) -> tuple[Any, Any, torch.Tensor]:
+    make, shape = cases[name]
+    x = numbers(*shape) * 3
+    made = []
+    for package, nni in ((zeropoint, our_intrinsic), (ao, their_intrinsic)):
+        torch.manual_seed(0)
+        made.append(converted(make(nni), package, getattr(package, qconfig), x))
+    return made[0], made[1], x
+
+
+def assert_same_layer(mine: Any, other: Any, x: torch.Tensor) -> None:
+    assert type(mine.module).__name__ == type(other.module).__name__
+    assert mine.module._get_name() == other.module._get_name()
+    assert torch.equal(mine.module.weight().int_repr(), other.module.weight().int_repr())
+    assert torch.equal(mine.module.weight().dequantize(), other.module.weight().dequantize())
+    assert_close_integers(mine.module(mine.quant(x)), other.module(other.quant(x)))
+    fresh = copy.deepcopy(mine)
+    fresh.module.scale = 1.0
+    fresh.load_state_dict(other.state_dict())
+    assert torch.equal(fresh(x), mine(x))
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("qconfig", ["default_qconfig", "default_per_channel_qconfig"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_layer_has_their_weights_and_results_and_loads_their_state(name: str, qconfig: str) -> None:
+    if "Transpose" in name:  # torch.ao observes its weight along the inputs
+        qconfig = "default_qconfig"
+    assert_same_layer(*layer_pair(LAYERS, name, qconfig))
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("engine", ["onednn"], indirect=True)
+@pytest.mark.parametrize("name", ONLY_ONEDNN)
+def test_layer_that_only_onednn_has_is_theirs(name: str) -> None:
+    assert_same_layer(*layer_pair(ONLY_ONEDNN, name, "default_qconfig"))
+
+
+@pytest.mark.parametrize("relu", [False, True])
+def test_convolution_with_addition_is_theirs(relu: bool) -> None:
+    name = "ConvAddReLU2d" if relu else "ConvAdd2d"
+    conv, x, other = nn.Conv2d(8, 8, 3, padding=1), numbers(*IMAGE), numbers(*IMAGE, seed=1)
+    made = []
+    before, torch.backends.quantized.engine = torch.backends.quantized.engine, "onednn"
+    try:
+        for package, nni, nniq in (
+            (zeropoint, our_intrinsic, our_fused), (ao, their_intrinsic, their_fused),
+        ):  # fmt: skip
+            parts = (copy.deepcopy(conv), torch.add, nn.ReLU()) if relu else (copy.deepcopy(conv), torch.add)
+            fused = getattr(nni, name)(*parts)
+            fused.qconfig = fused[0].qconfig = package.default_qconfig
+            fused.activation_post_process = package.default_qconfig.activation()
+            fused.activation_post_process(fused(x, other))
+            module = getattr(nniq, name).from_float(fused)
+            quantize = zeropoint.quantize_per_tensor if package is zeropoint else torch.quantize_per_tensor
+            dtype = zeropoint.quint8 if package is zeropoint else torch.quint8
+            made.append(module(quantize(x, 0.05, 60, dtype), quantize(other, 0.04, 63, dtype)))
+    finally:
+        torch.backends.quantized.engine = before
+    assert_close_integers(*made)
+
+
+@pytest.mark.parametrize("dtype", ["quint8", "qint8"])
+def test_quantize_and_dequantize_are_theirs(dtype: str) -> None:
+    x = torch.tensor([[1.0, -1.0], [1.0, -1.0]])
+    mine, other = (nnq.Quantize(1.0, 2, getattr(p, dtype)) for p, nnq in ((zeropoint, ours), (torch, theirs)))
+    assert torch.equal(mine(x).int_repr(), other(x).int_repr())
+    assert torch.equal(ours.DeQuantize()(mine(x)), theirs.DeQuantize()(other(x)))
+    fresh = ours.Quantize(0.5, 0, getattr(zeropoint, dtype))
+    fresh.load_state_dict(other.state_dict())
+    assert torch.equal(fresh(x).int_repr(), mine(x).int_repr())
 
 
 # ------------------------------------------------------------------------------------------------------- arithmetic
