@@ -359,3 +359,39 @@ def test_quantize_dynamic_takes_tables() -> None:
         made = zeropoint.quantize_dynamic(model, dtype=dtype)
         assert type(made[0]) is nnq.EmbeddingBag
         assert made[0].dtype is dtype
+
+
+TRAINED = {
+    "BatchNorm2d": lambda: nn.BatchNorm2d(8),
+    "BNReLU2d": lambda: zeropoint.nn.intrinsic.BNReLU2d(nn.BatchNorm2d(8), nn.ReLU()),
+    "LayerNorm": lambda: nn.LayerNorm([6, 8]),
+    "GroupNorm": lambda: nn.GroupNorm(2, 8),
+    "InstanceNorm2d": lambda: nn.InstanceNorm2d(8),
+    "ELU": nn.ELU,
+    "LeakyReLU": lambda: nn.LeakyReLU(0.2),
+    "Hardswish": nn.Hardswish,
+    "PReLU": lambda: nn.PReLU(8),
+    "ReLU6": nn.ReLU6,
+    "Dropout": nn.Dropout,
+    "Sigmoid": nn.Sigmoid,
+    "Tanh": nn.Tanh,
+    "Softmax": lambda: nn.Softmax(1),
+}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_model_in_training_computes_what_is_deployed(name: str) -> None:
+    model = zeropoint.QuantWrapper(nn.Sequential(TRAINED[name]())).train()
+    model.qconfig = zeropoint.default_qat_qconfig
+    x = numbers(4, 8, 6, 8) * 2
+    trained = zeropoint.prepare_qat(model, example_inputs=(x,))
+    for _ in range(3):
+        trained(x)
+    trained.eval()
+    trained.apply(zeropoint.disable_observer)
+    y = trained(x)
+    made = zeropoint.convert(trained)
+    steps = (made(x) - y).abs() / made.module(made.quant(x)).q_scale()
+    assert steps.max() <= 1.01
+    share = 0.98 if name == "PReLU" else 0.99  # its slopes are rounded when it is deployed, not before
+    assert (steps < 0.01).float().mean() >= share
