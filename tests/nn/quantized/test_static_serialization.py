@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.package
 from static_cases import CASES, Case
 from torch import nn
 
@@ -74,6 +75,16 @@ def test_script_saved_and_loaded_gives_the_same(case: Case) -> None:
     torch.jit.save(torch.jit.script(module), file)
     file.seek(0)
     assert_equal(torch.jit.load(file)(*inputs), module(*inputs))
+
+
+def test_package_saved_and_loaded_gives_the_same(case: Case) -> None:
+    module, inputs = case.make(), case.inputs()
+    file = io.BytesIO()
+    with torch.package.PackageExporter(file) as exporter:
+        exporter.extern("**")
+        exporter.save_pickle("model", "model.pkl", module)
+    file.seek(0)
+    assert_equal(torch.package.PackageImporter(file).load_pickle("model", "model.pkl")(*inputs), module(*inputs))
 
 
 def test_trace_saved_and_loaded_gives_the_same(case: Case) -> None:

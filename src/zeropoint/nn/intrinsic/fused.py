@@ -103,7 +103,7 @@ class ConvAdd2d(FusedModule):
         super().__init__(conv)
         self.add = add
 
-    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:  # type: ignore[override]
         """`x1` goes through the convolution, `x2` is added."""
         return self.add(self[0](x1), x2)
 
@@ -116,6 +116,6 @@ class ConvAddReLU2d(FusedModule):
         self.add = add
         self.relu = relu
 
-    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:  # type: ignore[override]
         """`x1` goes through the convolution, `x2` is added."""
         return self.relu(self.add(self[0](x1), x2))
