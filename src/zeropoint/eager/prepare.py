@@ -14,6 +14,7 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 from zeropoint.eager.convert import convert
 from zeropoint.eager.mappings import (
     fixed_fake_quants,
+    get_default_custom_config_dict,
     get_default_qat_module_mappings,
     get_default_qconfig_propagation_list,
     get_default_static_quant_module_mappings,
@@ -26,15 +27,7 @@ from zeropoint.nn.stubs import DeQuantStub, QuantStub, QuantWrapper
 from zeropoint.qconfig import activation_is_memoryless
 from zeropoint.qconfig_propagation import propagate_qconfig_
 
-__all__ = ["add_quant_dequant", "get_default_custom_config_dict", "prepare", "prepare_qat"]
-
-
-def get_default_custom_config_dict() -> dict[str, Any]:
-    """The custom modules that are known: float -> observed, and observed -> quantized."""
-    return {
-        "float_to_observed_custom_module_class": {},
-        "observed_to_quantized_custom_module_class": {},
-    }
+__all__ = ["add_quant_dequant", "prepare", "prepare_qat"]
 
 
 def prepare(
@@ -68,7 +61,8 @@ def prepare(
         >>> prepared.module.activation_post_process
         MinMaxObserver(min_val=inf, max_val=-inf)
     """
-    custom = prepare_custom_config_dict or get_default_custom_config_dict()
+    custom = get_default_custom_config_dict() if prepare_custom_config_dict is None else prepare_custom_config_dict
+    float_to_observed = custom.get("float_to_observed_custom_module_class", {})
     if not inplace:
         model = copy.deepcopy(model)
     propagate_qconfig_(model, None, custom)
@@ -79,13 +73,8 @@ def prepare(
             stacklevel=2,
         )
     observed_types = get_default_qconfig_propagation_list() if allow_list is None else set(allow_list)
-    _observe(
-        model,
-        observed_types,
-        set(observer_non_leaf_module_list or ()),
-        custom.get("float_to_observed_custom_module_class", {}),
-    )
-    _watch(model)
+    _observe(model, observed_types, set(observer_non_leaf_module_list or ()), float_to_observed)
+    _watch(model, set(float_to_observed.values()))
     if example_inputs is not None:
         _check(model, example_inputs)
     return model
@@ -115,7 +104,7 @@ def prepare_qat(
     if not inplace:
         model = copy.deepcopy(model)
     propagate_qconfig_(model, None)
-    convert(model, mapping=mapping, inplace=True, remove_qconfig=False)
+    convert(model, mapping=mapping, inplace=True, remove_qconfig=False, convert_custom_config_dict={})
     return prepare(
         model,
         inplace=True,
@@ -192,13 +181,13 @@ def _observe(
         if isinstance(child, FloatFunctional):
             if getattr(child, "qconfig", None) is not None:
                 child.activation_post_process = _post_process(child, here)
-        elif isinstance(child, FusedModule) or kind in non_leaf or kind in no_observer_set():
-            if kind not in no_observer_set():
-                _add_observer(child, here, fixed_fake_quants_for(child))
+        elif isinstance(child, FusedModule) or kind in non_leaf:
+            _add_observer(child, here, fixed_fake_quants_for(child))
         elif getattr(child, "qconfig", None) is not None and kind in custom:
             observed_child = custom[kind].from_float(child)
+            _part_of_a_model(observed_child)
             setattr(module, name, observed_child)
-            if custom[kind] not in no_observer_set():
+            if not issubclass(custom[kind], tuple(no_observer_set())):
                 _add_observer(observed_child, here)
         else:
             _observe(child, types, non_leaf, custom, here)
@@ -215,19 +204,36 @@ def fixed_fake_quants_for(module: nn.Module) -> Any:
 # ------------------------------------------------------------------------------------------- what would fail later
 
 
-def _watch(model: nn.Module) -> None:
-    """Modules that will be swapped see plain tensors, and so does whoever calls the model."""
+def _watch(model: nn.Module, custom: set[type]) -> None:
+    """Modules that will be swapped see plain tensors, and so does whoever calls the model.
+
+    Of the `custom` modules only those: what is swapped inside them was watched when they were made.
+    """
     static = get_default_static_quant_module_mappings()
 
-    def watch(module: nn.Module) -> None:
-        if type_before_parametrizations(module) in static or isinstance(module, FusedModule):
-            module.register_forward_pre_hook(_plain_inputs, with_kwargs=True)
-        else:
-            for child in module.children():
-                watch(child)
+    def watch(parent: nn.Module) -> None:
+        for module in parent.children():
+            kind = type_before_parametrizations(module)
+            if kind in custom and any(_is_watched(m) for m in module.modules()):
+                continue
+            if kind in static or kind in custom or isinstance(module, FusedModule):
+                if not _is_watched(module):
+                    module.register_forward_pre_hook(_plain_inputs, with_kwargs=True)
+            else:
+                watch(module)
 
     watch(model)
     model.register_forward_hook(_plain_output)
+
+
+def _is_watched(module: nn.Module) -> bool:
+    return _plain_inputs in module._forward_pre_hooks.values()
+
+
+def _part_of_a_model(observed: nn.Module) -> None:
+    """A custom module that was prepared by itself hands on what it makes as it is."""
+    for key in [k for k, hook in observed._forward_hooks.items() if hook is _plain_output]:
+        del observed._forward_hooks[key]
 
 
 def _plain_inputs(module: nn.Module, args: Any, kwargs: Any) -> Any:
