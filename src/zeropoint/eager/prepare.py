@@ -20,7 +20,7 @@ from zeropoint.eager.mappings import (
     get_default_static_quant_module_mappings,
     no_observer_set,
 )
-from zeropoint.nn.flow import Standing, observed, plain
+from zeropoint.nn.flow import Standing, has_standing, observed, plain
 from zeropoint.nn.intrinsic import FusedModule
 from zeropoint.nn.quantized import FloatFunctional
 from zeropoint.nn.stubs import DeQuantStub, QuantStub, QuantWrapper
@@ -192,8 +192,10 @@ def _observe(
         else:
             _observe(child, types, non_leaf, custom, here)
     is_leaf = not any(name != "parametrizations" for name, _ in module.named_children())
-    if is_leaf and not isinstance(module, nn.Sequential) and type_before_parametrizations(module) in types:
-        _add_observer(module, device, fixed_fake_quants_for(module))
+    fixed = fixed_fake_quants_for(module)
+    if is_leaf and not isinstance(module, nn.Sequential):
+        if fixed is not None or type_before_parametrizations(module) in types:
+            _add_observer(module, device, fixed)
 
 
 def fixed_fake_quants_for(module: nn.Module) -> Any:
@@ -258,7 +260,8 @@ def _check(model: nn.Module, example_inputs: Any) -> None:
     _MISSING = []
     try:
         with torch.no_grad():
-            trial(*inputs)
+            _part_of_a_model(trial)
+            output = trial(*inputs)
         missing, _MISSING = _MISSING, None
     finally:
         _MISSING = None
@@ -268,4 +271,10 @@ def _check(model: nn.Module, example_inputs: Any) -> None:
         raise ValueError(
             f"these would be quantized but get float tensors: {listed}. Put a QuantStub before the first of them (or"
             " wrap the model in a QuantWrapper), or set their qconfig to None."
+        )
+    if has_standing(output):
+        warnings.warn(
+            "prepare: the converted model will give quantized tensors; if floats are wanted, put a DeQuantStub at the"
+            " end",
+            stacklevel=3,
         )

@@ -101,8 +101,8 @@ class LSTMCell(nn.Module):
         """The states after `h` and `c`, when the input gives `given` to the gates."""
         if self.split_gates:
             sums: list[Tensor] = []
-            for x, layer, add in zip(given, self.hgates.values(), self.gates.values(), strict=True):
-                sums.append(add.add(x, layer(h)))
+            for i, (layer, gate) in enumerate(zip(self.hgates.values(), self.gates.values())):  # noqa: B905
+                sums.append(gate.add(given[i], layer(h)))
         else:
             sums = self.gates.add(given[0], self.hgates(h)).chunk(4, 1)
         kept = self.fgate_cx.mul(self.forget_gate(sums[1]), c)
@@ -327,15 +327,18 @@ class LSTM(nn.Module):
 
 def joined(parts: list[Tensor], dim: int) -> Tensor:
     """Parts along `dim`; quantized ones with a range that holds them all, where torch.ao keeps that of the first."""
-    if torch.jit.is_scripting() or not isinstance(parts[0], QTensor):
+    if torch.jit.is_scripting():
         return torch.cat(parts, dim)
     else:
-        if len({(p.q_scale(), p.q_zero_point()) for p in parts}) == 1:
-            return torch.cat(parts, dim)
-        scale, zero_point = joint_qparams(
-            [p.q_scale() for p in parts], [p.q_zero_point() for p in parts], parts[0].dtype.qmin, parts[0].dtype.qmax
-        )
-        return cat(parts, dim, scale, zero_point)
+        return _joined(parts, dim)
+
+
+def _joined(parts: list[Any], dim: int) -> Tensor:
+    if not isinstance(parts[0], QTensor) or len({(p.q_scale(), p.q_zero_point()) for p in parts}) == 1:
+        return torch.cat(parts, dim)
+    dtype = parts[0].dtype
+    scales, zero_points = [p.q_scale() for p in parts], [p.q_zero_point() for p in parts]
+    return cat(parts, dim, *joint_qparams(scales, zero_points, dtype.qmin, dtype.qmax))
 
 
 def joint_qparams(scales: list[float], zero_points: list[int], qmin: int, qmax: int) -> tuple[float, int]:

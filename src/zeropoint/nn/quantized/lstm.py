@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from zeropoint.nn.quantizable import lstm as quantizable
+from zeropoint.nn.quantizable.lstm import joint_qparams
 from zeropoint.nn.quantized.storage import quantized
+from zeropoint.tensor.watchers import is_recorded
 
 __all__ = ["LSTM"]
 
@@ -92,14 +94,19 @@ def _zeros(shape: list[int], x: Tensor) -> Tensor:
 
 def _joined(parts: list[Tensor], dim: int) -> Tensor:
     if torch.jit.is_scripting():
-        scales = [p.q_scale() for p in parts]
-        zero_points = [p.q_zero_point() for p in parts]
-        values = [p.int_repr() for p in parts]
-        low, high = (0, 255) if values[0].dtype == torch.uint8 else (-128, 127)
-        scale, zero_point = scales[0], zero_points[0]
-        for i in range(1, len(parts)):
-            if scales[i] != scale or zero_points[i] != zero_point:
-                scale, zero_point = quantizable.joint_qparams(scales, zero_points, low, high)
-        return quantized(torch.ops.zeropoint.cat(values, scales, zero_points, dim, scale, zero_point), scale, zero_point)
+        return _joined_graph(parts, dim)
     else:
-        return quantizable.joined(parts, dim)
+        return _joined_graph(parts, dim) if is_recorded() else quantizable.joined(parts, dim)
+
+
+def _joined_graph(parts: list[Tensor], dim: int) -> Tensor:
+    scales = [p.q_scale() for p in parts]
+    zero_points = [p.q_zero_point() for p in parts]
+    values = [p.int_repr() for p in parts]
+    scale, zero_point = scales[0], zero_points[0]
+    for i in range(1, len(parts)):
+        if scales[i] != scales[0] or zero_points[i] != zero_points[0]:
+            bounds = (0, 255) if values[0].dtype == torch.uint8 else (-128, 127)
+            scale, zero_point = joint_qparams(scales, zero_points, bounds[0], bounds[1])
+    y = torch.ops.zeropoint.cat(values, scales, zero_points, dim, scale, zero_point)
+    return quantized(y, scale, zero_point)
