@@ -64,7 +64,8 @@ def get_embedding_qat_module_mappings() -> dict[type, Any]:
 
 def get_default_qconfig_propagation_list() -> set[type]:
     """Modules that are observed when they have a qconfig."""
-    return {r.module for r in RECIPES if r.output in (Output.OWN, Output.FLOAT) or r.static is not None}
+    always = (Output.OWN, Output.FLOAT)
+    return {r.module for r in RECIPES if r.output in always or (r.static and r.output is not Output.INPUT)}
 
 
 def get_default_compare_output_module_list() -> set[type]:

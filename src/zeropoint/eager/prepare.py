@@ -17,9 +17,9 @@ from zeropoint.eager.mappings import (
     get_default_custom_config_dict,
     get_default_qat_module_mappings,
     get_default_qconfig_propagation_list,
-    get_default_static_quant_module_mappings,
     no_observer_set,
 )
+from zeropoint.graph.recipes import RECIPES, Output
 from zeropoint.nn.flow import Standing, has_standing, observed, plain
 from zeropoint.nn.intrinsic import FusedModule
 from zeropoint.nn.quantized import FloatFunctional
@@ -207,18 +207,18 @@ def fixed_fake_quants_for(module: nn.Module) -> Any:
 
 
 def _watch(model: nn.Module, custom: set[type]) -> None:
-    """Modules that will be swapped see plain tensors, and so does whoever calls the model.
+    """Modules whose results will be quantized anew see plain tensors, and so does whoever calls the model.
 
     Of the `custom` modules only those: what is swapped inside them was watched when they were made.
     """
-    static = get_default_static_quant_module_mappings()
+    swapped = {r.module for r in RECIPES if r.static is not None and r.output is not Output.INPUT}
 
     def watch(parent: nn.Module) -> None:
         for module in parent.children():
             kind = type_before_parametrizations(module)
             if kind in custom and any(_is_watched(m) for m in module.modules()):
                 continue
-            if kind in static or kind in custom or isinstance(module, FusedModule):
+            if kind in swapped or kind in custom or isinstance(module, FusedModule):
                 if not _is_watched(module):
                     module.register_forward_pre_hook(_plain_inputs, with_kwargs=True)
             else:
@@ -241,7 +241,8 @@ def _part_of_a_model(observed: nn.Module) -> None:
 def _plain_inputs(module: nn.Module, args: Any, kwargs: Any) -> Any:
     if not isinstance(module, (QuantStub, DeQuantStub)) and _MISSING is not None:
         first = next(iter((*args, *kwargs.values())), None)
-        if isinstance(first, torch.Tensor) and not isinstance(first, Standing) and module.qconfig is not None:
+        is_float = isinstance(first, torch.Tensor) and first.is_floating_point() and not isinstance(first, Standing)
+        if is_float and module.qconfig is not None:
             _MISSING.append(module)
     return plain(args), plain(kwargs)
 
