@@ -193,9 +193,9 @@ def _observe(
             _observe(child, types, non_leaf, custom, here)
     is_leaf = not any(name != "parametrizations" for name, _ in module.named_children())
     fixed = fixed_fake_quants_for(module)
-    if is_leaf and not isinstance(module, nn.Sequential):
-        if fixed is not None or type_before_parametrizations(module) in types:
-            _add_observer(module, device, fixed)
+    is_observed = fixed is not None or type_before_parametrizations(module) in types
+    if is_leaf and is_observed and not isinstance(module, nn.Sequential):
+        _add_observer(module, device, fixed)
 
 
 def fixed_fake_quants_for(module: nn.Module) -> Any:

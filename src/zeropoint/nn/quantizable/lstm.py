@@ -101,7 +101,7 @@ class LSTMCell(nn.Module):
         """The states after `h` and `c`, when the input gives `given` to the gates."""
         if self.split_gates:
             sums: list[Tensor] = []
-            for i, (layer, gate) in enumerate(zip(self.hgates.values(), self.gates.values())):  # noqa: B905
+            for i, (layer, gate) in enumerate(zip(self.hgates.values(), self.gates.values())):
                 sums.append(gate.add(given[i], layer(h)))
         else:
             sums = self.gates.add(given[0], self.hgates(h)).chunk(4, 1)
@@ -246,9 +246,7 @@ class LSTM(nn.Module):
 
         self.layers = nn.ModuleList(_Layer(cell(i), cell(i) if bidirectional else None) for i in range(num_layers))
 
-    def forward(
-        self, x: Tensor, hidden: tuple[Tensor, Tensor] | None = None
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def forward(self, x: Tensor, hidden: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Results and last states, with the shapes of torch.nn.LSTM."""
         if not torch.jit.is_scripting():
             _require_tensor(x)
@@ -350,11 +348,11 @@ def joint_qparams(scales: list[float], zero_points: list[int], qmin: int, qmax: 
     """
     low = 0.0
     high = 0.0
-    for scale, zero_point in zip(scales, zero_points):  # noqa: B905 (TorchScript has no strict)
+    for scale, zero_point in zip(scales, zero_points):
         low = min(low, (qmin - zero_point) * scale)
         high = max(high, (qmax - zero_point) * scale)
     scale = (high - low) / (qmax - qmin)
-    return scale, max(qmin, min(qmax, qmin + int(round(-low / scale))))
+    return scale, max(qmin, min(qmax, qmin + int(-low / scale + 0.5)))
 
 
 def _set(layer: Any, weight: Tensor, bias: Tensor | None) -> None:

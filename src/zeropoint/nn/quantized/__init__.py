@@ -3,8 +3,8 @@
 from torch.nn import MaxPool2d  # works on quantized tensors as it is; torch.ao has it here too
 
 from zeropoint.nn.quantized import functional
-from zeropoint.nn.quantized.attention import MultiheadAttention
 from zeropoint.nn.quantized.activation import ELU, Hardswish, LeakyReLU, PReLU, ReLU6, Sigmoid, Softmax
+from zeropoint.nn.quantized.attention import MultiheadAttention
 from zeropoint.nn.quantized.batchnorm import BatchNorm2d, BatchNorm3d
 from zeropoint.nn.quantized.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from zeropoint.nn.quantized.dropout import Dropout
