@@ -53,6 +53,7 @@ class EmbeddingPackedParams(nn.Module):
                 f"the weight must be {self.dtype.name}, as the module was made for, got {made._dtype.name}"
             )
         self._bits, self._columns = made.bit_rate(), made._columns
+        self._is_padded = self._columns * self._bits % 8 != 0  # rows end with a whole byte
         for name, t in (("table", made._table), ("scales", made._scales), ("zero_points", made._zero_points)):
             self.register_buffer(f"_{name}", t, persistent=False)
 
@@ -185,7 +186,7 @@ class Embedding(nn.Module):
             y = torch.ops.zeropoint.embedding_4bit(w._table, indices)
         else:
             y = torch.ops.zeropoint.embedding_2bit(w._table, indices)
-        return y if y.shape[-1] == w._columns else y.narrow(-1, 0, w._columns)  # rows end with a whole byte
+        return y.narrow(-1, 0, w._columns) if w._is_padded else y
 
     def set_weight(self, w: QTensor) -> None:
         """Keep a packed copy of the quantized weight."""
@@ -314,7 +315,7 @@ class EmbeddingBag(Embedding):
                 w._table, indices, offsets, False, self._mode, self.pruned_weights, weights, mapping,
                 self.include_last_offset,
             )  # fmt: skip
-        return y if y.shape[-1] == w._columns else y.narrow(-1, 0, w._columns)  # rows end with a whole byte
+        return y.narrow(-1, 0, w._columns) if w._is_padded else y
 
     @classmethod
     def _renormed(cls, mod: Any) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from zeropoint.nn.flow import moved, observed, plain
 from zeropoint.nn.quantized.storage import QuantizedOutput, output_qparams, quantized
+from zeropoint.numerics import scalars
 from zeropoint.quantized import elementwise, packed
 from zeropoint.tensor.watchers import is_recorded
 
@@ -161,17 +162,23 @@ class QFunctional(QuantizedOutput):
         """``x + y`` for a number `y`."""
         if not torch.jit.is_scripting() and not is_recorded():
             return elementwise.add_scalar(x, y)
-        q = x.int_repr()
-        scale, zero_point = torch.ops.zeropoint.add_scalar_parameters(x.q_scale(), x.q_zero_point(), y, q.dtype)
-        return quantized(torch.ops.zeropoint.add_scalar(q, x.q_scale(), x.q_zero_point(), y), scale, zero_point)
+        q, scale, zero_point = x.int_repr(), x.q_scale(), x.q_zero_point()
+        if torch.jit.is_scripting():
+            new_scale, new_zero_point = torch.ops.zeropoint.add_scalar_parameters(scale, zero_point, y, q.dtype)
+        else:
+            new_scale, new_zero_point = scalars.sum_parameters(scale, zero_point, y, q.dtype)
+        return quantized(torch.ops.zeropoint.add_scalar(q, scale, zero_point, y), new_scale, new_zero_point)
 
     def mul_scalar(self, x: Tensor, y: float) -> Tensor:
         """``x * y`` for a number `y`."""
         if not torch.jit.is_scripting() and not is_recorded():
             return elementwise.mul_scalar(x, y)
-        q = x.int_repr()
-        scale, zero_point = torch.ops.zeropoint.mul_scalar_parameters(x.q_scale(), x.q_zero_point(), y, q.dtype)
-        return quantized(torch.ops.zeropoint.mul_scalar(q, x.q_scale(), x.q_zero_point(), y), scale, zero_point)
+        q, scale, zero_point = x.int_repr(), x.q_scale(), x.q_zero_point()
+        if torch.jit.is_scripting():
+            new_scale, new_zero_point = torch.ops.zeropoint.mul_scalar_parameters(scale, zero_point, y, q.dtype)
+        else:
+            new_scale, new_zero_point = scalars.product_parameters(scale, zero_point, y, q.dtype)
+        return quantized(torch.ops.zeropoint.mul_scalar(q, scale, zero_point, y), new_scale, new_zero_point)
 
     def cat(self, x: list[Tensor], dim: int = 0) -> Tensor:
         """Tensors one after the other along `dim`."""
