@@ -209,16 +209,17 @@ def fixed_fake_quants_for(module: nn.Module) -> Any:
 def _watch(model: nn.Module, custom: set[type]) -> None:
     """Modules whose results will be quantized anew see plain tensors, and so does whoever calls the model.
 
-    Of the `custom` modules only those: what is swapped inside them was watched when they were made.
+    So do `custom` modules, unless they were prepared inside, where their parts are.
     """
     swapped = {r.module for r in RECIPES if r.static is not None and r.output is not Output.INPUT}
+    whole = custom - no_observer_set()
 
     def watch(parent: nn.Module) -> None:
         for module in parent.children():
             kind = type_before_parametrizations(module)
-            if kind in custom and any(_is_watched(m) for m in module.modules()):
+            if kind in whole and any(_is_watched(m) for m in module.modules()):
                 continue
-            if kind in swapped or kind in custom or isinstance(module, FusedModule):
+            if kind in swapped or kind in whole or isinstance(module, FusedModule):
                 if not _is_watched(module):
                     module.register_forward_pre_hook(_plain_inputs, with_kwargs=True)
             else:

@@ -101,6 +101,23 @@ def moved(x: Tensor, like: Any) -> Tensor:
     return standing(x, Moved(like._source.dtype)) if isinstance(like, Standing) else x
 
 
+def joint(x: Tensor, parts: list[Any], parameters: Callable[..., tuple[float, int]]) -> Tensor:
+    """`x`, made of `parts` joined; it stands for them joined with a scale and zero point that hold them all.
+
+    `parameters` finds these, from lists of scales and zero points and the bounds of the integers.
+    """
+    if not isinstance(parts[0], Standing):
+        return x
+    sources = [p._source for p in parts if isinstance(p, Standing)]
+    if len(sources) == len(parts) and all(_rounds(s) for s in sources):
+        dtype: Any = quantized_dtype(sources[0].dtype)
+        scales, zero_points = [float(s.scale) for s in sources], [int(s.zero_point) for s in sources]
+        if len({*zip(scales, zero_points)}) > 1:
+            scale, zero_point = parameters(scales, zero_points, dtype.qmin, dtype.qmax)
+            x = torch.ops.zeropoint.fake_quantize_per_tensor_affine(x, scale, zero_point, dtype.qmin, dtype.qmax)
+    return standing(x, Moved(sources[0].dtype))
+
+
 def plain(x: Any) -> Any:
     """`x` without its memory; also in tuples, lists and dictionaries."""
     return _map(x, lambda t: t.as_subclass(torch.Tensor) if isinstance(t, Standing) else t)
@@ -254,8 +271,16 @@ def _place() -> tuple[nn.Module | None, str]:
         frame = frame.f_back
     if not modules:
         return None, f"at {line}"
-    path = next((name for name, m in modules[-1].named_modules() if m is modules[0]), "") or "the model"
-    return modules[0], f"in {path} ({type(modules[0]).__name__}), {line}"
+    return modules[0], f"in {_path(modules)} ({type(modules[0]).__name__}), {line}"
+
+
+def _path(modules: list[nn.Module]) -> str:
+    """The name of the first of `modules` in the last that has it inside."""
+    for model in reversed(modules[1:]):
+        for name, module in model.named_modules():
+            if module is modules[0]:
+                return name
+    return "the model"
 
 
 def _self(frame: Any) -> Any:

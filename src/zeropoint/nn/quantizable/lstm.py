@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from zeropoint.nn.flow import moved
+from zeropoint.nn.flow import joint, moved, plain
 from zeropoint.nn.quantized.functional_modules import FloatFunctional
 from zeropoint.numerics.dtypes import quint8
 from zeropoint.quantized import cat
@@ -332,11 +332,12 @@ def joined(parts: list[Tensor], dim: int) -> Tensor:
 
 
 def _joined(parts: list[Any], dim: int) -> Tensor:
-    if not isinstance(parts[0], QTensor) or len({(p.q_scale(), p.q_zero_point()) for p in parts}) == 1:
-        return torch.cat(parts, dim)
-    dtype = parts[0].dtype
+    if not isinstance(parts[0], QTensor):
+        return joint(torch.cat(plain(parts), dim), parts, joint_qparams)
     scales, zero_points = [p.q_scale() for p in parts], [p.q_zero_point() for p in parts]
-    return cat(parts, dim, *joint_qparams(scales, zero_points, dtype.qmin, dtype.qmax))
+    if len({*zip(scales, zero_points)}) == 1:
+        return torch.cat(parts, dim)
+    return cat(parts, dim, *joint_qparams(scales, zero_points, parts[0].dtype.qmin, parts[0].dtype.qmax))
 
 
 def joint_qparams(scales: list[float], zero_points: list[int], qmin: int, qmax: int) -> tuple[float, int]:
