@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from zeropoint.nn.quantizable import attention as quantizable
+from zeropoint.nn.quantized.functional_modules import QFunctional
 
 __all__ = ["MultiheadAttention"]
 
@@ -54,6 +56,8 @@ class MultiheadAttention(quantizable.MultiheadAttention):
             )
         from zeropoint.eager.convert import convert  # it needs this module
 
-        made: Any = convert(other, inplace=False, remove_qconfig=True)
+        made: Any = copy.deepcopy(other)
+        made.q_scaling_product = QFunctional()  # scales by a number, so nothing was observed
+        made = convert(made, inplace=True, remove_qconfig=True)
         made.__class__ = cls
         return made.eval().requires_grad_(False)
