@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.conv import _ConvNd
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from zeropoint.eager.convert import convert
@@ -20,7 +21,7 @@ from zeropoint.eager.mappings import (
     no_observer_set,
 )
 from zeropoint.graph.recipes import RECIPES, Output
-from zeropoint.nn.flow import Standing, has_standing, observed, plain
+from zeropoint.nn.flow import Standing, channels_last, has_standing, observed, plain
 from zeropoint.nn.intrinsic import FusedModule
 from zeropoint.nn.quantized import FloatFunctional
 from zeropoint.nn.stubs import DeQuantStub, QuantStub, QuantWrapper
@@ -150,7 +151,9 @@ def _post_process(module: nn.Module, device: torch.device | None, fixed: Any = N
 
 
 def _hook(module: Any, args: Any, output: Any) -> Any:
-    return observed(module.activation_post_process, output)
+    result = observed(module.activation_post_process, output)
+    is_convolution = isinstance(module[0] if isinstance(module, FusedModule) else module, _ConvNd)
+    return channels_last(result) if is_convolution else result
 
 
 def _pre_hook(module: Any, args: Any) -> Any:
@@ -217,9 +220,10 @@ def _watch(model: nn.Module, custom: set[type]) -> None:
     def watch(parent: nn.Module) -> None:
         for module in parent.children():
             kind = type_before_parametrizations(module)
+            has_qconfig = getattr(module, "qconfig", None) is not None
             if kind in whole and any(_is_watched(m) for m in module.modules()):
                 continue
-            if kind in swapped or kind in whole or isinstance(module, FusedModule):
+            if has_qconfig and (kind in swapped or kind in whole or isinstance(module, FusedModule)):
                 if not _is_watched(module):
                     module.register_forward_pre_hook(_plain_inputs, with_kwargs=True)
             else:
@@ -243,7 +247,7 @@ def _plain_inputs(module: nn.Module, args: Any, kwargs: Any) -> Any:
     if not isinstance(module, (QuantStub, DeQuantStub)) and _MISSING is not None:
         first = next(iter((*args, *kwargs.values())), None)
         is_float = isinstance(first, torch.Tensor) and first.is_floating_point() and not isinstance(first, Standing)
-        if is_float and module.qconfig is not None:
+        if is_float:
             _MISSING.append(module)
     return plain(args), plain(kwargs)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -26,12 +26,11 @@ from zeropoint.tensor.watchers import is_recorded
 _PASSING = frozenset(
     (
         "relu", "relu_", "relu6", "hardtanh", "hardtanh_", "clamp", "clamp_", "clip", "threshold", "dropout",
-        "dropout1d", "dropout2d", "dropout3d", "max_pool1d", "max_pool2d", "max_pool3d", "boolean_dispatch",
-        "adaptive_max_pool2d", "reshape", "view", "view_as", "reshape_as", "flatten", "unflatten", "ravel",
-        "permute", "transpose", "t", "swapaxes", "movedim", "squeeze", "unsqueeze", "expand", "expand_as",
-        "contiguous", "clone", "chunk", "split", "unbind", "tensor_split", "narrow", "select", "index_select",
-        "__getitem__", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "roll", "flip", "max", "min", "amax",
-        "amin", "repeat", "detach", "to", "cpu", "T", "mT", "data",
+        "dropout1d", "dropout2d", "dropout3d", "max_pool1d", "max_pool2d", "max_pool3d", "reshape", "view", "view_as",
+        "reshape_as", "flatten", "unflatten", "ravel", "permute", "transpose", "t", "swapaxes", "movedim", "squeeze",
+        "unsqueeze", "expand", "expand_as", "contiguous", "clone", "chunk", "split", "unbind", "tensor_split",
+        "narrow", "select", "index_select", "__getitem__", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle",
+        "roll", "flip", "max", "min", "repeat", "detach", "to", "cpu", "T", "mT", "data",
     )
 )  # fmt: skip
 # Functions whose results lie between the values they were given, and are rounded to the same steps.
@@ -49,6 +48,7 @@ class Standing(torch.Tensor):
     """A float tensor that stands for a quantized one, and knows the observer or fake quantization it went through."""
 
     _source: Any
+    _layout: Tensor | None = None  # a tensor on the meta device that lies in memory as the quantized one will
 
     @classmethod
     def __torch_function__(
@@ -67,7 +67,8 @@ class Standing(torch.Tensor):
         sources = list(dict.fromkeys(t._source for t in _tensors((args, kwargs)) if isinstance(t, Standing)))
         source = sources[0] if sources else None
         if name in _PASSING:
-            return _map(result, lambda t: standing(t, source))
+            layouts = _layouts(func, name, args, kwargs)
+            return _map(result, lambda t: standing(t, source, next(layouts, None)))
         if name not in _AVERAGING:
             keeps = _require_quantizable(func, name, args, kwargs)
             if name in _JOINING and len(sources) > 1:
@@ -80,13 +81,20 @@ class Standing(torch.Tensor):
         return _map(values, lambda t: standing(t, source))
 
 
-def standing(x: Tensor, source: Any) -> Tensor:
+def standing(x: Tensor, source: Any, layout: Tensor | None = None) -> Tensor:
     """`x`, which went through `source`, as a tensor that remembers it."""
     if source is None or not x.is_floating_point():
         return x
     made = x.as_subclass(Standing)
-    made._source = source
+    made._source, made._layout = source, layout
     return made
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """`x`, from a convolution, remembering that the quantized one keeps its channels last in memory."""
+    if isinstance(x, Standing) and x.dim() in _CHANNELS_LAST:
+        x._layout = torch.empty(x.shape, device="meta", memory_format=_CHANNELS_LAST[x.dim()])
+    return x
 
 
 class Moved:
@@ -190,6 +198,27 @@ def _stands_for_bytes(post_process: Any) -> bool:
         return quantized_dtype(post_process.dtype).name in ("quint8", "qint8")
     except (AttributeError, TypeError, ValueError):
         return False
+
+
+def _layouts(func: Any, name: str, args: Any, kwargs: Any) -> Iterator[Tensor]:
+    """How the results of `func` will lie in memory, if that is known of what it gets; raises where `view` would."""
+    given = [t for t in _tensors((args, kwargs)) if isinstance(t, Standing)]
+    if len(given) != 1 or given[0]._layout is None:
+        return iter(())
+
+    def layout(t: Tensor) -> Tensor:
+        return t._layout if isinstance(t, Standing) and t._layout is not None else t
+
+    try:
+        results = _tensors(func(*_map(args, layout), **_map(kwargs, layout)))
+    except (NotImplementedError, RuntimeError):  # also what the meta device lacks
+        if name not in ("view", "view_as"):
+            return iter(())
+        raise NotImplementedError(
+            f"{name} does not fit quantized tensors, whose channels lie last in memory after a convolution, so the"
+            f" converted model would fail {_place()[1]}. Use reshape or flatten."
+        ) from None
+    return iter([t for t in results if t.device.type == "meta"])
 
 
 # --------------------------------------------------------------------------------------------- what cannot be quantized
