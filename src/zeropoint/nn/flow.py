@@ -65,7 +65,7 @@ class Standing(torch.Tensor):
         if not _has_float(result):
             return result
         sources = list(dict.fromkeys(t._source for t in _tensors((args, kwargs)) if isinstance(t, Standing)))
-        source = sources[0] if sources else None
+        source: Any = sources[0] if sources else None
         if name in _PASSING:
             layouts = _layouts(func, name, args, kwargs)
             return _map(result, lambda t: standing(t, source, next(layouts, None)))

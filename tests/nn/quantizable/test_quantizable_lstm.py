@@ -179,7 +179,7 @@ def test_a_quantized_lstm_goes_on_from_quantized_states() -> None:
     ours, _, x = pair(num_layers=2)
     model = converted(ours, x)
     whole, (h, c) = model(x)
-    first, states = model(x[:5])
+    _, states = model(x[:5])
     second, (h2, c2) = model.lstm(model.quant(x[5:]), states)
     torch.testing.assert_close(second.dequantize(), whole[5:].dequantize(), atol=0.05, rtol=0)
     assert h2.shape == h.shape
@@ -248,9 +248,9 @@ def test_what_cannot_be_quantized_is_said() -> None:
         quantizable.LSTM.from_float(with_qconfig(nn.GRU(6, 7)))
     with pytest.raises(ValueError, match="no qconfig"):
         quantizable.LSTM.from_float(nn.LSTM(6, 7))
-    with pytest.raises(NotImplementedError, match="quantized.LSTM.from_observed"):
+    with pytest.raises(NotImplementedError, match=r"quantized\.LSTM\.from_observed"):
         quantizable.LSTM.from_observed(quantizable.LSTM(6, 7))
-    with pytest.raises(NotImplementedError, match="zeropoint.prepare"):
+    with pytest.raises(NotImplementedError, match=r"zeropoint\.prepare"):
         quantized.LSTM.from_float(nn.LSTM(6, 7))
     with pytest.raises(TypeError, match="takes a LSTM"):
         quantized.LSTM.from_observed(nn.GRU(6, 7))

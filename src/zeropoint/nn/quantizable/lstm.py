@@ -309,7 +309,8 @@ class LSTM(nn.Module):
             cells = []
             for suffix in ("", "_reverse")[: 2 if other.bidirectional else 1]:
                 names = [f"{name}_l{i}{suffix}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
-                cells.append(LSTMCell.from_params(*(getattr(other, name, None) for name in names), split_gates))
+                wi, wh, bi, bh = (getattr(other, name, None) for name in names)
+                cells.append(LSTMCell.from_params(wi, wh, bi, bh, split_gates))
             made.layers[i] = _Layer(cells[0], cells[1] if other.bidirectional else None)
         made.train(other.training)
         return (prepare_qat if other.training else prepare)(made, inplace=True)
