@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.ao import quantization as tq
 
 import zeropoint
+import zeropoint.eager
 from zeropoint.nn import quantizable, quantized
 
 pytestmark = pytest.mark.filterwarnings("ignore:prepare. the converted model will give quantized tensors")

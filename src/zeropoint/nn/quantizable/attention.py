@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zeropoint.nn.quantizable.workflows import workflow
 from zeropoint.nn.quantized.functional_modules import FloatFunctional
 from zeropoint.nn.stubs import DeQuantStub, QuantStub
 
@@ -155,8 +156,6 @@ class MultiheadAttention(nn.MultiheadAttention):
         qconfig = getattr(other, "qconfig", None)
         if qconfig is None:
             raise ValueError(f"{cls.__name__}.from_float: it has no qconfig: zeropoint.prepare sets it")
-        from zeropoint.eager.prepare import prepare, prepare_qat  # they need this module
-
         made = cls(
             other.embed_dim, other.num_heads, other.dropout, other.in_proj_bias is not None, other.bias_k is not None,
             other.add_zero_attn, other.kdim, other.vdim, other.batch_first,
@@ -172,7 +171,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             layer.bias = None if bias is None else nn.Parameter(bias.detach(), bias.requires_grad)
         made.out_proj.weight, made.out_proj.bias = other.out_proj.weight, other.out_proj.bias
         made.train(other.training)
-        return (prepare_qat if other.training else prepare)(made, inplace=True)
+        return workflow("prepare_qat" if other.training else "prepare")(made, inplace=True)
 
     @torch.jit.unused
     def dequantize(self) -> nn.MultiheadAttention:

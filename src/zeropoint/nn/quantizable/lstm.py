@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from zeropoint.nn.flow import joint, moved, plain
+from zeropoint.nn.quantizable.workflows import workflow
 from zeropoint.nn.quantized.functional_modules import FloatFunctional
 from zeropoint.numerics.dtypes import quint8
 from zeropoint.quantized import cat
@@ -298,8 +299,6 @@ class LSTM(nn.Module):
                 f"{cls.__name__}.from_float: an LSTM with proj_size={other.proj_size} has no quantized form; set its"
                 " qconfig to None"
             )
-        from zeropoint.eager.prepare import prepare, prepare_qat  # they need this module
-
         made = cls(
             other.input_size, other.hidden_size, other.num_layers, other.bias, other.batch_first, other.dropout,
             other.bidirectional, split_gates=split_gates,
@@ -313,7 +312,7 @@ class LSTM(nn.Module):
                 cells.append(LSTMCell.from_params(wi, wh, bi, bh, split_gates))
             made.layers[i] = _Layer(cells[0], cells[1] if other.bidirectional else None)
         made.train(other.training)
-        return (prepare_qat if other.training else prepare)(made, inplace=True)
+        return workflow("prepare_qat" if other.training else "prepare")(made, inplace=True)
 
     @classmethod
     def from_observed(cls, other: Any) -> Any:

@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 from zeropoint.nn.quantizable import attention as quantizable
+from zeropoint.nn.quantizable.workflows import workflow
 from zeropoint.nn.quantized.functional_modules import QFunctional
 
 __all__ = ["MultiheadAttention"]
@@ -17,7 +18,7 @@ class MultiheadAttention(quantizable.MultiheadAttention):
     `bias_k` and `bias_v`, if there are any, stay float: what they are joined to is float32 at that place.
 
     Example:
-        >>> import torch, zeropoint
+        >>> import torch, zeropoint, zeropoint.eager
         >>> attention = torch.nn.MultiheadAttention(4, 2).eval()
         >>> attention.qconfig = zeropoint.default_qconfig
         >>> observed = quantizable.MultiheadAttention.from_float(attention)
@@ -54,10 +55,8 @@ class MultiheadAttention(quantizable.MultiheadAttention):
                 f"{cls.__module__}.{cls.__name__}.from_observed takes an observed {cls._FLOAT_MODULE.__name__}, got a"
                 f" {type(other).__name__}"
             )
-        from zeropoint.eager.convert import convert  # it needs this module
-
         made: Any = copy.deepcopy(other)
         made.q_scaling_product = QFunctional()  # scales by a number, so nothing was observed
-        made = convert(made, inplace=True, remove_qconfig=True)
+        made = workflow("convert")(made, inplace=True, remove_qconfig=True)
         made.__class__ = cls
         return made.eval().requires_grad_(False)

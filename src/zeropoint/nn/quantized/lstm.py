@@ -9,6 +9,7 @@ from torch import Tensor
 
 from zeropoint.nn.quantizable import lstm as quantizable
 from zeropoint.nn.quantizable.lstm import joint_qparams
+from zeropoint.nn.quantizable.workflows import workflow
 from zeropoint.nn.quantized.storage import quantized
 from zeropoint.tensor.watchers import is_recorded
 
@@ -76,9 +77,7 @@ class LSTM(quantizable.LSTM):
     def from_observed(cls, other: Any) -> LSTM:
         """The quantized LSTM of a calibrated or trained `zeropoint.nn.quantizable.LSTM`."""
         quantizable._require_type(cls, other)
-        from zeropoint.eager.convert import convert  # it needs this module
-
-        made: Any = convert(other, inplace=False, remove_qconfig=True)
+        made: Any = workflow("convert")(other, inplace=False, remove_qconfig=True)
         made.__class__ = cls
         for layer in made.layers:
             layer.__class__ = _Layer
