@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from zeropoint.eager.mappings import (
+    get_default_custom_config_dict,
     get_default_static_quant_module_mappings,
     get_default_static_quant_reference_module_mappings,
     no_observer_set,
@@ -35,7 +36,8 @@ def convert(
         inplace: change `module`, not a copy.
         remove_qconfig: take qconfigs, observers and their hooks away.
         is_reference: swap for reference modules.
-        convert_custom_config_dict: its "observed_to_quantized_custom_module_class" knows more modules.
+        convert_custom_config_dict: its "observed_to_quantized_custom_module_class" knows observed modules and the
+            classes whose `from_observed` takes them; instead of the default one.
 
     Example:
         >>> import torch, zeropoint
@@ -54,7 +56,9 @@ def convert(
             if is_reference
             else get_default_static_quant_module_mappings()
         )
-    custom = (convert_custom_config_dict or {}).get("observed_to_quantized_custom_module_class", {})
+    if convert_custom_config_dict is None:
+        convert_custom_config_dict = get_default_custom_config_dict()
+    custom = convert_custom_config_dict.get("observed_to_quantized_custom_module_class", {})
     _convert(module, mapping, custom, is_reference, use_precomputed_fake_quant)
     if remove_qconfig:
         _clean(module)
@@ -102,10 +106,10 @@ def swap_module(
     else:
         return mod
     for pre_hook in mod._forward_pre_hooks.values():
-        if not _is_ours(pre_hook):
+        if not _is_ours(pre_hook) and pre_hook not in new._forward_pre_hooks.values():
             new.register_forward_pre_hook(pre_hook)
     for hook in mod._forward_hooks.values():
-        if not _is_ours(hook):
+        if not _is_ours(hook) and hook not in new._forward_hooks.values():
             new.register_forward_hook(hook)
     devices = {t.device for t in (*mod.parameters(), *mod.buffers())}
     if len(devices) == 1:

@@ -11,11 +11,12 @@ from zeropoint.fake_quant import (
     default_fixed_qparams_range_0to1_fake_quant,
     default_fixed_qparams_range_neg1to1_fake_quant,
 )
-from zeropoint.graph.recipes import PASSING, RECIPES, Output, mapping
+from zeropoint.graph.recipes import CUSTOM_MODULES, PASSING, RECIPES, Output, mapping
 from zeropoint.nn.intrinsic import FusedModule
 
 __all__ = [
     "get_default_compare_output_module_list",
+    "get_default_custom_config_dict",
     "get_default_dynamic_quant_module_mappings",
     "get_default_qat_module_mappings",
     "get_default_qconfig_propagation_list",
@@ -64,7 +65,8 @@ def get_embedding_qat_module_mappings() -> dict[type, Any]:
 def get_default_qconfig_propagation_list() -> set[type]:
     """Modules that are observed when they have a qconfig: not those that are only quantized dynamically."""
     fixed = (Output.UNIT, Output.SYMMETRIC)
-    return {r.module for r in RECIPES if r.static or r.training or r.output in fixed}
+    made = [r for r in RECIPES if r.static or r.training or r.output in fixed]
+    return {r.module for r in made if r.output is not Output.INPUT}
 
 
 def get_default_compare_output_module_list() -> set[type]:
@@ -101,7 +103,15 @@ def _class_of(kind: str, float_module_class: type, known: dict[type, Any]) -> An
 
 def no_observer_set() -> set[Any]:
     """Modules whose results are never observed: they observe inside."""
-    return set()
+    return {custom.observed for custom in CUSTOM_MODULES if custom.observes_inside}
+
+
+def get_default_custom_config_dict() -> dict[str, Any]:
+    """The custom modules that are known: float -> observed, and observed -> quantized."""
+    return {
+        "float_to_observed_custom_module_class": {c.module: c.observed for c in CUSTOM_MODULES},
+        "observed_to_quantized_custom_module_class": {c.observed: c.quantized for c in CUSTOM_MODULES},
+    }
 
 
 def fixed_fake_quants() -> dict[type, Any]:

@@ -17,6 +17,7 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from zeropoint.nn import intrinsic as nni
 from zeropoint.nn import qat as nnqat
+from zeropoint.nn import quantizable as nnqa
 from zeropoint.nn import quantized as nnq
 from zeropoint.nn.intrinsic import qat as nniqat
 from zeropoint.nn.intrinsic import quantized as nniq
@@ -127,6 +128,27 @@ RECIPES: tuple[Recipe, ...] = (
     Recipe(nn.Hardsigmoid, output=Output.UNIT),
     Recipe(nn.Softmax, nnq.Softmax, output=Output.UNIT),
     Recipe(nn.Tanh, output=Output.SYMMETRIC),
+)
+
+# ------------------------------------------------------------------------------------------------------- custom modules
+
+
+@dataclass(frozen=True)
+class CustomModule:
+    """A module that is swapped as a whole twice: for `observed` by prepare, for `quantized` by convert.
+
+    `observes_inside`: its parts have observers, so its result needs none.
+    """
+
+    module: type[nn.Module]
+    observed: type[nn.Module]
+    quantized: type[nn.Module]
+    observes_inside: bool = True
+
+
+CUSTOM_MODULES: tuple[CustomModule, ...] = (
+    CustomModule(nn.LSTM, nnqa.LSTM, nnq.LSTM),
+    CustomModule(nn.MultiheadAttention, nnqa.MultiheadAttention, nnq.MultiheadAttention),
 )
 
 # Modules that take quantized tensors as they are, and hand on scale and zero point.
