@@ -84,7 +84,7 @@ class Side:
         self.quantization, self.nnq, self.functional = quantization, nnq, nnq.FloatFunctional
 
 
-OURS, THEIRS = Side(ours, ours_nnq), Side(theirs, theirs_nnq)
+SIDES = OURS, THEIRS = Side(ours, ours_nnq), Side(theirs, theirs_nnq)
 
 
 def twins(kind: Any, *arguments: Any) -> tuple[Any, Any]:
@@ -112,6 +112,17 @@ def seven_bits(side: Side, per_channel: bool = False) -> Any:
     q = side.quantization
     activation = q.MinMaxObserver.with_args(dtype=_dtype(side, "quint8"), quant_min=0, quant_max=127)
     return q.QConfig(activation, q.default_per_channel_weight_observer if per_channel else q.default_weight_observer)
+
+
+def trained_bits(side: Side, per_channel: bool = False) -> Any:
+    """A qconfig for training with whole bytes, where torch.ao's fake quantization and ours do the same."""
+    q = side.quantization
+    activation = q.FakeQuantize.with_args(
+        observer=q.MovingAverageMinMaxObserver, quant_min=0, quant_max=255, dtype=_dtype(side, "quint8")
+    )
+    return q.QConfig(
+        activation, q.default_per_channel_weight_fake_quant if per_channel else q.default_weight_fake_quant
+    )
 
 
 def _dtype(side: Side, name: str) -> Any:

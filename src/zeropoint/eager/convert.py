@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
+from zeropoint.eager.hooks import is_ours, move_hooks
 from zeropoint.eager.mappings import (
     get_default_static_quant_module_mappings,
     get_default_static_quant_reference_module_mappings,
@@ -100,12 +101,7 @@ def swap_module(
         new = target.from_float(mod, **_options(target, mod, use_precomputed_fake_quant))
     else:
         return mod
-    for pre_hook in mod._forward_pre_hooks.values():
-        if not _is_ours(pre_hook):
-            new.register_forward_pre_hook(pre_hook)
-    for hook in mod._forward_hooks.values():
-        if not _is_ours(hook):
-            new.register_forward_hook(hook)
+    move_hooks(mod, mod, new)
     devices = {t.device for t in (*mod.parameters(), *mod.buffers())}
     if len(devices) == 1:
         new.to(next(iter(devices)))
@@ -124,15 +120,11 @@ def _options(target: Any, mod: Any, use_precomputed_fake_quant: bool) -> dict[st
     return {}
 
 
-def _is_ours(hook: Any) -> bool:
-    return getattr(hook, "__module__", "") == "zeropoint.eager.prepare"
-
-
 def _clean(model: nn.Module) -> None:
     """Take qconfigs, observers and their hooks away."""
     for module in model.modules():
         for hooks in (module._forward_hooks, module._forward_pre_hooks):
-            for key in [k for k, hook in hooks.items() if _is_ours(hook)]:
+            for key in [k for k, hook in hooks.items() if is_ours(hook)]:
                 hooks.pop(key)
                 for flags in ("_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs"):
                     getattr(module, flags, {}).pop(key, None)

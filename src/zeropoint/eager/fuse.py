@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 from torch.overrides import TorchFunctionMode
 
+from zeropoint.eager.hooks import move_hooks
 from zeropoint.graph.recipes import FUSIONS
 from zeropoint.nn.qat.trained import along, folding
 
@@ -32,7 +33,7 @@ def fold_batch_norm(layer: Any, bn: Any) -> nn.Module:
         raise ValueError("batch norm is folded in evaluation mode: call .eval() on the model, or use fuse_modules_qat")
     if bn.running_mean is None:
         raise ValueError("batch norm without running statistics cannot be folded: its result depends on the batch")
-    factor, offset = folding(bn)
+    factor, bias = folding(bn, layer.bias)
     folded = copy.deepcopy(layer)
     folded._forward_pre_hooks.clear()  # what is fused gets them
     transposed = isinstance(layer, (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d))
@@ -43,7 +44,7 @@ def fold_batch_norm(layer: Any, bn: Any) -> nn.Module:
             folded.weight = nn.Parameter((weight * scale).flatten(0, 1))
         else:
             folded.weight = nn.Parameter(layer.weight * along(layer.weight, factor))
-        folded.bias = nn.Parameter(offset if layer.bias is None else layer.bias * factor + offset)
+        folded.bias = nn.Parameter(bias)
     return folded
 
 
@@ -86,14 +87,7 @@ def fuse_known_modules(
     """
     fused = _fuse(mod_list, is_qat, additional_fuser_method_mapping or {})
     first, last = mod_list[0], mod_list[-1]
-    for key, hook in first._forward_pre_hooks.items():
-        fused.register_forward_pre_hook(hook, with_kwargs=key in first._forward_pre_hooks_with_kwargs)
-    for key, hook in last._forward_hooks.items():
-        fused.register_forward_hook(
-            hook,
-            with_kwargs=key in last._forward_hooks_with_kwargs,
-            always_call=key in last._forward_hooks_always_called,
-        )
+    move_hooks(first, last, fused)
     first._forward_pre_hooks.clear()
     last._forward_hooks.clear()
     rest: list[nn.Module] = []
