@@ -48,7 +48,7 @@ def test_what_a_getter_gives_is_a_copy() -> None:
 def test_classes_one_by_one() -> None:
     assert zeropoint.get_static_quant_module_class(nn.Linear) is nnq.Linear
     assert zeropoint.get_static_quant_module_class(nn.GELU, {nn.GELU: nn.ReLU}) is nn.ReLU
-    with pytest.raises(ValueError, match="GELU has no static quantized form.*qconfig"):
+    with pytest.raises(ValueError, match=r"GELU has no static quantized form.*qconfig"):
         zeropoint.get_static_quant_module_class(nn.GELU)
     with pytest.raises(ValueError, match="GELU has no dynamic quantized form"):
         zeropoint.get_dynamic_quant_module_class(nn.GELU)
