@@ -16,9 +16,9 @@ from zeropoint.eager.mappings import (
     fixed_fake_quants,
     get_default_qat_module_mappings,
     get_default_qconfig_propagation_list,
-    get_default_static_quant_module_mappings,
     no_observer_set,
 )
+from zeropoint.graph.recipes import RECIPES, Output
 from zeropoint.nn.flow import Standing, observed, plain
 from zeropoint.nn.intrinsic import FusedModule
 from zeropoint.nn.quantized import FloatFunctional
@@ -216,11 +216,11 @@ def fixed_fake_quants_for(module: nn.Module) -> Any:
 
 
 def _watch(model: nn.Module) -> None:
-    """Modules that will be swapped see plain tensors, and so does whoever calls the model."""
-    static = get_default_static_quant_module_mappings()
+    """Modules whose results will be quantized anew see plain tensors, and so does whoever calls the model."""
+    swapped = {r.module for r in RECIPES if r.static is not None and r.output is not Output.INPUT}
 
     def watch(module: nn.Module) -> None:
-        if type_before_parametrizations(module) in static or isinstance(module, FusedModule):
+        if type_before_parametrizations(module) in swapped or isinstance(module, FusedModule):
             module.register_forward_pre_hook(_plain_inputs, with_kwargs=True)
         else:
             for child in module.children():
@@ -233,7 +233,8 @@ def _watch(model: nn.Module) -> None:
 def _plain_inputs(module: nn.Module, args: Any, kwargs: Any) -> Any:
     if not isinstance(module, (QuantStub, DeQuantStub)) and _MISSING is not None:
         first = next(iter((*args, *kwargs.values())), None)
-        if isinstance(first, torch.Tensor) and not isinstance(first, Standing) and module.qconfig is not None:
+        is_float = isinstance(first, torch.Tensor) and first.is_floating_point() and not isinstance(first, Standing)
+        if is_float and module.qconfig is not None:
             _MISSING.append(module)
     return plain(args), plain(kwargs)
 

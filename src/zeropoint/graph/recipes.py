@@ -59,6 +59,27 @@ RECIPES: tuple[Recipe, ...] = (
     Recipe(nn.ConvTranspose1d, nnq.ConvTranspose1d),
     Recipe(nn.ConvTranspose2d, nnq.ConvTranspose2d),
     Recipe(nn.ConvTranspose3d, nnq.ConvTranspose3d),
+    # tables
+    Recipe(nn.Embedding, nnq.Embedding, dynamic=nnq.Embedding, training=nnqat.Embedding, output=Output.FLOAT),
+    Recipe(
+        nn.EmbeddingBag, nnq.EmbeddingBag, dynamic=nnq.EmbeddingBag, training=nnqat.EmbeddingBag, output=Output.FLOAT
+    ),
+    # norms
+    Recipe(nn.BatchNorm2d, nnq.BatchNorm2d),
+    Recipe(nn.BatchNorm3d, nnq.BatchNorm3d),
+    Recipe(nn.LayerNorm, nnq.LayerNorm),
+    Recipe(nn.GroupNorm, nnq.GroupNorm),
+    Recipe(nn.InstanceNorm1d, nnq.InstanceNorm1d),
+    Recipe(nn.InstanceNorm2d, nnq.InstanceNorm2d),
+    Recipe(nn.InstanceNorm3d, nnq.InstanceNorm3d),
+    # functions
+    Recipe(nn.ELU, nnq.ELU),
+    Recipe(nn.Hardswish, nnq.Hardswish),
+    Recipe(nn.LeakyReLU, nnq.LeakyReLU),
+    Recipe(nn.PReLU, nnq.PReLU),
+    Recipe(nn.ReLU6, nnq.ReLU6, output=Output.INPUT),
+    Recipe(nn.Dropout, nnq.Dropout, output=Output.INPUT),
+    Recipe(nnq.FloatFunctional, nnq.QFunctional),
     # fused layers
     Recipe(nni.ConvReLU1d, nniq.ConvReLU1d, training=nniqat.ConvReLU1d),
     Recipe(nni.ConvReLU2d, nniq.ConvReLU2d, training=nniqat.ConvReLU2d),
@@ -75,11 +96,15 @@ RECIPES: tuple[Recipe, ...] = (
     Recipe(nni.LinearTanh, nniq.LinearTanh),
     Recipe(nni.ConvAdd2d, nniq.ConvAdd2d),
     Recipe(nni.ConvAddReLU2d, nniq.ConvAddReLU2d),
+    Recipe(nni.BNReLU2d, nniq.BNReLU2d),
+    Recipe(nni.BNReLU3d, nniq.BNReLU3d),
     # layers in training
     Recipe(nnqat.Linear, nnq.Linear),
     Recipe(nnqat.Conv1d, nnq.Conv1d),
     Recipe(nnqat.Conv2d, nnq.Conv2d),
     Recipe(nnqat.Conv3d, nnq.Conv3d),
+    Recipe(nnqat.Embedding, nnq.Embedding, output=Output.FLOAT),
+    Recipe(nnqat.EmbeddingBag, nnq.EmbeddingBag, output=Output.FLOAT),
     Recipe(nniqat.LinearReLU, nniq.LinearReLU),
     Recipe(nniqat.LinearBn1d, nnq.Linear),
     Recipe(nniqat.ConvReLU1d, nniq.ConvReLU1d),
@@ -94,7 +119,7 @@ RECIPES: tuple[Recipe, ...] = (
     # functions with fixed results
     Recipe(nn.Sigmoid, output=Output.UNIT),
     Recipe(nn.Hardsigmoid, output=Output.UNIT),
-    Recipe(nn.Softmax, output=Output.UNIT),
+    Recipe(nn.Softmax, nnq.Softmax, output=Output.UNIT),
     Recipe(nn.Tanh, output=Output.SYMMETRIC),
 )
 
