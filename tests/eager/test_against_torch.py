@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from eager_models import CNN_CHAINS, OURS, SIDES, Cnn, Mlp, Side, seven_bits, trained_bits, twins
+from eager_models import SIDES, Mlp, seven_bits, trained_bits, twins
 from torch import Tensor, nn
+
+from zeropoint.demo_digits import CHAINS, OURS, Cnn, Library
 
 PER_CHANNEL = pytest.mark.parametrize("per_channel", [False, True], ids=["per tensor", "per channel"])
 
@@ -26,7 +28,7 @@ def observed(model: nn.Module) -> dict[str, tuple[Tensor, Tensor]]:
     }
 
 
-def calibrated(side: Side, model: nn.Module, per_channel: bool, chains: Any, batches: list[Tensor]) -> Any:
+def calibrated(side: Library, model: nn.Module, per_channel: bool, chains: Any, batches: list[Tensor]) -> Any:
     q = side.quantization
     fused = q.fuse_modules(model.eval(), chains) if chains else model.eval()
     fused.qconfig = seven_bits(side, per_channel)
@@ -59,7 +61,7 @@ def test_an_mlp_has_the_same_parameters_and_weights_and_results(per_channel: boo
 def test_a_fused_cnn_has_the_same_parameters_and_weights_and_results(per_channel: bool) -> None:
     batches = [torch.randn(16, 1, 8, 8) for _ in range(3)]
     mine, peer = (
-        calibrated(side, model, per_channel, CNN_CHAINS, batches) for side, model in zip(SIDES, twins(Cnn), strict=True)
+        calibrated(side, model, per_channel, CHAINS, batches) for side, model in zip(SIDES, twins(Cnn), strict=True)
     )
     torch.testing.assert_close(observed(mine), observed(peer), rtol=0, atol=0)
     mine, peer = (side.quantization.convert(m) for side, m in zip(SIDES, (mine, peer), strict=True))
@@ -78,12 +80,12 @@ def test_a_fused_cnn_has_the_same_parameters_and_weights_and_results(per_channel
 class Conv(nn.Module):
     """Convolutions with batch norm and a sum, without an average: there ours is rounded in training, theirs is not."""
 
-    def __init__(self, side: Side) -> None:
+    def __init__(self, side: Library) -> None:
         super().__init__()
         self.quant, self.dequant = side.quantization.QuantStub(), side.quantization.DeQuantStub()
         self.conv, self.bn, self.relu = nn.Conv2d(1, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU()
         self.conv2, self.bn2 = nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8)
-        self.add = side.functional()
+        self.add = side.nnq.FloatFunctional()
         self.pool = nn.MaxPool2d(2)
         self.fc = nn.Linear(8 * 16, 10)
 

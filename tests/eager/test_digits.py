@@ -6,21 +6,19 @@ import copy
 
 import pytest
 import torch
-from digits import accuracy, digits, train
-from eager_models import OURS, Cnn
 from torch import nn
 
 import zeropoint
+from zeropoint import demo_digits
+from zeropoint.demo_digits import accuracy, digits, train
 
 POINTS = 0.005  # of accuracy that quantization may cost
 
 
 @pytest.fixture(scope="module")
 def trained() -> nn.Module:
-    torch.manual_seed(0)
-    model = Cnn(OURS).train()
-    train(model, epochs=8, rate=0.01)
-    assert accuracy(model.eval()) > 0.97, "the network should have learned its task"
+    model = demo_digits.trained()
+    assert accuracy(model) > 0.97, "the network should have learned its task"
     return model
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 import torch.ao.quantization as theirs
-from eager_models import CNN_CHAINS, OURS, Cnn, stir, twins
+from eager_models import stir, twins
 from torch import Tensor, nn
 
 import zeropoint
+from zeropoint.demo_digits import CHAINS, OURS, Cnn
 from zeropoint.graph.recipes import FUSIONS, Fusion
 from zeropoint.nn import intrinsic as nni
 
@@ -98,7 +99,7 @@ def test_everything_torch_fuses_can_be_fused() -> None:
 def test_nested_names_and_lists_of_lists() -> None:
     model, peer = (m.eval() for m in twins(Cnn))
     x = torch.randn(3, 1, 8, 8)
-    fused, expected = zeropoint.fuse_modules(model, CNN_CHAINS), theirs.fuse_modules(peer, CNN_CHAINS)
+    fused, expected = zeropoint.fuse_modules(model, CHAINS), theirs.fuse_modules(peer, CHAINS)
     assert [type(m).__name__ for m in fused.modules()] == [type(m).__name__ for m in expected.modules()]
     torch.testing.assert_close(fused(x), model(x), rtol=1e-4, atol=1e-5)
 
@@ -217,7 +218,7 @@ class TestAutoFuse:
         fuse = zeropoint.fuse_modules_qat if training else zeropoint.fuse_modules
         before = copy.deepcopy(model.state_dict())
         fused = zeropoint.auto_fuse(model, (torch.randn(2, 1, 8, 8),))
-        assert str(fused) == str(fuse(model, CNN_CHAINS))
+        assert str(fused) == str(fuse(model, CHAINS))
         torch.testing.assert_close(dict(model.state_dict()), dict(before), rtol=0, atol=0)
 
     def test_a_result_that_goes_elsewhere_too_is_not_swallowed(self) -> None:

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from eager_models import OURS, THEIRS, Cnn, Mlp, seven_bits, stir, twins
+from eager_models import THEIRS, Mlp, seven_bits, stir, twins
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, parametrize
 
 import zeropoint
+from zeropoint.demo_digits import OURS, Cnn
 from zeropoint.nn import intrinsic as nni
 from zeropoint.nn import qat as nnqat
 from zeropoint.nn import quantized as nnq
