@@ -5,12 +5,13 @@ What the demonstration shows, and what tests and benchmarks run.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
-import io
 import statistics
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -147,3 +148,127 @@ def accuracy(model: nn.Module) -> float:
     """Of the images to test with, how many are named right."""
     _, _, images, classes = digits()
     return float((model(images).argmax(1) == classes).float().mean())
+
+
+# --------------------------------------------------------------------------------------------------- quantizing
+
+
+def _fused(library: Library, model: nn.Module, training: bool) -> nn.Module:
+    """A copy of `model` for `library`, with its chains fused."""
+    made = Cnn(library)
+    made.load_state_dict(model.state_dict())
+    made.train(training)
+    if library is OURS:
+        return zeropoint.auto_fuse(made, (torch.zeros(2, 1, 8, 8),))
+    q = library.quantization
+    return q.fuse_modules_qat(made, CHAINS) if training else q.fuse_modules(made, CHAINS)
+
+
+def calibrate(library: Library, model: nn.Module) -> nn.Module:
+    """Static quantization after training: ranges from some images."""
+    q = library.quantization
+    fused = _fused(library, model, training=False)
+    fused.qconfig = q.get_default_qconfig("fbgemm")
+    prepared = q.prepare(fused)
+    with torch.no_grad():
+        for batch in digits()[0][:CALIBRATION].split(BATCH):
+            prepared(batch)
+    return q.convert(prepared)
+
+
+def train_quantized(library: Library, model: nn.Module, epochs: int = 2) -> tuple[nn.Module, nn.Module]:
+    """Quantization-aware training: the model that was trained, and the one that is deployed."""
+    q = library.quantization
+    fused = _fused(library, model, training=True)
+    fused.qconfig = q.get_default_qat_qconfig("fbgemm")
+    prepared = q.prepare_qat(fused)
+    train(prepared, epochs, 0.001)
+    prepared.eval().apply(q.disable_observer)
+    return prepared, q.convert(prepared)
+
+
+def quantize_weights(library: Library, model: nn.Module) -> nn.Module:
+    """Dynamic quantization: the linear layer's weights now, its inputs as they come."""
+    made = Cnn(library)
+    made.load_state_dict(model.state_dict())
+    return library.quantization.quantize_dynamic(made.eval(), {nn.Linear}, dtype=library.dtype("qint8"))
+
+
+# ------------------------------------------------------------------------------------------------------ the report
+
+HEADER = ("model", "library", "accuracy", "bytes", "batch 1\nms", f"batch {BATCH}\nms", "as in\ntraining")
+
+
+def stored_bytes(state: Any) -> int:
+    """Bytes of all values in a state_dict.
+
+    Example:
+        >>> stored_bytes(nn.Linear(3, 2).state_dict())
+        32
+    """
+    if isinstance(state, Tensor):
+        return state.numel() * state.element_size()
+    parts = state.values() if isinstance(state, Mapping) else state if isinstance(state, tuple) else ()
+    return sum(stored_bytes(part) for part in parts)
+
+
+def milliseconds(calls: list[Callable[[], object]], seconds: float) -> list[float]:
+    """Median time of each; they take turns, so that a slow moment hits all."""
+    times: list[list[float]] = [[] for _ in calls]
+    for call in calls:
+        call()
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(times[0]) < 5:
+        for call, spent in zip(calls, times):
+            start = time.perf_counter()
+            call()
+            spent.append(time.perf_counter() - start)
+    return [1e3 * statistics.median(spent) for spent in times]
+
+
+@torch.no_grad()
+def agreement(simulated: nn.Module, deployed: nn.Module) -> float:
+    """The share of logits on which a model in training and the one made of it agree."""
+    images = digits()[2]
+    scale = float(deployed.fc.scale)
+    steps = ((simulated(images) - deployed(images)) / scale).round()
+    return float((steps == 0).float().mean())
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """For a network this small: more threads only wait for each other."""
+    before = torch.get_num_threads(), zeropoint.get_num_threads()
+    torch.set_num_threads(1)
+    zeropoint.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before[0])
+        zeropoint.set_num_threads(before[1])
+
+
+@one_thread()
+def measure(epochs: int = 8, seconds: float = 1.5) -> list[tuple[str, ...]]:
+    """Train, quantize in every way with both libraries, and one row for each."""
+    warnings.filterwarnings("ignore", module=r"torch\.ao")  # their deprecation is why this project exists
+    warnings.filterwarnings("ignore", message="torch.quantize_per_tensor, torch.quantize_per_channel")
+    model = trained(epochs)
+    libraries = [library for library in (OURS, theirs()) if library is not None]
+    found: list[tuple[str, str, nn.Module, str]] = [("float32", "torch", copy.deepcopy(model), "")]
+    for library in libraries:
+        found.append(("calibrated", library.name, calibrate(library, model), ""))
+    for library in libraries:
+        simulated, deployed = train_quantized(library, model)
+        found.append(("trained (QAT)", library.name, deployed, f"{agreement(simulated, deployed):.1%}"))
+    for library in libraries:
+        found.append(("dynamic", library.name, quantize_weights(library, model), ""))
+    times = []
+    with torch.inference_mode():
+        for count in (1, BATCH):
+            images = digits()[2][:count]
+            times.append(milliseconds([functools.partial(m, images) for _, _, m, _ in found], seconds))
+    return [
+        (name, library, f"{accuracy(m):.1%}", f"{stored_bytes(m.state_dict()):,}", f"{one:.2f}", f"{many:.2f}", same)
+        for (name, library, m, same), one, many in zip(found, *times)
+    ]

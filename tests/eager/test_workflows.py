@@ -190,6 +190,13 @@ class TestConvert:
         zeropoint.convert(prepared)(x)
         assert seen == [{}, {}]
 
+    def test_a_functional_that_stays_float_still_works(self) -> None:
+        model = Cnn(OURS).eval()
+        x = torch.randn(2, 1, 8, 8)
+        for prepared in (model, zeropoint.prepare(zeropoint.auto_fuse(model, (x,)), allow_list=[])):
+            converted = zeropoint.convert(prepared, mapping={})
+            torch.testing.assert_close(converted(x), model(x), rtol=1e-4, atol=1e-5)
+
     def test_before_calibration_it_is_refused(self) -> None:
         model = mlp()
         zeropoint.propagate_qconfig_(model)

@@ -17,6 +17,7 @@ from zeropoint.eager.mappings import (
     no_observer_set,
 )
 from zeropoint.nn.intrinsic import FusedModule
+from zeropoint.nn.quantized import FloatFunctional
 
 __all__ = ["convert", "swap_module"]
 
@@ -130,5 +131,7 @@ def _clean(model: nn.Module) -> None:
                     getattr(module, flags, {}).pop(key, None)
         module.__dict__.pop("qconfig", None)
         post_process = module._modules.get("activation_post_process")
-        if post_process is not None and type(module) not in no_observer_set():
+        if isinstance(module, FloatFunctional):  # it stayed float, and calls what is there
+            module.activation_post_process = nn.Identity()
+        elif post_process is not None and type(module) not in no_observer_set():
             del module._modules["activation_post_process"]

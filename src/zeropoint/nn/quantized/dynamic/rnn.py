@@ -217,9 +217,7 @@ class RNNBase(nn.Module):
             inputs = input_size if layer == 0 else hidden_size * directions
             for _ in range(directions):
                 weights = (_blank(rows, columns, self.dtype) for columns in (inputs, hidden_size))
-                w_ih, w_hh = (
-                    pack_weight_bias(w, torch.zeros(rows) if bias else None, self.dtype) for w in weights
-                )
+                w_ih, w_hh = (pack_weight_bias(w, torch.zeros(rows) if bias else None, self.dtype) for w in weights)
                 cells.append(PackedParameter(recurrent.CellParams(w_ih, w_hh, reduce_range=self.dtype is qint8)))
         self._all_weight_values = nn.ModuleList(cells)
 
