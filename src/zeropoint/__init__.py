@@ -28,6 +28,7 @@ _EXPORTS = {
         "numerics.schemes",
     ),
     "choose_qparams": "numerics.qparams",
+    "get_qparam_dict": "nn.quantized.reference.weight",
     "choose_qparams_optimized": "numerics.qparams",
     "saturate_weight_to_fp16": "numerics.qparams",
     "fake_quantize_per_tensor_affine": "ops.fake_quant",

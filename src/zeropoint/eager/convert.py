@@ -6,7 +6,6 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
@@ -70,7 +69,9 @@ def _convert(
     swapped = {}
     for name, child in module.named_children():
         kind = type_before_parametrizations(child)
-        if not isinstance(child, FusedModule) and kind not in custom and kind not in mapping:
+        # A reference has no fused layers: those are taken apart.
+        whole = isinstance(child, FusedModule) and not is_reference
+        if not whole and kind not in custom and kind not in mapping:
             _convert(child, mapping, custom, is_reference, precomputed)
         swapped[name] = swap_module(child, mapping, custom, precomputed)
     for name, child in swapped.items():
@@ -98,8 +99,8 @@ def swap_module(
     if kind in custom:
         new = custom[kind].from_observed(mod)
     elif kind in mapping:
-        target = mapping[kind]
-        new = target.from_float(mod, **_options(target, mod, use_precomputed_fake_quant))
+        options = {"use_precomputed_fake_quant": True} if use_precomputed_fake_quant else {}
+        new = mapping[kind].from_float(mod, **options)
     else:
         return mod
     move_hooks(mod, mod, new)
@@ -107,18 +108,6 @@ def swap_module(
     if len(devices) == 1:
         new.to(next(iter(devices)))
     return new
-
-
-def _options(target: Any, mod: Any, use_precomputed_fake_quant: bool) -> dict[str, Any]:
-    """What `from_float` is called with beside the module; a reference module takes the weight's parameters."""
-    if not getattr(target, "_IS_REFERENCE", False):
-        return {"use_precomputed_fake_quant": use_precomputed_fake_quant} if use_precomputed_fake_quant else {}
-    observer = mod.qconfig.weight()
-    layer = mod[0] if isinstance(mod, nn.Sequential) else mod
-    if hasattr(layer, "weight") and isinstance(layer.weight, torch.Tensor):
-        observer(layer.weight)
-        return {"weight_qparams": target.qparams_of(observer)}
-    return {}
 
 
 def _clean(model: nn.Module) -> None:

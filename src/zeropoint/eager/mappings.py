@@ -65,9 +65,9 @@ def get_embedding_qat_module_mappings() -> dict[type, Any]:
 
 
 def get_default_qconfig_propagation_list() -> set[type]:
-    """Modules that are observed when they have a qconfig."""
-    observed = {r.module for r in RECIPES if r.output in (Output.OWN, Output.UNIT, Output.SYMMETRIC, Output.FLOAT)}
-    return {m for m in observed if m is not None}
+    """Modules that are observed when they have a qconfig: not those that are only quantized dynamically."""
+    fixed = (Output.UNIT, Output.SYMMETRIC)
+    return {r.module for r in RECIPES if r.static or r.training or r.output in fixed}
 
 
 def get_default_compare_output_module_list() -> set[type]:

@@ -22,6 +22,10 @@ from zeropoint.nn import qat as nnqat
 from zeropoint.nn import quantized as nnq
 from zeropoint.nn.intrinsic import qat as nniqat
 from zeropoint.nn.intrinsic import quantized as nniq
+from zeropoint.nn.intrinsic.quantized import dynamic as nniqd
+from zeropoint.nn.qat import dynamic as nnqatd
+from zeropoint.nn.quantized import dynamic as nnqd
+from zeropoint.nn.quantized import reference as nnqr
 from zeropoint.nn.stubs import DeQuantStub, QuantStub
 
 
@@ -51,18 +55,24 @@ RECIPES: tuple[Recipe, ...] = (
     Recipe(QuantStub, nnq.Quantize, reference=nnq.Quantize),
     Recipe(DeQuantStub, nnq.DeQuantize, reference=nnq.DeQuantize, output=Output.FLOAT),
     # layers
-    Recipe(nn.Linear, nnq.Linear, training=nnqat.Linear),
-    Recipe(NonDynamicallyQuantizableLinear, nnq.Linear, training=nnqat.Linear),
-    Recipe(nn.Conv1d, nnq.Conv1d, training=nnqat.Conv1d),
-    Recipe(nn.Conv2d, nnq.Conv2d, training=nnqat.Conv2d),
-    Recipe(nn.Conv3d, nnq.Conv3d, training=nnqat.Conv3d),
-    Recipe(nn.ConvTranspose1d, nnq.ConvTranspose1d),
-    Recipe(nn.ConvTranspose2d, nnq.ConvTranspose2d),
-    Recipe(nn.ConvTranspose3d, nnq.ConvTranspose3d),
+    Recipe(nn.Linear, nnq.Linear, nnqd.Linear, nnqr.Linear, nnqat.Linear),
+    Recipe(NonDynamicallyQuantizableLinear, nnq.Linear, nnqd.Linear, nnqr.Linear, nnqat.Linear),
+    Recipe(nn.Conv1d, nnq.Conv1d, nnqd.Conv1d, nnqr.Conv1d, nnqat.Conv1d),
+    Recipe(nn.Conv2d, nnq.Conv2d, nnqd.Conv2d, nnqr.Conv2d, nnqat.Conv2d),
+    Recipe(nn.Conv3d, nnq.Conv3d, nnqd.Conv3d, nnqr.Conv3d, nnqat.Conv3d),
+    Recipe(nn.ConvTranspose1d, nnq.ConvTranspose1d, nnqd.ConvTranspose1d, nnqr.ConvTranspose1d),
+    Recipe(nn.ConvTranspose2d, nnq.ConvTranspose2d, nnqd.ConvTranspose2d, nnqr.ConvTranspose2d),
+    Recipe(nn.ConvTranspose3d, nnq.ConvTranspose3d, nnqd.ConvTranspose3d, nnqr.ConvTranspose3d),
+    # recurrent layers
+    Recipe(nn.LSTM, dynamic=nnqd.LSTM, reference=nnqr.LSTM),
+    Recipe(nn.GRU, dynamic=nnqd.GRU, reference=nnqr.GRU),
+    Recipe(nn.LSTMCell, dynamic=nnqd.LSTMCell, reference=nnqr.LSTMCell),
+    Recipe(nn.GRUCell, dynamic=nnqd.GRUCell, reference=nnqr.GRUCell),
+    Recipe(nn.RNNCell, dynamic=nnqd.RNNCell, reference=nnqr.RNNCell),
     # tables
-    Recipe(nn.Embedding, nnq.Embedding, dynamic=nnq.Embedding, training=nnqat.Embedding, output=Output.FLOAT),
+    Recipe(nn.Embedding, nnq.Embedding, nnq.Embedding, nnqr.Embedding, nnqat.Embedding, Output.FLOAT),
     Recipe(
-        nn.EmbeddingBag, nnq.EmbeddingBag, dynamic=nnq.EmbeddingBag, training=nnqat.EmbeddingBag, output=Output.FLOAT
+        nn.EmbeddingBag, nnq.EmbeddingBag, nnq.EmbeddingBag, nnqr.EmbeddingBag, nnqat.EmbeddingBag, Output.FLOAT
     ),
     # norms
     Recipe(nn.BatchNorm2d, nnq.BatchNorm2d),
@@ -90,7 +100,7 @@ RECIPES: tuple[Recipe, ...] = (
     Recipe(nni.ConvBnReLU1d, training=nniqat.ConvBnReLU1d),
     Recipe(nni.ConvBnReLU2d, training=nniqat.ConvBnReLU2d),
     Recipe(nni.ConvBnReLU3d, training=nniqat.ConvBnReLU3d),
-    Recipe(nni.LinearReLU, nniq.LinearReLU, training=nniqat.LinearReLU),
+    Recipe(nni.LinearReLU, nniq.LinearReLU, nniqd.LinearReLU, training=nniqat.LinearReLU),
     Recipe(nni.LinearBn1d, training=nniqat.LinearBn1d),
     Recipe(nni.LinearLeakyReLU, nniq.LinearLeakyReLU),
     Recipe(nni.LinearTanh, nniq.LinearTanh),
@@ -99,10 +109,11 @@ RECIPES: tuple[Recipe, ...] = (
     Recipe(nni.BNReLU2d, nniq.BNReLU2d),
     Recipe(nni.BNReLU3d, nniq.BNReLU3d),
     # layers in training
-    Recipe(nnqat.Linear, nnq.Linear),
-    Recipe(nnqat.Conv1d, nnq.Conv1d),
-    Recipe(nnqat.Conv2d, nnq.Conv2d),
-    Recipe(nnqat.Conv3d, nnq.Conv3d),
+    Recipe(nnqat.Linear, nnq.Linear, reference=nnqr.Linear),
+    Recipe(nnqatd.Linear, dynamic=nnqd.Linear),
+    Recipe(nnqat.Conv1d, nnq.Conv1d, reference=nnqr.Conv1d),
+    Recipe(nnqat.Conv2d, nnq.Conv2d, reference=nnqr.Conv2d),
+    Recipe(nnqat.Conv3d, nnq.Conv3d, reference=nnqr.Conv3d),
     Recipe(nnqat.Embedding, nnq.Embedding, output=Output.FLOAT),
     Recipe(nnqat.EmbeddingBag, nnq.EmbeddingBag, output=Output.FLOAT),
     Recipe(nniqat.LinearReLU, nniq.LinearReLU),
