@@ -20,7 +20,8 @@ class _ConvNd(OneWeight):
     _FLOAT: ClassVar[tuple[type, ...]]
 
     def __init__(self, *args: Any, weight_qparams: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
-        self._FLOAT[0].__init__(self, *args, **kwargs)
+        kind: Any = self._FLOAT[0]
+        kind.__init__(self, *args, **kwargs)
         self._init_weight_qparams(weight_qparams, kwargs.get("device"))
 
     @classmethod

@@ -226,11 +226,12 @@ class _RNN(_Weights):
     _COMPUTING: ClassVar[type[nn.Module]]
 
     def __init__(self, *args: Any, weight_qparams_dict: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
-        self._FLOAT[0].__init__(self, *args, **kwargs)
+        kind: Any = self._FLOAT[0]
+        kind.__init__(self, *args, **kwargs)
         self._init_weight_qparams_dict(weight_qparams_dict, kwargs.get("device"))
 
     @property
-    def _names(self) -> tuple[str, ...]:  # type: ignore[override]
+    def _names(self) -> tuple[str, ...]:
         return tuple(name for name in self._flat_weights_names if name.startswith("weight"))
 
     def get_flat_weights(self) -> list[Tensor]:
@@ -246,7 +247,7 @@ class _RNN(_Weights):
     def forward(self, input: Any, hx: Any = None) -> Any:
         computing: Any = object.__new__(self._COMPUTING)
         computing.__dict__.update(self.__dict__, _flat_weights=self.get_flat_weights())
-        return self._FLOAT[0].forward(computing, input, hx)
+        return computing.forward(input, hx)
 
     @classmethod
     def from_float(

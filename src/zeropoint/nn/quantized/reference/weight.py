@@ -162,10 +162,18 @@ class ReferenceModule(nn.Module):
 
     def _rounded(self, name: str) -> Tensor:
         """The weight `name`, quantized and dequantized."""
-        shown = (getattr(self, name + end) for end in ("", "_scale", "_zero_point", "_axis_int"))
-        followed = (getattr(self, f"_{name}_{what}") for what in ("scale", "zero_point", "per_channel"))
-        bounds = (getattr(self, f"_{name}_{what}") for what in ("low", "high", "storage"))
-        return rounded(*shown, *followed, self.is_decomposed, *bounds)
+        followed = {
+            what: getattr(self, f"_{name}_{what}") for what in ("scale", "zero_point", "per_channel", "low", "high")
+        }
+        return rounded(
+            getattr(self, name),
+            getattr(self, f"{name}_scale"),
+            getattr(self, f"{name}_zero_point"),
+            getattr(self, f"{name}_axis_int"),
+            decomposed=self.is_decomposed,
+            dtype=getattr(self, f"_{name}_storage"),
+            **followed,
+        )
 
     def _quantized(self, name: str) -> Tensor:
         """The weight `name`: a QTensor, or in float16."""
