@@ -167,7 +167,7 @@ def quantize_weight(weight: Tensor, observer: Any) -> QTensor:
         >>> observer(torch.tensor([-1.0, 1.0]))
         tensor([-1.,  1.])
         >>> quantize_weight(torch.tensor([-1.0, 1.0]), observer).int_repr()
-        tensor([-128,  127], dtype=torch.int8)
+        tensor([-127,  127], dtype=torch.int8)
     """
     scale, zero_point = found_qparams(observer)
     dtype, scheme = quantized_dtype(observer.dtype), str(observer.qscheme)
