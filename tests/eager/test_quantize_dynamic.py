@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import zeropoint
 import zeropoint.nn.quantized.dynamic as nnqd
 from zeropoint.nn.intrinsic.quantized import dynamic as nniqd
+from zeropoint.nn.qat import dynamic as nnqatd
 
 oracle = pytest.importorskip("torch.ao.quantization")
 
@@ -117,6 +118,18 @@ def test_a_fused_layer_stays_fused():
     model = zeropoint.quantize_dynamic(model, {"0": zeropoint.default_dynamic_qconfig})
     assert type(model[0]) is nniqd.LinearReLU
     assert float(model(torch.randn(8, 4)).min()) == 0.0
+
+
+def test_a_layer_trained_for_dynamic_quantization():
+    model = nn.Sequential(nn.Linear(4, 4)).train()
+    model.qconfig = zeropoint.default_dynamic_qat_qconfig
+    trained = zeropoint.prepare_qat(model, {nn.Linear: nnqatd.Linear})
+    x = torch.randn(16, 4)
+    trained(x).sum().backward()
+    wanted = trained.eval()(x)
+    model = zeropoint.convert(trained, mapping=zeropoint.get_default_dynamic_quant_module_mappings())
+    assert type(model[0]) is nnqd.Linear
+    torch.testing.assert_close(model(x), wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.oracle

@@ -166,7 +166,7 @@ def _hook(module: Any, args: Any, output: Any) -> Any:
 
 def _pre_hook(module: Any, args: Any) -> Any:
     first, *rest = args
-    return (observed(module.activation_post_process, first), *rest)
+    return (plain(observed(module.activation_post_process, first)), *rest)  # dynamic: it will be called with floats
 
 
 def _add_observer(module: nn.Module, device: torch.device | None, fixed: Any = None) -> None:

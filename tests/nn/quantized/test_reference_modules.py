@@ -91,7 +91,7 @@ def test_results_and_state_equal_the_oracle(kind, observer, is_decomposed):
     assert_equal(ours(*args), theirs(*args))
 
 
-@pytest.mark.parametrize(("observer", "is_decomposed"), zip(OBSERVERS, [False, True]))
+@pytest.mark.parametrize(("observer", "is_decomposed"), list(zip(OBSERVERS, [False, True])))
 @pytest.mark.parametrize("kind", EVERY)
 def test_copies_compute_the_same(kind, observer, is_decomposed):
     ours, _, args = made(kind, observer, is_decomposed)
@@ -285,6 +285,18 @@ def test_convert_to_a_reference():
         layer.weight = nn.Parameter(source.get_quantized_weight().dequantize())
     assert_equal(reference(x), rounded_model(x))
     assert not any(hasattr(m, "qconfig") for m in reference.modules())
+
+
+@pytest.mark.parametrize("qconfig", [zeropoint.default_qat_qconfig, zeropoint.get_default_qat_qconfig("native")])
+def test_reference_of_a_trained_layer_has_the_weight_it_was_trained_with(qconfig):
+    model = nn.Sequential(nn.Conv2d(4, 5, 3), nn.Flatten(), nn.Linear(45, 3)).train()
+    model.qconfig = qconfig
+    trained = zeropoint.prepare_qat(model)
+    trained(torch.randn(3, 4, 5, 5))
+    trained.eval().apply(zeropoint.disable_observer)
+    reference = zeropoint.convert(trained, is_reference=True)
+    for i in (0, 2):
+        assert_equal(reference[i].get_weight(), trained[i].weight_fake_quant(trained[i].weight))
 
 
 @pytest.mark.parametrize("kind", RECURRENT)
