@@ -287,6 +287,16 @@ def test_convert_to_a_reference():
     assert not any(hasattr(m, "qconfig") for m in reference.modules())
 
 
+def test_a_reference_between_stubs_rounds_its_input():
+    model = zeropoint.QuantWrapper(nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.ConvTranspose2d(4, 1, 3))).eval()
+    model.qconfig = zeropoint.default_qconfig
+    prepared = zeropoint.prepare(model)
+    x = torch.randn(2, 1, 5, 5)
+    prepared(x)
+    reference = zeropoint.convert(prepared, is_reference=True)
+    assert_equal(reference(x), reference.module(reference.quant(x).dequantize()))
+
+
 @pytest.mark.parametrize("qconfig", [zeropoint.default_qat_qconfig, zeropoint.get_default_qat_qconfig("native")])
 def test_reference_of_a_trained_layer_has_the_weight_it_was_trained_with(qconfig):
     model = nn.Sequential(nn.Conv2d(4, 5, 3), nn.Flatten(), nn.Linear(45, 3)).train()

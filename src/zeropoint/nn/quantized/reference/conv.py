@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from zeropoint.nn.quantized import conv as static
-from zeropoint.nn.quantized.reference.weight import OneWeight
+from zeropoint.nn.quantized.reference.weight import OneWeight, as_float
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
 
@@ -45,7 +45,7 @@ class Conv1d(_ConvNd, nn.Conv1d):
     _FLOAT = (nn.Conv1d,)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self._conv_forward(x, self.get_weight(), self.bias)
+        return self._conv_forward(as_float(x), self.get_weight(), self.bias)
 
 
 class Conv2d(_ConvNd, nn.Conv2d):
@@ -54,7 +54,7 @@ class Conv2d(_ConvNd, nn.Conv2d):
     _FLOAT = (nn.Conv2d,)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self._conv_forward(x, self.get_weight(), self.bias)
+        return self._conv_forward(as_float(x), self.get_weight(), self.bias)
 
 
 class Conv3d(_ConvNd, nn.Conv3d):
@@ -63,7 +63,7 @@ class Conv3d(_ConvNd, nn.Conv3d):
     _FLOAT = (nn.Conv3d,)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self._conv_forward(x, self.get_weight(), self.bias)
+        return self._conv_forward(as_float(x), self.get_weight(), self.bias)
 
 
 class _ConvTransposeNd(_ConvNd):
@@ -80,6 +80,7 @@ class ConvTranspose1d(_ConvTransposeNd, nn.ConvTranspose1d):
     _FLOAT = (nn.ConvTranspose1d,)
 
     def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:
+        x = as_float(x)
         more = self._output_padding(x, output_size, self.stride, self.padding, self.kernel_size, 1, self.dilation)
         return F.conv_transpose1d(
             x, self.get_weight(), self.bias, self.stride, self.padding, more, self.groups, self.dilation
@@ -92,6 +93,7 @@ class ConvTranspose2d(_ConvTransposeNd, nn.ConvTranspose2d):
     _FLOAT = (nn.ConvTranspose2d,)
 
     def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:
+        x = as_float(x)
         more = self._output_padding(x, output_size, self.stride, self.padding, self.kernel_size, 2, self.dilation)
         return F.conv_transpose2d(
             x, self.get_weight(), self.bias, self.stride, self.padding, more, self.groups, self.dilation
@@ -104,6 +106,7 @@ class ConvTranspose3d(_ConvTransposeNd, nn.ConvTranspose3d):
     _FLOAT = (nn.ConvTranspose3d,)
 
     def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:
+        x = as_float(x)
         more = self._output_padding(x, output_size, self.stride, self.padding, self.kernel_size, 3, self.dilation)
         return F.conv_transpose3d(
             x, self.get_weight(), self.bias, self.stride, self.padding, more, self.groups, self.dilation

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from zeropoint.nn.quantized.reference.weight import OneWeight
+from zeropoint.nn.quantized.reference.weight import OneWeight, as_float
 
 __all__ = ["Linear"]
 
@@ -44,7 +44,7 @@ class Linear(OneWeight, nn.Linear):
         self._init_weight_qparams(weight_qparams, device)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.get_weight(), self.bias)
+        return F.linear(as_float(x), self.get_weight(), self.bias)
 
     @classmethod
     def from_float(

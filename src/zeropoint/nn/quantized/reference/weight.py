@@ -19,6 +19,7 @@ from zeropoint.numerics.schemes import qscheme as qscheme_of
 from zeropoint.observers.base import any_dtype, integer_range
 from zeropoint.ops import layers
 from zeropoint.tensor.create import quantize_per_channel, quantize_per_tensor
+from zeropoint.tensor.qtensor import QTensor
 
 __all__ = ["ReferenceModule", "get_qparam_dict"]
 
@@ -100,6 +101,14 @@ def rounded(
         return torch.ops.zeropoint.stored_dequantize_per_channel(q, scales, zero_points, axis)
     q = torch.ops.zeropoint.stored_quantize(w, scale, zero_point, low, high, dtype)
     return torch.ops.zeropoint.stored_dequantize(q, scale, zero_point)
+
+
+def as_float(x: Tensor) -> Tensor:
+    """What a reference layer computes with: a quantized tensor, as a Quantize before it gives, is dequantized."""
+    if torch.jit.is_scripting():
+        return x
+    else:
+        return x.dequantize() if isinstance(x, QTensor) else x
 
 
 class ReferenceModule(nn.Module):
