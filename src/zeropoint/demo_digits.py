@@ -108,7 +108,7 @@ for _block in ("block1", "block2"):
 @functools.cache
 def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Images ``(N, 1, 8, 8)`` from 0 to 1 and classes, 1297 to train with and 500 to test with."""
-    from sklearn.datasets import load_digits
+    from sklearn.datasets import load_digits  # type: ignore[import-untyped]
 
     data = load_digits()
     images = torch.tensor(data.images, dtype=torch.float32).unsqueeze(1) / 16

@@ -71,9 +71,7 @@ RECIPES: tuple[Recipe, ...] = (
     Recipe(nn.RNNCell, dynamic=nnqd.RNNCell, reference=nnqr.RNNCell),
     # tables
     Recipe(nn.Embedding, nnq.Embedding, nnq.Embedding, nnqr.Embedding, nnqat.Embedding, Output.FLOAT),
-    Recipe(
-        nn.EmbeddingBag, nnq.EmbeddingBag, nnq.EmbeddingBag, nnqr.EmbeddingBag, nnqat.EmbeddingBag, Output.FLOAT
-    ),
+    Recipe(nn.EmbeddingBag, nnq.EmbeddingBag, nnq.EmbeddingBag, nnqr.EmbeddingBag, nnqat.EmbeddingBag, Output.FLOAT),
     # norms
     Recipe(nn.BatchNorm2d, nnq.BatchNorm2d),
     Recipe(nn.BatchNorm3d, nnq.BatchNorm3d),
