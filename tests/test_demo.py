@@ -57,7 +57,7 @@ def test_finer_scales_lose_less(table: dict[tuple[str, int], list[str]], bits: i
 
 
 def test_eight_bits_keep_the_accuracy(output: str, table: dict[tuple[str, int], list[str]]) -> None:
-    [float_row] = [line.split() for line in output.splitlines() if line.split()[:1] == ["float32"]]
+    [float_row] = [line.split() for line in output.splitlines() if line.split()[:2] == ["float32", "32"]]
     before, after = (float(cell.rstrip("%")) for cell in (float_row[-1], table["per channel", 8][-1]))
     assert before > 90, "the network should have learned its task"
     assert abs(before - after) < 1
