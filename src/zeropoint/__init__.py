@@ -204,6 +204,7 @@ _EXPORTS = {
         (
             "get_default_compare_output_module_list",
             "get_default_dynamic_quant_module_mappings",
+            "get_default_float_to_quantized_operator_mappings",
             "get_default_qat_module_mappings",
             "get_default_qconfig_propagation_list",
             "get_default_static_quant_module_mappings",
@@ -211,6 +212,7 @@ _EXPORTS = {
             "get_dynamic_quant_module_class",
             "get_embedding_qat_module_mappings",
             "get_embedding_static_quant_module_mappings",
+            "get_quantized_operator",
             "get_static_quant_module_class",
             "no_observer_set",
         ),

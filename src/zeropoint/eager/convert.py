@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
+from zeropoint.eager.hooks import is_ours, move_hooks
 from zeropoint.eager.mappings import (
     get_default_custom_config_dict,
     get_default_static_quant_module_mappings,
@@ -16,6 +17,7 @@ from zeropoint.eager.mappings import (
     no_observer_set,
 )
 from zeropoint.nn.intrinsic import FusedModule
+from zeropoint.nn.quantized import FloatFunctional
 
 __all__ = ["convert", "swap_module"]
 
@@ -105,31 +107,24 @@ def swap_module(
         new = mapping[kind].from_float(mod, **options)
     else:
         return mod
-    for pre_hook in mod._forward_pre_hooks.values():
-        if not _is_ours(pre_hook) and pre_hook not in new._forward_pre_hooks.values():
-            new.register_forward_pre_hook(pre_hook)
-    for hook in mod._forward_hooks.values():
-        if not _is_ours(hook) and hook not in new._forward_hooks.values():
-            new.register_forward_hook(hook)
+    move_hooks(mod, mod, new)
     devices = {t.device for t in (*mod.parameters(), *mod.buffers())}
     if len(devices) == 1:
         new.to(next(iter(devices)))
     return new
 
 
-def _is_ours(hook: Any) -> bool:
-    return getattr(hook, "__module__", "") == "zeropoint.eager.prepare"
-
-
 def _clean(model: nn.Module) -> None:
     """Take qconfigs, observers and their hooks away."""
     for module in model.modules():
         for hooks in (module._forward_hooks, module._forward_pre_hooks):
-            for key in [k for k, hook in hooks.items() if _is_ours(hook)]:
+            for key in [k for k, hook in hooks.items() if is_ours(hook)]:
                 hooks.pop(key)
                 for flags in ("_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs"):
                     getattr(module, flags, {}).pop(key, None)
         module.__dict__.pop("qconfig", None)
         post_process = module._modules.get("activation_post_process")
-        if post_process is not None and type(module) not in no_observer_set():
+        if isinstance(module, FloatFunctional):  # it stayed float, and calls what is there
+            module.activation_post_process = nn.Identity()
+        elif post_process is not None and type(module) not in no_observer_set():
             del module._modules["activation_post_process"]

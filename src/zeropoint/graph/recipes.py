@@ -12,9 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch.nn.functional as F
 from torch import nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
+from zeropoint import quantized
 from zeropoint.nn import intrinsic as nni
 from zeropoint.nn import qat as nnqat
 from zeropoint.nn import quantizable as nnqa
@@ -175,6 +177,16 @@ PASSING: tuple[type[nn.Module], ...] = (
     nn.PixelUnshuffle,
     nn.ChannelShuffle,
 )
+
+# Functions of floats -> those of quantized tensors that take scale and zero point of the result.
+FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    F.elu: quantized.elu,
+    F.hardswish: quantized.hardswish,
+    F.instance_norm: quantized.instance_norm,
+    F.layer_norm: quantized.layer_norm,
+    F.leaky_relu: quantized.leaky_relu,
+    F.dropout: quantized.dropout,
+}
 
 
 # ---------------------------------------------------------------------------------------------------------- fusions

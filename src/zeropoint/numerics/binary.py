@@ -52,6 +52,8 @@ def empty_result(a: Tensor, b: Tensor) -> Tensor:
         >>> empty_result(torch.empty(3, 1), torch.empty(2)).shape
         torch.Size([3, 2])
     """
+    if a.shape == b.shape:
+        return torch.empty_like(a)
     shape = torch.broadcast_shapes(a.shape, b.shape)
     if a.shape == shape:
         return torch.empty_like(a)
