@@ -67,9 +67,7 @@ def get_embedding_qat_module_mappings() -> dict[type, Any]:
 
 def get_default_qconfig_propagation_list() -> set[type]:
     """Modules that are observed when they have a qconfig: not those that are only quantized dynamically."""
-    fixed = (Output.UNIT, Output.SYMMETRIC)
-    made = [r for r in RECIPES if r.static or r.training or r.output in fixed]
-    return {r.module for r in made if r.output is not Output.INPUT}
+    return {r.module for r in RECIPES if (r.static or r.training) and r.output is not Output.INPUT}
 
 
 def get_default_compare_output_module_list() -> set[type]:
