@@ -4,13 +4,8 @@
 #include "cpu/isa.h"
 #include "kernels/average_pool/average_pool.h"
 #include "kernels/bilinear/bilinear.h"
-<<<<<<< HEAD
-#include "kernels/cell/cell.h"
-#include "kernels/binary/binary.h"
-=======
 #include "kernels/binary/binary.h"
 #include "kernels/cell/cell.h"
->>>>>>> main
 #include "kernels/depthwise/depthwise.h"
 #include "kernels/dequantize/dequantize.h"
 #include "kernels/embedding/embedding.h"
@@ -22,25 +17,13 @@
 #include "kernels/mask_gradient/mask_gradient.h"
 #include "kernels/max_pool/max_pool.h"
 #include "kernels/minmax/minmax.h"
-<<<<<<< HEAD
-#include "kernels/narrow_gemm/narrow_gemm.h"
-=======
 #include "kernels/moments/moments.h"
 #include "kernels/narrow_gemm/narrow_gemm.h"
 #include "kernels/normalize/normalize.h"
->>>>>>> main
 #include "kernels/pack/pack.h"
 #include "kernels/quantization_loss/quantization_loss.h"
 #include "kernels/quantize/quantize.h"
 #include "kernels/quantize_range/quantize_range.h"
-<<<<<<< HEAD
-#include "kernels/moments/moments.h"
-#include "kernels/normalize/normalize.h"
-#include "kernels/pack/pack.h"
-#include "kernels/quantization_loss/quantization_loss.h"
-#include "kernels/quantize/quantize.h"
-=======
->>>>>>> main
 #include "kernels/softmax/softmax.h"
 #include "kernels/weight_only/weight_only.h"
 

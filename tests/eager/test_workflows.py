@@ -114,7 +114,7 @@ class TestPrepareErrors:
 
         model = Lgamma(OURS).eval()
         model.qconfig = zeropoint.default_qconfig
-        with pytest.raises(NotImplementedError, match=r"lgamma.*test_workflows\.py:\d+, in Lgamma.*DeQuantStub"):
+        with pytest.raises(NotImplementedError, match=r"lgamma.*test_workflows\.py:\d+.*DeQuantStub"):
             zeropoint.prepare(model, example_inputs=(torch.ones(1, 32),))
 
     def test_a_model_that_is_fine_is_prepared_and_has_seen_nothing(self) -> None:
