@@ -10,7 +10,7 @@ import torch
 
 from zeropoint import demo
 
-SECONDS = 120  # it takes about four on two idle cores; CI machines are shared
+SECONDS = 240  # it takes about twenty on two idle cores; CI machines are shared
 
 
 @pytest.fixture(scope="module")
@@ -57,10 +57,47 @@ def test_finer_scales_lose_less(table: dict[tuple[str, int], list[str]], bits: i
 
 
 def test_eight_bits_keep_the_accuracy(output: str, table: dict[tuple[str, int], list[str]]) -> None:
-    [float_row] = [line.split() for line in output.splitlines() if line.split()[:1] == ["float32"]]
+    [float_row] = [line.split() for line in output.splitlines() if line.split()[:2] == ["float32", "32"]]
     before, after = (float(cell.rstrip("%")) for cell in (float_row[-1], table["per channel", 8][-1]))
     assert before > 90, "the network should have learned its task"
     assert abs(before - after) < 1
+
+
+@pytest.fixture(scope="module")
+def digits(output: str) -> dict[tuple[str, str], list[str]]:
+    """(model, library) -> accuracy, bytes, milliseconds for one image and for many, and what else there is."""
+    rows = {}
+    for line in output.splitlines():
+        cells = line.replace("trained (QAT)", "trained").split()
+        if len(cells) > 2 and cells[1] in ("torch", "zeropoint", "torch.ao"):
+            rows[cells[0], cells[1]] = cells[2:]
+    return rows
+
+
+def test_every_way_to_quantize_has_a_row_next_to_torch(digits: dict[tuple[str, str], list[str]]) -> None:
+    ways = {(way, library) for way in ("calibrated", "trained", "dynamic") for library in ("zeropoint", "torch.ao")}
+    assert set(digits) == {("float32", "torch"), *ways}
+
+
+def test_digits_are_read_as_well_in_eight_bits(digits: dict[tuple[str, str], list[str]]) -> None:
+    before = float(digits["float32", "torch"][0].rstrip("%"))
+    assert before > 97
+    for way in ("calibrated", "trained", "dynamic"):
+        assert float(digits[way, "zeropoint"][0].rstrip("%")) >= before - 0.5
+        assert digits[way, "zeropoint"][1] == digits[way, "torch.ao"][1], "as many bytes as torch.ao"
+
+
+def test_what_was_trained_is_deployed(digits: dict[tuple[str, str], list[str]]) -> None:
+    mine, peer = (float(digits["trained", library][4].rstrip("%")) for library in ("zeropoint", "torch.ao"))
+    assert mine >= 99
+    assert mine > peer
+
+
+def test_without_digits_the_rest_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    demo.demo_digits.digits.cache_clear()
+    demo.show_digits()
+    assert "pip install scikit-learn" in capsys.readouterr().out
 
 
 def test_the_cpu_is_described(output: str) -> None:

@@ -20,11 +20,8 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 # Folders of src/zeropoint that the pages name before they are built. Build one, and take it off this list.
 PLANNED = {
-    "eager/",
-    "graph/",
     "runtime/",
     "engine/",
-    "interop/",
     "report/",
     "compat/",
 }

@@ -184,6 +184,7 @@ LAYERS = (
     "report",
     "compat",
     "cli",
+    "demo_digits",
     "demo",
 )
 

@@ -24,11 +24,6 @@
 #include "kernels/quantization_loss/quantization_loss.h"
 #include "kernels/quantize/quantize.h"
 #include "kernels/quantize_range/quantize_range.h"
-#include "kernels/moments/moments.h"
-#include "kernels/normalize/normalize.h"
-#include "kernels/pack/pack.h"
-#include "kernels/quantization_loss/quantization_loss.h"
-#include "kernels/quantize/quantize.h"
 #include "kernels/softmax/softmax.h"
 #include "kernels/weight_only/weight_only.h"
 

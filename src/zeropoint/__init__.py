@@ -28,6 +28,7 @@ _EXPORTS = {
         "numerics.schemes",
     ),
     "choose_qparams": "numerics.qparams",
+    "get_qparam_dict": "nn.quantized.reference.weight",
     "choose_qparams_optimized": "numerics.qparams",
     "saturate_weight_to_fp16": "numerics.qparams",
     "fake_quantize_per_tensor_affine": "ops.fake_quant",
@@ -207,6 +208,7 @@ _EXPORTS = {
         (
             "get_default_compare_output_module_list",
             "get_default_dynamic_quant_module_mappings",
+            "get_default_float_to_quantized_operator_mappings",
             "get_default_qat_module_mappings",
             "get_default_qconfig_propagation_list",
             "get_default_static_quant_module_mappings",
@@ -214,6 +216,7 @@ _EXPORTS = {
             "get_dynamic_quant_module_class",
             "get_embedding_qat_module_mappings",
             "get_embedding_static_quant_module_mappings",
+            "get_quantized_operator",
             "get_static_quant_module_class",
             "no_observer_set",
         ),

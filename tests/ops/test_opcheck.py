@@ -10,6 +10,7 @@ from strategies import assert_same, integers, lay_out
 from torch.utils._pytree import tree_map_only
 
 import zeropoint.ops
+from zeropoint.numerics import scalars
 from zeropoint.ops.library import NAMESPACE
 
 ours = torch.ops.zeropoint
@@ -461,9 +462,25 @@ SAMPLES.update(recurrent_samples())
 
 
 def test_every_operator_has_samples():
-    # What QTensors are made of is sampled in tests/tensor/test_stored_ops.py.
-    own = [name for name in registered() if not name.startswith(("stored_", "qtensor"))]
+    # What QTensors are made of is sampled in tests/tensor/test_stored_ops.py; two others have no tensors at all.
+    numbers_only = ("add_scalar_parameters", "mul_scalar_parameters")
+    own = [name for name in registered() if not name.startswith(("stored_", "qtensor", *numbers_only))]
     assert [name for name in own if name not in SAMPLES] == []
+
+
+@pytest.mark.parametrize("other", [-300.0, -0.5, 0.0, 2.0, 1000.0])
+def test_parameters_of_sums_and_products_in_scripted_code(other):
+    @torch.jit.script
+    def scripted(scale: float, zero_point: int, other: float, x: torch.Tensor):
+        return (
+            torch.ops.zeropoint.add_scalar_parameters(scale, zero_point, other, x.dtype),
+            torch.ops.zeropoint.mul_scalar_parameters(scale, zero_point, other, x.dtype),
+        )
+
+    for dtype in (torch.uint8, torch.int8, torch.int32):
+        arguments = 0.5, 10, other
+        expected = scalars.sum_parameters(*arguments, dtype), scalars.product_parameters(*arguments, dtype)
+        assert scripted(*arguments, torch.ones(1, dtype=dtype)) == expected
 
 
 def listed(answer) -> list[torch.Tensor]:

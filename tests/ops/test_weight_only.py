@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from strategies import assert_same, generator, lay_out
 
 import zeropoint
+import zeropoint.ops  # registers torch.ops.zeropoint
 from zeropoint.numerics.packing import pack
 
 ours = torch.ops.zeropoint

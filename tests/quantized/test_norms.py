@@ -14,7 +14,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from strategies import LAYOUTS, assert_laid_out_like, assert_same, integers, lay_out, seeds
 
 import zeropoint
@@ -178,6 +178,7 @@ def test_layer_norm(dtype, isa, data):
 @given(data=st.data())
 def test_group_norm_and_instance_norm(dtype, isa, data):
     shape = data.draw(image_shapes(least=1))  # PyTorch wants three dimensions
+    assume(math.prod(shape[2:]) > 1)  # PyTorch's result for a group of one value is not its bias
     q, oracle = data.draw(inputs(shape, dtype))
     channels = shape[1]
     groups = data.draw(st.sampled_from([g for g in (1, 2, 3, 5, 16, 31, 35, 64) if channels % g == 0]))
@@ -192,6 +193,15 @@ def test_group_norm_and_instance_norm(dtype, isa, data):
     result = ours.instance_norm(q, weight, bias, *options)
     assert_close(result, theirs.instance_norm(oracle, weight, bias, *options))
     assert_laid_out_like(result.int_repr(), oracle.int_repr())
+
+
+def test_a_group_of_one_value_is_its_bias():
+    q = zeropoint.quantize_per_tensor(torch.tensor([50.5, 50.0]).view(2, 1, 1, 1), 0.5, 0, zeropoint.quint8)
+    for y in (
+        ours.group_norm(q, 1, torch.ones(1), torch.full((1,), 0.25), EPS, 0.01, 100),
+        ours.instance_norm(q, torch.ones(1), torch.full((1,), 0.25), EPS, 0.01, 100),
+    ):
+        assert y.int_repr().flatten().tolist() == [125, 125]
 
 
 def alternating(*shape: int) -> torch.Tensor:

@@ -21,12 +21,12 @@ struct Weights {
     template <class Use>
     __attribute__((always_inline)) static void nibbles(const uint8_t* p, const Use& use) {
         const __m128i mask = _mm_set1_epi8(15);
+        const __m128i q[2] = {_mm_load_si128(reinterpret_cast<const __m128i*>(p)),
+                              _mm_load_si128(reinterpret_cast<const __m128i*>(p + 16))};
 #pragma GCC unroll 2
-        for (int v = 0; v < 2; ++v) {
-            const __m128i q = _mm_load_si128(reinterpret_cast<const __m128i*>(p + v * 16));
-            use(0, v, widened(_mm_and_si128(q, mask)));
-            use(1, v, widened(_mm_and_si128(_mm_srli_epi16(q, 4), mask)));
-        }
+        for (int v = 0; v < 2; ++v) use(0, v, widened(_mm_and_si128(q[v], mask)));
+#pragma GCC unroll 2
+        for (int v = 0; v < 2; ++v) use(1, v, widened(_mm_and_si128(_mm_srli_epi16(q[v], 4), mask)));
     }
     template <class Use>
     __attribute__((always_inline)) static void halves(const uint16_t* p, const Use& use) {

@@ -31,7 +31,7 @@ struct WeightOnly {
             }
         }
 
-        // Calls use(i, v, weights) for each vector v of each input i of the next step.
+        // Calls use(i, v, weights) for each vector v of each input i of the next step, one input after the other.
         template <class Use>
         __attribute__((always_inline)) void next(const Use& use) {
             const auto centered = [&](int i, int v, F w)

@@ -2,8 +2,13 @@
 
 from zeropoint.eager.convert import convert, swap_module
 from zeropoint.eager.fuse import auto_fuse, fuse_known_modules, fuse_modules, fuse_modules_qat
-from zeropoint.eager.prepare import add_quant_dequant, get_default_custom_config_dict, prepare, prepare_qat
+from zeropoint.eager.mappings import get_default_custom_config_dict
+from zeropoint.eager.prepare import add_quant_dequant, prepare, prepare_qat
 from zeropoint.eager.workflows import quantize, quantize_dynamic, quantize_qat
+from zeropoint.nn.quantizable.workflows import provide
+
+for _workflow in (prepare, prepare_qat, convert):
+    provide(_workflow)
 
 __all__ = [
     "add_quant_dequant",

@@ -6,16 +6,18 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
+from zeropoint.eager.hooks import is_ours, move_hooks
 from zeropoint.eager.mappings import (
+    get_default_custom_config_dict,
     get_default_static_quant_module_mappings,
     get_default_static_quant_reference_module_mappings,
     no_observer_set,
 )
 from zeropoint.nn.intrinsic import FusedModule
+from zeropoint.nn.quantized import FloatFunctional
 
 __all__ = ["convert", "swap_module"]
 
@@ -36,7 +38,8 @@ def convert(
         inplace: change `module`, not a copy.
         remove_qconfig: take qconfigs, observers and their hooks away.
         is_reference: swap for reference modules.
-        convert_custom_config_dict: its "observed_to_quantized_custom_module_class" knows more modules.
+        convert_custom_config_dict: its "observed_to_quantized_custom_module_class" knows observed modules and the
+            classes whose `from_observed` takes them; instead of the default one.
 
     Example:
         >>> import torch, zeropoint
@@ -55,7 +58,9 @@ def convert(
             if is_reference
             else get_default_static_quant_module_mappings()
         )
-    custom = (convert_custom_config_dict or {}).get("observed_to_quantized_custom_module_class", {})
+    if convert_custom_config_dict is None:
+        convert_custom_config_dict = get_default_custom_config_dict()
+    custom = convert_custom_config_dict.get("observed_to_quantized_custom_module_class", {})
     _convert(module, mapping, custom, is_reference, use_precomputed_fake_quant)
     if remove_qconfig:
         _clean(module)
@@ -68,7 +73,9 @@ def _convert(
     swapped = {}
     for name, child in module.named_children():
         kind = type_before_parametrizations(child)
-        if not isinstance(child, FusedModule) and kind not in custom and kind not in mapping:
+        # A reference has no fused layers: those are taken apart.
+        whole = isinstance(child, FusedModule) and not is_reference
+        if not whole and kind not in custom and kind not in mapping:
             _convert(child, mapping, custom, is_reference, precomputed)
         swapped[name] = swap_module(child, mapping, custom, precomputed)
     for name, child in swapped.items():
@@ -96,47 +103,28 @@ def swap_module(
     if kind in custom:
         new = custom[kind].from_observed(mod)
     elif kind in mapping:
-        target = mapping[kind]
-        new = target.from_float(mod, **_options(target, mod, use_precomputed_fake_quant))
+        options = {"use_precomputed_fake_quant": True} if use_precomputed_fake_quant else {}
+        new = mapping[kind].from_float(mod, **options)
     else:
         return mod
-    for pre_hook in mod._forward_pre_hooks.values():
-        if not _is_ours(pre_hook):
-            new.register_forward_pre_hook(pre_hook)
-    for hook in mod._forward_hooks.values():
-        if not _is_ours(hook):
-            new.register_forward_hook(hook)
+    move_hooks(mod, mod, new)
     devices = {t.device for t in (*mod.parameters(), *mod.buffers())}
     if len(devices) == 1:
         new.to(next(iter(devices)))
     return new
 
 
-def _options(target: Any, mod: Any, use_precomputed_fake_quant: bool) -> dict[str, Any]:
-    """What `from_float` is called with beside the module; a reference module takes the weight's parameters."""
-    if not getattr(target, "_IS_REFERENCE", False):
-        return {"use_precomputed_fake_quant": use_precomputed_fake_quant} if use_precomputed_fake_quant else {}
-    observer = mod.qconfig.weight()
-    layer = mod[0] if isinstance(mod, nn.Sequential) else mod
-    if hasattr(layer, "weight") and isinstance(layer.weight, torch.Tensor):
-        observer(layer.weight)
-        return {"weight_qparams": target.qparams_of(observer)}
-    return {}
-
-
-def _is_ours(hook: Any) -> bool:
-    return getattr(hook, "__module__", "") == "zeropoint.eager.prepare"
-
-
 def _clean(model: nn.Module) -> None:
     """Take qconfigs, observers and their hooks away."""
     for module in model.modules():
         for hooks in (module._forward_hooks, module._forward_pre_hooks):
-            for key in [k for k, hook in hooks.items() if _is_ours(hook)]:
+            for key in [k for k, hook in hooks.items() if is_ours(hook)]:
                 hooks.pop(key)
                 for flags in ("_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs"):
                     getattr(module, flags, {}).pop(key, None)
         module.__dict__.pop("qconfig", None)
         post_process = module._modules.get("activation_post_process")
-        if post_process is not None and type(module) not in no_observer_set():
+        if isinstance(module, FloatFunctional):  # it stayed float, and calls what is there
+            module.activation_post_process = nn.Identity()
+        elif post_process is not None and type(module) not in no_observer_set():
             del module._modules["activation_post_process"]

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 from torch.overrides import TorchFunctionMode
 
+from zeropoint.eager.hooks import move_hooks
 from zeropoint.graph.recipes import FUSIONS
 from zeropoint.nn.qat.trained import along, folding
 
@@ -32,8 +33,9 @@ def fold_batch_norm(layer: Any, bn: Any) -> nn.Module:
         raise ValueError("batch norm is folded in evaluation mode: call .eval() on the model, or use fuse_modules_qat")
     if bn.running_mean is None:
         raise ValueError("batch norm without running statistics cannot be folded: its result depends on the batch")
-    factor, offset = folding(bn)
+    factor, bias = folding(bn, layer.bias)
     folded = copy.deepcopy(layer)
+    folded._forward_pre_hooks.clear()  # what is fused gets them
     transposed = isinstance(layer, (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d))
     with torch.no_grad():
         if transposed:  # (in, out / groups, ...): group by group
@@ -42,7 +44,7 @@ def fold_batch_norm(layer: Any, bn: Any) -> nn.Module:
             folded.weight = nn.Parameter((weight * scale).flatten(0, 1))
         else:
             folded.weight = nn.Parameter(layer.weight * along(layer.weight, factor))
-        folded.bias = nn.Parameter(offset if layer.bias is None else layer.bias * factor + offset)
+        folded.bias = nn.Parameter(bias)
     return folded
 
 
@@ -85,11 +87,8 @@ def fuse_known_modules(
     """
     fused = _fuse(mod_list, is_qat, additional_fuser_method_mapping or {})
     first, last = mod_list[0], mod_list[-1]
-    for hook in first._forward_pre_hooks.values():
-        fused.register_forward_pre_hook(hook)
+    move_hooks(first, last, fused)
     first._forward_pre_hooks.clear()
-    for hook in last._forward_hooks.values():
-        fused.register_forward_hook(hook)
     last._forward_hooks.clear()
     rest: list[nn.Module] = []
     for module in mod_list[1:]:
@@ -170,19 +169,28 @@ def fuse_modules_qat(
 
 
 class _Uses(TorchFunctionMode):
-    """Counts how many functions make something of a tensor; asking for its size is none."""
+    """Counts how many functions make something of a value; asking for its size is none.
+
+    A value is a tensor between two functions that work in place: such a function uses one value and makes the next.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.count: Counter[int] = Counter()
-        self.alive: list[Tensor] = []  # so that no id is used twice
+        self.count: Counter[tuple[int, int]] = Counter()
+        self._writes: Counter[int] = Counter()
+        self._alive: list[Tensor] = []  # so that no id is used twice
+
+    def value(self, t: Tensor) -> tuple[int, int]:
+        self._alive.append(t)
+        return id(t), self._writes[id(t)]
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        used = [self.value(t) for t in _tensors((args, kwargs or {}))]
         result = func(*args, **(kwargs or {}))
-        if _tensors(result):
-            for t in _tensors((args, kwargs or {})):
-                self.count[id(t)] += 1
-                self.alive.append(t)
+        made = _tensors(result)
+        if made:
+            self.count.update(used)
+        self._writes.update({id(t) for t in made} & {key for key, _ in used})
         return result
 
 
@@ -205,28 +213,30 @@ def find_chains(model: nn.Module, example_inputs: Any) -> list[list[str]]:
     starts = {f.parts[0] for f in FUSIONS} | {p for f in FUSIONS for p in f.parts}
     names = {m: name for name, m in model.named_modules() if type_before_parametrizations(m) in starts}
     calls: Counter[str] = Counter()
-    made: dict[int, str] = {}
-    taken: dict[int, str] = {}
+    made: dict[tuple[int, int], str] = {}
+    taken: dict[tuple[int, int], str] = {}
     uses = _Uses()
     handles = []
 
-    def hook(module: nn.Module, args: Any, output: Any) -> None:
-        name = names[module]
-        calls[name] += 1
-        if isinstance(output, Tensor) and len(args) == 1 and isinstance(args[0], Tensor):
-            made[id(output)], taken[id(args[0])] = name, name
-            uses.alive.extend((output, args[0]))
+    def before(module: nn.Module, args: Any) -> None:
+        calls[names[module]] += 1
+        if len(args) == 1 and isinstance(args[0], Tensor):
+            taken[uses.value(args[0])] = names[module]
+
+    def after(module: nn.Module, args: Any, output: Any) -> None:
+        if isinstance(output, Tensor):
+            made[uses.value(output)] = names[module]
 
     inputs = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
     try:
-        handles = [m.register_forward_hook(hook) for m in names]
+        handles = [h for m in names for h in (m.register_forward_pre_hook(before), m.register_forward_hook(after))]
         with torch.no_grad(), uses:
             result = model(*inputs)
     finally:
         for handle in handles:
             handle.remove()
     for t in _tensors(result):
-        uses.count[id(t)] += 1
+        uses.count[uses.value(t)] += 1
     following = {
         name: taken[key]
         for key, name in made.items()

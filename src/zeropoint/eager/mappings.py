@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
@@ -11,12 +12,14 @@ from zeropoint.fake_quant import (
     default_fixed_qparams_range_0to1_fake_quant,
     default_fixed_qparams_range_neg1to1_fake_quant,
 )
-from zeropoint.graph.recipes import PASSING, RECIPES, Output, mapping
+from zeropoint.graph.recipes import CUSTOM_MODULES, FUNCTIONS, PASSING, RECIPES, Output, mapping
 from zeropoint.nn.intrinsic import FusedModule
 
 __all__ = [
     "get_default_compare_output_module_list",
+    "get_default_custom_config_dict",
     "get_default_dynamic_quant_module_mappings",
+    "get_default_float_to_quantized_operator_mappings",
     "get_default_qat_module_mappings",
     "get_default_qconfig_propagation_list",
     "get_default_static_quant_module_mappings",
@@ -24,6 +27,7 @@ __all__ = [
     "get_dynamic_quant_module_class",
     "get_embedding_qat_module_mappings",
     "get_embedding_static_quant_module_mappings",
+    "get_quantized_operator",
     "get_static_quant_module_class",
     "no_observer_set",
 ]
@@ -62,9 +66,8 @@ def get_embedding_qat_module_mappings() -> dict[type, Any]:
 
 
 def get_default_qconfig_propagation_list() -> set[type]:
-    """Modules that are observed when they have a qconfig."""
-    observed = {r.module for r in RECIPES if r.output in (Output.OWN, Output.UNIT, Output.SYMMETRIC, Output.FLOAT)}
-    return {m for m in observed if m is not None}
+    """Modules that are observed when they have a qconfig: not those that are only quantized dynamically."""
+    return {r.module for r in RECIPES if (r.static or r.training) and r.output is not Output.INPUT}
 
 
 def get_default_compare_output_module_list() -> set[type]:
@@ -89,6 +92,25 @@ def get_dynamic_quant_module_class(
     return _class_of("dynamic", float_module_class, {**known, **(additional_dynamic_quant_mapping or {})})
 
 
+def get_default_float_to_quantized_operator_mappings() -> dict[Callable[..., Any], Callable[..., Any]]:
+    """Function of floats -> function of quantized tensors, which takes scale and zero point of its result."""
+    return dict(FUNCTIONS)
+
+
+def get_quantized_operator(float_op: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of quantized tensors for a function of floats; ValueError if there is none.
+
+    Example:
+        >>> get_quantized_operator(nn.functional.hardswish).__module__
+        'zeropoint.quantized.elementwise'
+    """
+    found = FUNCTIONS.get(float_op)
+    if found is None:
+        known = ", ".join(f.__name__ for f in FUNCTIONS)
+        raise ValueError(f"{getattr(float_op, '__name__', float_op)} has no quantized form; there is one for {known}")
+    return found
+
+
 def _class_of(kind: str, float_module_class: type, known: dict[type, Any]) -> Any:
     found = known.get(float_module_class)
     if found is None:
@@ -101,7 +123,15 @@ def _class_of(kind: str, float_module_class: type, known: dict[type, Any]) -> An
 
 def no_observer_set() -> set[Any]:
     """Modules whose results are never observed: they observe inside."""
-    return set()
+    return {custom.observed for custom in CUSTOM_MODULES if custom.observes_inside}
+
+
+def get_default_custom_config_dict() -> dict[str, Any]:
+    """The custom modules that are known: float -> observed, and observed -> quantized."""
+    return {
+        "float_to_observed_custom_module_class": {c.module: c.observed for c in CUSTOM_MODULES},
+        "observed_to_quantized_custom_module_class": {c.observed: c.quantized for c in CUSTOM_MODULES},
+    }
 
 
 def fixed_fake_quants() -> dict[type, Any]:

@@ -9,32 +9,26 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.conv import _ConvNd
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from zeropoint.eager.convert import convert
 from zeropoint.eager.mappings import (
     fixed_fake_quants,
+    get_default_custom_config_dict,
     get_default_qat_module_mappings,
     get_default_qconfig_propagation_list,
-    get_default_static_quant_module_mappings,
     no_observer_set,
 )
-from zeropoint.nn.flow import Standing, observed, plain
+from zeropoint.graph.recipes import RECIPES, Output
+from zeropoint.nn.flow import Standing, channels_last, has_standing, observed, plain
 from zeropoint.nn.intrinsic import FusedModule
 from zeropoint.nn.quantized import FloatFunctional
 from zeropoint.nn.stubs import DeQuantStub, QuantStub, QuantWrapper
 from zeropoint.qconfig import activation_is_memoryless
 from zeropoint.qconfig_propagation import propagate_qconfig_
 
-__all__ = ["add_quant_dequant", "get_default_custom_config_dict", "prepare", "prepare_qat"]
-
-
-def get_default_custom_config_dict() -> dict[str, Any]:
-    """The custom modules that are known: float -> observed, and observed -> quantized."""
-    return {
-        "float_to_observed_custom_module_class": {},
-        "observed_to_quantized_custom_module_class": {},
-    }
+__all__ = ["add_quant_dequant", "prepare", "prepare_qat"]
 
 
 def prepare(
@@ -68,7 +62,8 @@ def prepare(
         >>> prepared.module.activation_post_process
         MinMaxObserver(min_val=inf, max_val=-inf)
     """
-    custom = prepare_custom_config_dict or get_default_custom_config_dict()
+    custom = get_default_custom_config_dict() if prepare_custom_config_dict is None else prepare_custom_config_dict
+    float_to_observed = custom.get("float_to_observed_custom_module_class", {})
     if not inplace:
         model = copy.deepcopy(model)
     propagate_qconfig_(model, None, custom)
@@ -79,13 +74,8 @@ def prepare(
             stacklevel=2,
         )
     observed_types = get_default_qconfig_propagation_list() if allow_list is None else set(allow_list)
-    _observe(
-        model,
-        observed_types,
-        set(observer_non_leaf_module_list or ()),
-        custom.get("float_to_observed_custom_module_class", {}),
-    )
-    _watch(model)
+    _observe(model, observed_types, set(observer_non_leaf_module_list or ()), float_to_observed)
+    _watch(model, set(float_to_observed.values()))
     if example_inputs is not None:
         _check(model, example_inputs)
     return model
@@ -115,7 +105,7 @@ def prepare_qat(
     if not inplace:
         model = copy.deepcopy(model)
     propagate_qconfig_(model, None)
-    convert(model, mapping=mapping, inplace=True, remove_qconfig=False)
+    convert(model, mapping=mapping, inplace=True, remove_qconfig=False, convert_custom_config_dict={})
     return prepare(
         model,
         inplace=True,
@@ -161,12 +151,14 @@ def _post_process(module: nn.Module, device: torch.device | None, fixed: Any = N
 
 
 def _hook(module: Any, args: Any, output: Any) -> Any:
-    return observed(module.activation_post_process, output)
+    result = observed(module.activation_post_process, output)
+    is_convolution = isinstance(module[0] if isinstance(module, FusedModule) else module, _ConvNd)
+    return channels_last(result) if is_convolution else result
 
 
 def _pre_hook(module: Any, args: Any) -> Any:
     first, *rest = args
-    return (observed(module.activation_post_process, first), *rest)
+    return (plain(observed(module.activation_post_process, first)), *rest)  # dynamic: it will be called with floats
 
 
 def _add_observer(module: nn.Module, device: torch.device | None, fixed: Any = None) -> None:
@@ -192,19 +184,21 @@ def _observe(
         if isinstance(child, FloatFunctional):
             if getattr(child, "qconfig", None) is not None:
                 child.activation_post_process = _post_process(child, here)
-        elif isinstance(child, FusedModule) or kind in non_leaf or kind in no_observer_set():
-            if kind not in no_observer_set():
-                _add_observer(child, here, fixed_fake_quants_for(child))
+        elif isinstance(child, FusedModule) or kind in non_leaf:
+            _add_observer(child, here, fixed_fake_quants_for(child))
         elif getattr(child, "qconfig", None) is not None and kind in custom:
             observed_child = custom[kind].from_float(child)
+            _part_of_a_model(observed_child)
             setattr(module, name, observed_child)
-            if custom[kind] not in no_observer_set():
+            if not issubclass(custom[kind], tuple(no_observer_set())):
                 _add_observer(observed_child, here)
         else:
             _observe(child, types, non_leaf, custom, here)
     is_leaf = not any(name != "parametrizations" for name, _ in module.named_children())
-    if is_leaf and not isinstance(module, nn.Sequential) and type_before_parametrizations(module) in types:
-        _add_observer(module, device, fixed_fake_quants_for(module))
+    fixed = fixed_fake_quants_for(module)
+    is_observed = fixed is not None or type_before_parametrizations(module) in types
+    if is_leaf and is_observed and not isinstance(module, nn.Sequential):
+        _add_observer(module, device, fixed)
 
 
 def fixed_fake_quants_for(module: nn.Module) -> Any:
@@ -215,25 +209,45 @@ def fixed_fake_quants_for(module: nn.Module) -> Any:
 # ------------------------------------------------------------------------------------------- what would fail later
 
 
-def _watch(model: nn.Module) -> None:
-    """Modules that will be swapped see plain tensors, and so does whoever calls the model."""
-    static = get_default_static_quant_module_mappings()
+def _watch(model: nn.Module, custom: set[type]) -> None:
+    """Modules whose results will be quantized anew see plain tensors, and so does whoever calls the model.
 
-    def watch(module: nn.Module) -> None:
-        if type_before_parametrizations(module) in static or isinstance(module, FusedModule):
-            module.register_forward_pre_hook(_plain_inputs, with_kwargs=True)
-        else:
-            for child in module.children():
-                watch(child)
+    So do `custom` modules, unless they were prepared inside, where their parts are.
+    """
+    swapped = {r.module for r in RECIPES if r.static is not None and r.output is not Output.INPUT}
+    whole = custom - no_observer_set()
+
+    def watch(parent: nn.Module) -> None:
+        for module in parent.children():
+            kind = type_before_parametrizations(module)
+            has_qconfig = getattr(module, "qconfig", None) is not None
+            if kind in whole and any(_is_watched(m) for m in module.modules()):
+                continue
+            if has_qconfig and (kind in swapped or kind in whole or isinstance(module, FusedModule)):
+                if not _is_watched(module):
+                    module.register_forward_pre_hook(_plain_inputs, with_kwargs=True)
+            else:
+                watch(module)
 
     watch(model)
     model.register_forward_hook(_plain_output)
 
 
+def _is_watched(module: nn.Module) -> bool:
+    return _plain_inputs in module._forward_pre_hooks.values()
+
+
+def _part_of_a_model(observed: nn.Module) -> None:
+    """A custom module that was prepared by itself hands on what it makes as it is."""
+    for key in [k for k, hook in observed._forward_hooks.items() if hook is _plain_output]:
+        del observed._forward_hooks[key]
+
+
 def _plain_inputs(module: nn.Module, args: Any, kwargs: Any) -> Any:
     if not isinstance(module, (QuantStub, DeQuantStub)) and _MISSING is not None:
         first = next(iter((*args, *kwargs.values())), None)
-        if isinstance(first, torch.Tensor) and not isinstance(first, Standing) and module.qconfig is not None:
+        is_float = isinstance(first, torch.Tensor) and first.is_floating_point() and not isinstance(first, Standing)
+        if is_float:
             _MISSING.append(module)
     return plain(args), plain(kwargs)
 
@@ -252,7 +266,8 @@ def _check(model: nn.Module, example_inputs: Any) -> None:
     _MISSING = []
     try:
         with torch.no_grad():
-            trial(*inputs)
+            _part_of_a_model(trial)
+            output = trial(*inputs)
         missing, _MISSING = _MISSING, None
     finally:
         _MISSING = None
@@ -262,4 +277,10 @@ def _check(model: nn.Module, example_inputs: Any) -> None:
         raise ValueError(
             f"these would be quantized but get float tensors: {listed}. Put a QuantStub before the first of them (or"
             " wrap the model in a QuantWrapper), or set their qconfig to None."
+        )
+    if has_standing(output):
+        warnings.warn(
+            "prepare: the converted model will give quantized tensors; if floats are wanted, put a DeQuantStub at the"
+            " end",
+            stacklevel=3,
         )

@@ -14,6 +14,8 @@ from zeropoint.eager.mappings import get_default_dynamic_quant_module_mappings
 from zeropoint.eager.prepare import prepare, prepare_qat
 from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.qconfig import (
+    QConfig,
+    QConfigDynamic,
     default_dynamic_qconfig,
     float16_dynamic_qconfig,
     float_qparams_weight_only_qconfig,
@@ -80,8 +82,10 @@ def quantize_dynamic(
     """Quantize weights now and activations as they come; no calibration.
 
     Args:
-        qconfig_spec: None for all types that `dtype` is made for, a set of types or names of modules, or a dictionary
-            of types or names to qconfigs.
+        qconfig_spec: None for all types that `dtype` is made for, a qconfig for them, a set of types or names of
+            modules, or a dictionary of types or names to qconfigs. Weights have one scale by default, as in torch.ao;
+            `per_channel_dynamic_qconfig` gives each output channel its own, which costs nothing here and keeps what
+            transformers need.
         dtype: qint8 or float16 for linear and recurrent layers; quint8 or quint4x2 for embeddings.
         mapping: float module -> quantized module, instead of the default one.
         inplace: change `model`, not a copy.
@@ -93,6 +97,8 @@ def quantize_dynamic(
     defaults = _dynamic_defaults(dtype)
     if qconfig_spec is None:
         spec: dict[Any, Any] = defaults
+    elif isinstance(qconfig_spec, (QConfig, QConfigDynamic)):
+        spec = dict.fromkeys(defaults, qconfig_spec)
     elif isinstance(qconfig_spec, Mapping):
         spec = dict(qconfig_spec)
     else:

@@ -17,11 +17,17 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
+from zeropoint import quantized
 from zeropoint.nn import intrinsic as nni
 from zeropoint.nn import qat as nnqat
+from zeropoint.nn import quantizable as nnqa
 from zeropoint.nn import quantized as nnq
 from zeropoint.nn.intrinsic import qat as nniqat
 from zeropoint.nn.intrinsic import quantized as nniq
+from zeropoint.nn.intrinsic.quantized import dynamic as nniqd
+from zeropoint.nn.qat import dynamic as nnqatd
+from zeropoint.nn.quantized import dynamic as nnqd
+from zeropoint.nn.quantized import reference as nnqr
 from zeropoint.nn.stubs import DeQuantStub, QuantStub
 
 
@@ -51,14 +57,38 @@ RECIPES: tuple[Recipe, ...] = (
     Recipe(QuantStub, nnq.Quantize, reference=nnq.Quantize),
     Recipe(DeQuantStub, nnq.DeQuantize, reference=nnq.DeQuantize, output=Output.FLOAT),
     # layers
-    Recipe(nn.Linear, nnq.Linear, training=nnqat.Linear),
-    Recipe(NonDynamicallyQuantizableLinear, nnq.Linear, training=nnqat.Linear),
-    Recipe(nn.Conv1d, nnq.Conv1d, training=nnqat.Conv1d),
-    Recipe(nn.Conv2d, nnq.Conv2d, training=nnqat.Conv2d),
-    Recipe(nn.Conv3d, nnq.Conv3d, training=nnqat.Conv3d),
-    Recipe(nn.ConvTranspose1d, nnq.ConvTranspose1d),
-    Recipe(nn.ConvTranspose2d, nnq.ConvTranspose2d),
-    Recipe(nn.ConvTranspose3d, nnq.ConvTranspose3d),
+    Recipe(nn.Linear, nnq.Linear, nnqd.Linear, nnqr.Linear, nnqat.Linear),
+    Recipe(NonDynamicallyQuantizableLinear, nnq.Linear, nnqd.Linear, nnqr.Linear, nnqat.Linear),
+    Recipe(nn.Conv1d, nnq.Conv1d, nnqd.Conv1d, nnqr.Conv1d, nnqat.Conv1d),
+    Recipe(nn.Conv2d, nnq.Conv2d, nnqd.Conv2d, nnqr.Conv2d, nnqat.Conv2d),
+    Recipe(nn.Conv3d, nnq.Conv3d, nnqd.Conv3d, nnqr.Conv3d, nnqat.Conv3d),
+    Recipe(nn.ConvTranspose1d, nnq.ConvTranspose1d, nnqd.ConvTranspose1d, nnqr.ConvTranspose1d),
+    Recipe(nn.ConvTranspose2d, nnq.ConvTranspose2d, nnqd.ConvTranspose2d, nnqr.ConvTranspose2d),
+    Recipe(nn.ConvTranspose3d, nnq.ConvTranspose3d, nnqd.ConvTranspose3d, nnqr.ConvTranspose3d),
+    # recurrent layers and embedding tables
+    Recipe(nn.LSTM, dynamic=nnqd.LSTM, reference=nnqr.LSTM),
+    Recipe(nn.GRU, dynamic=nnqd.GRU, reference=nnqr.GRU),
+    Recipe(nn.LSTMCell, dynamic=nnqd.LSTMCell, reference=nnqr.LSTMCell),
+    Recipe(nn.GRUCell, dynamic=nnqd.GRUCell, reference=nnqr.GRUCell),
+    Recipe(nn.RNNCell, dynamic=nnqd.RNNCell, reference=nnqr.RNNCell),
+    Recipe(nn.Embedding, nnq.Embedding, nnq.Embedding, nnqr.Embedding, nnqat.Embedding, Output.FLOAT),
+    Recipe(nn.EmbeddingBag, nnq.EmbeddingBag, nnq.EmbeddingBag, nnqr.EmbeddingBag, nnqat.EmbeddingBag, Output.FLOAT),
+    # norms
+    Recipe(nn.BatchNorm2d, nnq.BatchNorm2d),
+    Recipe(nn.BatchNorm3d, nnq.BatchNorm3d),
+    Recipe(nn.LayerNorm, nnq.LayerNorm),
+    Recipe(nn.GroupNorm, nnq.GroupNorm),
+    Recipe(nn.InstanceNorm1d, nnq.InstanceNorm1d),
+    Recipe(nn.InstanceNorm2d, nnq.InstanceNorm2d),
+    Recipe(nn.InstanceNorm3d, nnq.InstanceNorm3d),
+    # functions
+    Recipe(nn.ELU, nnq.ELU),
+    Recipe(nn.Hardswish, nnq.Hardswish),
+    Recipe(nn.LeakyReLU, nnq.LeakyReLU),
+    Recipe(nn.PReLU, nnq.PReLU),
+    Recipe(nn.ReLU6, nnq.ReLU6, output=Output.INPUT),
+    Recipe(nn.Dropout, nnq.Dropout, output=Output.INPUT),
+    Recipe(nnq.FloatFunctional, nnq.QFunctional),
     # fused layers
     Recipe(nni.ConvReLU1d, nniq.ConvReLU1d, training=nniqat.ConvReLU1d),
     Recipe(nni.ConvReLU2d, nniq.ConvReLU2d, training=nniqat.ConvReLU2d),
@@ -69,17 +99,22 @@ RECIPES: tuple[Recipe, ...] = (
     Recipe(nni.ConvBnReLU1d, training=nniqat.ConvBnReLU1d),
     Recipe(nni.ConvBnReLU2d, training=nniqat.ConvBnReLU2d),
     Recipe(nni.ConvBnReLU3d, training=nniqat.ConvBnReLU3d),
-    Recipe(nni.LinearReLU, nniq.LinearReLU, training=nniqat.LinearReLU),
+    Recipe(nni.LinearReLU, nniq.LinearReLU, nniqd.LinearReLU, training=nniqat.LinearReLU),
     Recipe(nni.LinearBn1d, training=nniqat.LinearBn1d),
     Recipe(nni.LinearLeakyReLU, nniq.LinearLeakyReLU),
     Recipe(nni.LinearTanh, nniq.LinearTanh),
     Recipe(nni.ConvAdd2d, nniq.ConvAdd2d),
     Recipe(nni.ConvAddReLU2d, nniq.ConvAddReLU2d),
+    Recipe(nni.BNReLU2d, nniq.BNReLU2d),
+    Recipe(nni.BNReLU3d, nniq.BNReLU3d),
     # layers in training
-    Recipe(nnqat.Linear, nnq.Linear),
-    Recipe(nnqat.Conv1d, nnq.Conv1d),
-    Recipe(nnqat.Conv2d, nnq.Conv2d),
-    Recipe(nnqat.Conv3d, nnq.Conv3d),
+    Recipe(nnqat.Linear, nnq.Linear, reference=nnqr.Linear),
+    Recipe(nnqatd.Linear, dynamic=nnqd.Linear),
+    Recipe(nnqat.Conv1d, nnq.Conv1d, reference=nnqr.Conv1d),
+    Recipe(nnqat.Conv2d, nnq.Conv2d, reference=nnqr.Conv2d),
+    Recipe(nnqat.Conv3d, nnq.Conv3d, reference=nnqr.Conv3d),
+    Recipe(nnqat.Embedding, nnq.Embedding, output=Output.FLOAT),
+    Recipe(nnqat.EmbeddingBag, nnq.EmbeddingBag, output=Output.FLOAT),
     Recipe(nniqat.LinearReLU, nniq.LinearReLU),
     Recipe(nniqat.LinearBn1d, nnq.Linear),
     Recipe(nniqat.ConvReLU1d, nniq.ConvReLU1d),
@@ -94,8 +129,29 @@ RECIPES: tuple[Recipe, ...] = (
     # functions with fixed results
     Recipe(nn.Sigmoid, output=Output.UNIT),
     Recipe(nn.Hardsigmoid, output=Output.UNIT),
-    Recipe(nn.Softmax, output=Output.UNIT),
+    Recipe(nn.Softmax, nnq.Softmax, output=Output.UNIT),
     Recipe(nn.Tanh, output=Output.SYMMETRIC),
+)
+
+# ------------------------------------------------------------------------------------------------------- custom modules
+
+
+@dataclass(frozen=True)
+class CustomModule:
+    """A module that is swapped as a whole twice: for `observed` by prepare, for `quantized` by convert.
+
+    `observes_inside`: its parts have observers, so its result needs none.
+    """
+
+    module: type[nn.Module]
+    observed: type[nn.Module]
+    quantized: type[nn.Module]
+    observes_inside: bool = True
+
+
+CUSTOM_MODULES: tuple[CustomModule, ...] = (
+    CustomModule(nn.LSTM, nnqa.LSTM, nnq.LSTM),
+    CustomModule(nn.MultiheadAttention, nnqa.MultiheadAttention, nnq.MultiheadAttention),
 )
 
 # Modules that take quantized tensors as they are, and hand on scale and zero point.
@@ -122,6 +178,16 @@ PASSING: tuple[type[nn.Module], ...] = (
     nn.PixelUnshuffle,
     nn.ChannelShuffle,
 )
+
+# Functions of floats -> those of quantized tensors that take scale and zero point of the result.
+FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    F.elu: quantized.elu,
+    F.hardswish: quantized.hardswish,
+    F.instance_norm: quantized.instance_norm,
+    F.layer_norm: quantized.layer_norm,
+    F.leaky_relu: quantized.leaky_relu,
+    F.dropout: quantized.dropout,
+}
 
 
 # ---------------------------------------------------------------------------------------------------------- fusions

@@ -1,15 +1,16 @@
 """Floats that stand for a quantized tensor, in a model that is calibrated or trained.
 
 What an observer or a fake quantization lets through becomes a `Standing` tensor, which remembers it. Functions that
-pass values on (ReLU, max pooling, reshaping) keep the memory. Functions that average (pools, mean, interpolation) round
-their result in training to the same steps, as the integers will be. Any other function is tried on real quantized
-tensors, once: if they cannot take it, the deployed model would fail there, so that is said now, with the place.
+pass values on (ReLU, max pooling, reshaping) keep the memory. Any other function is tried on real quantized tensors,
+once: if they cannot take it, the deployed model would fail there, so that is said now, with the place. If they can,
+the result stands for what they give, and in training it has the values that the integers will give.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -18,18 +19,18 @@ from torch import Tensor, nn
 from zeropoint.fake_quant.base import FakeQuantizeBase
 from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.tensor.create import quantize_per_tensor
+from zeropoint.tensor.qtensor import QTensor
 from zeropoint.tensor.watchers import is_recorded
 
 # Functions whose results are some of the values they were given, or bounds that the integers keep too.
 _PASSING = frozenset(
     (
         "relu", "relu_", "relu6", "hardtanh", "hardtanh_", "clamp", "clamp_", "clip", "threshold", "dropout",
-        "dropout1d", "dropout2d", "dropout3d", "max_pool1d", "max_pool2d", "max_pool3d", "boolean_dispatch",
-        "adaptive_max_pool2d", "reshape", "view", "view_as", "reshape_as", "flatten", "unflatten", "ravel",
-        "permute", "transpose", "t", "swapaxes", "movedim", "squeeze", "unsqueeze", "expand", "expand_as",
-        "contiguous", "clone", "chunk", "split", "unbind", "tensor_split", "narrow", "select", "index_select",
-        "__getitem__", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "roll", "flip", "max", "min", "amax",
-        "amin", "repeat", "detach", "to", "cpu", "T.__get__",
+        "dropout1d", "dropout2d", "dropout3d", "max_pool1d", "max_pool2d", "max_pool3d", "reshape", "view", "view_as",
+        "reshape_as", "flatten", "unflatten", "ravel", "permute", "transpose", "t", "swapaxes", "movedim", "squeeze",
+        "unsqueeze", "expand", "expand_as", "contiguous", "clone", "chunk", "split", "unbind", "tensor_split",
+        "narrow", "select", "index_select", "__getitem__", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle",
+        "roll", "flip", "max", "min", "repeat", "detach", "to", "cpu", "T", "mT", "data",
     )
 )  # fmt: skip
 # Functions whose results lie between the values they were given, and are rounded to the same steps.
@@ -39,12 +40,15 @@ _AVERAGING = frozenset(
         "mean", "interpolate", "upsample", "upsample_nearest", "upsample_bilinear",
     )
 )  # fmt: skip
+# Functions that join tensors with the scale and zero point of the first.
+_JOINING = frozenset(("cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack"))
 
 
 class Standing(torch.Tensor):
     """A float tensor that stands for a quantized one, and knows the observer or fake quantization it went through."""
 
     _source: Any
+    _layout: Tensor | None = None  # a tensor on the meta device that lies in memory as the quantized one will
 
     @classmethod
     def __torch_function__(
@@ -54,24 +58,43 @@ class Standing(torch.Tensor):
         with torch._C.DisableTorchFunctionSubclass():
             result = func(*args, **kwargs)
         name = getattr(func, "__name__", "")
-        if name == "__get__" or not _has_float(result):
+        if name == "__get__":
+            name = getattr(getattr(func, "__self__", None), "__name__", "")
+            if name not in _PASSING:
+                return result
+        if not _has_float(result):
             return result
-        source = next((t._source for t in _tensors((args, kwargs)) if isinstance(t, Standing)), None)
-        if name in _AVERAGING:
-            return standing(_as_integers(func, args, kwargs, result, source), source)
+        sources = list(dict.fromkeys(t._source for t in _tensors((args, kwargs)) if isinstance(t, Standing)))
+        source: Any = sources[0] if sources else None
         if name in _PASSING:
-            return _map(result, lambda t: standing(t, source))
-        _require_quantizable(func, name, args, kwargs)
-        return result
+            layouts = _layouts(func, name, args, kwargs)
+            return _map(result, lambda t: standing(t, source, next(layouts, None)))
+        if name not in _AVERAGING:
+            keeps = _require_quantizable(func, name, args, kwargs)
+            if name in _JOINING and len(sources) > 1:
+                _warn_of_joining(name)
+            if keeps is None:
+                return result
+            if not keeps:
+                source = Moved(source.dtype)
+        values = _as_integers(func, args, kwargs, result)
+        return _map(values, lambda t: standing(t, source))
 
 
-def standing(x: Tensor, source: Any) -> Tensor:
+def standing(x: Tensor, source: Any, layout: Tensor | None = None) -> Tensor:
     """`x`, which went through `source`, as a tensor that remembers it."""
     if source is None or not x.is_floating_point():
         return x
     made = x.as_subclass(Standing)
-    made._source = source
+    made._source, made._layout = source, layout
     return made
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """`x`, from a convolution, remembering that the quantized one keeps its channels last in memory."""
+    if isinstance(x, Standing) and x.dim() in _CHANNELS_LAST:
+        x._layout = torch.empty(x.shape, device="meta", memory_format=_CHANNELS_LAST[x.dim()])
+    return x
 
 
 class Moved:
@@ -86,9 +109,31 @@ def moved(x: Tensor, like: Any) -> Tensor:
     return standing(x, Moved(like._source.dtype)) if isinstance(like, Standing) else x
 
 
+def joint(x: Tensor, parts: list[Any], parameters: Callable[..., tuple[float, int]]) -> Tensor:
+    """`x`, made of `parts` joined; it stands for them joined with a scale and zero point that hold them all.
+
+    `parameters` finds these, from lists of scales and zero points and the bounds of the integers.
+    """
+    if not isinstance(parts[0], Standing):
+        return x
+    sources = [p._source for p in parts if isinstance(p, Standing)]
+    if len(sources) == len(parts) and all(_rounds(s) for s in sources):
+        dtype: Any = quantized_dtype(sources[0].dtype)
+        scales, zero_points = [float(s.scale) for s in sources], [int(s.zero_point) for s in sources]
+        if len({*zip(scales, zero_points)}) > 1:
+            scale, zero_point = parameters(scales, zero_points, dtype.qmin, dtype.qmax)
+            x = torch.ops.zeropoint.fake_quantize_per_tensor_affine(x, scale, zero_point, dtype.qmin, dtype.qmax)
+    return standing(x, Moved(sources[0].dtype))
+
+
 def plain(x: Any) -> Any:
     """`x` without its memory; also in tuples, lists and dictionaries."""
     return _map(x, lambda t: t.as_subclass(torch.Tensor) if isinstance(t, Standing) else t)
+
+
+def has_standing(x: Any) -> bool:
+    """Whether `x`, a tensor or a structure of them, has one that stands for a quantized tensor."""
+    return any(isinstance(t, Standing) for t in _tensors(x))
 
 
 def observed(post_process: nn.Module, output: Any) -> Any:
@@ -119,14 +164,14 @@ def rounded(x: Tensor, source: Any) -> Tensor:
 
 def as_integers(func: Any, x: Tensor, options: dict[str, Any], result: Tensor, source: Any) -> Tensor:
     """The `result` of ``func(x, **options)``, an average, with the values that the integers of `source` will give."""
-    return _as_integers(func, (standing(x, source),), options, result, source)
+    return _as_integers(func, (standing(x, source),), options, result)
 
 
-def _as_integers(func: Any, args: Any, kwargs: Any, result: Tensor, source: Any) -> Tensor:
-    """The `result` of an averaging function with the values that the integers will give, and its own gradient."""
-    if not isinstance(source, FakeQuantizeBase) or not bool(source.fake_quant_enabled):
+def _as_integers(func: Any, args: Any, kwargs: Any, result: Any) -> Any:
+    """The `result` of a function, in training with the values that the integers will give and its own gradient."""
+    given = [t for t in _tensors((args, kwargs)) if isinstance(t, Standing)]
+    if not isinstance(result, Tensor) or not all(_rounds(t._source) for t in given):
         return result
-    scale, zero_point = float(source.scale), int(source.zero_point)
 
     def integers(t: Tensor) -> Tensor:
         if not isinstance(t, Standing):
@@ -134,11 +179,15 @@ def _as_integers(func: Any, args: Any, kwargs: Any, result: Tensor, source: Any)
         x = t.as_subclass(torch.Tensor).detach()
         if x.dim() in _CHANNELS_LAST:  # as the layer before it will hand it over
             x = x.contiguous(memory_format=_CHANNELS_LAST[x.dim()])
-        return quantize_per_tensor(x, scale, zero_point, source.dtype)
+        return quantize_per_tensor(x, float(t._source.scale), int(t._source.zero_point), t._source.dtype)
 
     with torch.no_grad():
         values = func(*_map(args, integers), **_map(kwargs, integers)).dequantize()
     return result + (values - result).detach()
+
+
+def _rounds(source: Any) -> bool:
+    return isinstance(source, FakeQuantizeBase) and bool(source.fake_quant_enabled) and source.scale.numel() == 1
 
 
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -156,51 +205,116 @@ def _stands_for_bytes(post_process: Any) -> bool:
         return False
 
 
+def _layouts(func: Any, name: str, args: Any, kwargs: Any) -> Iterator[Tensor]:
+    """How the results of `func` will lie in memory, if that is known of what it gets; raises where `view` would."""
+    given = [t for t in _tensors((args, kwargs)) if isinstance(t, Standing)]
+    if len(given) != 1 or given[0]._layout is None:
+        return iter(())
+
+    def layout(t: Tensor) -> Tensor:
+        return t._layout if isinstance(t, Standing) and t._layout is not None else t
+
+    try:
+        results = _tensors(func(*_map(args, layout), **_map(kwargs, layout)))
+    except (NotImplementedError, RuntimeError):  # also what the meta device lacks
+        if name not in ("view", "view_as"):
+            return iter(())
+        raise NotImplementedError(
+            f"{name} does not fit quantized tensors, whose channels lie last in memory after a convolution, so the"
+            f" converted model would fail {_place()[1]}. Use reshape or flatten."
+        ) from None
+    return iter([t for t in results if t.device.type == "meta"])
+
+
 # --------------------------------------------------------------------------------------------- what cannot be quantized
 
-_TRIED: dict[tuple[Any, ...], str | None] = {}
+_TRIED: dict[Any, str | bool | None] = {}
+_WARNED: set[str] = set()
 
 
-def _require_quantizable(func: Any, name: str, args: Any, kwargs: Any) -> None:
-    """Raise unless real quantized tensors can go through `func` where it is called now."""
-    frame = _caller()
-    key = (func, frame and (frame.f_code, frame.f_lineno))
+def _require_quantizable(func: Any, name: str, args: Any, kwargs: Any) -> bool | None:
+    """Raise unless real quantized tensors can go through `func`, called like this.
+
+    The answer says whether the result is quantized with the parameters of the first tensor (True), with others (False)
+    or not at all (None).
+    """
+    key = (func, repr(_map((args, kwargs), _signature)))
     if key not in _TRIED:
         _TRIED[key] = _try(func, args, kwargs)
-    if _TRIED[key] is None:
-        return
-    where = f"{frame.f_code.co_filename}:{frame.f_lineno}, in {type(_self(frame)).__name__}" if frame else "?"
+    outcome = _TRIED[key]
+    if not isinstance(outcome, str):
+        return outcome
+    module, where = _place()
+    ways = (
+        "use a module or a zeropoint.nn.quantized.FloatFunctional, which has add, mul, cat and matmul; put a"
+        " DeQuantStub before it (and a QuantStub after it); or set the qconfig of the layers before it to None"
+    )
+    if module is not None and not list(module.children()) and getattr(module, "qconfig", None) is None:
+        ways = "its qconfig is None, so it stays float: give it a qconfig, or put a DeQuantStub before it"
+        ways += " (and a QuantStub after it)"
     raise NotImplementedError(
-        f"{name or func} cannot take quantized tensors ({where}), so the converted model would fail here. Ways out:"
-        " use a module or a zeropoint.nn.quantized.FloatFunctional, which has add, mul, cat and matmul; put a"
-        " DeQuantStub before it (and a QuantStub after it); or set the qconfig of the layers before it to None."
+        f"{name or func} cannot take quantized tensors, so the converted model would fail {where}. Ways out: {ways}."
     )
 
 
-def _try(func: Callable[..., Any], args: Any, kwargs: Any) -> str | None:
+def _warn_of_joining(name: str) -> None:
+    where = _place()[1]
+    if where not in _WARNED:
+        _WARNED.add(where)
+        warnings.warn(
+            f"{name} gives all tensors the scale of the first {where}: the converted model clips what does not fit."
+            " zeropoint.nn.quantized.FloatFunctional().cat observes the result.",
+            stacklevel=3,
+        )
+
+
+def _try(func: Callable[..., Any], args: Any, kwargs: Any) -> str | bool | None:
+    scales: dict[Any, float] = {}
+
     def quantized(t: Tensor) -> Tensor:
         if not isinstance(t, Standing):
             return t
         floats = t.as_subclass(torch.Tensor).detach().to(torch.float32)
-        return quantize_per_tensor(floats, 0.1, 0, quantized_dtype(t._source.dtype))
+        scale = scales.setdefault(t._source, 0.125 * (1 + len(scales)))
+        return quantize_per_tensor(floats, scale, 0, quantized_dtype(t._source.dtype))
 
     try:
         with torch.no_grad():
-            func(*_map(args, quantized), **_map(kwargs, quantized))
+            results = _tensors(func(*_map(args, quantized), **_map(kwargs, quantized)))
     except (NotImplementedError, TypeError, ValueError, RuntimeError) as error:
         return str(error)
-    return None
+    made = next((t for t in results if isinstance(t, QTensor)), None)
+    return None if made is None else (made.q_scale(), made.q_zero_point()) == (0.125, 0)
 
 
-def _caller() -> Any:
-    """The innermost frame that is the method of a module outside torch."""
-    frame: Any = sys._getframe(2)
+def _signature(t: Tensor) -> str:
+    return f"{type(t).__name__}({t.dim()})"
+
+
+def _place() -> tuple[nn.Module | None, str]:
+    """The module that calls a function now, and words for where that is: its path in the model, and the line."""
+    modules: list[nn.Module] = []
+    line = ""
+    frame: Any = sys._getframe(1)
     while frame is not None:
-        name = frame.f_globals.get("__name__", "")
-        if isinstance(_self(frame), nn.Module) and not name.startswith(("torch.", "zeropoint.nn.flow")):
-            return frame
+        inside = _self(frame)
+        if isinstance(inside, nn.Module) and (not modules or modules[-1] is not inside):
+            modules.append(inside)
+        if not line and not frame.f_globals.get("__name__", "").startswith(("torch.", "zeropoint.")):
+            line = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
-    return None
+    if not modules:
+        return None, f"at {line}"
+    return modules[0], f"in {_path(modules)} ({type(modules[0]).__name__}), {line}"
+
+
+def _path(modules: list[nn.Module]) -> str:
+    """The name of the first of `modules` in the last that has it inside."""
+    for model in reversed(modules[1:]):
+        for name, module in model.named_modules():
+            if module is modules[0]:
+                return name
+    return "the model"
 
 
 def _self(frame: Any) -> Any:
@@ -214,6 +328,8 @@ def _self(frame: Any) -> Any:
 def _map(value: Any, function: Callable[[Tensor], Any]) -> Any:
     if isinstance(value, Tensor):
         return function(value)
+    if type(value).__module__ == "torch.return_types":
+        return type(value)(tuple(_map(v, function) for v in value))
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(_map(v, function) for v in value))
     if type(value) in (tuple, list):

@@ -73,7 +73,7 @@ def memory_order(x: torch.Tensor) -> list[int]:
 
 def is_dense(x: torch.Tensor) -> bool:
     """Whether the elements of `x` fill a stretch of memory exactly once, in any order of the axes."""
-    if x.is_contiguous():
+    if x.is_contiguous() or (x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)):
         return True
     expected = 1
     for d in reversed(memory_order(x)):

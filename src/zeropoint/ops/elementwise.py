@@ -18,7 +18,7 @@ from zeropoint.numerics.binary import Operand, Operation, combine, empty_result
 from zeropoint.numerics.dtypes import qint8, qint32, quint8
 from zeropoint.numerics.functions import FUNCTIONS, Step, ratio
 from zeropoint.ops import checks
-from zeropoint.ops.library import operator
+from zeropoint.ops.library import composite, operator
 
 STORED = (torch.uint8, torch.int8, torch.int32)
 _QUANTIZED = {torch.uint8: quint8, torch.int8: qint8, torch.int32: qint32}
@@ -44,7 +44,7 @@ def _require_zero_point(op: str, dtype: torch.dtype, zero_point: int) -> None:
         )
 
 
-def _named(name: str, function: Callable[..., Tensor], what: str) -> Callable[..., Tensor]:
+def _named(name: str, function: Callable[..., Any], what: str) -> Callable[..., Any]:
     function.__name__ = function.__qualname__ = name
     function.__doc__ = what
     return function
@@ -60,6 +60,8 @@ def _fake_same(input: Tensor, *rest: Any) -> Tensor:
 def _require_pair(op: str, a: Tensor, b: Tensor) -> None:
     if a.dtype != b.dtype:
         raise TypeError(f"{op}: both tensors must have one dtype, got {checks.names([a.dtype, b.dtype])}")
+    if a.shape == b.shape:
+        return
     try:
         torch.broadcast_shapes(a.shape, b.shape)
     except RuntimeError:
@@ -119,6 +121,20 @@ mul_scalar = _define_scalar("mul_scalar", scalars.multiply_number, False, f"The 
 mul_scalar_relu = _define_scalar(
     "mul_scalar_relu", scalars.multiply_number, True, f"The ReLU of the product {_PRODUCT}"
 )
+
+
+def _define_parameters(name: str, compute: Callable[..., scalars.Parameters]) -> Callable[..., tuple[float, int]]:
+    @composite(f"{name}(float input_scale, int input_zero_point, float other, ScalarType dtype) -> (float, int)")
+    def parameters(input_scale: float, input_zero_point: int, other: float, dtype: torch.dtype) -> tuple[float, int]:
+        scale, zero_point = compute(input_scale, input_zero_point, other, dtype)
+        return scale, zero_point
+
+    what = f"`zeropoint.numerics.scalars.{compute.__name__}`, for scripted code."
+    return _named(name, parameters, what)
+
+
+add_scalar_parameters = _define_parameters("add_scalar_parameters", scalars.sum_parameters)
+mul_scalar_parameters = _define_parameters("mul_scalar_parameters", scalars.product_parameters)
 
 
 # ----------------------------------------------------------------------------------------------------------- joining

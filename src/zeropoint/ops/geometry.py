@@ -7,6 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
+_KEPT_SIZES = 64
+
 
 def three(values: Sequence[int], missing: int, dims: int) -> tuple[int, int, int]:
     """A value for each of three axes; one value counts for all, and axes that are not there get `missing`."""
@@ -41,6 +43,7 @@ class Geometry:
         self.padding = three(padding, 0, dims)
         self.dilation = three(dilation, 1, dims)
         self.output_padding = three(given["output_padding"], 0, dims)
+        self._sizes: dict[tuple[Any, ...], tuple[int, ...]] = {}  # shapes of input and weight -> that of the output
 
     def key(self) -> tuple[Any, ...]:
         return self.dims, self.groups, self.transposed, self.stride, self.padding, self.dilation, self.output_padding
@@ -64,6 +67,16 @@ class Geometry:
 
     def output_size(self, x: Tensor, weight: Tensor) -> tuple[int, ...]:
         """The shape of the output, ``(N, C, ...)``; ValueError if input and weight do not fit."""
+        key = x.shape, weight.shape
+        found = self._sizes.get(key)
+        if found is None:
+            found = self._output_size(x, weight)
+            if len(self._sizes) >= _KEPT_SIZES:
+                self._sizes.clear()
+            self._sizes[key] = found
+        return found
+
+    def _output_size(self, x: Tensor, weight: Tensor) -> tuple[int, ...]:
         self.check_weight(weight)
         inputs, outputs = self.channels(weight)
         if x.dim() != self.dims + 2 or x.shape[1] != inputs:

@@ -231,6 +231,8 @@ def run_linear_tanh(
 
 def channels_inside(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     """An empty tensor of shape ``(N, C, ...)`` with the channels innermost in memory."""
+    if len(shape) == 4:
+        return torch.empty(shape, dtype=dtype, memory_format=torch.channels_last)
     return torch.empty((shape[0], *shape[2:], shape[1]), dtype=dtype).movedim(-1, 1)
 
 
@@ -251,9 +253,12 @@ def run_conv(
     """A convolution on integers, ``(N, C, ...)``; the output has its channels innermost in memory."""
     checks.require_dtype(geometry.op, "input", x.dtype, BYTES)
     shape = geometry.output_size(x, weight)
-    inner = x.movedim(1, -1)
-    channels_first = not inner.is_contiguous() and x.is_contiguous()
-    x = x if channels_first else inner.contiguous()
+    if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last):
+        channels_first, spatial = False, x.shape[2:]
+    else:
+        inner = x.movedim(1, -1)
+        channels_first, spatial = not inner.is_contiguous() and x.is_contiguous(), x.shape[2:]
+        x = x if channels_first else inner.contiguous()
     y = channels_inside(shape, dtype or x.dtype)
     other = NOTHING
     if residual is not None:
@@ -265,7 +270,6 @@ def run_conv(
             )
         z = z.movedim(1, -1).contiguous()
         other = (z.data_ptr(), INTEGER_CODES[z.dtype], z_scale, z_zero_point)
-    spatial = x.shape[2:] if channels_first else x.shape[1:-1]
     layer.run(
         (x.data_ptr(), INTEGER_CODES[x.dtype], x_scale, x_zero_point),
         shape[0],

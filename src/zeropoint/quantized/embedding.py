@@ -12,12 +12,20 @@ import torch
 from torch import Tensor
 
 from zeropoint.numerics import packing
+from zeropoint.numerics.dtypes import QuantizedDtype
 from zeropoint.ops import embedding as ops
 from zeropoint.quantized.values import require_quantized
 from zeropoint.tensor.qtensor import QTensor, from_values
 from zeropoint.tensor.quantizer import PerChannel
 
-_DTYPES = ("quint2x4", "quint4x2", "quint8")
+DTYPES = ("quint2x4", "quint4x2", "quint8")
+
+
+def unpacked(table: Tensor, columns: int, dtype: QuantizedDtype, scales: Tensor, zero_points: Tensor) -> QTensor:
+    """The quantized weight whose rows, of `columns` values each, are packed in `table`."""
+    stored = table[:, : ops.value_bytes(columns, dtype.bits)]
+    values = stored.clone() if dtype.bits == 8 else packing.unpack(stored, columns, dtype.bits)
+    return from_values(values, PerChannel.of(scales, zero_points, 0), dtype)
 
 
 class EmbeddingPackedParams:
@@ -35,7 +43,7 @@ class EmbeddingPackedParams:
     """
 
     def __init__(self, weight: QTensor) -> None:
-        require_quantized("embedding_bag_prepack", "weight", weight, _DTYPES)
+        require_quantized("embedding_bag_prepack", "weight", weight, DTYPES)
         quantizer = weight._qparams.quantizer
         if not isinstance(quantizer, PerChannel) or not quantizer.zero_points.is_floating_point():
             raise ValueError(
@@ -69,10 +77,7 @@ class EmbeddingPackedParams:
 
     def unpack(self) -> QTensor:
         """The quantized weight."""
-        bits = self._dtype.bits
-        bytes_ = self._table[:, : ops.value_bytes(self._columns, bits)]
-        values = bytes_.clone() if bits == 8 else packing.unpack(bytes_, self._columns, bits)
-        return from_values(values, PerChannel.of(self._scales, self._zero_points, 0), self._dtype)
+        return unpacked(self._table, self._columns, self._dtype, self._scales, self._zero_points)
 
     def table(self) -> Tensor:
         """The rows as the operators of a graph take them, ``torch.ops.zeropoint.embedding_bag_*_rowwise_offsets``."""

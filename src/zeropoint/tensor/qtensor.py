@@ -474,7 +474,7 @@ for _name in ("float", "double", "half", "bfloat16", "int", "long", "short", "ch
     setattr(QTensor, _name, _refusing(_name))
 
 
-def _shortcut(name: str) -> Callable[..., QTensor]:
+def _shortcut(name: str, may_copy: bool = False) -> Callable[..., QTensor]:
     """The view method `name`, straight to the integers where that is all there is to it, at half the cost."""
     method = getattr(torch.Tensor, name)
 
@@ -487,8 +487,12 @@ def _shortcut(name: str) -> Callable[..., QTensor]:
             or is_watched()
         ):
             return method(self, *args, **kwargs)
-        result = _wrap(method(self._data, *args), self._qdtype)
-        result._qparams = self._qparams
+        data = method(self._data, *args)
+        result = _wrap(data, self._qdtype)
+        if may_copy and data.data_ptr() != self._data.data_ptr():
+            result._qparams = QParams(self._qparams.quantizer, data.numel())
+        else:
+            result._qparams = self._qparams
         return result
 
     view.__name__ = name
@@ -497,6 +501,8 @@ def _shortcut(name: str) -> Callable[..., QTensor]:
 
 for _name in ("view", "transpose", "permute", "t", "unsqueeze", "squeeze", "expand", "select", "narrow", "detach"):
     setattr(QTensor, _name, _shortcut(_name))
+for _name in ("reshape", "flatten"):
+    setattr(QTensor, _name, _shortcut(_name, may_copy=True))
 
 
 def settled(x: torch.Tensor) -> torch.Tensor:

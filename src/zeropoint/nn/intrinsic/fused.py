@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
+
+from zeropoint.fake_quant.base import FakeQuantizeBase
 
 __all__ = [
     "BNReLU2d",
@@ -51,6 +54,25 @@ class FusedModule(nn.Sequential):
             )
         super().__init__(*parts)
 
+    def forward(self, input: Tensor) -> Tensor:
+        if torch.jit.is_scripting():
+            for part in self:
+                input = part(input)
+            return input
+        else:
+            return self._run(input)
+
+    def _run(self, x: Tensor) -> Tensor:
+        """The parts in turn.
+
+        What `prepare` adds is one of them: an observer, which so sees each result twice, as in torch.ao. A fake
+        quantization must not: it would cut results to its own range, not to that of the type (see `nn.flow.observed`).
+        """
+        for part in self:
+            if not isinstance(part, FakeQuantizeBase):
+                x = part(x)
+        return x
+
 
 def _fused(name: str, *parts: type) -> Any:
     what = " followed by ".join(t.__name__ for t in parts)
@@ -81,7 +103,7 @@ class ConvAdd2d(FusedModule):
         super().__init__(conv)
         self.add = add
 
-    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:  # type: ignore[override]
         """`x1` goes through the convolution, `x2` is added."""
         return self.add(self[0](x1), x2)
 
@@ -94,6 +116,6 @@ class ConvAddReLU2d(FusedModule):
         self.add = add
         self.relu = relu
 
-    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:  # type: ignore[override]
         """`x1` goes through the convolution, `x2` is added."""
         return self.relu(self.add(self[0](x1), x2))

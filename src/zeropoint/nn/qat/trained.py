@@ -57,20 +57,22 @@ def along(weights: Tensor, factor: Tensor) -> Tensor:
     return factor.reshape(-1, *[1] * (weights.dim() - 1))
 
 
-def folding(bn: Any) -> tuple[Tensor, Tensor]:
-    """The factor and the offset that batch norm `bn` amounts to once its statistics stand still.
+def folding(bn: Any, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    """What batch norm `bn`, once its statistics stand still, makes of a layer before it: a factor for its weight, and
+    the new bias.
 
-    ``bn(y) = y * factor + offset`` with ``factor = weight / sqrt(running_var + eps)`` and
-    ``offset = bias - running_mean * factor``.
+    ``factor = bn.weight * d`` and ``new bias = (bias - running_mean) * d * bn.weight + bn.bias`` with
+    ``d = 1 / sqrt(running_var + eps)``, in this order: so weights are, to the bit, those of torch.
 
     Example:
         >>> bn = nn.BatchNorm1d(1, eps=0.0).eval()
         >>> bn.running_mean[:], bn.running_var[:] = 2.0, 4.0
-        >>> factor, offset = folding(bn)
-        >>> factor.item(), offset.item()
+        >>> factor, bias = folding(bn, None)
+        >>> factor.item(), bias.item()
         (0.5, -1.0)
     """
-    deviation = torch.sqrt(bn.running_var + bn.eps)
-    factor = deviation.reciprocal() if bn.weight is None else bn.weight / deviation
-    offset = -bn.running_mean * factor
+    factor = torch.rsqrt(bn.running_var + bn.eps)
+    offset = (-bn.running_mean if bias is None else bias - bn.running_mean) * factor
+    if bn.weight is not None:
+        factor, offset = bn.weight * factor, offset * bn.weight
     return factor, offset if bn.bias is None else offset + bn.bias

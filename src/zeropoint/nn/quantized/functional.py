@@ -10,24 +10,43 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from zeropoint.numerics.dtypes import quantized_dtype, quint8
 from zeropoint.ops import layers
-from zeropoint.quantized import packed
+from zeropoint.quantized import elementwise, packed
 from zeropoint.quantized.values import require_quantized
 from zeropoint.tensor.qtensor import QTensor
 
 __all__ = [
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "avg_pool2d",
+    "avg_pool3d",
     "bmm",
+    "celu",
+    "clamp",
     "conv1d",
     "conv2d",
     "conv3d",
     "conv_transpose1d",
     "conv_transpose2d",
     "conv_transpose3d",
+    "elu",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "interpolate",
+    "leaky_relu",
     "linear",
     "matmul",
+    "max_pool1d",
+    "max_pool2d",
+    "threshold",
+    "upsample",
+    "upsample_bilinear",
+    "upsample_nearest",
 ]
 
 Sizes = int | Sequence[int]
@@ -252,3 +271,216 @@ conv_transpose3d = _conv_transpose(3)
 
 matmul = packed.matmul
 bmm = packed.bmm
+
+
+# ------------------------------------------------------------------------------------------------ pools, interpolation
+
+
+def avg_pool2d(
+    input: QTensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> QTensor:
+    """The mean of each window, with the scale and zero point of `input`.
+
+    Example:
+        >>> import zeropoint
+        >>> x = zeropoint.quantize_per_tensor(torch.tensor([[[[1.0, 3.0]]]]), 0.5, 0, zeropoint.quint8)
+        >>> avg_pool2d(x, (1, 2)).dequantize()
+        tensor([[[[2.]]]])
+    """
+    require_quantized("avg_pool2d", "input", input)
+    return F.avg_pool2d(input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+def avg_pool3d(
+    input: QTensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> QTensor:
+    """`avg_pool2d` of three dimensions."""
+    require_quantized("avg_pool3d", "input", input)
+    return F.avg_pool3d(input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+def adaptive_avg_pool2d(input: QTensor, output_size: Any) -> QTensor:
+    """Means of as many windows as `output_size` says, with the scale and zero point of `input`.
+
+    Example:
+        >>> import zeropoint
+        >>> x = zeropoint.quantize_per_tensor(torch.tensor([[[[1.0, 3.0]]]]), 0.5, 0, zeropoint.quint8)
+        >>> adaptive_avg_pool2d(x, 1).dequantize()
+        tensor([[[[2.]]]])
+    """
+    require_quantized("adaptive_avg_pool2d", "input", input)
+    return F.adaptive_avg_pool2d(input, output_size)
+
+
+def adaptive_avg_pool3d(input: QTensor, output_size: Any) -> QTensor:
+    """`adaptive_avg_pool2d` of three dimensions."""
+    require_quantized("adaptive_avg_pool3d", "input", input)
+    return F.adaptive_avg_pool3d(input, output_size)
+
+
+def _max_pool(op: str, input: QTensor, arguments: tuple[Any, ...], return_indices: bool) -> QTensor:
+    require_quantized(op, "input", input)
+    if return_indices:
+        raise NotImplementedError(f"{op}: return_indices is not for quantized tensors: call .dequantize() first")
+    return getattr(torch, op)(input, *arguments)
+
+
+def max_pool1d(
+    input: QTensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> QTensor:
+    """`max_pool2d` of one dimension."""
+    stride = kernel_size if stride is None else stride
+    return _max_pool("max_pool1d", input, (kernel_size, stride, padding, dilation, ceil_mode), return_indices)
+
+
+def max_pool2d(
+    input: QTensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> QTensor:
+    """The maximum of each window, with the scale and zero point of `input`.
+
+    Example:
+        >>> import zeropoint
+        >>> x = zeropoint.quantize_per_tensor(torch.tensor([[[[1.0, 3.0]]]]), 0.5, 0, zeropoint.quint8)
+        >>> max_pool2d(x, (1, 2)).dequantize()
+        tensor([[[[3.]]]])
+    """
+    stride = kernel_size if stride is None else stride
+    return _max_pool("max_pool2d", input, (kernel_size, stride, padding, dilation, ceil_mode), return_indices)
+
+
+def interpolate(
+    input: QTensor,
+    size: Sizes | None = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+) -> QTensor:
+    """`input` resampled to `size`, or by `scale_factor`, with its scale and zero point.
+
+    Args:
+        mode: "nearest" of 3 to 5 dimensions, or "bilinear" of 4.
+
+    Example:
+        >>> import zeropoint
+        >>> x = zeropoint.quantize_per_tensor(torch.tensor([[[[1.0, 3.0]]]]), 0.5, 0, zeropoint.quint8)
+        >>> interpolate(x, size=(1, 4)).dequantize()
+        tensor([[[[1., 1., 3., 3.]]]])
+    """
+    require_quantized("interpolate", "input", input)
+    return F.interpolate(input, size, scale_factor, mode, align_corners)
+
+
+def upsample(
+    input: QTensor,
+    size: Sizes | None = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+) -> QTensor:
+    """`interpolate`, under its old name."""
+    return interpolate(input, size, scale_factor, mode, align_corners)
+
+
+def upsample_bilinear(input: QTensor, size: Sizes | None = None, scale_factor: Any = None) -> QTensor:
+    """`interpolate`, bilinear, with the corners aligned."""
+    return interpolate(input, size, scale_factor, "bilinear", True)
+
+
+def upsample_nearest(input: QTensor, size: Sizes | None = None, scale_factor: Any = None) -> QTensor:
+    """`interpolate`, nearest."""
+    return interpolate(input, size, scale_factor, "nearest")
+
+
+# ---------------------------------------------------------------------------------------------- functions of each value
+
+
+def elu(input: QTensor, scale: float, zero_point: int, alpha: float = 1.0) -> QTensor:
+    """``x`` for positive values, ``alpha * (exp(x) - 1)`` for others, quantized with `scale` and `zero_point`.
+
+    Example:
+        >>> import zeropoint
+        >>> elu(
+        ...     zeropoint.quantize_per_tensor(torch.tensor([-8.0, 2.0]), 0.1, 100, zeropoint.quint8), 0.1, 10
+        ... ).dequantize()
+        tensor([-1.,  2.])
+    """
+    return elementwise.elu(input, scale, zero_point, alpha)
+
+
+def celu(input: QTensor, scale: float, zero_point: int, alpha: float = 1.0) -> QTensor:
+    """``x`` for positive values, ``alpha * (exp(x / alpha) - 1)`` for others, quantized as asked."""
+    return elementwise.celu(input, scale, zero_point, alpha)
+
+
+def hardswish(input: QTensor, scale: float, zero_point: int) -> QTensor:
+    """``x * relu6(x + 3) / 6``, quantized with `scale` and `zero_point`."""
+    return elementwise.hardswish(input, scale, zero_point)
+
+
+def leaky_relu(
+    input: QTensor,
+    negative_slope: float = 0.01,
+    inplace: bool = False,
+    scale: float | None = None,
+    zero_point: int | None = None,
+) -> QTensor:
+    """Negative values times `negative_slope`, quantized as asked, or as `input` is if nothing is asked.
+
+    Example:
+        >>> import zeropoint
+        >>> q = zeropoint.quantize_per_tensor(torch.tensor([-8.0, 2.0]), 0.1, 100, zeropoint.quint8)
+        >>> leaky_relu(q, 0.5).dequantize()
+        tensor([-4.,  2.])
+    """
+    require_quantized("leaky_relu", "input", input, elementwise.DTYPES)
+    if scale is None and zero_point is None:
+        return F.leaky_relu(input, negative_slope, inplace)
+    if scale is None or zero_point is None:
+        raise ValueError(f"leaky_relu: give both scale and zero_point, or neither, got {scale} and {zero_point}")
+    return elementwise.leaky_relu(input, negative_slope, inplace, scale, zero_point)
+
+
+def hardtanh(input: QTensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> QTensor:
+    """Values between `min_val` and `max_val`; scale and zero point stay."""
+    require_quantized("hardtanh", "input", input, elementwise.DTYPES)
+    return F.hardtanh(input, min_val, max_val, inplace)
+
+
+def hardsigmoid(input: QTensor, inplace: bool = False) -> QTensor:
+    """``relu6(x + 3) / 6``; scale and zero point are fixed, 1/256 and 0 for quint8."""
+    require_quantized("hardsigmoid", "input", input, elementwise.DTYPES)
+    return F.hardsigmoid(input, inplace)
+
+
+def threshold(input: QTensor, threshold: float, value: float) -> QTensor:
+    """Values above `threshold` as they are, `value` for all others; scale and zero point stay."""
+    return elementwise.threshold(input, threshold, value)
+
+
+def clamp(input: QTensor, min_: float, max_: float) -> QTensor:
+    """Values between `min_` and `max_`; scale and zero point stay."""
+    return elementwise.clamp(input, min_, max_)

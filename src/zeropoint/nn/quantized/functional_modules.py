@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from zeropoint.nn.flow import moved, observed, plain
+from zeropoint.nn.quantized.storage import QuantizedOutput, output_qparams, quantized
+from zeropoint.numerics import scalars
+from zeropoint.quantized import elementwise, packed
+from zeropoint.tensor.watchers import is_recorded
 
-__all__ = ["FXFloatFunctional", "FloatFunctional"]
+__all__ = ["FXFloatFunctional", "FloatFunctional", "QFunctional"]
 
 
 class _Functional(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        raise RuntimeError(f"{type(self).__name__} is not called: use its methods, as in self.functional.add(x, y)")
+        raise RuntimeError("this module is not called: use its methods, as in self.functional.add(x, y)")
 
 
 class FloatFunctional(_Functional):
@@ -108,3 +114,82 @@ class FXFloatFunctional(_Functional):
     def matmul(self, x: Tensor, y: Tensor) -> Tensor:
         """``x @ y``"""
         return torch.matmul(x, y)
+
+
+def _binary(name: str, op: Any, eager: Any, what: str) -> Any:
+    """The method for a function of two tensors: `eager`, or, in code that is recorded, the operator `op`."""
+
+    def method(self: Any, x: Tensor, y: Tensor) -> Tensor:
+        if not torch.jit.is_scripting() and not is_recorded():
+            return eager(x, y, self.scale, self.zero_point)
+        r = op(
+            x.int_repr(), x.q_scale(), x.q_zero_point(), y.int_repr(), y.q_scale(), y.q_zero_point(), self.scale,
+            self.zero_point,
+        )  # fmt: skip
+        return quantized(r, self.scale, self.zero_point)
+
+    method.__name__, method.__doc__ = name, what  # torch.jit.script goes by the name
+    return method
+
+
+class QFunctional(QuantizedOutput):
+    """add, mul, cat, matmul and relatives on quantized tensors; results have its `scale` and `zero_point`.
+
+    `add_scalar` and `mul_scalar` do without: their results have those of the input, moved or scaled.
+
+    Example:
+        >>> import zeropoint
+        >>> q = zeropoint.quantize_per_tensor(torch.tensor([1.0, 2.0]), 0.5, 0, zeropoint.quint8)
+        >>> QFunctional().add(q, q).dequantize()
+        tensor([2., 4.])
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise RuntimeError("this module is not called: use its methods, as in self.functional.add(x, y)")
+
+    def _get_name(self) -> str:
+        return "QFunctional"
+
+    def extra_repr(self) -> str:
+        return f"scale={self.scale}, zero_point={self.zero_point}"
+
+    add = _binary("add", torch.ops.zeropoint.add, elementwise.add, "``x + y``")
+    add_relu = _binary("add_relu", torch.ops.zeropoint.add_relu, elementwise.add_relu, "``relu(x + y)``")
+    mul = _binary("mul", torch.ops.zeropoint.mul, elementwise.mul, "``x * y``")
+    matmul = _binary("matmul", torch.ops.zeropoint.matmul, packed.matmul, "``x @ y``")
+
+    def add_scalar(self, x: Tensor, y: float) -> Tensor:
+        """``x + y`` for a number `y`."""
+        if not torch.jit.is_scripting() and not is_recorded():
+            return elementwise.add_scalar(x, y)
+        q, scale, zero_point = x.int_repr(), x.q_scale(), x.q_zero_point()
+        if torch.jit.is_scripting():
+            new_scale, new_zero_point = torch.ops.zeropoint.add_scalar_parameters(scale, zero_point, y, q.dtype)
+        else:
+            new_scale, new_zero_point = scalars.sum_parameters(scale, zero_point, y, q.dtype)
+        return quantized(torch.ops.zeropoint.add_scalar(q, scale, zero_point, y), new_scale, new_zero_point)
+
+    def mul_scalar(self, x: Tensor, y: float) -> Tensor:
+        """``x * y`` for a number `y`."""
+        if not torch.jit.is_scripting() and not is_recorded():
+            return elementwise.mul_scalar(x, y)
+        q, scale, zero_point = x.int_repr(), x.q_scale(), x.q_zero_point()
+        if torch.jit.is_scripting():
+            new_scale, new_zero_point = torch.ops.zeropoint.mul_scalar_parameters(scale, zero_point, y, q.dtype)
+        else:
+            new_scale, new_zero_point = scalars.product_parameters(scale, zero_point, y, q.dtype)
+        return quantized(torch.ops.zeropoint.mul_scalar(q, scale, zero_point, y), new_scale, new_zero_point)
+
+    def cat(self, x: list[Tensor], dim: int = 0) -> Tensor:
+        """Tensors one after the other along `dim`."""
+        if not torch.jit.is_scripting() and not is_recorded():
+            return elementwise.cat(x, dim, self.scale, self.zero_point)
+        values = [t.int_repr() for t in x]
+        scales, zero_points = [t.q_scale() for t in x], [t.q_zero_point() for t in x]
+        y = torch.ops.zeropoint.cat(values, scales, zero_points, dim, self.scale, self.zero_point)
+        return quantized(y, self.scale, self.zero_point)
+
+    @classmethod
+    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> QFunctional:
+        """What a calibrated `FloatFunctional` becomes."""
+        return cls(*output_qparams(mod))

@@ -22,7 +22,8 @@ from zeropoint.tensor.watchers import is_recorded
 
 def quantized(y: Tensor, scale: float, zero_point: int) -> Tensor:
     """Integers, as an operator gave them, as a quantized tensor; in code that is compiled or recorded."""
-    return torch.ops.zeropoint.qtensor(y, scale, zero_point, "quint8" if y.dtype == torch.uint8 else "qint8")
+    name = "quint8" if y.dtype == torch.uint8 else "qint8" if y.dtype == torch.int8 else "qint32"
+    return torch.ops.zeropoint.qtensor(y, scale, zero_point, name)
 
 
 # ------------------------------------------------------------------------------------------------- state_dict entries
@@ -57,6 +58,8 @@ class QuantizedOutput(nn.Module):
     It computes in `_eager`, or, in code that is scripted, traced, compiled or exported, in `_graph`, through operators.
     """
 
+    _IN_TORCH_STATE = True  # whether torch.ao's state_dict has scale and zero_point; if not, they may be missing
+
     if TYPE_CHECKING:  # torch.jit.script would read annotations
         scale: float
         zero_point: int
@@ -83,7 +86,7 @@ class QuantizedOutput(nn.Module):
         for name, kind in (("scale", float), ("zero_point", int)):
             if prefix + name in state_dict:
                 setattr(self, name, kind(state_dict.pop(prefix + name)))
-            elif strict:
+            elif strict and self._IN_TORCH_STATE:
                 missing_keys.append(prefix + name)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
@@ -164,7 +167,7 @@ def quantize_weight(weight: Tensor, observer: Any) -> QTensor:
         >>> observer(torch.tensor([-1.0, 1.0]))
         tensor([-1.,  1.])
         >>> quantize_weight(torch.tensor([-1.0, 1.0]), observer).int_repr()
-        tensor([-128,  127], dtype=torch.int8)
+        tensor([-127,  127], dtype=torch.int8)
     """
     scale, zero_point = found_qparams(observer)
     dtype, scheme = quantized_dtype(observer.dtype), str(observer.qscheme)
@@ -193,7 +196,7 @@ def float_layer(cls: type[nn.Module], mod: nn.Module, float_types: tuple[type, .
     """
     fake_quant = getattr(mod, "weight_fake_quant", None)
     if fake_quant is not None:
-        weight, bias = mod.folded() if hasattr(mod, "folded") else (mod.weight, mod.bias)
+        weight, bias = mod.folded() if hasattr(mod, "folded") else (mod.weight, getattr(mod, "bias", None))
         if not has_observed(fake_quant):
             fake_quant(weight)
         return FloatLayer(weight, bias, fake_quant)

@@ -75,8 +75,7 @@ class WithBatchNorm:
 
     def folded(self: Any) -> tuple[Tensor, Tensor]:
         """Weight and bias with the batch norm in them."""
-        factor, offset = folding(self.bn)
-        bias = offset if self.bias is None else self.bias * factor + offset
+        factor, bias = folding(self.bn, self.bias)
         return self.weight * along(self.weight, factor), bias
 
     # ------------------------------------------------------------------------------------------------ statistics

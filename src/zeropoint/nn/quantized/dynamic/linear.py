@@ -13,6 +13,7 @@ from zeropoint.nn.quantized.storage import as_qtensor, float_layer, quantize_wei
 from zeropoint.numerics.dtypes import qint8, quantized_dtype
 from zeropoint.ops import layers
 from zeropoint.ops.weight_only import run_weight_only
+from zeropoint.tensor.qtensor import QTensor
 
 __all__ = ["Linear"]
 
@@ -89,6 +90,7 @@ class Linear(static.Linear):
     def from_reference(cls, ref_qlinear: Any) -> Linear:  # type: ignore[override]
         """The dynamically quantized layer of a reference layer."""
         weight = as_qtensor(ref_qlinear.get_quantized_weight())
-        made = cls(ref_qlinear.in_features, ref_qlinear.out_features, ref_qlinear.bias is not None, weight._qdtype)
+        dtype = weight._qdtype if isinstance(weight, QTensor) else torch.float16
+        made = cls(ref_qlinear.in_features, ref_qlinear.out_features, ref_qlinear.bias is not None, dtype)
         made.set_weight_bias(weight, ref_qlinear.bias)
         return made

@@ -1,0 +1,116 @@
+"""Whole eager models against torch.ao's, on the same float model, qconfig and data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.ao.nn.quantized
+import torch.ao.quantization
+from torch import Tensor, nn
+
+from bench.timing import CALL, Row
+from zeropoint.demo_digits import CHAINS, OURS, Cnn, Library
+
+THEIRS = Library("torch.ao", torch.ao.quantization, torch.ao.nn.quantized)
+ASKED = 1.3
+BATCHES = (1, 16)
+
+
+class Mlp(nn.Module):
+    """784 - 512 - 512 - 10."""
+
+    CHAINS = (["fc1", "relu1"], ["fc2", "relu2"])
+
+    def __init__(self, library: Library) -> None:
+        super().__init__()
+        self.quant, self.dequant = library.quantization.QuantStub(), library.quantization.DeQuantStub()
+        self.fc1, self.relu1 = nn.Linear(784, 512), nn.ReLU()
+        self.fc2, self.relu2 = nn.Linear(512, 512), nn.ReLU()
+        self.fc3 = nn.Linear(512, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.relu1(self.fc1(self.quant(x)))
+        return self.dequant(self.fc3(self.relu2(self.fc2(x))))
+
+
+class Block(nn.Module):
+    """A transformer block, 256 wide with 4 heads; softmax in float, because torch.ao has no eager form of it."""
+
+    CHAINS = (["up", "relu"],)
+
+    def __init__(self, library: Library, width: int = 256, heads: int = 4) -> None:
+        super().__init__()
+        self.heads = heads
+        self.quant, self.dequant = library.quantization.QuantStub(), library.quantization.DeQuantStub()
+        self.q, self.k, self.v, self.out = (nn.Linear(width, width) for _ in range(4))
+        self.norm1, self.norm2, self.softmax = nn.LayerNorm(width), nn.LayerNorm(width), nn.Softmax(-1)
+        self.softmax.qconfig = None
+        self.quant_weights = library.quantization.QuantStub()
+        self.up, self.relu, self.down = nn.Linear(width, 4 * width), nn.ReLU(), nn.Linear(4 * width, width)
+        self.scores, self.mix, self.add1, self.add2 = (library.nnq.FloatFunctional() for _ in range(4))
+
+    def split(self, x: Tensor) -> Tensor:
+        return x.reshape(x.shape[0], x.shape[1], self.heads, -1).permute(0, 2, 1, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.quant(x)
+        q, k, v = self.split(self.q(x)), self.split(self.k(x)), self.split(self.v(x))
+        scores = self.dequant(self.scores.matmul(q, k.permute(0, 1, 3, 2)))
+        weights = self.quant_weights(self.softmax(scores))
+        mixed = self.mix.matmul(weights, v).permute(0, 2, 1, 3).reshape(x.shape)
+        x = self.norm1(self.add1.add(x, self.out(mixed)))
+        return self.dequant(self.norm2(self.add2.add(x, self.down(self.relu(self.up(x))))))
+
+
+def rows() -> Iterator[Row]:
+    models: dict[str, tuple[Any, Any, Callable[[int], Tensor]]] = {
+        "digits CNN": (Cnn, CHAINS, lambda n: torch.rand(n, 1, 8, 8)),
+        "CNN 128 channels, 32x32": (
+            lambda library: Cnn(library, 128),
+            CHAINS,
+            lambda n: torch.rand(n, 1, 32, 32),
+        ),
+        "MLP 784-512-512-10": (Mlp, Mlp.CHAINS, lambda n: torch.rand(n, 784)),
+        "transformer block 256, 64 tokens": (Block, Block.CHAINS, lambda n: torch.randn(n, 64, 256)),
+    }
+    for name, (make, chains, inputs) in models.items():
+        mine, peer = _static(make, chains, inputs(16))
+        for batch in BATCHES:
+            yield _row(f"{name}, batch {batch}", mine, peer, inputs(batch))
+    lstm = _Lstm()
+    for batch in BATCHES:
+        mine, peer = (side.quantization.quantize_dynamic(lstm) for side in (OURS, THEIRS))
+        yield _row(f"LSTM 3 layers 256 and linear, batch {batch}", mine, peer, torch.randn(batch, 40, 256))
+
+
+class _Lstm(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.fc = nn.LSTM(256, 256, 3, batch_first=True), nn.Linear(256, 100)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(self.lstm(x)[0][:, -1])
+
+
+def _static(make: Callable[[Library], nn.Module], chains: Any, x: Tensor) -> list[nn.Module]:
+    """The model, calibrated and converted by each library."""
+    torch.manual_seed(0)
+    models = [make(library).eval() for library in (OURS, THEIRS)]
+    models[1].load_state_dict(models[0].state_dict())
+    converted = []
+    for library, model in zip((OURS, THEIRS), models, strict=True):
+        q = library.quantization
+        fused = q.fuse_modules(model, list(chains))
+        fused.qconfig = q.get_default_qconfig("fbgemm")
+        prepared = q.prepare(fused)
+        with torch.no_grad():
+            prepared(x)
+        converted.append(q.convert(prepared))
+    return converted
+
+
+def _row(name: str, mine: nn.Module, peer: nn.Module, x: Tensor) -> Row:
+    ours: CALL = torch.inference_mode()(lambda: mine(x))
+    return Row(name, ours, {"torch": torch.inference_mode()(lambda: peer(x))}, {"torch": ASKED})

@@ -1,0 +1,1 @@
+"""Where zeropoint meets PyTorch's own quantization, while PyTorch has it."""

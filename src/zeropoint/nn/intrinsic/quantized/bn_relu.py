@@ -1,0 +1,27 @@
+"""Batch norm with a ReLU, on quantized tensors, rounded once."""
+
+from __future__ import annotations
+
+import torch
+
+from zeropoint.nn import quantized as nnq
+from zeropoint.nn.quantized.batchnorm import batch_norm_graph
+from zeropoint.quantized import norms
+
+__all__ = ["BNReLU2d", "BNReLU3d"]
+
+
+class BNReLU2d(nnq.BatchNorm2d):
+    """`zeropoint.nn.quantized.BatchNorm2d` with a ReLU."""
+
+    _NAME = "QuantizedBNReLU2d"
+    _OP = staticmethod(norms.batch_norm2d_relu)
+    _graph = batch_norm_graph(torch.ops.zeropoint.batch_norm2d_relu)
+
+
+class BNReLU3d(nnq.BatchNorm3d):
+    """`zeropoint.nn.quantized.BatchNorm3d` with a ReLU."""
+
+    _NAME = "QuantizedBNReLU3d"
+    _OP = staticmethod(norms.batch_norm3d_relu)
+    _graph = batch_norm_graph(torch.ops.zeropoint.batch_norm3d_relu)

@@ -1,0 +1,152 @@
+"""Embedding tables in quantization-aware training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from zeropoint.nn.qat.trained import require_float, require_qconfig
+
+__all__ = ["Embedding", "EmbeddingBag"]
+
+
+def _fake_quant(cls: type, qconfig: Any, device: Any, dtype: Any) -> nn.Module:
+    """What rounds the table: with a scale and a float zero point for each row, as the quantized one has."""
+    made: Any = require_qconfig(cls, qconfig).weight(factory_kwargs={"device": device, "dtype": dtype})
+    if "float_qparams" not in str(made.qscheme):
+        raise ValueError(
+            f"qat.{cls.__name__} needs a weight with qscheme per_channel_affine_float_qparams, got {made.qscheme}: use"
+            " zeropoint.default_embedding_qat_qconfig, or the one with 4bit"
+        )
+    return made
+
+
+class Embedding(nn.Embedding):
+    """torch.nn.Embedding whose weight is fake-quantized by what `qconfig.weight` makes.
+
+    Example:
+        >>> import torch, zeropoint
+        >>> Embedding(10, 4, qconfig=zeropoint.default_embedding_qat_qconfig)(torch.tensor([1, 2])).shape
+        torch.Size([2, 4])
+    """
+
+    _FLOAT_MODULE = nn.Embedding
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+        _weight: Tensor | None = None,
+        device: Any = None,
+        dtype: Any = None,
+        qconfig: Any = None,
+    ) -> None:
+        super().__init__(
+            num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, _weight,
+            device=device, dtype=dtype,
+        )  # fmt: skip
+        self.weight_fake_quant = _fake_quant(type(self), qconfig, device, dtype)
+        self.qconfig = qconfig
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.embedding(
+            input,
+            self.weight_fake_quant(self.weight),
+            self.padding_idx,
+            self.max_norm,
+            self.norm_type,
+            self.scale_grad_by_freq,
+            self.sparse,
+        )
+
+    def _arguments(self: Any) -> dict[str, Any]:
+        """What a float module of this kind is made with."""
+        names = ("num_embeddings", "embedding_dim", "padding_idx", "max_norm", "norm_type", "scale_grad_by_freq")
+        return {name: getattr(self, name) for name in (*names, "sparse")}
+
+    @classmethod
+    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Embedding:
+        """The module in training of a float one that has a qconfig; they share their weight."""
+        qconfig = require_float(cls, mod, nn.Embedding)
+        made = cls(**cls._arguments(mod), device=mod.weight.device, qconfig=qconfig)
+        made.weight = mod.weight
+        return made.train(mod.training)
+
+    def to_float(self) -> nn.Embedding:
+        """A float module with a copy of the weight."""
+        return nn.Embedding(**self._arguments(), _weight=self.weight.detach().clone()).train(self.training)
+
+
+class EmbeddingBag(nn.EmbeddingBag):
+    """torch.nn.EmbeddingBag whose weight is fake-quantized by what `qconfig.weight` makes.
+
+    Example:
+        >>> import torch, zeropoint
+        >>> bag = EmbeddingBag(10, 4, mode="sum", qconfig=zeropoint.default_embedding_qat_qconfig)
+        >>> bag(torch.tensor([1, 2, 3]), torch.tensor([0, 2])).shape
+        torch.Size([2, 4])
+    """
+
+    _FLOAT_MODULE = nn.EmbeddingBag
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        _weight: Tensor | None = None,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+        qconfig: Any = None,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(
+            num_embeddings, embedding_dim, max_norm, norm_type, scale_grad_by_freq, mode, sparse, _weight,
+            include_last_offset, padding_idx, device=device, dtype=dtype,
+        )  # fmt: skip
+        self.weight_fake_quant = _fake_quant(type(self), qconfig, device, dtype)
+        self.qconfig = qconfig
+
+    def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
+        return F.embedding_bag(
+            input,
+            self.weight_fake_quant(self.weight),
+            offsets,
+            self.max_norm,
+            self.norm_type,
+            self.scale_grad_by_freq,
+            self.mode,
+            self.sparse,
+            per_sample_weights,
+            self.include_last_offset,
+            self.padding_idx,
+        )
+
+    def _arguments(self: Any) -> dict[str, Any]:
+        """What a float module of this kind is made with."""
+        names = ("num_embeddings", "embedding_dim", "max_norm", "norm_type", "scale_grad_by_freq", "mode", "sparse")
+        return {name: getattr(self, name) for name in (*names, "include_last_offset", "padding_idx")}
+
+    @classmethod
+    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> EmbeddingBag:
+        """The module in training of a float one that has a qconfig; they share their weight."""
+        qconfig = require_float(cls, mod, nn.EmbeddingBag)
+        made = cls(**cls._arguments(mod), device=mod.weight.device, qconfig=qconfig)
+        made.weight = mod.weight
+        return made.train(mod.training)
+
+    def to_float(self) -> nn.EmbeddingBag:
+        """A float module with a copy of the weight."""
+        return nn.EmbeddingBag(**self._arguments(), _weight=self.weight.detach().clone()).train(self.training)

@@ -1,0 +1,174 @@
+"""What a model may do between its quantized layers: nothing is said, and the converted model works."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import zeropoint
+from zeropoint.nn.flow import Standing, has_standing, plain
+from zeropoint.nn.quantized import FloatFunctional
+
+CONV = nn.Conv2d(4, 4, 3, padding=1)
+
+
+class Between(nn.Module):
+    """A function between two quantized convolutions."""
+
+    def __init__(self, function: Callable[..., Tensor], last: nn.Module | None = None) -> None:
+        super().__init__()
+        self.quant, self.dequant = zeropoint.QuantStub(), zeropoint.DeQuantStub()
+        self.first, self.second = copy.deepcopy(CONV), copy.deepcopy(CONV)
+        self.function = function
+        self.functional = FloatFunctional()
+        self.last = nn.Identity() if last is None else last
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(self.quant(x))
+        return self.dequant(self.last(self.function(y, self.second(y))))
+
+
+# What works on quantized tensors as it does on floats.
+WORKS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "mean": lambda x, y: x.mean((2, 3)),
+    "torch.mean": lambda x, y: torch.mean(x, dim=(2, 3), keepdim=True),
+    "flatten": lambda x, y: torch.flatten(x, 1),
+    "view": lambda x, y: x.view(x.shape[0], 4, -1),
+    "reshape": lambda x, y: x.reshape(-1, 4),
+    "permute": lambda x, y: x.permute(0, 2, 3, 1),
+    "transpose": lambda x, y: x.transpose(1, 2),
+    "chunk": lambda x, y: x.chunk(2, 1)[1],
+    "split": lambda x, y: x.split(1, 1)[2],
+    "unbind": lambda x, y: x.unbind(1)[0],
+    "slice": lambda x, y: x[:, :, ::2, 1:],
+    "index": lambda x, y: x[0],
+    "interpolate": lambda x, y: F.interpolate(x, scale_factor=2, mode="nearest"),
+    "bilinear": lambda x, y: F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False),
+    "max_pool2d": lambda x, y: F.max_pool2d(x, 2),
+    "avg_pool2d": lambda x, y: F.avg_pool2d(x, 2),
+    "adaptive_avg_pool2d": lambda x, y: F.adaptive_avg_pool2d(x, 1),
+    "relu": lambda x, y: F.relu(x),
+    "Tensor.relu": lambda x, y: x.relu(),
+    "clamp": lambda x, y: x.clamp(-0.2, 0.2),
+    "hardtanh": lambda x, y: F.hardtanh(x, -0.2, 0.2),
+    "dropout": lambda x, y: F.dropout(x, 0.5, training=False),
+    "contiguous": lambda x, y: x.transpose(1, 2).contiguous(),
+    "unsqueeze": lambda x, y: x.unsqueeze(1).squeeze(1),
+    "pixel_shuffle": lambda x, y: F.pixel_shuffle(x, 2),
+    "max": lambda x, y: x.max(1).values,
+    "flip": lambda x, y: x.flip(1),
+    "sigmoid": lambda x, y: torch.sigmoid(x),
+    "tanh": lambda x, y: x.tanh(),
+    "leaky_relu": lambda x, y: F.leaky_relu(x, 0.1),
+    "topk": lambda x, y: x.topk(2, 1).values,
+    "pad": lambda x, y: F.pad(x, (1, 1)),
+    "stack of one": lambda x, y: torch.stack([x, x]),
+    "cat of one": lambda x, y: torch.cat([x, x.relu()], 1),
+    "shapes and devices": lambda x, y: x.reshape(x.size(0), x.shape[1], x.numel() // x.shape[0] // x.shape[1]),
+}
+MODULES: dict[str, nn.Module] = {
+    "Identity": nn.Identity(),
+    "Dropout": nn.Dropout(),
+    "ReLU": nn.ReLU(),
+    "MaxPool2d": nn.MaxPool2d(2),
+    "AvgPool2d": nn.AvgPool2d(2),
+    "AdaptiveAvgPool2d": nn.AdaptiveAvgPool2d(1),
+    "Flatten": nn.Flatten(),
+    "Upsample": nn.Upsample(scale_factor=2),
+    "Sigmoid": nn.Sigmoid(),
+    "Tanh": nn.Tanh(),
+    "Hardtanh": nn.Hardtanh(),
+    "ReLU6": nn.ReLU6(),
+    "nested": nn.Sequential(nn.Sequential(nn.ReLU(), nn.Sequential(nn.Conv2d(4, 4, 1))), nn.Identity()),
+}
+
+
+def quiet(model: nn.Module, x: Tensor, atol: float = 0.1) -> None:
+    """Prepare with example inputs and convert without a word, and the results are near."""
+    model.eval().qconfig = zeropoint.default_qconfig
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        prepared = zeropoint.prepare(model, example_inputs=(x,))
+        prepared(x)
+        done = zeropoint.convert(prepared)
+        torch.testing.assert_close(done(x), model(x), atol=atol, rtol=0)
+
+
+@pytest.fixture
+def x() -> Tensor:
+    torch.manual_seed(0)
+    return torch.randn(2, 4, 8, 8)
+
+
+@pytest.mark.filterwarnings("ignore:calculate_qparams was called before")
+@pytest.mark.parametrize("function", WORKS.values(), ids=list(WORKS))
+def test_functions_that_quantized_tensors_have(function: Any, x: Tensor) -> None:
+    model = Between(function)
+    model.functional = None
+    quiet(model, x)
+
+
+@pytest.mark.parametrize("module", MODULES.values(), ids=list(MODULES))
+def test_modules_that_take_quantized_tensors(module: nn.Module, x: Tensor) -> None:
+    model = Between(lambda x, y: y, copy.deepcopy(module))
+    model.functional = None
+    quiet(model, x)
+
+
+@pytest.mark.parametrize("name", ["add", "mul", "add_relu"])
+def test_functionals(name: str, x: Tensor) -> None:
+    class Functional(Between):
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.first(self.quant(x))
+            return self.dequant(getattr(self.functional, name)(y, self.second(y)))
+
+    quiet(Functional(lambda a, b: a), x)
+
+
+def test_module_lists_and_shared_modules(x: Tensor) -> None:
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.quant, self.dequant = zeropoint.QuantStub(), zeropoint.DeQuantStub()
+            conv = copy.deepcopy(CONV)
+            self.layers = nn.ModuleList([conv, nn.ReLU(), copy.deepcopy(CONV)])
+            self.again = conv
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.quant(x)
+            for layer in self.layers:
+                x = layer(x)
+            return self.dequant(self.again(x))
+
+    quiet(Shared(), x)
+
+
+@pytest.mark.parametrize("kind", ["sigmoid", "tanh", "leaky_relu", "mean", "bilinear", "pad", "avg_pool2d"])
+def test_training_has_the_values_that_the_integers_will_have(kind: str, x: Tensor) -> None:
+    model = Between(WORKS[kind]).train()
+    model.functional = None
+    model.qconfig = zeropoint.get_default_qat_qconfig()
+    prepared = zeropoint.prepare_qat(model)
+    prepared(x).square().mean().backward()
+    assert prepared.first.weight.grad.abs().max() > 0
+    prepared.eval().apply(zeropoint.disable_observer)
+    torch.testing.assert_close(prepared(x), zeropoint.convert(prepared)(x), atol=1e-5, rtol=0)
+
+
+def test_nobody_outside_sees_the_stand_ins(x: Tensor) -> None:
+    model = nn.Sequential(zeropoint.QuantStub(), copy.deepcopy(CONV)).eval()
+    model.qconfig = zeropoint.default_qconfig
+    prepared = zeropoint.prepare(model)
+    seen = []
+    prepared[1].register_forward_hook(lambda module, args, output: seen.append(type(output)))
+    assert type(prepared(x)) is Tensor
+    assert seen == [Standing]
+    assert has_standing([{"a": torch.ones(1).as_subclass(Standing)}])
+    assert type(plain({"a": [torch.ones(1).as_subclass(Standing)]})["a"][0]) is Tensor

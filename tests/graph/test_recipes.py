@@ -1,0 +1,64 @@
+"""The table knows whatever torch.ao's default mappings know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch.ao.quantization.quantization_mappings as theirs
+from torch import nn
+
+import zeropoint
+from zeropoint.graph.recipes import RECIPES, Output, mapping
+
+STATIC = theirs.get_default_static_quant_module_mappings()
+TRAINING = theirs.get_embedding_qat_module_mappings()
+TABLES = {k: v for k, v in theirs.get_default_dynamic_quant_module_mappings().items() if "Embedding" in k.__name__}
+
+
+def ours_of(cls: type) -> Any:
+    """A class of torch.ao has its twin at the same path of zeropoint, without the package `modules`."""
+    module = cls.__module__
+    if not module.startswith("torch.ao."):
+        return cls
+    if module == "torch.ao.quantization.stubs":
+        return getattr(zeropoint, cls.__name__)
+    found: Any = zeropoint
+    for part in module.removeprefix("torch.ao.").split(".modules")[0].split("."):
+        found = getattr(found, part)
+    return getattr(found, cls.__name__)
+
+
+@pytest.mark.parametrize("float_module", STATIC, ids=lambda k: f"{k.__module__}.{k.__name__}")
+def test_static_form_is_the_one_torch_has(float_module: type) -> None:
+    assert mapping("static")[ours_of(float_module)] is ours_of(STATIC[float_module])
+
+
+@pytest.mark.parametrize("float_module", TRAINING, ids=lambda k: f"{k.__module__}.{k.__name__}")
+def test_form_in_training_is_the_one_torch_has(float_module: type) -> None:
+    assert mapping("training")[ours_of(float_module)] is ours_of(TRAINING[float_module])
+
+
+@pytest.mark.parametrize("float_module", TABLES, ids=lambda k: k.__name__)
+def test_tables_have_one_form_for_static_and_dynamic(float_module: type) -> None:
+    assert mapping("dynamic")[float_module] is mapping("static")[float_module] is ours_of(TABLES[float_module])
+
+
+def test_default_training_leaves_tables_alone() -> None:
+    assert nn.Embedding not in zeropoint.get_default_qat_module_mappings()
+    assert nn.Embedding in zeropoint.get_embedding_qat_module_mappings()
+
+
+def test_each_module_has_one_row() -> None:
+    modules = [recipe.module for recipe in RECIPES]
+    assert len(modules) == len(set(modules))
+
+
+def test_fixed_results_are_those_of_torch() -> None:
+    fixed = {r.module for r in RECIPES if r.output in (Output.UNIT, Output.SYMMETRIC)}
+    assert fixed == set(theirs.DEFAULT_MODULE_TO_ACT_POST_PROCESS)
+
+
+def test_static_forms_have_from_float() -> None:
+    for recipe in RECIPES:
+        assert recipe.static is None or callable(recipe.static.from_float)
