@@ -20,20 +20,26 @@ X3 = (2, 4, 4, 4, 4)
 
 
 class Calls(nn.Module):
-    """A 1x1 convolution or linear layer, which makes integers, and then what is tried."""
+    """A 1x1 convolution or linear layer, which makes integers, and then each of what is tried, on a copy."""
 
     def __init__(self, tried: Any, shape: tuple[int, ...]) -> None:
         super().__init__()
         self.tried = tried
+        self.modules_tried = nn.ModuleList(t for t in tried if isinstance(t, nn.Module))
         dims = len(shape) - 2
         self.first = nn.Linear(shape[-1], shape[-1]) if dims < 1 else getattr(nn, f"Conv{dims}d")(shape[1], shape[1], 1)
         self.table = nn.Parameter(torch.randn(12, shape[-1]))
         self.slopes = nn.Parameter(torch.rand(4) / 2)
         self.bias = nn.Parameter(torch.randn(12))
+        self.register_buffer("mean", torch.randn(4))
+        self.register_buffer("var", torch.rand(4) + 0.5)
 
     def forward(self, x: Tensor) -> Any:
         y = self.first(x)
-        return self.tried(y) if isinstance(self.tried, nn.Module) else self.tried(self, y)
+        return [self.call(tried, y.clone()) for tried in self.tried]
+
+    def call(self, tried: Any, y: Tensor) -> Any:
+        return tried(y) if isinstance(tried, nn.Module) else tried(self, y)
 
 
 Case = tuple[tuple[int, ...], Any]
@@ -83,18 +89,18 @@ class WithWeight(nn.Module):
 
 
 class Indexed(nn.Module):
-    """Something that takes indices: those of the largest values."""
+    """Something that takes indices."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
         self.inner = inner
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.inner(x.flatten(1).abs().mul(1000).to(torch.int64) % 10)
+        return self.inner(torch.ones_like(x).flatten(1).cumsum(1).to(torch.int64) % 10)
 
 
 class FunctionalTable(nn.Module):
-    def __init__(self, function: Callable[..., Any], indices_first: bool = True) -> None:
+    def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         self.function = function
         self.rows = nn.Parameter(torch.randn(10, 8))
@@ -112,10 +118,6 @@ class First(nn.Module):
 
     def forward(self, x: Tensor) -> Any:
         return self.inner(x)[0]
-
-
-def _slope(y: Any) -> Any:
-    return y * 2
 
 
 # By the name of the operator. A function takes the module around it, for parameters, and the value.
@@ -152,7 +154,7 @@ CASES: dict[str, list[Case]] = {
         *_in(X1, nn.Sequential(nn.Tanh(), _norm(nn.BatchNorm1d, 4))),
         *_in(X2, nn.Sequential(nn.Tanh(), _norm(nn.BatchNorm2d, 4), nn.ReLU())),
         *_in(X3, nn.Sequential(nn.Tanh(), _norm(nn.BatchNorm3d, 4))),
-        *_in(X2, lambda m, y: F.batch_norm(y.tanh(), m.slopes.detach(), m.slopes.detach() + 1, m.slopes, m.slopes)),
+        *_in(X2, lambda m, y: F.batch_norm(y.tanh(), m.mean, m.var, m.slopes, m.slopes)),
     ],
     "layer_norm": [
         *_in(X1, _norm(nn.LayerNorm, 12), nn.LayerNorm((4, 12), elementwise_affine=False)),
@@ -208,9 +210,10 @@ def _plus(y: Tensor) -> Tensor:
 
 
 MOVING_CASES: dict[str, list[Case]] = {
-    "view.default": _in(X1, lambda m, y: y.view(-1, 12)),
-    "reshape.default": _in(X1, lambda m, y: y.reshape(-1, 6), lambda m, y: torch.reshape(y, (-1,))),
-    "_unsafe_view.default": _in(X1, lambda m, y: torch.ops.aten._unsafe_view(y, [-1, 12])),
+    "reshape.default": [
+        *_in(X1, lambda m, y: y.reshape(-1, 6), lambda m, y: torch.reshape(y, (-1,)), lambda m, y: y.view(-1, 12)),
+        *_in(X1, lambda m, y: torch.ops.aten._unsafe_view(y, [-1, 12])),
+    ],
     "flatten.using_ints": _in(X1, nn.Flatten(), lambda m, y: y.flatten(1), lambda m, y: torch.flatten(y, 1)),
     "unflatten.int": _in(X1, nn.Unflatten(1, (2, 2)), lambda m, y: y.unflatten(1, (2, 2))),
     "transpose.int": _in(X1, lambda m, y: y.transpose(0, 1), lambda m, y: torch.transpose(y, -1, 1)),
@@ -239,7 +242,9 @@ MOVING_CASES: dict[str, list[Case]] = {
     "repeat.default": _in(X1, lambda m, y: y.repeat(1, 2, 1)),
     "tile.default": _in(X1, lambda m, y: y.tile(2), lambda m, y: torch.tile(y, (2, 1, 1))),
     "ravel.default": _in(X1, lambda m, y: y.ravel()),
-    "movedim.int": _in(X1, lambda m, y: y.movedim(0, 1), lambda m, y: torch.moveaxis(y, 0, -1)),
+    "movedim.int": _in(X1, lambda m, y: y.movedim(0, 1)),
+    "moveaxis.intlist": _in(X1, lambda m, y: torch.moveaxis(y, (0, 1), (1, 2))),
+    "moveaxis.int": _in(X1, lambda m, y: torch.moveaxis(y, 0, -1)),
     "movedim.intlist": _in(X1, lambda m, y: y.movedim((0, 1), (1, 2))),
     "swapaxes.default": _in(X1, lambda m, y: y.swapaxes(0, 1)),
     "swapdims.default": _in(X1, lambda m, y: y.swapdims(0, 1)),
@@ -258,8 +263,7 @@ MOVING_CASES: dict[str, list[Case]] = {
     "alias.default": _in(X1, lambda m, y: torch.ops.aten.alias(y)),
     "detach.default": _in(X1, lambda m, y: y.detach(), lambda m, y: y.clone().detach_()),
     "lift_fresh_copy.default": _in(X1, lambda m, y: torch.ops.aten.lift_fresh_copy(y)),
-    "view_as.default": _in(X1, lambda m, y: y.view_as(y)),
-    "reshape_as.default": _in(X1, lambda m, y: y.reshape_as(y)),
+    "reshape_as.default": _in(X1, lambda m, y: y.reshape_as(y), lambda m, y: y.flip(0).view_as(y)),
 }
 
 POOLING_CASES: dict[str, list[Case]] = {
@@ -308,29 +312,29 @@ POOLING_CASES: dict[str, list[Case]] = {
 
 def _spelled(cases: dict[str, list[Case]]) -> list[Any]:
     return [
-        pytest.param(name, *case, id=f"{name.removesuffix('.default')}-{i}")
+        pytest.param(name, shape, [tried for at, tried in several if at == shape], id=f"{name}-{len(shape)}")
         for name, several in cases.items()
-        for i, case in enumerate(several)
+        for shape in sorted({shape for shape, _ in several})
     ]
 
 
-def _tensors(result: Any) -> list[Tensor]:
-    return [result] if isinstance(result, Tensor) else list(result)
+def _tensors(results: list[Any]) -> list[Tensor]:
+    return [t for result in results for t in ([result] if isinstance(result, Tensor) else result)]
 
 
-def quantized(tried: Any, shape: tuple[int, ...]) -> tuple[Any, Tensor, list[str]]:
-    """The model on integers, the error it makes in parts of the largest value, and the operators of its graph."""
+def quantized(tried: list[Any], shape: tuple[int, ...]) -> tuple[Any, list[str]]:
+    """The model on integers, which was found to be close to the float one, and the operators of its graph."""
     torch.manual_seed(0)
     model = Calls(tried, shape).eval()
     data = torch.randn(4, *shape[1:]) if len(shape) > 2 else torch.randn(8, shape[1])
     made = zeropoint.to_int8(model, (torch.randn(shape),), [data, torch.randn(shape)], progress=False)
     with torch.no_grad():
-        expected, found = _tensors(model(data.clone())), _tensors(made(data.clone()))
-    assert [t.shape for t in expected] == [t.shape for t in found]
-    largest = max(float(t.abs().max()) for t in expected)
-    error = max(float((e - f).abs().max()) for e, f in zip(expected, found)) / largest
-    graph = made.graph_module.graph
-    return made, error, [str(n.target) for n in graph.nodes if n.op == "call_function"]
+        expected, found = _tensors(model(data)), _tensors(made(data))
+        largest_input = float(model.first(data).abs().max())
+    for number, (e, f) in enumerate(zip(expected, found, strict=True)):
+        assert e.shape == f.shape, number
+        assert (e - f).abs().max() < 0.04 * max(float(e.abs().max()), 0.2 * largest_input), number
+    return made, [str(n.target) for n in made.graph_module.graph.nodes if n.op == "call_function"]
 
 
 def test_every_operator_of_the_tables_has_a_case() -> None:
@@ -340,40 +344,36 @@ def test_every_operator_of_the_tables_has_a_case() -> None:
 
 
 @pytest.mark.parametrize(("name", "shape", "tried"), _spelled(CASES))
-def test_operator_is_computed_on_integers(name: str, shape: tuple[int, ...], tried: Any) -> None:
+def test_operator_is_computed_on_integers(name: str, shape: tuple[int, ...], tried: list[Any]) -> None:
     operator = next(o for o in OPERATORS if o.name == name)
-    made, error, calls = quantized(tried, shape)
+    made, calls = quantized(tried, shape)
     wanted = {"embedding": "embedding_byte", "embedding_bag": "embedding_bag_byte"}.get(name, name)
     assert any(call.startswith(f"zeropoint.{wanted}") for call in calls), made.graph_module.code
     assert not any(call in [f"aten.{a}" for a in operator.aten] for call in calls), made.graph_module.code
     rows = made.summary().of(name)
     assert rows
     assert all(row.way.startswith("int8") for row in rows), made.summary()
-    assert error < 0.05
 
 
 @pytest.mark.parametrize(("name", "shape", "tried"), _spelled(MOVING_CASES))
-def test_moving_operator_takes_integers(name: str, shape: tuple[int, ...], tried: Any) -> None:
-    made, error, calls = quantized(tried, shape)
+def test_moving_operator_takes_integers(name: str, shape: tuple[int, ...], tried: list[Any]) -> None:
+    made, calls = quantized(tried, shape)
     taken = {n.name for n in made.graph_module.graph.nodes if str(n.target).startswith("zeropoint.dequantize")}
     nodes = [n for n in made.graph_module.graph.nodes if aten_name(n) == name]
     assert nodes, made.graph_module.code
     assert not any(getattr(a, "name", "") in taken for n in nodes for a in n.args), made.graph_module.code
-    assert error < 0.05
 
 
 @pytest.mark.parametrize(("name", "shape", "tried"), _spelled(POOLING_CASES))
-def test_pooling_operator_is_computed_on_integers(name: str, shape: tuple[int, ...], tried: Any) -> None:
-    made, error, calls = quantized(tried, shape)
+def test_pooling_operator_is_computed_on_integers(name: str, shape: tuple[int, ...], tried: list[Any]) -> None:
+    made, calls = quantized(tried, shape)
     assert f"aten.{name}" not in calls, made.graph_module.code
-    last = max(i for i, call in enumerate(calls) if call.startswith("zeropoint.dequantize"))
-    assert all("zeropoint" not in call for call in calls[last + 1 :]), made.graph_module.code
     assert calls.count("zeropoint.quantize_per_tensor.default") == 1
-    assert error < 0.05
 
 
 def test_numbers_are_added_and_multiplied_without_a_scale_of_their_own() -> None:
-    for tried in (lambda m, y: y + 1.5, lambda m, y: y - 2, lambda m, y: y * 3, lambda m, y: y / 4, lambda m, y: y.mul_(2)):
-        made, error, calls = quantized(tried, X1)
-        assert any(c in ("zeropoint.add_scalar.default", "zeropoint.mul_scalar.default") for c in calls)
-        assert error < 0.03
+    spelled = [lambda m, y: y + 1.5, lambda m, y: y - 2, lambda m, y: y * 3, lambda m, y: y / 4, lambda m, y: y.mul_(2)]
+    spelled += [lambda m, y: -y, lambda m, y: 2 - y]
+    _, calls = quantized(spelled, X1)
+    assert calls.count("zeropoint.add_scalar.default") == 3
+    assert calls.count("zeropoint.mul_scalar.default") == 5

@@ -114,6 +114,11 @@ class Lowering:
     def argument(self, value: Any) -> Any:
         return fx.node.map_arg(value, self.floats)
 
+    def as_is(self, node: fx.Node) -> fx.Node:
+        """A value in the form that there is already, where only its shape matters, or it is no float."""
+        value = self.values[node]
+        return self.floats(node) if value.integers is None else value.integers
+
     def parameter(self, node: Any) -> Any:
         found = parameter(self.old, node)
         return None if found is None else found.detach()
@@ -366,13 +371,14 @@ class Lowering:
                 return Value(self.call(operator.getitem, integers, node.args[1]))
             return Value(integers=self.call(operator.getitem, integers, node.args[1]), scale=scale)
         if name in MOVING:
-            rest = [self.argument(v) for v in node.args[1:]]
+            rest = [fx.node.map_arg(v, self.as_is) for v in node.args[1:]]
             made = self.call(node.target, integers, *rest, **self.argument(dict(node.kwargs)))
             return Value(integers=made, scale=scale)
         if name in ("add.Tensor", "add.Scalar", "mul.Tensor", "mul.Scalar"):
             return self.with_number(node, integers, scale, name)
         special: Callable[..., Any] = PASSED[name]
-        return Value(integers=special(self, integers, scale, arguments(node), node), scale=scale)
+        rest = {k: self.argument(v) for k, v in arguments(node).items() if v is not first}
+        return Value(integers=special(self, integers, scale, rest, node), scale=scale)
 
     def with_number(self, node: fx.Node, integers: fx.Node, scale: Scale, name: str) -> Value:
         number = float(node.args[1])
@@ -457,7 +463,7 @@ def _mean(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
 def _resized(g: Lowering, q: fx.Node, a: Any, dims: int) -> tuple[list[Any], list[float]]:
     """The output size, and the factors if these were given instead of it."""
     if a["output_size"] is not None:
-        return [g.argument(n) for n in a["output_size"]], [0.0] * dims
+        return list(a["output_size"]), [0.0] * dims
     factors = [float(f) for f in a["scale_factors"]]
     sizes = []
     for d, factor in enumerate(factors):

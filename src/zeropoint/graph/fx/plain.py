@@ -149,7 +149,35 @@ def _mean_of_all(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node |
     return _call(graph, node, aten.mean.dim, a["self"], list(range(value.dim())))
 
 
+def _reshaped(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node:
+    """A view as a reshape: the results of layers may lie in memory in another order than those of float layers."""
+    return _call(graph, node, aten.reshape.default, a["self"], a["size"])
+
+
+def _reshaped_as(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node:
+    return _call(graph, node, aten.reshape_as.default, a["self"], a["other"])
+
+
+def _negative(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """``-x`` as a product."""
+    value = a["self"].meta.get("val")
+    if value is None or not value.is_floating_point():
+        return None
+    return _call(graph, node, aten.mul.Tensor, a["self"], -1.0)
+
+
+def _taken_from(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """``number - x`` as a product and a sum."""
+    negative = None if isinstance(a["other"], fx.Node) or a["alpha"] != 1 else _negative(graph, node, a)
+    return None if negative is None else _call(graph, node, aten.add.Tensor, negative, a["other"])
+
+
 _REWRITTEN: dict[str, Any] = {
+    "view.default": _reshaped,
+    "_unsafe_view.default": _reshaped,
+    "view_as.default": _reshaped_as,
+    "neg.default": _negative,
+    "rsub.Scalar": _taken_from,
     **{f"conv{d}d.padding": _padded for d in (1, 2, 3)},
     "baddbmm.default": _product_and_sum,
     "mean.default": _mean_of_all,

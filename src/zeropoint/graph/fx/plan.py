@@ -110,11 +110,8 @@ def _choose(state: _State, node: fx.Node) -> Choice | None:
 
 
 def _pass(state: _State, node: fx.Node, name: str) -> Choice | None:
-    tensors = list(_tensor_arguments(node))
-    if not any(t in state.quantized for t in tensors):
+    if node.args[0] not in state.quantized:
         return None
-    if len(tensors) > 1:
-        return Choice(Way.FLOAT, "joins tensors that may have different scales: use cat")
     if name == "mean.dim" and (arguments(node)["dtype"] is not None):
         return Choice(Way.FLOAT, "changes the dtype")
     return Choice(Way.PASSED)
@@ -195,6 +192,8 @@ def _several(state: _State, node: fx.Node, found: Operator, qconfig: Any) -> Cho
     if found.name == "add" and _is_masking(state, node, tensors):
         return Choice(Way.FLOAT, "adds what may be a mask to scores: its range would leave these no steps", found)
     if found.form is Form.BINARY and len(tensors) == 1:
+        if any(isinstance(v, fx.Node) and v is not tensors[0] for v in node.args):
+            return Choice(Way.FLOAT, "its number is a size", found)
         return Choice(Way.PASSED, "", found)
     if any(t.op == "get_attr" for t in tensors) and found.form is Form.MATMUL:
         return Choice(Way.FLOAT, "multiplies with a parameter: use a linear layer", found)
@@ -215,6 +214,9 @@ def _function(state: _State, node: fx.Node, found: Operator, qconfig: Any) -> Ch
     if first not in state.quantized:
         return Choice(Way.FLOAT, "not worth it: its input is float", found)
     a = arguments(node)
+    computed = [k for k in found.more if isinstance(a[k], fx.Node) and parameter(state.graph, a[k]) is None]
+    if computed:
+        return Choice(Way.FLOAT, f"its {computed[0]} is computed", found)
     if a.get("training") or a.get("use_input_stats") is False or a.get("half_to_float"):
         return Choice(Way.FLOAT, "in training", found)
     if found.form is Form.SLOPES and parameter(state.graph, node.args[1]) is None:

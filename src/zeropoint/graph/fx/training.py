@@ -187,7 +187,7 @@ def round_averages(graph: fx.GraphModule, choices: dict[fx.Node, Choice]) -> Non
     for node in list(graph.graph.nodes):
         name = aten_name(node)
         choice = choices.get(node)
-        if name not in AVERAGES or choice is None or choice.way is not Way.PASSED:
+        if name not in AVERAGES or choice is None or choice.way is not Way.PASSED or len(node.all_input_nodes) > 1:
             continue
         module = Averaging(node, name)
         path = _place(graph, node)
