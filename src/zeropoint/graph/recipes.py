@@ -302,15 +302,15 @@ OPERATORS: tuple[Operator, ...] = (
 # Operators that hand values on, chosen or moved, so that integers can go through them as they are.
 MOVING: frozenset[str] = frozenset(
     (
-        "reshape.default", "flatten.using_ints", "unflatten.int",
-        "transpose.int", "permute.default", "t.default", "squeeze.default", "squeeze.dim", "squeeze.dims",
-        "unsqueeze.default", "expand.default", "expand_as.default", "contiguous.default", "clone.default",
-        "slice.Tensor", "select.int", "index_select.default", "narrow.default", "chunk.default", "split.Tensor",
-        "split_with_sizes.default", "unbind.int", "flip.default", "roll.default", "repeat.default", "movedim.int",
-        "swapaxes.default", "swapdims.default", "movedim.intlist", "moveaxis.int", "moveaxis.intlist", "ravel.default", "tile.default", "numpy_T.default",
-        "mT.default", "sort.default", "sort.stable", "topk.default", "max.dim", "min.dim", "max.default", "min.default",
-        "amax.default", "amin.default", "pixel_shuffle.default", "pixel_unshuffle.default", "channel_shuffle.default",
-        "alias.default", "detach.default", "lift_fresh_copy.default", "reshape_as.default",
+        "reshape.default", "flatten.using_ints", "unflatten.int", "transpose.int", "permute.default", "t.default",
+        "squeeze.default", "squeeze.dim", "squeeze.dims", "unsqueeze.default", "expand.default", "expand_as.default",
+        "contiguous.default", "clone.default", "slice.Tensor", "select.int", "index_select.default", "narrow.default",
+        "chunk.default", "split.Tensor", "split_with_sizes.default", "unbind.int", "flip.default", "roll.default",
+        "repeat.default", "movedim.int", "swapaxes.default", "swapdims.default", "movedim.intlist", "moveaxis.int",
+        "moveaxis.intlist", "ravel.default", "tile.default", "numpy_T.default", "mT.default", "sort.default",
+        "sort.stable", "topk.default", "max.dim", "min.dim", "max.default", "min.default", "amax.default",
+        "amin.default", "pixel_shuffle.default", "pixel_unshuffle.default", "channel_shuffle.default", "alias.default",
+        "detach.default", "lift_fresh_copy.default", "reshape_as.default",
     )
 )  # fmt: skip
 # Operators that hand values on or average them, and have an operator of their own on integers: see `fx/lower.py`.

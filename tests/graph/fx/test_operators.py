@@ -49,12 +49,16 @@ def _in(shape: tuple[int, ...], *tried: Any) -> list[Case]:
     return [(shape, t) for t in tried]
 
 
+NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm)
+
+
 def _norm(kind: Any, *args: Any) -> nn.Module:
     """A norm with numbers that change something."""
     module = kind(*args)
     for name, value in [*module.named_parameters(), *module.named_buffers()]:
         if value.is_floating_point():
-            value.data = torch.rand_like(value) + 0.5 if "var" in name or "weight" in name else torch.randn_like(value)
+            spread = torch.linspace(-1, 1, value.numel()).reshape(value.shape)
+            value.data = 1 + spread / 2 if "var" in name or "weight" in name else spread
     return module
 
 
@@ -63,7 +67,7 @@ def _layers() -> dict[str, list[Case]]:
     for d, shape in enumerate((X1, X2, X3), 1):
         conv, transposed = getattr(nn, f"Conv{d}d"), getattr(nn, f"ConvTranspose{d}d")
         function, transposed_function = getattr(F, f"conv{d}d"), getattr(F, f"conv_transpose{d}d")
-        weight = torch.randn(4, 4, *[3] * d)
+        weight = torch.linspace(-1, 1, 16 * 3**d).sin().reshape(4, 4, *[3] * d)
         made[f"conv{d}d"] = [
             *_in(shape, conv(4, 6, 3, stride=2, padding=1), conv(4, 4, 3, padding=1, groups=2, bias=False)),
             *_in(shape, conv(4, 6, 3, padding="same"), nn.Sequential(conv(4, 6, 1, padding="valid"), nn.ReLU())),
@@ -103,7 +107,7 @@ class FunctionalTable(nn.Module):
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         self.function = function
-        self.rows = nn.Parameter(torch.randn(10, 8))
+        self.rows = nn.Parameter(torch.linspace(-1, 1, 80).reshape(10, 8))
 
     def forward(self, indices: Tensor) -> Tensor:
         return self.function(indices, self.rows)
@@ -131,7 +135,10 @@ CASES: dict[str, list[Case]] = {
         *_in((5, 12), lambda m, y: torch.addmm(m.bias, y, m.table), lambda m, y: y.mm(m.table.permute(1, 0))),
         *_in((5, 12), lambda m, y: torch.mm(y, m.table), lambda m, y: m.bias.addmm(y, m.table.t()).relu_()),
     ],
-    "matmul": _in(X1, lambda m, y: y @ y.transpose(1, 2), lambda m, y: torch.matmul(y, y.mT), lambda m, y: y.matmul(y.mT)),
+    "matmul": [
+        *_in(X1, lambda m, y: y @ y.transpose(1, 2), lambda m, y: torch.matmul(y, y.mT)),
+        *_in(X1, lambda m, y: y.matmul(y.mT)),
+    ],
     "bmm": [
         *_in(X1, lambda m, y: torch.bmm(y, y.transpose(1, 2)), lambda m, y: y.bmm(y.transpose(1, 2))),
         *_in(X1, lambda m, y: torch.baddbmm(y[:, :, :4], y, y.transpose(1, 2))),
@@ -273,7 +280,9 @@ POOLING_CASES: dict[str, list[Case]] = {
         *_in(X1, nn.Sequential(nn.Flatten(0, 1), nn.ReLU(inplace=True))),
     ],
     "relu6.default": _in(X1, nn.ReLU6(), nn.ReLU6(inplace=True), lambda m, y: F.relu6(y)),
-    "hardtanh.default": _in(X1, nn.Hardtanh(-0.5, 0.7, inplace=True), lambda m, y: F.hardtanh(y), lambda m, y: F.hardtanh_(y)),
+    "hardtanh.default": [
+        *_in(X1, nn.Hardtanh(-0.5, 0.7, inplace=True), lambda m, y: F.hardtanh(y), lambda m, y: F.hardtanh_(y)),
+    ],
     "clamp.default": [
         *_in(X1, lambda m, y: y.clamp(-0.5, 0.5), lambda m, y: torch.clamp(y, max=0.4), lambda m, y: y.clamp_(0)),
         *_in(X1, lambda m, y: y.clip(-0.5, 0.5)),
@@ -325,6 +334,9 @@ def _tensors(results: list[Any]) -> list[Tensor]:
 def quantized(tried: list[Any], shape: tuple[int, ...]) -> tuple[Any, list[str]]:
     """The model on integers, which was found to be close to the float one, and the operators of its graph."""
     torch.manual_seed(0)
+    for part in (p for t in tried if isinstance(t, nn.Module) for p in t.modules()):
+        if hasattr(part, "reset_parameters") and not isinstance(part, NORMS):
+            part.reset_parameters()
     model = Calls(tried, shape).eval()
     data = torch.randn(4, *shape[1:]) if len(shape) > 2 else torch.randn(8, shape[1])
     made = zeropoint.to_int8(model, (torch.randn(shape),), [data, torch.randn(shape)], progress=False)
@@ -333,7 +345,10 @@ def quantized(tried: list[Any], shape: tuple[int, ...]) -> tuple[Any, list[str]]
         largest_input = float(model.first(data).abs().max())
     for number, (e, f) in enumerate(zip(expected, found, strict=True)):
         assert e.shape == f.shape, number
-        assert (e - f).abs().max() < 0.04 * max(float(e.abs().max()), 0.2 * largest_input), number
+        # Observers may cut the largest values off, so a single one may be further away.
+        largest = max(float(e.abs().max()), 0.2 * largest_input)
+        assert (e - f).abs().max() < 0.12 * largest, number
+        assert (e - f).square().mean().sqrt() < 0.02 * largest, number
     return made, [str(n.target) for n in made.graph_module.graph.nodes if n.op == "call_function"]
 
 
@@ -357,7 +372,7 @@ def test_operator_is_computed_on_integers(name: str, shape: tuple[int, ...], tri
 
 @pytest.mark.parametrize(("name", "shape", "tried"), _spelled(MOVING_CASES))
 def test_moving_operator_takes_integers(name: str, shape: tuple[int, ...], tried: list[Any]) -> None:
-    made, calls = quantized(tried, shape)
+    made, _ = quantized(tried, shape)
     taken = {n.name for n in made.graph_module.graph.nodes if str(n.target).startswith("zeropoint.dequantize")}
     nodes = [n for n in made.graph_module.graph.nodes if aten_name(n) == name]
     assert nodes, made.graph_module.code

@@ -17,6 +17,8 @@ import torch.fx.experimental._config as shape_config
 from torch import Tensor, fx, nn
 from torch.export import Dim
 
+from zeropoint.graph.fx.sizes import check_sizes
+from zeropoint.graph.fx.stored import Graph
 from zeropoint.graph.fx.whole_recurrences import restore_recurrences, whole_recurrences
 
 __all__ = ["CaptureError", "Origin", "capture", "origin"]
@@ -73,9 +75,10 @@ def capture(
             exported = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes)
     except Exception as error:
         raise CaptureError(_explanation(model, error)) from error
-    unlifted: Any = exported.module()
-    graph = fx.GraphModule(unlifted, unlifted.graph)  # an ordinary one, which has train() and eval()
+    unlifted: Any = exported.module(check_guards=False)
+    graph = Graph(unlifted, unlifted.graph)  # an ordinary one, which has train() and eval()
     restore_recurrences(graph)
+    check_sizes(graph)
     _keep_origins(graph, model)
     return graph
 

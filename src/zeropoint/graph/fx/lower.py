@@ -20,6 +20,7 @@ from zeropoint.graph.fx.fold_batch_norm import parameter
 from zeropoint.graph.fx.observe import OBSERVER
 from zeropoint.graph.fx.plain import arguments, aten_name
 from zeropoint.graph.fx.plan import Choice, Way, is_float
+from zeropoint.graph.fx.stored import Graph
 from zeropoint.graph.fx.training import Averaging
 from zeropoint.graph.recipes import MOVING, Form
 from zeropoint.nn.quantized.storage import found_qparams, has_observed, quantize_weight
@@ -129,7 +130,7 @@ class Lowering:
         for node in self.old.graph.nodes:
             self.origin = node.meta.get("origin")
             self.add(node)
-        made = fx.GraphModule(_Root(self.old, self.tensors), self.graph)
+        made = Graph(_Root(self.old, self.tensors), self.graph)
         made.graph.eliminate_dead_code()
         made.graph.lint()
         made.recompile()
@@ -172,7 +173,12 @@ class Lowering:
 
     def observed(self, node: fx.Node) -> None:
         value = self.values[node.args[0]]
-        self.values[node] = Value(value.floats, value.integers, value.scale or self.scale_of(node))
+        scale = self.scale_of(node)
+        if value.scale is not None and value.scale != scale:  # behind a dropout, which training sees and this does not
+            rescaled = self.call(ours.requantize.default, *self.quantized(node.args[0]), *scale.pair, scale.dtype)
+            self.values[node] = Value(integers=rescaled, scale=scale)
+            return
+        self.values[node] = Value(value.floats, value.integers, scale)
         # Later requests through either name make one quantize.
         if value.scale is None:
             value.scale = self.values[node].scale
@@ -377,8 +383,8 @@ class Lowering:
         if name in ("add.Tensor", "add.Scalar", "mul.Tensor", "mul.Scalar"):
             return self.with_number(node, integers, scale, name)
         special: Callable[..., Any] = PASSED[name]
-        rest = {k: self.argument(v) for k, v in arguments(node).items() if v is not first}
-        return Value(integers=special(self, integers, scale, rest, node), scale=scale)
+        named = {k: self.argument(v) for k, v in arguments(node).items() if v is not first}
+        return Value(integers=special(self, integers, scale, named, node), scale=scale)
 
     def with_number(self, node: fx.Node, integers: fx.Node, scale: Scale, name: str) -> Value:
         number = float(node.args[1])

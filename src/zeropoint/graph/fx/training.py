@@ -86,6 +86,8 @@ def swap_layers(graph: fx.GraphModule, mapping: QConfigMapping) -> dict[fx.Node,
                 graph.graph.erase_node(old)
         choices[made] = Choice(Way.STATIC, "", found, qconfig, (a["input"].name,))
     _swap_others(graph)
+    for made, choice in choices.items():
+        choice.inputs = (made.args[0].name,)
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return choices
