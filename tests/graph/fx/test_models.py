@@ -280,6 +280,44 @@ def test_weight_only(bits: int, bound: float) -> None:
         assert sqnr(model(words), quantized(words)) > bound
 
 
+class Attention(nn.Module):
+    def __init__(self, causal: bool) -> None:
+        super().__init__()
+        self.project = nn.Linear(16, 48)
+        self.causal = causal
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        q, k, v = self.project(x).chunk(3, -1)
+        return nn.functional.scaled_dot_product_attention(q, k, v, mask, is_causal=self.causal)
+
+
+@pytest.mark.parametrize("mask", ["none", "causal", "bool", "float", "row without keys"])
+def test_attention_is_on_integers_and_masks_stay_exact(mask: str) -> None:
+    torch.manual_seed(0)
+    model = Attention(mask == "causal").eval()
+
+    def inputs(batch: int, length: int) -> tuple[Tensor, ...]:
+        x = torch.randn(batch, length, 16)
+        if mask in ("none", "causal"):
+            return (x,)
+        kept = torch.ones(length, length, dtype=torch.bool).tril()
+        if mask == "row without keys":
+            kept[1] = False
+        return x, (torch.zeros(length, length).masked_fill(~kept, -math.inf) if mask == "float" else kept)
+
+    quantized = zeropoint.to_int8(model, inputs(2, 6), [inputs(8, 6) for _ in range(3)], progress=False)
+    assert [row.way for row in quantized.summary().of("matmul")] == ["int8", "int8"]
+    given = inputs(3, 9)
+    with torch.no_grad():
+        expected, found = model(*given), quantized(*given)
+    assert sqnr(expected, found) > 25
+    if mask != "none":  # what comes later changes nothing
+        later = given[0].clone()
+        later[:, 5:] = torch.randn(3, 4, 16)
+        with torch.no_grad():
+            assert torch.equal(quantized(later, *given[1:])[:, :5], found[:, :5])
+
+
 def test_float16_weights() -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2)).eval()
     quantized = zeropoint.to_int8(

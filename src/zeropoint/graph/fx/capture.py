@@ -8,6 +8,7 @@ import io
 import logging
 import sys
 import traceback
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -90,7 +91,9 @@ def _quiet_failure() -> Iterator[None]:
     shapes = logging.getLogger("torch.fx.experimental.symbolic_shapes")
     was_disabled, shapes.disabled = shapes.disabled, True
     try:
-        with contextlib.redirect_stderr(written):
+        with contextlib.redirect_stderr(written), warnings.catch_warnings():
+            # nn.LSTM and nn.GRU keep their weights in a list, too.
+            warnings.filterwarnings("ignore", r"The tensor attributes? .*_flat_weights", UserWarning)
             yield
     finally:
         shapes.disabled = was_disabled
