@@ -7,19 +7,24 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from zeropoint.graph.fx.workflow import Quantized, convert_fx, prepare_fx
+from zeropoint.observers import default_per_channel_weight_observer, default_placeholder_observer
 from zeropoint.qconfig import (
     QConfig,
     float_qparams_weight_only_qconfig,
+    float_qparams_weight_only_qconfig_4bit,
     per_channel_dynamic_qconfig,
 )
 from zeropoint.qconfig_mapping import QConfigMapping, get_default_qconfig_mapping
 
 __all__ = ["to_int8"]
 
-_MODES = ("static", "dynamic")
+_WEIGHT_ONLY = QConfig(activation=default_placeholder_observer, weight=default_per_channel_weight_observer)
+
+_MODES = ("static", "dynamic", "weight_only")
 
 
 def to_int8(
@@ -39,7 +44,9 @@ def to_int8(
             is keywords. For ``mode="static"``; without it the example inputs are the only batch.
         qconfig: for all, or a QConfigMapping; by default full 8 bits, weights per channel, and tables of 8 bits for
             embeddings.
-        mode: "static" (activations with ranges from calibration) or "dynamic" (with their own).
+        mode: "static" (activations with ranges from calibration), "dynamic" (with their own) or "weight_only" (float
+            activations, weights of linear layers and embedding tables in 8 bits; with
+            ``qconfig=float_qparams_weight_only_qconfig_4bit`` in 4 bits, a scale for each 128 inputs).
         progress: show a bar on a terminal.
 
     Raises:
@@ -55,6 +62,8 @@ def to_int8(
         raise ValueError(f"to_int8: mode must be one of {', '.join(_MODES)}, got {mode!r}")
     if mode == "dynamic" and calibration is not None:
         raise ValueError("to_int8: dynamic quantization takes ranges from what it is run on: it needs no calibration")
+    if mode == "weight_only" and calibration is not None:
+        raise ValueError("to_int8: weights alone have no ranges to be found: weight_only needs no calibration")
     model = copy.deepcopy(model).eval()
     prepared = prepare_fx(model, _mapping(qconfig, mode), example_inputs)
     if mode == "static":
@@ -74,11 +83,17 @@ def _mapping(qconfig: Any, mode: str) -> QConfigMapping:
         return qconfig
     if mode == "dynamic":
         mapping = QConfigMapping().set_global(qconfig or per_channel_dynamic_qconfig)
+    elif mode == "weight_only":
+        mapping = QConfigMapping().set_global(qconfig or _WEIGHT_ONLY)
     elif qconfig is not None:
         mapping = QConfigMapping().set_global(qconfig)
     else:
         mapping = get_default_qconfig_mapping("native")
-    return mapping.set_object_type(nn.Embedding, float_qparams_weight_only_qconfig)
+    four = qconfig is not None and str(qconfig.weight().dtype).endswith("quint4x2")
+    tables = float_qparams_weight_only_qconfig_4bit if four else float_qparams_weight_only_qconfig
+    for kind in (nn.Embedding, nn.EmbeddingBag, F.embedding, F.embedding_bag):
+        mapping.set_object_type(kind, tables)
+    return mapping
 
 
 def _call(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -251,6 +251,7 @@ class Form(enum.Enum):
     MATMUL = "two tensors that are both quantized"
     FUNCTION = "a tensor and numbers or float tensors"
     EMBEDDING = "a table and indices"
+    SLOPES = "a tensor and a parameter of the same dtype"
     RECURRENT = "a sequence, states and weights"
 
 
@@ -343,6 +344,7 @@ OPERATORS: tuple[Operator, ...] = (
         more=("negative_slope",),
         functions=(F.leaky_relu, nn.LeakyReLU),
     ),
+    Operator("prelu", ("prelu.default",), Form.SLOPES, functions=(F.prelu, nn.PReLU)),
     Operator("sigmoid", ("sigmoid.default",), Form.FUNCTION, Output.UNIT, functions=(torch.sigmoid, nn.Sigmoid)),
     Operator(
         "hardsigmoid", ("hardsigmoid.default",), Form.FUNCTION, Output.UNIT, functions=(F.hardsigmoid, nn.Hardsigmoid)
@@ -355,6 +357,10 @@ OPERATORS: tuple[Operator, ...] = (
         "embedding", ("embedding.default",), Form.EMBEDDING, Output.FLOAT, functions=(F.embedding, nn.Embedding),
         heavy=True,
     ),
+    Operator(
+        "embedding_bag", ("embedding_bag.padding_idx", "embedding_bag.default"), Form.EMBEDDING, Output.FLOAT,
+        functions=(F.embedding_bag, nn.EmbeddingBag), heavy=True,
+    ),
     Operator("quantized_lstm", ("lstm.input",), Form.RECURRENT, Output.FLOAT, functions=(nn.LSTM,), heavy=True),
     Operator("quantized_gru", ("gru.input",), Form.RECURRENT, Output.FLOAT, functions=(nn.GRU,), heavy=True),
 )  # fmt: skip
@@ -362,14 +368,15 @@ OPERATORS: tuple[Operator, ...] = (
 # Operators that hand values on, chosen or moved, so that integers can go through them as they are.
 MOVING: frozenset[str] = frozenset(
     (
-        "view.default", "reshape.default", "_unsafe_view.default", "flatten.using_ints", "unflatten.int",
-        "transpose.int", "permute.default", "t.default", "squeeze.default", "squeeze.dim", "squeeze.dims",
-        "unsqueeze.default", "expand.default", "expand_as.default", "contiguous.default", "clone.default",
-        "slice.Tensor", "select.int", "index_select.default", "narrow.default", "chunk.default", "split.Tensor",
-        "split_with_sizes.default", "unbind.int", "flip.default", "roll.default", "repeat.default", "movedim.int",
-        "swapaxes.default", "stack.default", "max.default", "min.default", "amax.default", "amin.default",
-        "pixel_shuffle.default", "pixel_unshuffle.default", "channel_shuffle.default", "alias.default",
-        "detach.default", "detach_.default", "lift_fresh_copy.default", "view_as.default", "reshape_as.default",
+        "reshape.default", "flatten.using_ints", "unflatten.int", "transpose.int", "permute.default", "t.default",
+        "squeeze.default", "squeeze.dim", "squeeze.dims", "unsqueeze.default", "expand.default", "expand_as.default",
+        "contiguous.default", "clone.default", "slice.Tensor", "select.int", "index_select.default", "narrow.default",
+        "chunk.default", "split.Tensor", "split_with_sizes.default", "unbind.int", "flip.default", "roll.default",
+        "repeat.default", "movedim.int", "swapaxes.default", "swapdims.default", "movedim.intlist", "moveaxis.int",
+        "moveaxis.intlist", "ravel.default", "tile.default", "numpy_T.default", "mT.default", "sort.default",
+        "sort.stable", "topk.default", "max.dim", "min.dim", "max.default", "min.default", "amax.default",
+        "amin.default", "pixel_shuffle.default", "pixel_unshuffle.default", "channel_shuffle.default", "alias.default",
+        "detach.default", "lift_fresh_copy.default", "reshape_as.default",
     )
 )  # fmt: skip
 # Operators that hand values on or average them, and have an operator of their own on integers: see `fx/lower.py`.

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import io
+import logging
+import sys
 import traceback
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +17,10 @@ import torch
 import torch.fx.experimental._config as shape_config
 from torch import Tensor, fx, nn
 from torch.export import Dim
+
+from zeropoint.graph.fx.sizes import check_sizes
+from zeropoint.graph.fx.stored import Graph
+from zeropoint.graph.fx.whole_recurrences import restore_recurrences, whole_recurrences
 
 __all__ = ["CaptureError", "Origin", "capture", "origin"]
 
@@ -63,14 +72,32 @@ def capture(
         dynamic_shapes = _by_name(model, *dynamic_shapes)
     try:
         # Sizes of one are free, too.
-        with shape_config.patch(backed_size_oblivious=True), torch.no_grad():
+        with shape_config.patch(backed_size_oblivious=True), torch.no_grad(), _quiet_failure(), whole_recurrences():
             exported = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes)
     except Exception as error:
         raise CaptureError(_explanation(model, error)) from error
-    unlifted: Any = exported.module()
-    graph = fx.GraphModule(unlifted, unlifted.graph)  # an ordinary one, which has train() and eval()
+    unlifted: Any = exported.module(check_guards=False)
+    graph = Graph(unlifted, unlifted.graph)  # an ordinary one, which has train() and eval()
+    restore_recurrences(graph)
+    check_sizes(graph)
     _keep_origins(graph, model)
     return graph
+
+
+@contextlib.contextmanager
+def _quiet_failure() -> Iterator[None]:
+    """Drop what torch.export writes beside its exception, a dump of the graph; what is written on success is shown."""
+    written = io.StringIO()
+    shapes = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+    was_disabled, shapes.disabled = shapes.disabled, True
+    try:
+        with contextlib.redirect_stderr(written), warnings.catch_warnings():
+            # nn.LSTM and nn.GRU keep their weights in a list, too.
+            warnings.filterwarnings("ignore", r"The tensor attributes? .*_flat_weights", UserWarning)
+            yield
+    finally:
+        shapes.disabled = was_disabled
+    sys.stderr.write(written.getvalue())
 
 
 def _free(value: Any) -> Any:
@@ -95,7 +122,8 @@ def _by_name(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -
 
 def _explanation(model: nn.Module, error: Exception) -> str:
     """One message: what, where in the user's code, and the ways out."""
-    first = str(error).strip().splitlines()
+    lines = str(error).strip().splitlines()
+    what = lines[0].rstrip(".") if lines else type(error).__name__
     line = ""
     for frame in traceback.extract_tb(error.__traceback__):
         if "/torch/" not in frame.filename and "/zeropoint/" not in frame.filename:
@@ -103,7 +131,7 @@ def _explanation(model: nn.Module, error: Exception) -> str:
     code = next((text.strip() for text in str(error).splitlines() if text.strip().startswith("File ")), "")
     where = line or (f" at {code}" if code else "")
     return (
-        f"torch.export cannot capture {type(model).__name__}{where}: {first[0] if first else type(error).__name__}."
+        f"torch.export cannot capture {type(model).__name__}{where}: {what}."
         " Ways out: quantize it in eager mode (zeropoint.prepare, zeropoint.convert), or as TorchScript; or take what"
         " depends on the data (Python conditions on tensors, .item(), numpy) out of forward."
     )

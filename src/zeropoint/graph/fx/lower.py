@@ -19,17 +19,21 @@ from torch import Tensor, fx, nn
 from zeropoint.graph.fx.fold_batch_norm import parameter
 from zeropoint.graph.fx.observe import OBSERVER
 from zeropoint.graph.fx.plain import arguments, aten_name
-from zeropoint.graph.fx.plan import Choice, Way
+from zeropoint.graph.fx.plan import Choice, Way, is_float
+from zeropoint.graph.fx.stored import Graph
 from zeropoint.graph.fx.training import Averaging
 from zeropoint.graph.recipes import MOVING, Form
 from zeropoint.nn.quantized.storage import found_qparams, has_observed, quantize_weight
 from zeropoint.numerics import scalars
-from zeropoint.numerics.dtypes import quantized_dtype
+from zeropoint.numerics.dtypes import qint8, quantized_dtype, quint8
+from zeropoint.observers import MinMaxObserver
+from zeropoint.quantized.weight_only import weight_only_prepack
 
 __all__ = ["NotCalibrated", "lower"]
 
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 _LIMITS = {torch.uint8: (0, 255), torch.int8: (-128, 127)}
+GROUP = 128  # inputs that share a scale in a weight of 4 bits
 
 
 class NotCalibrated(ValueError):
@@ -111,6 +115,11 @@ class Lowering:
     def argument(self, value: Any) -> Any:
         return fx.node.map_arg(value, self.floats)
 
+    def as_is(self, node: fx.Node) -> fx.Node:
+        """A value in the form that there is already, where only its shape matters, or it is no float."""
+        value = self.values[node]
+        return self.floats(node) if value.integers is None else value.integers
+
     def parameter(self, node: Any) -> Any:
         found = parameter(self.old, node)
         return None if found is None else found.detach()
@@ -121,7 +130,7 @@ class Lowering:
         for node in self.old.graph.nodes:
             self.origin = node.meta.get("origin")
             self.add(node)
-        made = fx.GraphModule(_Root(self.old, self.tensors), self.graph)
+        made = Graph(_Root(self.old, self.tensors), self.graph)
         made.graph.eliminate_dead_code()
         made.graph.lint()
         made.recompile()
@@ -143,6 +152,8 @@ class Lowering:
             self.values[node] = self.values[node.args[0]]
         elif choice.way is Way.PASSED:
             self.values[node] = self.passed(node)
+        elif choice.way in (Way.WEIGHT, Way.WEIGHT_4):
+            self.values[node] = self.weight_only(node, choice)
         else:
             self.values[node] = {
                 Form.LAYER: self.layer,
@@ -151,6 +162,7 @@ class Lowering:
                 Form.CAT: self.cat,
                 Form.FUNCTION: self.function,
                 Form.EMBEDDING: self.embedding,
+                Form.SLOPES: self.slopes,
                 Form.RECURRENT: self.recurrent,
             }[choice.operator.form](node, choice)
 
@@ -161,7 +173,12 @@ class Lowering:
 
     def observed(self, node: fx.Node) -> None:
         value = self.values[node.args[0]]
-        self.values[node] = Value(value.floats, value.integers, value.scale or self.scale_of(node))
+        scale = self.scale_of(node)
+        if value.scale is not None and value.scale != scale:  # behind a dropout, which training sees and this does not
+            rescaled = self.call(ours.requantize.default, *self.quantized(node.args[0]), *scale.pair, scale.dtype)
+            self.values[node] = Value(integers=rescaled, scale=scale)
+            return
+        self.values[node] = Value(value.floats, value.integers, scale)
         # Later requests through either name make one quantize.
         if value.scale is None:
             value.scale = self.values[node].scale
@@ -278,11 +295,57 @@ class Lowering:
         args = (*self.quantized(node.args[0]), *more, *out.pair)
         return Value(integers=self.call(self.op(choice), *args), scale=out)
 
+    def slopes(self, node: fx.Node, choice: Choice) -> Value:
+        out = self.output_scale(node, choice)
+        weight = self.slopes_of(node)
+        stored = self.constant(node.args[1].target, weight.int_repr().clone())
+        args = (*self.quantized(node.args[0]), stored, weight.q_scale(), weight.q_zero_point(), *out.pair)
+        return Value(integers=self.call(self.op(choice), *args), scale=out)
+
+    def slopes_of(self, node: fx.Node) -> Any:
+        """The slopes of a PReLU, with the dtype of its input and a range of their own."""
+        weight, kind = self.parameter(node.args[1]), self.scale_at(node.args[0]).dtype
+        observer = MinMaxObserver(dtype=quint8 if kind == torch.uint8 else qint8)
+        observer(weight)
+        return quantize_weight(weight, observer)
+
+    def scale_at(self, node: fx.Node) -> Scale:
+        scale = self.values[node].scale
+        if scale is None:
+            raise NotCalibrated(f"{node} has no scale")
+        return scale
+
+    def weight_only(self, node: fx.Node, choice: Choice) -> Value:
+        """A linear layer on floats with weights of 8 bits, as observed, or of 4 bits in groups of inputs."""
+        a = arguments(node)
+        weight, name = self.parameter(a["weight"]), str(a["weight"].target)
+        if choice.way is Way.WEIGHT_4:
+            packed = weight_only_prepack(weight, bits=4, group_size=GROUP, symmetric=False)
+        else:
+            observer = choice.qconfig.weight()
+            observer(weight)
+            packed = weight_only_prepack(quantize_weight(weight, observer))
+        scale, zero_point = packed.qparams()
+        bias = None if a["bias"] is None else self.constant(a["bias"].target, self.parameter(a["bias"]))
+        stored = (
+            self.constant(name, packed.int_repr()),
+            self.constant(f"{name}_scale", scale),
+            None if zero_point is None else self.constant(f"{name}_zero_point", zero_point),
+        )
+        op = ours.weight_only_linear_4bit if packed.bits == 4 else ours.weight_only_linear
+        return Value(self.call(op.default, self.floats(a["input"]), *stored, bias, packed.group_size))
+
     def embedding(self, node: fx.Node, choice: Choice) -> Value:
         table = self.parameter(node.args[0])
         four = str(choice.qconfig.weight().dtype).endswith("quint4x2")
         prepack = ours.embedding_bag_4bit_prepack if four else ours.embedding_bag_byte_prepack
         rows = self.constant(node.args[0].target, prepack(table))
+        if choice.operator.name == "embedding_bag":
+            a = arguments(node)
+            bags = ours.embedding_bag_4bit_rowwise_offsets if four else ours.embedding_bag_byte_rowwise_offsets
+            options = self.argument([a[k] for k in ("indices", "offsets", "scale_grad_by_freq", "mode")])
+            samples = self.argument(a["per_sample_weights"])
+            return Value(self.call(bags.default, rows, *options, False, samples, None, a["include_last_offset"]))
         lookup = ours.embedding_4bit.default if four else ours.embedding_byte.default
         return Value(self.call(lookup, rows, self.floats(node.args[1])))
 
@@ -310,15 +373,18 @@ class Lowering:
         integers, scale = self.integers(first)
         name = aten_name(node) or ""
         if node.target is operator.getitem:
+            if not is_float(node):  # places, as sort gives them beside the values
+                return Value(self.call(operator.getitem, integers, node.args[1]))
             return Value(integers=self.call(operator.getitem, integers, node.args[1]), scale=scale)
         if name in MOVING:
-            rest = [self.argument(v) for v in node.args[1:]]
+            rest = [fx.node.map_arg(v, self.as_is) for v in node.args[1:]]
             made = self.call(node.target, integers, *rest, **self.argument(dict(node.kwargs)))
             return Value(integers=made, scale=scale)
         if name in ("add.Tensor", "add.Scalar", "mul.Tensor", "mul.Scalar"):
             return self.with_number(node, integers, scale, name)
         special: Callable[..., Any] = PASSED[name]
-        return Value(integers=special(self, integers, scale, arguments(node), node), scale=scale)
+        named = {k: self.argument(v) for k, v in arguments(node).items() if v is not first}
+        return Value(integers=special(self, integers, scale, named, node), scale=scale)
 
     def with_number(self, node: fx.Node, integers: fx.Node, scale: Scale, name: str) -> Value:
         number = float(node.args[1])
@@ -403,7 +469,7 @@ def _mean(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
 def _resized(g: Lowering, q: fx.Node, a: Any, dims: int) -> tuple[list[Any], list[float]]:
     """The output size, and the factors if these were given instead of it."""
     if a["output_size"] is not None:
-        return [g.argument(n) for n in a["output_size"]], [0.0] * dims
+        return list(a["output_size"]), [0.0] * dims
     factors = [float(f) for f in a["scale_factors"]]
     sizes = []
     for d, factor in enumerate(factors):

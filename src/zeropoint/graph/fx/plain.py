@@ -84,23 +84,104 @@ def _inverted(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | No
 
 
 def _attention(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
-    """``softmax(q k' * scale + mask) v`` in its parts."""
+    """``softmax(q k' * scale + mask) v`` in its parts; where there is a mask, a row without any key gives zeros."""
     query = a["query"].meta.get("val")
-    if a["dropout_p"] or a["is_causal"] or a.get("enable_gqa") or query is None:
+    if a["dropout_p"] or a.get("enable_gqa") or query is None:
         return None
     mask = a["attn_mask"]
-    if mask is not None and mask.meta["val"].dtype == torch.bool:
-        return None
+    if mask is None and a["is_causal"]:
+        sizes = [_call(graph, node, aten.sym_size.int, a[k], -2) for k in ("query", "key")]
+        every = graph.call_function(aten.ones.default, (sizes,), {"dtype": torch.bool, "pin_memory": False})
+        every.meta["val"] = torch.ones(1, 1, dtype=torch.bool)
+        mask = _call(graph, node, aten.tril.default, every)
     scale = a["scale"] if a["scale"] is not None else 1.0 / math.sqrt(int(query.shape[-1]))
     keys = _call(graph, node, aten.transpose.int, a["key"], -2, -1)
     scores = _call(graph, node, aten.mul.Tensor, _call(graph, node, aten.matmul.default, a["query"], keys), scale)
-    if mask is not None:
-        scores = _call(graph, node, aten.add.Tensor, scores, mask)
-    weights = _call(graph, node, aten.softmax.int, scores, -1)
+    if mask is None:
+        weights = _call(graph, node, aten.softmax.int, scores, -1)
+    else:
+        allows = mask.meta["val"].dtype == torch.bool
+        if allows:
+            masked = _call(graph, node, aten.where.ScalarOther, mask, scores, -math.inf)
+        else:
+            masked = _call(graph, node, aten.add.Tensor, scores, mask)
+        masked.meta.setdefault("val", scores.meta.get("val"))
+        weights = _call(graph, node, aten._safe_softmax.default, masked, -1)
     return _call(graph, node, aten.matmul.default, weights, a["value"])
 
 
+def _padded(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """A convolution with ``padding="same"`` or ``"valid"`` with numbers, if both sides get the same."""
+    dims = int((aten_name(node) or "")[4])
+    weight: Any = graph.owning_module
+    if a["weight"].op != "get_attr":
+        return None
+    for part in str(a["weight"].target).split("."):
+        weight = getattr(weight, part)
+    dilation = list(a["dilation"]) * (dims if len(a["dilation"]) == 1 else 1)
+    total = [d * (k - 1) if a["padding"] == "same" else 0 for d, k in zip(dilation, weight.shape[2:])]
+    if any(n % 2 for n in total):
+        return None
+    padding = [n // 2 for n in total]
+    options = (a["input"], a["weight"], a["bias"], a["stride"], padding, a["dilation"], a["groups"])
+    return _call(graph, node, getattr(aten, f"conv{dims}d").default, *options)
+
+
+def _stacked(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node:
+    """``stack`` as ``cat`` of tensors with one more axis."""
+    parts = [_call(graph, node, aten.unsqueeze.default, t, a["dim"]) for t in a["tensors"]]
+    return _call(graph, node, aten.cat.default, parts, a["dim"])
+
+
+def _product_and_sum(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """``baddbmm(c, a, b)`` in its parts."""
+    if a["beta"] != 1 or a["alpha"] != 1:
+        return None
+    product = _call(graph, node, aten.bmm.default, a["batch1"], a["batch2"])
+    return _call(graph, node, aten.add.Tensor, product, a["self"])
+
+
+def _mean_of_all(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """``mean()`` as a mean over every axis."""
+    value = a["self"].meta.get("val")
+    if a["dtype"] is not None or value is None or value.dim() == 0:
+        return None
+    return _call(graph, node, aten.mean.dim, a["self"], list(range(value.dim())))
+
+
+def _reshaped(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node:
+    """A view as a reshape: the results of layers may lie in memory in another order than those of float layers."""
+    return _call(graph, node, aten.reshape.default, a["self"], a["size"])
+
+
+def _reshaped_as(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node:
+    return _call(graph, node, aten.reshape_as.default, a["self"], a["other"])
+
+
+def _negative(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """``-x`` as a product."""
+    value = a["self"].meta.get("val")
+    if value is None or not value.is_floating_point():
+        return None
+    return _call(graph, node, aten.mul.Tensor, a["self"], -1.0)
+
+
+def _taken_from(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """``number - x`` as a product and a sum."""
+    negative = None if isinstance(a["other"], fx.Node) or a["alpha"] != 1 else _negative(graph, node, a)
+    return None if negative is None else _call(graph, node, aten.add.Tensor, negative, a["other"])
+
+
 _REWRITTEN: dict[str, Any] = {
+    "view.default": _reshaped,
+    "_unsafe_view.default": _reshaped,
+    "view_as.default": _reshaped_as,
+    "neg.default": _negative,
+    "rsub.Scalar": _taken_from,
+    **{f"conv{d}d.padding": _padded for d in (1, 2, 3)},
+    "baddbmm.default": _product_and_sum,
+    "mean.default": _mean_of_all,
+    "stack.default": _stacked,
     "sub.Tensor": _negated,
     "sub.Scalar": _negated,
     "div.Tensor": _inverted,

@@ -16,9 +16,10 @@ from zeropoint.graph.fx.fold_batch_norm import parameter
 from zeropoint.graph.fx.plain import arguments, aten_name
 from zeropoint.graph.recipes import BY_ATEN, MOVING, POOLING, Form, Operator
 from zeropoint.numerics.dtypes import quantized_dtype
+from zeropoint.observers import PlaceholderObserver
 from zeropoint.qconfig_mapping import QConfigMapping
 
-__all__ = ["Choice", "Way", "plan"]
+__all__ = ["Choice", "Way", "is_float", "plan"]
 
 
 class Way(enum.Enum):
@@ -27,6 +28,8 @@ class Way(enum.Enum):
     STATIC = "int8"
     DYNAMIC = "int8, dynamic"
     HALF = "float16 weights"
+    WEIGHT = "int8 weights"
+    WEIGHT_4 = "int4 weights"
     PASSED = "int8, passed on"
     FUSED = "int8, part of the one before"
     FLOAT = "float32"
@@ -65,7 +68,7 @@ def plan(
             if choice is None:
                 continue
             state.choices[node] = choice
-            if choice.way in (Way.STATIC, Way.PASSED):
+            if choice.way in (Way.STATIC, Way.PASSED) and is_float(node):
                 state.quantized.add(node)
             if choice.relu is not None:
                 relu = next(user for user in node.users if user.name == choice.relu)
@@ -78,6 +81,9 @@ def plan(
 def _choose(state: _State, node: fx.Node) -> Choice | None:
     name = aten_name(node)
     if node.target is operator.getitem:
+        of_bags = state.choices.get(node.args[0])
+        if of_bags is not None and of_bags.way is Way.DYNAMIC and of_bags.operator.name == "embedding_bag":
+            return Choice(Way.FUSED)
         return Choice(Way.PASSED) if node.args[0] in state.quantized else None
     if name is None:
         return None
@@ -85,7 +91,7 @@ def _choose(state: _State, node: fx.Node) -> Choice | None:
         return _pass(state, node, name)
     found = BY_ATEN.get(name)
     if found is None:
-        computes = _is_float(node) and any(_is_float(t) for t in _tensor_arguments(node))
+        computes = is_float(node) and any(is_float(t) for t in _tensor_arguments(node))
         return Choice(Way.FLOAT, "no recipe") if computes else None
     qconfig = _qconfig(state, node, found)
     if qconfig is None:
@@ -96,6 +102,7 @@ def _choose(state: _State, node: fx.Node) -> Choice | None:
         Form.MATMUL: _several,
         Form.CAT: _several,
         Form.FUNCTION: _function,
+        Form.SLOPES: _function,
         Form.EMBEDDING: _embedding,
         Form.RECURRENT: _recurrent,
     }[found.form]
@@ -103,11 +110,8 @@ def _choose(state: _State, node: fx.Node) -> Choice | None:
 
 
 def _pass(state: _State, node: fx.Node, name: str) -> Choice | None:
-    tensors = list(_tensor_arguments(node))
-    if not any(t in state.quantized for t in tensors):
+    if node.args[0] not in state.quantized:
         return None
-    if len(tensors) > 1:
-        return Choice(Way.FLOAT, "joins tensors that may have different scales: use cat")
     if name == "mean.dim" and (arguments(node)["dtype"] is not None):
         return Choice(Way.FLOAT, "changes the dtype")
     return Choice(Way.PASSED)
@@ -131,6 +135,11 @@ def _is_static(observer: Any) -> bool:
     return not getattr(observer, "is_dynamic", False) and str(observer.dtype).rsplit(".", 1)[-1] in ("quint8", "qint8")
 
 
+def _is_float_placeholder(observer: Any) -> bool:
+    """Whether activations are to stay float."""
+    return isinstance(observer, PlaceholderObserver) and observer.dtype == torch.float32 and not observer.is_dynamic
+
+
 def _relu_after(node: fx.Node, found: Operator) -> str | None:
     if not found.relu or len(node.users) != 1:
         return None
@@ -145,13 +154,18 @@ def _layer(state: _State, node: fx.Node, found: Operator, qconfig: Any) -> Choic
     if a["bias"] is not None and parameter(state.graph, a["bias"]) is None:
         return Choice(Way.FLOAT, "its bias is computed", found)
     if isinstance(a.get("padding"), str):
-        return Choice(Way.FLOAT, f"padding={a['padding']!r}: give numbers", found)
+        return Choice(Way.FLOAT, f"padding={a['padding']!r} with more on one side", found)
     weight, activation = qconfig.weight(), _activation(qconfig)
     if weight.dtype == torch.float16:
         if found.name != "linear":
             return Choice(Way.FLOAT, "float16 weights are for linear layers", found)
         return Choice(Way.HALF, "", found, qconfig)
-    if quantized_dtype(weight.dtype).name not in ("qint8", "quint8"):
+    kind = quantized_dtype(weight.dtype).name
+    if _is_float_placeholder(activation) and kind in ("qint8", "quint8", "quint4x2"):
+        if found.name != "linear":
+            return Choice(Way.FLOAT, "weights alone are quantized in linear layers only", found)
+        return Choice(Way.WEIGHT_4 if kind == "quint4x2" else Way.WEIGHT, "", found, qconfig)
+    if kind not in ("qint8", "quint8"):
         return Choice(Way.FLOAT, f"weights of {weight.dtype}", found)
     relu = _relu_after(node, found)
     if getattr(activation, "is_dynamic", False):
@@ -168,18 +182,29 @@ def _several(state: _State, node: fx.Node, found: Operator, qconfig: Any) -> Cho
     if not _is_static(_activation(qconfig)):
         return Choice(Way.FLOAT, "no dynamic form", found)
     tensors = tuple(_tensor_arguments(node))
-    if any(not _is_float(t) for t in tensors):
+    if any(not is_float(t) for t in tensors):
         return Choice(Way.FLOAT, "not of floats", found)
     a = arguments(node)
     if found.form is Form.BINARY and (a.get("alpha", 1) != 1 or len(tensors) == 0):
         return Choice(Way.FLOAT, "alpha", found)
     if not found.heavy and not any(t in state.quantized for t in tensors):
         return Choice(Way.FLOAT, "not worth it: its inputs are float", found)
+    if found.name == "add" and _is_masking(state, node, tensors):
+        return Choice(Way.FLOAT, "adds what may be a mask to scores: its range would leave these no steps", found)
     if found.form is Form.BINARY and len(tensors) == 1:
+        if any(isinstance(v, fx.Node) and v is not tensors[0] for v in node.args):
+            return Choice(Way.FLOAT, "its number is a size", found)
         return Choice(Way.PASSED, "", found)
     if any(t.op == "get_attr" for t in tensors) and found.form is Form.MATMUL:
         return Choice(Way.FLOAT, "multiplies with a parameter: use a linear layer", found)
     return Choice(Way.STATIC, "", found, qconfig, tuple(t.name for t in tensors), _relu_after(node, found))
+
+
+def _is_masking(state: _State, node: fx.Node, tensors: tuple[fx.Node, ...]) -> bool:
+    """Whether a sum with something that is not quantized goes into a softmax and nowhere else."""
+    users = {aten_name(user) for user in node.users}
+    into_softmax = users <= {"softmax.int", "_softmax.default", "_safe_softmax.default"}
+    return len(tensors) > 1 and into_softmax and any(t not in state.quantized for t in tensors)
 
 
 def _function(state: _State, node: fx.Node, found: Operator, qconfig: Any) -> Choice:
@@ -189,8 +214,13 @@ def _function(state: _State, node: fx.Node, found: Operator, qconfig: Any) -> Ch
     if first not in state.quantized:
         return Choice(Way.FLOAT, "not worth it: its input is float", found)
     a = arguments(node)
+    computed = [k for k in found.more if isinstance(a[k], fx.Node) and parameter(state.graph, a[k]) is None]
+    if computed:
+        return Choice(Way.FLOAT, f"its {computed[0]} is computed", found)
     if a.get("training") or a.get("use_input_stats") is False or a.get("half_to_float"):
         return Choice(Way.FLOAT, "in training", found)
+    if found.form is Form.SLOPES and parameter(state.graph, node.args[1]) is None:
+        return Choice(Way.FLOAT, "its slopes are computed", found)
     return Choice(Way.STATIC, "", found, qconfig, (first.name,), _relu_after(node, found))
 
 
@@ -201,6 +231,12 @@ def _embedding(state: _State, node: fx.Node, found: Operator, qconfig: Any) -> C
         return Choice(Way.FLOAT, "embedding tables need float_qparams_weight_only_qconfig", found)
     if parameter(state.graph, node.args[0]) is None:
         return Choice(Way.FLOAT, "its table is computed", found)
+    if found.name == "embedding_bag":
+        padding = arguments(node).get("padding_idx")
+        if padding is not None and padding >= 0:
+            return Choice(Way.FLOAT, "padding_idx has no quantized form", found)
+        if any(user.target is not operator.getitem or user.args[1] != 0 for user in node.users):
+            return Choice(Way.FLOAT, "more than the bags is read", found)
     return Choice(Way.DYNAMIC, "", found, qconfig)
 
 
@@ -217,6 +253,8 @@ def _recurrent(state: _State, node: fx.Node, found: Operator, qconfig: Any) -> C
     weight = qconfig.weight()
     if weight.dtype == torch.float16:
         return Choice(Way.HALF, "", found, qconfig)
+    if _is_float_placeholder(_activation(qconfig)):
+        return Choice(Way.FLOAT, "weights alone are quantized in linear layers only", found)
     if quantized_dtype(weight.dtype).name != "qint8":
         return Choice(Way.FLOAT, f"weights of {weight.dtype}", found)
     return Choice(Way.DYNAMIC, "", found, qconfig)
@@ -230,7 +268,8 @@ def _tensor_arguments(node: fx.Node) -> Iterator[fx.Node]:
                 yield part
 
 
-def _is_float(node: fx.Node) -> bool:
+def is_float(node: fx.Node) -> bool:
+    """Whether a node gives floats, or begins with them if it gives several tensors."""
     value = node.meta.get("val")
     first = value[0] if isinstance(value, (list, tuple)) and value else value
     return node.op == "get_attr" or (isinstance(first, torch.Tensor) and first.is_floating_point())

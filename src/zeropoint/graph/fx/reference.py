@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
@@ -29,7 +30,10 @@ class Reference(Lowering):
     def add(self, node: fx.Node) -> None:
         choice = self.choices.get(node)
         if node.op == "call_function" and choice is not None and choice.way in (Way.STATIC, Way.PASSED, Way.FUSED):
-            self.values[node] = self.float_value(node, choice)
+            if choice.way is Way.FUSED and node.target is operator.getitem:  # of bags, which are one tensor
+                self.values[node] = self.values[node.args[0]]
+            else:
+                self.values[node] = self.float_value(node, choice)
         else:
             super().add(node)
 
@@ -43,6 +47,10 @@ class Reference(Lowering):
 
     def float_form(self, node: fx.Node, choice: Choice) -> fx.Node:
         made = self.copy(node)
+        if choice.way is Way.STATIC and choice.operator is not None and choice.operator.form is Form.SLOPES:
+            with self.graph.inserting_before(made):
+                slopes = self.constant(node.args[1].target, self.slopes_of(node).dequantize())
+            made.args = (made.args[0], slopes)
         if choice.way is Way.STATIC and choice.operator is not None and choice.operator.form is Form.LAYER:
             transposed = "transpose" in choice.operator.name
             integers, scales, zero_points = self.weight(node.args[1], choice, 1 if transposed else 0)

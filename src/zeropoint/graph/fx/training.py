@@ -86,6 +86,8 @@ def swap_layers(graph: fx.GraphModule, mapping: QConfigMapping) -> dict[fx.Node,
                 graph.graph.erase_node(old)
         choices[made] = Choice(Way.STATIC, "", found, qconfig, (a["input"].name,))
     _swap_others(graph)
+    for made, choice in choices.items():
+        choice.inputs = (made.args[0].name,)
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return choices
@@ -187,7 +189,7 @@ def round_averages(graph: fx.GraphModule, choices: dict[fx.Node, Choice]) -> Non
     for node in list(graph.graph.nodes):
         name = aten_name(node)
         choice = choices.get(node)
-        if name not in AVERAGES or choice is None or choice.way is not Way.PASSED:
+        if name not in AVERAGES or choice is None or choice.way is not Way.PASSED or len(node.all_input_nodes) > 1:
             continue
         module = Averaging(node, name)
         path = _place(graph, node)

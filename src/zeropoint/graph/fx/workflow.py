@@ -13,6 +13,7 @@ from torch import fx, nn
 from zeropoint.eager.fuse import fuse_known_modules
 from zeropoint.graph.fx.capture import capture, origin
 from zeropoint.graph.fx.fold_batch_norm import fold_batch_norm
+from zeropoint.graph.fx.fold_linear import fold_linear
 from zeropoint.graph.fx.lower import lower
 from zeropoint.graph.fx.observe import OBSERVER, insert_observers
 from zeropoint.graph.fx.plain import aten_name, make_plain
@@ -91,7 +92,7 @@ def _mapping(model: nn.Module, given: Any) -> QConfigMapping:
 
 
 def _require_some(prepared: Prepared) -> Prepared:
-    if not any(c.way in (Way.STATIC, Way.DYNAMIC, Way.HALF) for c in prepared._choices.values()):
+    if all(c.way in (Way.FLOAT, Way.PASSED, Way.FUSED) for c in prepared._choices.values()):
         looked_for = ", ".join(operator.name for operator in OPERATORS)
         raise ValueError(f"nothing in this model would be quantized. Looked for: {looked_for}.\n{prepared.summary()}")
     return prepared
@@ -135,6 +136,7 @@ def prepare_fx(
     mapping = _mapping(model, qconfig_mapping)
     graph = capture(model, example_inputs, dynamic_shapes=dynamic_shapes)
     make_plain(graph)
+    fold_linear(graph)
     fold_batch_norm(graph)
     choices = plan(graph, mapping)
     insert_observers(graph, choices)
@@ -166,6 +168,7 @@ def prepare_qat_fx(
     mapping = _mapping(model, qconfig_mapping)
     graph = capture(copy.deepcopy(model).eval(), example_inputs, dynamic_shapes=dynamic_shapes)
     make_plain(graph)
+    fold_linear(graph)
     choices = plan(graph, mapping, swap_layers(graph, mapping))
     round_averages(graph, choices)
     insert_observers(graph, choices, Rounded)

@@ -1,0 +1,74 @@
+"""Graphs that are saved node by node. (torch.fx saves their code, and traces it when it is loaded, which some calls do
+not survive: those with sizes of inputs in a list, and no tensor.)"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+__all__ = ["Graph"]
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A node, by its name."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class _Operator:
+    """An operator of torch.ops, by its name."""
+
+    namespace: str
+    name: str
+    overload: str
+
+    def find(self) -> Any:
+        return getattr(getattr(getattr(torch.ops, self.namespace), self.name), self.overload)
+
+
+class Graph(fx.GraphModule):
+    """A graph module that can be saved."""
+
+    def __reduce__(self) -> Any:
+        nodes = [_record(node) for node in self.graph.nodes]
+        kept = {k: self.__dict__[k] for k in ("_parameters", "_buffers", "_modules")}
+        return _restore, (nodes, self.graph._codegen, kept, self.training)
+
+
+def _record(node: fx.Node) -> tuple[Any, ...]:
+    target: Any = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        target = _Operator(target.namespace, target._schema.name.split("::")[1], target._overloadname)
+    args, kwargs = (fx.node.map_arg(a, lambda n: _Node(n.name)) for a in (tuple(node.args), dict(node.kwargs)))
+    return node.op, node.name, target, args, kwargs, node.meta.get("origin")
+
+
+def _restore(nodes: list[Any], codegen: Any, kept: dict[str, Any], training: bool) -> Graph:
+    root = nn.Module()
+    root.__dict__.update(kept)
+    graph = fx.Graph()
+    graph.set_codegen(codegen)
+    made: dict[str, fx.Node] = {}
+    for op, name, target, args, kwargs, origin in nodes:
+        found = target.find() if isinstance(target, _Operator) else target
+        made[name] = graph.create_node(op, found, _linked(args, made), _linked(kwargs, made), name)
+        made[name].meta["origin"] = origin
+    return Graph(root, graph).train(training)
+
+
+def _linked(value: Any, made: dict[str, fx.Node]) -> Any:
+    if isinstance(value, _Node):
+        return made[value.name]
+    if isinstance(value, dict):
+        return {k: _linked(v, made) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        parts = [_linked(v, made) for v in value]
+        return tuple(parts) if isinstance(value, tuple) else parts
+    return (
+        slice(*(_linked(v, made) for v in (value.start, value.stop, value.step))) if isinstance(value, slice) else value
+    )

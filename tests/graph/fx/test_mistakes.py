@@ -1,0 +1,167 @@
+"""What is said when a model cannot be quantized, or is not used as it was made for."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import zeropoint
+from zeropoint.graph.fx.capture import CaptureError
+from zeropoint.graph.fx.lower import NotCalibrated
+
+X = torch.ones(2, 4)
+
+
+class DependsOnData(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.sum() > 0:  # the line
+            return self.fc(x)
+        return x
+
+
+class Counts(DependsOnData):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(x)[: int(x.abs().sum().item())]
+
+
+class UsesNumpy(DependsOnData):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.from_numpy(self.fc(x).detach().numpy())
+
+
+def _layers() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)).eval()
+
+
+def _mapping() -> Any:
+    return zeropoint.get_default_qconfig_mapping("native")
+
+
+@pytest.mark.parametrize(
+    ("model", "line"),
+    [(DependsOnData(), "if x.sum() > 0"), (Counts(), "int(x.abs().sum().item())"), (UsesNumpy(), ".numpy())")],
+)
+def test_what_cannot_be_captured_is_one_message(
+    model: nn.Module, line: str, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(CaptureError) as caught:
+        zeropoint.to_int8(model, (X,))
+    message = str(caught.value)
+    assert message.startswith(f"torch.export cannot capture {type(model).__name__} at {__file__}:")
+    assert line in message
+    assert "\n" not in message
+    for way_out in ("eager mode (zeropoint.prepare, zeropoint.convert)", "TorchScript", "out of forward"):
+        assert way_out in message
+    written = capfd.readouterr()
+    assert written.out + written.err == ""
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_what_a_model_writes_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    import sys
+
+    class Talks(DependsOnData):
+        def forward(self, x: Tensor) -> Tensor:
+            sys.stderr.write("hello")
+            return self.fc(x)
+
+    zeropoint.to_int8(Talks(), (X,), progress=False)
+    assert "hello" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("inputs", [(torch.ones(2, 3),), (), (X, X), ("words",)])
+def test_example_inputs_that_do_not_fit(inputs: Any) -> None:
+    with pytest.raises(ValueError, match="the model does not run on the example inputs: "):
+        zeropoint.prepare_fx(_layers(), _mapping(), inputs)
+
+
+def test_not_calibrated() -> None:
+    prepared = zeropoint.prepare_fx(_layers(), _mapping(), (X,))
+    for debug in (False, True):
+        with pytest.raises(NotCalibrated, match="saw no data: run the prepared model on some batches"):
+            zeropoint.convert_fx(prepared, debug=debug)
+
+
+def test_calibration_without_batches() -> None:
+    with pytest.raises(NotCalibrated, match="saw no data"):
+        zeropoint.to_int8(_layers(), (X,), [])
+
+
+@pytest.mark.parametrize("bad", [torch.ones(2, 5), (X, X), {"y": X}, torch.ones(4)])
+def test_batch_that_does_not_fit_is_named_by_its_number(bad: Any) -> None:
+    with pytest.raises(ValueError, match=r"to_int8: calibration batch 2 does not fit the model: "):
+        zeropoint.to_int8(_layers(), (X,), [X, X, bad], progress=False)
+
+
+def test_batches_may_be_tuples_and_keywords() -> None:
+    zeropoint.to_int8(_layers(), (X,), [X, (X,), [X], {"input": X}], progress=False)
+
+
+def test_sizes_that_a_model_depends_on_are_named() -> None:
+    quantized = zeropoint.to_int8(_layers(), (X,), progress=False)
+    with pytest.raises(ValueError, match="input has size 5 along axis 1, but the model needs 4 there"):
+        quantized(torch.ones(2, 5))
+    with pytest.raises(ValueError, match="captured with input of 2 dimensions, got 1 dimensions"):
+        quantized(torch.ones(4))
+
+
+def test_sizes_that_must_be_equal_are_compared() -> None:
+    class Sum(DependsOnData):
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            return self.fc(x) + self.fc(y)
+
+    quantized = zeropoint.to_int8(Sum(), (torch.ones(3, 4), torch.ones(3, 4)), progress=False)
+    quantized(torch.ones(5, 4), torch.ones(5, 4))
+    with pytest.raises(ValueError, match="y has size 6 along axis 0, but the model needs 5 there"):
+        quantized(torch.ones(5, 4), torch.ones(6, 4))
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (lambda m: m.set_module_name("3", None), "'3'"),
+        (lambda m: m.set_module_name("0.weight", None), "'0.weight'"),
+        (lambda m: m.set_module_name_regex("block.*", None), "'block.*'"),
+        (lambda m: m.set_module_name_object_type_order("body", nn.Linear, 0, None), "'body'"),
+    ],
+)
+def test_unknown_names(change: Any, name: str) -> None:
+    for prepare in (zeropoint.prepare_fx, zeropoint.prepare_qat_fx):
+        with pytest.raises(ValueError, match=f"^qconfig_mapping: the model has no module {re.escape(name)}$"):
+            prepare(_layers(), change(_mapping()), (X,))
+
+
+def test_nothing_quantized() -> None:
+    with pytest.raises(
+        ValueError, match=r"nothing in this model would be quantized\. Looked for: conv1d, .*linear"
+    ) as caught:
+        zeropoint.to_int8(nn.Sequential(nn.Sigmoid(), nn.Softplus()).eval(), (X,))
+    assert "not worth it: its input is float" in str(caught.value)
+    assert "no recipe" in str(caught.value)
+    with pytest.raises(ValueError, match="qconfig None"):
+        zeropoint.prepare_fx(_layers(), zeropoint.QConfigMapping(), (X,))
+
+
+def test_other_mistakes() -> None:
+    with pytest.raises(ValueError, match="mode must be one of static, dynamic, weight_only, got 'int4'"):
+        zeropoint.to_int8(_layers(), (X,), mode="int4")
+    for mode in ("dynamic", "weight_only"):
+        with pytest.raises(ValueError, match="needs no calibration"):
+            zeropoint.to_int8(_layers(), (X,), [X], mode=mode)
+    with pytest.raises(ValueError, match=r"in training mode: call model\.eval"):
+        zeropoint.prepare_fx(_layers().train(), _mapping(), (X,))
+    with pytest.raises(TypeError, match="must be a QConfigMapping or a dictionary, got QConfig"):
+        zeropoint.prepare_fx(_layers(), zeropoint.default_qconfig, (X,))
+    with pytest.raises(TypeError, match="convert_fx takes what prepare_fx or prepare_qat_fx gave, got Sequential"):
+        zeropoint.convert_fx(_layers())
+    with pytest.raises(NotImplementedError, match="prepare_custom_config has no meaning here"):
+        zeropoint.prepare_fx(_layers(), _mapping(), (X,), prepare_custom_config={"a": 1})
