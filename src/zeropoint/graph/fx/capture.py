@@ -13,6 +13,8 @@ import torch.fx.experimental._config as shape_config
 from torch import Tensor, fx, nn
 from torch.export import Dim
 
+from zeropoint.graph.fx.whole_recurrent import WholeRecurrent
+
 __all__ = ["CaptureError", "Origin", "capture", "origin"]
 
 
@@ -63,11 +65,12 @@ def capture(
         dynamic_shapes = _by_name(model, *dynamic_shapes)
     try:
         # Sizes of one are free, too.
-        with shape_config.patch(backed_size_oblivious=True), torch.no_grad():
+        with shape_config.patch(backed_size_oblivious=True), torch.no_grad(), WholeRecurrent():
             exported = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes)
     except Exception as error:
         raise CaptureError(_explanation(model, error)) from error
     unlifted: Any = exported.module()
+    WholeRecurrent.restore(unlifted.graph)
     graph = fx.GraphModule(unlifted, unlifted.graph)  # an ordinary one, which has train() and eval()
     _keep_origins(graph, model)
     return graph

@@ -400,6 +400,10 @@ def _mean(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
     return g.call(ours.stored_mean_over.default, q, axes, a["keepdim"], *s.pair, *_limits(s))
 
 
+def _pad(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+    return g.call(aten.constant_pad_nd.default, q, g.argument(a["pad"]), s.zero_point)
+
+
 def _resized(g: Lowering, q: fx.Node, a: Any, dims: int) -> tuple[list[Any], list[float]]:
     """The output size, and the factors if these were given instead of it."""
     if a["output_size"] is not None:
@@ -435,6 +439,8 @@ PASSED: dict[str, Callable[..., fx.Node]] = {
     "clamp_max.default": _clamp("none", "max"),
     "dropout.default": _as_it_is,
     "mean.dim": _mean,
+    "pad.default": _pad,
+    "constant_pad_nd.default": _pad,
     "upsample_bilinear2d.vec": _bilinear,
     **{f"upsample_nearest{d}d.vec": _nearest(d) for d in (1, 2, 3)},
     **{f"max_pool{d}d.default": _max_pool(d) for d in (1, 2, 3)},

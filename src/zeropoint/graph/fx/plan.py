@@ -110,6 +110,8 @@ def _pass(state: _State, node: fx.Node, name: str) -> Choice | None:
         return Choice(Way.FLOAT, "joins tensors that may have different scales: use cat")
     if name == "mean.dim" and (arguments(node)["dtype"] is not None):
         return Choice(Way.FLOAT, "changes the dtype")
+    if "pad" in name and (arguments(node).get("mode", "constant") != "constant" or arguments(node)["value"]):
+        return Choice(Way.FLOAT, "pads with something other than zeros")
     return Choice(Way.PASSED)
 
 
