@@ -104,6 +104,26 @@ def linear_tanh(
     return run_linear_tanh(input, input_scale, input_zero_point, layer, scale, zero_point)
 
 
+def _fake_linear_to_float(input: Tensor, input_scale: float, zero_point: int, weight: Tensor, *rest: Any) -> Tensor:
+    return input.new_empty((*input.shape[:-1], weight.shape[0]), dtype=torch.float32)
+
+
+@operator(f"linear_to_float({_X}, {_W}) -> Tensor", fake=_fake_linear_to_float)
+def linear_to_float(
+    input: Tensor,
+    input_scale: float,
+    input_zero_point: int,
+    weight: Tensor,
+    weight_scale: Tensor,
+    weight_zero_point: Tensor,
+    bias: Tensor | None,
+) -> Tensor:
+    """A linear layer on integers whose result is float32, not rounded."""
+    op = "linear_to_float"
+    layer = linear_layer(op, weight, weight_scale, weight_zero_point, bias)
+    return run_linear(op, input, input_scale, input_zero_point, layer, 1.0, 0, dtype=torch.float32)
+
+
 # ------------------------------------------------------------------------------------------ dynamic linear layers
 
 

@@ -223,9 +223,14 @@ class Lowering:
             dims = int(choice.operator.name[-2])
             geometry = [_each(a[k], dims) if k != "groups" else a[k] for k in names if k in a]
         if choice.way is Way.DYNAMIC:
-            reduce = bool(getattr(choice.qconfig.activation(), "reduce_range", False))
-            args = (self.floats(a["input"]), *weight, bias, *geometry, reduce)
+            activation = choice.qconfig.activation()
+            options = [bool(getattr(activation, "reduce_range", False))]
+            if choice.operator.name == "linear":
+                options.append("per_channel" in str(activation.qscheme))  # a range for each token
+            args = (self.floats(a["input"]), *weight, bias, *geometry, *options)
             return Value(self.call(self.op(choice, "_dynamic"), *args))
+        if choice.to_float:
+            return Value(self.call(ours.linear_to_float.default, *self.quantized(a["input"]), *weight, bias))
         out = self.output_scale(node, choice)
         args = (*self.quantized(a["input"]), *weight, bias, *geometry, *out.pair)
         return Value(integers=self.call(self.op(choice), *args), scale=out)

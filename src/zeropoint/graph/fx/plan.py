@@ -18,7 +18,10 @@ from zeropoint.graph.recipes import BY_ATEN, MOVING, POOLING, Form, Operator
 from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.qconfig_mapping import QConfigMapping
 
-__all__ = ["Choice", "Way", "plan"]
+__all__ = ["Choice", "Way", "plan", "skip_rounding"]
+
+
+SOFTMAX = ("softmax.int", "_softmax.default")
 
 
 class Way(enum.Enum):
@@ -42,6 +45,7 @@ class Choice:
     qconfig: Any = None
     inputs: tuple[str, ...] = ()  # activations that must be quantized: names of nodes, which copies of a graph keep
     relu: str | None = None  # the ReLU that is part of it
+    to_float: bool = False  # its result is float32, because only float operators read it
 
 
 @dataclass
@@ -73,6 +77,14 @@ def plan(
                 if choice.way is Way.STATIC:
                     state.quantized.add(relu)
     return state.choices
+
+
+def skip_rounding(choices: dict[fx.Node, Choice]) -> None:
+    """Let linear layers between float operators hand on float32: rounding their results would only cost accuracy."""
+    for node, choice in choices.items():
+        if choice.way is Way.STATIC and choice.relu is None and choice.operator.name == "linear" and node.users:
+            read_by = [choices.get(user) for user in node.users]
+            choice.to_float = all(c is not None and c.way is Way.FLOAT for c in read_by)
 
 
 def _choose(state: _State, node: fx.Node) -> Choice | None:
@@ -175,6 +187,8 @@ def _several(state: _State, node: fx.Node, found: Operator, qconfig: Any) -> Cho
     a = arguments(node)
     if found.form is Form.BINARY and (a.get("alpha", 1) != 1 or len(tensors) == 0):
         return Choice(Way.FLOAT, "alpha", found)
+    if found.name == "add" and any(aten_name(user) in SOFTMAX for user in node.users):
+        return Choice(Way.FLOAT, "adds a mask: eight bits would hold the mask, not the scores", found)
     if not found.heavy and not any(t in state.quantized for t in tensors):
         return Choice(Way.FLOAT, "not worth it: its inputs are float", found)
     if found.form is Form.BINARY and len(tensors) == 1:

@@ -16,7 +16,7 @@ from zeropoint.graph.fx.fold_batch_norm import fold_batch_norm
 from zeropoint.graph.fx.lower import lower
 from zeropoint.graph.fx.observe import OBSERVER, insert_observers
 from zeropoint.graph.fx.plain import aten_name, make_plain
-from zeropoint.graph.fx.plan import Choice, Way, plan
+from zeropoint.graph.fx.plan import Choice, Way, plan, skip_rounding
 from zeropoint.graph.fx.reference import reference
 from zeropoint.graph.fx.training import Rounded, connect_averages, round_averages, swap_layers
 from zeropoint.graph.recipes import FUSIONS, OPERATORS
@@ -137,6 +137,7 @@ def prepare_fx(
     make_plain(graph)
     fold_batch_norm(graph)
     choices = plan(graph, mapping)
+    skip_rounding(choices)
     insert_observers(graph, choices)
     return _require_some(Prepared(graph.eval(), choices)).eval()
 
