@@ -13,7 +13,18 @@ import zeropoint
 from bench import report
 from bench.timing import Result, measure
 
-SUITES = ("affine", "qtensor", "observers", "layers", "elementwise", "norms", "recurrent", "embedding", "weight_only", "graph")
+SUITES = (
+    "affine",
+    "qtensor",
+    "observers",
+    "layers",
+    "elementwise",
+    "norms",
+    "recurrent",
+    "embedding",
+    "weight_only",
+    "graph",
+)
 
 
 def main() -> None:

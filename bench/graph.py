@@ -111,8 +111,10 @@ def rows() -> Iterator[Row]:
 def _row(name: str, model: nn.Module, x: Tensor, mode: str) -> Row:
     ours = zeropoint.to_int8(model, (x,), [x] if mode == "static" else None, mode=mode, progress=False)
     peers = {f"torch.ao {how}": _without_gradients(m, x) for how, m in _peers(model, x, mode)}
-    targets = {peer: ASKED for peer in peers}
-    return Row(name, _without_gradients(ours, x), peers | {"float32": _without_gradients(model, x)}, targets | {"float32": 0})
+    targets = dict.fromkeys(peers, ASKED)
+    return Row(
+        name, _without_gradients(ours, x), peers | {"float32": _without_gradients(model, x)}, targets | {"float32": 0}
+    )
 
 
 def _peers(model: nn.Module, x: Tensor, mode: str) -> Iterator[tuple[str, Any]]:

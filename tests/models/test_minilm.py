@@ -161,3 +161,10 @@ def test_static_linear_layers_and_products_are_integers(model, tokens):
     print(f"MiniLM, static: similarities within {error:.4f} of float")
     assert heavy == ["int8"] * 48
     assert error <= 0.05
+
+
+@pytest.mark.xfail(
+    reason="0.03: the layers share the error, wide and narrow most; leaving any one kind in float is not enough"
+)
+def test_static_similarities_are_within_two_hundredths(model, tokens):
+    assert static(model, tokens)[1] <= 0.02

@@ -52,7 +52,7 @@ def empty_result(a: Tensor, b: Tensor) -> Tensor:
         >>> empty_result(torch.empty(3, 1), torch.empty(2)).shape
         torch.Size([3, 2])
     """
-    shape = torch.broadcast_shapes(a.shape, b.shape)
+    shape = a.shape if a.shape == b.shape else torch.broadcast_shapes(a.shape, b.shape)
     if a.shape == shape:
         return torch.empty_like(a)
     return torch.empty_like(b) if b.shape == shape else a.new_empty(shape)

@@ -60,6 +60,8 @@ def _fake_same(input: Tensor, *rest: Any) -> Tensor:
 def _require_pair(op: str, a: Tensor, b: Tensor) -> None:
     if a.dtype != b.dtype:
         raise TypeError(f"{op}: both tensors must have one dtype, got {checks.names([a.dtype, b.dtype])}")
+    if a.shape == b.shape:
+        return
     try:
         torch.broadcast_shapes(a.shape, b.shape)
     except RuntimeError:

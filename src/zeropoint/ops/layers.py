@@ -250,7 +250,7 @@ def run_conv(
 ) -> Tensor:
     """A convolution on integers, ``(N, C, ...)``; the output has its channels innermost in memory."""
     checks.require_dtype(geometry.op, "input", x.dtype, BYTES)
-    shape = geometry.output_size(x, weight)
+    shape = geometry.known_output_size(x, weight)
     inner = x.movedim(1, -1)
     channels_first = not inner.is_contiguous() and x.is_contiguous()
     x = x if channels_first else inner.contiguous()

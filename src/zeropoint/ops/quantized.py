@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zeropoint.ops.geometry import Geometry
+from zeropoint.ops.geometry import Geometry, known_geometry
 from zeropoint.ops.layers import (
     conv_layer,
     linear_layer,
@@ -208,7 +208,7 @@ def _define_convolutions(dims: int) -> tuple[Callable[..., Tensor], ...]:
             scale: float,
             zero_point: int,
         ) -> Tensor:
-            geometry = Geometry(name, dims, stride, padding, dilation, groups)
+            geometry = known_geometry(name, dims, stride, padding, dilation, groups)
             layer = conv_layer(geometry, weight, weight_scale, weight_zero_point, bias)
             return run_conv(geometry, input, input_scale, input_zero_point, weight, layer, scale, zero_point, relu=relu)
 
@@ -238,7 +238,7 @@ def _define_convolutions(dims: int) -> tuple[Callable[..., Tensor], ...]:
             scale: float,
             zero_point: int,
         ) -> Tensor:
-            geometry = Geometry(name, dims, stride, padding, dilation, groups)
+            geometry = known_geometry(name, dims, stride, padding, dilation, groups)
             layer = conv_layer(geometry, weight, weight_scale, weight_zero_point, bias)
             residual = (other, other_scale, other_zero_point)
             return run_conv(
@@ -277,7 +277,7 @@ def _define_convolutions(dims: int) -> tuple[Callable[..., Tensor], ...]:
             scale: float,
             zero_point: int,
         ) -> Tensor:
-            geometry = Geometry(name, dims, stride, padding, dilation, groups, output_padding)
+            geometry = known_geometry(name, dims, stride, padding, dilation, groups, output_padding)
             layer = conv_layer(geometry, weight, weight_scale, weight_zero_point, bias)
             return run_conv(geometry, input, input_scale, input_zero_point, weight, layer, scale, zero_point)
 
@@ -302,7 +302,7 @@ def _define_convolutions(dims: int) -> tuple[Callable[..., Tensor], ...]:
         ) -> Tensor:
             rest = rest if transposed else (None, *rest)
             output_padding, dilation, groups = rest[:3]
-            geometry = Geometry(name, dims, stride, padding, dilation, groups, output_padding)
+            geometry = known_geometry(name, dims, stride, padding, dilation, groups, output_padding)
             layer = conv_layer(geometry, weight, weight_scale, weight_zero_point, bias)
             return run_conv_dynamic(geometry, input, weight, layer, bool(rest[3]) if len(rest) > 3 else False)
 
