@@ -1,7 +1,7 @@
 """LSTM and GRU layers as one node each.
 
-torch.export runs a recurrent layer step by step to find the shapes of its results: that takes half a second for each
-step of the examples, and fixes the length of sequences to theirs. Here it meets operators in their place that know
+torch.export runs a recurrent layer step by step to find the shapes of its results: that takes long,
+and fixes the length of sequences to theirs. Here it meets operators in their place that know
 their shapes, and that are taken out of the graph again.
 """
 
@@ -13,8 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 from torch.overrides import TorchFunctionMode
-
-from zeropoint.ops.library import operator
 
 __all__ = ["WholeRecurrent"]
 
@@ -33,27 +31,16 @@ def _fake_gru(input: Tensor, hx: Tensor, params: Any, *options: Any) -> tuple[Te
     return _result(input, hx, options[4]), torch.empty_like(hx)
 
 
-@operator(
-    f"captured_lstm(Tensor input, Tensor[] hx, Tensor[] params, {_OPTIONS}) -> (Tensor, Tensor, Tensor)",
-    fake=_fake_lstm,
-)
-def captured_lstm(*args: Any) -> Any:
-    """``torch.lstm``, one node of a graph while it is captured."""
-    return torch.ops.aten.lstm.input(*args)
+# A namespace of its own: these are in no graph that anybody sees.
+_LIBRARY = torch.library.Library("zeropoint_capture", "DEF")
+_LIBRARY.define(f"lstm(Tensor input, Tensor[] hx, Tensor[] params, {_OPTIONS}) -> (Tensor, Tensor, Tensor)")
+_LIBRARY.define(f"gru(Tensor input, Tensor hx, Tensor[] params, {_OPTIONS}) -> (Tensor, Tensor)")
+torch.library.register_fake("zeropoint_capture::lstm", _fake_lstm, lib=_LIBRARY)
+torch.library.register_fake("zeropoint_capture::gru", _fake_gru, lib=_LIBRARY)
 
-
-@operator(f"captured_gru(Tensor input, Tensor hx, Tensor[] params, {_OPTIONS}) -> (Tensor, Tensor)", fake=_fake_gru)
-def captured_gru(*args: Any) -> Any:
-    """``torch.gru``, one node of a graph while it is captured."""
-    return torch.ops.aten.gru.input(*args)
-
-
-ours, aten = torch.ops.zeropoint, torch.ops.aten
-_STAND_INS: dict[Callable[..., Any], Any] = {
-    torch.lstm: ours.captured_lstm.default,
-    torch.gru: ours.captured_gru.default,
-}
-_MEANT = {ours.captured_lstm.default: aten.lstm.input, ours.captured_gru.default: aten.gru.input}
+_captured, aten = torch.ops.zeropoint_capture, torch.ops.aten
+_STAND_INS: dict[Callable[..., Any], Any] = {torch.lstm: _captured.lstm.default, torch.gru: _captured.gru.default}
+_MEANT = {_captured.lstm.default: aten.lstm.input, _captured.gru.default: aten.gru.input}
 
 
 class WholeRecurrent(TorchFunctionMode):
