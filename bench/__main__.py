@@ -24,6 +24,7 @@ SUITES = (
     "embedding",
     "weight_only",
     "eager",
+    "graph",
 )
 
 

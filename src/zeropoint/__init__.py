@@ -164,6 +164,7 @@ _EXPORTS = {
             "get_default_qconfig",
             "is_reuse_input_qconfig",
             "per_channel_dynamic_qconfig",
+            "per_token_dynamic_qconfig",
             "qconfig_equals",
         ),
         "qconfig",

@@ -31,6 +31,7 @@ from zeropoint.fake_quant import (
     fused_wt_fake_quant_range_neg_127_to_127,
 )
 from zeropoint.numerics.dtypes import qint8, quint8
+from zeropoint.numerics.schemes import per_channel_symmetric
 from zeropoint.observers import (
     HistogramObserver,
     MinMaxObserver,
@@ -83,6 +84,7 @@ __all__ = [
     "get_default_qconfig",
     "is_reuse_input_qconfig",
     "per_channel_dynamic_qconfig",
+    "per_token_dynamic_qconfig",
     "qconfig_equals",
 ]
 
@@ -186,6 +188,11 @@ default_per_channel_qconfig = QConfig(activation=default_observer, weight=defaul
 default_dynamic_qconfig = QConfig(activation=default_dynamic_quant_observer, weight=default_weight_observer)
 per_channel_dynamic_qconfig = QConfig(
     activation=default_dynamic_quant_observer, weight=default_per_channel_weight_observer
+)
+# A range for each row of an input, that is, for each token. In graph mode; convolutions have one range for all.
+per_token_dynamic_qconfig = QConfig(
+    activation=PlaceholderObserver.with_args(dtype=qint8, is_dynamic=True, qscheme=per_channel_symmetric),
+    weight=default_per_channel_weight_observer,
 )
 
 # Half precision instead of integers: weights only, or both.

@@ -316,6 +316,7 @@ SAMPLES.update(
         ],
         "linear_relu": [((*BYTES_IN, *LINEAR, 2.0, 100), {})],
         "linear_leaky_relu": [((*BYTES_IN, *LINEAR, 2.0, 100, 0.1), {})],
+        "linear_to_float": [((*BYTES_IN, *LINEAR), {})],
         "linear_tanh": [((*BYTES_IN, *LINEAR, 1 / 128, 128), {})],
         "linear_dynamic": [
             ((values(3, 5), *LINEAR), {}),

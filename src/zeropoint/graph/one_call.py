@@ -11,12 +11,14 @@ import torch.nn.functional as F
 from torch import nn
 
 from zeropoint.graph.fx.workflow import Quantized, convert_fx, prepare_fx
-from zeropoint.observers import default_per_channel_weight_observer, default_placeholder_observer
+from zeropoint.numerics.dtypes import quint8
+from zeropoint.observers import MinMaxObserver, default_per_channel_weight_observer, default_placeholder_observer
 from zeropoint.qconfig import (
     QConfig,
     float_qparams_weight_only_qconfig,
     float_qparams_weight_only_qconfig_4bit,
-    per_channel_dynamic_qconfig,
+    get_default_qconfig,
+    per_token_dynamic_qconfig,
 )
 from zeropoint.qconfig_mapping import QConfigMapping, get_default_qconfig_mapping
 
@@ -25,6 +27,10 @@ __all__ = ["to_int8"]
 _WEIGHT_ONLY = QConfig(activation=default_placeholder_observer, weight=default_per_channel_weight_observer)
 
 _MODES = ("static", "dynamic", "weight_only")
+# Float in transformers: sums of a block with its input, norms, attention weights, activations.
+_BETWEEN_LAYERS: tuple[Any, ...] = (
+    torch.add, torch.mul, F.layer_norm, nn.LayerNorm, F.softmax, nn.Softmax, F.gelu, nn.GELU, F.silu, nn.SiLU,
+)  # fmt: skip
 
 
 def to_int8(
@@ -43,7 +49,9 @@ def to_int8(
         calibration: batches, each a tensor, or a tuple of what the model is called with; a batch that is a dictionary
             is keywords. For ``mode="static"``; without it the example inputs are the only batch.
         qconfig: for all, or a QConfigMapping; by default full 8 bits, weights per channel, and tables of 8 bits for
-            embeddings.
+            embeddings. In a model with layer norms (a transformer), what is between linear layers and matrix products
+            stays float, because a few large channels leave no room for the others in 8 bits; dynamic linear layers
+            take a range for each token.
         mode: "static" (activations with ranges from calibration), "dynamic" (with their own) or "weight_only" (float
             activations, weights of linear layers and embedding tables in 8 bits; with
             ``qconfig=float_qparams_weight_only_qconfig_4bit`` in 4 bits, a scale for each 128 inputs).
@@ -65,7 +73,7 @@ def to_int8(
     if mode == "weight_only" and calibration is not None:
         raise ValueError("to_int8: weights alone have no ranges to be found: weight_only needs no calibration")
     model = copy.deepcopy(model).eval()
-    prepared = prepare_fx(model, _mapping(qconfig, mode), example_inputs)
+    prepared = prepare_fx(model, _mapping(qconfig, mode, model), example_inputs)
     if mode == "static":
         batches = [example_inputs] if calibration is None else calibration
         with torch.no_grad():
@@ -78,15 +86,20 @@ def to_int8(
     return convert_fx(prepared)
 
 
-def _mapping(qconfig: Any, mode: str) -> QConfigMapping:
+def _mapping(qconfig: Any, mode: str, model: nn.Module) -> QConfigMapping:
     if isinstance(qconfig, QConfigMapping):
         return qconfig
     if mode == "dynamic":
-        mapping = QConfigMapping().set_global(qconfig or per_channel_dynamic_qconfig)
+        mapping = QConfigMapping().set_global(qconfig or per_token_dynamic_qconfig)
     elif mode == "weight_only":
         mapping = QConfigMapping().set_global(qconfig or _WEIGHT_ONLY)
     elif qconfig is not None:
         mapping = QConfigMapping().set_global(qconfig)
+    elif any(isinstance(module, nn.LayerNorm) for module in model.modules()):
+        weight = get_default_qconfig("native").weight
+        mapping = QConfigMapping().set_global(QConfig(MinMaxObserver.with_args(dtype=quint8), weight))
+        for between in _BETWEEN_LAYERS:
+            mapping.set_object_type(between, None)
     else:
         mapping = get_default_qconfig_mapping("native")
     four = qconfig is not None and str(qconfig.weight().dtype).endswith("quint4x2")

@@ -386,7 +386,7 @@ POOLING: frozenset[str] = frozenset(
         "dropout.default", "max_pool1d.default", "max_pool2d.default", "max_pool3d.default", "avg_pool1d.default",
         "avg_pool2d.default", "avg_pool3d.default", "adaptive_avg_pool1d.default", "adaptive_avg_pool2d.default",
         "adaptive_avg_pool3d.default", "mean.dim", "upsample_nearest1d.vec", "upsample_nearest2d.vec",
-        "upsample_nearest3d.vec", "upsample_bilinear2d.vec",
+        "upsample_nearest3d.vec", "upsample_bilinear2d.vec", "pad.default", "constant_pad_nd.default",
     )
 )  # fmt: skip
 BY_ATEN: dict[str, Operator] = {name: operator for operator in OPERATORS for name in operator.aten}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,9 @@ def three(values: Sequence[int], missing: int, dims: int) -> tuple[int, int, int
     values = list(values) * dims if len(values) == 1 else list(values)
     first, second, third = [missing] * (3 - dims) + values
     return first, second, third
+
+
+_REMEMBERED = 256  # shapes of one geometry
 
 
 class Geometry:
@@ -45,6 +49,8 @@ class Geometry:
         self.output_padding = three(given["output_padding"], 0, dims)
         self._sizes: dict[tuple[Any, ...], tuple[int, ...]] = {}  # shapes of input and weight -> that of the output
 
+        self._sizes: dict[Any, tuple[int, ...]] = {}
+
     def key(self) -> tuple[Any, ...]:
         return self.dims, self.groups, self.transposed, self.stride, self.padding, self.dilation, self.output_padding
 
@@ -64,6 +70,16 @@ class Geometry:
                 f"{self.op}: groups {self.groups} must divide the {weight.shape[0]} channels of weight of shape"
                 f" {tuple(weight.shape)}"
             )
+
+    def known_output_size(self, x: Tensor, weight: Tensor) -> tuple[int, ...]:
+        """`output_size`, remembered for shapes that were seen before."""
+        seen = x.shape, weight.shape
+        size = self._sizes.get(seen)
+        if size is None:
+            if len(self._sizes) >= _REMEMBERED:
+                self._sizes.clear()
+            size = self._sizes[seen] = self.output_size(x, weight)
+        return size
 
     def output_size(self, x: Tensor, weight: Tensor) -> tuple[int, ...]:
         """The shape of the output, ``(N, C, ...)``; ValueError if input and weight do not fit."""
@@ -105,3 +121,22 @@ class Geometry:
                 )
             sizes.append(size)
         return (x.shape[0], outputs, *sizes)
+
+
+@functools.lru_cache(maxsize=4096)
+def _known(*arguments: Any) -> Geometry:
+    return Geometry(*arguments)
+
+
+def known_geometry(
+    op: str,
+    dims: int,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    output_padding: Sequence[int] | None = None,
+) -> Geometry:
+    """A Geometry, checked once for all calls with the same numbers."""
+    last = None if output_padding is None else tuple(output_padding)
+    return _known(op, dims, tuple(stride), tuple(padding), tuple(dilation), groups, last)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zeropoint.ops.geometry import Geometry
+from zeropoint.ops.geometry import Geometry, known_geometry
 from zeropoint.ops.layers import (
     conv_layer,
     linear_layer,
@@ -104,6 +104,26 @@ def linear_tanh(
     return run_linear_tanh(input, input_scale, input_zero_point, layer, scale, zero_point)
 
 
+def _fake_linear_to_float(input: Tensor, input_scale: float, zero_point: int, weight: Tensor, *rest: Any) -> Tensor:
+    return input.new_empty((*input.shape[:-1], weight.shape[0]), dtype=torch.float32)
+
+
+@operator(f"linear_to_float({_X}, {_W}) -> Tensor", fake=_fake_linear_to_float)
+def linear_to_float(
+    input: Tensor,
+    input_scale: float,
+    input_zero_point: int,
+    weight: Tensor,
+    weight_scale: Tensor,
+    weight_zero_point: Tensor,
+    bias: Tensor | None,
+) -> Tensor:
+    """A linear layer on integers whose result is float32, not rounded."""
+    op = "linear_to_float"
+    layer = linear_layer(op, weight, weight_scale, weight_zero_point, bias)
+    return run_linear(op, input, input_scale, input_zero_point, layer, 1.0, 0, dtype=torch.float32)
+
+
 # ------------------------------------------------------------------------------------------ dynamic linear layers
 
 
@@ -188,7 +208,7 @@ def _define_convolutions(dims: int) -> tuple[Callable[..., Tensor], ...]:
             scale: float,
             zero_point: int,
         ) -> Tensor:
-            geometry = Geometry(name, dims, stride, padding, dilation, groups)
+            geometry = known_geometry(name, dims, stride, padding, dilation, groups)
             layer = conv_layer(geometry, weight, weight_scale, weight_zero_point, bias)
             return run_conv(geometry, input, input_scale, input_zero_point, weight, layer, scale, zero_point, relu=relu)
 
@@ -218,7 +238,7 @@ def _define_convolutions(dims: int) -> tuple[Callable[..., Tensor], ...]:
             scale: float,
             zero_point: int,
         ) -> Tensor:
-            geometry = Geometry(name, dims, stride, padding, dilation, groups)
+            geometry = known_geometry(name, dims, stride, padding, dilation, groups)
             layer = conv_layer(geometry, weight, weight_scale, weight_zero_point, bias)
             residual = (other, other_scale, other_zero_point)
             return run_conv(
@@ -257,7 +277,7 @@ def _define_convolutions(dims: int) -> tuple[Callable[..., Tensor], ...]:
             scale: float,
             zero_point: int,
         ) -> Tensor:
-            geometry = Geometry(name, dims, stride, padding, dilation, groups, output_padding)
+            geometry = known_geometry(name, dims, stride, padding, dilation, groups, output_padding)
             layer = conv_layer(geometry, weight, weight_scale, weight_zero_point, bias)
             return run_conv(geometry, input, input_scale, input_zero_point, weight, layer, scale, zero_point)
 
@@ -282,7 +302,7 @@ def _define_convolutions(dims: int) -> tuple[Callable[..., Tensor], ...]:
         ) -> Tensor:
             rest = rest if transposed else (None, *rest)
             output_padding, dilation, groups = rest[:3]
-            geometry = Geometry(name, dims, stride, padding, dilation, groups, output_padding)
+            geometry = known_geometry(name, dims, stride, padding, dilation, groups, output_padding)
             layer = conv_layer(geometry, weight, weight_scale, weight_zero_point, bias)
             return run_conv_dynamic(geometry, input, weight, layer, bool(rest[3]) if len(rest) > 3 else False)
 

@@ -240,9 +240,14 @@ class Lowering:
             dims = int(choice.operator.name[-2])
             geometry = [_each(a[k], dims) if k != "groups" else a[k] for k in names if k in a]
         if choice.way is Way.DYNAMIC:
-            reduce = bool(getattr(choice.qconfig.activation(), "reduce_range", False))
-            args = (self.floats(a["input"]), *weight, bias, *geometry, reduce)
+            activation = choice.qconfig.activation()
+            options = [bool(getattr(activation, "reduce_range", False))]
+            if choice.operator.name == "linear":
+                options.append("per_channel" in str(activation.qscheme))  # a range for each token
+            args = (self.floats(a["input"]), *weight, bias, *geometry, *options)
             return Value(self.call(self.op(choice, "_dynamic"), *args))
+        if choice.to_float:
+            return Value(self.call(ours.linear_to_float.default, *self.quantized(a["input"]), *weight, bias))
         out = self.output_scale(node, choice)
         args = (*self.quantized(a["input"]), *weight, bias, *geometry, *out.pair)
         return Value(integers=self.call(self.op(choice), *args), scale=out)
@@ -466,6 +471,10 @@ def _mean(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
     return g.call(ours.stored_mean_over.default, q, axes, a["keepdim"], *s.pair, *_limits(s))
 
 
+def _pad(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+    return g.call(aten.constant_pad_nd.default, q, g.argument(a["pad"]), s.zero_point)
+
+
 def _resized(g: Lowering, q: fx.Node, a: Any, dims: int) -> tuple[list[Any], list[float]]:
     """The output size, and the factors if these were given instead of it."""
     if a["output_size"] is not None:
@@ -501,6 +510,8 @@ PASSED: dict[str, Callable[..., fx.Node]] = {
     "clamp_max.default": _clamp("none", "max"),
     "dropout.default": _as_it_is,
     "mean.dim": _mean,
+    "pad.default": _pad,
+    "constant_pad_nd.default": _pad,
     "upsample_bilinear2d.vec": _bilinear,
     **{f"upsample_nearest{d}d.vec": _nearest(d) for d in (1, 2, 3)},
     **{f"max_pool{d}d.default": _max_pool(d) for d in (1, 2, 3)},

@@ -55,7 +55,7 @@ def insert_observers(
                 if value not in observers and value not in has_scale:
                     observe(value, choice.qconfig.activation())
             last = by_name[choice.relu] if choice.relu else node
-            if last not in observers:
+            if last not in observers and not choice.to_float:
                 fixed = _FIXED.get(choice.operator.output) if choice.operator else None
                 observe(last, choice.qconfig.activation() if fixed is None else fixed())
         elif choice.way is Way.PASSED:

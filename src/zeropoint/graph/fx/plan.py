@@ -19,7 +19,7 @@ from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.observers import PlaceholderObserver
 from zeropoint.qconfig_mapping import QConfigMapping
 
-__all__ = ["Choice", "Way", "is_float", "plan"]
+__all__ = ["Choice", "Way", "is_float", "plan", "skip_rounding"]
 
 
 class Way(enum.Enum):
@@ -45,6 +45,7 @@ class Choice:
     qconfig: Any = None
     inputs: tuple[str, ...] = ()  # activations that must be quantized: names of nodes, which copies of a graph keep
     relu: str | None = None  # the ReLU that is part of it
+    to_float: bool = False  # its result is float32, because only float operators read it
 
 
 @dataclass
@@ -76,6 +77,14 @@ def plan(
                 if choice.way is Way.STATIC:
                     state.quantized.add(relu)
     return state.choices
+
+
+def skip_rounding(choices: dict[fx.Node, Choice]) -> None:
+    """Let linear layers between float operators hand on float32: rounding their results would only cost accuracy."""
+    for node, choice in choices.items():
+        if choice.way is Way.STATIC and choice.relu is None and choice.operator.name == "linear" and node.users:
+            read_by = [choices.get(user) for user in node.users]
+            choice.to_float = all(c is not None and c.way is Way.FLOAT for c in read_by)
 
 
 def _choose(state: _State, node: fx.Node) -> Choice | None:
@@ -114,6 +123,8 @@ def _pass(state: _State, node: fx.Node, name: str) -> Choice | None:
         return None
     if name == "mean.dim" and (arguments(node)["dtype"] is not None):
         return Choice(Way.FLOAT, "changes the dtype")
+    if "pad" in name and (arguments(node).get("mode", "constant") != "constant" or arguments(node)["value"]):
+        return Choice(Way.FLOAT, "pads with something other than zeros")
     return Choice(Way.PASSED)
 
 

@@ -17,7 +17,7 @@ from zeropoint.graph.fx.fold_linear import fold_linear
 from zeropoint.graph.fx.lower import lower
 from zeropoint.graph.fx.observe import OBSERVER, insert_observers
 from zeropoint.graph.fx.plain import aten_name, make_plain
-from zeropoint.graph.fx.plan import Choice, Way, plan
+from zeropoint.graph.fx.plan import Choice, Way, plan, skip_rounding
 from zeropoint.graph.fx.reference import reference
 from zeropoint.graph.fx.training import Rounded, connect_averages, round_averages, swap_layers
 from zeropoint.graph.recipes import FUSIONS, OPERATORS
@@ -139,6 +139,7 @@ def prepare_fx(
     fold_linear(graph)
     fold_batch_norm(graph)
     choices = plan(graph, mapping)
+    skip_rounding(choices)
     insert_observers(graph, choices)
     return _require_some(Prepared(graph.eval(), choices)).eval()
 

@@ -1,0 +1,76 @@
+"""Recurrent layers, pads and masks in captured graphs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import zeropoint
+from zeropoint.graph.fx.capture import capture
+
+
+@pytest.mark.parametrize(
+    ("layer", "name"),
+    [
+        (nn.LSTM(5, 4, 2, batch_first=True), "aten.lstm.input"),
+        (nn.LSTM(5, 4, bidirectional=True), "aten.lstm.input"),
+        (nn.LSTM(5, 4, proj_size=3), "aten.lstm.input"),
+        (nn.GRU(5, 4, 2, bidirectional=True), "aten.gru.input"),
+    ],
+)
+def test_recurrent_layer_is_one_node_and_takes_any_length(layer, name):
+    graph = capture(layer.eval(), (torch.randn(2, 3, 5),))
+    assert [str(n.target) for n in graph.graph.nodes if n.op == "call_function"].count(name) == 1
+    x = torch.randn(7, 6, 5)
+    with torch.no_grad():
+        torch.testing.assert_close(graph(x)[0], layer(x)[0])
+
+
+class Padded(nn.Module):
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.first, self.second, self.value = nn.Conv2d(2, 3, 3), nn.Conv2d(3, 2, 3), value
+
+    def forward(self, x):
+        return self.second(F.pad(self.first(x), (1, 2, 0, 1), value=self.value))
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_only_zero_pads_stay_integers(value):
+    torch.manual_seed(0)
+    model, x = Padded(value).eval(), torch.randn(2, 2, 8, 8)
+    quantized = zeropoint.to_int8(model, (x,), [x], progress=False)
+    assert bool(quantized.summary().of("pad")) == (value != 0)
+    with torch.no_grad():
+        assert (quantized(x) - model(x)).abs().max() < 0.05
+
+
+class Masked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key, self.value, self.out = (nn.Linear(8, 8) for _ in range(4))
+
+    def forward(self, x, mask):
+        scores = self.query(x) @ self.key(x).transpose(1, 2) + mask
+        return torch.tanh(torch.exp(self.out(torch.softmax(scores, -1) @ self.value(x))))
+
+
+def test_mask_does_not_take_the_steps_of_the_scores():
+    torch.manual_seed(0)
+    model, x = Masked().eval(), torch.randn(2, 6, 8)
+    mask = torch.zeros(2, 6, 6)
+    mask[:, :, 4:] = -1e4
+    quantized = zeropoint.to_int8(model, (x, mask), [(x, mask)], progress=False)
+    assert quantized.summary().of("add")[0].way == "float32"
+    with torch.no_grad():
+        assert (quantized(x, mask) - model(x, mask)).abs().max() < 0.05
+
+
+def test_linear_layer_that_only_floats_read_is_not_rounded():
+    torch.manual_seed(0)
+    model, x = Masked().eval(), torch.randn(2, 6, 8)
+    quantized = zeropoint.to_int8(model, (x, torch.zeros(2, 6, 6)), progress=False)
+    targets = [str(n.target) for n in quantized.graph_module.graph.nodes]
+    assert targets.count("zeropoint.linear_to_float.default") == 1
