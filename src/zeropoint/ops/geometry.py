@@ -18,7 +18,6 @@ def three(values: Sequence[int], missing: int, dims: int) -> tuple[int, int, int
     return first, second, third
 
 
-_REMEMBERED = 256  # shapes of one geometry
 
 
 class Geometry:
@@ -49,8 +48,6 @@ class Geometry:
         self.output_padding = three(given["output_padding"], 0, dims)
         self._sizes: dict[tuple[Any, ...], tuple[int, ...]] = {}  # shapes of input and weight -> that of the output
 
-        self._sizes: dict[Any, tuple[int, ...]] = {}
-
     def key(self) -> tuple[Any, ...]:
         return self.dims, self.groups, self.transposed, self.stride, self.padding, self.dilation, self.output_padding
 
@@ -76,23 +73,13 @@ class Geometry:
         seen = x.shape, weight.shape
         size = self._sizes.get(seen)
         if size is None:
-            if len(self._sizes) >= _REMEMBERED:
+            if len(self._sizes) >= _KEPT_SIZES:
                 self._sizes.clear()
             size = self._sizes[seen] = self.output_size(x, weight)
         return size
 
     def output_size(self, x: Tensor, weight: Tensor) -> tuple[int, ...]:
         """The shape of the output, ``(N, C, ...)``; ValueError if input and weight do not fit."""
-        key = x.shape, weight.shape
-        found = self._sizes.get(key)
-        if found is None:
-            found = self._output_size(x, weight)
-            if len(self._sizes) >= _KEPT_SIZES:
-                self._sizes.clear()
-            self._sizes[key] = found
-        return found
-
-    def _output_size(self, x: Tensor, weight: Tensor) -> tuple[int, ...]:
         self.check_weight(weight)
         inputs, outputs = self.channels(weight)
         if x.dim() != self.dims + 2 or x.shape[1] != inputs:
