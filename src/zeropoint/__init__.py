@@ -182,10 +182,9 @@ _EXPORTS = {
         "qconfig_mapping",
     ),
     "propagate_qconfig_": "qconfig_propagation",
+    "fuse_fx": "eager.fuse_traced",
     "to_int8": "graph.one_call",
-    **dict.fromkeys(
-        ("convert_fx", "convert_to_reference_fx", "fuse_fx", "prepare_fx", "prepare_qat_fx"), "graph.fx.workflow"
-    ),
+    **dict.fromkeys(("convert_fx", "convert_to_reference_fx", "prepare_fx", "prepare_qat_fx"), "graph.fx.workflow"),
     **dict.fromkeys(("DeQuantStub", "QuantStub", "QuantWrapper"), "nn.stubs"),
     **dict.fromkeys(
         (

@@ -18,8 +18,6 @@ def three(values: Sequence[int], missing: int, dims: int) -> tuple[int, int, int
     return first, second, third
 
 
-
-
 class Geometry:
     """The shape of a convolution: what PyTorch's functions take, in three dimensions."""
 
