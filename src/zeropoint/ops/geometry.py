@@ -65,18 +65,18 @@ class Geometry:
                 f" {tuple(weight.shape)}"
             )
 
-    def output_size(self, x: Tensor, weight: Tensor) -> tuple[int, ...]:
-        """The shape of the output, ``(N, C, ...)``; ValueError if input and weight do not fit."""
-        key = x.shape, weight.shape
-        found = self._sizes.get(key)
-        if found is None:
-            found = self._output_size(x, weight)
+    def known_output_size(self, x: Tensor, weight: Tensor) -> tuple[int, ...]:
+        """`output_size`, remembered for shapes that were seen before."""
+        seen = x.shape, weight.shape
+        size = self._sizes.get(seen)
+        if size is None:
             if len(self._sizes) >= _KEPT_SIZES:
                 self._sizes.clear()
-            self._sizes[key] = found
-        return found
+            size = self._sizes[seen] = self.output_size(x, weight)
+        return size
 
-    def _output_size(self, x: Tensor, weight: Tensor) -> tuple[int, ...]:
+    def output_size(self, x: Tensor, weight: Tensor) -> tuple[int, ...]:
+        """The shape of the output, ``(N, C, ...)``; ValueError if input and weight do not fit."""
         self.check_weight(weight)
         inputs, outputs = self.channels(weight)
         if x.dim() != self.dims + 2 or x.shape[1] != inputs:

@@ -252,7 +252,7 @@ def run_conv(
 ) -> Tensor:
     """A convolution on integers, ``(N, C, ...)``; the output has its channels innermost in memory."""
     checks.require_dtype(geometry.op, "input", x.dtype, BYTES)
-    shape = geometry.output_size(x, weight)
+    shape = geometry.known_output_size(x, weight)
     if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last):
         channels_first, spatial = False, x.shape[2:]
     else:
