@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+import zeropoint.tensor  # noqa: F401  registers the operators
+
 ours = torch.ops.zeropoint
 
 
@@ -38,6 +40,11 @@ SAMPLES: dict[str, list[tuple]] = {
     "stored_adaptive_average_pool": [(q, [2, 2], 3, 0, 255) for q in IMAGES],
     "stored_mean": [(codes(4, 3, 5), 1, 0, 255)],
     "stored_mean_of_columns": [(q, axes, 0.1, 3, 0, 255) for q in IMAGES for axes in ([0], [2])],
+    "stored_mean_over": [
+        (q, axes, keep, 0.1, 3, 0, 255)
+        for q in IMAGES
+        for axes, keep in (([2, 3], False), ([-1], True), ([0, 2], True))
+    ],
     "stored_bilinear": [(q, [12, 16], False, None, None, 3, 0, 255) for q in IMAGES],
     "stored_channel_shuffle": [(codes(2, 4, 3, 3), 2)],
     "stored_pixel_shuffle": [(codes(2, 4, 3, 3), 2)],
