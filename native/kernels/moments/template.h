@@ -20,7 +20,7 @@ inline int64_t sum_of_last(const uint8_t* x, int64_t n, uint8_t flip) {
     constexpr uint64_t kOnes = 0x0001000100010001, kLow = 0x00FF00FF00FF00FF;
     uint64_t bytes;
     std::memcpy(&bytes, x, sizeof bytes);
-    bytes = (bytes ^ flip * 0x0101010101010101) >> 8 * (8 - n);
+    bytes = (bytes ^ flip * uint64_t{0x0101010101010101}) >> 8 * (8 - n);
     return static_cast<int64_t>(((bytes & kLow) + (bytes >> 8 & kLow)) * kOnes >> 48);
 }
 
