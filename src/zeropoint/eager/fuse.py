@@ -14,7 +14,8 @@ from torch.overrides import TorchFunctionMode
 
 from zeropoint.eager.hooks import move_hooks
 from zeropoint.graph.recipes import FUSIONS
-from zeropoint.nn.qat.trained import along, folding
+from zeropoint.nn.flow import tensors_in
+from zeropoint.nn.qat.trained import folded
 
 __all__ = ["auto_fuse", "fuse_known_modules", "fuse_modules", "fuse_modules_qat"]
 
@@ -33,19 +34,13 @@ def fold_batch_norm(layer: Any, bn: Any) -> nn.Module:
         raise ValueError("batch norm is folded in evaluation mode: call .eval() on the model, or use fuse_modules_qat")
     if bn.running_mean is None:
         raise ValueError("batch norm without running statistics cannot be folded: its result depends on the batch")
-    factor, bias = folding(bn, layer.bias)
-    folded = copy.deepcopy(layer)
-    folded._forward_pre_hooks.clear()  # what is fused gets them
+    made = copy.deepcopy(layer)
+    made._forward_pre_hooks.clear()  # what is fused gets them
     transposed = isinstance(layer, (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d))
     with torch.no_grad():
-        if transposed:  # (in, out / groups, ...): group by group
-            weight = layer.weight.unflatten(0, (layer.groups, -1))
-            scale = factor.reshape(layer.groups, 1, -1, *[1] * (weight.dim() - 3))
-            folded.weight = nn.Parameter((weight * scale).flatten(0, 1))
-        else:
-            folded.weight = nn.Parameter(layer.weight * along(layer.weight, factor))
-        folded.bias = nn.Parameter(bias)
-    return folded
+        weight, bias = folded(layer.weight, layer.bias, bn, layer.groups if transposed else 0)
+        made.weight, made.bias = nn.Parameter(weight), nn.Parameter(bias)
+    return made
 
 
 def _fuse(modules: Sequence[nn.Module], is_qat: bool, more: Mapping[Any, Any]) -> nn.Module:
@@ -185,20 +180,13 @@ class _Uses(TorchFunctionMode):
         return id(t), self._writes[id(t)]
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        used = [self.value(t) for t in _tensors((args, kwargs or {}))]
+        used = [self.value(t) for t in tensors_in((args, kwargs or {}))]
         result = func(*args, **(kwargs or {}))
-        made = _tensors(result)
+        made = tensors_in(result)
         if made:
             self.count.update(used)
         self._writes.update({id(t) for t in made} & {key for key, _ in used})
         return result
-
-
-def _tensors(value: Any) -> list[Tensor]:
-    if isinstance(value, Tensor):
-        return [value]
-    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
-    return [t for part in parts for t in _tensors(part)]
 
 
 def find_chains(model: nn.Module, example_inputs: Any) -> list[list[str]]:
@@ -235,7 +223,7 @@ def find_chains(model: nn.Module, example_inputs: Any) -> list[list[str]]:
     finally:
         for handle in handles:
             handle.remove()
-    for t in _tensors(result):
+    for t in tensors_in(result):
         uses.count[uses.value(t)] += 1
     following = {
         name: taken[key]

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from zeropoint.fake_quant.base import FakeQuantizeBase
+from zeropoint.numerics.blocks import CHANNELS_LAST
 from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.tensor.create import quantize_per_tensor
 from zeropoint.tensor.qtensor import QTensor
@@ -64,7 +65,7 @@ class Standing(torch.Tensor):
                 return result
         if not _has_float(result):
             return result
-        sources = list(dict.fromkeys(t._source for t in _tensors((args, kwargs)) if isinstance(t, Standing)))
+        sources = list(dict.fromkeys(t._source for t in tensors_in((args, kwargs)) if isinstance(t, Standing)))
         source: Any = sources[0] if sources else None
         if name in _PASSING:
             layouts = _layouts(func, name, args, kwargs)
@@ -92,8 +93,8 @@ def standing(x: Tensor, source: Any, layout: Tensor | None = None) -> Tensor:
 
 def channels_last(x: Tensor) -> Tensor:
     """`x`, from a convolution, remembering that the quantized one keeps its channels last in memory."""
-    if isinstance(x, Standing) and x.dim() in _CHANNELS_LAST:
-        x._layout = torch.empty(x.shape, device="meta", memory_format=_CHANNELS_LAST[x.dim()])
+    if isinstance(x, Standing) and x.dim() in CHANNELS_LAST:
+        x._layout = torch.empty(x.shape, device="meta", memory_format=CHANNELS_LAST[x.dim()])
     return x
 
 
@@ -133,7 +134,7 @@ def plain(x: Any) -> Any:
 
 def has_standing(x: Any) -> bool:
     """Whether `x`, a tensor or a structure of them, has one that stands for a quantized tensor."""
-    return any(isinstance(t, Standing) for t in _tensors(x))
+    return any(isinstance(t, Standing) for t in tensors_in(x))
 
 
 def observed(post_process: nn.Module, output: Any) -> Any:
@@ -169,7 +170,7 @@ def as_integers(func: Any, x: Tensor, options: dict[str, Any], result: Tensor, s
 
 def _as_integers(func: Any, args: Any, kwargs: Any, result: Any) -> Any:
     """The `result` of a function, in training with the values that the integers will give and its own gradient."""
-    given = [t for t in _tensors((args, kwargs)) if isinstance(t, Standing)]
+    given = [t for t in tensors_in((args, kwargs)) if isinstance(t, Standing)]
     if not isinstance(result, Tensor) or not all(_rounds(t._source) for t in given):
         return result
 
@@ -177,8 +178,8 @@ def _as_integers(func: Any, args: Any, kwargs: Any, result: Any) -> Any:
         if not isinstance(t, Standing):
             return t
         x = t.as_subclass(torch.Tensor).detach()
-        if x.dim() in _CHANNELS_LAST:  # as the layer before it will hand it over
-            x = x.contiguous(memory_format=_CHANNELS_LAST[x.dim()])
+        if x.dim() in CHANNELS_LAST:  # as the layer before it will hand it over
+            x = x.contiguous(memory_format=CHANNELS_LAST[x.dim()])
         return quantize_per_tensor(x, float(t._source.scale), int(t._source.zero_point), t._source.dtype)
 
     with torch.no_grad():
@@ -188,9 +189,6 @@ def _as_integers(func: Any, args: Any, kwargs: Any, result: Any) -> Any:
 
 def _rounds(source: Any) -> bool:
     return isinstance(source, FakeQuantizeBase) and bool(source.fake_quant_enabled) and source.scale.numel() == 1
-
-
-_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def _is_narrow(fake_quant: Any) -> bool:
@@ -207,7 +205,7 @@ def _stands_for_bytes(post_process: Any) -> bool:
 
 def _layouts(func: Any, name: str, args: Any, kwargs: Any) -> Iterator[Tensor]:
     """How the results of `func` will lie in memory, if that is known of what it gets; raises where `view` would."""
-    given = [t for t in _tensors((args, kwargs)) if isinstance(t, Standing)]
+    given = [t for t in tensors_in((args, kwargs)) if isinstance(t, Standing)]
     if len(given) != 1 or given[0]._layout is None:
         return iter(())
 
@@ -215,7 +213,7 @@ def _layouts(func: Any, name: str, args: Any, kwargs: Any) -> Iterator[Tensor]:
         return t._layout if isinstance(t, Standing) and t._layout is not None else t
 
     try:
-        results = _tensors(func(*_map(args, layout), **_map(kwargs, layout)))
+        results = tensors_in(func(*_map(args, layout), **_map(kwargs, layout)))
     except (NotImplementedError, RuntimeError):  # also what the meta device lacks
         if name not in ("view", "view_as"):
             return iter(())
@@ -280,7 +278,7 @@ def _try(func: Callable[..., Any], args: Any, kwargs: Any) -> str | bool | None:
 
     try:
         with torch.no_grad():
-            results = _tensors(func(*_map(args, quantized), **_map(kwargs, quantized)))
+            results = tensors_in(func(*_map(args, quantized), **_map(kwargs, quantized)))
     except (NotImplementedError, TypeError, ValueError, RuntimeError) as error:
         return str(error)
     made = next((t for t in results if isinstance(t, QTensor)), None)
@@ -339,11 +337,12 @@ def _map(value: Any, function: Callable[[Tensor], Any]) -> Any:
     return value
 
 
-def _tensors(value: Any) -> list[Tensor]:
+def tensors_in(value: Any) -> list[Tensor]:
+    """The tensors of nested tuples, lists and dictionaries."""
     found: list[Tensor] = []
     _map(value, found.append)
     return found
 
 
 def _has_float(value: Any) -> bool:
-    return any(t.is_floating_point() for t in _tensors(value))
+    return any(t.is_floating_point() for t in tensors_in(value))

@@ -23,6 +23,8 @@ from collections.abc import Sequence
 import torch
 
 Block = tuple[int, ...]
+# Images of this many dimensions have a layout with their channels innermost.
+CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def per_tensor(shape: Sequence[int]) -> Block:

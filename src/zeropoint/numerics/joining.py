@@ -17,9 +17,8 @@ from torch import Tensor
 from zeropoint import _native
 from zeropoint.numerics import functions
 from zeropoint.numerics.binary import Operand
+from zeropoint.numerics.blocks import CHANNELS_LAST
 from zeropoint.numerics.functions import Step
-
-_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 class _Target(NamedTuple):
@@ -39,14 +38,14 @@ def empty_joined(tensors: Sequence[Tensor], dim: int) -> Tensor:
     first = tensors[0]
     shape = list(first.shape)
     shape[dim] = sum(t.shape[dim] for t in tensors)
-    memory_format = _CHANNELS_LAST.get(first.dim())
+    memory_format = CHANNELS_LAST.get(first.dim())
     if memory_format is None or not _channels_last(tensors):
         memory_format = torch.contiguous_format
     return torch.empty(shape, dtype=first.dtype, device=first.device, memory_format=memory_format)
 
 
 def _channels_last(tensors: Sequence[Tensor]) -> bool:
-    memory_format = _CHANNELS_LAST.get(tensors[0].dim())
+    memory_format = CHANNELS_LAST.get(tensors[0].dim())
     if memory_format is None:
         return False
     return all(t.is_contiguous(memory_format=memory_format) for t in tensors) and not all(

@@ -18,7 +18,7 @@ from zeropoint.numerics.binary import Operand, Operation, combine, empty_result
 from zeropoint.numerics.dtypes import qint8, qint32, quint8
 from zeropoint.numerics.functions import FUNCTIONS, Step, ratio
 from zeropoint.ops import checks
-from zeropoint.ops.library import composite, operator
+from zeropoint.ops.library import composite, named, operator
 
 STORED = (torch.uint8, torch.int8, torch.int32)
 _QUANTIZED = {torch.uint8: quint8, torch.int8: qint8, torch.int32: qint32}
@@ -42,12 +42,6 @@ def _require_zero_point(op: str, dtype: torch.dtype, zero_point: int) -> None:
         raise ValueError(
             f"{op}: zero_point {zero_point} is outside the range of {checks.names([dtype])}, {low}..{high}"
         )
-
-
-def _named(name: str, function: Callable[..., Any], what: str) -> Callable[..., Any]:
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = what
-    return function
 
 
 def _fake_same(input: Tensor, *rest: Any) -> Tensor:
@@ -95,7 +89,7 @@ def _define_binary(name: str, operation: Operation, relu: bool, what: str) -> Ca
         first, second = Operand(a, a_scale, a_zero_point), Operand(b, b_scale, b_zero_point)
         return combine(operation, first, second, scale, zero_point, relu=relu)
 
-    return _named(name, binary, f"{what} of two quantized tensors, requantized; shapes broadcast. See `combine`.")
+    return named(name, binary, f"{what} of two quantized tensors, requantized; shapes broadcast. See `combine`.")
 
 
 add = _define_binary("add", Operation.add, False, "``a + b``")
@@ -110,7 +104,7 @@ def _define_scalar(name: str, compute: Callable[..., Tensor], relu: bool, what: 
         _require(name, input, input_scale, input_zero_point)
         return compute(input, input_scale, input_zero_point, other, relu=relu)
 
-    return _named(name, scalar, what)
+    return named(name, scalar, what)
 
 
 _SUM = "of a quantized tensor and a number, with the parameters of `zeropoint.numerics.scalars.sum_parameters`."
@@ -130,7 +124,7 @@ def _define_parameters(name: str, compute: Callable[..., scalars.Parameters]) ->
         return scale, zero_point
 
     what = f"`zeropoint.numerics.scalars.{compute.__name__}`, for scripted code."
-    return _named(name, parameters, what)
+    return named(name, parameters, what)
 
 
 add_scalar_parameters = _define_parameters("add_scalar_parameters", scalars.sum_parameters)
@@ -189,7 +183,7 @@ def _define_cat(name: str, relu: bool) -> Callable[..., Tensor]:
         return joining.join(pieces, dim, scale, zero_point, relu=relu)
 
     what = f"Quantized tensors joined along `dim`{', with a ReLU' if relu else ''}, each requantized to the parameters"
-    return _named(name, cat, f"{what} of the result. See `zeropoint.numerics.joining`.")
+    return named(name, cat, f"{what} of the result. See `zeropoint.numerics.joining`.")
 
 
 cat = _define_cat("cat", relu=False)
@@ -256,9 +250,7 @@ def _define_unary(name: str) -> Callable[..., Tensor]:
         return unary(input, input_scale, input_zero_point, name, arguments, values["scale"], values["zero_point"])
 
     taken = f" with its {', '.join(names)}" if names else ""
-    return _named(
-        name, function, f"{name}{taken} of a quantized tensor, requantized: a table of 256 results on 8 bits."
-    )
+    return named(name, function, f"{name}{taken} of a quantized tensor, requantized: a table of 256 results on 8 bits.")
 
 
 elu = _define_unary("elu")

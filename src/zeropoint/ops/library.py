@@ -32,6 +32,13 @@ def operator(schema: str, fake: Callable[..., Any]) -> Callable[[Function], Func
     return register
 
 
+def named(name: str, function: Function, what: str) -> Function:
+    """`function`, which was made for operator `name`, under its name and with a sentence about it."""
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = what
+    return function
+
+
 def composite(schema: str) -> Callable[[Function], Function]:
     """Define an operator that is made of others: their gradients and fake kernels are its own."""
 

@@ -26,9 +26,9 @@ from torch import Tensor
 
 from zeropoint import _native
 from zeropoint.numerics.affine import INTEGER_CODES
+from zeropoint.numerics.blocks import CHANNELS_LAST
 from zeropoint.ops import checks
 from zeropoint.ops.library import operator
-from zeropoint.ops.places import CHANNELS_LAST
 
 BYTES = (torch.uint8, torch.int8)
 

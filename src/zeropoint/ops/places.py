@@ -7,13 +7,11 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from zeropoint import _native
 from zeropoint.numerics.affine import INTEGER_CODES
-
-CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+from zeropoint.numerics.blocks import CHANNELS_LAST
 
 
 class Layout(NamedTuple):

@@ -32,8 +32,9 @@ from torch import Tensor
 
 from zeropoint import _native
 from zeropoint.numerics.affine import INTEGER_CODES, Spelling, dequantize_tensor, quantize_tensor
+from zeropoint.numerics.blocks import CHANNELS_LAST
 from zeropoint.ops.library import operator
-from zeropoint.ops.places import CHANNELS_LAST, Layout, Windows, layout, windows
+from zeropoint.ops.places import Layout, Windows, layout, windows
 
 # Means of larger windows than this do not fit in the int32 sums of the kernels.
 _INT32_WINDOW = 2**23
@@ -406,7 +407,7 @@ def _fake_mean_over(q: Tensor, axes: Sequence[int], keepdim: bool, *rest: Any) -
 def stored_mean_over(
     q: Tensor, axes: Sequence[int], keepdim: bool, scale: float, zero_point: int, qmin: int, qmax: int
 ) -> Tensor:
-    """The mean over any axes, by whichever of `stored_mean` and `stored_mean_of_columns` fits the layout.
+    """The mean over any axes: in integers where they are innermost or others lie inside them, else from float32.
 
     Example:
         >>> stored_mean_over(torch.tensor([[1, 5], [3, 6]], dtype=torch.uint8), [-1], True, 0.1, 0, 0, 255)
@@ -421,9 +422,11 @@ def stored_mean_over(
         values = q.contiguous(memory_format=torch._prims_common.suggest_memory_format(q))
         if are_columns(values, dropped):
             means = stored_mean_of_columns(values, dropped, scale, zero_point, qmin, qmax)
-        else:  # neither within nor around the others: move them inside
-            kept = [d for d in range(q.dim()) if d not in dropped]
-            means = stored_mean(q.permute(*kept, *dropped), len(dropped), qmin, qmax)
+        else:
+            floats = dequantize_tensor(values, scale, zero_point, exact=True).mean(dropped)
+            means = quantize_tensor(
+                floats, scale, zero_point, qmin=qmin, qmax=qmax, dtype=q.dtype, spelling=Spelling.fused
+            )
     for axis in dropped if keepdim else ():
         means = means.unsqueeze(axis)
     return means.contiguous()

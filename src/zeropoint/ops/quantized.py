@@ -24,7 +24,7 @@ from zeropoint.ops.layers import (
     run_linear_tanh,
     run_matmul,
 )
-from zeropoint.ops.library import composite, operator
+from zeropoint.ops.library import composite, named, operator
 from zeropoint.ops.weight_only import run_linear_fp16
 
 # --------------------------------------------------------------------------------------------------- linear layers
@@ -35,12 +35,6 @@ _W = "Tensor weight, Tensor weight_scale, Tensor weight_zero_point, Tensor? bias
 
 def _fake_linear(input: Tensor, input_scale: float, input_zero_point: int, weight: Tensor, *rest: Any) -> Tensor:
     return input.new_empty((*input.shape[:-1], weight.shape[0]))
-
-
-def _named(name: str, function: Callable[..., Tensor], what: str) -> Callable[..., Tensor]:
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = what
-    return function
 
 
 def _define_linear(name: str, relu: bool) -> Callable[..., Tensor]:
@@ -59,7 +53,7 @@ def _define_linear(name: str, relu: bool) -> Callable[..., Tensor]:
         layer = linear_layer(name, weight, weight_scale, weight_zero_point, bias)
         return run_linear(name, input, input_scale, input_zero_point, layer, scale, zero_point, relu=relu)
 
-    return _named(name, linear, f"A linear layer on integers{' with a ReLU' if relu else ''}; see `run_linear`.")
+    return named(name, linear, f"A linear layer on integers{' with a ReLU' if relu else ''}; see `run_linear`.")
 
 
 linear = _define_linear("linear", relu=False)
@@ -149,7 +143,7 @@ def _define_linear_dynamic(name: str, relu: bool) -> Callable[..., Tensor]:
         return run_linear_dynamic(name, input, layer, reduce_range, per_token, relu)
 
     what = f"A linear layer on floats{' with a ReLU' if relu else ''}; see `run_linear_dynamic`."
-    return _named(name, linear_dynamic, what)
+    return named(name, linear_dynamic, what)
 
 
 linear_dynamic = _define_linear_dynamic("linear_dynamic", relu=False)
@@ -212,7 +206,7 @@ def _define_convolutions(dims: int) -> tuple[Callable[..., Tensor], ...]:
             layer = conv_layer(geometry, weight, weight_scale, weight_zero_point, bias)
             return run_conv(geometry, input, input_scale, input_zero_point, weight, layer, scale, zero_point, relu=relu)
 
-        return _named(name, conv, f"A convolution on integers{' with a ReLU' if relu else ''}; see `run_conv`.")
+        return named(name, conv, f"A convolution on integers{' with a ReLU' if relu else ''}; see `run_conv`.")
 
     def define_add(name: str, relu: bool) -> Callable[..., Tensor]:
         @operator(
@@ -255,7 +249,7 @@ def _define_convolutions(dims: int) -> tuple[Callable[..., Tensor], ...]:
             )
 
         what = f"A convolution plus another tensor{', with a ReLU' if relu else ''}, rounded once; see `run_conv`."
-        return _named(name, conv_add, what)
+        return named(name, conv_add, what)
 
     def define_transposed(name: str) -> Callable[..., Tensor]:
         @operator(
@@ -281,7 +275,7 @@ def _define_convolutions(dims: int) -> tuple[Callable[..., Tensor], ...]:
             layer = conv_layer(geometry, weight, weight_scale, weight_zero_point, bias)
             return run_conv(geometry, input, input_scale, input_zero_point, weight, layer, scale, zero_point)
 
-        return _named(name, conv_transpose, "A transposed convolution on integers; see `run_conv`.")
+        return named(name, conv_transpose, "A transposed convolution on integers; see `run_conv`.")
 
     def define_dynamic(name: str, transposed: bool) -> Callable[..., Tensor]:
         shape = _TRANSPOSED if transposed else _SHAPE
@@ -307,7 +301,7 @@ def _define_convolutions(dims: int) -> tuple[Callable[..., Tensor], ...]:
             return run_conv_dynamic(geometry, input, weight, layer, bool(rest[3]) if len(rest) > 3 else False)
 
         kind = "transposed convolution" if transposed else "convolution"
-        return _named(name, conv_dynamic, f"A {kind} on floats, quantized on the way; see `run_conv_dynamic`.")
+        return named(name, conv_dynamic, f"A {kind} on floats, quantized on the way; see `run_conv_dynamic`.")
 
     return (
         define(f"conv{dims}d", relu=False),

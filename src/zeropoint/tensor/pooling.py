@@ -8,12 +8,11 @@ from typing import Any
 import torch
 
 from zeropoint.ops.pooling import (
-    are_columns,
     stored_adaptive_average_pool,
     stored_average_pool,
     stored_max_pool,
     stored_mean,
-    stored_mean_of_columns,
+    stored_mean_over,
 )
 from zeropoint.tensor.errors import QTensorError
 from zeropoint.tensor.qtensor import QTensor, implements
@@ -153,18 +152,18 @@ def mean(q: QTensor, dims: Sequence[int] | None, keepdim: bool = False, *, dtype
     axes = _axes(q, dims)
     if not q.numel() and all(n for d, n in enumerate(q.shape) if d not in axes):
         raise QTensorError(f"mean over axes {axes} of shape {tuple(q.shape)} has no values to average")
-    values, kind = q.values(), q._qdtype
+    kind = q._qdtype
+    if kind.bits == 8:
+        limits = kind.qmin, kind.qmax
+        return q.with_values(
+            run(stored_mean_over, q.values(), axes, keepdim, quantizer.scale, quantizer.zero_point, *limits)
+        )
+    values = q.values()
     innermost = not axes or (axes[-1] == rank - 1 and axes[0] == rank - len(axes))
     if innermost and values.is_contiguous():
         means = run(stored_mean, values, len(axes), kind.qmin, kind.qmax)
         return q.with_values(means.reshape(*means.shape, *(1,) * len(axes)) if keepdim else means)
-    # PyTorch takes other means in float32, over the layout that is suggested.
     values = values.contiguous(memory_format=torch._prims_common.suggest_memory_format(values))
-    if kind.bits == 8 and are_columns(values, axes):
-        means = run(stored_mean_of_columns, values, axes, quantizer.scale, quantizer.zero_point, kind.qmin, kind.qmax)
-        for axis in axes if keepdim else ():
-            means = means.unsqueeze(axis)
-        return q.with_values(means)
     floats = aten.mean.dim(quantizer.dequantize(values), axes, keepdim)
     return q.with_values(quantizer.quantize(floats, kind))
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from zeropoint.numerics.blocks import is_dense
+from zeropoint.numerics.blocks import CHANNELS_LAST, is_dense
 from zeropoint.numerics.dtypes import QuantizedDtype, quantized_dtype
 from zeropoint.numerics.packing import packed_columns
 from zeropoint.numerics.schemes import QScheme
@@ -27,7 +27,6 @@ HANDLERS: dict[Any, Handler] = {}
 _make_wrapper = torch.Tensor._make_wrapper_subclass
 _FLOAT, _STRIDED = torch.float32, torch.strided
 _NORMAL_MODE, _AS_IT_IS = functools.partial(torch._C._InferenceMode, False), contextlib.nullcontext()
-_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 _BASIC_INDICES = frozenset((int, slice, EllipsisType, NoneType))
 
 
@@ -507,7 +506,7 @@ for _name in ("reshape", "flatten"):
 
 def settled(x: torch.Tensor) -> torch.Tensor:
     """`x` in a layout that quantizing and dequantizing give, contiguous or channels last; a copy if it has neither."""
-    memory_format = _CHANNELS_LAST.get(x.dim())
+    memory_format = CHANNELS_LAST.get(x.dim())
     if x.is_contiguous() or (memory_format and x.is_contiguous(memory_format=memory_format)):
         return x
     from torch._prims_common import suggest_memory_format

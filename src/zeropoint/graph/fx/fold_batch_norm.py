@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import fx, nn
 
 from zeropoint.graph.fx.plain import arguments, aten_name
-from zeropoint.nn.qat.trained import along
+from zeropoint.nn.qat.trained import folded
 
 __all__ = ["fold_batch_norm"]
 
@@ -43,7 +44,7 @@ def add_parameter(graph: fx.GraphModule, like: str, value: torch.Tensor, before:
 
 def fold_batch_norm(graph: fx.GraphModule) -> int:
     """Fold every batch norm that follows a layer and nothing else reads; how many there were."""
-    folded = 0
+    count = 0
     for node in list(graph.graph.nodes):
         if aten_name(node) != "batch_norm.default":
             continue
@@ -58,25 +59,16 @@ def fold_batch_norm(graph: fx.GraphModule) -> int:
         weight, bias = parameter(graph, la["weight"]), parameter(graph, la["bias"])
         if weight is None or mean is None or var is None:
             continue
+        norm = SimpleNamespace(running_mean=mean, running_var=var, eps=a["eps"], weight=gamma, bias=beta)
         with torch.no_grad():
-            deviation = torch.sqrt(var + a["eps"])
-            factor = deviation.reciprocal() if gamma is None else gamma / deviation
-            offset = -mean * factor if beta is None else beta - mean * factor
-            if "transpose" in name:
-                groups: int = la["groups"]
-                split = weight.unflatten(0, (groups, -1))
-                scale = factor.reshape(groups, 1, -1, *[1] * (split.dim() - 3))
-                new_weight = (split * scale).flatten(0, 1)
-            else:
-                new_weight = weight * along(weight, factor)
-            new_bias = offset if bias is None else bias * factor + offset
+            new_weight, new_bias = folded(weight, bias, norm, la["groups"] if "transpose" in name else 0)
         path = str(la["weight"].target)
         w = add_parameter(graph, path + "_folded", new_weight, layer)
         b = add_parameter(graph, path.removesuffix("weight") + "bias_folded", new_bias, layer)
         layer.args = (layer.args[0], w, b, *layer.args[3:])
         node.replace_all_uses_with(layer)
         graph.graph.erase_node(node)
-        folded += 1
+        count += 1
     graph.graph.eliminate_dead_code()
     graph.recompile()
-    return folded
+    return count

@@ -18,7 +18,7 @@ from torch import Tensor, fx, nn
 
 from zeropoint.graph.fx.fold_batch_norm import parameter
 from zeropoint.graph.fx.observe import OBSERVER
-from zeropoint.graph.fx.plain import arguments, aten_name
+from zeropoint.graph.fx.plain import arguments, aten_name, each
 from zeropoint.graph.fx.plan import Choice, Way, is_float
 from zeropoint.graph.fx.stored import Graph
 from zeropoint.graph.fx.training import Averaging
@@ -238,7 +238,7 @@ class Lowering:
         if "stride" in a:
             names = ("stride", "padding", "output_padding", "dilation", "groups")
             dims = int(choice.operator.name[-2])
-            geometry = [_each(a[k], dims) if k != "groups" else a[k] for k in names if k in a]
+            geometry = [each(a[k], dims) if k != "groups" else a[k] for k in names if k in a]
         if choice.way is Way.DYNAMIC:
             activation = choice.qconfig.activation()
             options = [bool(getattr(activation, "reduce_range", False))]
@@ -402,16 +402,11 @@ class Lowering:
 
 def _geometry_of(conv: Any) -> list[Any]:
     dims = conv.weight.dim() - 2
-    return [*(_each(v, dims) for v in (conv.stride, conv.padding, conv.dilation)), conv.groups]
+    return [*(each(v, dims) for v in (conv.stride, conv.padding, conv.dilation)), conv.groups]
 
 
 def _ends_in_relu(module: Any) -> bool:
-    return "ReLU" in type(module).__name__
-
-
-def _each(value: Any, dims: int) -> list[int]:
-    values = list(value) if isinstance(value, (list, tuple)) else [value]
-    return values * dims if len(values) == 1 else values
+    return getattr(module, "_RELU", False)
 
 
 def _limits(scale: Scale) -> tuple[int, int]:
@@ -440,9 +435,9 @@ def _as_it_is(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.No
 
 def _max_pool(dims: int) -> Callable[..., fx.Node]:
     def pool(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
-        kernel = _each(a["kernel_size"], dims)
-        stride = _each(a["stride"], dims) if a["stride"] else kernel
-        padding, dilation = _each(a["padding"], dims), _each(a["dilation"], dims)
+        kernel = each(a["kernel_size"], dims)
+        stride = each(a["stride"], dims) if a["stride"] else kernel
+        padding, dilation = each(a["padding"], dims), each(a["dilation"], dims)
         return g.call(ours.stored_max_pool.default, q, kernel, stride, padding, dilation, a["ceil_mode"], dims)
 
     return pool
@@ -450,17 +445,17 @@ def _max_pool(dims: int) -> Callable[..., fx.Node]:
 
 def _average_pool(dims: int) -> Callable[..., fx.Node]:
     def pool(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
-        kernel = _each(a["kernel_size"], dims)
-        stride = _each(a["stride"], dims) if a["stride"] else kernel
+        kernel = each(a["kernel_size"], dims)
+        stride = each(a["stride"], dims) if a["stride"] else kernel
         options = (a["ceil_mode"], a["count_include_pad"], a.get("divisor_override"), s.zero_point, *_limits(s), dims)
-        return g.call(ours.stored_average_pool.default, q, kernel, stride, _each(a["padding"], dims), *options)
+        return g.call(ours.stored_average_pool.default, q, kernel, stride, each(a["padding"], dims), *options)
 
     return pool
 
 
 def _adaptive_pool(dims: int) -> Callable[..., fx.Node]:
     def pool(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
-        size = _each(a["output_size"], dims)
+        size = each(a["output_size"], dims)
         return g.call(ours.stored_adaptive_average_pool.default, q, size, s.zero_point, *_limits(s))
 
     return pool

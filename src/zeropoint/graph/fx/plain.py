@@ -212,3 +212,9 @@ def arguments(node: fx.Node) -> dict[str, Any]:
         else:
             found[argument.name] = argument.default_value
     return found
+
+
+def each(value: Any, dims: int) -> list[int]:
+    """A number for each dimension, as ATen's operators understand one for all."""
+    values = list(value) if isinstance(value, (list, tuple)) else [value]
+    return values * dims if len(values) == 1 else values

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from zeropoint.graph.fx.fold_batch_norm import parameter
-from zeropoint.graph.fx.plain import arguments, aten_name
+from zeropoint.graph.fx.plain import arguments, aten_name, each
 from zeropoint.graph.fx.plan import Choice, Way, _is_static, _qconfig, _State
 from zeropoint.graph.recipes import BY_ATEN
 from zeropoint.nn import qat as nnqat
@@ -117,7 +117,7 @@ def _layer(
         layer = nn.Linear(weight.shape[1], weight.shape[0], bias is not None, device="meta")
     else:
         dims = weight.dim() - 2
-        geometry = {k: tuple(_each(a[k], dims)) for k in ("stride", "padding", "dilation")}
+        geometry = {k: tuple(each(a[k], dims)) for k in ("stride", "padding", "dilation")}
         inputs = weight.shape[1] * a["groups"]
         layer = _FLOAT[name](
             inputs, weight.shape[0], tuple(weight.shape[2:]), **geometry, groups=a["groups"], bias=bias is not None,
@@ -144,11 +144,6 @@ def _layer(
         source = kind._FLOAT_MODULE(*parts, *([nn.ReLU()] if relu and name != "linear" else []))
     source.qconfig = qconfig
     return kind.from_float(source.train())
-
-
-def _each(value: Any, dims: int) -> list[int]:
-    values = list(value) if isinstance(value, (list, tuple)) else [value]
-    return values * dims if len(values) == 1 else values
 
 
 def _batch_norm(graph: fx.GraphModule, node: fx.Node, kind: Any) -> Any:

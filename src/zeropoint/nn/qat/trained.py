@@ -76,3 +76,23 @@ def folding(bn: Any, bias: Tensor | None) -> tuple[Tensor, Tensor]:
     if bn.weight is not None:
         factor, offset = bn.weight * factor, offset * bn.weight
     return factor, offset if bn.bias is None else offset + bn.bias
+
+
+def folded(weight: Tensor, bias: Tensor | None, bn: Any, transposed_groups: int = 0) -> tuple[Tensor, Tensor]:
+    """Weight and bias of a layer with the batch norm `bn` after it in them.
+
+    Args:
+        weight: ``(out, in / groups, ...)``; with `transposed_groups`, the groups of a transposed convolution,
+            ``(in, out / groups, ...)``.
+
+    Example:
+        >>> weight, bias = folded(torch.ones(1, 2), None, nn.BatchNorm1d(1, eps=0.0).eval())
+        >>> weight.tolist(), bias.tolist()
+        ([[1.0, 1.0]], [0.0])
+    """
+    factor, new_bias = folding(bn, bias)
+    if not transposed_groups:
+        return weight * along(weight, factor), new_bias
+    by_group = weight.unflatten(0, (transposed_groups, -1))
+    scale = factor.reshape(transposed_groups, 1, -1, *[1] * (by_group.dim() - 3))
+    return (by_group * scale).flatten(0, 1), new_bias

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from zeropoint.nn.intrinsic import fused
 from zeropoint.nn.qat.conv import arguments_of
-from zeropoint.nn.qat.trained import along, folding, plain, require_float, require_qconfig, take_over
+from zeropoint.nn.qat.trained import along, folded, plain, require_float, require_qconfig, take_over
 
 __all__ = [
     "ConvBn1d",
@@ -75,8 +75,7 @@ class WithBatchNorm:
 
     def folded(self: Any) -> tuple[Tensor, Tensor]:
         """Weight and bias with the batch norm in them."""
-        factor, bias = folding(self.bn, self.bias)
-        return self.weight * along(self.weight, factor), bias
+        return folded(self.weight, self.bias, self.bn)
 
     # ------------------------------------------------------------------------------------------------ statistics
 

@@ -17,6 +17,7 @@ class _WithReLU:
     """A ReLU after a layer; goes before the layer's class."""
 
     _FUSED: Any
+    _RELU = True
 
     def forward(self, input: Tensor) -> Tensor:
         return F.relu(super().forward(input))  # type: ignore[misc]

@@ -1,5 +1,6 @@
 """Layers on floats that are quantized on the way in, under the paths of torch.ao.nn.quantized.dynamic."""
 
+from zeropoint.nn.quantized.dynamic.cells import GRUCell, LSTMCell, RNNCell
 from zeropoint.nn.quantized.dynamic.conv import (
     Conv1d,
     Conv2d,
@@ -9,7 +10,7 @@ from zeropoint.nn.quantized.dynamic.conv import (
     ConvTranspose3d,
 )
 from zeropoint.nn.quantized.dynamic.linear import Linear
-from zeropoint.nn.quantized.dynamic.rnn import GRU, LSTM, GRUCell, LSTMCell, RNNCell
+from zeropoint.nn.quantized.dynamic.rnn import GRU, LSTM
 
 __all__ = [
     "GRU",

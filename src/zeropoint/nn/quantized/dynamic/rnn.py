@@ -1,192 +1,32 @@
-"""LSTM, GRU and single cells on floats, with int8 or float16 weights."""
+"""LSTM and GRU on floats, with int8 or float16 weights."""
 
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from zeropoint import _native
-from zeropoint.nn.quantized.storage import StoredWeight, as_qtensor, quantize_weight
-from zeropoint.numerics.dtypes import qint8, quantized_dtype
-from zeropoint.ops import layers
+from zeropoint.nn.quantized.dynamic.recurrent_weights import (
+    PackedParameter,
+    blank_weight,
+    observed_weight,
+    pack_weight_bias,
+    replace_weight,
+    require_float,
+    weight_kind,
+    weight_observer,
+)
+from zeropoint.nn.quantized.storage import as_qtensor
+from zeropoint.numerics.dtypes import qint8
 from zeropoint.ops import recurrent as ops
-from zeropoint.qconfig import default_dynamic_qconfig
-from zeropoint.quantized import packed, recurrent
-from zeropoint.tensor.create import empty_affine_quantized
+from zeropoint.quantized import recurrent
 from zeropoint.tensor.qtensor import QTensor
 from zeropoint.tensor.watchers import is_recorded
 
-__all__ = ["GRU", "LSTM", "GRUCell", "LSTMCell", "PackedParameter", "RNNCell", "pack_weight_bias"]
-
-
-# ---------------------------------------------------------------------------------------------------------- weights
-
-
-def pack_weight_bias(qweight: Any, bias: Tensor | None, dtype: Any = qint8) -> recurrent.Packed:
-    """A weight and its bias as `zeropoint.quantized.quantized_lstm_cell_dynamic` and relatives take them.
-
-    Example:
-        >>> pack_weight_bias(torch.ones(4, 1), None, torch.float16).unpack()[0].shape
-        torch.Size([4, 1])
-    """
-    if _kind(dtype) == torch.float16:
-        return packed.LinearPackedParamsFp16(qweight, bias)
-    return packed.LinearPackedParams(qweight, bias)
-
-
-def _kind(dtype: Any) -> Any:
-    """qint8 or torch.float16; others are refused."""
-    if dtype == torch.float16 or str(dtype) == "float16":
-        return torch.float16
-    if quantized_dtype(dtype) is not qint8:
-        raise ValueError(f"the weights of recurrent layers are qint8 or float16, got {dtype}")
-    return qint8
-
-
-class _Matrix(StoredWeight):
-    """One weight of a cell, with its bias."""
-
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        super().__init__()
-        self.set_weight_bias(weight, bias)
-
-    def set_weight_bias(self, weight: Tensor, bias: Tensor | None) -> None:
-        """Keep copies; a float weight is kept in float16."""
-        self._store(weight if isinstance(weight, QTensor) else layers.to_fp16_weight(weight), bias)
-
-    def fits(self, key: str, weight: Tensor, errors: list[str]) -> bool:
-        """Whether a weight from a state_dict has the shape of this one; if not, `errors` say so."""
-        if weight.shape == self._weight_values.shape:
-            return True
-        shapes = f"{tuple(weight.shape)} in the state_dict, {tuple(self._weight_values.shape)} in the module"
-        errors.append(f"size mismatch for a weight in {key}: {shapes}.")
-        return False
-
-    def matrix(self) -> ops.Matrix:
-        """The parts, as the native core takes them."""
-        if self._weight_dtype == "float16":
-            return ops.Matrix(self._weight_values, None, None, self._bias)
-        return ops.Matrix(self._weight_values, self._weight_scales, self._weight_zero_points, self._bias)
-
-    def packed(self) -> recurrent.Packed:
-        """A copy, as the functions of `zeropoint.quantized` take it."""
-        weight, bias = self._stored()
-        return pack_weight_bias(weight, bias, qint8 if isinstance(weight, QTensor) else torch.float16)
-
-
-def _blank(rows: int, columns: int, dtype: Any) -> Tensor:
-    """A weight of zeros."""
-    if dtype == torch.float16:
-        return torch.zeros(rows, columns)
-    weight = empty_affine_quantized([rows, columns], scale=1.0, zero_point=0, dtype=dtype)
-    weight._data.zero_()
-    return weight
-
-
-def _replace(module: nn.Module, name: str, matrix: _Matrix, weight: Tensor, bias: Tensor | None, dtype: Any) -> None:
-    """Let `matrix` keep `weight` and `bias`, if they are what it holds."""
-    if isinstance(weight, QTensor) == (dtype == torch.float16):
-        wanted = "a float tensor" if dtype == torch.float16 else "a quantized tensor"
-        raise TypeError(f"{type(module).__name__}: {name} must be {wanted}, got {type(weight).__name__}")
-    if weight.shape != matrix._weight_values.shape:
-        shapes = f"{tuple(matrix._weight_values.shape)}, got {tuple(weight.shape)}"
-        raise ValueError(f"{type(module).__name__}: {name} must have shape {shapes}")
-    matrix.set_weight_bias(weight, bias)
-
-
-def _unpacked(stored: Any) -> tuple[Tensor, Tensor | None]:
-    """Weight and bias of a packed linear layer: ours, or one of torch.ao's, from its state_dict."""
-    if isinstance(stored, (packed.LinearPackedParams, packed.LinearPackedParamsFp16)):
-        return stored.unpack()
-    weight, bias = stored.__getstate__()[0]
-    return as_qtensor(weight), bias
-
-
-class PackedParameter(nn.Module):
-    """The two weights of one direction of a layer. In a state_dict it is one entry, `param`, as in torch.ao."""
-
-    if TYPE_CHECKING:  # torch.jit.script would read annotations
-        _made: Any  # what is packed for this CPU: (instruction set, native layer)
-
-    __jit_unused_properties__ = ("param",)
-
-    def __init__(self, param: recurrent.CellParams) -> None:
-        super().__init__()
-        self._set(_unpacked(param.w_ih), _unpacked(param.w_hh), param.reduce_range)
-
-    def _set(self, ih: tuple[Tensor, Tensor | None], hh: tuple[Tensor, Tensor | None], reduce_range: bool) -> None:
-        self.ih, self.hh, self.reduce_range = _Matrix(*ih), _Matrix(*hh), reduce_range
-        self._made = None
-
-    @property
-    def param(self) -> recurrent.CellParams:
-        """What `zeropoint.quantized.quantized_lstm` and relatives take; a copy."""
-        return recurrent.CellParams(self.ih.packed(), self.hh.packed(), reduce_range=self.reduce_range)
-
-    def layer(self, op: str, kind: ops.Kind) -> _native.RecurrentLayer:
-        """The native layer for the instruction set in use."""
-        isa = _native.isa()
-        if self._made is None or self._made[0] != isa:
-            made = ops.make_recurrent_layer(op, kind, self.ih.matrix(), self.hh.matrix(), self.reduce_range)
-            self._made = isa, made
-        return self._made[1]
-
-    def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        super()._apply(fn, recurse)
-        self._made = None
-        return self
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without what is packed for this CPU."""
-        return {**self.__dict__, "_made": None}
-
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        destination[prefix + "param"] = self.param
-
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
-        _, strict, missing_keys, _, errors = args
-        param = state_dict.pop(prefix + "param", None)
-        super()._load_from_state_dict(state_dict, prefix, *args)
-        if param is None:
-            if strict:
-                missing_keys.append(prefix + "param")
-            return
-        if isinstance(param, recurrent.CellParams):
-            reduce_range, weights = param.reduce_range, (param.w_ih, param.w_hh)
-        else:  # torch.ao's
-            _, _, _, numbers, weights = param.__getstate__()[0]
-            reduce_range = bool(numbers and numbers[0])
-        ih, hh = (_unpacked(w) for w in weights)
-        if self.ih.fits(prefix + "param", ih[0], errors) and self.hh.fits(prefix + "param", hh[0], errors):
-            self._set(ih, hh, reduce_range)
-
-
-def _observed(mod: Any, name: str) -> Any:
-    """The weight `name` of a float module as its qconfig wants it: a QTensor, or float to keep in float16."""
-    weight = getattr(mod, name).detach().float()
-    observer = _weight_observer(mod)()
-    if _kind(observer.dtype) == torch.float16:
-        return weight
-    observer(weight)
-    return quantize_weight(weight, observer)
-
-
-def _weight_observer(mod: Any) -> Any:
-    qconfig = getattr(mod, "qconfig", None)
-    return (default_dynamic_qconfig if qconfig is None or qconfig.weight is None else qconfig).weight
-
-
-def _require(cls: Any, mod: nn.Module) -> None:
-    if type(mod) is not cls._FLOAT_MODULE:
-        raise TypeError(f"{cls.__name__}.from_float takes a {cls._FLOAT_MODULE.__name__}, got a {type(mod).__name__}")
-
-
-# ----------------------------------------------------------------------------------------------- layers on sequences
+__all__ = ["GRU", "LSTM"]
 
 
 class RNNBase(nn.Module):
@@ -220,7 +60,7 @@ class RNNBase(nn.Module):
             )
         self.mode, self.input_size, self.hidden_size, self.num_layers = mode, input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
-        kind = _kind(dtype)
+        kind = weight_kind(dtype)
         self.version = self._version
         directions = 2 if bidirectional else 1
         rows = self._KIND.gates * hidden_size
@@ -228,7 +68,7 @@ class RNNBase(nn.Module):
         for layer in range(num_layers):
             inputs = input_size if layer == 0 else hidden_size * directions
             for _ in range(directions):
-                weights = (_blank(rows, columns, kind) for columns in (inputs, hidden_size))
+                weights = (blank_weight(rows, columns, kind) for columns in (inputs, hidden_size))
                 w_ih, w_hh = (pack_weight_bias(w, torch.zeros(rows) if bias else None, kind) for w in weights)
                 cells.append(PackedParameter(recurrent.CellParams(w_ih, w_hh, reduce_range=kind is qint8)))
         self._all_weight_values = nn.ModuleList(cells)
@@ -322,18 +162,18 @@ class RNNBase(nn.Module):
         """Keep copies of these weights and biases; the names are those of `get_weight` and `get_bias`."""
         for name, matrix in self._matrices().items():
             bias = weight_bias_dict.get(f"bias_{name}") if self.bias else None
-            _replace(self, f"weight_{name}", matrix, weight_bias_dict[f"weight_{name}"], bias, self.dtype)
+            replace_weight(self, f"weight_{name}", matrix, weight_bias_dict[f"weight_{name}"], bias, self.dtype)
         for cell in self._all_weight_values:
             cell._made = None
 
     @classmethod
     def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
         """The dynamically quantized layers of a float module; without a qconfig, int8 and per tensor."""
-        _require(cls, mod)
+        require_float(cls, mod)
         if getattr(mod, "proj_size", 0):
             raise NotImplementedError(f"{cls.__name__}.from_float: projections (proj_size) are not supported")
-        made = cls._like(mod, _kind(_weight_observer(mod)().dtype))
-        given = {f"weight_{name}": _observed(mod, f"weight_{name}") for name in made._names()}
+        made = cls._like(mod, weight_kind(weight_observer(mod)().dtype))
+        given = {f"weight_{name}": observed_weight(mod, f"weight_{name}") for name in made._names()}
         if mod.bias:
             given |= {f"bias_{name}": getattr(mod, f"bias_{name}") for name in made._names()}
         made.set_weight_bias(given)
@@ -510,289 +350,3 @@ class GRU(RNNBase):
         if isinstance(input, PackedSequence):
             return self.forward_packed(input, hx)
         return self.forward_tensor(input, hx)
-
-
-# ------------------------------------------------------------------------------------------------------------ cells
-
-
-class RNNCellBase(nn.Module):
-    """What the cells share; see `LSTMCell`."""
-
-    _version = 1
-    _FLOAT_MODULE: ClassVar[type[nn.Module]]
-    _GATES: ClassVar[int]
-
-    __jit_unused_properties__ = ("_packed_weight_ih", "_packed_weight_hh", "bias_ih", "bias_hh")
-
-    if TYPE_CHECKING:  # torch.jit.script would read annotations
-        _made: Any  # what is packed for this CPU: (instruction set, native layer)
-        _ih: _Matrix
-        _hh: _Matrix
-        nonlinearity: str
-
-    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, dtype: Any = qint8) -> None:
-        super().__init__()
-        self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
-        self.weight_dtype = _kind(dtype)
-        self._made = None
-        rows = self._GATES * hidden_size
-        for name, columns in (("ih", input_size), ("hh", hidden_size)):
-            weight = _blank(rows, columns, self.weight_dtype)
-            setattr(self, f"_{name}", _Matrix(weight, torch.zeros(rows) if bias else None))
-
-    def _get_name(self) -> str:
-        return f"DynamicQuantized{self._FLOAT_MODULE.__name__}"
-
-    def extra_repr(self) -> str:
-        text = f"{self.input_size}, {self.hidden_size}"
-        if not self.bias:
-            text += f", bias={self.bias}"
-        if getattr(self, "nonlinearity", "tanh") != "tanh":
-            text += f", nonlinearity={self.nonlinearity}"
-        return text
-
-    def __repr__(self) -> str:
-        return f"{self._get_name()}({self.extra_repr()})"
-
-    # --------------------------------------------------------------------------------------------------- running
-
-    def _op(self) -> tuple[str, ops.Kind]:
-        """The name of the operator of one step, and the kind of cell."""
-        raise NotImplementedError
-
-    def _eager(self, input: Tensor, states: list[Tensor]) -> tuple[Tensor, ...]:
-        isa, (op, kind) = _native.isa(), self._op()
-        if self._made is None or self._made[0] != isa:
-            made = ops.make_recurrent_layer(op, kind, self._ih.matrix(), self._hh.matrix(), True)
-            self._made = isa, made
-        return ops.run_cell(op, self._made[1], input, states)
-
-    def _weights(self) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]:
-        """The weights, their scales and zero points, and the biases, as operators take them."""
-        weights: list[Tensor] = []
-        scales: list[Tensor] = []
-        zero_points: list[Tensor] = []
-        biases: list[Tensor] = []
-        for m in (self._ih, self._hh):
-            weights.append(m._weight_values)
-            if m._weight_dtype != "float16":
-                scales.append(m._weight_scales)
-                zero_points.append(m._weight_zero_points)
-            bias = m._bias
-            if bias is not None:
-                biases.append(bias)
-        return weights, scales, zero_points, biases
-
-    def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        super()._apply(fn, recurse)
-        self._made = None
-        return self
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without what is packed for this CPU."""
-        return {**self.__dict__, "_made": None}
-
-    # --------------------------------------------------------------------------------------------------- weights
-
-    @property
-    def _packed_weight_ih(self) -> recurrent.Packed:
-        """What `zeropoint.quantized.quantized_lstm_cell_dynamic` and relatives take; a copy."""
-        return self._ih.packed()
-
-    @property
-    def _packed_weight_hh(self) -> recurrent.Packed:
-        """What `zeropoint.quantized.quantized_lstm_cell_dynamic` and relatives take; a copy."""
-        return self._hh.packed()
-
-    @property
-    def bias_ih(self) -> Tensor | None:
-        """The bias that is added to the product with the input."""
-        return self._ih._bias
-
-    @property
-    def bias_hh(self) -> Tensor | None:
-        """The bias that is added to the product with the hidden state."""
-        return self._hh._bias
-
-    def _weight_bias(self) -> dict[str, dict[str, Any]]:
-        stored = {"ih": self._ih._stored(), "hh": self._hh._stored()}
-        return {
-            "weight": {f"weight_{name}": w for name, (w, _) in stored.items()},
-            "bias": {f"bias_{name}": b for name, (_, b) in stored.items()} if self.bias else {},
-        }
-
-    def get_weight(self) -> dict[str, Any]:
-        """Copies of the weights, by the names that torch.nn has for them."""
-        return self._weight_bias()["weight"]
-
-    def get_bias(self) -> dict[str, Any]:
-        """Copies of the biases, by the names that torch.nn has for them."""
-        return self._weight_bias()["bias"]
-
-    def set_weight_bias(self, weight_bias_dict: dict[str, Any]) -> None:
-        """Keep copies of `weight_ih`, `weight_hh`, and, of a cell with biases, `bias_ih` and `bias_hh`."""
-        for name, matrix in (("ih", self._ih), ("hh", self._hh)):
-            bias = weight_bias_dict.get(f"bias_{name}") if self.bias else None
-            _replace(self, f"weight_{name}", matrix, weight_bias_dict[f"weight_{name}"], bias, self.weight_dtype)
-        self._made = None
-
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        destination[prefix + "_packed_weight_ih"] = self._packed_weight_ih
-        destination[prefix + "_packed_weight_hh"] = self._packed_weight_hh
-
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
-        _, strict, missing_keys, _, errors = args
-        for name in ("ih", "hh"):
-            key = f"{prefix}_packed_weight_{name}"
-            stored = state_dict.pop(key, None)
-            if stored is not None:
-                weight, bias = _unpacked(stored)
-                if getattr(self, f"_{name}").fits(key, weight, errors):
-                    setattr(self, f"_{name}", _Matrix(weight, bias))
-            elif strict:
-                missing_keys.append(key)
-        self.weight_dtype = torch.float16 if self._ih._weight_dtype == "float16" else qint8
-        self.bias = self._ih._bias is not None
-        self._made = None
-        super()._load_from_state_dict(state_dict, prefix, *args)
-
-    @classmethod
-    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
-        """The dynamically quantized cell of a float cell; without a qconfig, int8 and per tensor."""
-        _require(cls, mod)
-        made = cls._like(mod, _kind(_weight_observer(mod)().dtype))
-        given = {name: _observed(mod, name) for name in ("weight_ih", "weight_hh")}
-        made.set_weight_bias({**given, "bias_ih": mod.bias_ih, "bias_hh": mod.bias_hh})
-        return made
-
-    @classmethod
-    def from_reference(cls, ref_mod: Any) -> Any:
-        """The dynamically quantized cell of a reference cell (`zeropoint.nn.quantized.reference`)."""
-        weights = (as_qtensor(ref_mod.get_quantized_weight_ih()), as_qtensor(ref_mod.get_quantized_weight_hh()))
-        made = cls._like(ref_mod, qint8 if isinstance(weights[0], QTensor) else torch.float16)
-        given = dict(zip(("weight_ih", "weight_hh"), weights))
-        made.set_weight_bias({**given, "bias_ih": ref_mod.bias_ih, "bias_hh": ref_mod.bias_hh})
-        return made
-
-    @classmethod
-    def _like(cls: Any, mod: Any, dtype: Any) -> Any:
-        more = {"nonlinearity": mod.nonlinearity} if hasattr(mod, "nonlinearity") else {}
-        return cls(mod.input_size, mod.hidden_size, bias=mod.bias, dtype=dtype, **more)
-
-
-class LSTMCell(RNNCellBase):
-    """`torch.nn.LSTMCell` with int8 or float16 weights; arguments, shapes and results are its.
-
-    Example:
-        >>> cell = LSTMCell.from_float(nn.LSTMCell(3, 4))
-        >>> h, c = cell(torch.zeros(2, 3))
-        >>> h.shape
-        torch.Size([2, 4])
-    """
-
-    _FLOAT_MODULE = nn.LSTMCell
-    _GATES = ops.LSTM.gates
-
-    def _op(self) -> tuple[str, ops.Kind]:
-        return "quantized_lstm_cell_dynamic", ops.LSTM
-
-    def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
-        if hx is None:
-            zeros = torch.zeros(input.size(0), self.hidden_size, dtype=torch.float32, device=input.device)
-            hx = (zeros, zeros)
-        if torch.jit.is_scripting():
-            return self._graph(input, hx[0], hx[1])
-        else:
-            if is_recorded():
-                return self._graph(input, hx[0], hx[1])
-            h, c = self._eager(input, list(hx))
-            return h, c
-
-    def _graph(self, input: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        weights, scales, zero_points, biases = self._weights()
-        _, h, c = torch.ops.zeropoint.quantized_lstm(
-            input.unsqueeze(0), [hidden.unsqueeze(0), cell.unsqueeze(0)], weights, scales, zero_points, biases, 1, 0.0,
-            False, False, False, True,
-        )  # fmt: skip
-        return h.squeeze(0), c.squeeze(0)
-
-
-class GRUCell(RNNCellBase):
-    """`torch.nn.GRUCell` with int8 or float16 weights; see `LSTMCell`.
-
-    Example:
-        >>> GRUCell.from_float(nn.GRUCell(3, 4))(torch.zeros(2, 3)).shape
-        torch.Size([2, 4])
-    """
-
-    _FLOAT_MODULE = nn.GRUCell
-    _GATES = ops.GRU.gates
-
-    def _op(self) -> tuple[str, ops.Kind]:
-        return "quantized_gru_cell_dynamic", ops.GRU
-
-    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
-        if hx is None:
-            hx = torch.zeros(input.size(0), self.hidden_size, dtype=torch.float32, device=input.device)
-        if torch.jit.is_scripting():
-            return self._graph(input, hx)
-        else:
-            return self._graph(input, hx) if is_recorded() else self._eager(input, [hx])[0]
-
-    def _graph(self, input: Tensor, hidden: Tensor) -> Tensor:
-        weights, scales, zero_points, biases = self._weights()
-        _, h = torch.ops.zeropoint.quantized_gru(
-            input.unsqueeze(0), hidden.unsqueeze(0), weights, scales, zero_points, biases, 1, 0.0, False, False, False,
-            True,
-        )  # fmt: skip
-        return h.squeeze(0)
-
-
-class RNNCell(RNNCellBase):
-    """`torch.nn.RNNCell` with int8 or float16 weights; see `LSTMCell`.
-
-    Args:
-        nonlinearity: "tanh" or "relu".
-
-    Example:
-        >>> RNNCell.from_float(nn.RNNCell(3, 4, nonlinearity="relu"))
-        DynamicQuantizedRNNCell(3, 4, nonlinearity=relu)
-    """
-
-    _FLOAT_MODULE = nn.RNNCell
-    _GATES = 1
-
-    def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh", dtype: Any = qint8
-    ) -> None:
-        super().__init__(input_size, hidden_size, bias, dtype)
-        if nonlinearity not in ("tanh", "relu"):
-            raise ValueError(f"RNNCell: nonlinearity must be 'tanh' or 'relu', got {nonlinearity!r}")
-        self.nonlinearity = nonlinearity
-
-    def _op(self) -> tuple[str, ops.Kind]:
-        kind = ops.RNN_RELU if self.nonlinearity == "relu" else ops.RNN_TANH
-        return f"quantized_{kind.name}_cell_dynamic", kind
-
-    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
-        if hx is None:
-            hx = torch.zeros(input.size(0), self.hidden_size, dtype=torch.float32, device=input.device)
-        if torch.jit.is_scripting():
-            return self._graph(input, hx)
-        else:
-            return self._graph(input, hx) if is_recorded() else self._eager(input, [hx])[0]
-
-    def _graph(self, input: Tensor, hidden: Tensor) -> Tensor:
-        weights, scales, zero_points, biases = self._weights()
-        if self.nonlinearity == "relu":
-            _, h = torch.ops.zeropoint.quantized_rnn_relu(
-                input.unsqueeze(0), hidden.unsqueeze(0), weights, scales, zero_points, biases, 1, 0.0, False, False,
-                False, True,
-            )  # fmt: skip
-        else:
-            _, h = torch.ops.zeropoint.quantized_rnn_tanh(
-                input.unsqueeze(0), hidden.unsqueeze(0), weights, scales, zero_points, biases, 1, 0.0, False, False,
-                False, True,
-            )  # fmt: skip
-        return h.squeeze(0)
