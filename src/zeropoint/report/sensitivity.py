@@ -60,7 +60,7 @@ class Sensitivity:
     def table(self) -> list[tuple[str, ...]]:
         """The rows as text."""
         return [
-            (r.path or r.name, r.operator, f"{r.alone:.4g}", "" if r.cumulative is None else f"{r.cumulative:.4g}")
+            (r.path or "(model)", r.operator, f"{r.alone:.4g}", "" if r.cumulative is None else f"{r.cumulative:.4g}")
             for r in self.rows
         ]
 
