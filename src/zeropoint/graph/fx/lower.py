@@ -130,10 +130,10 @@ class Lowering:
         for node in self.old.graph.nodes:
             self.origin = node.meta.get("origin")
             self.add(node)
-        made = Graph(_Root(self.old, self.tensors), self.graph)
-        made.graph.eliminate_dead_code()
+        whole = Graph(_Root(self.old, self.tensors), self.graph)
+        whole.graph.eliminate_dead_code()
+        made = Graph(whole, whole.graph)  # without the float weights, which nobody reads now
         made.graph.lint()
-        made.recompile()
         return made
 
     def add(self, node: fx.Node) -> None:

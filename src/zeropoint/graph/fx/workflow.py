@@ -11,6 +11,7 @@ import torch
 from torch import fx, nn
 
 from zeropoint.graph.fx.capture import capture, origin
+from zeropoint.graph.fx.equalize import divide_in_quantize, equalize, watch_channels
 from zeropoint.graph.fx.fold_batch_norm import fold_batch_norm
 from zeropoint.graph.fx.fold_linear import fold_linear
 from zeropoint.graph.fx.lower import lower
@@ -106,6 +107,7 @@ def prepare_fx(
     backend_config: Any = None,
     *,
     dynamic_shapes: Any = None,
+    equalize_channels: bool = False,
 ) -> Prepared:
     """A copy of `model` with observers, for calibration: run it on some data, then call `convert_fx`.
 
@@ -114,6 +116,9 @@ def prepare_fx(
         qconfig_mapping: which modules and functions get which qconfig; None leaves them in float.
         example_inputs: a tuple of what the model is called with. Sizes are not fixed to those of the examples.
         dynamic_shapes: as for torch.export, to say more precisely which sizes are free.
+        equalize_channels: before the input of a linear layer is rounded, divide its few channels that are far larger
+            than the others, and multiply the weights that read them; the same in float, more accurate in 8 bits. For
+            transformers; ranges are then those of all values seen.
 
     Raises:
         CaptureError: if torch.export cannot follow the model.
@@ -140,6 +145,8 @@ def prepare_fx(
     choices = plan(graph, mapping)
     skip_rounding(choices)
     insert_observers(graph, choices)
+    if equalize_channels:
+        watch_channels(graph, choices)
     return _require_some(Prepared(graph.eval(), choices)).eval()
 
 
@@ -198,9 +205,13 @@ def convert_fx(
     if not isinstance(graph_module, Prepared):
         raise TypeError(f"convert_fx takes what prepare_fx or prepare_qat_fx gave, got {type(graph_module).__name__}")
     prepared = copy.deepcopy(graph_module).eval()
-    make = reference if debug else lower
     with torch.no_grad():
-        return Quantized(make(prepared.graph_module, prepared.choices()), graph_module.summary())
+        choices = equalize(prepared.graph_module, prepared.choices())
+        if debug:
+            return Quantized(reference(prepared.graph_module, choices), graph_module.summary())
+        lowered = lower(prepared.graph_module, choices)
+        divide_in_quantize(lowered)
+        return Quantized(lowered, graph_module.summary())
 
 
 def convert_to_reference_fx(graph_module: Prepared, **options: Any) -> Quantized:
