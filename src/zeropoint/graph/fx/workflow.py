@@ -18,6 +18,7 @@ from zeropoint.graph.fx.lower import lower
 from zeropoint.graph.fx.observe import OBSERVER, insert_observers
 from zeropoint.graph.fx.plain import aten_name, make_plain
 from zeropoint.graph.fx.plan import Choice, Way, plan, skip_rounding
+from zeropoint.graph.fx.recurrent_precision import choose_recurrent_weights
 from zeropoint.graph.fx.reference import reference
 from zeropoint.graph.fx.training import Rounded, connect_averages, round_averages, swap_layers
 from zeropoint.graph.recipes import OPERATORS
@@ -41,8 +42,13 @@ class Prepared(nn.Module):
 
     def choices(self) -> dict[fx.Node, Choice]:
         """What was chosen for each node of the graph."""
-        by_name = {node.name: node for node in self.graph_module.graph.nodes}
-        return {by_name[name]: choice for name, choice in self._choices.items() if name in by_name}
+        nodes = self.graph_module.graph.nodes
+        return {node: self._choices[node.name] for node in nodes if node.name in self._choices}
+
+    def choose_recurrent_weights(self, *args: Any, **kwargs: Any) -> None:
+        """Try recurrent layers of 8 bits on a batch, and give those that would be inaccurate float16 weights."""
+        choices = choose_recurrent_weights(self.graph_module, self.choices(), args, kwargs)
+        self._choices = {node.name: choice for node, choice in choices.items()}
 
     def summary(self) -> Summary:
         """What will become of each operator, and why."""
