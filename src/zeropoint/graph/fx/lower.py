@@ -23,7 +23,7 @@ from zeropoint.graph.fx.plan import Choice, Way, is_float
 from zeropoint.graph.fx.stored import Graph
 from zeropoint.graph.fx.training import Averaging
 from zeropoint.graph.recipes import MOVING, Form
-from zeropoint.nn.quantized.storage import found_qparams, has_observed, quantize_weight
+from zeropoint.nn.quantized.storage import found_qparams, has_observed, plain_parts, quantize_weight
 from zeropoint.numerics import scalars
 from zeropoint.numerics.dtypes import qint8, quantized_dtype, quint8
 from zeropoint.observers import MinMaxObserver
@@ -130,10 +130,10 @@ class Lowering:
         for node in self.old.graph.nodes:
             self.origin = node.meta.get("origin")
             self.add(node)
-        made = Graph(_Root(self.old, self.tensors), self.graph)
-        made.graph.eliminate_dead_code()
+        whole = Graph(_Root(self.old, self.tensors), self.graph)
+        whole.graph.eliminate_dead_code()
+        made = Graph(whole, whole.graph)  # without the float weights, which nobody reads now
         made.graph.lint()
-        made.recompile()
         return made
 
     def add(self, node: fx.Node) -> None:
@@ -215,12 +215,9 @@ class Lowering:
 
     def stored(self, name: str, q: Any) -> tuple[fx.Node, fx.Node, fx.Node]:
         """Integers, scales and zero points of a quantized tensor as constants."""
-        if "per_channel" in str(q.qscheme()):
-            scales, zero_points = q.q_per_channel_scales().float(), q.q_per_channel_zero_points()
-        else:
-            scales, zero_points = torch.tensor([q.q_scale()]), torch.tensor([q.q_zero_point()])
+        integers, scales, zero_points = plain_parts(q)
         return (
-            self.constant(name, q.int_repr().clone()),
+            self.constant(name, integers),
             self.constant(f"{name}_scale", scales),
             self.constant(f"{name}_zero_point", zero_points),
         )
