@@ -184,6 +184,8 @@ _EXPORTS = {
     "propagate_qconfig_": "qconfig_propagation",
     "fuse_fx": "eager.fuse_traced",
     "to_int8": "graph.one_call",
+    "compare": "report.compare",
+    "sensitivity": "report.sensitivity",
     **dict.fromkeys(("convert_fx", "convert_to_reference_fx", "prepare_fx", "prepare_qat_fx"), "graph.fx.workflow"),
     **dict.fromkeys(("DeQuantStub", "QuantStub", "QuantWrapper"), "nn.stubs"),
     **dict.fromkeys(
@@ -238,6 +240,7 @@ _MODULES = (
     "nn",
     "graph",
     "eager",
+    "report",
 )
 
 __all__ = [*_EXPORTS, *_MODULES]

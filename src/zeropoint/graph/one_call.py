@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch import nn
 from zeropoint.graph.fx.workflow import Quantized, convert_fx, prepare_fx
 from zeropoint.numerics.dtypes import quint8
 from zeropoint.observers import MinMaxObserver, default_per_channel_weight_observer, default_placeholder_observer
+from zeropoint.progress import shown
 from zeropoint.qconfig import (
     QConfig,
     float_qparams_weight_only_qconfig,
@@ -67,24 +68,22 @@ def to_int8(
         >>> quantized.summary().counts()["int8"]
         2
     """
-    if mode not in _MODES:
-        raise ValueError(f"to_int8: mode must be one of {', '.join(_MODES)}, got {mode!r}")
     if mode == "dynamic" and calibration is not None:
         raise ValueError("to_int8: dynamic quantization takes ranges from what it is run on: it needs no calibration")
     if mode == "weight_only" and calibration is not None:
         raise ValueError("to_int8: weights alone have no ranges to be found: weight_only needs no calibration")
     model = copy.deepcopy(model).eval()
-    mapping = _mapping(qconfig, mode, model)
+    mapping = qconfig_mapping_for(qconfig, mode, model)
     equalize = mode == "static" and qconfig is None and _is_transformer(model)
     prepared = prepare_fx(model, mapping, example_inputs, equalize_channels=equalize)
     if mode != "static" and qconfig is None:
-        args, kwargs = _call(example_inputs)
+        args, kwargs = call_of(example_inputs)
         prepared.choose_recurrent_weights(*args, **kwargs)
     if mode == "static":
         batches = [example_inputs] if calibration is None else calibration
         with torch.no_grad():
-            for number, batch in enumerate(_shown(batches, progress)):
-                args, kwargs = _call(batch)
+            for number, batch in enumerate(shown(batches, "calibrating", progress)):
+                args, kwargs = call_of(batch)
                 try:
                     prepared(*args, **kwargs)
                     if number == 0 and qconfig is None:
@@ -94,7 +93,10 @@ def to_int8(
     return convert_fx(prepared)
 
 
-def _mapping(qconfig: Any, mode: str, model: nn.Module) -> QConfigMapping:
+def qconfig_mapping_for(qconfig: Any, mode: str, model: nn.Module) -> QConfigMapping:
+    """The mapping that `to_int8` uses for its arguments of these names."""
+    if mode not in _MODES:
+        raise ValueError(f"to_int8: mode must be one of {', '.join(_MODES)}, got {mode!r}")
     if isinstance(qconfig, QConfigMapping):
         return qconfig
     if mode == "dynamic":
@@ -121,21 +123,13 @@ def _is_transformer(model: nn.Module) -> bool:
     return any(isinstance(module, nn.LayerNorm) for module in model.modules())
 
 
-def _call(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def call_of(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional arguments and keywords of a batch: a tensor, a tuple or list of arguments, or a dictionary.
+
+    Example:
+        >>> call_of({"x": 1}), call_of((1, 2)), call_of(3)
+        (((), {'x': 1}), ((1, 2), {}), ((3,), {}))
+    """
     if isinstance(batch, dict):
         return (), batch
     return (tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)), {}
-
-
-def _shown(batches: Iterable[Any], progress: bool) -> Iterator[Any]:
-    if not progress:
-        yield from batches
-        return
-    try:
-        from rich.console import Console
-        from rich.progress import track
-    except ImportError:
-        yield from batches
-        return
-    console = Console(stderr=True)
-    yield from track(batches, "calibrating", console=console, disable=not console.is_terminal, transient=True)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from zeropoint.graph.fx.fold_batch_norm import parameter
+from zeropoint.graph.fx.meaning import Meaning, name_of
 from zeropoint.graph.fx.observe import OBSERVER
 from zeropoint.graph.fx.plain import arguments, aten_name, each
 from zeropoint.graph.fx.plan import Choice, Way, is_float
@@ -98,6 +99,7 @@ class Lowering:
             raise NotCalibrated(f"{node} has no scale")
         if value.integers is None:
             value.integers = self.call(ours.quantize_per_tensor.default, value.floats, *value.scale.all)
+            self.mean(node)
         return value.integers, value.scale
 
     def quantized(self, node: fx.Node) -> tuple[Any, ...]:
@@ -130,6 +132,7 @@ class Lowering:
         for node in self.old.graph.nodes:
             self.origin = node.meta.get("origin")
             self.add(node)
+            self.mean(node)
         whole = Graph(_Root(self.old, self.tensors), self.graph)
         whole.graph.eliminate_dead_code()
         made = Graph(whole, whole.graph)  # without the float weights, which nobody reads now
@@ -165,6 +168,18 @@ class Lowering:
                 Form.SLOPES: self.slopes,
                 Form.RECURRENT: self.recurrent,
             }[choice.operator.form](node, choice)
+
+    def mean(self, node: fx.Node) -> None:
+        """Write down which value of the float graph the new nodes hold, for who compares the two."""
+        value = self.values.get(node)
+        if value is None:
+            return
+        observed = node.op == "call_module" and str(node.target).startswith(OBSERVER)
+        name = name_of(node.args[0] if observed else node)
+        if value.floats is not None:
+            value.floats.meta["meaning"] = Meaning(name)
+        if value.integers is not None and value.scale is not None:
+            value.integers.meta["meaning"] = Meaning(name, *value.scale.pair, value.scale.dtype)
 
     def copy(self, node: fx.Node) -> fx.Node:
         made = self.graph.node_copy(node, self.floats)

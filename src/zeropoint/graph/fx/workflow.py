@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -52,13 +52,7 @@ class Prepared(nn.Module):
 
     def summary(self) -> Summary:
         """What will become of each operator, and why."""
-        return Summary(
-            tuple(
-                Row(origin(node).path, _operator(node, choice), choice.way.value, choice.reason)
-                for node, choice in self.choices().items()
-                if choice.way not in (Way.PASSED, Way.FUSED)
-            )
-        )
+        return _summary(self.choices())
 
 
 class Quantized(nn.Module):
@@ -76,6 +70,16 @@ class Quantized(nn.Module):
     def summary(self) -> Summary:
         """What became of each operator, and why."""
         return self._summary
+
+
+def _summary(choices: dict[fx.Node, Choice]) -> Summary:
+    return Summary(
+        tuple(
+            Row(origin(node).path, _operator(node, choice), choice.way.value, choice.reason)
+            for node, choice in choices.items()
+            if choice.way not in (Way.PASSED, Way.FUSED)
+        )
+    )
 
 
 def _operator(node: fx.Node, choice: Choice) -> str:
@@ -102,6 +106,15 @@ def _require_some(prepared: Prepared) -> Prepared:
         looked_for = ", ".join(operator.name for operator in OPERATORS)
         raise ValueError(f"nothing in this model would be quantized. Looked for: {looked_for}.\n{prepared.summary()}")
     return prepared
+
+
+def float_graph(model: nn.Module, example_inputs: Any, dynamic_shapes: Any = None) -> fx.GraphModule:
+    """The float operators of a model in the spelling that the recipes know: what `prepare_fx` puts observers into."""
+    graph = capture(model, example_inputs, dynamic_shapes=dynamic_shapes)
+    make_plain(graph)
+    fold_linear(graph)
+    fold_batch_norm(graph)
+    return graph
 
 
 def prepare_fx(
@@ -144,10 +157,7 @@ def prepare_fx(
     if model.training:
         raise ValueError("prepare_fx: the model is in training mode: call model.eval(), or use prepare_qat_fx")
     mapping = _mapping(model, qconfig_mapping)
-    graph = capture(model, example_inputs, dynamic_shapes=dynamic_shapes)
-    make_plain(graph)
-    fold_linear(graph)
-    fold_batch_norm(graph)
+    graph = float_graph(model, example_inputs, dynamic_shapes)
     choices = plan(graph, mapping)
     skip_rounding(choices)
     insert_observers(graph, choices)
@@ -218,6 +228,35 @@ def convert_fx(
         lowered = lower(prepared.graph_module, choices)
         divide_in_quantize(lowered)
         return Quantized(lowered, graph_module.summary())
+
+
+def convert_layers(prepared: Prepared, layers: Collection[str]) -> Quantized:
+    """As `convert_fx`, but only the layers of these names in `prepared.choices()` on integers, others in float."""
+    wanted = prepared.choices()
+    by_name = {node.name: node for node in prepared.graph_module.graph.nodes}
+    carried: set[fx.Node] = set()  # what hands integers on to one of the layers
+    for node, choice in wanted.items():
+        for name in choice.inputs if node.name in layers else ():
+            at = by_name[name]
+            while at in wanted and wanted[at].way is Way.PASSED:
+                carried.add(at)
+                at = _before(at)
+    choices: dict[fx.Node, Choice] = {}
+    for node, choice in wanted.items():
+        kept = node.name in layers or node in carried
+        if choice.way in (Way.PASSED, Way.FUSED) and not kept:
+            before = choices.get(_before(node))
+            kept = before is not None and before.way is not Way.FLOAT
+        choices[node] = choice if kept else Choice(Way.FLOAT, choice.reason or "left out", choice.operator)
+    with torch.no_grad():
+        return Quantized(lower(prepared.graph_module, choices), _summary(choices))
+
+
+def _before(node: fx.Node) -> Any:
+    """What a node takes first, without the observer between them."""
+    before: Any = node.args[0]
+    observed = isinstance(before, fx.Node) and str(before.target).startswith(OBSERVER)
+    return before.args[0] if observed else before
 
 
 def convert_to_reference_fx(graph_module: Prepared, **options: Any) -> Quantized:
