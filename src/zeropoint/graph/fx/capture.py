@@ -31,10 +31,15 @@ class CaptureError(ValueError):
 
 @dataclass(frozen=True)
 class Origin:
-    """The module that a node came from: its dotted path and its class."""
+    """The module that a node came from: its dotted path and its class.
+
+    `scope`: the blocks of control flow that the node is in, from the outermost; what is made in one is seen in those
+    within it. Graphs of torch.export have none.
+    """
 
     path: str
     kind: type | None
+    scope: tuple[int, ...] = ()
 
 
 def capture(
