@@ -407,7 +407,9 @@ def _fake_mean_over(q: Tensor, axes: Sequence[int], keepdim: bool, *rest: Any) -
 def stored_mean_over(
     q: Tensor, axes: Sequence[int], keepdim: bool, scale: float, zero_point: int, qmin: int, qmax: int
 ) -> Tensor:
-    """The mean over any axes, or over all if none are named: in integers where they are innermost or others lie inside them, else from float32.
+    """The mean over any axes, or over all if none are named.
+
+    In integers where the axes are innermost or others lie inside them, else from float32.
 
     Example:
         >>> stored_mean_over(torch.tensor([[1, 5], [3, 6]], dtype=torch.uint8), [-1], True, 0.1, 0, 0, 255)

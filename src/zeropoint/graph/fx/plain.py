@@ -182,7 +182,25 @@ def _taken_from(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | 
     return None if negative is None else _call(graph, node, aten.add.Tensor, negative, a["other"])
 
 
+def _convolved(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """A convolution as traces spell it."""
+    dims = len(a["stride"])
+    if not 1 <= dims <= 3:
+        return None
+    first = (a["input"], a["weight"], a["bias"], a["stride"], a["padding"])
+    if a.get("transposed"):
+        packet = getattr(aten, f"conv_transpose{dims}d")
+        op = packet.default if dims == 1 else packet.input
+        return _call(graph, node, op, *first, a["output_padding"], a["groups"], a["dilation"])
+    packet = getattr(aten, f"conv{dims}d")
+    op = packet.padding if isinstance(a["padding"], str) else packet.default
+    return _call(graph, node, op, *first, a["dilation"], a["groups"])
+
+
 _REWRITTEN: dict[str, Any] = {
+    "_convolution.default": _convolved,
+    "_convolution.deprecated": _convolved,
+    "_convolution_mode.default": _convolved,
     "view.default": _reshaped,
     "_unsafe_view.default": _reshaped,
     "view_as.default": _reshaped_as,
