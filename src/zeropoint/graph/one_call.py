@@ -51,8 +51,9 @@ def to_int8(
             is keywords. For ``mode="static"``; without it the example inputs are the only batch.
         qconfig: for all, or a QConfigMapping; by default full 8 bits, weights per channel, and tables of 8 bits for
             embeddings. In a model with layer norms (a transformer), what is between linear layers and matrix products
-            stays float, because a few large channels leave no room for the others in 8 bits; dynamic linear layers
-            take a range for each token.
+            stays float, because a few large channels leave no room for the others in 8 bits, and what goes into
+            linear layers is equalized (see `prepare_fx`); dynamic linear layers take a range for each token. A
+            recurrent layer that 8 bits would spoil, tried on the first batch, gets float16 weights.
         mode: "static" (activations with ranges from calibration), "dynamic" (with their own) or "weight_only" (float
             activations, weights of linear layers and embedding tables in 8 bits; with
             ``qconfig=float_qparams_weight_only_qconfig_4bit`` in 4 bits, a scale for each 128 inputs).
@@ -72,7 +73,12 @@ def to_int8(
     if mode == "weight_only" and calibration is not None:
         raise ValueError("to_int8: weights alone have no ranges to be found: weight_only needs no calibration")
     model = copy.deepcopy(model).eval()
-    prepared = prepare_fx(model, qconfig_mapping_for(qconfig, mode, model), example_inputs)
+    mapping = qconfig_mapping_for(qconfig, mode, model)
+    equalize = mode == "static" and qconfig is None and _is_transformer(model)
+    prepared = prepare_fx(model, mapping, example_inputs, equalize_channels=equalize)
+    if mode != "static" and qconfig is None:
+        args, kwargs = call_of(example_inputs)
+        prepared.choose_recurrent_weights(*args, **kwargs)
     if mode == "static":
         batches = [example_inputs] if calibration is None else calibration
         with torch.no_grad():
@@ -80,6 +86,8 @@ def to_int8(
                 args, kwargs = call_of(batch)
                 try:
                     prepared(*args, **kwargs)
+                    if number == 0 and qconfig is None:
+                        prepared.choose_recurrent_weights(*args, **kwargs)
                 except Exception as error:
                     raise ValueError(f"to_int8: calibration batch {number} does not fit the model: {error}") from error
     return convert_fx(prepared)
@@ -97,7 +105,7 @@ def qconfig_mapping_for(qconfig: Any, mode: str, model: nn.Module) -> QConfigMap
         mapping = QConfigMapping().set_global(qconfig or _WEIGHT_ONLY)
     elif qconfig is not None:
         mapping = QConfigMapping().set_global(qconfig)
-    elif any(isinstance(module, nn.LayerNorm) for module in model.modules()):
+    elif _is_transformer(model):
         weight = get_default_qconfig("native").weight
         mapping = QConfigMapping().set_global(QConfig(MinMaxObserver.with_args(dtype=quint8), weight))
         for between in _BETWEEN_LAYERS:
@@ -109,6 +117,10 @@ def qconfig_mapping_for(qconfig: Any, mode: str, model: nn.Module) -> QConfigMap
     for kind in (nn.Embedding, nn.EmbeddingBag, F.embedding, F.embedding_bag):
         mapping.set_object_type(kind, tables)
     return mapping
+
+
+def _is_transformer(model: nn.Module) -> bool:
+    return any(isinstance(module, nn.LayerNorm) for module in model.modules())
 
 
 def call_of(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

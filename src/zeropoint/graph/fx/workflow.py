@@ -11,12 +11,14 @@ import torch
 from torch import fx, nn
 
 from zeropoint.graph.fx.capture import capture, origin
+from zeropoint.graph.fx.equalize import divide_in_quantize, equalize, watch_channels
 from zeropoint.graph.fx.fold_batch_norm import fold_batch_norm
 from zeropoint.graph.fx.fold_linear import fold_linear
 from zeropoint.graph.fx.lower import lower
 from zeropoint.graph.fx.observe import OBSERVER, insert_observers
 from zeropoint.graph.fx.plain import aten_name, make_plain
 from zeropoint.graph.fx.plan import Choice, Way, plan, skip_rounding
+from zeropoint.graph.fx.recurrent_precision import choose_recurrent_weights
 from zeropoint.graph.fx.reference import reference
 from zeropoint.graph.fx.training import Rounded, connect_averages, round_averages, swap_layers
 from zeropoint.graph.recipes import OPERATORS
@@ -40,8 +42,13 @@ class Prepared(nn.Module):
 
     def choices(self) -> dict[fx.Node, Choice]:
         """What was chosen for each node of the graph."""
-        by_name = {node.name: node for node in self.graph_module.graph.nodes}
-        return {by_name[name]: choice for name, choice in self._choices.items() if name in by_name}
+        nodes = self.graph_module.graph.nodes
+        return {node: self._choices[node.name] for node in nodes if node.name in self._choices}
+
+    def choose_recurrent_weights(self, *args: Any, **kwargs: Any) -> None:
+        """Try recurrent layers of 8 bits on a batch, and give those that would be inaccurate float16 weights."""
+        choices = choose_recurrent_weights(self.graph_module, self.choices(), args, kwargs)
+        self._choices = {node.name: choice for node, choice in choices.items()}
 
     def summary(self) -> Summary:
         """What will become of each operator, and why."""
@@ -119,6 +126,7 @@ def prepare_fx(
     backend_config: Any = None,
     *,
     dynamic_shapes: Any = None,
+    equalize_channels: bool = False,
 ) -> Prepared:
     """A copy of `model` with observers, for calibration: run it on some data, then call `convert_fx`.
 
@@ -127,6 +135,9 @@ def prepare_fx(
         qconfig_mapping: which modules and functions get which qconfig; None leaves them in float.
         example_inputs: a tuple of what the model is called with. Sizes are not fixed to those of the examples.
         dynamic_shapes: as for torch.export, to say more precisely which sizes are free.
+        equalize_channels: before the input of a linear layer is rounded, divide its few channels that are far larger
+            than the others, and multiply the weights that read them; the same in float, more accurate in 8 bits. For
+            transformers; ranges are then those of all values seen.
 
     Raises:
         CaptureError: if torch.export cannot follow the model.
@@ -150,6 +161,8 @@ def prepare_fx(
     choices = plan(graph, mapping)
     skip_rounding(choices)
     insert_observers(graph, choices)
+    if equalize_channels:
+        watch_channels(graph, choices)
     return _require_some(Prepared(graph.eval(), choices)).eval()
 
 
@@ -208,9 +221,13 @@ def convert_fx(
     if not isinstance(graph_module, Prepared):
         raise TypeError(f"convert_fx takes what prepare_fx or prepare_qat_fx gave, got {type(graph_module).__name__}")
     prepared = copy.deepcopy(graph_module).eval()
-    make = reference if debug else lower
     with torch.no_grad():
-        return Quantized(make(prepared.graph_module, prepared.choices()), graph_module.summary())
+        choices = equalize(prepared.graph_module, prepared.choices())
+        if debug:
+            return Quantized(reference(prepared.graph_module, choices), graph_module.summary())
+        lowered = lower(prepared.graph_module, choices)
+        divide_in_quantize(lowered)
+        return Quantized(lowered, graph_module.summary())
 
 
 def convert_layers(prepared: Prepared, layers: Collection[str]) -> Quantized:
