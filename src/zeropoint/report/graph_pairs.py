@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
-from zeropoint.graph.fx.capture import origin
+from zeropoint.graph.fx.capture import is_training, origin
 from zeropoint.graph.fx.fold_batch_norm import parameter
 from zeropoint.graph.fx.meaning import Meaning, meaning
 from zeropoint.graph.fx.plain import aten_name
@@ -181,7 +181,7 @@ class GraphPairs:
 
 
 def _in_evaluation(model: nn.Module) -> nn.Module:
-    if model.training:
+    if is_training(model):
         raise ValueError("the float model is in training mode: call model.eval()")
     return model
 
