@@ -448,7 +448,7 @@ def current_path(module: str) -> str:
 
 def old_modules() -> dict[str, str]:
     """Every old module, parents first, with the reason why it is gone, or ''."""
-    trees = {path: "" for path in (*MODULES, *PACKAGES)} | dict(GONE)
+    trees = dict.fromkeys((*MODULES, *PACKAGES), "") | dict(GONE)
     moved = {
         old + path[len(new) :]: reason
         for old, new in MOVED.items()
