@@ -181,7 +181,7 @@ def test_every_operator_is_within_a_step_of_the_reference_graph(name: str) -> No
 
 
 def test_fused_graph_is_close_to_the_reference_graph(name: str) -> None:
-    """In floats, one value in 100,000 of a layer falls on the other side of a half. What a deep model then rounds behind
+    """In floats, one value in 100,000 of a layer falls on the other side of a half. What a deep model rounds behind
     it differs, too, by one step, now and then by two; operator by operator: see above."""
     _, prepared, quantized = made(name)
     inputs = usual(name)
