@@ -12,16 +12,15 @@ from zeropoint.compat.changes import Changes
 from zeropoint.compat.modules import resolve
 from zeropoint.tensor.create import dequantize
 from zeropoint.tensor.qtensor import QTensor
-
-_NO_BASE = object()
+from zeropoint.tensor.watchers import asked_by_a_tracer
 
 
 def _method(name: str) -> Any:
     """A method of torch.Tensor for tensors that are not quantized; QTensors have their own, which may call this one."""
-    inherited = getattr(torch._C.TensorBase, name, _NO_BASE)
+    inherited: Any = getattr(torch._C.TensorBase, name, None)
 
     def of_plain_tensor(self: torch.Tensor) -> Any:
-        if inherited is not _NO_BASE and isinstance(self, QTensor):
+        if inherited is not None and isinstance(self, QTensor):
             return inherited(self)
         if name == "dequantize":
             return dequantize(self)
@@ -29,6 +28,19 @@ def _method(name: str) -> Any:
 
     of_plain_tensor.__name__ = of_plain_tensor.__qualname__ = name
     return of_plain_tensor
+
+
+def _shown(value: Any) -> Any:
+    """torch's own object for a dtype or scheme of ours, as long as PyTorch has it."""
+    return getattr(torch, value.name, value)
+
+
+def _dtype(self: QTensor) -> Any:
+    return torch.float32 if asked_by_a_tracer() else _shown(self._qdtype)
+
+
+def _qscheme(self: QTensor) -> Any:
+    return _shown(self._quantizer.scheme)
 
 
 def replace_attributes(changes: Changes) -> None:
@@ -45,3 +57,6 @@ def replace_attributes(changes: Changes) -> None:
                 changes.attribute(torch.Tensor, name, False)
         else:
             changes.attribute(torch.Tensor, name, _method(name))
+    # Old code asks isinstance(q.qscheme(), torch.qscheme), q.dtype is torch.quint8, and reads what is printed.
+    changes.attribute(QTensor, "dtype", property(_dtype))
+    changes.attribute(QTensor, "qscheme", _qscheme)

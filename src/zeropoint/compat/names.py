@@ -14,7 +14,9 @@ from typing import NamedTuple
 
 # ------------------------------------------------------------------------------------------------------------ reasons
 
-FUSING = "which layers fuse, and into what, is a table now: zeropoint.graph.recipes; fuse_modules takes your own methods"
+FUSING = (
+    "which layers fuse, and into what, is a table now: zeropoint.graph.recipes; fuse_modules takes your own methods"
+)
 FX = "it belongs to the inside of torch.ao's FX mode; zeropoint captures models with torch.export and has other insides"
 SPARSE = "block-sparse layers for QNNPACK are not part of zeropoint; use the dense ones"
 INSIDE = "it is a helper inside a module of torch.ao; the module itself has its counterpart"
@@ -50,8 +52,7 @@ MODULES = {
     },
     "torch.ao.quantization.fuser_method_mappings": {
         FUSING: (
-            "fuse_conv_bn fuse_conv_bn_relu fuse_convtranspose_bn fuse_linear_bn get_fuser_method "
-            "get_fuser_method_new"
+            "fuse_conv_bn fuse_conv_bn_relu fuse_convtranspose_bn fuse_linear_bn get_fuser_method get_fuser_method_new"
         ),
     },
     "torch.ao.quantization.observer": {
@@ -322,7 +323,7 @@ GONE = {
     "torch.ao.nn.sparse": SPARSE,
 }
 
-# ------------------------------------------------------------------------------- torch, torch.Tensor, torch.ops.quantized
+# ----------------------------------------------------------------------------- torch, torch.Tensor, torch.ops.quantized
 
 FUNCTIONS = {
     "zeropoint": (
@@ -448,7 +449,7 @@ def current_path(module: str) -> str:
 
 def old_modules() -> dict[str, str]:
     """Every old module, parents first, with the reason why it is gone, or ''."""
-    trees = {path: "" for path in (*MODULES, *PACKAGES)} | dict(GONE)
+    trees = dict.fromkeys((*MODULES, *PACKAGES), "") | dict(GONE)
     moved = {
         old + path[len(new) :]: reason
         for old, new in MOVED.items()
