@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from zeropoint.compat import names
+from zeropoint.compat import lookup, names
 from zeropoint.compat.absent import absent
 from zeropoint.compat.changes import Changes
 from zeropoint.compat.modules import resolve
@@ -45,10 +45,10 @@ def _qscheme(self: QTensor) -> Any:
 
 def replace_attributes(changes: Changes) -> None:
     """Put our functions, dtypes and methods where the old ones are, or were."""
-    for name, found in names.entries(names.FUNCTIONS):
+    for name, found in lookup.entries(names.FUNCTIONS):
         value = resolve(found.path) if found.path else absent(f"torch.{name}", found.reason)
         changes.attribute(torch, name, value)
-    for name, found in names.entries(names.VALUES):
+    for name, found in lookup.entries(names.VALUES):
         if not hasattr(torch, name):
             changes.attribute(torch, name, resolve(str(found.path)))
     for name in names.METHODS.split():

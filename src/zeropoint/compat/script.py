@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.jit import _builtins
 
-from zeropoint.compat import names
+from zeropoint.compat import lookup, names
 from zeropoint.compat.changes import Changes
 from zeropoint.compat.modules import resolve
 
@@ -50,7 +50,7 @@ def _save(item: Any, filename: str) -> None:
 
 def _kernel(name: str) -> Any:
     """A function that looks ours up when it is called: defining operators does not load them all."""
-    path = dict(names.entries(names.FUNCTIONS))[name].path
+    path = dict(lookup.entries(names.FUNCTIONS))[name].path
 
     def kernel(*args: Any) -> Any:
         result = resolve(str(path))(*args)
@@ -73,7 +73,7 @@ _DEFINED = {schema.split("(", 1)[0].split(".")[0] for schema in _SCHEMAS}
 def teach_torchscript(changes: Changes) -> None:
     """Tell the compiler of TorchScript which operators our functions are."""
     table = _builtins._get_builtin_table()
-    for name, found in names.entries(names.FUNCTIONS):
+    for name, found in lookup.entries(names.FUNCTIONS):
         if not found.path:
             continue
         if name in _DEFINED:
