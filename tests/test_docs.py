@@ -22,8 +22,6 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 PLANNED = {
     "runtime/",
     "engine/",
-    "report/",
-    "compat/",
 }
 
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -265,6 +265,7 @@ class Operator:
         aten: ATen operators that are this function, with their overloads; in-place spellings are made plain before.
         more: for `Form.FUNCTION`, the arguments between the input and the output's parameters, by their ATen names.
         heavy: worth quantizing even if its inputs are float.
+        alone: quantized in TorchScript even if its inputs are float, as PyTorch does there.
     """
 
     name: str
@@ -276,6 +277,7 @@ class Operator:
     relu: bool = False
     dynamic: bool = False
     heavy: bool = False
+    alone: bool = False
 
 
 def _layers() -> tuple[Operator, ...]:
@@ -307,6 +309,7 @@ OPERATORS: tuple[Operator, ...] = (
         more=("weight", "bias", "running_mean", "running_var", "eps"),
         functions=(F.batch_norm, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d),
         relu=True,
+        alone=True,
     ),
     Operator(
         "layer_norm",
@@ -314,6 +317,7 @@ OPERATORS: tuple[Operator, ...] = (
         Form.FUNCTION,
         more=("normalized_shape", "weight", "bias", "eps"),
         functions=(F.layer_norm, nn.LayerNorm),
+        alone=True,
     ),
     Operator(
         "group_norm",
@@ -321,6 +325,7 @@ OPERATORS: tuple[Operator, ...] = (
         Form.FUNCTION,
         more=("num_groups", "weight", "bias", "eps"),
         functions=(F.group_norm, nn.GroupNorm),
+        alone=True,
     ),
     Operator(
         "instance_norm",
@@ -328,15 +333,17 @@ OPERATORS: tuple[Operator, ...] = (
         Form.FUNCTION,
         more=("weight", "bias", "eps"),
         functions=(F.instance_norm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),
+        alone=True,
     ),
-    Operator("hardswish", ("hardswish.default",), Form.FUNCTION, functions=(F.hardswish, nn.Hardswish)),
+    Operator("hardswish", ("hardswish.default",), Form.FUNCTION, functions=(F.hardswish, nn.Hardswish), alone=True),
     Operator("silu", ("silu.default",), Form.FUNCTION, functions=(F.silu, nn.SiLU)),
     Operator("mish", ("mish.default",), Form.FUNCTION, functions=(F.mish, nn.Mish)),
     Operator("gelu", ("gelu.default",), Form.FUNCTION, more=("approximate",), functions=(F.gelu, nn.GELU)),
     Operator(
-        "elu", ("elu.default",), Form.FUNCTION, more=("alpha", "scale", "input_scale"), functions=(F.elu, nn.ELU)
+        "elu", ("elu.default",), Form.FUNCTION, more=("alpha", "scale", "input_scale"), functions=(F.elu, nn.ELU),
+        alone=True,
     ),
-    Operator("celu", ("celu.default",), Form.FUNCTION, more=("alpha",), functions=(F.celu, nn.CELU)),
+    Operator("celu", ("celu.default",), Form.FUNCTION, more=("alpha",), functions=(F.celu, nn.CELU), alone=True),
     Operator(
         "leaky_relu",
         ("leaky_relu.default",),

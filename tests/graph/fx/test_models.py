@@ -201,6 +201,16 @@ def test_batch_and_other_sizes_stay_free(name: str) -> None:
 # -------------------------------------------------------------------------------------------- an ordinary nn.Module
 
 
+def test_no_float_weight_is_left(name: str) -> None:
+    model, _, quantized = made(name)
+
+    def size(module: nn.Module) -> int:
+        return sum(t.nbytes for t in module.state_dict().values())
+
+    print(f"{name}: {size(quantized) / size(model):.3f} of the size of the float model")
+    assert size(quantized) < 0.4 * size(model)
+
+
 def test_copies_and_files_compute_the_same(name: str) -> None:
     quantized = made(name)[2]
     inputs = usual(name)

@@ -10,20 +10,21 @@ from __future__ import annotations
 import copy
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
 from zeropoint.graph.fx.fold_batch_norm import parameter
+from zeropoint.graph.fx.meaning import Meaning, name_of
 from zeropoint.graph.fx.observe import OBSERVER
-from zeropoint.graph.fx.plain import arguments, aten_name, each
+from zeropoint.graph.fx.plain import arguments, aten_name, each, only_reads_shape
 from zeropoint.graph.fx.plan import Choice, Way, is_float
 from zeropoint.graph.fx.stored import Graph
 from zeropoint.graph.fx.training import Averaging
 from zeropoint.graph.recipes import MOVING, Form
-from zeropoint.nn.quantized.storage import found_qparams, has_observed, quantize_weight
+from zeropoint.nn.quantized.storage import found_qparams, has_observed, plain_parts, quantize_weight
 from zeropoint.numerics import scalars
 from zeropoint.numerics.dtypes import qint8, quantized_dtype, quint8
 from zeropoint.observers import MinMaxObserver
@@ -59,11 +60,12 @@ class Scale:
 
 @dataclass
 class Value:
-    """A value of the old graph in the new one."""
+    """A value of the old graph in the new one: floats or integers, and what was made of them in each scope."""
 
     floats: fx.Node | None = None
     integers: fx.Node | None = None
     scale: Scale | None = None
+    converted: dict[tuple[int, ...], fx.Node] = field(default_factory=dict)
 
 
 class Lowering:
@@ -85,11 +87,20 @@ class Lowering:
         node.meta["origin"] = self.origin
         return node
 
+    def converted(self, value: Value, op: Any, source: fx.Node | None) -> fx.Node:
+        """`value` in its other form: what was made of it in this scope or one around it, or else made here."""
+        scope = self.origin.scope if self.origin is not None else ()
+        for depth in range(len(scope) + 1):
+            if scope[:depth] in value.converted:
+                return value.converted[scope[:depth]]
+        assert value.scale is not None
+        value.converted[scope] = self.call(op, source, *value.scale.all)
+        return value.converted[scope]
+
     def floats(self, node: fx.Node) -> fx.Node:
         value = self.values[node]
         if value.floats is None:
-            assert value.scale is not None
-            value.floats = self.call(ours.dequantize_per_tensor.default, value.integers, *value.scale.all)
+            return self.converted(value, ours.dequantize_per_tensor.default, value.integers)
         return value.floats
 
     def integers(self, node: fx.Node) -> tuple[fx.Node, Scale]:
@@ -97,7 +108,9 @@ class Lowering:
         if value.scale is None:
             raise NotCalibrated(f"{node} has no scale")
         if value.integers is None:
-            value.integers = self.call(ours.quantize_per_tensor.default, value.floats, *value.scale.all)
+            made = self.converted(value, ours.quantize_per_tensor.default, value.floats)
+            made.meta["meaning"] = Meaning(self.meant(node), *value.scale.pair, value.scale.dtype)
+            return made, value.scale
         return value.integers, value.scale
 
     def quantized(self, node: fx.Node) -> tuple[Any, ...]:
@@ -130,10 +143,11 @@ class Lowering:
         for node in self.old.graph.nodes:
             self.origin = node.meta.get("origin")
             self.add(node)
-        made = Graph(_Root(self.old, self.tensors), self.graph)
-        made.graph.eliminate_dead_code()
+            self.mean(node)
+        whole = Graph(_Root(self.old, self.tensors), self.graph)
+        whole.graph.eliminate_dead_code()
+        made = Graph(whole, whole.graph)  # without the float weights, which nobody reads now
         made.graph.lint()
-        made.recompile()
         return made
 
     def add(self, node: fx.Node) -> None:
@@ -147,7 +161,7 @@ class Lowering:
         if node.op == "call_module":
             self.values[node] = self.module(node, choice)
         elif choice is None or choice.way is Way.FLOAT:
-            self.values[node] = Value(self.copy(node))
+            self.values[node] = Value(self.copy(node, self.as_is if only_reads_shape(node) else self.floats))
         elif choice.way is Way.FUSED:
             self.values[node] = self.values[node.args[0]]
         elif choice.way is Way.PASSED:
@@ -166,8 +180,24 @@ class Lowering:
                 Form.RECURRENT: self.recurrent,
             }[choice.operator.form](node, choice)
 
-    def copy(self, node: fx.Node) -> fx.Node:
-        made = self.graph.node_copy(node, self.floats)
+    def meant(self, node: fx.Node) -> str:
+        """The name of a value in the float graph."""
+        observed = node.op == "call_module" and str(node.target).startswith(OBSERVER)
+        return name_of(node.args[0] if observed else node)
+
+    def mean(self, node: fx.Node) -> None:
+        """Write down which value of the float graph the new nodes hold, for who compares the two."""
+        value = self.values.get(node)
+        if value is None:
+            return
+        name = self.meant(node)
+        if value.floats is not None:
+            value.floats.meta["meaning"] = Meaning(name)
+        if value.integers is not None and value.scale is not None:
+            value.integers.meta["meaning"] = Meaning(name, *value.scale.pair, value.scale.dtype)
+
+    def copy(self, node: fx.Node, form: Callable[[fx.Node], fx.Node] | None = None) -> fx.Node:
+        made = self.graph.node_copy(node, form or self.floats)
         made.meta = dict(node.meta)
         return made
 
@@ -178,10 +208,9 @@ class Lowering:
             rescaled = self.call(ours.requantize.default, *self.quantized(node.args[0]), *scale.pair, scale.dtype)
             self.values[node] = Value(integers=rescaled, scale=scale)
             return
-        self.values[node] = Value(value.floats, value.integers, scale)
         # Later requests through either name make one quantize.
-        if value.scale is None:
-            value.scale = self.values[node].scale
+        value.scale = scale
+        self.values[node] = value
 
     def scale_of(self, observer: fx.Node) -> Scale:
         module: Any = self.old.get_submodule(str(observer.target))
@@ -215,12 +244,9 @@ class Lowering:
 
     def stored(self, name: str, q: Any) -> tuple[fx.Node, fx.Node, fx.Node]:
         """Integers, scales and zero points of a quantized tensor as constants."""
-        if "per_channel" in str(q.qscheme()):
-            scales, zero_points = q.q_per_channel_scales().float(), q.q_per_channel_zero_points()
-        else:
-            scales, zero_points = torch.tensor([q.q_scale()]), torch.tensor([q.q_zero_point()])
+        integers, scales, zero_points = plain_parts(q)
         return (
-            self.constant(name, q.int_repr().clone()),
+            self.constant(name, integers),
             self.constant(f"{name}_scale", scales),
             self.constant(f"{name}_zero_point", zero_points),
         )
@@ -462,8 +488,7 @@ def _adaptive_pool(dims: int) -> Callable[..., fx.Node]:
 
 
 def _mean(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
-    axes = list(a["dim"]) if a["dim"] else list(range(len(node.args[0].meta["val"].shape)))
-    return g.call(ours.stored_mean_over.default, q, axes, a["keepdim"], *s.pair, *_limits(s))
+    return g.call(ours.stored_mean_over.default, q, list(a["dim"] or ()), a["keepdim"], *s.pair, *_limits(s))
 
 
 def _pad(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:

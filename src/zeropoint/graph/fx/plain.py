@@ -9,13 +9,24 @@ from typing import Any
 import torch
 from torch import fx
 
-__all__ = ["make_plain"]
+__all__ = ["Unsized", "make_plain"]
 
 aten = torch.ops.aten
 _SAME_MEMORY = frozenset(
     ("view", "reshape", "flatten", "transpose", "permute", "t", "squeeze", "unsqueeze", "slice", "select", "expand",
      "detach", "narrow", "chunk", "split", "unbind")
 )  # fmt: skip
+_SHAPES = frozenset(("sym_size.int", "size.default", "size.int", "dim.default", "numel.default", "len.Tensor"))
+
+
+class Unsized:
+    """Stands in ``meta["val"]`` for a tensor, or a list of them, of which only the dtype is known."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+
+    def is_floating_point(self) -> bool:
+        return self.dtype.is_floating_point
 
 
 def make_plain(graph: fx.GraphModule) -> fx.GraphModule:
@@ -66,6 +77,8 @@ def _call(graph: fx.Graph, like: fx.Node, target: Any, *args: Any) -> fx.Node:
     values = fx.node.map_arg(args, lambda n: n.meta.get("val"))
     with contextlib.suppress(Exception):
         node.meta["val"] = target(*values)
+    if isinstance(like.meta.get("val"), Unsized):
+        node.meta["val"] = like.meta["val"]
     return node
 
 
@@ -86,7 +99,7 @@ def _inverted(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | No
 def _attention(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
     """``softmax(q k' * scale + mask) v`` in its parts; where there is a mask, a row without any key gives zeros."""
     query = a["query"].meta.get("val")
-    if a["dropout_p"] or a.get("enable_gqa") or query is None:
+    if a["dropout_p"] or a.get("enable_gqa") or not isinstance(query, torch.Tensor):
         return None
     mask = a["attn_mask"]
     if mask is None and a["is_causal"]:
@@ -143,10 +156,7 @@ def _product_and_sum(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.No
 
 def _mean_of_all(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
     """``mean()`` as a mean over every axis."""
-    value = a["self"].meta.get("val")
-    if a["dtype"] is not None or value is None or value.dim() == 0:
-        return None
-    return _call(graph, node, aten.mean.dim, a["self"], list(range(value.dim())))
+    return None if a["dtype"] is not None else _call(graph, node, aten.mean.dim, a["self"], [])
 
 
 def _reshaped(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node:
@@ -172,7 +182,25 @@ def _taken_from(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | 
     return None if negative is None else _call(graph, node, aten.add.Tensor, negative, a["other"])
 
 
+def _convolved(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """A convolution as traces spell it."""
+    dims = len(a["stride"])
+    if not 1 <= dims <= 3:
+        return None
+    first = (a["input"], a["weight"], a["bias"], a["stride"], a["padding"])
+    if a.get("transposed"):
+        packet = getattr(aten, f"conv_transpose{dims}d")
+        op = packet.default if dims == 1 else packet.input
+        return _call(graph, node, op, *first, a["output_padding"], a["groups"], a["dilation"])
+    packet = getattr(aten, f"conv{dims}d")
+    op = packet.padding if isinstance(a["padding"], str) else packet.default
+    return _call(graph, node, op, *first, a["dilation"], a["groups"])
+
+
 _REWRITTEN: dict[str, Any] = {
+    "_convolution.default": _convolved,
+    "_convolution.deprecated": _convolved,
+    "_convolution_mode.default": _convolved,
     "view.default": _reshaped,
     "_unsafe_view.default": _reshaped,
     "view_as.default": _reshaped_as,
@@ -198,6 +226,11 @@ def aten_name(node: object) -> str | None:
     if isinstance(target, torch._ops.OpOverload) and target.namespace == "aten":
         return f"{target._schema.name.removeprefix('aten::')}.{target._overloadname or 'default'}"
     return None
+
+
+def only_reads_shape(node: fx.Node) -> bool:
+    """Whether a node asks for sizes and the like, which integers have as well as floats."""
+    return aten_name(node) in _SHAPES or "reads_shape" in node.meta
 
 
 def arguments(node: fx.Node) -> dict[str, Any]:

@@ -13,13 +13,15 @@ from torch import fx, nn
 
 from zeropoint.graph.fx.capture import origin
 from zeropoint.graph.fx.fold_batch_norm import parameter
-from zeropoint.graph.fx.plain import arguments, aten_name
+from zeropoint.graph.fx.plain import Unsized, arguments, aten_name
 from zeropoint.graph.recipes import BY_ATEN, MOVING, POOLING, Form, Operator
 from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.observers import PlaceholderObserver
 from zeropoint.qconfig_mapping import QConfigMapping
 
 __all__ = ["Choice", "Way", "is_float", "plan", "skip_rounding"]
+
+WRITTEN = "reads or gives a tensor that is written in place"
 
 
 class Way(enum.Enum):
@@ -52,15 +54,21 @@ class Choice:
 class _State:
     graph: fx.GraphModule
     mapping: QConfigMapping
+    alone: bool = False
     choices: dict[fx.Node, Choice] = field(default_factory=dict)
     quantized: set[fx.Node] = field(default_factory=set)  # values that will have a scale
 
 
 def plan(
-    graph: fx.GraphModule, mapping: QConfigMapping, made: dict[fx.Node, Choice] | None = None
+    graph: fx.GraphModule, mapping: QConfigMapping, made: dict[fx.Node, Choice] | None = None, *, alone: bool = False
 ) -> dict[fx.Node, Choice]:
-    """A choice for every node that computes something; `made` has those that stand already."""
-    state = _State(graph, mapping, dict(made or {}))
+    """A choice for every node that computes something.
+
+    Args:
+        made: choices that stand already.
+        alone: quantize functions with parameters of their own (norms, hardswish, ...) even if their inputs are float.
+    """
+    state = _State(graph, mapping, alone, dict(made or {}))
     for node in graph.graph.nodes:
         if node in state.choices and state.choices[node].way is Way.STATIC:
             state.quantized.add(node)
@@ -105,6 +113,8 @@ def _choose(state: _State, node: fx.Node) -> Choice | None:
     qconfig = _qconfig(state, node, found)
     if qconfig is None:
         return Choice(Way.FLOAT, "qconfig None", found)
+    if any("written" in part.meta for part in (node, *node.all_input_nodes)):
+        return Choice(Way.FLOAT, WRITTEN, found)
     choose = {
         Form.LAYER: _layer,
         Form.BINARY: _several,
@@ -121,6 +131,8 @@ def _choose(state: _State, node: fx.Node) -> Choice | None:
 def _pass(state: _State, node: fx.Node, name: str) -> Choice | None:
     if node.args[0] not in state.quantized:
         return None
+    if "written" in node.meta or "written" in node.args[0].meta:
+        return Choice(Way.FLOAT, WRITTEN)
     if name == "mean.dim" and (arguments(node)["dtype"] is not None):
         return Choice(Way.FLOAT, "changes the dtype")
     if "pad" in name and (arguments(node).get("mode", "constant") != "constant" or arguments(node)["value"]):
@@ -222,7 +234,7 @@ def _function(state: _State, node: fx.Node, found: Operator, qconfig: Any) -> Ch
     if not _is_static(_activation(qconfig)):
         return Choice(Way.FLOAT, "no dynamic form", found)
     first = node.args[0]
-    if first not in state.quantized:
+    if first not in state.quantized and not (state.alone and found.alone and is_float(first)):
         return Choice(Way.FLOAT, "not worth it: its input is float", found)
     a = arguments(node)
     computed = [k for k in found.more if isinstance(a[k], fx.Node) and parameter(state.graph, a[k]) is None]
@@ -275,7 +287,8 @@ def _tensor_arguments(node: fx.Node) -> Iterator[fx.Node]:
     """Tensors that a call takes, those of a list one by one."""
     for argument in node.args:
         for part in argument if isinstance(argument, (list, tuple)) else (argument,):
-            if isinstance(part, fx.Node) and (part.op == "get_attr" or isinstance(part.meta.get("val"), torch.Tensor)):
+            known = part.meta.get("val") if isinstance(part, fx.Node) else None
+            if isinstance(known, (torch.Tensor, Unsized)) or (isinstance(part, fx.Node) and part.op == "get_attr"):
                 yield part
 
 
@@ -283,4 +296,4 @@ def is_float(node: fx.Node) -> bool:
     """Whether a node gives floats, or begins with them if it gives several tensors."""
     value = node.meta.get("val")
     first = value[0] if isinstance(value, (list, tuple)) and value else value
-    return node.op == "get_attr" or (isinstance(first, torch.Tensor) and first.is_floating_point())
+    return node.op == "get_attr" or (isinstance(first, (torch.Tensor, Unsized)) and first.is_floating_point())

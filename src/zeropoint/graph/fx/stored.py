@@ -11,6 +11,8 @@ from torch import fx, nn
 
 __all__ = ["Graph"]
 
+_KEPT = ("origin", "meaning")  # of what is known about a node
+
 
 @dataclass(frozen=True)
 class _Node:
@@ -45,7 +47,7 @@ def _record(node: fx.Node) -> tuple[Any, ...]:
     if isinstance(target, torch._ops.OpOverload):
         target = _Operator(target.namespace, target._schema.name.split("::")[1], target._overloadname)
     args, kwargs = (fx.node.map_arg(a, lambda n: _Node(n.name)) for a in (tuple(node.args), dict(node.kwargs)))
-    return node.op, node.name, target, args, kwargs, node.meta.get("origin")
+    return node.op, node.name, target, args, kwargs, {k: node.meta[k] for k in _KEPT if k in node.meta}
 
 
 def _restore(nodes: list[Any], codegen: Any, kept: dict[str, Any], training: bool) -> Graph:
@@ -54,10 +56,10 @@ def _restore(nodes: list[Any], codegen: Any, kept: dict[str, Any], training: boo
     graph = fx.Graph()
     graph.set_codegen(codegen)
     made: dict[str, fx.Node] = {}
-    for op, name, target, args, kwargs, origin in nodes:
+    for op, name, target, args, kwargs, meta in nodes:
         found = target.find() if isinstance(target, _Operator) else target
         made[name] = graph.create_node(op, found, _linked(args, made), _linked(kwargs, made), name)
-        made[name].meta["origin"] = origin
+        made[name].meta.update(meta)
     return Graph(root, graph).train(training)
 
 

@@ -1,0 +1,184 @@
+"""One graph for a method: what it calls is put in its place, and settings that nobody changes are constants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+__all__ = ["PATH", "at_path", "modules", "path_of", "simplify", "unmark", "walk"]
+
+C: Any = torch._C
+PATH = "zeropoint_path"  # attribute of nodes: the path of the module that they came from
+_SETTINGS = ("BoolType", "IntType", "FloatType", "StringType", "NoneType")
+_ALIAS = "_interface_"
+
+
+def walk(block: Any) -> Iterator[Any]:
+    """The nodes of a block and of those within it, in the order in which they run."""
+    for node in list(block.nodes()):
+        yield node
+        for inner in node.blocks():
+            yield from walk(inner)
+
+
+def modules(module: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """A module, `torch._C.ScriptModule`, and all within it, with their paths."""
+    yield prefix, module
+    for name, child in C.ModuleDict(module).items():
+        yield from modules(child, f"{prefix}.{name}" if prefix else name)
+
+
+def at_path(module: Any, path: str) -> Any:
+    """The attribute of `module` at a dotted path."""
+    for part in path.split(".") if path else ():
+        module = module.getattr(part)
+    return module
+
+
+def path_of(graph: Any, value: Any) -> str | None:
+    """The dotted path of what a chain of GetAttr reads; None for other values."""
+    if value == next(graph.inputs()):
+        return ""
+    node = value.node()
+    if node.kind() != "prim::GetAttr":
+        return None
+    owner = path_of(graph, node.inputsAt(0))
+    return None if owner is None else f"{owner}.{node.s('name')}" if owner else node.s("name")
+
+
+def simplify(module: Any, method: str) -> Any:
+    """The graph of a method of `module`, a `torch._C.ScriptModule` of our own, changed in place."""
+    graph = module._get_method(method).graph
+    aliases: dict[str, str] = {}
+    while True:
+        _inline_calls(module, graph, aliases)
+        if graph.findNode("prim::fork") is None:
+            break
+        C._jit_pass_inline_fork_wait(graph)
+    changed = _changed_attributes(module)
+    for node in list(walk(graph)):
+        if node.kind() == "prim::GetAttr":
+            _fold_setting(module, graph, node, changed)
+    C._jit_pass_constant_propagation(graph)
+    C._jit_pass_peephole(graph, True)
+    C._jit_pass_constant_propagation(graph)
+    C._jit_pass_dce(graph)
+    return graph
+
+
+def unmark(graph: Any) -> None:
+    """Take the paths off the nodes again."""
+    for node in walk(graph):
+        if node.hasAttribute(PATH):
+            node.removeAttribute(PATH)
+
+
+def _inline_calls(module: Any, graph: Any, aliases: dict[str, str]) -> None:
+    found = True
+    while found:
+        found = False
+        for node in list(walk(graph)):
+            if node.kind() == "prim::CallMethod":
+                found = _inline_method(module, graph, node, aliases) or found
+            elif node.kind() == "prim::CallFunction":
+                _replace(graph, node, _function(node), list(node.inputs())[1:], _marked(node))
+                found = True
+
+
+def _inline_method(module: Any, graph: Any, node: Any, aliases: dict[str, str]) -> bool:
+    owner, name = node.inputsAt(0), node.s("name")
+    path = path_of(graph, owner)
+    if path is None or path.rsplit(".", 1)[-1].startswith("_observer_"):
+        return False
+    child = at_path(module, path)
+    inputs = list(node.inputs())
+    if owner.type().kind() == "InterfaceType":
+        inputs[0] = _concrete(module, graph, path, child)
+        aliases[path_of(graph, inputs[0]) or ""] = path
+    head, _, rest = path.partition(".")
+    named = ".".join(part for part in (aliases.get(head, head), rest) if part)
+    _replace(graph, node, child._get_method(name).graph, inputs, named)
+    return True
+
+
+def _concrete(module: Any, graph: Any, path: str, child: Any) -> Any:
+    """A module that is known by its interface, read from an attribute of the model that has its class."""
+    name = _ALIAS + path.replace(".", "_")
+    if not module.hasattr(name):
+        module._register_attribute(name, child._type(), child)
+    made = graph.create("prim::GetAttr", [next(graph.inputs())], 1)
+    made.s_("name", name)
+    made.output().setType(child._type())
+    graph.prependNode(made)
+    return made.output()
+
+
+def _function(node: Any) -> Any:
+    """The graph of the function that a node calls."""
+    graph = C.Graph()
+    made = {}
+    for value in list(node.inputs())[1:]:  # a value that is given twice has two inputs, of which one is read
+        made[value] = graph.addInput()
+        made[value].setTypeAs(value)
+    constant = graph.createClone(node.inputsAt(0).node(), lambda value: value)
+    graph.insertNode(constant)
+    call = graph.createClone(node, lambda value: made.get(value, constant.output()))
+    graph.insertNode(call)
+    for output in call.outputs():
+        graph.registerOutput(output)
+    C._jit_pass_inline(graph)
+    return graph
+
+
+def _marked(node: Any) -> str:
+    return node.s(PATH) if node.hasAttribute(PATH) else ""
+
+
+def _replace(graph: Any, node: Any, body: Any, inputs: list[Any], path: str) -> None:
+    """Put `body` in the place of a call."""
+    start = graph.create("prim::Constant", 1)
+    start.insertBefore(node)
+    with graph.insert_point_guard(node):
+        outputs = graph.insertGraph(body, inputs)
+    current = node.prev()
+    while current != start:
+        for inner in (current, *(n for block in current.blocks() for n in walk(block))):
+            if not inner.hasAttribute(PATH) and inner.kind() not in ("prim::Constant", "prim::GetAttr"):
+                inner.s_(PATH, path)
+        current = current.prev()
+    for old, new in zip(node.outputs(), outputs):
+        old.replaceAllUsesWith(new)
+    node.destroy()
+    start.destroy()
+
+
+def _changed_attributes(module: Any) -> set[tuple[str, str]]:
+    """Classes and names of the attributes that some method assigns."""
+    found = set()
+    for _, part in modules(module):
+        for name in part._method_names():
+            for node in walk(part._get_method(name).graph):
+                if node.kind() == "prim::SetAttr":
+                    found.add((node.inputsAt(0).type().str(), node.s("name")))
+    return found
+
+
+def _fold_setting(module: Any, graph: Any, node: Any, changed: set[tuple[str, str]]) -> None:
+    """An attribute that no method assigns, as a constant; of an optional tensor, that it is there."""
+    path = path_of(graph, node.output())
+    kind = node.output().type().kind()
+    is_setting = path is not None and kind in (*_SETTINGS, "OptionalType")
+    if not is_setting or (node.inputsAt(0).type().str(), node.s("name")) in changed:
+        return
+    value = at_path(module, path or "")
+    if isinstance(value, torch.Tensor):
+        known = graph.create("prim::unchecked_cast", [node.output()], 1)
+        known.output().setType(C.TensorType.get())
+        known.insertAfter(node)
+        node.output().replaceAllUsesAfterNodeWith(known, known.output())
+    elif isinstance(value, (bool, int, float, str, type(None))):
+        with graph.insert_point_guard(node):
+            node.output().replaceAllUsesWith(graph.insertConstant(value))
+        node.destroy()

@@ -1,0 +1,190 @@
+"""TorchScript models, quantized as they are: their control flow, state and other methods stay."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from zeropoint.graph.fx.capture import origin
+from zeropoint.graph.fx.fold_batch_norm import fold_batch_norm
+from zeropoint.graph.fx.fold_linear import fold_linear
+from zeropoint.graph.fx.lower import lower
+from zeropoint.graph.fx.observe import OBSERVER, insert_observers
+from zeropoint.graph.fx.plain import arguments, aten_name, make_plain
+from zeropoint.graph.fx.plan import Choice, plan
+from zeropoint.graph.fx.reference import reference
+from zeropoint.graph.recipes import Form
+from zeropoint.graph.script import record
+from zeropoint.graph.script.copying import private_copy, result
+from zeropoint.graph.script.in_place import make_ordinary
+from zeropoint.graph.script.inline import at_path, modules, simplify, unmark
+from zeropoint.graph.script.observers import Scripted, facts_of, scripted
+from zeropoint.graph.script.read import SCRIPT_OBSERVER, View, read
+from zeropoint.graph.script.unseen import drop_unseen
+from zeropoint.graph.script.write import call_observer, write
+from zeropoint.qconfig_mapping import QConfigMapping
+
+__all__ = [
+    "convert_dynamic_jit",
+    "convert_jit",
+    "prepare_dynamic_jit",
+    "prepare_jit",
+    "quantize_dynamic_jit",
+    "quantize_jit",
+]
+
+_WEIGHTED = (Form.LAYER, Form.EMBEDDING, Form.RECURRENT)
+
+
+def _mapping(model: Any, qconfigs: Mapping[str, Any]) -> QConfigMapping:
+    if not isinstance(qconfigs, Mapping):
+        raise TypeError(f"qconfig_dict must be a dictionary of module paths, got {type(qconfigs).__name__}")
+    mapping = QConfigMapping().set_global(qconfigs.get(""))
+    names = {name for name, _ in modules(model)}
+    for name, qconfig in qconfigs.items():
+        if not isinstance(name, str):
+            raise TypeError(f"qconfig_dict: names of modules are strings, got {name!r}")
+        if name and name not in names:
+            warnings.warn(f"qconfig_dict: the model has no module {name!r}", stacklevel=4)
+        elif name:
+            mapping.set_module_name(name, qconfig)
+    return mapping
+
+
+# ------------------------------------------------------------------------------------------------------------ prepare
+
+
+def _prepare(model: Any, qconfigs: Mapping[str, Any], name: str) -> Any:
+    module = private_copy(name, model)
+    mapping = _mapping(module, qconfigs)
+    method = "forward"
+    graph = simplify(module, method)
+    make_ordinary(graph)
+    view = read(module, method)
+    make_plain(view)
+    fold_linear(view)
+    fold_batch_norm(view)
+    write(view)
+    view = read(module, method)
+    choices = plan(view, mapping, alone=True)
+    insert_observers(view, choices)
+    kept = {node.name: _kept(view, node, choice) for node, choice in choices.items()}
+    observers = {}
+    for target, observer in list(view.named_children()):
+        if target.startswith(OBSERVER):
+            name = SCRIPT_OBSERVER + target.removeprefix(OBSERVER)
+            made = scripted(observer)
+            module._register_attribute(name, made._type(), made)
+            observers[name] = facts_of(observer)
+    write(view)
+    for node, choice in choices.items():
+        if choice.qconfig is not None and choice.operator.form in _WEIGHTED:
+            kept[node.name]["weight"] = _watch_weight(view, node, choice, f"{SCRIPT_OBSERVER}{len(observers)}")
+            observers[kept[node.name]["weight"]] = facts_of(choice.qconfig.weight())
+    unmark(graph)
+    record.store(module, record.PLAN, {"choices": kept, "observers": observers})
+    rows = record.rows(choices, lambda node: origin(node).path, _operator)
+    record.store(module, record.SUMMARY, rows)
+    return module
+
+
+def _operator(node: Any, choice: Choice) -> str:
+    return choice.operator.name if choice.operator else (aten_name(node) or str(node.target)).split(".")[0]
+
+
+def _kept(view: View, node: Any, choice: Choice) -> dict[str, Any]:
+    activation = None if choice.qconfig is None else facts_of(choice.qconfig.activation())
+    return record.choice_to(choice, activation, None)
+
+
+def _watch_weight(view: View, node: Any, choice: Choice, name: str) -> str:
+    """Give the weight of a layer an observer; of layers with many, one that is the pattern for all."""
+    observer = choice.qconfig.weight()
+    if choice.operator.form is Form.LAYER and "per_channel" in str(getattr(observer, "qscheme", "")):
+        observer.ch_axis = 1 if "transpose" in choice.operator.name else 0
+    made = scripted(observer)
+    view.module._register_attribute(name, made._type(), made)
+    if choice.operator.form is not Form.RECURRENT:
+        call_observer(view, node.meta["script"], list(arguments(node)).index("weight"), name)
+    return name
+
+
+def prepare_jit(model: Any, qconfig_dict: Mapping[str, Any], inplace: bool = False) -> Any:
+    """A ScriptModule with observers, for calibration: run it on some data, then call `convert_jit`.
+
+    Args:
+        model: scripted or traced, or loaded from a file; in evaluation mode.
+        qconfig_dict: the qconfig of each module by its path; ``""`` is the model. None leaves a module in float.
+        inplace: change `model` itself.
+    """
+    return result(model, _prepare(model, qconfig_dict, "prepare_jit"), inplace)
+
+
+def prepare_dynamic_jit(model: Any, qconfig_dict: Mapping[str, Any], inplace: bool = False) -> Any:
+    """As `prepare_jit`, for ranges that are found at run time."""
+    return result(model, _prepare(model, qconfig_dict, "prepare_dynamic_jit"), inplace)
+
+
+# ------------------------------------------------------------------------------------------------------------ convert
+
+
+def _convert(model: Any, debug: bool, name: str) -> Any:
+    module = private_copy(name, model)
+    kept = record.load(module, record.PLAN)
+    if kept is None:
+        raise ValueError(f"{name} takes what prepare_jit or prepare_dynamic_jit gave")
+    observers = {key: Scripted(facts, at_path(module, key)) for key, facts in kept["observers"].items()}
+    view = read(module, "forward", observers)
+    by_name = {node.name: node for node in view.graph.nodes}
+    choices = {}
+    for key, value in kept["choices"].items():
+        if key not in by_name:
+            raise ValueError(f"{name}: the model was changed after it was prepared: it has no {key}")
+        activation = Scripted(value["activation"]) if value["activation"] else None
+        weight = observers.get(value["weight"])
+        choices[by_name[key]] = record.choice_from(value, activation, weight)
+    drop_unseen(view, choices)
+    with torch.no_grad():
+        made = (reference if debug else lower)(view, choices)
+        write(view, made)
+    return torch._C._freeze_module(module, [record.SUMMARY], True, debug)
+
+
+def convert_jit(model: Any, inplace: bool = False, debug: bool = False, preserved_attrs: Any = None) -> Any:
+    """The model on integers, from what `prepare_jit` gave and data has run through.
+
+    Args:
+        inplace: change `model` itself.
+        debug: stop at a graph with quantize and dequantize around float operators.
+    """
+    return result(model, _convert(model, debug, "convert_jit"), inplace)
+
+
+def convert_dynamic_jit(model: Any, inplace: bool = False, debug: bool = False, preserved_attrs: Any = None) -> Any:
+    """As `convert_jit`, from what `prepare_dynamic_jit` gave."""
+    return result(model, _convert(model, debug, "convert_dynamic_jit"), inplace)
+
+
+def quantize_jit(
+    model: Any,
+    qconfig_dict: Mapping[str, Any],
+    run_fn: Callable[..., Any],
+    run_args: Any,
+    inplace: bool = False,
+    debug: bool = False,
+) -> Any:
+    """`prepare_jit`, ``run_fn(prepared, *run_args)``, `convert_jit`."""
+    prepared = prepare_jit(model, qconfig_dict)
+    run_fn(prepared, *run_args)
+    return result(model, _convert(prepared, debug, "quantize_jit"), inplace)
+
+
+def quantize_dynamic_jit(
+    model: Any, qconfig_dict: Mapping[str, Any], inplace: bool = False, debug: bool = False
+) -> Any:
+    """`prepare_dynamic_jit` and `convert_dynamic_jit`."""
+    prepared = prepare_dynamic_jit(model, qconfig_dict)
+    return result(model, _convert(prepared, debug, "quantize_dynamic_jit"), inplace)
