@@ -223,6 +223,8 @@ _EXPORTS = {
         "eager.mappings",
     ),
     "fused_moving_avg_obs_fake_quant": "ops.fused",
+    "FormatError": "runtime",
+    "compile": "engine",
 }
 _MODULES = (
     "cpu",
@@ -238,6 +240,8 @@ _MODULES = (
     "nn",
     "graph",
     "eager",
+    "runtime",
+    "engine",
 )
 
 __all__ = [*_EXPORTS, *_MODULES]
