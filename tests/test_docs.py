@@ -20,8 +20,6 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 # Folders of src/zeropoint that the pages name before they are built. Build one, and take it off this list.
 PLANNED = {
-    "runtime/",
-    "engine/",
     "report/",
     "compat/",
 }
