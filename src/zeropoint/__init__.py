@@ -241,6 +241,8 @@ _EXPORTS = {
         "eager.mappings",
     ),
     "fused_moving_avg_obs_fake_quant": "ops.fused",
+    "FormatError": "runtime",
+    "compile": "engine",
 }
 _MODULES = (
     "cpu",
@@ -256,6 +258,8 @@ _MODULES = (
     "nn",
     "graph",
     "eager",
+    "runtime",
+    "engine",
     "report",
 )
 

@@ -28,7 +28,7 @@ def per_tensor_only(name: str, q: QTensor) -> PerTensor:
     if isinstance(q._quantizer, PerTensor):
         return q._quantizer
     raise QTensorError(
-        f"{name} needs per-tensor quantization, this tensor is {q.qscheme().name}: call .dequantize() first"
+        f"{name} needs per-tensor quantization, this tensor is {q._quantizer.scheme.name}: call .dequantize() first"
     )
 
 
@@ -116,7 +116,7 @@ def _step(q: QTensor, name: str, arguments: tuple[Any, ...], out: PerTensor | No
     p = per_tensor_only(name, q)
     out = out or p
     numbers = [float(x) for x in arguments]
-    return name, numbers, p.scale, p.zero_point, out.scale, out.zero_point, q.dtype.qmin, q.dtype.qmax
+    return name, numbers, p.scale, p.zero_point, out.scale, out.zero_point, q._qdtype.qmin, q._qdtype.qmax
 
 
 def _function(q: QTensor, name: str, *arguments: Any, out: PerTensor | None = None) -> QTensor:
