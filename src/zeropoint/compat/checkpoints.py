@@ -31,7 +31,9 @@ def rebuild_qtensor(
         parameters = [scales, zero_points, axis]
     memory = torch.empty(0, dtype=kind.torch_storage, device=storage.device)
     if kind.bits >= 8:
-        return rebuild(memory.set_(storage._untyped_storage, storage_offset, size, stride), kind.name, (*parameters,), None)
+        return rebuild(
+            memory.set_(storage._untyped_storage, storage_offset, size, stride), kind.name, (*parameters,), None
+        )
     data = memory.set_(storage._untyped_storage, 0, (storage._untyped_storage.nbytes(),), (1,))
     return rebuild(data, kind.name, (*parameters,), (tuple(size), tuple(stride), storage_offset))
 
