@@ -62,7 +62,7 @@ def _scalar(op: str, qa: QTensor, b: Any, out: QTensor | None = None) -> QTensor
         raise TypeError(f"{op}: expected a number, got {type(b).__name__}")
     number = float(b)
     parameters = scalars.sum_parameters if op.startswith("add") else scalars.product_parameters
-    new = parameters(scale, zero_point, number, q._qdtype)
+    new = parameters(scale, zero_point, number, q.dtype)
     return _into(op, result(_run(op, q, scale, zero_point, number), *new, qa._qdtype), out)
 
 
