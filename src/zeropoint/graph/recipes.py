@@ -253,6 +253,7 @@ class Form(enum.Enum):
     EMBEDDING = "a table and indices"
     SLOPES = "a tensor and a parameter of the same dtype"
     RECURRENT = "a sequence, states and weights"
+    CELL = "a step, states and two weights"
 
 
 @dataclass(frozen=True)
@@ -370,6 +371,18 @@ OPERATORS: tuple[Operator, ...] = (
     ),
     Operator("quantized_lstm", ("lstm.input",), Form.RECURRENT, Output.FLOAT, functions=(nn.LSTM,), heavy=True),
     Operator("quantized_gru", ("gru.input",), Form.RECURRENT, Output.FLOAT, functions=(nn.GRU,), heavy=True),
+    Operator(
+        "quantized_lstm_cell", ("lstm_cell.default",), Form.CELL, Output.FLOAT, functions=(nn.LSTMCell,), heavy=True
+    ),
+    Operator("quantized_gru_cell", ("gru_cell.default",), Form.CELL, Output.FLOAT, functions=(nn.GRUCell,), heavy=True),
+    Operator(
+        "quantized_rnn_tanh_cell", ("rnn_tanh_cell.default",), Form.CELL, Output.FLOAT, functions=(nn.RNNCell,),
+        heavy=True,
+    ),
+    Operator(
+        "quantized_rnn_relu_cell", ("rnn_relu_cell.default",), Form.CELL, Output.FLOAT, functions=(nn.RNNCell,),
+        heavy=True,
+    ),
 )  # fmt: skip
 
 # Operators that hand values on, chosen or moved, so that integers can go through them as they are.
@@ -384,6 +397,14 @@ MOVING: frozenset[str] = frozenset(
         "sort.stable", "topk.default", "max.dim", "min.dim", "max.default", "min.default", "amax.default",
         "amin.default", "pixel_shuffle.default", "pixel_unshuffle.default", "channel_shuffle.default", "alias.default",
         "detach.default", "lift_fresh_copy.default", "reshape_as.default",
+    )
+)  # fmt: skip
+# Those of them that keep every value, and only them.
+RESHAPING: frozenset[str] = frozenset(
+    (
+        "reshape.default", "flatten.using_ints", "unflatten.int", "transpose.int", "permute.default", "t.default",
+        "squeeze.default", "squeeze.dim", "squeeze.dims", "unsqueeze.default", "contiguous.default", "clone.default",
+        "movedim.int", "swapaxes.default", "swapdims.default", "movedim.intlist", "ravel.default", "detach.default",
     )
 )  # fmt: skip
 # Operators that hand values on or average them, and have an operator of their own on integers: see `fx/lower.py`.

@@ -83,7 +83,7 @@ class Comparison:
         """The rows as text, under `HEADER`."""
         return [
             (
-                row.path or row.name,
+                row.path or "(model)",
                 row.operator,
                 row.computed,
                 f"{row.sqnr:.1f}",
