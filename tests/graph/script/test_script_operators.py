@@ -1,0 +1,106 @@
+"""Every row of the tables of operators through TorchScript: traced as they are spelled, and scripted where they are modules."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from operator_cases import CASES, MOVING_CASES, POOLING_CASES, X1, Calls, assert_close, model_of, spelled
+from torch import Tensor, nn
+
+import zeropoint
+from zeropoint.graph.recipes import MOVING, OPERATORS, POOLING
+
+STATIC = zeropoint.get_default_qconfig("native")
+
+
+class Flat(nn.Module):
+    """A model whose results are one tuple of tensors, as tracing wants it."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Any:
+        flat = []
+        for result in self.inner(x):
+            flat += [result] if isinstance(result, Tensor) else list(result)
+        return tuple(flat)
+
+
+def nodes(block: Any) -> Iterator[Any]:
+    for node in block.nodes():
+        yield node
+        for inner in node.blocks():
+            yield from nodes(inner)
+
+
+def spelling(node: Any) -> str:
+    """The operator that a node calls, with its overload, as the tables have it."""
+    name = node.schema().split("(")[0].removeprefix("aten::")
+    return name if "." in name else f"{name}.default"
+
+
+def quantized(name: str, tried: list[Any], shape: tuple[int, ...]) -> tuple[Any, list[Any]]:
+    """The traced model on integers, which was found to be close to the float one, and the nodes of its graph."""
+    model, data = model_of(tried, shape)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", torch.jit.TracerWarning)
+        traced = torch.jit.trace(Flat(model).eval(), torch.randn(shape), check_trace=False)
+    qconfig = zeropoint.float_qparams_weight_only_qconfig if name.startswith("embedding") else STATIC
+    prepared = zeropoint.prepare_jit(traced, {"": qconfig})
+    for batch in (data, torch.randn(shape)):
+        prepared(batch)
+    made = zeropoint.convert_jit(prepared)
+    assert_close(model, made, data)
+    return made, list(nodes(made.graph))
+
+
+def test_every_operator_of_the_tables_has_a_case() -> None:
+    assert set(CASES) == {operator.name for operator in OPERATORS}
+    assert set(MOVING_CASES) == MOVING
+    assert set(POOLING_CASES) == POOLING
+
+
+@pytest.mark.parametrize(("name", "shape", "tried"), spelled(CASES))
+def test_operator_is_computed_on_integers(name: str, shape: tuple[int, ...], tried: list[Any]) -> None:
+    operator = next(o for o in OPERATORS if o.name == name)
+    made, found = quantized(name, tried, shape)
+    wanted = {"embedding": "embedding_byte", "embedding_bag": "embedding_bag_byte"}.get(name, name)
+    assert any(node.kind().startswith(f"zeropoint::{wanted}") for node in found), made.graph
+    assert not any(spelling(node) in operator.aten for node in found), made.graph
+    rows = zeropoint.summary(made).of(name)
+    assert rows
+    assert all(row.way.startswith("int8") for row in rows), zeropoint.summary(made)
+
+
+@pytest.mark.parametrize(("name", "shape", "tried"), spelled(MOVING_CASES))
+def test_moving_operator_takes_integers(name: str, shape: tuple[int, ...], tried: list[Any]) -> None:
+    made, found = quantized(name, tried, shape)
+    moved = [node for node in found if spelling(node) == name]
+    assert moved, made.graph
+    for node in moved:
+        assert not any(value.node().kind().startswith("zeropoint::dequantize") for value in node.inputs()), made.graph
+
+
+@pytest.mark.parametrize(("name", "shape", "tried"), spelled(POOLING_CASES))
+def test_pooling_operator_is_computed_on_integers(name: str, shape: tuple[int, ...], tried: list[Any]) -> None:
+    made, found = quantized(name, tried, shape)
+    kinds = [node.kind() for node in found]
+    assert kinds.count("zeropoint::quantize_per_tensor") == 1, made.graph
+    for node in found:
+        assert not any(value.node().kind().startswith("zeropoint::dequantize") for value in node.inputs()) or (
+            node.kind() in ("prim::TupleConstruct", "prim::ListConstruct")
+        ), made.graph
+
+
+def test_numbers_are_added_and_multiplied_without_a_scale_of_their_own() -> None:
+    several = [lambda m, y: y + 1.5, lambda m, y: y - 2, lambda m, y: y * 3, lambda m, y: y / 4, lambda m, y: y.mul_(2)]
+    several += [lambda m, y: -y, lambda m, y: 2 - y]
+    _, found = quantized("add", several, X1)
+    kinds = [node.kind() for node in found]
+    assert kinds.count("zeropoint::add_scalar") == 3
+    assert kinds.count("zeropoint::mul_scalar") == 5
