@@ -386,6 +386,14 @@ MOVING: frozenset[str] = frozenset(
         "detach.default", "lift_fresh_copy.default", "reshape_as.default",
     )
 )  # fmt: skip
+# Those of them that keep every value, and only them.
+RESHAPING: frozenset[str] = frozenset(
+    (
+        "reshape.default", "flatten.using_ints", "unflatten.int", "transpose.int", "permute.default", "t.default",
+        "squeeze.default", "squeeze.dim", "squeeze.dims", "unsqueeze.default", "contiguous.default", "clone.default",
+        "movedim.int", "swapaxes.default", "swapdims.default", "movedim.intlist", "ravel.default", "detach.default",
+    )
+)  # fmt: skip
 # Operators that hand values on or average them, and have an operator of their own on integers: see `fx/lower.py`.
 POOLING: frozenset[str] = frozenset(
     (

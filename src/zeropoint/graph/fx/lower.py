@@ -20,7 +20,7 @@ from zeropoint.graph.fx.fold_batch_norm import parameter
 from zeropoint.graph.fx.meaning import Meaning, name_of
 from zeropoint.graph.fx.observe import OBSERVER
 from zeropoint.graph.fx.plain import arguments, aten_name, each, only_reads_shape
-from zeropoint.graph.fx.plan import Choice, Way, is_float
+from zeropoint.graph.fx.plan import Choice, Way, is_float, table_bits
 from zeropoint.graph.fx.stored import Graph
 from zeropoint.graph.fx.training import Averaging
 from zeropoint.graph.recipes import MOVING, Form
@@ -164,6 +164,9 @@ class Lowering:
             self.values[node] = Value(self.copy(node, self.as_is if only_reads_shape(node) else self.floats))
         elif choice.way is Way.FUSED:
             self.values[node] = self.values[node.args[0]]
+        elif choice.way is Way.JOINED:
+            same = self.values[self.by_name[choice.inputs[0]]].scale if choice.inputs else None
+            self.values[node] = Value(integers=self.copy(node), scale=same or self.output_scale(node, choice))
         elif choice.way is Way.PASSED:
             self.values[node] = self.passed(node)
         elif choice.way in (Way.WEIGHT, Way.WEIGHT_4):
@@ -197,9 +200,17 @@ class Lowering:
             value.integers.meta["meaning"] = Meaning(name, *value.scale.pair, value.scale.dtype)
 
     def copy(self, node: fx.Node, form: Callable[[fx.Node], fx.Node] | None = None) -> fx.Node:
+        leaving = {place: self.integers(node.args[place])[0] for place in self.joined(node)}
         made = self.graph.node_copy(node, form or self.floats)
+        for place, value in leaving.items():
+            made.update_arg(place, value)
         made.meta = dict(node.meta)
         return made
+
+    def joined(self, node: fx.Node) -> list[int]:
+        """Of the end of a branch: the places of values that leave it as integers."""
+        chosen = [(place, self.choices.get(joined)) for place, joined in node.meta.get("joins", ())]
+        return [place for place, choice in chosen if choice is not None and choice.way is Way.JOINED]
 
     def observed(self, node: fx.Node) -> None:
         value = self.values[node.args[0]]
@@ -223,7 +234,7 @@ class Lowering:
         return Scale(float(scale), int(zero_point), quantized_dtype(module.dtype).torch_storage)
 
     def output_scale(self, node: fx.Node, choice: Choice) -> Scale:
-        last = self.by_name[choice.relu] if choice.relu else node
+        last = self.by_name[choice.result or choice.relu or node.name]
         return self.scale_of(next(u for u in last.users if str(u.target).startswith(OBSERVER)))
 
     # ---------------------------------------------------------------------------------------------- operators
@@ -368,15 +379,15 @@ class Lowering:
 
     def embedding(self, node: fx.Node, choice: Choice) -> Value:
         table = self.parameter(node.args[0])
-        four = str(choice.qconfig.weight().dtype).endswith("quint4x2")
+        four = table_bits(choice.qconfig.weight()) == 4
         prepack = ours.embedding_bag_4bit_prepack if four else ours.embedding_bag_byte_prepack
         rows = self.constant(node.args[0].target, prepack(table))
         if choice.operator.name == "embedding_bag":
             a = arguments(node)
             bags = ours.embedding_bag_4bit_rowwise_offsets if four else ours.embedding_bag_byte_rowwise_offsets
             options = self.argument([a[k] for k in ("indices", "offsets", "scale_grad_by_freq", "mode")])
-            samples = self.argument(a["per_sample_weights"])
-            return Value(self.call(bags.default, rows, *options, False, samples, None, a["include_last_offset"]))
+            samples, last = self.argument([a["per_sample_weights"], a["include_last_offset"]])
+            return Value(self.call(bags.default, rows, *options, False, samples, None, last))
         lookup = ours.embedding_4bit.default if four else ours.embedding_byte.default
         return Value(self.call(lookup, rows, self.floats(node.args[1])))
 

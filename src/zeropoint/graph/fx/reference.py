@@ -27,8 +27,15 @@ class Reference(Lowering):
         q = self.call(ours.quantize_per_tensor.default, self.floats(node.args[0]), *scale.all)
         self.values[node] = Value(self.call(ours.dequantize_per_tensor.default, q, *scale.all), scale=scale)
 
+    def joined(self, node: fx.Node) -> list[int]:
+        return []
+
     def add(self, node: fx.Node) -> None:
         choice = self.choices.get(node)
+        if choice is not None and choice.way is Way.JOINED:
+            scale = self.values[self.by_name[choice.inputs[0]]].scale if choice.inputs else None
+            self.values[node] = Value(self.copy(node), scale=scale)
+            return
         if node.op == "call_function" and choice is not None and choice.way in (Way.STATIC, Way.PASSED, Way.FUSED):
             if choice.way is Way.FUSED and node.target is operator.getitem:  # of bags, which are one tensor
                 self.values[node] = self.values[node.args[0]]

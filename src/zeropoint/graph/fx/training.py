@@ -10,7 +10,7 @@ from torch import Tensor, fx, nn
 from zeropoint.graph.fx.fold_batch_norm import parameter
 from zeropoint.graph.fx.meaning import Meaning
 from zeropoint.graph.fx.plain import arguments, aten_name, each
-from zeropoint.graph.fx.plan import Choice, Way, _is_static, _qconfig, _State
+from zeropoint.graph.fx.plan import Choice, State, Way, _is_static, _qconfig
 from zeropoint.graph.recipes import BY_ATEN
 from zeropoint.nn import qat as nnqat
 from zeropoint.nn.flow import as_integers, observed, plain
@@ -61,7 +61,7 @@ def swap_layers(graph: fx.GraphModule, mapping: QConfigMapping) -> dict[fx.Node,
 
     The parameters are those of the graph.
     """
-    state = _State(graph, mapping)
+    state = State(graph, mapping)
     choices: dict[fx.Node, Choice] = {}
     for node in list(graph.graph.nodes):
         found = BY_ATEN.get(aten_name(node) or "")

@@ -22,15 +22,16 @@ class _Memory:
         self.parent: dict[Any, Any] = {}
         self.sources: dict[Any, set[str]] = {}
         paths: dict[str, Any] = {}
+        nodes = list(walk(graph))
         for value in graph.inputs():
             self.add(value, _INPUT)
-        for node in walk(graph):
-            for block in node.blocks():
-                for value in block.inputs():
-                    self.add(value, _FOREIGN)
-            outputs = list(node.outputs())
-            for value in outputs:
+        for node in nodes:
+            for value in (v for block in node.blocks() for v in block.inputs()):
+                self.add(value, _FOREIGN)
+            for value in node.outputs():
                 self.add(value, _FRESH)
+        for node in nodes:
+            outputs = list(node.outputs())
             if node.kind() == "prim::GetAttr":
                 path = path_of(graph, outputs[0])
                 self.join(outputs[0], paths.setdefault(path or "", outputs[0]))

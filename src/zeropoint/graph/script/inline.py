@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -12,6 +12,12 @@ __all__ = ["PATH", "at_path", "modules", "path_of", "simplify", "unmark", "walk"
 C: Any = torch._C
 PATH = "zeropoint_path"  # attribute of nodes: the path of the module that they came from
 _SETTINGS = ("BoolType", "IntType", "FloatType", "StringType", "NoneType")
+_FACTS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "prim::dtype": lambda t: t.dtype,
+    "aten::dim": lambda t: t.dim(),
+    "aten::size": lambda t: list(t.shape),
+    "aten::is_floating_point": lambda t: t.is_floating_point(),
+}
 _ALIAS = "_interface_"
 
 
@@ -61,6 +67,9 @@ def simplify(module: Any, method: str) -> Any:
     for node in list(walk(graph)):
         if node.kind() == "prim::GetAttr":
             _fold_setting(module, graph, node, changed)
+    for node in list(walk(graph)):
+        if node.kind() in _FACTS and node.inputsSize() == 1:
+            _fold_fact(module, graph, node, changed)
     C._jit_pass_constant_propagation(graph)
     C._jit_pass_peephole(graph, True)
     C._jit_pass_constant_propagation(graph)
@@ -169,10 +178,9 @@ def _fold_setting(module: Any, graph: Any, node: Any, changed: set[tuple[str, st
     """An attribute that no method assigns, as a constant; of an optional tensor, that it is there."""
     path = path_of(graph, node.output())
     kind = node.output().type().kind()
-    is_setting = path is not None and kind in (*_SETTINGS, "OptionalType")
-    if not is_setting or (node.inputsAt(0).type().str(), node.s("name")) in changed:
+    if path is None or kind not in (*_SETTINGS, "OptionalType") or _is_changed(node, changed):
         return
-    value = at_path(module, path or "")
+    value = at_path(module, path)
     if isinstance(value, torch.Tensor):
         known = graph.create("prim::unchecked_cast", [node.output()], 1)
         known.output().setType(C.TensorType.get())
@@ -181,4 +189,23 @@ def _fold_setting(module: Any, graph: Any, node: Any, changed: set[tuple[str, st
     elif isinstance(value, (bool, int, float, str, type(None))):
         with graph.insert_point_guard(node):
             node.output().replaceAllUsesWith(graph.insertConstant(value))
+        node.destroy()
+
+
+def _is_changed(node: Any, changed: set[tuple[str, str]]) -> bool:
+    return (node.inputsAt(0).type().str(), node.s("name")) in changed
+
+
+def _fold_fact(module: Any, graph: Any, node: Any, changed: set[tuple[str, str]]) -> None:
+    """What is asked about a parameter, as a constant."""
+    source = node.inputsAt(0).node()
+    if source.kind() == "prim::unchecked_cast":
+        source = source.inputsAt(0).node()
+    path = path_of(graph, source.output()) if source.kind() == "prim::GetAttr" else None
+    if path is None or _is_changed(source, changed):
+        return
+    value = at_path(module, path)
+    if isinstance(value, torch.Tensor):
+        with graph.insert_point_guard(node):
+            node.output().replaceAllUsesWith(graph.insertConstant(_FACTS[node.kind()](value)))
         node.destroy()

@@ -107,12 +107,13 @@ class _Reader:
         if kind.kind() == "TensorType" or kind.str() in ("List[Tensor]", "Tensor[]"):
             node.meta["val"] = Unsized(torch.int64 if like is not None and _gives_integers(like) else torch.float32)
 
-    def block(self, block: Any, scope: tuple[int, ...]) -> None:
+    def block(self, block: Any, scope: tuple[int, ...]) -> fx.Node:
+        """Read the nodes of a block; what is returned stands for its end."""
         end = block.return_node() if isinstance(block, torch._C.Graph) else block.returnNode()
         for node in list(block.nodes()):
             place = Place(node.s(PATH) if node.hasAttribute(PATH) else "", None, scope, node)
             self.node(node, place)
-        self.opaque(end, list(block.outputs()), Place("", None, scope, end))
+        return self.opaque(end, list(block.outputs()), Place("", None, scope, end))
 
     # ---------------------------------------------------------------------------------------------------- nodes
 
@@ -128,7 +129,9 @@ class _Reader:
             self.seen[node.output()] = self.seen[node.inputsAt(0)]
         elif kind == "prim::ListConstruct" and self.is_plain_list(node):
             self.seen[node.output()] = [self.seen[value] for value in node.inputs()]
+            self.read.add(node)
         elif kind in ("prim::ListUnpack", "aten::__getitem__") and self.is_unpacked(node):
+            self.read.add(node)
             source = self.seen[node.inputsAt(0)]
             places = range(node.outputsSize()) if kind == "prim::ListUnpack" else [self.seen[node.inputsAt(1)]]
             for index, value in zip(places, node.outputs()):
@@ -217,34 +220,40 @@ class _Reader:
             return
         made.meta["val"] = Unsized(torch.float32)
         for index, value in enumerate(outputs):
-            part = self.make("call_function", operator.getitem, (made, index), "part", place)
+            part = self.make("call_function", operator.getitem, (made, index), f"{name}_part", place)
             self.keep(value, part, node if index else None)
             if index and _gives_places(node):
                 part.meta["val"] = Unsized(torch.int64)
 
-    def opaque(self, node: Any, inputs: list[Any], place: Place) -> None:
-        for number, block in enumerate(node.blocks()):
-            scope = (*place.scope, self.names["block"] * 2 + number % 2)
+    def opaque(self, node: Any, inputs: list[Any], place: Place) -> fx.Node:
+        ends = []
+        for block in node.blocks():
             self.names["block"] += 1
-            self.names["opaque"] += 1
+            scope = (*place.scope, self.names["block"])
             for value in block.inputs():
                 start = next(iter(block.nodes()), block.returnNode())
                 inner = Place(place.path, None, scope, start)
-                self.keep(value, self.make("call_function", opaque, (self.names["opaque"],), "opened", inner))
-            self.block(block, scope)
+                self.names["opened"] += 1
+                self.keep(value, self.make("call_function", opaque, (self.names["opened"],), "opened", inner))
+            ends.append(self.block(block, scope))
         args = tuple(self.seen.get(value) for value in inputs)
-        made = self.make("call_function", opaque, (self.names["opaque"], *args), "opaque", place)
+        name = "opaque_" + node.kind().split("::")[-1]
+        made = self.make("call_function", opaque, (self.names[name], *args), name, place)
         made.meta["script"] = node
         self.read.add(node)
         if node.kind() in _SHAPES:
             made.meta["reads_shape"] = True
         outputs = list(node.outputs())
         for index, value in enumerate(outputs):
-            if len(outputs) == 1:
-                self.keep(value, made, node)
-            else:
-                part = self.make("call_function", operator.getitem, (made, index), "part", place)
-                self.keep(value, part)
+            found = made
+            if len(outputs) > 1:
+                found = self.make("call_function", operator.getitem, (made, index), f"{name}_part", place)
+            self.keep(value, found, node)
+            if node.kind() == "prim::If" and "val" in found.meta:
+                found.meta["ends"] = [(end, 1 + index) for end in ends]
+                for end in ends:
+                    end.meta.setdefault("joins", []).append((1 + index, found))
+        return made
 
 
 def _is_parameter(node: Any) -> bool:

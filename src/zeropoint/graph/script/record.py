@@ -41,6 +41,7 @@ def choice_to(choice: Choice, activation: dict[str, Any] | None, weight: Any) ->
         "operator": choice.operator.name if choice.operator else None,
         "inputs": list(choice.inputs),
         "relu": choice.relu,
+        "result": choice.result,
         "activation": activation,
         "weight": weight,
     }
@@ -53,7 +54,9 @@ def choice_from(kept: dict[str, Any], activation: Any, weight: Any) -> Choice:
     )
     operator = _BY_NAME[kept["operator"]] if kept["operator"] else None
     inputs = tuple(kept["inputs"])
-    return Choice(Way[kept["way"]], kept["reason"], operator, qconfig, inputs, kept["relu"])
+    made = Choice(Way[kept["way"]], kept["reason"], operator, qconfig, inputs, kept["relu"])
+    made.result = kept["result"]
+    return made
 
 
 def rows(choices: dict[Any, Choice], path: Any, operator: Any) -> list[list[str]]:
@@ -61,7 +64,7 @@ def rows(choices: dict[Any, Choice], path: Any, operator: Any) -> list[list[str]
     return [
         [path(node), operator(node, choice), choice.way.value, choice.reason]
         for node, choice in choices.items()
-        if choice.way not in (Way.PASSED, Way.FUSED)
+        if choice.way not in (Way.PASSED, Way.FUSED, Way.JOINED)
     ]
 
 

@@ -32,20 +32,31 @@ def drop_unseen(view: fx.GraphModule, choices: dict[fx.Node, Choice]) -> None:
         view.graph.erase_node(node)
     by_name = {node.name: node for node in view.graph.nodes}
     scaled: set[fx.Node] = {node for node in watches if node not in unseen}
+
+    def is_watched(node: fx.Node, choice: Choice) -> bool:
+        last = by_name[choice.result or choice.relu or node.name]
+        return any(user in scaled for user in last.users)
+
     for node in list(view.graph.nodes):
         choice = choices.get(node)
         if choice is None:
             continue
         if choice.way is Way.STATIC:
-            last = by_name[choice.relu] if choice.relu else node
             reads = [node.args[0]] if len(choice.inputs) == 1 else list(node.all_input_nodes)
-            is_watched = any(user in scaled for user in last.users)
-            if not is_watched or not all(
-                value in scaled for value in reads if is_float(value) and value.op != "get_attr"
-            ):
-                choices[node] = Choice(Way.FLOAT, UNSEEN, choice.operator)
-                if choice.relu:
-                    choices.pop(last, None)
+            reads = [value for value in reads if is_float(value) and value.op != "get_attr"]
+            last = by_name[choice.relu or node.name]
+            if is_watched(node, choice) and scaled.issuperset(reads):
+                scaled.add(last)
+                continue
+            choices[node] = Choice(Way.FLOAT, UNSEEN, choice.operator)
+            if choice.relu:
+                del choices[last]
+        elif choice.way is Way.JOINED:
+            sources = [by_name[choice.inputs[0]]] if choice.inputs else [e.args[i] for e, i in node.meta["ends"]]
+            if scaled.issuperset(sources) and (choice.inputs or is_watched(node, choice)):
+                scaled.add(node)
+            else:
+                del choices[node]
         elif choice.way is Way.PASSED:
             if node.args[0] in scaled:
                 scaled.add(node)

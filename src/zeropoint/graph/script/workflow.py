@@ -14,10 +14,11 @@ from zeropoint.graph.fx.fold_linear import fold_linear
 from zeropoint.graph.fx.lower import lower
 from zeropoint.graph.fx.observe import OBSERVER, insert_observers
 from zeropoint.graph.fx.plain import arguments, aten_name, make_plain
-from zeropoint.graph.fx.plan import Choice, plan
+from zeropoint.graph.fx.plan import PADDED, Choice, plan
 from zeropoint.graph.fx.reference import reference
 from zeropoint.graph.recipes import Form
 from zeropoint.graph.script import record
+from zeropoint.graph.script.branches import join
 from zeropoint.graph.script.copying import private_copy, result
 from zeropoint.graph.script.in_place import make_ordinary
 from zeropoint.graph.script.inline import at_path, modules, simplify, unmark
@@ -25,6 +26,8 @@ from zeropoint.graph.script.observers import Scripted, facts_of, scripted
 from zeropoint.graph.script.read import SCRIPT_OBSERVER, View, read
 from zeropoint.graph.script.unseen import drop_unseen
 from zeropoint.graph.script.write import call_observer, write
+from zeropoint.observers import default_dynamic_quant_observer
+from zeropoint.qconfig import QConfig
 from zeropoint.qconfig_mapping import QConfigMapping
 
 __all__ = [
@@ -39,9 +42,23 @@ __all__ = [
 _WEIGHTED = (Form.LAYER, Form.EMBEDDING, Form.RECURRENT)
 
 
-def _mapping(model: Any, qconfigs: Mapping[str, Any]) -> QConfigMapping:
+def _at_run_time(qconfig: Any) -> Any:
+    """A qconfig whose activations get their ranges at run time, if they were to be observed."""
+    activation = None if qconfig is None else qconfig.activation()
+    if (
+        activation is None
+        or getattr(activation, "is_dynamic", False)
+        or activation.dtype in (torch.float16, torch.float32)
+    ):
+        return qconfig
+    return QConfig(activation=default_dynamic_quant_observer, weight=qconfig.weight)
+
+
+def _mapping(model: Any, qconfigs: Mapping[str, Any], dynamic: bool) -> QConfigMapping:
     if not isinstance(qconfigs, Mapping):
         raise TypeError(f"qconfig_dict must be a dictionary of module paths, got {type(qconfigs).__name__}")
+    if dynamic:
+        qconfigs = {name: _at_run_time(qconfig) for name, qconfig in qconfigs.items()}
     mapping = QConfigMapping().set_global(qconfigs.get(""))
     names = {name for name, _ in modules(model)}
     for name, qconfig in qconfigs.items():
@@ -57,9 +74,9 @@ def _mapping(model: Any, qconfigs: Mapping[str, Any]) -> QConfigMapping:
 # ------------------------------------------------------------------------------------------------------------ prepare
 
 
-def _prepare(model: Any, qconfigs: Mapping[str, Any], name: str) -> Any:
+def _prepare(model: Any, qconfigs: Mapping[str, Any], name: str, dynamic: bool = False) -> Any:
     module = private_copy(name, model)
-    mapping = _mapping(module, qconfigs)
+    mapping = _mapping(module, qconfigs, dynamic)
     method = "forward"
     graph = simplify(module, method)
     make_ordinary(graph)
@@ -69,7 +86,7 @@ def _prepare(model: Any, qconfigs: Mapping[str, Any], name: str) -> Any:
     fold_batch_norm(view)
     write(view)
     view = read(module, method)
-    choices = plan(view, mapping, alone=True)
+    choices = plan(view, mapping, alone=True, join=join)
     insert_observers(view, choices)
     kept = {node.name: _kept(view, node, choice) for node, choice in choices.items()}
     observers = {}
@@ -81,7 +98,7 @@ def _prepare(model: Any, qconfigs: Mapping[str, Any], name: str) -> Any:
             observers[name] = facts_of(observer)
     write(view)
     for node, choice in choices.items():
-        if choice.qconfig is not None and choice.operator.form in _WEIGHTED:
+        if choice.qconfig is not None and choice.operator is not None and choice.operator.form in _WEIGHTED:
             kept[node.name]["weight"] = _watch_weight(view, node, choice, f"{SCRIPT_OBSERVER}{len(observers)}")
             observers[kept[node.name]["weight"]] = facts_of(choice.qconfig.weight())
     unmark(graph)
@@ -125,7 +142,7 @@ def prepare_jit(model: Any, qconfig_dict: Mapping[str, Any], inplace: bool = Fal
 
 def prepare_dynamic_jit(model: Any, qconfig_dict: Mapping[str, Any], inplace: bool = False) -> Any:
     """As `prepare_jit`, for ranges that are found at run time."""
-    return result(model, _prepare(model, qconfig_dict, "prepare_dynamic_jit"), inplace)
+    return result(model, _prepare(model, qconfig_dict, "prepare_dynamic_jit", dynamic=True), inplace)
 
 
 # ------------------------------------------------------------------------------------------------------------ convert
@@ -146,6 +163,11 @@ def _convert(model: Any, debug: bool, name: str) -> Any:
         activation = Scripted(value["activation"]) if value["activation"] else None
         weight = observers.get(value["weight"])
         choices[by_name[key]] = record.choice_from(value, activation, weight)
+    if any(choice.reason == PADDED for choice in choices.values()):
+        raise NotImplementedError(
+            "Expected aten::embedding_bag padding_idx input to be None: tables of 8 and 4 bits have no padding row."
+            " Leave the embedding in float with the qconfig None, or build it without padding_idx"
+        )
     drop_unseen(view, choices)
     with torch.no_grad():
         made = (reference if debug else lower)(view, choices)

@@ -67,7 +67,7 @@ class _Writer:
             elif node.op == "call_function":
                 self.call(node)
         for node in reversed(list(walk(self.script))):
-            if node in self.dead:
+            if node in self.dead and not any(value.uses() for value in node.outputs()):
                 node.destroy()
         C._jit_pass_dce(self.script)
         C._jit_pass_lint(self.script)
