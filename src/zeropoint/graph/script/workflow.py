@@ -154,7 +154,8 @@ def _convert(model: Any, debug: bool, name: str) -> Any:
     if kept is None:
         raise ValueError(f"{name} takes what prepare_jit or prepare_dynamic_jit gave")
     observers = {key: Scripted(facts, at_path(module, key)) for key, facts in kept["observers"].items()}
-    view = read(module, "forward", observers)
+    weights = {value["weight"] for value in kept["choices"].values()}
+    view = read(module, "forward", {key: value for key, value in observers.items() if key not in weights})
     by_name = {node.name: node for node in view.graph.nodes}
     choices = {}
     for key, value in kept["choices"].items():
