@@ -122,6 +122,18 @@ class First(nn.Module):
         return self.inner(x)[0]
 
 
+class Step(nn.Module):
+    """Two steps of a cell; the hidden state."""
+
+    def __init__(self, cell: nn.Module) -> None:
+        super().__init__()
+        self.cell = cell
+
+    def forward(self, y: Tensor) -> Tensor:
+        states = self.cell(y[:, 0], self.cell(y[:, 1]))
+        return states[0] if isinstance(states, tuple) else states
+
+
 # By the name of the operator. A function takes the module around it, for parameters, and the value.
 CASES: dict[str, list[Case]] = {
     **_layers(),
@@ -205,6 +217,10 @@ CASES: dict[str, list[Case]] = {
         *_in(X1, First(nn.GRU(12, 8)), First(nn.GRU(12, 8, 2, batch_first=True, bidirectional=True))),
         *_in(X1, First(nn.GRU(12, 8, bias=False))),
     ],
+    "quantized_lstm_cell": _in(X1, Step(nn.LSTMCell(12, 8)), Step(nn.LSTMCell(12, 8, bias=False))),
+    "quantized_gru_cell": _in(X1, Step(nn.GRUCell(12, 8)), Step(nn.GRUCell(12, 8, bias=False))),
+    "quantized_rnn_tanh_cell": _in(X1, Step(nn.RNNCell(12, 8)), Step(nn.RNNCell(12, 8, bias=False))),
+    "quantized_rnn_relu_cell": _in(X1, Step(nn.RNNCell(12, 8, nonlinearity="relu"))),
 }  # fmt: skip
 
 

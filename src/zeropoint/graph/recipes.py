@@ -253,6 +253,7 @@ class Form(enum.Enum):
     EMBEDDING = "a table and indices"
     SLOPES = "a tensor and a parameter of the same dtype"
     RECURRENT = "a sequence, states and weights"
+    CELL = "a step, states and two weights"
 
 
 @dataclass(frozen=True)
@@ -370,6 +371,18 @@ OPERATORS: tuple[Operator, ...] = (
     ),
     Operator("quantized_lstm", ("lstm.input",), Form.RECURRENT, Output.FLOAT, functions=(nn.LSTM,), heavy=True),
     Operator("quantized_gru", ("gru.input",), Form.RECURRENT, Output.FLOAT, functions=(nn.GRU,), heavy=True),
+    Operator(
+        "quantized_lstm_cell", ("lstm_cell.default",), Form.CELL, Output.FLOAT, functions=(nn.LSTMCell,), heavy=True
+    ),
+    Operator("quantized_gru_cell", ("gru_cell.default",), Form.CELL, Output.FLOAT, functions=(nn.GRUCell,), heavy=True),
+    Operator(
+        "quantized_rnn_tanh_cell", ("rnn_tanh_cell.default",), Form.CELL, Output.FLOAT, functions=(nn.RNNCell,),
+        heavy=True,
+    ),
+    Operator(
+        "quantized_rnn_relu_cell", ("rnn_relu_cell.default",), Form.CELL, Output.FLOAT, functions=(nn.RNNCell,),
+        heavy=True,
+    ),
 )  # fmt: skip
 
 # Operators that hand values on, chosen or moved, so that integers can go through them as they are.

@@ -181,6 +181,7 @@ class Lowering:
                 Form.EMBEDDING: self.embedding,
                 Form.SLOPES: self.slopes,
                 Form.RECURRENT: self.recurrent,
+                Form.CELL: self.cell,
             }[choice.operator.form](node, choice)
 
     def meant(self, node: fx.Node) -> str:
@@ -407,6 +408,14 @@ class Lowering:
         op = getattr(ours, choice.operator.name).input
         options = (a["num_layers"], 0.0, False, a["bidirectional"], a["batch_first"], True)
         return Value(self.call(op, self.floats(a["input"]), states, *columns, biases, *options))
+
+    def cell(self, node: fx.Node, choice: Choice) -> Value:
+        a = arguments(node)
+        weights = (*self.weight(a["w_ih"], choice), *self.weight(a["w_hh"], choice))
+        biases = [a[k] if a[k] is None else self.constant(a[k].target, self.parameter(a[k])) for k in ("b_ih", "b_hh")]
+        reduce_range = bool(getattr(choice.qconfig.activation(), "reduce_range", False))
+        args = (self.floats(a["input"]), self.argument(a["hx"]), *weights, *biases, reduce_range)
+        return Value(self.call(self.op(choice, "_dynamic"), *args))
 
     # -------------------------------------------------------------------------------------------- passed on
 

@@ -24,12 +24,19 @@ _FIXED = {
 
 
 def insert_observers(
-    graph: fx.GraphModule, choices: dict[fx.Node, Choice], wrap: Callable[[Any], Any] = lambda observer: observer
+    graph: fx.GraphModule,
+    choices: dict[fx.Node, Choice],
+    wrap: Callable[[Any], Any] = lambda observer: observer,
+    *,
+    first: int = 0,
 ) -> None:
-    """Watch every value that needs a scale: inputs of integer operators and their results. A value has one observer."""
+    """Watch every value that needs a scale: inputs of integer operators and their results. A value has one observer.
+
+    Observers are numbered from `first` on.
+    """
     observers: dict[fx.Node, fx.Node] = {}
     has_scale: set[fx.Node] = set()
-    count = 0
+    count = first
 
     def observe(value: fx.Node, made: Any) -> None:
         nonlocal count

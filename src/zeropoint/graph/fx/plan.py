@@ -135,6 +135,7 @@ def _choose(state: State, node: fx.Node) -> Choice | None:
         Form.SLOPES: _function,
         Form.EMBEDDING: _embedding,
         Form.RECURRENT: _recurrent,
+        Form.CELL: _cell,
     }[found.form]
     return choose(state, node, found, qconfig)
 
@@ -320,6 +321,19 @@ def _recurrent(state: State, node: fx.Node, found: Operator, qconfig: Any) -> Ch
         return Choice(Way.FLOAT, "weights alone are quantized in linear layers only", found)
     if quantized_dtype(weight.dtype).name != "qint8":
         return Choice(Way.FLOAT, f"weights of {weight.dtype}", found)
+    return Choice(Way.DYNAMIC, "", found, qconfig)
+
+
+def _cell(state: State, node: fx.Node, found: Operator, qconfig: Any) -> Choice:
+    a = arguments(node)
+    tensors = [a[name] for name in ("w_ih", "w_hh", "b_ih", "b_hh")]
+    if any(t is not None and parameter(state.graph, t) is None for t in tensors):
+        return Choice(Way.FLOAT, "its weights are computed", found)
+    weight = qconfig.weight()
+    if weight.dtype == torch.float16 or quantized_dtype(weight.dtype).name != "qint8":
+        return Choice(Way.FLOAT, f"cells with weights of {weight.dtype}", found)
+    if _is_float_placeholder(_activation(qconfig)):
+        return Choice(Way.FLOAT, "weights alone are quantized in linear layers only", found)
     return Choice(Way.DYNAMIC, "", found, qconfig)
 
 

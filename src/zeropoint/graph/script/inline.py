@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["PATH", "at_path", "modules", "path_of", "simplify", "unmark", "walk"]
+__all__ = ["PATH", "at_path", "changed_attributes", "methods", "modules", "path_of", "simplify", "unmark", "walk"]
 
 C: Any = torch._C
 PATH = "zeropoint_path"  # attribute of nodes: the path of the module that they came from
@@ -54,25 +54,40 @@ def path_of(graph: Any, value: Any) -> str | None:
     return None if owner is None else f"{owner}.{node.s('name')}" if owner else node.s("name")
 
 
-def simplify(module: Any, method: str) -> Any:
-    """The graph of a method of `module`, a `torch._C.ScriptModule` of our own, changed in place."""
+def methods(module: Any) -> list[str]:
+    """The methods of a model that read tensors or modules of it: those that there is something to quantize in."""
+    return [name for name in module._method_names() if _reads_parameters(module._get_method(name).graph)]
+
+
+def _reads_parameters(graph: Any) -> bool:
+    reads = (node.output().type() for node in walk(graph) if node.kind() == "prim::GetAttr")
+    return any(kind.kind() in ("ClassType", "InterfaceType") or "Tensor" in kind.str() for kind in reads)
+
+
+def simplify(module: Any, method: str, apart: list[str]) -> Any:
+    """The graph of a method of `module`, a `torch._C.ScriptModule` of our own, changed in place.
+
+    Calls of the methods `apart` of the model itself stay calls.
+    """
     graph = module._get_method(method).graph
     aliases: dict[str, str] = {}
     while True:
-        _inline_calls(module, graph, aliases)
+        _inline_calls(module, graph, aliases, apart)
         if graph.findNode("prim::fork") is None:
             break
         C._jit_pass_inline_fork_wait(graph)
-    changed = _changed_attributes(module)
+    changed = changed_attributes(module)
     for node in list(walk(graph)):
         if node.kind() == "prim::GetAttr":
             _fold_setting(module, graph, node, changed)
     for node in list(walk(graph)):
         if node.kind() in _FACTS and node.inputsSize() == 1:
             _fold_fact(module, graph, node, changed)
+    _open_tuples(graph)
     C._jit_pass_constant_propagation(graph)
     C._jit_pass_peephole(graph, True)
     C._jit_pass_constant_propagation(graph)
+    _open_tuples(graph)
     C._jit_pass_dce(graph)
     return graph
 
@@ -84,13 +99,14 @@ def unmark(graph: Any) -> None:
             node.removeAttribute(PATH)
 
 
-def _inline_calls(module: Any, graph: Any, aliases: dict[str, str]) -> None:
+def _inline_calls(module: Any, graph: Any, aliases: dict[str, str], apart: list[str]) -> None:
     found = True
     while found:
         found = False
         for node in list(walk(graph)):
             if node.kind() == "prim::CallMethod":
-                found = _inline_method(module, graph, node, aliases) or found
+                is_apart = node.s("name") in apart and path_of(graph, node.inputsAt(0)) == ""
+                found = (not is_apart and _inline_method(module, graph, node, aliases)) or found
             elif node.kind() == "prim::CallFunction":
                 _replace(graph, node, _function(node), list(node.inputs())[1:], _marked(node))
                 found = True
@@ -163,14 +179,17 @@ def _replace(graph: Any, node: Any, body: Any, inputs: list[Any], path: str) -> 
     start.destroy()
 
 
-def _changed_attributes(module: Any) -> set[tuple[str, str]]:
-    """Classes and names of the attributes that some method assigns."""
+def changed_attributes(module: Any) -> set[tuple[str, str]]:
+    """Classes and names of the attributes that some method assigns, or writes to in place."""
     found = set()
     for _, part in modules(module):
         for name in part._method_names():
             for node in walk(part._get_method(name).graph):
-                if node.kind() == "prim::SetAttr":
-                    found.add((node.inputsAt(0).type().str(), node.s("name")))
+                target = node
+                if node.kind().endswith("_") and node.inputsSize() > 0:
+                    target = node.inputsAt(0).node()
+                if target.kind() == ("prim::SetAttr" if target == node else "prim::GetAttr"):
+                    found.add((target.inputsAt(0).type().str(), target.s("name")))
     return found
 
 
@@ -190,6 +209,22 @@ def _fold_setting(module: Any, graph: Any, node: Any, changed: set[tuple[str, st
         with graph.insert_point_guard(node):
             node.output().replaceAllUsesWith(graph.insertConstant(value))
         node.destroy()
+
+
+def _open_tuples(graph: Any) -> None:
+    """Read the parts of tuples where they are made."""
+    for node in list(walk(graph)):
+        made = node.inputsAt(0).node() if node.kind() in ("prim::TupleUnpack", "prim::TupleIndex") else None
+        if made is None or made.kind() != "prim::TupleConstruct":
+            continue
+        parts = list(made.inputs())
+        if node.kind() == "prim::TupleUnpack":
+            for old, new in zip(node.outputs(), parts):
+                old.replaceAllUsesWith(new)
+            node.destroy()
+        elif isinstance(index := node.inputsAt(1).toIValue(), int):
+            node.output().replaceAllUsesWith(parts[index])
+            node.destroy()
 
 
 def _is_changed(node: Any, changed: set[tuple[str, str]]) -> bool:

@@ -20,7 +20,7 @@ from zeropoint.graph.fx.capture import Origin
 from zeropoint.graph.fx.observe import OBSERVER
 from zeropoint.graph.fx.plain import Unsized
 from zeropoint.graph.script.in_place import written
-from zeropoint.graph.script.inline import PATH, at_path, path_of, walk
+from zeropoint.graph.script.inline import PATH, at_path, changed_attributes, path_of
 
 __all__ = ["SCRIPT_OBSERVER", "Place", "View", "opaque", "read"]
 
@@ -74,11 +74,7 @@ class _Reader:
         self.seen: dict[Any, Any] = {}  # TorchScript value -> node, or a constant
         self.written = written(script)
         self.names: Counter[str] = Counter()
-        self.assigned = {
-            (path_of(script, node.inputsAt(0)), node.s("name"))
-            for node in walk(script)
-            if node.kind() == "prim::SetAttr"
-        }
+        self.changed = changed_attributes(module)
 
     def run(self) -> View:
         for value in list(self.script.inputs())[1:]:
@@ -169,8 +165,7 @@ class _Reader:
         if path is None:
             self.opaque(node, list(node.inputs()), place)
         elif isinstance(at_path(self.module, path), Tensor):
-            owner = path_of(self.script, node.inputsAt(0))
-            if (owner, node.s("name")) in self.assigned or value in self.written:
+            if (node.inputsAt(0).type().str(), node.s("name")) in self.changed or value in self.written:
                 self.opaque(node, [], place)
             else:
                 self.keep_tensor(value, path, at_path(self.module, path).detach(), place, "attribute")

@@ -13,7 +13,7 @@ from zeropoint.graph.recipes import OPERATORS
 from zeropoint.graph.summary import Row, Summary
 from zeropoint.qconfig import QConfig
 
-__all__ = ["PLAN", "SUMMARY", "choice_from", "choice_to", "load", "rows", "store", "summary"]
+__all__ = ["PLAN", "SUMMARY", "choice_from", "choice_to", "load", "store", "store_summary", "summary"]
 
 PLAN, SUMMARY = "_zeropoint_plan", "_zeropoint_summary"
 _BY_NAME = {operator.name: operator for operator in OPERATORS}
@@ -33,39 +33,36 @@ def load(module: Any, name: str) -> Any:
     return json.loads(module.getattr(name)) if module.hasattr(name) else None
 
 
-def choice_to(choice: Choice, activation: dict[str, Any] | None, weight: Any) -> dict[str, Any]:
-    """A choice as plain values; `activation` has facts about that observer, `weight` is the name of that one."""
+def choice_to(choice: Choice, path: str, operator: str) -> dict[str, Any]:
+    """A choice as plain values, without its observers; `path` and `operator` are for the summary."""
     return {
         "way": choice.way.name,
         "reason": choice.reason,
-        "operator": choice.operator.name if choice.operator else None,
+        "recipe": choice.operator.name if choice.operator else None,
         "inputs": list(choice.inputs),
         "relu": choice.relu,
         "result": choice.result,
-        "activation": activation,
-        "weight": weight,
+        "path": path,
+        "operator": operator,
+        "activation": None,
+        "weight": None,
     }
 
 
 def choice_from(kept: dict[str, Any], activation: Any, weight: Any) -> Choice:
     """The choice that was kept, with a qconfig of observers that are there already."""
-    qconfig = (
-        QConfig(activation=lambda: activation, weight=lambda: copy.deepcopy(weight)) if kept["activation"] else None
-    )
-    operator = _BY_NAME[kept["operator"]] if kept["operator"] else None
-    inputs = tuple(kept["inputs"])
-    made = Choice(Way[kept["way"]], kept["reason"], operator, qconfig, inputs, kept["relu"])
+    qconfig = QConfig(activation=lambda: activation, weight=lambda: copy.deepcopy(weight)) if activation else None
+    recipe = _BY_NAME[kept["recipe"]] if kept["recipe"] else None
+    made = Choice(Way[kept["way"]], kept["reason"], recipe, qconfig, tuple(kept["inputs"]), kept["relu"])
     made.result = kept["result"]
     return made
 
 
-def rows(choices: dict[Any, Choice], path: Any, operator: Any) -> list[list[str]]:
-    """What a summary shows."""
-    return [
-        [path(node), operator(node, choice), choice.way.value, choice.reason]
-        for node, choice in choices.items()
-        if choice.way not in (Way.PASSED, Way.FUSED, Way.JOINED)
-    ]
+def store_summary(module: Any, choices: list[tuple[Choice, dict[str, Any]]]) -> None:
+    """Keep what a summary shows of choices and of what was kept of them."""
+    hidden = (Way.PASSED, Way.FUSED, Way.JOINED)
+    rows = [[k["path"], k["operator"], c.way.value, c.reason] for c, k in choices if c.way not in hidden]
+    store(module, SUMMARY, rows)
 
 
 def summary(module: Any) -> Summary:

@@ -6,7 +6,6 @@ from typing import Any
 
 from torch import fx
 
-from zeropoint.graph.fx.lower import NotCalibrated
 from zeropoint.graph.fx.observe import OBSERVER
 from zeropoint.graph.fx.plan import Choice, Way, is_float
 from zeropoint.nn.quantized.storage import has_observed
@@ -17,15 +16,9 @@ UNSEEN = "calibration did not come here"
 
 
 def drop_unseen(view: fx.GraphModule, choices: dict[fx.Node, Choice]) -> None:
-    """Take observers without data out of `view`, and what needs them out of `choices`.
-
-    Raises:
-        NotCalibrated: if no observer has data.
-    """
+    """Take observers without data out of `view`, and what needs them out of `choices`."""
     watches = [node for node in view.graph.nodes if node.op == "call_module" and str(node.target).startswith(OBSERVER)]
     unseen = {node for node in watches if not has_observed(view.get_submodule(str(node.target)))}
-    if unseen and len(unseen) == len(watches):
-        raise NotCalibrated("the observers saw no data: run the prepared model on some batches before it is converted")
     for node in unseen:
         source: Any = node.args[0]
         node.replace_all_uses_with(source)

@@ -11,21 +11,22 @@ import torch
 from zeropoint.graph.fx.capture import origin
 from zeropoint.graph.fx.fold_batch_norm import fold_batch_norm
 from zeropoint.graph.fx.fold_linear import fold_linear
-from zeropoint.graph.fx.lower import lower
+from zeropoint.graph.fx.lower import NotCalibrated, lower
 from zeropoint.graph.fx.observe import OBSERVER, insert_observers
 from zeropoint.graph.fx.plain import arguments, aten_name, make_plain
-from zeropoint.graph.fx.plan import PADDED, Choice, plan
+from zeropoint.graph.fx.plan import PADDED, Choice, Way, plan
 from zeropoint.graph.fx.reference import reference
 from zeropoint.graph.recipes import Form
 from zeropoint.graph.script import record
 from zeropoint.graph.script.branches import join
 from zeropoint.graph.script.copying import private_copy, result
 from zeropoint.graph.script.in_place import make_ordinary
-from zeropoint.graph.script.inline import at_path, modules, simplify, unmark
+from zeropoint.graph.script.inline import at_path, methods, modules, simplify, unmark
 from zeropoint.graph.script.observers import Scripted, facts_of, scripted
 from zeropoint.graph.script.read import SCRIPT_OBSERVER, View, read
 from zeropoint.graph.script.unseen import drop_unseen
 from zeropoint.graph.script.write import call_observer, write
+from zeropoint.nn.quantized.storage import has_observed
 from zeropoint.observers import default_dynamic_quant_observer
 from zeropoint.qconfig import QConfig
 from zeropoint.qconfig_mapping import QConfigMapping
@@ -39,7 +40,7 @@ __all__ = [
     "quantize_jit",
 ]
 
-_WEIGHTED = (Form.LAYER, Form.EMBEDDING, Form.RECURRENT)
+_WEIGHTED = (Form.LAYER, Form.EMBEDDING, Form.RECURRENT, Form.CELL)
 
 
 def _at_run_time(qconfig: Any) -> Any:
@@ -76,55 +77,66 @@ def _mapping(model: Any, qconfigs: Mapping[str, Any], dynamic: bool) -> QConfigM
 
 def _prepare(model: Any, qconfigs: Mapping[str, Any], name: str, dynamic: bool = False) -> Any:
     module = private_copy(name, model)
+    if module.hasattr(record.PLAN):
+        raise ValueError(f"{name}: the model was prepared already")
     mapping = _mapping(module, qconfigs, dynamic)
-    method = "forward"
-    graph = simplify(module, method)
-    make_ordinary(graph)
-    view = read(module, method)
-    make_plain(view)
-    fold_linear(view)
-    fold_batch_norm(view)
-    write(view)
-    view = read(module, method)
-    choices = plan(view, mapping, alone=True, join=join)
-    insert_observers(view, choices)
-    kept = {node.name: _kept(view, node, choice) for node, choice in choices.items()}
-    observers = {}
+    names = methods(module)
+    plans: dict[str, Any] = {}
+    observers: dict[str, Any] = {}
+    summarized: list[Any] = []
+    for method in names:
+        graph = simplify(module, method, names)
+        make_ordinary(graph)
+        view = read(module, method)
+        make_plain(view)
+        fold_linear(view)
+        fold_batch_norm(view)
+        write(view)
+        view = read(module, method)
+        choices = plan(view, mapping, alone=True, join=join)
+        plans[method] = _watch(view, choices, observers)
+        unmark(graph)
+        summarized += [(choice, plans[method][node.name]) for node, choice in choices.items()]
+    record.store(module, record.PLAN, {"methods": plans, "observers": observers})
+    record.store_summary(module, summarized)
+    return module
+
+
+def _watch(view: View, choices: dict[Any, Choice], observers: dict[str, Any]) -> dict[str, Any]:
+    """Put observers into a method, and facts about them into `observers`; what to keep of the choices."""
+    insert_observers(view, choices, first=len(observers))
     for target, observer in list(view.named_children()):
         if target.startswith(OBSERVER):
-            name = SCRIPT_OBSERVER + target.removeprefix(OBSERVER)
-            made = scripted(observer)
-            module._register_attribute(name, made._type(), made)
-            observers[name] = facts_of(observer)
+            _add(view.module, SCRIPT_OBSERVER + target.removeprefix(OBSERVER), observer, observers)
     write(view)
+    kept = {}
     for node, choice in choices.items():
-        if choice.qconfig is not None and choice.operator is not None and choice.operator.form in _WEIGHTED:
-            kept[node.name]["weight"] = _watch_weight(view, node, choice, f"{SCRIPT_OBSERVER}{len(observers)}")
-            observers[kept[node.name]["weight"]] = facts_of(choice.qconfig.weight())
-    unmark(graph)
-    record.store(module, record.PLAN, {"choices": kept, "observers": observers})
-    rows = record.rows(choices, lambda node: origin(node).path, _operator)
-    record.store(module, record.SUMMARY, rows)
-    return module
+        kept[node.name] = record.choice_to(choice, origin(node).path, _operator(node, choice))
+        if choice.qconfig is None:
+            continue
+        kept[node.name]["activation"] = facts_of(choice.qconfig.activation())
+        if choice.operator is not None and choice.operator.form in _WEIGHTED:
+            kept[node.name]["weight"] = _watch_weight(view, node, choice, observers)
+    return kept
 
 
 def _operator(node: Any, choice: Choice) -> str:
     return choice.operator.name if choice.operator else (aten_name(node) or str(node.target)).split(".")[0]
 
 
-def _kept(view: View, node: Any, choice: Choice) -> dict[str, Any]:
-    activation = None if choice.qconfig is None else facts_of(choice.qconfig.activation())
-    return record.choice_to(choice, activation, None)
+def _add(module: Any, name: str, observer: Any, observers: dict[str, Any]) -> None:
+    made = scripted(observer)
+    module._register_attribute(name, made._type(), made)
+    observers[name] = facts_of(observer)
 
 
-def _watch_weight(view: View, node: Any, choice: Choice, name: str) -> str:
+def _watch_weight(view: View, node: Any, choice: Choice, observers: dict[str, Any]) -> str:
     """Give the weight of a layer an observer; of layers with many, one that is the pattern for all."""
-    observer = choice.qconfig.weight()
+    observer, name = choice.qconfig.weight(), f"{SCRIPT_OBSERVER}{len(observers)}"
     if choice.operator.form is Form.LAYER and "per_channel" in str(getattr(observer, "qscheme", "")):
         observer.ch_axis = 1 if "transpose" in choice.operator.name else 0
-    made = scripted(observer)
-    view.module._register_attribute(name, made._type(), made)
-    if choice.operator.form is not Form.RECURRENT:
+    _add(view.module, name, observer, observers)
+    if choice.operator.form in (Form.LAYER, Form.EMBEDDING):
         call_observer(view, node.meta["script"], list(arguments(node)).index("weight"), name)
     return name
 
@@ -148,32 +160,55 @@ def prepare_dynamic_jit(model: Any, qconfig_dict: Mapping[str, Any], inplace: bo
 # ------------------------------------------------------------------------------------------------------------ convert
 
 
-def _convert(model: Any, debug: bool, name: str) -> Any:
+def _convert(model: Any, debug: bool, name: str, preserved: Any = None) -> Any:
     module = private_copy(name, model)
     kept = record.load(module, record.PLAN)
     if kept is None:
         raise ValueError(f"{name} takes what prepare_jit or prepare_dynamic_jit gave")
     observers = {key: Scripted(facts, at_path(module, key)) for key, facts in kept["observers"].items()}
-    weights = {value["weight"] for value in kept["choices"].values()}
-    view = read(module, "forward", {key: value for key, value in observers.items() if key not in weights})
+    summarized: list[Any] = []
+    views = {}
+    for method, plans in kept["methods"].items():
+        weights = {value["weight"] for value in plans.values()}
+        view = read(module, method, {key: value for key, value in observers.items() if key not in weights})
+        choices = _choices(view, plans, observers, name)
+        views[method] = (view, choices, plans)
+    _require_data([view for view, _, _ in views.values()])
+    for view, choices, plans in views.values():
+        drop_unseen(view, choices)
+        with torch.no_grad():
+            write(view, (reference if debug else lower)(view, choices))
+        rows = {node.name: choice for node, choice in choices.items()}
+        floats = {key: record.choice_from(value, None, None) for key, value in plans.items() if key not in rows}
+        summarized += [(rows.get(key, floats.get(key)), value) for key, value in plans.items()]
+    record.store_summary(module, summarized)
+    names = [method for method in module._method_names() if method != "forward"]
+    return torch._C._freeze_module(module, [record.SUMMARY, *names, *(preserved or ())], True, debug)
+
+
+def _choices(view: View, plans: dict[str, Any], observers: dict[str, Any], name: str) -> dict[Any, Choice]:
     by_name = {node.name: node for node in view.graph.nodes}
     choices = {}
-    for key, value in kept["choices"].items():
-        if key not in by_name:
+    for key, value in plans.items():
+        if key in by_name:
+            activation = Scripted(value["activation"]) if value["activation"] else None
+            choices[by_name[key]] = record.choice_from(value, activation, observers.get(value["weight"]))
+        elif value["way"] != Way.FLOAT.name:
             raise ValueError(f"{name}: the model was changed after it was prepared: it has no {key}")
-        activation = Scripted(value["activation"]) if value["activation"] else None
-        weight = observers.get(value["weight"])
-        choices[by_name[key]] = record.choice_from(value, activation, weight)
     if any(choice.reason == PADDED for choice in choices.values()):
         raise NotImplementedError(
             "Expected aten::embedding_bag padding_idx input to be None: tables of 8 and 4 bits have no padding row."
             " Leave the embedding in float with the qconfig None, or build it without padding_idx"
         )
-    drop_unseen(view, choices)
-    with torch.no_grad():
-        made = (reference if debug else lower)(view, choices)
-        write(view, made)
-    return torch._C._freeze_module(module, [record.SUMMARY], True, debug)
+    return choices
+
+
+def _require_data(views: list[View]) -> None:
+    watches = [
+        view.get_submodule(str(node.target)) for view in views for node in view.graph.nodes if node.op == "call_module"
+    ]
+    if watches and not any(has_observed(observer) for observer in watches):
+        raise NotCalibrated("the observers saw no data: run the prepared model on some batches before it is converted")
 
 
 def convert_jit(model: Any, inplace: bool = False, debug: bool = False, preserved_attrs: Any = None) -> Any:
@@ -183,12 +218,12 @@ def convert_jit(model: Any, inplace: bool = False, debug: bool = False, preserve
         inplace: change `model` itself.
         debug: stop at a graph with quantize and dequantize around float operators.
     """
-    return result(model, _convert(model, debug, "convert_jit"), inplace)
+    return result(model, _convert(model, debug, "convert_jit", preserved_attrs), inplace)
 
 
 def convert_dynamic_jit(model: Any, inplace: bool = False, debug: bool = False, preserved_attrs: Any = None) -> Any:
     """As `convert_jit`, from what `prepare_dynamic_jit` gave."""
-    return result(model, _convert(model, debug, "convert_dynamic_jit"), inplace)
+    return result(model, _convert(model, debug, "convert_dynamic_jit", preserved_attrs), inplace)
 
 
 def quantize_jit(
