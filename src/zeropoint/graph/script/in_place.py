@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ class _Memory:
     def __init__(self, graph: Any) -> None:
         self.parent: dict[Any, Any] = {}
         self.sources: dict[Any, set[str]] = {}
+        self.members: dict[Any, list[Any]] = {}
         paths: dict[str, Any] = {}
         nodes = list(walk(graph))
         for value in graph.inputs():
@@ -77,8 +79,10 @@ class _Memory:
             self.join(together[0], value)
 
     def group(self, value: Any) -> list[Any]:
-        root = self.find(value)
-        return [member for member in self.parent if self.find(member) == root]
+        if not self.members:
+            for member in self.parent:
+                self.members.setdefault(self.find(member), []).append(member)
+        return self.members[self.find(value)]
 
 
 def _holds_tensors(value: Any) -> bool:
@@ -87,7 +91,12 @@ def _holds_tensors(value: Any) -> bool:
 
 def _schema(node: Any) -> Any:
     text = node.schema()
-    return None if text == "(no schema)" else C.parse_schema(text)
+    return None if text == "(no schema)" else _parsed(text)
+
+
+@functools.cache
+def _parsed(text: str) -> Any:
+    return C.parse_schema(text)
 
 
 def _written_values(node: Any) -> list[Any]:
@@ -111,12 +120,15 @@ def make_ordinary(graph: Any) -> None:
     changed = True
     while changed:
         changed, memory = False, _Memory(graph)
-        for node in walk(graph):
+        touched = set()  # groups in which something changed: what is known about them is no longer true
+        for node in list(walk(graph)):
             values = _written_values(node)
-            if len(values) == 1 and values[0] == node.inputsAt(0) and _is_alone(graph, memory, node, values[0]):
-                changed = _replace(graph, node) or changed
-                if changed:
-                    break
+            group = memory.find(values[0]) if len(values) == 1 and values[0] == node.inputsAt(0) else None
+            if group is None or group in touched or not _is_alone(graph, memory, node, values[0]):
+                continue
+            if _replace(graph, node):
+                touched.add(group)
+                changed = True
 
 
 def _is_alone(graph: Any, memory: _Memory, node: Any, value: Any) -> bool:
