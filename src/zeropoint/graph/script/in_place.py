@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -32,7 +33,7 @@ class _Memory:
         self.pieces: dict[Any, set[int]] = {}
         self.of_path: dict[str, int] = {}
         for value in graph.inputs():
-            self.pieces[value] = {self.piece(_INPUT)}
+            self.put(value, {self.piece(_INPUT)})
         self.block(graph)
 
     def piece(self, source: str) -> int:
@@ -40,19 +41,23 @@ class _Memory:
         self.sources.append({source})
         return len(self.parent) - 1
 
+    def put(self, value: Any, pieces: set[int]) -> None:
+        if "Tensor" in value.type().str():
+            self.pieces[value] = pieces
+
     def find(self, piece: int) -> int:
         while self.parent[piece] != piece:
             piece = self.parent[piece]
         return piece
 
     def of(self, *values: Any) -> set[int]:
-        return {self.find(piece) for value in values if _holds_tensors(value) for piece in self.pieces[value]}
+        return {self.find(piece) for value in values for piece in self.pieces.get(value, ())}
 
     def block(self, block: Any) -> None:
         for node in block.nodes():
             for inner in node.blocks():
                 for value in inner.inputs():
-                    self.pieces[value] = {self.piece(_FOREIGN)}
+                    self.put(value, {self.piece(_FOREIGN)})
                 self.block(inner)
             self.node(node)
 
@@ -66,20 +71,21 @@ class _Memory:
             else:
                 if path not in self.of_path:
                     self.of_path[path] = self.piece(_FOREIGN)
-                self.pieces[outputs[0]] = {self.of_path[path]}
+                self.put(outputs[0], {self.of_path[path]})
         elif node.kind() in _CONTAINERS:
-            self.pieces[outputs[0]] = {self.piece(_FRESH), *self.of(*node.inputs())}
+            self.put(outputs[0], {self.piece(_FRESH), *self.of(*node.inputs())})
         elif node.kind() in _SAME:
-            self.pieces |= {value: self.of(node.inputsAt(0)) for value in outputs}
+            for value in outputs:
+                self.put(value, self.of(node.inputsAt(0)))
         elif node.kind() == "prim::If":
             for value, *parts in zip(outputs, *(block.outputs() for block in node.blocks())):
-                self.pieces[value] = self.of(*parts) or {self.piece(_FRESH)}
+                self.put(value, self.of(*parts))
         elif node.kind() == "prim::Constant":
-            self.pieces[outputs[0]] = {self.piece(_FOREIGN)}
+            self.put(outputs[0], {self.piece(_FOREIGN)})
         elif schema is not None and not _is_wild(schema) and len(schema.returns) == len(outputs):
             shared = self.of(*(v for v, a in zip(node.inputs(), schema.arguments) if a.alias_info is not None))
             for value, result in zip(outputs, schema.returns):
-                self.pieces[value] = shared if shared and result.alias_info is not None else {self.piece(_FRESH)}
+                self.put(value, shared if shared and result.alias_info is not None else {self.piece(_FRESH)})
         else:
             self.together(node, outputs)
 
@@ -92,7 +98,8 @@ class _Memory:
             self.sources[first] |= self.sources[piece]
         if _schema(node) is None:
             self.sources[first].add(_FOREIGN)
-        self.pieces |= {value: {first} for value in outputs}
+        for value in outputs:
+            self.put(value, {first})
 
     def sources_of(self, value: Any) -> set[str]:
         return set().union(*(self.sources[piece] for piece in self.of(value)))
@@ -103,13 +110,14 @@ class _Memory:
         return [other for other in self.pieces if not own.isdisjoint(self.of(other))]
 
 
-def _holds_tensors(value: Any) -> bool:
-    return "Tensor" in value.type().str()
-
-
 def _schema(node: Any) -> Any:
     text = node.schema()
-    return None if text == "(no schema)" else C.parse_schema(text)
+    return None if text == "(no schema)" else _parsed(text)
+
+
+@functools.cache
+def _parsed(text: str) -> Any:
+    return C.parse_schema(text)
 
 
 def _is_wild(schema: Any) -> bool:
