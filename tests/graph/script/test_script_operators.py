@@ -15,6 +15,14 @@ import zeropoint
 from zeropoint.graph.recipes import MOVING, OPERATORS, POOLING
 
 STATIC = zeropoint.get_default_qconfig("native")
+# Tracing takes cells apart, so these are scripted.
+CELLS = {
+    "quantized_lstm_cell": nn.LSTMCell(12, 8),
+    "quantized_gru_cell": nn.GRUCell(12, 8, bias=False),
+    "quantized_rnn_tanh_cell": nn.RNNCell(12, 8),
+    "quantized_rnn_relu_cell": nn.RNNCell(12, 8, nonlinearity="relu"),
+}
+TRACED = {name: cases for name, cases in CASES.items() if name not in CELLS}
 
 
 class Flat(nn.Module):
@@ -59,13 +67,35 @@ def quantized(name: str, tried: list[Any], shape: tuple[int, ...]) -> tuple[Any,
     return made, list(nodes(made.graph))
 
 
+class LstmSteps(nn.Module):
+    """Two steps of a cell with two states."""
+
+    def __init__(self, cell: nn.Module) -> None:
+        super().__init__()
+        self.cell = cell
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.cell(x[:, 1], self.cell(x[:, 0]))
+
+
+class Steps(nn.Module):
+    """Two steps of a cell."""
+
+    def __init__(self, cell: nn.Module) -> None:
+        super().__init__()
+        self.cell = cell
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.cell(x[:, 1], self.cell(x[:, 0]))
+
+
 def test_every_operator_of_the_tables_has_a_case() -> None:
-    assert set(CASES) == {operator.name for operator in OPERATORS}
+    assert set(TRACED) | set(CELLS) == {operator.name for operator in OPERATORS}
     assert set(MOVING_CASES) == MOVING
     assert set(POOLING_CASES) == POOLING
 
 
-@pytest.mark.parametrize(("name", "shape", "tried"), spelled(CASES))
+@pytest.mark.parametrize(("name", "shape", "tried"), spelled(TRACED))
 def test_operator_is_computed_on_integers(name: str, shape: tuple[int, ...], tried: list[Any]) -> None:
     operator = next(o for o in OPERATORS if o.name == name)
     made, found = quantized(name, tried, shape)
@@ -75,6 +105,19 @@ def test_operator_is_computed_on_integers(name: str, shape: tuple[int, ...], tri
     rows = zeropoint.summary(made).of(name)
     assert rows
     assert all(row.way.startswith("int8") for row in rows), zeropoint.summary(made)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_cell_is_computed_on_integers(name: str) -> None:
+    cell, x = CELLS[name], torch.randn(4, 2, 12)
+    model = (LstmSteps if name == "quantized_lstm_cell" else Steps)(cell).eval()
+    made = zeropoint.quantize_dynamic_jit(torch.jit.script(model), {"": zeropoint.default_dynamic_qconfig})
+    kinds = [node.kind() for node in nodes(made.graph)]
+    assert kinds.count(f"zeropoint::{name}_dynamic") == 2, made.graph
+    with torch.no_grad():
+        expected, found = model(x), made(x)
+    for e, f in zip(expected, found, strict=True):
+        assert (e - f).abs().max() < 0.05
 
 
 @pytest.mark.parametrize(("name", "shape", "tried"), spelled(MOVING_CASES))
