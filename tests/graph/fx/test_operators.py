@@ -64,7 +64,7 @@ def test_pooling_operator_is_computed_on_integers(name: str, shape: tuple[int, .
 
 def test_numbers_are_added_and_multiplied_without_a_scale_of_their_own() -> None:
     several = [lambda m, y: y + 1.5, lambda m, y: y - 2, lambda m, y: y * 3, lambda m, y: y / 4, lambda m, y: y.mul_(2)]
-    several += [lambda m, y: -y, lambda m, y: 2 - y]
+    several += [lambda m, y: -y, lambda m, y: 2 - y, lambda m, y: y.sub(3, alpha=2), lambda m, y: y.add(1, alpha=0.5)]
     _, calls = quantized(several, X1)
     assert calls.count("zeropoint.add_scalar.default") == 5
     assert calls.count("zeropoint.mul_scalar.default") == 5

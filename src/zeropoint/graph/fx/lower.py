@@ -276,7 +276,8 @@ class Lowering:
         if "stride" in a:
             names = ("stride", "padding", "output_padding", "dilation", "groups")
             dims = int(choice.operator.name[-2])
-            geometry = [each(a[k], dims) if k != "groups" else a[k] for k in names if k in a]
+            numbers = [self.argument(a[k]) for k in names if k in a]
+            geometry = [each(v, dims) if isinstance(v, (list, tuple)) else v for v in numbers]
         if choice.way is Way.DYNAMIC:
             activation = choice.qconfig.activation()
             options = [bool(getattr(activation, "reduce_range", False))]

@@ -58,14 +58,15 @@ def make_plain(graph: fx.GraphModule) -> fx.GraphModule:
                 user.replace_input_with(target, node)
             after = after or user is node
     for node in list(graph.graph.nodes):
-        rewrite = _REWRITTEN.get(aten_name(node) or "")
-        if rewrite is not None:
-            with graph.graph.inserting_before(node):
-                made = rewrite(graph.graph, node, arguments(node))
+        current: fx.Node | None = node
+        while current is not None and (rewrite := _REWRITTEN.get(aten_name(current) or "")) is not None:
+            with graph.graph.inserting_before(current):
+                made = rewrite(graph.graph, current, arguments(current))
             if made is not None:
-                made.meta.setdefault("val", node.meta.get("val"))
-                node.replace_all_uses_with(made)
-                graph.graph.erase_node(node)
+                made.meta.setdefault("val", current.meta.get("val"))
+                current.replace_all_uses_with(made)
+                graph.graph.erase_node(current)
+            current = made
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph
