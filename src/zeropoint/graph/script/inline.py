@@ -55,8 +55,8 @@ def path_of(graph: Any, value: Any) -> str | None:
 
 
 def methods(module: Any) -> list[str]:
-    """The methods of a model that read tensors or modules of it: those that there is something to quantize in."""
-    return [name for name in module._method_names() if _reads_parameters(module._get_method(name).graph)]
+    """``forward``, and the other methods of a model that read tensors or modules of it."""
+    return [n for n in module._method_names() if n == "forward" or _reads_parameters(module._get_method(n).graph)]
 
 
 def _reads_parameters(graph: Any) -> bool:

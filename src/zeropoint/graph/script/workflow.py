@@ -169,7 +169,8 @@ def _convert(model: Any, debug: bool, name: str, preserved: Any = None) -> Any:
     summarized: list[Any] = []
     views = {}
     for method, plans in kept["methods"].items():
-        view = read(module, method, observers)
+        weights = {value["weight"] for value in plans.values()}
+        view = read(module, method, {key: value for key, value in observers.items() if key not in weights})
         choices = _choices(view, plans, observers, name)
         views[method] = (view, choices, plans)
     _require_data([view for view, _, _ in views.values()])

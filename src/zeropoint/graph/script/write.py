@@ -51,8 +51,6 @@ class _Writer:
         kept = {node.meta["script"] for node in graph.graph.nodes if "script" in node.meta}
         self.dead = view.read - kept
         self.values: dict[fx.Node, Any] = {}
-        self.behind: dict[Any, Any] = {}  # original node -> the last one that was put behind it
-        self.new: dict[Any, Any] = {}  # new TorchScript node -> the original one that it was put behind, or None
         self.paths: dict[str, Any] = {}
         self.first = next(iter(self.script.nodes()), self.script.return_node())
 
@@ -75,20 +73,21 @@ class _Writer:
     # --------------------------------------------------------------------------------------------------- places
 
     def put(self, made: Any, place: Place, inputs: list[Any]) -> None:
-        """Insert a new node: before its anchor, or behind it if it reads what comes from there."""
+        """Insert a new node: before its anchor, or behind what it reads if that is there or later."""
         anchor = place.anchor
         if anchor is None:
             made.insertBefore(self.first)
             return
         if place.path:
             made.s_(PATH, place.path)
-        reads = [value.node() for value in inputs]
-        if anchor in reads or any(self.new.get(node) == anchor for node in reads):
-            made.insertAfter(self.behind.get(anchor, anchor))
-            self.behind[anchor] = made
-            self.new[made] = anchor
-        else:
+        last = anchor
+        for node in (value.node() for value in inputs):
+            if node.kind() != "prim::Param" and node.isAfter(last):
+                last = node
+        if last == anchor and anchor not in [value.node() for value in inputs]:
             made.insertBefore(anchor)
+        else:
+            made.insertAfter(last)
 
     def constant(self, value: Any, place: Place, inputs: list[Any]) -> Any:
         """A constant beside the node that reads it: `inputs` are the other values that it reads."""
