@@ -58,13 +58,17 @@ def rich_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print with rich where it is installed (the `cli` extra), in plain text elsewhere."""
+    """Print with rich on a terminal that is wide enough, if rich is installed (the `cli` extra); else in plain text."""
     try:
         from rich.console import Console
 
-        Console().print(rich_table(header, rows))
+        console, table = Console(), rich_table(header, rows)
+        if console.is_terminal and console.measure(table).maximum <= console.width:
+            console.print(table)
+            return
     except ModuleNotFoundError:
-        print(plain_table(header, rows))
+        pass
+    print(plain_table(header, rows))
 
 
 def readable_bytes(count: int) -> str:
