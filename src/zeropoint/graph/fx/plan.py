@@ -145,6 +145,9 @@ def _pass(state: State, node: fx.Node, name: str) -> Choice | None:
         return None
     if "written" in node.meta or "written" in node.args[0].meta:
         return Choice(Way.FLOAT, WRITTEN)
+    computed = [k for k, v in arguments(node).items() if isinstance(v, fx.Node) and v is not node.args[0]]
+    if computed and name in POOLING:
+        return Choice(Way.FLOAT, f"its {computed[0]} is computed")
     if name == "mean.dim" and (arguments(node)["dtype"] is not None):
         return Choice(Way.FLOAT, "changes the dtype")
     if "pad" in name and (arguments(node).get("mode", "constant") != "constant" or arguments(node)["value"]):

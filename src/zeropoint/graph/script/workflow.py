@@ -20,6 +20,7 @@ from zeropoint.graph.recipes import Form
 from zeropoint.graph.script import record
 from zeropoint.graph.script.branches import join
 from zeropoint.graph.script.copying import private_copy, result
+from zeropoint.graph.script.guards import raise_first
 from zeropoint.graph.script.in_place import make_ordinary
 from zeropoint.graph.script.inline import at_path, methods, modules, simplify, unmark
 from zeropoint.graph.script.observers import Scripted, facts_of, scripted
@@ -86,6 +87,7 @@ def _prepare(model: Any, qconfigs: Mapping[str, Any], name: str, dynamic: bool =
     summarized: list[Any] = []
     for method in names:
         graph = simplify(module, method, names)
+        raise_first(graph)
         make_ordinary(graph)
         view = read(module, method)
         make_plain(view)
