@@ -1,4 +1,4 @@
-"""Sums, products, norms and functions in TorchScript: on integers behind a layer, in float where nothing is quantized."""
+"""Sums, products, norms and functions in TorchScript: on integers behind a layer, else in float."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exceptions before what they guard: ``if fits: y = f(x) else: raise`` as ``if not fits: raise`` and then ``y = f(x)``."""
+"""Exceptions before what they guard: ``if ok: y = f(x) else: raise`` as ``if not ok: raise`` and then ``y = f(x)``."""
 
 from __future__ import annotations
 

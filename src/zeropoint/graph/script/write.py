@@ -58,7 +58,7 @@ class _Writer:
         for node in self.graph.graph.nodes:
             if node.op == "placeholder":
                 self.values[node] = node.meta["value"]
-            elif node.op == "get_attr":
+            elif node.op == "get_attr" and "element" not in node.meta:  # what reads a list keeps it
                 self.values[node] = self.tensor(node)
             elif node.op == "call_module":
                 self.values[node] = self.observer(node)
@@ -154,7 +154,7 @@ class _Writer:
                 new = self.values[argument]
                 if new != old:
                     script.replaceInput(index, new)
-            elif isinstance(argument, list) and any(isinstance(part, fx.Node) for part in argument):
+            elif isinstance(argument, list) and old.node().kind() == "prim::ListConstruct":
                 parts = list(old.node().inputs())
                 new_parts = [self.values[p] if isinstance(p, fx.Node) else o for p, o in zip(argument, parts)]
                 if new_parts != parts:
