@@ -221,6 +221,8 @@ def _layer(state: State, node: fx.Node, found: Operator, qconfig: Any) -> Choice
 def _several(state: State, node: fx.Node, found: Operator, qconfig: Any) -> Choice:
     if not _is_static(_activation(qconfig)):
         return Choice(Way.FLOAT, "no dynamic form", found)
+    if found.form is Form.CAT and isinstance(node.args[0], fx.Node):
+        return Choice(Way.FLOAT, "its list is computed", found)
     tensors = tuple(_tensor_arguments(node))
     if any(not is_float(t) for t in tensors):
         return Choice(Way.FLOAT, "not of floats", found)
