@@ -66,8 +66,8 @@ void bind_norms(nb::module_& m) {
         [](const NormTuple& t, int64_t rows, int64_t length) { mean_of_rows(tensor_of(t), rows, length); }, release());
     m.def(
         "mean_of_columns",
-        [](const NormTuple& t, int64_t images, int64_t rows, int64_t length, Address doubtful) {
-            return mean_of_columns(tensor_of(t), images, rows, length, at<uint8_t>(doubtful));
+        [](const NormTuple& t, int64_t images, int64_t rows, int64_t length) {
+            mean_of_columns(tensor_of(t), images, rows, length);
         },
         release());
 }

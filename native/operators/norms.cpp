@@ -366,6 +366,57 @@ void store_mean(const NormTensor& t, int64_t at, double rounded) {
     static_cast<uint8_t*>(t.y)[at] = static_cast<uint8_t>(y);
 }
 
+struct MeanMemory;
+
+// Sums of float32 in the order in which PyTorch 2.13 adds: in blocks, and blocks of blocks, so that errors stay small.
+template <class At>
+float cascade_sum(int64_t size, const At& at) {
+    constexpr int kLevels = 4;
+    int64_t log = 0;
+    while ((int64_t{1} << log) < size) ++log;
+    const int64_t power = std::max<int64_t>(4, log / kLevels), step = int64_t{1} << power;
+    float sums[kLevels] = {};
+    int64_t i = 0;
+    while (i + step <= size) {
+        for (const int64_t end = i + step; i < end; ++i) sums[0] += at(i);
+        for (int level = 1; level < kLevels; ++level) {
+            sums[level] += sums[level - 1];
+            sums[level - 1] = 0;
+            if ((i & ((step - 1) << (level * power))) != 0) break;
+        }
+    }
+    for (; i < size; ++i) sums[0] += at(i);
+    for (int level = 1; level < kLevels; ++level) sums[0] += sums[level];
+    return sums[0];
+}
+
+// The same of a column that is added alone: four sums side by side.
+template <class At>
+float lone_sum(int64_t size, const At& at) {
+    constexpr int64_t kSums = 4;
+    const int64_t each = size / kSums;
+    float sums[kSums];
+    for (int64_t k = 0; k < kSums; ++k) sums[k] = cascade_sum(each, [&](int64_t i) { return at(i * kSums + k); });
+    for (int64_t i = each * kSums; i < size; ++i) sums[0] += at(i);
+    for (int64_t k = 1; k < kSums; ++k) sums[0] += sums[k];
+    return sums[0];
+}
+
+// rne(fma(sum / rows, 1 / scale, zero_point)) of the dequantized values of a column, in float32.
+double single_mean(const NormTensor& t, int64_t image, int64_t column, int64_t rows, int64_t length) {
+    const uint8_t* x = static_cast<const uint8_t*>(t.x) + image * rows * length + column;
+    const auto at = [&](int64_t row) {
+        const uint8_t byte = x[row * length];
+        const int32_t q = t.type == IntType::u8 ? byte : static_cast<int8_t>(byte);
+        return static_cast<float>(q - t.zero_point) * t.scale;
+    };
+    // Columns are added 32 at a time, or four if there are fewer than eight, and what is left alone.
+    const int64_t together = length >= 8 ? 32 : 4;
+    const float sum = column < length / together * together ? cascade_sum(rows, at) : lone_sum(rows, at);
+    const float mean = sum / static_cast<float>(rows);
+    return rne(static_cast<double>(std::fma(mean, 1.0f / t.scale, static_cast<float>(t.zero_point))));
+}
+
 }  // namespace
 
 void mean_of_rows(const NormTensor& t, int64_t rows, int64_t length) {
@@ -390,32 +441,28 @@ void mean_of_rows(const NormTensor& t, int64_t rows, int64_t length) {
     });
 }
 
-int64_t mean_of_columns(const NormTensor& t, int64_t images, int64_t rows, int64_t length, uint8_t* doubtful) {
-    std::vector<int64_t> sums(static_cast<size_t>(images * length));
+void mean_of_columns(const NormTensor& t, int64_t images, int64_t rows, int64_t length) {
+    auto* sums =
+        reinterpret_cast<int64_t*>(scratch_of<MeanMemory>(static_cast<size_t>(images * length) * sizeof(int64_t)));
     MomentsArgs m;
     m.x = t.x;
     m.type = t.type;
     m.across = true;
     m.length = length;
     m.rows = rows;
-    m.sums = sums.data();
+    m.sums = sums;
     const MomentsFn kernel = kernels().moments;
     parallel_for(images * m.blocks(), grain_of(rows * std::min(length, MomentsArgs::kColumns)),
                  [&](int64_t begin, int64_t end) { kernel(m, begin, end); });
     constexpr double kClose = 3e-4;  // ten times what was measured
-    int64_t count = 0;
-    for (int64_t image = 0; image < images; ++image) {
-        double farthest = 0;
-        for (int64_t at = image * length; at < (image + 1) * length; ++at) {
-            const double mean = static_cast<double>(sums[static_cast<size_t>(at)]) / static_cast<double>(rows);
-            const double rounded = rne(mean);
+    for (int64_t image = 0; image < images; ++image)
+        for (int64_t column = 0; column < length; ++column) {
+            const int64_t at = image * length + column;
+            const double mean = static_cast<double>(sums[at]) / static_cast<double>(rows);
+            double rounded = rne(mean);
+            if (std::fabs(mean - rounded) > 0.5 - kClose) rounded = single_mean(t, image, column, rows, length);
             store_mean(t, at, rounded);
-            farthest = std::max(farthest, std::fabs(mean - rounded));
         }
-        doubtful[image] = farthest > 0.5 - kClose;
-        count += doubtful[image];
-    }
-    return count;
 }
 
 }  // namespace zeropoint

@@ -55,8 +55,9 @@ void softmax(const NormTensor& t, int64_t outer, int64_t length, int64_t inner);
 // y[r] = clamp(rne(sum / length), lo, hi) for each row; of t, only x, y, type and the range count.
 void mean_of_rows(const NormTensor& t, int64_t rows, int64_t length);
 
-// The same for each column of each image, images x rows x length, in float64. Sets doubtful[image] to 1 where a mean is
-// so close to a tie that float32 sums might round it to the other side, to 0 elsewhere; returns how many there are.
-int64_t mean_of_columns(const NormTensor& t, int64_t images, int64_t rows, int64_t length, uint8_t* doubtful);
+// The mean of each column of each image, images x rows x length, as PyTorch has it: quantized from a mean in float32.
+// That sum is not exact, and at a tie its errors decide. So sums are taken in integers, and again in float32, in
+// PyTorch's order, where a mean is close to a tie.
+void mean_of_columns(const NormTensor& t, int64_t images, int64_t rows, int64_t length);
 
 }  // namespace zeropoint

@@ -187,6 +187,7 @@ _EXPORTS = {
     "to_int8": "graph.one_call",
     "compare": "report.compare",
     "sensitivity": "report.sensitivity",
+    "write_report": "report.html",
     **dict.fromkeys(("convert_fx", "convert_to_reference_fx", "prepare_fx", "prepare_qat_fx"), "graph.fx.workflow"),
     **dict.fromkeys(
         (
@@ -240,6 +241,8 @@ _EXPORTS = {
         "eager.mappings",
     ),
     "fused_moving_avg_obs_fake_quant": "ops.fused",
+    "FormatError": "runtime",
+    "compile": "engine",
 }
 _MODULES = (
     "cpu",
@@ -255,6 +258,8 @@ _MODULES = (
     "nn",
     "graph",
     "eager",
+    "runtime",
+    "engine",
     "report",
 )
 

@@ -36,13 +36,21 @@ def install() -> None:
         if _changes is not None:
             return
         from zeropoint.compat.attributes import replace_attributes
+        from zeropoint.compat.checkpoints import replace_loading
         from zeropoint.compat.modules import replace_modules
         from zeropoint.compat.operators import replace_operators
+        from zeropoint.compat.reference import replace_reference_operators
+        from zeropoint.compat.script import teach_torchscript
+        from zeropoint.compat.surroundings import adapt_surroundings
 
         changes = Changes()
         try:
+            teach_torchscript(changes)
             replace_attributes(changes)
             replace_operators(changes)
+            replace_reference_operators(changes)
+            adapt_surroundings(changes)
+            replace_loading(changes)
             replace_modules(changes)
         except BaseException:
             changes.undo()

@@ -175,6 +175,11 @@ def get_quant_type(qconfig: Any) -> QuantType:
     raise ValueError(f"{qconfig} quantizes neither activations nor weights")
 
 
+def script_qconfig_dict(qconfig_dict: dict[str, Any]) -> dict[str, Any]:
+    """`script_qconfig` of every entry that is not None."""
+    return {name: script_qconfig(qconfig) if qconfig else None for name, qconfig in qconfig_dict.items()}
+
+
 # ---------------------------------------------------------------------------------------------------- about objects
 
 
@@ -191,8 +196,3 @@ def getattr_from_fqn(obj: Any, fqn: str) -> Any:
 def has_no_children_ignoring_parametrizations(module: nn.Module) -> bool:
     """Whether a module has no submodules but parametrizations."""
     return all(name == "parametrizations" for name in module._modules)
-
-
-def script_qconfig_dict(qconfig_dict: dict[str, Any]) -> dict[str, Any]:
-    """The qconfigs of modules by name, with observers that are made and scripted; None stays None."""
-    return {name: script_qconfig(qconfig) if qconfig else None for name, qconfig in qconfig_dict.items()}

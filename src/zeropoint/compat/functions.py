@@ -95,7 +95,13 @@ def _fake_quantize_learnable_per_tensor_affine(
 
 
 def _fake_quantize_learnable_per_channel_affine(
-    input: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int, grad_factor: float = 1.0
+    input: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    axis: int,
+    quant_min: int,
+    quant_max: int,
+    grad_factor: float = 1.0,
 ) -> Tensor:
     """`torch.ops.zeropoint.fake_quantize_learnable_per_channel_affine`."""
     return torch.ops.zeropoint.fake_quantize_learnable_per_channel_affine(

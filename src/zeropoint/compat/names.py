@@ -9,24 +9,25 @@ counterpart. What stands directly in `torch` and in torch.Tensor is `FUNCTIONS` 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
-
 # ------------------------------------------------------------------------------------------------------------ reasons
 
-FUSING = "which layers fuse, and into what, is a table now: zeropoint.graph.recipes; fuse_modules takes your own methods"
+FUSING = (
+    "which layers fuse, and into what, is a table now: zeropoint.graph.recipes; fuse_modules takes your own methods"
+)
 FX = "it belongs to the inside of torch.ao's FX mode; zeropoint captures models with torch.export and has other insides"
 SPARSE = "block-sparse layers for QNNPACK are not part of zeropoint; use the dense ones"
 INSIDE = "it is a helper inside a module of torch.ao; the module itself has its counterpart"
 BACKEND = "what a backend supports is fixed in zeropoint.graph.recipes: all kernels are its own"
 EQUALIZE = "equalization and bias correction after training are not part of zeropoint"
+NUMERIC_SUITE = "the numeric suite compares modules of torch.ao; torch.ao.ns is left to PyTorch"
+NOT_OLD = "it is no part of the old stack: PyTorch keeps it"
 PACKED_BY_FBGEMM = "it exposes FBGEMM's own packed weights; quantize_dynamic, or zeropoint.quantized.linear_prepack"
 
 # ------------------------------------------------------------------------------------------------------------ modules
 
 MODULES = {
     "torch.ao.quantization": {
-        "zeropoint.compat.additions": "default_eval_fn",
+        "zeropoint.compat.additions": "default_eval_fn get_combined_dict",
         FX: "MatchAllNode ObserverOrFakeQuantize Pattern",
     },
     "torch.ao.quantization._learnable_fake_quantize": {
@@ -49,8 +50,7 @@ MODULES = {
     },
     "torch.ao.quantization.fuser_method_mappings": {
         FUSING: (
-            "fuse_conv_bn fuse_conv_bn_relu fuse_convtranspose_bn fuse_linear_bn get_fuser_method "
-            "get_fuser_method_new"
+            "fuse_conv_bn fuse_conv_bn_relu fuse_convtranspose_bn fuse_linear_bn get_fuser_method get_fuser_method_new"
         ),
     },
     "torch.ao.quantization.observer": {
@@ -121,8 +121,8 @@ MODULES = {
     },
     "torch.ao.quantization.quantize_jit": {
         "zeropoint": (
-            "convert_dynamic_jit convert_jit fuse_conv_bn_jit prepare_dynamic_jit prepare_jit quantize_dynamic_jit "
-            "quantize_jit script_qconfig"
+            "convert_dynamic_jit convert_jit fuse_conv_bn_jit prepare_dynamic_jit prepare_jit quantize_dynamic_jit"
+            " quantize_jit script_qconfig"
         ),
         "zeropoint.compat.additions": "script_qconfig_dict",
     },
@@ -318,11 +318,13 @@ GONE = {
     "torch.ao.quantization.backend_config": BACKEND,
     "torch.ao.quantization.fx": FX,
     "torch.ao.quantization._correct_bias": EQUALIZE,
+    "torch.ao.quantization._numeric_suite": NUMERIC_SUITE,
+    "torch.ao.quantization._numeric_suite_fx": NUMERIC_SUITE,
     "torch.ao.quantization._equalize": EQUALIZE,
     "torch.ao.nn.sparse": SPARSE,
 }
 
-# ------------------------------------------------------------------------------- torch, torch.Tensor, torch.ops.quantized
+# ----------------------------------------------------------------------------- torch, torch.Tensor, torch.ops.quantized
 
 FUNCTIONS = {
     "zeropoint": (
@@ -389,6 +391,25 @@ OPERATORS = {
         " conv3d_dynamic=conv_dynamic conv_transpose1d_dynamic=conv_dynamic conv_transpose2d_dynamic=conv_dynamic"
         " conv_transpose3d_dynamic=conv_dynamic"
     ),
+    "zeropoint.compat.packed": (
+        "conv2d_stride=stride conv3d_stride=stride conv_transpose2d_stride=stride conv_transpose3d_stride=stride"
+        " conv2d_padding=padding conv3d_padding=padding conv_transpose2d_padding=padding"
+        " conv_transpose3d_padding=padding conv2d_output_padding=output_padding"
+        " conv3d_output_padding=output_padding conv_transpose2d_output_padding=output_padding"
+        " conv_transpose3d_output_padding=output_padding conv2d_dilation=dilation conv3d_dilation=dilation"
+        " conv_transpose2d_dilation=dilation conv_transpose3d_dilation=dilation conv2d_groups=groups"
+        " conv3d_groups=groups conv_transpose2d_groups=groups conv_transpose3d_groups=groups"
+        " conv2d_transpose=transpose conv3d_transpose=transpose conv_transpose2d_transpose=transpose"
+        " conv_transpose3d_transpose=transpose conv_unpack=unpack conv1d_unpack=unpack conv2d_unpack=unpack"
+        " conv3d_unpack=unpack conv_transpose1d_unpack=unpack conv_transpose2d_unpack=unpack"
+        " conv_transpose3d_unpack=unpack linear_dynamic_fp16_unpacked_weight"
+        " linear_with_input_q_dq_qweight_dq_output_fp32 linear_with_input_q_dq_qweight_dq_relu_output_fp32"
+    ),
+    "zeropoint.compat.functions": "max_pool1d=quantized_max_pool1d max_pool2d=quantized_max_pool2d",
+    PACKED_BY_FBGEMM: (
+        "conv2d_unpack_sizes linear_prepack_fp16_legacy linear_prepack_legacy make_quantized_cell_params"
+    ),
+    NOT_OLD: "int4mm_packed_weight_cpu",
 }
 
 # Operators of torch.ops.quantized_decomposed; torch.ops.zeropoint has the same ones.
@@ -398,62 +419,3 @@ DECOMPOSED = (
     " dequantize_per_tensor dequantize_per_token fake_quant_per_channel quantize_per_channel quantize_per_channel_group"
     " quantize_per_tensor quantize_per_token"
 )
-
-# ------------------------------------------------------------------------------------------------------------- looking
-
-
-class Counterpart(NamedTuple):
-    """Where an old name is now: `path` of ours, or None and the reason."""
-
-    path: str | None
-    reason: str = ""
-
-
-def entries(table: dict[str, str]) -> Iterator[tuple[str, Counterpart]]:
-    """Each old name of a part of the table, with its counterpart.
-
-    Example:
-        >>> list(entries({"zeropoint.nn": "Linear _Old=New", "no use": "Third"}))[1:]
-        [('_Old', Counterpart(path='zeropoint.nn.New', reason='')), ('Third', Counterpart(path=None, reason='no use'))]
-    """
-    for where, names in table.items():
-        for name in names.split():
-            old, _, ours = name.partition("=")
-            yield old, Counterpart(None, where) if " " in where else Counterpart(f"{where}.{ours or old}")
-
-
-def names_of(module: str) -> dict[str, Counterpart]:
-    """The names of an old module of the table, and where they are now.
-
-    Example:
-        >>> names_of("torch.nn.qat")["Linear"].path
-        'zeropoint.nn.qat.Linear'
-    """
-    module = current_path(module)
-    found = {}
-    for part in PACKAGES.get(module, "").split():
-        # Names with an underscore are gathered too: people import them from the package.
-        found.update(names_of(f"{module}.{part}"))
-    found.update(entries(MODULES.get(module, {})))
-    return found
-
-
-def current_path(module: str) -> str:
-    """The path in torch.ao of a module that has an older path too."""
-    for old, new in MOVED.items():
-        if module == old or module.startswith(old + "."):
-            return new + module[len(old) :]
-    return module
-
-
-def old_modules() -> dict[str, str]:
-    """Every old module, parents first, with the reason why it is gone, or ''."""
-    trees = {path: "" for path in (*MODULES, *PACKAGES)} | dict(GONE)
-    moved = {
-        old + path[len(new) :]: reason
-        for old, new in MOVED.items()
-        for path, reason in trees.items()
-        if path == new or path.startswith(new + ".")
-    }
-    everything = dict.fromkeys(CONTAINERS, "") | trees | moved
-    return dict(sorted(everything.items()))

@@ -7,12 +7,11 @@ for TorchScript. The decomposed operators stay PyTorch's, with our kernels; or a
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import torch
 
-from zeropoint.compat import names
+from zeropoint.compat import lookup, names
 from zeropoint.compat.changes import Changes
 from zeropoint.compat.modules import resolve
 from zeropoint.tensor.qtensor import HANDLERS
@@ -20,45 +19,53 @@ from zeropoint.tensor.qtensor import HANDLERS
 NAMESPACE, DECOMPOSED = "quantized", "quantized_decomposed"
 
 
-class Operator:
+# Overloads that are called as their operator is.
+_OVERLOADS = ("default", "Scalar", "Scalar2", "Tensor", "new")
+
+
+class Operator(torch._ops.OpOverloadPacket):
     """One operator of torch.ops.quantized: ours when it is called, PyTorch's in everything else."""
 
     def __init__(self, name: str, function: Any, theirs: Any) -> None:
-        functools.update_wrapper(self, function)
-        self.__name__ = self.__qualname__ = name
-        self._function, self._theirs = function, theirs
+        described = {k: v for k, v in vars(theirs).items() if k not in _OVERLOADS} if theirs else {}
+        self.__dict__.update(described, __name__=name, __doc__=function.__doc__, __wrapped__=function)
+        self.__dict__.update(_function=function, _theirs=theirs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._function(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("default", "Scalar", "Scalar2", "Tensor", "new"):
-            return self
-        out = {"out": "_out", "Scalar_out": "_scalar_out"}.get(name)
-        if out:
-            return getattr(getattr(torch.ops, NAMESPACE), self.__name__.removesuffix("_relu") + out)
-        return getattr(self._theirs, name)
+        """An overload: PyTorch's, which QTensor answers, unless it takes packed weights or is not there."""
+        overload = getattr(self._theirs, name, None)
+        if name not in _OVERLOADS or (overload is not None and _takes_tensors_only(overload)):
+            return getattr(self._theirs, name)
+        return self
+
+    def __hash__(self) -> int:
+        return hash(self.__name__)
 
     def __repr__(self) -> str:
         return f"<zeropoint.compat operator {NAMESPACE}.{self.__name__}>"
 
 
-class Namespace:
-    """torch.ops.quantized."""
+class Namespace(torch._ops._OpNamespace):
+    """torch.ops.quantized; to TorchScript it is PyTorch's, with PyTorch's operators."""
 
     def __init__(self, theirs: Any) -> None:
+        super().__init__(NAMESPACE)
         self._theirs = theirs
-        self._known = dict(names.entries(names.OPERATORS))
+        self._known = dict(lookup.entries(names.OPERATORS))
 
     def __getattr__(self, name: str) -> Any:
         found = self._known.get(name)
         theirs = getattr(self._theirs, name, None)
         if found is None or not found.path:
             if theirs is None:
-                raise AttributeError(f"torch.ops.{NAMESPACE} has no operator {name!r}")
+                reason = f": {found.reason}" if found else ""
+                raise AttributeError(f"torch.ops.{NAMESPACE} has no operator {name!r}{reason}")
             return theirs
         value = Operator(name, resolve(found.path), theirs)
-        vars(self)[name] = value
+        self.__dict__[name] = value
         return value
 
     def __dir__(self) -> list[str]:
@@ -71,14 +78,16 @@ def _takes_tensors_only(overload: Any) -> bool:
 
 def _teach_qtensor(changes: Changes, theirs: Any) -> None:
     """Let QTensors answer PyTorch's operators, as TorchScript calls them."""
-    for name, found in names.entries(names.OPERATORS):
+    for name, found in lookup.entries(names.OPERATORS):
         packet = getattr(theirs, name, None)
         if packet is None or not found.path:
             continue
         for overload in packet.overloads():
             operator = getattr(packet, overload)
-            if overload in ("default", "Scalar", "Scalar2", "Tensor") and _takes_tensors_only(operator):
+            if overload in _OVERLOADS and _takes_tensors_only(operator):
                 changes.item(HANDLERS, operator, resolve(found.path))
+            elif overload == "out" and hasattr(theirs, f"{name}_out"):
+                changes.item(HANDLERS, operator, resolve(f"zeropoint.quantized.{name}_out"))
 
 
 # ------------------------------------------------------------------------------------------------------- decomposed

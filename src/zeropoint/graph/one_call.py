@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from zeropoint.graph.fx.capture import is_exported
 from zeropoint.graph.fx.workflow import Quantized, convert_fx, prepare_fx
 from zeropoint.numerics.dtypes import quint8
 from zeropoint.observers import MinMaxObserver, default_per_channel_weight_observer, default_placeholder_observer
@@ -72,7 +73,7 @@ def to_int8(
         raise ValueError("to_int8: dynamic quantization takes ranges from what it is run on: it needs no calibration")
     if mode == "weight_only" and calibration is not None:
         raise ValueError("to_int8: weights alone have no ranges to be found: weight_only needs no calibration")
-    model = copy.deepcopy(model).eval()
+    model = evaluated(model)
     mapping = qconfig_mapping_for(qconfig, mode, model)
     equalize = mode == "static" and qconfig is None and _is_transformer(model)
     prepared = prepare_fx(model, mapping, example_inputs, equalize_channels=equalize)
@@ -91,6 +92,12 @@ def to_int8(
                 except Exception as error:
                     raise ValueError(f"to_int8: calibration batch {number} does not fit the model: {error}") from error
     return convert_fx(prepared)
+
+
+def evaluated(model: nn.Module) -> nn.Module:
+    """A copy of a model in evaluation mode."""
+    model = copy.deepcopy(model)
+    return model if is_exported(model) else model.eval()  # what was exported stays as it is
 
 
 def qconfig_mapping_for(qconfig: Any, mode: str, model: nn.Module) -> QConfigMapping:
@@ -120,6 +127,8 @@ def qconfig_mapping_for(qconfig: Any, mode: str, model: nn.Module) -> QConfigMap
 
 
 def _is_transformer(model: nn.Module) -> bool:
+    if is_exported(model):
+        return any("layer_norm" in str(node.target) for node in model.graph.nodes)
     return any(isinstance(module, nn.LayerNorm) for module in model.modules())
 
 

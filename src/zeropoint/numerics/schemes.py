@@ -8,7 +8,6 @@ from typing import Any
 
 from zeropoint.numerics.dtypes import twin
 
-
 _KINDS = ("QScheme", "qscheme")
 
 

@@ -322,8 +322,10 @@ def stored_mean(q: Tensor, axes: int, qmin: int, qmax: int) -> Tensor:
     return y
 
 
-def _native_means(x: Tensor, y: Tensor, qmin: int, qmax: int) -> _native.Normalized:
-    return x.data_ptr(), INTEGER_CODES[x.dtype], 1.0, 0, y.data_ptr(), 1.0, 0, qmin, qmax
+def _native_means(
+    x: Tensor, y: Tensor, qmin: int, qmax: int, scale: float = 1.0, zero_point: int = 0
+) -> _native.Normalized:
+    return x.data_ptr(), INTEGER_CODES[x.dtype], scale, zero_point, y.data_ptr(), 1.0, 0, qmin, qmax
 
 
 def memory_order(q: Tensor) -> tuple[int, ...] | None:
@@ -367,7 +369,8 @@ def stored_mean_of_columns(
     """The mean over axes with others inside them in memory, as PyTorch has it: quantized from a mean in float32.
 
     That sum is not exact, and at a tie its errors decide: with scale 0.1 the mean of 3 and 4 is 3 or 4, depending on
-    what came before. So sums are taken in integers, and again in float32 where a mean is close to a tie.
+    what came before. So sums are taken in integers, and again in float32, in PyTorch's order, where a mean is close
+    to a tie.
 
     Example:
         >>> stored_mean_of_columns(torch.tensor([[1, 5], [3, 5]], dtype=torch.uint8), [0], 0.1, 0, 0, 255)
@@ -381,16 +384,12 @@ def stored_mean_of_columns(
     outer, rows = math.prod(sizes[:first]), math.prod(sizes[first : first + len(axes)])
     inner = q.numel() // (outer * rows)
     values = q.permute(order).reshape(outer, rows, inner)
-    means, doubtful = q.new_empty(outer, inner), torch.empty(outer, dtype=torch.bool)
-    if q.device.type != "cpu":
-        doubtful = doubtful.fill_(True)
-    elif not _native.mean_of_columns(_native_means(values, means, qmin, qmax), outer, rows, inner, doubtful.data_ptr()):
-        doubtful = doubtful[:0]
-    if doubtful.numel():
-        floats = dequantize_tensor(values[doubtful], scale, zero_point, exact=True).mean(1)
-        means[doubtful] = quantize_tensor(
-            floats, scale, zero_point, qmin=qmin, qmax=qmax, dtype=q.dtype, spelling=Spelling.fused
-        )
+    if q.device.type == "cpu":
+        means = q.new_empty(outer, inner)
+        _native.mean_of_columns(_native_means(values, means, qmin, qmax, scale, zero_point), outer, rows, inner)
+    else:
+        floats = dequantize_tensor(values, scale, zero_point, exact=True).mean(1)
+        means = quantize_tensor(floats, scale, zero_point, qmin=qmin, qmax=qmax, dtype=q.dtype, spelling=Spelling.fused)
     kept = [d for d in order if d not in axes]
     return means.reshape([q.shape[d] for d in kept]).permute([kept.index(d) for d in sorted(kept)])
 

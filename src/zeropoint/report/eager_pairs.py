@@ -17,6 +17,7 @@ from zeropoint.nn.quantized import FloatFunctional, QFunctional
 from zeropoint.nn.quantized.quantize import DeQuantize
 from zeropoint.nn.stubs import QuantWrapper
 from zeropoint.report.pairs import OUTPUT, Layer, Pair, first_tensor
+from zeropoint.report.sizes import stored_bytes
 from zeropoint.tensor.qtensor import QTensor
 
 __all__ = ["EagerPairs"]
@@ -134,8 +135,8 @@ def _layer(path: str, module: Any, source: Any) -> Layer:
         dtype="float32" if dynamic else str(getattr(module, "dtype", "quint8")).split(".")[-1],
         weight=weight,
         rounded_weight=rounded,
-        nbytes=_state_bytes(module.state_dict()),
-        float_nbytes=0 if source is None else _state_bytes(source.state_dict()),
+        nbytes=stored_bytes(module.state_dict()),
+        float_nbytes=0 if source is None else stored_bytes(source.state_dict()),
     )
 
 
@@ -144,13 +145,6 @@ def _as_folded(weight: Tensor, rounded: Tensor) -> Tensor:
     axes = tuple(range(1, weight.dim()))
     factor = (weight * rounded).sum(axes, keepdim=True) / weight.square().sum(axes, keepdim=True).clamp_min(1e-30)
     return weight if bool(((factor - 1).abs() < 0.05).all()) else weight * factor
-
-
-def _state_bytes(state: Any) -> int:
-    if isinstance(state, Tensor):
-        return state.numel() * state.element_size()
-    parts = state.values() if isinstance(state, dict) else state if isinstance(state, (tuple, list)) else ()
-    return sum(_state_bytes(part) for part in parts)
 
 
 def _floats(value: Any) -> Any:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
-from zeropoint.graph.fx.capture import origin
+from zeropoint.graph.fx.capture import is_training, origin
 from zeropoint.graph.fx.fold_batch_norm import parameter
 from zeropoint.graph.fx.meaning import Meaning, meaning
 from zeropoint.graph.fx.plain import aten_name
@@ -162,7 +162,8 @@ class GraphPairs:
         """The weight of a layer in float and as its integers stand for it, if they are one for each value."""
         floats = next((n for n in _unfused(source).all_input_nodes if n.op == "get_attr"), None)
         weight = parameter(self._float, floats)
-        by_target = {str(n.target): parameter(self._quantized, n) for n in constants}
+        # `Lowering.constant` adds underscores to a name that is taken.
+        by_target = {str(n.target).rstrip("_"): parameter(self._quantized, n) for n in constants}
         for name, integers in by_target.items():
             scale, zero_point = by_target.get(f"{name}_scale"), by_target.get(f"{name}_zero_point")
             if scale is None or integers is None or weight is None or integers.shape != weight.shape:
@@ -180,7 +181,7 @@ class GraphPairs:
 
 
 def _in_evaluation(model: nn.Module) -> nn.Module:
-    if model.training:
+    if is_training(model):
         raise ValueError("the float model is in training mode: call model.eval()")
     return model
 

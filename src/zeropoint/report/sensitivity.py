@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -14,7 +13,7 @@ from torch import nn
 from zeropoint.graph.fx.capture import origin
 from zeropoint.graph.fx.plan import Choice, Way
 from zeropoint.graph.fx.workflow import Prepared, convert_layers, prepare_fx
-from zeropoint.graph.one_call import call_of, qconfig_mapping_for
+from zeropoint.graph.one_call import call_of, evaluated, qconfig_mapping_for
 from zeropoint.progress import shown
 from zeropoint.report.compare import finite
 from zeropoint.report.measures import Distance
@@ -60,7 +59,7 @@ class Sensitivity:
     def table(self) -> list[tuple[str, ...]]:
         """The rows as text."""
         return [
-            (r.path or r.name, r.operator, f"{r.alone:.4g}", "" if r.cumulative is None else f"{r.cumulative:.4g}")
+            (r.path or "(model)", r.operator, f"{r.alone:.4g}", "" if r.cumulative is None else f"{r.cumulative:.4g}")
             for r in self.rows
         ]
 
@@ -128,7 +127,7 @@ def sensitivity(
 
 
 def _calibrated(model: nn.Module, batches: list[Any], qconfig: Any, mode: str, progress: bool) -> Prepared:
-    model = copy.deepcopy(model).eval()
+    model = evaluated(model)
     args, kwargs = call_of(batches[0])
     if kwargs:
         raise ValueError("sensitivity: the first batch must be a tensor or a tuple of arguments, got a dictionary")

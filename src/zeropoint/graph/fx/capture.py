@@ -22,7 +22,9 @@ from zeropoint.graph.fx.sizes import check_sizes
 from zeropoint.graph.fx.stored import Graph
 from zeropoint.graph.fx.whole_recurrences import restore_recurrences, whole_recurrences
 
-__all__ = ["CaptureError", "Origin", "capture", "origin"]
+__all__ = ["CaptureError", "Origin", "capture", "is_exported", "is_training", "origin"]
+
+_GUARDS = "_guards_fn"  # checks of sizes in what torch.export makes; ours are in sizes.py
 
 
 class CaptureError(ValueError):
@@ -68,6 +70,8 @@ def capture(
     args = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
     kwargs = dict(example_kwargs or {})
     model = copy.deepcopy(model)
+    if is_exported(model):
+        return _of_exported(model)
     try:
         with torch.no_grad():
             model(*args, **kwargs)
@@ -90,6 +94,42 @@ def capture(
     check_sizes(graph)
     _keep_origins(graph, model)
     return graph
+
+
+def is_exported(model: nn.Module) -> bool:
+    """Whether a model is what ``torch.export.load(path).module()`` gives: a graph of operators already."""
+    if not isinstance(model, fx.GraphModule):
+        return False
+    called = [n.target for n in model.graph.nodes if n.op == "call_function"]
+    return any(isinstance(target, torch._ops.OpOverload) for target in called) and not any(
+        n.op in ("call_method", "call_module") and n.target != _GUARDS for n in model.graph.nodes
+    )
+
+
+def is_training(model: nn.Module) -> bool:
+    """Whether a model is in training mode; what was exported is always in the mode it was exported in."""
+    return model.training and not is_exported(model)
+
+
+def _of_exported(model: Any) -> fx.GraphModule:
+    """An exported graph as it is: its sizes are free where it was exported so, its module paths are kept."""
+    for node in list(model.graph.nodes):
+        if node.op == "call_module" and node.target == _GUARDS:
+            model.graph.erase_node(node)
+    graph = Graph(model, model.graph)
+    check_sizes(graph)
+    for node in graph.graph.nodes:
+        stack = list((node.meta.get("nn_module_stack") or {}).values())
+        path, kind = stack[-1][:2] if stack else ("", None)
+        node.meta["origin"] = Origin(_clean(path), _class(kind))
+    return graph
+
+
+def _class(kind: Any) -> type | None:
+    """The class of a module of torch.nn, of which a file has only the name."""
+    if isinstance(kind, str) and kind.startswith("torch.nn."):
+        kind = getattr(nn, kind.rpartition(".")[2], None)
+    return kind if isinstance(kind, type) else None
 
 
 @contextlib.contextmanager

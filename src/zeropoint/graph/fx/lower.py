@@ -314,7 +314,9 @@ class Lowering:
 
     def binary(self, node: fx.Node, choice: Choice) -> Value:
         out = self.output_scale(node, choice)
-        args = (*self.quantized(node.args[0]), *self.quantized(node.args[1]), *out.pair)
+        integers, scale, zero_point = self.quantized(node.args[1])
+        factor = arguments(node).get("alpha", 1) * (-1 if str(aten_name(node)).startswith("sub") else 1)
+        args = (*self.quantized(node.args[0]), integers, scale * factor, zero_point, *out.pair)
         return Value(integers=self.call(self.op(choice), *args), scale=out)
 
     def cat(self, node: fx.Node, choice: Choice) -> Value:
@@ -512,7 +514,13 @@ def _mean(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
     return g.call(ours.stored_mean_over.default, q, list(a["dim"] or ()), a["keepdim"], *s.pair, *_limits(s))
 
 
+def _threshold(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+    return g.call(ours.threshold.default, q, *s.pair, float(a["threshold"]), float(a["value"]))
+
+
 def _pad(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+    if a.get("mode", "constant") != "constant":  # with values that there are
+        return g.call(aten.pad.default, q, g.argument(a["pad"]), a["mode"])
     return g.call(aten.constant_pad_nd.default, q, g.argument(a["pad"]), s.zero_point)
 
 
@@ -528,10 +536,10 @@ def _resized(g: Lowering, q: fx.Node, a: Any, dims: int) -> tuple[list[Any], lis
     return sizes, factors
 
 
-def _nearest(dims: int) -> Callable[..., fx.Node]:
+def _nearest(dims: int, exact: bool) -> Callable[..., fx.Node]:
     def nearest(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
         sizes, factors = _resized(g, q, a, dims)
-        return g.call(ours.stored_nearest.default, q, sizes, factors, False)
+        return g.call(ours.stored_nearest.default, q, sizes, factors, exact)
 
     return nearest
 
@@ -554,7 +562,9 @@ PASSED: dict[str, Callable[..., fx.Node]] = {
     "pad.default": _pad,
     "constant_pad_nd.default": _pad,
     "upsample_bilinear2d.vec": _bilinear,
-    **{f"upsample_nearest{d}d.vec": _nearest(d) for d in (1, 2, 3)},
+    "threshold.default": _threshold,
+    **{f"upsample_nearest{d}d.vec": _nearest(d, exact=False) for d in (1, 2, 3)},
+    **{f"_upsample_nearest_exact{d}d.vec": _nearest(d, exact=True) for d in (1, 2, 3)},
     **{f"max_pool{d}d.default": _max_pool(d) for d in (1, 2, 3)},
     **{f"avg_pool{d}d.default": _average_pool(d) for d in (1, 2, 3)},
     **{f"adaptive_avg_pool{d}d.default": _adaptive_pool(d) for d in (1, 2, 3)},

@@ -150,8 +150,8 @@ def _pass(state: State, node: fx.Node, name: str) -> Choice | None:
         return Choice(Way.FLOAT, f"its {computed[0]} is computed")
     if name == "mean.dim" and (arguments(node)["dtype"] is not None):
         return Choice(Way.FLOAT, "changes the dtype")
-    if "pad" in name and (arguments(node).get("mode", "constant") != "constant" or arguments(node)["value"]):
-        return Choice(Way.FLOAT, "pads with something other than zeros")
+    if "pad" in name and arguments(node).get("mode", "constant") == "constant" and arguments(node)["value"]:
+        return Choice(Way.FLOAT, "pads with a number other than zero")
     return Choice(Way.PASSED)
 
 
@@ -227,8 +227,8 @@ def _several(state: State, node: fx.Node, found: Operator, qconfig: Any) -> Choi
     if any(not is_float(t) for t in tensors):
         return Choice(Way.FLOAT, "not of floats", found)
     a = arguments(node)
-    if found.form is Form.BINARY and (a.get("alpha", 1) != 1 or len(tensors) == 0):
-        return Choice(Way.FLOAT, "alpha", found)
+    if isinstance(a.get("alpha"), fx.Node) or not tensors:
+        return Choice(Way.FLOAT, "its numbers are sizes", found)
     if not found.heavy and not any(t in state.quantized for t in tensors):
         return Choice(Way.FLOAT, "not worth it: its inputs are float", found)
     if found.name == "add" and _is_masking(state, node, tensors):
@@ -237,8 +237,6 @@ def _several(state: State, node: fx.Node, found: Operator, qconfig: Any) -> Choi
         if any(isinstance(v, fx.Node) and v is not tensors[0] for v in node.args):
             return Choice(Way.FLOAT, "its number is a size", found)
         return Choice(Way.PASSED, "", found)
-    if any(t.op == "get_attr" for t in tensors) and found.form is Form.MATMUL:
-        return Choice(Way.FLOAT, "multiplies with a parameter: use a linear layer", found)
     return Choice(Way.STATIC, "", found, qconfig, tuple(t.name for t in tensors), _relu_after(node, found))
 
 

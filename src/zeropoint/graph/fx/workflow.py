@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from zeropoint.graph.fx.capture import capture, origin
+from zeropoint.graph.fx.capture import capture, is_training, origin
 from zeropoint.graph.fx.equalize import divide_in_quantize, equalize, watch_channels
 from zeropoint.graph.fx.fold_batch_norm import fold_batch_norm
 from zeropoint.graph.fx.fold_linear import fold_linear
@@ -154,7 +154,7 @@ def prepare_fx(
         1 int8
     """
     _refuse(prepare_custom_config=prepare_custom_config, _equalization_config=_equalization_config)
-    if model.training:
+    if is_training(model):
         raise ValueError("prepare_fx: the model is in training mode: call model.eval(), or use prepare_qat_fx")
     mapping = _mapping(model, qconfig_mapping)
     graph = float_graph(model, example_inputs, dynamic_shapes)

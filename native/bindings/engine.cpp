@@ -1,0 +1,250 @@
+// Programs for Python. Arrays come in through the buffer protocol, so that numpy is all that is needed.
+#include "engine/program.h"
+
+#include "bindings/bindings.h"
+
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+namespace zeropoint {
+namespace {
+
+// The memory of a Python object while it is used.
+class View {
+public:
+    View() = default;
+    View(const View&) = delete;
+    View& operator=(const View&) = delete;
+    ~View() {
+        if (buffer.obj != nullptr) PyBuffer_Release(&buffer);
+    }
+    bool open(PyObject* object, int flags) {
+        if (PyObject_GetBuffer(object, &buffer, flags) == 0) return true;
+        PyErr_Clear();
+        return false;
+    }
+    Py_buffer buffer{};
+};
+
+bool has_type(const Py_buffer& buffer, ElementType type) {
+    const char* format = buffer.format == nullptr ? "B" : buffer.format;
+    if (*format == '=' || *format == '@' || *format == '<') ++format;
+    if (buffer.itemsize != bytes_of(type) || std::strlen(format) != 1) return false;
+    switch (type) {
+        case ElementType::u8: return *format == 'B';
+        case ElementType::s8: return *format == 'b';
+        case ElementType::f32: return *format == 'f';
+        case ElementType::f16: return *format == 'e';
+        case ElementType::boolean: return *format == '?';
+        default: return std::strchr("hilq", *format) != nullptr;
+    }
+}
+
+// The layout of an array, if steps can read it where it is.
+bool layout_of(const Py_buffer& buffer, InputLayout& layout) {
+    Tensor x;
+    x.sizes.assign(buffer.shape, buffer.shape + buffer.ndim);
+    layout.sizes = x.sizes;
+    layout.channels_last = false;
+    if (reinterpret_cast<uintptr_t>(buffer.buf) % static_cast<uintptr_t>(buffer.itemsize) != 0) return false;
+    for (int i = 0; i < buffer.ndim; ++i) {
+        if (buffer.shape[i] > 1 && buffer.strides[i] % buffer.itemsize != 0) return false;
+        x.strides.push_back(buffer.strides[i] / buffer.itemsize);
+    }
+    if (x.is_contiguous()) return true;
+    return layout.channels_last = x.is_channels_last();
+}
+
+struct Numpy {
+    nb::object empty, copied;
+    std::vector<nb::object> types;  // by ElementType
+
+    Numpy() {
+        const nb::module_ numpy = nb::module_::import_("numpy");
+        empty = numpy.attr("empty");
+        copied = numpy.attr("array");  // contiguous and aligned
+        for (int i = 0; i <= static_cast<int>(ElementType::boolean); ++i)
+            types.push_back(numpy.attr("dtype")(name_of(static_cast<ElementType>(i))));
+    }
+    static Numpy& get() {
+        static Numpy* numpy = new Numpy;  // never destroyed: the interpreter may be gone by then
+        return *numpy;
+    }
+    nb::object make(const Tensor& y) {
+        const std::vector<int64_t> order = y.is_contiguous() ? std::vector<int64_t>{} : y.memory_order();
+        nb::object shape = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(y.sizes.size())));
+        for (size_t i = 0; i < y.sizes.size(); ++i) {
+            const size_t axis = order.empty() ? i : static_cast<size_t>(order[i]);
+            PyTuple_SET_ITEM(shape.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(y.sizes[axis]));
+        }
+        nb::object made = empty(shape, types[static_cast<size_t>(y.type)]);
+        if (order.empty()) return made;
+        std::vector<int64_t> back(order.size());
+        for (size_t i = 0; i < order.size(); ++i) back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+        return made.attr("transpose")(nb::cast(back));
+    }
+};
+
+struct Call {
+    std::vector<nb::object> kept;
+    std::unique_ptr<View[]> views;
+    std::vector<InputLayout> layouts;
+    std::vector<const void*> inputs;
+    std::vector<nb::object> results;
+    std::vector<void*> outputs;
+    std::shared_ptr<const Plan> plan;
+};
+
+void read_inputs(Program& program, nb::handle given, Call& call) {
+    const size_t count = program.inputs().size();
+    if (nb::len(given) != count)
+        throw nb::type_error(
+            ("the program takes " + std::to_string(count) + " inputs, got " + std::to_string(nb::len(given))).c_str());
+    call.views.reset(new View[count]);
+    call.layouts.resize(count);
+    call.inputs.resize(count);
+    for (size_t i = 0; i < count; ++i) {
+        const ProgramInput& input = program.inputs()[i];
+        nb::object array = given[i];
+        View& view = call.views[i];
+        const auto refuse = [&](const std::string& what) {
+            throw nb::type_error(
+                ("input '" + input.name + "' must be an array of " + name_of(input.type) + ", got " + what).c_str());
+        };
+        if (!view.open(array.ptr(), PyBUF_FORMAT | PyBUF_STRIDES)) refuse(nb::type_name(array.type()).c_str());
+        if (!has_type(view.buffer, input.type))
+            refuse(std::string("elements of ") + std::to_string(view.buffer.itemsize) + " bytes in format '" +
+                   (view.buffer.format == nullptr ? "B" : view.buffer.format) + "'");
+        if (!layout_of(view.buffer, call.layouts[i])) {
+            call.kept.push_back(Numpy::get().copied(array, nb::arg("order") = "C"));
+            PyBuffer_Release(&view.buffer);
+            view.buffer.obj = nullptr;
+            if (!view.open(call.kept.back().ptr(), PyBUF_FORMAT | PyBUF_STRIDES) ||
+                !layout_of(view.buffer, call.layouts[i]))
+                refuse("memory that cannot be copied");
+        }
+        call.inputs[i] = view.buffer.buf;
+    }
+}
+
+void begin(Program& program, nb::handle given, Call& call) {
+    read_inputs(program, given, call);
+    {
+        nb::gil_scoped_release release;
+        call.plan = program.plan(call.layouts);
+    }
+    for (const Tensor& y : call.plan->outputs) {
+        call.results.push_back(Numpy::get().make(y));
+        View view;
+        if (!view.open(call.results.back().ptr(), PyBUF_STRIDES | PyBUF_WRITABLE)) nb::raise("no memory for a result");
+        call.outputs.push_back(view.buffer.buf);
+    }
+}
+
+nb::object results_of(const Call& call) {
+    nb::object list = nb::steal(PyList_New(static_cast<Py_ssize_t>(call.results.size())));
+    for (size_t i = 0; i < call.results.size(); ++i)
+        PyList_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(i), nb::object(call.results[i]).release().ptr());
+    return list;
+}
+
+nb::object run(Program& program, nb::handle given) {
+    Call call;
+    begin(program, given, call);
+    {
+        nb::gil_scoped_release release;
+        program.run(*call.plan, call.inputs.data(), call.outputs.data());
+    }
+    return results_of(call);
+}
+
+std::vector<InputLayout> layouts_of(const std::vector<std::vector<int64_t>>& shapes) {
+    std::vector<InputLayout> layouts;
+    for (const auto& shape : shapes) layouts.push_back({shape, false});
+    return layouts;
+}
+
+// (op, name of its first output, number of the step)
+std::tuple<std::string, std::string, int> note_of(const Program& program, const Instruction& instruction) {
+    if (instruction.step < 0) return {"copy", "", -1};
+    const StepNote& note = program.notes()[static_cast<size_t>(instruction.step)];
+    return {note.op, note.name, instruction.step};
+}
+
+}  // namespace
+
+void bind_engine(nb::module_& m) {
+    nb::exception<FormatError>(m, "FormatError", PyExc_ValueError);
+    m.def("engine_steps", [] { return step_table().names(); }, "The kinds of steps that programs may have.");
+    nb::class_<Program>(m, "Program", "A quantized model as a list of steps, checked and ready to run.")
+        .def(
+            "__init__",
+            [](Program* self, nb::bytes data, int64_t memory_limit) {
+                new (self) Program(Container(std::string_view(data.c_str(), data.size())), memory_limit);
+            },
+            nb::arg("data"), nb::arg("memory_limit") = kDefaultMemoryLimit)
+        .def_static(
+            "read",
+            [](const std::string& path, int64_t memory_limit) {
+                try {
+                    nb::gil_scoped_release release;
+                    return new Program(Container::read(path), memory_limit);
+                } catch (const std::system_error& error) {
+                    errno = error.code().value();
+                    PyErr_SetFromErrnoWithFilename(PyExc_OSError, path.c_str());
+                    throw nb::python_error();
+                }
+            },
+            nb::arg("path"), nb::arg("memory_limit") = kDefaultMemoryLimit, nb::rv_policy::take_ownership)
+        .def_prop_ro("inputs",
+                     [](const Program& self) {
+                         std::vector<std::tuple<std::string, std::string, std::vector<std::string>>> out;
+                         for (const ProgramInput& input : self.inputs())
+                             out.emplace_back(input.name, name_of(input.type), input.axes);
+                         return out;
+                     })
+        .def_prop_ro("result", &Program::result)
+        .def_prop_ro("file_bytes", &Program::file_bytes)
+        .def_prop_ro("steps", [](const Program& self) { return self.notes().size(); })
+        .def("data",
+             [](const Program& self) {
+                 const std::string_view bytes = self.data();
+                 return nb::bytes(bytes.data(), bytes.size());
+             })
+        .def("run", &run)
+        .def("memory",
+             [](Program& self, const std::vector<std::vector<int64_t>>& shapes) {
+                 const auto plan = self.plan(layouts_of(shapes));
+                 return std::pair(plan->arena_bytes, plan->value_bytes);
+             })
+        .def("example_shapes",
+             [](const Program& self) {
+                 std::vector<std::vector<int64_t>> shapes;
+                 for (const ProgramInput& input : self.inputs()) shapes.push_back(input.example);
+                 return shapes;
+             })
+        .def("profile", [](Program& self, nb::handle given) {
+            Call call;
+            begin(self, given, call);
+            std::vector<double> seconds(call.plan->instructions.size());
+            {
+                nb::gil_scoped_release release;
+                self.run(*call.plan, call.inputs.data(), call.outputs.data(), seconds.data());
+            }
+            nb::list rows;
+            for (size_t i = 0; i < seconds.size(); ++i) {
+                const Instruction& instruction = call.plan->instructions[i];
+                const auto [op, name, step] = note_of(self, instruction);
+                rows.append(nb::make_tuple(op, name, step, seconds[i], instruction.macs));
+            }
+            return rows;
+        });
+}
+
+}  // namespace zeropoint

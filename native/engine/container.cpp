@@ -1,0 +1,131 @@
+#include "engine/container.h"
+
+#include "engine/json.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <new>
+#include <system_error>
+#include <vector>
+
+namespace zeropoint {
+namespace {
+
+constexpr int64_t kMostHeaderBytes = 100'000'000;
+constexpr size_t kLine = 64;
+
+[[noreturn]] void fail(const std::string& what) { throw FormatError("safetensors: " + what); }
+
+// Types of the container that programs have; others are refused where a tensor has them.
+bool stored_type(const std::string& name, ElementType& type) {
+    static const std::map<std::string, ElementType> known{
+        {"U8", ElementType::u8},   {"I8", ElementType::s8},   {"I16", ElementType::s16}, {"I32", ElementType::s32},
+        {"I64", ElementType::s64}, {"F32", ElementType::f32}, {"F16", ElementType::f16}, {"BOOL", ElementType::boolean},
+    };
+    const auto found = known.find(name);
+    if (found == known.end()) return false;
+    type = found->second;
+    return true;
+}
+
+}  // namespace
+
+struct Container::Memory {
+    explicit Memory(size_t size) : data(static_cast<uint8_t*>(::operator new(size + 1, std::align_val_t(kLine)))) {}
+    ~Memory() { ::operator delete(data, std::align_val_t(kLine)); }
+    Memory(const Memory&) = delete;
+    Memory& operator=(const Memory&) = delete;
+    uint8_t* data;
+    std::vector<std::unique_ptr<uint8_t[]>> moved;  // tensors that were not on a boundary of their type
+};
+
+Container::Container(std::string_view bytes) : memory_(std::make_shared<Memory>(bytes.size())) {
+    size_ = static_cast<int64_t>(bytes.size());
+    if (!bytes.empty()) std::memcpy(memory_->data, bytes.data(), bytes.size());
+    parse();
+}
+
+Container::Container(std::shared_ptr<Memory> memory) : memory_(std::move(memory)) {}
+
+Container Container::read(const std::string& path) {
+    const int64_t size = static_cast<int64_t>(std::filesystem::file_size(path));  // a directory has none: this throws
+    Container made(std::make_shared<Memory>(static_cast<size_t>(size)));
+    std::ifstream file(path, std::ios::binary);
+    file.read(reinterpret_cast<char*>(made.memory_->data), size);
+    if (file.gcount() != size) throw std::system_error(EIO, std::generic_category(), path);
+    made.size_ = size;
+    made.parse();
+    return made;
+}
+
+std::string_view Container::data() const {
+    return {reinterpret_cast<const char*>(memory_->data), static_cast<size_t>(size_)};
+}
+
+void Container::parse() {
+    if (size_ < 8) fail("the file has " + std::to_string(size_) + " bytes, too few for a header");
+    uint64_t header = 0;
+    for (int i = 7; i >= 0; --i) header = header << 8 | memory_->data[i];
+    if (header > static_cast<uint64_t>(std::min(size_ - 8, kMostHeaderBytes)))
+        fail("a header of " + std::to_string(header) + " bytes does not fit in a file of " + std::to_string(size_));
+    const char* text = reinterpret_cast<const char*>(memory_->data) + 8;
+    const Json json = parse_json({text, static_cast<size_t>(header)});
+    if (json.record() == nullptr) fail("the header is no JSON object");
+    const uint8_t* data = memory_->data + 8 + header;
+    const int64_t room = size_ - 8 - static_cast<int64_t>(header);
+    std::vector<std::pair<int64_t, int64_t>> taken;
+    for (const auto& [name, entry] : *json.record()) {
+        if (name == "__metadata__") {
+            if (entry.record() == nullptr) fail("__metadata__ is no JSON object");
+            for (const auto& [key, value] : *entry.record()) {
+                if (value.text() == nullptr) fail("metadata '" + key + "' is no string");
+                metadata_[key] = *value.text();
+            }
+            continue;
+        }
+        const Json *type = entry.find("dtype"), *shape = entry.find("shape"), *offsets = entry.find("data_offsets");
+        if (type == nullptr || type->text() == nullptr || shape == nullptr || shape->list() == nullptr ||
+            offsets == nullptr || offsets->list() == nullptr || offsets->list()->size() != 2)
+            fail("tensor '" + name + "' needs dtype, shape and data_offsets");
+        StoredTensor tensor;
+        if (!stored_type(*type->text(), tensor.type)) fail("tensor '" + name + "' has dtype " + *type->text());
+        for (const Json& n : *shape->list()) {
+            if (n.integer() == nullptr || *n.integer() < 0) fail("tensor '" + name + "' has a size that is none");
+            tensor.sizes.push_back(*n.integer());
+        }
+        const int64_t *begin = (*offsets->list())[0].integer(), *end = (*offsets->list())[1].integer();
+        if (begin == nullptr || end == nullptr || *begin < 0 || *begin > *end || *end > room)
+            fail("tensor '" + name + "' lies outside the file");
+        int64_t bytes = 0;
+        try {
+            bytes = tensor.bytes();
+        } catch (const PlanError& error) {
+            fail("tensor '" + name + "': " + error.what());
+        }
+        if (bytes != *end - *begin)
+            fail("tensor '" + name + "' of shape " + text_of(tensor.sizes) + " needs " + std::to_string(bytes) +
+                 " bytes, its offsets span " + std::to_string(*end - *begin));
+        tensor.data = data + *begin;
+        if (reinterpret_cast<uintptr_t>(tensor.data) % static_cast<uintptr_t>(bytes_of(tensor.type)) != 0) {
+            memory_->moved.emplace_back(new uint8_t[static_cast<size_t>(bytes)]);
+            std::memcpy(memory_->moved.back().get(), tensor.data, static_cast<size_t>(bytes));
+            tensor.data = memory_->moved.back().get();
+        }
+        taken.emplace_back(*begin, *end);
+        tensors_[name] = std::move(tensor);
+    }
+    // Tensors fill the file, each byte in one: so copies of them are never larger than the file.
+    std::sort(taken.begin(), taken.end());
+    int64_t until = 0;
+    for (const auto& [begin, end] : taken) {
+        if (begin != until)
+            fail("the tensors overlap or leave a gap at byte " + std::to_string(std::min(begin, until)));
+        until = end;
+    }
+    if (until != room) fail(std::to_string(room - until) + " bytes at the end belong to no tensor");
+}
+
+}  // namespace zeropoint

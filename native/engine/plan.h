@@ -1,0 +1,51 @@
+// What a program does for inputs of certain sizes: instructions over buffers whose places in one arena are fixed.
+#pragma once
+
+#include "engine/tensor.h"
+
+#include <functional>
+#include <memory>
+
+namespace zeropoint {
+
+// Gets the addresses of its places, in their order.
+using Work = std::function<void(void* const* at)>;
+
+struct Instruction {
+    std::vector<Place> places;
+    Work work;
+    int32_t step = -1;  // of the program; -1 is a copy at its end
+    double macs = 0;
+};
+
+enum class BufferKind { arena, constant, input, output };
+
+struct Buffer {
+    BufferKind kind = BufferKind::arena;
+    int64_t bytes = 0;
+    int64_t offset = 0;              // of an arena buffer
+    const void* constant = nullptr;  // of a constant
+    int32_t index = -1;              // of an input or output
+    int32_t first = -1, last = -1;   // instructions that use it
+    int32_t over = -1;               // a buffer whose memory it may take over, element by element
+};
+
+struct Plan {
+    std::vector<Instruction> instructions;
+    std::vector<Buffer> buffers;
+    std::vector<Tensor> outputs;
+    int64_t arena_bytes = 0;
+    int64_t value_bytes = 0;  // what the arena would be if nothing shared memory
+    size_t most_places = 0;
+    std::shared_ptr<const void> steps;  // which the instructions refer to
+
+    // `bases` has room for all buffers and then `most_places` addresses. `seconds`, if given, gets a number for each
+    // instruction.
+    void run(const void* const* inputs, void* const* given_outputs, uint8_t* arena, void** bases,
+             double* seconds = nullptr) const;
+};
+
+// Gives every arena buffer its offset: two that are in use at the same time never share memory.
+void place_buffers(Plan& plan);
+
+}  // namespace zeropoint

@@ -1,0 +1,152 @@
+#include "engine/planner.h"
+
+#include "engine/copy.h"
+
+#include <algorithm>
+
+namespace zeropoint {
+
+const Tensor& Planner::input(size_t i) const {
+    if (!has_input(i)) throw PlanError("input " + std::to_string(i) + " is missing");
+    const Tensor* tensor = std::get_if<Tensor>(&values_[static_cast<size_t>((*in_)[i])]);
+    if (tensor == nullptr) throw PlanError("input " + std::to_string(i) + " is no tensor");
+    return *tensor;
+}
+
+const Tensor& Planner::byte_input(size_t i) const {
+    const Tensor& x = input(i);
+    if (x.type != ElementType::u8 && x.type != ElementType::s8)
+        throw PlanError("input " + std::to_string(i) + " must be uint8 or int8, it is " + name_of(x.type));
+    return x;
+}
+
+const Tensor& Planner::typed_input(size_t i, ElementType type) const {
+    const Tensor& x = input(i);
+    if (x.type != type)
+        throw PlanError("input " + std::to_string(i) + " must be " + name_of(type) + ", it is " + name_of(x.type));
+    return x;
+}
+
+int64_t Planner::integer(const Integer& n) const {
+    if (n.value < 0) return n.literal;
+    const int64_t* found = std::get_if<int64_t>(&values_[static_cast<size_t>(n.value)]);
+    if (found == nullptr) throw PlanError("a size that is needed is a tensor");
+    return *found;
+}
+
+std::vector<int64_t> Planner::integers(const std::vector<Integer>& list) const {
+    std::vector<int64_t> out;
+    for (const Integer& n : list) out.push_back(integer(n));
+    return out;
+}
+
+void Planner::give(size_t output, Tensor tensor) {
+    count_of(tensor.sizes);
+    set((*out_)[output], std::move(tensor));
+}
+
+void Planner::give(size_t output, int64_t integer) { set((*out_)[output], integer); }
+
+Place Planner::add_buffer(Buffer buffer) {
+    plan_.buffers.push_back(buffer);
+    return {static_cast<int32_t>(plan_.buffers.size()) - 1, 0};
+}
+
+Tensor Planner::make(ElementType type, const Sizes& sizes, const Sizes& strides) {
+    Tensor y{type, sizes, strides, {}};
+    Buffer buffer;
+    buffer.bytes = y.bytes();
+    if (buffer.bytes > limit_)
+        throw PlanError("a tensor of " + text_of(sizes) + " would have " + std::to_string(buffer.bytes) +
+                        " bytes, more than the memory limit of " + std::to_string(limit_));
+    y.place = add_buffer(buffer);
+    return y;
+}
+
+Tensor Planner::make_like(const Tensor& x, ElementType type, bool over) {
+    Sizes strides(x.sizes.size());
+    int64_t step = 1;
+    const std::vector<int64_t> order = x.memory_order();
+    for (size_t i = order.size(); i-- > 0;) {
+        strides[static_cast<size_t>(order[i])] = step;
+        step *= std::max<int64_t>(x.sizes[static_cast<size_t>(order[i])], 1);
+    }
+    Tensor y = make(type, x.sizes, strides);
+    if (over && x.place.offset == 0 && bytes_of(type) == bytes_of(x.type)) plan_.buffers.back().over = x.place.buffer;
+    return y;
+}
+
+Place Planner::scratch(int64_t bytes) { return make(ElementType::u8, {std::max<int64_t>(bytes, 1)}).place; }
+
+void Planner::copy(const Tensor& x, const Tensor& y) {
+    if (x.count() == 0) return;
+    emit({x.place, y.place}, [copy = StridedCopy(x, y)](void* const* at) { copy.run(at[0], at[1]); });
+}
+
+Tensor Planner::laid_out(const Tensor& x, const Sizes& strides) {
+    Tensor y = make(x.type, x.sizes, strides);
+    copy(x, y);
+    return y;
+}
+
+Tensor Planner::contiguous(const Tensor& x) { return x.is_contiguous() ? x : laid_out(x, contiguous_strides(x.sizes)); }
+
+Tensor Planner::channels_inside(const Tensor& x) {
+    Tensor wanted = x;
+    wanted.strides = channels_inside_strides(x.sizes);
+    for (size_t axis = 0; axis < x.sizes.size(); ++axis)
+        if (x.sizes[axis] != 1 && x.strides[axis] != wanted.strides[axis]) return laid_out(x, wanted.strides);
+    return x;
+}
+
+Tensor Planner::dense(const Tensor& x) {
+    if (x.is_dense()) return x;
+    Tensor y = make_like(x, x.type);
+    copy(x, y);
+    return y;
+}
+
+void Planner::emit(std::vector<Place> places, Work work, double macs) {
+    const int32_t now = static_cast<int32_t>(plan_.instructions.size());
+    for (const Place& place : places) {
+        Buffer& buffer = plan_.buffers[static_cast<size_t>(place.buffer)];
+        if (buffer.first < 0) buffer.first = now;
+        buffer.last = now;
+    }
+    plan_.most_places = std::max(plan_.most_places, places.size());
+    plan_.instructions.push_back({std::move(places), std::move(work), step_, macs});
+}
+
+void Planner::begin(int32_t step, const std::vector<int32_t>& in, const std::vector<int32_t>& out) {
+    step_ = step;
+    in_ = &in;
+    out_ = &out;
+}
+
+Plan Planner::finish(const std::vector<int32_t>& outputs) {
+    step_ = -1;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+        const Tensor* found = std::get_if<Tensor>(&get(outputs[i]));
+        if (found == nullptr) throw PlanError("output " + std::to_string(i) + " is no tensor");
+        Tensor y = *found;
+        const auto is_whole = [&](const Buffer& b) {
+            return b.kind == BufferKind::arena && y.place.offset == 0 && y.is_dense() && y.bytes() == b.bytes;
+        };
+        if (!is_whole(plan_.buffers[static_cast<size_t>(y.place.buffer)])) {
+            Tensor own = make_like(y, y.type);
+            copy(y, own);
+            y = own;
+        }
+        Buffer& buffer = plan_.buffers[static_cast<size_t>(y.place.buffer)];
+        buffer.kind = BufferKind::output;
+        buffer.index = static_cast<int32_t>(i);
+        plan_.outputs.push_back(y);
+    }
+    place_buffers(plan_);
+    if (plan_.arena_bytes > limit_)
+        throw PlanError("these inputs need " + std::to_string(plan_.arena_bytes) +
+                        " bytes of memory, more than the limit of " + std::to_string(limit_));
+    return std::move(plan_);
+}
+
+}  // namespace zeropoint

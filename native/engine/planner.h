@@ -1,0 +1,71 @@
+// Plans a program step by step. A step asks for its inputs, makes its outputs, and says what is to be done.
+#pragma once
+
+#include "engine/plan.h"
+
+#include <initializer_list>
+#include <variant>
+
+namespace zeropoint {
+
+// A number of a program: written there, or a value that is known once the sizes of the inputs are.
+struct Integer {
+    int64_t literal = 0;
+    int32_t value = -1;
+};
+
+class Planner {
+public:
+    using Value = std::variant<std::monostate, Tensor, int64_t>;
+
+    // `values`: one for each value of the program, `limit`: the most bytes a tensor may have.
+    Planner(size_t values, int64_t limit) : values_(values), limit_(limit) {}
+
+    // ------------------------------------------------------------------------------------------------ for steps
+    size_t inputs() const { return in_->size(); }
+    bool has_input(size_t i) const { return i < in_->size() && (*in_)[i] >= 0; }
+    const Tensor& input(size_t i) const;
+    // An 8-bit input.
+    const Tensor& byte_input(size_t i) const;
+    // An input of that type.
+    const Tensor& typed_input(size_t i, ElementType type) const;
+    int64_t integer(const Integer& n) const;
+    std::vector<int64_t> integers(const std::vector<Integer>& list) const;
+    void give(size_t output, Tensor tensor);
+    void give(size_t output, int64_t integer);
+
+    Tensor make(ElementType type, const Sizes& sizes, const Sizes& strides);
+    Tensor make(ElementType type, const Sizes& sizes) { return make(type, sizes, contiguous_strides(sizes)); }
+    // Sizes and order of the axes in memory of x. `over`: the instruction that writes it reads x element by element,
+    // each just before it is written, so that it may be in the same memory.
+    Tensor make_like(const Tensor& x, ElementType type, bool over = false);
+    // Memory for one instruction.
+    Place scratch(int64_t bytes);
+    // x itself where it lies so already, else a copy.
+    Tensor contiguous(const Tensor& x);
+    Tensor channels_inside(const Tensor& x);
+    Tensor laid_out(const Tensor& x, const Sizes& strides);
+    Tensor dense(const Tensor& x);
+    // `work` gets the addresses of these places.
+    void emit(std::vector<Place> places, Work work, double macs = 0);
+
+    // ------------------------------------------------------------------------------------------- for the program
+    void begin(int32_t step, const std::vector<int32_t>& in, const std::vector<int32_t>& out);
+    void set(int32_t value, Value what) { values_[static_cast<size_t>(value)] = std::move(what); }
+    const Value& get(int32_t value) const { return values_[static_cast<size_t>(value)]; }
+    Place add_buffer(Buffer buffer);
+    // With these values as outputs, each in memory of its own.
+    Plan finish(const std::vector<int32_t>& outputs);
+
+private:
+    void copy(const Tensor& x, const Tensor& y);
+
+    Plan plan_;
+    std::vector<Value> values_;
+    int64_t limit_;
+    int32_t step_ = -1;
+    const std::vector<int32_t>* in_ = nullptr;
+    const std::vector<int32_t>* out_ = nullptr;
+};
+
+}  // namespace zeropoint

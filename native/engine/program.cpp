@@ -1,0 +1,311 @@
+#include "engine/program.h"
+
+#include <algorithm>
+#include <new>
+
+namespace zeropoint {
+namespace {
+
+constexpr int64_t kVersion = 1;
+constexpr size_t kMostSteps = 1 << 14;
+constexpr size_t kKeptPlans = 16;
+constexpr int64_t kMostExample = int64_t{1} << 32;
+constexpr const char* kMetadataKey = "zeropoint.program";
+
+const Json& field(const Json& json, const char* name) {
+    const Json* found = json.find(name);
+    if (found == nullptr) throw FormatError(std::string("'") + name + "' is missing");
+    return *found;
+}
+
+const std::string& text_field(const Json& json, const char* name) {
+    const std::string* text = field(json, name).text();
+    if (text == nullptr) throw FormatError(std::string("'") + name + "' must be a string");
+    return *text;
+}
+
+const Json::List& list_field(const Json& json, const char* name) {
+    const Json::List* list = field(json, name).list();
+    if (list == nullptr) throw FormatError(std::string("'") + name + "' must be a list");
+    return *list;
+}
+
+// `where` in front of whatever is wrong.
+template <class Body>
+void within(const std::string& where, const Body& body) {
+    try {
+        body();
+    } catch (const FormatError& error) {
+        throw FormatError(where + ": " + error.what());
+    } catch (const PlanError& error) {
+        throw PlanError(where + ": " + error.what());
+    }
+}
+
+ProgramInput read_input(const Json& json, std::vector<std::string>& names) {
+    ProgramInput input;
+    input.name = text_field(json, "name");
+    input.type = type_from_name(text_field(json, "dtype"));
+    for (const Json& size : list_field(json, "shape")) {
+        if (size.is_null()) {
+            input.sizes.push_back(-1);
+            input.axes.emplace_back("");
+        } else if (const int64_t* n = size.integer(); n != nullptr && *n >= 0) {
+            input.sizes.push_back(*n);
+            input.axes.push_back(std::to_string(*n));
+        } else if (const std::string* name = size.text()) {
+            const auto found = std::find(names.begin(), names.end(), *name);
+            input.sizes.push_back(-2 - (found - names.begin()));
+            if (found == names.end()) names.push_back(*name);
+            input.axes.push_back(*name);
+        } else {
+            throw FormatError("a size of the shape must be an integer, a name or null");
+        }
+    }
+    for (const Json& size : list_field(json, "example")) {
+        if (size.integer() == nullptr || *size.integer() < 0 || *size.integer() > kMostExample)
+            throw FormatError("a size of the example is none");
+        input.example.push_back(*size.integer());
+    }
+    if (input.sizes.size() > kMostAxes) throw FormatError("too many axes");
+    return input;
+}
+
+}  // namespace
+
+// The steps, with weights packed for one instruction set.
+struct Program::Prepared {
+    struct Record {
+        std::string where;
+        std::vector<int32_t> inputs, outputs;
+        std::unique_ptr<Step> step;
+    };
+    Isa isa;
+    std::vector<Record> steps;
+};
+
+struct Program::Memory {
+    std::unique_ptr<uint8_t[]> bytes;
+    int64_t size = 0;
+    std::vector<void*> bases;
+
+    uint8_t* arena(int64_t wanted) {
+        constexpr int64_t kLine = 64;
+        if (size < wanted + kLine) {
+            bytes.reset();
+            size = 0;
+            bytes.reset(new uint8_t[static_cast<size_t>(wanted + kLine)]);
+            size = wanted + kLine;
+        }
+        const uintptr_t at = reinterpret_cast<uintptr_t>(bytes.get());
+        return bytes.get() + ((at + kLine - 1) / kLine * kLine - at);
+    }
+};
+
+Program::Program(Container container, int64_t memory_limit) : container_(std::move(container)), limit_(memory_limit) {
+    parse();
+    auto made = make_steps(true);
+    std::vector<InputLayout> layouts;
+    for (const ProgramInput& input : inputs_) layouts.push_back({input.example, false});
+    try {
+        check_fit(layouts);
+        plans_.emplace_front(layouts, std::make_shared<const Plan>(make_plan(made, layouts)));
+    } catch (const PlanError& error) {
+        throw FormatError(error.what());
+    }
+    for (const auto& record : made->steps)
+        within(record.where, [&] {
+            try {
+                record.step->prepare();
+            } catch (const std::invalid_argument& error) {
+                throw FormatError(error.what());
+            }
+        });
+    prepared_ = std::move(made);
+}
+
+Program::~Program() = default;
+
+void Program::parse() {
+    const auto found = container_.metadata().find(kMetadataKey);
+    if (found == container_.metadata().end())
+        throw FormatError(std::string("the file has no metadata '") + kMetadataKey + "': it is no zeropoint program");
+    within("program", [&] {
+        json_ = parse_json(found->second);
+        const int64_t* version = field(json_, "version").integer();
+        if (version == nullptr || *version < 1) throw FormatError("'version' must be a positive integer");
+        if (*version > kVersion)
+            throw FormatError("version " + std::to_string(*version) +
+                              " is newer than this library, which reads up to " + std::to_string(kVersion));
+    });
+    const auto define = [&](const std::string& name, const StoredTensor* constant) {
+        if (!values_.emplace(name, static_cast<int32_t>(constants_.size())).second)
+            throw FormatError("value '" + name + "' is made twice");
+        constants_.push_back(constant);
+    };
+    for (const auto& [name, tensor] : container_.tensors()) define(name, &tensor);
+    std::vector<std::string> names;
+    within("inputs", [&] {
+        for (const Json& json : list_field(json_, "inputs")) {
+            inputs_.push_back(read_input(json, names));
+            define(inputs_.back().name, nullptr);
+        }
+    });
+    const Json::List& steps = list_field(json_, "steps");
+    if (steps.size() > kMostSteps)
+        throw FormatError("there are " + std::to_string(steps.size()) + " steps, more than " +
+                          std::to_string(kMostSteps));
+    if (const Json* result = json_.find("result")) {
+        if (result->text() == nullptr) throw FormatError("'result' must be a string");
+        result_ = *result->text();
+    }
+}
+
+// The first time, the values that steps make get their names.
+std::shared_ptr<const Program::Prepared> Program::make_steps(bool first) {
+    auto made = std::make_shared<Prepared>();
+    made->isa = active_isa();
+    const Json::List& steps = list_field(json_, "steps");
+    for (size_t i = 0; i < steps.size(); ++i) {
+        const Json* op = steps[i].find("op");
+        Prepared::Record record;
+        record.where = "step " + std::to_string(i);
+        if (op != nullptr && op->text() != nullptr) record.where += " (" + *op->text() + ")";
+        within(record.where, [&] {
+            const StepMaker make = step_table().find(text_field(steps[i], "op"));
+            if (make == nullptr) throw FormatError("there is no such kind of step");
+            StepReader reader(steps[i], {values_, constants_});
+            record.step = make(reader);
+            reader.finish();
+            record.inputs = reader.inputs();
+            for (const Json& output : list_field(steps[i], "outputs")) {
+                if (output.text() == nullptr) throw FormatError("an output must be a name");
+                if (first) {
+                    if (!values_.emplace(*output.text(), static_cast<int32_t>(constants_.size())).second)
+                        throw FormatError("value '" + *output.text() + "' is made twice");
+                    constants_.push_back(nullptr);
+                }
+                record.outputs.push_back(values_.at(*output.text()));
+            }
+            if (first)
+                notes_.push_back(
+                    {*op->text(), record.outputs.empty() ? "" : *list_field(steps[i], "outputs")[0].text()});
+        });
+        made->steps.push_back(std::move(record));
+    }
+    if (first)
+        within("outputs", [&] {
+            for (const Json& name : list_field(json_, "outputs")) {
+                const auto value = name.text() == nullptr ? values_.end() : values_.find(*name.text());
+                if (value == values_.end()) throw FormatError("there is no such value");
+                outputs_.push_back(value->second);
+            }
+        });
+    return made;
+}
+
+void Program::check_fit(const std::vector<InputLayout>& layouts) const {
+    if (layouts.size() != inputs_.size())
+        throw PlanError("the program has " + std::to_string(inputs_.size()) + " inputs, got " +
+                        std::to_string(layouts.size()));
+    Sizes named;
+    for (size_t i = 0; i < layouts.size(); ++i) {
+        const ProgramInput& input = inputs_[i];
+        const Sizes& sizes = layouts[i].sizes;
+        const auto refuse = [&] {
+            std::string wanted;
+            for (const std::string& axis : input.axes)
+                wanted += (wanted.empty() ? "" : ", ") + (axis.empty() ? "*" : axis);
+            throw PlanError("input '" + input.name + "' has shape " + text_of(sizes) + ", the program needs (" +
+                            wanted + ")");
+        };
+        if (sizes.size() != input.sizes.size()) refuse();
+        for (size_t axis = 0; axis < sizes.size(); ++axis) {
+            int64_t wanted = input.sizes[axis];
+            if (wanted == -1) continue;
+            if (wanted < -1) {
+                const size_t name = static_cast<size_t>(-2 - wanted);
+                if (named.size() <= name) named.resize(name + 1, -1);
+                if (named[name] < 0) named[name] = sizes[axis];
+                wanted = named[name];
+            }
+            if (sizes[axis] != wanted) refuse();
+        }
+    }
+}
+
+Plan Program::make_plan(const std::shared_ptr<const Prepared>& made, const std::vector<InputLayout>& layouts) const {
+    Planner planner(constants_.size(), limit_);
+    for (size_t i = 0; i < constants_.size(); ++i) {
+        const StoredTensor* stored = constants_[i];
+        if (stored == nullptr) continue;
+        Buffer buffer;
+        buffer.kind = BufferKind::constant;
+        buffer.bytes = stored->bytes();
+        buffer.constant = stored->data;
+        planner.set(static_cast<int32_t>(i),
+                    Tensor{stored->type, stored->sizes, contiguous_strides(stored->sizes), planner.add_buffer(buffer)});
+    }
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+        const InputLayout& layout = layouts[i];
+        Tensor x{inputs_[i].type, layout.sizes, {}, {}};
+        Buffer buffer;
+        buffer.kind = BufferKind::input;
+        buffer.bytes = x.bytes();
+        buffer.index = static_cast<int32_t>(i);
+        x.strides = layout.channels_last ? channels_inside_strides(x.sizes) : contiguous_strides(x.sizes);
+        x.place = planner.add_buffer(buffer);
+        planner.set(values_.at(inputs_[i].name), x);
+    }
+    for (size_t i = 0; i < made->steps.size(); ++i) {
+        const Prepared::Record& record = made->steps[i];
+        planner.begin(static_cast<int32_t>(i), record.inputs, record.outputs);
+        within(record.where, [&] { record.step->plan(planner); });
+    }
+    Plan plan = planner.finish(outputs_);
+    plan.steps = made;
+    return plan;
+}
+
+std::shared_ptr<const Plan> Program::plan(const std::vector<InputLayout>& layouts) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (prepared_->isa != active_isa()) {
+        auto made = make_steps(false);
+        for (const auto& record : made->steps) record.step->prepare();
+        prepared_ = std::move(made);
+        plans_.clear();
+    }
+    for (auto at = plans_.begin(); at != plans_.end(); ++at)
+        if (at->first == layouts) {
+            if (at != plans_.begin()) plans_.splice(plans_.begin(), plans_, at);
+            return at->second;
+        }
+    check_fit(layouts);
+    plans_.emplace_front(layouts, std::make_shared<const Plan>(make_plan(prepared_, layouts)));
+    if (plans_.size() > kKeptPlans) plans_.pop_back();
+    return plans_.front().second;
+}
+
+void Program::run(const Plan& plan, const void* const* inputs, void* const* outputs, double* seconds) {
+    std::unique_ptr<Memory> memory;
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (!idle_.empty()) {
+            memory = std::move(idle_.back());
+            idle_.pop_back();
+        }
+    }
+    if (!memory) memory = std::make_unique<Memory>();
+    uint8_t* arena = memory->arena(plan.arena_bytes);
+    if (memory->bases.size() < plan.buffers.size() + plan.most_places)
+        memory->bases.resize(plan.buffers.size() + plan.most_places);
+    // Given back whatever happens.
+    const auto give_back = [this](Memory* m) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        idle_.emplace_back(m);
+    };
+    const std::unique_ptr<Memory, decltype(give_back)> held(memory.release(), give_back);
+    plan.run(inputs, outputs, arena, held->bases.data(), seconds);
+}
+
+}  // namespace zeropoint

@@ -1,0 +1,87 @@
+// A quantized model as a list of steps, read from a file and checked. See docs/engine.md for the format.
+//
+// Threads may share a program. Each run takes memory from a pool, so that nothing is allocated once as many runs as
+// there are at the same time have been made for inputs of these sizes.
+#pragma once
+
+#include "cpu/isa.h"
+#include "engine/container.h"
+#include "engine/json.h"
+#include "engine/plan.h"
+#include "engine/steps.h"
+
+#include <list>
+#include <memory>
+#include <mutex>
+
+namespace zeropoint {
+
+// The most memory for the values of one run, unless the caller says otherwise.
+constexpr int64_t kDefaultMemoryLimit = int64_t{8} << 30;
+
+struct ProgramInput {
+    std::string name;
+    ElementType type = ElementType::f32;
+    // For each axis a size; -1 is free, -2 - k is the k-th name: sizes of one name are equal.
+    Sizes sizes;
+    std::vector<std::string> axes;  // as the file has them
+    Sizes example;
+};
+
+// The sizes of an input, and how it lies in memory: contiguous, or channels last.
+struct InputLayout {
+    Sizes sizes;
+    bool channels_last = false;
+    bool operator==(const InputLayout& o) const { return channels_last == o.channels_last && sizes == o.sizes; }
+};
+
+struct StepNote {
+    std::string op, name;  // name: of its first output
+};
+
+class Program {
+public:
+    // Throws FormatError if the file is not in order, and says what and where.
+    explicit Program(Container container, int64_t memory_limit = kDefaultMemoryLimit);
+    ~Program();
+
+    const std::vector<ProgramInput>& inputs() const { return inputs_; }
+    // The structure of the results, as JSON; empty if there is one.
+    const std::string& result() const { return result_; }
+    size_t outputs() const { return outputs_.size(); }
+    int64_t file_bytes() const { return container_.bytes(); }
+    std::string_view data() const { return container_.data(); }
+    const std::vector<StepNote>& notes() const { return notes_; }
+
+    // What is to be done for such inputs; kept for the next time. Throws PlanError if they do not fit.
+    std::shared_ptr<const Plan> plan(const std::vector<InputLayout>& layouts);
+    // `inputs` lie as the plan was told, `outputs` have the sizes and strides of plan.outputs.
+    void run(const Plan& plan, const void* const* inputs, void* const* outputs, double* seconds = nullptr);
+
+private:
+    struct Prepared;
+    struct Memory;
+
+    void parse();
+    std::shared_ptr<const Prepared> make_steps(bool first);
+    Plan make_plan(const std::shared_ptr<const Prepared>& made, const std::vector<InputLayout>& layouts) const;
+    void check_fit(const std::vector<InputLayout>& layouts) const;
+
+    Container container_;
+    int64_t limit_;
+    Json json_;
+    std::vector<ProgramInput> inputs_;
+    std::vector<int32_t> outputs_;
+    std::string result_;
+    std::vector<StepNote> notes_;
+    std::unordered_map<std::string, int32_t> values_;
+    std::vector<const StoredTensor*> constants_;  // by value; null for others
+
+    std::mutex mutex_;
+    std::shared_ptr<const Prepared> prepared_;
+    // Last used first.
+    std::list<std::pair<std::vector<InputLayout>, std::shared_ptr<const Plan>>> plans_;
+    std::vector<std::unique_ptr<Memory>> idle_;
+};
+
+}  // namespace zeropoint

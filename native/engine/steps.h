@@ -1,0 +1,110 @@
+// The kinds of steps a program may have: one table, each row a name and what makes a step from its description.
+//
+// To add one: a class in a file of engine/steps/ whose constructor reads and checks the attributes, and whose plan()
+// checks the inputs, makes the outputs and says what is to be done; and a line in the add_... function of that file.
+#pragma once
+
+#include "engine/container.h"
+#include "engine/json.h"
+#include "engine/planner.h"
+
+#include <limits>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace zeropoint {
+
+class Step {
+public:
+    virtual ~Step() = default;
+    // Packs weights for this CPU. Called once, when the whole program has been found to be in order.
+    virtual void prepare() {}
+    // Throws PlanError if the inputs do not fit. What it emits may refer to the step.
+    virtual void plan(Planner& p) const = 0;
+};
+
+// One step of a program while it is read. Every function throws FormatError where something is not as it says.
+class StepReader {
+public:
+    struct Names {
+        const std::unordered_map<std::string, int32_t>& values;
+        const std::vector<const StoredTensor*>& constants;  // by value; null for others
+    };
+    StepReader(const Json& step, const Names& names);
+
+    const std::vector<int32_t>& inputs() const { return inputs_; }
+    void require_inputs(size_t least, size_t most) const;
+    void require_inputs(size_t count) const { require_inputs(count, count); }
+    // The number of outputs the step has; names for them are made by the program.
+    void require_outputs(size_t count) const;
+
+    // An input that is stored in the file; the second is null where the input is.
+    const StoredTensor& constant(size_t input, ElementType type, int64_t rank) const;
+    const StoredTensor* optional_constant(size_t input, ElementType type, int64_t rank) const;
+    // A stored input of 256 bytes, or null.
+    const uint8_t* optional_table(size_t input) const;
+
+    bool has(const char* name) const;
+    int64_t integer(const char* name, int64_t low, int64_t high);
+    std::vector<int64_t> integers(const char* name, size_t count, int64_t low, int64_t high);
+    Integer size(const char* name);
+    std::vector<Integer> sizes(const char* name);
+    double number(const char* name);
+    // Finite and positive, in float32 too.
+    double scale(const char* name);
+    bool flag(const char* name);
+    std::string text(const char* name);
+    ElementType type(const char* name);
+    ElementType byte_type(const char* name);
+    // Throws FormatError if there are attributes that nobody has asked for.
+    void finish() const;
+
+    [[noreturn]] void fail(const std::string& what) const { throw FormatError(what); }
+
+private:
+    const Json& attribute(const char* name);
+    Integer size_of(const Json& json, const char* name) const;
+
+    const Names& names_;
+    const Json* attributes_;
+    std::vector<int32_t> inputs_;
+    size_t outputs_ = 0;
+    std::vector<std::string> read_;
+};
+
+// Scale and zero point of bytes, and the range they may have.
+struct ByteScale {
+    float scale = 1;
+    int32_t zero_point = 0;
+};
+// Attributes <prefix>scale and <prefix>zero_point.
+ByteScale read_scale(StepReader& r, const std::string& prefix);
+
+using StepMaker = std::unique_ptr<Step> (*)(StepReader&);
+
+class StepTable {
+public:
+    template <class S>
+    void add(const char* name) {
+        makers_.emplace(name, [](StepReader& r) -> std::unique_ptr<Step> { return std::make_unique<S>(r); });
+    }
+    // Null if there is none.
+    StepMaker find(const std::string& name) const;
+    std::vector<std::string> names() const;
+
+private:
+    std::unordered_map<std::string, StepMaker> makers_;
+};
+
+const StepTable& step_table();
+
+// One for each file of engine/steps/.
+void add_border_steps(StepTable& table);
+void add_elementwise_steps(StepTable& table);
+void add_layer_steps(StepTable& table);
+void add_pooling_steps(StepTable& table);
+void add_view_steps(StepTable& table);
+
+}  // namespace zeropoint

@@ -1,0 +1,74 @@
+// Between floats and integers.
+#include "engine/steps.h"
+
+#include "engine/steps/byte_tensors.h"
+#include "operators/affine.h"
+
+namespace zeropoint {
+namespace {
+
+// y = clamp(rne(x * (1 / scale)) + zero_point, low, high), float32 to 8 bits.
+class Quantize : public Step {
+public:
+    explicit Quantize(StepReader& r)
+        : type_(r.byte_type("dtype")),
+          scale_(r.scale("scale")),
+          zero_point_(r.integer("zero_point", -128, 255)) {
+        r.require_inputs(1);
+        r.require_outputs(1);
+        const auto [least, most] = range_of(type_);
+        low_ = r.integer("low", least, most);
+        high_ = r.integer("high", low_, most);
+    }
+
+    void plan(Planner& p) const override {
+        const Tensor x = p.dense(p.typed_input(0, ElementType::f32));
+        const Tensor y = p.make_like(x, type_);
+        p.give(0, y);
+        if (x.count() == 0) return;
+        p.emit({x.place, y.place}, [this, n = x.count()](void* const* at) {
+            quantize_tensor(static_cast<const float*>(at[0]), at[1], int_type(type_), n, scale_,
+                            static_cast<double>(zero_point_), Spelling::split, static_cast<double>(low_),
+                            static_cast<double>(high_));
+        });
+    }
+
+private:
+    ElementType type_;
+    double scale_;
+    int64_t zero_point_, low_ = 0, high_ = 255;
+};
+
+// y = (x - zero_point) * scale, 8 bits to float32.
+class Dequantize : public Step {
+public:
+    explicit Dequantize(StepReader& r)
+        : scale_(r.scale("scale")),
+          zero_point_(static_cast<double>(r.integer("zero_point", -128, 255))) {
+        r.require_inputs(1);
+        r.require_outputs(1);
+    }
+
+    void plan(Planner& p) const override {
+        const Tensor x = p.dense(p.byte_input(0));
+        const Tensor y = p.make_like(x, ElementType::f32);
+        p.give(0, y);
+        if (x.count() == 0) return;
+        p.emit({x.place, y.place}, [this, n = x.count(), type = int_type(x.type)](void* const* at) {
+            dequantize(at[0], type, static_cast<float*>(at[1]), {1, 1, n, 0, nullptr}, {&scale_, ScalarType::f64, 1},
+                       {&zero_point_, ScalarType::f64, 1}, false, false);
+        });
+    }
+
+private:
+    double scale_, zero_point_;
+};
+
+}  // namespace
+
+void add_border_steps(StepTable& table) {
+    table.add<Quantize>("quantize");
+    table.add<Dequantize>("dequantize");
+}
+
+}  // namespace zeropoint

@@ -1,0 +1,238 @@
+// Functions of one value, sums and products of two, and tensors joined.
+#include "engine/steps.h"
+
+#include "engine/steps/byte_tensors.h"
+#include "operators/binary.h"
+#include "operators/joining.h"
+#include "operators/lookup.h"
+
+#include <algorithm>
+
+namespace zeropoint {
+namespace {
+
+// y = table[x]: any function of 8-bit values.
+class Lookup : public Step {
+public:
+    explicit Lookup(StepReader& r) : table_(r.optional_table(1)), type_(r.type("dtype")) {
+        r.require_inputs(2);
+        r.require_outputs(1);
+        if (table_ == nullptr) r.fail("the table is missing");
+        if (bytes_of(type_) != 1) r.fail("attribute 'dtype' must be uint8, int8 or bool");
+        if (type_ == ElementType::boolean)
+            for (int i = 0; i < 256; ++i)
+                if (table_[i] > 1) r.fail("a table of bools has other values than 0 and 1");
+    }
+
+    void plan(Planner& p) const override {
+        const Tensor x = p.dense(p.byte_input(0));
+        const Tensor y = p.make_like(x, type_, true);
+        p.give(0, y);
+        if (x.count() == 0) return;
+        p.emit({x.place, y.place}, [this, n = x.count()](void* const* at) {
+            lookup(static_cast<const uint8_t*>(at[0]), table_, static_cast<uint8_t*>(at[1]), n);
+        });
+    }
+
+private:
+    const uint8_t* table_;
+    ElementType type_;
+};
+
+// Sums and products of 8-bit tensors, one of which may be repeated. See operators/binary.h.
+class Binary : public Step {
+public:
+    Binary(StepReader& r, BinaryOperation operation)
+        : operation_(operation),
+          a_(read_scale(r, "a_")),
+          b_(read_scale(r, "b_")),
+          y_(read_scale(r, "")),
+          relu_(r.flag("relu")) {
+        r.require_inputs(2);
+        r.require_outputs(1);
+    }
+
+    void plan(Planner& p) const override {
+        Tensor a = p.byte_input(0), b = p.byte_input(1);
+        if (a.type != b.type) throw PlanError("both inputs must have one dtype");
+        require_zero_point(a, a_.zero_point);
+        require_zero_point(b, b_.zero_point);
+        require_zero_point(a, y_.zero_point);
+        BinaryTensors t;
+        t.operation = operation_;
+        t.type = int_type(a.type);
+        t.a.scale = a_.scale;
+        t.a.zero_point = a_.zero_point;
+        t.b.scale = b_.scale;
+        t.b.zero_point = b_.zero_point;
+        t.scale = y_.scale;
+        t.zero_point = y_.zero_point;
+        t.relu = relu_;
+        const Sizes sizes = broadcast(a.sizes, b.sizes);
+        const bool alike = a.sizes == b.sizes && a.strides == b.strides && a.is_dense();
+        // Laid out as the operand that has the shape of the result.
+        const Tensor y = a.sizes == sizes   ? p.make_like(a, a.type, alike && a.place.buffer != b.place.buffer)
+                         : b.sizes == sizes ? p.make_like(b, a.type)
+                                            : p.make(a.type, sizes);
+        p.give(0, y);
+        if (y.count() == 0) return;
+        t.length = y.count();
+        if (!alike) place(p, a, b, y, t);
+        p.emit({a.place, b.place, y.place}, [t](void* const* at) {
+            BinaryTensors now = t;
+            now.a.data = at[0];
+            now.b.data = at[1];
+            now.y = at[2];
+            binary(now);
+        });
+    }
+
+private:
+    struct Axis {
+        int64_t size, a, b;
+    };
+
+    // How operands that differ in layout are walked; copied to the layout of the result where they cannot be.
+    static void place(Planner& p, Tensor& a, Tensor& b, const Tensor& y, BinaryTensors& t) {
+        constexpr int64_t kShort = 64;  // shorter rows cost more to begin than to compute
+        const Sizes a_strides = expanded_strides(a, y.sizes), b_strides = expanded_strides(b, y.sizes);
+        std::vector<Axis> axes;
+        for (const int64_t d : y.memory_order()) {
+            const size_t axis = static_cast<size_t>(d);
+            const Axis next{y.sizes[axis], a_strides[axis], b_strides[axis]};
+            if (next.size == 1) continue;
+            if (!axes.empty() && axes.back().a == next.size * next.a && axes.back().b == next.size * next.b)
+                axes.back() = {axes.back().size * next.size, next.a, next.b};
+            else
+                axes.push_back(next);
+        }
+        const Axis last = axes.empty() ? Axis{1, 1, 1} : axes.back();
+        const auto fits = [](int64_t step) { return step == 0 || step == 1; };
+        const bool walks = fits(last.a) && fits(last.b) && last.a + last.b > 0;
+        if (!walks || (last.size < kShort && axes.size() > 1)) {
+            for (Tensor* operand : {&a, &b}) {
+                if (operand->sizes == y.sizes && operand->strides == y.strides) continue;
+                Tensor wide = *operand;
+                wide.strides = expanded_strides(*operand, y.sizes);
+                wide.sizes = y.sizes;
+                *operand = p.laid_out(wide, y.strides);
+            }
+            return;
+        }
+        if (!axes.empty()) axes.pop_back();
+        t.length = last.size;
+        const bool swapped = last.a == 0;  // both operations are symmetric
+        t.b_is_one = swapped || last.b == 0;
+        for (const Axis& axis : axes) {
+            t.sizes.push_back(axis.size);
+            t.a_strides.push_back(swapped ? axis.b : axis.a);
+            t.b_strides.push_back(swapped ? axis.a : axis.b);
+        }
+        if (swapped) {
+            std::swap(a, b);
+            std::swap(t.a, t.b);
+        }
+    }
+
+    BinaryOperation operation_;
+    ByteScale a_, b_, y_;
+    bool relu_;
+};
+
+class Add : public Binary {
+public:
+    explicit Add(StepReader& r) : Binary(r, BinaryOperation::add) {}
+};
+
+class Multiply : public Binary {
+public:
+    explicit Multiply(StepReader& r) : Binary(r, BinaryOperation::multiply) {}
+};
+
+// Tensors one behind the other along an axis. Inputs: n tensors, then n tables that bytes of each go through (or
+// nulls), then n tables for images that are channels last and joined along their channels, which are rounded otherwise.
+class Cat : public Step {
+public:
+    explicit Cat(StepReader& r) : axis_(r.integer("axis", -8, 7)) {
+        r.require_outputs(1);
+        const size_t inputs = r.inputs().size();
+        if (inputs == 0 || inputs % 3 != 0) r.fail("inputs must be tensors, and two tables or nulls for each");
+        count_ = inputs / 3;
+        for (size_t i = count_; i < inputs; ++i) tables_.push_back(r.optional_table(i));
+    }
+
+    void plan(Planner& p) const override {
+        std::vector<Tensor> pieces;
+        std::vector<const uint8_t*> tables, image_tables;
+        for (size_t i = 0; i < count_; ++i) {
+            const Tensor& piece = p.input(i);
+            if (piece.sizes == Sizes{0} && count_ > 1) continue;  // fits everywhere, as in torch.cat
+            pieces.push_back(piece);
+            tables.push_back(tables_[i]);
+            image_tables.push_back(tables_[count_ + i]);
+        }
+        if (pieces.empty()) throw PlanError("there is nothing to join");
+        const Tensor first = pieces[0];
+        int64_t axis = wrapped_axis(axis_, first.rank());
+        Sizes sizes = first.sizes;
+        sizes[static_cast<size_t>(axis)] = 0;
+        bool inside = true, contiguous = true;
+        for (const Tensor& piece : pieces) {
+            if (piece.type != first.type) throw PlanError("all inputs must have one dtype");
+            Sizes others = piece.sizes;
+            if (piece.rank() == first.rank()) others[static_cast<size_t>(axis)] = first.size(axis);
+            if (others != first.sizes)
+                throw PlanError("shapes may differ in axis " + std::to_string(axis) + " only, got " +
+                                text_of(first.sizes) + " and " + text_of(piece.sizes));
+            sizes[static_cast<size_t>(axis)] += piece.size(axis);
+            inside = inside && piece.is_channels_last();
+            contiguous = contiguous && piece.is_contiguous();
+        }
+        inside = inside && !contiguous;
+        if (inside && axis == 1 && first.rank() == 4) tables = image_tables;
+        const int64_t element = bytes_of(first.type);
+        for (const uint8_t* table : tables)
+            if (table != nullptr && element != 1) throw PlanError("only bytes go through a table");
+        const Tensor y = p.make(first.type, sizes, inside ? channels_inside_strides(sizes) : contiguous_strides(sizes));
+        p.give(0, y);
+        // Rows of all axes before this one in memory.
+        std::vector<int64_t> order(first.sizes.size());
+        for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
+        if (inside) std::rotate(order.begin() + 1, order.begin() + 2, order.end());
+        const auto at_axis = std::find(order.begin(), order.end(), axis);
+        int64_t rows = 1;
+        for (auto d = order.begin(); d != at_axis; ++d) rows *= first.size(*d);
+        std::vector<Place> places{y.place};
+        std::vector<JoinedPiece> joined;
+        for (size_t i = 0; i < pieces.size(); ++i) {
+            const Tensor piece = inside ? pieces[i] : p.contiguous(pieces[i]);
+            int64_t length = element;
+            for (auto d = at_axis; d != order.end(); ++d) length *= piece.size(*d);
+            joined.push_back({nullptr, tables[i], length});
+            places.push_back(piece.place);
+        }
+        if (y.count() == 0) return;
+        p.emit(std::move(places), [joined, rows](void* const* at) {
+            thread_local std::vector<JoinedPiece> now;
+            now = joined;
+            for (size_t i = 0; i < now.size(); ++i) now[i].x = static_cast<const uint8_t*>(at[i + 1]);
+            join(now, rows, static_cast<uint8_t*>(at[0]));
+        });
+    }
+
+private:
+    int64_t axis_;
+    size_t count_ = 0;
+    std::vector<const uint8_t*> tables_;
+};
+
+}  // namespace
+
+void add_elementwise_steps(StepTable& table) {
+    table.add<Lookup>("lookup");
+    table.add<Add>("add");
+    table.add<Multiply>("multiply");
+    table.add<Cat>("cat");
+}
+
+}  // namespace zeropoint

@@ -1,0 +1,274 @@
+// The largest and the mean of windows, and means over axes, of 8-bit tensors.
+//
+// How a mean is rounded depends on the layout, as in PyTorch: see src/zeropoint/ops/pooling.py for the table.
+#include "operators/pooling.h"
+
+#include "engine/steps/byte_tensors.h"
+#include "engine/steps.h"
+#include "operators/norms.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace zeropoint {
+namespace {
+
+constexpr int64_t kMostWindow = 1 << 12;
+constexpr int64_t kVector = 8;            // channels that PyTorch's vector loops take at once
+constexpr int64_t kMostSummed = 1 << 23;  // bytes whose sum fits in 32 bits
+
+using Three = std::array<int64_t, 3>;
+
+// A batch, or one image, as pooling sees it.
+struct Images {
+    Tensor x;
+    bool channels_last = false;  // what PyTorch chooses its code by
+    bool contiguous = true;      // one place, or one channel, is both
+    int64_t spatial = 0;
+    Three in{1, 1, 1};
+
+    int64_t channels() const { return x.size(x.rank() - spatial - 1); }
+
+    Images(Planner& p, const Tensor& given, int64_t axes) : spatial(axes) {
+        if (given.rank() != axes + 1 && given.rank() != axes + 2)
+            throw PlanError("an input of shape " + text_of(given.sizes) + " must have " + std::to_string(axes + 1) +
+                            " or " + std::to_string(axes + 2) + " axes");
+        channels_last = given.rank() == axes + 2 && given.is_channels_last();
+        x = channels_last ? given : p.contiguous(given);
+        contiguous = x.is_contiguous();
+        for (int64_t i = 0; i < axes; ++i) {
+            in[static_cast<size_t>(3 - axes + i)] = x.size(x.rank() - axes + i);
+            if (x.size(x.rank() - axes + i) < 1) throw PlanError("an input of shape " + text_of(x.sizes) + " is empty");
+        }
+    }
+
+    // A result with other spatial sizes, laid out alike.
+    Tensor make(Planner& p, const Three& out) const {
+        Sizes sizes(x.sizes.begin(), x.sizes.end() - spatial);
+        sizes.insert(sizes.end(), out.end() - spatial, out.end());
+        return contiguous ? p.make(x.type, sizes) : p.make(x.type, sizes, channels_inside_strides(sizes));
+    }
+
+    PoolTensor native(const Three& out) const {
+        PoolTensor t;
+        t.type = int_type(x.type);
+        t.images = contiguous ? count_of({x.sizes.begin(), x.sizes.end() - spatial}) : x.size(0);
+        t.channels = contiguous ? 1 : channels();
+        t.in = in;
+        t.out = out;
+        return t;
+    }
+};
+
+PoolTensor at_places(PoolTensor t, void* const* at) {
+    t.x = at[0];
+    t.y = at[1];
+    return t;
+}
+
+// What the two kinds of sliding windows share.
+class Sliding : public Step {
+protected:
+    explicit Sliding(StepReader& r, bool dilated) : spatial_(r.integer("spatial", 1, 3)), ceil_(r.flag("ceil_mode")) {
+        r.require_inputs(1);
+        r.require_outputs(1);
+        const size_t n = static_cast<size_t>(spatial_);
+        windows_.kernel = windows_.stride = windows_.dilation = {1, 1, 1};
+        windows_.padding = {0, 0, 0};
+        const auto kernel = r.integers("kernel", n, 1, kMostWindow), stride = r.integers("stride", n, 1, kMostWindow),
+                   padding = r.integers("padding", n, 0, kMostWindow);
+        const auto dilation = dilated ? r.integers("dilation", n, 1, kMostWindow) : std::vector<int64_t>(n, 1);
+        for (size_t i = 0; i < n; ++i) {
+            const size_t axis = 3 - n + i;
+            if (padding[i] > kernel[i] / 2) r.fail("padding must not be more than half of the kernel");
+            windows_.kernel[axis] = kernel[i];
+            windows_.stride[axis] = stride[i];
+            windows_.padding[axis] = padding[i];
+            windows_.dilation[axis] = dilation[i];
+        }
+    }
+
+    Three output_size(const Images& images) const {
+        Three out{1, 1, 1};
+        for (size_t axis = 3 - static_cast<size_t>(spatial_); axis < 3; ++axis) {
+            const int64_t size = images.in[axis], stride = windows_.stride[axis], padding = windows_.padding[axis];
+            const int64_t room = size + 2 * padding - windows_.dilation[axis] * (windows_.kernel[axis] - 1) - 1;
+            if (room + (ceil_ ? stride - 1 : 0) < 0)
+                throw PlanError("an input of shape " + text_of(images.x.sizes) + " is too small for the windows");
+            out[axis] = (room + (ceil_ ? stride - 1 : 0)) / stride + 1;
+            // The last window must begin inside the input or its left padding.
+            if (ceil_ && (out[axis] - 1) * stride >= size + padding) --out[axis];
+        }
+        return out;
+    }
+
+    int64_t spatial_;
+    bool ceil_;
+    PoolWindows windows_;
+};
+
+class MaxPool : public Sliding {
+public:
+    explicit MaxPool(StepReader& r) : Sliding(r, true) {}
+
+    void plan(Planner& p) const override {
+        const Images images(p, p.byte_input(0), spatial_);
+        const Three out = output_size(images);
+        const Tensor y = images.make(p, out);
+        p.give(0, y);
+        if (y.count() == 0) return;
+        p.emit({images.x.place, y.place},
+               [this, t = images.native(out)](void* const* at) { max_pool(at_places(t, at), windows_); });
+    }
+};
+
+class AveragePool : public Sliding {
+public:
+    explicit AveragePool(StepReader& r)
+        : Sliding(r, false),
+          count_padding_(r.flag("count_include_pad")),
+          divisor_(r.integer("divisor", -kMostSummed, kMostSummed)),
+          zero_point_(r.integer("zero_point", -128, 255)) {
+        if (windows_.kernel[0] * windows_.kernel[1] * windows_.kernel[2] >= kMostSummed)
+            r.fail("the window is too large");
+    }
+
+    void plan(Planner& p) const override {
+        const Images images(p, p.byte_input(0), spatial_);
+        require_zero_point(images.x, zero_point_);
+        const Three out = output_size(images);
+        const Tensor y = images.make(p, out);
+        p.give(0, y);
+        if (y.count() == 0) return;
+        const bool by_vector = (images.channels_last || spatial_ == 3) && images.channels() >= kVector;
+        AverageRule rule;
+        rule.averaging = by_vector ? Averaging::split : Averaging::joined;
+        rule.count_include_pad = count_padding_;
+        rule.divisor = divisor_;
+        rule.zero_point = static_cast<int32_t>(zero_point_);
+        const auto [low, high] = range_of(images.x.type);
+        rule.qmin = static_cast<float>(low);
+        rule.qmax = static_cast<float>(high);
+        p.emit({images.x.place, y.place}, [this, rule, t = images.native(out)](void* const* at) {
+            average_pool(at_places(t, at), windows_, rule);
+        });
+    }
+
+private:
+    bool count_padding_;
+    int64_t divisor_, zero_point_;
+};
+
+// Windows that divide the input evenly among the outputs.
+class AdaptiveAveragePool : public Step {
+public:
+    explicit AdaptiveAveragePool(StepReader& r)
+        : spatial_(r.integer("spatial", 1, 3)),
+          size_(r.integers("output_size", static_cast<size_t>(spatial_), 1, 1 << 20)),
+          zero_point_(r.integer("zero_point", -128, 255)) {
+        r.require_inputs(1);
+        r.require_outputs(1);
+    }
+
+    void plan(Planner& p) const override {
+        const Images images(p, p.byte_input(0), spatial_);
+        require_zero_point(images.x, zero_point_);
+        if (count_of({images.in.begin(), images.in.end()}) >= kMostSummed) throw PlanError("the input is too large");
+        Three out{1, 1, 1};
+        std::copy(size_.begin(), size_.end(), out.end() - spatial_);
+        const Tensor y = images.make(p, out);
+        p.give(0, y);
+        if (y.count() == 0) return;
+        AverageRule rule;
+        const auto [low, high] = range_of(images.x.type);
+        rule.qmin = static_cast<float>(low);
+        rule.qmax = static_cast<float>(high);
+        rule.zero_point = images.channels_last ? static_cast<int32_t>(zero_point_) : 0;
+        rule.averaging = !images.channels_last          ? Averaging::chained
+                         : images.channels() >= kVector ? Averaging::fused
+                                                        : Averaging::joined;
+        p.emit({images.x.place, y.place},
+               [rule, t = images.native(out)](void* const* at) { adaptive_average_pool(at_places(t, at), rule); });
+    }
+
+private:
+    int64_t spatial_;
+    std::vector<int64_t> size_;
+    int64_t zero_point_;
+};
+
+// The mean over some axes.
+class Mean : public Step {
+public:
+    explicit Mean(StepReader& r) : axes_(r.sizes("axes")), keep_(r.flag("keepdim")), scale_(read_scale(r, "")) {
+        r.require_inputs(1);
+        r.require_outputs(1);
+    }
+
+    void plan(Planner& p) const override {
+        const Tensor given = p.byte_input(0);
+        require_zero_point(given, scale_.zero_point);
+        std::vector<bool> dropped(given.sizes.size(), false);
+        for (const int64_t axis : p.integers(axes_))
+            dropped[static_cast<size_t>(wrapped_axis(axis, given.rank()))] = true;
+        const bool inside = !given.is_contiguous() && given.is_channels_last();
+        const bool in_rows = given.is_contiguous() && std::is_sorted(dropped.begin(), dropped.end());
+        const Tensor x = inside ? given : p.contiguous(given);
+        std::vector<size_t> order(x.sizes.size());  // outermost in memory first
+        std::iota(order.begin(), order.end(), 0);
+        if (inside) std::rotate(order.begin() + 1, order.begin() + 2, order.end());
+        int64_t outer = 1, rows = 1, inner = 1;
+        bool begun = false, ended = false;
+        for (const size_t axis : order) {
+            if (dropped[axis] && ended)
+                throw PlanError("a mean over axes that do not lie together in memory is not supported");
+            begun = begun || dropped[axis];
+            ended = begun && !dropped[axis];
+            (dropped[axis] ? rows : begun ? inner : outer) *= x.sizes[axis];
+        }
+        if (rows == 0) throw PlanError("there are no values to average");
+        if (rows >= kMostSummed) throw PlanError("there are too many values to average");
+        if (!in_rows && inner == 1) throw PlanError("a mean over axes that were moved is not supported");
+        Sizes sizes, strides;
+        for (size_t axis = 0; axis < x.sizes.size(); ++axis)
+            if (!dropped[axis] || keep_) {
+                sizes.push_back(dropped[axis] ? 1 : x.sizes[axis]);
+                int64_t stride = 1;  // the axes that are left keep their order in memory
+                for (size_t i = order.size(); i-- > 0 && order[i] != axis;)
+                    if (!dropped[order[i]]) stride *= std::max<int64_t>(x.sizes[order[i]], 1);
+                strides.push_back(stride);
+            }
+        const Tensor y = p.make(x.type, sizes, strides);
+        if (y.count() == 0) return p.give(0, y);
+        NormTensor t;
+        t.type = int_type(x.type);
+        t.scale = scale_.scale;
+        t.zero_point = scale_.zero_point;
+        const auto [low, high] = range_of(x.type);
+        t.lo = static_cast<int32_t>(low);
+        t.hi = static_cast<int32_t>(high);
+        p.emit({x.place, y.place}, [t, outer, rows, inner, in_rows](void* const* at) {
+            NormTensor now = t;
+            now.x = at[0];
+            now.y = at[1];
+            in_rows ? mean_of_rows(now, outer, rows) : mean_of_columns(now, outer, rows, inner);
+        });
+        p.give(0, p.contiguous(y));
+    }
+
+private:
+    std::vector<Integer> axes_;
+    bool keep_;
+    ByteScale scale_;
+};
+
+}  // namespace
+
+void add_pooling_steps(StepTable& table) {
+    table.add<MaxPool>("max_pool");
+    table.add<AveragePool>("average_pool");
+    table.add<AdaptiveAveragePool>("adaptive_average_pool");
+    table.add<Mean>("mean");
+}
+
+}  // namespace zeropoint

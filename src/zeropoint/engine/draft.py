@@ -1,0 +1,97 @@
+"""A program while it is made: steps between named values, and the tensors that are stored with it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.numpy import save
+
+__all__ = ["VERSION", "Draft", "Input", "Step"]
+
+VERSION = 1
+
+
+@dataclass
+class Input:
+    """An input: its dtype, its shape, where a size that is free is a name or None, and the shape of an example."""
+
+    name: str
+    dtype: str
+    shape: list[int | str | None]
+    example: list[int]
+
+
+@dataclass
+class Step:
+    """One step: the name of its kind, see native/engine/steps, the values it reads and makes, and its numbers."""
+
+    op: str
+    inputs: list[str | None]
+    outputs: list[str]
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+    def reads(self) -> set[str]:
+        """Every value it needs: its inputs, and sizes that are values."""
+        read = {name for name in self.inputs if name is not None}
+        for value in self.attributes.values():
+            read |= {name for name in (value if isinstance(value, list) else [value]) if isinstance(name, Size)}
+        return read
+
+
+class Size(str):
+    """The name of a value that is a number."""
+
+
+class Draft:
+    """Inputs, steps, outputs and constants. `result` says how outputs make up what the model gives."""
+
+    def __init__(self) -> None:
+        self.inputs: list[Input] = []
+        self.steps: list[Step] = []
+        self.outputs: list[str] = []
+        self.result: Any = 0
+        self.constants: dict[str, np.ndarray] = {}
+        self._by_bytes: dict[Any, str] = {}
+        self._names: set[str] = set()
+
+    def fresh(self, name: str) -> str:
+        """`name`, or that with a number behind it if there is one already."""
+        made, number = name, 0
+        while made in self._names:
+            number += 1
+            made = f"{name}_{number}"
+        self._names.add(made)
+        return made
+
+    def constant(self, name: str, value: torch.Tensor) -> str:
+        """Store a tensor; equal ones are stored once."""
+        array = np.ascontiguousarray(value.detach().cpu().numpy())
+        key = array.dtype.str, array.shape, array.tobytes()
+        if key not in self._by_bytes:
+            self._by_bytes[key] = self.fresh(name)
+            self.constants[self._by_bytes[key]] = array
+        return self._by_bytes[key]
+
+    def add(self, op: str, inputs: list[str | None], name: str | None = None, /, **attributes: Any) -> str:
+        """A step with one output, whose name it returns."""
+        made = self.fresh(name or op)
+        self.steps.append(Step(op, inputs, [made], attributes))
+        return made
+
+    def data(self) -> bytes:
+        """The program file."""
+        used = {name for step in self.steps for name in step.reads()} | set(self.outputs)
+        program = {
+            "version": VERSION,
+            "inputs": [vars(i) for i in self.inputs],
+            "outputs": self.outputs,
+            "result": "" if self.result == 0 else json.dumps(self.result),
+            "steps": [vars(s) for s in self.steps],
+        }
+        text = json.dumps(program, separators=(",", ":"), allow_nan=False)
+        stored = {name: array for name, array in self.constants.items() if name in used}
+        return save(stored, metadata={"zeropoint.program": text})

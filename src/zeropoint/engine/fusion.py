@@ -1,0 +1,84 @@
+"""Draft programs made smaller without changing a byte of what they compute."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from zeropoint.engine.draft import Draft, Step
+
+__all__ = ["simplify"]
+
+_LAYERS = ("linear", "conv")
+
+
+def simplify(draft: Draft) -> None:
+    """Fold tables into each other and into layers; drop steps that nobody reads."""
+    _fold_tables(draft)
+    _drop_dead(draft)
+
+
+def _readers(draft: Draft) -> dict[str, int]:
+    """How often each value is read; the program's outputs count."""
+    count: dict[str, int] = {}
+    for names in [*([n for n in step.inputs if n is not None] for step in draft.steps), draft.outputs]:
+        for name in names:
+            count[name] = count.get(name, 0) + 1
+    return count
+
+
+def _fold_tables(draft: Draft) -> None:
+    """A table behind a layer or behind another table, which nobody else reads, becomes part of it."""
+    makers: dict[str, Step] = {}
+    readers = _readers(draft)
+    kept: list[Step] = []
+    renamed: dict[str, str] = {}
+    for step in draft.steps:
+        step.inputs = [renamed.get(name, name) if name is not None else None for name in step.inputs]
+        before = makers.get(step.inputs[0] or "") if step.op == "lookup" else None
+        if before is not None and readers[str(step.inputs[0])] == 1 and _absorb(draft, before, step):
+            renamed[step.outputs[0]] = before.outputs[0]
+            readers[before.outputs[0]] = readers.get(step.outputs[0], 0)
+            continue
+        kept.append(step)
+        makers.update(dict.fromkeys(step.outputs, step))
+    draft.steps = kept
+    draft.outputs = [renamed.get(name, name) for name in draft.outputs]
+
+
+def _absorb(draft: Draft, before: Step, step: Step) -> bool:
+    table = draft.constants[str(step.inputs[1])]
+    if before.op == "lookup":
+        if before.attributes["dtype"] == "bool":
+            return False
+        before.inputs[1] = _stored(draft, table[draft.constants[str(before.inputs[1])]])
+        before.attributes["dtype"] = step.attributes["dtype"]
+        return True
+    if before.op not in _LAYERS or before.attributes["dtype"] != step.attributes["dtype"]:
+        return False
+    dtype = np.dtype(before.attributes["dtype"])
+    if before.inputs[5] is not None:
+        before.inputs[5] = _stored(draft, table[draft.constants[str(before.inputs[5])]])
+        return True
+    low, high = before.attributes["low"], before.attributes["high"]
+    integers = np.arange(low, high + 1).astype(dtype)
+    results = table[integers.view(np.uint8)].view(dtype)
+    if np.array_equal(results, np.clip(integers, results[0], results[-1])):  # a clamp: the layer has one already
+        before.attributes["low"], before.attributes["high"] = int(results[0]), int(results[-1])
+    else:
+        before.inputs[5] = step.inputs[1]
+    return True
+
+
+def _stored(draft: Draft, table: np.ndarray) -> str:
+    return draft.constant("table", torch.from_numpy(np.ascontiguousarray(table)))
+
+
+def _drop_dead(draft: Draft) -> None:
+    needed = set(draft.outputs)
+    kept = []
+    for step in reversed(draft.steps):
+        if needed & set(step.outputs):
+            kept.append(step)
+            needed |= step.reads()
+    draft.steps = kept[::-1]

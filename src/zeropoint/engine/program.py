@@ -1,0 +1,27 @@
+"""Programs where PyTorch is: tensors in, tensors out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from zeropoint import runtime
+
+__all__ = ["Program"]
+
+
+class Program(runtime.Program):
+    """A `zeropoint.runtime.Program` that also takes tensors, and then gives tensors. No memory is copied."""
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        given = self._ordered(inputs, named) if named else inputs
+        if not any(isinstance(x, torch.Tensor) for x in given):
+            results = self._native.run(given)
+        else:
+            arrays = self._native.run([x.detach().numpy() if isinstance(x, torch.Tensor) else x for x in given])
+            results = [torch.from_numpy(array) for array in arrays]
+        return results[0] if self._result is None else self._result(results)
+
+    def profile(self, *inputs: Any, runs: int = 10) -> runtime.Profile:
+        return super().profile(*(x.detach().numpy() if isinstance(x, torch.Tensor) else x for x in inputs), runs=runs)

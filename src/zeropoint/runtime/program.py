@@ -1,0 +1,107 @@
+"""A program: a quantized model as a list of native steps, called with arrays."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from zeropoint import _native
+from zeropoint.runtime.profile import Profile
+
+__all__ = ["Memory", "Program", "load"]
+
+
+class Memory(NamedTuple):
+    """What a program needs, in bytes.
+
+    `arena` is for all values of one run; `values` what it would be if none shared memory with another; `file` is the
+    stored constants, before they are packed for this CPU.
+    """
+
+    arena: int
+    values: int
+    file: int
+
+
+class Program:
+    """A quantized model, ready to run. Threads may share it.
+
+    Called with one array for each input, in order or by name; gives what the model gave, with arrays for tensors.
+    Arrays that are contiguous, or channels last, are read where they are.
+
+    Raises:
+        TypeError: for the wrong number of inputs, or another dtype.
+        ValueError: for a shape that does not fit, with what would.
+    """
+
+    def __init__(self, native: _native.Program) -> None:
+        self._native = native
+        self._names = [name for name, _, _ in native.inputs]
+        self._result = _structure(native.result)
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        results = self._native.run(self._ordered(inputs, named) if named else inputs)
+        return results[0] if self._result is None else self._result(results)
+
+    def _ordered(self, inputs: Sequence[Any], named: dict[str, Any]) -> list[Any]:
+        rest = self._names[len(inputs) :]
+        if sorted(rest) != sorted(named):
+            raise TypeError(f"the program takes {', '.join(self._names)}; got {len(inputs)} and {', '.join(named)}")
+        return [*inputs, *(named[name] for name in rest)]
+
+    @property
+    def inputs(self) -> list[tuple[str, str, tuple[int | str, ...]]]:
+        """Name, dtype and shape of each input; a size that is free is a name, or ``""``."""
+        return [
+            (name, dtype, tuple(int(n) if n.isdigit() else n for n in shape))
+            for name, dtype, shape in self._native.inputs
+        ]
+
+    def memory(self, *shapes: Sequence[int]) -> Memory:
+        """The memory that inputs of these shapes need; without shapes, those of the example."""
+        return Memory(*self._native.memory(list(shapes) or self._native.example_shapes()), self._native.file_bytes)
+
+    def profile(self, *inputs: Any, runs: int = 10) -> Profile:
+        """How long each step takes: the median of `runs`, behind one that is not counted."""
+        timed = [self._native.profile(inputs) for _ in range(runs + 1)]
+        return Profile.of(timed[1:] or timed)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the program file: what `load` reads."""
+        Path(path).write_bytes(self._native.data())
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}: {dtype}{list(shape)}" for name, dtype, shape in self.inputs)
+        return f"{type(self).__name__}({shown}; {self._native.steps} steps, {self._native.file_bytes:,} bytes)"
+
+
+def load(path: str | os.PathLike[str], *, memory_limit: int | None = None) -> Program:
+    """Read a program file, check all of it, and pack its weights for this CPU.
+
+    Args:
+        memory_limit: the most bytes that the values of one run may take; 8 GiB by default.
+
+    Raises:
+        FormatError: if the file is not in order, with what is wrong and where.
+    """
+    options = {} if memory_limit is None else {"memory_limit": memory_limit}
+    return Program(_native.Program.read(os.fspath(path), **options))
+
+
+def _structure(text: str) -> Callable[[list[Any]], Any] | None:
+    """How the results make up what the model gave: numbers of results in lists, tuples and dictionaries."""
+    tree = json.loads(text) if text else 0
+    return None if tree == 0 else lambda results: _filled(tree, results)
+
+
+def _filled(tree: Any, results: list[Any]) -> Any:
+    if isinstance(tree, int):
+        return results[tree]
+    kind, parts = tree
+    if kind == "dict":
+        return {key: _filled(part, results) for key, part in parts}
+    made = [_filled(part, results) for part in parts]
+    return tuple(made) if kind == "tuple" else made

@@ -1,0 +1,93 @@
+"""Models as programs: the bytes of the quantized graph, whatever the sizes, the instruction set and the threads."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from graph_models import MobileNet, ResNet, UNet, with_statistics
+from torch import Tensor, nn
+
+import zeropoint
+
+
+@dataclass(frozen=True)
+class Example:
+    """A model, a function that makes inputs for it of a batch size and another size, and some of those."""
+
+    make: Callable[[], nn.Module]
+    inputs: Callable[[int, int], tuple[Tensor, ...]]
+    sizes: tuple[tuple[int, int], ...]
+
+
+def _images(batch: int, size: int) -> tuple[Tensor, ...]:
+    return (torch.randn(batch, 3, size, size),)
+
+
+_IMAGES = ((2, 32), (1, 32), (3, 48))
+EXAMPLES = {
+    "resnet": Example(lambda: with_statistics(ResNet((16, 24), 1, 10), *_images(4, 32)), _images, _IMAGES),
+    "mobilenet": Example(lambda: with_statistics(MobileNet(), *_images(4, 32)), _images, _IMAGES),
+    "unet": Example(lambda: with_statistics(UNet(), *_images(4, 32)), _images, _IMAGES),
+}
+
+
+@functools.cache
+def made(name: str) -> tuple[Any, Any]:
+    """The model on integers, and its program."""
+    torch.manual_seed(0)
+    example = EXAMPLES[name]
+    batch = example.inputs(*example.sizes[0])
+    quantized = zeropoint.to_int8(example.make(), batch, [example.inputs(4, example.sizes[0][1])], progress=False)
+    return quantized, zeropoint.compile(quantized, batch)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_program_gives_the_bytes_of_the_graph(name: str, isa: str) -> None:
+    quantized, program = made(name)
+    torch.manual_seed(1)
+    for sizes in EXAMPLES[name].sizes:
+        inputs = EXAMPLES[name].inputs(*sizes)
+        with torch.no_grad():
+            expected = quantized(*inputs)
+        found = program(*inputs)
+        assert torch.equal(found, expected)
+        assert found.stride() == expected.stride()
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_threads_do_not_matter(name: str) -> None:
+    _, program = made(name)
+    torch.manual_seed(2)
+    inputs = EXAMPLES[name].inputs(*EXAMPLES[name].sizes[0])
+    threads = zeropoint.get_num_threads()
+    try:
+        results = []
+        for n in (1, 2, 3):
+            zeropoint.set_num_threads(n)
+            results.append(program(*inputs))
+    finally:
+        zeropoint.set_num_threads(threads)
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
+
+
+@pytest.mark.parametrize("name", ["resnet", "mobilenet", "unet"])
+def test_images_may_be_channels_last(name: str) -> None:
+    quantized, program = made(name)
+    torch.manual_seed(3)
+    (x,) = _images(2, 32)
+    x = x.contiguous(memory_format=torch.channels_last)
+    with torch.no_grad():
+        assert torch.equal(program(x), quantized(x))
+
+
+def test_memory_is_shared_by_values_that_are_not_there_at_the_same_time() -> None:
+    _, program = made("mobilenet")
+    small, large = program.memory(), program.memory((4, 3, 64, 64))
+    assert small.arena < small.values / 2
+    assert large.arena > small.arena
