@@ -78,7 +78,7 @@ def test_a_model_becomes_integers(traced: bool) -> None:
         "zeropoint::conv2d_relu",
         "zeropoint::stored_adaptive_average_pool",
         "zeropoint::linear",
-        "zeropoint::dequantize_per_tensor",
+        "zeropoint::dequantize",
     ]
     assert not {"aten::conv2d", "aten::_convolution", "aten::batch_norm", "aten::relu", "aten::linear"} & set(kinds)
     assert (quantized(x) - model(x)).abs().max() < 0.03
