@@ -115,7 +115,7 @@ def test_results_of_layers_are_joined_as_integers(kind: type[Behind], traced: bo
     made, debug = quantized(script, x, y), quantized(script, x, y, debug=True)
     found = calls(made)
     assert found.count("quantize_per_tensor") == 2
-    assert found.count("dequantize_per_tensor") == 1
+    assert found.count("dequantize") == 1
     joins = [call for call in found if not call.startswith(("quantize", "dequantize", "conv2d"))]
     assert sorted(joins) == sorted(CASES[kind])
     assert not FLOAT & set(kinds(made))
@@ -180,7 +180,7 @@ def images(dims: int) -> Tensor:
 def test_batch_norm_alone_is_quantized(dims: int, traced: bool) -> None:
     model, x = getattr(nn, f"BatchNorm{dims}d")(3).eval(), images(dims)
     made = quantized(scripted(model, traced, x), x)
-    assert calls(made) == ["quantize_per_tensor", "batch_norm", "dequantize_per_tensor"]
+    assert calls(made) == ["quantize_per_tensor", "batch_norm", "dequantize"]
     assert "aten::batch_norm" not in kinds(made)
     assert (made(x) - model(x)).abs().max() < 0.05
 
@@ -193,7 +193,7 @@ def test_relu_becomes_part_of_a_batch_norm(dims: int, spelling: str, traced: boo
     norm = getattr(nn, f"BatchNorm{dims}d")(3)
     model = nn.Sequential(norm, nn.ReLU(inplace)) if spelling.startswith("module") else FunctionalNorm(dims, inplace)
     made = quantized(scripted(model.eval(), traced, x), x)
-    assert calls(made) == ["quantize_per_tensor", "batch_norm_relu", "dequantize_per_tensor"]
+    assert calls(made) == ["quantize_per_tensor", "batch_norm_relu", "dequantize"]
     assert not {"aten::batch_norm", "aten::relu", "aten::relu_"} & set(kinds(made))
     assert (made(x) - model(x)).abs().max() < 0.05
 
@@ -252,7 +252,7 @@ def test_clamps_stay_on_integers(traced: bool) -> None:
     model, x = Clamps().eval(), torch.rand(1, 2, 5, 5)
     made = quantized(scripted(model, traced, x), x)
     found = calls(made)
-    assert found.count("quantize_per_tensor") == found.count("dequantize_per_tensor") == 1
+    assert found.count("quantize_per_tensor") == found.count("dequantize") == 1
     step = made(x).unique().diff().min()
     assert (made(x) - model(x)).abs().max() <= 1.5 * step
     assert float(made(x).max()) <= 0.25 + 0.5 * float(step)
@@ -294,7 +294,7 @@ def test_what_passes_values_on_needs_no_scale_of_its_own(traced: bool) -> None:
     assert len([name for name, _ in prepared.named_modules() if "_observer_" in name.rsplit(".", 1)[-1]]) == 6
     made = quantized(script, x)
     found = calls(made)
-    assert found.count("quantize_per_tensor") == found.count("dequantize_per_tensor") == 1
+    assert found.count("quantize_per_tensor") == found.count("dequantize") == 1
     assert (made(x) - model(x)).abs().max() < 0.05 * model(x).abs().max() + 0.02
     if not traced:  # other sizes
         other: Any = torch.randn(1, 3, 14, 9)
