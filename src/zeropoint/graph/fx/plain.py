@@ -156,8 +156,10 @@ def _padded(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None
     return _call(graph, node, getattr(aten, f"conv{dims}d").default, *options)
 
 
-def _stacked(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node:
+def _stacked(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
     """``stack`` as ``cat`` of tensors with one more axis."""
+    if isinstance(a["tensors"], fx.Node):
+        return None
     parts = [_call(graph, node, aten.unsqueeze.default, t, a["dim"]) for t in a["tensors"]]
     return _call(graph, node, aten.cat.default, parts, a["dim"])
 

@@ -145,6 +145,9 @@ def _pass(state: State, node: fx.Node, name: str) -> Choice | None:
         return None
     if "written" in node.meta or "written" in node.args[0].meta:
         return Choice(Way.FLOAT, WRITTEN)
+    computed = [k for k, v in arguments(node).items() if isinstance(v, fx.Node) and v is not node.args[0]]
+    if computed and name in POOLING:
+        return Choice(Way.FLOAT, f"its {computed[0]} is computed")
     if name == "mean.dim" and (arguments(node)["dtype"] is not None):
         return Choice(Way.FLOAT, "changes the dtype")
     if "pad" in name and arguments(node).get("mode", "constant") == "constant" and arguments(node)["value"]:
@@ -218,6 +221,8 @@ def _layer(state: State, node: fx.Node, found: Operator, qconfig: Any) -> Choice
 def _several(state: State, node: fx.Node, found: Operator, qconfig: Any) -> Choice:
     if not _is_static(_activation(qconfig)):
         return Choice(Way.FLOAT, "no dynamic form", found)
+    if found.form is Form.CAT and isinstance(node.args[0], fx.Node):
+        return Choice(Way.FLOAT, "its list is computed", found)
     tensors = tuple(_tensor_arguments(node))
     if any(not is_float(t) for t in tensors):
         return Choice(Way.FLOAT, "not of floats", found)
