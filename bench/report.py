@@ -30,7 +30,7 @@ def line(result: Result) -> str:
         text += f"   {result.ratio(peer):6.2f}x {peer}{asked}"
     if "copy" in result.seconds:
         text += f"   {result.seconds['copy'] / ours:5.0%} of a copy"
-    return text
+    return "\n".join((text, *(f"    {detail}" for detail in result.row.details)))
 
 
 def as_json(results: Iterable[Result]) -> str:
@@ -40,6 +40,7 @@ def as_json(results: Iterable[Result]) -> str:
             "milliseconds": {name: seconds * 1e3 for name, seconds in r.seconds.items()},
             "ratios": {peer: r.ratio(peer) for peer in r.row.peers},
             "targets": dict(r.row.targets),
+            "details": list(r.row.details),
         }
         for r in results
     ]

@@ -38,6 +38,7 @@ class Row:
     targets: Mapping[str, float]
     copy: CALL | None = None  # moves as many bytes as `ours` reads and writes
     near_copy: float = 0.0  # the share of the copy's speed that is enough, whatever the peers do
+    details: tuple[str, ...] = ()  # lines about the contenders
 
 
 @dataclass(frozen=True)

@@ -112,9 +112,3 @@ def test_no_value_moves_by_more_than_half_a_step(scheme: demo.Scheme) -> None:
     rounding = 1 + 1e-4  # float32 errors of the two multiplications
     # The zero point is rounded as well: values at the far end of a range may lose another half step.
     assert (weight - demo.restore(stored)).abs().max() <= stored.scales.max() * rounding
-
-
-def test_without_rich_the_table_is_plain(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(sys.modules, "rich", None)
-    demo.print_table(["name", "two\nlines"], [["a", "10"]])
-    assert capsys.readouterr().out == "        two\nname  lines\n----  -----\na        10\n"

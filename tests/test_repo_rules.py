@@ -165,6 +165,7 @@ def test_module_does_not_use_pytorchs_quantization(path: Path) -> None:
 LAYERS = (
     "_native",
     "cpu",
+    "progress",
     "numerics",
     "ops",
     "tensor",

@@ -6,6 +6,7 @@ Names load on first use (PEP 562), so that what needs no torch works where torch
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from typing import Any
 
@@ -184,7 +185,24 @@ _EXPORTS = {
     "propagate_qconfig_": "qconfig_propagation",
     "fuse_fx": "eager.fuse_traced",
     "to_int8": "graph.one_call",
+    "compare": "report.compare",
+    "sensitivity": "report.sensitivity",
+    "write_report": "report.html",
     **dict.fromkeys(("convert_fx", "convert_to_reference_fx", "prepare_fx", "prepare_qat_fx"), "graph.fx.workflow"),
+    **dict.fromkeys(
+        (
+            "convert_dynamic_jit",
+            "convert_jit",
+            "prepare_dynamic_jit",
+            "prepare_jit",
+            "quantize_dynamic_jit",
+            "quantize_jit",
+        ),
+        "graph.script.workflow",
+    ),
+    "fuse_conv_bn_jit": "graph.script.fold_batch_norm",
+    "script_qconfig": "graph.script.observers",
+    "summary": "graph.script.record",
     **dict.fromkeys(("DeQuantStub", "QuantStub", "QuantWrapper"), "nn.stubs"),
     **dict.fromkeys(
         (
@@ -242,6 +260,7 @@ _MODULES = (
     "eager",
     "runtime",
     "engine",
+    "report",
 )
 
 __all__ = [*_EXPORTS, *_MODULES]
@@ -277,9 +296,9 @@ def _stand_in(path: str) -> Any:
     return rebuild
 
 
-# torch.load(weights_only=True) calls only what is registered; without torch there is nothing to load.
-if sys.modules.get("torch"):
-    _stand_ins = {
+def _meet_torch() -> None:
+    """Register what files name: our operators, for TorchScript, and what torch.load(weights_only=True) may call."""
+    stand_ins = {
         path: _stand_in(path)
         for path in (
             "tensor.qtensor.rebuild",
@@ -294,5 +313,31 @@ if sys.modules.get("torch"):
     # Under their own names too: the first call imports what they stand for, which then has the other name, while a
     # file that is being loaded calls the stand-in again.
     sys.modules["torch"].serialization.add_safe_globals(
-        [*_stand_ins.values(), *((f, f"zeropoint.{path}") for path, f in _stand_ins.items())]
+        [*stand_ins.values(), *((f, f"zeropoint.{path}") for path, f in stand_ins.items())]
     )
+    importlib.import_module("zeropoint.ops")
+
+
+class _AfterTorch:
+    """Finds torch as everybody does, once, and calls `_meet_torch` when it is loaded."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            load = spec.loader.exec_module
+
+            def load_and_meet(module: Any) -> None:
+                load(module)
+                _meet_torch()
+
+            spec.loader.exec_module = load_and_meet  # type: ignore[method-assign]
+        return spec
+
+
+if sys.modules.get("torch"):
+    _meet_torch()
+else:
+    sys.meta_path.insert(0, _AfterTorch())

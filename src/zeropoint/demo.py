@@ -12,7 +12,6 @@ Then one trained weight matrix:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +22,7 @@ import zeropoint.ops  # registers torch.ops.zeropoint.*
 from zeropoint import demo_digits
 from zeropoint.numerics import affine, packing
 from zeropoint.numerics.qparams import qparams_from_range
+from zeropoint.report.table import print_table
 
 SIDE = 16  # images are SIDE x SIDE pixels
 CLASSES = 16
@@ -195,46 +195,6 @@ def measure(model: nn.Sequential, images: torch.Tensor, classes: torch.Tensor) -
             )
         )
     return rows
-
-
-def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in plain text: the first column to the left, the others to the right.
-
-    Example:
-        >>> print(plain_table(["name", "size"], [["a", "10"], ["bcd", "5"]]))
-        name  size
-        ----  ----
-        a       10
-        bcd      5
-    """
-    titles = [title.split("\n") for title in header]
-    height = max(len(title) for title in titles)
-    head = list(zip(*([""] * (height - len(title)) + title for title in titles)))
-    widths = [max(len(cell) for cell in column) for column in zip(*head, *rows)]
-    lines = [*head, ["-" * width for width in widths], *rows]
-
-    def line(cells: Sequence[str]) -> str:
-        first, *others = (cell.rjust(width) for cell, width in zip(cells, widths))
-        return "  ".join([cells[0].ljust(len(first)), *others]).rstrip()
-
-    return "\n".join(line(cells) for cells in lines)
-
-
-def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print with rich where it is installed (the `cli` extra), in plain text elsewhere."""
-    try:
-        from rich import box
-        from rich.console import Console
-        from rich.table import Table
-    except ModuleNotFoundError:
-        print(plain_table(header, rows))
-        return
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for column, title in enumerate(header):
-        table.add_column(title, justify="left" if column == 0 else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)
 
 
 def show_digits() -> None:

@@ -8,10 +8,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import statistics
-import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +19,8 @@ from torch import Tensor, nn
 import zeropoint
 from zeropoint.interop import torch_ao
 from zeropoint.nn import quantized as nnq
+from zeropoint.report.sizes import stored_bytes
+from zeropoint.report.timing import alternating
 
 BATCH = 64
 CALIBRATION = 512  # images
@@ -199,33 +199,6 @@ def quantize_weights(library: Library, model: nn.Module) -> nn.Module:
 HEADER = ("model", "library", "accuracy", "bytes", "batch 1\nms", f"batch {BATCH}\nms", "as in\ntraining")
 
 
-def stored_bytes(state: Any) -> int:
-    """Bytes of all values in a state_dict.
-
-    Example:
-        >>> stored_bytes(nn.Linear(3, 2).state_dict())
-        32
-    """
-    if isinstance(state, Tensor):
-        return state.numel() * state.element_size()
-    parts = state.values() if isinstance(state, Mapping) else state if isinstance(state, tuple) else ()
-    return sum(stored_bytes(part) for part in parts)
-
-
-def milliseconds(calls: list[Callable[[], object]], seconds: float) -> list[float]:
-    """Median time of each; they take turns, so that a slow moment hits all."""
-    times: list[list[float]] = [[] for _ in calls]
-    for call in calls:
-        call()
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(times[0]) < 5:
-        for call, spent in zip(calls, times):
-            start = time.perf_counter()
-            call()
-            spent.append(time.perf_counter() - start)
-    return [1e3 * statistics.median(spent) for spent in times]
-
-
 @torch.no_grad()
 def agreement(simulated: nn.Module, deployed: nn.Module) -> float:
     """The share of logits on which a model in training and the one made of it agree."""
@@ -267,7 +240,7 @@ def measure(epochs: int = 8, seconds: float = 1.5) -> list[tuple[str, ...]]:
     with torch.inference_mode():
         for count in (1, BATCH):
             images = digits()[2][:count]
-            times.append(milliseconds([functools.partial(m, images) for _, _, m, _ in found], seconds))
+            times.append(alternating([functools.partial(m, images) for _, _, m, _ in found], seconds))
     return [
         (name, library, f"{accuracy(m):.1%}", f"{stored_bytes(m.state_dict()):,}", f"{one:.2f}", f"{many:.2f}", same)
         for (name, library, m, same), one, many in zip(found, *times)

@@ -380,19 +380,99 @@ def scripted(*, per_channel: bool) -> Any:
     return torch.jit.script(Module())
 
 
+def saved_and_loaded(module: Any) -> Any:
+    buffer = io.BytesIO()
+    torch.jit.save(module, buffer)
+    buffer.seek(0)
+    return torch.jit.load(buffer)
+
+
 @pytest.mark.parametrize("per_channel", [False, True])
-def test_torchscript_files_refuse_what_they_would_lose(per_channel: bool, tmp_path: Path) -> None:
-    """PyTorch's quantized tensors could be saved so; a QTensor would lose its integers in C++, so it is refused."""
+def test_torchscript_files_hold_qtensors(per_channel: bool, tmp_path: Path) -> None:
     module = scripted(per_channel=per_channel)
-    assert_equal_qtensors(module(), make(qint8, "per_channel") if per_channel else make(quint8))
-    for save in (
-        lambda: torch.jit.save(module, io.BytesIO()),
-        lambda: torch.jit.save(module, str(tmp_path / "m.pt")),
-        lambda: module.save(str(tmp_path / "m.pt")),
+    expected = make(qint8, "per_channel") if per_channel else make(quint8)
+    module.save(str(tmp_path / "module.pt"))
+    torch.jit.save(module, str(tmp_path / "saved.pt"))
+    for loaded in (
+        saved_and_loaded(module),
+        torch.jit.load(str(tmp_path / "module.pt")),
+        torch.jit.load(str(tmp_path / "saved.pt")),
     ):
-        with pytest.raises(QTensorError, match=r"cannot hold the quantized tensor 'x'.*zeropoint\.save_qtensors"):
-            save()
+        assert_equal_qtensors(loaded(), expected)
+        assert not isinstance(loaded.x, QTensor)
+        assert torch.equal(loaded.x, expected.int_repr())
+    assert_equal_qtensors(module(), expected)  # the module itself is as it was
+    assert_equal_qtensors(module.x, expected)
     assert_equal_qtensors(copy.deepcopy(module)(), module())
+    assert_equal_qtensors(saved_and_loaded(saved_and_loaded(module))(), expected)
+
+
+class Keeper(torch.nn.Module):
+    def __init__(self, q: QTensor) -> None:
+        super().__init__()
+        self.register_buffer("x", q)
+
+    def forward(self) -> torch.Tensor:
+        return self.x
+
+
+class Assigning(Keeper):
+    def forward(self) -> torch.Tensor:
+        self.x = self.x + 1.0
+        return self.x
+
+
+class Pair(torch.nn.Module):
+    """Two modules of one class, read by their own methods and from outside, in a branch too."""
+
+    def __init__(self, first: QTensor, second: QTensor) -> None:
+        super().__init__()
+        self.first, self.second = Keeper(first), Keeper(second)
+
+    def forward(self, twice: bool) -> torch.Tensor:
+        total = self.first().dequantize() + self.second.x.dequantize()
+        if twice:
+            total = total + self.second().dequantize()
+        return total
+
+
+def test_modules_of_one_class_keep_their_own_qparams_in_torchscript_files() -> None:
+    first = zeropoint.quantize_per_tensor(torch.tensor([1.0, 2.0]), 0.5, 3, qint8)
+    second = zeropoint.quantize_per_tensor(torch.tensor([10.0, 20.0]), 2.0, -7, qint8)
+    loaded = saved_and_loaded(torch.jit.script(Pair(first, second)))
+    assert loaded(False).tolist() == [11.0, 22.0]
+    assert loaded(True).tolist() == [21.0, 42.0]
+
+
+def test_a_scripted_class_saves_its_qtensors_too() -> None:
+    class Scripted(torch.jit.ScriptModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("x", make(quint8))
+
+        @torch.jit.script_method
+        def forward(self) -> torch.Tensor:
+            return self.x
+
+    assert_equal_qtensors(saved_and_loaded(Scripted())(), make(quint8))
+
+
+@pytest.mark.parametrize(
+    ("module", "what"),
+    [
+        (lambda: torch.jit.script(Keeper(make(quint4x2))), "'x' of quint4x2"),
+        (lambda: torch.jit.script(Assigning(make(quint8))), "'x', to which forward assigns"),
+        (lambda: torch.jit.freeze(torch.jit.script(Keeper(make(quint8)).eval())), "as a constant in forward"),
+        (
+            lambda: torch.jit.script(Pair(make(quint8), make(qint8, "per_channel"))),
+            "'x' per tensor in one module, and per channel in another",
+        ),
+    ],
+    ids=["packed", "assigned", "frozen", "mixed"],
+)
+def test_torchscript_files_refuse_what_they_would_lose(module: Any, what: str) -> None:
+    with pytest.raises(QTensorError, match=rf"cannot hold the quantized tensor .*{what}.*zeropoint\.save_qtensors"):
+        torch.jit.save(module(), io.BytesIO())
 
 
 def test_other_scripted_modules_are_saved_as_ever() -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from zeropoint.graph.fx.capture import is_exported
 from zeropoint.graph.fx.workflow import Quantized, convert_fx, prepare_fx
 from zeropoint.numerics.dtypes import quint8
 from zeropoint.observers import MinMaxObserver, default_per_channel_weight_observer, default_placeholder_observer
+from zeropoint.progress import shown
 from zeropoint.qconfig import (
     QConfig,
     float_qparams_weight_only_qconfig,
@@ -50,8 +52,9 @@ def to_int8(
             is keywords. For ``mode="static"``; without it the example inputs are the only batch.
         qconfig: for all, or a QConfigMapping; by default full 8 bits, weights per channel, and tables of 8 bits for
             embeddings. In a model with layer norms (a transformer), what is between linear layers and matrix products
-            stays float, because a few large channels leave no room for the others in 8 bits; dynamic linear layers
-            take a range for each token.
+            stays float, because a few large channels leave no room for the others in 8 bits, and what goes into
+            linear layers is equalized (see `prepare_fx`); dynamic linear layers take a range for each token. A
+            recurrent layer that 8 bits would spoil, tried on the first batch, gets float16 weights.
         mode: "static" (activations with ranges from calibration), "dynamic" (with their own) or "weight_only" (float
             activations, weights of linear layers and embedding tables in 8 bits; with
             ``qconfig=float_qparams_weight_only_qconfig_4bit`` in 4 bits, a scale for each 128 inputs).
@@ -66,27 +69,41 @@ def to_int8(
         >>> quantized.summary().counts()["int8"]
         2
     """
-    if mode not in _MODES:
-        raise ValueError(f"to_int8: mode must be one of {', '.join(_MODES)}, got {mode!r}")
     if mode == "dynamic" and calibration is not None:
         raise ValueError("to_int8: dynamic quantization takes ranges from what it is run on: it needs no calibration")
     if mode == "weight_only" and calibration is not None:
         raise ValueError("to_int8: weights alone have no ranges to be found: weight_only needs no calibration")
-    model = copy.deepcopy(model).eval()
-    prepared = prepare_fx(model, _mapping(qconfig, mode, model), example_inputs)
+    model = evaluated(model)
+    mapping = qconfig_mapping_for(qconfig, mode, model)
+    equalize = mode == "static" and qconfig is None and _is_transformer(model)
+    prepared = prepare_fx(model, mapping, example_inputs, equalize_channels=equalize)
+    if mode != "static" and qconfig is None:
+        args, kwargs = call_of(example_inputs)
+        prepared.choose_recurrent_weights(*args, **kwargs)
     if mode == "static":
         batches = [example_inputs] if calibration is None else calibration
         with torch.no_grad():
-            for number, batch in enumerate(_shown(batches, progress)):
-                args, kwargs = _call(batch)
+            for number, batch in enumerate(shown(batches, "calibrating", progress)):
+                args, kwargs = call_of(batch)
                 try:
                     prepared(*args, **kwargs)
+                    if number == 0 and qconfig is None:
+                        prepared.choose_recurrent_weights(*args, **kwargs)
                 except Exception as error:
                     raise ValueError(f"to_int8: calibration batch {number} does not fit the model: {error}") from error
     return convert_fx(prepared)
 
 
-def _mapping(qconfig: Any, mode: str, model: nn.Module) -> QConfigMapping:
+def evaluated(model: nn.Module) -> nn.Module:
+    """A copy of a model in evaluation mode."""
+    model = copy.deepcopy(model)
+    return model if is_exported(model) else model.eval()  # what was exported stays as it is
+
+
+def qconfig_mapping_for(qconfig: Any, mode: str, model: nn.Module) -> QConfigMapping:
+    """The mapping that `to_int8` uses for its arguments of these names."""
+    if mode not in _MODES:
+        raise ValueError(f"to_int8: mode must be one of {', '.join(_MODES)}, got {mode!r}")
     if isinstance(qconfig, QConfigMapping):
         return qconfig
     if mode == "dynamic":
@@ -95,7 +112,7 @@ def _mapping(qconfig: Any, mode: str, model: nn.Module) -> QConfigMapping:
         mapping = QConfigMapping().set_global(qconfig or _WEIGHT_ONLY)
     elif qconfig is not None:
         mapping = QConfigMapping().set_global(qconfig)
-    elif any(isinstance(module, nn.LayerNorm) for module in model.modules()):
+    elif _is_transformer(model):
         weight = get_default_qconfig("native").weight
         mapping = QConfigMapping().set_global(QConfig(MinMaxObserver.with_args(dtype=quint8), weight))
         for between in _BETWEEN_LAYERS:
@@ -109,21 +126,19 @@ def _mapping(qconfig: Any, mode: str, model: nn.Module) -> QConfigMapping:
     return mapping
 
 
-def _call(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _is_transformer(model: nn.Module) -> bool:
+    if is_exported(model):
+        return any("layer_norm" in str(node.target) for node in model.graph.nodes)
+    return any(isinstance(module, nn.LayerNorm) for module in model.modules())
+
+
+def call_of(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional arguments and keywords of a batch: a tensor, a tuple or list of arguments, or a dictionary.
+
+    Example:
+        >>> call_of({"x": 1}), call_of((1, 2)), call_of(3)
+        (((), {'x': 1}), ((1, 2), {}), ((3,), {}))
+    """
     if isinstance(batch, dict):
         return (), batch
     return (tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)), {}
-
-
-def _shown(batches: Iterable[Any], progress: bool) -> Iterator[Any]:
-    if not progress:
-        yield from batches
-        return
-    try:
-        from rich.console import Console
-        from rich.progress import track
-    except ImportError:
-        yield from batches
-        return
-    console = Console(stderr=True)
-    yield from track(batches, "calibrating", console=console, disable=not console.is_terminal, transient=True)

@@ -253,6 +253,7 @@ class Form(enum.Enum):
     EMBEDDING = "a table and indices"
     SLOPES = "a tensor and a parameter of the same dtype"
     RECURRENT = "a sequence, states and weights"
+    CELL = "a step, states and two weights"
 
 
 @dataclass(frozen=True)
@@ -265,6 +266,7 @@ class Operator:
         aten: ATen operators that are this function, with their overloads; in-place spellings are made plain before.
         more: for `Form.FUNCTION`, the arguments between the input and the output's parameters, by their ATen names.
         heavy: worth quantizing even if its inputs are float.
+        alone: quantized in TorchScript even if its inputs are float, as PyTorch does there.
     """
 
     name: str
@@ -276,6 +278,7 @@ class Operator:
     relu: bool = False
     dynamic: bool = False
     heavy: bool = False
+    alone: bool = False
 
 
 def _layers() -> tuple[Operator, ...]:
@@ -297,7 +300,9 @@ OPERATORS: tuple[Operator, ...] = (
     ),
     Operator("matmul", ("matmul.default",), Form.MATMUL, functions=(torch.matmul,), heavy=True),
     Operator("bmm", ("bmm.default",), Form.MATMUL, functions=(torch.bmm,), heavy=True),
-    Operator("add", ("add.Tensor", "add.Scalar"), Form.BINARY, functions=(torch.add,), relu=True),
+    Operator(
+        "add", ("add.Tensor", "add.Scalar", "sub.Tensor"), Form.BINARY, functions=(torch.add, torch.sub), relu=True
+    ),
     Operator("mul", ("mul.Tensor", "mul.Scalar"), Form.BINARY, functions=(torch.mul,), relu=True),
     Operator("cat", ("cat.default",), Form.CAT, functions=(torch.cat,), relu=True),
     Operator(
@@ -307,6 +312,7 @@ OPERATORS: tuple[Operator, ...] = (
         more=("weight", "bias", "running_mean", "running_var", "eps"),
         functions=(F.batch_norm, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d),
         relu=True,
+        alone=True,
     ),
     Operator(
         "layer_norm",
@@ -314,6 +320,7 @@ OPERATORS: tuple[Operator, ...] = (
         Form.FUNCTION,
         more=("normalized_shape", "weight", "bias", "eps"),
         functions=(F.layer_norm, nn.LayerNorm),
+        alone=True,
     ),
     Operator(
         "group_norm",
@@ -321,6 +328,7 @@ OPERATORS: tuple[Operator, ...] = (
         Form.FUNCTION,
         more=("num_groups", "weight", "bias", "eps"),
         functions=(F.group_norm, nn.GroupNorm),
+        alone=True,
     ),
     Operator(
         "instance_norm",
@@ -328,15 +336,17 @@ OPERATORS: tuple[Operator, ...] = (
         Form.FUNCTION,
         more=("weight", "bias", "eps"),
         functions=(F.instance_norm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),
+        alone=True,
     ),
-    Operator("hardswish", ("hardswish.default",), Form.FUNCTION, functions=(F.hardswish, nn.Hardswish)),
+    Operator("hardswish", ("hardswish.default",), Form.FUNCTION, functions=(F.hardswish, nn.Hardswish), alone=True),
     Operator("silu", ("silu.default",), Form.FUNCTION, functions=(F.silu, nn.SiLU)),
     Operator("mish", ("mish.default",), Form.FUNCTION, functions=(F.mish, nn.Mish)),
     Operator("gelu", ("gelu.default",), Form.FUNCTION, more=("approximate",), functions=(F.gelu, nn.GELU)),
     Operator(
-        "elu", ("elu.default",), Form.FUNCTION, more=("alpha", "scale", "input_scale"), functions=(F.elu, nn.ELU)
+        "elu", ("elu.default",), Form.FUNCTION, more=("alpha", "scale", "input_scale"), functions=(F.elu, nn.ELU),
+        alone=True,
     ),
-    Operator("celu", ("celu.default",), Form.FUNCTION, more=("alpha",), functions=(F.celu, nn.CELU)),
+    Operator("celu", ("celu.default",), Form.FUNCTION, more=("alpha",), functions=(F.celu, nn.CELU), alone=True),
     Operator(
         "leaky_relu",
         ("leaky_relu.default",),
@@ -363,6 +373,18 @@ OPERATORS: tuple[Operator, ...] = (
     ),
     Operator("quantized_lstm", ("lstm.input",), Form.RECURRENT, Output.FLOAT, functions=(nn.LSTM,), heavy=True),
     Operator("quantized_gru", ("gru.input",), Form.RECURRENT, Output.FLOAT, functions=(nn.GRU,), heavy=True),
+    Operator(
+        "quantized_lstm_cell", ("lstm_cell.default",), Form.CELL, Output.FLOAT, functions=(nn.LSTMCell,), heavy=True
+    ),
+    Operator("quantized_gru_cell", ("gru_cell.default",), Form.CELL, Output.FLOAT, functions=(nn.GRUCell,), heavy=True),
+    Operator(
+        "quantized_rnn_tanh_cell", ("rnn_tanh_cell.default",), Form.CELL, Output.FLOAT, functions=(nn.RNNCell,),
+        heavy=True,
+    ),
+    Operator(
+        "quantized_rnn_relu_cell", ("rnn_relu_cell.default",), Form.CELL, Output.FLOAT, functions=(nn.RNNCell,),
+        heavy=True,
+    ),
 )  # fmt: skip
 
 # Operators that hand values on, chosen or moved, so that integers can go through them as they are.
@@ -376,7 +398,16 @@ MOVING: frozenset[str] = frozenset(
         "moveaxis.intlist", "ravel.default", "tile.default", "numpy_T.default", "mT.default", "sort.default",
         "sort.stable", "topk.default", "max.dim", "min.dim", "max.default", "min.default", "amax.default",
         "amin.default", "pixel_shuffle.default", "pixel_unshuffle.default", "channel_shuffle.default", "alias.default",
-        "detach.default", "lift_fresh_copy.default", "reshape_as.default",
+        "detach.default", "lift_fresh_copy.default", "reshape_as.default", "index.Tensor", "gather.default",
+        "repeat_interleave.self_int", "tensor_split.sections", "rot90.default", "broadcast_to.default",
+    )
+)  # fmt: skip
+# Those of them that keep every value, and only them.
+RESHAPING: frozenset[str] = frozenset(
+    (
+        "reshape.default", "flatten.using_ints", "unflatten.int", "transpose.int", "permute.default", "t.default",
+        "squeeze.default", "squeeze.dim", "squeeze.dims", "unsqueeze.default", "contiguous.default", "clone.default",
+        "movedim.int", "swapaxes.default", "swapdims.default", "movedim.intlist", "ravel.default", "detach.default",
     )
 )  # fmt: skip
 # Operators that hand values on or average them, and have an operator of their own on integers: see `fx/lower.py`.
@@ -386,7 +417,9 @@ POOLING: frozenset[str] = frozenset(
         "dropout.default", "max_pool1d.default", "max_pool2d.default", "max_pool3d.default", "avg_pool1d.default",
         "avg_pool2d.default", "avg_pool3d.default", "adaptive_avg_pool1d.default", "adaptive_avg_pool2d.default",
         "adaptive_avg_pool3d.default", "mean.dim", "upsample_nearest1d.vec", "upsample_nearest2d.vec",
-        "upsample_nearest3d.vec", "upsample_bilinear2d.vec", "pad.default", "constant_pad_nd.default",
+        "upsample_nearest3d.vec", "_upsample_nearest_exact1d.vec", "_upsample_nearest_exact2d.vec",
+        "_upsample_nearest_exact3d.vec", "threshold.default", "upsample_bilinear2d.vec", "pad.default",
+        "constant_pad_nd.default",
     )
 )  # fmt: skip
 BY_ATEN: dict[str, Operator] = {name: operator for operator in OPERATORS for name in operator.aten}

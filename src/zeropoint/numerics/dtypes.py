@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
+
+
+_KINDS = ("QuantizedDtype", "dtype")
+
+
+@functools.cache
+def twin(name: str) -> Any:
+    """torch's object of this name, if torch is loaded and has one; else the name."""
+    found = getattr(sys.modules.get("torch"), name, None)
+    return name if found is None or type(found).__module__.startswith("zeropoint") else found
 
 
 @dataclass(frozen=True)
@@ -54,6 +66,14 @@ class QuantizedDtype:
 
     def __repr__(self) -> str:
         return f"zeropoint.{self.name}"
+
+    def __eq__(self, other: object) -> bool:
+        """Whether `other` is the same dtype, ours or torch's."""
+        return str(other) in (f"zeropoint.{self.name}", f"torch.{self.name}") and type(other).__name__ in _KINDS
+
+    def __hash__(self) -> int:
+        """That of torch's dtype of the same name, which is equal: either finds the other in a dictionary."""
+        return hash(twin(self.name))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return quantized_dtype, (self.name,)

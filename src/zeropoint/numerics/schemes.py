@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from zeropoint.numerics.dtypes import twin
+
+_KINDS = ("QScheme", "qscheme")
+
 
 @dataclass(frozen=True)
 class QScheme:
@@ -24,6 +28,14 @@ class QScheme:
 
     def __repr__(self) -> str:
         return f"zeropoint.{self.name}"
+
+    def __eq__(self, other: object) -> bool:
+        """Whether `other` is the same scheme, ours or torch's."""
+        return str(other) in (f"zeropoint.{self.name}", f"torch.{self.name}") and type(other).__name__ in _KINDS
+
+    def __hash__(self) -> int:
+        """That of torch's scheme of the same name, which is equal."""
+        return hash(twin(self.name))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return qscheme, (self.name,)

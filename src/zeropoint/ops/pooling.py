@@ -395,7 +395,7 @@ def stored_mean_of_columns(
 
 
 def _fake_mean_over(q: Tensor, axes: Sequence[int], keepdim: bool, *rest: Any) -> Tensor:
-    dropped = [axis % q.dim() for axis in axes]
+    dropped = [axis % q.dim() for axis in axes or range(q.dim())]
     return q.new_empty([1 if d in dropped else n for d, n in enumerate(q.shape) if keepdim or d not in dropped])
 
 
@@ -406,14 +406,18 @@ def _fake_mean_over(q: Tensor, axes: Sequence[int], keepdim: bool, *rest: Any) -
 def stored_mean_over(
     q: Tensor, axes: Sequence[int], keepdim: bool, scale: float, zero_point: int, qmin: int, qmax: int
 ) -> Tensor:
-    """The mean over any axes: in integers where they are innermost or others lie inside them, else from float32.
+    """The mean over any axes, or over all if none are named.
+
+    In integers where the axes are innermost or others lie inside them, else from float32.
 
     Example:
         >>> stored_mean_over(torch.tensor([[1, 5], [3, 6]], dtype=torch.uint8), [-1], True, 0.1, 0, 0, 255)
         tensor([[3],
                 [4]], dtype=torch.uint8)
     """
-    dropped = sorted({axis % q.dim() for axis in axes})
+    if q.dim() == 0:
+        return q.clone()
+    dropped = sorted({axis % q.dim() for axis in axes or range(q.dim())})
     innermost = dropped == list(range(q.dim() - len(dropped), q.dim()))
     if innermost and q.is_contiguous():
         means = stored_mean(q, len(dropped), qmin, qmax)

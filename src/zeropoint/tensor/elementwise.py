@@ -28,7 +28,7 @@ def per_tensor_only(name: str, q: QTensor) -> PerTensor:
     if isinstance(q._quantizer, PerTensor):
         return q._quantizer
     raise QTensorError(
-        f"{name} needs per-tensor quantization, this tensor is {q.qscheme().name}: call .dequantize() first"
+        f"{name} needs per-tensor quantization, this tensor is {q._quantizer.scheme.name}: call .dequantize() first"
     )
 
 
@@ -42,7 +42,7 @@ def _bounds(name: str, q: QTensor, low: Any, high: Any) -> tuple[int | None, int
         raise QTensorError(f"{name}: at least one of min and max must be given")
 
     def integer(bound: Any) -> int | None:
-        return None if bound is None else quantize_number(bound, p.scale, p.zero_point, q.dtype)
+        return None if bound is None else quantize_number(bound, p.scale, p.zero_point, q._qdtype)
 
     return integer(low), integer(high)
 
@@ -116,7 +116,7 @@ def _step(q: QTensor, name: str, arguments: tuple[Any, ...], out: PerTensor | No
     p = per_tensor_only(name, q)
     out = out or p
     numbers = [float(x) for x in arguments]
-    return name, numbers, p.scale, p.zero_point, out.scale, out.zero_point, q.dtype.qmin, q.dtype.qmax
+    return name, numbers, p.scale, p.zero_point, out.scale, out.zero_point, q._qdtype.qmin, q._qdtype.qmax
 
 
 def _function(q: QTensor, name: str, *arguments: Any, out: PerTensor | None = None) -> QTensor:
@@ -142,7 +142,7 @@ def fixed_qparams(name: str, dtype: QuantizedDtype) -> PerTensor:
 
 def _fixed(q: QTensor, name: str) -> QTensor:
     per_tensor_only(name, q)
-    return _function(q, name, out=fixed_qparams(name, q.dtype))
+    return _function(q, name, out=fixed_qparams(name, q._qdtype))
 
 
 @implements(aten.sigmoid.default)

@@ -18,18 +18,16 @@ views of a flat tensor `memory::<n>`, and share memory again after loading.
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import os
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 
 from zeropoint.numerics.blocks import is_dense
-from zeropoint.tensor.errors import QTensorError
 from zeropoint.tensor.qtensor import QTensor, rebuild
 from zeropoint.tensor.quantizer import PerTensor
 
@@ -239,27 +237,3 @@ def _quantized(name: str, record: dict[str, Any], parts: dict[str, torch.Tensor]
     if "size" in record:
         geometry = tuple(_integers(record["size"])), tuple(_integers(record["stride"])), record["offset"]
     return rebuild(parts[name], record["dtype"], parameters, geometry)
-
-
-# -------------------------------------------------------------------------------------------------------- TorchScript
-
-
-def _refuse_to_lose(save: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(save)
-    def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
-        for name, tensor in [*self.named_buffers(), *self.named_parameters()]:
-            if isinstance(tensor, QTensor):
-                raise QTensorError(
-                    f"TorchScript files cannot hold the quantized tensor {name!r}: keep its int_repr() and qparams as"
-                    " buffers, or save the module's state_dict with torch.save or zeropoint.save_qtensors"
-                )
-        return save(self, *args, **kwargs)
-
-    return checked
-
-
-# A scripted module can hold and use QTensors, but torch.jit.save writes storages in C++, where a QTensor has none: what
-# it means would be lost without a word. This is the only place where torch itself is changed; it only ever refuses.
-for _name in ("save", "save_to_buffer", "_save_for_lite_interpreter", "_save_to_buffer_for_lite_interpreter"):
-    if _save := getattr(torch.jit.RecursiveScriptModule, _name, None):
-        setattr(torch.jit.RecursiveScriptModule, _name, _refuse_to_lose(cast(Callable[..., Any], _save)))

@@ -40,7 +40,7 @@ def per_tensor(name: str, q: QTensor) -> PerTensor:
     if isinstance(q._quantizer, PerTensor):
         return q._quantizer
     raise QTensorError(
-        f"{name} is defined for per-tensor quantization, this tensor is {q.qscheme().name} along axis"
+        f"{name} is defined for per-tensor quantization, this tensor is {q._quantizer.scheme.name} along axis"
         f" {q._quantizer.axis}: call .dequantize() first"
     )
 
@@ -104,8 +104,8 @@ def _avg_pool(name: str, spatial: int) -> Any:
             count_include_pad,
             divisor_override,
             zero_point,
-            q.dtype.qmin,
-            q.dtype.qmax,
+            q._qdtype.qmin,
+            q._qdtype.qmax,
             spatial,
         )
         return q.with_values(values)
@@ -120,7 +120,7 @@ avg_pool3d = implements(aten.avg_pool3d.default)(_avg_pool("avg_pool3d", 3))
 
 def _adaptive(name: str, q: QTensor, output_size: Sequence[int]) -> QTensor:
     zero_point = per_tensor(name, q).zero_point
-    dtype = q.dtype
+    dtype = q._qdtype
     return q.with_values(run(stored_adaptive_average_pool, q.values(), output_size, zero_point, dtype.qmin, dtype.qmax))
 
 

@@ -232,7 +232,7 @@ class QTensor(torch.Tensor):
         if isinstance(quantizer, PerTensor):
             return quantizer
         raise QTensorError(
-            f"{name} is defined for per-tensor quantization, this tensor is {self.qscheme().name}: use"
+            f"{name} is defined for per-tensor quantization, this tensor is {self._quantizer.scheme.name}: use"
             " q_per_channel_scales(), q_per_channel_zero_points() and q_per_channel_axis(), or .dequantize() first"
         )
 
@@ -241,8 +241,8 @@ class QTensor(torch.Tensor):
         if isinstance(quantizer, PerChannel):
             return quantizer
         raise QTensorError(
-            f"{name} is defined for per-channel quantization, this tensor is {self.qscheme().name}: use q_scale() and"
-            " q_zero_point()"
+            f"{name} is defined for per-channel quantization, this tensor is {self._quantizer.scheme.name}: use"
+            " q_scale() and q_zero_point()"
         )
 
     def q_scale(self) -> float:

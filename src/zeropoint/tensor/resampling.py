@@ -81,7 +81,7 @@ def upsample_bilinear2d(
     scales_w: float | None = None,
 ) -> QTensor:
     zero_point = per_tensor("upsample_bilinear2d", q).zero_point
-    limits = q.dtype.qmin, q.dtype.qmax
+    limits = q._qdtype.qmin, q._qdtype.qmax
     values = run(stored_bilinear, q.values(), output_size, align_corners, scales_h, scales_w, zero_point, *limits)
     return q.with_values(values)
 

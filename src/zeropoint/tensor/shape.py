@@ -258,7 +258,7 @@ def _joined(name: str, join: Callable[..., torch.Tensor], tensors: Sequence[Any]
                 f"{name} needs quantized tensors only, got a {t.dtype} tensor among them: quantize it first"
             )
         if t._qdtype != first._qdtype:
-            raise QTensorError(f"{name} needs one dtype, got {first.dtype.name} and {t.dtype.name}")
+            raise QTensorError(f"{name} needs one dtype, got {first._qdtype.name} and {t._qdtype.name}")
         if not isinstance(t._quantizer, PerTensor):
             raise QTensorError(f"Only per-tensor quantization is supported in '{name}'; call .dequantize() first")
         every.append(t.values() if t._quantizer == quantizer else _requantized(t, quantizer))

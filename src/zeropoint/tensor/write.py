@@ -31,7 +31,7 @@ def write(q: QTensor, change: Callable[[torch.Tensor], Any]) -> QTensor:
 def _as_float32(q: QTensor, source: torch.Tensor) -> torch.Tensor:
     if not source.is_floating_point():
         raise QTensorError(
-            f"only floats can be quantized into a {q.dtype.name} tensor, got {source.dtype}: call .float()"
+            f"only floats can be quantized into a {q._qdtype.name} tensor, got {source.dtype}: call .float()"
         )
     return source.detach().to(torch.float32)
 
@@ -65,7 +65,8 @@ def copy_(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
 def _copy_quantized(target: QTensor, source: QTensor) -> QTensor:
     if target._qdtype != source._qdtype:
         raise QTensorError(
-            f"cannot copy a {source.dtype.name} tensor into a {target.dtype.name} tensor: dequantize and quantize again"
+            f"cannot copy a {source._qdtype.name} tensor into a {target._qdtype.name} tensor: dequantize and quantize"
+            " again"
         )
     if not _same_qparams(target._quantizer, source._quantizer):
         if target.numel() != target._qparams.elements:

@@ -166,29 +166,31 @@ def test_every_operator_is_within_a_step_of_the_reference_graph(name: str) -> No
     assert not any(t.startswith(("zeropoint.conv", "zeropoint.linear.", "zeropoint.linear_relu.")) for t in targets)
     inputs = usual(name)
     fused.run(*inputs)
-    others, averages = {}, set()
+    others = {}
     for node, value in lowering.values.items():
         if (node.op == "call_module" or aten_name(node) in AVERAGES) and value.integers is not None:
             scale, name_there = value.scale, referring.values[node].floats.name
             integers = fused.kept[value.integers.name].float()
             others[name_there] = (integers - scale.zero_point) * scale.scale, scale.scale
-            if aten_name(node) in AVERAGES:
-                averages.add(name_there)
     following = Following(reference, others)
     following.run(*inputs)
     assert len(following.steps) >= sum(EXAMPLES[name].counts.values()) / 2
     for where, steps in following.steps.items():
         assert steps.max() < 1.5, where
-        # Averages of a few integers often lie just between two, where floats go one way or the other.
-        assert (steps < 0.5).float().mean() >= (0.7 if where in averages else 0.99), where
+        assert (steps < 0.5).float().mean() >= 0.999, where
 
 
 def test_fused_graph_is_close_to_the_reference_graph(name: str) -> None:
-    """Deep models carry a step that differs early to many at their end; operator by operator: see above."""
+    """In floats, one value in 100,000 of a layer falls on the other side of a half. What a deep model rounds behind
+    it differs, too, by one step, now and then by two; operator by operator: see above."""
     _, prepared, quantized = made(name)
     inputs = usual(name)
-    a, b = zeropoint.convert_fx(prepared, debug=True)(*inputs), quantized(*inputs)
-    assert sqnr(a, b) > 30
+    last = next(iter(quantized.graph_module.graph.output_node().all_input_nodes))
+    assert last.target is torch.ops.zeropoint.dequantize_per_tensor.default
+    differs = (zeropoint.convert_fx(prepared, debug=True)(*inputs) - quantized(*inputs)).abs() / last.args[1]
+    print(f"{name}: {differs.max():.0f} steps at most, one or more in {100 * (differs > 0.5).float().mean():.2f} %")
+    assert differs.max() < (2.5 if name in ("resnet18", "unet") else 1.5)
+    assert (differs < 1.5).float().mean() > 0.95
 
 
 def test_batch_and_other_sizes_stay_free(name: str) -> None:
@@ -199,6 +201,16 @@ def test_batch_and_other_sizes_stay_free(name: str) -> None:
 
 
 # -------------------------------------------------------------------------------------------- an ordinary nn.Module
+
+
+def test_no_float_weight_is_left(name: str) -> None:
+    model, _, quantized = made(name)
+
+    def size(module: nn.Module) -> int:
+        return sum(t.nbytes for t in module.state_dict().values())
+
+    print(f"{name}: {size(quantized) / size(model):.3f} of the size of the float model")
+    assert size(quantized) < 0.4 * size(model)
 
 
 def test_copies_and_files_compute_the_same(name: str) -> None:

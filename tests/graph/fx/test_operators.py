@@ -7,40 +7,23 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from graph_operators import CASES, MOVING_CASES, NORMS, POOLING_CASES, X1, Calls, spelled
-from torch import Tensor, nn
+from operator_cases import CASES, MOVING_CASES, POOLING_CASES, X1, assert_close, model_of, spelled
+from torch import nn
 
 import zeropoint
 from zeropoint.graph.fx.plain import aten_name
 from zeropoint.graph.recipes import MOVING, OPERATORS, POOLING
 
 
-def _tensors(results: list[Any]) -> list[Tensor]:
-    return [t for result in results for t in ([result] if isinstance(result, Tensor) else result)]
-
-
 def quantized(tried: list[Any], shape: tuple[int, ...]) -> tuple[Any, list[str]]:
     """The model on integers, which was found to be close to the float one, and the operators of its graph."""
-    torch.manual_seed(0)
-    for part in (p for t in tried if isinstance(t, nn.Module) for p in t.modules()):
-        if hasattr(part, "reset_parameters") and not isinstance(part, NORMS):
-            part.reset_parameters()
-    model = Calls(tried, shape).eval()
-    data = torch.randn(4, *shape[1:]) if len(shape) > 2 else torch.randn(8, shape[1])
+    model, data = model_of(tried, shape)
     mapping = zeropoint.get_default_qconfig_mapping("native")
     for kind in (nn.Embedding, nn.EmbeddingBag, F.embedding, F.embedding_bag):
         mapping.set_object_type(kind, zeropoint.float_qparams_weight_only_qconfig)
     batches = [data, torch.randn(shape)]
     made = zeropoint.to_int8(model, (torch.randn(shape),), batches, qconfig=mapping, progress=False)
-    with torch.no_grad():
-        expected, found = _tensors(model(data)), _tensors(made(data))
-        largest_input = float(model.first(data).abs().max())
-    for number, (e, f) in enumerate(zip(expected, found, strict=True)):
-        assert e.shape == f.shape, number
-        # Observers may cut the largest values off, so a single one may be further away.
-        largest = max(float(e.abs().max()), 0.2 * largest_input)
-        assert (e - f).abs().max() < 0.12 * largest, number
-        assert (e - f).square().mean().sqrt() < 0.02 * largest, number
+    assert_close(model, made, data)
     return made, [str(n.target) for n in made.graph_module.graph.nodes if n.op == "call_function"]
 
 
@@ -74,14 +57,28 @@ def test_moving_operator_takes_integers(name: str, shape: tuple[int, ...], tried
 @pytest.mark.parametrize(("name", "shape", "tried"), spelled(POOLING_CASES))
 def test_pooling_operator_is_computed_on_integers(name: str, shape: tuple[int, ...], tried: list[Any]) -> None:
     made, calls = quantized(tried, shape)
-    if name != "constant_pad_nd.default":  # which pads integers, with their zero point
+    if "pad" not in name:  # which pads integers, with their zero point or with what there is
         assert f"aten.{name}" not in calls, made.graph_module.code
     assert calls.count("zeropoint.quantize_per_tensor.default") == 1
 
 
 def test_numbers_are_added_and_multiplied_without_a_scale_of_their_own() -> None:
-    spelled = [lambda m, y: y + 1.5, lambda m, y: y - 2, lambda m, y: y * 3, lambda m, y: y / 4, lambda m, y: y.mul_(2)]
-    spelled += [lambda m, y: -y, lambda m, y: 2 - y]
-    _, calls = quantized(spelled, X1)
-    assert calls.count("zeropoint.add_scalar.default") == 3
+    several = [lambda m, y: y + 1.5, lambda m, y: y - 2, lambda m, y: y * 3, lambda m, y: y / 4, lambda m, y: y.mul_(2)]
+    several += [lambda m, y: -y, lambda m, y: 2 - y, lambda m, y: y.sub(3, alpha=2), lambda m, y: y.add(1, alpha=0.5)]
+    _, calls = quantized(several, X1)
+    assert calls.count("zeropoint.add_scalar.default") == 5
     assert calls.count("zeropoint.mul_scalar.default") == 5
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_embedding_bags_of_four_bits(mode: str) -> None:
+    torch.manual_seed(0)
+    model, indices = nn.EmbeddingBag(40, 16, mode=mode).eval(), torch.randint(0, 40, (6, 5))
+    qconfig = zeropoint.float_qparams_weight_only_qconfig_4bit
+    made = zeropoint.to_int8(model, (indices,), qconfig=qconfig, mode="weight_only", progress=False)
+    assert made.summary().of("embedding_bag")[0].way.startswith("int8")
+    assert any("embedding_bag_4bit" in str(n.target) for n in made.graph_module.graph.nodes)
+    assert sum(t.nbytes for t in made.state_dict().values()) < 0.25 * model.weight.nbytes
+    with torch.no_grad():
+        expected, found = model(indices), made(indices)
+    assert (expected - found).square().mean().sqrt() < 0.15 * expected.square().mean().sqrt()

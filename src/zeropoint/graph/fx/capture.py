@@ -9,20 +9,22 @@ import logging
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.fx.experimental._config as shape_config
-from torch import Tensor, fx, nn
-from torch.export import Dim
+from torch import fx, nn
 
+from zeropoint.graph.fx.free_sizes import with_free_sizes
 from zeropoint.graph.fx.sizes import check_sizes
 from zeropoint.graph.fx.stored import Graph
 from zeropoint.graph.fx.whole_recurrences import restore_recurrences, whole_recurrences
 
-__all__ = ["CaptureError", "Origin", "capture", "origin"]
+__all__ = ["CaptureError", "Origin", "capture", "is_exported", "is_training", "origin"]
+
+_GUARDS = "_guards_fn"  # checks of sizes in what torch.export makes; ours are in sizes.py
 
 
 class CaptureError(ValueError):
@@ -31,10 +33,15 @@ class CaptureError(ValueError):
 
 @dataclass(frozen=True)
 class Origin:
-    """The module that a node came from: its dotted path and its class."""
+    """The module that a node came from: its dotted path and its class.
+
+    `scope`: the blocks of control flow that the node is in, from the outermost; what is made in one is seen in those
+    within it. Graphs of torch.export have none.
+    """
 
     path: str
     kind: type | None
+    scope: tuple[int, ...] = ()
 
 
 def capture(
@@ -45,7 +52,8 @@ def capture(
 ) -> fx.GraphModule:
     """The graph of `model`, a copy of it, as it runs on the example inputs.
 
-    Sizes are not fixed to those of the examples: every size that the model does not depend on stays free, one included.
+    Sizes are not fixed to those of the examples: every size that the model does not depend on stays free, one included
+    unless the model broadcasts it, which a warning says.
 
     Args:
         example_inputs: a tuple of what the model is called with; a tensor alone will do.
@@ -62,18 +70,22 @@ def capture(
     args = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
     kwargs = dict(example_kwargs or {})
     model = copy.deepcopy(model)
+    if is_exported(model):
+        return _of_exported(model)
     try:
         with torch.no_grad():
             model(*args, **kwargs)
     except Exception as error:
         raise ValueError(f"the model does not run on the example inputs: {error}") from error
-    if dynamic_shapes is None:
-        dynamic_shapes = tuple(_free(a) for a in args), {k: _free(v) for k, v in kwargs.items()}
-        dynamic_shapes = _by_name(model, *dynamic_shapes)
-    try:
+
+    def export(shapes: Any) -> Any:
         # Sizes of one are free, too.
         with shape_config.patch(backed_size_oblivious=True), torch.no_grad(), _quiet_failure(), whole_recurrences():
-            exported = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes)
+            return torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
+
+    try:
+        given = dynamic_shapes is not None
+        exported = export(dynamic_shapes) if given else with_free_sizes(export, model, args, kwargs)
     except Exception as error:
         raise CaptureError(_explanation(model, error)) from error
     unlifted: Any = exported.module(check_guards=False)
@@ -82,6 +94,42 @@ def capture(
     check_sizes(graph)
     _keep_origins(graph, model)
     return graph
+
+
+def is_exported(model: nn.Module) -> bool:
+    """Whether a model is what ``torch.export.load(path).module()`` gives: a graph of operators already."""
+    if not isinstance(model, fx.GraphModule):
+        return False
+    called = [n.target for n in model.graph.nodes if n.op == "call_function"]
+    return any(isinstance(target, torch._ops.OpOverload) for target in called) and not any(
+        n.op in ("call_method", "call_module") and n.target != _GUARDS for n in model.graph.nodes
+    )
+
+
+def is_training(model: nn.Module) -> bool:
+    """Whether a model is in training mode; what was exported is always in the mode it was exported in."""
+    return model.training and not is_exported(model)
+
+
+def _of_exported(model: Any) -> fx.GraphModule:
+    """An exported graph as it is: its sizes are free where it was exported so, its module paths are kept."""
+    for node in list(model.graph.nodes):
+        if node.op == "call_module" and node.target == _GUARDS:
+            model.graph.erase_node(node)
+    graph = Graph(model, model.graph)
+    check_sizes(graph)
+    for node in graph.graph.nodes:
+        stack = list((node.meta.get("nn_module_stack") or {}).values())
+        path, kind = stack[-1][:2] if stack else ("", None)
+        node.meta["origin"] = Origin(_clean(path), _class(kind))
+    return graph
+
+
+def _class(kind: Any) -> type | None:
+    """The class of a module of torch.nn, of which a file has only the name."""
+    if isinstance(kind, str) and kind.startswith("torch.nn."):
+        kind = getattr(nn, kind.rpartition(".")[2], None)
+    return kind if isinstance(kind, type) else None
 
 
 @contextlib.contextmanager
@@ -98,26 +146,6 @@ def _quiet_failure() -> Iterator[None]:
     finally:
         shapes.disabled = was_disabled
     sys.stderr.write(written.getvalue())
-
-
-def _free(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return dict.fromkeys(range(value.dim()), Dim.AUTO)
-    if isinstance(value, (tuple, list)):
-        return type(value)(_free(v) for v in value)
-    if isinstance(value, Mapping):
-        return {k: _free(v) for k, v in value.items()}
-    return None
-
-
-def _by_name(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Free sizes in the form torch.export wants: a tuple, or, with keywords, a dictionary by name."""
-    if not kwargs:
-        return tuple(args)
-    import inspect
-
-    names = list(inspect.signature(model.forward).parameters)
-    return {**dict(zip(names, args)), **kwargs}
 
 
 def _explanation(model: nn.Module, error: Exception) -> str:

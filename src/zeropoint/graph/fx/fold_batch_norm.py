@@ -57,7 +57,7 @@ def fold_batch_norm(graph: fx.GraphModule) -> int:
         gamma, beta, mean, var = (parameter(graph, a[k]) for k in names)
         la = arguments(layer)
         weight, bias = parameter(graph, la["weight"]), parameter(graph, la["bias"])
-        if weight is None or mean is None or var is None:
+        if weight is None or mean is None or var is None or (bias is None) != (la["bias"] is None):
             continue
         norm = SimpleNamespace(running_mean=mean, running_var=var, eps=a["eps"], weight=gamma, bias=beta)
         with torch.no_grad():

@@ -10,20 +10,21 @@ from __future__ import annotations
 import copy
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
 from zeropoint.graph.fx.fold_batch_norm import parameter
+from zeropoint.graph.fx.meaning import Meaning, name_of
 from zeropoint.graph.fx.observe import OBSERVER
-from zeropoint.graph.fx.plain import arguments, aten_name, each
-from zeropoint.graph.fx.plan import Choice, Way, is_float
+from zeropoint.graph.fx.plain import arguments, aten_name, each, only_reads_shape
+from zeropoint.graph.fx.plan import Choice, Way, is_float, table_bits
 from zeropoint.graph.fx.stored import Graph
 from zeropoint.graph.fx.training import Averaging
 from zeropoint.graph.recipes import MOVING, Form
-from zeropoint.nn.quantized.storage import found_qparams, has_observed, quantize_weight
+from zeropoint.nn.quantized.storage import found_qparams, has_observed, plain_parts, quantize_weight
 from zeropoint.numerics import scalars
 from zeropoint.numerics.dtypes import qint8, quantized_dtype, quint8
 from zeropoint.observers import MinMaxObserver
@@ -59,11 +60,12 @@ class Scale:
 
 @dataclass
 class Value:
-    """A value of the old graph in the new one."""
+    """A value of the old graph in the new one: floats or integers, and what was made of them in each scope."""
 
     floats: fx.Node | None = None
     integers: fx.Node | None = None
     scale: Scale | None = None
+    converted: dict[tuple[int, ...], fx.Node] = field(default_factory=dict)
 
 
 class Lowering:
@@ -85,11 +87,20 @@ class Lowering:
         node.meta["origin"] = self.origin
         return node
 
+    def converted(self, value: Value, op: Any, source: fx.Node | None) -> fx.Node:
+        """`value` in its other form: what was made of it in this scope or one around it, or else made here."""
+        scope = self.origin.scope if self.origin is not None else ()
+        for depth in range(len(scope) + 1):
+            if scope[:depth] in value.converted:
+                return value.converted[scope[:depth]]
+        assert value.scale is not None
+        value.converted[scope] = self.call(op, source, *value.scale.all)
+        return value.converted[scope]
+
     def floats(self, node: fx.Node) -> fx.Node:
         value = self.values[node]
         if value.floats is None:
-            assert value.scale is not None
-            value.floats = self.call(ours.dequantize_per_tensor.default, value.integers, *value.scale.all)
+            return self.converted(value, ours.dequantize_per_tensor.default, value.integers)
         return value.floats
 
     def integers(self, node: fx.Node) -> tuple[fx.Node, Scale]:
@@ -97,7 +108,9 @@ class Lowering:
         if value.scale is None:
             raise NotCalibrated(f"{node} has no scale")
         if value.integers is None:
-            value.integers = self.call(ours.quantize_per_tensor.default, value.floats, *value.scale.all)
+            made = self.converted(value, ours.quantize_per_tensor.default, value.floats)
+            made.meta["meaning"] = Meaning(self.meant(node), *value.scale.pair, value.scale.dtype)
+            return made, value.scale
         return value.integers, value.scale
 
     def quantized(self, node: fx.Node) -> tuple[Any, ...]:
@@ -130,10 +143,11 @@ class Lowering:
         for node in self.old.graph.nodes:
             self.origin = node.meta.get("origin")
             self.add(node)
-        made = Graph(_Root(self.old, self.tensors), self.graph)
-        made.graph.eliminate_dead_code()
+            self.mean(node)
+        whole = Graph(_Root(self.old, self.tensors), self.graph)
+        whole.graph.eliminate_dead_code()
+        made = Graph(whole, whole.graph)  # without the float weights, which nobody reads now
         made.graph.lint()
-        made.recompile()
         return made
 
     def add(self, node: fx.Node) -> None:
@@ -147,9 +161,12 @@ class Lowering:
         if node.op == "call_module":
             self.values[node] = self.module(node, choice)
         elif choice is None or choice.way is Way.FLOAT:
-            self.values[node] = Value(self.copy(node))
+            self.values[node] = Value(self.copy(node, self.as_is if only_reads_shape(node) else self.floats))
         elif choice.way is Way.FUSED:
             self.values[node] = self.values[node.args[0]]
+        elif choice.way is Way.JOINED:
+            same = self.values[self.by_name[choice.inputs[0]]].scale if choice.inputs else None
+            self.values[node] = Value(integers=self.copy(node), scale=same or self.output_scale(node, choice))
         elif choice.way is Way.PASSED:
             self.values[node] = self.passed(node)
         elif choice.way in (Way.WEIGHT, Way.WEIGHT_4):
@@ -164,12 +181,37 @@ class Lowering:
                 Form.EMBEDDING: self.embedding,
                 Form.SLOPES: self.slopes,
                 Form.RECURRENT: self.recurrent,
+                Form.CELL: self.cell,
             }[choice.operator.form](node, choice)
 
-    def copy(self, node: fx.Node) -> fx.Node:
-        made = self.graph.node_copy(node, self.floats)
+    def meant(self, node: fx.Node) -> str:
+        """The name of a value in the float graph."""
+        observed = node.op == "call_module" and str(node.target).startswith(OBSERVER)
+        return name_of(node.args[0] if observed else node)
+
+    def mean(self, node: fx.Node) -> None:
+        """Write down which value of the float graph the new nodes hold, for who compares the two."""
+        value = self.values.get(node)
+        if value is None:
+            return
+        name = self.meant(node)
+        if value.floats is not None:
+            value.floats.meta["meaning"] = Meaning(name)
+        if value.integers is not None and value.scale is not None:
+            value.integers.meta["meaning"] = Meaning(name, *value.scale.pair, value.scale.dtype)
+
+    def copy(self, node: fx.Node, form: Callable[[fx.Node], fx.Node] | None = None) -> fx.Node:
+        leaving = {place: self.integers(node.args[place])[0] for place in self.joined(node)}
+        made = self.graph.node_copy(node, form or self.floats)
+        for place, value in leaving.items():
+            made.update_arg(place, value)
         made.meta = dict(node.meta)
         return made
+
+    def joined(self, node: fx.Node) -> list[int]:
+        """Of the end of a branch: the places of values that leave it as integers."""
+        chosen = [(place, self.choices.get(joined)) for place, joined in node.meta.get("joins", ())]
+        return [place for place, choice in chosen if choice is not None and choice.way is Way.JOINED]
 
     def observed(self, node: fx.Node) -> None:
         value = self.values[node.args[0]]
@@ -178,10 +220,9 @@ class Lowering:
             rescaled = self.call(ours.requantize.default, *self.quantized(node.args[0]), *scale.pair, scale.dtype)
             self.values[node] = Value(integers=rescaled, scale=scale)
             return
-        self.values[node] = Value(value.floats, value.integers, scale)
         # Later requests through either name make one quantize.
-        if value.scale is None:
-            value.scale = self.values[node].scale
+        value.scale = scale
+        self.values[node] = value
 
     def scale_of(self, observer: fx.Node) -> Scale:
         module: Any = self.old.get_submodule(str(observer.target))
@@ -194,7 +235,7 @@ class Lowering:
         return Scale(float(scale), int(zero_point), quantized_dtype(module.dtype).torch_storage)
 
     def output_scale(self, node: fx.Node, choice: Choice) -> Scale:
-        last = self.by_name[choice.relu] if choice.relu else node
+        last = self.by_name[choice.result or choice.relu or node.name]
         return self.scale_of(next(u for u in last.users if str(u.target).startswith(OBSERVER)))
 
     # ---------------------------------------------------------------------------------------------- operators
@@ -215,12 +256,9 @@ class Lowering:
 
     def stored(self, name: str, q: Any) -> tuple[fx.Node, fx.Node, fx.Node]:
         """Integers, scales and zero points of a quantized tensor as constants."""
-        if "per_channel" in str(q.qscheme()):
-            scales, zero_points = q.q_per_channel_scales().float(), q.q_per_channel_zero_points()
-        else:
-            scales, zero_points = torch.tensor([q.q_scale()]), torch.tensor([q.q_zero_point()])
+        integers, scales, zero_points = plain_parts(q)
         return (
-            self.constant(name, q.int_repr().clone()),
+            self.constant(name, integers),
             self.constant(f"{name}_scale", scales),
             self.constant(f"{name}_zero_point", zero_points),
         )
@@ -238,7 +276,8 @@ class Lowering:
         if "stride" in a:
             names = ("stride", "padding", "output_padding", "dilation", "groups")
             dims = int(choice.operator.name[-2])
-            geometry = [each(a[k], dims) if k != "groups" else a[k] for k in names if k in a]
+            numbers = [self.argument(a[k]) for k in names if k in a]
+            geometry = [each(v, dims) if isinstance(v, (list, tuple)) else v for v in numbers]
         if choice.way is Way.DYNAMIC:
             activation = choice.qconfig.activation()
             options = [bool(getattr(activation, "reduce_range", False))]
@@ -275,7 +314,9 @@ class Lowering:
 
     def binary(self, node: fx.Node, choice: Choice) -> Value:
         out = self.output_scale(node, choice)
-        args = (*self.quantized(node.args[0]), *self.quantized(node.args[1]), *out.pair)
+        integers, scale, zero_point = self.quantized(node.args[1])
+        factor = arguments(node).get("alpha", 1) * (-1 if str(aten_name(node)).startswith("sub") else 1)
+        args = (*self.quantized(node.args[0]), integers, scale * factor, zero_point, *out.pair)
         return Value(integers=self.call(self.op(choice), *args), scale=out)
 
     def cat(self, node: fx.Node, choice: Choice) -> Value:
@@ -342,15 +383,15 @@ class Lowering:
 
     def embedding(self, node: fx.Node, choice: Choice) -> Value:
         table = self.parameter(node.args[0])
-        four = str(choice.qconfig.weight().dtype).endswith("quint4x2")
+        four = table_bits(choice.qconfig.weight()) == 4
         prepack = ours.embedding_bag_4bit_prepack if four else ours.embedding_bag_byte_prepack
         rows = self.constant(node.args[0].target, prepack(table))
         if choice.operator.name == "embedding_bag":
             a = arguments(node)
             bags = ours.embedding_bag_4bit_rowwise_offsets if four else ours.embedding_bag_byte_rowwise_offsets
             options = self.argument([a[k] for k in ("indices", "offsets", "scale_grad_by_freq", "mode")])
-            samples = self.argument(a["per_sample_weights"])
-            return Value(self.call(bags.default, rows, *options, False, samples, None, a["include_last_offset"]))
+            samples, last = self.argument([a["per_sample_weights"], a["include_last_offset"]])
+            return Value(self.call(bags.default, rows, *options, False, samples, None, last))
         lookup = ours.embedding_4bit.default if four else ours.embedding_byte.default
         return Value(self.call(lookup, rows, self.floats(node.args[1])))
 
@@ -370,6 +411,14 @@ class Lowering:
         op = getattr(ours, choice.operator.name).input
         options = (a["num_layers"], 0.0, False, a["bidirectional"], a["batch_first"], True)
         return Value(self.call(op, self.floats(a["input"]), states, *columns, biases, *options))
+
+    def cell(self, node: fx.Node, choice: Choice) -> Value:
+        a = arguments(node)
+        weights = (*self.weight(a["w_ih"], choice), *self.weight(a["w_hh"], choice))
+        biases = [a[k] if a[k] is None else self.constant(a[k].target, self.parameter(a[k])) for k in ("b_ih", "b_hh")]
+        reduce_range = bool(getattr(choice.qconfig.activation(), "reduce_range", False))
+        args = (self.floats(a["input"]), self.argument(a["hx"]), *weights, *biases, reduce_range)
+        return Value(self.call(self.op(choice, "_dynamic"), *args))
 
     # -------------------------------------------------------------------------------------------- passed on
 
@@ -462,11 +511,16 @@ def _adaptive_pool(dims: int) -> Callable[..., fx.Node]:
 
 
 def _mean(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
-    axes = list(a["dim"]) if a["dim"] else list(range(len(node.args[0].meta["val"].shape)))
-    return g.call(ours.stored_mean_over.default, q, axes, a["keepdim"], *s.pair, *_limits(s))
+    return g.call(ours.stored_mean_over.default, q, list(a["dim"] or ()), a["keepdim"], *s.pair, *_limits(s))
+
+
+def _threshold(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+    return g.call(ours.threshold.default, q, *s.pair, float(a["threshold"]), float(a["value"]))
 
 
 def _pad(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+    if a.get("mode", "constant") != "constant":  # with values that there are
+        return g.call(aten.pad.default, q, g.argument(a["pad"]), a["mode"])
     return g.call(aten.constant_pad_nd.default, q, g.argument(a["pad"]), s.zero_point)
 
 
@@ -482,10 +536,10 @@ def _resized(g: Lowering, q: fx.Node, a: Any, dims: int) -> tuple[list[Any], lis
     return sizes, factors
 
 
-def _nearest(dims: int) -> Callable[..., fx.Node]:
+def _nearest(dims: int, exact: bool) -> Callable[..., fx.Node]:
     def nearest(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
         sizes, factors = _resized(g, q, a, dims)
-        return g.call(ours.stored_nearest.default, q, sizes, factors, False)
+        return g.call(ours.stored_nearest.default, q, sizes, factors, exact)
 
     return nearest
 
@@ -508,7 +562,9 @@ PASSED: dict[str, Callable[..., fx.Node]] = {
     "pad.default": _pad,
     "constant_pad_nd.default": _pad,
     "upsample_bilinear2d.vec": _bilinear,
-    **{f"upsample_nearest{d}d.vec": _nearest(d) for d in (1, 2, 3)},
+    "threshold.default": _threshold,
+    **{f"upsample_nearest{d}d.vec": _nearest(d, exact=False) for d in (1, 2, 3)},
+    **{f"_upsample_nearest_exact{d}d.vec": _nearest(d, exact=True) for d in (1, 2, 3)},
     **{f"max_pool{d}d.default": _max_pool(d) for d in (1, 2, 3)},
     **{f"avg_pool{d}d.default": _average_pool(d) for d in (1, 2, 3)},
     **{f"adaptive_avg_pool{d}d.default": _adaptive_pool(d) for d in (1, 2, 3)},

@@ -24,12 +24,19 @@ _FIXED = {
 
 
 def insert_observers(
-    graph: fx.GraphModule, choices: dict[fx.Node, Choice], wrap: Callable[[Any], Any] = lambda observer: observer
+    graph: fx.GraphModule,
+    choices: dict[fx.Node, Choice],
+    wrap: Callable[[Any], Any] = lambda observer: observer,
+    *,
+    first: int = 0,
 ) -> None:
-    """Watch every value that needs a scale: inputs of integer operators and their results. A value has one observer."""
+    """Watch every value that needs a scale: inputs of integer operators and their results. A value has one observer.
+
+    Observers are numbered from `first` on.
+    """
     observers: dict[fx.Node, fx.Node] = {}
     has_scale: set[fx.Node] = set()
-    count = 0
+    count = first
 
     def observe(value: fx.Node, made: Any) -> None:
         nonlocal count
@@ -55,10 +62,13 @@ def insert_observers(
                 if value not in observers and value not in has_scale:
                     observe(value, choice.qconfig.activation())
             last = by_name[choice.relu] if choice.relu else node
-            if last not in observers and not choice.to_float:
+            if last not in observers and not choice.to_float and choice.result is None:
                 fixed = _FIXED.get(choice.operator.output) if choice.operator else None
                 observe(last, choice.qconfig.activation() if fixed is None else fixed())
-        elif choice.way is Way.PASSED:
+            has_scale.add(last)
+        elif choice.way is Way.JOINED and choice.qconfig is not None and choice.result is None:
+            observe(node, choice.qconfig.activation())
+        elif choice.way in (Way.PASSED, Way.JOINED):
             has_scale.add(node)
     graph.graph.lint()
     graph.recompile()

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import math
+import operator
 from typing import Any
 
 import torch
 from torch import fx
 
-__all__ = ["make_plain"]
+__all__ = ["Unsized", "make_plain"]
 
 aten = torch.ops.aten
 _SAME_MEMORY = frozenset(
     ("view", "reshape", "flatten", "transpose", "permute", "t", "squeeze", "unsqueeze", "slice", "select", "expand",
      "detach", "narrow", "chunk", "split", "unbind")
 )  # fmt: skip
+_SHAPES = frozenset(("sym_size.int", "size.default", "size.int", "dim.default", "numel.default", "len.Tensor"))
+
+
+class Unsized:
+    """Stands in ``meta["val"]`` for a tensor, or a list of them, of which only the dtype is known."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+
+    def is_floating_point(self) -> bool:
+        return self.dtype.is_floating_point
 
 
 def make_plain(graph: fx.GraphModule) -> fx.GraphModule:
@@ -46,14 +58,15 @@ def make_plain(graph: fx.GraphModule) -> fx.GraphModule:
                 user.replace_input_with(target, node)
             after = after or user is node
     for node in list(graph.graph.nodes):
-        rewrite = _REWRITTEN.get(aten_name(node) or "")
-        if rewrite is not None:
-            with graph.graph.inserting_before(node):
-                made = rewrite(graph.graph, node, arguments(node))
+        current: fx.Node | None = node
+        while current is not None and (rewrite := _REWRITTEN.get(aten_name(current) or "")) is not None:
+            with graph.graph.inserting_before(current):
+                made = rewrite(graph.graph, current, arguments(current))
             if made is not None:
-                made.meta.setdefault("val", node.meta.get("val"))
-                node.replace_all_uses_with(made)
-                graph.graph.erase_node(node)
+                made.meta.setdefault("val", current.meta.get("val"))
+                current.replace_all_uses_with(made)
+                graph.graph.erase_node(current)
+            current = made
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph
@@ -66,14 +79,30 @@ def _call(graph: fx.Graph, like: fx.Node, target: Any, *args: Any) -> fx.Node:
     values = fx.node.map_arg(args, lambda n: n.meta.get("val"))
     with contextlib.suppress(Exception):
         node.meta["val"] = target(*values)
+    if isinstance(like.meta.get("val"), Unsized):
+        node.meta["val"] = like.meta["val"]
     return node
 
 
 def _negated(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
-    """``x - number`` as a sum."""
-    if isinstance(a["other"], fx.Node) or a.get("alpha", 1) != 1:
+    """``x - alpha * number`` as a sum."""
+    if isinstance(a["other"], fx.Node) or isinstance(a["alpha"], fx.Node):
         return None
-    return _call(graph, node, aten.add.Tensor, a["self"], -a["other"])
+    return _call(graph, node, aten.add.Tensor, a["self"], -a["other"] * a["alpha"])
+
+
+def _weighted(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """``x + alpha * number`` without `alpha`."""
+    if isinstance(a["other"], fx.Node) or isinstance(a["alpha"], fx.Node) or a["alpha"] == 1:
+        return None
+    return _call(graph, node, aten.add.Tensor, a["self"], a["other"] * a["alpha"])
+
+
+def _turned(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node:
+    """``rsub(x, y)`` as ``y - x``."""
+    made = graph.call_function(aten.sub.Tensor, (a["other"], a["self"]), {"alpha": a["alpha"]})
+    made.meta.update(node.meta)
+    return made
 
 
 def _inverted(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
@@ -86,7 +115,7 @@ def _inverted(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | No
 def _attention(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
     """``softmax(q k' * scale + mask) v`` in its parts; where there is a mask, a row without any key gives zeros."""
     query = a["query"].meta.get("val")
-    if a["dropout_p"] or a.get("enable_gqa") or query is None:
+    if a["dropout_p"] or a.get("enable_gqa") or not isinstance(query, torch.Tensor):
         return None
     mask = a["attn_mask"]
     if mask is None and a["is_causal"]:
@@ -143,10 +172,7 @@ def _product_and_sum(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.No
 
 def _mean_of_all(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
     """``mean()`` as a mean over every axis."""
-    value = a["self"].meta.get("val")
-    if a["dtype"] is not None or value is None or value.dim() == 0:
-        return None
-    return _call(graph, node, aten.mean.dim, a["self"], list(range(value.dim())))
+    return None if a["dtype"] is not None else _call(graph, node, aten.mean.dim, a["self"], [])
 
 
 def _reshaped(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node:
@@ -172,7 +198,58 @@ def _taken_from(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | 
     return None if negative is None else _call(graph, node, aten.add.Tensor, negative, a["other"])
 
 
+def _convolved(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """A convolution as traces spell it."""
+    dims = len(a["stride"])
+    if not 1 <= dims <= 3:
+        return None
+    first = (a["input"], a["weight"], a["bias"], a["stride"], a["padding"])
+    if a.get("transposed"):
+        packet = getattr(aten, f"conv_transpose{dims}d")
+        op = packet.default if dims == 1 else packet.input
+        return _call(graph, node, op, *first, a["output_padding"], a["groups"], a["dilation"])
+    packet = getattr(aten, f"conv{dims}d")
+    op = packet.padding if isinstance(a["padding"], str) else packet.default
+    return _call(graph, node, op, *first, a["dilation"], a["groups"])
+
+
+def _gated(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node:
+    """``glu(x)`` as ``first half * sigmoid(second half)``."""
+    halves = _call(graph, node, aten.chunk.default, a["self"], 2, a["dim"])
+    first, second = (_call(graph, node, operator.getitem, halves, i) for i in range(2))
+    return _call(graph, node, aten.mul.Tensor, first, _call(graph, node, aten.sigmoid.default, second))
+
+
+def _selu(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node:
+    """A SELU is an ELU with two fixed numbers."""
+    return _call(graph, node, aten.elu.default, a["self"], 1.6732632423543772, 1.0507009873554805)
+
+
+def _mean_slope(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """In evaluation an RReLU is a leaky ReLU."""
+    slope = (a["lower"] + a["upper"]) / 2
+    return None if a["training"] else _call(graph, node, aten.leaky_relu.default, a["self"], slope)
+
+
+def _same_type(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """A conversion to the dtype and device that a tensor has already."""
+    old, new = a["self"].meta.get("val"), node.meta.get("val")
+    if old is None or new is None or (old.dtype, old.device) != (new.dtype, new.device):
+        return None
+    return _call(graph, node, aten.alias.default, a["self"])
+
+
 _REWRITTEN: dict[str, Any] = {
+    "_convolution.default": _convolved,
+    "_convolution.deprecated": _convolved,
+    "_convolution_mode.default": _convolved,
+    "add.Tensor": _weighted,
+    "add.Scalar": _weighted,
+    "rsub.Tensor": _turned,
+    "glu.default": _gated,
+    "selu.default": _selu,
+    "rrelu.default": _mean_slope,
+    **dict.fromkeys(("to.dtype", "to.dtype_layout", "_to_copy.default", "type_as.default"), _same_type),
     "view.default": _reshaped,
     "_unsafe_view.default": _reshaped,
     "view_as.default": _reshaped_as,
@@ -198,6 +275,11 @@ def aten_name(node: object) -> str | None:
     if isinstance(target, torch._ops.OpOverload) and target.namespace == "aten":
         return f"{target._schema.name.removeprefix('aten::')}.{target._overloadname or 'default'}"
     return None
+
+
+def only_reads_shape(node: fx.Node) -> bool:
+    """Whether a node asks for sizes and the like, which integers have as well as floats."""
+    return aten_name(node) in _SHAPES or "reads_shape" in node.meta
 
 
 def arguments(node: fx.Node) -> dict[str, Any]:

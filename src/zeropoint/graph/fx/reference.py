@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from zeropoint.graph.fx.lower import Lowering, Value
-from zeropoint.graph.fx.plain import aten_name
+from zeropoint.graph.fx.lower import PASSED, Lowering, Scale, Value
+from zeropoint.graph.fx.plain import arguments, aten_name
 from zeropoint.graph.fx.plan import Choice, Way
 from zeropoint.graph.fx.training import AVERAGES
 from zeropoint.graph.recipes import Form
@@ -27,8 +27,15 @@ class Reference(Lowering):
         q = self.call(ours.quantize_per_tensor.default, self.floats(node.args[0]), *scale.all)
         self.values[node] = Value(self.call(ours.dequantize_per_tensor.default, q, *scale.all), scale=scale)
 
+    def joined(self, node: fx.Node) -> list[int]:
+        return []
+
     def add(self, node: fx.Node) -> None:
         choice = self.choices.get(node)
+        if choice is not None and choice.way is Way.JOINED:
+            scale = self.values[self.by_name[choice.inputs[0]]].scale if choice.inputs else None
+            self.values[node] = Value(self.copy(node), scale=scale)
+            return
         if node.op == "call_function" and choice is not None and choice.way in (Way.STATIC, Way.PASSED, Way.FUSED):
             if choice.way is Way.FUSED and node.target is operator.getitem:  # of bags, which are one tensor
                 self.values[node] = self.values[node.args[0]]
@@ -38,12 +45,18 @@ class Reference(Lowering):
             super().add(node)
 
     def float_value(self, node: fx.Node, choice: Choice) -> Value:
-        made = self.float_form(node, choice)
         scale = self.values[node.args[0]].scale if choice.way is Way.PASSED else None
-        if scale is not None and aten_name(node) in AVERAGES:  # integers are rounded here
-            q = self.call(ours.quantize_per_tensor.default, made, *scale.all)
-            made = self.call(ours.dequantize_per_tensor.default, q, *scale.all)
-        return Value(made, scale=scale)
+        if scale is not None and aten_name(node) in AVERAGES:
+            return Value(self.average(node, scale), scale=scale)
+        return Value(self.float_form(node, choice), scale=scale)
+
+    def average(self, node: fx.Node, scale: Scale) -> fx.Node:
+        """An average, which is rounded, by the operator on integers: floats miss values just between two steps."""
+        first = node.args[0]
+        q = self.call(ours.quantize_per_tensor.default, self.floats(first), *scale.all)
+        named = {k: self.argument(v) for k, v in arguments(node).items() if v is not first}
+        q = PASSED[str(aten_name(node))](self, q, scale, named, node)
+        return self.call(ours.dequantize_per_tensor.default, q, *scale.all)
 
     def float_form(self, node: fx.Node, choice: Choice) -> fx.Node:
         made = self.copy(node)

@@ -3,6 +3,10 @@ not survive: those with sizes of inputs in a list, and no tensor.)"""
 
 from __future__ import annotations
 
+import contextlib
+import pickle
+import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +14,8 @@ import torch
 from torch import fx, nn
 
 __all__ = ["Graph"]
+
+_KEPT = ("origin", "meaning")  # of what is known about a node
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,19 @@ class Graph(fx.GraphModule):
     def __reduce__(self) -> Any:
         nodes = [_record(node) for node in self.graph.nodes]
         kept = {k: self.__dict__[k] for k in ("_parameters", "_buffers", "_modules")}
-        return _restore, (nodes, self.graph._codegen, kept, self.training)
+        return _restore, (nodes, pickle.dumps(self.graph._codegen), kept, self.training)
+
+    def __deepcopy__(self, memo: Any) -> Graph:
+        with _leaves_without_warning():
+            return super().__deepcopy__(memo)
+
+
+@contextlib.contextmanager
+def _leaves_without_warning() -> Iterator[None]:
+    """In torch 2.13 whoever copies or loads a description of nested inputs is told not to ask whether it is a leaf."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)
+        yield
 
 
 def _record(node: fx.Node) -> tuple[Any, ...]:
@@ -45,19 +63,20 @@ def _record(node: fx.Node) -> tuple[Any, ...]:
     if isinstance(target, torch._ops.OpOverload):
         target = _Operator(target.namespace, target._schema.name.split("::")[1], target._overloadname)
     args, kwargs = (fx.node.map_arg(a, lambda n: _Node(n.name)) for a in (tuple(node.args), dict(node.kwargs)))
-    return node.op, node.name, target, args, kwargs, node.meta.get("origin")
+    return node.op, node.name, target, args, kwargs, {k: node.meta[k] for k in _KEPT if k in node.meta}
 
 
-def _restore(nodes: list[Any], codegen: Any, kept: dict[str, Any], training: bool) -> Graph:
+def _restore(nodes: list[Any], codegen: bytes, kept: dict[str, Any], training: bool) -> Graph:
     root = nn.Module()
     root.__dict__.update(kept)
     graph = fx.Graph()
-    graph.set_codegen(codegen)
+    with _leaves_without_warning():
+        graph.set_codegen(pickle.loads(codegen))
     made: dict[str, fx.Node] = {}
-    for op, name, target, args, kwargs, origin in nodes:
+    for op, name, target, args, kwargs, meta in nodes:
         found = target.find() if isinstance(target, _Operator) else target
         made[name] = graph.create_node(op, found, _linked(args, made), _linked(kwargs, made), name)
-        made[name].meta["origin"] = origin
+        made[name].meta.update(meta)
     return Graph(root, graph).train(training)
 
 

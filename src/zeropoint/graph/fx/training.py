@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, fx, nn
 
 from zeropoint.graph.fx.fold_batch_norm import parameter
+from zeropoint.graph.fx.meaning import Meaning
 from zeropoint.graph.fx.plain import arguments, aten_name, each
-from zeropoint.graph.fx.plan import Choice, Way, _is_static, _qconfig, _State
+from zeropoint.graph.fx.plan import Choice, State, Way, _is_static, _qconfig
 from zeropoint.graph.recipes import BY_ATEN
 from zeropoint.nn import qat as nnqat
 from zeropoint.nn.flow import as_integers, observed, plain
@@ -60,7 +61,7 @@ def swap_layers(graph: fx.GraphModule, mapping: QConfigMapping) -> dict[fx.Node,
 
     The parameters are those of the graph.
     """
-    state = _State(graph, mapping)
+    state = State(graph, mapping)
     choices: dict[fx.Node, Choice] = {}
     for node in list(graph.graph.nodes):
         found = BY_ATEN.get(aten_name(node) or "")
@@ -80,6 +81,7 @@ def swap_layers(graph: fx.GraphModule, mapping: QConfigMapping) -> dict[fx.Node,
             made = graph.graph.call_module(path, (a["input"],))
         made.meta.update({k: last.meta[k] for k in ("val", "origin") if k in last.meta})
         made.meta["origin"] = node.meta.get("origin")
+        made.meta["meaning"] = Meaning((relu or node).name)
         last.replace_all_uses_with(made)
         for old in (relu, norm, node):
             if old is not None:
@@ -175,6 +177,7 @@ def _swap_others(graph: fx.GraphModule) -> None:
         with graph.graph.inserting_after(node):
             made = graph.graph.call_module(path, (node.args[0],))
         made.meta.update(node.meta)
+        made.meta["meaning"] = Meaning(node.name)
         node.replace_all_uses_with(made)
         graph.graph.erase_node(node)
 
@@ -192,9 +195,12 @@ def round_averages(graph: fx.GraphModule, choices: dict[fx.Node, Choice]) -> Non
         with graph.graph.inserting_after(node):
             made = graph.graph.call_module(path, (node.args[0],))
         made.meta.update(node.meta)
+        made.meta["meaning"] = Meaning(node.name)
         node.replace_all_uses_with(made)
         graph.graph.erase_node(node)
         choices[made] = choices.pop(node)
+        for reader in choices.values():
+            reader.inputs = tuple(made.name if name == node.name else name for name in reader.inputs)
 
 
 def connect_averages(graph: fx.GraphModule, observer_prefix: str) -> None:

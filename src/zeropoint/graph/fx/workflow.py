@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
 from torch import fx, nn
 
-from zeropoint.graph.fx.capture import capture, origin
+from zeropoint.graph.fx.capture import capture, is_training, origin
+from zeropoint.graph.fx.equalize import divide_in_quantize, equalize, watch_channels
 from zeropoint.graph.fx.fold_batch_norm import fold_batch_norm
 from zeropoint.graph.fx.fold_linear import fold_linear
 from zeropoint.graph.fx.lower import lower
 from zeropoint.graph.fx.observe import OBSERVER, insert_observers
 from zeropoint.graph.fx.plain import aten_name, make_plain
 from zeropoint.graph.fx.plan import Choice, Way, plan, skip_rounding
+from zeropoint.graph.fx.recurrent_precision import choose_recurrent_weights
 from zeropoint.graph.fx.reference import reference
 from zeropoint.graph.fx.training import Rounded, connect_averages, round_averages, swap_layers
 from zeropoint.graph.recipes import OPERATORS
@@ -40,18 +42,17 @@ class Prepared(nn.Module):
 
     def choices(self) -> dict[fx.Node, Choice]:
         """What was chosen for each node of the graph."""
-        by_name = {node.name: node for node in self.graph_module.graph.nodes}
-        return {by_name[name]: choice for name, choice in self._choices.items() if name in by_name}
+        nodes = self.graph_module.graph.nodes
+        return {node: self._choices[node.name] for node in nodes if node.name in self._choices}
+
+    def choose_recurrent_weights(self, *args: Any, **kwargs: Any) -> None:
+        """Try recurrent layers of 8 bits on a batch, and give those that would be inaccurate float16 weights."""
+        choices = choose_recurrent_weights(self.graph_module, self.choices(), args, kwargs)
+        self._choices = {node.name: choice for node, choice in choices.items()}
 
     def summary(self) -> Summary:
         """What will become of each operator, and why."""
-        return Summary(
-            tuple(
-                Row(origin(node).path, _operator(node, choice), choice.way.value, choice.reason)
-                for node, choice in self.choices().items()
-                if choice.way not in (Way.PASSED, Way.FUSED)
-            )
-        )
+        return _summary(self.choices())
 
 
 class Quantized(nn.Module):
@@ -69,6 +70,16 @@ class Quantized(nn.Module):
     def summary(self) -> Summary:
         """What became of each operator, and why."""
         return self._summary
+
+
+def _summary(choices: dict[fx.Node, Choice]) -> Summary:
+    return Summary(
+        tuple(
+            Row(origin(node).path, _operator(node, choice), choice.way.value, choice.reason)
+            for node, choice in choices.items()
+            if choice.way not in (Way.PASSED, Way.FUSED)
+        )
+    )
 
 
 def _operator(node: fx.Node, choice: Choice) -> str:
@@ -97,6 +108,15 @@ def _require_some(prepared: Prepared) -> Prepared:
     return prepared
 
 
+def float_graph(model: nn.Module, example_inputs: Any, dynamic_shapes: Any = None) -> fx.GraphModule:
+    """The float operators of a model in the spelling that the recipes know: what `prepare_fx` puts observers into."""
+    graph = capture(model, example_inputs, dynamic_shapes=dynamic_shapes)
+    make_plain(graph)
+    fold_linear(graph)
+    fold_batch_norm(graph)
+    return graph
+
+
 def prepare_fx(
     model: nn.Module,
     qconfig_mapping: QConfigMapping | Mapping[str, Any],
@@ -106,6 +126,7 @@ def prepare_fx(
     backend_config: Any = None,
     *,
     dynamic_shapes: Any = None,
+    equalize_channels: bool = False,
 ) -> Prepared:
     """A copy of `model` with observers, for calibration: run it on some data, then call `convert_fx`.
 
@@ -114,6 +135,9 @@ def prepare_fx(
         qconfig_mapping: which modules and functions get which qconfig; None leaves them in float.
         example_inputs: a tuple of what the model is called with. Sizes are not fixed to those of the examples.
         dynamic_shapes: as for torch.export, to say more precisely which sizes are free.
+        equalize_channels: before the input of a linear layer is rounded, divide its few channels that are far larger
+            than the others, and multiply the weights that read them; the same in float, more accurate in 8 bits. For
+            transformers; ranges are then those of all values seen.
 
     Raises:
         CaptureError: if torch.export cannot follow the model.
@@ -130,16 +154,15 @@ def prepare_fx(
         1 int8
     """
     _refuse(prepare_custom_config=prepare_custom_config, _equalization_config=_equalization_config)
-    if model.training:
+    if is_training(model):
         raise ValueError("prepare_fx: the model is in training mode: call model.eval(), or use prepare_qat_fx")
     mapping = _mapping(model, qconfig_mapping)
-    graph = capture(model, example_inputs, dynamic_shapes=dynamic_shapes)
-    make_plain(graph)
-    fold_linear(graph)
-    fold_batch_norm(graph)
+    graph = float_graph(model, example_inputs, dynamic_shapes)
     choices = plan(graph, mapping)
     skip_rounding(choices)
     insert_observers(graph, choices)
+    if equalize_channels:
+        watch_channels(graph, choices)
     return _require_some(Prepared(graph.eval(), choices)).eval()
 
 
@@ -198,9 +221,42 @@ def convert_fx(
     if not isinstance(graph_module, Prepared):
         raise TypeError(f"convert_fx takes what prepare_fx or prepare_qat_fx gave, got {type(graph_module).__name__}")
     prepared = copy.deepcopy(graph_module).eval()
-    make = reference if debug else lower
     with torch.no_grad():
-        return Quantized(make(prepared.graph_module, prepared.choices()), graph_module.summary())
+        choices = equalize(prepared.graph_module, prepared.choices())
+        if debug:
+            return Quantized(reference(prepared.graph_module, choices), graph_module.summary())
+        lowered = lower(prepared.graph_module, choices)
+        divide_in_quantize(lowered)
+        return Quantized(lowered, graph_module.summary())
+
+
+def convert_layers(prepared: Prepared, layers: Collection[str]) -> Quantized:
+    """As `convert_fx`, but only the layers of these names in `prepared.choices()` on integers, others in float."""
+    wanted = prepared.choices()
+    by_name = {node.name: node for node in prepared.graph_module.graph.nodes}
+    carried: set[fx.Node] = set()  # what hands integers on to one of the layers
+    for node, choice in wanted.items():
+        for name in choice.inputs if node.name in layers else ():
+            at = by_name[name]
+            while at in wanted and wanted[at].way is Way.PASSED:
+                carried.add(at)
+                at = _before(at)
+    choices: dict[fx.Node, Choice] = {}
+    for node, choice in wanted.items():
+        kept = node.name in layers or node in carried
+        if choice.way in (Way.PASSED, Way.FUSED) and not kept:
+            before = choices.get(_before(node))
+            kept = before is not None and before.way is not Way.FLOAT
+        choices[node] = choice if kept else Choice(Way.FLOAT, choice.reason or "left out", choice.operator)
+    with torch.no_grad():
+        return Quantized(lower(prepared.graph_module, choices), _summary(choices))
+
+
+def _before(node: fx.Node) -> Any:
+    """What a node takes first, without the observer between them."""
+    before: Any = node.args[0]
+    observed = isinstance(before, fx.Node) and str(before.target).startswith(OBSERVER)
+    return before.args[0] if observed else before
 
 
 def convert_to_reference_fx(graph_module: Prepared, **options: Any) -> Quantized:

@@ -337,7 +337,7 @@ def _joined(parts: list[Any], dim: int) -> Tensor:
     scales, zero_points = [p.q_scale() for p in parts], [p.q_zero_point() for p in parts]
     if len({*zip(scales, zero_points)}) == 1:
         return torch.cat(parts, dim)
-    return cat(parts, dim, *joint_qparams(scales, zero_points, parts[0].dtype.qmin, parts[0].dtype.qmax))
+    return cat(parts, dim, *joint_qparams(scales, zero_points, parts[0]._qdtype.qmin, parts[0]._qdtype.qmax))
 
 
 def joint_qparams(scales: list[float], zero_points: list[int], qmin: int, qmax: int) -> tuple[float, int]:

@@ -212,6 +212,13 @@ def float_layer(cls: type[nn.Module], mod: nn.Module, float_types: tuple[type, .
     return FloatLayer(layer.weight, getattr(layer, "bias", None), observer)
 
 
+def plain_parts(q: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Integers, float32 scales and zero points of a quantized tensor, as the operators on plain integers take them."""
+    if "per_channel" in str(q.qscheme()):
+        return q.int_repr().clone(), q.q_per_channel_scales().float(), q.q_per_channel_zero_points()
+    return q.int_repr().clone(), torch.tensor([q.q_scale()]), torch.tensor([q.q_zero_point()])
+
+
 def has_observed(observer: Any) -> bool:
     """Whether an observer or a fake quantization has seen a value (those without a range need none)."""
     inner = getattr(observer, "activation_post_process", observer)

@@ -1,0 +1,72 @@
+"""The drop-in: PyTorch's old quantization names, with zeropoint behind them.
+
+``zeropoint.compat.install()`` at the top of a program, or ``python -m zeropoint.compat program.py``, and code written
+for torch.ao.quantization runs as it is.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from zeropoint.compat.changes import Changes
+
+__all__ = ["install", "is_installed", "uninstall"]
+
+_lock = threading.RLock()
+_changes: Changes | None = None
+
+
+def install() -> None:
+    """Put zeropoint behind the old names; a second call does nothing.
+
+    Modules of PyTorch that are loaded already are changed too, but not what your own code took out of them before
+    (``from torch.ao.quantization import prepare``): call this first.
+
+    Example:
+        >>> import torch, zeropoint
+        >>> install()
+        >>> torch.ao.quantization.prepare is zeropoint.prepare
+        True
+        >>> uninstall()
+        >>> torch.ao.quantization.prepare is zeropoint.prepare
+        False
+    """
+    global _changes
+    with _lock:
+        if _changes is not None:
+            return
+        from zeropoint.compat.attributes import replace_attributes
+        from zeropoint.compat.checkpoints import replace_loading
+        from zeropoint.compat.modules import replace_modules
+        from zeropoint.compat.operators import replace_operators
+        from zeropoint.compat.reference import replace_reference_operators
+        from zeropoint.compat.script import teach_torchscript
+        from zeropoint.compat.surroundings import adapt_surroundings
+
+        changes = Changes()
+        try:
+            teach_torchscript(changes)
+            replace_attributes(changes)
+            replace_operators(changes)
+            replace_reference_operators(changes)
+            adapt_surroundings(changes)
+            replace_loading(changes)
+            replace_modules(changes)
+        except BaseException:
+            changes.undo()
+            raise
+        _changes = changes
+
+
+def uninstall() -> None:
+    """Give the old names back to PyTorch; without `install` it does nothing."""
+    global _changes
+    with _lock:
+        if _changes is not None:
+            _changes.undo()
+            _changes = None
+
+
+def is_installed() -> bool:
+    """Whether the old names are zeropoint's now."""
+    return _changes is not None

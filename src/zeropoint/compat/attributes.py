@@ -1,0 +1,62 @@
+"""What stands directly in `torch` and in torch.Tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from zeropoint.compat import lookup, names
+from zeropoint.compat.absent import absent
+from zeropoint.compat.changes import Changes
+from zeropoint.compat.modules import resolve
+from zeropoint.tensor.create import dequantize
+from zeropoint.tensor.qtensor import QTensor
+from zeropoint.tensor.watchers import asked_by_a_tracer
+
+
+def _method(name: str) -> Any:
+    """A method of torch.Tensor for tensors that are not quantized; QTensors have their own, which may call this one."""
+    inherited: Any = getattr(torch._C.TensorBase, name, None)
+
+    def of_plain_tensor(self: torch.Tensor) -> Any:
+        if inherited is not None and isinstance(self, QTensor):
+            return inherited(self)
+        if name == "dequantize":
+            return dequantize(self)
+        raise RuntimeError(f"{name}() is defined for quantized tensors, this one is {self.dtype}")
+
+    of_plain_tensor.__name__ = of_plain_tensor.__qualname__ = name
+    return of_plain_tensor
+
+
+def _shown(value: Any) -> Any:
+    """torch's own object for a dtype or scheme of ours, as long as PyTorch has it."""
+    return getattr(torch, value.name, value)
+
+
+def _dtype(self: QTensor) -> Any:
+    return torch.float32 if asked_by_a_tracer() else _shown(self._qdtype)
+
+
+def _qscheme(self: QTensor) -> Any:
+    return _shown(self._quantizer.scheme)
+
+
+def replace_attributes(changes: Changes) -> None:
+    """Put our functions, dtypes and methods where the old ones are, or were."""
+    for name, found in lookup.entries(names.FUNCTIONS):
+        value = resolve(found.path) if found.path else absent(f"torch.{name}", found.reason)
+        changes.attribute(torch, name, value)
+    for name, found in lookup.entries(names.VALUES):
+        if not hasattr(torch, name):
+            changes.attribute(torch, name, resolve(str(found.path)))
+    for name in names.METHODS.split():
+        if name == "is_quantized":  # an attribute, which is true of QTensors
+            if not hasattr(torch.Tensor, name):
+                changes.attribute(torch.Tensor, name, False)
+        else:
+            changes.attribute(torch.Tensor, name, _method(name))
+    # Old code asks isinstance(q.qscheme(), torch.qscheme), q.dtype is torch.quint8, and reads what is printed.
+    changes.attribute(QTensor, "dtype", property(_dtype))
+    changes.attribute(QTensor, "qscheme", _qscheme)

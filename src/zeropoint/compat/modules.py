@@ -1,0 +1,114 @@
+"""The old modules, with the names of the table in them.
+
+A module that is loaded already is changed in place, as people hold references to it; the others are put into
+`sys.modules` without loading anything of PyTorch's. Names are looked up when they are used first.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from zeropoint.compat import lookup, names
+from zeropoint.compat.absent import absent
+from zeropoint.compat.changes import Changes
+
+
+def resolve(path: str) -> Any:
+    """What a dotted path of ours names.
+
+    Example:
+        >>> resolve("zeropoint.nn.qat.Linear").__name__
+        'Linear'
+    """
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
+def _looking_up(module: ModuleType, known: dict[str, lookup.Counterpart], reason: str) -> Any:
+    path = module.__name__
+
+    def __getattr__(name: str) -> Any:
+        found = known.get(name)
+        if found is None and reason and not name.startswith("__"):
+            found = lookup.Counterpart(None, reason)
+        if found is None:
+            raise AttributeError(f"module {path!r} has no attribute {name!r}")
+        value = resolve(found.path) if found.path else absent(f"{path}.{name}", found.reason)
+        vars(module)[name] = value
+        return value
+
+    return __getattr__
+
+
+def _fill(module: ModuleType, reason: str) -> None:
+    """Take all names out that the module defined, and let it find those of the table."""
+    known = lookup.names_of(module.__name__)
+    for name, value in list(vars(module).items()):
+        if not name.startswith("__") and not isinstance(value, ModuleType):
+            del vars(module)[name]
+    vars(module)["__getattr__"] = _looking_up(module, known, reason)
+    vars(module)["__all__"] = [name for name, found in known.items() if found.path and not name.startswith("_")]
+
+
+class _BelowGone(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds modules below those that are gone: they can be imported, their names say why they cannot be used."""
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: Any = None) -> Any:
+        if self._reason(fullname) is None:
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+
+    @staticmethod
+    def _reason(fullname: str) -> str | None:
+        current = lookup.current_path(fullname)
+        return next((reason for path, reason in names.GONE.items() if current.startswith(path + ".")), None)
+
+    def create_module(self, spec: Any) -> ModuleType | None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        _fill(module, self._reason(module.__name__) or "")
+
+    def made(self, path: str, reason: str) -> ModuleType:
+        """A module that was not loaded. It has this loader: some code looks at the loaders of all modules."""
+        module = importlib.util.module_from_spec(importlib.machinery.ModuleSpec(path, self, is_package=True))
+        module.__doc__ = f"{path}, as zeropoint.compat has it."
+        _fill(module, reason)
+        return module
+
+
+def replace_modules(changes: Changes) -> None:
+    """Give every old module the names of the table."""
+    finder = _BelowGone()
+    sys.meta_path.insert(0, finder)
+    changes.later(lambda: sys.meta_path.remove(finder))
+    loaded = set(sys.modules)
+    changes.later(lambda: _forget(loaded))
+    below_gone = {path: reason for path in loaded if (reason := finder._reason(path)) is not None}
+    for path, reason in {**lookup.old_modules(), **below_gone}.items():
+        module = sys.modules.get(path)
+        if module is None:
+            _put(changes, finder.made(path, reason))
+        elif path not in names.CONTAINERS:
+            changes.contents(module)
+            _fill(module, reason)
+
+
+def _put(changes: Changes, module: ModuleType) -> None:
+    changes.item(sys.modules, module.__name__, module)
+    parent, _, name = module.__name__.rpartition(".")
+    if name not in lookup.names_of(parent):  # a function may have the name of the module that defines it
+        changes.attribute(sys.modules[parent], name, module)
+
+
+def _forget(loaded: set[str]) -> None:
+    """Remove the modules that were made on the way, by imports below those that are gone."""
+    for path in [p for p in sys.modules if _BelowGone._reason(p) is not None and p not in loaded]:
+        del sys.modules[path]

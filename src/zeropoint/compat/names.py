@@ -1,0 +1,421 @@
+"""The table of old names: what each is called now, or why it is gone.
+
+`MODULES` has the modules of torch.ao that define names: module -> {where: names}. `where` is the module of ours that
+has these names, or, with a space in it, the reason why nobody has. ``old=ours`` is a name that changed. `PACKAGES` has
+those that gather the names of others, `MOVED` the older paths of the same modules, `GONE` modules without a
+counterpart. What stands directly in `torch` and in torch.Tensor is `FUNCTIONS` and `METHODS`, the operators are
+`OPERATORS`; `VALUES` are its dtypes and schemes.
+"""
+
+from __future__ import annotations
+
+# ------------------------------------------------------------------------------------------------------------ reasons
+
+FUSING = (
+    "which layers fuse, and into what, is a table now: zeropoint.graph.recipes; fuse_modules takes your own methods"
+)
+FX = "it belongs to the inside of torch.ao's FX mode; zeropoint captures models with torch.export and has other insides"
+SPARSE = "block-sparse layers for QNNPACK are not part of zeropoint; use the dense ones"
+INSIDE = "it is a helper inside a module of torch.ao; the module itself has its counterpart"
+BACKEND = "what a backend supports is fixed in zeropoint.graph.recipes: all kernels are its own"
+EQUALIZE = "equalization and bias correction after training are not part of zeropoint"
+NUMERIC_SUITE = "the numeric suite compares modules of torch.ao; torch.ao.ns is left to PyTorch"
+NOT_OLD = "it is no part of the old stack: PyTorch keeps it"
+PACKED_BY_FBGEMM = "it exposes FBGEMM's own packed weights; quantize_dynamic, or zeropoint.quantized.linear_prepack"
+
+# ------------------------------------------------------------------------------------------------------------ modules
+
+MODULES = {
+    "torch.ao.quantization": {
+        "zeropoint.compat.additions": "default_eval_fn get_combined_dict",
+        FX: "MatchAllNode ObserverOrFakeQuantize Pattern",
+    },
+    "torch.ao.quantization._learnable_fake_quantize": {
+        "zeropoint.fake_quant.learnable": "_LearnableFakeQuantize",
+    },
+    "torch.ao.quantization.fake_quantize": {
+        "zeropoint": (
+            "FakeQuantize FakeQuantizeBase FixedQParamsFakeQuantize FusedMovingAvgObsFakeQuantize "
+            "default_affine_fixed_qparams_fake_quant default_dynamic_fake_quant default_embedding_fake_quant "
+            "default_embedding_fake_quant_4bit default_fake_quant default_fixed_qparams_range_0to1_fake_quant "
+            "default_fixed_qparams_range_neg1to1_fake_quant default_fused_act_fake_quant "
+            "default_fused_per_channel_wt_fake_quant default_fused_wt_fake_quant default_histogram_fake_quant "
+            "default_per_channel_weight_fake_quant default_symmetric_fixed_qparams_fake_quant "
+            "default_weight_fake_quant disable_fake_quant disable_observer enable_fake_quant enable_observer "
+            "fused_per_channel_wt_fake_quant_range_neg_127_to_127 fused_wt_fake_quant_range_neg_127_to_127"
+        ),
+    },
+    "torch.ao.quantization.fuse_modules": {
+        "zeropoint": "fuse_known_modules fuse_modules fuse_modules_qat",
+    },
+    "torch.ao.quantization.fuser_method_mappings": {
+        FUSING: (
+            "fuse_conv_bn fuse_conv_bn_relu fuse_convtranspose_bn fuse_linear_bn get_fuser_method get_fuser_method_new"
+        ),
+    },
+    "torch.ao.quantization.observer": {
+        "zeropoint": (
+            "AffineQuantizedObserverBase FixedQParamsObserver Granularity HistogramObserver MappingType "
+            "MinMaxObserver MovingAverageMinMaxObserver MovingAveragePerChannelMinMaxObserver NoopObserver "
+            "ObserverBase PerAxis PerBlock PerChannelMinMaxObserver PerGroup PerRow PerTensor PerToken "
+            "PlaceholderObserver RecordingObserver ReuseInputObserver TorchAODType UniformQuantizationObserverBase "
+            "ZeroPointDomain default_affine_fixed_qparams_observer default_debug_observer "
+            "default_dynamic_quant_observer default_fixed_qparams_range_0to1_observer "
+            "default_fixed_qparams_range_neg1to1_observer default_float_qparams_observer "
+            "default_float_qparams_observer_4bit default_histogram_observer default_observer "
+            "default_per_channel_weight_observer default_placeholder_observer default_reuse_input_observer "
+            "default_symmetric_fixed_qparams_observer default_weight_observer get_block_size get_observer_state_dict "
+            "load_observer_state_dict per_channel_weight_observer_range_neg_127_to_127 "
+            "weight_observer_range_neg_127_to_127"
+        ),
+    },
+    "torch.ao.quantization.qconfig": {
+        "zeropoint": (
+            "QConfig QConfigAny QConfigDynamic default_activation_only_qconfig default_debug_qconfig "
+            "default_dynamic_qat_qconfig default_dynamic_qconfig default_embedding_qat_qconfig "
+            "default_embedding_qat_qconfig_4bit default_per_channel_qconfig "
+            "default_per_channel_symmetric_qnnpack_qat_qconfig default_per_channel_symmetric_qnnpack_qconfig "
+            "default_qat_qconfig default_qat_qconfig_v2 default_qconfig default_quint8_weight_qconfig "
+            "default_reuse_input_qconfig default_symmetric_qnnpack_qat_qconfig default_symmetric_qnnpack_qconfig "
+            "default_weight_only_qconfig float16_dynamic_qconfig float16_static_qconfig "
+            "float_qparams_weight_only_qconfig float_qparams_weight_only_qconfig_4bit get_default_qat_qconfig "
+            "get_default_qat_qconfig_dict get_default_qconfig get_default_qconfig_dict per_channel_dynamic_qconfig "
+            "qconfig_equals"
+        ),
+    },
+    "torch.ao.quantization.qconfig_mapping": {
+        "zeropoint": "QConfigMapping get_default_qat_qconfig_mapping get_default_qconfig_mapping",
+    },
+    "torch.ao.quantization.quant_type": {
+        "zeropoint.compat.additions": "QuantType",
+    },
+    "torch.ao.quantization.quantization_mappings": {
+        "zeropoint": (
+            "get_default_compare_output_module_list get_default_dynamic_quant_module_mappings "
+            "get_default_float_to_quantized_operator_mappings get_default_qat_module_mappings "
+            "get_default_qconfig_propagation_list get_default_static_quant_module_mappings "
+            "get_default_static_quant_reference_module_mappings get_dynamic_quant_module_class "
+            "get_embedding_qat_module_mappings get_embedding_static_quant_module_mappings get_quantized_operator "
+            "get_static_quant_module_class no_observer_set"
+        ),
+        "zeropoint.compat.additions": (
+            "DEFAULT_DYNAMIC_QUANT_MODULE_MAPPINGS DEFAULT_FLOAT_TO_QUANTIZED_OPERATOR_MAPPINGS "
+            "DEFAULT_MODULE_TO_ACT_POST_PROCESS DEFAULT_QAT_MODULE_MAPPINGS "
+            "DEFAULT_REFERENCE_STATIC_QUANT_MODULE_MAPPINGS DEFAULT_STATIC_QUANT_MODULE_MAPPINGS"
+        ),
+        SPARSE: (
+            "DEFAULT_DYNAMIC_SPARSE_QUANT_MODULE_MAPPINGS DEFAULT_STATIC_SPARSE_QUANT_MODULE_MAPPINGS "
+            "get_default_dynamic_sparse_quant_module_mappings get_default_static_sparse_quant_module_mappings"
+        ),
+    },
+    "torch.ao.quantization.quantize": {
+        "zeropoint": (
+            "add_quant_dequant convert get_default_custom_config_dict prepare prepare_qat propagate_qconfig_ quantize "
+            "quantize_dynamic quantize_qat swap_module"
+        ),
+        "zeropoint.compat.additions": "_get_observer_dict",
+    },
+    "torch.ao.quantization.quantize_fx": {
+        "zeropoint": "convert_fx convert_to_reference_fx fuse_fx prepare_fx prepare_qat_fx",
+        FX: "attach_preserved_attrs_to_model",
+    },
+    "torch.ao.quantization.quantize_jit": {
+        "zeropoint": (
+            "convert_dynamic_jit convert_jit fuse_conv_bn_jit prepare_dynamic_jit prepare_jit quantize_dynamic_jit"
+            " quantize_jit script_qconfig"
+        ),
+        "zeropoint.compat.additions": "script_qconfig_dict",
+    },
+    "torch.ao.quantization.stubs": {
+        "zeropoint": "DeQuantStub QuantStub QuantWrapper",
+    },
+    "torch.ao.quantization.utils": {
+        "zeropoint": "get_qparam_dict",
+        "zeropoint.compat.additions": (
+            "activation_dtype activation_is_dynamically_quantized activation_is_int32_quantized "
+            "activation_is_int8_quantized activation_is_statically_quantized calculate_qmin_qmax check_min_max_valid "
+            "get_combined_dict get_qconfig_dtypes get_quant_type getattr_from_fqn "
+            "has_no_children_ignoring_parametrizations is_per_channel is_per_tensor op_is_int8_dynamically_quantized "
+            "to_underlying_dtype validate_qmin_qmax weight_dtype weight_is_quantized weight_is_statically_quantized"
+        ),
+        FX: (
+            "DEPRECATION_WARNING MatchAllNode NodePattern Pattern check_node determine_qparams "
+            "get_fqn_to_example_inputs get_swapped_custom_module_class"
+        ),
+    },
+    "torch.ao.nn.intrinsic.modules.fused": {
+        "zeropoint.nn.intrinsic": (
+            "BNReLU2d BNReLU3d ConvAdd2d ConvAddReLU2d ConvBn1d ConvBn2d ConvBn3d ConvBnReLU1d ConvBnReLU2d "
+            "ConvBnReLU3d ConvReLU1d ConvReLU2d ConvReLU3d LinearBn1d LinearLeakyReLU LinearReLU LinearTanh "
+            "_FusedModule=FusedModule"
+        ),
+    },
+    "torch.ao.nn.intrinsic.qat.modules.conv_fused": {
+        "zeropoint.nn.intrinsic.qat": (
+            "ConvBn1d ConvBn2d ConvBn3d ConvBnReLU1d ConvBnReLU2d ConvBnReLU3d ConvReLU1d ConvReLU2d ConvReLU3d "
+            "freeze_bn_stats update_bn_stats"
+        ),
+    },
+    "torch.ao.nn.intrinsic.qat.modules.linear_fused": {
+        "zeropoint.nn.intrinsic.qat": "LinearBn1d",
+    },
+    "torch.ao.nn.intrinsic.qat.modules.linear_relu": {
+        "zeropoint.nn.intrinsic.qat": "LinearReLU",
+    },
+    "torch.ao.nn.intrinsic.quantized.dynamic.modules.linear_relu": {
+        "zeropoint.nn.intrinsic.quantized.dynamic": "LinearReLU",
+    },
+    "torch.ao.nn.intrinsic.quantized.modules.bn_relu": {
+        "zeropoint.nn.intrinsic.quantized": "BNReLU2d BNReLU3d",
+    },
+    "torch.ao.nn.intrinsic.quantized.modules.conv_add": {
+        "zeropoint.nn.intrinsic.quantized": "ConvAdd2d ConvAddReLU2d",
+    },
+    "torch.ao.nn.intrinsic.quantized.modules.conv_relu": {
+        "zeropoint.nn.intrinsic.quantized": "ConvReLU1d ConvReLU2d ConvReLU3d",
+    },
+    "torch.ao.nn.intrinsic.quantized.modules.linear_relu": {
+        "zeropoint.nn.intrinsic.quantized": "LinearLeakyReLU LinearReLU LinearTanh",
+    },
+    "torch.ao.nn.qat.dynamic.modules.linear": {
+        "zeropoint.nn.qat.dynamic": "Linear",
+    },
+    "torch.ao.nn.qat.modules.conv": {
+        "zeropoint.nn.qat": "Conv1d Conv2d Conv3d",
+    },
+    "torch.ao.nn.qat.modules.embedding_ops": {
+        "zeropoint.nn.qat": "Embedding EmbeddingBag",
+    },
+    "torch.ao.nn.qat.modules.linear": {
+        "zeropoint.nn.qat": "Linear",
+    },
+    "torch.ao.nn.quantizable.modules.activation": {
+        "zeropoint.nn.quantizable": "MultiheadAttention",
+    },
+    "torch.ao.nn.quantizable.modules.rnn": {
+        "zeropoint.nn.quantizable": "LSTM LSTMCell",
+    },
+    "torch.ao.nn.quantized.dynamic.modules.conv": {
+        "zeropoint.nn.quantized.dynamic": "Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d",
+    },
+    "torch.ao.nn.quantized.dynamic.modules.linear": {
+        "zeropoint.nn.quantized.dynamic": "Linear",
+    },
+    "torch.ao.nn.quantized.dynamic.modules.rnn": {
+        "zeropoint.nn.quantized.dynamic": "GRU GRUCell LSTM LSTMCell RNNCell",
+        "zeropoint.nn.quantized.dynamic.rnn": "RNNBase",
+        "zeropoint.nn.quantized.dynamic.cells": "RNNCellBase",
+        "zeropoint.nn.quantized.dynamic.recurrent_weights": "PackedParameter",
+        INSIDE: "apply_permutation pack_weight_bias",
+    },
+    "torch.ao.nn.quantized.functional": {
+        "zeropoint.nn.quantized.functional": (
+            "adaptive_avg_pool2d adaptive_avg_pool3d avg_pool2d avg_pool3d celu clamp conv1d conv2d conv3d elu "
+            "hardsigmoid hardswish hardtanh interpolate leaky_relu linear max_pool1d max_pool2d threshold upsample "
+            "upsample_bilinear upsample_nearest"
+        ),
+    },
+    "torch.ao.nn.quantized.modules.activation": {
+        "zeropoint.nn.quantized": "ELU Hardswish LeakyReLU MultiheadAttention PReLU ReLU6 Sigmoid Softmax",
+    },
+    "torch.ao.nn.quantized.modules.batchnorm": {
+        "zeropoint.nn.quantized": "BatchNorm2d BatchNorm3d",
+    },
+    "torch.ao.nn.quantized.modules.conv": {
+        "zeropoint.nn.quantized": "Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d",
+        "zeropoint.nn.quantized.conv": "_ConvNd",
+    },
+    "torch.ao.nn.quantized.modules.dropout": {
+        "zeropoint.nn.quantized": "Dropout",
+    },
+    "torch.ao.nn.quantized.modules.embedding_ops": {
+        "zeropoint.nn.quantized": "Embedding EmbeddingBag",
+        "zeropoint.nn.quantized.embedding": "EmbeddingPackedParams",
+    },
+    "torch.ao.nn.quantized.modules.functional_modules": {
+        "zeropoint.nn.quantized": "FXFloatFunctional FloatFunctional QFunctional",
+    },
+    "torch.ao.nn.quantized.modules.linear": {
+        "zeropoint.nn.quantized": "Linear",
+        "zeropoint.nn.quantized.linear": "LinearPackedParams",
+    },
+    "torch.ao.nn.quantized.modules.normalization": {
+        "zeropoint.nn.quantized": "GroupNorm InstanceNorm1d InstanceNorm2d InstanceNorm3d LayerNorm",
+    },
+    "torch.ao.nn.quantized.modules.rnn": {
+        "zeropoint.nn.quantized": "LSTM",
+    },
+    "torch.ao.nn.quantized.modules.utils": {
+        "zeropoint.nn.quantized.storage": "WeightedQuantizedModule=StoredWeight",
+    },
+    "torch.ao.nn.quantized.modules": {"zeropoint.nn.quantized": "DeQuantize MaxPool2d Quantize"},
+    "torch.ao.nn.quantized.reference.modules.conv": {
+        "zeropoint.nn.quantized.reference": "Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d",
+    },
+    "torch.ao.nn.quantized.reference.modules.linear": {
+        "zeropoint.nn.quantized.reference": "Linear",
+    },
+    "torch.ao.nn.quantized.reference.modules.rnn": {
+        "zeropoint.nn.quantized.reference": "GRU GRUCell LSTM LSTMCell RNNCell",
+        "zeropoint.nn.quantized.reference.rnn": "RNNBase=_RNN RNNCellBase=_Cell",
+        INSIDE: "get_quantized_weight",
+    },
+    "torch.ao.nn.quantized.reference.modules.sparse": {
+        "zeropoint.nn.quantized.reference": "Embedding EmbeddingBag",
+    },
+    "torch.ao.nn.quantized.reference.modules.utils": {
+        "zeropoint.nn.quantized.reference.weight": "ReferenceQuantizedModule=ReferenceModule",
+    },
+}
+
+_QUANTIZATION = (
+    "fake_quantize fuse_modules fuser_method_mappings observer qconfig qconfig_mapping quant_type quantization_mappings"
+    " quantize quantize_jit stubs"
+)
+
+# Package -> the modules whose names it has too, relative to it.
+PACKAGES = {
+    "torch.ao.quantization": _QUANTIZATION,
+    "torch.ao.nn.intrinsic": "modules",
+    "torch.ao.nn.intrinsic.modules": "fused",
+    "torch.ao.nn.intrinsic.qat": "modules",
+    "torch.ao.nn.intrinsic.qat.modules": "conv_fused linear_fused linear_relu",
+    "torch.ao.nn.intrinsic.quantized": "modules",
+    "torch.ao.nn.intrinsic.quantized.modules": "bn_relu conv_add conv_relu linear_relu",
+    "torch.ao.nn.intrinsic.quantized.dynamic": "modules",
+    "torch.ao.nn.intrinsic.quantized.dynamic.modules": "linear_relu",
+    "torch.ao.nn.qat": "modules",
+    "torch.ao.nn.qat.modules": "conv embedding_ops linear",
+    "torch.ao.nn.qat.dynamic": "modules",
+    "torch.ao.nn.qat.dynamic.modules": "linear",
+    "torch.ao.nn.quantizable": "modules",
+    "torch.ao.nn.quantizable.modules": "activation rnn",
+    "torch.ao.nn.quantized": "modules",
+    "torch.ao.nn.quantized.modules": (
+        "activation batchnorm conv dropout embedding_ops functional_modules linear normalization rnn utils"
+    ),
+    "torch.ao.nn.quantized.dynamic": "modules",
+    "torch.ao.nn.quantized.dynamic.modules": "conv linear rnn",
+    "torch.ao.nn.quantized.reference": "modules",
+    "torch.ao.nn.quantized.reference.modules": "conv linear rnn sparse utils",
+}
+
+# Older paths of whole trees. The longer ones come first.
+MOVED = {
+    "torch.nn.quantized._reference": "torch.ao.nn.quantized.reference",
+    "torch.quantization": "torch.ao.quantization",
+    "torch.nn.intrinsic": "torch.ao.nn.intrinsic",
+    "torch.nn.qat": "torch.ao.nn.qat",
+    "torch.nn.quantizable": "torch.ao.nn.quantizable",
+    "torch.nn.quantized": "torch.ao.nn.quantized",
+}
+
+# Packages that only hold others, and stay as they are.
+CONTAINERS = ("torch.ao", "torch.ao.nn")
+
+# Modules without a counterpart, with all that is below them.
+GONE = {
+    "torch.ao.quantization.backend_config": BACKEND,
+    "torch.ao.quantization.fx": FX,
+    "torch.ao.quantization._correct_bias": EQUALIZE,
+    "torch.ao.quantization._numeric_suite": NUMERIC_SUITE,
+    "torch.ao.quantization._numeric_suite_fx": NUMERIC_SUITE,
+    "torch.ao.quantization._equalize": EQUALIZE,
+    "torch.ao.nn.sparse": SPARSE,
+}
+
+# ----------------------------------------------------------------------------- torch, torch.Tensor, torch.ops.quantized
+
+FUNCTIONS = {
+    "zeropoint": (
+        "quantize_per_tensor quantize_per_channel quantize_per_tensor_dynamic dequantize"
+        " _empty_affine_quantized=empty_affine_quantized"
+        " _empty_per_channel_affine_quantized=empty_per_channel_affine_quantized"
+        " _make_per_tensor_quantized_tensor=make_per_tensor_quantized_tensor"
+        " _make_per_channel_quantized_tensor=make_per_channel_quantized_tensor"
+        " choose_qparams_optimized _saturate_weight_to_fp16=saturate_weight_to_fp16"
+        " fake_quantize_per_tensor_affine fake_quantize_per_channel_affine fused_moving_avg_obs_fake_quant"
+    ),
+    "zeropoint.quantized": "quantized_gru quantized_lstm",
+    "zeropoint.compat.functions": (
+        "empty_quantized _choose_qparams_per_tensor int_repr q_scale q_zero_point q_per_channel_axis"
+        " q_per_channel_scales q_per_channel_zero_points quantized_batch_norm quantized_max_pool1d quantized_max_pool2d"
+        " quantized_max_pool3d _fake_quantize_learnable_per_tensor_affine _fake_quantize_learnable_per_channel_affine"
+    ),
+    PACKED_BY_FBGEMM: (
+        "fbgemm_linear_fp16_weight fbgemm_linear_fp16_weight_fp32_activation fbgemm_linear_int8_weight"
+        " fbgemm_linear_int8_weight_fp32_activation fbgemm_linear_quantize_weight fbgemm_pack_gemm_matrix_fp16"
+        " fbgemm_pack_quantized_matrix quantized_gru_cell quantized_lstm_cell quantized_rnn_relu_cell"
+        " quantized_rnn_tanh_cell _wrapped_quantized_linear_prepacked"
+    ),
+    INSIDE: "_fused_moving_avg_obs_fq_helper _fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
+}
+
+# Objects in `torch` that stay as long as PyTorch has them, being equal to ours; ours stand in for them afterwards.
+VALUES = {
+    "zeropoint": (
+        "qint8 quint8 qint32 quint4x2 quint2x4 per_tensor_affine per_tensor_symmetric per_channel_affine"
+        " per_channel_symmetric per_channel_affine_float_qparams qscheme=QScheme"
+    ),
+}
+
+METHODS = (
+    "dequantize int_repr is_quantized q_per_channel_axis q_per_channel_scales q_per_channel_zero_points q_scale"
+    " q_zero_point qscheme"
+)
+
+OPERATORS = {
+    "zeropoint.quantized": (
+        "add add_out add_relu add_relu_out add_scalar add_scalar_out add_scalar_relu add_scalar_relu_out batch_norm"
+        " batch_norm1d batch_norm1d_relu batch_norm2d batch_norm2d_relu batch_norm3d batch_norm3d_relu batch_norm_relu"
+        " cat cat_out cat_relu cat_relu_out celu clamp dropout elu embedding_2bit embedding_4bit embedding_bag_2bit"
+        " embedding_bag_2bit_prepack embedding_bag_2bit_prepack_with_rowwise_min_max embedding_bag_2bit_rowwise_offsets"
+        " embedding_bag_2bit_unpack embedding_bag_4bit embedding_bag_4bit_prepack"
+        " embedding_bag_4bit_prepack_with_rowwise_min_max embedding_bag_4bit_rowwise_offsets embedding_bag_4bit_unpack"
+        " embedding_bag_byte embedding_bag_byte_prepack embedding_bag_byte_prepack_with_rowwise_min_max"
+        " embedding_bag_byte_rowwise_offsets embedding_bag_byte_unpack embedding_bag_prepack embedding_bag_unpack"
+        " embedding_byte group_norm hardswish instance_norm layer_norm leaky_relu linear linear_dynamic"
+        " linear_dynamic_fp16 linear_leaky_relu linear_prepack linear_prepack_fp16 linear_relu linear_relu_dynamic"
+        " linear_relu_dynamic_fp16 linear_tanh linear_unpack linear_unpack_fp16=linear_unpack"
+        " make_quantized_cell_params_dynamic make_quantized_cell_params_fp16 matmul mul mul_out mul_relu mul_relu_out"
+        " mul_scalar mul_scalar_out mul_scalar_relu mul_scalar_relu_out prelu quantized_gru_cell_dynamic"
+        " quantized_lstm_cell_dynamic quantized_rnn_relu_cell_dynamic quantized_rnn_tanh_cell_dynamic relu6 sigmoid"
+        " softmax threshold conv_prepack=conv_prepack conv1d_prepack=conv_prepack conv2d_prepack=conv_prepack"
+        " conv3d_prepack=conv_prepack conv_transpose1d_prepack=conv_transpose_prepack"
+        " conv_transpose2d_prepack=conv_transpose_prepack conv_transpose3d_prepack=conv_transpose_prepack"
+    ),
+    "zeropoint.quantized.packed": (
+        "conv1d=conv conv2d=conv conv3d=conv conv_transpose1d=conv conv_transpose2d=conv conv_transpose3d=conv"
+        " conv1d_relu=conv_relu conv2d_relu=conv_relu conv3d_relu=conv_relu conv2d_add=conv_add"
+        " conv2d_add_relu=conv_add_relu conv1d_dynamic=conv_dynamic conv2d_dynamic=conv_dynamic"
+        " conv3d_dynamic=conv_dynamic conv_transpose1d_dynamic=conv_dynamic conv_transpose2d_dynamic=conv_dynamic"
+        " conv_transpose3d_dynamic=conv_dynamic"
+    ),
+    "zeropoint.compat.packed": (
+        "conv2d_stride=stride conv3d_stride=stride conv_transpose2d_stride=stride conv_transpose3d_stride=stride"
+        " conv2d_padding=padding conv3d_padding=padding conv_transpose2d_padding=padding"
+        " conv_transpose3d_padding=padding conv2d_output_padding=output_padding"
+        " conv3d_output_padding=output_padding conv_transpose2d_output_padding=output_padding"
+        " conv_transpose3d_output_padding=output_padding conv2d_dilation=dilation conv3d_dilation=dilation"
+        " conv_transpose2d_dilation=dilation conv_transpose3d_dilation=dilation conv2d_groups=groups"
+        " conv3d_groups=groups conv_transpose2d_groups=groups conv_transpose3d_groups=groups"
+        " conv2d_transpose=transpose conv3d_transpose=transpose conv_transpose2d_transpose=transpose"
+        " conv_transpose3d_transpose=transpose conv_unpack=unpack conv1d_unpack=unpack conv2d_unpack=unpack"
+        " conv3d_unpack=unpack conv_transpose1d_unpack=unpack conv_transpose2d_unpack=unpack"
+        " conv_transpose3d_unpack=unpack linear_dynamic_fp16_unpacked_weight"
+        " linear_with_input_q_dq_qweight_dq_output_fp32 linear_with_input_q_dq_qweight_dq_relu_output_fp32"
+    ),
+    "zeropoint.compat.functions": "max_pool1d=quantized_max_pool1d max_pool2d=quantized_max_pool2d",
+    PACKED_BY_FBGEMM: (
+        "conv2d_unpack_sizes linear_prepack_fp16_legacy linear_prepack_legacy make_quantized_cell_params"
+    ),
+    NOT_OLD: "int4mm_packed_weight_cpu",
+}
+
+# Operators of torch.ops.quantized_decomposed; torch.ops.zeropoint has the same ones.
+DECOMPOSED = (
+    "_choose_qparams_per_token_asymmetric_impl choose_qparams choose_qparams_per_token"
+    " choose_qparams_per_token_asymmetric choose_qparams_symmetric dequantize_per_channel dequantize_per_channel_group"
+    " dequantize_per_tensor dequantize_per_token fake_quant_per_channel quantize_per_channel quantize_per_channel_group"
+    " quantize_per_tensor quantize_per_token"
+)

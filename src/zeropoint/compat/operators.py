@@ -1,0 +1,142 @@
+"""torch.ops.quantized and torch.ops.quantized_decomposed.
+
+Operators on packed weights take Python objects here, which PyTorch's dispatcher would refuse: so `torch.ops.quantized`
+is a namespace of ours in front of PyTorch's. Those on tensors alone are known to QTensor too, by PyTorch's operator,
+for TorchScript. The decomposed operators stay PyTorch's, with our kernels; or are defined, where PyTorch did not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from zeropoint.compat import lookup, names
+from zeropoint.compat.changes import Changes
+from zeropoint.compat.modules import resolve
+from zeropoint.tensor.qtensor import HANDLERS
+
+NAMESPACE, DECOMPOSED = "quantized", "quantized_decomposed"
+
+
+# Overloads that are called as their operator is.
+_OVERLOADS = ("default", "Scalar", "Scalar2", "Tensor", "new")
+
+
+class Operator(torch._ops.OpOverloadPacket):
+    """One operator of torch.ops.quantized: ours when it is called, PyTorch's in everything else."""
+
+    def __init__(self, name: str, function: Any, theirs: Any) -> None:
+        described = {k: v for k, v in vars(theirs).items() if k not in _OVERLOADS} if theirs else {}
+        self.__dict__.update(described, __name__=name, __doc__=function.__doc__, __wrapped__=function)
+        self.__dict__.update(_function=function, _theirs=theirs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        """An overload: PyTorch's, which QTensor answers, unless it takes packed weights or is not there."""
+        overload = getattr(self._theirs, name, None)
+        if name not in _OVERLOADS or (overload is not None and _takes_tensors_only(overload)):
+            return getattr(self._theirs, name)
+        return self
+
+    def __hash__(self) -> int:
+        return hash(self.__name__)
+
+    def __repr__(self) -> str:
+        return f"<zeropoint.compat operator {NAMESPACE}.{self.__name__}>"
+
+
+class Namespace(torch._ops._OpNamespace):
+    """torch.ops.quantized; to TorchScript it is PyTorch's, with PyTorch's operators."""
+
+    def __init__(self, theirs: Any) -> None:
+        super().__init__(NAMESPACE)
+        self._theirs = theirs
+        self._known = dict(lookup.entries(names.OPERATORS))
+
+    def __getattr__(self, name: str) -> Any:
+        found = self._known.get(name)
+        theirs = getattr(self._theirs, name, None)
+        if found is None or not found.path:
+            if theirs is None:
+                reason = f": {found.reason}" if found else ""
+                raise AttributeError(f"torch.ops.{NAMESPACE} has no operator {name!r}{reason}")
+            return theirs
+        value = Operator(name, resolve(found.path), theirs)
+        self.__dict__[name] = value
+        return value
+
+    def __dir__(self) -> list[str]:
+        return sorted({*self._known, *dir(self._theirs)})
+
+
+def _takes_tensors_only(overload: Any) -> bool:
+    return not any("__torch__" in str(a.type) for a in (*overload._schema.arguments, *overload._schema.returns))
+
+
+def _teach_qtensor(changes: Changes, theirs: Any) -> None:
+    """Let QTensors answer PyTorch's operators, as TorchScript calls them."""
+    for name, found in lookup.entries(names.OPERATORS):
+        packet = getattr(theirs, name, None)
+        if packet is None or not found.path:
+            continue
+        for overload in packet.overloads():
+            operator = getattr(packet, overload)
+            if overload in _OVERLOADS and _takes_tensors_only(operator):
+                changes.item(HANDLERS, operator, resolve(found.path))
+            elif overload == "out" and hasattr(theirs, f"{name}_out"):
+                changes.item(HANDLERS, operator, resolve(f"zeropoint.quantized.{name}_out"))
+
+
+# ------------------------------------------------------------------------------------------------------- decomposed
+
+# Dispatch keys with a kernel, where they are not these two.
+_KEYS = ("CompositeExplicitAutograd", "Meta")
+_OTHER_KEYS = {
+    "_choose_qparams_per_token_asymmetric_impl": ("CompositeImplicitAutograd",),
+    "fake_quant_per_channel": ("Autograd", "Meta"),
+}
+_NOT_OURS = "convert_element_type.no_fuse(Tensor input, ScalarType dtype) -> Tensor"
+
+
+def _convert_element_type(input: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return torch.ops.prims.convert_element_type.default(input, dtype)
+
+
+def _kernel(name: str, overload: str) -> Any:
+    operator = getattr(getattr(torch.ops.zeropoint, name), overload or "default")
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        return operator(*args, **kwargs)
+
+    return kernel
+
+
+def _decomposed(changes: Changes) -> None:
+    """Our kernels for the operators of quantized_decomposed."""
+    schemas = [s for s in torch._C._jit_get_all_schemas() if s.name.split("::")[1] in names.DECOMPOSED.split()]
+    defined = {(s.name, s.overload_name) for s in schemas}
+    ours = [s for s in schemas if s.name.startswith("zeropoint::")]
+    library = torch.library.Library(DECOMPOSED, "FRAGMENT")
+    changes.later(library._destroy)
+    for schema in ours:
+        name, overload = schema.name.split("::")[1], schema.overload_name
+        qualified = f"{name}.{overload}" if overload else name
+        if (f"{DECOMPOSED}::{name}", overload) not in defined:
+            library.define(str(schema).removeprefix("zeropoint::"))
+        for key in _OTHER_KEYS.get(name, _KEYS):
+            library.impl(qualified, _kernel(name, overload), key, allow_override=True)
+    if not hasattr(getattr(torch.ops, DECOMPOSED), "convert_element_type"):
+        library.define(_NOT_OURS)
+    for key in _KEYS:
+        library.impl("convert_element_type.no_fuse", _convert_element_type, key, allow_override=True)
+
+
+def replace_operators(changes: Changes) -> None:
+    """Put our operators under the old names."""
+    theirs = getattr(torch.ops, NAMESPACE)
+    changes.attribute(torch.ops, NAMESPACE, Namespace(theirs))
+    _teach_qtensor(changes, theirs)
+    _decomposed(changes)

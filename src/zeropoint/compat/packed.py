@@ -1,0 +1,62 @@
+"""Operators of torch.ops.quantized that read packed weights, or take them in unusual ways."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from zeropoint.numerics.dtypes import quint8
+from zeropoint.quantized.packed import LinearPackedParams, LinearPackedParamsFp16, linear_dynamic_fp16
+from zeropoint.tensor.create import quantize_per_tensor
+
+
+def _reading(name: str) -> Any:
+    def read(packed_weights: Any) -> Any:
+        return getattr(packed_weights, name)()
+
+    read.__name__ = read.__qualname__ = name
+    read.__doc__ = f"``packed_weights.{name}()``."
+    return read
+
+
+unpack = _reading("unpack")
+stride, padding, output_padding = _reading("stride"), _reading("padding"), _reading("output_padding")
+dilation, groups = _reading("dilation"), _reading("groups")
+
+
+def transpose(packed_weights: Any) -> int:
+    """1 for transposed convolutions, 0 for others."""
+    return int(packed_weights.transpose())
+
+
+def linear_dynamic_fp16_unpacked_weight(X: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`zeropoint.quantized.linear_dynamic_fp16` with a weight that is packed on the way."""
+    return linear_dynamic_fp16(X, LinearPackedParamsFp16(weight, bias))
+
+
+def linear_with_input_q_dq_qweight_dq_output_fp32(
+    X: Tensor, X_scale: float, X_zero_point: int, W_prepack: LinearPackedParams
+) -> Tensor:
+    """A linear layer on floats that are quantized to quint8 as given; its result is float32.
+
+    Example:
+        >>> import zeropoint
+        >>> w = zeropoint.quantize_per_tensor(torch.ones(1, 2), 0.5, 0, zeropoint.qint8)
+        >>> packed = zeropoint.quantized.linear_prepack(w)
+        >>> linear_with_input_q_dq_qweight_dq_output_fp32(torch.tensor([[1.0, 2.0]]), 0.5, 0, packed)
+        tensor([[3.]])
+    """
+    q: Any = quantize_per_tensor(X, X_scale, X_zero_point, quint8)
+    return torch.ops.zeropoint.linear_to_float(
+        q._data, float(X_scale), int(X_zero_point), W_prepack._weight._data, W_prepack._scale, W_prepack._zero_point,
+        W_prepack._bias,
+    )  # fmt: skip
+
+
+def linear_with_input_q_dq_qweight_dq_relu_output_fp32(
+    X: Tensor, X_scale: float, X_zero_point: int, W_prepack: LinearPackedParams
+) -> Tensor:
+    """As `linear_with_input_q_dq_qweight_dq_output_fp32`, with a ReLU."""
+    return linear_with_input_q_dq_qweight_dq_output_fp32(X, X_scale, X_zero_point, W_prepack).relu_()

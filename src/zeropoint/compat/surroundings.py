@@ -1,0 +1,51 @@
+"""What the rest of PyTorch knows of the old stack: the choice of an engine, and modules that tracing leaves whole."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import torch
+import torch.fx
+
+from zeropoint.compat.changes import Changes
+
+ENGINES = ("x86", "fbgemm", "qnnpack", "onednn", "none")
+
+
+class _Engine(ModuleType):
+    """torch.backends.quantized, where PyTorch has none: the names are kept and change nothing, as kernels are ours."""
+
+    supported_engines = list(ENGINES)
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._engine = "x86"
+
+    @property
+    def engine(self) -> str:
+        return self._engine
+
+    @engine.setter
+    def engine(self, value: str) -> None:
+        if value not in ENGINES:
+            raise ValueError(f"torch.backends.quantized.engine is one of {', '.join(ENGINES)}, got {value!r}")
+        self._engine = value
+
+
+def _leaving_whole(is_leaf_module: Any) -> Any:
+    def with_ours(self: Any, m: torch.nn.Module, module_qualified_name: str) -> bool:
+        ours = type(m).__module__.startswith("zeropoint.nn.") and not isinstance(m, torch.nn.Sequential)
+        return ours or is_leaf_module(self, m, module_qualified_name)
+
+    return with_ours
+
+
+def adapt_surroundings(changes: Changes) -> None:
+    """Let torch.fx leave quantized modules whole, and offer torch.backends.quantized."""
+    changes.attribute(torch.fx.Tracer, "is_leaf_module", _leaving_whole(torch.fx.Tracer.is_leaf_module))
+    if not hasattr(torch.backends, "quantized"):
+        engine = _Engine("torch.backends.quantized")
+        changes.item(sys.modules, engine.__name__, engine)
+        changes.attribute(torch.backends, "quantized", engine)

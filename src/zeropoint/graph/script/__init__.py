@@ -1,0 +1,1 @@
+"""TorchScript in, TorchScript out: one pass per file."""

@@ -1,0 +1,57 @@
+"""What calibration did not reach stays float: branches that were never taken, loops that never ran."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import fx
+
+from zeropoint.graph.fx.observe import OBSERVER
+from zeropoint.graph.fx.plan import Choice, Way, is_float
+from zeropoint.nn.quantized.storage import has_observed
+
+__all__ = ["drop_unseen"]
+
+UNSEEN = "calibration did not come here"
+
+
+def drop_unseen(view: fx.GraphModule, choices: dict[fx.Node, Choice]) -> None:
+    """Take observers without data out of `view`, and what needs them out of `choices`."""
+    watches = [node for node in view.graph.nodes if node.op == "call_module" and str(node.target).startswith(OBSERVER)]
+    unseen = {node for node in watches if not has_observed(view.get_submodule(str(node.target)))}
+    for node in unseen:
+        source: Any = node.args[0]
+        node.replace_all_uses_with(source)
+        view.graph.erase_node(node)
+    by_name = {node.name: node for node in view.graph.nodes}
+    scaled: set[fx.Node] = {node for node in watches if node not in unseen}
+
+    def is_watched(node: fx.Node, choice: Choice) -> bool:
+        last = by_name[choice.result or choice.relu or node.name]
+        return any(user in scaled for user in last.users)
+
+    for node in list(view.graph.nodes):
+        choice = choices.get(node)
+        if choice is None:
+            continue
+        if choice.way is Way.STATIC:
+            reads = [node.args[0]] if len(choice.inputs) == 1 else list(node.all_input_nodes)
+            reads = [value for value in reads if is_float(value) and value.op != "get_attr"]
+            last = by_name[choice.relu or node.name]
+            if is_watched(node, choice) and scaled.issuperset(reads):
+                scaled.add(last)
+                continue
+            choices[node] = Choice(Way.FLOAT, UNSEEN, choice.operator)
+            if choice.relu:
+                del choices[last]
+        elif choice.way is Way.JOINED:
+            sources = [by_name[choice.inputs[0]]] if choice.inputs else [e.args[i] for e, i in node.meta["ends"]]
+            if scaled.issuperset(sources) and (choice.inputs or is_watched(node, choice)):
+                scaled.add(node)
+            else:
+                del choices[node]
+        elif choice.way is Way.PASSED:
+            if node.args[0] in scaled:
+                scaled.add(node)
+            else:
+                del choices[node]

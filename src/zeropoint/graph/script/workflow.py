@@ -1,0 +1,248 @@
+"""TorchScript models, quantized as they are: their control flow, state and other methods stay."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from zeropoint.graph.fx.capture import origin
+from zeropoint.graph.fx.fold_batch_norm import fold_batch_norm
+from zeropoint.graph.fx.fold_linear import fold_linear
+from zeropoint.graph.fx.lower import NotCalibrated, lower
+from zeropoint.graph.fx.observe import OBSERVER, insert_observers
+from zeropoint.graph.fx.plain import arguments, aten_name, make_plain
+from zeropoint.graph.fx.plan import PADDED, Choice, Way, plan
+from zeropoint.graph.fx.reference import reference
+from zeropoint.graph.recipes import Form
+from zeropoint.graph.script import record
+from zeropoint.graph.script.branches import join
+from zeropoint.graph.script.copying import private_copy, result
+from zeropoint.graph.script.in_place import make_ordinary
+from zeropoint.graph.script.inline import at_path, methods, modules, simplify, unmark
+from zeropoint.graph.script.observers import Scripted, facts_of, scripted
+from zeropoint.graph.script.read import SCRIPT_OBSERVER, View, read
+from zeropoint.graph.script.unseen import drop_unseen
+from zeropoint.graph.script.write import call_observer, write
+from zeropoint.nn.quantized.storage import has_observed
+from zeropoint.observers import default_dynamic_quant_observer
+from zeropoint.qconfig import QConfig
+from zeropoint.qconfig_mapping import QConfigMapping
+
+__all__ = [
+    "convert_dynamic_jit",
+    "convert_jit",
+    "prepare_dynamic_jit",
+    "prepare_jit",
+    "quantize_dynamic_jit",
+    "quantize_jit",
+]
+
+_WEIGHTED = (Form.LAYER, Form.EMBEDDING, Form.RECURRENT, Form.CELL)
+
+
+def _at_run_time(qconfig: Any) -> Any:
+    """A qconfig whose activations get their ranges at run time, if they were to be observed."""
+    activation = None if qconfig is None else qconfig.activation()
+    if (
+        activation is None
+        or getattr(activation, "is_dynamic", False)
+        or activation.dtype in (torch.float16, torch.float32)
+    ):
+        return qconfig
+    return QConfig(activation=default_dynamic_quant_observer, weight=qconfig.weight)
+
+
+def _mapping(model: Any, qconfigs: Mapping[str, Any], dynamic: bool) -> QConfigMapping:
+    if not isinstance(qconfigs, Mapping):
+        raise TypeError(f"qconfig_dict must be a dictionary of module paths, got {type(qconfigs).__name__}")
+    if dynamic:
+        qconfigs = {name: _at_run_time(qconfig) for name, qconfig in qconfigs.items()}
+    mapping = QConfigMapping().set_global(qconfigs.get(""))
+    names = {name for name, _ in modules(model)}
+    for name, qconfig in qconfigs.items():
+        if not isinstance(name, str):
+            raise TypeError(f"qconfig_dict: names of modules are strings, got {name!r}")
+        if name and name not in names:
+            warnings.warn(f"qconfig_dict: the model has no module {name!r}", stacklevel=4)
+        elif name:
+            mapping.set_module_name(name, qconfig)
+    return mapping
+
+
+# ------------------------------------------------------------------------------------------------------------ prepare
+
+
+def _prepare(model: Any, qconfigs: Mapping[str, Any], name: str, dynamic: bool = False) -> Any:
+    module = private_copy(name, model)
+    if module.hasattr(record.PLAN):
+        raise ValueError(f"{name}: the model was prepared already")
+    mapping = _mapping(module, qconfigs, dynamic)
+    names = methods(module)
+    plans: dict[str, Any] = {}
+    observers: dict[str, Any] = {}
+    summarized: list[Any] = []
+    for method in names:
+        graph = simplify(module, method, names)
+        make_ordinary(graph)
+        view = read(module, method)
+        make_plain(view)
+        fold_linear(view)
+        fold_batch_norm(view)
+        write(view)
+        view = read(module, method)
+        choices = plan(view, mapping, alone=True, join=join)
+        plans[method] = _watch(view, choices, observers)
+        unmark(graph)
+        summarized += [(choice, plans[method][node.name]) for node, choice in choices.items()]
+    record.store(module, record.PLAN, {"methods": plans, "observers": observers})
+    record.store_summary(module, summarized)
+    return module
+
+
+def _watch(view: View, choices: dict[Any, Choice], observers: dict[str, Any]) -> dict[str, Any]:
+    """Put observers into a method, and facts about them into `observers`; what to keep of the choices."""
+    insert_observers(view, choices, first=len(observers))
+    for target, observer in list(view.named_children()):
+        if target.startswith(OBSERVER):
+            _add(view.module, SCRIPT_OBSERVER + target.removeprefix(OBSERVER), observer, observers)
+    write(view)
+    kept = {}
+    for node, choice in choices.items():
+        kept[node.name] = record.choice_to(choice, origin(node).path, _operator(node, choice))
+        if choice.qconfig is None:
+            continue
+        kept[node.name]["activation"] = facts_of(choice.qconfig.activation())
+        if choice.operator is not None and choice.operator.form in _WEIGHTED:
+            kept[node.name]["weight"] = _watch_weight(view, node, choice, observers)
+    return kept
+
+
+def _operator(node: Any, choice: Choice) -> str:
+    return choice.operator.name if choice.operator else (aten_name(node) or str(node.target)).split(".")[0]
+
+
+def _add(module: Any, name: str, observer: Any, observers: dict[str, Any]) -> None:
+    made = scripted(observer)
+    module._register_attribute(name, made._type(), made)
+    observers[name] = facts_of(observer)
+
+
+def _watch_weight(view: View, node: Any, choice: Choice, observers: dict[str, Any]) -> str:
+    """Give the weight of a layer an observer; of layers with many, one that is the pattern for all."""
+    observer, name = choice.qconfig.weight(), f"{SCRIPT_OBSERVER}{len(observers)}"
+    if choice.operator.form is Form.LAYER and "per_channel" in str(getattr(observer, "qscheme", "")):
+        observer.ch_axis = 1 if "transpose" in choice.operator.name else 0
+    _add(view.module, name, observer, observers)
+    if choice.operator.form in (Form.LAYER, Form.EMBEDDING):
+        call_observer(view, node.meta["script"], list(arguments(node)).index("weight"), name)
+    return name
+
+
+def prepare_jit(model: Any, qconfig_dict: Mapping[str, Any], inplace: bool = False) -> Any:
+    """A ScriptModule with observers, for calibration: run it on some data, then call `convert_jit`.
+
+    Args:
+        model: scripted or traced, or loaded from a file; in evaluation mode.
+        qconfig_dict: the qconfig of each module by its path; ``""`` is the model. None leaves a module in float.
+        inplace: change `model` itself.
+    """
+    return result(model, _prepare(model, qconfig_dict, "prepare_jit"), inplace)
+
+
+def prepare_dynamic_jit(model: Any, qconfig_dict: Mapping[str, Any], inplace: bool = False) -> Any:
+    """As `prepare_jit`, for ranges that are found at run time."""
+    return result(model, _prepare(model, qconfig_dict, "prepare_dynamic_jit", dynamic=True), inplace)
+
+
+# ------------------------------------------------------------------------------------------------------------ convert
+
+
+def _convert(model: Any, debug: bool, name: str, preserved: Any = None) -> Any:
+    module = private_copy(name, model)
+    kept = record.load(module, record.PLAN)
+    if kept is None:
+        raise ValueError(f"{name} takes what prepare_jit or prepare_dynamic_jit gave")
+    observers = {key: Scripted(facts, at_path(module, key)) for key, facts in kept["observers"].items()}
+    summarized: list[Any] = []
+    views = {}
+    for method, plans in kept["methods"].items():
+        weights = {value["weight"] for value in plans.values()}
+        view = read(module, method, {key: value for key, value in observers.items() if key not in weights})
+        choices = _choices(view, plans, observers, name)
+        views[method] = (view, choices, plans)
+    _require_data([view for view, _, _ in views.values()])
+    for view, choices, plans in views.values():
+        drop_unseen(view, choices)
+        with torch.no_grad():
+            write(view, (reference if debug else lower)(view, choices))
+        rows = {node.name: choice for node, choice in choices.items()}
+        floats = {key: record.choice_from(value, None, None) for key, value in plans.items() if key not in rows}
+        summarized += [(rows.get(key, floats.get(key)), value) for key, value in plans.items()]
+    record.store_summary(module, summarized)
+    names = [method for method in module._method_names() if method != "forward"]
+    return torch._C._freeze_module(module, [record.SUMMARY, *names, *(preserved or ())], True, debug)
+
+
+def _choices(view: View, plans: dict[str, Any], observers: dict[str, Any], name: str) -> dict[Any, Choice]:
+    by_name = {node.name: node for node in view.graph.nodes}
+    choices = {}
+    for key, value in plans.items():
+        if key in by_name:
+            activation = Scripted(value["activation"]) if value["activation"] else None
+            choices[by_name[key]] = record.choice_from(value, activation, observers.get(value["weight"]))
+        elif value["way"] != Way.FLOAT.name:
+            raise ValueError(f"{name}: the model was changed after it was prepared: it has no {key}")
+    if any(choice.reason == PADDED for choice in choices.values()):
+        raise NotImplementedError(
+            "Expected aten::embedding_bag padding_idx input to be None: tables of 8 and 4 bits have no padding row."
+            " Leave the embedding in float with the qconfig None, or build it without padding_idx"
+        )
+    return choices
+
+
+def _require_data(views: list[View]) -> None:
+    watches = [
+        view.get_submodule(str(node.target)) for view in views for node in view.graph.nodes if node.op == "call_module"
+    ]
+    if watches and not any(has_observed(observer) for observer in watches):
+        raise NotCalibrated("the observers saw no data: run the prepared model on some batches before it is converted")
+
+
+def convert_jit(model: Any, inplace: bool = False, debug: bool = False, preserved_attrs: Any = None) -> Any:
+    """The model on integers, from what `prepare_jit` gave and data has run through.
+
+    Args:
+        inplace: change `model` itself.
+        debug: stop at a graph with quantize and dequantize around float operators.
+    """
+    return result(model, _convert(model, debug, "convert_jit", preserved_attrs), inplace)
+
+
+def convert_dynamic_jit(model: Any, inplace: bool = False, debug: bool = False, preserved_attrs: Any = None) -> Any:
+    """As `convert_jit`, from what `prepare_dynamic_jit` gave."""
+    return result(model, _convert(model, debug, "convert_dynamic_jit", preserved_attrs), inplace)
+
+
+def quantize_jit(
+    model: Any,
+    qconfig_dict: Mapping[str, Any],
+    run_fn: Callable[..., Any],
+    run_args: Any,
+    inplace: bool = False,
+    debug: bool = False,
+) -> Any:
+    """`prepare_jit`, ``run_fn(prepared, *run_args)``, `convert_jit`."""
+    prepared = prepare_jit(model, qconfig_dict)
+    run_fn(prepared, *run_args)
+    return result(model, _convert(prepared, debug, "quantize_jit"), inplace)
+
+
+def quantize_dynamic_jit(
+    model: Any, qconfig_dict: Mapping[str, Any], inplace: bool = False, debug: bool = False
+) -> Any:
+    """`prepare_dynamic_jit` and `convert_dynamic_jit`."""
+    prepared = prepare_dynamic_jit(model, qconfig_dict)
+    return result(model, _convert(prepared, debug, "quantize_dynamic_jit"), inplace)

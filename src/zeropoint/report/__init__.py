@@ -1,0 +1,1 @@
+"""What quantization did to a model, layer by layer: as numbers, as tables, as a page."""

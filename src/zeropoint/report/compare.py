@@ -1,0 +1,286 @@
+"""Which layer is guilty: a float model and its quantized form, layer by layer."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Sized
+from dataclasses import asdict, dataclass, field
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from zeropoint.graph.one_call import call_of
+from zeropoint.progress import shown
+from zeropoint.report.measures import Distance
+from zeropoint.report.pairs import Layer, Pair, first_tensor, pairs_of
+from zeropoint.report.table import plain_table, rich_table
+
+__all__ = ["Comparison", "LayerRow", "compare", "compare_outputs", "finite"]
+
+HEADER = ("layer", "operator", "computed", "SQNR\ndB", "alone\ndB", "cosine", "clipped", "share of\nthe error", "why")
+LOW = 35.0  # dB alone: a layer that has more needs no excuse
+CLIPPED = 0.01  # more values than this at the ends of the range are a reason
+WEIGHT_SQNR = 30.0  # dB: weights of 8 bits have more, unless outliers take the range
+NARROW = 0.1  # nearly all values use less than this part of the range
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """One layer.
+
+    Attributes:
+        sqnr: dB, its result against that of the float model: everything that went wrong so far.
+        alone: dB, its result against that of the float layer on the same inputs: what went wrong here.
+        share: of the error that all layers add, each relative to its signal, the part that this one adds.
+        clipped: the part of its values that is outside of the range, by more than a step.
+        weight_sqnr: dB, its integer weight against the float one, without the largest tenth of the weights, which may
+            hide that the others are nothing but noise; None without such a weight.
+        why: what seems to be the reason, and the way out, where the layer stands out.
+    """
+
+    name: str
+    path: str
+    operator: str
+    computed: str
+    sqnr: float
+    alone: float
+    cosine: float
+    share: float
+    clipped: float
+    low: float
+    high: float
+    scale: float | None
+    zero_point: int | None
+    dtype: str
+    weight_sqnr: float | None
+    nbytes: int
+    float_nbytes: int
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `compare` found; prints as a table, the guiltiest layer first."""
+
+    rows: tuple[LayerRow, ...]  # ranked by share
+    sqnr: float  # dB, of the output
+    cosine: float
+    batches: int
+    order: tuple[str, ...] = field(default=(), repr=False)  # names, as the layers compute
+
+    def in_order(self) -> tuple[LayerRow, ...]:
+        """The rows in the order in which the layers compute."""
+        place = {name: i for i, name in enumerate(self.order)}
+        return tuple(sorted(self.rows, key=lambda row: place[row.name]))
+
+    def to_json(self) -> str:
+        """Everything, as JSON; what is infinite is null."""
+        return json.dumps(finite(asdict(self)))
+
+    def table(self) -> list[tuple[str, ...]]:
+        """The rows as text, under `HEADER`."""
+        return [
+            (
+                row.path or "(model)",
+                row.operator,
+                row.computed,
+                f"{row.sqnr:.1f}",
+                f"{row.alone:.1f}",
+                f"{row.cosine:.4f}",
+                f"{row.clipped:.2%}" if row.scale is not None else "",
+                f"{row.share:.1%}",
+                row.why.split(":")[0],
+            )
+            for row in self.rows
+        ]
+
+    def _output(self) -> str:
+        return f"output: SQNR {self.sqnr:.1f} dB, cosine {self.cosine:.5f}, over {self.batches} batches"
+
+    def __str__(self) -> str:
+        lines = [plain_table(HEADER, self.table()), self._output()]
+        return "\n".join(lines)
+
+    def __rich__(self) -> Any:
+        from rich.console import Group
+
+        return Group(rich_table(HEADER, self.table()), self._output())
+
+
+class _Sums:
+    """What is known about a layer so far."""
+
+    def __init__(self, layer: Layer) -> None:
+        self.layer = layer
+        self.all, self.alone = Distance(), Distance()
+        self.clipped = self.count = 0
+        self.low, self.high = math.inf, -math.inf
+        self.used: list[float] = []
+
+    def add(self, pair: Pair) -> None:
+        self.all.add(pair.wanted, pair.got)
+        self.alone.add(pair.alone, pair.got)
+        finite_values = pair.wanted[pair.wanted.isfinite()]
+        if finite_values.numel():
+            low, high = float(finite_values.min()), float(finite_values.max())
+            self.low, self.high = min(self.low, low), max(self.high, high)
+            self.used.append(_bulk(finite_values) / max(high - low, 1e-30))
+        if pair.integers is not None and self.layer.scale is not None:
+            kind, zero_point = torch.iinfo(pair.integers.dtype), self.layer.zero_point or 0
+            steps = pair.alone / self.layer.scale + zero_point
+            self.clipped += int(((steps < kind.min - 1) | (steps > kind.max + 1)).sum())
+            self.count += pair.got.numel()
+
+    def row(self, total: float) -> LayerRow:
+        layer = self.layer
+        weight_sqnr = None
+        if layer.weight is not None and layer.rounded_weight is not None:
+            weight_sqnr = _weight_sqnr(layer.weight, layer.rounded_weight)
+        clipped = self.clipped / self.count if self.count else 0.0
+        return LayerRow(
+            name=layer.name,
+            path=layer.path,
+            operator=layer.operator,
+            computed=layer.computed,
+            sqnr=self.all.sqnr,
+            alone=self.alone.sqnr,
+            cosine=self.all.cosine,
+            share=_part(self.alone.relative, total),
+            clipped=clipped,
+            low=self.low,
+            high=self.high,
+            scale=layer.scale,
+            zero_point=layer.zero_point,
+            dtype=layer.dtype,
+            weight_sqnr=weight_sqnr,
+            nbytes=layer.nbytes,
+            float_nbytes=layer.float_nbytes,
+            why=_why(layer, clipped, weight_sqnr, min(self.used, default=1.0)) if self.alone.sqnr < LOW else "",
+        )
+
+
+def compare(
+    float_model: nn.Module,
+    quantized: nn.Module,
+    data: Iterable[Any],
+    *,
+    progress: bool = True,
+    watch: Callable[[Pair], None] | None = None,
+) -> Comparison:
+    """Run a model and its quantized form side by side, and say for each layer how much it adds to the error.
+
+    ``sqnr = 10 log10(sum x² / sum (x - q)²)``, with x of the float model and q of the quantized one, is what went wrong
+    up to a layer. With x of the *float layer on the quantized one's inputs* it is `alone`, what went wrong in it. The
+    share of a layer is its noise to signal ratio alone, divided by the sum of those of all layers.
+
+    Args:
+        float_model: in evaluation mode; the one that `quantized` was made of.
+        quantized: of `to_int8`, `convert_fx`, `convert` or `quantize_dynamic`.
+        data: batches: each a tensor, a tuple of arguments or a dictionary of keywords.
+        progress: show a bar on a terminal.
+        watch: is called with every pair of values, to collect more.
+
+    Raises:
+        ValueError: without a batch, or if `quantized` was made of another model.
+
+    Example:
+        >>> import zeropoint
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).eval()
+        >>> batches = [torch.randn(16, 4) for _ in range(4)]
+        >>> quantized = zeropoint.to_int8(model, (batches[0],), batches, progress=False)
+        >>> comparison = compare(model, quantized, batches)
+        >>> sorted(row.operator for row in comparison.rows), comparison.sqnr > 20
+        (['linear', 'linear_relu', 'quantize'], True)
+    """
+    batches = iter(data)
+    first = next(batches, None)
+    if first is None:
+        raise ValueError("compare: data has no batch to run the models on")
+    pairs = pairs_of(float_model, quantized, first)
+    sums = {layer.name: _Sums(layer) for layer in pairs.layers()}
+    output, count = Distance(), 0
+    total = len(data) if isinstance(data, Sized) else None
+    with torch.no_grad():
+        for batch in shown(chain([first], batches), "comparing", progress, total):
+            count += 1
+            for pair in pairs.run(batch):
+                if pair.layer.name == "output":
+                    output.add(pair.wanted, pair.got)
+                else:
+                    sums[pair.layer.name].add(pair)
+                if watch is not None:
+                    watch(pair)
+    seen = [s for s in sums.values() if s.all.count]
+    errors = [s.alone.relative for s in seen]
+    total_error = sum(e for e in errors if e < math.inf) if math.inf not in errors else math.inf
+    rows = [s.row(total_error) for s in seen]
+    ranked = sorted(rows, key=lambda row: (-row.share, row.sqnr))
+    return Comparison(tuple(ranked), output.sqnr, output.cosine, count, tuple(row.name for row in rows))
+
+
+def compare_outputs(float_model: Any, other: Any, data: Iterable[Any]) -> Distance:
+    """How far the outputs of two models are apart; `other` may be anything that is called like the float model."""
+    distance = Distance()
+    with torch.no_grad():
+        for batch in data:
+            args, kwargs = call_of(batch)
+            wanted, got = (first_tensor(model(*args, **kwargs)) for model in (float_model, other))
+            if wanted is None or got is None:
+                raise ValueError("the models give no tensor that could be compared")
+            distance.add(wanted, torch.as_tensor(got))
+    return distance
+
+
+def _part(error: float, total: float) -> float:
+    if total == math.inf:
+        return 1.0 if error == math.inf else 0.0
+    return error / total if total > 0.0 else 0.0
+
+
+def _bulk(values: Tensor) -> float:
+    """The width of the middle 99.8% of the values, of a sample of them."""
+    flat = values.detach().flatten()
+    if flat.numel() > 10_000:
+        flat = flat[:: flat.numel() // 10_000]
+    low, high = torch.quantile(flat.float(), torch.tensor([0.001, 0.999])).tolist()
+    return high - low
+
+
+def _weight_sqnr(weight: Tensor, rounded: Tensor) -> float:
+    size = weight.abs().flatten()
+    most = size <= size.kthvalue(max(1, int(0.9 * size.numel()))).values
+    distance = Distance()
+    distance.add(weight.flatten()[most], rounded.flatten()[most])
+    return distance.sqnr
+
+
+def _why(layer: Layer, clipped: float, weight_sqnr: float | None, used: float) -> str:
+    if layer.computed == "float32":
+        return ""
+    if clipped > CLIPPED:
+        return f"{clipped:.1%} clipped: calibrate with more data, or with an observer that keeps the whole range"
+    if weight_sqnr is not None and weight_sqnr < WEIGHT_SQNR:
+        return f"outliers in its weight ({weight_sqnr:.0f} dB): a scale for each channel, or leave it in float"
+    if layer.scale is not None and used < NARROW:
+        return (
+            f"outliers in its result (99.8% of the values use {used:.0%} of the range): HistogramObserver or"
+            " PercentileObserver, or leave it in float"
+        )
+    return ""
+
+
+def finite(value: Any) -> Any:
+    """`value` with None for what JSON cannot say: numbers that are infinite or none.
+
+    Example:
+        >>> finite({"a": (1.0, math.inf)})
+        {'a': [1.0, None]}
+    """
+    if isinstance(value, dict):
+        return {k: finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

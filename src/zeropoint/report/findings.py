@@ -1,0 +1,107 @@
+"""Everything that a report shows, gathered in one run over the data."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from zeropoint.cpu import CpuInfo, cpu_info
+from zeropoint.graph.fx.workflow import Quantized
+from zeropoint.graph.one_call import call_of
+from zeropoint.graph.summary import Row
+from zeropoint.report.compare import Comparison, compare
+from zeropoint.report.histograms import Histogram, activation_histogram, weight_histogram
+from zeropoint.report.pairs import Pair
+from zeropoint.report.sensitivity import Sensitivity
+from zeropoint.report.sizes import model_bytes
+from zeropoint.report.timing import Step, alternating, step_times
+
+__all__ = ["Findings", "gather"]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What is known about a quantized model."""
+
+    title: str
+    comparison: Comparison
+    float_nbytes: int
+    nbytes: int
+    float_milliseconds: float
+    milliseconds: float
+    batch: str  # the shapes of the batch that was timed
+    activations: dict[str, Histogram] = field(default_factory=dict)  # by the name of the layer
+    weights: dict[str, Histogram] = field(default_factory=dict)
+    steps: tuple[Step, ...] = ()
+    left_in_float: tuple[Row, ...] = ()
+    sensitivity: Sensitivity | None = None
+    cpu: CpuInfo | None = None
+    versions: tuple[tuple[str, str], ...] = ()
+
+
+def gather(
+    float_model: nn.Module,
+    quantized: nn.Module,
+    data: Iterable[Any],
+    *,
+    title: str = "",
+    sensitivity: Sensitivity | None = None,
+    seconds: float = 1.0,
+    progress: bool = True,
+) -> Findings:
+    """Compare two models on the data, take histograms of the first batch, and time both on it.
+
+    Args:
+        title: of the report; the class of the model if it is empty.
+        sensitivity: what `zeropoint.sensitivity` found, to be shown as well.
+        seconds: to spend on timing.
+    """
+    batches = list(data)
+    activations: dict[str, Histogram] = {}
+    weights: dict[str, Histogram] = {}
+
+    def watch(pair: Pair) -> None:
+        name = pair.layer.name
+        if name == "output" or name in activations:
+            return
+        activations[name] = activation_histogram(pair.layer, pair.wanted, pair.integers)
+        found = weight_histogram(pair.layer)
+        if found is not None:
+            weights[name] = found
+
+    comparison = compare(float_model, quantized, batches, progress=progress, watch=watch)
+    args, kwargs = call_of(batches[0])
+    with torch.inference_mode():
+        float_ms, ms = alternating([lambda: float_model(*args, **kwargs), lambda: quantized(*args, **kwargs)], seconds)
+    return Findings(
+        title=title or type(float_model).__name__,
+        comparison=comparison,
+        float_nbytes=model_bytes(float_model),
+        nbytes=model_bytes(quantized),
+        float_milliseconds=float_ms,
+        milliseconds=ms,
+        batch=", ".join(_shape(v) for v in (*args, *kwargs.values())),
+        activations=activations,
+        weights=weights,
+        steps=step_times(quantized, batches[0]),
+        left_in_float=tuple(r for r in quantized.summary().rows if r.way == "float32")
+        if isinstance(quantized, Quantized)
+        else (),
+        sensitivity=sensitivity,
+        cpu=cpu_info(),
+        versions=(
+            ("zeropoint", metadata.version("zeropoint")),
+            ("torch", torch.__version__),
+            ("Python", platform.python_version()),
+        ),
+    )
+
+
+def _shape(value: Any) -> str:
+    return "x".join(map(str, value.shape)) if isinstance(value, Tensor) else type(value).__name__

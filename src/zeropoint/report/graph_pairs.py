@@ -1,0 +1,222 @@
+"""Pairs of values from graph mode: what each node of a quantized graph holds is written beside it (`meaning`)."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.utils import _pytree as pytree
+
+from zeropoint.graph.fx.capture import is_training, origin
+from zeropoint.graph.fx.fold_batch_norm import parameter
+from zeropoint.graph.fx.meaning import Meaning, meaning
+from zeropoint.graph.fx.plain import aten_name
+from zeropoint.graph.fx.workflow import Quantized, float_graph
+from zeropoint.graph.one_call import call_of
+from zeropoint.graph.recipes import BY_ATEN
+from zeropoint.report.pairs import OUTPUT, Layer, Pair, first_tensor
+
+__all__ = ["GraphPairs", "steps"]
+
+_WEIGHTS_ONLY = {"weight_only_linear": "int8 weights", "weight_only_linear_4bit": "int4 weights"}
+_NOT_A_LAYER = ("dequantize_per_tensor", "stored_max_pool")  # exact
+
+
+def steps(graph: fx.GraphModule, inputs: list[Any]) -> Iterator[tuple[fx.Node, dict[fx.Node, Any]]]:
+    """Run a graph node by node: each node, with the values so far, its own included. Others are dropped when nobody
+    needs them any more."""
+    values: dict[fx.Node, Any] = {}
+    left = {node: len(node.users) for node in graph.graph.nodes}
+    given = iter(inputs)
+    for node in graph.graph.nodes:
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+        if node.op == "placeholder":
+            values[node] = next(given, node.args[0] if node.args else None)
+        elif node.op == "get_attr":
+            values[node] = parameter(graph, node)
+        elif node.op == "call_function":
+            values[node] = node.target(*args, **kwargs)
+        elif node.op == "call_module":
+            values[node] = graph.get_submodule(str(node.target))(*args, **kwargs)
+        else:
+            values[node] = args[0]
+        yield node, values
+        for used in node.all_input_nodes:
+            left[used] -= 1
+            if left[used] == 0:
+                del values[used]
+
+
+class GraphPairs:
+    """A model, and what `to_int8` or `convert_fx` made of it.
+
+    Raises:
+        ValueError: if the quantized graph was made of another model.
+    """
+
+    def __init__(self, float_model: nn.Module, quantized: Quantized, batch: Any) -> None:
+        self._signature = inspect.signature(float_model.forward)
+        self._float = float_graph(_in_evaluation(float_model), self._arguments(batch))
+        self._by_name = {node.name: node for node in self._float.graph.nodes}
+        self._quantized = quantized.graph_module
+        self._layers = {node: layer for node in self._quantized.graph.nodes if (layer := self._layer(node))}
+        if not self._layers:
+            raise ValueError("the quantized model has no layer to be compared: was it made by to_int8 or convert_fx?")
+
+    def layers(self) -> tuple[Layer, ...]:
+        return tuple(self._layers.values())
+
+    def run(self, batch: Any) -> Iterator[Pair]:
+        inputs = pytree.tree_leaves(self._arguments(batch))
+        needed = {held.name for node in self._layers if (held := meaning(node))}
+        kept, wanted_output = {}, None
+        for node, values in steps(self._float, inputs):
+            if node.name in needed or node.op == "placeholder":
+                kept[node.name] = values[node]
+            if node.op == "output":
+                wanted_output = first_tensor(values[node])
+        for node, values in steps(self._quantized, inputs):
+            if node in self._layers:
+                yield self._pair(node, values, kept)
+            if node.op == "output":
+                got = first_tensor(values[node])
+                if wanted_output is not None and got is not None:
+                    yield Pair(OUTPUT, wanted_output, wanted_output, got, None)
+
+    def _arguments(self, batch: Any) -> tuple[Any, ...]:
+        args, kwargs = call_of(batch)
+        if not kwargs:
+            return args
+        bound = self._signature.bind(*args, **kwargs)
+        return (*bound.args, *bound.kwargs.values())
+
+    def _pair(self, node: fx.Node, values: dict[fx.Node, Any], kept: dict[str, Any]) -> Pair:
+        held = _held(node)
+        got, integers = _floats(values[node], held), None
+        if held.scale is not None:
+            integers = values[node]
+        wanted = first_tensor(kept[held.name])
+        result = first_tensor(got)
+        assert wanted is not None
+        assert result is not None
+        if wanted.shape != result.shape:
+            raise ValueError(
+                f"{node.name} gives {tuple(result.shape)} where the float model has {tuple(wanted.shape)}: "
+                "the quantized model was made of another one"
+            )
+        alone: Any = wanted
+        if self._layers[node].computed == "float32":
+            alone = result
+        else:
+            local = {m.name: _floats(values[n], m) for n in node.all_input_nodes if (m := meaning(n))}
+            alone = first_tensor(self._evaluate(held.name, local, kept))
+        return Pair(self._layers[node], wanted, alone, result, integers)
+
+    def _evaluate(self, name: str, known: dict[str, Any], kept: dict[str, Any]) -> Any:
+        """The value of a float node, from the known ones."""
+        if name not in known:
+            node = self._by_name[name]
+            if node.op == "placeholder":
+                known[name] = kept[name]
+            elif node.op == "get_attr":
+                known[name] = parameter(self._float, node)
+            else:
+                args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: self._evaluate(n.name, known, kept))
+                target: Any = node.target
+                known[name] = target(*args, **kwargs)
+        return known[name]
+
+    def _layer(self, node: fx.Node) -> Layer | None:
+        """What a node computes, if it is worth a row: an operator of ours, or a float one that has a recipe."""
+        held = meaning(node)
+        if node.op != "call_function" or held is None:
+            return None
+        ours = getattr(node.target, "namespace", "") == "zeropoint"
+        operator = node.target._schema.name.removeprefix("zeropoint::") if ours else (aten_name(node) or "")
+        if operator in _NOT_A_LAYER or (not ours and operator not in BY_ATEN):
+            return None
+        if held.name not in self._by_name:
+            raise ValueError(f"the float model has no operator {held.name!r}: the quantized one was made of another")
+        constants = [n for n in node.all_input_nodes if n.op == "get_attr"]
+        source = self._by_name[held.name]
+        weight, rounded = self._weights(source, constants) if ours else (None, None)
+        layer = _unfused(source)
+        return Layer(
+            name=node.name,
+            path=origin(node).path,
+            operator=operator.removeprefix("stored_").removesuffix("_per_tensor").split(".")[0],
+            computed=_computed(operator, held) if ours else "float32",
+            scale=held.scale,
+            zero_point=held.zero_point if held.scale is not None else None,
+            dtype="float32" if held.dtype is None else str(held.dtype).removeprefix("torch."),
+            weight=weight,
+            rounded_weight=rounded,
+            nbytes=sum(_bytes(parameter(self._quantized, n)) for n in constants),
+            float_nbytes=sum(_bytes(parameter(self._float, n)) for n in layer.all_input_nodes if n.op == "get_attr"),
+        )
+
+    def _weights(self, source: fx.Node, constants: list[fx.Node]) -> tuple[Tensor | None, Tensor | None]:
+        """The weight of a layer in float and as its integers stand for it, if they are one for each value."""
+        floats = next((n for n in _unfused(source).all_input_nodes if n.op == "get_attr"), None)
+        weight = parameter(self._float, floats)
+        # `Lowering.constant` adds underscores to a name that is taken.
+        by_target = {str(n.target).rstrip("_"): parameter(self._quantized, n) for n in constants}
+        for name, integers in by_target.items():
+            scale, zero_point = by_target.get(f"{name}_scale"), by_target.get(f"{name}_zero_point")
+            if scale is None or integers is None or weight is None or integers.shape != weight.shape:
+                continue
+            if zero_point is None:
+                zero_point = torch.zeros(scale.shape)
+            if scale.numel() > 1:
+                axis = 0 if scale.numel() == integers.shape[0] else 1
+                shape = [-1 if d == axis else 1 for d in range(integers.dim())]
+                if integers.shape[axis] != scale.numel():
+                    continue
+                scale, zero_point = scale.reshape(shape), zero_point.reshape(shape)
+            return weight.detach(), (integers.float() - zero_point.float()) * scale.float()
+        return None, None
+
+
+def _in_evaluation(model: nn.Module) -> nn.Module:
+    if is_training(model):
+        raise ValueError("the float model is in training mode: call model.eval()")
+    return model
+
+
+def _held(node: fx.Node) -> Meaning:
+    held = meaning(node)
+    assert held is not None
+    return held
+
+
+def _unfused(node: fx.Node) -> fx.Node:
+    """The layer before a ReLU or dropout that is part of it."""
+    while not any(n.op == "get_attr" for n in node.all_input_nodes) and len(node.all_input_nodes) == 1:
+        before = node.all_input_nodes[0]
+        if before.op != "call_function" or aten_name(node) not in ("relu.default", "dropout.default"):
+            break
+        node = before
+    return node
+
+
+def _floats(value: Any, held: Meaning) -> Any:
+    if held.scale is None or not isinstance(value, Tensor):
+        return value
+    return (value.float() - held.zero_point) * held.scale
+
+
+def _bytes(value: Tensor | None) -> int:
+    return 0 if value is None else value.numel() * value.element_size()
+
+
+def _computed(operator: str, held: Meaning) -> str:
+    if operator in _WEIGHTS_ONLY:
+        return _WEIGHTS_ONLY[operator]
+    if "fp16" in operator:
+        return "float16 weights"
+    if operator.startswith("embedding"):
+        return "int4 weights" if "4bit" in operator else "int8 weights"
+    return "int8" if held.scale is not None or operator == "linear_to_float" else "int8 dynamic"

@@ -1,0 +1,385 @@
+"""The report as one page: `page.html`, filled in. It needs no network, and shows everything without scripts, too."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from torch import nn
+
+from zeropoint.report.compare import LayerRow
+from zeropoint.report.findings import Findings, gather
+from zeropoint.report.histograms import Histogram
+from zeropoint.report.sensitivity import Sensitivity
+from zeropoint.report.sizes import readable_bytes
+from zeropoint.report.svg import histogram_svg, lines_svg
+
+__all__ = ["page", "write_report"]
+
+SHOWN = 12  # layers in full; the others fold away
+NOTABLE = 0.005  # the least share of the error that is listed
+GOOD, POOR = 30.0, 20.0  # dB of the output: as good as float for most uses; to be looked at
+
+
+def write_report(
+    path: str | Path,
+    float_model: nn.Module,
+    quantized: nn.Module,
+    data: Iterable[Any],
+    *,
+    title: str = "",
+    sensitivity: Sensitivity | None = None,
+    progress: bool = True,
+) -> Findings:
+    """Compare a model with its quantized form on `data`, time both, and write a page about it: one file, no network.
+
+    Args:
+        path: of the file, such as "report.html".
+        float_model, quantized, data: as for `compare`.
+        title: the class of the model, if there is none.
+        sensitivity: what `sensitivity` found, to be shown as well.
+        progress: show a bar on a terminal.
+
+    Returns:
+        what the page shows.
+
+    Example:
+        >>> import tempfile, torch, zeropoint
+        >>> model = nn.Sequential(nn.Linear(4, 2)).eval()
+        >>> quantized = zeropoint.to_int8(model, (torch.ones(1, 4),), progress=False)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     found = write_report(f"{folder}/report.html", model, quantized, [torch.ones(1, 4)])
+        >>> found.title
+        'Sequential'
+    """
+    findings = gather(float_model, quantized, data, title=title, sensitivity=sensitivity, progress=progress)
+    Path(path).write_text(page(findings), encoding="utf-8")
+    return findings
+
+
+def page(findings: Findings) -> str:
+    """The page, as text."""
+    template = Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
+    sections = (_guilt, _along, _layers, _spread, _speed, _size, _sensitivity, _left_in_float)
+    return template.substitute(
+        title=escape(findings.title),
+        verdict=_verdict(findings),
+        cards=_cards(findings),
+        sections="\n".join(section(findings) for section in sections),
+        footer=_footer(findings),
+    )
+
+
+# --------------------------------------------------------------------------------------------------- the summary
+
+
+def _grade(sqnr: float) -> str:
+    return "good" if sqnr >= GOOD else "warn" if sqnr >= POOR else "bad"
+
+
+def _decibels(value: float) -> str:
+    return "exact" if value == math.inf else f"{value:.1f}"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.1f}x" if ratio >= 0.95 else f"{ratio:.2f}x"
+
+
+def _verdict(f: Findings) -> str:
+    sqnr = f.comparison.sqnr
+    words = {
+        "good": "The quantized model follows the float model closely.",
+        "warn": "The quantized model follows the float model roughly: check its accuracy.",
+        "bad": "The quantized model has lost much of what the float model computes: look at the first layers below.",
+    }[_grade(sqnr)]
+    faster = f.float_milliseconds / max(f.milliseconds, 1e-9)
+    speed = f"{_times(faster)} as fast" if faster >= 1 else f"{_times(1 / faster)} slower"
+    return escape(
+        f"{words} It is {_times(f.float_nbytes / max(f.nbytes, 1))} smaller and {speed} on a batch of {f.batch}."
+    )
+
+
+def _card(title: str, value: str, note: str, grade: str = "") -> str:
+    return (
+        f'<div class="card"><h3>{escape(title)}</h3><div class="value {grade}">{escape(value)}</div>'
+        f'<div class="note">{escape(note)}</div></div>'
+    )
+
+
+def _cards(f: Findings) -> str:
+    rows = f.comparison.rows
+    integer = sum(row.computed != "float32" for row in rows)
+    worst = rows[0] if rows else None
+    faster = f.float_milliseconds / max(f.milliseconds, 1e-9)
+    cards = [
+        _card("Output SQNR", _decibels(f.comparison.sqnr) + (" dB" if f.comparison.sqnr < math.inf else ""),
+              f"cosine {f.comparison.cosine:.5f}, {f.comparison.batches} batches", _grade(f.comparison.sqnr)),
+        _card("Weights", readable_bytes(f.nbytes),
+              f"float {readable_bytes(f.float_nbytes)}, {_times(f.float_nbytes / max(f.nbytes, 1))} smaller"),
+        _card("Time for a batch", _milliseconds(f.milliseconds),
+              f"float {_milliseconds(f.float_milliseconds)}, {_times(faster)}", "good" if faster >= 1 else "warn"),
+        _card("Steps on integers", f"{integer} of {len(rows)}", f"{len(f.left_in_float)} operators left in float"),
+    ]  # fmt: skip
+    if worst is not None:
+        cards.append(_card("Guiltiest layer", worst.path or "(model)", f"{worst.share:.0%} of the error", "words"))
+    return "".join(cards)
+
+
+def _milliseconds(value: float) -> str:
+    return f"{value:.1f} ms" if value >= 10 else f"{value:.2f} ms" if value >= 0.1 else f"{1000 * value:.0f} µs"
+
+
+# -------------------------------------------------------------------------------------------------- the sections
+
+
+def _section(title: str, text: str, body: str) -> str:
+    return f"<section><h2>{escape(title)}</h2><p>{text}</p>{body}</section>"
+
+
+def _name(path: str, operator: str) -> str:
+    return f'<span class="mono">{escape(path or "(model)")}</span> <small>{escape(operator)}</small>'
+
+
+def _bar(parts: Iterable[tuple[float, str]]) -> str:
+    tracks = (
+        f'<div class="track"><i class="{kind}" style="width:{100 * min(max(part, 0), 1):.1f}%"></i></div>'
+        for part, kind in parts
+    )
+    return f'<div class="bar">{"".join(tracks)}</div>'
+
+
+def _folded(items: list[str], wrap: Callable[[str], str]) -> str:
+    """The first few, and the rest behind a line that opens them."""
+    shown = wrap("".join(items[:SHOWN]))
+    if len(items) > SHOWN:
+        rest = wrap("".join(items[SHOWN:]))
+        shown += f"<details><summary>{len(items) - SHOWN} more</summary>{rest}</details>"
+    return shown
+
+
+def _panel(inside: str) -> str:
+    return f'<div class="panel">{inside}</div>'
+
+
+def _guilt(f: Findings) -> str:
+    most = max((row.share for row in f.comparison.rows), default=1.0) or 1.0
+    rows = [row for row in f.comparison.rows if row.share >= NOTABLE or row.why]
+    items = [
+        f'<div class="guilt"><div class="name">{_name(row.path, row.operator)}</div>'
+        f'{_bar([(row.share / most, "")])}<div class="number">{row.share:.1%}</div>'
+        + (f'<div class="reason">{escape(row.why)}</div>' if row.why else "")
+        + "</div>"
+        for row in rows
+    ]
+    others = len(f.comparison.rows) - len(rows)
+    if others:
+        left = 1 - sum(row.share for row in rows)
+        items.append(f'<div class="guilt"><div class="name">{others} others</div>{_bar([(left / most, "float")])}'
+                     f'<div class="number">{max(left, 0):.1%}</div></div>')  # fmt: skip
+    return _section(
+        "Who is guilty",
+        "Each layer's own error, relative to its signal, as a part of the sum over all layers. An error that a layer"
+        " only passes on does not count.",
+        _folded(items, _panel),
+    )
+
+
+def _along(f: Findings) -> str:
+    rows = f.comparison.in_order()
+    names = [f"{row.path or '(model)'} {row.operator}" for row in rows]
+    picture = lines_svg([("alone", [r.alone for r in rows]), ("all", [r.sqnr for r in rows])], names)
+    legend = '<div class="legend"><span><b></b>so far</span><span><b class="alone"></b>of the layer alone</span></div>'
+    return _section(
+        "The error along the network",
+        "Signal to quantization noise ratio in dB, layer by layer, from input to output. 6 dB are one bit; a step down"
+        " of the solid line is where something goes wrong.",
+        _panel(f'{legend}<div class="chart">{picture}</div>'),
+    )
+
+
+_COLUMNS: tuple[tuple[str, str, bool, Callable[[Any], tuple[Any, str]]], ...] = (
+    ("layer", "layer", True, lambda x: (x[0].path or "(model)", _name(x[0].path, x[0].operator))),
+    ("order", "#", False, lambda x: (x[1], str(x[1]))),
+    ("computed", "computed", True, lambda x: (x[0].computed, _tag(x[0].computed))),
+    ("sqnr", "SQNR dB", False, lambda x: (x[0].sqnr, _graded(x[0].sqnr))),
+    ("alone", "alone dB", False, lambda x: (x[0].alone, _graded(x[0].alone))),
+    ("cosine", "cosine", False, lambda x: (x[0].cosine, f"{x[0].cosine:.5f}")),
+    ("share", "share", False, lambda x: (x[0].share, f"{x[0].share:.1%}")),
+    ("clipped", "clipped", False, lambda x: (x[0].clipped, _shown(x[0].scale and x[0].clipped, ".2%"))),
+    ("scale", "scale", False, lambda x: (x[0].scale or 0.0, _shown(x[0].scale, ".4g"))),
+    ("zero_point", "zero point", False, lambda x: (x[0].zero_point or 0, _shown(x[0].zero_point, "d"))),
+    ("dtype", "dtype", True, lambda x: (x[0].dtype, escape(x[0].dtype))),
+    ("range", "values from, to", False, lambda x: (x[0].high - x[0].low, f"{x[0].low:.3g}, {x[0].high:.3g}")),
+    ("bytes", "bytes", False, lambda x: (x[0].nbytes, readable_bytes(x[0].nbytes) if x[0].nbytes else "")),
+    ("time", "time", False, lambda x: (x[2] or 0.0, "" if x[2] is None else _milliseconds(x[2]))),
+)  # fmt: skip
+
+
+def _shown(value: Any, how: str) -> str:
+    return "" if value is None else format(value, how)
+
+
+def _table(name: str, head: str, lines: list[str]) -> str:
+    body = "".join(lines)
+    return f'<div class="scroll"><table id="{name}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _tag(computed: str) -> str:
+    return f'<span class="tag{" float" if computed == "float32" else ""}">{escape(computed)}</span>'
+
+
+def _graded(value: float) -> str:
+    return f'<span class="{"" if value >= GOOD else _grade(value)}">{_decibels(value)}</span>'
+
+
+def _sortable(value: Any) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "1e999" if value > 0 else "-1e999"
+    return escape(str(value))
+
+
+def _layers(f: Findings) -> str:
+    place = {row.name: i + 1 for i, row in enumerate(f.comparison.in_order())}
+    times = {step.name: step.milliseconds for step in f.steps}
+    head = "".join(
+        f'<th scope="col" data-key="{key}"{_kind(text)}{_sorted_first(key)}><button type="button">{title}</button></th>'
+        for key, title, text, _ in _COLUMNS
+    )
+    lines = []
+    for row in f.comparison.rows:
+        cells = []
+        for _, _, text, make in _COLUMNS:
+            value, shown = make((row, place[row.name], times.get(row.name)))
+            cells.append(f'<td data-value="{_sortable(value)}"{_kind(text)}>{shown}</td>')
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    return _section(
+        "Layers",
+        "Click on a column to sort. <em>SQNR</em>: against the float model. <em>alone</em>: against the float layer on"
+        " the same inputs. <em>clipped</em>: values outside of the range.",
+        _table("layers", head, lines),
+    )
+
+
+def _kind(text: bool) -> str:
+    return ' class="text"' if text else ""
+
+
+def _sorted_first(key: str) -> str:
+    return ' aria-sort="descending"' if key == "share" else ""
+
+
+def _spread(f: Findings) -> str:
+    cards = [
+        f'<div class="card"><h3>{_name(row.path, row.operator)}</h3>'
+        + _figure("results", f.activations.get(row.name), row)
+        + _figure("weights", f.weights.get(row.name), row)
+        + "</div>"
+        for row in f.comparison.rows
+        if row.name in f.activations
+    ]
+    return _section(
+        "How the values are spread",
+        "Results of the float layers on the first batch, and float weights; bars have logarithmic heights. The shaded"
+        " part is what the integers can hold: bars outside of it are clipped, a wide empty part is wasted.",
+        _folded(cards, lambda inside: f'<div class="grid">{inside}</div>'),
+    )
+
+
+def _figure(what: str, histogram: Histogram | None, row: LayerRow) -> str:
+    if histogram is None:
+        return ""
+    note = f"{row.weight_sqnr:.0f} dB" if what == "weights" and row.weight_sqnr is not None else ""
+    if what == "results" and row.scale is not None:
+        note = f"scale {row.scale:.3g}, zero point {row.zero_point}"
+    return (
+        f"<figure>{histogram_svg(histogram)}<figcaption><span>{histogram.low:.3g}</span><span>{what}"
+        f"{', ' if note else ''}{escape(note)}</span><span>{histogram.high:.3g}</span></figcaption></figure>"
+    )
+
+
+def _speed(f: Findings) -> str:
+    if not f.steps:
+        return ""
+    total = sum(step.milliseconds for step in f.steps) or 1.0
+    ranked = sorted(f.steps, key=lambda step: -step.milliseconds)
+    longest = ranked[0].milliseconds or 1.0
+    items = [
+        f'<div class="guilt"><div class="name">{_name(step.path, step.operator)}</div>'
+        f'{_bar([(step.milliseconds / longest, "")])}<div class="number">{_milliseconds(step.milliseconds)}</div></div>'
+        for step in ranked
+        if step.milliseconds >= 0.002 * total
+    ]
+    return _section(
+        "Speed by step",
+        escape(f"Median time of each step on a batch of {f.batch}; {_milliseconds(total)} in all, one by one."),
+        _folded(items, _panel),
+    )
+
+
+def _size(f: Findings) -> str:
+    rows = sorted((r for r in f.comparison.rows if r.nbytes), key=lambda r: -max(r.nbytes, r.float_nbytes))
+    if not rows:
+        return ""
+    largest = max(rows[0].nbytes, rows[0].float_nbytes)
+    items = [
+        f'<div class="guilt"><div class="name">{_name(row.path, row.operator)}</div>'
+        f"{_bar([(row.float_nbytes / largest, 'float'), (row.nbytes / largest, '')])}"
+        f'<div class="number">{readable_bytes(row.nbytes)}</div></div>'
+        for row in rows
+    ]
+    legend = '<div class="legend"><span><b class="float"></b>in float</span><span><b></b>quantized</span></div>'
+    return _section(
+        "Size by layer",
+        "Bytes of weights, biases and scales.",
+        _panel(legend + "".join(items[:SHOWN])) + _folded_rest(items),
+    )
+
+
+def _folded_rest(items: list[str]) -> str:
+    rest = items[SHOWN:]
+    return f"<details><summary>{len(rest)} more</summary>{_panel(''.join(rest))}</details>" if rest else ""
+
+
+def _sensitivity(f: Findings) -> str:
+    found = f.sensitivity
+    if found is None:
+        return ""
+    lines = [
+        f'<tr><td class="text">{_name(row.path, row.operator)}</td><td>{row.alone:.4g}</td>'
+        f"<td>{'' if row.cumulative is None else f'{row.cumulative:.4g}'}</td></tr>"
+        for row in found.rows
+    ]
+    head = f'<th class="text">layer</th><th>{escape(found.metric)}, alone</th><th>with all below</th>'
+    return _section(
+        "Sensitivity",
+        escape(
+            f"{found.metric} of the whole model with one layer quantized, and with it and every layer below it in this"
+            f" table; in float {found.float_metric:.4g}."
+        ),
+        _table("sensitivity", head, lines),
+    )
+
+
+def _left_in_float(f: Findings) -> str:
+    if not f.left_in_float:
+        return ""
+    lines = [
+        f'<tr><td class="text">{_name(row.path, row.operator)}</td><td class="text">{escape(row.reason)}</td></tr>'
+        for row in f.left_in_float
+    ]
+    return _section(
+        "Left in float",
+        "Operators that compute in float32, and why.",
+        _table("float", '<th class="text">operator</th><th class="text">why</th>', lines),
+    )
+
+
+def _footer(f: Findings) -> str:
+    facts = list(f.versions)
+    if f.cpu is not None:
+        facts += [("CPU", f.cpu.brand or "unknown"), ("kernels", f.cpu.isa), ("threads", str(f.cpu.threads))]
+    return "<dl>" + "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in facts) + "</dl>"

@@ -1,0 +1,50 @@
+"""How many bytes a model takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from zeropoint.graph.fx.fold_batch_norm import parameter
+from zeropoint.graph.fx.workflow import Quantized
+
+__all__ = ["model_bytes", "readable_bytes", "stored_bytes"]
+
+
+def stored_bytes(state: Any) -> int:
+    """Bytes of all values in a state_dict.
+
+    Example:
+        >>> stored_bytes(nn.Linear(3, 2).state_dict())
+        32
+    """
+    if isinstance(state, Tensor):
+        return state.numel() * state.element_size()
+    parts = state.values() if isinstance(state, Mapping) else state if isinstance(state, (tuple, list)) else ()
+    return sum(stored_bytes(part) for part in parts)
+
+
+def model_bytes(model: nn.Module) -> int:
+    """Bytes of the parameters and buffers of a model; of a graph on integers, of those that it reads."""
+    if not isinstance(model, Quantized):
+        return stored_bytes(model.state_dict())
+    graph = model.graph_module
+    read = {str(node.target): parameter(graph, node) for node in graph.graph.nodes if node.op == "get_attr"}
+    return sum(stored_bytes(value) for value in read.values())
+
+
+def readable_bytes(count: int) -> str:
+    """A number of bytes for people.
+
+    Example:
+        >>> readable_bytes(999), readable_bytes(1500), readable_bytes(44_700_000)
+        ('999 B', '1.5 kB', '44.7 MB')
+    """
+    size = float(count)
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.2f} GB"

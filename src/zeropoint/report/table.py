@@ -1,0 +1,67 @@
+"""Tables for terminals: with rich where it is installed (the `cli` extra), in plain text elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["plain_table", "print_table", "rich_table"]
+
+
+def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in plain text: numbers to the right, the first column and words to the left.
+
+    Example:
+        >>> print(plain_table(["name", "size"], [["a", "10"], ["bcd", "5"]]))
+        name  size
+        ----  ----
+        a       10
+        bcd      5
+    """
+    titles = [title.split("\n") for title in header]
+    height = max(len(title) for title in titles)
+    head = list(zip(*([""] * (height - len(title)) + title for title in titles)))
+    widths = [max(len(cell) for cell in column) for column in zip(*head, *rows)]
+    lines = [*head, ["-" * width for width in widths], *rows]
+
+    def line(cells: Sequence[str]) -> str:
+        put = (c.ljust(w) if left else c.rjust(w) for c, w, left in zip(cells, widths, _to_the_left(rows)))
+        return "  ".join(put).rstrip()
+
+    return "\n".join(line(cells) for cells in lines)
+
+
+def _to_the_left(rows: Sequence[Sequence[str]]) -> list[bool]:
+    """For each column whether it is the first, or has words in it."""
+    return [i == 0 or any(_is_word(cell) for cell in column) for i, column in enumerate(zip(*rows))]
+
+
+def _is_word(cell: str) -> bool:
+    return cell not in ("", "inf") and not cell[0].isdigit() and cell[0] not in "-+"
+
+
+def rich_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:
+    """The same as a table of rich.
+
+    Raises:
+        ModuleNotFoundError: if rich is not installed.
+    """
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for title, left in zip(header, _to_the_left(rows) or [True] * len(header)):
+        table.add_column(title, justify="left" if left else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print with rich where it is installed (the `cli` extra), in plain text elsewhere."""
+    try:
+        from rich.console import Console
+
+        Console().print(rich_table(header, rows))
+    except ModuleNotFoundError:
+        print(plain_table(header, rows))

@@ -1,0 +1,86 @@
+"""Where the time of a quantized model goes."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from zeropoint.graph.fx.capture import origin
+from zeropoint.graph.fx.workflow import Quantized
+from zeropoint.graph.one_call import call_of
+from zeropoint.report.graph_pairs import steps
+
+__all__ = ["Step", "alternating", "step_times"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a quantized model: where it came from, and its median time."""
+
+    name: str
+    path: str
+    operator: str
+    milliseconds: float
+
+
+def alternating(calls: list[Callable[[], object]], seconds: float, least: int = 5) -> list[float]:
+    """Median milliseconds of each; they take turns, so that a slow moment hits all.
+
+    Example:
+        >>> [quick] = alternating([lambda: None], seconds=0.0)
+        >>> quick < 100
+        True
+    """
+    times: list[list[float]] = [[] for _ in calls]
+    for call in calls:
+        call()
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(times[0]) < least:
+        for call, spent in zip(calls, times):
+            start = time.perf_counter()
+            call()
+            spent.append(time.perf_counter() - start)
+    return [1e3 * statistics.median(spent) for spent in times]
+
+
+def step_times(quantized: nn.Module, batch: Any, repeats: int = 7) -> tuple[Step, ...]:
+    """Median times of the steps of what `to_int8` or `convert_fx` made; nothing for other models.
+
+    Example:
+        >>> import zeropoint
+        >>> model = nn.Sequential(nn.Linear(4, 2)).eval()
+        >>> quantized = zeropoint.to_int8(model, (torch.ones(1, 4),), progress=False)
+        >>> [step.operator for step in step_times(quantized, torch.ones(1, 4))]
+        ['quantize_per_tensor', 'linear', 'dequantize_per_tensor']
+    """
+    args, kwargs = call_of(batch)
+    if not isinstance(quantized, Quantized) or kwargs:
+        return ()
+    inputs = pytree.tree_leaves(args)
+    spent: dict[Any, list[float]] = {}
+    with torch.no_grad():
+        for _ in range(repeats):
+            start = time.perf_counter()
+            for node, _values in steps(quantized.graph_module, inputs):
+                now = time.perf_counter()
+                if node.op == "call_function":
+                    spent.setdefault(node, []).append(now - start)
+                start = time.perf_counter()
+    return tuple(
+        Step(
+            node.name, origin(node).path if node.meta.get("origin") else "", _operator(node), 1e3 * statistics.median(t)
+        )
+        for node, t in spent.items()
+    )
+
+
+def _operator(node: Any) -> str:
+    schema = getattr(node.target, "_schema", None)
+    return schema.name.split("::")[-1] if schema is not None else getattr(node.target, "__name__", str(node.target))

@@ -1,0 +1,300 @@
+"""install and uninstall: in every order, without a trace, and on a PyTorch that has lost the old names.
+
+Each test runs a program in a process of its own.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import zeropoint.compat
+from zeropoint.compat.__main__ import main
+
+# A PyTorch from which the old stack was removed: names, methods, operators and modules.
+WITHOUT_THE_OLD_STACK = """
+    import importlib.abc, sys
+    import torch
+
+    PATHS = ("torch.ao", "torch.quantization", "torch.nn.quantized", "torch.nn.qat", "torch.nn.intrinsic",
+             "torch.nn.quantizable", "torch.backends.quantized")
+
+    class Removed(importlib.abc.MetaPathFinder):
+        def find_spec(self, name, path, target=None):
+            if any(name == p or name.startswith(p + ".") for p in PATHS):
+                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    for path in [m for m in sys.modules if any(m == p or m.startswith(p + ".") for p in PATHS)]:
+        parent, _, name = path.rpartition(".")
+        if parent in sys.modules:
+            vars(sys.modules[parent]).pop(name, None)
+        del sys.modules[path]
+    sys.meta_path.insert(0, Removed())
+    for name in (
+        "qint8 quint8 qint32 quint4x2 quint2x4 per_tensor_affine per_tensor_symmetric per_channel_affine"
+        " per_channel_symmetric per_channel_affine_float_qparams qscheme quantize_per_tensor quantize_per_channel"
+        " quantize_per_tensor_dynamic dequantize fake_quantize_per_tensor_affine fake_quantize_per_channel_affine"
+        " _empty_affine_quantized _empty_per_channel_affine_quantized _make_per_tensor_quantized_tensor"
+        " _choose_qparams_per_tensor int_repr q_scale"
+    ).split():
+        delattr(torch, name)
+    assert not hasattr(torch, "ao") and not hasattr(torch.nn, "quantized") and not hasattr(torch, "quint8")
+"""
+
+
+def run(*programs: str, options: tuple[str, ...] = ("-W", "ignore")) -> str:
+    code = "\n".join(textwrap.dedent(program) for program in programs)
+    ran = subprocess.run([sys.executable, *options, "-c", code], capture_output=True, text=True, timeout=240)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def test_importing_changes_nothing() -> None:
+    run(
+        """
+        import torch
+        before = torch.quantize_per_tensor, torch.ao.nn.quantized.Linear, torch.Tensor.dequantize
+        import zeropoint, zeropoint.compat, zeropoint.nn
+        assert before == (torch.quantize_per_tensor, torch.ao.nn.quantized.Linear, torch.Tensor.dequantize)
+        assert not zeropoint.compat.is_installed()
+        """
+    )
+
+
+EVERYTHING = """
+    import sys, torch, torch.ao.nn.quantized
+    import zeropoint, zeropoint.compat, zeropoint.tensor.qtensor, zeropoint.compat.script
+    from torch.jit import _builtins
+    from zeropoint.nn.quantized.reference import weight
+
+    OLD = ("torch.ao", "torch.quantization", "torch.nn.quantized", "torch.nn.qat", "torch.nn.intrinsic",
+           "torch.nn.quantizable")
+
+    def everything():
+        places = [torch, torch.Tensor, torch.ops, torch.fx.Tracer, zeropoint.QTensor, weight]
+        places += [sys.modules[m] for m in sorted(sys.modules) if m.startswith(OLD)]
+        state = {f"{getattr(p, '__name__', p)}": dict(vars(p)) for p in places}
+        state["modules"] = {m for m in sys.modules if m.startswith(OLD)}
+        state["handlers"] = dict(zeropoint.tensor.qtensor.HANDLERS)
+        ours = zeropoint.quantize_per_tensor, zeropoint.fake_quantize_per_tensor_affine, torch.save
+        state["builtins"] = {f.__name__: _builtins._get_builtin_table().get(id(f)) for f in ours}
+        state["finders"] = list(sys.meta_path)
+        return state
+
+    torch.quint8, torch.ops.quantized.add  # what torch keeps of a first look
+    import torch.fx
+"""
+
+
+@pytest.mark.parametrize("loaded", [False, True], ids=["not-loaded", "loaded"])
+def test_uninstall_leaves_no_trace(loaded: bool) -> None:
+    run(
+        EVERYTHING,
+        "import torch.ao.quantization, torch.ao.quantization.quantize_fx" if loaded else "",
+        """
+        before = everything()
+        for _ in range(2):
+            zeropoint.compat.install()
+            zeropoint.compat.install()
+            assert zeropoint.compat.is_installed()
+            import torch.ao.quantization.fx.custom_config, torch.ao.quantization.observer
+            assert torch.quantization.prepare is zeropoint.prepare
+            q = torch.quantize_per_tensor(torch.ones(2), 0.5, 0, torch.quint8)
+            torch.ops.quantized.add(q, q, 1.0, 0)
+            torch.ops.quantized_decomposed.quantize_per_tensor(torch.ones(2), 0.5, 0, 0, 255, torch.uint8)
+            zeropoint.compat.uninstall()
+            zeropoint.compat.uninstall()
+            assert not zeropoint.compat.is_installed()
+            after = everything()
+            assert before.keys() == after.keys()
+            for place in before:
+                if isinstance(before[place], dict):
+                    changed = {
+                        k for k in {*before[place], *after[place]}
+                        if before[place].get(k, before) is not after[place].get(k, before)
+                    }
+                    # an operator that was looked at stays known to torch.ops, as ever
+                    assert changed <= {"quantized_decomposed"}, (place, changed)
+                else:
+                    assert before[place] == after[place], place
+        q = torch.quantize_per_tensor(torch.ones(2), 0.5, 0, torch.quint8)
+        assert type(q) is torch.Tensor and q.is_quantized
+        import torch.ao.quantization.fx._decomposed
+        x = torch.ops.quantized_decomposed.quantize_per_tensor(torch.ones(2), 0.5, 0, 0, 255, torch.uint8)
+        assert x.tolist() == [2, 2]
+        assert torch.ao.quantization.MinMaxObserver.__module__ == "torch.ao.quantization.observer"
+        """,
+    )
+
+
+@pytest.mark.parametrize("first", ["torch.ao.quantization.fx._decomposed", "zeropoint"])
+def test_whatever_was_imported_first(first: str) -> None:
+    run(
+        f"import {first}",
+        """
+        import zeropoint.compat
+        zeropoint.compat.install()
+        import torch
+        import torch.ao.quantization as tq
+        import torch.ao.nn.quantized.dynamic as nnqd
+        from torch.ao.quantization import get_default_qconfig, QConfig
+        from torch.quantization import quantize_dynamic
+        from torch.nn.quantized import FloatFunctional
+        import zeropoint
+        assert tq.prepare is zeropoint.prepare and nnqd.Linear is zeropoint.nn.quantized.dynamic.Linear
+        assert QConfig is zeropoint.QConfig and quantize_dynamic is zeropoint.quantize_dynamic
+        assert FloatFunctional is zeropoint.nn.quantized.FloatFunctional
+        x = torch.ops.quantized_decomposed.quantize_per_tensor(torch.ones(2), 0.5, 0, 0, 255, torch.uint8)
+        assert x.tolist() == [2, 2]
+        import torch._inductor.lowering  # registers what it knows of quantized_decomposed
+        """,
+    )
+
+
+def test_references_to_modules_see_the_new_names_and_many_threads_may_install() -> None:
+    run(
+        """
+        import concurrent.futures, torch, torch.ao.quantization as before
+        import zeropoint.compat
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda _: zeropoint.compat.install(), range(32)))
+        assert before.convert is zeropoint.convert
+        zeropoint.compat.uninstall()
+        assert before.convert.__module__ == "torch.ao.quantization.quantize"
+        assert not isinstance(torch.quantize_per_tensor(torch.ones(1), 1.0, 0, torch.qint8), zeropoint.QTensor)
+        """
+    )
+
+
+def test_install_is_quiet() -> None:
+    assert run("import torch", "import zeropoint.compat\nzeropoint.compat.install()", options=("-W", "error")) == ""
+
+
+def test_a_name_without_counterpart_says_why() -> None:
+    out = run(
+        """
+        import zeropoint.compat
+        zeropoint.compat.install()
+        from torch.ao.quantization.backend_config import get_native_backend_config
+        from torch.ao.quantization.fx.custom_config import PrepareCustomConfig
+        from torch.ao.quantization.utils import Pattern
+        import torch
+        assert not isinstance(3, PrepareCustomConfig)
+        for use in (get_native_backend_config, PrepareCustomConfig, lambda: Pattern.anything,
+                    torch.fbgemm_linear_quantize_weight):
+            try:
+                use()
+            except NotImplementedError as error:
+                print(error)
+        try:
+            torch.ao.quantization.no_such_name
+        except AttributeError as error:
+            print(error)
+        """
+    )
+    lines = out.splitlines()
+    assert lines[0].startswith("torch.ao.quantization.backend_config.get_native_backend_config has no counterpart")
+    assert lines[1].startswith("torch.ao.quantization.fx.custom_config.PrepareCustomConfig has no counterpart")
+    assert lines[2].startswith("torch.ao.quantization.utils.Pattern has no counterpart")
+    assert lines[3].startswith("torch.fbgemm_linear_quantize_weight has no counterpart")
+    assert lines[4] == "module 'torch.ao.quantization' has no attribute 'no_such_name'"
+
+
+# -------------------------------------------------------------------------------------- a PyTorch without the old stack
+
+OLD_PROGRAM = """
+    import torch
+    import torch.ao.quantization as tq
+    import torch.nn.quantized as nnq
+    from torch.ao.nn.intrinsic import ConvReLU2d
+    from torch.ao.quantization.observer import MinMaxObserver, HistogramObserver
+
+    torch.manual_seed(0)
+    torch.backends.quantized.engine = "x86"
+    q = torch.quantize_per_tensor(torch.tensor([0.0, 1.0]), 0.5, 10, torch.quint8)
+    assert q.dtype == torch.quint8 and q.is_quantized and q.int_repr().tolist() == [10, 12]
+    assert q.qscheme() == torch.per_tensor_affine and isinstance(q.qscheme(), torch.qscheme)
+    assert not torch.ones(1).is_quantized
+    assert torch.ops.quantized.add(q, q, 1.0, 0).dequantize().tolist() == [0.0, 2.0]
+    model = torch.nn.Sequential(
+        tq.QuantStub(), torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(16, 2),
+        tq.DeQuantStub(),
+    ).eval()
+    model = tq.fuse_modules(model, [["1", "2"]])
+    assert isinstance(model[1], ConvReLU2d)
+    model.qconfig = tq.get_default_qconfig("x86")
+    prepared = tq.prepare(model)
+    x = torch.rand(2, 3, 4, 4)
+    prepared(x)
+    converted = tq.convert(prepared)
+    assert isinstance(converted[4], nnq.Linear)
+    print([round(v, 4) for v in converted(x).flatten().tolist()])
+    dynamic = tq.quantize_dynamic(torch.nn.Sequential(torch.nn.Linear(4, 2)), {torch.nn.Linear}, dtype=torch.qint8)
+    print([round(v, 4) for v in dynamic(torch.ones(1, 4)).flatten().tolist()])
+"""
+INSTALL = "import zeropoint.compat\nzeropoint.compat.install()"
+
+
+def test_old_code_runs_on_a_pytorch_without_the_old_stack() -> None:
+    there = run(INSTALL, OLD_PROGRAM)
+    gone = run(WITHOUT_THE_OLD_STACK, INSTALL, OLD_PROGRAM)
+    assert there == gone
+    assert len(there.splitlines()) == 2
+
+
+def test_uninstall_on_a_pytorch_without_the_old_stack() -> None:
+    run(
+        WITHOUT_THE_OLD_STACK,
+        INSTALL,
+        """
+        import torch.ao.quantization.fx.convert
+        zeropoint.compat.uninstall()
+        for name in ("ao", "quantization", "quint8", "quantize_per_tensor", "per_tensor_affine"):
+            assert not hasattr(torch, name), name
+        assert not hasattr(torch.nn, "quantized") and not [m for m in sys.modules if m.startswith("torch.ao")]
+        """,
+    )
+
+
+# ------------------------------------------------------------------------------------------------------- command line
+
+
+def test_a_program_is_run_with_its_arguments(tmp_path: Path) -> None:
+    (tmp_path / "neighbour.py").write_text("WORD = 'hello'\n")
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys, neighbour, torch.ao.quantization as tq\n"
+        "if __name__ == '__main__':\n"
+        "    print(neighbour.WORD, sys.argv[1:], tq.prepare.__module__)\n"
+        "    sys.exit(3)\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-m", "zeropoint.compat", str(program), "a", "--b"],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert (ran.returncode, ran.stdout) == (3, "hello ['a', '--b'] zeropoint.eager.prepare\n"), ran.stderr
+
+
+def test_a_module_is_run_with_its_arguments(tmp_path: Path) -> None:
+    (tmp_path / "tool.py").write_text("import sys, torch\nprint(sys.argv[1:], torch.quantize_per_tensor.__module__)\n")
+    ran = subprocess.run(
+        [sys.executable, "-m", "zeropoint.compat", "-m", "tool", "x"],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        cwd=tmp_path,
+    )
+    assert (ran.returncode, ran.stdout) == (0, "['x'] zeropoint.tensor.create\n"), ran.stderr
+
+
+@pytest.mark.parametrize("arguments", [[], ["-m"], ["nowhere.py"], ["--help"]])
+def test_a_wrong_command_says_what_is_right(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit, match=r"usage: python -m zeropoint\.compat \(program\.py \| -m module\)"):
+        main(arguments)
+    assert not zeropoint.compat.is_installed()

@@ -1,0 +1,84 @@
+"""Recurrent layers that eight bits would spoil get float16 weights, the others stay in 8 bits."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import zeropoint
+
+
+class Network(nn.Module):
+    """A recurrent network. In one layer two inputs that are equal have large weights that cancel: in 8 bits these
+    leave no steps for the others."""
+
+    def __init__(self, kind: type[nn.Module], spoiled: int | None, **options: bool) -> None:
+        super().__init__()
+        self.recurrent = kind(16, 24, num_layers=3, **options)
+        if spoiled is None:
+            return
+        with torch.no_grad():
+            for name, value in self.recurrent.named_parameters():
+                if name.startswith(f"weight_ih_l{spoiled}"):
+                    value[:, 0], value[:, 1] = 300 * value[:, 2], -300 * value[:, 2]
+                elif f"_l{spoiled - 1}" in name:  # its first two units
+                    value[1::24] = value[0::24]
+
+    def forward(self, x):
+        y, state = self.recurrent(x)
+        return y, *(state if isinstance(state, tuple) else (state,))
+
+
+def quantized_and_float(kind, spoiled, qconfig=None, **options):
+    torch.manual_seed(0)
+    model, x = Network(kind, spoiled, **options).eval(), torch.randn(7, 5, 16)
+    x[..., 1] = x[..., 0]
+    quantized = zeropoint.to_int8(model, (x,), qconfig=qconfig, mode="dynamic", progress=False)
+    with torch.no_grad():
+        return quantized, quantized(x), model(x)
+
+
+def ways(quantized) -> list[str]:
+    rows = [row for row in quantized.summary().rows if row.operator.startswith("quantized_")]
+    return [row.way for row in rows]
+
+
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"batch_first": True}, {"bias": False}], ids=str)
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+@pytest.mark.parametrize("spoiled", [0, 1, 2])
+def test_only_the_spoiled_layer_has_half_precision_weights(kind, spoiled, options):
+    quantized, found, expected = quantized_and_float(kind, spoiled, **options)
+    wanted = ["int8, dynamic"] * 3
+    wanted[spoiled] = "float16 weights"
+    assert ways(quantized) == (wanted if spoiled == 1 else [wanted[0], wanted[2]])
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected):
+        assert one.shape == other.shape
+        assert (one - other).square().mean() < 0.01 * other.square().mean()
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_ordinary_layers_stay_one_operator_of_eight_bits(kind):
+    quantized, _, _ = quantized_and_float(kind, None)
+    assert ways(quantized) == ["int8, dynamic"]
+
+
+def test_reason_names_layer_and_noise():
+    quantized, _, _ = quantized_and_float(nn.LSTM, 0)
+    row = quantized.summary().of("quantized_lstm")[0]
+    assert row.path == "recurrent"
+    assert row.reason.startswith("layer 0: 8 bits would leave a signal only")
+
+
+def test_a_given_qconfig_is_obeyed():
+    quantized, _, _ = quantized_and_float(nn.LSTM, 0, qconfig=zeropoint.default_dynamic_qconfig)
+    assert ways(quantized) == ["int8, dynamic"]
+
+
+def test_static_mode_tries_on_the_first_batch():
+    torch.manual_seed(0)
+    model, x = Network(nn.LSTM, 0).eval(), torch.randn(7, 5, 16)
+    x[..., 1] = x[..., 0]
+    quantized = zeropoint.to_int8(model, (torch.zeros(7, 5, 16),), [x], progress=False)
+    assert ways(quantized) == ["float16 weights", "int8, dynamic"]
