@@ -22,7 +22,7 @@ import zeropoint
 from zeropoint import _native
 from zeropoint.engine.draft import Draft, Input
 
-__all__ = ["FOLDER", "arrays_of", "paths", "text_of"]
+__all__ = ["FOLDER", "arrays_of", "joined", "parts_of", "paths", "text_of"]
 
 FOLDER = Path(__file__).parent / "golden" / "programs"
 
@@ -147,10 +147,22 @@ def arrays_of(path: Path) -> tuple[list[Any], list[Any]]:
     return tuple([arrays[name] for name in sorted(arrays) if name.startswith(kind)] for kind in ("input", "output"))
 
 
+def parts_of(data: bytes) -> tuple[dict[str, Any], dict[str, Any], bytes]:
+    """Header without metadata, program, and bytes of the tensors of a file."""
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    return header, json.loads(header.pop("__metadata__")["zeropoint.program"]), data[8 + length :]
+
+
+def joined(header: dict[str, Any], program: dict[str, Any], data: bytes) -> bytes:
+    """The file with these parts."""
+    text = json.dumps({"__metadata__": {"zeropoint.program": json.dumps(program)}, **header}).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
 def text_of(data: bytes) -> dict[str, Any]:
     """The program as its file has it."""
-    (length,) = struct.unpack("<Q", data[:8])
-    return json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["zeropoint.program"])
+    return parts_of(data)[1]
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -1,7 +1,9 @@
 #include "engine/program.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <new>
+#include <string_view>
 
 namespace zeropoint {
 namespace {
@@ -31,6 +33,14 @@ const Json::List& list_field(const Json& json, const char* name) {
     return *list;
 }
 
+// Whatever else is there would be ignored.
+void require_fields(const Json& json, std::initializer_list<std::string_view> names) {
+    if (json.record() == nullptr) throw FormatError("expected an object");
+    for (const auto& [name, value] : *json.record())
+        if (std::find(names.begin(), names.end(), name) == names.end())
+            throw FormatError("'" + name + "' is not known");
+}
+
 // `where` in front of whatever is wrong.
 template <class Body>
 void within(const std::string& where, const Body& body) {
@@ -44,6 +54,7 @@ void within(const std::string& where, const Body& body) {
 }
 
 ProgramInput read_input(const Json& json, std::vector<std::string>& names) {
+    require_fields(json, {"name", "dtype", "shape", "example"});
     ProgramInput input;
     input.name = text_field(json, "name");
     input.type = type_from_name(text_field(json, "dtype"));
@@ -162,6 +173,7 @@ void Program::parse() {
         if (*version > kVersion)
             throw FormatError("version " + std::to_string(*version) +
                               " is newer than this library, which reads up to " + std::to_string(kVersion));
+        require_fields(json_, {"version", "inputs", "outputs", "result", "steps"});
     });
     const auto define = [&](const std::string& name, const StoredTensor* constant) {
         if (!values_.emplace(name, static_cast<int32_t>(constants_.size())).second)
@@ -199,6 +211,7 @@ std::shared_ptr<const Program::Prepared> Program::make_steps(bool first) {
         record.where = "step " + std::to_string(i);
         if (op != nullptr && op->text() != nullptr) record.where += " (" + *op->text() + ")";
         within(record.where, [&] {
+            require_fields(steps[i], {"op", "inputs", "outputs", "attributes"});
             const StepMaker make = step_table().find(text_field(steps[i], "op"));
             if (make == nullptr) throw FormatError("there is no such kind of step");
             StepReader reader(steps[i], {values_, constants_});

@@ -9,6 +9,7 @@ from typing import Any
 
 import golden_programs
 import pytest
+from golden_programs import joined
 
 from zeropoint import _native, runtime
 
@@ -17,16 +18,7 @@ Edit = Callable[[dict[str, Any]], None]
 
 def parts(name: str) -> tuple[dict[str, Any], dict[str, Any], bytes]:
     """Tensors, program and bytes of a file."""
-    data = (golden_programs.FOLDER / f"{name}.zpt").read_bytes()
-    (length,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8 : 8 + length])
-    del header["__metadata__"]
-    return header, golden_programs.text_of(data), data[8 + length :]
-
-
-def joined(header: Any, program: Any, data: bytes) -> bytes:
-    text = json.dumps({"__metadata__": {"zeropoint.program": json.dumps(program)}, **header}).encode()
-    return struct.pack("<Q", len(text)) + text + data
+    return golden_programs.parts_of((golden_programs.FOLDER / f"{name}.zpt").read_bytes())
 
 
 def edited(name: str, edit: Edit) -> bytes:
