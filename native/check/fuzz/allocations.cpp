@@ -59,12 +59,23 @@ void fill_allocations(uint8_t byte) { g_fill = byte; }
 
 }  // namespace zeropoint::check
 
-// The other forms call these.
-void* operator new(size_t bytes) { return zeropoint::check::allocate(bytes, 1); }
-void* operator new(size_t bytes, std::align_val_t boundary) {
-    return zeropoint::check::allocate(bytes, static_cast<size_t>(boundary));
-}
-void operator delete(void* memory) noexcept { zeropoint::check::release(memory); }
-void operator delete(void* memory, size_t) noexcept { zeropoint::check::release(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { zeropoint::check::release(memory); }
-void operator delete(void* memory, size_t, std::align_val_t) noexcept { zeropoint::check::release(memory); }
+// Every form: where a sanitizer has its own, those that are missing here would not fit the others.
+#define ZEROPOINT_COUNTED(NEW, DELETE)                                                                                 \
+    void* NEW(size_t bytes) { return zeropoint::check::allocate(bytes, 1); }                                           \
+    void* NEW(size_t bytes, std::align_val_t boundary) {                                                               \
+        return zeropoint::check::allocate(bytes, static_cast<size_t>(boundary));                                       \
+    }                                                                                                                  \
+    void* NEW(size_t bytes, const std::nothrow_t&) noexcept {                                                          \
+        try {                                                                                                          \
+            return zeropoint::check::allocate(bytes, 1);                                                               \
+        } catch (const std::bad_alloc&) {                                                                              \
+            return nullptr;                                                                                            \
+        }                                                                                                              \
+    }                                                                                                                  \
+    void DELETE(void* memory) noexcept { zeropoint::check::release(memory); }                                          \
+    void DELETE(void* memory, size_t) noexcept { zeropoint::check::release(memory); }                                  \
+    void DELETE(void* memory, std::align_val_t) noexcept { zeropoint::check::release(memory); }                        \
+    void DELETE(void* memory, size_t, std::align_val_t) noexcept { zeropoint::check::release(memory); }                \
+    void DELETE(void* memory, const std::nothrow_t&) noexcept { zeropoint::check::release(memory); }
+ZEROPOINT_COUNTED(operator new, operator delete)
+ZEROPOINT_COUNTED(operator new[], operator delete[])
