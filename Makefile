@@ -17,6 +17,10 @@ TEST_WORKERS ?= 2
 PYTEST_ARGS ?=
 BENCH_THREADS ?= 2
 BENCH_ARGS ?=
+FUZZ_COUNT ?= 1000000
+FUZZ_SEED ?= 1
+export FUZZ_COUNT FUZZ_SEED
+SANITIZER ?= address
 
 # PyTorch's own tests of the old stack, and the program that runs them; neither is part of this repository.
 SEEDS ?= ../shared/seeds
@@ -35,7 +39,7 @@ ENCODER := $(VENV)/.encoder-installed
 DOCS := $(VENV)/.docs-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-models conformance lint format bench docs sanitize clean distclean
+.PHONY: help setup demo test test-models test-runtime conformance lint format bench docs fuzz sanitize clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -60,6 +64,9 @@ conformance: $(INSTALLED) ## Run PyTorch's tests of the old stack through zeropo
 	    echo "conformance: skipped, as PyTorch's tests are not in $(SEEDS): make conformance SEEDS=dir"; \
 	fi
 
+test-runtime: $(INSTALLED) ## Install the wheel where PyTorch is not, and run programs there
+	@$(PY) -m pytest tests/runtime/test_without_torch.py -m slow -rA --no-header $(PYTEST_ARGS)
+
 lint: $(INSTALLED) ## Check style and types: ruff, clang-format, mypy
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
@@ -77,8 +84,11 @@ bench: $(INSTALLED) $(COMPETITORS) ## Measure against torch, ONNX Runtime, OpenV
 docs: $(INSTALLED) $(DOCS) ## Build the documentation into build/site
 	@$(PY) -m mkdocs build --strict --quiet && echo "docs: build/site/index.html"
 
-sanitize: $(INSTALLED) ## Run the native tests under the address and undefined-behaviour sanitizers
-	@PYTHON=$(PY) scripts/sanitize.sh
+fuzz: $(INSTALLED) ## Try a million wrong program files (FUZZ_COUNT=1000000, FUZZ_SEED=1)
+	@PYTHON=$(PY) scripts/fuzz.sh
+
+sanitize: $(INSTALLED) ## Run the native tests under sanitizers (SANITIZER=address, or thread)
+	@PYTHON=$(PY) scripts/sanitize.sh $(SANITIZER)
 
 clean: ## Remove build products and caches (keeps .venv)
 	rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
