@@ -48,9 +48,9 @@ def _range(c: Compiler, node: fx.Node) -> str:
     if c.dtype(node) != torch.int64:
         raise c.unsupported("it is a step for int64 only")
     first, end, step = (c.size(a.get(k, d)) for k, d in (("start", 0), ("end", None), ("step", 1)))
-    if not isinstance(step, int) or step < 1:
+    if isinstance(step, int) and step < 1:
         raise c.unsupported(f"a step of {step}")
-    room = c.number("add", c.number("subtract", end, first), step - 1)
+    room = c.number("add", c.number("subtract", end, first), c.number("subtract", step, 1))
     return c.add("range", first=first, step=step, count=c.number("floor_divide", room, step))
 
 
