@@ -192,6 +192,7 @@ const StepTable& step_table() {
         add_matmul_steps(t);
         add_moving_steps(t);
         add_norm_steps(t);
+        add_plain_steps(t);
         add_pooling_steps(t);
         add_resampling_steps(t);
         add_view_steps(t);

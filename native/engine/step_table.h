@@ -112,6 +112,7 @@ void add_layer_steps(StepTable& table);
 void add_matmul_steps(StepTable& table);
 void add_moving_steps(StepTable& table);
 void add_norm_steps(StepTable& table);
+void add_plain_steps(StepTable& table);
 void add_pooling_steps(StepTable& table);
 void add_resampling_steps(StepTable& table);
 void add_view_steps(StepTable& table);
