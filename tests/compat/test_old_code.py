@@ -345,3 +345,24 @@ def test_small_functions_refuse_mistakes() -> None:
         assert not utils.check_min_max_valid(torch.tensor([]), torch.tensor([]))
     with pytest.raises(ValueError, match="above"):
         utils.check_min_max_valid(torch.tensor(2.0), torch.tensor(1.0))
+
+
+# ------------------------------------------------------------------------------------------------------ what is absent
+
+
+def test_a_name_without_counterpart_can_be_imported_and_says_why_when_used() -> None:
+    from torch.ao.quantization.backend_config import get_native_backend_config
+    from torch.ao.quantization.fx.custom_config import PrepareCustomConfig
+    from torch.ao.quantization.utils import Pattern
+
+    assert not isinstance(3, PrepareCustomConfig)
+    for name, use in {
+        "torch.ao.quantization.backend_config.get_native_backend_config": get_native_backend_config,
+        "torch.ao.quantization.fx.custom_config.PrepareCustomConfig": PrepareCustomConfig,
+        "torch.ao.quantization.utils.Pattern": lambda: Pattern.anything,
+        "torch.fbgemm_linear_quantize_weight": torch.fbgemm_linear_quantize_weight,
+    }.items():
+        with pytest.raises(NotImplementedError, match=f"^{name} has no counterpart in zeropoint: .* "):
+            use()
+    with pytest.raises(AttributeError, match=r"'torch\.ao\.quantization' has no attribute 'no_such_name'"):
+        _ = torch.ao.quantization.no_such_name
