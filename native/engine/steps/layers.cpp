@@ -2,7 +2,7 @@
 #include "operators/layers.h"
 
 #include "engine/steps/byte_tensors.h"
-#include "engine/steps.h"
+#include "engine/step_table.h"
 
 #include <algorithm>
 
@@ -10,6 +10,7 @@ namespace zeropoint {
 namespace {
 
 constexpr int64_t kMostGeometry = 1 << 15;  // kernel, stride, padding, dilation
+constexpr int64_t kFreePhases = 256;        // of a transposed convolution; more only with as many kernel positions
 
 // Inputs: x, weight, its scales and zero points (one, or one for each output channel), bias or null, table or null.
 // The weight has its output channels first.
@@ -144,6 +145,8 @@ public:
                 (shape_.kernel[i] != 1 || stride[i] != 1 || padding[i] != 0 || dilation[i] != 1 || more[i] != 0))
                 r.fail("an axis that is not there has a kernel, a stride, a padding or a dilation");
         }
+        if (shape_.phases() > std::max(kFreePhases, shape_.kernel[0] * shape_.kernel[1] * shape_.kernel[2]))
+            r.fail("the stride is too large for the kernel");
     }
 
     void prepare() override {
@@ -174,6 +177,7 @@ public:
         p.give(0, y);
         const int64_t images = x.size(0);
         if (images == 0) return;
+        p.needs_memory(shape_.scratch_bytes(in));
         const int64_t places = shape_.transposed ? in[0] * in[1] * in[2] : out[0] * out[1] * out[2];
         p.emit(
             {x.place, y.place},

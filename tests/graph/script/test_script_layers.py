@@ -77,7 +77,7 @@ def test_linear_is_that_of_eager_mode(name: str, traced: bool) -> None:
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 4)).eval(), torch.randn(7, 6)
     made = quantized(scripted(model, traced, x), x, qconfigs={"": QCONFIGS[name]})
-    assert calls(made) == ["quantize_per_tensor", "linear", "linear", "dequantize_per_tensor"]
+    assert calls(made) == ["quantize_per_tensor", "linear", "linear", "dequantize"]
     assert torch.equal(made(x), in_eager_mode(model, QCONFIGS[name], x))
 
 
@@ -86,7 +86,7 @@ def test_linear_is_that_of_eager_mode(name: str, traced: bool) -> None:
 def test_convolution_is_that_of_eager_mode(dims: int, traced: bool) -> None:
     model, x = conv(dims, stride=2, padding=1, bias=dims != 2).eval(), torch.randn(SIZES[dims])
     made = quantized(scripted(model, traced, x), x)
-    assert calls(made) == ["quantize_per_tensor", f"conv{dims}d", "dequantize_per_tensor"]
+    assert calls(made) == ["quantize_per_tensor", f"conv{dims}d", "dequantize"]
     assert not any("conv" in kind for kind in kinds(made) if kind.startswith("aten::"))
     assert torch.equal(made(x), in_eager_mode(model, STATIC[""], x))
 
@@ -98,7 +98,7 @@ def test_transposed_convolution_is_that_of_eager_mode(dims: int, traced: bool) -
     model = getattr(nn, f"ConvTranspose{dims}d")(3, 4, 3, stride=2, output_padding=1).eval()
     x, qconfig = torch.randn(SIZES[dims]), QCONFIGS["per-tensor"]
     made = quantized(scripted(model, traced, x), x, qconfigs={"": qconfig})
-    assert calls(made) == ["quantize_per_tensor", f"conv_transpose{dims}d", "dequantize_per_tensor"]
+    assert calls(made) == ["quantize_per_tensor", f"conv_transpose{dims}d", "dequantize"]
     assert torch.equal(made(x), in_eager_mode(model, qconfig, x))
 
 
@@ -110,7 +110,7 @@ def test_relu_becomes_part_of_the_layer(kind: str, spelling: str, traced: bool) 
     x = torch.randn(SIZES[dims] if dims else (5, 3))
     model = Followed(conv(dims) if dims else nn.Linear(3, 4), spelling).eval()
     made = quantized(scripted(model, traced, x), x)
-    assert calls(made) == ["quantize_per_tensor", f"{kind}_relu", "dequantize_per_tensor"]
+    assert calls(made) == ["quantize_per_tensor", f"{kind}_relu", "dequantize"]
     assert not {"aten::relu", "aten::relu_", "aten::clamp_min"} & set(kinds(made))
     assert (made(x) >= 0).all()
     assert (made(x) - model(x)).abs().max() < 0.05
@@ -123,7 +123,7 @@ def test_functional_linear_with_tensors_of_the_module(bias: bool, relu: bool, tr
     torch.manual_seed(0)
     model, x = Functional(bias, relu).eval(), torch.randn(5, 6)
     made = quantized(scripted(model, traced, x), x)
-    assert calls(made) == ["quantize_per_tensor", "linear_relu" if relu else "linear", "dequantize_per_tensor"]
+    assert calls(made) == ["quantize_per_tensor", "linear_relu" if relu else "linear", "dequantize"]
     assert (made(x) - model(x)).abs().max() < 0.1
 
 
@@ -146,7 +146,7 @@ def test_matmul_with_a_transposed_weight_is_a_linear_layer(shape: tuple[int, ...
     torch.manual_seed(0)
     model, x = Spelled(bias).eval(), torch.randn(shape)
     made = quantized(scripted(model, traced, x), x)
-    assert calls(made) == ["quantize_per_tensor", "linear", "dequantize_per_tensor"]
+    assert calls(made) == ["quantize_per_tensor", "linear", "dequantize"]
     assert not {"aten::matmul", "aten::addmm", "aten::add_", "aten::t"} & set(kinds(made))
     assert (made(x) - model(x)).abs().max() < 0.1
 
@@ -181,7 +181,7 @@ def test_two_results_are_both_made_floats(traced: bool) -> None:
     made = quantized(scripted(model, traced, x), x)
     found = calls(made)
     assert found.count("quantize_per_tensor") == 1
-    assert found.count("dequantize_per_tensor") == found.count("conv2d") == 2
+    assert found.count("dequantize") == found.count("conv2d") == 2
     for result, expected in zip(made(x), model(x), strict=True):
         assert (result - expected).abs().max() < 0.05
 
@@ -199,7 +199,7 @@ def test_a_value_that_is_read_twice_is_quantized_once(traced: bool) -> None:
 
     model, x = Shared().eval(), torch.randn(SIZES[2])
     found = calls(quantized(scripted(model, traced, x), x))
-    assert found == ["quantize_per_tensor", "conv2d", "dequantize_per_tensor"]
+    assert found == ["quantize_per_tensor", "conv2d", "dequantize"]
 
 
 def test_a_weight_that_two_layers_share_is_stored_once() -> None:

@@ -134,7 +134,7 @@ def assert_on_integers(made: Any, found: list[Any]) -> None:
     """Whether floats are quantized once, at the start, and only the results are made floats again."""
     assert [node.kind() for node in found].count("zeropoint::quantize_per_tensor") == 1, made.graph
     for node in found:
-        if node.kind() == "zeropoint::dequantize_per_tensor":
+        if node.kind() == "zeropoint::dequantize":
             assert {use.user.kind() for use in node.output().uses()} == {"prim::TupleConstruct"}, made.graph
 
 

@@ -20,7 +20,7 @@ from zeropoint.graph.fx.fold_batch_norm import parameter
 from zeropoint.graph.fx.meaning import Meaning, name_of
 from zeropoint.graph.fx.observe import OBSERVER
 from zeropoint.graph.fx.plain import arguments, aten_name, each, only_reads_shape
-from zeropoint.graph.fx.plan import Choice, Way, is_float, table_bits
+from zeropoint.graph.fx.plan import Choice, Way, is_float, table_bits, watched
 from zeropoint.graph.fx.stored import Graph
 from zeropoint.graph.fx.training import Averaging
 from zeropoint.graph.recipes import MOVING, Form
@@ -87,31 +87,37 @@ class Lowering:
         node.meta["origin"] = self.origin
         return node
 
-    def converted(self, value: Value, op: Any, source: fx.Node | None) -> fx.Node:
+    def converted(self, value: Value, make: Callable[[], fx.Node]) -> fx.Node:
         """`value` in its other form: what was made of it in this scope or one around it, or else made here."""
         scope = self.origin.scope if self.origin is not None else ()
         for depth in range(len(scope) + 1):
             if scope[:depth] in value.converted:
                 return value.converted[scope[:depth]]
-        assert value.scale is not None
-        value.converted[scope] = self.call(op, source, *value.scale.all)
+        value.converted[scope] = make()
         return value.converted[scope]
+
+    def dequantized(self, integers: fx.Node, scale: Scale) -> fx.Node:
+        return self.call(ours.dequantize_per_tensor.default, integers, *scale.all)
 
     def floats(self, node: fx.Node) -> fx.Node:
         value = self.values[node]
-        if value.floats is None:
-            return self.converted(value, ours.dequantize_per_tensor.default, value.integers)
-        return value.floats
+        if value.floats is not None:
+            return value.floats
+        integers, scale = value.integers, value.scale
+        assert integers is not None
+        assert scale is not None
+        return self.converted(value, lambda: self.dequantized(integers, scale))
 
     def integers(self, node: fx.Node) -> tuple[fx.Node, Scale]:
         value = self.values[node]
-        if value.scale is None:
+        scale = value.scale
+        if scale is None:
             raise NotCalibrated(f"{node} has no scale")
-        if value.integers is None:
-            made = self.converted(value, ours.quantize_per_tensor.default, value.floats)
-            made.meta["meaning"] = Meaning(self.meant(node), *value.scale.pair, value.scale.dtype)
-            return made, value.scale
-        return value.integers, value.scale
+        if value.integers is not None:
+            return value.integers, scale
+        made = self.converted(value, lambda: self.call(ours.quantize_per_tensor.default, value.floats, *scale.all))
+        made.meta["meaning"] = Meaning(self.meant(node), *scale.pair, scale.dtype)
+        return made, scale
 
     def quantized(self, node: fx.Node) -> tuple[Any, ...]:
         """Integers, scale, zero point: as operators take them."""
@@ -235,7 +241,7 @@ class Lowering:
         return Scale(float(scale), int(zero_point), quantized_dtype(module.dtype).torch_storage)
 
     def output_scale(self, node: fx.Node, choice: Choice) -> Scale:
-        last = self.by_name[choice.result or choice.relu or node.name]
+        last = watched(node, self.choices, self.by_name)
         return self.scale_of(next(u for u in last.users if str(u.target).startswith(OBSERVER)))
 
     # ---------------------------------------------------------------------------------------------- operators

@@ -156,8 +156,10 @@ def _padded(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None
     return _call(graph, node, getattr(aten, f"conv{dims}d").default, *options)
 
 
-def _stacked(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node:
+def _stacked(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
     """``stack`` as ``cat`` of tensors with one more axis."""
+    if isinstance(a["tensors"], fx.Node):
+        return None
     parts = [_call(graph, node, aten.unsqueeze.default, t, a["dim"]) for t in a["tensors"]]
     return _call(graph, node, aten.cat.default, parts, a["dim"])
 
@@ -234,7 +236,9 @@ def _mean_slope(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | 
 def _same_type(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
     """A conversion to the dtype and device that a tensor has already."""
     old, new = a["self"].meta.get("val"), node.meta.get("val")
-    if old is None or new is None or (old.dtype, old.device) != (new.dtype, new.device):
+    if not (isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor)):  # TorchScript says neither
+        return None
+    if (old.dtype, old.device) != (new.dtype, new.device):
         return None
     return _call(graph, node, aten.alias.default, a["self"])
 

@@ -56,7 +56,8 @@ def path_of(graph: Any, value: Any) -> str | None:
 
 def methods(module: Any) -> list[str]:
     """``forward``, and the other methods of a model that read tensors or modules of it."""
-    return [n for n in module._method_names() if n == "forward" or _reads_parameters(module._get_method(n).graph)]
+    names = module._method_names()
+    return [name for name in names if name == "forward" or _reads_parameters(module._get_method(name).graph)]
 
 
 def _reads_parameters(graph: Any) -> bool:

@@ -149,6 +149,17 @@ class _Reader:
         self.seen[node.output()] = value
 
     def keep_tensor(self, value: Any, path: str, tensor: Tensor, place: Place, name: str) -> None:
+        self.register(path, tensor)
+        self.keep(value, self.make("get_attr", path, (), name, place))
+
+    def element(self, path: str, tensor: Tensor, place: Place) -> fx.Node:
+        """A tensor of a list that the model has, which TorchScript has no value for."""
+        self.register(path, tensor.detach())
+        made = self.make("get_attr", path, (), "element", place)
+        made.meta.update(val=Unsized(torch.float32), element=True)
+        return made
+
+    def register(self, path: str, tensor: Tensor) -> None:
         owner = self.root
         *parents, last = path.split(".")
         for part in parents:
@@ -157,18 +168,21 @@ class _Reader:
             owner = owner.get_submodule(part)
         if not hasattr(owner, last):
             owner.register_buffer(last, tensor)
-        self.keep(value, self.make("get_attr", path, (), name, place))
 
     def attribute(self, node: Any, place: Place) -> None:
         value = node.output()
         path = path_of(self.script, value)
         if path is None:
             self.opaque(node, list(node.inputs()), place)
-        elif isinstance(at_path(self.module, path), Tensor):
+        elif isinstance(found := at_path(self.module, path), (Tensor, list)):
             if (node.inputsAt(0).type().str(), node.s("name")) in self.changed or value in self.written:
                 self.opaque(node, [], place)
+            elif isinstance(found, Tensor):
+                self.keep_tensor(value, path, found.detach(), place, "attribute")
+            elif found and all(isinstance(part, Tensor) for part in found):
+                self.seen[value] = [self.element(f"{path}.{i}", part, place) for i, part in enumerate(found)]
             else:
-                self.keep_tensor(value, path, at_path(self.module, path).detach(), place, "attribute")
+                self.opaque(node, [], place)
         elif value.type().kind() == "ClassType":
             self.seen[value] = None  # a module: what reads it keeps it
         else:

@@ -6,6 +6,7 @@ or behind it if they read it. What nothing needs any more is removed at the end.
 
 from __future__ import annotations
 
+import functools
 import operator
 from typing import Any
 
@@ -58,7 +59,7 @@ class _Writer:
         for node in self.graph.graph.nodes:
             if node.op == "placeholder":
                 self.values[node] = node.meta["value"]
-            elif node.op == "get_attr":
+            elif node.op == "get_attr" and "element" not in node.meta:  # what reads a list keeps it
                 self.values[node] = self.tensor(node)
             elif node.op == "call_module":
                 self.values[node] = self.observer(node)
@@ -80,14 +81,14 @@ class _Writer:
             return
         if place.path:
             made.s_(PATH, place.path)
-        last = anchor
-        for node in (value.node() for value in inputs):
-            if node.kind() != "prim::Param" and node.isAfter(last):
-                last = node
-        if last == anchor and anchor not in [value.node() for value in inputs]:
+        block = anchor.owningBlock()
+        behind = [node for node in (value.node() for value in inputs) if node.owningBlock() == block]
+        behind = [node for node in behind if node == anchor or node.isAfter(anchor)]
+        if not behind:
             made.insertBefore(anchor)
-        else:
-            made.insertAfter(last)
+            return
+        latest = functools.reduce(lambda a, b: b if b.isAfter(a) else a, behind)
+        made.insertAfter(latest)
 
     def constant(self, value: Any, place: Place, inputs: list[Any]) -> Any:
         """A constant beside the node that reads it: `inputs` are the other values that it reads."""
@@ -107,15 +108,27 @@ class _Writer:
             value: Any = self.graph
             for part in path.split("."):
                 value = getattr(value, part)
-            name = path.replace(".", "_")
-            while self.module.hasattr(name):
-                name += "_"
-            self.module._register_attribute(name, C.TensorType.get(), value.detach())
-            self.paths[path] = self.read_attribute(name, C.TensorType.get())
+            self.paths[path] = self.existing(path) or self.added(path.replace(".", "_"), value.detach())
         return self.paths[path]
 
-    def read_attribute(self, name: str, kind: Any) -> Any:
-        made = self.script.create("prim::GetAttr", [next(self.script.inputs())], 1)
+    def existing(self, path: str) -> Any:
+        """A tensor that the model has, read anew; None if it has no such tensor."""
+        owner, value = self.module, next(self.script.inputs())
+        for part in path.split("."):
+            if not isinstance(owner, C.ScriptModule) or not owner.hasattr(part):
+                return None
+            owner = owner.getattr(part)
+            value = self.read_attribute(part, C.TensorType.get() if isinstance(owner, Tensor) else owner._type(), value)
+        return value
+
+    def added(self, name: str, value: Tensor) -> Any:
+        while self.module.hasattr(name):
+            name += "_"
+        self.module._register_attribute(name, C.TensorType.get(), value)
+        return self.read_attribute(name, C.TensorType.get(), next(self.script.inputs()))
+
+    def read_attribute(self, name: str, kind: Any, owner: Any) -> Any:
+        made = self.script.create("prim::GetAttr", [owner], 1)
         made.s_("name", name)
         made.output().setType(kind)
         made.insertBefore(self.first)
@@ -129,7 +142,8 @@ class _Writer:
         name = SCRIPT_OBSERVER + str(node.target).removeprefix(OBSERVER)
         source = self.values[node.args[0]]
         observer = self.module.getattr(name)
-        made = self.script.create("prim::CallMethod", [self.read_attribute(name, observer._type()), source], 1)
+        read = self.read_attribute(name, observer._type(), next(self.script.inputs()))
+        made = self.script.create("prim::CallMethod", [read, source], 1)
         made.s_("name", "forward")
         self.put(made, node.meta["origin"], [source])
         return made.output()
@@ -154,7 +168,7 @@ class _Writer:
                 new = self.values[argument]
                 if new != old:
                     script.replaceInput(index, new)
-            elif isinstance(argument, list) and any(isinstance(part, fx.Node) for part in argument):
+            elif isinstance(argument, list) and old.node().kind() == "prim::ListConstruct":
                 parts = list(old.node().inputs())
                 new_parts = [self.values[p] if isinstance(p, fx.Node) else o for p, o in zip(argument, parts)]
                 if new_parts != parts:
