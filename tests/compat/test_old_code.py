@@ -189,6 +189,15 @@ def test_scripted_code_calls_the_old_functions() -> None:
             assert torch.equal(got, wanted)
 
 
+@pytest.mark.parametrize("debug", [False, True])
+def test_models_of_graph_mode_can_be_frozen(debug: bool) -> None:
+    scripted = torch.jit.script(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Dropout()).eval())
+    qconfig = torch.ao.quantization.default_qconfig
+    made = torch.ao.quantization.quantize_jit(scripted, {"": qconfig}, lambda m, x: m(x), [X], debug=debug)
+    frozen = torch.jit.freeze(made)
+    assert torch.equal(frozen(X), made(X))
+
+
 def test_fx_leaves_quantized_modules_whole() -> None:
     converted, _ = old_model()
     traced = torch.fx.symbolic_trace(converted)
