@@ -186,6 +186,7 @@ def _convert(model: Any, debug: bool, name: str, preserved: Any = None) -> Any:
         summarized += [(rows.get(key, floats.get(key)), value) for key, value in plans.items()]
     record.store_summary(module, summarized)
     names = [method for method in module._method_names() if method != "forward"]
+    names += ["training"] if module.hasattr("training") else []  # torch.jit.freeze asks for it
     return torch._C._freeze_module(module, [record.SUMMARY, *names, *(preserved or ())], True, debug)
 
 
