@@ -2,7 +2,7 @@
 #include "operators/layers.h"
 
 #include "engine/steps/byte_tensors.h"
-#include "engine/steps.h"
+#include "engine/step_table.h"
 
 #include <algorithm>
 
