@@ -65,7 +65,7 @@ conformance: $(INSTALLED) ## Run PyTorch's tests of the old stack through zeropo
 	fi
 
 test-runtime: $(INSTALLED) ## Install the wheel where PyTorch is not, and run programs there
-	@$(PY) -m pytest tests/runtime/test_without_torch.py -m slow -rA --no-header $(PYTEST_ARGS)
+	@ZEROPOINT_TEST_WHEEL=1 $(PY) -m pytest tests/runtime/test_without_torch.py -q --no-header $(PYTEST_ARGS)
 
 lint: $(INSTALLED) ## Check style and types: ruff, clang-format, mypy
 	@$(PY) -m ruff check .
