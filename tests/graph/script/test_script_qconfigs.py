@@ -43,7 +43,9 @@ CASES: dict[str, tuple[dict[str, Any], set[str]]] = {
     "one layer": ({"sub2.fc1": QCONFIG}, {"sub2.fc1"}),
     "a module": ({"sub1": QCONFIG}, {"sub1.fc1", "sub1.fc2"}),
     "all but one": ({"": QCONFIG, "fc": None}, {"sub1.fc1", "sub1.fc2", "sub2.fc1", "sub2.fc2"}),
-    "not a module, but one in it": ({"": QCONFIG, "sub1": None, "sub1.fc2": QCONFIG}, {"sub1.fc2", "sub2.fc1", "sub2.fc2", "fc"}),
+    "not a module, but one in it": (
+        {"": QCONFIG, "sub1": None, "sub1.fc2": QCONFIG}, {"sub1.fc2", "sub2.fc1", "sub2.fc2", "fc"}
+    ),
     "two kinds": (
         {"sub2.fc1": zeropoint.default_per_channel_qconfig, "fc": zeropoint.default_qconfig}, {"sub2.fc1", "fc"}
     ),

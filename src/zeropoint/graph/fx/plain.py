@@ -236,7 +236,9 @@ def _mean_slope(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | 
 def _same_type(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
     """A conversion to the dtype and device that a tensor has already."""
     old, new = a["self"].meta.get("val"), node.meta.get("val")
-    if old is None or new is None or (old.dtype, old.device) != (new.dtype, new.device):
+    if not isinstance(old, torch.Tensor) or not isinstance(new, torch.Tensor):  # TorchScript knows neither
+        return None
+    if (old.dtype, old.device) != (new.dtype, new.device):
         return None
     return _call(graph, node, aten.alias.default, a["self"])
 

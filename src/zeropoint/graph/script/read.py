@@ -280,7 +280,7 @@ def _target(node: Any) -> Any:
     found = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
     if found is None or (found._schema.is_mutable and packet not in ("batch_norm", "instance_norm")):
         return None
-    if packet.startswith("upsample_") and not overload and hasattr(getattr(torch.ops.aten, packet), "vec"):
+    if "upsample_" in packet and not overload and hasattr(getattr(torch.ops.aten, packet), "vec"):
         found = _given_size(node, getattr(torch.ops.aten, packet).vec) or found
     gives = [str(result.type) for result in found._schema.returns]
     return found if gives and all(kind in ("Tensor", "List[Tensor]") for kind in gives) else None
