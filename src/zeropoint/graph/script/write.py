@@ -168,7 +168,7 @@ class _Writer:
                 new = self.values[argument]
                 if new != old:
                     script.replaceInput(index, new)
-            elif isinstance(argument, list) and any(isinstance(part, fx.Node) for part in argument):
+            elif isinstance(argument, list) and old.node().kind() == "prim::ListConstruct":
                 parts = list(old.node().inputs())
                 new_parts = [self.values[p] if isinstance(p, fx.Node) else o for p, o in zip(argument, parts)]
                 if new_parts != parts:
