@@ -1,4 +1,4 @@
-"""Traced models, quantized as TorchScript, against torch.ao's TorchScript mode of the same."""
+"""Traced models, quantized as TorchScript, against torch.ao's TorchScript of the same."""
 
 from __future__ import annotations
 
@@ -9,49 +9,50 @@ import torch
 from torch import Tensor, nn
 
 import zeropoint
-from bench.models import mlp, resnet18
-from bench.timing import CALL, Row
+from bench.graph import ASKED, resnet18, without_gradients
+from bench.timing import Row
 
-ASKED = 1.2
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1000))
 
 
 def rows() -> Iterator[Row]:
     for name, make, shape in (
-        ("ResNet-18 224x224, traced", resnet18, (1, 3, 224, 224)),
-        ("MLP, 1 row, traced", mlp, (1, 784)),
-        ("MLP, 64 rows, traced", mlp, (64, 784)),
+        ("traced ResNet-18 224x224", resnet18, (1, 3, 224, 224)),
+        ("traced MLP, batch 1", mlp, (1, 1024)),
+        ("traced MLP, batch 32", mlp, (32, 1024)),
     ):
         torch.manual_seed(0)
         model, x = make().eval(), torch.randn(shape)
-        traced = torch.jit.trace(model, x)
-        ours = zeropoint.quantize_jit(traced, {"": zeropoint.get_default_qconfig("native")}, lambda m, d: m(d), (x,))
-        peers = {f"torch.ao {engine}": _without_gradients(peer, x) for engine, peer in _peers(traced, x)}
-        targets = dict.fromkeys(peers, ASKED)
-        floats = {"float32 frozen": _without_gradients(_frozen(model, x), x)}
-        yield Row(name, _without_gradients(ours, x), peers | floats, targets | dict.fromkeys(floats, 0.0))
+        with torch.no_grad():
+            traced = torch.jit.trace(model, x)
+        yield _row(f"{name}, static", traced, x)
+        if "MLP" in name:
+            yield _row(f"{name}, dynamic", traced, x)
 
 
-def _peers(traced: Any, x: Tensor) -> Iterator[tuple[str, Any]]:
-    from torch.ao.quantization import get_default_qconfig
-    from torch.ao.quantization.quantize_jit import convert_jit, prepare_jit
+def _row(name: str, traced: Any, x: Tensor) -> Row:
+    if name.endswith("dynamic"):
+        ours = zeropoint.quantize_dynamic_jit(traced, {"": zeropoint.per_channel_dynamic_qconfig})
+    else:
+        ours = zeropoint.quantize_jit(traced, {"": zeropoint.get_default_qconfig("native")}, lambda m: m(x), ())
+    peers = {f"torch.ao {engine}": without_gradients(m, x) for engine, m in _peers(name, traced, x)}
+    targets = dict.fromkeys(peers, ASKED)
+    return Row(
+        name, without_gradients(ours, x), peers | {"float32": without_gradients(traced, x)}, targets | {"float32": 0}
+    )
+
+
+def _peers(name: str, traced: Any, x: Tensor) -> Iterator[tuple[str, Any]]:
+    from torch.ao.quantization import get_default_qconfig, per_channel_dynamic_qconfig
+    from torch.ao.quantization.quantize_jit import quantize_dynamic_jit, quantize_jit
 
     before = torch.backends.quantized.engine
     for engine in ("x86", "onednn"):
         torch.backends.quantized.engine = engine
-        prepared = prepare_jit(traced, {"": get_default_qconfig(engine)})
-        prepared(x)
-        yield engine, convert_jit(prepared)
+        if name.endswith("dynamic"):
+            yield engine, quantize_dynamic_jit(traced, {"": per_channel_dynamic_qconfig})
+        else:
+            yield engine, quantize_jit(traced, {"": get_default_qconfig(engine)}, lambda m, data: m(data), [x])
     torch.backends.quantized.engine = before
-
-
-def _frozen(model: nn.Module, x: Tensor) -> Any:
-    with torch.no_grad():
-        return torch.jit.freeze(torch.jit.trace(model, x))
-
-
-def _without_gradients(model: Any, x: Tensor) -> CALL:
-    def call() -> object:
-        with torch.no_grad():
-            return model(x)
-
-    return call

@@ -20,7 +20,7 @@ from zeropoint.graph.fx.fold_batch_norm import parameter
 from zeropoint.graph.fx.meaning import Meaning, name_of
 from zeropoint.graph.fx.observe import OBSERVER
 from zeropoint.graph.fx.plain import arguments, aten_name, each, only_reads_shape
-from zeropoint.graph.fx.plan import Choice, Way, is_float, table_bits
+from zeropoint.graph.fx.plan import Choice, Way, is_float, table_bits, watched
 from zeropoint.graph.fx.stored import Graph
 from zeropoint.graph.fx.training import Averaging
 from zeropoint.graph.recipes import MOVING, Form
@@ -241,7 +241,7 @@ class Lowering:
         return Scale(float(scale), int(zero_point), quantized_dtype(module.dtype).torch_storage)
 
     def output_scale(self, node: fx.Node, choice: Choice) -> Scale:
-        last = self.by_name[choice.result or choice.relu or node.name]
+        last = watched(node, self.choices, self.by_name)
         return self.scale_of(next(u for u in last.users if str(u.target).startswith(OBSERVER)))
 
     # ---------------------------------------------------------------------------------------------- operators

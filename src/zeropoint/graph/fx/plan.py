@@ -19,7 +19,7 @@ from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.observers import PlaceholderObserver
 from zeropoint.qconfig_mapping import QConfigMapping
 
-__all__ = ["PADDED", "Choice", "State", "Way", "is_float", "plan", "skip_rounding", "table_bits"]
+__all__ = ["PADDED", "Choice", "State", "Way", "is_float", "plan", "skip_rounding", "table_bits", "watched"]
 
 PADDED = "padding_idx has no quantized form"
 WRITTEN = "reads or gives a tensor that is written in place"
@@ -96,6 +96,16 @@ def plan(
                 if choice.way is Way.STATIC:
                     state.quantized.add(relu)
     return state.choices
+
+
+def watched(node: fx.Node, choices: dict[fx.Node, Choice], by_name: dict[str, fx.Node]) -> fx.Node:
+    """The value whose observer gives the scale of a node's result: itself, its ReLU, or one where branches meet."""
+    choice = choices.get(node)
+    if choice is None:
+        return node
+    if choice.result is not None:
+        return watched(by_name[choice.result], choices, by_name)
+    return by_name[choice.relu] if choice.relu else node
 
 
 def skip_rounding(choices: dict[fx.Node, Choice]) -> None:
@@ -309,7 +319,7 @@ def _embedding(state: State, node: fx.Node, found: Operator, qconfig: Any) -> Ch
 
 def _recurrent(state: State, node: fx.Node, found: Operator, qconfig: Any) -> Choice:
     a = arguments(node)
-    if any(parameter(state.graph, w) is None for w in a["params"]):
+    if not isinstance(a["params"], (list, tuple)) or any(parameter(state.graph, w) is None for w in a["params"]):
         return Choice(Way.FLOAT, "its weights are computed", found)
     if a["train"] and a["dropout"]:
         return Choice(Way.FLOAT, "in training", found)
