@@ -22,7 +22,7 @@ from zeropoint.graph.script.branches import join
 from zeropoint.graph.script.copying import private_copy, result
 from zeropoint.graph.script.guards import raise_first
 from zeropoint.graph.script.in_place import make_ordinary
-from zeropoint.graph.script.inline import at_path, methods, modules, simplify, unmark
+from zeropoint.graph.script.inline import at_path, methods, modules, path_of, simplify, unmark, walk
 from zeropoint.graph.script.lower import lower
 from zeropoint.graph.script.observers import Scripted, facts_of, scripted
 from zeropoint.graph.script.read import SCRIPT_OBSERVER, View, read
@@ -185,9 +185,24 @@ def _convert(model: Any, debug: bool, name: str, preserved: Any = None) -> Any:
         floats = {key: record.choice_from(value, None, None) for key, value in plans.items() if key not in rows}
         summarized += [(rows.get(key, floats.get(key)), value) for key, value in plans.items()]
     record.store_summary(module, summarized)
+    _part_lists(module, [view for view, _, _ in views.values()])
     names = [method for method in module._method_names() if method != "forward"]
     names += ["training"] if module.hasattr("training") else []  # torch.jit.freeze asks for it
     return torch._C._freeze_module(module, [record.SUMMARY, *names, *(preserved or ())], True, debug)
+
+
+def _part_lists(module: Any, views: list[View]) -> None:
+    """Empty the lists of parameters that nobody reads, and copy the others: freezing refuses tensors in two places."""
+    read_still = {
+        path_of(view.script, node.output())
+        for view in views
+        for node in walk(view.script)
+        if node.kind() == "prim::GetAttr"
+    }
+    for path in {path for view in views for path in view.lists}:
+        owner, _, name = path.rpartition(".")
+        tensors = at_path(module, path) if path in read_still else []
+        at_path(module, owner).setattr(name, [tensor.detach().clone() for tensor in tensors])
 
 
 def _choices(view: View, plans: dict[str, Any], observers: dict[str, Any], name: str) -> dict[Any, Choice]:

@@ -59,7 +59,7 @@ class _Writer:
         for node in self.graph.graph.nodes:
             if node.op == "placeholder":
                 self.values[node] = node.meta["value"]
-            elif node.op == "get_attr" and "element" not in node.meta:  # what reads a list keeps it
+            elif node.op == "get_attr":
                 self.values[node] = self.tensor(node)
             elif node.op == "call_module":
                 self.values[node] = self.observer(node)
