@@ -149,12 +149,33 @@ def prepare_jit(model: Any, qconfig_dict: Mapping[str, Any], inplace: bool = Fal
         model: scripted or traced, or loaded from a file; in evaluation mode.
         qconfig_dict: the qconfig of each module by its path; ``""`` is the model. None leaves a module in float.
         inplace: change `model` itself.
+
+    Raises:
+        TypeError: if `model` is no ScriptModule that can be saved.
+
+    Example:
+        >>> import zeropoint
+        >>> model = torch.jit.script(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()).eval())
+        >>> prepared = prepare_jit(model, {"": zeropoint.get_default_qconfig("native")})
+        >>> _ = prepared(torch.randn(16, 4))
+        >>> print(zeropoint.summary(convert_jit(prepared)))
+        module  operator  computed  why
+        0       linear    int8
+        1 int8
     """
     return result(model, _prepare(model, qconfig_dict, "prepare_jit"), inplace)
 
 
 def prepare_dynamic_jit(model: Any, qconfig_dict: Mapping[str, Any], inplace: bool = False) -> Any:
-    """As `prepare_jit`, for ranges that are found at run time."""
+    """As `prepare_jit`, for activations whose ranges are found at run time. No data need run through the result.
+
+    Example:
+        >>> import zeropoint
+        >>> model = torch.jit.script(torch.nn.Sequential(torch.nn.Linear(4, 4)).eval())
+        >>> made = convert_dynamic_jit(prepare_dynamic_jit(model, {"": zeropoint.default_dynamic_qconfig}))
+        >>> zeropoint.summary(made).counts()
+        Counter({'int8, dynamic': 1})
+    """
     return result(model, _prepare(model, qconfig_dict, "prepare_dynamic_jit", dynamic=True), inplace)
 
 
@@ -232,6 +253,12 @@ def convert_jit(model: Any, inplace: bool = False, debug: bool = False, preserve
     Args:
         inplace: change `model` itself.
         debug: stop at a graph with quantize and dequantize around float operators.
+        preserved_attrs: names of attributes that are kept though no method of the model reads them. Methods are kept.
+
+    Raises:
+        NotCalibrated: if no observer saw data. What calibration did not reach stays float; `zeropoint.summary` says so.
+        ValueError: if `model` was not prepared.
+        NotImplementedError: for an embedding bag with a padding row.
     """
     return result(model, _convert(model, debug, "convert_jit", preserved_attrs), inplace)
 
@@ -249,7 +276,16 @@ def quantize_jit(
     inplace: bool = False,
     debug: bool = False,
 ) -> Any:
-    """`prepare_jit`, ``run_fn(prepared, *run_args)``, `convert_jit`."""
+    """`prepare_jit`, ``run_fn(prepared, *run_args)``, `convert_jit`.
+
+    Example:
+        >>> import zeropoint
+        >>> model = torch.jit.trace(torch.nn.Conv2d(1, 2, 3).eval(), torch.ones(1, 1, 4, 4))
+        >>> data = torch.randn(8, 1, 4, 4)
+        >>> made = quantize_jit(model, {"": zeropoint.get_default_qconfig("native")}, lambda m, x: m(x), (data,))
+        >>> zeropoint.summary(made).counts()
+        Counter({'int8': 1})
+    """
     prepared = prepare_jit(model, qconfig_dict)
     run_fn(prepared, *run_args)
     return result(model, _convert(prepared, debug, "quantize_jit"), inplace)
@@ -258,6 +294,14 @@ def quantize_jit(
 def quantize_dynamic_jit(
     model: Any, qconfig_dict: Mapping[str, Any], inplace: bool = False, debug: bool = False
 ) -> Any:
-    """`prepare_dynamic_jit` and `convert_dynamic_jit`."""
+    """`prepare_dynamic_jit` and `convert_dynamic_jit`.
+
+    Example:
+        >>> import zeropoint
+        >>> model = torch.jit.script(torch.nn.Linear(4, 2).eval())
+        >>> made = quantize_dynamic_jit(model, {"": zeropoint.float16_dynamic_qconfig})
+        >>> zeropoint.summary(made).counts()
+        Counter({'float16 weights': 1})
+    """
     prepared = prepare_dynamic_jit(model, qconfig_dict)
     return result(model, _convert(prepared, debug, "quantize_dynamic_jit"), inplace)
