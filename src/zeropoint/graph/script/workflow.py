@@ -41,7 +41,8 @@ __all__ = [
     "quantize_jit",
 ]
 
-_WEIGHTED = (Form.LAYER, Form.EMBEDDING, Form.RECURRENT, Form.CELL)
+_CALLED = (Form.LAYER, Form.EMBEDDING)  # layers with one weight, which the prepared model shows to its observer
+_WEIGHTED = (*_CALLED, Form.RECURRENT, Form.CELL)
 
 
 def _at_run_time(qconfig: Any) -> Any:
@@ -113,11 +114,16 @@ def _watch(view: View, choices: dict[Any, Choice], observers: dict[str, Any]) ->
     kept = {}
     for node, choice in choices.items():
         kept[node.name] = record.choice_to(choice, origin(node).path, _operator(node, choice))
-        if choice.qconfig is None:
-            continue
-        kept[node.name]["activation"] = facts_of(choice.qconfig.activation())
-        if choice.operator is not None and choice.operator.form in _WEIGHTED:
-            kept[node.name]["weight"] = _watch_weight(view, node, choice, observers)
+        if choice.qconfig is not None:
+            kept[node.name]["activation"] = facts_of(choice.qconfig.activation())
+    weights = {node: _weight_observer(choice) for node, choice in choices.items() if _has_weight(choice)}
+    names = {node: _free_name(view.module, owner) for node, owner in _owners(view, weights).items()}
+    for node, observer in weights.items():
+        name = names.get(node, f"{SCRIPT_OBSERVER}{len(observers)}")
+        _add(view.module, name, observer, observers)
+        kept[node.name]["weight"] = name
+        if choices[node].operator.form in _CALLED:
+            call_observer(view, node.meta["script"], list(arguments(node)).index("weight"), name)
     return kept
 
 
@@ -125,21 +131,54 @@ def _operator(node: Any, choice: Choice) -> str:
     return choice.operator.name if choice.operator else (aten_name(node) or str(node.target)).split(".")[0]
 
 
-def _add(module: Any, name: str, observer: Any, observers: dict[str, Any]) -> None:
+def _add(module: Any, path: str, observer: Any, observers: dict[str, Any]) -> None:
     made = scripted(observer)
-    module._register_attribute(name, made._type(), made)
-    observers[name] = facts_of(observer)
+    owner, _, name = path.rpartition(".")
+    at_path(module, owner)._register_attribute(name, made._type(), made)
+    observers[path] = facts_of(observer)
 
 
-def _watch_weight(view: View, node: Any, choice: Choice, observers: dict[str, Any]) -> str:
-    """Give the weight of a layer an observer; of layers with many, one that is the pattern for all."""
-    observer, name = choice.qconfig.weight(), f"{SCRIPT_OBSERVER}{len(observers)}"
+def _has_weight(choice: Choice) -> bool:
+    return choice.qconfig is not None and choice.operator is not None and choice.operator.form in _WEIGHTED
+
+
+def _weight_observer(choice: Choice) -> Any:
+    """An observer for the weight of a layer; for layers with many, one that is the pattern for all."""
+    observer = choice.qconfig.weight()
     if choice.operator.form is Form.LAYER and "per_channel" in str(getattr(observer, "qscheme", "")):
         observer.ch_axis = 1 if "transpose" in choice.operator.name else 0
-    _add(view.module, name, observer, observers)
-    if choice.operator.form in (Form.LAYER, Form.EMBEDDING):
-        call_observer(view, node.meta["script"], list(arguments(node)).index("weight"), name)
-    return name
+    return observer
+
+
+def _free_name(module: Any, owner: str) -> str:
+    """A name for an observer in a module. (Once one module of a class has an attribute, `hasattr` finds it in all.)"""
+    number = 0
+    while at_path(module, owner).hasattr(f"{SCRIPT_OBSERVER}{number}"):
+        number += 1
+    return f"{owner}.{SCRIPT_OBSERVER}{number}"
+
+
+def _owners(view: View, weights: dict[Any, Any]) -> dict[Any, str]:
+    """The modules whose weights are watched and that can have the observers, by the nodes that read the weights.
+
+    Modules of one class have the same attributes: so they must all have an observer, and of one class. Other observers
+    stand in the model itself.
+    """
+    paths: dict[str, set[str]] = {}
+    for path, part in modules(view.module):
+        paths.setdefault(part._type().str(), set()).add(path)
+    readers: dict[str, list[Any]] = {}
+    for node in weights:
+        weight = arguments(node).get("weight")
+        if weight is not None and weight.op == "get_attr":
+            readers.setdefault(str(weight.target).rpartition(".")[0], []).append(node)
+    found = {}
+    for owner, nodes in readers.items():
+        alike = paths.get(at_path(view.module, owner)._type().str(), set()) if owner else set()
+        kinds = {(type(weights[n]), str(facts_of(weights[n]))) for path in alike for n in readers.get(path, ())}
+        if alike and len(kinds) == 1 and len(nodes) == 1 and all(len(readers.get(path, ())) == 1 for path in alike):
+            found[nodes[0]] = owner
+    return found
 
 
 def prepare_jit(model: Any, qconfig_dict: Mapping[str, Any], inplace: bool = False) -> Any:
