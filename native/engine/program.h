@@ -8,7 +8,7 @@
 #include "engine/container.h"
 #include "engine/json.h"
 #include "engine/plan.h"
-#include "engine/steps.h"
+#include "engine/step_table.h"
 
 #include <list>
 #include <memory>

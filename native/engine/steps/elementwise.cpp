@@ -1,5 +1,5 @@
 // Functions of one value, sums and products of two, and tensors joined.
-#include "engine/steps.h"
+#include "engine/step_table.h"
 
 #include "engine/steps/byte_tensors.h"
 #include "operators/binary.h"

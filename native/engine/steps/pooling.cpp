@@ -4,7 +4,7 @@
 #include "operators/pooling.h"
 
 #include "engine/steps/byte_tensors.h"
-#include "engine/steps.h"
+#include "engine/step_table.h"
 #include "operators/norms.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // Other views of the same memory, and sizes as numbers. A copy is made only where a view cannot be.
-#include "engine/steps.h"
+#include "engine/step_table.h"
 
 #include <algorithm>
 

@@ -10,6 +10,7 @@ from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
 from zeropoint import _native
+from zeropoint.engine import steps_of_floats  # noqa: F401  its rows
 from zeropoint.engine.draft import Draft, Input, Size
 from zeropoint.engine.fusion import simplify
 from zeropoint.engine.program import Program

@@ -1,4 +1,4 @@
-#include "engine/steps.h"
+#include "engine/step_table.h"
 
 #include <algorithm>
 #include <cmath>
@@ -178,10 +178,15 @@ const StepTable& step_table() {
     static const StepTable table = [] {
         StepTable t;
         add_border_steps(t);
+        add_dynamic_layer_steps(t);
         add_elementwise_steps(t);
+        add_embedding_steps(t);
+        add_filled_steps(t);
         add_layer_steps(t);
         add_pooling_steps(t);
+        add_recurrent_steps(t);
         add_view_steps(t);
+        add_weight_only_steps(t);
         return t;
     }();
     return table;

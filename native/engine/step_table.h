@@ -102,9 +102,14 @@ const StepTable& step_table();
 
 // One for each file of engine/steps/.
 void add_border_steps(StepTable& table);
+void add_dynamic_layer_steps(StepTable& table);
 void add_elementwise_steps(StepTable& table);
+void add_embedding_steps(StepTable& table);
+void add_filled_steps(StepTable& table);
 void add_layer_steps(StepTable& table);
 void add_pooling_steps(StepTable& table);
+void add_recurrent_steps(StepTable& table);
 void add_view_steps(StepTable& table);
+void add_weight_only_steps(StepTable& table);
 
 }  // namespace zeropoint
