@@ -89,16 +89,20 @@ class SmallWeight:
 
     def packed(self) -> _native.WeightOnlyLayer:
         """For this CPU."""
-        numbers = (
-            (0, 0) if t is None else (t.data_ptr(), t.numel()) for t in (self.scale, self.zero_point, self.shift)
-        )
         return _native.WeightOnlyLayer(
             (self.weight.data_ptr(), _STORAGES.index(self.storage), self.group_size),
             self.weight.shape[0],
             self.inputs,
-            *numbers,
-            0 if self.bias is None else self.bias.data_ptr(),
+            _array(self.scale),
+            _array(self.zero_point),
+            _array(self.shift),
+            _array(self.bias)[0],
         )
+
+
+def _array(t: Tensor | None) -> tuple[int, int]:
+    """Where its elements are, and how many; zeros for None."""
+    return (0, 0) if t is None else (t.data_ptr(), t.numel())
 
 
 def small_weight(
