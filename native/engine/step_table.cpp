@@ -182,6 +182,7 @@ const StepTable& step_table() {
         add_elementwise_steps(t);
         add_embedding_steps(t);
         add_filled_steps(t);
+        add_float_steps(t);
         add_layer_steps(t);
         add_pooling_steps(t);
         add_recurrent_steps(t);

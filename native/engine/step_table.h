@@ -106,6 +106,7 @@ void add_dynamic_layer_steps(StepTable& table);
 void add_elementwise_steps(StepTable& table);
 void add_embedding_steps(StepTable& table);
 void add_filled_steps(StepTable& table);
+void add_float_steps(StepTable& table);
 void add_layer_steps(StepTable& table);
 void add_pooling_steps(StepTable& table);
 void add_recurrent_steps(StepTable& table);

@@ -155,12 +155,22 @@ def _function(c: Compiler, node: fx.Node) -> str:
     """Any function of bytes: its results for all 256 of them."""
     x = node.args[0]
     dtype = c.dtype(x)
+    if dtype == torch.float32 and node.target.namespace == "aten":
+        return _clamped(c, node)
     if dtype not in (torch.uint8, torch.int8):
         raise c.unsupported(f"it is a step on uint8 and int8 only, not on {_dtype(dtype)}")
     every = torch.arange(256, dtype=torch.uint8).view(dtype)
     results = node.target(every, *node.args[1:], **node.kwargs)
     table = c.draft.constant(f"{node}_table", results.view(torch.uint8))
     return c.add("lookup", c.tensor(x), table, dtype=_dtype(results.dtype))
+
+
+def _clamped(c: Compiler, node: fx.Node) -> str:
+    """Floats between two bounds, of which one may be missing."""
+    a = arguments(node)
+    low = 0.0 if "relu" in str(node.target) else a.get("min")
+    bounds = {k: float(v) for k, v in (("low", low), ("high", a.get("max"))) if v is not None}
+    return c.add("float_clamp", c.tensor(node.args[0]), **bounds)
 
 
 # ------------------------------------------------------------------------------------------------------ several values

@@ -65,6 +65,34 @@ def _linear_fp16(c: Compiler, node: fx.Node) -> str:
     )
 
 
+# ------------------------------------------------------------------------------------------------- floats, no weights
+
+
+_OPERATIONS = {"add": "add", "sub": "subtract", "mul": "multiply", "div": "divide"}
+
+
+@row(*(f"aten.{name}.{kind}" for name in _OPERATIONS for kind in ("Tensor", "Scalar")))
+def _float_binary(c: Compiler, node: fx.Node) -> str:
+    a, b = node.args[:2]
+    if any(isinstance(t, fx.Node) and c.dtype(t) != torch.float32 for t in (a, b)):
+        raise c.unsupported("it is a step on float32 only")
+    if arguments(node).get("alpha", 1) != 1:
+        raise c.unsupported("there is no step for it with alpha")
+    operation = _OPERATIONS[str(node.target).split(".")[1]]
+    if isinstance(b, fx.Node):
+        return c.add("float_binary", c.tensor(a), c.tensor(b), operation=operation)
+    return c.add("float_binary", c.tensor(a), operation=operation, number=float(b))
+
+
+@row("aten.linalg_vector_norm.default")
+def _vector_norm(c: Compiler, node: fx.Node) -> str:
+    a = arguments(node)
+    axes = [axis % c.rank(node.args[0]) for axis in a["dim"] or []]
+    if a["ord"] != 2 or axes != [c.rank(node.args[0]) - 1] or c.dtype(node) != torch.float32:
+        raise c.unsupported("it is a step for norms of order 2 over the last axis of float32 only")
+    return c.add("float_norm", c.tensor(node.args[0]), keepdim=bool(a["keepdim"]))
+
+
 # ------------------------------------------------------------------------------------------------------------- filled
 
 
