@@ -46,6 +46,8 @@ public:
     Tensor channels_inside(const Tensor& x);
     Tensor laid_out(const Tensor& x, const Sizes& strides);
     Tensor dense(const Tensor& x);
+    // From one to the other, of the same sizes and type; y may be a part of something larger.
+    void copy(const Tensor& x, const Tensor& y);
     // `work` gets the addresses of these places.
     void emit(std::vector<Place> places, Work work, double macs = 0);
 
@@ -58,8 +60,6 @@ public:
     Plan finish(const std::vector<int32_t>& outputs);
 
 private:
-    void copy(const Tensor& x, const Tensor& y);
-
     Plan plan_;
     std::vector<Value> values_;
     int64_t limit_;

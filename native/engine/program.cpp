@@ -102,7 +102,10 @@ struct Program::Memory {
     }
 };
 
-Program::Program(Container container, int64_t memory_limit) : container_(std::move(container)), limit_(memory_limit) {
+Program::Program(Container container, int64_t memory_limit, std::vector<std::shared_ptr<Foreign>> foreign)
+    : container_(std::move(container)),
+      limit_(memory_limit),
+      foreign_(std::move(foreign)) {
     parse();
     auto made = make_steps(true);
     std::vector<InputLayout> layouts;
@@ -174,7 +177,7 @@ std::shared_ptr<const Program::Prepared> Program::make_steps(bool first) {
         within(record.where, [&] {
             const StepMaker make = step_table().find(text_field(steps[i], "op"));
             if (make == nullptr) throw FormatError("there is no such kind of step");
-            StepReader reader(steps[i], {values_, constants_});
+            StepReader reader(steps[i], {values_, constants_, foreign_});
             record.step = make(reader);
             reader.finish();
             record.inputs = reader.inputs();

@@ -150,6 +150,13 @@ ElementType StepReader::byte_type(const char* name) {
     return found;
 }
 
+Foreign& StepReader::foreign(const char* name) {
+    const int64_t number = integer(name, 0, std::numeric_limits<int64_t>::max());
+    if (number >= static_cast<int64_t>(names_.foreign.size()))
+        fail("it is computed by PyTorch, which only the program that was compiled can do");
+    return *names_.foreign[static_cast<size_t>(number)];
+}
+
 void StepReader::finish() const {
     if (attributes_ == nullptr) return;
     for (const auto& field : *attributes_->record())
@@ -183,9 +190,14 @@ const StepTable& step_table() {
         add_embedding_steps(t);
         add_filled_steps(t);
         add_float_steps(t);
+        add_foreign_steps(t);
         add_layer_steps(t);
+        add_matmul_steps(t);
+        add_moving_steps(t);
+        add_norm_steps(t);
         add_pooling_steps(t);
         add_recurrent_steps(t);
+        add_resampling_steps(t);
         add_view_steps(t);
         add_weight_only_steps(t);
         return t;

@@ -1,4 +1,4 @@
-// Tensors of one value.
+// Tensors that are made from numbers.
 #include "engine/step_table.h"
 
 #include <algorithm>
@@ -53,8 +53,36 @@ private:
     int64_t integer_ = 0;
 };
 
+// begin, begin + step, ... below end, int64.
+class Arange : public Step {
+public:
+    explicit Arange(StepReader& r) : begin_(r.size("begin")), end_(r.size("end")), step_(r.size("step")) {
+        r.require_inputs(0);
+        r.require_outputs(1);
+    }
+
+    void plan(Planner& p) const override {
+        const int64_t begin = p.integer(begin_), end = p.integer(end_), step = p.integer(step_);
+        for (const int64_t n : {begin, end, step})
+            if (n < -kMostElements || n > kMostElements) throw PlanError("a number is out of range");
+        if (step < 1) throw PlanError("the step must be positive, it is " + std::to_string(step));
+        const Tensor y = p.make(ElementType::s64, {end > begin ? (end - begin + step - 1) / step : 0});
+        p.give(0, y);
+        if (y.count() == 0) return;
+        p.emit({y.place}, [begin, step, n = y.count()](void* const* at) {
+            for (int64_t i = 0; i < n; ++i) static_cast<int64_t*>(at[0])[i] = begin + i * step;
+        });
+    }
+
+private:
+    Integer begin_, end_, step_;
+};
+
 }  // namespace
 
-void add_filled_steps(StepTable& table) { table.add<Full>("full"); }
+void add_filled_steps(StepTable& table) {
+    table.add<Full>("full");
+    table.add<Arange>("arange");
+}
 
 }  // namespace zeropoint

@@ -55,6 +55,7 @@ class Draft:
         self.outputs: list[str] = []
         self.result: Any = 0
         self.constants: dict[str, np.ndarray] = {}
+        self.foreign: list[Any] = []  # what computes the steps that only PyTorch can
         self._by_bytes: dict[Any, str] = {}
         self._names: set[str] = set()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -13,6 +14,15 @@ __all__ = ["Program"]
 
 class Program(runtime.Program):
     """A `zeropoint.runtime.Program` that also takes tensors, and then gives tensors. No memory is copied."""
+
+    def __init__(self, native: Any, computed_by_torch: list[str] | None = None) -> None:
+        super().__init__(native)
+        self.computed_by_torch = computed_by_torch or []
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        if self.computed_by_torch:
+            raise ValueError(f"save: PyTorch computes {', '.join(self.computed_by_torch)} here: no file can hold that")
+        super().save(path)
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         given = self._ordered(inputs, named) if named else inputs
