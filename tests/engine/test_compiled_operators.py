@@ -17,8 +17,8 @@ _EVERY = [case for table in (CASES, MOVING_CASES, POOLING_CASES) for case in spe
 FOREIGN = {
     "aten": (
         "clip.default", "cumsum.default", "gather.default", "hstack.default", "index.Tensor", "layer_norm.default",
-        "ones_like.default", "pad.default", "remainder.Scalar", "repeat_interleave.self_int", "rot90.default", "sort.default",
-        "sort.stable", "tensor_split.sections", "to.dtype", "topk.default",
+        "ones_like.default", "pad.default", "remainder.Scalar", "repeat_interleave.self_int", "rot90.default",
+        "sort.default", "sort.stable", "tensor_split.sections", "to.dtype", "topk.default",
     ),
     "zeropoint": ("stored_mean_over.default",),
 }  # fmt: skip
