@@ -147,7 +147,8 @@ CASES: dict[str, list[Case]] = {
     ],
     "matmul": [
         *_in(X1, lambda m, y: y @ y.transpose(1, 2), lambda m, y: torch.matmul(y, y.mT)),
-        *_in(X1, lambda m, y: y.matmul(y.mT)),
+        *_in(X1, lambda m, y: y.matmul(y.mT), WithWeight(torch.matmul, torch.linspace(-1, 1, 60).reshape(1, 12, 5))),
+        *_in(X1, WithWeight(lambda y, w: w @ y, torch.linspace(-1, 1, 24).reshape(6, 4))),
     ],
     "bmm": [
         *_in(X1, lambda m, y: torch.bmm(y, y.transpose(1, 2)), lambda m, y: y.bmm(y.transpose(1, 2))),
@@ -157,6 +158,9 @@ CASES: dict[str, list[Case]] = {
         *_in(X1, lambda m, y: y + y.flip(0), lambda m, y: torch.add(y, y.flip(0)), lambda m, y: y.add(y.flip(0))),
         *_in(X1, lambda m, y: y.clone().add_(y.flip(0)), lambda m, y: F.relu(y + y.flip(0))),
         *_in(X1, lambda m, y: y + m.bias, lambda m, y: torch.relu_(y.flip(1) + y), lambda m, y: _plus(y)),
+        *_in(X1, lambda m, y: torch.add(y, y.flip(0), alpha=0.5), lambda m, y: F.relu(y.add(y.flip(0), alpha=-2))),
+        *_in(X1, lambda m, y: y - y.flip(0), lambda m, y: torch.sub(y, y.flip(0), alpha=2), lambda m, y: m.bias - y),
+        *_in(X1, lambda m, y: y.clone().sub_(y.flip(0)).relu(), lambda m, y: torch.rsub(y, y.flip(0), alpha=3)),
     ],
     "mul": [
         *_in(X1, lambda m, y: y * y.flip(0), lambda m, y: torch.mul(y, y.flip(0)), lambda m, y: y.mul(y.flip(0))),
@@ -187,16 +191,16 @@ CASES: dict[str, list[Case]] = {
     "silu": _in(X2, nn.SiLU(), nn.SiLU(inplace=True), lambda m, y: F.silu(y)),
     "mish": _in(X2, nn.Mish(), nn.Mish(inplace=True), lambda m, y: F.mish(y)),
     "gelu": _in(X2, nn.GELU(), nn.GELU(approximate="tanh"), lambda m, y: F.gelu(y)),
-    "elu": _in(X2, nn.ELU(), nn.ELU(0.5, inplace=True), lambda m, y: F.elu(y), lambda m, y: F.elu_(y, 0.7)),
+    "elu": _in(X2, nn.ELU(), nn.ELU(0.5, inplace=True), lambda m, y: F.elu(y), lambda m, y: F.elu_(y, 0.7), nn.SELU()),
     "celu": _in(X2, nn.CELU(), nn.CELU(0.5, inplace=True), lambda m, y: F.celu(y), lambda m, y: F.celu_(y, 0.7)),
     "leaky_relu": [
         *_in(X2, nn.LeakyReLU(), nn.LeakyReLU(0.2, inplace=True), lambda m, y: F.leaky_relu(y)),
-        *_in(X2, lambda m, y: F.leaky_relu_(y, 0.1)),
+        *_in(X2, lambda m, y: F.leaky_relu_(y, 0.1), nn.RReLU(), nn.RReLU(0.1, 0.4, inplace=True)),
     ],
     "prelu": _in(X2, nn.PReLU(), nn.PReLU(4), lambda m, y: F.prelu(y, m.slopes), lambda m, y: y.prelu(m.slopes)),
     "sigmoid": [
         *_in(X2, nn.Sigmoid(), lambda m, y: torch.sigmoid(y), lambda m, y: y.sigmoid(), lambda m, y: y.sigmoid_()),
-        *_in(X2, lambda m, y: F.sigmoid(y)),
+        *_in(X2, lambda m, y: F.sigmoid(y), nn.GLU(1), lambda m, y: F.glu(y)),
     ],
     "hardsigmoid": _in(X2, nn.Hardsigmoid(), nn.Hardsigmoid(inplace=True), lambda m, y: F.hardsigmoid(y)),
     "tanh": _in(X2, nn.Tanh(), lambda m, y: torch.tanh(y), lambda m, y: y.tanh(), lambda m, y: y.tanh_()),
@@ -281,7 +285,16 @@ MOVING_CASES: dict[str, list[Case]] = {
     "pixel_shuffle.default": _in(X2, nn.PixelShuffle(2), lambda m, y: F.pixel_shuffle(y, 2)),
     "pixel_unshuffle.default": _in(X2, nn.PixelUnshuffle(2), lambda m, y: F.pixel_unshuffle(y, 2)),
     "channel_shuffle.default": _in(X2, nn.ChannelShuffle(2), lambda m, y: F.channel_shuffle(y, 2)),
-    "alias.default": _in(X1, lambda m, y: torch.ops.aten.alias(y)),
+    "alias.default": [
+        *_in(X1, lambda m, y: torch.ops.aten.alias(y), lambda m, y: y.float(), lambda m, y: y.to(torch.float32)),
+        *_in(X1, lambda m, y: y.type_as(y), lambda m, y: y.to(m.bias.dtype)),
+    ],
+    "index.Tensor": _in(X1, lambda m, y: y[:, [2, 0, 2]], lambda m, y: y[:, :, torch.tensor([[1, 0]])]),
+    "gather.default": _in(X1, lambda m, y: y.gather(1, torch.tensor([[[3] * 12]] * 2)[: y.shape[0]])),
+    "repeat_interleave.self_int": _in(X1, lambda m, y: y.repeat_interleave(2, 1)),
+    "tensor_split.sections": _in(X1, lambda m, y: torch.tensor_split(y, 3, 1)),
+    "rot90.default": _in(X2, lambda m, y: torch.rot90(y, 1, (2, 3))),
+    "broadcast_to.default": _in(X1, lambda m, y: y[:, :1].broadcast_to(y.shape[0], 4, 12)),
     "detach.default": _in(X1, lambda m, y: y.detach(), lambda m, y: y.clone().detach_()),
     "lift_fresh_copy.default": _in(X1, lambda m, y: torch.ops.aten.lift_fresh_copy(y)),
     "reshape_as.default": _in(X1, lambda m, y: y.reshape_as(y), lambda m, y: y.flip(0).view_as(y)),
@@ -321,7 +334,19 @@ POOLING_CASES: dict[str, list[Case]] = {
         *_in(X2, lambda m, y: y.mean(), lambda m, y: torch.mean(y)),
     ],
     "upsample_nearest1d.vec": _in(X1, nn.Upsample(scale_factor=2), lambda m, y: F.interpolate(y, size=7)),
-    "pad.default": _in(X2, nn.ZeroPad2d(1), lambda m, y: F.pad(y, (1, 2))),
+    **{
+        f"_upsample_nearest_exact{d}d.vec": [
+            *_in(shape, nn.Upsample(scale_factor=1.5, mode="nearest-exact")),
+            *_in(shape, lambda m, y: F.interpolate(y, size=7, mode="nearest-exact")),
+        ]
+        for d, shape in enumerate((X1, X2, X3), 1)
+    },
+    "threshold.default": _in(X1, nn.Threshold(-0.2, -0.3), lambda m, y: F.threshold(y, -0.4, -0.4, inplace=True)),
+    "pad.default": [
+        *_in(X2, nn.ZeroPad2d(1), lambda m, y: F.pad(y, (1, 2)), nn.ReflectionPad2d(2), nn.ReplicationPad2d(1)),
+        *_in(X2, nn.CircularPad2d(1), lambda m, y: F.pad(y, (1, 0, 2, 1), mode="reflect")),
+        *_in(X1, nn.ReflectionPad1d(3)),
+    ],
     "constant_pad_nd.default": _in(X2, lambda m, y: torch.constant_pad_nd(y, (0, 1, 2, 0))),
     "upsample_nearest2d.vec": [
         *_in(X2, nn.Upsample(scale_factor=2), nn.UpsamplingNearest2d(size=(5, 7))),

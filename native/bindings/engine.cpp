@@ -1,4 +1,4 @@
-// Programs for Python. Arrays come in through the buffer protocol, so that numpy is all that is needed.
+// Programs for Python. Arrays come in through the buffer protocol or DLPack, so that numpy is all that is needed.
 #include "engine/program.h"
 
 #include "bindings/bindings.h"
@@ -62,13 +62,14 @@ bool layout_of(const Py_buffer& buffer, InputLayout& layout) {
 }
 
 struct Numpy {
-    nb::object empty, copied;
+    nb::object empty, copied, from_dlpack;
     std::vector<nb::object> types;  // by ElementType
 
     Numpy() {
         const nb::module_ numpy = nb::module_::import_("numpy");
         empty = numpy.attr("empty");
         copied = numpy.attr("array");  // contiguous and aligned
+        from_dlpack = numpy.attr("from_dlpack");
         for (int i = 0; i <= static_cast<int>(ElementType::boolean); ++i)
             types.push_back(numpy.attr("dtype")(name_of(static_cast<ElementType>(i))));
     }
@@ -155,6 +156,10 @@ void read_inputs(Program& program, nb::handle given, Call& call) {
             throw nb::type_error(
                 ("input '" + input.name + "' must be an array of " + name_of(input.type) + ", got " + what).c_str());
         };
+        if (!PyObject_CheckBuffer(array.ptr()) && nb::hasattr(array, "__dlpack__")) {
+            array = Numpy::get().from_dlpack(array);
+            call.kept.push_back(array);
+        }
         if (!view.open(array.ptr(), PyBUF_FORMAT | PyBUF_STRIDES)) refuse(nb::type_name(array.type()).c_str());
         if (!has_type(view.buffer, input.type))
             refuse(std::string("elements of ") + std::to_string(view.buffer.itemsize) + " bytes in format '" +

@@ -124,8 +124,9 @@ double StepReader::number(const char* name) {
 double StepReader::scale(const char* name) {
     const double value = number(name);
     const float single = static_cast<float>(value);
-    if (!(value > 0) || !std::isfinite(single) || single == 0 || !std::isfinite(1.0f / single))
-        fail(std::string("attribute '") + name + "' must be a positive number within float32");
+    if (!std::isfinite(single) || single <= 0)
+        fail(std::string("attribute '") + name + "' must be a positive number within float32, it is " +
+             std::to_string(value));
     return value;
 }
 

@@ -71,7 +71,7 @@ private:
     const Json& attribute(const char* name);
     Integer size_of(const Json& json, const char* name) const;
 
-    const Names& names_;
+    const Names names_;
     const Json* attributes_;
     std::vector<int32_t> inputs_;
     size_t outputs_ = 0;

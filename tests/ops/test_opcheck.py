@@ -72,6 +72,7 @@ SAMPLES: dict[str, list[tuple[tuple, dict]]] = {
     "quantize_per_tensor.tensor2": [
         ((values(3, 5), SCALE, ZERO, one(0, torch.int64), one(255, torch.int64), torch.uint8), {}),
     ],
+    "dequantize": [((codes(3, 5), 0.1, 3), {}), ((codes(2, 3, 4, 4, dtype=torch.uint8), 0.1, 128), {})],
     "dequantize_per_tensor": [
         ((codes(3, 5), 0.1, 3, *INT8), {}),
         ((codes(2, 3, 4, 5, layout="channels_last"), 0.1, 3, *INT8), {"out_dtype": torch.bfloat16}),

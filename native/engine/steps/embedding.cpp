@@ -51,6 +51,7 @@ public:
         const Tensor y = p.make(ElementType::f32, sizes);
         p.give(0, y);
         if (y.count() == 0) return;
+        p.needs_memory(static_cast<double>(x.count()) * sizeof(int64_t));
         p.emit({x.place, y.place}, [this, x](void* const* at) {
             Bags bags;
             bags.indices = array_at(at[0], x);
@@ -101,6 +102,7 @@ public:
             p.emit(places, [n = y.count()](void* const* at) { std::fill_n(static_cast<float*>(at[0]), n, 0.0f); });
             return;
         }
+        p.needs_memory((static_cast<double>(x.count()) + static_cast<double>(bags)) * sizeof(int64_t));
         // Without bags, too, offsets are looked at when the program runs.
         places.push_back(x.place);
         if (cut) places.push_back(offsets.place);

@@ -88,6 +88,7 @@ public:
         const Tensor y = p.make(type_, fit.sizes, channels_inside_strides(fit.sizes));
         p.give(0, y);
         if (fit.images == 0) return;
+        p.needs_memory(fit.scratch);
         p.emit(
             {x.place, y.place},
             [this, images = fit.images, in = fit.in, first = fit.channels_first, type = int_type(x.type)](

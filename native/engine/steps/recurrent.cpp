@@ -4,6 +4,8 @@
 #include "engine/step_table.h"
 #include "engine/steps/byte_tensors.h"
 
+#include <algorithm>
+
 namespace zeropoint {
 namespace {
 
@@ -125,6 +127,16 @@ private:
         r.fail("attribute 'cell' must be lstm, gru, rnn_tanh or rnn_relu");
     }
 
+    // What a layer takes while it runs: states, operands and gates of each direction, its input as bytes.
+    double scratch_bytes(const Tensor& x) const {
+        constexpr double kGates = 1 << 19;  // of several steps at once, if they are fewer
+        const double batch = static_cast<double>(x.size(1));
+        const double width = static_cast<double>((hidden_ + kCellBlock - 1) / kCellBlock * kCellBlock);
+        const double gates = std::max(batch * width * static_cast<double>(cell_gates(cell_)), kGates);
+        const double floats = batch * (4 * width + 64) + 2 * gates;
+        return static_cast<double>(directions_) * floats * sizeof(float) + static_cast<double>(x.count());
+    }
+
     static void swap_first_axes(Tensor& x) {
         std::swap(x.sizes[0], x.sizes[1]);
         std::swap(x.strides[0], x.strides[1]);
@@ -133,6 +145,7 @@ private:
     void emit(Planner& p, int64_t layer, const Tensor& x, const Tensor& y, const std::vector<Tensor>& first,
               const std::vector<Tensor>& last, const std::vector<int64_t>& batch_sizes) const {
         const int64_t batch = x.size(1);
+        p.needs_memory(scratch_bytes(x));
         const auto of_layer = [&](const Tensor& state) {
             Place place = state.place;
             place.offset += layer * directions_ * batch * hidden_ * static_cast<int64_t>(sizeof(float));

@@ -6,6 +6,7 @@ namespace zeropoint {
 namespace {
 
 constexpr int64_t kMostGeometry = 1 << 15;  // kernel, stride, padding, dilation
+constexpr int64_t kFreePhases = 256;        // of a transposed convolution; more only with as many kernel positions
 
 const StoredTensor& weight_of(StepReader& r, int64_t rank) { return r.constant(1, r.byte_type("weight_dtype"), rank); }
 
@@ -66,6 +67,8 @@ ConvGeometry::ConvGeometry(StepReader& r, const Sizes& weight) : spatial_(r.inte
             (shape_.kernel[i] != 1 || stride[i] != 1 || padding[i] != 0 || dilation[i] != 1 || more[i] != 0))
             r.fail("an axis that is not there has a kernel, a stride, a padding or a dilation");
     }
+    if (shape_.phases() > std::max(kFreePhases, shape_.kernel[0] * shape_.kernel[1] * shape_.kernel[2]))
+        r.fail("the stride is too large for the kernel");
 }
 
 ConvGeometry::Fit ConvGeometry::fit(Planner& p, Tensor& x) const {
@@ -87,6 +90,7 @@ ConvGeometry::Fit ConvGeometry::fit(Planner& p, Tensor& x) const {
     fit.sizes.insert(fit.sizes.end(), out.end() - spatial_, out.end());
     fit.channels_first = x.is_contiguous() && !lies_channels_inside(x);
     if (!fit.channels_first) x = p.channels_inside(x);
+    fit.scratch = shape_.scratch_bytes(fit.in);
     const Size3& places = shape_.transposed ? fit.in : out;
     fit.macs = static_cast<double>(fit.images) * static_cast<double>(shape_.out_channels) *
                static_cast<double>(shape_.in_channels / shape_.groups);

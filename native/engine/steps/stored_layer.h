@@ -48,6 +48,7 @@ public:
         bool channels_first = false;
         Sizes sizes;  // of the result, whose channels are innermost in memory
         double macs = 0;
+        double scratch = 0;  // bytes that the layer takes while it runs
     };
     // Throws PlanError if it does not fit. x becomes a copy where it lies neither way.
     Fit fit(Planner& p, Tensor& x) const;

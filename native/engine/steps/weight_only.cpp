@@ -52,6 +52,7 @@ public:
         p.give(0, y);
         const int64_t rows = y.count() / outputs_;
         if (rows == 0) return;
+        p.needs_memory(static_cast<double>(x.bytes()));
         p.emit(
             {x.place, y.place},
             [this, rows](void* const* at) { layer_->run(at[0], FloatType::f32, rows, at[1], FloatType::f32, relu_); },

@@ -36,6 +36,7 @@ def install() -> None:
         if _changes is not None:
             return
         from zeropoint.compat.attributes import replace_attributes
+        from zeropoint.compat.checkpoints import replace_loading
         from zeropoint.compat.modules import replace_modules
         from zeropoint.compat.operators import replace_operators
         from zeropoint.compat.reference import replace_reference_operators
@@ -49,6 +50,7 @@ def install() -> None:
             replace_operators(changes)
             replace_reference_operators(changes)
             adapt_surroundings(changes)
+            replace_loading(changes)
             replace_modules(changes)
         except BaseException:
             changes.undo()

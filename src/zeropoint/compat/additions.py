@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from zeropoint.eager import mappings
+from zeropoint.graph.script.observers import script_qconfig
 from zeropoint.numerics.dtypes import QuantizedDtype
 from zeropoint.numerics.schemes import qscheme as scheme_of
 from zeropoint.observers.base import any_dtype, integer_range
@@ -172,6 +173,11 @@ def get_quant_type(qconfig: Any) -> QuantType:
     if weight_is_quantized(qconfig):
         return QuantType.WEIGHT_ONLY
     raise ValueError(f"{qconfig} quantizes neither activations nor weights")
+
+
+def script_qconfig_dict(qconfig_dict: dict[str, Any]) -> dict[str, Any]:
+    """`script_qconfig` of every entry that is not None."""
+    return {name: script_qconfig(qconfig) if qconfig else None for name, qconfig in qconfig_dict.items()}
 
 
 # ---------------------------------------------------------------------------------------------------- about objects

@@ -17,7 +17,6 @@ FUSING = (
 FX = "it belongs to the inside of torch.ao's FX mode; zeropoint captures models with torch.export and has other insides"
 SPARSE = "block-sparse layers for QNNPACK are not part of zeropoint; use the dense ones"
 INSIDE = "it is a helper inside a module of torch.ao; the module itself has its counterpart"
-TORCHSCRIPT = "TorchScript mode is being built; quantize the module before you script it"
 BACKEND = "what a backend supports is fixed in zeropoint.graph.recipes: all kernels are its own"
 EQUALIZE = "equalization and bias correction after training are not part of zeropoint"
 NUMERIC_SUITE = "the numeric suite compares modules of torch.ao; torch.ao.ns is left to PyTorch"
@@ -121,10 +120,11 @@ MODULES = {
         FX: "attach_preserved_attrs_to_model",
     },
     "torch.ao.quantization.quantize_jit": {
-        TORCHSCRIPT: (
-            "convert_dynamic_jit convert_jit fuse_conv_bn_jit prepare_dynamic_jit prepare_jit quantize_dynamic_jit "
-            "quantize_jit script_qconfig script_qconfig_dict"
+        "zeropoint": (
+            "convert_dynamic_jit convert_jit fuse_conv_bn_jit prepare_dynamic_jit prepare_jit quantize_dynamic_jit"
+            " quantize_jit script_qconfig"
         ),
+        "zeropoint.compat.additions": "script_qconfig_dict",
     },
     "torch.ao.quantization.stubs": {
         "zeropoint": "DeQuantStub QuantStub QuantWrapper",

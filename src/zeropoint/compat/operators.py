@@ -48,10 +48,11 @@ class Operator(torch._ops.OpOverloadPacket):
         return f"<zeropoint.compat operator {NAMESPACE}.{self.__name__}>"
 
 
-class Namespace:
-    """torch.ops.quantized."""
+class Namespace(torch._ops._OpNamespace):
+    """torch.ops.quantized; to TorchScript it is PyTorch's, with PyTorch's operators."""
 
     def __init__(self, theirs: Any) -> None:
+        super().__init__(NAMESPACE)
         self._theirs = theirs
         self._known = dict(lookup.entries(names.OPERATORS))
 
@@ -64,7 +65,7 @@ class Namespace:
                 raise AttributeError(f"torch.ops.{NAMESPACE} has no operator {name!r}{reason}")
             return theirs
         value = Operator(name, resolve(found.path), theirs)
-        vars(self)[name] = value
+        self.__dict__[name] = value
         return value
 
     def __dir__(self) -> list[str]:

@@ -300,7 +300,9 @@ OPERATORS: tuple[Operator, ...] = (
     ),
     Operator("matmul", ("matmul.default",), Form.MATMUL, functions=(torch.matmul,), heavy=True),
     Operator("bmm", ("bmm.default",), Form.MATMUL, functions=(torch.bmm,), heavy=True),
-    Operator("add", ("add.Tensor", "add.Scalar"), Form.BINARY, functions=(torch.add,), relu=True),
+    Operator(
+        "add", ("add.Tensor", "add.Scalar", "sub.Tensor"), Form.BINARY, functions=(torch.add, torch.sub), relu=True
+    ),
     Operator("mul", ("mul.Tensor", "mul.Scalar"), Form.BINARY, functions=(torch.mul,), relu=True),
     Operator("cat", ("cat.default",), Form.CAT, functions=(torch.cat,), relu=True),
     Operator(
@@ -396,7 +398,8 @@ MOVING: frozenset[str] = frozenset(
         "moveaxis.intlist", "ravel.default", "tile.default", "numpy_T.default", "mT.default", "sort.default",
         "sort.stable", "topk.default", "max.dim", "min.dim", "max.default", "min.default", "amax.default",
         "amin.default", "pixel_shuffle.default", "pixel_unshuffle.default", "channel_shuffle.default", "alias.default",
-        "detach.default", "lift_fresh_copy.default", "reshape_as.default",
+        "detach.default", "lift_fresh_copy.default", "reshape_as.default", "index.Tensor", "gather.default",
+        "repeat_interleave.self_int", "tensor_split.sections", "rot90.default", "broadcast_to.default",
     )
 )  # fmt: skip
 # Those of them that keep every value, and only them.
@@ -414,7 +417,9 @@ POOLING: frozenset[str] = frozenset(
         "dropout.default", "max_pool1d.default", "max_pool2d.default", "max_pool3d.default", "avg_pool1d.default",
         "avg_pool2d.default", "avg_pool3d.default", "adaptive_avg_pool1d.default", "adaptive_avg_pool2d.default",
         "adaptive_avg_pool3d.default", "mean.dim", "upsample_nearest1d.vec", "upsample_nearest2d.vec",
-        "upsample_nearest3d.vec", "upsample_bilinear2d.vec", "pad.default", "constant_pad_nd.default",
+        "upsample_nearest3d.vec", "_upsample_nearest_exact1d.vec", "_upsample_nearest_exact2d.vec",
+        "_upsample_nearest_exact3d.vec", "threshold.default", "upsample_bilinear2d.vec", "pad.default",
+        "constant_pad_nd.default",
     )
 )  # fmt: skip
 BY_ATEN: dict[str, Operator] = {name: operator for operator in OPERATORS for name in operator.aten}

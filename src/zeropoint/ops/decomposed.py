@@ -161,6 +161,22 @@ def dequantize_per_tensor(
 
 
 @operator(
+    "dequantize(Tensor input, float scale, int zero_point) -> Tensor",
+    fake=lambda input, scale, zero_point: torch.empty_like(input, dtype=torch.float32),
+)
+def dequantize(input: Tensor, scale: float, zero_point: int) -> Tensor:
+    """``(input - zero_point) * scale`` in float32, of int8 or uint8: what graphs of TorchScript end with.
+
+    Example:
+        >>> dequantize(torch.tensor([5, 8], dtype=torch.uint8), 0.5, 5)
+        tensor([0.0000, 1.5000])
+    """
+    if input.dtype not in (torch.int8, torch.uint8):
+        raise TypeError(f"dequantize: input must be int8 or uint8, got {input.dtype}")
+    return affine.dequantize_tensor(input, scale, zero_point, out_dtype=torch.float32)
+
+
+@operator(
     "dequantize_per_tensor.tensor(Tensor input, Tensor scale, Tensor zero_point, int quant_min, int quant_max,"
     " ScalarType dtype, *, ScalarType? out_dtype=None) -> Tensor",
     fake=_fake_dequantize_per_tensor,

@@ -11,12 +11,12 @@ tensor lives and does not change (`linear_layer`, `conv_layer`).
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from zeropoint import _native
 from zeropoint.numerics.affine import INTEGER_CODES, Spelling, quantize_tensor
@@ -38,25 +38,51 @@ def version(t: Tensor | None) -> int:
     return 0 if t is None or t.is_inference() else t._version
 
 
-# Not an attribute of the weight, which would be copied and saved with it.
-_PACKED: Any = WeakTensorKeyDictionary()
+# By the identity of the weight; not an attribute of it, which would be copied and saved with it.
+_PACKED: dict[int, _Kept] = {}
+
+
+class _Kept(NamedTuple):
+    """What was packed, and from what: another object may have the same identity once the weight is gone."""
+
+    weight: Callable[[], Tensor | None]
+    others: tuple[Any, ...]
+    versions: list[int]
+    isa: str
+    layer: Any
 
 
 def kept(weight: Tensor, others: tuple[Any, ...], make: Callable[[], Any]) -> Any:
     """What `make` gave for this weight and these other arguments, unless one of them changed since."""
     versions = [version(t) for t in (weight, *others) if t is None or isinstance(t, Tensor)]
-    isa = _native.isa()
-    kept = _PACKED.get(weight)
-    if kept is not None:
-        old, old_versions, old_isa, layer = kept
-        same = len(old) == len(others) and all(
-            a is b or (not isinstance(a, Tensor) and a == b) for a, b in zip(old, others)
-        )
-        if same and old_isa == isa and old_versions == versions:
-            return layer
+    isa, place = _native.isa(), id(weight)
+    found = _PACKED.get(place)
+    if (
+        found is not None
+        and found.weight() is weight
+        and found.versions == versions
+        and found.isa == isa
+        and _same(found.others, others)
+    ):
+        return found.layer
     layer = make()
-    _PACKED[weight] = (others, versions, isa, layer)
+    _PACKED[place] = _Kept(weakref.ref(weight, lambda gone: _forget(place, gone)), others, versions, isa, layer)
     return layer
+
+
+def _same(old: tuple[Any, ...], new: tuple[Any, ...]) -> bool:
+    if len(old) != len(new):
+        return False
+    for a, b in zip(old, new):
+        if a is not b and (isinstance(a, Tensor) or isinstance(b, Tensor) or a != b):
+            return False
+    return True
+
+
+def _forget(place: int, gone: Any) -> None:
+    found = _PACKED.get(place)
+    if found is not None and found.weight is gone:
+        del _PACKED[place]
 
 
 def layer_parameters(
@@ -322,7 +348,8 @@ def product_shape(op: str, a: Tensor, b: Tensor) -> tuple[int, ...]:
             " last of the first must be the last but one of the second"
         )
     try:
-        batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        same = a.shape[:-2] == b.shape[:-2]
+        batch = a.shape[:-2] if same else torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     except RuntimeError as error:
         raise ValueError(f"{op}: the batches of {tuple(a.shape)} and {tuple(b.shape)} do not broadcast") from error
     return (*batch, a.shape[-2], b.shape[-1])

@@ -9,6 +9,7 @@ import torch
 
 NAMESPACE = "zeropoint"
 LIBRARY = torch.library.Library(NAMESPACE, "DEF")
+_KEPT: list[Any] = []
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -57,5 +58,11 @@ def differentiable(
 
 
 def _define(schema: str) -> str:
+    name = schema.split("(", 1)[0]
+    packet = getattr(getattr(torch.ops, NAMESPACE), name.split(".")[0], None)
+    if packet is not None:
+        # A new overload makes torch replace this object, whose address TorchScript keeps as that of an operator. If
+        # something else came to lie there, such as a list of a module, torch.jit.script would take that for one.
+        _KEPT.append(packet._op)
     LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
-    return schema.split("(", 1)[0]
+    return name

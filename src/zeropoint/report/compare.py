@@ -12,12 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from zeropoint.graph.one_call import call_of
 from zeropoint.progress import shown
 from zeropoint.report.measures import Distance
-from zeropoint.report.pairs import Layer, Pair, pairs_of
+from zeropoint.report.pairs import Layer, Pair, first_tensor, pairs_of
 from zeropoint.report.table import plain_table, rich_table
 
-__all__ = ["Comparison", "LayerRow", "compare", "finite"]
+__all__ = ["Comparison", "LayerRow", "compare", "compare_outputs", "finite"]
 
 HEADER = ("layer", "operator", "computed", "SQNR\ndB", "alone\ndB", "cosine", "clipped", "share of\nthe error", "why")
 LOW = 35.0  # dB alone: a layer that has more needs no excuse
@@ -218,6 +219,19 @@ def compare(
     rows = [s.row(total_error) for s in seen]
     ranked = sorted(rows, key=lambda row: (-row.share, row.sqnr))
     return Comparison(tuple(ranked), output.sqnr, output.cosine, count, tuple(row.name for row in rows))
+
+
+def compare_outputs(float_model: Any, other: Any, data: Iterable[Any]) -> Distance:
+    """How far the outputs of two models are apart; `other` may be anything that is called like the float model."""
+    distance = Distance()
+    with torch.no_grad():
+        for batch in data:
+            args, kwargs = call_of(batch)
+            wanted, got = (first_tensor(model(*args, **kwargs)) for model in (float_model, other))
+            if wanted is None or got is None:
+                raise ValueError("the models give no tensor that could be compared")
+            distance.add(wanted, torch.as_tensor(got))
+    return distance
 
 
 def _part(error: float, total: float) -> float:

@@ -17,7 +17,7 @@ def equal(a: torch.Tensor, b: torch.Tensor) -> bool:
     """The same integers with the same meaning: dtype and qparams count too."""
     if not (isinstance(a, QTensor) and isinstance(b, QTensor)):
         return False
-    return a.dtype == b.dtype and a._quantizer.same(b._quantizer) and torch.equal(a.values(), b.values())
+    return a._qdtype == b._qdtype and a._quantizer.same(b._quantizer) and torch.equal(a.values(), b.values())
 
 
 def _integers_decide(a: torch.Tensor, b: torch.Tensor) -> bool:

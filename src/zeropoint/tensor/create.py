@@ -251,6 +251,6 @@ def empty_like(q: QTensor, *, dtype: Any = None, device: Any = None, memory_form
         >>> empty_like(q).q_scale()
         0.5
     """
-    if dtype is not None and quantized_dtype(dtype) != q.dtype:
+    if dtype is not None and quantized_dtype(dtype) != q._qdtype:
         raise QTensorError(f"empty_like of a {q._qdtype.name} tensor keeps its dtype, got dtype={dtype}")
     return torch.empty_like(q, device=device, memory_format=memory_format or torch.preserve_format)

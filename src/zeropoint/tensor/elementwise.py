@@ -42,7 +42,7 @@ def _bounds(name: str, q: QTensor, low: Any, high: Any) -> tuple[int | None, int
         raise QTensorError(f"{name}: at least one of min and max must be given")
 
     def integer(bound: Any) -> int | None:
-        return None if bound is None else quantize_number(bound, p.scale, p.zero_point, q.dtype)
+        return None if bound is None else quantize_number(bound, p.scale, p.zero_point, q._qdtype)
 
     return integer(low), integer(high)
 
@@ -142,7 +142,7 @@ def fixed_qparams(name: str, dtype: QuantizedDtype) -> PerTensor:
 
 def _fixed(q: QTensor, name: str) -> QTensor:
     per_tensor_only(name, q)
-    return _function(q, name, out=fixed_qparams(name, q.dtype))
+    return _function(q, name, out=fixed_qparams(name, q._qdtype))
 
 
 @implements(aten.sigmoid.default)

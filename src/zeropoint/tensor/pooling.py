@@ -120,7 +120,7 @@ avg_pool3d = implements(aten.avg_pool3d.default)(_avg_pool("avg_pool3d", 3))
 
 def _adaptive(name: str, q: QTensor, output_size: Sequence[int]) -> QTensor:
     zero_point = per_tensor(name, q).zero_point
-    dtype = q.dtype
+    dtype = q._qdtype
     return q.with_values(run(stored_adaptive_average_pool, q.values(), output_size, zero_point, dtype.qmin, dtype.qmax))
 
 

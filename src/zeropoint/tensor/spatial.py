@@ -21,7 +21,7 @@ def constant_pad_nd(q: QTensor, pad: Sequence[int], value: float = 0) -> QTensor
     if value == 0:
         return q.with_values(aten.constant_pad_nd.default(q.values(), pad, quantizer.zero_point))
     # As a tensor, not as a number: a number would have to be read back while torch.compile traces.
-    filler = quantizer.quantize(torch.full((1,), float(value), device=q.device), q.dtype)
+    filler = quantizer.quantize(torch.full((1,), float(value), device=q.device), q._qdtype)
     values = aten.constant_pad_nd.default(q.values(), pad, 0)
     inside = aten.constant_pad_nd.default(torch.ones_like(q.values(), dtype=torch.bool), pad, False)
     return q.with_values(torch.where(inside, values, filler))

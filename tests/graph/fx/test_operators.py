@@ -57,14 +57,28 @@ def test_moving_operator_takes_integers(name: str, shape: tuple[int, ...], tried
 @pytest.mark.parametrize(("name", "shape", "tried"), spelled(POOLING_CASES))
 def test_pooling_operator_is_computed_on_integers(name: str, shape: tuple[int, ...], tried: list[Any]) -> None:
     made, calls = quantized(tried, shape)
-    if name != "constant_pad_nd.default":  # which pads integers, with their zero point
+    if "pad" not in name:  # which pads integers, with their zero point or with what there is
         assert f"aten.{name}" not in calls, made.graph_module.code
     assert calls.count("zeropoint.quantize_per_tensor.default") == 1
 
 
 def test_numbers_are_added_and_multiplied_without_a_scale_of_their_own() -> None:
     several = [lambda m, y: y + 1.5, lambda m, y: y - 2, lambda m, y: y * 3, lambda m, y: y / 4, lambda m, y: y.mul_(2)]
-    several += [lambda m, y: -y, lambda m, y: 2 - y]
+    several += [lambda m, y: -y, lambda m, y: 2 - y, lambda m, y: y.sub(3, alpha=2), lambda m, y: y.add(1, alpha=0.5)]
     _, calls = quantized(several, X1)
-    assert calls.count("zeropoint.add_scalar.default") == 3
+    assert calls.count("zeropoint.add_scalar.default") == 5
     assert calls.count("zeropoint.mul_scalar.default") == 5
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_embedding_bags_of_four_bits(mode: str) -> None:
+    torch.manual_seed(0)
+    model, indices = nn.EmbeddingBag(40, 16, mode=mode).eval(), torch.randint(0, 40, (6, 5))
+    qconfig = zeropoint.float_qparams_weight_only_qconfig_4bit
+    made = zeropoint.to_int8(model, (indices,), qconfig=qconfig, mode="weight_only", progress=False)
+    assert made.summary().of("embedding_bag")[0].way.startswith("int8")
+    assert any("embedding_bag_4bit" in str(n.target) for n in made.graph_module.graph.nodes)
+    assert sum(t.nbytes for t in made.state_dict().values()) < 0.25 * model.weight.nbytes
+    with torch.no_grad():
+        expected, found = model(indices), made(indices)
+    assert (expected - found).square().mean().sqrt() < 0.15 * expected.square().mean().sqrt()

@@ -46,11 +46,12 @@ def _binary(c: Compiler, node: fx.Node) -> str:
     return c.add(op, c.tensor(a["a"]), c.tensor(a["b"]), **scales, **zero_points, relu="_relu" in str(node.target))
 
 
-@row("aten.cat.default", "aten.concat.default")
+@row("aten.cat.default", "aten.concat.default", "aten.hstack.default")
 def _plain_cat(c: Compiler, node: fx.Node) -> str:
     a = arguments(node)
     tensors = [c.tensor(t) for t in a["tensors"]]
-    return c.add("cat", *tensors, *[None] * (2 * len(tensors)), axis=a["dim"])
+    axis = a.get("dim", min(c.rank(a["tensors"][0]) - 1, 1))
+    return c.add("cat", *tensors, *[None] * (2 * len(tensors)), axis=axis)
 
 
 @row(*ours("cat", "cat_relu"))

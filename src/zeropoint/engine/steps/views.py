@@ -153,7 +153,7 @@ def _as(c: Compiler, node: fx.Node) -> str:
     return c.add(op, c.tensor(node.args[0]), shape=[c.axis_size(node.args[1], d) for d in range(c.rank(node.args[1]))])
 
 
-@row("aten.expand.default")
+@row("aten.expand.default", "aten.broadcast_to.default")
 def _expand(c: Compiler, node: fx.Node) -> str:
     return c.add("expand", c.tensor(node.args[0]), shape=c.sizes(node.args[1]))
 

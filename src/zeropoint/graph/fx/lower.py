@@ -20,7 +20,7 @@ from zeropoint.graph.fx.fold_batch_norm import parameter
 from zeropoint.graph.fx.meaning import Meaning, name_of
 from zeropoint.graph.fx.observe import OBSERVER
 from zeropoint.graph.fx.plain import arguments, aten_name, each, only_reads_shape
-from zeropoint.graph.fx.plan import Choice, Way, is_float, table_bits
+from zeropoint.graph.fx.plan import Choice, Way, is_float, table_bits, watched
 from zeropoint.graph.fx.stored import Graph
 from zeropoint.graph.fx.training import Averaging
 from zeropoint.graph.recipes import MOVING, Form
@@ -87,31 +87,37 @@ class Lowering:
         node.meta["origin"] = self.origin
         return node
 
-    def converted(self, value: Value, op: Any, source: fx.Node | None) -> fx.Node:
+    def converted(self, value: Value, make: Callable[[], fx.Node]) -> fx.Node:
         """`value` in its other form: what was made of it in this scope or one around it, or else made here."""
         scope = self.origin.scope if self.origin is not None else ()
         for depth in range(len(scope) + 1):
             if scope[:depth] in value.converted:
                 return value.converted[scope[:depth]]
-        assert value.scale is not None
-        value.converted[scope] = self.call(op, source, *value.scale.all)
+        value.converted[scope] = make()
         return value.converted[scope]
+
+    def dequantized(self, integers: fx.Node, scale: Scale) -> fx.Node:
+        return self.call(ours.dequantize_per_tensor.default, integers, *scale.all)
 
     def floats(self, node: fx.Node) -> fx.Node:
         value = self.values[node]
-        if value.floats is None:
-            return self.converted(value, ours.dequantize_per_tensor.default, value.integers)
-        return value.floats
+        if value.floats is not None:
+            return value.floats
+        integers, scale = value.integers, value.scale
+        assert integers is not None
+        assert scale is not None
+        return self.converted(value, lambda: self.dequantized(integers, scale))
 
     def integers(self, node: fx.Node) -> tuple[fx.Node, Scale]:
         value = self.values[node]
-        if value.scale is None:
+        scale = value.scale
+        if scale is None:
             raise NotCalibrated(f"{node} has no scale")
-        if value.integers is None:
-            made = self.converted(value, ours.quantize_per_tensor.default, value.floats)
-            made.meta["meaning"] = Meaning(self.meant(node), *value.scale.pair, value.scale.dtype)
-            return made, value.scale
-        return value.integers, value.scale
+        if value.integers is not None:
+            return value.integers, scale
+        made = self.converted(value, lambda: self.call(ours.quantize_per_tensor.default, value.floats, *scale.all))
+        made.meta["meaning"] = Meaning(self.meant(node), *scale.pair, scale.dtype)
+        return made, scale
 
     def quantized(self, node: fx.Node) -> tuple[Any, ...]:
         """Integers, scale, zero point: as operators take them."""
@@ -235,7 +241,7 @@ class Lowering:
         return Scale(float(scale), int(zero_point), quantized_dtype(module.dtype).torch_storage)
 
     def output_scale(self, node: fx.Node, choice: Choice) -> Scale:
-        last = self.by_name[choice.result or choice.relu or node.name]
+        last = watched(node, self.choices, self.by_name)
         return self.scale_of(next(u for u in last.users if str(u.target).startswith(OBSERVER)))
 
     # ---------------------------------------------------------------------------------------------- operators
@@ -276,7 +282,8 @@ class Lowering:
         if "stride" in a:
             names = ("stride", "padding", "output_padding", "dilation", "groups")
             dims = int(choice.operator.name[-2])
-            geometry = [each(a[k], dims) if k != "groups" else a[k] for k in names if k in a]
+            numbers = [self.argument(a[k]) for k in names if k in a]
+            geometry = [each(v, dims) if isinstance(v, (list, tuple)) else v for v in numbers]
         if choice.way is Way.DYNAMIC:
             activation = choice.qconfig.activation()
             options = [bool(getattr(activation, "reduce_range", False))]
@@ -313,7 +320,9 @@ class Lowering:
 
     def binary(self, node: fx.Node, choice: Choice) -> Value:
         out = self.output_scale(node, choice)
-        args = (*self.quantized(node.args[0]), *self.quantized(node.args[1]), *out.pair)
+        integers, scale, zero_point = self.quantized(node.args[1])
+        factor = arguments(node).get("alpha", 1) * (-1 if str(aten_name(node)).startswith("sub") else 1)
+        args = (*self.quantized(node.args[0]), integers, scale * factor, zero_point, *out.pair)
         return Value(integers=self.call(self.op(choice), *args), scale=out)
 
     def cat(self, node: fx.Node, choice: Choice) -> Value:
@@ -511,7 +520,13 @@ def _mean(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
     return g.call(ours.stored_mean_over.default, q, list(a["dim"] or ()), a["keepdim"], *s.pair, *_limits(s))
 
 
+def _threshold(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+    return g.call(ours.threshold.default, q, *s.pair, float(a["threshold"]), float(a["value"]))
+
+
 def _pad(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+    if a.get("mode", "constant") != "constant":  # with values that there are
+        return g.call(aten.pad.default, q, g.argument(a["pad"]), a["mode"])
     return g.call(aten.constant_pad_nd.default, q, g.argument(a["pad"]), s.zero_point)
 
 
@@ -527,10 +542,10 @@ def _resized(g: Lowering, q: fx.Node, a: Any, dims: int) -> tuple[list[Any], lis
     return sizes, factors
 
 
-def _nearest(dims: int) -> Callable[..., fx.Node]:
+def _nearest(dims: int, exact: bool) -> Callable[..., fx.Node]:
     def nearest(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
         sizes, factors = _resized(g, q, a, dims)
-        return g.call(ours.stored_nearest.default, q, sizes, factors, False)
+        return g.call(ours.stored_nearest.default, q, sizes, factors, exact)
 
     return nearest
 
@@ -553,7 +568,9 @@ PASSED: dict[str, Callable[..., fx.Node]] = {
     "pad.default": _pad,
     "constant_pad_nd.default": _pad,
     "upsample_bilinear2d.vec": _bilinear,
-    **{f"upsample_nearest{d}d.vec": _nearest(d) for d in (1, 2, 3)},
+    "threshold.default": _threshold,
+    **{f"upsample_nearest{d}d.vec": _nearest(d, exact=False) for d in (1, 2, 3)},
+    **{f"_upsample_nearest_exact{d}d.vec": _nearest(d, exact=True) for d in (1, 2, 3)},
     **{f"max_pool{d}d.default": _max_pool(d) for d in (1, 2, 3)},
     **{f"avg_pool{d}d.default": _average_pool(d) for d in (1, 2, 3)},
     **{f"adaptive_avg_pool{d}d.default": _adaptive_pool(d) for d in (1, 2, 3)},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import operator
 from typing import Any
 
 import torch
@@ -57,14 +58,15 @@ def make_plain(graph: fx.GraphModule) -> fx.GraphModule:
                 user.replace_input_with(target, node)
             after = after or user is node
     for node in list(graph.graph.nodes):
-        rewrite = _REWRITTEN.get(aten_name(node) or "")
-        if rewrite is not None:
-            with graph.graph.inserting_before(node):
-                made = rewrite(graph.graph, node, arguments(node))
+        current: fx.Node | None = node
+        while current is not None and (rewrite := _REWRITTEN.get(aten_name(current) or "")) is not None:
+            with graph.graph.inserting_before(current):
+                made = rewrite(graph.graph, current, arguments(current))
             if made is not None:
-                made.meta.setdefault("val", node.meta.get("val"))
-                node.replace_all_uses_with(made)
-                graph.graph.erase_node(node)
+                made.meta.setdefault("val", current.meta.get("val"))
+                current.replace_all_uses_with(made)
+                graph.graph.erase_node(current)
+            current = made
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph
@@ -83,10 +85,24 @@ def _call(graph: fx.Graph, like: fx.Node, target: Any, *args: Any) -> fx.Node:
 
 
 def _negated(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
-    """``x - number`` as a sum."""
-    if isinstance(a["other"], fx.Node) or a.get("alpha", 1) != 1:
+    """``x - alpha * number`` as a sum."""
+    if isinstance(a["other"], fx.Node) or isinstance(a["alpha"], fx.Node):
         return None
-    return _call(graph, node, aten.add.Tensor, a["self"], -a["other"])
+    return _call(graph, node, aten.add.Tensor, a["self"], -a["other"] * a["alpha"])
+
+
+def _weighted(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """``x + alpha * number`` without `alpha`."""
+    if isinstance(a["other"], fx.Node) or isinstance(a["alpha"], fx.Node) or a["alpha"] == 1:
+        return None
+    return _call(graph, node, aten.add.Tensor, a["self"], a["other"] * a["alpha"])
+
+
+def _turned(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node:
+    """``rsub(x, y)`` as ``y - x``."""
+    made = graph.call_function(aten.sub.Tensor, (a["other"], a["self"]), {"alpha": a["alpha"]})
+    made.meta.update(node.meta)
+    return made
 
 
 def _inverted(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
@@ -140,8 +156,10 @@ def _padded(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None
     return _call(graph, node, getattr(aten, f"conv{dims}d").default, *options)
 
 
-def _stacked(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node:
+def _stacked(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
     """``stack`` as ``cat`` of tensors with one more axis."""
+    if isinstance(a["tensors"], fx.Node):
+        return None
     parts = [_call(graph, node, aten.unsqueeze.default, t, a["dim"]) for t in a["tensors"]]
     return _call(graph, node, aten.cat.default, parts, a["dim"])
 
@@ -197,10 +215,43 @@ def _convolved(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | N
     return _call(graph, node, op, *first, a["dilation"], a["groups"])
 
 
+def _gated(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node:
+    """``glu(x)`` as ``first half * sigmoid(second half)``."""
+    halves = _call(graph, node, aten.chunk.default, a["self"], 2, a["dim"])
+    first, second = (_call(graph, node, operator.getitem, halves, i) for i in range(2))
+    return _call(graph, node, aten.mul.Tensor, first, _call(graph, node, aten.sigmoid.default, second))
+
+
+def _selu(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node:
+    """A SELU is an ELU with two fixed numbers."""
+    return _call(graph, node, aten.elu.default, a["self"], 1.6732632423543772, 1.0507009873554805)
+
+
+def _mean_slope(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """In evaluation an RReLU is a leaky ReLU."""
+    slope = (a["lower"] + a["upper"]) / 2
+    return None if a["training"] else _call(graph, node, aten.leaky_relu.default, a["self"], slope)
+
+
+def _same_type(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """A conversion to the dtype and device that a tensor has already."""
+    old, new = a["self"].meta.get("val"), node.meta.get("val")
+    if old is None or new is None or (old.dtype, old.device) != (new.dtype, new.device):
+        return None
+    return _call(graph, node, aten.alias.default, a["self"])
+
+
 _REWRITTEN: dict[str, Any] = {
     "_convolution.default": _convolved,
     "_convolution.deprecated": _convolved,
     "_convolution_mode.default": _convolved,
+    "add.Tensor": _weighted,
+    "add.Scalar": _weighted,
+    "rsub.Tensor": _turned,
+    "glu.default": _gated,
+    "selu.default": _selu,
+    "rrelu.default": _mean_slope,
+    **dict.fromkeys(("to.dtype", "to.dtype_layout", "_to_copy.default", "type_as.default"), _same_type),
     "view.default": _reshaped,
     "_unsafe_view.default": _reshaped,
     "view_as.default": _reshaped_as,

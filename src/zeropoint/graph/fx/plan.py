@@ -19,7 +19,7 @@ from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.observers import PlaceholderObserver
 from zeropoint.qconfig_mapping import QConfigMapping
 
-__all__ = ["PADDED", "Choice", "State", "Way", "is_float", "plan", "skip_rounding", "table_bits"]
+__all__ = ["PADDED", "Choice", "State", "Way", "is_float", "plan", "skip_rounding", "table_bits", "watched"]
 
 PADDED = "padding_idx has no quantized form"
 WRITTEN = "reads or gives a tensor that is written in place"
@@ -98,6 +98,16 @@ def plan(
     return state.choices
 
 
+def watched(node: fx.Node, choices: dict[fx.Node, Choice], by_name: dict[str, fx.Node]) -> fx.Node:
+    """The value whose observer gives the scale of a node's result: itself, its ReLU, or one where branches meet."""
+    choice = choices.get(node)
+    if choice is None:
+        return node
+    if choice.result is not None:
+        return watched(by_name[choice.result], choices, by_name)
+    return by_name[choice.relu] if choice.relu else node
+
+
 def skip_rounding(choices: dict[fx.Node, Choice]) -> None:
     """Let linear layers between float operators hand on float32: rounding their results would only cost accuracy."""
     for node, choice in choices.items():
@@ -145,10 +155,13 @@ def _pass(state: State, node: fx.Node, name: str) -> Choice | None:
         return None
     if "written" in node.meta or "written" in node.args[0].meta:
         return Choice(Way.FLOAT, WRITTEN)
+    computed = [k for k, v in arguments(node).items() if isinstance(v, fx.Node) and v is not node.args[0]]
+    if computed and name in POOLING:
+        return Choice(Way.FLOAT, f"its {computed[0]} is computed")
     if name == "mean.dim" and (arguments(node)["dtype"] is not None):
         return Choice(Way.FLOAT, "changes the dtype")
-    if "pad" in name and (arguments(node).get("mode", "constant") != "constant" or arguments(node)["value"]):
-        return Choice(Way.FLOAT, "pads with something other than zeros")
+    if "pad" in name and arguments(node).get("mode", "constant") == "constant" and arguments(node)["value"]:
+        return Choice(Way.FLOAT, "pads with a number other than zero")
     return Choice(Way.PASSED)
 
 
@@ -218,12 +231,14 @@ def _layer(state: State, node: fx.Node, found: Operator, qconfig: Any) -> Choice
 def _several(state: State, node: fx.Node, found: Operator, qconfig: Any) -> Choice:
     if not _is_static(_activation(qconfig)):
         return Choice(Way.FLOAT, "no dynamic form", found)
+    if found.form is Form.CAT and isinstance(node.args[0], fx.Node):
+        return Choice(Way.FLOAT, "its list is computed", found)
     tensors = tuple(_tensor_arguments(node))
     if any(not is_float(t) for t in tensors):
         return Choice(Way.FLOAT, "not of floats", found)
     a = arguments(node)
-    if found.form is Form.BINARY and (a.get("alpha", 1) != 1 or len(tensors) == 0):
-        return Choice(Way.FLOAT, "alpha", found)
+    if isinstance(a.get("alpha"), fx.Node) or not tensors:
+        return Choice(Way.FLOAT, "its numbers are sizes", found)
     if not found.heavy and not any(t in state.quantized for t in tensors):
         return Choice(Way.FLOAT, "not worth it: its inputs are float", found)
     if found.name == "add" and _is_masking(state, node, tensors):
@@ -232,8 +247,6 @@ def _several(state: State, node: fx.Node, found: Operator, qconfig: Any) -> Choi
         if any(isinstance(v, fx.Node) and v is not tensors[0] for v in node.args):
             return Choice(Way.FLOAT, "its number is a size", found)
         return Choice(Way.PASSED, "", found)
-    if any(t.op == "get_attr" for t in tensors) and found.form is Form.MATMUL:
-        return Choice(Way.FLOAT, "multiplies with a parameter: use a linear layer", found)
     return Choice(Way.STATIC, "", found, qconfig, tuple(t.name for t in tensors), _relu_after(node, found))
 
 

@@ -3,6 +3,10 @@ not survive: those with sizes of inputs in a list, and no tensor.)"""
 
 from __future__ import annotations
 
+import contextlib
+import pickle
+import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +43,19 @@ class Graph(fx.GraphModule):
     def __reduce__(self) -> Any:
         nodes = [_record(node) for node in self.graph.nodes]
         kept = {k: self.__dict__[k] for k in ("_parameters", "_buffers", "_modules")}
-        return _restore, (nodes, self.graph._codegen, kept, self.training)
+        return _restore, (nodes, pickle.dumps(self.graph._codegen), kept, self.training)
+
+    def __deepcopy__(self, memo: Any) -> Graph:
+        with _leaves_without_warning():
+            return super().__deepcopy__(memo)
+
+
+@contextlib.contextmanager
+def _leaves_without_warning() -> Iterator[None]:
+    """In torch 2.13 whoever copies or loads a description of nested inputs is told not to ask whether it is a leaf."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)
+        yield
 
 
 def _record(node: fx.Node) -> tuple[Any, ...]:
@@ -50,11 +66,12 @@ def _record(node: fx.Node) -> tuple[Any, ...]:
     return node.op, node.name, target, args, kwargs, {k: node.meta[k] for k in _KEPT if k in node.meta}
 
 
-def _restore(nodes: list[Any], codegen: Any, kept: dict[str, Any], training: bool) -> Graph:
+def _restore(nodes: list[Any], codegen: bytes, kept: dict[str, Any], training: bool) -> Graph:
     root = nn.Module()
     root.__dict__.update(kept)
     graph = fx.Graph()
-    graph.set_codegen(codegen)
+    with _leaves_without_warning():
+        graph.set_codegen(pickle.loads(codegen))
     made: dict[str, fx.Node] = {}
     for op, name, target, args, kwargs, meta in nodes:
         found = target.find() if isinstance(target, _Operator) else target

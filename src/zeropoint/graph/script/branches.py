@@ -33,8 +33,11 @@ def join(state: State, node: fx.Node) -> Choice | None:
             return None
     if len({str(choice.qconfig.activation().dtype) for choice in choices}) > 1:
         return None
-    for choice in choices:
+    for root, choice in zip(roots, choices):
         choice.result = node.name
+        for inner in state.choices.values():  # of branches within a branch
+            if inner.result == root.name:
+                inner.result = node.name
     return Choice(Way.JOINED, qconfig=choices[0].qconfig)
 
 

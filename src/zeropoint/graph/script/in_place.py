@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -15,79 +16,114 @@ C: Any = torch._C
 _INPUT, _FRESH, _FOREIGN = "input", "fresh", "foreign"
 
 
+_CONTAINERS = ("prim::TupleConstruct", "prim::ListConstruct", "prim::DictConstruct")
+_SAME = (
+    "prim::TupleUnpack", "prim::TupleIndex", "prim::ListUnpack", "prim::unchecked_cast",
+    "aten::dropout", "aten::feature_dropout",  # which give their input in evaluation
+)  # fmt: skip
+
+
 class _Memory:
-    """Groups of values that may share memory."""
+    """The pieces of memory, as numbers, that each value may lie in; a tuple or list lies in those of its parts."""
 
     def __init__(self, graph: Any) -> None:
-        self.parent: dict[Any, Any] = {}
-        self.sources: dict[Any, set[str]] = {}
-        paths: dict[str, Any] = {}
-        nodes = list(walk(graph))
+        self.graph = graph
+        self.parent: list[int] = []  # pieces that may be one piece
+        self.sources: list[set[str]] = []
+        self.pieces: dict[Any, set[int]] = {}
+        self.of_path: dict[str, int] = {}
         for value in graph.inputs():
-            self.add(value, _INPUT)
-        for node in nodes:
-            for value in (v for block in node.blocks() for v in block.inputs()):
-                self.add(value, _FOREIGN)
-            for value in node.outputs():
-                self.add(value, _FRESH)
-        for node in nodes:
-            outputs = list(node.outputs())
-            if node.kind() == "prim::GetAttr":
-                path = path_of(graph, outputs[0])
-                self.join(outputs[0], paths.setdefault(path or "", outputs[0]))
-                self.sources[self.find(outputs[0])].add(_FOREIGN)
-            else:
-                self.connect(node, outputs)
+            self.put(value, {self.piece(_INPUT)})
+        self.block(graph)
 
-    def add(self, value: Any, source: str) -> None:
-        self.parent.setdefault(value, value)
-        self.sources.setdefault(value, {source})
+    def piece(self, source: str) -> int:
+        self.parent.append(len(self.parent))
+        self.sources.append({source})
+        return len(self.parent) - 1
 
-    def find(self, value: Any) -> Any:
-        while self.parent[value] != value:
-            value = self.parent[value]
-        return value
+    def put(self, value: Any, pieces: set[int]) -> None:
+        if "Tensor" in value.type().str():
+            self.pieces[value] = pieces
 
-    def join(self, a: Any, b: Any) -> None:
-        a, b = self.find(a), self.find(b)
-        if a != b:
-            self.parent[b] = a
-            self.sources[a] |= self.sources.pop(b)
+    def find(self, piece: int) -> int:
+        while self.parent[piece] != piece:
+            piece = self.parent[piece]
+        return piece
 
-    def connect(self, node: Any, outputs: list[Any]) -> None:
-        together = [value for value in node.inputs() if _holds_tensors(value)]
+    def of(self, *values: Any) -> set[int]:
+        return {self.find(piece) for value in values for piece in self.pieces.get(value, ())}
+
+    def block(self, block: Any) -> None:
+        for node in block.nodes():
+            for inner in node.blocks():
+                for value in inner.inputs():
+                    self.put(value, {self.piece(_FOREIGN)})
+                self.block(inner)
+            self.node(node)
+
+    def node(self, node: Any) -> None:
+        outputs = list(node.outputs())
         schema = _schema(node)
-        if schema is not None:
-            shares = [r.alias_info is not None for r in schema.returns]
-            wild = any(a.alias_info is not None and "*" in str(a.alias_info.before_set) for a in schema.arguments)
-            if not wild and len(shares) == len(outputs):
-                named = [a.alias_info is not None for a in schema.arguments]
-                together = [v for v, is_shared in zip(node.inputs(), named) if is_shared and _holds_tensors(v)]
-                together += [v for v, is_shared in zip(outputs, shares) if is_shared]
-                if node.kind() in ("aten::dropout", "aten::feature_dropout"):  # give their input in evaluation
-                    together = [node.inputsAt(0), *outputs]
+        if node.kind() == "prim::GetAttr":
+            path = path_of(self.graph, outputs[0])
+            if path is None:
+                self.together(node, outputs)
             else:
-                together += outputs
-        elif node.kind() != "prim::Constant":
-            together += [v for block in node.blocks() for v in (*block.inputs(), *block.outputs()) if _holds_tensors(v)]
-            together += [value for value in outputs if _holds_tensors(value)]
-            for value in together:
-                self.sources[self.find(value)].add(_FOREIGN)
-        for value in together[1:]:
-            self.join(together[0], value)
+                if path not in self.of_path:
+                    self.of_path[path] = self.piece(_FOREIGN)
+                self.put(outputs[0], {self.of_path[path]})
+        elif node.kind() in _CONTAINERS:
+            self.put(outputs[0], {self.piece(_FRESH), *self.of(*node.inputs())})
+        elif node.kind() in _SAME:
+            for value in outputs:
+                self.put(value, self.of(node.inputsAt(0)))
+        elif node.kind() == "prim::If":
+            for value, *parts in zip(outputs, *(block.outputs() for block in node.blocks())):
+                self.put(value, self.of(*parts))
+        elif node.kind() == "prim::Constant":
+            self.put(outputs[0], {self.piece(_FOREIGN)})
+        elif schema is not None and not _is_wild(schema) and len(schema.returns) == len(outputs):
+            shared = self.of(*(v for v, a in zip(node.inputs(), schema.arguments) if a.alias_info is not None))
+            for value, result in zip(outputs, schema.returns):
+                self.put(value, shared if shared and result.alias_info is not None else {self.piece(_FRESH)})
+        else:
+            self.together(node, outputs)
 
-    def group(self, value: Any) -> list[Any]:
-        root = self.find(value)
-        return [member for member in self.parent if self.find(member) == root]
+    def together(self, node: Any, outputs: list[Any]) -> None:
+        """What goes in and out of a node of which nothing else is known is one piece of memory."""
+        inner = [v for block in node.blocks() for v in (*block.inputs(), *block.outputs())]
+        first, *others = sorted(self.of(*node.inputs(), *inner) | {self.piece(_FRESH)})
+        for piece in others:
+            self.parent[piece] = first
+            self.sources[first] |= self.sources[piece]
+        if _schema(node) is None:
+            self.sources[first].add(_FOREIGN)
+        for value in outputs:
+            self.put(value, {first})
 
+    def sources_of(self, value: Any) -> set[str]:
+        return set().union(*(self.sources[piece] for piece in self.of(value)))
 
-def _holds_tensors(value: Any) -> bool:
-    return "Tensor" in value.type().str()
+    def sharing(self, value: Any) -> list[Any]:
+        """The values that may share memory with `value`, itself included."""
+        own = self.of(value)
+        return [other for other in self.pieces if not own.isdisjoint(self.of(other))]
 
 
 def _schema(node: Any) -> Any:
     text = node.schema()
-    return None if text == "(no schema)" else C.parse_schema(text)
+    return None if text == "(no schema)" else _parsed(text)
+
+
+@functools.cache
+def _parsed(text: str) -> Any:
+    return C.parse_schema(text)
+
+
+def _is_wild(schema: Any) -> bool:
+    """Whether a call may put tensors where nobody can tell, or give some from there."""
+    named = [a.alias_info for a in (*schema.arguments, *schema.returns) if a.alias_info is not None]
+    return any("*" in str(info.before_set) or "*" in str(info.after_set) for info in named)
 
 
 def _written_values(node: Any) -> list[Any]:
@@ -108,31 +144,36 @@ def make_ordinary(graph: Any) -> None:
     An operator that will be quantized anyway need not leave its result in an input of the model, which PyTorch's
     quantized operators do not either.
     """
-    changed = True
-    while changed:
-        changed, memory = False, _Memory(graph)
-        for node in walk(graph):
-            values = _written_values(node)
-            if len(values) == 1 and values[0] == node.inputsAt(0) and _is_alone(graph, memory, node, values[0]):
-                changed = _replace(graph, node) or changed
-                if changed:
-                    break
+    memory = _Memory(graph)
+    for node in list(walk(graph)):
+        values = _written_values(node)
+        if len(values) == 1 and values[0] == node.inputsAt(0) and _is_alone(memory, node, values[0]):
+            _replace(graph, memory, node)
 
 
-def _is_alone(graph: Any, memory: _Memory, node: Any, value: Any) -> bool:
-    sources = memory.sources[memory.find(value)]
-    if sources != {_FRESH}:
-        name = _ordinary_name(node)
-        row = BY_ATEN.get(name) if name else None
-        if sources - {_INPUT, _FRESH} or row is None or not row.alone:
-            return False
+def _is_alone(memory: _Memory, node: Any, value: Any) -> bool:
+    name = _ordinary_name(node)
+    sources = memory.sources_of(value)
+    if name is None or _FOREIGN in sources:
+        return False
+    if _INPUT in sources and not (name in BY_ATEN and BY_ATEN[name].alone):
+        return False
     block = node.owningBlock()
-    for member in memory.group(value):
-        if member.node().kind() != "prim::Param" and member.node().owningBlock() != block:
+    if value.node().kind() != "prim::Param" and value.node().owningBlock() != block:
+        return False
+    for other in memory.sharing(value):
+        maker = other.node()
+        if other == value or maker == node or maker.isAfter(node) or _contains(maker, node):
+            continue  # what was made later was made from what is now the result
+        if maker.kind() != "prim::Param" and maker.owningBlock() != block:
             return False
-        if member != value and member != node.output() and any(use.user.isAfter(node) for use in member.uses()):
+        if any(use.user.isAfter(node) for use in other.uses()):
             return False
     return True
+
+
+def _contains(outer: Any, node: Any) -> bool:
+    return any(inner == node for block in outer.blocks() for inner in walk(block))
 
 
 def _ordinary_name(node: Any) -> str | None:
@@ -143,10 +184,8 @@ def _ordinary_name(node: Any) -> str | None:
     return f"{packet.rstrip('_')}.{overload or 'default'}" if hasattr(plain, overload or "default") else None
 
 
-def _replace(graph: Any, node: Any) -> bool:
-    name = _ordinary_name(node)
-    if name is None:
-        return False
+def _replace(graph: Any, memory: _Memory, node: Any) -> None:
+    name = _ordinary_name(node) or ""
     made = graph.create(f"aten::{name.split('.')[0]}", list(node.inputs()), 1)
     made.insertBefore(node)
     made.copyMetadata(node)
@@ -155,12 +194,12 @@ def _replace(graph: Any, node: Any) -> bool:
     written_value = node.inputsAt(0)
     node.output().replaceAllUsesWith(made.output())
     written_value.replaceAllUsesAfterNodeWith(node, made.output())
+    memory.pieces[made.output()] = memory.pieces.pop(node.output())
     node.destroy()
-    return True
 
 
 def written(graph: Any) -> set[Any]:
     """The values whose memory some operator writes to."""
     memory = _Memory(graph)
-    roots = {memory.find(value) for node in walk(graph) for value in _written_values(node)}
-    return {value for value in memory.parent if memory.find(value) in roots}
+    pieces = memory.of(*(value for node in walk(graph) for value in _written_values(node)))
+    return {value for value in memory.pieces if not pieces.isdisjoint(memory.of(value))}

@@ -55,8 +55,9 @@ def path_of(graph: Any, value: Any) -> str | None:
 
 
 def methods(module: Any) -> list[str]:
-    """The methods of a model that read tensors or modules of it: those that there is something to quantize in."""
-    return [name for name in module._method_names() if _reads_parameters(module._get_method(name).graph)]
+    """``forward``, and the other methods of a model that read tensors or modules of it."""
+    names = module._method_names()
+    return [name for name in names if name == "forward" or _reads_parameters(module._get_method(name).graph)]
 
 
 def _reads_parameters(graph: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -13,9 +14,17 @@ from zeropoint.qconfig import QConfig
 __all__ = ["Scripted", "facts_of", "scripted", "script_qconfig"]
 
 
+_TEMPLATES: dict[Any, Any] = {}
+
+
 def scripted(observer: Any) -> Any:
-    """An observer as `torch._C.ScriptModule`."""
-    return torch.jit.script(observer)._c
+    """A new observer as `torch._C.ScriptModule`. What is alike is compiled once and copied."""
+    settings = tuple(sorted((k, repr(v)) for k, v in vars(observer).items() if not k.startswith("_")))
+    state = tuple((name, tuple(b.shape), str(b.flatten()[:4])) for name, b in observer.named_buffers())
+    key = (type(observer), settings, state)
+    if key not in _TEMPLATES:
+        _TEMPLATES[key] = torch.jit.script(observer)
+    return copy.deepcopy(_TEMPLATES[key])._c
 
 
 def script_qconfig(qconfig: Any) -> Any:

@@ -149,6 +149,17 @@ class _Reader:
         self.seen[node.output()] = value
 
     def keep_tensor(self, value: Any, path: str, tensor: Tensor, place: Place, name: str) -> None:
+        self.register(path, tensor)
+        self.keep(value, self.make("get_attr", path, (), name, place))
+
+    def element(self, path: str, tensor: Tensor, place: Place) -> fx.Node:
+        """A tensor of a list that the model has, which TorchScript has no value for."""
+        self.register(path, tensor.detach())
+        made = self.make("get_attr", path, (), "element", place)
+        made.meta.update(val=Unsized(torch.float32), element=True)
+        return made
+
+    def register(self, path: str, tensor: Tensor) -> None:
         owner = self.root
         *parents, last = path.split(".")
         for part in parents:
@@ -157,18 +168,21 @@ class _Reader:
             owner = owner.get_submodule(part)
         if not hasattr(owner, last):
             owner.register_buffer(last, tensor)
-        self.keep(value, self.make("get_attr", path, (), name, place))
 
     def attribute(self, node: Any, place: Place) -> None:
         value = node.output()
         path = path_of(self.script, value)
         if path is None:
             self.opaque(node, list(node.inputs()), place)
-        elif isinstance(at_path(self.module, path), Tensor):
+        elif isinstance(found := at_path(self.module, path), (Tensor, list)):
             if (node.inputsAt(0).type().str(), node.s("name")) in self.changed or value in self.written:
                 self.opaque(node, [], place)
+            elif isinstance(found, Tensor):
+                self.keep_tensor(value, path, found.detach(), place, "attribute")
+            elif found and all(isinstance(part, Tensor) for part in found):
+                self.seen[value] = [self.element(f"{path}.{i}", part, place) for i, part in enumerate(found)]
             else:
-                self.keep_tensor(value, path, at_path(self.module, path).detach(), place, "attribute")
+                self.opaque(node, [], place)
         elif value.type().kind() == "ClassType":
             self.seen[value] = None  # a module: what reads it keeps it
         else:
@@ -180,11 +194,11 @@ class _Reader:
 
     def observer(self, node: Any, place: Place) -> None:
         source = self.seen[node.inputsAt(1)]
-        if _is_parameter(source):  # weights are watched for people to see; convert watches them again
+        path = path_of(self.script, node.inputsAt(0)) or ""
+        if _is_parameter(source) and path not in self.observers:  # a weight, which convert watches again
             self.seen[node.output()] = source
             self.read.add(node)
             return
-        path = path_of(self.script, node.inputsAt(0)) or ""
         target = OBSERVER + path.removeprefix(SCRIPT_OBSERVER)
         if path in self.observers and not hasattr(self.root, target):
             self.root.add_module(target, self.observers[path])
@@ -204,7 +218,7 @@ class _Reader:
         return node.kind() == "prim::ListUnpack" or isinstance(self.seen.get(node.inputsAt(1)), int)
 
     def call(self, node: Any, target: Any, place: Place) -> None:
-        args = tuple(self.seen[value] for value in node.inputs())
+        args = tuple(self.seen[value] for value in node.inputs())[: len(target._schema.arguments)]
         name = str(target._schema.name).removeprefix("aten::")
         made = self.make("call_function", target, args, name, place)
         made.meta["script"] = node
@@ -215,6 +229,8 @@ class _Reader:
             return
         made.meta["val"] = Unsized(torch.float32)
         for index, value in enumerate(outputs):
+            if not value.uses():
+                continue
             part = self.make("call_function", operator.getitem, (made, index), f"{name}_part", place)
             self.keep(value, part, node if index else None)
             if index and _gives_places(node):
@@ -264,8 +280,16 @@ def _target(node: Any) -> Any:
     found = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
     if found is None or (found._schema.is_mutable and packet not in ("batch_norm", "instance_norm")):
         return None
+    if packet.startswith("upsample_") and not overload and hasattr(getattr(torch.ops.aten, packet), "vec"):
+        found = _given_size(node, getattr(torch.ops.aten, packet).vec) or found
     gives = [str(result.type) for result in found._schema.returns]
     return found if gives and all(kind in ("Tensor", "List[Tensor]") for kind in gives) else None
+
+
+def _given_size(node: Any, vec: Any) -> Any:
+    """`vec`, if a node calls the other spelling of it in a way that both understand: with a size and no factors."""
+    factors = list(node.inputs())[len(vec._schema.arguments) - 1 :]
+    return vec if all(value.type().kind() == "NoneType" for value in factors) else None
 
 
 def _gives_places(node: Any) -> bool:

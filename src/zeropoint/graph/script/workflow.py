@@ -11,7 +11,7 @@ import torch
 from zeropoint.graph.fx.capture import origin
 from zeropoint.graph.fx.fold_batch_norm import fold_batch_norm
 from zeropoint.graph.fx.fold_linear import fold_linear
-from zeropoint.graph.fx.lower import NotCalibrated, lower
+from zeropoint.graph.fx.lower import NotCalibrated
 from zeropoint.graph.fx.observe import OBSERVER, insert_observers
 from zeropoint.graph.fx.plain import arguments, aten_name, make_plain
 from zeropoint.graph.fx.plan import PADDED, Choice, Way, plan
@@ -20,8 +20,10 @@ from zeropoint.graph.recipes import Form
 from zeropoint.graph.script import record
 from zeropoint.graph.script.branches import join
 from zeropoint.graph.script.copying import private_copy, result
+from zeropoint.graph.script.guards import raise_first
 from zeropoint.graph.script.in_place import make_ordinary
 from zeropoint.graph.script.inline import at_path, methods, modules, simplify, unmark
+from zeropoint.graph.script.lower import lower
 from zeropoint.graph.script.observers import Scripted, facts_of, scripted
 from zeropoint.graph.script.read import SCRIPT_OBSERVER, View, read
 from zeropoint.graph.script.unseen import drop_unseen
@@ -86,6 +88,7 @@ def _prepare(model: Any, qconfigs: Mapping[str, Any], name: str, dynamic: bool =
     summarized: list[Any] = []
     for method in names:
         graph = simplify(module, method, names)
+        raise_first(graph)
         make_ordinary(graph)
         view = read(module, method)
         make_plain(view)
@@ -169,7 +172,8 @@ def _convert(model: Any, debug: bool, name: str, preserved: Any = None) -> Any:
     summarized: list[Any] = []
     views = {}
     for method, plans in kept["methods"].items():
-        view = read(module, method, observers)
+        weights = {value["weight"] for value in plans.values()}
+        view = read(module, method, {key: value for key, value in observers.items() if key not in weights})
         choices = _choices(view, plans, observers, name)
         views[method] = (view, choices, plans)
     _require_data([view for view, _, _ in views.values()])

@@ -6,6 +6,7 @@ or behind it if they read it. What nothing needs any more is removed at the end.
 
 from __future__ import annotations
 
+import functools
 import operator
 from typing import Any
 
@@ -51,8 +52,6 @@ class _Writer:
         kept = {node.meta["script"] for node in graph.graph.nodes if "script" in node.meta}
         self.dead = view.read - kept
         self.values: dict[fx.Node, Any] = {}
-        self.behind: dict[Any, Any] = {}  # original node -> the last one that was put behind it
-        self.new: dict[Any, Any] = {}  # new TorchScript node -> the original one that it was put behind, or None
         self.paths: dict[str, Any] = {}
         self.first = next(iter(self.script.nodes()), self.script.return_node())
 
@@ -60,7 +59,7 @@ class _Writer:
         for node in self.graph.graph.nodes:
             if node.op == "placeholder":
                 self.values[node] = node.meta["value"]
-            elif node.op == "get_attr":
+            elif node.op == "get_attr" and "element" not in node.meta:  # what reads a list keeps it
                 self.values[node] = self.tensor(node)
             elif node.op == "call_module":
                 self.values[node] = self.observer(node)
@@ -75,20 +74,21 @@ class _Writer:
     # --------------------------------------------------------------------------------------------------- places
 
     def put(self, made: Any, place: Place, inputs: list[Any]) -> None:
-        """Insert a new node: before its anchor, or behind it if it reads what comes from there."""
+        """Insert a new node: before its anchor, or behind what it reads if that is there or later."""
         anchor = place.anchor
         if anchor is None:
             made.insertBefore(self.first)
             return
         if place.path:
             made.s_(PATH, place.path)
-        reads = [value.node() for value in inputs]
-        if anchor in reads or any(self.new.get(node) == anchor for node in reads):
-            made.insertAfter(self.behind.get(anchor, anchor))
-            self.behind[anchor] = made
-            self.new[made] = anchor
-        else:
+        block = anchor.owningBlock()
+        behind = [node for node in (value.node() for value in inputs) if node.owningBlock() == block]
+        behind = [node for node in behind if node == anchor or node.isAfter(anchor)]
+        if not behind:
             made.insertBefore(anchor)
+            return
+        latest = functools.reduce(lambda a, b: b if b.isAfter(a) else a, behind)
+        made.insertAfter(latest)
 
     def constant(self, value: Any, place: Place, inputs: list[Any]) -> Any:
         """A constant beside the node that reads it: `inputs` are the other values that it reads."""
@@ -108,15 +108,27 @@ class _Writer:
             value: Any = self.graph
             for part in path.split("."):
                 value = getattr(value, part)
-            name = path.replace(".", "_")
-            while self.module.hasattr(name):
-                name += "_"
-            self.module._register_attribute(name, C.TensorType.get(), value.detach())
-            self.paths[path] = self.read_attribute(name, C.TensorType.get())
+            self.paths[path] = self.existing(path) or self.added(path.replace(".", "_"), value.detach())
         return self.paths[path]
 
-    def read_attribute(self, name: str, kind: Any) -> Any:
-        made = self.script.create("prim::GetAttr", [next(self.script.inputs())], 1)
+    def existing(self, path: str) -> Any:
+        """A tensor that the model has, read anew; None if it has no such tensor."""
+        owner, value = self.module, next(self.script.inputs())
+        for part in path.split("."):
+            if not isinstance(owner, C.ScriptModule) or not owner.hasattr(part):
+                return None
+            owner = owner.getattr(part)
+            value = self.read_attribute(part, C.TensorType.get() if isinstance(owner, Tensor) else owner._type(), value)
+        return value
+
+    def added(self, name: str, value: Tensor) -> Any:
+        while self.module.hasattr(name):
+            name += "_"
+        self.module._register_attribute(name, C.TensorType.get(), value)
+        return self.read_attribute(name, C.TensorType.get(), next(self.script.inputs()))
+
+    def read_attribute(self, name: str, kind: Any, owner: Any) -> Any:
+        made = self.script.create("prim::GetAttr", [owner], 1)
         made.s_("name", name)
         made.output().setType(kind)
         made.insertBefore(self.first)
@@ -130,7 +142,8 @@ class _Writer:
         name = SCRIPT_OBSERVER + str(node.target).removeprefix(OBSERVER)
         source = self.values[node.args[0]]
         observer = self.module.getattr(name)
-        made = self.script.create("prim::CallMethod", [self.read_attribute(name, observer._type()), source], 1)
+        read = self.read_attribute(name, observer._type(), next(self.script.inputs()))
+        made = self.script.create("prim::CallMethod", [read, source], 1)
         made.s_("name", "forward")
         self.put(made, node.meta["origin"], [source])
         return made.output()
@@ -155,7 +168,7 @@ class _Writer:
                 new = self.values[argument]
                 if new != old:
                     script.replaceInput(index, new)
-            elif isinstance(argument, list) and any(isinstance(part, fx.Node) for part in argument):
+            elif isinstance(argument, list) and old.node().kind() == "prim::ListConstruct":
                 parts = list(old.node().inputs())
                 new_parts = [self.values[p] if isinstance(p, fx.Node) else o for p, o in zip(argument, parts)]
                 if new_parts != parts:

@@ -1,0 +1,48 @@
+"""The commands, one file each."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import Annotated
+
+import typer
+
+from zeropoint.cli.bench import bench
+from zeropoint.cli.compare import compare
+from zeropoint.cli.doctor import doctor
+from zeropoint.cli.inspect import inspect
+from zeropoint.cli.quantize import quantize
+from zeropoint.cli.report import report
+from zeropoint.cli.run import run
+from zeropoint.cli.sensitivity import sensitivity
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="markdown",
+)
+for command in (quantize, inspect, run, bench, compare, sensitivity, report, doctor):
+    app.command()(command)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(metadata.version("zeropoint"))
+        raise typer.Exit
+
+
+@app.callback()
+def zeropoint(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Quantize models to 8 bits, look inside, measure, and find the layer that went wrong.
+
+    A MODEL is a file of torch.export (`.pt2`), of TorchScript (`.pt`), or `package.module:factory`, a function that
+    makes it. DATA is a `.npy`, `.npz` or `.safetensors` file, samples along the first axis, or
+    `package.module:iterable`.
+    """

@@ -1,0 +1,61 @@
+"""zeropoint compare"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from zeropoint.cli.data import Batch, Data, Samples, load_tensors
+from zeropoint.cli.models import Model, Pickle, load_model
+from zeropoint.cli.output import AsJson, show, work
+from zeropoint.cli.programs import on_tensors
+from zeropoint.cli.quantize import Float, Mode, quantized_form
+
+__all__ = ["compare"]
+
+
+def compare(
+    model: Model,
+    data: Data,
+    quantized: Annotated[
+        str | None, typer.Argument(metavar="[QUANTIZED]", help="Its quantized form; made now if it is not given.")
+    ] = None,
+    mode: Annotated[Mode, typer.Option("--mode", "-m", help="If it is made now: how.")] = Mode.static,
+    keep: Float = None,
+    batch: Batch = 8,
+    samples: Samples = 32,
+    pickle: Pickle = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say for each layer how much it adds to the error, the guiltiest first.
+
+    A QUANTIZED file (`.zpt`, `.pt2`, TorchScript) has no layers to look into any more: then the outputs are compared.
+    """
+    from zeropoint.report.compare import compare as compare_layers
+    from zeropoint.report.compare import compare_outputs, finite
+
+    with work(as_json):
+        source = load_model(model, pickle)
+        batches = load_tensors(data, source, batch, samples)
+        other = (
+            quantized_form(source, batches, mode, keep)
+            if quantized is None
+            else on_tensors(load_model(quantized, pickle))
+        )
+        if _has_layers(other):
+            found = compare_layers(source, other, batches)
+            show(found, found.to_json(), as_json)
+        else:
+            apart = compare_outputs(source, other, batches)
+            facts = finite({"sqnr": apart.sqnr, "cosine": apart.cosine, "batches": len(batches)})
+            show(f"output: SQNR {facts['sqnr'] or float('inf'):.1f} dB, cosine {facts['cosine']:.5f}", facts, as_json)
+
+
+def _has_layers(model: Any) -> bool:
+    from torch import nn
+
+    from zeropoint.cli.models import is_script
+    from zeropoint.graph.fx.capture import is_exported
+
+    return isinstance(model, nn.Module) and not is_script(model) and not is_exported(model)

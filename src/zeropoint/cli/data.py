@@ -1,0 +1,95 @@
+"""Batches from files and from code. Files need numpy alone."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from zeropoint.cli.models import fixed_batch, input_names
+from zeropoint.cli.named import existing, is_named, named
+from zeropoint.cli.output import note
+
+__all__ = ["Batch", "Data", "Samples", "load_arrays", "load_batches", "load_tensors"]
+
+Data = Annotated[
+    str,
+    typer.Option("--data", "-d", metavar="DATA", help="A .npy, .npz or .safetensors file, or package.module:iterable."),
+]
+Batch = Annotated[int, typer.Option("--batch", "-b", min=1, help="Samples of a file that are run together.")]
+Samples = Annotated[
+    int, typer.Option("--samples", "-n", min=1, help="How many samples of a file, or batches of code, are used.")
+]
+
+
+def load_arrays(text: str) -> dict[str, Any]:
+    """The arrays of a file by name; the one of a .npy file has none."""
+    path = existing(text)
+    if path.suffix == ".npy":
+        return {"": np.load(path, mmap_mode="r", allow_pickle=False)}
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    if path.suffix == ".safetensors":
+        from safetensors.numpy import load_file
+
+        return dict(load_file(path))
+    raise typer.BadParameter(f"{text}: data is read from .npy, .npz and .safetensors files, or package.module:iterable")
+
+
+def load_batches(text: str, model: Any, batch: int, samples: int) -> list[Any]:
+    """Tuples of what the model is called with: arrays of a file, or whatever code gives."""
+    if is_named(text):
+        found = named(text)
+        batches = list(itertools.islice(found() if callable(found) else found, samples))
+        return [tuple(b) if isinstance(b, (tuple, list)) else b if isinstance(b, dict) else (b,) for b in batches]
+    arrays = load_arrays(text)
+    columns = _ordered(arrays, input_names(model), text)
+    count = min(samples, *(len(column) for column in columns))
+    if count == 0:
+        raise ValueError(f"{text} has no samples")
+    if len({len(column) for column in columns}) > 1:
+        sizes = ", ".join(f"{name}: {len(array)}" for name, array in arrays.items())
+        raise ValueError(f"{text}: arrays must have as many samples as each other, got {sizes}")
+    whole = count - count % batch if count >= batch else count
+    if whole < count and fixed_batch(model) is not None:
+        note(f"the model takes {batch} samples at once: {count - whole} of {count} are left out")
+        count = whole
+    return [tuple(_usual(c[i : min(i + batch, count)]) for c in columns) for i in range(0, count, batch)]
+
+
+def load_tensors(text: str, model: Any, batch: int, samples: int) -> list[Any]:
+    """The same as torch tensors."""
+    import torch
+
+    batch = fixed_batch(model) or batch
+
+    def tensor(value: Any) -> Any:
+        return torch.from_numpy(np.ascontiguousarray(value)) if isinstance(value, np.ndarray) else value
+
+    return [
+        {k: tensor(v) for k, v in b.items()} if isinstance(b, dict) else tuple(tensor(v) for v in b)
+        for b in load_batches(text, model, batch, samples)
+    ]
+
+
+def _ordered(arrays: dict[str, Any], names: list[str], text: str) -> list[Any]:
+    """The arrays as the model takes them: by name where these fit, else in the order of the file."""
+    if not arrays:
+        raise ValueError(f"{text} has no arrays")
+    for name, array in arrays.items():
+        if array.ndim == 0:
+            raise ValueError(f"{text}: {name or 'the array'} is a single number: samples lie along the first axis")
+    if set(arrays) <= set(names):
+        return [arrays[name] for name in names if name in arrays]
+    if len(arrays) > 1:
+        given, wanted = ", ".join(arrays), ", ".join(names)
+        note(f"{text}: the names {given} are not those of the inputs ({wanted}): taken in order")
+    return list(arrays.values())
+
+
+def _usual(array: Any) -> Any:
+    """float64, which files often have and models never want, as float32."""
+    return np.asarray(array, dtype=np.float32) if array.dtype == np.float64 else np.array(array)

@@ -1,0 +1,97 @@
+"""zeropoint doctor"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib import metadata, util
+from typing import Any
+
+import typer
+
+from zeropoint.cli.output import AsJson, show
+
+__all__ = ["doctor"]
+
+PACKAGES = ("torch", "numpy", "safetensors", "onnx", "onnxruntime", "openvino")
+
+
+def doctor(as_json: AsJson = False) -> None:
+    """Say what this machine has, what is used, and what stands in the way. Exit code 1 if the core does not work."""
+    from zeropoint.cpu import cpu_info
+
+    info = cpu_info()
+    problems = _problems(info)
+    works = _self_test()
+    versions = {"zeropoint": metadata.version("zeropoint"), "python": platform.python_version()}
+    versions |= {name: _version(name) for name in PACKAGES if util.find_spec(name) is not None}
+    lines = [str(info), "", *(f"{name:<12}{version}" for name, version in versions.items()), ""]
+    lines.append(
+        "core       computes what it should" if works else "core       GIVES WRONG RESULTS: please report this"
+    )
+    lines += [f"problem    {what}\n           {way_out}" for what, way_out in problems] or [
+        "           no problem found"
+    ]
+    data = {
+        "cpu": {k: getattr(info, k) for k in ("brand", "isa", "best_isa", "forced_by", "threads", "available")},
+        "missing": dict(info.missing),
+        "notes": list(info.notes),
+        "versions": versions,
+        "works": works,
+        "problems": [{"problem": what, "way_out": way_out} for what, way_out in problems],
+    }
+    show("\n".join(lines), data, as_json)
+    if not works:
+        raise typer.Exit(1)
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "installed, version unknown"
+
+
+def _problems(info: Any) -> list[tuple[str, str]]:
+    """(what, the way out)"""
+    found = []
+    if info.forced_by:
+        found.append((f"kernels are held at {info.isa} by {info.forced_by}", f"unset it to use {info.best_isa}"))
+    masked = any("leaf" in note.lower() or "palette" in note.lower() for note in info.notes)
+    if masked and "ONEDNN_MAX_CPU_ISA" not in os.environ:
+        found.append(
+            (
+                "this virtual machine masks the AMX palette: oneDNN inside torch may die with SIGILL",
+                "set ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 (zeropoint's own AMX kernels are not affected)",
+            )
+        )
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if info.threads > usable:
+        found.append(
+            (f"{info.threads} threads on {usable} CPUs wait for each other", f"set ZEROPOINT_NUM_THREADS={usable}")
+        )
+    busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if busy > usable + 0.5:
+        found.append((f"the machine is busy (load {busy:.1f} on {usable} CPUs)", "times measured now will be wrong"))
+    if util.find_spec("torch") is None:
+        found.append(
+            ("PyTorch is not installed: programs run, nothing can be quantized", "pip install 'zeropoint[torch]'")
+        )
+    elif tuple(int(p) for p in metadata.version("torch").split("+")[0].split(".")[:2]) < (2, 13):
+        found.append((f"torch {metadata.version('torch')} is older than what is tested", "pip install 'torch>=2.13'"))
+    if sys.maxsize < 2**32:
+        found.append(("this Python has 32 bits", "install one with 64 bits"))
+    return found
+
+
+def _self_test() -> bool:
+    """A few values whose integers are known, through the native core."""
+    if util.find_spec("torch") is None:
+        return True  # the core was loaded, or `cpu_info` had failed
+    import torch
+
+    import zeropoint
+
+    q = zeropoint.quantize_per_tensor(torch.tensor([-27.5, 0.2, 0.3, 100.0]), 0.5, 55, zeropoint.quint8)
+    return q.int_repr().tolist() == [0, 55, 56, 255]

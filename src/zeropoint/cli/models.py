@@ -1,0 +1,101 @@
+"""Models from files and from code."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from zeropoint.cli.named import existing, is_named, named
+
+__all__ = ["Model", "Pickle", "fixed_batch", "input_names", "is_script", "is_torchscript", "load_model"]
+
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="A .pt2 or TorchScript file, or package.module:factory.")]
+Pickle = Annotated[
+    bool, typer.Option("--pickle", help="Read pickled models, too. They can run any code: only for files you trust.")
+]
+
+
+def load_model(text: str, pickle: bool = False) -> Any:
+    """A model in evaluation mode: a module, a ScriptModule, or, for a .zpt file, a program that needs no torch."""
+    if is_named(text):
+        return _made(text)
+    path = existing(text)
+    if path.suffix == ".zpt":
+        from zeropoint import runtime
+
+        return runtime.load(path)  # takes and gives arrays
+    import torch
+
+    import zeropoint.ops  # noqa: F401  # operators that a quantized file calls
+
+    if path.suffix == ".pt2":
+        return torch.export.load(path).module()
+    if is_torchscript(path):
+        return torch.jit.load(str(path)).eval()
+    if not pickle:
+        raise ValueError(
+            f"{text} is neither a torch.export nor a TorchScript file. If it is a pickled model that you trust, pass"
+            " --pickle; if it is a checkpoint, write a function that makes the model and loads it, and pass"
+            " package.module:function"
+        )
+    return _evaluated(torch.load(path, weights_only=False), text)
+
+
+def _made(text: str) -> Any:
+    from torch import nn
+
+    found = named(text)
+    return _evaluated(found if isinstance(found, nn.Module) else found(), text)
+
+
+def _evaluated(found: Any, text: str) -> Any:
+    from torch import nn
+
+    from zeropoint.graph.fx.capture import is_exported
+
+    if not isinstance(found, nn.Module):
+        raise ValueError(f"{text} gives a {type(found).__name__}, not a module")
+    return found if is_exported(found) else found.eval()
+
+
+def is_torchscript(path: Path) -> bool:
+    """Whether a file is what torch.jit.save writes."""
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return any("/code/" in name for name in archive.namelist())
+
+
+def is_script(model: Any) -> bool:
+    """Whether a model is TorchScript."""
+    import torch
+
+    return isinstance(model, torch.jit.ScriptModule)
+
+
+def input_names(model: Any) -> list[str]:
+    """The names of what a model is called with."""
+    if hasattr(model, "inputs"):  # a program
+        return [name for name, _, _ in model.inputs]
+    if is_script(model):
+        return [argument.name for argument in model.forward.schema.arguments if argument.name != "self"]
+    import inspect
+
+    return list(inspect.signature(model.forward).parameters)
+
+
+def fixed_batch(model: Any) -> int | None:
+    """The size of the first axis of the first input, where a .pt2 file or a program fixes it."""
+    if hasattr(model, "inputs"):
+        shape = model.inputs[0][2]
+        return shape[0] if shape and isinstance(shape[0], int) else None
+    from zeropoint.graph.fx.capture import is_exported
+
+    if not is_exported(model):
+        return None
+    first = next((node.meta.get("val") for node in model.graph.nodes if node.op == "placeholder"), None)
+    size = first.shape[0] if first is not None and len(getattr(first, "shape", ())) else None
+    return size if isinstance(size, int) else None

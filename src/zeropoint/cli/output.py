@@ -1,0 +1,47 @@
+"""What commands print: results on standard output, as tables or as JSON; all else on standard error."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+__all__ = ["AsJson", "note", "show", "work"]
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+def show(result: Any, data: Any, as_json: bool) -> None:
+    """Print `result`, text or something rich can print, or `data` as JSON."""
+    if as_json:
+        sys.stdout.write((data if isinstance(data, str) else json.dumps(data)) + "\n")
+    else:
+        console = Console()
+        if not console.is_terminal:
+            console = Console(width=200)  # a file has no edge to break lines at
+        console.print(result, highlight=False, markup=False)
+
+
+def note(text: str) -> None:
+    """Say something beside the result."""
+    Console(stderr=True).print(text, highlight=False, markup=False, style="dim")
+
+
+@contextlib.contextmanager
+def work(as_json: bool) -> Iterator[None]:
+    """Turn a failure of the work into one line and exit code 1."""
+    try:
+        yield
+    except (ValueError, TypeError, NotImplementedError, OSError, RuntimeError, ImportError) as error:
+        if isinstance(error, typer.Exit):
+            raise
+        text = str(error) or type(error).__name__
+        if as_json:
+            sys.stdout.write(json.dumps({"error": text}) + "\n")
+        Console(stderr=True).print(f"error: {text}", style="red", highlight=False, markup=False)
+        raise typer.Exit(1) from error

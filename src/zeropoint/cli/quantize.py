@@ -1,0 +1,142 @@
+"""zeropoint quantize"""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from zeropoint.cli.data import Batch, Data, Samples, load_tensors
+from zeropoint.cli.models import Model, Pickle, is_script, load_model
+from zeropoint.cli.output import AsJson, show, work
+
+__all__ = ["Mode", "Float", "quantize", "quantized_form"]
+
+SUFFIXES = (".zpt", ".pt2", ".pt")
+
+
+class Mode(str, Enum):
+    """How activations are treated."""
+
+    static = "static"
+    dynamic = "dynamic"
+    weight_only = "weight_only"
+
+
+Float = Annotated[
+    list[str] | None, typer.Option("--float", metavar="PATH", help="Leave this module in float; may be repeated.")
+]
+
+
+def quantize(
+    model: Model,
+    data: Data,
+    output: Annotated[Path, typer.Option("--output", "-o", help="A .zpt or .pt2 file; .pt for TorchScript.")],
+    mode: Annotated[Mode, typer.Option("--mode", "-m", help="What finds the ranges of activations.")] = Mode.static,
+    keep: Float = None,
+    report: Annotated[Path | None, typer.Option("--report", "-r", help="Write a page about it, too.")] = None,
+    batch: Batch = 8,
+    samples: Samples = 100,
+    pickle: Pickle = False,
+    as_json: AsJson = False,
+) -> None:
+    """Quantize a model: one file in, one file out.
+
+    Example: `zeropoint quantize resnet18.pt2 --data images.npy -o resnet18.zpt --report report.html`
+    """
+    if output.suffix not in SUFFIXES:
+        raise typer.BadParameter(f"output must end in {', '.join(SUFFIXES)}, got {output}")
+    with work(as_json):
+        source = load_model(model, pickle)
+        batches = load_tensors(data, source, batch, samples)
+        if is_script(source):
+            facts = _script(source, batches, mode, output, keep)
+        else:
+            facts = _graph(source, batches, mode, output, keep, report)
+        facts = {"output": str(output), "bytes": output.stat().st_size, "float_bytes": _size(source), **facts}
+        show("\n".join(_lines(facts)), facts, as_json)
+
+
+def quantized_form(model: Any, batches: list[Any], mode: Mode, keep: list[str] | None) -> Any:
+    """What `to_int8` makes of a model, some modules left in float."""
+    from zeropoint.graph.one_call import qconfig_mapping_for, to_int8
+
+    mapping = None
+    if keep:
+        mapping = qconfig_mapping_for(None, mode.value, model)
+        for path in keep:
+            mapping.set_module_name(path, None)
+    calibration = batches if mode is Mode.static else None
+    return to_int8(model, batches[0], calibration, mapping, mode.value)
+
+
+def _graph(model: Any, batches: list[Any], mode: Mode, output: Path, keep: Any, report: Path | None) -> dict[str, Any]:
+    from zeropoint.cli.programs import write_quantized
+
+    quantized = quantized_form(model, batches, mode, keep)
+    write_quantized(quantized, batches[0], output)
+    facts: dict[str, Any] = {
+        "operators": dict(quantized.summary().counts()),
+        **_distance(model, quantized, batches),
+    }
+    if report is not None:
+        from zeropoint.report.html import write_report
+
+        write_report(report, model, quantized, batches, title=output.stem)
+        facts["report"] = str(report)
+    return facts
+
+
+def _script(model: Any, batches: list[Any], mode: Mode, output: Path, keep: Any) -> dict[str, Any]:
+    import torch
+
+    import zeropoint
+
+    if output.suffix != ".pt":
+        raise ValueError(f"a TorchScript model stays TorchScript: output must end in .pt, got {output}")
+    left = dict.fromkeys(keep or ())
+    if mode is Mode.weight_only:
+        raise ValueError("weight_only is for torch.export models: a TorchScript model takes static or dynamic")
+    if mode is Mode.dynamic:
+        quantized = zeropoint.quantize_dynamic_jit(model, {"": zeropoint.default_dynamic_qconfig, **left})
+    else:
+
+        def calibrate(prepared: Any) -> None:
+            with torch.no_grad():
+                for b in batches:
+                    prepared(*b)
+
+        quantized = zeropoint.quantize_jit(model, {"": zeropoint.get_default_qconfig("native"), **left}, calibrate, ())
+    torch.jit.save(quantized, str(output))
+    return _distance(model, quantized, batches)
+
+
+def _distance(model: Any, quantized: Any, batches: list[Any]) -> dict[str, Any]:
+    """How far the outputs are apart, on some of the batches."""
+    from zeropoint.report.compare import compare_outputs, finite
+
+    found = compare_outputs(model, quantized, batches[:8])
+    return finite({"sqnr": found.sqnr, "cosine": found.cosine})
+
+
+def _size(model: Any) -> int:
+    from zeropoint.report.sizes import model_bytes
+
+    return model_bytes(model)
+
+
+def _lines(facts: dict[str, Any]) -> list[str]:
+    from zeropoint.report.table import readable_bytes
+
+    smaller = facts["float_bytes"] / max(facts["bytes"], 1)
+    lines = [
+        f"wrote      {facts['output']}, {readable_bytes(facts['bytes'])} ({smaller:.1f}x smaller)",
+        f"output     SQNR {facts['sqnr'] or float('inf'):.1f} dB, cosine {facts['cosine']:.5f} to the float model",
+    ]
+    if "operators" in facts:
+        lines.append("operators  " + ", ".join(f"{count} {way}" for way, count in facts["operators"].items()))
+    if "report" in facts:
+        lines.append(f"report     {facts['report']}")
+    return lines

@@ -1,0 +1,43 @@
+"""zeropoint report"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from zeropoint.cli.data import Batch, Data, Samples, load_tensors
+from zeropoint.cli.models import Model, Pickle, load_model
+from zeropoint.cli.output import AsJson, show, work
+from zeropoint.cli.quantize import Float, Mode, quantized_form
+
+__all__ = ["report"]
+
+
+def report(
+    model: Model,
+    data: Data,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page.")] = Path("report.html"),
+    mode: Annotated[Mode, typer.Option("--mode", "-m", help="How it is quantized.")] = Mode.static,
+    keep: Float = None,
+    sensitivity: Annotated[bool, typer.Option("--sensitivity", help="Also one layer at a time: takes longer.")] = False,
+    title: Annotated[str, typer.Option("--title", help="Of the page.")] = "",
+    batch: Batch = 8,
+    samples: Samples = 32,
+    pickle: Pickle = False,
+    as_json: AsJson = False,
+) -> None:
+    """Quantize a model and write a page about it: layers, errors, histograms, times, sizes."""
+    with work(as_json):
+        from zeropoint.report.compare import finite
+        from zeropoint.report.html import write_report
+        from zeropoint.report.sensitivity import sensitivity as find
+
+        source = load_model(model, pickle)
+        batches = load_tensors(data, source, batch, samples)
+        quantized = quantized_form(source, batches, mode, keep)
+        found = find(source, batches, mode=mode.value) if sensitivity else None
+        title = title or Path(model.replace(":", "/")).stem
+        findings = write_report(output, source, quantized, batches, title=title, sensitivity=found)
+        show(f"wrote {output}", finite({"output": str(output), "sqnr": findings.comparison.sqnr}), as_json)

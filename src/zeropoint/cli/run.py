@@ -1,0 +1,76 @@
+"""zeropoint run"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from zeropoint.cli.data import Batch, Data, Samples, load_batches, load_tensors
+from zeropoint.cli.models import Model, Pickle, load_model
+from zeropoint.cli.output import AsJson, show, work
+
+__all__ = ["run"]
+
+
+def run(
+    model: Model,
+    data: Data,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A .npy or .npz file for the results.")] = None,
+    batch: Batch = 8,
+    samples: Samples = 1_000_000,
+    pickle: Pickle = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a model on data and write what it gives. A .zpt program runs without PyTorch."""
+    if output is not None and output.suffix not in (".npy", ".npz"):
+        raise typer.BadParameter(f"output must end in .npy or .npz, got {output}")
+    with work(as_json):
+        source = load_model(model, pickle)
+        if model.endswith(".zpt"):
+            results = [_arrays(source(*b)) for b in load_batches(data, source, batch, samples)]
+        else:
+            results = _run_torch(source, load_tensors(data, source, batch, samples))
+        joined = [np.concatenate(parts) for parts in zip(*results)]
+        if output is not None:
+            _write(output, joined)
+        facts = [
+            {"shape": list(a.shape), "dtype": str(a.dtype), "low": float(a.min()), "high": float(a.max())}
+            for a in joined
+        ]
+        lines = [f"{f['dtype']}{f['shape']} from {f['low']:.4g} to {f['high']:.4g}" for f in facts]
+        if output is not None:
+            lines.append(f"wrote {output}")
+        show("\n".join(lines), {"results": facts, "output": None if output is None else str(output)}, as_json)
+
+
+def _run_torch(model: Any, batches: list[Any]) -> list[list[Any]]:
+    import torch
+
+    from zeropoint.graph.one_call import call_of
+
+    results = []
+    with torch.inference_mode():
+        for b in batches:
+            args, kwargs = call_of(b)
+            results.append(_arrays(model(*args, **kwargs)))
+    return results
+
+
+def _arrays(value: Any) -> list[Any]:
+    """What a model gave, as arrays."""
+    if hasattr(value, "dtype"):
+        return [np.asarray(value)]
+    parts = value.values() if hasattr(value, "values") else value
+    return [array for part in parts for array in _arrays(part)]
+
+
+def _write(path: Path, arrays: list[Any]) -> None:
+    if path.suffix == ".npz":
+        np.savez(path, *arrays)
+    elif len(arrays) == 1:
+        np.save(path, arrays[0])
+    else:
+        raise ValueError(f"the model gives {len(arrays)} arrays: write them to a .npz file")

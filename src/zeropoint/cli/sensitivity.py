@@ -1,0 +1,44 @@
+"""zeropoint sensitivity"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from zeropoint.cli.data import Batch, Data, Samples, load_tensors
+from zeropoint.cli.models import Model, Pickle, load_model
+from zeropoint.cli.output import AsJson, show, work
+from zeropoint.cli.quantize import Mode
+
+__all__ = ["sensitivity"]
+
+
+class Metric(str, Enum):
+    """How a model is judged."""
+
+    sqnr = "sqnr"
+    cosine = "cosine"
+    agreement = "agreement"
+
+
+def sensitivity(
+    model: Model,
+    data: Data,
+    metric: Annotated[Metric, typer.Option("--metric", help="Against the float model.")] = Metric.sqnr,
+    mode: Annotated[Mode, typer.Option("--mode", "-m", help="How layers are quantized.")] = Mode.static,
+    cumulative: Annotated[bool, typer.Option(help="Also with more and more layers together.")] = True,
+    batch: Batch = 8,
+    samples: Samples = 32,
+    pickle: Pickle = False,
+    as_json: AsJson = False,
+) -> None:
+    """Quantize one layer at a time, then more and more, and judge the whole model each time."""
+    from zeropoint.report.sensitivity import sensitivity as find
+
+    with work(as_json):
+        source = load_model(model, pickle)
+        batches = load_tensors(data, source, batch, samples)
+        found = find(source, batches, metric.value, mode=mode.value, cumulative=cumulative)
+        show(found, found.to_json(), as_json)

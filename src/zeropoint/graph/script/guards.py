@@ -1,0 +1,38 @@
+"""Exceptions before what they guard: ``if ok: y = f(x) else: raise`` as ``if not ok: raise`` and then ``y = f(x)``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zeropoint.graph.script.inline import walk
+
+__all__ = ["raise_first"]
+
+
+def raise_first(graph: Any) -> None:
+    """Take what stands in a branch out of it, if the other branch only raises: then it has one way to be reached."""
+    for node in reversed(list(walk(graph))):  # the inner ones first
+        if node.kind() != "prim::If" or not node.outputsSize():
+            continue
+        raising = [_only_raises(block) for block in node.blocks()]
+        if raising.count(True) == 1:
+            _take_out(graph, node, raising)
+
+
+def _only_raises(block: Any) -> bool:
+    made = {value.node().kind() for value in block.outputs()}
+    return made == {"prim::Uninitialized"} and any(node.kind() == "prim::RaiseException" for node in block.nodes())
+
+
+def _take_out(graph: Any, node: Any, raising: list[bool]) -> None:
+    guard = graph.create("prim::If", list(node.inputs()), 0)
+    guard.copyMetadata(node)
+    guard.insertBefore(node)
+    for block, raises in zip(list(node.blocks()), raising):
+        end = guard.addBlock().returnNode()
+        for inner in list(block.nodes()):
+            inner.moveBefore(end if raises else node)
+        if not raises:
+            for old, new in zip(node.outputs(), block.outputs()):
+                old.replaceAllUsesWith(new)
+    node.destroy()

@@ -1,0 +1,288 @@
+"""What the commands do, print and write, and how they fail."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from command_line import make_folder, run, run_process
+
+import zeropoint
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("user")
+    make_folder(path)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(folder))
+
+
+# ---------------------------------------------------------------------------------------------------------- quantize
+
+
+@pytest.mark.parametrize("model", ["model.pt2", "my_code:make"])
+@pytest.mark.parametrize("data", ["images.npy", "images.npz", "my_code:batches"])
+def test_quantize_writes_a_file_that_runs(model: str, data: str) -> None:
+    ran = run("quantize", model, "--data", data, "-o", "out.pt2", "--json")
+    assert ran.code == 0
+    facts = ran.json()
+    assert facts["operators"] == {"int8": 2}
+    assert facts["sqnr"] > 25
+    assert facts["cosine"] > 0.99
+    read = torch.export.load("out.pt2").module()
+    assert read(torch.randn(3, 1, 8, 8)).shape == (3, 4)
+
+
+def test_quantize_writes_a_report() -> None:
+    ran = run("quantize", "model.pt2", "-d", "images.npy", "-o", "out.pt2", "--report", "report.html")
+    assert ran.code == 0
+    assert "report     report.html" in ran.out
+    assert "Who is guilty" in Path("report.html").read_text()
+
+
+def test_a_model_with_a_fixed_batch_gets_batches_of_that_size() -> None:
+    ran = run("quantize", "fixed.pt2", "-d", "images.npy", "-o", "out.pt2")
+    assert ran.code == 0
+    assert "2 of 10 are left out" in ran.err
+
+
+@pytest.mark.parametrize("mode", ["dynamic", "weight_only"])
+def test_other_modes(mode: str) -> None:
+    ran = run("quantize", "model.pt2", "-d", "images.npy", "-o", "out.pt2", "--mode", mode, "--json")
+    assert ran.code == 0
+    assert set(ran.json()["operators"]) - {"float32"}
+
+
+def test_modules_are_left_in_float() -> None:
+    ran = run("quantize", "my_code:make", "-d", "images.npy", "-o", "out.pt2", "--float", "0", "--json")
+    assert ran.json()["operators"] == {"float32": 1, "int8": 1}
+
+
+@pytest.mark.parametrize("mode", ["static", "dynamic"])
+def test_torchscript_stays_torchscript(mode: str) -> None:
+    ran = run("quantize", "script.pt", "-d", "images.npy", "-o", "out.pt", "--mode", mode, "--json")
+    assert ran.code == 0
+    assert ran.json()["cosine"] > 0.99
+    assert torch.jit.load("out.pt")(torch.zeros(1, 1, 8, 8)).shape == (1, 4)
+
+
+# ------------------------------------------------------------------------------------------------- the other commands
+
+
+@pytest.mark.parametrize(
+    ("file", "kind"), [("model.pt2", "torch.export"), ("script.pt", "TorchScript"), ("checkpoint.pth", "checkpoint")]
+)
+def test_inspect_lists_what_a_file_holds(file: str, kind: str) -> None:
+    facts = run("inspect", file, "--json").json()
+    assert facts["kind"] == kind
+    assert sorted(t["bytes"] for t in facts["tensors"]) == [16, 32, 288, 4608]
+    assert {t["dtype"] for t in facts["tensors"]} == {"float32"}
+    shown = run("inspect", file)
+    assert shown.code == 0
+    assert "8x1x3x3" in shown.out
+
+
+def test_inspect_reads_safetensors() -> None:
+    q = zeropoint.quantize_per_tensor(torch.randn(4, 3), 0.1, 0, zeropoint.qint8)
+    zeropoint.save_qtensors({"weight": q}, "q.safetensors")
+    facts = run("inspect", "q.safetensors", "--json").json()
+    assert facts["kind"] == "safetensors"
+    assert 12 in [t["bytes"] for t in facts["tensors"]]
+
+
+def test_inspect_runs_no_code_of_a_pickle() -> None:
+    ran = run("inspect", "pickled.pth")
+    assert ran.code == 1
+    assert "holds more than tensors" in ran.err
+
+
+def test_run_writes_what_the_model_gives() -> None:
+    ran = run("run", "my_code:make", "-d", "images.npy", "-o", "results.npy", "--json")
+    assert ran.json()["results"][0]["shape"] == [10, 4]
+    wanted = torch.export.load("model.pt2").module()(torch.from_numpy(np.load("images.npy")).float())
+    assert np.allclose(np.load("results.npy"), wanted.detach(), atol=1e-5)
+
+
+def test_inputs_are_taken_by_name() -> None:
+    first, second = np.ones((3, 4), np.float32), np.full((3, 4), 5, np.float32)
+    np.savez("pair.npz", second=second, first=first)
+    np.savez("other.npz", a=first, b=second)
+    assert run("run", "my_code:Pair", "-d", "pair.npz", "-o", "by_name.npy").code == 0
+    in_order = run("run", "my_code:Pair", "-d", "other.npz", "-o", "in_order.npy")
+    assert "not those of the inputs (first, second)" in in_order.err.replace("\n", " ")
+    assert np.load("by_name.npy").max() < 0
+
+
+def test_compare_ranks_layers() -> None:
+    found = run("compare", "model.pt2", "-d", "images.npy", "--json").json()
+    assert {row["path"] for row in found["rows"]} == {"0", "3"}
+    shown = run("compare", "my_code:make", "-d", "images.npy")
+    assert shown.code == 0
+    assert "output: SQNR" in shown.out
+
+
+def test_compare_of_a_file_compares_outputs() -> None:
+    run("quantize", "model.pt2", "-d", "images.npy", "-o", "q.pt2")
+    found = run("compare", "model.pt2", "q.pt2", "-d", "images.npy", "--json").json()
+    assert found["sqnr"] > 25
+    assert "rows" not in found
+
+
+def test_sensitivity_ranks_layers() -> None:
+    found = run(
+        "sensitivity", "model.pt2", "-d", "images.npy", "--metric", "cosine", "--no-cumulative", "--json"
+    ).json()
+    assert found["metric"] == "cosine"
+    assert [row["cumulative"] for row in found["rows"]] == [None, None]
+
+
+def test_report_writes_a_page() -> None:
+    ran = run("report", "model.pt2", "-d", "images.npy", "-o", "page.html", "--sensitivity", "--title", "Mine")
+    assert ran.code == 0
+    assert "<title>Mine" in Path("page.html").read_text()
+    assert "<h2>Sensitivity" in Path("page.html").read_text()
+
+
+def test_bench_times_float_and_integers_in_one_run() -> None:
+    found = run("bench", "my_code:make", "-d", "images.npy", "--seconds", "0", "--threads", "1", "--json").json()
+    names = [row["runs_as"] for row in found["results"]]
+    assert names[:3] == ["float32, torch", "int8, zeropoint graph", "int8, zeropoint program"]
+    assert all(row["milliseconds"] > 0 for row in found["results"])
+    assert found["threads"] == 1
+
+
+def test_doctor_describes_the_machine() -> None:
+    facts = run("doctor", "--json").json()
+    assert facts["works"] is True
+    assert facts["cpu"]["isa"] == zeropoint.cpu_info().isa
+    assert facts["versions"]["torch"] == torch.__version__
+    assert "core       computes" in run("doctor").out
+
+
+def test_doctor_names_what_holds_the_kernels_back() -> None:
+    with zeropoint.use_isa("portable"):
+        problems = run("doctor", "--json").json()["problems"]
+    if zeropoint.cpu_info().best_isa != "portable":
+        assert any("held at portable" in p["problem"] for p in problems)
+
+
+# ------------------------------------------------------------------------------------------------------------ failures
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("quantize", "model.pt2", "-o", "x.pt2"), "Missing option '--data'"),
+        (("quantize", "nothing.pt2", "-d", "images.npy", "-o", "x.pt2"), "no such file: nothing.pt2"),
+        (("quantize", "model.pt2", "-d", "images.csv", "-o", "x.pt2"), "no such file: images.csv"),
+        (("quantize", "model.pt2", "-d", "my_code.py", "-o", "x.pt2"), "data is read from .npy"),
+        (("quantize", "model.pt2", "-d", "images.npy", "-o", "x.onnx"), "output must end in"),
+        (("quantize", "nowhere.at:all", "-d", "images.npy", "-o", "x.pt2"), "there is no module 'nowhere'"),
+        (("quantize", "my_code:missing", "-d", "images.npy", "-o", "x.pt2"), "has no 'missing'"),
+        (("sensitivity", "model.pt2", "-d", "images.npy", "--metric", "luck"), "'luck' is not one of"),
+        (("fly",), "No such command 'fly'"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...], words: str) -> None:
+    ran = run(*arguments)
+    assert ran.code == 2
+    assert words in " ".join(ran.err.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("quantize", "checkpoint.pth", "-d", "images.npy", "-o", "x.pt2"), "package.module:function"),
+        (("quantize", "my_code:not_a_model", "-d", "images.npy", "-o", "x.pt2"), "'int' object is not callable"),
+        (("quantize", "script.pt", "-d", "images.npy", "-o", "x.pt2"), "must end in .pt"),
+        (("quantize", "my_code:make", "-d", "images.npy", "-o", "x.pt2", "--float", "9"), "no module '9'"),
+        (("run", "model.pt2", "-d", "wrong.npy"), "single number"),
+    ],
+)
+def test_a_failure_of_the_work_is_exit_code_1(arguments: tuple[str, ...], words: str) -> None:
+    np.save("wrong.npy", np.float32(1))
+    ran = run(*arguments)
+    assert ran.code == 1
+    assert words in " ".join(ran.err.split())
+
+
+def test_a_failure_is_json_if_json_was_asked_for() -> None:
+    ran = run("quantize", "checkpoint.pth", "-d", "images.npy", "-o", "x.pt2", "--json")
+    assert ran.code == 1
+    assert "--pickle" in json.loads(ran.out)["error"]
+
+
+def test_pickles_are_read_when_trusted() -> None:
+    assert run("quantize", "pickled.pth", "-d", "images.npy", "-o", "x.pt2", "--pickle").code == 0
+
+
+# ------------------------------------------------------------------------------------------------------------ programs
+
+
+def test_a_program_gives_the_bytes_of_the_graph() -> None:
+    for suffix in ("zpt", "pt2"):
+        assert run("quantize", "model.pt2", "-d", "images.npy", "-o", f"same.{suffix}").code == 0
+        assert run("run", f"same.{suffix}", "-d", "images.npy", "-o", f"{suffix}.npy").code == 0
+    assert np.array_equal(np.load("zpt.npy"), np.load("pt2.npy"))
+
+
+def test_a_program_is_inspected_and_compared() -> None:
+    run("quantize", "model.pt2", "-d", "images.npy", "-o", "program.zpt")
+    facts = run("inspect", "program.zpt", "--json").json()
+    assert facts["kind"] == "zeropoint program"
+    assert facts["operators"]["linear"] == 1
+    assert run("compare", "model.pt2", "program.zpt", "-d", "images.npy", "--json").json()["sqnr"] > 25
+
+
+def test_a_program_runs_where_there_is_no_torch(folder: Path) -> None:
+    run("quantize", "model.pt2", "-d", "images.npy", "-o", "program.zpt")
+    (folder / "without").mkdir(exist_ok=True)
+    (folder / "without" / "sitecustomize.py").write_text("import sys\nsys.modules['torch'] = None\n")
+    options = {"PYTHONPATH": str(folder / "without")}
+    ran = run_process(folder, "run", "program.zpt", "-d", "images.npy", "-o", "bare.npy", **options)
+    assert ran.code == 0, ran.err
+    assert np.load("bare.npy").shape == (10, 4)
+    assert run_process(folder, "inspect", "program.zpt", **options).code == 0
+    refused = run_process(folder, "quantize", "model.pt2", "-d", "images.npy", "-o", "x.zpt", **options)
+    assert refused.code == 1
+    assert "torch" in refused.err
+
+
+def test_a_broken_program_is_refused(folder: Path) -> None:
+    (folder / "broken.zpt").write_bytes(b"12345678 not a program")
+    ran = run("run", "broken.zpt", "-d", "images.npy")
+    assert ran.code == 1
+    assert "broken.zpt" in ran.err or "header" in ran.err or "file" in ran.err
+
+
+# ----------------------------------------------------------------------------------------------------------- processes
+
+
+def test_a_process_prints_results_on_standard_output_and_nothing_else_there(folder: Path) -> None:
+    ran = run_process(folder, "compare", "model.pt2", "--data", "images.npy", "--json")
+    assert ran.code == 0, ran.err
+    assert set(ran.json()) >= {"rows", "sqnr"}
+
+
+def test_the_version_and_the_help_come_without_torch(folder: Path) -> None:
+    (folder / "no_torch").mkdir(exist_ok=True)
+    (folder / "no_torch" / "sitecustomize.py").write_text("import sys\nsys.modules['torch'] = None\n")
+    ran = run_process(folder, "--version", PYTHONPATH=str(folder / "no_torch"))
+    assert (ran.code, ran.out.strip()) == (0, "0.1.0"), ran.err
+    helped = run_process(folder, "quantize", "--help", PYTHONPATH=str(folder / "no_torch"))
+    assert helped.code == 0, helped.err
+    assert "--data" in helped.out
+
+
+def test_completion_is_offered(folder: Path) -> None:
+    ran = run_process(folder, "--show-completion", "bash")
+    assert "complete" in ran.out.lower()

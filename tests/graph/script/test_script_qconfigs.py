@@ -1,0 +1,166 @@
+"""Which parts of a ScriptModule are quantized, and the state of its observers."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from script_graphs import BOTH_WAYS, STATIC, calls, kinds, quantized, scripted
+from torch import Tensor, nn
+
+import zeropoint
+
+QCONFIG = STATIC[""]
+
+
+class Inner(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(5, 6), nn.Linear(6, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(torch.relu(self.fc1(x)))
+
+
+class Nested(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.sub1, self.sub2, self.fc = Inner(), Inner(), nn.Linear(5, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(self.sub2(self.sub1(x)))
+
+
+def int8_paths(model: Any) -> set[str]:
+    return {row.path for row in zeropoint.summary(model).rows if row.way.startswith("int8")}
+
+
+CASES: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "everything": ({"": QCONFIG}, {"sub1.fc1", "sub1.fc2", "sub2.fc1", "sub2.fc2", "fc"}),
+    "one layer": ({"sub2.fc1": QCONFIG}, {"sub2.fc1"}),
+    "a module": ({"sub1": QCONFIG}, {"sub1.fc1", "sub1.fc2"}),
+    "all but one": ({"": QCONFIG, "fc": None}, {"sub1.fc1", "sub1.fc2", "sub2.fc1", "sub2.fc2"}),
+    "not a module, but one in it": ({"": QCONFIG, "sub1": None, "sub1.fc2": QCONFIG}, {"sub1.fc2", "sub2.fc1", "sub2.fc2", "fc"}),
+    "two kinds": (
+        {"sub2.fc1": zeropoint.default_per_channel_qconfig, "fc": zeropoint.default_qconfig}, {"sub2.fc1", "fc"}
+    ),
+}  # fmt: skip
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("name", CASES)
+def test_the_nearest_qconfig_counts(name: str, traced: bool) -> None:
+    qconfigs, expected = CASES[name]
+    model, x = Nested().eval(), torch.randn(7, 5)
+    made = quantized(scripted(model, traced, x), x, qconfigs=qconfigs)
+    assert int8_paths(made) == expected
+    assert kinds(made).count("aten::linear") == 5 - len(expected)
+    assert len([call for call in calls(made) if call.startswith("linear")]) == len(expected)
+    assert (made(x) - model(x)).abs().max() < 0.05
+
+
+@BOTH_WAYS
+def test_a_part_in_float_is_that_of_eager_mode(traced: bool) -> None:
+    """Eager mode has stubs where TorchScript finds out by itself that a layer is float."""
+
+    class WithStubs(Nested):
+        def __init__(self) -> None:
+            super().__init__()
+            self.quant, self.dequant = zeropoint.QuantStub(), zeropoint.DeQuantStub()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.fc(self.dequant(self.sub2(self.sub1(self.quant(x)))))
+
+    x = torch.randn(7, 5)
+    eager = WithStubs().eval()
+    eager.qconfig, eager.fc.qconfig = QCONFIG, None
+    for part in (eager.sub1, eager.sub2):  # so that a ReLU is part of the layer before it, as it is in a graph
+        part.fc1 = zeropoint.nn.intrinsic.LinearReLU(part.fc1, nn.ReLU())
+    prepared = zeropoint.prepare(eager)
+    prepared(x)
+    expected = zeropoint.convert(prepared)(x)
+    made = quantized(scripted(Nested().eval(), traced, x), x, qconfigs={"": QCONFIG, "fc": None})
+    assert torch.equal(made(x), expected)
+
+
+def test_a_name_that_the_model_does_not_have_is_told() -> None:
+    with pytest.warns(UserWarning, match="the model has no module 'sub3'"):
+        zeropoint.prepare_jit(torch.jit.script(Nested().eval()), {"": QCONFIG, "sub3": None})
+
+
+@pytest.mark.parametrize("qconfigs", [QCONFIG, [("", QCONFIG)], {1: QCONFIG}], ids=["a qconfig", "a list", "a number"])
+def test_something_else_than_paths_is_refused(qconfigs: Any) -> None:
+    with pytest.raises(TypeError, match="qconfig_dict"):
+        zeropoint.prepare_jit(torch.jit.script(Nested().eval()), qconfigs)
+
+
+def test_a_recurrent_layer_can_be_left_in_float() -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn, self.fc = nn.LSTM(5, 6), nn.Linear(6, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.fc(self.rnn(x)[0])
+
+    model, x = Mixed().eval(), torch.randn(4, 2, 5)
+    qconfigs = {"": zeropoint.default_dynamic_qconfig, "rnn": None}
+    made = zeropoint.quantize_dynamic_jit(torch.jit.script(model), qconfigs)
+    assert calls(made) == ["linear_dynamic"]
+    assert "aten::lstm" in kinds(made)
+    assert (made(x) - model(x)).abs().max() < 0.02
+
+
+# -------------------------------------------------------------------------------------------------------- observers
+
+
+def observers(model: Any) -> list[str]:
+    return [name for name, _ in model.named_modules() if name.rsplit(".", 1)[-1].startswith("_observer_")]
+
+
+def test_observers_are_submodules_with_the_names_of_old() -> None:
+    prepared = zeropoint.prepare_jit(torch.jit.script(Nested().eval()), {"sub2.fc1": QCONFIG})
+    assert len(observers(prepared)) == 3  # of the input, the weight and the result
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize(
+    "qconfig",
+    [zeropoint.default_qconfig, zeropoint.default_per_channel_qconfig, QCONFIG],
+    ids=["min and max", "channels", "histogram"],
+)
+def test_state_of_observers_can_be_taken_elsewhere(qconfig: Any, traced: bool) -> None:
+    model, x = Nested().eval(), torch.randn(7, 5)
+    script = scripted(model, traced, x)
+    calibrated = zeropoint.prepare_jit(script, {"": qconfig})
+    for batch in x.split(3):
+        calibrated(batch)
+    state = copy.deepcopy(zeropoint.get_observer_state_dict(calibrated))
+    assert state
+    assert all("_observer_" in key for key in state)
+    fresh = zeropoint.prepare_jit(script, {"": qconfig})
+    zeropoint.load_observer_state_dict(fresh, state)
+    assert torch.equal(zeropoint.convert_jit(fresh)(x), zeropoint.convert_jit(calibrated)(x))
+
+
+def test_state_of_other_observers_is_refused() -> None:
+    model, x = Nested().eval(), torch.randn(7, 5)
+    one = zeropoint.prepare_jit(torch.jit.script(model), {"fc": QCONFIG})
+    one(x)
+    all_of_them = zeropoint.prepare_jit(torch.jit.script(model), {"": QCONFIG})
+    with pytest.raises(ValueError, match="no state for"):
+        zeropoint.load_observer_state_dict(all_of_them, zeropoint.get_observer_state_dict(one))
+
+
+def test_script_qconfig_gives_scripted_observers() -> None:
+    made = zeropoint.script_qconfig(zeropoint.default_per_channel_qconfig)
+    weight = torch.jit._recursive.wrap_cpp_module(made.weight)
+    plain = zeropoint.default_per_channel_qconfig.weight()
+    data = torch.randn(3, 4)
+    weight(data)
+    plain(data)
+    for found, expected in zip(weight.calculate_qparams(), plain.calculate_qparams(), strict=True):
+        assert torch.equal(found, expected)
