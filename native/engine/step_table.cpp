@@ -189,13 +189,13 @@ const StepTable& step_table() {
         add_dynamic_layer_steps(t);
         add_elementwise_steps(t);
         add_embedding_steps(t);
-        add_filled_steps(t);
         add_float_steps(t);
         add_foreign_steps(t);
         add_layer_steps(t);
         add_matmul_steps(t);
         add_moving_steps(t);
         add_norm_steps(t);
+        add_plain_steps(t);
         add_pooling_steps(t);
         add_recurrent_steps(t);
         add_resampling_steps(t);

@@ -8,6 +8,7 @@ from zeropoint.engine.steps import (
     layers,
     moving,
     norms,
+    plain,
     pooling,
     recurrent,
     views,
@@ -15,19 +16,6 @@ from zeropoint.engine.steps import (
 )
 from zeropoint.engine.steps.table import NUMBERS, ROWS, Unsupported
 
-__all__ = [
-    "NUMBERS",
-    "ROWS",
-    "Unsupported",
-    "borders",
-    "elementwise",
-    "embedding",
-    "floats",
-    "layers",
-    "moving",
-    "norms",
-    "pooling",
-    "recurrent",
-    "views",
-    "weight_only",
-]
+__all__ = ["NUMBERS", "ROWS", "Unsupported"]
+__all__ += ["borders", "elementwise", "embedding", "floats", "layers", "moving", "norms", "plain", "pooling"]
+__all__ += ["recurrent", "views", "weight_only"]
