@@ -107,9 +107,50 @@ class Sized(nn.Module):
         return y.reshape(y.shape[0] * y.shape[1], 4)[: x.shape[0] + 1].reshape(-1)
 
 
-def _compiled(model: nn.Module, *shape: int) -> bytes:
-    inputs = (torch.randn(*shape),)
-    quantized = zeropoint.to_int8(model.eval(), inputs, progress=False)
+class Sequence(nn.Module):
+    """Layers that remember, in both directions, and a vector of length one."""
+
+    def __init__(self, kind: type[nn.Module]) -> None:
+        super().__init__()
+        self.recurrent, self.last = kind(3, 5, 2, batch_first=True, bidirectional=True), nn.Linear(10, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y, _ = self.recurrent(x)
+        return F.normalize(F.relu(self.last(y)), dim=-1)
+
+
+class Chosen(nn.Module):
+    """Rows of tables: single ones, and bags."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.bag = nn.Embedding(6, 4), nn.EmbeddingBag(5, 6, mode="sum")
+
+    def forward(self, single: Tensor, several: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        return self.table(single), self.bag(several, per_sample_weights=weights)
+
+
+class Ranged(nn.Module):
+    """Layers that quantize what they get by its own range."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.linear = nn.Conv2d(2, 3, 3), nn.Linear(6, 4)
+
+    def forward(self, image: Tensor) -> Tensor:
+        return self.linear(F.relu(self.conv(image)).flatten(2))
+
+
+def _layers() -> nn.Module:
+    return nn.Sequential(nn.Linear(24, 17), nn.ReLU(), nn.Linear(17, 3))
+
+
+def _compiled(model: nn.Module, *shape: int, **options: Any) -> bytes:
+    return _compiled_for((torch.randn(*shape),), model, **options)
+
+
+def _compiled_for(inputs: tuple[Tensor, ...], model: nn.Module, **options: Any) -> bytes:
+    quantized = zeropoint.to_int8(model.eval(), inputs, progress=False, **options)
     return zeropoint.compile(quantized, inputs)._native.data()
 
 
@@ -125,6 +166,8 @@ def _moved() -> bytes:
     return draft.data()
 
 
+_CHOICE = torch.zeros(3, dtype=torch.int64), torch.zeros(2, 4, dtype=torch.int64), torch.rand(2, 4)
+
 PROGRAMS: dict[str, Callable[[], bytes]] = {
     "image": lambda: _compiled(Image(), 2, 3, 8, 8),
     "upsampled": lambda: _compiled(Upsampled(), 2, 2, 6, 6),
@@ -133,6 +176,14 @@ PROGRAMS: dict[str, Callable[[], bytes]] = {
     "views": lambda: _compiled(Views(), 2, 6),
     "sized": lambda: _compiled(Sized(), 2, 3, 4),
     "moved": _moved,
+    "lstm": lambda: _compiled(Sequence(nn.LSTM), 2, 4, 3),
+    "gru": lambda: _compiled(Sequence(nn.GRU), 2, 4, 3, mode="dynamic", qconfig=zeropoint.float16_dynamic_qconfig),
+    "chosen": lambda: _compiled_for(_CHOICE, Chosen(), mode="weight_only"),
+    "ranged": lambda: _compiled(Ranged(), 2, 2, 4, 5, mode="dynamic"),
+    "weights8": lambda: _compiled(_layers(), 3, 24, mode="weight_only"),
+    "weights4": lambda: _compiled(
+        _layers(), 3, 24, mode="weight_only", qconfig=zeropoint.float_qparams_weight_only_qconfig_4bit
+    ),
 }
 
 

@@ -43,7 +43,7 @@ def _sequences(batch: int, length: int) -> tuple[Tensor, ...]:
 
 
 _WORDS = ((2, 12), (3, 20))
-_FLOATS = ("aten.gelu.default", "aten.layer_norm.default", "zeropoint.embedding_byte.default")
+_FLOATS = ("aten.gelu.default", "aten.layer_norm.default")
 _IMAGES = ((2, 32), (1, 32), (3, 48))
 EXAMPLES = {
     "resnet": Example(lambda: with_statistics(ResNet((16, 24), 1, 10), *_images(4, 32)), _images, _IMAGES),
@@ -53,11 +53,11 @@ EXAMPLES = {
     "bert with mask": Example(Bert, _masked_words, _WORDS, ("aten._safe_softmax.default", *_FLOATS)),
     "bert, dynamic": Example(
         Bert, _words, _WORDS,
-        ("aten.matmul.default", "aten.softmax.int", "aten.tanh.default", "zeropoint.linear_dynamic.default", *_FLOATS),
+        ("aten.matmul.default", "aten.softmax.int", "aten.tanh.default", *_FLOATS),
         "dynamic",
     ),
-    "lstm": Example(lambda: Recurrent(nn.LSTM), _sequences, _WORDS, ("zeropoint.quantized_lstm.input",)),
-    "gru": Example(lambda: Recurrent(nn.GRU), _sequences, _WORDS, ("zeropoint.quantized_gru.input",)),
+    "lstm": Example(lambda: Recurrent(nn.LSTM), _sequences, _WORDS),
+    "gru": Example(lambda: Recurrent(nn.GRU), _sequences, _WORDS),
 }  # fmt: skip
 
 
