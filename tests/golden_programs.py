@@ -141,6 +141,35 @@ class Ranged(nn.Module):
         return self.linear(F.relu(self.conv(image)).flatten(2))
 
 
+class Normed(nn.Module):
+    """Norms over channels, slopes of channels, images of other sizes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.slope = nn.Conv2d(2, 8, 1), nn.PReLU(8)
+        self.group, self.batch = nn.GroupNorm(2, 8), nn.BatchNorm2d(8)
+
+    def forward(self, image: Tensor) -> Tensor:
+        x = self.slope(self.conv(image))
+        x = self.batch(F.max_pool2d(self.group(x), 2))
+        x = F.interpolate(x, scale_factor=2, mode="nearest")
+        return F.interpolate(x, size=(5, 7), mode="bilinear")
+
+
+class Moved(nn.Module):
+    """Elements that change places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 8, 1)
+
+    def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        x = F.pixel_unshuffle(F.pixel_shuffle(self.conv(image), 2), 2)
+        x = F.pad(x.flip(2), (1, 2, 0, 1)).repeat(1, 2, 1, 1)
+        x = x.index_select(3, torch.tensor([0, 2, 1]))
+        return x.amax(1), x.max(2).values
+
+
 def _layers() -> nn.Module:
     return nn.Sequential(nn.Linear(24, 17), nn.ReLU(), nn.Linear(17, 3))
 
@@ -166,7 +195,23 @@ def _moved() -> bytes:
     return draft.data()
 
 
+def _attention() -> bytes:
+    """Products of activations, softmax, a norm over the last axis."""
+    draft = Draft()
+    draft.inputs.append(Input("a", "int8", [None, "rows", 4], [2, 3, 4]))
+    draft.inputs.append(Input("b", "int8", [None, 4, "rows"], [2, 4, 3]))
+    parts = {"a_scale": 0.05, "a_zero_point": -3, "b_scale": 0.1, "b_zero_point": 7}
+    product = draft.add("matmul", ["a", "b"], scale=0.05, zero_point=1, **parts)
+    shares = draft.add(
+        "softmax", [product], axis=-1, input_scale=0.05, input_zero_point=1, scale=1 / 256, zero_point=-128
+    )
+    scales = {"input_scale": 1 / 256, "input_zero_point": -128, "scale": 0.02, "zero_point": 0}
+    draft.outputs.append(draft.add("layer_norm", [shares, None, None], axes=1, eps=1e-5, **scales))
+    return draft.data()
+
+
 _CHOICE = torch.zeros(3, dtype=torch.int64), torch.zeros(2, 4, dtype=torch.int64), torch.rand(2, 4)
+
 
 PROGRAMS: dict[str, Callable[[], bytes]] = {
     "image": lambda: _compiled(Image(), 2, 3, 8, 8),
@@ -184,6 +229,9 @@ PROGRAMS: dict[str, Callable[[], bytes]] = {
     "weights4": lambda: _compiled(
         _layers(), 3, 24, mode="weight_only", qconfig=zeropoint.float_qparams_weight_only_qconfig_4bit
     ),
+    "attention": _attention,
+    "normed": lambda: _compiled(Normed(), 2, 2, 4, 4),
+    "moving": lambda: _compiled(Moved(), 1, 2, 4, 4),
 }
 
 

@@ -203,4 +203,13 @@ void batched_matmul(const LayerInput& a, const LayerInput& w, int64_t batches, i
     }
 }
 
+double batched_matmul_scratch(int64_t columns, int64_t depth) {
+    const auto up = [](int64_t n, int64_t multiple) {
+        return static_cast<double>((n + multiple - 1) / multiple * multiple);
+    };
+    constexpr double kChannel = 20;  // sums, zero points and the arrays of an epilogue
+    const double packed = up(columns, kPanel) * (up(depth, 64) + kChannel);
+    return packed + LinearPlan::operand_bytes(depth);
+}
+
 }  // namespace zeropoint
