@@ -256,12 +256,24 @@ def test_embedding_bags_with_a_padding_row_are_refused(bits: str, traced: bool) 
 # ----------------------------------------------------------------------------------------------------------- observers
 
 
-def test_observers_are_numbered() -> None:
+def observer_names(module: Any) -> list[str]:
+    return [name for name, _ in module.named_children() if name.startswith("_observer_")]
+
+
+def test_observers_are_numbered_and_those_of_weights_are_where_the_weights_are() -> None:
     model, _ = outer()
-    prepared = zeropoint.prepare_jit(torch.jit.script(model), {"inner": NATIVE})
-    names = [name for name, _ in prepared.named_children() if name.startswith("_observer_")]
-    assert names == [f"_observer_{i}" for i in range(len(names))]
-    assert len(names) == 3 + 2  # input and two results; two weights
+    prepared = zeropoint.prepare_jit(torch.jit.script(model), {"": NATIVE})
+    assert observer_names(prepared) == [f"_observer_{i}" for i in range(4)]  # the input and three results
+    for layer in (prepared.inner.fc1, prepared.inner.fc2, prepared.last):
+        assert observer_names(layer) == ["_observer_0"]
+
+
+def test_observers_of_weights_are_in_the_model_if_layers_of_the_same_class_have_none() -> None:
+    model, x = outer()
+    prepared = zeropoint.prepare_jit(torch.jit.script(model), {"inner.fc1": NATIVE})
+    assert observer_names(prepared) == [f"_observer_{i}" for i in range(3)]  # the input, the result, the weight
+    assert observer_names(prepared.inner.fc1) == observer_names(prepared.inner.fc2) == []
+    assert prepared(x).shape == (16, 4)
 
 
 @pytest.mark.parametrize("weight", [zeropoint.MinMaxObserver, zeropoint.HistogramObserver])
