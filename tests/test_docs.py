@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import doctest
 import importlib
+import importlib.util
 import io
 import pkgutil
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,6 +64,21 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             titles = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
             anchors = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
             assert anchor in anchors, f"{page_id(page)} links to {target}"
+
+
+def test_every_page_has_a_place_in_the_site() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text()
+    missing = [p for p in PAGES if p.is_relative_to(ROOT / "docs") and f" {page_id(p)[5:]}\n" not in nav]
+    assert not missing, f"put {[page_id(p) for p in missing]} into the nav of mkdocs.yml"
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    if importlib.util.find_spec("mkdocs") is None:
+        pytest.skip("mkdocs is not installed: `make docs` installs it")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert "to_int8" in (tmp_path / "api.html").read_text()
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if "```python" in p.read_text()], ids=page_id)

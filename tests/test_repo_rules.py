@@ -36,7 +36,10 @@ def project_files() -> list[Path]:
 def lines_matching(pattern: str) -> list[str]:
     found = []
     for path in project_files():
-        text = path.read_text(encoding="utf-8", errors="replace")
+        data = path.read_bytes()
+        if b"\0" in data:  # a picture
+            continue
+        text = data.decode("utf-8", errors="replace")
         for number, line in enumerate(text.splitlines(), 1):
             if re.search(pattern, line):
                 found.append(f"{relative(path)}:{number}: {line.strip()}")
@@ -186,6 +189,7 @@ LAYERS = (
     "compat",
     "cli",
     "demo_digits",
+    "demo_minilm",
     "demo",
 )
 

@@ -1,4 +1,4 @@
-// Programs for Python. Arrays come in through the buffer protocol, so that numpy is all that is needed.
+// Programs for Python. Arrays come in through the buffer protocol or DLPack, so that numpy is all that is needed.
 #include "engine/program.h"
 
 #include "bindings/bindings.h"
@@ -62,13 +62,14 @@ bool layout_of(const Py_buffer& buffer, InputLayout& layout) {
 }
 
 struct Numpy {
-    nb::object empty, copied;
+    nb::object empty, copied, from_dlpack;
     std::vector<nb::object> types;  // by ElementType
 
     Numpy() {
         const nb::module_ numpy = nb::module_::import_("numpy");
         empty = numpy.attr("empty");
         copied = numpy.attr("array");  // contiguous and aligned
+        from_dlpack = numpy.attr("from_dlpack");
         for (int i = 0; i <= static_cast<int>(ElementType::boolean); ++i)
             types.push_back(numpy.attr("dtype")(name_of(static_cast<ElementType>(i))));
     }
@@ -89,6 +90,44 @@ struct Numpy {
         for (size_t i = 0; i < order.size(); ++i) back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
         return made.attr("transpose")(nb::cast(back));
     }
+};
+
+// A step that Python computes: an object with the methods plan and run. Tensors cross as (dtype, sizes, strides), and
+// with their address in front where they have one.
+class PythonStep : public Foreign {
+public:
+    using Described = std::tuple<std::string, Sizes, Sizes>;
+
+    explicit PythonStep(nb::object object) : object_(std::move(object)) {}
+    ~PythonStep() override {
+        nb::gil_scoped_acquire acquire;
+        object_.reset();
+    }
+    std::vector<Tensor> plan(const std::vector<Tensor>& inputs, const std::vector<int64_t>& numbers) override {
+        nb::gil_scoped_acquire acquire;
+        nb::list given;
+        for (const Tensor& x : inputs) given.append(nb::make_tuple(name_of(x.type), x.sizes, x.strides));
+        std::vector<Tensor> made;
+        for (const auto& [type, sizes, strides] :
+             nb::cast<std::vector<Described>>(object_.attr("plan")(given, numbers)))
+            made.push_back({type_from_name(type), sizes, strides, {}});
+        return made;
+    }
+    void run(const std::vector<Tensor>& inputs, const std::vector<int64_t>& numbers, const std::vector<Tensor>& outputs,
+             void* const* at) override {
+        nb::gil_scoped_acquire acquire;
+        const auto list = [&](const std::vector<Tensor>& tensors) {
+            nb::list made;
+            for (const Tensor& t : tensors)
+                made.append(nb::make_tuple(reinterpret_cast<Address>(*at++), name_of(t.type), t.sizes, t.strides));
+            return made;
+        };
+        const nb::list given = list(inputs);
+        object_.attr("run")(given, numbers, list(outputs));
+    }
+
+private:
+    nb::object object_;
 };
 
 struct Call {
@@ -117,6 +156,10 @@ void read_inputs(Program& program, nb::handle given, Call& call) {
             throw nb::type_error(
                 ("input '" + input.name + "' must be an array of " + name_of(input.type) + ", got " + what).c_str());
         };
+        if (!PyObject_CheckBuffer(array.ptr()) && nb::hasattr(array, "__dlpack__")) {
+            array = Numpy::get().from_dlpack(array);
+            call.kept.push_back(array);
+        }
         if (!view.open(array.ptr(), PyBUF_FORMAT | PyBUF_STRIDES)) refuse(nb::type_name(array.type()).c_str());
         if (!has_type(view.buffer, input.type))
             refuse(std::string("elements of ") + std::to_string(view.buffer.itemsize) + " bytes in format '" +
@@ -185,10 +228,13 @@ void bind_engine(nb::module_& m) {
     nb::class_<Program>(m, "Program", "A quantized model as a list of steps, checked and ready to run.")
         .def(
             "__init__",
-            [](Program* self, nb::bytes data, int64_t memory_limit) {
-                new (self) Program(Container(std::string_view(data.c_str(), data.size())), memory_limit);
+            [](Program* self, nb::bytes data, int64_t memory_limit, const std::vector<nb::object>& foreign) {
+                std::vector<std::shared_ptr<Foreign>> steps;
+                for (const nb::object& object : foreign) steps.push_back(std::make_shared<PythonStep>(object));
+                new (self) Program(Container(std::string_view(data.c_str(), data.size())), memory_limit, steps);
             },
-            nb::arg("data"), nb::arg("memory_limit") = kDefaultMemoryLimit)
+            nb::arg("data"), nb::arg("memory_limit") = kDefaultMemoryLimit,
+            nb::arg("foreign") = std::vector<nb::object>())
         .def_static(
             "read",
             [](const std::string& path, int64_t memory_limit) {
@@ -220,6 +266,7 @@ void bind_engine(nb::module_& m) {
         .def("run", &run)
         .def("memory",
              [](Program& self, const std::vector<std::vector<int64_t>>& shapes) {
+                 nb::gil_scoped_release release;
                  const auto plan = self.plan(layouts_of(shapes));
                  return std::pair(plan->arena_bytes, plan->value_bytes);
              })

@@ -3,8 +3,15 @@
 #include "engine/copy.h"
 
 #include <algorithm>
+#include <cstdio>
 
 namespace zeropoint {
+namespace {
+
+// Placing them takes a time that grows with the square of their number.
+constexpr size_t kMostBuffers = 1 << 15;
+
+}  // namespace
 
 const Tensor& Planner::input(size_t i) const {
     if (!has_input(i)) throw PlanError("input " + std::to_string(i) + " is missing");
@@ -59,6 +66,8 @@ Tensor Planner::make(ElementType type, const Sizes& sizes, const Sizes& strides)
     if (buffer.bytes > limit_)
         throw PlanError("a tensor of " + text_of(sizes) + " would have " + std::to_string(buffer.bytes) +
                         " bytes, more than the memory limit of " + std::to_string(limit_));
+    if (++made_ > kMostBuffers)
+        throw PlanError("more than " + std::to_string(kMostBuffers) + " values would be needed");
     y.place = add_buffer(buffer);
     return y;
 }
@@ -143,9 +152,14 @@ Plan Planner::finish(const std::vector<int32_t>& outputs) {
         plan_.outputs.push_back(y);
     }
     place_buffers(plan_);
-    if (plan_.arena_bytes > limit_)
-        throw PlanError("these inputs need " + std::to_string(plan_.arena_bytes) +
-                        " bytes of memory, more than the limit of " + std::to_string(limit_));
+    double needed = static_cast<double>(plan_.arena_bytes) + outside_;
+    for (const Tensor& y : plan_.outputs) needed += static_cast<double>(y.bytes());
+    if (needed > static_cast<double>(limit_)) {
+        char bytes[32];
+        std::snprintf(bytes, sizeof bytes, "%.0f", needed);
+        throw PlanError(std::string("these inputs need ") + bytes + " bytes of memory, more than the limit of " +
+                        std::to_string(limit_));
+    }
     return std::move(plan_);
 }
 

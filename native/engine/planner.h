@@ -3,6 +3,7 @@
 
 #include "engine/plan.h"
 
+#include <algorithm>
 #include <initializer_list>
 #include <variant>
 
@@ -41,11 +42,15 @@ public:
     Tensor make_like(const Tensor& x, ElementType type, bool over = false);
     // Memory for one instruction.
     Place scratch(int64_t bytes);
+    // What an instruction takes for itself while it runs, outside the plan. It counts: see finish.
+    void needs_memory(double bytes) { outside_ = std::max(outside_, bytes); }
     // x itself where it lies so already, else a copy.
     Tensor contiguous(const Tensor& x);
     Tensor channels_inside(const Tensor& x);
     Tensor laid_out(const Tensor& x, const Sizes& strides);
     Tensor dense(const Tensor& x);
+    // From one to the other, of the same sizes and type; y may be a part of something larger.
+    void copy(const Tensor& x, const Tensor& y);
     // `work` gets the addresses of these places.
     void emit(std::vector<Place> places, Work work, double macs = 0);
 
@@ -54,15 +59,16 @@ public:
     void set(int32_t value, Value what) { values_[static_cast<size_t>(value)] = std::move(what); }
     const Value& get(int32_t value) const { return values_[static_cast<size_t>(value)]; }
     Place add_buffer(Buffer buffer);
-    // With these values as outputs, each in memory of its own.
+    // With these values as outputs, each in memory of its own. Throws PlanError if all that is needed for a run is more
+    // than the limit.
     Plan finish(const std::vector<int32_t>& outputs);
 
 private:
-    void copy(const Tensor& x, const Tensor& y);
-
     Plan plan_;
     std::vector<Value> values_;
     int64_t limit_;
+    double outside_ = 0;
+    size_t made_ = 0;
     int32_t step_ = -1;
     const std::vector<int32_t>* in_ = nullptr;
     const std::vector<int32_t>* out_ = nullptr;

@@ -1,13 +1,16 @@
 #include "engine/program.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <new>
+#include <string_view>
 
 namespace zeropoint {
 namespace {
 
 constexpr int64_t kVersion = 1;
 constexpr size_t kMostSteps = 1 << 14;
+constexpr size_t kMostInputs = 1024;
 constexpr size_t kKeptPlans = 16;
 constexpr int64_t kMostExample = int64_t{1} << 32;
 constexpr const char* kMetadataKey = "zeropoint.program";
@@ -30,6 +33,14 @@ const Json::List& list_field(const Json& json, const char* name) {
     return *list;
 }
 
+// Whatever else is there would be ignored.
+void require_fields(const Json& json, std::initializer_list<std::string_view> names) {
+    if (json.record() == nullptr) throw FormatError("expected an object");
+    for (const auto& [name, value] : *json.record())
+        if (std::find(names.begin(), names.end(), name) == names.end())
+            throw FormatError("'" + name + "' is not known");
+}
+
 // `where` in front of whatever is wrong.
 template <class Body>
 void within(const std::string& where, const Body& body) {
@@ -43,9 +54,12 @@ void within(const std::string& where, const Body& body) {
 }
 
 ProgramInput read_input(const Json& json, std::vector<std::string>& names) {
+    require_fields(json, {"name", "dtype", "shape", "example"});
     ProgramInput input;
     input.name = text_field(json, "name");
     input.type = type_from_name(text_field(json, "dtype"));
+    if (list_field(json, "shape").size() > kMostAxes || list_field(json, "example").size() > kMostAxes)
+        throw FormatError("input '" + input.name + "' has more than " + std::to_string(kMostAxes) + " axes");
     for (const Json& size : list_field(json, "shape")) {
         if (size.is_null()) {
             input.sizes.push_back(-1);
@@ -67,8 +81,30 @@ ProgramInput read_input(const Json& json, std::vector<std::string>& names) {
             throw FormatError("a size of the example is none");
         input.example.push_back(*size.integer());
     }
-    if (input.sizes.size() > kMostAxes) throw FormatError("too many axes");
     return input;
+}
+
+// What `result` may be: the number of an output, or a list, tuple or dictionary of such.
+void check_result(const Json& tree, size_t outputs) {
+    if (const int64_t* number = tree.integer()) {
+        if (*number < 0 || *number >= static_cast<int64_t>(outputs))
+            throw FormatError("there is no output " + std::to_string(*number));
+        return;
+    }
+    const Json::List* node = tree.list();
+    const std::string* kind = node != nullptr && node->size() == 2 ? (*node)[0].text() : nullptr;
+    const Json::List* parts = kind != nullptr ? (*node)[1].list() : nullptr;
+    if (parts == nullptr || (*kind != "list" && *kind != "tuple" && *kind != "dict"))
+        throw FormatError("expected the number of an output, or ['list' or 'tuple' or 'dict', [...]]");
+    for (const Json& part : *parts) {
+        if (*kind != "dict") {
+            check_result(part, outputs);
+            continue;
+        }
+        if (part.list() == nullptr || part.list()->size() != 2 || (*part.list())[0].text() == nullptr)
+            throw FormatError("expected pairs of a key and a value");
+        check_result((*part.list())[1], outputs);
+    }
 }
 
 }  // namespace
@@ -102,7 +138,10 @@ struct Program::Memory {
     }
 };
 
-Program::Program(Container container, int64_t memory_limit) : container_(std::move(container)), limit_(memory_limit) {
+Program::Program(Container container, int64_t memory_limit, std::vector<std::shared_ptr<Foreign>> foreign)
+    : container_(std::move(container)),
+      limit_(memory_limit),
+      foreign_(std::move(foreign)) {
     parse();
     auto made = make_steps(true);
     std::vector<InputLayout> layouts;
@@ -137,6 +176,7 @@ void Program::parse() {
         if (*version > kVersion)
             throw FormatError("version " + std::to_string(*version) +
                               " is newer than this library, which reads up to " + std::to_string(kVersion));
+        require_fields(json_, {"version", "inputs", "outputs", "result", "steps"});
     });
     const auto define = [&](const std::string& name, const StoredTensor* constant) {
         if (!values_.emplace(name, static_cast<int32_t>(constants_.size())).second)
@@ -146,6 +186,8 @@ void Program::parse() {
     for (const auto& [name, tensor] : container_.tensors()) define(name, &tensor);
     std::vector<std::string> names;
     within("inputs", [&] {
+        if (list_field(json_, "inputs").size() > kMostInputs)
+            throw FormatError("there are more than " + std::to_string(kMostInputs));
         for (const Json& json : list_field(json_, "inputs")) {
             inputs_.push_back(read_input(json, names));
             define(inputs_.back().name, nullptr);
@@ -172,9 +214,10 @@ std::shared_ptr<const Program::Prepared> Program::make_steps(bool first) {
         record.where = "step " + std::to_string(i);
         if (op != nullptr && op->text() != nullptr) record.where += " (" + *op->text() + ")";
         within(record.where, [&] {
+            require_fields(steps[i], {"op", "inputs", "outputs", "attributes"});
             const StepMaker make = step_table().find(text_field(steps[i], "op"));
             if (make == nullptr) throw FormatError("there is no such kind of step");
-            StepReader reader(steps[i], {values_, constants_});
+            StepReader reader(steps[i], {values_, constants_, foreign_});
             record.step = make(reader);
             reader.finish();
             record.inputs = reader.inputs();
@@ -200,7 +243,9 @@ std::shared_ptr<const Program::Prepared> Program::make_steps(bool first) {
                 if (value == values_.end()) throw FormatError("there is no such value");
                 outputs_.push_back(value->second);
             }
+            if (outputs_.empty()) throw FormatError("there must be one at least");
         });
+    if (first && !result_.empty()) within("result", [&] { check_result(parse_json(result_), outputs_.size()); });
     return made;
 }
 

@@ -8,7 +8,7 @@
 #include "engine/container.h"
 #include "engine/json.h"
 #include "engine/plan.h"
-#include "engine/steps.h"
+#include "engine/step_table.h"
 
 #include <list>
 #include <memory>
@@ -42,7 +42,8 @@ struct StepNote {
 class Program {
 public:
     // Throws FormatError if the file is not in order, and says what and where.
-    explicit Program(Container container, int64_t memory_limit = kDefaultMemoryLimit);
+    explicit Program(Container container, int64_t memory_limit = kDefaultMemoryLimit,
+                     std::vector<std::shared_ptr<Foreign>> foreign = {});
     ~Program();
 
     const std::vector<ProgramInput>& inputs() const { return inputs_; }
@@ -69,6 +70,7 @@ private:
 
     Container container_;
     int64_t limit_;
+    std::vector<std::shared_ptr<Foreign>> foreign_;
     Json json_;
     std::vector<ProgramInput> inputs_;
     std::vector<int32_t> outputs_;

@@ -67,15 +67,15 @@ std::vector<AxisPhase> phases_of(const ConvShape& s, size_t d) {
         phases.push_back(p);
         return phases;
     }
+    phases.resize(static_cast<size_t>(stride));
     for (int64_t r = 0; r < stride; ++r) {
-        AxisPhase p;
-        p.first = r;
-        p.step = stride;
-        for (int64_t k = kernel; k-- > 0;) {
-            const int64_t distance = r + padding - k * dilation;
-            if (distance % stride == 0) p.taps.push_back({k, distance / stride});
-        }
-        phases.push_back(p);
+        phases[static_cast<size_t>(r)].first = r;
+        phases[static_cast<size_t>(r)].step = stride;
+    }
+    for (int64_t k = kernel; k-- > 0;) {
+        const int64_t behind = k * dilation - padding;
+        const int64_t r = (behind % stride + stride) % stride;  // the phase that reads position k
+        phases[static_cast<size_t>(r)].taps.push_back({k, (r - behind) / stride});
     }
     return phases;
 }
@@ -198,6 +198,24 @@ Size3 ConvShape::output_size(const Size3& in) const {
         });
     }
     return out;
+}
+
+double ConvShape::scratch_bytes(const Size3& in) const {
+    constexpr double kElement = 2;  // bytes of an operand element, at most
+    const Size3 out = output_size(in);
+    // The largest of all phases, axis by axis.
+    double taps = 0, height = 0, width = 0;
+    for (const AxisPhase& p : phases_of(*this, 0)) taps = std::max(taps, static_cast<double>(p.taps.size()));
+    for (const AxisPhase& p : phases_of(*this, 2))
+        if (p.count(out[2]) > 0) width = std::max(width, static_cast<double>(Extent(p, p.count(out[2])).size));
+    const int64_t narrowest = std::max<int64_t>(1, out[2] / (transposed ? stride[2] : 1));
+    for (const AxisPhase& p : phases_of(*this, 1)) {
+        const int64_t lines = std::min(p.count(out[1]), 2 * std::max<int64_t>(1, kGemmRows / narrowest));
+        if (lines > 0) height = std::max(height, static_cast<double>(Extent(p, lines).size));
+    }
+    const double line = static_cast<double>(in[2]) * static_cast<double>(in_channels);
+    const double operand = taps * height * width * static_cast<double>(in_channels) + kOperandSlack;
+    return operand * kElement + line;
 }
 
 ConvPlan::ConvPlan(const WeightTensor& w, const ConvShape& shape)

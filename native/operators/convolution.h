@@ -28,6 +28,10 @@ struct ConvShape {
 
     // Throws std::invalid_argument if it has no output.
     Size3 output_size(const Size3& in) const;
+    // The most memory that a thread takes to run it, beside its input, its output and its weights.
+    double scratch_bytes(const Size3& in) const;
+    // The number of phases, see above.
+    int64_t phases() const { return transposed ? stride[0] * stride[1] * stride[2] : 1; }
 };
 
 // The kernels a plan uses.

@@ -261,6 +261,7 @@ _MODULES = (
     "runtime",
     "engine",
     "report",
+    "compat",
 )
 
 __all__ = [*_EXPORTS, *_MODULES]

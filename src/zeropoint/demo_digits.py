@@ -1,4 +1,4 @@
-"""A network with residual blocks on scikit-learn's digits, quantized in every eager way, next to torch.ao.
+"""A network with residual blocks on scikit-learn's digits, quantized in every way, compiled, next to torch.ao.
 
 What the demonstration shows, and what tests and benchmarks run.
 """
@@ -8,11 +8,15 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import subprocess
+import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -144,7 +148,7 @@ def trained(epochs: int = 8) -> nn.Module:
 
 
 @torch.no_grad()
-def accuracy(model: nn.Module) -> float:
+def accuracy(model: Callable[[Tensor], Tensor]) -> float:
     """Of the images to test with, how many are named right."""
     _, _, images, classes = digits()
     return float((model(images).argmax(1) == classes).float().mean())
@@ -196,7 +200,53 @@ def quantize_weights(library: Library, model: nn.Module) -> nn.Module:
 
 # ------------------------------------------------------------------------------------------------------ the report
 
-HEADER = ("model", "library", "accuracy", "bytes", "batch 1\nms", f"batch {BATCH}\nms", "as in\ntraining")
+HEADER = (
+    "model",
+    "library",
+    "accuracy",
+    "bytes",
+    "batch 1\nms",
+    "speed-up",
+    f"batch {BATCH}\nms",
+    "speed-up",
+    "as in\ntraining",
+)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to run the network."""
+
+    name: str
+    library: str
+    run: Callable[[Tensor], Tensor]
+    nbytes: int
+    same: str = ""  # logits that equal those in training
+
+
+def compiled(model: nn.Module, folder: Path) -> Candidate:
+    """The network as a program, made without a change to its code, saved as `model.zpt`, with a page about it."""
+    images = digits()[0][:CALIBRATION].split(BATCH)
+    quantized = zeropoint.to_int8(model, (images[0],), images, progress=False)
+    program = zeropoint.compile(quantized, (images[0],))
+    program.save(folder / "model.zpt")
+    data = digits()[2].split(100)
+    zeropoint.write_report(folder / "report.html", model, quantized, data, title="Digits", progress=False)
+    return Candidate("compiled", "zeropoint", program, (folder / "model.zpt").stat().st_size)
+
+
+def answers_without_torch(folder: Path) -> list[int]:
+    """What `model.zpt` answers for the test images in a process where torch cannot be imported."""
+    np.save(folder / "images.npy", digits()[2].numpy())
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import numpy, zeropoint\n"
+        "program = zeropoint.runtime.load('model.zpt')\n"
+        "print(*program(numpy.load('images.npy')).argmax(1))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
+    (folder / "images.npy").unlink()
+    return [int(word) for word in ran.stdout.split()]
 
 
 @torch.no_grad()
@@ -222,26 +272,34 @@ def one_thread() -> Iterator[None]:
 
 
 @one_thread()
-def measure(epochs: int = 8, seconds: float = 1.5) -> list[tuple[str, ...]]:
-    """Train, quantize in every way with both libraries, and one row for each."""
+def measure(folder: Path, epochs: int = 8, seconds: float = 1.5) -> list[tuple[str, ...]]:
+    """Train, quantize in every way with both libraries, compile, and one row for each; files go to `folder`."""
     warnings.filterwarnings("ignore", module=r"torch\.ao")  # their deprecation is why this project exists
     warnings.filterwarnings("ignore", message="torch.quantize_per_tensor, torch.quantize_per_channel")
     model = trained(epochs)
     libraries = [library for library in (OURS, theirs()) if library is not None]
-    found: list[tuple[str, str, nn.Module, str]] = [("float32", "torch", copy.deepcopy(model), "")]
+
+    def module(name: str, library: str, made: nn.Module, same: str = "") -> Candidate:
+        return Candidate(name, library, made, stored_bytes(made.state_dict()), same)
+
+    found = [module("float32", "torch", copy.deepcopy(model)), compiled(model, folder)]
     for library in libraries:
-        found.append(("calibrated", library.name, calibrate(library, model), ""))
+        found.append(module("calibrated", library.name, calibrate(library, model)))
     for library in libraries:
         simulated, deployed = train_quantized(library, model)
-        found.append(("trained (QAT)", library.name, deployed, f"{agreement(simulated, deployed):.1%}"))
+        found.append(module("trained (QAT)", library.name, deployed, f"{agreement(simulated, deployed):.1%}"))
     for library in libraries:
-        found.append(("dynamic", library.name, quantize_weights(library, model), ""))
+        found.append(module("dynamic", library.name, quantize_weights(library, model)))
     times = []
     with torch.inference_mode():
         for count in (1, BATCH):
             images = digits()[2][:count]
-            times.append(alternating([functools.partial(m, images) for _, _, m, _ in found], seconds))
+            times.append(alternating([functools.partial(c.run, images) for c in found], seconds))
     return [
-        (name, library, f"{accuracy(m):.1%}", f"{stored_bytes(m.state_dict()):,}", f"{one:.2f}", f"{many:.2f}", same)
-        for (name, library, m, same), one, many in zip(found, *times)
+        (
+            *(c.name, c.library, f"{accuracy(c.run):.1%}", f"{c.nbytes:,}"),
+            *(text for ms, first in zip(each, firsts) for text in (f"{ms:.3f}", f"{first / ms:.1f}x")),
+            c.same,
+        )
+        for c, each, firsts in zip(found, zip(*times), [tuple(t[0] for t in times)] * len(found))
     ]

@@ -155,7 +155,7 @@ def test_report_writes_a_page() -> None:
 def test_bench_times_float_and_integers_in_one_run() -> None:
     found = run("bench", "my_code:make", "-d", "images.npy", "--seconds", "0", "--threads", "1", "--json").json()
     names = [row["runs_as"] for row in found["results"]]
-    assert names[:2] == ["float32, torch", "int8, zeropoint graph"]
+    assert names[:3] == ["float32, torch", "int8, zeropoint graph", "int8, zeropoint program"]
     assert all(row["milliseconds"] > 0 for row in found["results"])
     assert found["threads"] == 1
 
@@ -223,6 +223,45 @@ def test_a_failure_is_json_if_json_was_asked_for() -> None:
 
 def test_pickles_are_read_when_trusted() -> None:
     assert run("quantize", "pickled.pth", "-d", "images.npy", "-o", "x.pt2", "--pickle").code == 0
+
+
+# ------------------------------------------------------------------------------------------------------------ programs
+
+
+def test_a_program_gives_the_bytes_of_the_graph() -> None:
+    for suffix in ("zpt", "pt2"):
+        assert run("quantize", "model.pt2", "-d", "images.npy", "-o", f"same.{suffix}").code == 0
+        assert run("run", f"same.{suffix}", "-d", "images.npy", "-o", f"{suffix}.npy").code == 0
+    assert np.array_equal(np.load("zpt.npy"), np.load("pt2.npy"))
+
+
+def test_a_program_is_inspected_and_compared() -> None:
+    run("quantize", "model.pt2", "-d", "images.npy", "-o", "program.zpt")
+    facts = run("inspect", "program.zpt", "--json").json()
+    assert facts["kind"] == "zeropoint program"
+    assert facts["operators"]["linear"] == 1
+    assert run("compare", "model.pt2", "program.zpt", "-d", "images.npy", "--json").json()["sqnr"] > 25
+
+
+def test_a_program_runs_where_there_is_no_torch(folder: Path) -> None:
+    run("quantize", "model.pt2", "-d", "images.npy", "-o", "program.zpt")
+    (folder / "without").mkdir(exist_ok=True)
+    (folder / "without" / "sitecustomize.py").write_text("import sys\nsys.modules['torch'] = None\n")
+    options = {"PYTHONPATH": str(folder / "without")}
+    ran = run_process(folder, "run", "program.zpt", "-d", "images.npy", "-o", "bare.npy", **options)
+    assert ran.code == 0, ran.err
+    assert np.load("bare.npy").shape == (10, 4)
+    assert run_process(folder, "inspect", "program.zpt", **options).code == 0
+    refused = run_process(folder, "quantize", "model.pt2", "-d", "images.npy", "-o", "x.zpt", **options)
+    assert refused.code == 1
+    assert "torch" in refused.err
+
+
+def test_a_broken_program_is_refused(folder: Path) -> None:
+    (folder / "broken.zpt").write_bytes(b"12345678 not a program")
+    ran = run("run", "broken.zpt", "-d", "images.npy")
+    assert ran.code == 1
+    assert "broken.zpt" in ran.err or "header" in ran.err or "file" in ran.err
 
 
 # ----------------------------------------------------------------------------------------------------------- processes

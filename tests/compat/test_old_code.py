@@ -189,6 +189,15 @@ def test_scripted_code_calls_the_old_functions() -> None:
             assert torch.equal(got, wanted)
 
 
+@pytest.mark.parametrize("debug", [False, True])
+def test_models_of_graph_mode_can_be_frozen(debug: bool) -> None:
+    scripted = torch.jit.script(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Dropout()).eval())
+    qconfig = torch.ao.quantization.default_qconfig
+    made = torch.ao.quantization.quantize_jit(scripted, {"": qconfig}, lambda m, x: m(x), [X], debug=debug)
+    frozen = torch.jit.freeze(made)
+    assert torch.equal(frozen(X), made(X))
+
+
 def test_fx_leaves_quantized_modules_whole() -> None:
     converted, _ = old_model()
     traced = torch.fx.symbolic_trace(converted)
@@ -345,3 +354,24 @@ def test_small_functions_refuse_mistakes() -> None:
         assert not utils.check_min_max_valid(torch.tensor([]), torch.tensor([]))
     with pytest.raises(ValueError, match="above"):
         utils.check_min_max_valid(torch.tensor(2.0), torch.tensor(1.0))
+
+
+# ------------------------------------------------------------------------------------------------------ what is absent
+
+
+def test_a_name_without_counterpart_can_be_imported_and_says_why_when_used() -> None:
+    from torch.ao.quantization.backend_config import get_native_backend_config
+    from torch.ao.quantization.fx.custom_config import PrepareCustomConfig
+    from torch.ao.quantization.utils import Pattern
+
+    assert not isinstance(3, PrepareCustomConfig)
+    for name, use in {
+        "torch.ao.quantization.backend_config.get_native_backend_config": get_native_backend_config,
+        "torch.ao.quantization.fx.custom_config.PrepareCustomConfig": PrepareCustomConfig,
+        "torch.ao.quantization.utils.Pattern": lambda: Pattern.anything,
+        "torch.fbgemm_linear_quantize_weight": torch.fbgemm_linear_quantize_weight,
+    }.items():
+        with pytest.raises(NotImplementedError, match=f"^{name} has no counterpart in zeropoint: .* "):
+            use()
+    with pytest.raises(AttributeError, match=r"'torch\.ao\.quantization' has no attribute 'no_such_name'"):
+        _ = torch.ao.quantization.no_such_name

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from graph_models import MobileNet, ResNet, UNet, with_statistics
+from graph_models import Bert, MobileNet, Recurrent, ResNet, UNet, with_statistics
 from torch import Tensor, nn
 
 import zeropoint
@@ -22,18 +22,43 @@ class Example:
     make: Callable[[], nn.Module]
     inputs: Callable[[int, int], tuple[Tensor, ...]]
     sizes: tuple[tuple[int, int], ...]
+    foreign: tuple[str, ...] = ()  # what PyTorch must still compute
+    mode: str = "static"
 
 
 def _images(batch: int, size: int) -> tuple[Tensor, ...]:
     return (torch.randn(batch, 3, size, size),)
 
 
+def _words(batch: int, length: int) -> tuple[Tensor, ...]:
+    return (torch.randint(0, 100, (batch, length)),)
+
+
+def _masked_words(batch: int, length: int) -> tuple[Tensor, ...]:
+    return *_words(batch, length), (torch.rand(batch, length) > 0.2).long()
+
+
+def _sequences(batch: int, length: int) -> tuple[Tensor, ...]:
+    return (torch.randn(batch, length, 20),)
+
+
+_WORDS = ((2, 12), (3, 20))
+_FLOATS = ("aten.gelu.default", "aten.layer_norm.default")
 _IMAGES = ((2, 32), (1, 32), (3, 48))
 EXAMPLES = {
     "resnet": Example(lambda: with_statistics(ResNet((16, 24), 1, 10), *_images(4, 32)), _images, _IMAGES),
     "mobilenet": Example(lambda: with_statistics(MobileNet(), *_images(4, 32)), _images, _IMAGES),
     "unet": Example(lambda: with_statistics(UNet(), *_images(4, 32)), _images, _IMAGES),
-}
+    "bert": Example(Bert, _words, _WORDS, ("aten.softmax.int", *_FLOATS)),
+    "bert with mask": Example(Bert, _masked_words, _WORDS, ("aten._safe_softmax.default", *_FLOATS)),
+    "bert, dynamic": Example(
+        Bert, _words, _WORDS,
+        ("aten.matmul.default", "aten.softmax.int", "aten.tanh.default", *_FLOATS),
+        "dynamic",
+    ),
+    "lstm": Example(lambda: Recurrent(nn.LSTM), _sequences, _WORDS),
+    "gru": Example(lambda: Recurrent(nn.GRU), _sequences, _WORDS),
+}  # fmt: skip
 
 
 @functools.cache
@@ -42,8 +67,14 @@ def made(name: str) -> tuple[Any, Any]:
     torch.manual_seed(0)
     example = EXAMPLES[name]
     batch = example.inputs(*example.sizes[0])
-    quantized = zeropoint.to_int8(example.make(), batch, [example.inputs(4, example.sizes[0][1])], progress=False)
-    return quantized, zeropoint.compile(quantized, batch)
+    calibration = [example.inputs(4, example.sizes[0][1])] if example.mode == "static" else None
+    quantized = zeropoint.to_int8(example.make().eval(), batch, calibration, mode=example.mode, progress=False)
+    return quantized, zeropoint.compile(quantized, batch, fallback=bool(example.foreign))
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_pytorch_computes_only_what_is_listed(name: str) -> None:
+    assert set(made(name)[1].computed_by_torch) == set(EXAMPLES[name].foreign)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -219,3 +219,21 @@ def test_infinities_are_left_out() -> None:
     distance = Distance()
     distance.add(torch.tensor([-math.inf, 1.0]), torch.tensor([-math.inf, 1.0]))
     assert (distance.sqnr, distance.cosine, distance.count) == (math.inf, 1.0, 1)
+
+
+def test_layers_with_equalized_channels_are_compared_with_the_float_ones() -> None:
+    """Large channels are divided before they are rounded, and the weights multiplied: neither is an error."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.LayerNorm(32), nn.Linear(32, 16)).eval()
+    with torch.no_grad():
+        model[0].weight[3] = 60.0
+    batch = torch.randn(64, 32)
+    quantized = zeropoint.to_int8(model, (batch,), [batch], progress=False)
+    assert any("quantize_per_channel" in str(node.target) for node in quantized.graph_module.graph.nodes)
+    found = zeropoint.compare(model, quantized, [batch])
+    [linear] = [row for row in found.rows if row.operator.startswith("linear")]
+    assert linear.alone > 35
+    assert linear.weight_sqnr is not None
+    assert linear.weight_sqnr > 30
+    [rounding] = [row for row in found.rows if row.operator == "quantize"]
+    assert rounding.alone > 30

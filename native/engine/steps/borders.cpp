@@ -1,5 +1,5 @@
 // Between floats and integers.
-#include "engine/steps.h"
+#include "engine/step_table.h"
 
 #include "engine/steps/byte_tensors.h"
 #include "operators/affine.h"

@@ -1,7 +1,7 @@
 // What steps on 8-bit tensors share.
 #pragma once
 
-#include "engine/steps.h"
+#include "engine/step_table.h"
 #include "kernels/types.h"
 
 #include <utility>

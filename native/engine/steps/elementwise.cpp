@@ -1,5 +1,5 @@
 // Functions of one value, sums and products of two, and tensors joined.
-#include "engine/steps.h"
+#include "engine/step_table.h"
 
 #include "engine/steps/byte_tensors.h"
 #include "operators/binary.h"
@@ -7,6 +7,7 @@
 #include "operators/lookup.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace zeropoint {
 namespace {
@@ -44,8 +45,8 @@ class Binary : public Step {
 public:
     Binary(StepReader& r, BinaryOperation operation)
         : operation_(operation),
-          a_(read_scale(r, "a_")),
-          b_(read_scale(r, "b_")),
+          a_(read_operand(r, "a_")),
+          b_(read_operand(r, "b_")),
           y_(read_scale(r, "")),
           relu_(r.flag("relu")) {
         r.require_inputs(2);
@@ -91,6 +92,13 @@ private:
     struct Axis {
         int64_t size, a, b;
     };
+
+    // A difference is a sum with a negative scale.
+    static ByteScale read_operand(StepReader& r, const std::string& prefix) {
+        const float scale = static_cast<float>(r.number((prefix + "scale").c_str()));
+        if (!std::isfinite(scale)) r.fail("attribute '" + prefix + "scale' must be finite");
+        return {scale, static_cast<int32_t>(r.integer((prefix + "zero_point").c_str(), -128, 255))};
+    }
 
     // How operands that differ in layout are walked; copied to the layout of the result where they cannot be.
     static void place(Planner& p, Tensor& a, Tensor& b, const Tensor& y, BinaryTensors& t) {

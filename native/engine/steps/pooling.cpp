@@ -4,7 +4,8 @@
 #include "operators/pooling.h"
 
 #include "engine/steps/byte_tensors.h"
-#include "engine/steps.h"
+#include "engine/steps/images.h"
+#include "engine/step_table.h"
 #include "operators/norms.h"
 
 #include <algorithm>
@@ -14,51 +15,17 @@ namespace zeropoint {
 namespace {
 
 constexpr int64_t kMostWindow = 1 << 12;
-constexpr int64_t kVector = 8;            // channels that PyTorch's vector loops take at once
 constexpr int64_t kMostSummed = 1 << 23;  // bytes whose sum fits in 32 bits
 
-using Three = std::array<int64_t, 3>;
-
-// A batch, or one image, as pooling sees it.
-struct Images {
-    Tensor x;
-    bool channels_last = false;  // what PyTorch chooses its code by
-    bool contiguous = true;      // one place, or one channel, is both
-    int64_t spatial = 0;
-    Three in{1, 1, 1};
-
-    int64_t channels() const { return x.size(x.rank() - spatial - 1); }
-
-    Images(Planner& p, const Tensor& given, int64_t axes) : spatial(axes) {
-        if (given.rank() != axes + 1 && given.rank() != axes + 2)
-            throw PlanError("an input of shape " + text_of(given.sizes) + " must have " + std::to_string(axes + 1) +
-                            " or " + std::to_string(axes + 2) + " axes");
-        channels_last = given.rank() == axes + 2 && given.is_channels_last();
-        x = channels_last ? given : p.contiguous(given);
-        contiguous = x.is_contiguous();
-        for (int64_t i = 0; i < axes; ++i) {
-            in[static_cast<size_t>(3 - axes + i)] = x.size(x.rank() - axes + i);
-            if (x.size(x.rank() - axes + i) < 1) throw PlanError("an input of shape " + text_of(x.sizes) + " is empty");
-        }
-    }
-
-    // A result with other spatial sizes, laid out alike.
-    Tensor make(Planner& p, const Three& out) const {
-        Sizes sizes(x.sizes.begin(), x.sizes.end() - spatial);
-        sizes.insert(sizes.end(), out.end() - spatial, out.end());
-        return contiguous ? p.make(x.type, sizes) : p.make(x.type, sizes, channels_inside_strides(sizes));
-    }
-
-    PoolTensor native(const Three& out) const {
-        PoolTensor t;
-        t.type = int_type(x.type);
-        t.images = contiguous ? count_of({x.sizes.begin(), x.sizes.end() - spatial}) : x.size(0);
-        t.channels = contiguous ? 1 : channels();
-        t.in = in;
-        t.out = out;
-        return t;
-    }
-};
+PoolTensor native(const Images& images, const Three& out) {
+    PoolTensor t;
+    t.type = int_type(images.x.type);
+    t.images = images.count();
+    t.channels = images.pixel();
+    t.in = images.in;
+    t.out = out;
+    return t;
+}
 
 PoolTensor at_places(PoolTensor t, void* const* at) {
     t.x = at[0];
@@ -118,7 +85,7 @@ public:
         p.give(0, y);
         if (y.count() == 0) return;
         p.emit({images.x.place, y.place},
-               [this, t = images.native(out)](void* const* at) { max_pool(at_places(t, at), windows_); });
+               [this, t = native(images, out)](void* const* at) { max_pool(at_places(t, at), windows_); });
     }
 };
 
@@ -149,7 +116,7 @@ public:
         const auto [low, high] = range_of(images.x.type);
         rule.qmin = static_cast<float>(low);
         rule.qmax = static_cast<float>(high);
-        p.emit({images.x.place, y.place}, [this, rule, t = images.native(out)](void* const* at) {
+        p.emit({images.x.place, y.place}, [this, rule, t = native(images, out)](void* const* at) {
             average_pool(at_places(t, at), windows_, rule);
         });
     }
@@ -164,8 +131,10 @@ class AdaptiveAveragePool : public Step {
 public:
     explicit AdaptiveAveragePool(StepReader& r)
         : spatial_(r.integer("spatial", 1, 3)),
-          size_(r.integers("output_size", static_cast<size_t>(spatial_), 1, 1 << 20)),
+          size_(r.sizes("output_size")),
           zero_point_(r.integer("zero_point", -128, 255)) {
+        if (static_cast<int64_t>(size_.size()) != spatial_)
+            r.fail("attribute 'output_size' must have a size for each axis");
         r.require_inputs(1);
         r.require_outputs(1);
     }
@@ -175,7 +144,11 @@ public:
         require_zero_point(images.x, zero_point_);
         if (count_of({images.in.begin(), images.in.end()}) >= kMostSummed) throw PlanError("the input is too large");
         Three out{1, 1, 1};
-        std::copy(size_.begin(), size_.end(), out.end() - spatial_);
+        for (size_t i = 0; i < size_.size(); ++i) {
+            const int64_t n = p.integer(size_[i]);
+            if (n < 1 || n > (1 << 20)) throw PlanError("an output size of " + std::to_string(n));
+            out[3 - size_.size() + i] = n;
+        }
         const Tensor y = images.make(p, out);
         p.give(0, y);
         if (y.count() == 0) return;
@@ -188,12 +161,12 @@ public:
                          : images.channels() >= kVector ? Averaging::fused
                                                         : Averaging::joined;
         p.emit({images.x.place, y.place},
-               [rule, t = images.native(out)](void* const* at) { adaptive_average_pool(at_places(t, at), rule); });
+               [rule, t = native(images, out)](void* const* at) { adaptive_average_pool(at_places(t, at), rule); });
     }
 
 private:
     int64_t spatial_;
-    std::vector<int64_t> size_;
+    std::vector<Integer> size_;
     int64_t zero_point_;
 };
 

@@ -1,5 +1,5 @@
 // Other views of the same memory, and sizes as numbers. A copy is made only where a view cannot be.
-#include "engine/steps.h"
+#include "engine/step_table.h"
 
 #include <algorithm>
 
@@ -270,7 +270,8 @@ private:
     int64_t axis_;
 };
 
-// A number from two others: "add", "subtract", "multiply", "floor_divide", or "scaled", floor(a * b) of a real b.
+// A number from two others: "add", "subtract", "multiply", "floor_divide", "modulo" (both round down, as Python does),
+// or "scaled", a * b of a real b without its fraction.
 class Arithmetic : public Step {
 public:
     explicit Arithmetic(StepReader& r) : operation_(r.text("operation")), a_(r.size("a")) {
@@ -280,7 +281,7 @@ public:
             factor_ = r.number("b");
         else
             b_ = r.size("b");
-        const auto known = {"add", "subtract", "multiply", "floor_divide", "scaled"};
+        const auto known = {"add", "subtract", "multiply", "floor_divide", "modulo", "scaled"};
         if (std::find(known.begin(), known.end(), operation_) == known.end())
             r.fail("there is no operation '" + operation_ + "'");
     }
@@ -291,9 +292,10 @@ public:
         if (operation_ == "add") return p.give(0, a + b);
         if (operation_ == "subtract") return p.give(0, a - b);
         if (operation_ == "multiply") return p.give(0, a * b);
-        if (operation_ == "floor_divide") {
+        if (operation_ == "floor_divide" || operation_ == "modulo") {
             if (b == 0) throw PlanError("division by zero");
-            return p.give(0, a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0));
+            const int64_t quotient = a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
+            return p.give(0, operation_ == "modulo" ? a - quotient * b : quotient);
         }
         const double scaled = static_cast<double>(a) * factor_;
         if (!(scaled >= -static_cast<double>(kMost) && scaled <= static_cast<double>(kMost)))

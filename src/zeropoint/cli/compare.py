@@ -9,6 +9,7 @@ import typer
 from zeropoint.cli.data import Batch, Data, Samples, load_tensors
 from zeropoint.cli.models import Model, Pickle, load_model
 from zeropoint.cli.output import AsJson, show, work
+from zeropoint.cli.programs import on_tensors
 from zeropoint.cli.quantize import Float, Mode, quantized_form
 
 __all__ = ["compare"]
@@ -37,7 +38,11 @@ def compare(
     with work(as_json):
         source = load_model(model, pickle)
         batches = load_tensors(data, source, batch, samples)
-        other = quantized_form(source, batches, mode, keep) if quantized is None else load_model(quantized, pickle)
+        other = (
+            quantized_form(source, batches, mode, keep)
+            if quantized is None
+            else on_tensors(load_model(quantized, pickle))
+        )
         if _has_layers(other):
             found = compare_layers(source, other, batches)
             show(found, found.to_json(), as_json)

@@ -38,8 +38,7 @@ def inspect(
 
 
 def _shown(path: Path, kind: str, operators: Counter[str], tensors: list[dict[str, Any]]) -> Any:
-    from zeropoint.report.sizes import readable_bytes
-    from zeropoint.report.table import rich_table
+    from zeropoint.report.table import readable_bytes, rich_table
 
     parts: list[Any] = [f"{path}: {kind}, {readable_bytes(path.stat().st_size)}"]
     if operators:
@@ -98,7 +97,7 @@ def _safetensors(path: Path) -> tuple[str, Counter[str], list[dict[str, Any]]]:
             for size in shape:
                 count *= size
             tensors.append({"name": name, "dtype": dtype.lower(), "shape": shape, "bytes": count * sizes.get(dtype, 1)})
-        program = (file.metadata() or {}).get("program")
+        program = (file.metadata() or {}).get("zeropoint.program")
     if program is not None:
         calls.update(step.get("op", "?") for step in json.loads(program).get("steps", ()))
     return ("zeropoint program" if program is not None else "safetensors"), calls, tensors

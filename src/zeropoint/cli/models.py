@@ -26,7 +26,7 @@ def load_model(text: str, pickle: bool = False) -> Any:
     if path.suffix == ".zpt":
         from zeropoint import runtime
 
-        return runtime.load(path)
+        return runtime.load(path)  # takes and gives arrays
     import torch
 
     import zeropoint.ops  # noqa: F401  # operators that a quantized file calls
@@ -88,7 +88,10 @@ def input_names(model: Any) -> list[str]:
 
 
 def fixed_batch(model: Any) -> int | None:
-    """The size of the first axis of the first input, where a .pt2 file fixes it."""
+    """The size of the first axis of the first input, where a .pt2 file or a program fixes it."""
+    if hasattr(model, "inputs"):
+        shape = model.inputs[0][2]
+        return shape[0] if shape and isinstance(shape[0], int) else None
     from zeropoint.graph.fx.capture import is_exported
 
     if not is_exported(model):

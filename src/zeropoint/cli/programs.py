@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-__all__ = ["compiled", "write_quantized"]
+__all__ = ["compiled", "on_tensors", "write_quantized"]
 
 
 def write_quantized(quantized: Any, batch: Any, path: Path) -> None:
@@ -19,12 +19,28 @@ def write_quantized(quantized: Any, batch: Any, path: Path) -> None:
 
 
 def compiled(quantized: Any, batch: Any) -> Any:
-    """The program of a quantized model."""
+    """The program of a quantized model: tensors in, tensors out."""
     import zeropoint
 
-    if not hasattr(zeropoint, "compile"):
-        raise NotImplementedError("this build has no engine: write a .pt2 file instead of a .zpt")
     return zeropoint.compile(quantized, batch)
+
+
+def on_tensors(model: Any) -> Any:
+    """A model that takes tensors: a module as it is, a program that was read from a file behind a function."""
+    if not hasattr(model, "inputs"):
+        return model
+    import numpy as np
+    import torch
+    from torch.utils import _pytree as pytree
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        def array(value: Any) -> Any:
+            return value.numpy() if isinstance(value, torch.Tensor) else value
+
+        results = model(*map(array, args), **{k: array(v) for k, v in kwargs.items()})
+        return pytree.tree_map(lambda v: torch.from_numpy(v) if isinstance(v, np.ndarray) else v, results)
+
+    return run
 
 
 def _export(quantized: Any, batch: Any, path: Path) -> None:

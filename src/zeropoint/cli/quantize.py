@@ -128,7 +128,7 @@ def _size(model: Any) -> int:
 
 
 def _lines(facts: dict[str, Any]) -> list[str]:
-    from zeropoint.report.sizes import readable_bytes
+    from zeropoint.report.table import readable_bytes
 
     smaller = facts["float_bytes"] / max(facts["bytes"], 1)
     lines = [

@@ -11,20 +11,22 @@ from torch.utils import _pytree as pytree
 
 from zeropoint import _native
 from zeropoint.engine.draft import Draft, Input, Size
+from zeropoint.engine.fallback import TorchCall
 from zeropoint.engine.fusion import simplify
 from zeropoint.engine.program import Program
-from zeropoint.engine.steps import ROWS, Unsupported
+from zeropoint.engine.steps import NUMBERS, ROWS, Unsupported
 from zeropoint.graph.fx.sizes import Sizes
 
 __all__ = ["Unsupported", "compile"]
 
 
-def compile(model: nn.Module, example_inputs: Any) -> Program:
+def compile(model: nn.Module, example_inputs: Any, fallback: bool = False) -> Program:
     """A program of a model on integers: one native call for an inference, and a file that runs without PyTorch.
 
     Args:
         model: what `to_int8` or `convert_fx` gave.
         example_inputs: a tuple of what it is called with; sizes that it left free stay free.
+        fallback: let PyTorch compute operators that no step does. Such a program cannot be saved.
 
     Raises:
         Unsupported: if the model has an operator that no step computes, with its name and the module it is in.
@@ -44,9 +46,12 @@ def compile(model: nn.Module, example_inputs: Any) -> Program:
     if not isinstance(example_inputs, (tuple, list)):
         example_inputs = (example_inputs,)
     with torch.no_grad():
-        draft = Compiler(graph, tuple(example_inputs)).run()
+        draft = Compiler(graph, tuple(example_inputs), fallback).run()
     simplify(draft)
-    return Program(_native.Program(draft.data()))
+    try:
+        return Program(_native.Program(draft.data(), foreign=draft.foreign), [str(call) for call in draft.foreign])
+    except _native.FormatError as error:
+        raise Unsupported(f"compile: {error}") from error
 
 
 class _Recorder(fx.Interpreter):
@@ -65,8 +70,8 @@ class _Recorder(fx.Interpreter):
 class Compiler:
     """A draft while its steps are made, node by node. What rows of the table see."""
 
-    def __init__(self, graph: fx.GraphModule, example: tuple[Any, ...]) -> None:
-        self.graph, self.draft = graph, Draft()
+    def __init__(self, graph: fx.GraphModule, example: tuple[Any, ...], fallback: bool = False) -> None:
+        self.graph, self.draft, self.fallback = graph, Draft(), fallback
         self.values: dict[fx.Node, Any] = {}
         recorder = _Recorder(graph)
         recorder.run(*example)
@@ -112,9 +117,21 @@ class Compiler:
     def sizes(self, values: Any) -> list[Any]:
         return [self.size(value) for value in values]
 
-    def number(self, operation: str, a: Any, b: Any) -> Size:
-        """A number made from two others."""
-        return Size(self.draft.add("arithmetic", [], operation=operation, a=a, b=b))
+    def number(self, operation: str, a: Any, b: Any) -> Any:
+        """A number made from two others: at once, if both are known."""
+        if isinstance(a, int) and isinstance(b, int):
+            return NUMBERS[operation](a, b)
+        return Size(self.draft.add("arithmetic", [], "number", operation=operation, a=a, b=b))
+
+    def axis_size(self, node: fx.Node, axis: int) -> Size:
+        """The size of an axis of a tensor."""
+        return Size(self.draft.add("size", [self.tensor(node)], "size", axis=axis))
+
+    def number_of_elements(self, node: fx.Node) -> Any:
+        count: Any = 1
+        for axis in range(self.rank(node)):
+            count = self.number("multiply", count, self.axis_size(node, axis))
+        return count
 
     def add(self, op: str, *inputs: str | None, **attributes: Any) -> str:
         """A step for the node at hand."""
@@ -155,9 +172,27 @@ class Compiler:
             self.values[node] = self.values[node.args[0]][node.args[1]]
             return
         row = ROWS.get(_name(node.target))
-        if row is None:
-            raise self.unsupported()
-        self.values[node] = row(self, node)
+        try:
+            if row is None:
+                raise self.unsupported()
+            self.values[node] = row(self, node)
+        except Unsupported:
+            if not self.fallback:
+                raise
+            self.values[node] = self.call_torch(node)
+
+    def call_torch(self, node: fx.Node) -> Any:
+        """A step that PyTorch computes."""
+        call = TorchCall(node, lambda n: self.parameter(n) if self.is_parameter(n) else self.values[n])
+        results = self.found[node]
+        several = isinstance(results, (tuple, list))
+        if not all(isinstance(t, Tensor) for t in (results if several else [results])):
+            raise self.unsupported(f"it gives {results!r}, which is no tensor")
+        numbers = {"function": len(self.draft.foreign), "numbers": call.numbers}
+        self.draft.foreign.append(call)
+        names = [str(node)] * (len(results) if several else 1)
+        made = self.draft.add_several("foreign", call.tensors, names, **numbers)
+        return made if several else made[0]
 
     def output(self, node: fx.Node) -> None:
         flat = list(node.args[0]) if isinstance(node.args[0], (tuple, list)) else [node.args[0]]

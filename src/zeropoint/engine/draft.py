@@ -55,6 +55,7 @@ class Draft:
         self.outputs: list[str] = []
         self.result: Any = 0
         self.constants: dict[str, np.ndarray] = {}
+        self.foreign: list[Any] = []  # what computes the steps that only PyTorch can
         self._by_bytes: dict[Any, str] = {}
         self._names: set[str] = set()
 
@@ -78,8 +79,12 @@ class Draft:
 
     def add(self, op: str, inputs: list[str | None], name: str | None = None, /, **attributes: Any) -> str:
         """A step with one output, whose name it returns."""
-        made = self.fresh(name or op)
-        self.steps.append(Step(op, inputs, [made], attributes))
+        return self.add_several(op, inputs, [name or op], **attributes)[0]
+
+    def add_several(self, op: str, inputs: list[str | None], names: list[str], /, **attributes: Any) -> list[str]:
+        """A step with several outputs."""
+        made = [self.fresh(name) for name in names]
+        self.steps.append(Step(op, inputs, made, attributes))
         return made
 
     def data(self) -> bytes:

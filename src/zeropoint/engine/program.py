@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -14,14 +15,28 @@ __all__ = ["Program"]
 class Program(runtime.Program):
     """A `zeropoint.runtime.Program` that also takes tensors, and then gives tensors. No memory is copied."""
 
+    def __init__(self, native: Any, computed_by_torch: list[str] | None = None) -> None:
+        super().__init__(native)
+        self.computed_by_torch = computed_by_torch or []
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        if self.computed_by_torch:
+            raise ValueError(f"save: PyTorch computes {', '.join(self.computed_by_torch)} here: no file can hold that")
+        super().save(path)
+
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         given = self._ordered(inputs, named) if named else inputs
-        if not any(isinstance(x, torch.Tensor) for x in given):
-            results = self._native.run(given)
-        else:
-            arrays = self._native.run([x.detach().numpy() if isinstance(x, torch.Tensor) else x for x in given])
-            results = [torch.from_numpy(array) for array in arrays]
+        results = self._native.run([_array(x) for x in given])
+        if any(isinstance(x, torch.Tensor) for x in given):
+            results = [torch.from_numpy(array) for array in results]
         return results[0] if self._result is None else self._result(results)
 
     def profile(self, *inputs: Any, runs: int = 10) -> runtime.Profile:
-        return super().profile(*(x.detach().numpy() if isinstance(x, torch.Tensor) else x for x in inputs), runs=runs)
+        return super().profile(*(_array(x) for x in inputs), runs=runs)
+
+
+def _array(x: Any) -> Any:
+    """The memory of a tensor as an array."""
+    if not isinstance(x, torch.Tensor):
+        return x
+    return x.detach().numpy() if x.requires_grad else x.numpy()

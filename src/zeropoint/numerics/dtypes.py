@@ -69,7 +69,9 @@ class QuantizedDtype:
 
     def __eq__(self, other: object) -> bool:
         """Whether `other` is the same dtype, ours or torch's."""
-        return str(other) in (f"zeropoint.{self.name}", f"torch.{self.name}") and type(other).__name__ in _KINDS
+        if type(other).__name__ not in _KINDS:
+            return NotImplemented
+        return str(other) in (f"zeropoint.{self.name}", f"torch.{self.name}")
 
     def __hash__(self) -> int:
         """That of torch's dtype of the same name, which is equal: either finds the other in a dictionary."""

@@ -31,7 +31,9 @@ class QScheme:
 
     def __eq__(self, other: object) -> bool:
         """Whether `other` is the same scheme, ours or torch's."""
-        return str(other) in (f"zeropoint.{self.name}", f"torch.{self.name}") and type(other).__name__ in _KINDS
+        if type(other).__name__ not in _KINDS:
+            return NotImplemented
+        return str(other) in (f"zeropoint.{self.name}", f"torch.{self.name}")
 
     def __hash__(self) -> int:
         """That of torch's scheme of the same name, which is equal."""

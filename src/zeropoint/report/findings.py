@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from zeropoint.cpu import CpuInfo, cpu_info
+from zeropoint.engine import Unsupported, compile
 from zeropoint.graph.fx.workflow import Quantized
 from zeropoint.graph.one_call import call_of
 from zeropoint.graph.summary import Row
@@ -20,7 +21,7 @@ from zeropoint.report.histograms import Histogram, activation_histogram, weight_
 from zeropoint.report.pairs import Pair
 from zeropoint.report.sensitivity import Sensitivity
 from zeropoint.report.sizes import model_bytes
-from zeropoint.report.timing import Step, alternating, step_times
+from zeropoint.report.timing import Step, alternating, program_times, step_times
 
 __all__ = ["Findings", "gather"]
 
@@ -35,6 +36,7 @@ class Findings:
     nbytes: int
     float_milliseconds: float
     milliseconds: float
+    runs_as: str  # what was timed: the program, or the graph in PyTorch
     batch: str  # the shapes of the batch that was timed
     activations: dict[str, Histogram] = field(default_factory=dict)  # by the name of the layer
     weights: dict[str, Histogram] = field(default_factory=dict)
@@ -77,8 +79,10 @@ def gather(
 
     comparison = compare(float_model, quantized, batches, progress=progress, watch=watch)
     args, kwargs = call_of(batches[0])
+    program = None if kwargs else _program(quantized, args)
+    deployed = quantized if program is None else program
     with torch.inference_mode():
-        float_ms, ms = alternating([lambda: float_model(*args, **kwargs), lambda: quantized(*args, **kwargs)], seconds)
+        float_ms, ms = alternating([lambda: float_model(*args, **kwargs), lambda: deployed(*args, **kwargs)], seconds)
     return Findings(
         title=title or type(float_model).__name__,
         comparison=comparison,
@@ -89,7 +93,8 @@ def gather(
         batch=", ".join(_shape(v) for v in (*args, *kwargs.values())),
         activations=activations,
         weights=weights,
-        steps=step_times(quantized, batches[0]),
+        runs_as="in PyTorch" if program is None else "as a program",
+        steps=step_times(quantized, batches[0]) if program is None else program_times(program, quantized, args),
         left_in_float=tuple(r for r in quantized.summary().rows if r.way == "float32")
         if isinstance(quantized, Quantized)
         else (),
@@ -101,6 +106,16 @@ def gather(
             ("Python", platform.python_version()),
         ),
     )
+
+
+def _program(quantized: nn.Module, args: tuple[Any, ...]) -> Any:
+    """What is deployed: the program of a graph, unless a step is missing for it."""
+    if not isinstance(quantized, Quantized):
+        return None
+    try:
+        return compile(quantized, args)
+    except Unsupported:
+        return None
 
 
 def _shape(value: Any) -> str:

@@ -143,11 +143,17 @@ class GraphPairs:
         constants = [n for n in node.all_input_nodes if n.op == "get_attr"]
         source = self._by_name[held.name]
         weight, rounded = self._weights(source, constants) if ours else (None, None)
+        factors = next((m.factors for n in node.all_input_nodes if (m := meaning(n)) and m.factors is not None), None)
+        if rounded is not None and factors is not None:
+            rounded = rounded / factors
         layer = _unfused(source)
         return Layer(
             name=node.name,
             path=origin(node).path,
-            operator=operator.removeprefix("stored_").removesuffix("_per_tensor").split(".")[0],
+            operator=operator.removeprefix("stored_")
+            .removesuffix("_per_tensor")
+            .removesuffix("_per_channel")
+            .split(".")[0],
             computed=_computed(operator, held) if ours else "float32",
             scale=held.scale,
             zero_point=held.zero_point if held.scale is not None else None,
@@ -205,7 +211,8 @@ def _unfused(node: fx.Node) -> fx.Node:
 def _floats(value: Any, held: Meaning) -> Any:
     if held.scale is None or not isinstance(value, Tensor):
         return value
-    return (value.float() - held.zero_point) * held.scale
+    floats = (value.float() - held.zero_point) * held.scale
+    return floats if held.factors is None else floats * held.factors
 
 
 def _bytes(value: Tensor | None) -> int:

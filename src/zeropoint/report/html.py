@@ -15,8 +15,9 @@ from zeropoint.report.compare import LayerRow
 from zeropoint.report.findings import Findings, gather
 from zeropoint.report.histograms import Histogram
 from zeropoint.report.sensitivity import Sensitivity
-from zeropoint.report.sizes import readable_bytes
 from zeropoint.report.svg import histogram_svg, lines_svg
+from zeropoint.report.table import readable_bytes
+from zeropoint.report.timing import Step
 
 __all__ = ["page", "write_report"]
 
@@ -98,9 +99,8 @@ def _verdict(f: Findings) -> str:
     }[_grade(sqnr)]
     faster = f.float_milliseconds / max(f.milliseconds, 1e-9)
     speed = f"{_times(faster)} as fast" if faster >= 1 else f"{_times(1 / faster)} slower"
-    return escape(
-        f"{words} It is {_times(f.float_nbytes / max(f.nbytes, 1))} smaller and {speed} on a batch of {f.batch}."
-    )
+    smaller = _times(f.float_nbytes / max(f.nbytes, 1))
+    return escape(f"{words} It is {smaller} smaller and, {f.runs_as}, {speed} on a batch of {f.batch}.")
 
 
 def _card(title: str, value: str, note: str, grade: str = "") -> str:
@@ -177,9 +177,12 @@ def _guilt(f: Findings) -> str:
     ]
     others = len(f.comparison.rows) - len(rows)
     if others:
-        left = 1 - sum(row.share for row in rows)
-        items.append(f'<div class="guilt"><div class="name">{others} others</div>{_bar([(left / most, "float")])}'
-                     f'<div class="number">{max(left, 0):.1%}</div></div>')  # fmt: skip
+        left, plural = 1 - sum(row.share for row in rows), "s" if others > 1 else ""
+        bar = _bar([(left / most, "float")])
+        items.append(
+            f'<div class="guilt"><div class="name">{others} other{plural}</div>{bar}'
+            f'<div class="number">{max(left, 0):.1%}</div></div>'
+        )
     return _section(
         "Who is guilty",
         "Each layer's own error, relative to its signal, as a part of the sum over all layers. An error that a layer"
@@ -301,6 +304,10 @@ def _figure(what: str, histogram: Histogram | None, row: LayerRow) -> str:
     )
 
 
+def _speed_of(step: Step) -> str:
+    return f", {step.gmacs:.0f} GMAC/s" if step.gmacs else ""
+
+
 def _speed(f: Findings) -> str:
     if not f.steps:
         return ""
@@ -308,14 +315,14 @@ def _speed(f: Findings) -> str:
     ranked = sorted(f.steps, key=lambda step: -step.milliseconds)
     longest = ranked[0].milliseconds or 1.0
     items = [
-        f'<div class="guilt"><div class="name">{_name(step.path, step.operator)}</div>'
+        f'<div class="guilt"><div class="name">{_name(step.path, step.operator + _speed_of(step))}</div>'
         f'{_bar([(step.milliseconds / longest, "")])}<div class="number">{_milliseconds(step.milliseconds)}</div></div>'
         for step in ranked
         if step.milliseconds >= 0.002 * total
     ]
     return _section(
         "Speed by step",
-        escape(f"Median time of each step on a batch of {f.batch}; {_milliseconds(total)} in all, one by one."),
+        escape(f"Median time of each step {f.runs_as}, on a batch of {f.batch}; {_milliseconds(total)} in all."),
         _folded(items, _panel),
     )
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from zeropoint.graph.fx.fold_batch_norm import parameter
 from zeropoint.graph.fx.workflow import Quantized
 
-__all__ = ["model_bytes", "readable_bytes", "stored_bytes"]
+__all__ = ["model_bytes", "stored_bytes"]
 
 
 def stored_bytes(state: Any) -> int:
@@ -33,18 +33,3 @@ def model_bytes(model: nn.Module) -> int:
     graph = model.graph_module
     read = {str(node.target): parameter(graph, node) for node in graph.graph.nodes if node.op == "get_attr"}
     return sum(stored_bytes(value) for value in read.values())
-
-
-def readable_bytes(count: int) -> str:
-    """A number of bytes for people.
-
-    Example:
-        >>> readable_bytes(999), readable_bytes(1500), readable_bytes(44_700_000)
-        ('999 B', '1.5 kB', '44.7 MB')
-    """
-    size = float(count)
-    for unit in ("B", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.2f} GB"

@@ -1,11 +1,11 @@
-"""Tables for terminals: with rich where it is installed (the `cli` extra), in plain text elsewhere."""
+"""Tables and sizes for people, in terminals: with rich where it is installed (the `cli` extra), plain elsewhere."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["plain_table", "print_table", "rich_table"]
+__all__ = ["plain_table", "print_table", "readable_bytes", "rich_table"]
 
 
 def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -58,10 +58,29 @@ def rich_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print with rich where it is installed (the `cli` extra), in plain text elsewhere."""
+    """Print with rich on a terminal that is wide enough, if rich is installed (the `cli` extra); else in plain text."""
     try:
         from rich.console import Console
 
-        Console().print(rich_table(header, rows))
+        console, table = Console(), rich_table(header, rows)
+        if console.is_terminal and console.measure(table).maximum <= console.width:
+            console.print(table)
+            return
     except ModuleNotFoundError:
-        print(plain_table(header, rows))
+        pass
+    print(plain_table(header, rows))
+
+
+def readable_bytes(count: int) -> str:
+    """A number of bytes for people.
+
+    Example:
+        >>> readable_bytes(999), readable_bytes(1500), readable_bytes(44_700_000)
+        ('999 B', '1.5 kB', '44.7 MB')
+    """
+    size = float(count)
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.2f} GB"

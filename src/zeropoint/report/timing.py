@@ -17,17 +17,18 @@ from zeropoint.graph.fx.workflow import Quantized
 from zeropoint.graph.one_call import call_of
 from zeropoint.report.graph_pairs import steps
 
-__all__ = ["Step", "alternating", "step_times"]
+__all__ = ["Step", "alternating", "program_times", "step_times"]
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a quantized model: where it came from, and its median time."""
+    """One step of a quantized model: where it came from, its median time, and its multiplications a second."""
 
     name: str
     path: str
     operator: str
     milliseconds: float
+    gmacs: float = 0.0
 
 
 def alternating(calls: list[Callable[[], object]], seconds: float, least: int = 5) -> list[float]:
@@ -79,6 +80,17 @@ def step_times(quantized: nn.Module, batch: Any, repeats: int = 7) -> tuple[Step
         )
         for node, t in spent.items()
     )
+
+
+def program_times(program: Any, quantized: Quantized, inputs: tuple[Any, ...]) -> tuple[Step, ...]:
+    """Median times of the steps of a program, with the modules that they came from."""
+    by_name = {node.name: node for node in quantized.graph_module.graph.nodes}
+    found = []
+    for row in program.profile(*inputs):
+        node = by_name.get(row.name)
+        path = origin(node).path if node is not None else ""
+        found.append(Step(row.name, path, row.op, 1e3 * row.seconds, row.gmacs))
+    return tuple(found)
 
 
 def _operator(node: Any) -> str:

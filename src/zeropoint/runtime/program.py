@@ -30,7 +30,8 @@ class Program:
     """A quantized model, ready to run. Threads may share it.
 
     Called with one array for each input, in order or by name; gives what the model gave, with arrays for tensors.
-    Arrays that are contiguous, or channels last, are read where they are.
+    Inputs have the buffer protocol, as numpy's arrays, or DLPack, as PyTorch's tensors; those that are contiguous, or
+    channels last, are read where they are.
 
     Raises:
         TypeError: for the wrong number of inputs, or another dtype.

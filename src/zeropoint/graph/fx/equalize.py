@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from zeropoint.graph.fx.fold_batch_norm import add_parameter, parameter
+from zeropoint.graph.fx.meaning import Meaning, name_of
 from zeropoint.graph.fx.observe import OBSERVER
 from zeropoint.graph.fx.plain import arguments
 from zeropoint.graph.fx.plan import Choice, Way, is_float
@@ -158,6 +159,8 @@ def divide_in_quantize(graph: fx.GraphModule) -> None:
                 ours.quantize_per_channel.default, (divided.args[0], *stored, axis, *limits)
             )
         made.meta["origin"] = node.meta.get("origin")
+        factors = 1 / parameter(graph, inverse)  # type: ignore[operator]
+        made.meta["meaning"] = Meaning(name_of(divided.args[0]), scale, zero_point, limits[-1], factors)
         node.replace_all_uses_with(made)
         for old in (node, divided, inverse):
             graph.graph.erase_node(old)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import fx
@@ -14,6 +14,7 @@ __all__ = ["Meaning", "meaning", "name_of"]
 class Meaning:
     """The name of the node of the float graph that has this value; scale and zero point, if it is held as integers.
 
+    `factors`: what the channels, along the last axis, were divided by before they were rounded (see equalize.py).
     The float graph is the one that `workflow.float_graph` gives for the model.
     """
 
@@ -21,6 +22,7 @@ class Meaning:
     scale: float | None = None
     zero_point: int = 0
     dtype: torch.dtype | None = None
+    factors: torch.Tensor | None = field(default=None, compare=False)
 
 
 def meaning(node: fx.Node) -> Meaning | None:

@@ -236,7 +236,7 @@ def _mean_slope(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | 
 def _same_type(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
     """A conversion to the dtype and device that a tensor has already."""
     old, new = a["self"].meta.get("val"), node.meta.get("val")
-    if not isinstance(old, torch.Tensor) or not isinstance(new, torch.Tensor):  # TorchScript knows neither
+    if not (isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor)):  # TorchScript says neither
         return None
     if (old.dtype, old.device) != (new.dtype, new.device):
         return None

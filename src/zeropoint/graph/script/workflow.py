@@ -247,6 +247,7 @@ def _convert(model: Any, debug: bool, name: str, preserved: Any = None) -> Any:
     record.store_summary(module, summarized)
     _part_lists(module, [view for view, _, _ in views.values()])
     names = [method for method in module._method_names() if method != "forward"]
+    names += ["training"] if module.hasattr("training") else []  # torch.jit.freeze asks for it
     return torch._C._freeze_module(module, [record.SUMMARY, *names, *(preserved or ())], True, debug)
 
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "engine/container.h"
+#include "engine/foreign.h"
 #include "engine/json.h"
 #include "engine/planner.h"
 
@@ -31,13 +32,14 @@ public:
     struct Names {
         const std::unordered_map<std::string, int32_t>& values;
         const std::vector<const StoredTensor*>& constants;  // by value; null for others
+        const std::vector<std::shared_ptr<Foreign>>& foreign;
     };
     StepReader(const Json& step, const Names& names);
 
     const std::vector<int32_t>& inputs() const { return inputs_; }
     void require_inputs(size_t least, size_t most) const;
     void require_inputs(size_t count) const { require_inputs(count, count); }
-    // The number of outputs the step has; names for them are made by the program.
+    size_t outputs() const { return outputs_; }
     void require_outputs(size_t count) const;
 
     // An input that is stored in the file; the second is null where the input is.
@@ -58,6 +60,8 @@ public:
     std::string text(const char* name);
     ElementType type(const char* name);
     ElementType byte_type(const char* name);
+    // What computes a step that the engine cannot; programs in files have none.
+    Foreign& foreign(const char* name);
     // Throws FormatError if there are attributes that nobody has asked for.
     void finish() const;
 
@@ -67,7 +71,7 @@ private:
     const Json& attribute(const char* name);
     Integer size_of(const Json& json, const char* name) const;
 
-    const Names& names_;
+    const Names names_;
     const Json* attributes_;
     std::vector<int32_t> inputs_;
     size_t outputs_ = 0;
@@ -102,9 +106,20 @@ const StepTable& step_table();
 
 // One for each file of engine/steps/.
 void add_border_steps(StepTable& table);
+void add_dynamic_layer_steps(StepTable& table);
 void add_elementwise_steps(StepTable& table);
+void add_embedding_steps(StepTable& table);
+void add_float_steps(StepTable& table);
+void add_foreign_steps(StepTable& table);
 void add_layer_steps(StepTable& table);
+void add_matmul_steps(StepTable& table);
+void add_moving_steps(StepTable& table);
+void add_norm_steps(StepTable& table);
+void add_plain_steps(StepTable& table);
 void add_pooling_steps(StepTable& table);
+void add_recurrent_steps(StepTable& table);
+void add_resampling_steps(StepTable& table);
 void add_view_steps(StepTable& table);
+void add_weight_only_steps(StepTable& table);
 
 }  // namespace zeropoint

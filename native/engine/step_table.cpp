@@ -1,4 +1,4 @@
-#include "engine/steps.h"
+#include "engine/step_table.h"
 
 #include <algorithm>
 #include <cmath>
@@ -124,8 +124,9 @@ double StepReader::number(const char* name) {
 double StepReader::scale(const char* name) {
     const double value = number(name);
     const float single = static_cast<float>(value);
-    if (!(value > 0) || !std::isfinite(single) || single == 0 || !std::isfinite(1.0f / single))
-        fail(std::string("attribute '") + name + "' must be a positive number within float32");
+    if (!std::isfinite(single) || single <= 0)
+        fail(std::string("attribute '") + name + "' must be a positive number within float32, it is " +
+             std::to_string(value));
     return value;
 }
 
@@ -148,6 +149,13 @@ ElementType StepReader::byte_type(const char* name) {
     if (found != ElementType::u8 && found != ElementType::s8)
         fail(std::string("attribute '") + name + "' must be uint8 or int8");
     return found;
+}
+
+Foreign& StepReader::foreign(const char* name) {
+    const int64_t number = integer(name, 0, std::numeric_limits<int64_t>::max());
+    if (number >= static_cast<int64_t>(names_.foreign.size()))
+        fail("it is computed by PyTorch, which only the program that was compiled can do");
+    return *names_.foreign[static_cast<size_t>(number)];
 }
 
 void StepReader::finish() const {
@@ -178,10 +186,21 @@ const StepTable& step_table() {
     static const StepTable table = [] {
         StepTable t;
         add_border_steps(t);
+        add_dynamic_layer_steps(t);
         add_elementwise_steps(t);
+        add_embedding_steps(t);
+        add_float_steps(t);
+        add_foreign_steps(t);
         add_layer_steps(t);
+        add_matmul_steps(t);
+        add_moving_steps(t);
+        add_norm_steps(t);
+        add_plain_steps(t);
         add_pooling_steps(t);
+        add_recurrent_steps(t);
+        add_resampling_steps(t);
         add_view_steps(t);
+        add_weight_only_steps(t);
         return t;
     }();
     return table;

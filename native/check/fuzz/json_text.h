@@ -1,0 +1,62 @@
+// JSON as text: what parse_json reads, and, if a record has them, repeated keys too.
+#pragma once
+
+#include "engine/json.h"
+
+#include <cstdio>
+#include <string>
+
+namespace zeropoint::check {
+
+inline void write_text(const std::string& text, std::string& out) {
+    out += '"';
+    for (const char c : text) {
+        if (c == '"' || c == '\\') out += '\\';
+        if (static_cast<unsigned char>(c) < 0x20) {
+            char escaped[8];
+            std::snprintf(escaped, sizeof escaped, "\\u%04x", c);
+            out += escaped;
+        } else {
+            out += c;
+        }
+    }
+    out += '"';
+}
+
+inline void write_json(const Json& json, std::string& out) {
+    const char* between = "";
+    if (json.is_null()) {
+        out += "null";
+    } else if (const bool* flag = json.boolean()) {
+        out += *flag ? "true" : "false";
+    } else if (const int64_t* integer = json.integer()) {
+        out += std::to_string(*integer);
+    } else if (const std::string* text = json.text()) {
+        write_text(*text, out);
+    } else if (const Json::List* list = json.list()) {
+        out += '[';
+        for (const Json& item : *list) {
+            out += between;
+            write_json(item, out);
+            between = ",";
+        }
+        out += ']';
+    } else if (const Json::Record* record = json.record()) {
+        out += '{';
+        for (const auto& [key, value] : *record) {
+            out += between;
+            write_text(key, out);
+            out += ':';
+            write_json(value, out);
+            between = ",";
+        }
+        out += '}';
+    } else {
+        char real[40];
+        std::snprintf(real, sizeof real, "%.17g", std::get<double>(json.value));
+        out += real;
+        if (out.find_first_of(".en", out.size() - std::string_view(real).size()) == std::string::npos) out += ".0";
+    }
+}
+
+}  // namespace zeropoint::check

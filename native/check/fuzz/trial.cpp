@@ -1,0 +1,178 @@
+#include "check/fuzz/trial.h"
+
+#include "check/fuzz/random.h"
+#include "cpu/isa.h"
+#include "engine/program.h"
+
+#include <chrono>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+namespace zeropoint::check {
+namespace {
+
+constexpr double kMostMacs = 2e7;                  // larger runs are planned, not run
+constexpr int64_t kMostInput = int64_t{1} << 20;   // bytes
+constexpr int64_t kMostPlaces = int64_t{1} << 22;  // elements of the values of a run
+constexpr int kShapes = 3;
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+std::vector<InputLayout> some_layouts(const Program& program, Random& random, bool example) {
+    std::vector<InputLayout> layouts;
+    for (const ProgramInput& input : program.inputs()) {
+        InputLayout layout{input.example, false};
+        for (size_t axis = 0; axis < layout.sizes.size() && !example; ++axis)
+            if (random.one_in(input.sizes[axis] < 0 ? 2 : 20)) layout.sizes[axis] = random.between(0, 12);
+        const bool image = layout.sizes.size() == 4 || layout.sizes.size() == 5;
+        layout.channels_last = image && random.one_in(3);
+        layouts.push_back(layout);
+    }
+    return layouts;
+}
+
+// Exactly as much memory as is needed, so that a sanitizer sees what reads or writes beyond it.
+using Bytes = std::vector<uint8_t>;
+
+Bytes some_values(ElementType type, int64_t count, Random& random) {
+    Bytes bytes(static_cast<size_t>(count * bytes_of(type)));
+    if (type == ElementType::f32) {
+        for (int64_t i = 0; i < count; ++i) {
+            float value = static_cast<float>(random.between(-1000, 1000)) / 256.0f;
+            if (random.one_in(100))
+                value =
+                    random.one_in(2) ? std::numeric_limits<float>::quiet_NaN() : std::numeric_limits<float>::infinity();
+            std::memcpy(bytes.data() + i * 4, &value, 4);
+        }
+        return bytes;
+    }
+    const bool wide = random.one_in(3);
+    for (size_t i = 0; i < bytes.size(); ++i)
+        bytes[i] = type == ElementType::boolean                   ? random.one_in(2)
+                   : bytes_of(type) == 1 || wide                  ? static_cast<uint8_t>(random.bits())
+                   : i % static_cast<size_t>(bytes_of(type)) == 0 ? static_cast<uint8_t>(random.below(4))
+                                                                  : uint8_t{0};
+    return bytes;
+}
+
+struct Arrays {
+    std::vector<Bytes> inputs;
+    std::vector<const void*> from;
+
+    Arrays(const Program& program, const std::vector<InputLayout>& layouts, Random& random) {
+        for (size_t i = 0; i < layouts.size(); ++i)
+            inputs.push_back(some_values(program.inputs()[i].type, count_of(layouts[i].sizes), random));
+        for (const Bytes& bytes : inputs) from.push_back(bytes.data());
+    }
+};
+
+std::vector<Bytes> outputs_of(Program& program, const Plan& plan, const Arrays& arrays, uint8_t before) {
+    std::vector<Bytes> outputs;
+    std::vector<void*> to;
+    for (const Tensor& y : plan.outputs) outputs.emplace_back(static_cast<size_t>(y.bytes()), before);
+    for (Bytes& bytes : outputs) to.push_back(bytes.data());
+    program.run(plan, arrays.from.data(), to.data());
+    return outputs;
+}
+
+bool is_small(const Program& program, const std::vector<InputLayout>& layouts, const Plan& plan) {
+    double macs = 0;
+    int64_t bytes = plan.value_bytes;
+    for (const Instruction& instruction : plan.instructions) macs += instruction.macs;
+    for (const Tensor& y : plan.outputs) bytes += y.bytes();
+    for (size_t i = 0; i < layouts.size(); ++i)
+        if (count_of(layouts[i].sizes) * bytes_of(program.inputs()[i].type) > kMostInput) return false;
+    return macs <= kMostMacs && bytes <= kMostPlaces;
+}
+
+}  // namespace
+
+Trial try_file(std::string_view file, uint64_t number, const Bounds& bounds, void (*on_stage)(int stage)) {
+    Trial trial;
+    const int64_t size = static_cast<int64_t>(file.size());
+    Random random(number, 1);
+    const auto enter = [&](Stage stage) {
+        trial.stage = stage;
+        on_stage(static_cast<int>(stage));
+    };
+    const auto measure = [&](int64_t before, int64_t& peak, int64_t bound, const char* what) {
+        const Allocations seen = allocations();
+        peak = std::max(peak, seen.peak - before);
+        trial.largest = std::max(trial.largest, seen.largest);
+        if (std::max(seen.peak - before, seen.largest) > bound && trial.wrong.empty())
+            trial.wrong = std::string(what) + " a file of " + std::to_string(size) + " bytes takes " +
+                          std::to_string(std::max(seen.peak - before, seen.largest)) + " bytes of memory, more than " +
+                          std::to_string(bound);
+    };
+    fill_allocations(0x5A);
+    reset_allocations();
+    const int64_t at_start = allocations().live;
+    double begin = now();
+    std::unique_ptr<Program> program;
+    enter(Stage::container);
+    try {
+        Container container(file);
+        enter(Stage::program);
+        program = std::make_unique<Program>(std::move(container), bounds.memory_limit);
+        enter(Stage::loaded);
+    } catch (const FormatError& error) {
+        trial.refusal = error.what();
+    } catch (const std::exception& error) {
+        trial.wrong = std::string("loading raised another error than FormatError: ") + error.what();
+    }
+    trial.load_seconds = now() - begin;
+    measure(at_start, trial.load_peak, bounds.load(size), "loading");
+    if (!program || !trial.wrong.empty()) return trial;
+
+    for (int shape = 0; shape < kShapes && trial.wrong.empty(); ++shape) {
+        const std::vector<InputLayout> layouts = some_layouts(*program, random, shape == 0);
+        std::shared_ptr<const Plan> plan;
+        begin = now();
+        reset_allocations();
+        const int64_t loaded = allocations().live;
+        try {
+            plan = program->plan(layouts);
+        } catch (const PlanError& error) {
+            trial.refusal = error.what();
+        } catch (const std::exception& error) {
+            trial.wrong = std::string("planning raised another error than PlanError: ") + error.what();
+        }
+        trial.load_seconds = std::max(trial.load_seconds, now() - begin);
+        measure(loaded, trial.load_peak, bounds.load(size), "planning");
+        if (!plan) continue;
+        enter(std::max(trial.stage, Stage::planned));
+        int64_t results = plan->arena_bytes;
+        for (const Tensor& y : plan->outputs) results += y.bytes();
+        if (results > bounds.memory_limit)
+            trial.wrong = "a plan needs " + std::to_string(results) + " bytes, more than the limit";
+        if (!trial.wrong.empty() || !is_small(*program, layouts, *plan)) continue;
+        const Arrays arrays(*program, layouts, random);
+        enter(Stage::ran);
+        begin = now();
+        try {
+            reset_allocations();
+            const int64_t planned = allocations().live;
+            const std::vector<Bytes> first = outputs_of(*program, *plan, arrays, 0x11);
+            trial.run_seconds = std::max(trial.run_seconds, now() - begin);
+            measure(planned, trial.run_peak, bounds.run(size), "running");
+            // Once more, over what the first run has left behind.
+            if (outputs_of(*program, *plan, arrays, 0xEE) != first) trial.wrong = "two runs differ";
+            const Isa best = active_isa();
+            if (shape == 0 && number % 4 == 0 && trial.wrong.empty()) {
+                set_active_isa(Isa::portable);
+                const auto other = program->plan(layouts);
+                if (outputs_of(*program, *other, arrays, 0x77) != first)
+                    trial.wrong = std::string("portable and ") + isa_name(best) + " kernels differ";
+                set_active_isa(best);
+            }
+        } catch (const std::invalid_argument& error) {  // of values that cannot be: an infinite range, an index
+            trial.refusal = error.what();
+        } catch (const std::exception& error) {
+            trial.wrong = std::string("running raised: ") + error.what();
+        }
+    }
+    return trial;
+}
+
+}  // namespace zeropoint::check

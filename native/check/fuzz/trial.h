@@ -1,0 +1,36 @@
+// One file, tried: loaded, planned for several shapes, run. What must hold is checked on the way.
+#pragma once
+
+#include "check/fuzz/allocations.h"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace zeropoint::check {
+
+// What the bounds on memory are, see docs/reliability.md.
+struct Bounds {
+    int64_t memory_limit = int64_t{4} << 20;  // given to the program
+    int64_t per_byte = 1024;                  // of the file: the JSON, and weights packed for this CPU
+    int64_t always = int64_t{2} << 20;
+
+    int64_t load(int64_t file) const { return always + per_byte * file; }
+    int64_t run(int64_t file) const { return load(file) + memory_limit; }
+};
+
+// How far it came. The order is that of the stages.
+enum class Stage : int { container, program, loaded, planned, ran };
+
+struct Trial {
+    Stage stage = Stage::container;
+    std::string refusal;  // why it came no further
+    std::string wrong;    // empty, or what must not be
+    int64_t load_peak = 0, run_peak = 0, largest = 0;
+    double load_seconds = 0, run_seconds = 0;
+};
+
+// `on_stage` is called when a stage begins. `number` chooses shapes and values of the inputs.
+Trial try_file(std::string_view file, uint64_t number, const Bounds& bounds, void (*on_stage)(int stage));
+
+}  // namespace zeropoint::check

@@ -1,0 +1,243 @@
+// What is not quantized: float32 arithmetic, other dtypes, tensors of known values. Each operation is rounded once, so
+// that the bytes are those of PyTorch.
+#include "engine/step_table.h"
+
+#include "cpu/threads.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace zeropoint {
+namespace {
+
+constexpr int64_t kElements = 16384;  // worth a thread
+
+struct Axis {
+    int64_t size, a, b, y;
+};
+
+// y = a o b of float32; one may be repeated, or be the attribute `number`.
+template <class Operation>
+class FloatBinary : public Step {
+public:
+    explicit FloatBinary(StepReader& r) : has_number_(r.has("number")) {
+        r.require_inputs(has_number_ ? 1 : 2);
+        r.require_outputs(1);
+        if (!has_number_) return;
+        number_ = static_cast<float>(r.number("number"));
+        swapped_ = r.flag("swapped");  // number o a
+    }
+
+    void plan(Planner& p) const override {
+        const Tensor& a = p.typed_input(0, ElementType::f32);
+        const Tensor& b = has_number_ ? a : p.typed_input(1, ElementType::f32);
+        const Sizes sizes = broadcast(a.sizes, b.sizes);
+        const bool alike = a.sizes == b.sizes && a.strides == b.strides && a.is_dense();
+        const Tensor y = a.sizes == sizes
+                             ? p.make_like(a, a.type, alike && (has_number_ || a.place.buffer != b.place.buffer))
+                         : b.sizes == sizes ? p.make_like(b, a.type)
+                                            : p.make(a.type, sizes);
+        p.give(0, y);
+        if (y.count() == 0) return;
+        std::vector<Axis> axes = walk(expanded_strides(a, sizes), expanded_strides(b, sizes), y);
+        const Axis inner = axes.back();
+        axes.pop_back();
+        int64_t rows = 1;
+        for (const Axis& axis : axes) rows *= axis.size;
+        p.emit({a.place, b.place, y.place}, [this, axes, inner, rows](void* const* at) {
+            const float *x = static_cast<const float*>(at[0]), *w = static_cast<const float*>(at[1]);
+            float* to = static_cast<float*>(at[2]);
+            // One long row is shared, too.
+            const int64_t pieces = rows == 1 ? (inner.size + kElements - 1) / kElements : 1;
+            const int64_t length = (inner.size + pieces - 1) / pieces;
+            parallel_for(rows * pieces, std::max<int64_t>(1, kElements / length), [&](int64_t begin, int64_t end) {
+                for (int64_t task = begin; task < end; ++task) {
+                    int64_t row = task / pieces, a_at = 0, b_at = 0, y_at = 0;
+                    for (size_t i = axes.size(); i-- > 0; row /= axes[i].size) {
+                        const int64_t index = row % axes[i].size;
+                        a_at += index * axes[i].a;
+                        b_at += index * axes[i].b;
+                        y_at += index * axes[i].y;
+                    }
+                    const int64_t first = task % pieces * length, n = std::min(length, inner.size - first);
+                    line(x + a_at + first * inner.a, w + b_at + first * inner.b, to + y_at + first * inner.y, n, inner);
+                }
+            });
+        });
+    }
+
+private:
+    // Axes in the order of y in memory, those that can be walked as one taken together; at least one.
+    static std::vector<Axis> walk(const Sizes& a, const Sizes& b, const Tensor& y) {
+        std::vector<Axis> axes;
+        for (const int64_t d : y.memory_order()) {
+            const size_t i = static_cast<size_t>(d);
+            const Axis next{y.sizes[i], a[i], b[i], y.strides[i]};
+            if (next.size == 1) continue;
+            if (!axes.empty() && axes.back().a == next.size * next.a && axes.back().b == next.size * next.b &&
+                axes.back().y == next.size * next.y)
+                axes.back() = {axes.back().size * next.size, next.a, next.b, next.y};
+            else
+                axes.push_back(next);
+        }
+        if (axes.empty()) axes.push_back({1, 1, 1, 1});
+        return axes;
+    }
+
+    void line(const float* a, const float* b, float* y, int64_t n, const Axis& step) const {
+        if (has_number_ && step.a == 1 && step.y == 1) {
+            const float number = number_;
+            if (swapped_)
+                for (int64_t i = 0; i < n; ++i) y[i] = Operation::of(number, a[i]);
+            else
+                for (int64_t i = 0; i < n; ++i) y[i] = Operation::of(a[i], number);
+        } else if (step.a == 1 && step.b == 1 && step.y == 1 && !has_number_) {
+            for (int64_t i = 0; i < n; ++i) y[i] = Operation::of(a[i], b[i]);
+        } else {
+            for (int64_t i = 0; i < n; ++i) {
+                const float left = a[i * step.a], right = has_number_ ? number_ : b[i * step.b];
+                y[i * step.y] = has_number_ && swapped_ ? Operation::of(right, left) : Operation::of(left, right);
+            }
+        }
+    }
+
+    bool has_number_, swapped_ = false;
+    float number_ = 0;
+};
+
+struct Plus {
+    static float of(float a, float b) { return a + b; }
+};
+struct Minus {
+    static float of(float a, float b) { return a - b; }
+};
+struct Times {
+    static float of(float a, float b) { return a * b; }
+};
+struct Over {
+    static float of(float a, float b) { return a / b; }
+};
+
+// Another dtype: integers and bools to wider integers or to float32.
+class Convert : public Step {
+public:
+    explicit Convert(StepReader& r) : type_(r.type("dtype")) {
+        r.require_inputs(1);
+        r.require_outputs(1);
+    }
+
+    void plan(Planner& p) const override {
+        const Tensor x = p.dense(p.input(0));
+        if (x.type == type_) return p.give(0, x);
+        const Tensor y = p.make_like(x, type_);
+        p.give(0, y);
+        const int64_t n = x.count();
+        switch (type_) {
+            case ElementType::f32: return from<float>(p, x, y, n);
+            case ElementType::s64: return from<int64_t>(p, x, y, n);
+            case ElementType::s32: return from<int32_t>(p, x, y, n);
+            default: refuse(x);
+        }
+    }
+
+private:
+    [[noreturn]] void refuse(const Tensor& x) const {
+        throw PlanError(std::string("there is no way from ") + name_of(x.type) + " to " + name_of(type_));
+    }
+    template <class To>
+    void from(Planner& p, const Tensor& x, const Tensor& y, int64_t n) const {
+        switch (x.type) {
+            case ElementType::u8:
+            case ElementType::boolean: return emit<uint8_t, To>(p, x, y, n);
+            case ElementType::s8: return emit<int8_t, To>(p, x, y, n);
+            case ElementType::s16: return emit<int16_t, To>(p, x, y, n);
+            case ElementType::s32: return emit<int32_t, To>(p, x, y, n);
+            case ElementType::s64:
+                if (type_ == ElementType::f32) return emit<int64_t, To>(p, x, y, n);
+                [[fallthrough]];
+            default: refuse(x);
+        }
+    }
+    template <class From, class To>
+    void emit(Planner& p, const Tensor& x, const Tensor& y, int64_t n) const {
+        if (n == 0) return;
+        p.emit({x.place, y.place}, [n](void* const* at) {
+            const From* from = static_cast<const From*>(at[0]);
+            To* to = static_cast<To*>(at[1]);
+            for (int64_t i = 0; i < n; ++i) to[i] = static_cast<To>(from[i]);
+        });
+    }
+
+    ElementType type_;
+};
+
+// first, first + step, ... `count` int64 numbers.
+class Range : public Step {
+public:
+    explicit Range(StepReader& r) : first_(r.size("first")), step_(r.size("step")), count_(r.size("count")) {
+        r.require_inputs(0);
+        r.require_outputs(1);
+    }
+
+    void plan(Planner& p) const override {
+        constexpr int64_t kMost = int64_t{1} << 40;
+        const int64_t first = p.integer(first_), step = p.integer(step_),
+                      count = std::max<int64_t>(p.integer(count_), 0);
+        if (std::abs(first) > kMost || std::abs(step) > (1 << 20) || count > kMost) throw PlanError("out of range");
+        const Tensor y = p.make(ElementType::s64, {count});
+        p.give(0, y);
+        if (count == 0) return;
+        p.emit({y.place}, [=](void* const* at) {
+            int64_t* to = static_cast<int64_t*>(at[0]);
+            for (int64_t i = 0; i < count; ++i) to[i] = first + i * step;
+        });
+    }
+
+private:
+    Integer first_, step_, count_;
+};
+
+// One value everywhere.
+class Full : public Step {
+public:
+    explicit Full(StepReader& r) : shape_(r.sizes("shape")), type_(r.type("dtype")), value_(r.number("value")) {
+        r.require_inputs(0);
+        r.require_outputs(1);
+        if (type_ != ElementType::f32 && type_ != ElementType::s64)
+            r.fail("attribute 'dtype' must be float32 or int64");
+        if (type_ == ElementType::s64 && !(std::fabs(value_) < 9e15)) r.fail("attribute 'value' is out of range");
+    }
+
+    void plan(Planner& p) const override {
+        const Tensor y = p.make(type_, p.integers(shape_));
+        p.give(0, y);
+        const int64_t n = y.count();
+        if (n == 0) return;
+        p.emit({y.place}, [this, n](void* const* at) {
+            if (type_ == ElementType::f32)
+                std::fill_n(static_cast<float*>(at[0]), n, static_cast<float>(value_));
+            else
+                std::fill_n(static_cast<int64_t*>(at[0]), n, static_cast<int64_t>(value_));
+        });
+    }
+
+private:
+    std::vector<Integer> shape_;
+    ElementType type_;
+    double value_;
+};
+
+}  // namespace
+
+void add_plain_steps(StepTable& table) {
+    table.add<FloatBinary<Plus>>("float_add");
+    table.add<FloatBinary<Minus>>("float_subtract");
+    table.add<FloatBinary<Times>>("float_multiply");
+    table.add<FloatBinary<Over>>("float_divide");
+    table.add<Convert>("convert");
+    table.add<Range>("range");
+    table.add<Full>("full");
+}
+
+}  // namespace zeropoint

@@ -1,0 +1,27 @@
+"""Between floats and integers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import fx
+
+from zeropoint.engine.steps.table import dtype_name, ours, row
+from zeropoint.graph.fx.plain import arguments
+
+if TYPE_CHECKING:
+    from zeropoint.engine.compiler import Compiler
+
+
+@row(*ours("quantize_per_tensor"))
+def _quantize(c: Compiler, node: fx.Node) -> str:
+    a = arguments(node)
+    bounds = {"low": a["quant_min"], "high": a["quant_max"]}
+    parameters = {"scale": float(a["scale"]), "zero_point": a["zero_point"], "dtype": dtype_name(a["dtype"])}
+    return c.add("quantize", c.tensor(a["input"]), **parameters, **bounds)
+
+
+@row(*ours("dequantize_per_tensor"))
+def _dequantize(c: Compiler, node: fx.Node) -> str:
+    a = arguments(node)
+    return c.add("dequantize", c.tensor(a["input"]), scale=float(a["scale"]), zero_point=a["zero_point"])

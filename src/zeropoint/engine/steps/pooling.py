@@ -1,0 +1,75 @@
+"""Pools, means, and images of other sizes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch import fx
+
+from zeropoint.engine.steps.table import ours, row
+from zeropoint.graph.fx.plain import arguments
+from zeropoint.ops.pooling import are_columns, memory_order
+
+if TYPE_CHECKING:
+    from zeropoint.engine.compiler import Compiler
+
+
+def _each(values: Any, dims: int) -> list[int]:
+    values = [int(v) for v in values]
+    return values * dims if len(values) == 1 else values
+
+
+@row(*ours("stored_max_pool"))
+def _max_pool(c: Compiler, node: fx.Node) -> str:
+    a = arguments(node)
+    dims = int(a["spatial"])
+    windows = {k: _each(a[k], dims) for k in ("kernel", "stride", "padding", "dilation")}
+    return c.add("max_pool", c.tensor(a["q"]), spatial=dims, ceil_mode=a["ceil_mode"], **windows)
+
+
+@row(*ours("stored_average_pool"))
+def _average_pool(c: Compiler, node: fx.Node) -> str:
+    a = arguments(node)
+    dims = int(a["spatial"])
+    windows = {k: _each(a[k], dims) for k in ("kernel", "stride", "padding")}
+    options = {"ceil_mode": a["ceil_mode"], "count_include_pad": a["count_include_pad"]}
+    numbers = {"divisor": a["divisor_override"] or 0, "zero_point": int(a["zero_point"])}
+    return c.add("average_pool", c.tensor(a["q"]), spatial=dims, **windows, **options, **numbers)
+
+
+@row(*ours("stored_adaptive_average_pool"))
+def _adaptive_average_pool(c: Compiler, node: fx.Node) -> str:
+    a = arguments(node)
+    size = c.sizes(a["output_size"])
+    numbers = {"spatial": len(size), "output_size": size, "zero_point": int(a["zero_point"])}
+    return c.add("adaptive_average_pool", c.tensor(a["q"]), **numbers)
+
+
+@row(*ours("stored_mean_over"))
+def _mean(c: Compiler, node: fx.Node) -> str:
+    a = arguments(node)
+    q = c.found[a["q"]]
+    axes = sorted({axis % q.dim() for axis in a["axes"]})
+    innermost = axes == list(range(q.dim() - len(axes), q.dim()))
+    dense = q if memory_order(q) is not None else q.contiguous()
+    if not (innermost and q.is_contiguous()) and not are_columns(dense, axes):
+        raise c.unsupported("a mean over axes that do not lie together in memory, with others inside them")
+    numbers = {"axes": list(a["axes"]), "scale": float(a["scale"]), "zero_point": int(a["zero_point"])}
+    return c.add("mean", c.tensor(a["q"]), keepdim=a["keepdim"], **numbers)
+
+
+@row(*ours("stored_nearest"))
+def _nearest(c: Compiler, node: fx.Node) -> str:
+    a = arguments(node)
+    sizes = c.sizes(a["output_size"])
+    factors = [0.0] * (3 - len(sizes)) + [float(f) for f in a["scales"]]
+    named = dict(zip(("depth_factor", "height_factor", "width_factor"), factors))
+    return c.add("nearest", c.tensor(a["q"]), spatial=len(sizes), output_size=sizes, exact=a["exact"], **named)
+
+
+@row(*ours("stored_bilinear"))
+def _bilinear(c: Compiler, node: fx.Node) -> str:
+    a = arguments(node)
+    factors = {f"{side}_factor": float(a[f"scale_{side}"] or 0) for side in ("height", "width")}
+    numbers = {"align_corners": a["align_corners"], "zero_point": int(a["zero_point"])}
+    return c.add("bilinear", c.tensor(a["q"]), output_size=c.sizes(a["output_size"]), **numbers, **factors)

@@ -1,0 +1,46 @@
+"""Wrong program files: program_fuzz (native/check/fuzz) makes, loads, plans and runs them; many more in `make fuzz`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import golden_programs
+import pytest
+from native_checks import built, run
+
+from zeropoint import _native
+
+FOUND = sorted((Path(__file__).parent / "found").glob("*.zpt"))
+
+
+def test_files_to_start_from_have_every_kind_of_step() -> None:
+    seen = {s["op"] for path in golden_programs.paths() for s in golden_programs.text_of(path.read_bytes())["steps"]}
+    missing = set(_native.engine_steps()) - seen
+    assert not missing, f"add programs with {sorted(missing)} to tests/golden_programs.py, and run it"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)  # the first build takes minutes on a small machine
+def test_wrong_files_are_refused_or_run_within_their_bounds() -> None:
+    output = run(built("program_fuzz"), "fuzz", golden_programs.FOLDER, "--count", "20000", timeout=300)
+    assert output.splitlines()[-1] == "0 wrong", output
+    reached = {name: int(count) for name, count in re.findall(r"^  (\w[\w:, ]+?) +(\d+)$", output, re.MULTILINE)}
+    assert sum(reached.values()) == 20000
+    # Files that only the first checks see would show nothing about the others.
+    assert reached["ran"] > 2000
+    assert reached["refused: program"] > 2000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_files_that_once_were_trouble() -> None:
+    output = run(built("program_fuzz"), "replay", *golden_programs.paths(), *FOUND, timeout=300)
+    assert output.splitlines()[-1] == "0 wrong", output
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_threads_share_programs() -> None:
+    output = run(built("program_fuzz"), "threads", *golden_programs.paths(), timeout=300)
+    assert output.splitlines()[-1] == "0 wrong", output

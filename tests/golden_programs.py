@@ -1,0 +1,238 @@
+"""Small programs with every kind of step, kept as files: what was written once gives the same bytes for ever.
+
+``python tests/golden_programs.py`` adds the files that are not there yet to tests/golden/programs. Files that are there
+are never written again: a program that has changed gets a new name here. They are also what tests/fuzz makes wrong
+files from.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from safetensors.numpy import load_file, save_file
+from torch import Tensor, nn
+
+import zeropoint
+from zeropoint import _native
+from zeropoint.engine.draft import Draft, Input
+
+__all__ = ["FOLDER", "arrays_of", "joined", "parts_of", "paths", "text_of"]
+
+FOLDER = Path(__file__).parent / "golden" / "programs"
+
+
+class Image(nn.Module):
+    """Convolutions, a residual sum, pools and a classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
+        self.depthwise = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+        self.grouped = nn.Conv2d(8, 4, 1, groups=2)
+        self.last = nn.Linear(4, 3)
+
+    def forward(self, image: Tensor) -> Tensor:
+        x = F.relu(self.first(image))
+        x = F.max_pool2d(x + self.depthwise(x), 2)
+        x = F.avg_pool2d(self.grouped(x), 3, 2, 1)
+        return self.last(F.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
+class Upsampled(nn.Module):
+    """A transposed convolution, functions by table, tensors joined, a mean."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = nn.Conv2d(2, 4, 3, 2, 1)
+        self.up = nn.ConvTranspose2d(4, 2, 3, 2, 1, output_padding=1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        return torch.cat([image, F.hardswish(self.up(F.hardswish(self.down(image))))], 1).mean([2, 3])
+
+
+class Signal(nn.Module):
+    """One axis, products, two results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(2, 4, 3, dilation=2)
+        self.gate = nn.Conv1d(2, 4, 5)
+
+    def forward(self, signal: Tensor) -> dict[str, Tensor]:
+        x, gate = self.conv(signal), torch.sigmoid(self.gate(signal))
+        return {"gated": x * gate, "plain": x}
+
+
+class Volume(nn.Module):
+    """Three axes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv3d(1, 3, 2)
+
+    def forward(self, volume: Tensor) -> Tensor:
+        return F.hardswish(F.max_pool3d(F.relu(self.conv(volume)), 2))
+
+
+class Views(nn.Module):
+    """Everything that only looks at memory in another way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.out = nn.Linear(6, 8), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        y = y.reshape(y.shape[0], 2, 4).transpose(1, 2).permute(0, 2, 1)
+        y = y.unflatten(2, (2, 2)).flatten(2)[:, :, 0:4:1].unsqueeze(1)
+        y = y.expand(-1, 3, -1, -1).squeeze(0)[:, 1]
+        return self.out(y[..., :4]).select(-1, 0)
+
+
+class Sized(nn.Module):
+    """Sizes that are computed from others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        return y.reshape(y.shape[0] * y.shape[1], 4)[: x.shape[0] + 1].reshape(-1)
+
+
+class Sequence(nn.Module):
+    """Layers that remember, in both directions, and a vector of length one."""
+
+    def __init__(self, kind: type[nn.Module]) -> None:
+        super().__init__()
+        self.recurrent, self.last = kind(3, 5, 2, batch_first=True, bidirectional=True), nn.Linear(10, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y, _ = self.recurrent(x)
+        return F.normalize(F.relu(self.last(y)), dim=-1)
+
+
+class Chosen(nn.Module):
+    """Rows of tables: single ones, and bags."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.bag = nn.Embedding(6, 4), nn.EmbeddingBag(5, 6, mode="sum")
+
+    def forward(self, single: Tensor, several: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        return self.table(single), self.bag(several, per_sample_weights=weights)
+
+
+class Ranged(nn.Module):
+    """Layers that quantize what they get by its own range."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.linear = nn.Conv2d(2, 3, 3), nn.Linear(6, 4)
+
+    def forward(self, image: Tensor) -> Tensor:
+        return self.linear(F.relu(self.conv(image)).flatten(2))
+
+
+def _layers() -> nn.Module:
+    return nn.Sequential(nn.Linear(24, 17), nn.ReLU(), nn.Linear(17, 3))
+
+
+def _compiled(model: nn.Module, *shape: int, **options: Any) -> bytes:
+    return _compiled_for((torch.randn(*shape),), model, **options)
+
+
+def _compiled_for(inputs: tuple[Tensor, ...], model: nn.Module, **options: Any) -> bytes:
+    quantized = zeropoint.to_int8(model.eval(), inputs, progress=False, **options)
+    return zeropoint.compile(quantized, inputs)._native.data()
+
+
+def _moved() -> bytes:
+    """Bytes in, bytes out, without a layer."""
+    draft = Draft()
+    draft.inputs.append(Input("x", "uint8", ["rows", None], [3, 4]))
+    turned = draft.add("transpose", ["x"], first=0, second=1)
+    table = draft.constant("table", torch.arange(255, -1, -1, dtype=torch.uint8))
+    whole = draft.add("contiguous", [turned])
+    draft.outputs += [draft.add("lookup", [whole, table], dtype="uint8"), whole]
+    draft.result = ["tuple", [0, ["list", [1]]]]
+    return draft.data()
+
+
+_CHOICE = torch.zeros(3, dtype=torch.int64), torch.zeros(2, 4, dtype=torch.int64), torch.rand(2, 4)
+
+PROGRAMS: dict[str, Callable[[], bytes]] = {
+    "image": lambda: _compiled(Image(), 2, 3, 8, 8),
+    "upsampled": lambda: _compiled(Upsampled(), 2, 2, 6, 6),
+    "signal": lambda: _compiled(Signal(), 2, 2, 12),
+    "volume": lambda: _compiled(Volume(), 2, 1, 5, 5, 5),
+    "views": lambda: _compiled(Views(), 2, 6),
+    "sized": lambda: _compiled(Sized(), 2, 3, 4),
+    "moved": _moved,
+    "lstm": lambda: _compiled(Sequence(nn.LSTM), 2, 4, 3),
+    "gru": lambda: _compiled(Sequence(nn.GRU), 2, 4, 3, mode="dynamic", qconfig=zeropoint.float16_dynamic_qconfig),
+    "chosen": lambda: _compiled_for(_CHOICE, Chosen(), mode="weight_only"),
+    "ranged": lambda: _compiled(Ranged(), 2, 2, 4, 5, mode="dynamic"),
+    "weights8": lambda: _compiled(_layers(), 3, 24, mode="weight_only"),
+    "weights4": lambda: _compiled(
+        _layers(), 3, 24, mode="weight_only", qconfig=zeropoint.float_qparams_weight_only_qconfig_4bit
+    ),
+}
+
+
+def paths() -> list[Path]:
+    """The program files."""
+    return sorted(FOLDER.glob("*.zpt"))
+
+
+def arrays_of(path: Path) -> tuple[list[Any], list[Any]]:
+    """The inputs that are kept with a program, and what it must make of them."""
+    arrays = load_file(path.with_suffix(".safetensors"))
+    return tuple([arrays[name] for name in sorted(arrays) if name.startswith(kind)] for kind in ("input", "output"))
+
+
+def parts_of(data: bytes) -> tuple[dict[str, Any], dict[str, Any], bytes]:
+    """Header without metadata, program, and bytes of the tensors of a file."""
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    return header, json.loads(header.pop("__metadata__")["zeropoint.program"]), data[8 + length :]
+
+
+def joined(header: dict[str, Any], program: dict[str, Any], data: bytes) -> bytes:
+    """The file with these parts."""
+    text = json.dumps({"__metadata__": {"zeropoint.program": json.dumps(program)}, **header}).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def text_of(data: bytes) -> dict[str, Any]:
+    """The program as its file has it."""
+    return parts_of(data)[1]
+
+
+def _write(path: Path, data: bytes) -> None:
+    program = _native.Program(data)
+    inputs = []
+    for (_, dtype, _), shape in zip(program.inputs, program.example_shapes(), strict=True):
+        values = torch.randn(shape) if dtype == "float32" else torch.randint(0, 5, shape)
+        inputs.append(values.numpy().astype(dtype))
+    outputs = [output.copy(order="C") for output in program.run(tuple(inputs))]
+    kinds = {"input": inputs, "output": outputs}
+    arrays = {f"{kind}_{i:02}": array for kind, list_ in kinds.items() for i, array in enumerate(list_)}
+    path.write_bytes(data)
+    save_file(arrays, path.with_suffix(".safetensors"))
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, make in PROGRAMS.items():
+        if not (FOLDER / f"{name}.zpt").exists():
+            torch.manual_seed(0)
+            _write(FOLDER / f"{name}.zpt", make())
+            print(f"added {name}")

@@ -1,0 +1,31 @@
+"""Programs against src/zeropoint/runtime/program.schema.json."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+from zeropoint import runtime
+
+__all__ = ["PATH", "check_program"]
+
+PATH = Path(runtime.__file__).parent / "program.schema.json"
+
+
+@functools.cache
+def _validators() -> tuple[Any, Any]:
+    schema = json.loads(PATH.read_text())
+    result = {"$ref": "#/$defs/result", "$defs": schema["$defs"]}
+    return jsonschema.Draft202012Validator(schema), jsonschema.Draft202012Validator(result)
+
+
+def check_program(program: dict[str, Any]) -> None:
+    """Raises jsonschema.ValidationError unless `program`, and the result that it describes, fit the schema."""
+    whole, result = _validators()
+    whole.validate(program)
+    if program.get("result"):
+        result.validate(json.loads(program["result"]))

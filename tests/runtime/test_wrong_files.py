@@ -1,0 +1,184 @@
+"""Files that are not in order: each is a FormatError that says what and where, at once and without much memory."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import golden_programs
+import pytest
+from golden_programs import joined
+
+from zeropoint import _native, runtime
+
+Edit = Callable[[dict[str, Any]], None]
+
+
+def parts(name: str) -> tuple[dict[str, Any], dict[str, Any], bytes]:
+    """Tensors, program and bytes of a file."""
+    return golden_programs.parts_of((golden_programs.FOLDER / f"{name}.zpt").read_bytes())
+
+
+def edited(name: str, edit: Edit) -> bytes:
+    header, program, data = parts(name)
+    edit(program)
+    return joined(header, program, data)
+
+
+def step(program: dict[str, Any], op: str, number: int = 0) -> dict[str, Any]:
+    return [s for s in program["steps"] if s["op"] == op][number]
+
+
+def conv(**attributes: Any) -> Edit:
+    return lambda program: step(program, "conv")["attributes"].update(attributes)
+
+
+def input_of(**fields: Any) -> Edit:
+    return lambda program: program["inputs"][0].update(fields)
+
+
+def field(name: str, value: Any) -> Edit:
+    return lambda program: program.update({name: value})
+
+
+def rewired(program: dict[str, Any]) -> None:
+    """The first step reads what the last one makes."""
+    program["steps"][0]["inputs"][0] = program["steps"][-1]["outputs"][0]
+
+
+def renamed(program: dict[str, Any]) -> None:
+    program["steps"][1]["outputs"] = program["steps"][0]["outputs"]
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (field("version", 2), "version 2 is newer than this library, which reads up to 1"),
+        (field("version", 0), "'version' must be a positive integer"),
+        (field("version", "1"), "'version' must be a positive integer"),
+        (field("steps", {}), "'steps' must be a list"),
+        (field("outputs", []), "outputs: there must be one"),
+        (field("outputs", ["nothing"]), "outputs: there is no such value"),
+        (field("result", "["), "result: JSON"),
+        (field("result", "1"), "result: there is no output 1"),
+        (field("result", "-1"), "result: there is no output -1"),
+        (field("result", "true"), "result: expected the number"),
+        (field("result", '["set",[0]]'), "result: expected the number"),
+        (field("result", '["dict",[0]]'), "result: expected pairs"),
+        (field("result", "[" * 10000), "result: JSON.*deep"),
+        (field("result", 3), "'result' must be a string"),
+        (input_of(dtype="float64"), "inputs: there is no dtype 'float64'"),
+        (input_of(shape=[1] * 9, example=[1] * 9), "inputs: input 'image' has more than 8 axes"),
+        (input_of(example=[2, 3, 8, -1]), "inputs: a size of the example"),
+        (input_of(example=[2, 3, 8]), r"'image' has shape \(2, 3, 8\)"),
+        (rewired, r"step 0 \(quantize\): input '.*' has not been made before"),
+        (renamed, r"step 1 \(conv\): value '.*' is made twice"),
+        (conv(stride=[1, 0, 1]), r"step 1 \(conv\): attribute 'stride' must have integers from 1"),
+        (conv(stride=[1, 1]), "attribute 'stride' must be a list of 3"),
+        (conv(groups=5), "groups do not divide"),
+        (conv(surprise=1), "attribute 'surprise' is not known"),
+        (conv(input_scale=0), "attribute 'input_scale' must be a positive number"),
+        (conv(input_scale=1e-46), "attribute 'input_scale' must be a positive number"),
+        (conv(input_zero_point=256), "attribute 'input_zero_point' must be an integer from -128 to 255"),
+    ],
+)
+def test_what_is_wrong_is_said(edit: Edit, message: str) -> None:
+    with pytest.raises(runtime.FormatError, match=message):
+        _native.Program(edited("image", edit))
+
+
+def test_text_that_is_no_program() -> None:
+    header, _, data = parts("image")
+    for text, message in [("", "JSON at byte 0"), ("[]", "'version' is missing"), ("{} {}", "nothing may follow")]:
+        metadata = {"__metadata__": {"zeropoint.program": text}}
+        body = json.dumps({**metadata, **header}).encode()
+        with pytest.raises(runtime.FormatError, match=message):
+            _native.Program(struct.pack("<Q", len(body)) + body + data)
+    with pytest.raises(runtime.FormatError, match=r"no metadata 'zeropoint\.program'"):
+        _native.Program(struct.pack("<Q", 2) + b"{}")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data_offsets": [0, 1 << 62]}, "lies outside the file"),
+        ({"data_offsets": [-8, 0]}, "lies outside the file"),
+        ({"data_offsets": [4, 0]}, "lies outside the file"),
+        ({"shape": [1 << 40, 1 << 40]}, "too many elements"),
+        ({"shape": [3]}, "needs .* bytes, its offsets span"),
+        ({"shape": [-1]}, "has a size that is none"),
+        ({"dtype": "F8_E4M3"}, "dtype"),
+        ({"dtype": 1}, "needs dtype, shape and data_offsets"),
+    ],
+)
+def test_tensors_that_do_not_fit(change: dict[str, Any], message: str) -> None:
+    header, program, data = parts("image")
+    header[next(iter(header))].update(change)
+    with pytest.raises(runtime.FormatError, match=message):
+        _native.Program(joined(header, program, data))
+
+
+def test_tensors_may_not_overlap_or_leave_gaps() -> None:
+    header, program, data = parts("image")
+    with pytest.raises(runtime.FormatError, match="belong to no tensor"):
+        _native.Program(joined(header, program, data + b"\0"))
+    twice = {**header, "again": header[next(iter(header))]}
+    with pytest.raises(runtime.FormatError, match="overlap"):
+        _native.Program(joined(twice, program, data))
+
+
+# Small files that ask for much. Each once took minutes, gigabytes, or both.
+
+
+def test_a_transposed_convolution_has_no_more_phases_than_its_kernel_is_worth() -> None:
+    def edit(program: dict[str, Any]) -> None:
+        attributes = step(program, "conv", 1)["attributes"]
+        assert attributes["transposed"]
+        attributes.update(stride=[1, 32768, 32768], padding=[0, 0, 0], output_padding=[0, 0, 0])
+
+    with pytest.raises(runtime.FormatError, match=r"step 2 \(conv\): the stride is too large for the kernel"):
+        _native.Program(edited("upsampled", edit))
+
+
+def test_what_a_convolution_takes_for_itself_counts() -> None:
+    def edit(program: dict[str, Any]) -> None:
+        # Three kernel rows, thousands of lines apart: the input of a single output is most of a gigabyte.
+        step(program, "conv")["attributes"].update(dilation=[1, 8000, 8000], padding=[0, 8000, 8000])
+
+    data = edited("image", edit)
+    with pytest.raises(runtime.FormatError, match="bytes of memory, more than the limit"):
+        _native.Program(data, memory_limit=1 << 28)
+
+
+def test_every_output_counts() -> None:
+    data = edited("image", lambda program: program.update(outputs=program["outputs"] * 2000))
+    _native.Program(data, memory_limit=1 << 20)
+    with pytest.raises(runtime.FormatError, match="bytes of memory, more than the limit"):
+        _native.Program(data, memory_limit=1 << 15)
+
+
+def test_a_file_has_a_reasonable_number_of_inputs_and_values() -> None:
+    with pytest.raises(runtime.FormatError, match="inputs: there are more than 1024"):
+        _native.Program(edited("image", lambda program: program.update(inputs=program["inputs"] * 100_000)))
+    with pytest.raises(runtime.FormatError, match="more than 8 axes"):
+        _native.Program(edited("image", input_of(shape=[f"n{i}" for i in range(300_000)])))
+
+    def many_copies(program: dict[str, Any]) -> None:
+        turned = next(s["outputs"][0] for s in program["steps"] if s["op"] == "transpose")
+        inputs = [turned] * 20_000 + [None] * 40_000
+        more = {"op": "cat", "inputs": inputs, "outputs": ["more"], "attributes": {"axis": 0}}
+        program["steps"].insert(1, more)
+        program["steps"].insert(2, more | {"outputs": ["most"]})
+
+    with pytest.raises(runtime.FormatError, match="values would be needed"):
+        _native.Program(edited("moved", many_copies))
+
+
+@pytest.mark.parametrize("name", [path.stem for path in golden_programs.paths()])
+def test_a_file_that_was_cut_off_is_refused(name: str) -> None:
+    data = (golden_programs.FOLDER / f"{name}.zpt").read_bytes()
+    for length in {*range(0, len(data), 97), 1, 7, 8, 9, len(data) - 1}:
+        with pytest.raises(runtime.FormatError):
+            _native.Program(data[:length])
