@@ -187,6 +187,7 @@ const StepTable& step_table() {
         StepTable t;
         add_border_steps(t);
         add_elementwise_steps(t);
+        add_float_function_steps(t);
         add_foreign_steps(t);
         add_layer_steps(t);
         add_matmul_steps(t);

@@ -107,6 +107,7 @@ const StepTable& step_table();
 // One for each file of engine/steps/.
 void add_border_steps(StepTable& table);
 void add_elementwise_steps(StepTable& table);
+void add_float_function_steps(StepTable& table);
 void add_foreign_steps(StepTable& table);
 void add_layer_steps(StepTable& table);
 void add_matmul_steps(StepTable& table);

@@ -43,19 +43,15 @@ def _sequences(batch: int, length: int) -> tuple[Tensor, ...]:
 
 
 _WORDS = ((2, 12), (3, 20))
-_FLOATS = ("aten.gelu.default", "aten.layer_norm.default", "zeropoint.embedding_byte.default")
+_TABLES = ("zeropoint.embedding_byte.default",)
 _IMAGES = ((2, 32), (1, 32), (3, 48))
 EXAMPLES = {
     "resnet": Example(lambda: with_statistics(ResNet((16, 24), 1, 10), *_images(4, 32)), _images, _IMAGES),
     "mobilenet": Example(lambda: with_statistics(MobileNet(), *_images(4, 32)), _images, _IMAGES),
     "unet": Example(lambda: with_statistics(UNet(), *_images(4, 32)), _images, _IMAGES),
-    "bert": Example(Bert, _words, _WORDS, ("aten.softmax.int", *_FLOATS)),
-    "bert with mask": Example(Bert, _masked_words, _WORDS, ("aten._safe_softmax.default", *_FLOATS)),
-    "bert, dynamic": Example(
-        Bert, _words, _WORDS,
-        ("aten.matmul.default", "aten.softmax.int", "aten.tanh.default", "zeropoint.linear_dynamic.default", *_FLOATS),
-        "dynamic",
-    ),
+    "bert": Example(Bert, _words, _WORDS, _TABLES),
+    "bert with mask": Example(Bert, _masked_words, _WORDS, _TABLES),
+    "bert, dynamic": Example(Bert, _words, _WORDS, ("zeropoint.linear_dynamic.default", *_TABLES), "dynamic"),
     "lstm": Example(lambda: Recurrent(nn.LSTM), _sequences, _WORDS, ("zeropoint.quantized_lstm.input",)),
     "gru": Example(lambda: Recurrent(nn.GRU), _sequences, _WORDS, ("zeropoint.quantized_gru.input",)),
 }  # fmt: skip

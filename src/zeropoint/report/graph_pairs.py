@@ -150,7 +150,10 @@ class GraphPairs:
         return Layer(
             name=node.name,
             path=origin(node).path,
-            operator=operator.removeprefix("stored_").removesuffix("_per_tensor").removesuffix("_per_channel").split(".")[0],
+            operator=operator.removeprefix("stored_")
+            .removesuffix("_per_tensor")
+            .removesuffix("_per_channel")
+            .split(".")[0],
             computed=_computed(operator, held) if ours else "float32",
             scale=held.scale,
             zero_point=held.zero_point if held.scale is not None else None,
