@@ -30,10 +30,10 @@ def rows() -> Iterator[Row]:
 
 def _row(name: str, model: nn.Module, x: Tensor, mode: str) -> Row:
     ours = zeropoint.to_int8(model, (x,), [x] if mode == "static" else None, mode=mode, progress=False)
-    peers = {f"torch.ao {how}": _without_gradients(m, x) for how, m in _peers(model, x, mode)}
+    peers = {f"torch.ao {how}": without_gradients(m, x) for how, m in _peers(model, x, mode)}
     targets = dict.fromkeys(peers, ASKED)
     return Row(
-        name, _without_gradients(ours, x), peers | {"float32": _without_gradients(model, x)}, targets | {"float32": 0}
+        name, without_gradients(ours, x), peers | {"float32": without_gradients(model, x)}, targets | {"float32": 0}
     )
 
 
@@ -55,7 +55,7 @@ def _peers(model: nn.Module, x: Tensor, mode: str) -> Iterator[tuple[str, Any]]:
     torch.backends.quantized.engine = before
 
 
-def _without_gradients(model: Any, x: Tensor) -> CALL:
+def without_gradients(model: Any, x: Tensor) -> CALL:
     def call() -> object:
         with torch.no_grad():
             return model(x)

@@ -107,9 +107,79 @@ class Sized(nn.Module):
         return y.reshape(y.shape[0] * y.shape[1], 4)[: x.shape[0] + 1].reshape(-1)
 
 
-def _compiled(model: nn.Module, *shape: int) -> bytes:
-    inputs = (torch.randn(*shape),)
-    quantized = zeropoint.to_int8(model.eval(), inputs, progress=False)
+class Sequence(nn.Module):
+    """Layers that remember, in both directions, and a vector of length one."""
+
+    def __init__(self, kind: type[nn.Module]) -> None:
+        super().__init__()
+        self.recurrent, self.last = kind(3, 5, 2, batch_first=True, bidirectional=True), nn.Linear(10, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y, _ = self.recurrent(x)
+        return F.normalize(F.relu(self.last(y)), dim=-1)
+
+
+class Chosen(nn.Module):
+    """Rows of tables: single ones, and bags."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.bag = nn.Embedding(6, 4), nn.EmbeddingBag(5, 6, mode="sum")
+
+    def forward(self, single: Tensor, several: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        return self.table(single), self.bag(several, per_sample_weights=weights)
+
+
+class Ranged(nn.Module):
+    """Layers that quantize what they get by its own range."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.linear = nn.Conv2d(2, 3, 3), nn.Linear(6, 4)
+
+    def forward(self, image: Tensor) -> Tensor:
+        return self.linear(F.relu(self.conv(image)).flatten(2))
+
+
+class Normed(nn.Module):
+    """Norms over channels, slopes of channels, images of other sizes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.slope = nn.Conv2d(2, 8, 1), nn.PReLU(8)
+        self.group, self.batch = nn.GroupNorm(2, 8), nn.BatchNorm2d(8)
+
+    def forward(self, image: Tensor) -> Tensor:
+        x = self.slope(self.conv(image))
+        x = self.batch(F.max_pool2d(self.group(x), 2))
+        x = F.interpolate(x, scale_factor=2, mode="nearest")
+        return F.interpolate(x, size=(5, 7), mode="bilinear")
+
+
+class Moved(nn.Module):
+    """Elements that change places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 8, 1)
+
+    def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        x = F.pixel_unshuffle(F.pixel_shuffle(self.conv(image), 2), 2)
+        x = F.pad(x.flip(2), (1, 2, 0, 1)).repeat(1, 2, 1, 1)
+        x = x.index_select(3, torch.tensor([0, 2, 1]))
+        return x.amax(1), x.max(2).values
+
+
+def _layers() -> nn.Module:
+    return nn.Sequential(nn.Linear(24, 17), nn.ReLU(), nn.Linear(17, 3))
+
+
+def _compiled(model: nn.Module, *shape: int, **options: Any) -> bytes:
+    return _compiled_for((torch.randn(*shape),), model, **options)
+
+
+def _compiled_for(inputs: tuple[Tensor, ...], model: nn.Module, **options: Any) -> bytes:
+    quantized = zeropoint.to_int8(model.eval(), inputs, progress=False, **options)
     return zeropoint.compile(quantized, inputs)._native.data()
 
 
@@ -125,6 +195,24 @@ def _moved() -> bytes:
     return draft.data()
 
 
+def _attention() -> bytes:
+    """Products of activations, softmax, a norm over the last axis."""
+    draft = Draft()
+    draft.inputs.append(Input("a", "int8", [None, "rows", 4], [2, 3, 4]))
+    draft.inputs.append(Input("b", "int8", [None, 4, "rows"], [2, 4, 3]))
+    parts = {"a_scale": 0.05, "a_zero_point": -3, "b_scale": 0.1, "b_zero_point": 7}
+    product = draft.add("matmul", ["a", "b"], scale=0.05, zero_point=1, **parts)
+    shares = draft.add(
+        "softmax", [product], axis=-1, input_scale=0.05, input_zero_point=1, scale=1 / 256, zero_point=-128
+    )
+    scales = {"input_scale": 1 / 256, "input_zero_point": -128, "scale": 0.02, "zero_point": 0}
+    draft.outputs.append(draft.add("layer_norm", [shares, None, None], axes=1, eps=1e-5, **scales))
+    return draft.data()
+
+
+_CHOICE = torch.zeros(3, dtype=torch.int64), torch.zeros(2, 4, dtype=torch.int64), torch.rand(2, 4)
+
+
 PROGRAMS: dict[str, Callable[[], bytes]] = {
     "image": lambda: _compiled(Image(), 2, 3, 8, 8),
     "upsampled": lambda: _compiled(Upsampled(), 2, 2, 6, 6),
@@ -133,6 +221,17 @@ PROGRAMS: dict[str, Callable[[], bytes]] = {
     "views": lambda: _compiled(Views(), 2, 6),
     "sized": lambda: _compiled(Sized(), 2, 3, 4),
     "moved": _moved,
+    "lstm": lambda: _compiled(Sequence(nn.LSTM), 2, 4, 3),
+    "gru": lambda: _compiled(Sequence(nn.GRU), 2, 4, 3, mode="dynamic", qconfig=zeropoint.float16_dynamic_qconfig),
+    "chosen": lambda: _compiled_for(_CHOICE, Chosen(), mode="weight_only"),
+    "ranged": lambda: _compiled(Ranged(), 2, 2, 4, 5, mode="dynamic"),
+    "weights8": lambda: _compiled(_layers(), 3, 24, mode="weight_only"),
+    "weights4": lambda: _compiled(
+        _layers(), 3, 24, mode="weight_only", qconfig=zeropoint.float_qparams_weight_only_qconfig_4bit
+    ),
+    "attention": _attention,
+    "normed": lambda: _compiled(Normed(), 2, 2, 4, 4),
+    "moving": lambda: _compiled(Moved(), 1, 2, 4, 4),
 }
 
 

@@ -1,4 +1,7 @@
-"""Programs against src/zeropoint/runtime/program.schema.json."""
+"""Programs against src/zeropoint/runtime/program.schema.json.
+
+Run this file to write the names of the steps there anew:  .venv/bin/python tests/program_schema.py
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ from typing import Any
 
 import jsonschema
 
-from zeropoint import runtime
+from zeropoint import _native, runtime
 
-__all__ = ["PATH", "check_program"]
+__all__ = ["PATH", "check_program", "expected"]
 
 PATH = Path(runtime.__file__).parent / "program.schema.json"
 
@@ -29,3 +32,14 @@ def check_program(program: dict[str, Any]) -> None:
     whole.validate(program)
     if program.get("result"):
         result.validate(json.loads(program["result"]))
+
+
+def expected() -> str:
+    """The schema with the steps of the native core."""
+    schema = json.loads(PATH.read_text())
+    schema["$defs"]["step"]["properties"]["op"]["enum"] = _native.engine_steps()
+    return json.dumps(schema, indent=2) + "\n"
+
+
+if __name__ == "__main__":
+    PATH.write_text(expected())

@@ -186,8 +186,11 @@ const StepTable& step_table() {
     static const StepTable table = [] {
         StepTable t;
         add_border_steps(t);
+        add_dynamic_layer_steps(t);
         add_elementwise_steps(t);
+        add_embedding_steps(t);
         add_float_function_steps(t);
+        add_float_steps(t);
         add_foreign_steps(t);
         add_layer_steps(t);
         add_matmul_steps(t);
@@ -195,8 +198,10 @@ const StepTable& step_table() {
         add_norm_steps(t);
         add_plain_steps(t);
         add_pooling_steps(t);
+        add_recurrent_steps(t);
         add_resampling_steps(t);
         add_view_steps(t);
+        add_weight_only_steps(t);
         return t;
     }();
     return table;

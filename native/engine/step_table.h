@@ -106,8 +106,11 @@ const StepTable& step_table();
 
 // One for each file of engine/steps/.
 void add_border_steps(StepTable& table);
+void add_dynamic_layer_steps(StepTable& table);
 void add_elementwise_steps(StepTable& table);
+void add_embedding_steps(StepTable& table);
 void add_float_function_steps(StepTable& table);
+void add_float_steps(StepTable& table);
 void add_foreign_steps(StepTable& table);
 void add_layer_steps(StepTable& table);
 void add_matmul_steps(StepTable& table);
@@ -115,7 +118,9 @@ void add_moving_steps(StepTable& table);
 void add_norm_steps(StepTable& table);
 void add_plain_steps(StepTable& table);
 void add_pooling_steps(StepTable& table);
+void add_recurrent_steps(StepTable& table);
 void add_resampling_steps(StepTable& table);
 void add_view_steps(StepTable& table);
+void add_weight_only_steps(StepTable& table);
 
 }  // namespace zeropoint

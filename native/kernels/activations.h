@@ -42,10 +42,15 @@ struct Activations {
         }
     };
 
+    // Of -87 <= v <= 0.
+    static F exp_inside(F v) {
+        const Exponential e(v);
+        return V::fma(e.scale, e.q, e.scale);
+    }
     // Of v <= 0.
     static F exp(F v) {
-        const Exponential e(V::clamp(v, V::set(-kSigmoidBound), V::set(0.0f)));
-        return V::select(V::less(v, V::set(-kSigmoidBound)), V::set(0.0f), V::fma(e.scale, e.q, e.scale));
+        const F bound = V::set(-kSigmoidBound);
+        return V::select(V::less(v, bound), V::set(0.0f), exp_inside(V::max(bound, v)));
     }
     static F sigmoid(F v) {
         const F bounded = V::clamp(v, V::set(-kSigmoidBound), V::set(kSigmoidBound));

@@ -47,6 +47,20 @@ MatmulOutput output_of(const LayerOutput& y, const Rescaling::Arrays& arrays) {
     return out;
 }
 
+// x as u8 with one scale from its own range, in memory of this thread.
+LayerInput quantized_by_range(const char* operation, const float* x, int64_t elements, bool reduce_range) {
+    float low = 0, high = 0;
+    if (elements > 0) minmax(x, {1, 1, elements, 0, nullptr}, 1, &low, &high);
+    if (!std::isfinite(low) || !std::isfinite(high))
+        throw std::invalid_argument(std::string(operation) +
+                                    ": the input must be finite to be quantized, got a range of [" +
+                                    std::to_string(low) + ", " + std::to_string(high) + "]");
+    const QParams p = qparams_of_range(low, high, 0, reduce_range ? 127 : 255, false, false);
+    uint8_t* q = scratch_of<ActivationMemory>(static_cast<size_t>(elements));
+    quantize_tensor(x, q, IntType::u8, elements, p.scale, static_cast<double>(p.zero_point), Spelling::fused, 0, 255);
+    return {q, IntType::u8, static_cast<float>(p.scale), static_cast<int32_t>(p.zero_point)};
+}
+
 }  // namespace
 
 bool is_narrow(const uint8_t* x, int64_t n) {
@@ -105,19 +119,11 @@ void LinearLayer::run_dynamic(const float* x, int64_t rows, float* y, bool reduc
     out.y = y;
     out.type = OutputType::f32;
     if (relu) out.low = 0;
-    uint8_t* q = scratch_of<ActivationMemory>(static_cast<size_t>(elements));
     if (!per_row) {
-        float low = 0, high = 0;
-        if (elements > 0) minmax(x, {1, 1, elements, 0, nullptr}, 1, &low, &high);
-        if (!std::isfinite(low) || !std::isfinite(high))
-            throw std::invalid_argument("linear_dynamic: the input must be finite to be quantized, got a range of [" +
-                                        std::to_string(low) + ", " + std::to_string(high) + "]");
-        const QParams p = qparams_of_range(low, high, 0, reduce_range ? 127 : 255, false, false);
-        quantize_tensor(x, q, IntType::u8, elements, p.scale, static_cast<double>(p.zero_point), Spelling::fused, 0,
-                        255);
-        run({q, IntType::u8, static_cast<float>(p.scale), static_cast<int32_t>(p.zero_point)}, rows, out);
+        run(quantized_by_range("linear_dynamic", x, elements, reduce_range), rows, out);
         return;
     }
+    uint8_t* q = scratch_of<ActivationMemory>(static_cast<size_t>(elements));
     // Each row its own scale: quantize row by row, multiply with x_scale = 1, and scale the rows of the result.
     float* scale = reinterpret_cast<float*>(scratch_of<RowScaleMemory>(static_cast<size_t>(3 * rows) * sizeof(float)));
     float *high = scale + rows, *zero = high + rows;
@@ -157,6 +163,15 @@ void ConvLayer::run(const LayerInput& x, int64_t images, const Size3& in, bool c
     plan.run({x.x, x.type, x.zero_point}, images, in, output_of(y, *arrays), channels_first);
 }
 
+void ConvLayer::run_dynamic(const float* x, int64_t images, const Size3& in, bool channels_first, float* y,
+                            bool reduce_range) const {
+    LayerOutput out;
+    out.y = y;
+    out.type = OutputType::f32;
+    const int64_t elements = images * in[0] * in[1] * in[2] * shape().in_channels;
+    run(quantized_by_range("conv_dynamic", x, elements, reduce_range), images, in, channels_first, out);
+}
+
 void batched_matmul(const LayerInput& a, const LayerInput& w, int64_t batches, int64_t rows, int64_t columns,
                     int64_t depth, const LayerOutput& y) {
     require_scale("matmul", "the first scale", a.scale);
@@ -186,6 +201,15 @@ void batched_matmul(const LayerInput& a, const LayerInput& w, int64_t batches, i
             for (int64_t b = begin; b < end; ++b) one(b + 1);
         });
     }
+}
+
+double batched_matmul_scratch(int64_t columns, int64_t depth) {
+    const auto up = [](int64_t n, int64_t multiple) {
+        return static_cast<double>((n + multiple - 1) / multiple * multiple);
+    };
+    constexpr double kChannel = 20;  // sums, zero points and the arrays of an epilogue
+    const double packed = up(columns, kPanel) * (up(depth, 64) + kChannel);
+    return packed + LinearPlan::operand_bytes(depth);
 }
 
 }  // namespace zeropoint

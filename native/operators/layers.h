@@ -116,6 +116,11 @@ public:
     // See ConvPlan::run for the layouts.
     void run(const LayerInput& x, int64_t images, const Size3& in, bool channels_first, const LayerOutput& y) const;
 
+    // float32 in and out: x is quantized to u8 with one scale from its own range (7 bits if reduce_range).
+    // Throws std::invalid_argument unless x is finite.
+    void run_dynamic(const float* x, int64_t images, const Size3& in, bool channels_first, float* y,
+                     bool reduce_range) const;
+
     const ConvShape& shape() const { return plans_.any().shape(); }
 
 private:
@@ -126,5 +131,7 @@ private:
 // y[b] = a[b] w[b]' for each of `batches` pairs of (rows, depth) and (columns, depth), one scale and zero point each.
 void batched_matmul(const LayerInput& a, const LayerInput& w, int64_t batches, int64_t rows, int64_t columns,
                     int64_t depth, const LayerOutput& y);
+// The most memory that a thread takes for it, in bytes.
+double batched_matmul_scratch(int64_t columns, int64_t depth);
 
 }  // namespace zeropoint

@@ -23,8 +23,8 @@ thread_local Prepared t_prepared;
 std::atomic<uint64_t> g_runs{0};
 
 // Rows of a strip: as many as their operand leaves in L2, and equal strips that the threads can share.
+constexpr int64_t kBytes = 768 << 10, kLeast = 24, kStep = 12, kShared = 96;
 int64_t strip_rows(int64_t rows, int64_t row_bytes) {
-    constexpr int64_t kBytes = 768 << 10, kLeast = 24, kStep = 12, kShared = 96;
     const auto up = [](int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; };
     const int64_t most = std::max(kLeast, kBytes / std::max<int64_t>(1, row_bytes) / kStep * kStep);
     int64_t strips = (rows + std::min(most, kGemmRows) - 1) / std::min(most, kGemmRows);
@@ -49,6 +49,14 @@ LinearPlan::LinearPlan(const WeightTensor& w, int64_t outputs, int64_t inputs, c
       inputs_(inputs) {
     require_valid("linear", w, outputs);
     weights_ = pack_weights(kernel, w, 0, outputs, 1, inputs, {{0}});
+}
+
+double LinearPlan::operand_bytes(int64_t inputs) {
+    constexpr double kElement = 2,
+                     kBetween = 128;  // bytes: of an element at most, and from the end of a row to the next
+    const double row = static_cast<double>(inputs) * kElement + kBetween;
+    return std::max(static_cast<double>(kLeast) * row,
+                    static_cast<double>(kBytes) + static_cast<double>(kGemmRows) * kBetween);
 }
 
 void LinearPlan::run(const MatmulInput& x, int64_t rows, int64_t x_stride, const MatmulOutput& y) const {

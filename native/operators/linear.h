@@ -17,6 +17,9 @@ public:
     void run(const MatmulInput& x, int64_t rows, int64_t x_stride, const MatmulOutput& y) const;
     void run(const MatmulInput& x, int64_t rows, const MatmulOutput& y) const { run(x, rows, inputs_, y); }
 
+    // The most memory that a thread takes for activations of so many inputs.
+    static double operand_bytes(int64_t inputs);
+
     int64_t outputs() const { return weights_.n; }
     int64_t inputs() const { return inputs_; }
 

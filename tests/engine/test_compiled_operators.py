@@ -20,12 +20,7 @@ FOREIGN = {
         "remainder.Scalar", "repeat_interleave.self_int", "rot90.default", "sort.default", "sort.stable",
         "tensor_split.sections", "to.dtype", "topk.default",
     ),
-    "zeropoint": (
-        "embedding_byte.default", "embedding_bag_byte_rowwise_offsets.default", "quantized_gru.input",
-        "quantized_lstm.input", "quantized_gru_cell_dynamic.default", "quantized_lstm_cell_dynamic.default",
-        "quantized_rnn_relu_cell_dynamic.default", "quantized_rnn_tanh_cell_dynamic.default",
-        "stored_mean_over.default",
-    ),
+    "zeropoint": ("stored_mean_over.default",),
 }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 #include "check/fuzz/mutate.h"
 
 #include "check/fuzz/json_text.h"
-#include "engine/steps.h"
+#include "engine/step_table.h"
 
 #include <algorithm>
 #include <cstring>

@@ -237,7 +237,9 @@ int run_threads(const Options& options) {
                 layouts.push_back({input.example, false});
                 if (!input.sizes.empty() && input.sizes[0] < 0) layouts.back().sizes[0] = batch;
                 const int64_t bytes = count_of(layouts.back().sizes) * bytes_of(input.type);
-                inputs.emplace_back(static_cast<size_t>(bytes), input.type == ElementType::f32 ? 0x3D : 1);
+                const bool indices = bytes_of(input.type) > 1 && input.type != ElementType::f32;
+                const uint8_t fill = input.type == ElementType::f32 ? 0x3D : indices ? 0 : 1;
+                inputs.emplace_back(static_cast<size_t>(bytes), fill);
             }
             const auto plan = program.plan(layouts);
             for (const Tensor& y : plan->outputs) outputs.emplace_back(static_cast<size_t>(y.bytes()));

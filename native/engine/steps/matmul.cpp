@@ -46,6 +46,7 @@ public:
         const LayerInput first{nullptr, int_type(a.type), a_.scale, a_.zero_point};
         const LayerInput second{nullptr, int_type(b.type), b_.scale, b_.zero_point};
         const int64_t batches = count_of(batch);
+        p.needs_memory(batched_matmul_scratch(columns, depth));
         p.emit(
             {left.place, right.place, y.place},
             [=](void* const* at) {

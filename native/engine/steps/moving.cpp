@@ -12,6 +12,8 @@
 namespace zeropoint {
 namespace {
 
+constexpr int64_t kMostPad = int64_t{1} << 31;
+
 class OneInput : public Step {
 protected:
     explicit OneInput(StepReader& r) {
@@ -101,7 +103,8 @@ public:
         const size_t c = x.sizes.size() - 3;
         const int64_t r = factor_;
         const bool fits = back_ ? x.sizes[c + 1] % r == 0 && x.sizes[c + 2] % r == 0 : x.sizes[c] % (r * r) == 0;
-        if (!fits) throw PlanError("a factor of " + std::to_string(r) + " does not fit " + text_of(x.sizes));
+        if (!fits || x.sizes[c] > kMostElements / (r * r))
+            throw PlanError("a factor of " + std::to_string(r) + " does not fit " + text_of(x.sizes));
         Sizes sizes = x.sizes;
         sizes[c] = back_ ? x.sizes[c] * r * r : x.sizes[c] / (r * r);
         for (const size_t axis : {c + 1, c + 2}) sizes[axis] = back_ ? x.sizes[axis] / r : x.sizes[axis] * r;
@@ -154,7 +157,8 @@ public:
         for (size_t i = 0; i < pads.size() / 2; ++i) {
             const size_t axis = x.sizes.size() - 1 - i;
             const int64_t low = pads[2 * i], high = pads[2 * i + 1];
-            if (std::max(std::abs(low), std::abs(high)) > (int64_t{1} << 31)) throw PlanError("a pad is out of range");
+            if (std::max(low, high) > kMostPad || std::min(low, high) < -kMostPad)
+                throw PlanError("a pad is out of range");
             const int64_t cut = std::max<int64_t>(-low, 0) + std::max<int64_t>(-high, 0);
             if (x.sizes[axis] < cut) throw PlanError("an axis of " + std::to_string(x.sizes[axis]) + " cannot be cut");
             sizes[axis] += low + high;

@@ -4,6 +4,7 @@
 #include "engine/step_table.h"
 #include "engine/steps/byte_tensors.h"
 #include "engine/steps/images.h"
+#include "kernels/bilinear/bilinear.h"
 
 #include <algorithm>
 #include <cmath>
@@ -62,6 +63,7 @@ public:
         const Tensor y = x.make(p, out);
         p.give(0, y);
         if (y.count() == 0) return;
+        p.needs_memory(8.0 * static_cast<double>(out[0] + out[1] + out[2]));
         NearestTensor t;
         t.images = x.count();
         t.bytes = x.pixel();
@@ -96,6 +98,9 @@ public:
         const Tensor y = x.make(p, out);
         p.give(0, y);
         if (y.count() == 0) return;
+        const int64_t floats = 2 * out[2] * x.pixel() + x.in[2] + 256;
+        p.needs_memory(static_cast<double>(sizeof(Tap)) * static_cast<double>(out[1] + out[2]) +
+                       4.0 * static_cast<double>(floats));
         BilinearRule rule;
         rule.align_corners = corners_;
         rule.scale_height = height_;

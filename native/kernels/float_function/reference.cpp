@@ -8,11 +8,15 @@ namespace {
 float vanishing(float v) { return v < -kSigmoidBound ? 0.0f : OneActivation::sigmoid(v); }
 
 float gelu(float x) {
-    const float size = std::fabs(x), t = 1.0f / std::fma(size, kTailRate, 1.0f);
-    float g = kTail[8];
-    for (int i = 7; i >= 0; --i) g = std::fma(g, t, kTail[i]);
-    const float tail = OneActivation::exp(size * -0.5f * size) * (g * t);
-    return x * (x < 0.0f ? tail : 1.0f - tail);
+    const float size = std::fabs(x) > kTailEnd ? kTailEnd : std::fabs(x);
+    const float t = 1.0f / std::fma(size, kTailRate, 1.0f), square = t * t;
+    float even = kTail[6], odd = kTail[7];
+    for (int i = 4; i >= 0; i -= 2) {
+        even = std::fma(even, square, kTail[i]);
+        odd = std::fma(odd, square, kTail[i + 1]);
+    }
+    const float tail = OneActivation::exp(size * -0.5f * size) * (std::fma(odd, t, even) * t);
+    return std::fma(-size, tail, x < 0.0f ? 0.0f : x);
 }
 
 float of(FloatFunction function, float x) {

@@ -23,12 +23,16 @@ typename V::F function_of(typename V::F x) {
         const F v = V::mul(x, V::fma(V::mul(x, x), V::set(kGeluThird), V::set(kGeluFirst)));
         return V::mul(x, vanishing(v));
     } else {
-        const F size = V::max(x, V::mul(x, V::set(-1.0f)));
-        const F t = V::div(one, V::fma(size, V::set(kTailRate), one));
-        F g = V::fma(V::set(kTail[8]), t, V::set(kTail[7]));
-        for (int i = 6; i >= 0; --i) g = V::fma(g, t, V::set(kTail[i]));
-        const F tail = V::mul(A::exp(V::mul(V::mul(size, V::set(-0.5f)), size)), V::mul(g, t));
-        return V::mul(x, V::select(V::less(x, zero), tail, V::sub(one, tail)));
+        const F size = V::min(V::set(kTailEnd), V::max(x, V::mul(x, V::set(-1.0f))));
+        const F t = V::div(one, V::fma(size, V::set(kTailRate), one)), square = V::mul(t, t);
+        F even = V::set(kTail[6]), odd = V::set(kTail[7]);
+        for (int i = 4; i >= 0; i -= 2) {
+            even = V::fma(even, square, V::set(kTail[i]));
+            odd = V::fma(odd, square, V::set(kTail[i + 1]));
+        }
+        const F density = A::exp_inside(V::mul(V::mul(size, V::set(-0.5f)), size));
+        const F tail = V::mul(density, V::mul(V::fma(odd, t, even), t));
+        return V::fma(V::mul(size, V::set(-1.0f)), tail, V::max(zero, x));
     }
 }
 

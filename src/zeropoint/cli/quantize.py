@@ -84,7 +84,7 @@ def _graph(model: Any, batches: list[Any], mode: Mode, output: Path, keep: Any, 
     if report is not None:
         from zeropoint.report.html import write_report
 
-        write_report(report, model, quantized, batches, title=output.stem)
+        write_report(report, model, quantized, batches[:4], title=output.stem)
         facts["report"] = str(report)
     return facts
 

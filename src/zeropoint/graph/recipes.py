@@ -410,7 +410,7 @@ RESHAPING: frozenset[str] = frozenset(
         "movedim.int", "swapaxes.default", "swapdims.default", "movedim.intlist", "ravel.default", "detach.default",
     )
 )  # fmt: skip
-# Operators that hand values on or average them, and have an operator of their own on integers: see `fx/lower.py`.
+# Operators that hand values on or average them, and have an operator of their own on integers: see `fx/passing.py`.
 POOLING: frozenset[str] = frozenset(
     (
         "relu.default", "relu6.default", "hardtanh.default", "clamp.default", "clamp_min.default", "clamp_max.default",

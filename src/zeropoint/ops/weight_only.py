@@ -8,6 +8,7 @@ native/kernels/weight_only/weight_only.h. bfloat16 is widened on the way in and 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -19,9 +20,7 @@ from zeropoint.ops.layers import kept
 from zeropoint.ops.library import operator
 
 FLOATS = {torch.float32: 0, torch.bfloat16: 1}
-_STORAGE = {torch.uint8: 0, torch.int8: 1}
-_FOUR_BITS, _HALF = 2, 3
-_NOTHING = (0, 0)
+_STORAGES = ("uint8", "int8", "uint4", "float16")  # by their numbers in the native core
 
 
 # ------------------------------------------------------------------------------------------------- packed weights
@@ -70,7 +69,43 @@ def _bias(op: str, bias: Tensor | None, outputs: int) -> Tensor | None:
     return bias.detach().to(torch.float32).contiguous()
 
 
-def make_weight_only_layer(
+@dataclass(frozen=True)
+class SmallWeight:
+    """A weight as the native core takes it: ``(outputs, ...)``, and float32 numbers beside it.
+
+    Args:
+        storage: "uint8", "int8", "uint4" or "float16", which has no scale and no zero point.
+        shift: what is added, ``(q - zero_point) * scale + shift``; None for nothing.
+    """
+
+    weight: Tensor
+    storage: str
+    inputs: int
+    group_size: int
+    scale: Tensor | None
+    zero_point: Tensor | None
+    shift: Tensor | None
+    bias: Tensor | None
+
+    def packed(self) -> _native.WeightOnlyLayer:
+        """For this CPU."""
+        return _native.WeightOnlyLayer(
+            (self.weight.data_ptr(), _STORAGES.index(self.storage), self.group_size),
+            self.weight.shape[0],
+            self.inputs,
+            _array(self.scale),
+            _array(self.zero_point),
+            _array(self.shift),
+            _array(self.bias)[0],
+        )
+
+
+def _array(t: Tensor | None) -> tuple[int, int]:
+    """Where its elements are, and how many; zeros for None."""
+    return (0, 0) if t is None else (t.data_ptr(), t.numel())
+
+
+def small_weight(
     op: str,
     weight: Tensor,
     inputs: int,
@@ -79,8 +114,8 @@ def make_weight_only_layer(
     zero_point: Tensor | None,
     bias: Tensor | None,
     group_size: int,
-) -> _native.WeightOnlyLayer:
-    """The weights of a linear layer on floats, packed for this CPU.
+) -> SmallWeight:
+    """The weight of a linear layer on floats, checked.
 
     Args:
         weight: ``(outputs, inputs)``, int8 or uint8, or, of 4 bits, ``(outputs, ceil(inputs / 2))``, uint8.
@@ -88,13 +123,8 @@ def make_weight_only_layer(
         zero_point: as `scale`. Integers are subtracted, ``(q - zero_point) * scale``; floats are added,
             ``(q - middle) * scale + zero_point``; None is the middle.
         group_size: inputs that share a scale, the last group may be shorter; 0 for what the shape of `scale` says.
-
-    Example:
-        >>> weight = torch.ones(2, 3, dtype=torch.int8)
-        >>> make_weight_only_layer("weight_only_linear", weight, 3, 8, torch.tensor([0.5]), None, None, 0).outputs
-        2
     """
-    checks.require_dtype(op, "weight", weight.dtype, (torch.uint8,) if bits == 4 else tuple(_STORAGE))
+    checks.require_dtype(op, "weight", weight.dtype, (torch.uint8,) if bits == 4 else (torch.uint8, torch.int8))
     columns = packed_columns(inputs, 4) if bits == 4 else inputs
     if weight.dim() != 2 or weight.shape[1] != columns:
         raise ValueError(
@@ -110,38 +140,48 @@ def make_weight_only_layer(
         shift = _spread(op, "zero_point", zero_point, outputs, groups)
     elif zero_point is not None:
         z = _spread(op, "zero_point", zero_point, outputs, groups)
-    b = _bias(op, bias, outputs)
-    stored = weight.detach().contiguous()
+    storage = "uint4" if bits == 4 else str(weight.dtype).removeprefix("torch.")
+    bias = _bias(op, bias, outputs)
+    return SmallWeight(weight.detach().contiguous(), storage, inputs, group_size, s, z, shift, bias)
+
+
+def make_weight_only_layer(
+    op: str,
+    weight: Tensor,
+    inputs: int,
+    bits: int,
+    scale: Tensor,
+    zero_point: Tensor | None,
+    bias: Tensor | None,
+    group_size: int,
+) -> _native.WeightOnlyLayer:
+    """The weights of a linear layer on floats, packed for this CPU; arguments as for `small_weight`.
+
+    Example:
+        >>> weight = torch.ones(2, 3, dtype=torch.int8)
+        >>> make_weight_only_layer("weight_only_linear", weight, 3, 8, torch.tensor([0.5]), None, None, 0).outputs
+        2
+    """
+    small = small_weight(op, weight, inputs, bits, scale, zero_point, bias, group_size)
     try:
-        return _native.WeightOnlyLayer(
-            (stored.data_ptr(), _FOUR_BITS if bits == 4 else _STORAGE[stored.dtype], group_size),
-            outputs,
-            inputs,
-            (s.data_ptr(), s.numel()),
-            (z.data_ptr(), z.numel()),
-            _NOTHING if shift is None else (shift.data_ptr(), shift.numel()),
-            0 if b is None else b.data_ptr(),
-        )
+        return small.packed()
     except ValueError as error:
         raise ValueError(str(error).replace("weight_only", op, 1)) from None
 
 
-def make_fp16_layer(op: str, weight: Tensor, bias: Tensor | None) -> _native.WeightOnlyLayer:
-    """The float16 weights ``(outputs, inputs)`` of a linear layer, packed for this CPU."""
+def half_weight(op: str, weight: Tensor, bias: Tensor | None) -> SmallWeight:
+    """The float16 weight ``(outputs, inputs)`` of a linear layer, checked."""
     checks.require_dtype(op, "weight", weight.dtype, (torch.float16,))
     if weight.dim() != 2:
         raise ValueError(f"{op}: weight must be (outputs, inputs), got shape {tuple(weight.shape)}")
     outputs, inputs = weight.shape
-    stored, b = weight.detach().contiguous(), _bias(op, bias, outputs)
-    return _native.WeightOnlyLayer(
-        (stored.data_ptr(), _HALF, 0),
-        outputs,
-        inputs,
-        _NOTHING,
-        _NOTHING,
-        _NOTHING,
-        0 if b is None else b.data_ptr(),
-    )
+    bias = _bias(op, bias, outputs)
+    return SmallWeight(weight.detach().contiguous(), "float16", inputs, max(1, inputs), None, None, None, bias)
+
+
+def make_fp16_layer(op: str, weight: Tensor, bias: Tensor | None) -> _native.WeightOnlyLayer:
+    """The float16 weights ``(outputs, inputs)`` of a linear layer, packed for this CPU."""
+    return half_weight(op, weight, bias).packed()
 
 
 # -------------------------------------------------------------------------------------------------------- running

@@ -123,11 +123,14 @@ class _Sums:
     def add(self, pair: Pair) -> None:
         self.all.add(pair.wanted, pair.got)
         self.alone.add(pair.alone, pair.got)
-        finite_values = pair.wanted[pair.wanted.isfinite()]
-        if finite_values.numel():
-            low, high = float(finite_values.min()), float(finite_values.max())
+        values = pair.wanted
+        if values.numel():
+            low, high = (float(v) for v in values.aminmax())
+            if not (math.isfinite(low) and math.isfinite(high)):
+                values = values[values.isfinite()]
+                low, high = (float(v) for v in values.aminmax()) if values.numel() else (0.0, 0.0)
             self.low, self.high = min(self.low, low), max(self.high, high)
-            self.used.append(_bulk(finite_values) / max(high - low, 1e-30))
+            self.used.append(_bulk(values) / max(high - low, 1e-30))
         if pair.integers is not None and self.layer.scale is not None:
             kind, zero_point = torch.iinfo(pair.integers.dtype), self.layer.zero_point or 0
             steps = pair.alone / self.layer.scale + zero_point
@@ -243,6 +246,8 @@ def _part(error: float, total: float) -> float:
 def _bulk(values: Tensor) -> float:
     """The width of the middle 99.8% of the values, of a sample of them."""
     flat = values.detach().flatten()
+    if flat.numel() == 0:
+        return 0.0
     if flat.numel() > 10_000:
         flat = flat[:: flat.numel() // 10_000]
     low, high = torch.quantile(flat.float(), torch.tensor([0.001, 0.999])).tolist()

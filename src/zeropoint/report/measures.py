@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 __all__ = ["Distance", "decibels"]
+
+_CHUNK = 1 << 16  # values at a time: as float64 they stay in the cache
 
 
 def decibels(signal: float, noise: float) -> float:
@@ -23,6 +24,13 @@ def decibels(signal: float, noise: float) -> float:
     return 10 * math.log10(signal / noise) if signal > 0.0 else -math.inf
 
 
+def _sums(a: Tensor, b: Tensor) -> tuple[float, float, float, float]:
+    """Of the squares of a and b, of their products, and of the squares of their differences."""
+    a, b = a.double(), b.double()
+    difference = a - b
+    return float(a.dot(a)), float(b.dot(b)), float(a.dot(b)), float(difference.dot(difference))
+
+
 @dataclass
 class Distance:
     """Sums over pairs of tensors `wanted`, `got` of the same shape; what is not finite in either is left out.
@@ -31,6 +39,7 @@ class Distance:
     ``cosine = sum wanted got / sqrt(sum wanted² sum got²)``.
 
     Example:
+        >>> import torch
         >>> distance = Distance()
         >>> distance.add(torch.tensor([10.0, 0.0]), torch.tensor([11.0, 0.0]))
         >>> distance.sqnr, distance.cosine
@@ -45,16 +54,18 @@ class Distance:
 
     def add(self, wanted: Tensor, got: Tensor) -> None:
         """Take a pair into account."""
-        a, b = wanted.detach().double().flatten(), got.detach().double().flatten()
-        finite = a.isfinite() & b.isfinite()
-        if not bool(finite.all()):
-            a, b = a[finite], b[finite]
-        self.signal += float(torch.dot(a, a))
-        self.power += float(torch.dot(b, b))
-        self.product += float(torch.dot(a, b))
-        difference = a - b
-        self.noise += float(torch.dot(difference, difference))
-        self.count += a.numel()
+        first, second = wanted.detach().flatten(), got.detach().flatten()
+        for a, b in zip(first.split(_CHUNK), second.split(_CHUNK)):
+            sums = _sums(a, b)
+            if not all(map(math.isfinite, sums)):
+                finite = a.isfinite() & b.isfinite()
+                a, b = a[finite], b[finite]
+                sums = _sums(a, b)
+            self.signal += sums[0]
+            self.power += sums[1]
+            self.product += sums[2]
+            self.noise += sums[3]
+            self.count += a.numel()
 
     @property
     def sqnr(self) -> float:

@@ -86,7 +86,7 @@ def program_times(program: Any, quantized: Quantized, inputs: tuple[Any, ...]) -
     """Median times of the steps of a program, with the modules that they came from."""
     by_name = {node.name: node for node in quantized.graph_module.graph.nodes}
     found = []
-    for row in program.profile(*inputs):
+    for row in program.profile(*inputs, runs=5):
         node = by_name.get(row.name)
         path = origin(node).path if node is not None else ""
         found.append(Step(row.name, path, row.op, 1e3 * row.seconds, row.gmacs))

@@ -22,6 +22,8 @@ CELLS = {
     "quantized_rnn_tanh_cell": nn.RNNCell(12, 8),
     "quantized_rnn_relu_cell": nn.RNNCell(12, 8, nonlinearity="relu"),
 }
+# TorchScript does not know the dtypes of tensors, so a conversion to the one that a tensor has is not seen through.
+MOVED = {name: cases for name, cases in MOVING_CASES.items() if name != "alias.default"}
 TRACED = {name: cases for name, cases in CASES.items() if name not in CELLS}
 
 
@@ -120,7 +122,7 @@ def test_cell_is_computed_on_integers(name: str) -> None:
         assert (e - f).abs().max() < 0.05
 
 
-@pytest.mark.parametrize(("name", "shape", "tried"), spelled(MOVING_CASES))
+@pytest.mark.parametrize(("name", "shape", "tried"), spelled(MOVED))
 def test_moving_operator_takes_integers(name: str, shape: tuple[int, ...], tried: list[Any]) -> None:
     assert_on_integers(*quantized(name, tried, shape))
 

@@ -88,17 +88,6 @@ def test_a_part_in_float_is_that_of_eager_mode(traced: bool) -> None:
     assert torch.equal(made(x), expected)
 
 
-def test_a_name_that_the_model_does_not_have_is_told() -> None:
-    with pytest.warns(UserWarning, match="the model has no module 'sub3'"):
-        zeropoint.prepare_jit(torch.jit.script(Nested().eval()), {"": QCONFIG, "sub3": None})
-
-
-@pytest.mark.parametrize("qconfigs", [QCONFIG, [("", QCONFIG)], {1: QCONFIG}], ids=["a qconfig", "a list", "a number"])
-def test_something_else_than_paths_is_refused(qconfigs: Any) -> None:
-    with pytest.raises(TypeError, match="qconfig_dict"):
-        zeropoint.prepare_jit(torch.jit.script(Nested().eval()), qconfigs)
-
-
 def test_a_recurrent_layer_can_be_left_in_float() -> None:
     class Mixed(nn.Module):
         def __init__(self) -> None:
@@ -114,18 +103,6 @@ def test_a_recurrent_layer_can_be_left_in_float() -> None:
     assert calls(made) == ["linear_dynamic"]
     assert "aten::lstm" in kinds(made)
     assert (made(x) - model(x)).abs().max() < 0.02
-
-
-# -------------------------------------------------------------------------------------------------------- observers
-
-
-def observers(model: Any) -> list[str]:
-    return [name for name, _ in model.named_modules() if name.rsplit(".", 1)[-1].startswith("_observer_")]
-
-
-def test_observers_are_submodules_with_the_names_of_old() -> None:
-    prepared = zeropoint.prepare_jit(torch.jit.script(Nested().eval()), {"sub2.fc1": QCONFIG})
-    assert len(observers(prepared)) == 3  # of the input, the weight and the result
 
 
 @BOTH_WAYS

@@ -1,7 +1,22 @@
 """Which steps operators of graphs become: `table` has them all, the other modules fill it."""
 
-from zeropoint.engine.steps import borders, elementwise, float_functions, layers, moving, norms, plain, pooling, views
+from zeropoint.engine.steps import (
+    borders,
+    elementwise,
+    embedding,
+    float_functions,
+    floats,
+    layers,
+    moving,
+    norms,
+    plain,
+    pooling,
+    recurrent,
+    views,
+    weight_only,
+)
 from zeropoint.engine.steps.table import NUMBERS, ROWS, Unsupported
 
 __all__ = ["NUMBERS", "ROWS", "Unsupported"]
-__all__ += ["borders", "elementwise", "float_functions", "layers", "moving", "norms", "plain", "pooling", "views"]
+__all__ += ["borders", "elementwise", "embedding", "float_functions", "floats", "layers", "moving", "norms"]
+__all__ += ["plain", "pooling", "recurrent", "views", "weight_only"]

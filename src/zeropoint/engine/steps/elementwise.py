@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import fx
 
+from zeropoint.engine.steps.floats import clamped
 from zeropoint.engine.steps.table import dtype_name, ours, row
 from zeropoint.graph.fx.plain import arguments
 from zeropoint.numerics import functions
@@ -26,6 +27,8 @@ def _function(c: Compiler, node: fx.Node) -> str:
     """Any function of bytes: its results for all 256 of them."""
     x = node.args[0]
     dtype = c.dtype(x)
+    if dtype == torch.float32 and node.target.namespace == "aten":
+        return clamped(c, node)
     if dtype not in (torch.uint8, torch.int8):
         raise c.unsupported(f"it is a step on uint8 and int8 only, not on {dtype_name(dtype)}")
     every = torch.arange(256, dtype=torch.uint8).view(dtype)

@@ -26,9 +26,8 @@ def _result(c: Compiler, a: dict[str, Any], relu: bool, dtype: torch.dtype) -> d
     return {"dtype": dtype_name(dtype), "scale": float(a["scale"]), "zero_point": zero_point, "low": low, "high": high}
 
 
-def _layer(c: Compiler, node: fx.Node, op: str, weight: Tensor, repeat: int = 1, **numbers: Any) -> str:
-    """A step of a layer: its weight stored with the output channels first."""
-    a = arguments(node)
+def _stored(c: Compiler, a: dict[str, Any], weight: Tensor, repeat: int = 1) -> list[str | None]:
+    """The constants of a layer: its weight with the output channels first, scales, zero points, bias or None."""
     name = str(a["weight"].target)
     scale, zero_point = (c.parameter(a[f"weight_{k}"]).reshape(-1) for k in ("scale", "zero_point"))
     if repeat > 1:  # scales of transposed convolutions lie along the outputs of one group
@@ -36,23 +35,28 @@ def _layer(c: Compiler, node: fx.Node, op: str, weight: Tensor, repeat: int = 1,
             t.repeat(repeat) if t.numel() * repeat == weight.shape[0] else t for t in (scale, zero_point)
         )
     bias = None if a["bias"] is None else c.draft.constant(str(a["bias"].target), c.parameter(a["bias"]).float())
-    return c.add(
-        op,
-        c.tensor(a["input"]),
+    return [
         c.draft.constant(name, weight),
         c.draft.constant(f"{name}_scale", scale.float()),
         c.draft.constant(f"{name}_zero_point", zero_point.to(torch.int32)),
         bias,
-        None,
-        weight_dtype=dtype_name(weight.dtype),
-        input_scale=float(a["input_scale"]),
-        input_zero_point=int(a["input_zero_point"]),
-        **_result(c, a, "_relu" in str(node.target), c.dtype(node)),
-        **numbers,
-    )
+    ]
 
 
-@row(*ours("linear", "linear_relu", "linear_to_float"))
+def _layer(c: Compiler, node: fx.Node, op: str, weight: Tensor, repeat: int = 1, **numbers: Any) -> str:
+    """A step of a layer, on integers or, if it is dynamic, on floats."""
+    a = arguments(node)
+    x, stored, relu = c.tensor(a["input"]), _stored(c, a, weight, repeat), "_relu" in str(node.target)
+    numbers |= {"weight_dtype": dtype_name(weight.dtype)}
+    if "_dynamic" in str(node.target):
+        numbers |= {k: bool(a[k]) for k in ("reduce_range", "per_token") if k in a}
+        numbers |= {"relu": relu} if op == "linear" else {}
+        return c.add(f"{op}_dynamic", x, *stored, **numbers)
+    numbers |= {"input_scale": float(a["input_scale"]), "input_zero_point": int(a["input_zero_point"])}
+    return c.add(op, x, *stored, None, **numbers, **_result(c, a, relu, c.dtype(node)))
+
+
+@row(*ours("linear", "linear_relu", "linear_to_float", "linear_dynamic", "linear_relu_dynamic"))
 def _linear(c: Compiler, node: fx.Node) -> str:
     return _layer(c, node, "linear", c.parameter(arguments(node)["weight"]))
 
@@ -61,8 +65,8 @@ def _spatial(values: Any, missing: int, dims: int) -> list[int]:
     return list(three([int(v) for v in values], missing, dims))
 
 
-@row(*ours(*(f"conv{d}d{relu}" for d in (1, 2, 3) for relu in ("", "_relu"))))
-@row(*ours(*(f"conv_transpose{d}d" for d in (1, 2, 3))))
+@row(*ours(*(f"conv{d}d{kind}" for d in (1, 2, 3) for kind in ("", "_relu", "_dynamic"))))
+@row(*ours(*(f"conv_transpose{d}d{kind}" for d in (1, 2, 3) for kind in ("", "_dynamic"))))
 def _conv(c: Compiler, node: fx.Node) -> str:
     a = arguments(node)
     weight, groups = c.parameter(a["weight"]), int(a["groups"])

@@ -158,6 +158,11 @@ def _expand(c: Compiler, node: fx.Node) -> str:
     return c.add("expand", c.tensor(node.args[0]), shape=c.sizes(node.args[1]))
 
 
+@row("aten.sym_numel.default")
+def _numel(c: Compiler, node: fx.Node) -> Any:
+    return c.number_of_elements(node.args[0])
+
+
 @row("aten.sym_size.int")
 def _size(c: Compiler, node: fx.Node) -> Size:
     return Size(c.add("size", c.tensor(node.args[0]), axis=node.args[1]))

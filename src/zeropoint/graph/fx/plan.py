@@ -319,7 +319,7 @@ def _embedding(state: State, node: fx.Node, found: Operator, qconfig: Any) -> Ch
 
 def _recurrent(state: State, node: fx.Node, found: Operator, qconfig: Any) -> Choice:
     a = arguments(node)
-    if any(parameter(state.graph, w) is None for w in a["params"]):
+    if not isinstance(a["params"], (list, tuple)) or any(parameter(state.graph, w) is None for w in a["params"]):
         return Choice(Way.FLOAT, "its weights are computed", found)
     if a["train"] and a["dropout"]:
         return Choice(Way.FLOAT, "in training", found)

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from zeropoint.graph.fx.lower import PASSED, Lowering, Scale, Value
+from zeropoint.graph.fx.lower import Lowering, Value
+from zeropoint.graph.fx.passing import PASSED, Scale
 from zeropoint.graph.fx.plain import arguments, aten_name
 from zeropoint.graph.fx.plan import Choice, Way
 from zeropoint.graph.fx.training import AVERAGES

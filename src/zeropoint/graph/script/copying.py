@@ -21,6 +21,11 @@ def private_copy(name: str, model: Any) -> Any:
             f"{name} takes a ScriptModule, got {type(model).__name__}: use torch.jit.script or torch.jit.trace first,"
             " or zeropoint.prepare_fx"
         )
+    if not model._c._has_method("forward"):
+        raise TypeError(
+            f"{name} takes a ScriptModule with a method forward; this one has {', '.join(model._c._method_names())}."
+            " Put it into a module that calls it"
+        )
     stream = io.BytesIO()
     try:
         torch.jit.save(model, stream)

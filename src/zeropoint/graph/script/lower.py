@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import fx
 
-from zeropoint.graph.fx.lower import Lowering, Scale, Value
+from zeropoint.graph.fx.lower import Lowering, Value
 from zeropoint.graph.fx.observe import OBSERVER
+from zeropoint.graph.fx.passing import Scale
 from zeropoint.graph.fx.plain import arguments, aten_name
 from zeropoint.graph.fx.plan import Choice, Way
 from zeropoint.numerics.dtypes import qint8, quint8

@@ -58,6 +58,7 @@ class View(fx.GraphModule):
     script: Any  # torch._C.Graph
     module: Any  # torch._C.ScriptModule
     read: set[Any]  # the TorchScript nodes that stand in the graph
+    lists: set[str]  # paths of lists of tensors
 
 
 def read(module: Any, method: str, observers: dict[str, nn.Module] | None = None) -> View:
@@ -70,6 +71,7 @@ class _Reader:
         self.module, self.script, self.observers = module, script, observers
         self.graph = fx.Graph()
         self.read: set[Any] = set()
+        self.lists: set[str] = set()
         self.root = nn.Module()
         self.seen: dict[Any, Any] = {}  # TorchScript value -> node, or a constant
         self.written = written(script)
@@ -83,7 +85,7 @@ class _Reader:
         self.block(self.script, ())
         self.graph.output(())
         view = View(self.root, self.graph)
-        view.script, view.module, view.read = self.script, self.module, self.read
+        view.script, view.module, view.read, view.lists = self.script, self.module, self.read, self.lists
         return view
 
     def make(self, op: str, target: Any, args: tuple[Any, ...], name: str, place: Place) -> fx.Node:
@@ -144,22 +146,12 @@ class _Reader:
                 value = value.item()
             else:
                 name = f"constant_{self.names['constant']}"
-                self.keep_tensor(node.output(), name, value.detach(), Place("", None, (), node), "constant")
+                self.keep(node.output(), self.tensor(name, value.detach(), Place("", None, (), node), "constant"))
                 return
         self.seen[node.output()] = value
 
-    def keep_tensor(self, value: Any, path: str, tensor: Tensor, place: Place, name: str) -> None:
-        self.register(path, tensor)
-        self.keep(value, self.make("get_attr", path, (), name, place))
-
-    def element(self, path: str, tensor: Tensor, place: Place) -> fx.Node:
-        """A tensor of a list that the model has, which TorchScript has no value for."""
-        self.register(path, tensor.detach())
-        made = self.make("get_attr", path, (), "element", place)
-        made.meta.update(val=Unsized(torch.float32), element=True)
-        return made
-
-    def register(self, path: str, tensor: Tensor) -> None:
+    def tensor(self, path: str, tensor: Tensor, place: Place, name: str = "attribute") -> fx.Node:
+        """A node for a tensor of the model. Until `keep` says otherwise, it is no value by itself, but part of one."""
         owner = self.root
         *parents, last = path.split(".")
         for part in parents:
@@ -168,21 +160,26 @@ class _Reader:
             owner = owner.get_submodule(part)
         if not hasattr(owner, last):
             owner.register_buffer(last, tensor)
+        made = self.make("get_attr", path, (), name, place)
+        made.meta["value"] = None
+        return made
+
+    def is_changed(self, node: Any) -> bool:
+        return (node.inputsAt(0).type().str(), node.s("name")) in self.changed
 
     def attribute(self, node: Any, place: Place) -> None:
         value = node.output()
         path = path_of(self.script, value)
         if path is None:
             self.opaque(node, list(node.inputs()), place)
-        elif isinstance(found := at_path(self.module, path), (Tensor, list)):
-            if (node.inputsAt(0).type().str(), node.s("name")) in self.changed or value in self.written:
+        elif isinstance(at_path(self.module, path), Tensor):
+            if self.is_changed(node) or value in self.written:
                 self.opaque(node, [], place)
-            elif isinstance(found, Tensor):
-                self.keep_tensor(value, path, found.detach(), place, "attribute")
-            elif found and all(isinstance(part, Tensor) for part in found):
-                self.seen[value] = [self.element(f"{path}.{i}", part, place) for i, part in enumerate(found)]
             else:
-                self.opaque(node, [], place)
+                self.keep(value, self.tensor(path, at_path(self.module, path).detach(), place))
+        elif _are_tensors(kept := at_path(self.module, path)) and not self.is_changed(node):
+            self.lists.add(path)
+            self.seen[value] = [self.tensor(f"{path}.{i}", tensor.detach(), place) for i, tensor in enumerate(kept)]
         elif value.type().kind() == "ClassType":
             self.seen[value] = None  # a module: what reads it keeps it
         else:
@@ -267,6 +264,10 @@ class _Reader:
         return made
 
 
+def _are_tensors(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(part, Tensor) for part in value)
+
+
 def _is_parameter(node: Any) -> bool:
     return isinstance(node, fx.Node) and node.op == "get_attr"
 
@@ -280,7 +281,7 @@ def _target(node: Any) -> Any:
     found = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
     if found is None or (found._schema.is_mutable and packet not in ("batch_norm", "instance_norm")):
         return None
-    if packet.startswith("upsample_") and not overload and hasattr(getattr(torch.ops.aten, packet), "vec"):
+    if "upsample_" in packet and not overload and hasattr(getattr(torch.ops.aten, packet), "vec"):
         found = _given_size(node, getattr(torch.ops.aten, packet).vec) or found
     gives = [str(result.type) for result in found._schema.returns]
     return found if gives and all(kind in ("Tensor", "List[Tensor]") for kind in gives) else None

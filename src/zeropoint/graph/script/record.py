@@ -70,6 +70,14 @@ def summary(module: Any) -> Summary:
 
     Raises:
         TypeError: for a model that zeropoint did not quantize.
+
+    Example:
+        >>> import zeropoint
+        >>> model = torch.jit.script(torch.nn.Linear(4, 2).eval())
+        >>> print(summary(zeropoint.quantize_dynamic_jit(model, {"": zeropoint.default_dynamic_qconfig})))
+        module   operator  computed       why
+        (model)  linear    int8, dynamic
+        1 int8, dynamic
     """
     if callable(getattr(module, "summary", None)):
         return module.summary()

@@ -22,7 +22,7 @@ from zeropoint.graph.script.branches import join
 from zeropoint.graph.script.copying import private_copy, result
 from zeropoint.graph.script.guards import raise_first
 from zeropoint.graph.script.in_place import make_ordinary
-from zeropoint.graph.script.inline import at_path, methods, modules, simplify, unmark
+from zeropoint.graph.script.inline import at_path, methods, modules, path_of, simplify, unmark, walk
 from zeropoint.graph.script.lower import lower
 from zeropoint.graph.script.observers import Scripted, facts_of, scripted
 from zeropoint.graph.script.read import SCRIPT_OBSERVER, View, read
@@ -42,7 +42,8 @@ __all__ = [
     "quantize_jit",
 ]
 
-_WEIGHTED = (Form.LAYER, Form.EMBEDDING, Form.RECURRENT, Form.CELL)
+_CALLED = (Form.LAYER, Form.EMBEDDING)  # layers with one weight, which the prepared model shows to its observer
+_WEIGHTED = (*_CALLED, Form.RECURRENT, Form.CELL)
 
 
 def _at_run_time(qconfig: Any) -> Any:
@@ -115,11 +116,16 @@ def _watch(view: View, choices: dict[Any, Choice], observers: dict[str, Any]) ->
     kept = {}
     for node, choice in choices.items():
         kept[node.name] = record.choice_to(choice, origin(node).path, _operator(node, choice))
-        if choice.qconfig is None:
-            continue
-        kept[node.name]["activation"] = facts_of(choice.qconfig.activation())
-        if choice.operator is not None and choice.operator.form in _WEIGHTED:
-            kept[node.name]["weight"] = _watch_weight(view, node, choice, observers)
+        if choice.qconfig is not None:
+            kept[node.name]["activation"] = facts_of(choice.qconfig.activation())
+    weights = {node: _weight_observer(choice) for node, choice in choices.items() if _has_weight(choice)}
+    names = {node: _free_name(view.module, owner) for node, owner in _owners(view, weights).items()}
+    for node, observer in weights.items():
+        name = names.get(node, f"{SCRIPT_OBSERVER}{len(observers)}")
+        _add(view.module, name, observer, observers)
+        kept[node.name]["weight"] = name
+        if choices[node].operator.form in _CALLED:
+            call_observer(view, node.meta["script"], list(arguments(node)).index("weight"), name)
     return kept
 
 
@@ -127,21 +133,54 @@ def _operator(node: Any, choice: Choice) -> str:
     return choice.operator.name if choice.operator else (aten_name(node) or str(node.target)).split(".")[0]
 
 
-def _add(module: Any, name: str, observer: Any, observers: dict[str, Any]) -> None:
+def _add(module: Any, path: str, observer: Any, observers: dict[str, Any]) -> None:
     made = scripted(observer)
-    module._register_attribute(name, made._type(), made)
-    observers[name] = facts_of(observer)
+    owner, _, name = path.rpartition(".")
+    at_path(module, owner)._register_attribute(name, made._type(), made)
+    observers[path] = facts_of(observer)
 
 
-def _watch_weight(view: View, node: Any, choice: Choice, observers: dict[str, Any]) -> str:
-    """Give the weight of a layer an observer; of layers with many, one that is the pattern for all."""
-    observer, name = choice.qconfig.weight(), f"{SCRIPT_OBSERVER}{len(observers)}"
+def _has_weight(choice: Choice) -> bool:
+    return choice.qconfig is not None and choice.operator is not None and choice.operator.form in _WEIGHTED
+
+
+def _weight_observer(choice: Choice) -> Any:
+    """An observer for the weight of a layer; for layers with many, one that is the pattern for all."""
+    observer = choice.qconfig.weight()
     if choice.operator.form is Form.LAYER and "per_channel" in str(getattr(observer, "qscheme", "")):
         observer.ch_axis = 1 if "transpose" in choice.operator.name else 0
-    _add(view.module, name, observer, observers)
-    if choice.operator.form in (Form.LAYER, Form.EMBEDDING):
-        call_observer(view, node.meta["script"], list(arguments(node)).index("weight"), name)
-    return name
+    return observer
+
+
+def _free_name(module: Any, owner: str) -> str:
+    """A name for an observer in a module. (Once one module of a class has an attribute, `hasattr` finds it in all.)"""
+    number = 0
+    while at_path(module, owner).hasattr(f"{SCRIPT_OBSERVER}{number}"):
+        number += 1
+    return f"{owner}.{SCRIPT_OBSERVER}{number}"
+
+
+def _owners(view: View, weights: dict[Any, Any]) -> dict[Any, str]:
+    """The modules whose weights are watched and that can have the observers, by the nodes that read the weights.
+
+    Modules of one class have the same attributes: so they must all have an observer, and of one class. Other observers
+    stand in the model itself.
+    """
+    paths: dict[str, set[str]] = {}
+    for path, part in modules(view.module):
+        paths.setdefault(part._type().str(), set()).add(path)
+    readers: dict[str, list[Any]] = {}
+    for node in weights:
+        weight = arguments(node).get("weight")
+        if weight is not None and weight.op == "get_attr":
+            readers.setdefault(str(weight.target).rpartition(".")[0], []).append(node)
+    found = {}
+    for owner, nodes in readers.items():
+        alike = paths.get(at_path(view.module, owner)._type().str(), set()) if owner else set()
+        kinds = {(type(weights[n]), str(facts_of(weights[n]))) for path in alike for n in readers.get(path, ())}
+        if alike and len(kinds) == 1 and len(nodes) == 1 and all(len(readers.get(path, ())) == 1 for path in alike):
+            found[nodes[0]] = owner
+    return found
 
 
 def prepare_jit(model: Any, qconfig_dict: Mapping[str, Any], inplace: bool = False) -> Any:
@@ -151,12 +190,33 @@ def prepare_jit(model: Any, qconfig_dict: Mapping[str, Any], inplace: bool = Fal
         model: scripted or traced, or loaded from a file; in evaluation mode.
         qconfig_dict: the qconfig of each module by its path; ``""`` is the model. None leaves a module in float.
         inplace: change `model` itself.
+
+    Raises:
+        TypeError: if `model` is no ScriptModule that can be saved.
+
+    Example:
+        >>> import zeropoint
+        >>> model = torch.jit.script(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()).eval())
+        >>> prepared = prepare_jit(model, {"": zeropoint.get_default_qconfig("native")})
+        >>> _ = prepared(torch.randn(16, 4))
+        >>> print(zeropoint.summary(convert_jit(prepared)))
+        module  operator  computed  why
+        0       linear    int8
+        1 int8
     """
     return result(model, _prepare(model, qconfig_dict, "prepare_jit"), inplace)
 
 
 def prepare_dynamic_jit(model: Any, qconfig_dict: Mapping[str, Any], inplace: bool = False) -> Any:
-    """As `prepare_jit`, for ranges that are found at run time."""
+    """As `prepare_jit`, for activations whose ranges are found at run time. No data need run through the result.
+
+    Example:
+        >>> import zeropoint
+        >>> model = torch.jit.script(torch.nn.Sequential(torch.nn.Linear(4, 4)).eval())
+        >>> made = convert_dynamic_jit(prepare_dynamic_jit(model, {"": zeropoint.default_dynamic_qconfig}))
+        >>> zeropoint.summary(made).counts()
+        Counter({'int8, dynamic': 1})
+    """
     return result(model, _prepare(model, qconfig_dict, "prepare_dynamic_jit", dynamic=True), inplace)
 
 
@@ -185,9 +245,24 @@ def _convert(model: Any, debug: bool, name: str, preserved: Any = None) -> Any:
         floats = {key: record.choice_from(value, None, None) for key, value in plans.items() if key not in rows}
         summarized += [(rows.get(key, floats.get(key)), value) for key, value in plans.items()]
     record.store_summary(module, summarized)
+    _part_lists(module, [view for view, _, _ in views.values()])
     names = [method for method in module._method_names() if method != "forward"]
     names += ["training"] if module.hasattr("training") else []  # torch.jit.freeze asks for it
     return torch._C._freeze_module(module, [record.SUMMARY, *names, *(preserved or ())], True, debug)
+
+
+def _part_lists(module: Any, views: list[View]) -> None:
+    """Empty the lists of parameters that nobody reads, and copy the others: freezing refuses tensors in two places."""
+    read_still = {
+        path_of(view.script, node.output())
+        for view in views
+        for node in walk(view.script)
+        if node.kind() == "prim::GetAttr"
+    }
+    for path in {path for view in views for path in view.lists}:
+        owner, _, name = path.rpartition(".")
+        tensors = at_path(module, path) if path in read_still else []
+        at_path(module, owner).setattr(name, [tensor.detach().clone() for tensor in tensors])
 
 
 def _choices(view: View, plans: dict[str, Any], observers: dict[str, Any], name: str) -> dict[Any, Choice]:
@@ -221,6 +296,12 @@ def convert_jit(model: Any, inplace: bool = False, debug: bool = False, preserve
     Args:
         inplace: change `model` itself.
         debug: stop at a graph with quantize and dequantize around float operators.
+        preserved_attrs: names of attributes that are kept though no method of the model reads them. Methods are kept.
+
+    Raises:
+        NotCalibrated: if no observer saw data. What calibration did not reach stays float; `zeropoint.summary` says so.
+        ValueError: if `model` was not prepared.
+        NotImplementedError: for an embedding bag with a padding row.
     """
     return result(model, _convert(model, debug, "convert_jit", preserved_attrs), inplace)
 
@@ -238,7 +319,16 @@ def quantize_jit(
     inplace: bool = False,
     debug: bool = False,
 ) -> Any:
-    """`prepare_jit`, ``run_fn(prepared, *run_args)``, `convert_jit`."""
+    """`prepare_jit`, ``run_fn(prepared, *run_args)``, `convert_jit`.
+
+    Example:
+        >>> import zeropoint
+        >>> model = torch.jit.trace(torch.nn.Conv2d(1, 2, 3).eval(), torch.ones(1, 1, 4, 4))
+        >>> data = torch.randn(8, 1, 4, 4)
+        >>> made = quantize_jit(model, {"": zeropoint.get_default_qconfig("native")}, lambda m, x: m(x), (data,))
+        >>> zeropoint.summary(made).counts()
+        Counter({'int8': 1})
+    """
     prepared = prepare_jit(model, qconfig_dict)
     run_fn(prepared, *run_args)
     return result(model, _convert(prepared, debug, "quantize_jit"), inplace)
@@ -247,6 +337,14 @@ def quantize_jit(
 def quantize_dynamic_jit(
     model: Any, qconfig_dict: Mapping[str, Any], inplace: bool = False, debug: bool = False
 ) -> Any:
-    """`prepare_dynamic_jit` and `convert_dynamic_jit`."""
+    """`prepare_dynamic_jit` and `convert_dynamic_jit`.
+
+    Example:
+        >>> import zeropoint
+        >>> model = torch.jit.script(torch.nn.Linear(4, 2).eval())
+        >>> made = quantize_dynamic_jit(model, {"": zeropoint.float16_dynamic_qconfig})
+        >>> zeropoint.summary(made).counts()
+        Counter({'float16 weights': 1})
+    """
     prepared = prepare_dynamic_jit(model, qconfig_dict)
     return result(model, _convert(prepared, debug, "quantize_dynamic_jit"), inplace)

@@ -32,15 +32,18 @@ def write(view: View, graph: fx.GraphModule | None = None) -> None:
     _Writer(view, graph if graph is not None else view).run()
 
 
-def call_observer(view: View, node: Any, index: int, name: str) -> None:
-    """Let observer `name` of the model see an input of a TorchScript node, as it is passed on to it."""
+def call_observer(view: View, node: Any, index: int, path: str) -> None:
+    """Let the observer at `path` see an input of a TorchScript node, as it is passed on to it."""
     value = list(node.inputs())[index]
-    self = next(view.script.inputs())
-    read = view.script.create("prim::GetAttr", [self], 1)
-    read.s_("name", name)
-    read.output().setType(view.module.getattr(name)._type())
-    read.insertBefore(node)
-    call = view.script.create("prim::CallMethod", [read.output(), value], 1)
+    read, owner = next(view.script.inputs()), view.module
+    for part in path.split("."):
+        owner = owner.getattr(part)
+        get = view.script.create("prim::GetAttr", [read], 1)
+        get.s_("name", part)
+        get.output().setType(owner._type())
+        get.insertBefore(node)
+        read = get.output()
+    call = view.script.create("prim::CallMethod", [read, value], 1)
     call.s_("name", "forward")
     call.insertBefore(node)
     node.replaceInput(index, call.output())
@@ -59,7 +62,7 @@ class _Writer:
         for node in self.graph.graph.nodes:
             if node.op == "placeholder":
                 self.values[node] = node.meta["value"]
-            elif node.op == "get_attr" and "element" not in node.meta:  # what reads a list keeps it
+            elif node.op == "get_attr":
                 self.values[node] = self.tensor(node)
             elif node.op == "call_module":
                 self.values[node] = self.observer(node)

@@ -1,11 +1,10 @@
-"""Branches, loops, modules in lists and behind interfaces, functions, tasks, state and other methods."""
+"""Branches within branches, loops, modules in lists, and branches that raise."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-import torch.nn.functional as F
-from script_graphs import BOTH_WAYS, STATIC, calls, kinds, quantized, reloaded, scripted
+from script_graphs import BOTH_WAYS, STATIC, calls, kinds, quantized, reloaded
 from torch import Tensor, nn
 
 import zeropoint
@@ -176,164 +175,6 @@ def test_a_loop_over_steps() -> None:
     for data in (x, longer):
         for found, expected in zip(made(data), model(data), strict=True):
             assert (found - expected).abs().max() < 0.08
-
-
-@BOTH_WAYS
-def test_a_module_that_is_used_twice_has_a_scale_for_each_use(traced: bool) -> None:
-    class Reused(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            torch.manual_seed(0)
-            self.fc, self.relu = nn.Linear(5, 5), nn.ReLU(inplace=True)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.relu(self.fc(100 * self.relu(self.fc(x))))
-
-    model, x = Reused().eval(), torch.randn(16, 5)
-    made = quantized(scripted(model, traced, x), x)
-    assert calls(made).count("linear_relu") == 2
-    assert (made(x) - model(x)).abs().max() < 0.03 * model(x).abs().max()
-
-
-@torch.jit.interface
-class Operation(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        pass
-
-
-class Affine(nn.Module):
-    def __init__(self, factor: float) -> None:
-        super().__init__()
-        self.factor, self.fc = factor, nn.Linear(5, 5)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.fc(x) * self.factor
-
-
-class Behind(nn.Module):
-    def __init__(self, operation: nn.Module) -> None:
-        super().__init__()
-        self.operation = operation
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.operation.forward(x)
-
-
-Behind.__annotations__ = {"operation": Operation}  # which TorchScript cannot look up by its name
-
-
-class Interfaces(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.a, self.b = Behind(Affine(1.0)), Behind(Affine(3.0))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.b(self.a(x))
-
-
-def test_modules_behind_interfaces_are_told_apart() -> None:
-    model, x = Interfaces().eval(), torch.randn(4, 5)
-    made = quantized(torch.jit.script(model), x)
-    assert calls(made).count("linear") == 2
-    assert (made(x) - model(x)).abs().max() < 0.1
-    made = quantized(torch.jit.script(model), x, qconfigs={"": STATIC[""], "a": None})
-    assert calls(made).count("linear") == 1
-
-
-class Forked(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc = nn.Linear(5, 5)
-
-    def forward(self, x: Tensor) -> Tensor:
-        task = torch.jit.fork(self.fc, x)
-        return torch.jit.wait(task) + 1
-
-
-def test_tasks_are_quantized() -> None:
-    model, x = Forked().eval(), torch.randn(4, 5)
-    made = zeropoint.quantize_dynamic_jit(torch.jit.script(model), {"": zeropoint.default_dynamic_qconfig})
-    assert calls(made) == ["linear_dynamic"]
-    assert (made(x) - model(x)).abs().max() < 0.05
-    assert torch.equal(reloaded(made)(x), made(x))
-
-
-class Stateful(nn.Module):
-    """State, an exception and a method besides forward."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.fc = nn.Linear(5, 5)
-        self.register_buffer("total", torch.zeros(5))
-        self.count = 0
-
-    def forward(self, x: Tensor) -> Tensor:
-        if x.size(1) != 5:
-            raise ValueError("five columns, please")
-        self.count += 1
-        y = self.fc(x)
-        self.total += y.sum(0)
-        return y
-
-    @torch.jit.export
-    def reset(self) -> int:
-        before = self.count
-        self.count = 0
-        self.total = torch.zeros(5)
-        return before
-
-    @torch.jit.export
-    def embed(self, x: Tensor) -> Tensor:
-        return torch.relu(self.fc(x))
-
-
-def test_state_exceptions_and_other_methods_stay() -> None:
-    model, x = Stateful().eval(), torch.randn(4, 5)
-    prepared = zeropoint.prepare_jit(torch.jit.script(model), STATIC)
-    prepared(x)
-    prepared.embed(x)
-    prepared.reset()
-    made = reloaded(zeropoint.convert_jit(prepared))
-    assert "linear" in calls(made)
-    first = made(x)
-    assert torch.allclose(made.total, first.sum(0))
-    made(x)
-    assert torch.allclose(made.total, 2 * first.sum(0))
-    with pytest.raises(Exception, match="five columns, please"):
-        made(torch.randn(4, 6))
-    assert made.reset() == 2
-    assert made.reset() == 0
-    assert not made.total.any()
-    assert (made.embed(x) - F.relu(model.fc(x))).abs().max() < 0.03
-
-
-class Nested(nn.Module):
-    """Dictionaries, lists and tuples in and out."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.fc1, self.fc2 = nn.Linear(5, 5), nn.Linear(5, 3)
-
-    def forward(
-        self, named: dict[str, Tensor], listed: list[Tensor], pair: tuple[Tensor, int]
-    ) -> tuple[dict[str, Tensor], list[Tensor]]:
-        x = self.fc1(named["x"] + listed[0])
-        y = self.fc2(x * pair[0] * pair[1])
-        return {"x": x, "y": y}, [y, x]
-
-
-def test_nested_inputs_and_outputs() -> None:
-    model = Nested().eval()
-    inputs = ({"x": torch.randn(4, 5)}, [torch.randn(4, 5)], (torch.rand(4, 5), 2))
-    made = quantized(torch.jit.script(model), *inputs)
-    assert calls(made).count("linear") == 2
-    (named, listed), (expected, expected_list) = made(*inputs), model(*inputs)
-    assert named.keys() == expected.keys()
-    for found, wanted in zip([*named.values(), *listed], [*expected.values(), *expected_list], strict=True):
-        assert (found - wanted).abs().max() < 0.05
 
 
 def test_branches_with_an_exception_hold_integers() -> None:

@@ -1,0 +1,34 @@
+"""Rows of embedding tables, and bags of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import fx
+
+from zeropoint.engine.steps.table import row
+from zeropoint.graph.fx.plain import arguments
+from zeropoint.ops.embedding import MODES, NAMES
+
+if TYPE_CHECKING:
+    from zeropoint.engine.compiler import Compiler
+
+
+def _bits(node: fx.Node) -> int:
+    return next(bits for bits, name in NAMES.items() if f"_{name}" in str(node.target))
+
+
+@row(*(f"zeropoint.embedding_{name}.default" for name in NAMES.values()))
+def _embedding(c: Compiler, node: fx.Node) -> str:
+    a = arguments(node)
+    return c.add("embedding", c.tensor(a["weight"]), c.tensor(a["indices"]), bits=_bits(node))
+
+
+@row(*(f"zeropoint.embedding_bag_{name}_rowwise_offsets.default" for name in NAMES.values()))
+def _embedding_bags(c: Compiler, node: fx.Node) -> str:
+    a = arguments(node)
+    if a["pruned_weights"]:
+        raise c.unsupported("tables whose rows were pruned have no step")
+    tensors = (c.tensor(a[k]) for k in ("weight", "indices", "offsets", "per_sample_weights"))
+    numbers = {"mode": MODES[a["mode"]], "include_last_offset": bool(a["include_last_offset"])}
+    return c.add("embedding_bags", *tensors, bits=_bits(node), **numbers)
