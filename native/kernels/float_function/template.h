@@ -8,7 +8,7 @@ namespace zeropoint {
 namespace {
 
 template <class V, FloatFunction kFunction>
-typename V::F function_of(typename V::F x) {
+__attribute__((always_inline)) inline typename V::F function_of(typename V::F x) {
     using F = typename V::F;
     using A = Activations<V>;
     const F zero = V::set(0.0f), one = V::set(1.0f);
