@@ -20,6 +20,7 @@ T* at(Address address) {
 void bind_embedding(nb::module_& m);
 void bind_elementwise(nb::module_& m);
 void bind_engine(nb::module_& m);
+void bind_floats(nb::module_& m);
 void bind_layers(nb::module_& m);
 void bind_recurrent(nb::module_& m);
 void bind_norms(nb::module_& m);

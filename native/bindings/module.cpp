@@ -308,6 +308,7 @@ NB_MODULE(_native, m) {
     zeropoint::bind_embedding(m);
     zeropoint::bind_recurrent(m);
     zeropoint::bind_norms(m);
+    zeropoint::bind_floats(m);
     zeropoint::bind_elementwise(m);
     zeropoint::bind_engine(m);
     zeropoint::bind_weight_only(m);

@@ -4,6 +4,7 @@
 #include "check/binary.h"
 #include "check/convolution.h"
 #include "check/embedding.h"
+#include "check/floats.h"
 #include "check/kernels.h"
 #include "check/recurrent.h"
 #include "check/norms.h"
@@ -46,6 +47,10 @@ inline void check_kernels(Report& report, bool quick) {
         {"normalize", check_normalize},
         {"softmax", check_softmax},
         {"weight_only", check_weight_only},
+        {"float_function", check_float_function},
+        {"float_softmax", check_float_softmax},
+        {"float_layer_norm", check_float_layer_norm},
+        {"float_gemm", check_float_gemm},
     };
     Check covered("kernel lists", "every operation is checked");
     for (const Listed& k : listed()) {

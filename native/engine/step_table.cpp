@@ -189,6 +189,7 @@ const StepTable& step_table() {
         add_dynamic_layer_steps(t);
         add_elementwise_steps(t);
         add_embedding_steps(t);
+        add_float_function_steps(t);
         add_float_steps(t);
         add_foreign_steps(t);
         add_layer_steps(t);

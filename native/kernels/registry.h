@@ -10,6 +10,10 @@
 #include "kernels/dequantize/dequantize.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/fake_quantize/fake_quantize.h"
+#include "kernels/float_function/float_function.h"
+#include "kernels/float_gemm/float_gemm.h"
+#include "kernels/float_layer_norm/float_layer_norm.h"
+#include "kernels/float_softmax/float_softmax.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/half_gemm/half_gemm.h"
 #include "kernels/histogram/histogram.h"
@@ -58,6 +62,10 @@ struct Kernels {
     NormalizeFn normalize = nullptr;
     SoftmaxFn softmax = nullptr;
     WeightOnlyFn weight_only = nullptr;
+    FloatFunctionFn float_function = nullptr;
+    FloatGemmFn float_gemm = nullptr;
+    FloatLayerNormFn float_layer_norm = nullptr;
+    FloatSoftmaxFn float_softmax = nullptr;
 };
 
 struct KernelListing {

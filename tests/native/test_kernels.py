@@ -373,7 +373,36 @@ def weight_only_case() -> Outputs:
     return outputs
 
 
+def float_values() -> Outputs:
+    g = torch.Generator().manual_seed(9)
+    shapes = [(n,) for n in (1, 8, 17, 33)] + [(3, 70), (2, 5, 100), (1, 9001)]
+    return [torch.randn(shape, generator=g) * 4 for shape in shapes]
+
+
+def float_function_case() -> Outputs:
+    functions = (ops.float_gelu, ops.float_tanh, ops.float_sigmoid, ops.float_silu)
+    return [f(x) for x in float_values() for f in (*functions, lambda x: ops.float_gelu(x, "tanh"))]
+
+
+def float_softmax_case() -> Outputs:
+    return [ops.float_softmax(x, dim) for x in float_values() for dim in (0, -1)]
+
+
+def float_layer_norm_case() -> Outputs:
+    return [ops.float_layer_norm(x, x.shape[-1:], x.flatten()[: x.shape[-1]]) for x in float_values()]
+
+
+def float_gemm_case() -> Outputs:
+    g = torch.Generator().manual_seed(11)
+    sizes = itertools.product((1, 2, 7, 100), (1, 33), (1, 16, 70))
+    return [ops.float_matmul(torch.randn(2, m, k, generator=g), torch.randn(k, n, generator=g)) for m, k, n in sizes]
+
+
 CASES: dict[str, Callable[[], Outputs]] = {
+    "float_function": float_function_case,
+    "float_softmax": float_softmax_case,
+    "float_layer_norm": float_layer_norm_case,
+    "float_gemm": float_gemm_case,
     "embedding": embedding_case,
     "quantize_range": quantize_range_case,
     "moments": moments_case,

@@ -461,6 +461,16 @@ def recurrent_samples() -> dict[str, list[tuple[tuple, dict]]]:
 
 
 SAMPLES.update(recurrent_samples())
+FLOATS = [values(3, 4, 5, layout=layout) for layout in ("contiguous", "permuted", "sliced")]
+SAMPLES |= {name: [((x,), {}) for x in FLOATS] for name in ("float_tanh", "float_sigmoid", "float_silu")}
+SAMPLES |= {
+    name: [((x, dim), {}) for x in FLOATS for dim in (0, -1)] for name in ("float_softmax", "float_safe_softmax")
+}
+SAMPLES |= {
+    "float_gelu": [((x, how), {}) for x in FLOATS for how in ("none", "tanh")],
+    "float_layer_norm": [((x, x.shape[-2:], None, x[0].contiguous(), 1e-5), {}) for x in FLOATS],
+    "float_matmul": [((x, x.transpose(-1, -2)), {}) for x in FLOATS] + [((values(2, 1, 3, 4), values(5, 4, 6)), {})],
+}
 
 
 def test_every_operator_has_samples():

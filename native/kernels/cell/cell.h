@@ -7,12 +7,7 @@
 //   tanh   h = tanh(h0 + x0)
 //   relu   h = max(h0 + x0, 0)                                                           NaN stays NaN
 //
-// Both functions are made of expm1 with one reduction and one polynomial, within three units in the last place:
-//
-//   n = rne(v * log2(e));   r = fma(n, -ln2_high, v);   r = fma(n, -ln2_low, r)
-//   q = fma(r * r, p(r), r)                           p by Horner's rule with fma; q = expm1(r)
-//   sigmoid(v) = 1 / (1 + fma(s, q, s))               of -clamp(v, -87, 87), s = 2^n
-//   tanh(v)    = m / (m + 2),  m = fma(s, q, s - 1)   of 2 * clamp(v, -10, 10)
+// kernels/activations.h has both functions.
 #pragma once
 
 #include "kernels/types.h"
@@ -45,14 +40,6 @@ namespace {  // internal linkage: this header is compiled once per instruction s
 
 // Products that each hidden unit needs.
 constexpr int64_t cell_gates(Cell cell) { return cell == Cell::lstm ? 4 : cell == Cell::gru ? 3 : 1; }
-
-constexpr float kLog2e = 1.44269502162933349609375f;
-constexpr float kLn2High = 0.693145751953125f;  // 16 bits: times n it is exact
-constexpr float kLn2Low = 1.428606820309417e-06f;
-// (expm1(r) - r) / r^2 for |r| <= ln(2) / 2, within 3e-8 of expm1.
-constexpr float kExponential[5] = {0.5f, 0.16666576266288757f, 0.04166646301746368f, 0.00836323574185371f,
-                                   0.001393373357132077f};
-constexpr float kSigmoidBound = 87.0f, kTanhBound = 10.0f;
 
 }  // namespace
 

@@ -1,43 +1,14 @@
 // The specification of cell, one element at a time. Nobody optimizes this file.
+#include "kernels/activations_reference.h"
 #include "kernels/cell/cell.h"
 
 #include <cmath>
 #include <limits>
 
 namespace zeropoint {
-namespace {
-
-// exp(v) = scale + scale * q
-struct Exponential {
-    float scale, q;
-
-    explicit Exponential(float v) {
-        const float n = std::nearbyint(v * kLog2e);
-        float r = std::fma(n, -kLn2High, v);
-        r = std::fma(n, -kLn2Low, r);
-        float p = kExponential[4];
-        for (int i = 3; i >= 0; --i) p = std::fma(p, r, kExponential[i]);
-        q = std::fma(r * r, p, r);
-        scale = std::isnan(n) ? 1.0f : std::ldexp(1.0f, static_cast<int>(n));
-    }
-};
-
-float clamped(float v, float bound) { return v > bound ? bound : v < -bound ? -bound : v; }
-
-float sigmoid(float v) {
-    const Exponential e(-clamped(v, kSigmoidBound));
-    return 1.0f / (1.0f + std::fma(e.scale, e.q, e.scale));
-}
-
-float tanh(float v) {
-    const Exponential e(2.0f * clamped(v, kTanhBound));
-    const float m = std::fma(e.scale, e.q, e.scale - 1.0f);
-    return m / (m + 2.0f);
-}
-
-}  // namespace
 
 void cell_reference(const CellArgs& a, int64_t begin, int64_t end) {
+    const auto sigmoid = OneActivation::sigmoid, tanh = OneActivation::tanh;
     const int64_t gates = cell_gates(a.cell);
     for (int64_t row = 0; row < a.rows; ++row) {
         float low = 0, high = 0;

@@ -1,46 +1,13 @@
 // cell for any vector type V of simd/.
 #pragma once
 
+#include "kernels/activations.h"
 #include "kernels/cell/cell.h"
 
 #include <limits>
 
 namespace zeropoint {
 namespace {
-
-template <class V>
-struct Activations {
-    using F = typename V::F;
-
-    // exp(v) = scale + scale * q
-    struct Exponential {
-        F scale, q;
-
-        explicit Exponential(F v) {
-            const F n = V::round(V::mul(v, V::set(kLog2e)));
-            F r = V::fma(n, V::set(-kLn2High), v);
-            r = V::fma(n, V::set(-kLn2Low), r);
-            F p = V::fma(V::set(kExponential[4]), r, V::set(kExponential[3]));
-            p = V::fma(p, r, V::set(kExponential[2]));
-            p = V::fma(p, r, V::set(kExponential[1]));
-            p = V::fma(p, r, V::set(kExponential[0]));
-            q = V::fma(V::mul(r, r), p, r);
-            scale = V::power_of_two(V::to_int(n));
-        }
-    };
-
-    static F sigmoid(F v) {
-        const F bounded = V::clamp(v, V::set(-kSigmoidBound), V::set(kSigmoidBound));
-        const Exponential e(V::mul(bounded, V::set(-1.0f)));
-        return V::div(V::set(1.0f), V::add(V::set(1.0f), V::fma(e.scale, e.q, e.scale)));
-    }
-    static F tanh(F v) {
-        const F bounded = V::clamp(v, V::set(-kTanhBound), V::set(kTanhBound));
-        const Exponential e(V::mul(bounded, V::set(2.0f)));
-        const F m = V::fma(e.scale, e.q, V::sub(e.scale, V::set(1.0f)));
-        return V::div(m, V::add(m, V::set(2.0f)));
-    }
-};
 
 // V::W hidden units: the gates of the input and of the hidden state are kCellBlock apart.
 template <class V, Cell kCell>

@@ -423,3 +423,19 @@ POOLING: frozenset[str] = frozenset(
     )
 )  # fmt: skip
 BY_ATEN: dict[str, Operator] = {name: operator for operator in OPERATORS for name in operator.aten}
+
+# What stays float32 in a graph on integers and PyTorch rounds differently on different CPUs: our operator, whose bytes
+# a program has too, and which arguments of the old one it takes.
+FLOAT_OPERATORS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "layer_norm.default": ("float_layer_norm", ("input", "normalized_shape", "weight", "bias", "eps")),
+    "softmax.int": ("float_softmax", ("self", "dim")),
+    "_softmax.default": ("float_softmax", ("self", "dim")),
+    "_safe_softmax.default": ("float_safe_softmax", ("self", "dim")),
+    "gelu.default": ("float_gelu", ("self", "approximate")),
+    "tanh.default": ("float_tanh", ("self",)),
+    "sigmoid.default": ("float_sigmoid", ("self",)),
+    "silu.default": ("float_silu", ("self",)),
+    "matmul.default": ("float_matmul", ("self", "other")),
+    "bmm.default": ("float_matmul", ("self", "mat2")),
+    "mm.default": ("float_matmul", ("self", "mat2")),
+}

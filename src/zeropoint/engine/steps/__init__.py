@@ -4,6 +4,7 @@ from zeropoint.engine.steps import (
     borders,
     elementwise,
     embedding,
+    float_functions,
     floats,
     layers,
     moving,
@@ -17,5 +18,5 @@ from zeropoint.engine.steps import (
 from zeropoint.engine.steps.table import NUMBERS, ROWS, Unsupported
 
 __all__ = ["NUMBERS", "ROWS", "Unsupported"]
-__all__ += ["borders", "elementwise", "embedding", "floats", "layers", "moving", "norms", "plain", "pooling"]
-__all__ += ["recurrent", "views", "weight_only"]
+__all__ += ["borders", "elementwise", "embedding", "float_functions", "floats", "layers", "moving", "norms"]
+__all__ += ["plain", "pooling", "recurrent", "views", "weight_only"]

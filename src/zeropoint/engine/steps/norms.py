@@ -19,7 +19,7 @@ def _scales(a: dict[str, Any]) -> dict[str, Any]:
     return scales | {k: int(a[k]) for k in ("input_zero_point", "zero_point")}
 
 
-def _floats(c: Compiler, node: Any) -> str | None:
+def flat_numbers(c: Compiler, node: Any) -> str | None:
     """Numbers of a norm, flat."""
     return None if node is None else c.draft.constant(str(node.target), c.parameter(node).float().reshape(-1))
 
@@ -27,7 +27,7 @@ def _floats(c: Compiler, node: Any) -> str | None:
 @row(*ours("batch_norm", "batch_norm_relu"))
 def _batch_norm(c: Compiler, node: fx.Node) -> str:
     a = arguments(node)
-    numbers = (_floats(c, a[k]) for k in ("weight", "bias", "mean", "var"))
+    numbers = (flat_numbers(c, a[k]) for k in ("weight", "bias", "mean", "var"))
     relu = "_relu" in str(node.target)
     return c.add("batch_norm", c.tensor(a["input"]), *numbers, **_scales(a), eps=float(a["eps"]), relu=relu)
 
@@ -35,7 +35,7 @@ def _batch_norm(c: Compiler, node: fx.Node) -> str:
 @row(*ours("group_norm", "instance_norm"))
 def _group_norm(c: Compiler, node: fx.Node) -> str:
     a = arguments(node)
-    numbers = (_floats(c, a[k]) for k in ("weight", "bias"))
+    numbers = (flat_numbers(c, a[k]) for k in ("weight", "bias"))
     groups = a.get("num_groups", 0)
     return c.add("group_norm", c.tensor(a["input"]), *numbers, **_scales(a), eps=float(a["eps"]), groups=groups)
 
@@ -43,7 +43,7 @@ def _group_norm(c: Compiler, node: fx.Node) -> str:
 @row(*ours("layer_norm"))
 def _layer_norm(c: Compiler, node: fx.Node) -> str:
     a = arguments(node)
-    numbers = (_floats(c, a[k]) for k in ("weight", "bias"))
+    numbers = (flat_numbers(c, a[k]) for k in ("weight", "bias"))
     axes = len(a["normalized_shape"])
     return c.add("layer_norm", c.tensor(a["input"]), *numbers, **_scales(a), eps=float(a["eps"]), axes=axes)
 

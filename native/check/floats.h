@@ -1,0 +1,148 @@
+// Functions, norms, softmax and products of float32: kernels against their references, functions against float64, and
+// whole operators on matrices that lie in memory in any way.
+#pragma once
+
+#include "check/inputs.h"
+#include "check/kernels.h"
+#include "check/recurrent.h"
+#include "check/report.h"
+#include "operators/floats.h"
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+namespace zeropoint::check {
+
+// Runs a kernel over [0, count) of its work for the reference and every candidate, and compares `size` outputs.
+template <class Fn, class Args>
+void compare_floats(Contest<Fn>& contest, Args a, int64_t count, int64_t size, const char* what) {
+    Guarded<float> want(size), got(size);
+    a.y = want.data();
+    contest.reference(a, 0, count);
+    contest.contract.expect(want.untouched_outside({0, size}), "wrote outside its output");
+    for (auto& candidate : contest.candidates) {
+        got.reset();
+        a.y = got.data();
+        candidate.kernel(a, 0, count);
+        const int64_t at = got.difference(want);
+        candidate.check.expect(at == got.kNone, [&] { return place(what, at, want, got); });
+    }
+}
+
+inline double exact_function(FloatFunction function, double x) {
+    const double cubic = std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
+    switch (function) {
+        case FloatFunction::gelu: return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+        case FloatFunction::gelu_tanh: return x / (1 + std::exp(-2 * cubic));
+        case FloatFunction::tanh: return std::tanh(x);
+        case FloatFunction::sigmoid: return 1 / (1 + std::exp(-x));
+        case FloatFunction::silu: return x / (1 + std::exp(-x));
+    }
+    return x;
+}
+
+inline void check_float_function(Report& report, bool quick) {
+    Contest<FloatFunctionFn> contest(report, "float_function", &Kernels::float_function);
+    Random random(61);
+    for (int number = 0; number < 5; ++number) {
+        const FloatFunction function = static_cast<FloatFunction>(number);
+        for (int64_t n : {1, 7, 8, 15, 16, 17, 33, quick ? 1000 : 100003}) {
+            const std::vector<float> x = numbers(random, n, 0.5f);
+            compare_floats(contest, FloatFunctionArgs{function, x.data(), nullptr}, n, n, "a function");
+        }
+        const int64_t steps = quick ? 2000 : 50000;
+        double worst = 0;
+        for (int64_t i = 0; i < steps; ++i) {
+            const float x = static_cast<float>(static_cast<double>(i) * 24 / static_cast<double>(steps) - 12);
+            float y = 0;
+            contest.reference({function, &x, &y}, 0, 1);
+            const double exact = exact_function(function, static_cast<double>(x));
+            if (std::fabs(exact) > 1e-30)
+                worst = std::max(worst, std::fabs(static_cast<double>(y) - exact) / std::fabs(exact));
+        }
+        contest.contract.expect(worst < 1e-5, [&] {
+            return "function " + std::to_string(number) + " is off by " + std::to_string(worst * 1e6) + " millionths";
+        });
+    }
+    contest.close(report);
+}
+
+inline void check_float_softmax(Report& report, bool quick) {
+    Contest<FloatSoftmaxFn> contest(report, "float_softmax", &Kernels::float_softmax);
+    Random random(62);
+    for (int64_t length : {1, 2, 7, 8, 15, 16, 17, 33, 64, 100, quick ? 129 : 5003})
+        for (float scale : {1e-3f, 1.0f, 30.0f})
+            for (bool safe : {false, true}) {
+                constexpr int64_t kRows = 5;
+                std::vector<float> x(static_cast<size_t>(kRows * length));
+                for (float& v : x) v = scale * static_cast<float>(8 * random.unit() - 4);
+                for (int64_t i = 0; i < length; ++i) x[static_cast<size_t>(i)] = -kInf;
+                for (int64_t i = length; i < 2 * length; i += 2) x[static_cast<size_t>(i)] = -kInf;
+                x[static_cast<size_t>(3 * length)] = length % 2 == 0 ? kInf : std::nanf("");
+                compare_floats(contest, FloatSoftmaxArgs{x.data(), nullptr, length, safe}, kRows, kRows * length,
+                               "a share");
+            }
+    contest.close(report);
+}
+
+inline void check_float_layer_norm(Report& report, bool quick) {
+    Contest<FloatLayerNormFn> contest(report, "float_layer_norm", &Kernels::float_layer_norm);
+    Random random(63);
+    for (int64_t length : {1, 2, 7, 8, 31, 32, 33, 100, 384, 4095, 4096, 4097, quick ? 5000 : 100003})
+        for (float shift : {0.0f, 100.0f}) {
+            constexpr int64_t kRows = 4;
+            std::vector<float> x(static_cast<size_t>(kRows * length)), weight(static_cast<size_t>(length)),
+                bias(static_cast<size_t>(length));
+            for (float& v : x) v = shift + static_cast<float>(4 * random.unit() - 2);
+            for (float& v : weight) v = static_cast<float>(2 * random.unit() - 1);
+            for (float& v : bias) v = static_cast<float>(2 * random.unit() - 1);
+            x[static_cast<size_t>(3 * length)] = random.of(kExtremes);
+            const FloatLayerNormArgs a{x.data(), nullptr, length, weight.data(), bias.data(), 1e-5};
+            compare_floats(contest, a, kRows, kRows * length, "a norm");
+        }
+    contest.close(report);
+}
+
+inline void check_float_gemm(Report& report, bool quick) {
+    Contest<FloatGemmFn> contest(report, "float_gemm", &Kernels::float_gemm);
+    Random random(64);
+    for (int64_t rows : {1, 2, 3, 4, 5, 6, 7, 13})
+        for (int64_t depth : {0, 1, 7, 64})
+            for (int64_t panels : {1, 2, 3, 9}) {
+                if (quick && panels == 9 && depth == 64) continue;
+                const int64_t stride = depth + 3, width = panels * kFloatPanel;
+                const std::vector<float> x = numbers(random, rows * stride, 0.125f),
+                                         w = numbers(random, width * depth + 1, 0.125f);
+                compare_floats(contest, FloatGemmArgs{x.data(), rows, depth, stride, w.data(), nullptr, nullptr, width},
+                               panels, rows * width, "a product");
+            }
+    // The operator: columns that do not fill panels, b as it is and turned, batches that share a matrix.
+    for (int64_t rows : {1, 5, 200})
+        for (int64_t columns : {1, 15, 16, 33, 70, 130})
+            for (bool turned : {false, true}) {
+                const int64_t depth = 9;
+                std::vector<float> a(static_cast<size_t>(2 * rows * depth)), b(static_cast<size_t>(depth * columns));
+                for (float& v : a) v = static_cast<float>(random.between(-9, 9));
+                for (float& v : b) v = static_cast<float>(random.between(-9, 9));
+                FloatMatrices m{{2}, {rows * depth}, {0}, rows, depth, columns, depth, columns, 1};
+                if (turned) {
+                    m.b_row = 1;
+                    m.b_column = depth;
+                }
+                Guarded<float> y(2 * rows * columns);
+                float_matmul(a.data(), b.data(), y.data(), m);
+                bool right = y.untouched_outside({0, 2 * rows * columns});
+                for (int64_t i = 0; i < 2 * rows * columns; ++i) {
+                    float sum = 0;
+                    for (int64_t k = 0; k < depth; ++k)
+                        sum += a[static_cast<size_t>(i / columns * depth + k)] *
+                               b[static_cast<size_t>(k * m.b_row + i % columns * m.b_column)];
+                    right = right && y.data()[i] == sum;
+                }
+                contest.contract.expect(right, "a product of matrices is wrong");
+            }
+    contest.close(report);
+}
+
+}  // namespace zeropoint::check

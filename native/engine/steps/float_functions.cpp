@@ -1,0 +1,159 @@
+// Functions, norms, softmax and products of float32 tensors. See operators/floats.h: graphs compute them there, too.
+#include "operators/floats.h"
+
+#include "cpu/threads.h"
+#include "engine/step_table.h"
+
+#include <cmath>
+
+namespace zeropoint {
+namespace {
+
+template <FloatFunction kFunction>
+class Function : public Step {
+public:
+    explicit Function(StepReader& r) {
+        r.require_inputs(1);
+        r.require_outputs(1);
+    }
+
+    void plan(Planner& p) const override {
+        const Tensor x = p.dense(p.typed_input(0, ElementType::f32));
+        const Tensor y = p.make_like(x, x.type, true);
+        p.give(0, y);
+        if (y.count() == 0) return;
+        p.emit({x.place, y.place}, [count = y.count()](void* const* at) {
+            float_function(kFunction, static_cast<const float*>(at[0]), static_cast<float*>(at[1]), count);
+        });
+    }
+};
+
+// Over the last axes. Inputs: x, weight or null, bias or null, flat.
+class FloatLayerNorm : public Step {
+public:
+    explicit FloatLayerNorm(StepReader& r)
+        : weight_(r.optional_constant(1, ElementType::f32, 1)),
+          bias_(r.optional_constant(2, ElementType::f32, 1)),
+          axes_(r.integer("axes", 1, static_cast<int64_t>(kMostAxes))),
+          eps_(r.number("eps")) {
+        r.require_inputs(3);
+        r.require_outputs(1);
+        if (!(eps_ >= 0) || !std::isfinite(eps_)) r.fail("attribute 'eps' must not be negative");
+    }
+
+    void plan(Planner& p) const override {
+        const Tensor x = p.contiguous(p.typed_input(0, ElementType::f32));
+        if (x.rank() < axes_) throw PlanError("an input of shape " + text_of(x.sizes) + " has too few axes");
+        const int64_t length = count_of({x.sizes.end() - axes_, x.sizes.end()});
+        const float *weight = floats_of(weight_, length), *bias = floats_of(bias_, length);
+        const Tensor y = p.make(x.type, x.sizes);
+        p.give(0, y);
+        if (y.count() == 0) return;
+        p.emit({x.place, y.place}, [=, rows = y.count() / length, eps = eps_](void* const* at) {
+            float_layer_norm(static_cast<const float*>(at[0]), static_cast<float*>(at[1]), rows, length, weight, bias,
+                             eps);
+        });
+    }
+
+private:
+    static const float* floats_of(const StoredTensor* stored, int64_t length) {
+        if (stored == nullptr) return nullptr;
+        if (stored->count() != length)
+            throw PlanError(std::to_string(stored->count()) + " numbers for rows of " + std::to_string(length));
+        return reinterpret_cast<const float*>(stored->data);
+    }
+
+    const StoredTensor *weight_, *bias_;
+    int64_t axes_;
+    double eps_;
+};
+
+// `safe`: zeros where an axis has nothing but -infinity.
+class FloatSoftmax : public Step {
+public:
+    explicit FloatSoftmax(StepReader& r) : axis_(r.integer("axis", -8, 7)), safe_(r.flag("safe")) {
+        r.require_inputs(1);
+        r.require_outputs(1);
+    }
+
+    void plan(Planner& p) const override {
+        const Tensor x = p.contiguous(p.typed_input(0, ElementType::f32));
+        const int64_t axis = x.rank() == 0 ? -1 : wrapped_axis(axis_, x.rank());
+        const Tensor y = p.make(x.type, x.sizes);
+        p.give(0, y);
+        if (y.count() == 0) return;
+        const int64_t length = axis < 0 ? 1 : x.size(axis);
+        const int64_t inner = axis < 0 ? 1 : count_of({x.sizes.begin() + axis + 1, x.sizes.end()});
+        if (inner > 1) p.needs_memory(static_cast<double>(length) * 16 * sizeof(float) * num_threads());
+        p.emit({x.place, y.place}, [=, outer = y.count() / length / inner, safe = safe_](void* const* at) {
+            float_softmax(static_cast<const float*>(at[0]), static_cast<float*>(at[1]), outer, length, inner, safe);
+        });
+    }
+
+private:
+    int64_t axis_;
+    bool safe_;
+};
+
+// y = a b of (..., M, K) and (..., K, N); batches broadcast.
+class FloatMatmul : public Step {
+public:
+    explicit FloatMatmul(StepReader& r) {
+        r.require_inputs(2);
+        r.require_outputs(1);
+    }
+
+    void plan(Planner& p) const override {
+        Tensor a = p.typed_input(0, ElementType::f32);
+        const Tensor& b = p.typed_input(1, ElementType::f32);
+        if (a.rank() < 2 || b.rank() < 2 || a.size(a.rank() - 1) != b.size(b.rank() - 2))
+            throw PlanError("cannot multiply " + text_of(a.sizes) + " with " + text_of(b.sizes));
+        if (a.strides.back() != 1) a = p.contiguous(a);
+        FloatMatrices m;
+        m.batch = broadcast({a.sizes.begin(), a.sizes.end() - 2}, {b.sizes.begin(), b.sizes.end() - 2});
+        const auto steps = [&](const Tensor& t) {
+            Sizes sizes = m.batch;
+            sizes.insert(sizes.end(), t.sizes.end() - 2, t.sizes.end());
+            return expanded_strides(t, sizes);
+        };
+        m.a_batch = steps(a);
+        m.b_batch = steps(b);
+        m.a_batch.resize(m.batch.size());
+        m.b_batch.resize(m.batch.size());
+        m.rows = a.size(a.rank() - 2);
+        m.depth = a.sizes.back();
+        m.columns = b.sizes.back();
+        m.a_row = a.strides[a.strides.size() - 2];
+        m.b_row = b.strides[b.strides.size() - 2];
+        m.b_column = b.strides.back();
+        Sizes sizes = m.batch;
+        sizes.push_back(m.rows);
+        sizes.push_back(m.columns);
+        const Tensor y = p.make(ElementType::f32, sizes);
+        p.give(0, y);
+        if (y.count() == 0) return;
+        p.needs_memory(static_cast<double>(m.depth) * 64 * sizeof(float) * num_threads());
+        p.emit(
+            {a.place, b.place, y.place},
+            [m](void* const* at) {
+                float_matmul(static_cast<const float*>(at[0]), static_cast<const float*>(at[1]),
+                             static_cast<float*>(at[2]), m);
+            },
+            static_cast<double>(y.count()) * static_cast<double>(m.depth));
+    }
+};
+
+}  // namespace
+
+void add_float_function_steps(StepTable& table) {
+    table.add<Function<FloatFunction::gelu>>("float_gelu");
+    table.add<Function<FloatFunction::gelu_tanh>>("float_gelu_tanh");
+    table.add<Function<FloatFunction::tanh>>("float_tanh");
+    table.add<Function<FloatFunction::sigmoid>>("float_sigmoid");
+    table.add<Function<FloatFunction::silu>>("float_silu");
+    table.add<FloatLayerNorm>("float_layer_norm");
+    table.add<FloatSoftmax>("float_softmax");
+    table.add<FloatMatmul>("float_matmul");
+}
+
+}  // namespace zeropoint

@@ -1,0 +1,47 @@
+// The specification of kernels/activations.h, one number at a time. Nobody optimizes this file.
+#pragma once
+
+#include "kernels/activations.h"
+
+#include <cmath>
+
+namespace zeropoint {
+namespace {
+
+struct OneActivation {
+    // exp(v) = scale + scale * q
+    struct Exponential {
+        float scale, q;
+
+        explicit Exponential(float v) {
+            const float n = std::nearbyint(v * kLog2e);
+            float r = std::fma(n, -kLn2High, v);
+            r = std::fma(n, -kLn2Low, r);
+            float p = kExponential[4];
+            for (int i = 3; i >= 0; --i) p = std::fma(p, r, kExponential[i]);
+            q = std::fma(r * r, p, r);
+            scale = std::isnan(n) ? 1.0f : std::ldexp(1.0f, static_cast<int>(n));
+        }
+    };
+
+    static float clamped(float v, float bound) { return v > bound ? bound : v < -bound ? -bound : v; }
+
+    // Of v <= 0.
+    static float exp(float v) {
+        if (v < -kSigmoidBound) return 0.0f;
+        const Exponential e(v);
+        return std::fma(e.scale, e.q, e.scale);
+    }
+    static float sigmoid(float v) {
+        const Exponential e(-clamped(v, kSigmoidBound));
+        return 1.0f / (1.0f + std::fma(e.scale, e.q, e.scale));
+    }
+    static float tanh(float v) {
+        const Exponential e(2.0f * clamped(v, kTanhBound));
+        const float m = std::fma(e.scale, e.q, e.scale - 1.0f);
+        return m / (m + 2.0f);
+    }
+};
+
+}  // namespace
+}  // namespace zeropoint

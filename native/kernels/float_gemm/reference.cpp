@@ -1,0 +1,18 @@
+// The specification of float_gemm, one element at a time. Nobody optimizes this file.
+#include "kernels/float_gemm/float_gemm.h"
+
+#include <cmath>
+
+namespace zeropoint {
+
+void float_gemm_reference(const FloatGemmArgs& a, int64_t begin, int64_t end) {
+    for (int64_t m = 0; m < a.rows; ++m)
+        for (int64_t n = begin * kFloatPanel; n < end * kFloatPanel; ++n) {
+            const float* w = a.panels + n / kFloatPanel * a.depth * kFloatPanel + n % kFloatPanel;
+            float acc = 0;
+            for (int64_t k = 0; k < a.depth; ++k) acc = std::fma(a.x[m * a.x_stride + k], w[k * kFloatPanel], acc);
+            a.y[m * a.y_stride + n] = acc;
+        }
+}
+
+}  // namespace zeropoint

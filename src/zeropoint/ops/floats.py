@@ -1,0 +1,222 @@
+"""Functions, norms, softmax and products of float32 tensors, for what a model leaves unquantized.
+
+PyTorch's own differ from CPU to CPU in the last bits. These have one fixed formula each, which programs of the engine
+use too, so that a program gives the bytes of its graph on every CPU. They are within about 1e-6 of PyTorch's.
+
+==============  ==================================================================================================
+gelu            ``x * P(N(0, 1) < x)``, or ``x * sigmoid(sqrt(8 / pi) * (x + 0.044715 * x^3))`` with "tanh"
+silu            ``x * sigmoid(x)``
+layer norm      ``(x - mean(x)) / sqrt(var(x) + eps) * weight + bias``
+softmax         ``e / sum(e)``, ``e = exp(x - max(x))``
+matmul          ``acc = fma(a[m][k], b[k][n], acc)`` for k = 0, 1, ...
+==============  ==================================================================================================
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from zeropoint import _native
+from zeropoint.ops import checks
+from zeropoint.ops.library import operator
+
+_GELU = {"none": 0, "tanh": 1}
+_TANH, _SIGMOID, _SILU = 2, 3, 4
+
+
+def _require(op: str, name: str, x: Tensor) -> None:
+    checks.require_dtype(op, name, x.dtype, (torch.float32,))
+    if x.device.type != "cpu":
+        raise NotImplementedError(f"{op}: {name} is on {x.device}, its kernels run on the CPU: call .cpu() first")
+
+
+# --------------------------------------------------------------------------------------------------------- functions
+
+
+def _like(input: Tensor, *rest: Any) -> Tensor:
+    return torch.empty_like(input)
+
+
+def _function(op: str, which: int, x: Tensor) -> Tensor:
+    _require(op, "input", x)
+    y = torch.empty_like(x)
+    if y.stride() != x.stride():  # there are gaps between the elements of x
+        y.copy_(x)
+        x = y
+    _native.float_function(which, x.data_ptr(), y.data_ptr(), x.numel())
+    return y
+
+
+@operator("float_gelu(Tensor input, str approximate='none') -> Tensor", fake=_like)
+def float_gelu(input: Tensor, approximate: str = "none") -> Tensor:
+    """``x * P(N(0, 1) < x)``, or with "tanh" ``x * sigmoid(sqrt(8 / pi) * (x + 0.044715 * x^3))``.
+
+    Example:
+        >>> float_gelu(torch.tensor([-1.0, 0.0, 2.0]))
+        tensor([-0.1587,  0.0000,  1.9545])
+    """
+    if approximate not in _GELU:
+        raise ValueError(f"float_gelu: approximate must be 'none' or 'tanh', got {approximate!r}")
+    return _function("float_gelu", _GELU[approximate], input)
+
+
+@operator("float_tanh(Tensor input) -> Tensor", fake=_like)
+def float_tanh(input: Tensor) -> Tensor:
+    """The hyperbolic tangent.
+
+    Example:
+        >>> float_tanh(torch.tensor([-1.0, 0.0, 20.0]))
+        tensor([-0.7616,  0.0000,  1.0000])
+    """
+    return _function("float_tanh", _TANH, input)
+
+
+@operator("float_sigmoid(Tensor input) -> Tensor", fake=_like)
+def float_sigmoid(input: Tensor) -> Tensor:
+    """``1 / (1 + exp(-x))``
+
+    Example:
+        >>> float_sigmoid(torch.tensor([-1.0, 0.0, 20.0]))
+        tensor([0.2689, 0.5000, 1.0000])
+    """
+    return _function("float_sigmoid", _SIGMOID, input)
+
+
+@operator("float_silu(Tensor input) -> Tensor", fake=_like)
+def float_silu(input: Tensor) -> Tensor:
+    """``x / (1 + exp(-x))``
+
+    Example:
+        >>> float_silu(torch.tensor([-1.0, 0.0, 2.0]))
+        tensor([-0.2689,  0.0000,  1.7616])
+    """
+    return _function("float_silu", _SILU, input)
+
+
+# ------------------------------------------------------------------------------------------------- norms and softmax
+
+
+def _contiguous_like(input: Tensor, *rest: Any) -> Tensor:
+    return torch.empty_like(input, memory_format=torch.contiguous_format)
+
+
+def _parameter(name: str, values: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:
+    if values is None:
+        return None
+    _require("float_layer_norm", name, values)
+    if tuple(values.shape) != shape:
+        raise ValueError(f"float_layer_norm: {name} must have the shape {shape} of a row, got {tuple(values.shape)}")
+    return values.contiguous()
+
+
+@operator(
+    "float_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None,"
+    " float eps=1e-05) -> Tensor",
+    fake=_contiguous_like,
+)
+def float_layer_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """``(x - mean(x)) / sqrt(var(x) + eps) * weight + bias`` over the last axes, whose sizes are `normalized_shape`.
+
+    Example:
+        >>> float_layer_norm(torch.tensor([[1.0, 2.0, 3.0]]), [3])
+        tensor([[-1.2247,  0.0000,  1.2247]])
+    """
+    _require("float_layer_norm", "input", input)
+    row = tuple(int(size) for size in normalized_shape)
+    if not row or tuple(input.shape[-len(row) :]) != row:
+        raise ValueError(
+            f"float_layer_norm: normalized_shape must be the last sizes of input, whose shape is {tuple(input.shape)},"
+            f" got {list(row)}"
+        )
+    if not (math.isfinite(eps) and eps >= 0):
+        raise ValueError(f"float_layer_norm: eps must not be negative, got {eps}")
+    w, b = _parameter("weight", weight, row), _parameter("bias", bias, row)
+    x = input.contiguous()
+    y = _contiguous_like(x)
+    length = math.prod(row)
+    if length:
+        weights, biases = (0 if t is None else t.data_ptr() for t in (w, b))
+        _native.float_layer_norm(x.data_ptr(), y.data_ptr(), x.numel() // length, length, weights, biases, eps)
+    return y
+
+
+def _softmax(op: str, x: Tensor, dim: int, safe: bool) -> Tensor:
+    _require(op, "input", x)
+    if not -max(x.dim(), 1) <= dim < max(x.dim(), 1):
+        raise IndexError(f"{op}: dim {dim} is out of range for an input of shape {tuple(x.shape)}")
+    x = x.contiguous()
+    y = _contiguous_like(x)
+    axis = dim % max(x.dim(), 1)
+    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    length = x.shape[axis] if x.dim() else 1
+    _native.float_softmax(x.data_ptr(), y.data_ptr(), outer, length, inner, safe)
+    return y
+
+
+@operator("float_softmax(Tensor input, int dim) -> Tensor", fake=_contiguous_like)
+def float_softmax(input: Tensor, dim: int) -> Tensor:
+    """``e / sum(e)`` with ``e = exp(x - max(x))``, over axis `dim`.
+
+    Example:
+        >>> float_softmax(torch.tensor([[0.0, 0.0], [1.0, -torch.inf]]), -1)
+        tensor([[0.5000, 0.5000],
+                [1.0000, 0.0000]])
+    """
+    return _softmax("float_softmax", input, dim, safe=False)
+
+
+@operator("float_safe_softmax(Tensor input, int dim) -> Tensor", fake=_contiguous_like)
+def float_safe_softmax(input: Tensor, dim: int) -> Tensor:
+    """`float_softmax`, but zeros instead of NaN where there is nothing but ``-inf``, as attention wants it.
+
+    Example:
+        >>> float_safe_softmax(torch.tensor([[0.0, 0.0], [-torch.inf, -torch.inf]]), -1)
+        tensor([[0.5000, 0.5000],
+                [0.0000, 0.0000]])
+    """
+    return _softmax("float_safe_softmax", input, dim, safe=True)
+
+
+# ---------------------------------------------------------------------------------------------------------- products
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    if a.dim() < 2 or b.dim() < 2 or a.shape[-1] != b.shape[-2]:
+        raise ValueError(
+            "float_matmul: it takes (..., M, K) and (..., K, N), got shapes"
+            f" {tuple(a.shape)} and {tuple(b.shape)}: add axes to vectors with unsqueeze"
+        )
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    return a.new_empty((*batch, a.shape[-2], b.shape[-1]))
+
+
+@operator("float_matmul(Tensor a, Tensor b) -> Tensor", fake=_product)
+def float_matmul(a: Tensor, b: Tensor) -> Tensor:
+    """``a @ b`` of ``(..., M, K)`` and ``(..., K, N)``, each sum in the order of K; batches broadcast.
+
+    Example:
+        >>> float_matmul(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0], [4.0]]))
+        tensor([[11.]])
+    """
+    _require("float_matmul", "a", a)
+    _require("float_matmul", "b", b)
+    y = _product(a, b)
+    batch = y.shape[:-2]
+    if a.stride(-1) != 1:
+        a = a.contiguous()
+    left, right = a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:])
+    matrices = (a.shape[-2], a.shape[-1], b.shape[-1], a.stride(-2), b.stride(-2), b.stride(-1))
+    steps = list(batch), list(left.stride()[:-2]), list(right.stride()[:-2])
+    _native.float_matmul(a.data_ptr(), b.data_ptr(), y.data_ptr(), *steps, matrices)
+    return y

@@ -1,0 +1,77 @@
+"""What stays float32 in a graph on integers is computed by operators that programs have too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import zeropoint
+from zeropoint.graph.recipes import FLOAT_OPERATORS
+
+
+class Between(nn.Module):
+    """A function between two layers."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function, self.first, self.last = function, nn.Linear(8, 8), nn.Linear(8, 8)
+        self.norm = nn.LayerNorm(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        return self.last(self.norm(y) if self.function is nn.LayerNorm else self.function(y))
+
+
+FUNCTIONS: dict[str, tuple[Callable[..., Tensor], str]] = {
+    "layer norm": (nn.LayerNorm, "float_layer_norm"),
+    "softmax": (lambda x: torch.softmax(x, 1), "float_softmax"),
+    "gelu": (F.gelu, "float_gelu"),
+    "gelu by tanh": (lambda x: F.gelu(x, approximate="tanh"), "float_gelu"),
+    "tanh": (torch.tanh, "float_tanh"),
+    "sigmoid": (torch.sigmoid, "float_sigmoid"),
+    "silu": (F.silu, "float_silu"),
+    "matmul": (lambda x: x @ x.transpose(-1, -2) @ x, "float_matmul"),
+    "bmm": (lambda x: torch.bmm(x, x.transpose(-1, -2)).bmm(x), "float_matmul"),
+}
+
+
+def converted(function: Callable[..., Tensor]) -> tuple[nn.Module, nn.Module, Tensor]:
+    torch.manual_seed(0)
+    model, x = Between(function).eval(), torch.randn(2, 5, 8)
+    return model, zeropoint.to_int8(model, (x,), mode="dynamic", progress=False).graph_module, x
+
+
+def targets(graph: nn.Module) -> set[str]:
+    return {str(node.target) for node in graph.graph.nodes}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_float_operator_is_ours_and_gives_what_torch_gives(name: str) -> None:
+    function, ours = FUNCTIONS[name]
+    _, graph, x = converted(function)
+    assert f"zeropoint.{ours}.default" in targets(graph)
+    assert not {f"aten.{old}" for old in FLOAT_OPERATORS} & targets(graph)
+    linears = [node for node in graph.graph.nodes if "linear_dynamic" in str(node.target)]
+    seen = {}
+
+    class Recorder(torch.fx.Interpreter):
+        def run_node(self, node: torch.fx.Node) -> object:
+            seen[node] = super().run_node(node)
+            return seen[node]
+
+    with torch.no_grad():
+        Recorder(graph).run(x)
+        first, last = (seen[node] for node in (linears[0], linears[1].args[0]))
+        expected = F.layer_norm(first, [8]) if function is nn.LayerNorm else function(first)
+    torch.testing.assert_close(last, expected, rtol=2e-6, atol=2e-6)
+
+
+def test_other_dtypes_and_vectors_stay_as_they_are() -> None:
+    for function in (lambda x: torch.tanh(x.double()).float(), lambda x: x + (x @ x[0, 0]).unsqueeze(-1)):
+        _, graph, x = converted(function)
+        assert not any("float_" in target for target in targets(graph))
+        assert graph(x).shape == x.shape
