@@ -25,6 +25,7 @@ SUITES = (
     "weight_only",
     "eager",
     "graph",
+    "engine",
     "script",
 )
 
