@@ -210,6 +210,29 @@ def _attention() -> bytes:
     return draft.data()
 
 
+def _floats() -> bytes:
+    """Functions, norms, softmax, products and sums of float32."""
+    draft = Draft()
+    draft.inputs.append(Input("x", "float32", ["rows", 5, 6], [2, 5, 6]))
+    draft.inputs.append(Input("mask", "int64", ["rows", 1, 5], [2, 1, 5]))
+    weight = draft.constant("weight", torch.linspace(0.5, 1.5, 6))
+    normed = draft.add("float_layer_norm", ["x", weight, None], axes=1, eps=1e-5)
+    turned = draft.add("transpose", [normed], first=1, second=2)
+    added = draft.add("float_multiply", [draft.add("convert", ["mask"], dtype="float32")], number=-9.0, swapped=False)
+    scores = draft.add("float_add", [draft.add("float_matmul", [normed, turned]), added])
+    shares = draft.add("float_softmax", [scores], axis=-1, safe=True)
+    seen = draft.add("float_matmul", [shares, normed])
+    functions = ("float_gelu", "float_gelu_tanh", "float_tanh", "float_sigmoid", "float_silu")
+    made = [draft.add(name, [seen]) for name in functions]
+    draft.outputs += [
+        *made,
+        draft.add("float_subtract", [seen, "x"]),
+        draft.add("float_softmax", ["x"], axis=1, safe=False),
+    ]
+    draft.result = ["tuple", list(range(7))]
+    return draft.data()
+
+
 _CHOICE = torch.zeros(3, dtype=torch.int64), torch.zeros(2, 4, dtype=torch.int64), torch.rand(2, 4)
 
 
@@ -230,6 +253,7 @@ PROGRAMS: dict[str, Callable[[], bytes]] = {
         _layers(), 3, 24, mode="weight_only", qconfig=zeropoint.float_qparams_weight_only_qconfig_4bit
     ),
     "attention": _attention,
+    "floats": _floats,
     "normed": lambda: _compiled(Normed(), 2, 2, 4, 4),
     "moving": lambda: _compiled(Moved(), 1, 2, 4, 4),
 }
