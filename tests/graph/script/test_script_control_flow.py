@@ -9,7 +9,7 @@ from pathlib import Path
 import interface_models
 import pytest
 import torch
-from script_models import operators, reloaded, scripted
+from script_graphs import kinds, reloaded, scripted
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -59,7 +59,7 @@ def test_branches_meet_as_integers_with_one_scale() -> None:
             m(x, first, nested)
 
     made = zeropoint.quantize_jit(torch.jit.script(model), QCONFIG, run, ())
-    counts = Counter(operators(made))
+    counts = Counter(kinds(made))
     assert counts["zeropoint::conv2d"] + counts["zeropoint::conv2d_relu"] == 4
     assert counts["zeropoint::dequantize"] == 1
     assert counts["aten::conv2d"] == 0
@@ -72,7 +72,7 @@ def test_a_branch_that_calibration_does_not_take_has_the_scale_of_the_other() ->
     torch.manual_seed(0)
     model, x = Branches(), torch.randn(2, 3, 5, 5)
     made = quantized(model, x, True, True)
-    assert Counter(operators(made))["aten::conv2d"] == 0
+    assert Counter(kinds(made))["aten::conv2d"] == 0
     assert torch.isfinite(made(x, False, False)).all()
     assert any("the scale of the other branch" in row.reason for row in zeropoint.summary(made).rows)
 
@@ -118,7 +118,7 @@ def test_integers_pass_a_branch_that_only_reshapes() -> None:
     torch.manual_seed(0)
     model, x = Skips(), torch.randn(2, 3, 5, 5)
     made = quantized(model, x, True)
-    counts = Counter(operators(made))
+    counts = Counter(kinds(made))
     assert (counts["zeropoint::quantize_per_tensor"], counts["zeropoint::dequantize"]) == (1, 1)
     for flat in (True, False):
         assert near(made(x, flat), model(x, flat))
@@ -145,7 +145,7 @@ def test_an_lstm_with_a_loop() -> None:
     torch.manual_seed(0)
     model, x = LoopedLSTM(), torch.randn(5, 2, 8)
     made = quantized(model, x)
-    assert "prim::Loop" in operators(made)
+    assert "prim::Loop" in kinds(made)
     assert zeropoint.summary(made).counts() == {"int8": 13}
     assert near(made(x), model(x))
     longer = torch.randn(9, 4, 8)
@@ -250,7 +250,7 @@ def test_state_exceptions_and_other_methods_are_kept() -> None:
     prepared.halved(x)
     prepared.reset()
     made = zeropoint.convert_jit(prepared, preserved_attrs=["calls", "last"])
-    assert "zeropoint::linear" in operators(made)
+    assert "zeropoint::linear" in kinds(made)
     for _ in range(2):  # the second call sees the state of the first
         assert near(made(x), model(x))
     assert made.calls == 2
@@ -276,7 +276,7 @@ def test_a_module_that_is_used_twice_has_two_scales() -> None:
     torch.manual_seed(0)
     model, x = Twice(), torch.randn(8, 4)
     made = quantized(model, x)
-    assert operators(made).count("zeropoint::linear") == 2
+    assert kinds(made).count("zeropoint::linear") == 2
     assert near(made(x), model(x))
 
 
@@ -284,7 +284,7 @@ def test_what_is_behind_an_interface_is_quantized() -> None:
     torch.manual_seed(0)
     model, x = interface_models.Through(), torch.randn(3, 4)
     made = quantized(model, x)
-    assert {"zeropoint::linear_relu", "zeropoint::linear"} <= set(operators(made))
+    assert {"zeropoint::linear_relu", "zeropoint::linear"} <= set(kinds(made))
     assert {row.path for row in zeropoint.summary(made).rows} == {"step.fc", "last"}
     assert near(reloaded(made)(x), model(x))
 
@@ -304,7 +304,7 @@ def test_forks_are_quantized(traced: bool) -> None:
     torch.manual_seed(0)
     model, x = Forked().eval(), torch.randn(3, 4)
     made = zeropoint.quantize_jit(scripted(model, traced, x), QCONFIG, lambda m: m(x), ())
-    assert Counter(operators(made))["zeropoint::linear"] == 2
+    assert Counter(kinds(made))["zeropoint::linear"] == 2
     assert near(reloaded(made)(x), model(x))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from script_models import reloaded, scripted
+from script_graphs import reloaded, scripted
 from torch import Tensor, nn
 
 import zeropoint

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from script_models import operators, reloaded, scripted
+from script_graphs import kinds, reloaded, scripted
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -110,7 +110,7 @@ def test_dynamic_ranges_give_what_eager_mode_gives(traced: bool, debug: bool) ->
     made = zeropoint.quantize_dynamic_jit(
         scripted(model, traced, x), {"": zeropoint.default_dynamic_qconfig}, debug=debug
     )
-    counts = Counter(operators(made))
+    counts = Counter(kinds(made))
     assert counts["zeropoint::linear_dynamic"] + counts["zeropoint::linear_relu_dynamic"] == 3
     assert counts["aten::add"] == 1
     assert torch.equal(made(x), eager(x))
@@ -131,9 +131,9 @@ def test_prepare_and_convert_give_what_quantize_gives() -> None:
     made = zeropoint.convert_dynamic_jit(prepared)
     once = zeropoint.quantize_dynamic_jit(script, {"inner": zeropoint.default_dynamic_qconfig})
     assert torch.equal(made(x), once(x))
-    assert operators(made).count("zeropoint::linear_dynamic") == 1
-    assert operators(made).count("zeropoint::linear_relu_dynamic") == 1
-    assert operators(made).count("aten::linear") == 1
+    assert kinds(made).count("zeropoint::linear_dynamic") == 1
+    assert kinds(made).count("zeropoint::linear_relu_dynamic") == 1
+    assert kinds(made).count("aten::linear") == 1
 
 
 class Shared(nn.Module):
@@ -152,7 +152,7 @@ def test_a_shared_weight_is_quantized_where_its_readers_are(path: str, count: in
     torch.manual_seed(0)
     model, x = Shared().eval(), torch.randn(5, 5)
     made = zeropoint.quantize_dynamic_jit(torch.jit.script(model), {path: zeropoint.default_dynamic_qconfig})
-    assert operators(made).count("zeropoint::linear_dynamic") == count
+    assert kinds(made).count("zeropoint::linear_dynamic") == count
     assert (made(x) - model(x)).abs().max() < 0.05 * model(x).abs().max()
 
 
@@ -160,9 +160,9 @@ def test_a_shared_weight_is_quantized_where_its_readers_are(path: str, count: in
 def test_half_precision_weights(traced: bool) -> None:
     model, x = outer()
     made = zeropoint.quantize_dynamic_jit(scripted(model, traced, x), {"": zeropoint.float16_dynamic_qconfig})
-    kinds = operators(made)
-    assert kinds.count("zeropoint::linear_dynamic_fp16") == 3
-    assert not any("quantize" in kind for kind in kinds)
+    found = kinds(made)
+    assert found.count("zeropoint::linear_dynamic_fp16") == 3
+    assert not any("quantize" in kind for kind in found)
     assert (made(x) - model(x)).abs().max() < 1e-3
 
 
@@ -195,7 +195,7 @@ def test_recurrent_layers(kind: str, traced: bool) -> None:
     x = torch.randn(4, 6) if kind.endswith("Cell") else torch.randn(3, 4, 6)
     made = zeropoint.quantize_dynamic_jit(scripted(model, traced, x), {"": zeropoint.default_dynamic_qconfig})
     wanted = "zeropoint::linear_dynamic" if traced and kind.endswith("Cell") else "zeropoint::quantized_"  # as traced
-    assert any(operator.startswith(wanted) for operator in operators(made)), made.graph
+    assert any(operator.startswith(wanted) for operator in kinds(made)), made.graph
     assert (made(x) - model(x)).abs().max() < 0.03
     assert torch.equal(reloaded(made)(x), made(x))
 
@@ -239,8 +239,8 @@ def test_embedding_bags(qconfig: Any, operator: str, worst: float, traced: bool)
     torch.manual_seed(0)
     model = Bags().eval()
     made = zeropoint.convert_jit(zeropoint.prepare_jit(scripted(model, traced, *BAGS), {"bags": qconfig}))
-    assert f"zeropoint::{operator}" in operators(made)
-    assert "aten::embedding_bag" not in operators(made)
+    assert f"zeropoint::{operator}" in kinds(made)
+    assert "aten::embedding_bag" not in kinds(made)
     assert (made(*BAGS) - model(*BAGS)).abs().max() < worst
     assert torch.equal(reloaded(made)(*BAGS), made(*BAGS))
 

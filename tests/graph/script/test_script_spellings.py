@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from script_models import operators, reloaded, scripted
+from script_graphs import kinds, reloaded, scripted
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -165,7 +165,7 @@ def test_operator_is_computed_on_integers(
     prepared = zeropoint.prepare_jit(script, {"": QCONFIG})
     prepared(x.clone())
     made = zeropoint.convert_jit(prepared)
-    counts = Counter(operators(made))
+    counts = Counter(kinds(made))
     found = {name: counts[f"zeropoint::{name}"] for name in wanted}
     assert found == wanted or all(found[name] >= n for name, n in wanted.items() if "norm" in name), made.graph
     assert not any(counts[f"aten::{name}"] for name in gone), made.graph
@@ -201,7 +201,7 @@ def test_light_operators_on_floats_stay_float(kind: str, traced: bool) -> None:
     x, y = torch.randn(2, 3), torch.randn(2, 3)
     model = Light(kind)
     made = zeropoint.quantize_jit(scripted(model, traced, x.clone(), y), {"": QCONFIG}, lambda m: m(x.clone(), y), ())
-    assert not any(kind.startswith("zeropoint::") for kind in operators(made))
+    assert not any(kind.startswith("zeropoint::") for kind in kinds(made))
     first, second = x.clone(), x.clone()
     assert torch.equal(made(first, y), model(second, y))
     assert torch.equal(first, second)  # what writes to its input still does
@@ -227,7 +227,7 @@ def test_clamps_stay_between_one_quantize_and_one_dequantize(traced: bool) -> No
     torch.manual_seed(0)
     model, x = Clamps().eval(), torch.randn(1, 3, 5, 5)
     made = zeropoint.quantize_jit(scripted(model, traced, x), {"": QCONFIG}, lambda m: m(x), ())
-    counts = Counter(operators(made))
+    counts = Counter(kinds(made))
     assert counts["zeropoint::quantize_per_tensor"] == counts["zeropoint::dequantize"] == 1
     assert (made(x) - model(x)).abs().max() < 0.02
     assert torch.equal(made(x), made(x))
@@ -250,6 +250,6 @@ def test_every_result_of_a_tuple_is_dequantized(traced: bool) -> None:
     torch.manual_seed(0)
     model, x = Pair().eval(), torch.randn(1, 3, 6, 6)
     made = zeropoint.quantize_jit(scripted(model, traced, x), {"": QCONFIG}, lambda m: m(x), ())
-    counts = Counter(operators(made))
+    counts = Counter(kinds(made))
     assert (counts["zeropoint::quantize_per_tensor"], counts["zeropoint::dequantize"]) == (1, 2)
     assert all(y.dtype == torch.float32 for y in outputs_of(made, x))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from script_models import operators, reloaded, scripted
+from script_graphs import kinds, reloaded, scripted
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -46,15 +46,15 @@ def test_a_model_becomes_integers(traced: bool) -> None:
     prepared = zeropoint.prepare_jit(scripted(model, traced, x), QCONFIG)
     assert torch.equal(prepared(x), model(x)) or (prepared(x) - model(x)).abs().max() < 1e-5  # batch norm is folded
     quantized = zeropoint.convert_jit(prepared)
-    kinds = operators(quantized)
-    assert [k for k in kinds if k.startswith("zeropoint::")] == [
+    found = kinds(quantized)
+    assert [k for k in found if k.startswith("zeropoint::")] == [
         "zeropoint::quantize_per_tensor",
         "zeropoint::conv2d_relu",
         "zeropoint::stored_adaptive_average_pool",
         "zeropoint::linear",
         "zeropoint::dequantize",
     ]
-    assert not {"aten::conv2d", "aten::_convolution", "aten::batch_norm", "aten::relu", "aten::linear"} & set(kinds)
+    assert not {"aten::conv2d", "aten::_convolution", "aten::batch_norm", "aten::relu", "aten::linear"} & set(found)
     assert (quantized(x) - model(x)).abs().max() < 0.03
     assert zeropoint.summary(quantized).counts() == {"int8": 2}
     again = reloaded(quantized)
@@ -88,7 +88,7 @@ def test_inplace_changes_the_model_itself() -> None:
     model, x = small()
     script = torch.jit.script(model)
     assert zeropoint.quantize_jit(script, QCONFIG, lambda m: m(x), (), inplace=True) is script
-    assert "zeropoint::conv2d_relu" in operators(script)
+    assert "zeropoint::conv2d_relu" in kinds(script)
 
 
 def test_a_prepared_model_can_be_saved_in_between() -> None:
@@ -103,9 +103,9 @@ def test_debug_keeps_float_operators() -> None:
     prepared = zeropoint.prepare_jit(torch.jit.script(model), QCONFIG)
     prepared(x)
     debug = zeropoint.convert_jit(prepared, debug=True)
-    kinds = operators(debug)
-    assert {"aten::conv2d", "aten::linear", "zeropoint::quantize_per_tensor"} <= set(kinds)
-    assert "zeropoint::conv2d_relu" not in kinds
+    found = kinds(debug)
+    assert {"aten::conv2d", "aten::linear", "zeropoint::quantize_per_tensor"} <= set(found)
+    assert "zeropoint::conv2d_relu" not in found
     assert (debug(x) - zeropoint.convert_jit(prepared)(x)).abs().max() < 0.03
 
 
