@@ -164,7 +164,7 @@ def test_doctor_describes_the_machine() -> None:
     facts = run("doctor", "--json").json()
     assert facts["works"] is True
     assert facts["cpu"]["isa"] == zeropoint.cpu_info().isa
-    assert facts["versions"]["torch"] == torch.__version__
+    assert torch.__version__.startswith(facts["versions"]["torch"])  # which may name a build
     assert "core       computes" in run("doctor").out
 
 
