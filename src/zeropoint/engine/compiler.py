@@ -81,7 +81,8 @@ class Compiler:
     def run(self) -> Draft:
         for node in self.graph.graph.nodes:
             self.node = node
-            getattr(self, node.op)(node)
+            if node.op != "get_attr":  # stored when a step reads it
+                getattr(self, node.op)(node)
         return self.draft
 
     # -------------------------------------------------------------------------------------------- for the table
@@ -154,9 +155,6 @@ class Compiler:
         name = self.values[node] = self.draft.fresh(str(node.target))
         shape = list(found.shape)
         self.draft.inputs.append(Input(name, str(found.dtype).removeprefix("torch."), [None] * len(shape), shape))
-
-    def get_attr(self, node: fx.Node) -> None:
-        pass  # stored when a step reads it
 
     def call_module(self, node: fx.Node) -> None:
         module = self.graph.get_submodule(str(node.target))

@@ -18,6 +18,7 @@ from torch import nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from zeropoint import quantized
+from zeropoint.graph.fx.passing import PASSED
 from zeropoint.nn import intrinsic as nni
 from zeropoint.nn import qat as nnqat
 from zeropoint.nn import quantizable as nnqa
@@ -280,6 +281,11 @@ class Operator:
     heavy: bool = False
     alone: bool = False
 
+    @property
+    def weight_axis(self) -> int:
+        """The axis of a layer's weight that counts output channels."""
+        return 1 if "transpose" in self.name else 0
+
 
 def _layers() -> tuple[Operator, ...]:
     made = []
@@ -387,22 +393,7 @@ OPERATORS: tuple[Operator, ...] = (
     ),
 )  # fmt: skip
 
-# Operators that hand values on, chosen or moved, so that integers can go through them as they are.
-MOVING: frozenset[str] = frozenset(
-    (
-        "reshape.default", "flatten.using_ints", "unflatten.int", "transpose.int", "permute.default", "t.default",
-        "squeeze.default", "squeeze.dim", "squeeze.dims", "unsqueeze.default", "expand.default", "expand_as.default",
-        "contiguous.default", "clone.default", "slice.Tensor", "select.int", "index_select.default", "narrow.default",
-        "chunk.default", "split.Tensor", "split_with_sizes.default", "unbind.int", "flip.default", "roll.default",
-        "repeat.default", "movedim.int", "swapaxes.default", "swapdims.default", "movedim.intlist", "moveaxis.int",
-        "moveaxis.intlist", "ravel.default", "tile.default", "numpy_T.default", "mT.default", "sort.default",
-        "sort.stable", "topk.default", "max.dim", "min.dim", "max.default", "min.default", "amax.default",
-        "amin.default", "pixel_shuffle.default", "pixel_unshuffle.default", "channel_shuffle.default", "alias.default",
-        "detach.default", "lift_fresh_copy.default", "reshape_as.default", "index.Tensor", "gather.default",
-        "repeat_interleave.self_int", "tensor_split.sections", "rot90.default", "broadcast_to.default",
-    )
-)  # fmt: skip
-# Those of them that keep every value, and only them.
+# Operators that give every value of a tensor once, in another shape or order.
 RESHAPING: frozenset[str] = frozenset(
     (
         "reshape.default", "flatten.using_ints", "unflatten.int", "transpose.int", "permute.default", "t.default",
@@ -410,18 +401,20 @@ RESHAPING: frozenset[str] = frozenset(
         "movedim.int", "swapaxes.default", "swapdims.default", "movedim.intlist", "ravel.default", "detach.default",
     )
 )  # fmt: skip
-# Operators that hand values on or average them, and have an operator of their own on integers: see `fx/passing.py`.
-POOLING: frozenset[str] = frozenset(
+# Operators that hand values on, chosen or moved, so that integers can go through them as they are.
+MOVING: frozenset[str] = RESHAPING | frozenset(
     (
-        "relu.default", "relu6.default", "hardtanh.default", "clamp.default", "clamp_min.default", "clamp_max.default",
-        "dropout.default", "max_pool1d.default", "max_pool2d.default", "max_pool3d.default", "avg_pool1d.default",
-        "avg_pool2d.default", "avg_pool3d.default", "adaptive_avg_pool1d.default", "adaptive_avg_pool2d.default",
-        "adaptive_avg_pool3d.default", "mean.dim", "upsample_nearest1d.vec", "upsample_nearest2d.vec",
-        "upsample_nearest3d.vec", "_upsample_nearest_exact1d.vec", "_upsample_nearest_exact2d.vec",
-        "_upsample_nearest_exact3d.vec", "threshold.default", "upsample_bilinear2d.vec", "pad.default",
-        "constant_pad_nd.default",
+        "expand.default", "expand_as.default", "slice.Tensor", "select.int", "index_select.default", "narrow.default",
+        "chunk.default", "split.Tensor", "split_with_sizes.default", "unbind.int", "flip.default", "roll.default",
+        "repeat.default", "moveaxis.int", "moveaxis.intlist", "tile.default", "numpy_T.default", "mT.default",
+        "sort.default", "sort.stable", "topk.default", "max.dim", "min.dim", "max.default", "min.default",
+        "amax.default", "amin.default", "pixel_shuffle.default", "pixel_unshuffle.default", "channel_shuffle.default",
+        "alias.default", "lift_fresh_copy.default", "reshape_as.default", "index.Tensor", "gather.default",
+        "repeat_interleave.self_int", "tensor_split.sections", "rot90.default", "broadcast_to.default",
     )
 )  # fmt: skip
+# Operators that hand values on or average them, and have an operator of their own on integers.
+POOLING: frozenset[str] = frozenset(PASSED)
 BY_ATEN: dict[str, Operator] = {name: operator for operator in OPERATORS for name in operator.aten}
 
 # What stays float32 in a graph on integers and PyTorch rounds differently on different CPUs: our operator, whose bytes

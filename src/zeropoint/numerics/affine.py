@@ -22,6 +22,7 @@ import torch
 
 from zeropoint import _native
 from zeropoint.numerics.blocks import Block, Grid, dense, expand, grid
+from zeropoint.numerics.dtypes import qint8, quint8
 
 # torch is here, and so are its threads: share them instead of competing with them.
 _native.adopt_openmp()
@@ -57,6 +58,7 @@ class WayBack(enum.IntEnum):
 
 
 INTEGER_CODES = {torch.uint8: 0, torch.int8: 1, torch.int16: 2, torch.int32: 3}
+BYTE_LIMITS = {kind.torch_storage: (kind.qmin, kind.qmax) for kind in (quint8, qint8)}
 _SCALAR_CODES = {**INTEGER_CODES, torch.int64: 4, torch.float32: 5, torch.float64: 6}
 _NATIVE_INPUTS = (torch.float32, torch.float16, torch.bfloat16)
 _NONE = (0, 5, 0)

@@ -24,7 +24,7 @@ from torch import Tensor, fx, nn
 
 from zeropoint.graph.fx.fold_batch_norm import add_parameter, parameter
 from zeropoint.graph.fx.meaning import Meaning, name_of
-from zeropoint.graph.fx.observe import OBSERVER
+from zeropoint.graph.fx.observe import OBSERVER, is_observer
 from zeropoint.graph.fx.plain import arguments
 from zeropoint.graph.fx.plan import Choice, Way, is_float
 from zeropoint.observers import MinMaxObserver
@@ -98,7 +98,7 @@ class ChannelStatistics(nn.Module):
 def watch_channels(graph: fx.GraphModule, choices: dict[fx.Node, Choice]) -> None:
     """Let the observers of float values that only linear layers want as integers keep statistics of channels, too."""
     for node in graph.graph.nodes:
-        if not _is_observer(node) or not _is_made_of_floats(node.args[0], choices):
+        if not is_observer(node) or not _is_made_of_floats(node.args[0], choices):
             continue
         readers = _integer_readers(node, choices)
         if readers and all(_is_linear(reader, choices) for reader in readers):
@@ -111,7 +111,7 @@ def equalize(graph: fx.GraphModule, choices: dict[fx.Node, Choice]) -> dict[fx.N
     """Divide channels where that makes a calibrated graph more accurate; `choices`, with those for the new nodes."""
     choices = dict(choices)
     for node in list(graph.graph.nodes):
-        watched = graph.get_submodule(str(node.target)) if _is_observer(node) else None
+        watched = graph.get_submodule(str(node.target)) if is_observer(node) else None
         if not isinstance(watched, ChannelStatistics):
             continue
         setattr(graph, str(node.target), watched.post_process)
@@ -172,10 +172,6 @@ def _range_of(low: Tensor, high: Tensor, like: Any) -> MinMaxObserver:
     made = MinMaxObserver(like.dtype, like.qscheme, quant_min=like.quant_min, quant_max=like.quant_max, eps=like.eps)
     made(torch.stack([low, high]))
     return made
-
-
-def _is_observer(node: fx.Node) -> bool:
-    return node.op == "call_module" and str(node.target).startswith(OBSERVER)
 
 
 def _is_made_of_floats(value: Any, choices: dict[fx.Node, Choice]) -> bool:

@@ -18,7 +18,7 @@ from torch import Tensor, fx, nn
 
 from zeropoint.graph.fx.fold_batch_norm import parameter
 from zeropoint.graph.fx.meaning import Meaning, name_of
-from zeropoint.graph.fx.observe import OBSERVER
+from zeropoint.graph.fx.observe import OBSERVER, is_observer
 from zeropoint.graph.fx.passing import PASSED, Scale
 from zeropoint.graph.fx.plain import arguments, aten_name, each, only_reads_shape
 from zeropoint.graph.fx.plan import Choice, Way, is_float, table_bits, watched
@@ -143,7 +143,7 @@ class Lowering:
         if node.op == "output":
             self.graph.node_copy(node, self.floats)
             return
-        if node.op == "call_module" and str(node.target).startswith(OBSERVER):
+        if is_observer(node):
             self.observed(node)
             return
         choice = self.choices.get(node)
@@ -175,8 +175,7 @@ class Lowering:
 
     def meant(self, node: fx.Node) -> str:
         """The name of a value in the float graph."""
-        observed = node.op == "call_module" and str(node.target).startswith(OBSERVER)
-        return name_of(node.args[0] if observed else node)
+        return name_of(node.args[0] if is_observer(node) else node)
 
     def mean(self, node: fx.Node) -> None:
         """Write down which value of the float graph the new nodes hold, for who compares the two."""
@@ -212,7 +211,7 @@ class Lowering:
         """Whether all tensors of a node are float32 on the CPU, and those that are multiplied have two axes."""
 
         def known(value: fx.Node) -> Any:
-            if value.op == "call_module" and str(value.target).startswith(OBSERVER):
+            if is_observer(value):
                 value = value.args[0]
             return parameter(self.old, value) if value.op == "get_attr" else value.meta.get("val")
 
@@ -252,7 +251,7 @@ class Lowering:
 
     def output_scale(self, node: fx.Node, choice: Choice) -> Scale:
         last = watched(node, self.choices, self.by_name)
-        return self.scale_of(next(u for u in last.users if str(u.target).startswith(OBSERVER)))
+        return self.scale_of(next(u for u in last.users if is_observer(u)))
 
     # ---------------------------------------------------------------------------------------------- operators
 
@@ -286,8 +285,7 @@ class Lowering:
             half = self.parameter(a["weight"]).clamp(-65504, 65504).to(torch.float16)
             stored = self.constant(a["weight"].target, half)
             return Value(self.call(ours.linear_dynamic_fp16.default, self.floats(a["input"]), stored, bias))
-        transposed = "transpose" in choice.operator.name
-        weight = self.weight(a["weight"], choice, 1 if transposed else 0)
+        weight = self.weight(a["weight"], choice, choice.operator.weight_axis)
         geometry: list[Any] = []
         if "stride" in a:
             names = ("stride", "padding", "output_padding", "dilation", "groups")

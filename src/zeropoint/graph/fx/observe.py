@@ -14,13 +14,18 @@ from zeropoint.observers import (
     default_fixed_qparams_range_neg1to1_observer,
 )
 
-__all__ = ["OBSERVER", "insert_observers"]
+__all__ = ["OBSERVER", "insert_observers", "is_observer"]
 
 OBSERVER = "activation_post_process_"
 _FIXED = {
     Output.UNIT: default_fixed_qparams_range_0to1_observer,
     Output.SYMMETRIC: default_fixed_qparams_range_neg1to1_observer,
 }
+
+
+def is_observer(node: Any) -> bool:
+    """Whether a node is a call of one of the observers that `insert_observers` put into its graph."""
+    return isinstance(node, fx.Node) and node.op == "call_module" and str(node.target).startswith(OBSERVER)
 
 
 def insert_observers(

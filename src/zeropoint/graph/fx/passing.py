@@ -14,11 +14,11 @@ import torch
 from torch import fx
 
 from zeropoint.graph.fx.plain import each
+from zeropoint.numerics.affine import BYTE_LIMITS
 
 __all__ = ["PASSED", "Scale"]
 
 aten, ours = torch.ops.aten, torch.ops.zeropoint
-_LIMITS = {torch.uint8: (0, 255), torch.int8: (-128, 127)}
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Scale:
 
     @property
     def all(self) -> tuple[Any, ...]:
-        return self.scale, self.zero_point, *_LIMITS[self.dtype], self.dtype
+        return self.scale, self.zero_point, *BYTE_LIMITS[self.dtype], self.dtype
 
 
 def _limits(scale: Scale) -> tuple[int, int]:
-    return _LIMITS[scale.dtype]
+    return BYTE_LIMITS[scale.dtype]
 
 
 def _relu(g: Any, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:

@@ -19,7 +19,18 @@ from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.observers import PlaceholderObserver
 from zeropoint.qconfig_mapping import QConfigMapping
 
-__all__ = ["PADDED", "Choice", "State", "Way", "is_float", "plan", "skip_rounding", "table_bits", "watched"]
+__all__ = [
+    "PADDED",
+    "Choice",
+    "State",
+    "Way",
+    "is_float",
+    "operator_name",
+    "plan",
+    "skip_rounding",
+    "table_bits",
+    "watched",
+]
 
 PADDED = "padding_idx has no quantized form"
 WRITTEN = "reads or gives a tensor that is written in place"
@@ -364,3 +375,8 @@ def is_float(node: fx.Node) -> bool:
     value = node.meta.get("val")
     first = value[0] if isinstance(value, (list, tuple)) and value else value
     return node.op == "get_attr" or (isinstance(first, (torch.Tensor, Unsized)) and first.is_floating_point())
+
+
+def operator_name(node: fx.Node, choice: Choice) -> str:
+    """What a summary calls a node."""
+    return choice.operator.name if choice.operator else (aten_name(node) or str(node.target)).split(".")[0]

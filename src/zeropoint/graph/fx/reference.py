@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
 
 import torch
 from torch import fx
@@ -14,6 +13,7 @@ from zeropoint.graph.fx.plain import arguments, aten_name
 from zeropoint.graph.fx.plan import Choice, Way
 from zeropoint.graph.fx.training import AVERAGES
 from zeropoint.graph.recipes import Form
+from zeropoint.numerics.affine import BYTE_LIMITS
 
 __all__ = ["reference"]
 
@@ -66,14 +66,14 @@ class Reference(Lowering):
                 slopes = self.constant(node.args[1].target, self.slopes_of(node).dequantize())
             made.args = (made.args[0], slopes)
         if choice.way is Way.STATIC and choice.operator is not None and choice.operator.form is Form.LAYER:
-            transposed = "transpose" in choice.operator.name
-            integers, scales, zero_points = self.weight(node.args[1], choice, 1 if transposed else 0)
+            axis = choice.operator.weight_axis
+            integers, scales, zero_points = self.weight(node.args[1], choice, axis)
             kind = self.tensors[str(integers.target)].dtype
-            limits: Any = (0, 255) if kind == torch.uint8 else (-128, 127)
+            limits = BYTE_LIMITS[kind]
             with self.graph.inserting_before(made):
                 if self.tensors[str(scales.target)].numel() > 1:
                     weight = self.call(
-                        ours.dequantize_per_channel.default, integers, scales, zero_points, 1 if transposed else 0,
+                        ours.dequantize_per_channel.default, integers, scales, zero_points, axis,
                         *limits, kind,
                     )  # fmt: skip
                 else:

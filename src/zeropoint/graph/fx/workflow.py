@@ -15,9 +15,9 @@ from zeropoint.graph.fx.equalize import divide_in_quantize, equalize, watch_chan
 from zeropoint.graph.fx.fold_batch_norm import fold_batch_norm
 from zeropoint.graph.fx.fold_linear import fold_linear
 from zeropoint.graph.fx.lower import lower
-from zeropoint.graph.fx.observe import OBSERVER, insert_observers
-from zeropoint.graph.fx.plain import aten_name, make_plain
-from zeropoint.graph.fx.plan import Choice, Way, plan, skip_rounding
+from zeropoint.graph.fx.observe import OBSERVER, insert_observers, is_observer
+from zeropoint.graph.fx.plain import make_plain
+from zeropoint.graph.fx.plan import Choice, Way, operator_name, plan, skip_rounding
 from zeropoint.graph.fx.recurrent_precision import choose_recurrent_weights
 from zeropoint.graph.fx.reference import reference
 from zeropoint.graph.fx.training import Rounded, connect_averages, round_averages, swap_layers
@@ -75,15 +75,11 @@ class Quantized(nn.Module):
 def _summary(choices: dict[fx.Node, Choice]) -> Summary:
     return Summary(
         tuple(
-            Row(origin(node).path, _operator(node, choice), choice.way.value, choice.reason)
+            Row(origin(node).path, operator_name(node, choice), choice.way.value, choice.reason)
             for node, choice in choices.items()
             if choice.way not in (Way.PASSED, Way.FUSED)
         )
     )
-
-
-def _operator(node: fx.Node, choice: Choice) -> str:
-    return choice.operator.name if choice.operator else (aten_name(node) or str(node.target)).split(".")[0]
 
 
 def _mapping(model: nn.Module, given: Any) -> QConfigMapping:
@@ -255,8 +251,7 @@ def convert_layers(prepared: Prepared, layers: Collection[str]) -> Quantized:
 def _before(node: fx.Node) -> Any:
     """What a node takes first, without the observer between them."""
     before: Any = node.args[0]
-    observed = isinstance(before, fx.Node) and str(before.target).startswith(OBSERVER)
-    return before.args[0] if observed else before
+    return before.args[0] if is_observer(before) else before
 
 
 def convert_to_reference_fx(graph_module: Prepared, **options: Any) -> Quantized:

@@ -7,9 +7,21 @@ from typing import Any
 
 import torch
 
-__all__ = ["PATH", "at_path", "changed_attributes", "methods", "modules", "path_of", "simplify", "unmark", "walk"]
+__all__ = [
+    "PATH",
+    "SCRIPT_OBSERVER",
+    "at_path",
+    "changed_attributes",
+    "methods",
+    "modules",
+    "path_of",
+    "simplify",
+    "unmark",
+    "walk",
+]
 
 C: Any = torch._C
+SCRIPT_OBSERVER = "_observer_"  # observers of ScriptModules are named so, and numbered
 PATH = "zeropoint_path"  # attribute of nodes: the path of the module that they came from
 _SETTINGS = ("BoolType", "IntType", "FloatType", "StringType", "NoneType")
 _FACTS: dict[str, Callable[[torch.Tensor], Any]] = {
@@ -116,7 +128,7 @@ def _inline_calls(module: Any, graph: Any, aliases: dict[str, str], apart: list[
 def _inline_method(module: Any, graph: Any, node: Any, aliases: dict[str, str]) -> bool:
     owner, name = node.inputsAt(0), node.s("name")
     path = path_of(graph, owner)
-    if path is None or path.rsplit(".", 1)[-1].startswith("_observer_"):
+    if path is None or path.rsplit(".", 1)[-1].startswith(SCRIPT_OBSERVER):
         return False
     child = at_path(module, path)
     inputs = list(node.inputs())

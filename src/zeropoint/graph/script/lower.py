@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from zeropoint.graph.fx.lower import Lowering, Value
-from zeropoint.graph.fx.observe import OBSERVER
+from zeropoint.graph.fx.observe import is_observer
 from zeropoint.graph.fx.passing import Scale
 from zeropoint.graph.fx.plain import arguments, aten_name
 from zeropoint.graph.fx.plan import Choice, Way
@@ -41,7 +41,7 @@ class _Lowering(Lowering):
     def is_last_reader(self, node: fx.Node) -> bool:
         """Whether `node` may write over its input: integers that were computed for it alone."""
         source: Any = node.args[0]
-        if source.op == "call_module" and str(source.target).startswith(OBSERVER) and len(source.users) == 1:
+        if is_observer(source) and len(source.users) == 1:
             source = source.args[0]
         choice = self.choices.get(source)
         if choice is not None and choice.way is Way.FUSED:

@@ -20,11 +20,10 @@ from zeropoint.graph.fx.capture import Origin
 from zeropoint.graph.fx.observe import OBSERVER
 from zeropoint.graph.fx.plain import Unsized
 from zeropoint.graph.script.in_place import written
-from zeropoint.graph.script.inline import PATH, at_path, changed_attributes, path_of
+from zeropoint.graph.script.inline import PATH, SCRIPT_OBSERVER, at_path, changed_attributes, path_of
 
-__all__ = ["SCRIPT_OBSERVER", "Place", "View", "opaque", "read"]
+__all__ = ["Place", "View", "opaque", "read"]
 
-SCRIPT_OBSERVER = "_observer_"
 _SHAPES = frozenset(
     ("prim::device", "prim::is_cuda", "aten::is_floating_point", "aten::len", "aten::dim", "aten::size")
 )

@@ -7,7 +7,7 @@ from typing import Any
 from torch import fx
 
 from zeropoint.graph.fx.capture import origin
-from zeropoint.graph.fx.observe import OBSERVER
+from zeropoint.graph.fx.observe import is_observer
 from zeropoint.graph.fx.plan import Choice, Way, is_float, watched
 from zeropoint.graph.recipes import Form
 from zeropoint.nn.quantized.storage import has_observed
@@ -20,7 +20,7 @@ SHARED = "calibration did not come here: it has the scale of the other branch"
 
 def drop_unseen(view: fx.GraphModule, choices: dict[fx.Node, Choice]) -> None:
     """Take observers without data out of `view`, and what needs them out of `choices`."""
-    watches = [node for node in view.graph.nodes if node.op == "call_module" and str(node.target).startswith(OBSERVER)]
+    watches = [node for node in view.graph.nodes if is_observer(node)]
     unseen = {node for node in watches if not has_observed(view.get_submodule(str(node.target)))}
     never = {origin(node).scope for node in unseen} - {()}  # blocks that did not run
 

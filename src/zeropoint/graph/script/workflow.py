@@ -13,8 +13,8 @@ from zeropoint.graph.fx.fold_batch_norm import fold_batch_norm
 from zeropoint.graph.fx.fold_linear import fold_linear
 from zeropoint.graph.fx.lower import NotCalibrated
 from zeropoint.graph.fx.observe import OBSERVER, insert_observers
-from zeropoint.graph.fx.plain import arguments, aten_name, make_plain
-from zeropoint.graph.fx.plan import PADDED, Choice, Way, plan
+from zeropoint.graph.fx.plain import arguments, make_plain
+from zeropoint.graph.fx.plan import PADDED, Choice, Way, operator_name, plan
 from zeropoint.graph.fx.reference import reference
 from zeropoint.graph.recipes import Form
 from zeropoint.graph.script import record
@@ -22,10 +22,10 @@ from zeropoint.graph.script.branches import join
 from zeropoint.graph.script.copying import private_copy, result
 from zeropoint.graph.script.guards import raise_first
 from zeropoint.graph.script.in_place import make_ordinary
-from zeropoint.graph.script.inline import at_path, methods, modules, path_of, simplify, unmark, walk
+from zeropoint.graph.script.inline import SCRIPT_OBSERVER, at_path, methods, modules, path_of, simplify, unmark, walk
 from zeropoint.graph.script.lower import lower
 from zeropoint.graph.script.observers import Scripted, facts_of, scripted
-from zeropoint.graph.script.read import SCRIPT_OBSERVER, View, read
+from zeropoint.graph.script.read import View, read
 from zeropoint.graph.script.unseen import drop_unseen
 from zeropoint.graph.script.write import call_observer, write
 from zeropoint.nn.quantized.storage import has_observed
@@ -115,7 +115,7 @@ def _watch(view: View, choices: dict[Any, Choice], observers: dict[str, Any]) ->
     write(view)
     kept = {}
     for node, choice in choices.items():
-        kept[node.name] = record.choice_to(choice, origin(node).path, _operator(node, choice))
+        kept[node.name] = record.choice_to(choice, origin(node).path, operator_name(node, choice))
         if choice.qconfig is not None:
             kept[node.name]["activation"] = facts_of(choice.qconfig.activation())
     weights = {node: _weight_observer(choice) for node, choice in choices.items() if _has_weight(choice)}
@@ -127,10 +127,6 @@ def _watch(view: View, choices: dict[Any, Choice], observers: dict[str, Any]) ->
         if choices[node].operator.form in _CALLED:
             call_observer(view, node.meta["script"], list(arguments(node)).index("weight"), name)
     return kept
-
-
-def _operator(node: Any, choice: Choice) -> str:
-    return choice.operator.name if choice.operator else (aten_name(node) or str(node.target)).split(".")[0]
 
 
 def _add(module: Any, path: str, observer: Any, observers: dict[str, Any]) -> None:
@@ -148,7 +144,7 @@ def _weight_observer(choice: Choice) -> Any:
     """An observer for the weight of a layer; for layers with many, one that is the pattern for all."""
     observer = choice.qconfig.weight()
     if choice.operator.form is Form.LAYER and "per_channel" in str(getattr(observer, "qscheme", "")):
-        observer.ch_axis = 1 if "transpose" in choice.operator.name else 0
+        observer.ch_axis = choice.operator.weight_axis
     return observer
 
 

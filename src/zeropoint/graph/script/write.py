@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, fx
 
 from zeropoint.graph.fx.observe import OBSERVER
-from zeropoint.graph.script.inline import PATH, walk
-from zeropoint.graph.script.read import SCRIPT_OBSERVER, Place, View, opaque
+from zeropoint.graph.script.inline import PATH, SCRIPT_OBSERVER, walk
+from zeropoint.graph.script.read import Place, View, opaque
 
 __all__ = ["call_observer", "write"]
 
