@@ -52,6 +52,15 @@ def test_quantize_writes_a_report() -> None:
     assert "Who is guilty" in Path("report.html").read_text()
 
 
+def test_a_hundred_images_make_a_program_and_a_page(folder: Path) -> None:
+    np.save(folder / "hundred.npy", np.random.RandomState(1).randn(100, 1, 8, 8).astype(np.float32))
+    ran = run("quantize", "model.pt2", "-d", "hundred.npy", "-o", "out.zpt", "-r", "report.html")
+    assert ran.code == 0
+    assert "on 16 of 100 samples" in ran.out
+    assert "2 batches" in Path("report.html").read_text()
+    assert zeropoint.runtime.load("out.zpt")(np.load("hundred.npy")).shape == (100, 4)
+
+
 def test_a_model_with_a_fixed_batch_gets_batches_of_that_size() -> None:
     ran = run("quantize", "fixed.pt2", "-d", "images.npy", "-o", "out.pt2")
     assert ran.code == 0

@@ -14,7 +14,7 @@ from zeropoint.graph.fx.capture import is_exported
 from zeropoint.graph.fx.workflow import Quantized, convert_fx, prepare_fx
 from zeropoint.numerics.dtypes import quint8
 from zeropoint.observers import MinMaxObserver, default_per_channel_weight_observer, default_placeholder_observer
-from zeropoint.progress import shown
+from zeropoint.progress import during, shown
 from zeropoint.qconfig import (
     QConfig,
     float_qparams_weight_only_qconfig,
@@ -76,7 +76,8 @@ def to_int8(
     model = evaluated(model)
     mapping = qconfig_mapping_for(qconfig, mode, model)
     equalize = mode == "static" and qconfig is None and _is_transformer(model)
-    prepared = prepare_fx(model, mapping, example_inputs, equalize_channels=equalize)
+    with during("capturing", progress):
+        prepared = prepare_fx(model, mapping, example_inputs, equalize_channels=equalize)
     if mode != "static" and qconfig is None:
         args, kwargs = call_of(example_inputs)
         prepared.choose_recurrent_weights(*args, **kwargs)
@@ -91,7 +92,8 @@ def to_int8(
                         prepared.choose_recurrent_weights(*args, **kwargs)
                 except Exception as error:
                     raise ValueError(f"to_int8: calibration batch {number} does not fit the model: {error}") from error
-    return convert_fx(prepared)
+    with during("converting", progress):
+        return convert_fx(prepared)
 
 
 def evaluated(model: nn.Module) -> nn.Module:
