@@ -154,10 +154,10 @@ def _lines(facts: dict[str, Any]) -> list[str]:
     from zeropoint.report.table import readable_bytes
 
     smaller = facts["float_bytes"] / max(facts["bytes"], 1)
+    on = f"on {facts['compared']} of {facts['samples']} samples"
     lines = [
         f"wrote      {facts['output']}, {readable_bytes(facts['bytes'])} ({smaller:.1f}x smaller)",
-        f"output     SQNR {facts['sqnr'] or float('inf'):.1f} dB, cosine {facts['cosine']:.5f} to the float model,"
-        f" on {facts['compared']} of {facts['samples']} samples",
+        f"output     SQNR {facts['sqnr'] or float('inf'):.1f} dB, cosine {facts['cosine']:.5f} to float {on}",
     ]
     if "operators" in facts:
         lines.append("operators  " + ", ".join(f"{count} {way}" for way, count in facts["operators"].items()))
