@@ -75,7 +75,7 @@ def to_int8(
         raise ValueError("to_int8: weights alone have no ranges to be found: weight_only needs no calibration")
     model = evaluated(model)
     mapping = qconfig_mapping_for(qconfig, mode, model)
-    equalize = mode == "static" and qconfig is None and _is_transformer(model)
+    equalize = mode == "static" and qconfig is None and is_transformer(model)
     with during("capturing", progress):
         prepared = prepare_fx(model, mapping, example_inputs, equalize_channels=equalize)
     if mode != "static" and qconfig is None:
@@ -114,7 +114,7 @@ def qconfig_mapping_for(qconfig: Any, mode: str, model: nn.Module) -> QConfigMap
         mapping = QConfigMapping().set_global(qconfig or _WEIGHT_ONLY)
     elif qconfig is not None:
         mapping = QConfigMapping().set_global(qconfig)
-    elif _is_transformer(model):
+    elif is_transformer(model):
         weight = get_default_qconfig("native").weight
         mapping = QConfigMapping().set_global(QConfig(MinMaxObserver.with_args(dtype=quint8), weight))
         for between in _BETWEEN_LAYERS:
@@ -128,7 +128,8 @@ def qconfig_mapping_for(qconfig: Any, mode: str, model: nn.Module) -> QConfigMap
     return mapping
 
 
-def _is_transformer(model: nn.Module) -> bool:
+def is_transformer(model: nn.Module) -> bool:
+    """Whether a model has layer norms."""
     if is_exported(model):
         return any("layer_norm" in str(node.target) for node in model.graph.nodes)
     return any(isinstance(module, nn.LayerNorm) for module in model.modules())
