@@ -84,6 +84,7 @@ inline std::vector<ConvCase> conv_cases() {
 inline std::vector<ConvCase> depthwise_cases() {
     return {
         {"3x3", conv_shape(32, 32, 32, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}), 2, {1, 7, 9}},
+        {"3x3, more than a part", conv_shape(40, 40, 40, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}), 1, {1, 21, 25}},
         {"3x3 stride 2, odd channels", conv_shape(37, 37, 37, {1, 3, 3}, {1, 2, 2}, {0, 1, 1}), 1, {1, 10, 9}},
         {"5x5", conv_shape(16, 16, 16, {1, 5, 5}, {1, 1, 1}, {0, 2, 2}), 1, {1, 8, 8}},
         {"dilation", conv_shape(3, 3, 3, {1, 3, 2}, {1, 1, 2}, {0, 2, 1}, {1, 2, 3}), 2, {1, 8, 9}},

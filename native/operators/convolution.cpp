@@ -156,11 +156,9 @@ std::vector<uint8_t> join_groups(const WeightTensor& w, const ConvShape& s, int6
 }
 
 // Lines of a strip: about as many as the kernels take in one call, and so many that the threads end together.
-int64_t strip_lines(int64_t planes, int64_t lines, int64_t width, bool is_depthwise) {
+int64_t strip_lines(int64_t planes, int64_t lines, int64_t width) {
     const int64_t threads = num_threads(), pieces = threads * 4;
     const int64_t usual = std::min(lines, std::max<int64_t>(1, kGemmRows / width));
-    // Preparing the lines of a small image once for each of several chunks costs more than its few multiplications.
-    if (is_depthwise) return std::min(usual, std::max<int64_t>(4, planes * lines / pieces));
     const auto strips = [&](int64_t count) { return planes * ((lines + count - 1) / count); };
     if (threads == 1 || strips(usual) < pieces || strips(usual) > 8 * pieces) return usual;
     // The lines of the thread that has most to do, if each takes `pieces` parts of whole strips in turn.
@@ -201,16 +199,27 @@ bool has_winograd(const ConvShape& s) {
 constexpr int64_t kWinogradBytes = 1 << 20;
 
 struct WinogradSizes {
-    int64_t inputs, weights, sums, y_rows;  // bytes
+    int64_t inputs, weights, sums, rows;  // bytes
 
     WinogradSizes(int64_t tiles, int64_t channels)
         : inputs(kWinogradProducts * WinogradArgs::inputs_stride(tiles, channels) * 2),
           weights(kWinogradProducts * WinogradArgs::weights_stride(channels) * 2),
           sums(kWinogradProducts * WinogradArgs::sums_stride(tiles) * 4),
-          y_rows(tiles * 4 * 8) {}
+          rows(tiles * 5 * 8) {}
 
-    int64_t all() const { return inputs + weights + sums + y_rows; }
+    int64_t all() const { return inputs + weights + sums + rows; }
 };
+
+constexpr int64_t kDepthwiseBytes = 192 << 10;
+
+// Lines of a strip of a depthwise convolution. Preparing lines that two strips read, or those of a small image once for
+// each of several chunks, costs more than the few multiplications: as many as the L2 cache holds.
+// `line`: bytes of the operand for one line of the output.
+int64_t depthwise_lines(int64_t planes, int64_t lines, int64_t line) {
+    constexpr int64_t kLeast = 4;
+    const int64_t pieces = num_threads() * 4;
+    return std::min({lines, std::max(kLeast, kDepthwiseBytes / line), std::max(kLeast, planes * lines / pieces)});
+}
 
 }  // namespace
 
@@ -255,8 +264,10 @@ double ConvShape::scratch_bytes(const Size3& in) const {
     for (const AxisPhase& p : phases_of(*this, 2))
         if (p.count(out[2]) > 0) width = std::max(width, static_cast<double>(Extent(p, p.count(out[2])).size));
     const int64_t narrowest = std::max<int64_t>(1, out[2] / (transposed ? stride[2] : 1));
+    const int64_t most = std::max(
+        {2 * std::max<int64_t>(1, kGemmRows / narrowest), int64_t{4}, kDepthwiseBytes / (narrowest * in_channels * 2)});
     for (const AxisPhase& p : phases_of(*this, 1)) {
-        const int64_t lines = std::min(p.count(out[1]), 2 * std::max<int64_t>(1, kGemmRows / narrowest));
+        const int64_t lines = std::min(p.count(out[1]), most);
         if (lines > 0) height = std::max(height, static_cast<double>(Extent(p, lines).size));
     }
     const double line = static_cast<double>(in[2]) * static_cast<double>(in_channels);
@@ -354,7 +365,10 @@ ConvPlan::Geometry ConvPlan::geometry(const Phase& phase, int64_t images, const 
     for (size_t d = 0; d < 3; ++d) g.counts[d] = phase.axes[d].count(out[d]);
     const int64_t planes = images * g.counts[0], pixels = planes * g.counts[1] * g.counts[2];
     if (pixels == 0) return g;
-    g.lines = strip_lines(planes, g.counts[1], g.counts[2], is_depthwise_);
+    g.width = Extent(phase.axes[2], g.counts[2]);
+    const int64_t line = g.width.size * phase.axes[1].in_step * shape_.in_channels * operand_size();
+    g.lines =
+        is_depthwise_ ? depthwise_lines(planes, g.counts[1], line) : strip_lines(planes, g.counts[1], g.counts[2]);
     if (saves_multiplications(shape_, gemm_)) {
         const int64_t lines = (g.lines + 1) / 2 * 2, columns = (g.counts[2] + 1) / 2, tiles = lines / 2 * columns;
         // Transforming the weights takes as long as some of the multiplications.
@@ -368,7 +382,7 @@ ConvPlan::Geometry ConvPlan::geometry(const Phase& phase, int64_t images, const 
     }
     g.strips_per_plane = (g.counts[1] + g.lines - 1) / g.lines;
     g.height = Extent(phase.axes[1], g.lines);
-    g.width = Extent(phase.axes[2], g.winograd ? 2 * g.tile_columns : g.counts[2]);
+    if (g.winograd) g.width = Extent(phase.axes[2], 2 * g.tile_columns);
     const int64_t channels = shape_.in_channels;
     const AxisPhase &height = phase.axes[1], &width = phase.axes[2];
     g.first_tap = taps.size();
@@ -490,8 +504,11 @@ struct ConvPlan::Task {
         a.w_zero_point = packed.zero_point.empty() ? nullptr : packed.zero_point.data();
         a.y = y.y;
         a.epilogue = epilogue;
-        const size_t bytes = static_cast<size_t>(WinogradSizes(a.tiles(), channels).y_rows);
-        int64_t* y_rows = reinterpret_cast<int64_t*>(scratch_of<WinogradRows>(bytes));
+        const size_t bytes = static_cast<size_t>(WinogradSizes(a.tiles(), channels).rows);
+        int64_t* const rows = reinterpret_cast<int64_t*>(scratch_of<WinogradRows>(bytes));
+        int64_t* y_rows = rows + a.tiles();
+        for (int64_t i = 0; i < a.tiles(); ++i) rows[i] = i * channels;
+        a.rows = rows;
         a.y_rows = y_rows;
         for (int64_t i = 0; i < a.tile_lines; ++i)
             for (int64_t j = 0; j < a.tile_columns; ++j)
@@ -511,15 +528,18 @@ struct ConvPlan::Task {
         int64_t rows[kGemmRows], y_rows[kGemmRows];
         for (int64_t first = 0; first < pixels; first += part) {
             const int64_t m = std::min(part, pixels - first);
+            const int64_t plane = image * out[0] + axes[0].first + od * axes[0].step;
+            const int64_t row_step = g.width.step * channels, y_step = axes[2].step * pixel;
             int64_t h = first / g.counts[2], w = first % g.counts[2];
-            for (int64_t i = 0; i < m; ++i) {
-                rows[i] = (h * g.height.step * g.width.size + w * g.width.step) * channels;
-                const int64_t plane = image * out[0] + axes[0].first + od * axes[0].step;
+            for (int64_t i = 0; i < m; ++h, w = 0) {
                 const int64_t line = plane * out[1] + axes[1].first + (h0 + h) * axes[1].step;
-                y_rows[i] = (line * out[2] + axes[2].first + w * axes[2].step) * pixel;
-                if (++w == g.counts[2]) {
-                    w = 0;
-                    ++h;
+                int64_t row = h * g.height.step * g.width.size * channels + w * row_step;
+                int64_t y_row = (line * out[2] + axes[2].first) * pixel + w * y_step;
+                for (const int64_t end = std::min(m, i + g.counts[2] - w); i < end; ++i) {
+                    rows[i] = row;
+                    y_rows[i] = y_row;
+                    row += row_step;
+                    y_row += y_step;
                 }
             }
             if (plan.is_depthwise_) {

@@ -142,15 +142,20 @@ void multiply(const GemmArgs& a, int64_t begin, int64_t end) {
     alignas(64) int16_t wide[kDepth * kPanel];
     alignas(64) int32_t acc[kGemmRows * kPanel];
     for (int64_t p = begin; p < end; ++p) {
+        const bool is_direct = DirectEpilogue::fits(a.epilogue, a.n - p * kPanel);
+        const DirectEpilogue direct(a.epilogue, a.y, p);
         const PanelEpilogue<Avx2> finish(a.epilogue, a.y, p, a.n - p * kPanel);
+        const Start begin_with{is_direct ? a.epilogue.bias + p * kPanel : kNoSums, 0};
+        const auto run = [&](const Depth& d, const auto* w, bool first, bool last, const Ahead& ahead) {
+            const Start start = first ? begin_with : Start{acc, kPanel};
+            if (last && is_direct)
+                return accumulate(x, a.rows, a.m, a.taps, d, w, start, ToBytes{direct, a.y_rows}, ahead);
+            accumulate(x, a.rows, a.m, a.taps, d, w, start, ToSums{acc}, ahead);
+            if (last) finish(acc, a.m, a.y_rows);
+        };
         const int8_t* panel = a.panels + p * panel_size;
         if (few || panel_size == 0) {
-            const Depth all{0, a.tap_count, 0, padded / 2};
-            for (int64_t m = 0; m < a.m; m += kTile) {
-                const int64_t count = a.m - m < kTile ? a.m - m : kTile;
-                accumulate(x, a.rows + m, count, a.taps, all, panel, true, acc);
-                finish(acc, count, a.y_rows + m);
-            }
+            run({0, a.tap_count, 0, padded / 2}, panel, true, true, {});
             continue;
         }
         for (int64_t tap = 0; tap < a.tap_count; tap += taps)
@@ -164,16 +169,8 @@ void multiply(const GemmArgs& a, int64_t begin, int64_t end) {
                 const int64_t size = (tap_end - tap) * channels * kPanel;
                 widen(block, size, a.w_zero_point != nullptr ? a.w_zero_point + p * kPanel : nullptr, wide);
                 // Weights that come from far away would otherwise be waited for when the next block is widened.
-                const int8_t* next = block + size;
-                const int64_t ahead = (size * kTile / a.m + 63) / 64 * 64;
-                for (int64_t m = 0; m < a.m; m += kTile, next += ahead) {
-                    const int64_t count = a.m - m < kTile ? a.m - m : kTile;
-                    for (int64_t i = 0; i < ahead; i += 64)
-                        _mm_prefetch(reinterpret_cast<const char*>(next + i), _MM_HINT_T1);
-                    accumulate(x, a.rows + m, count, a.taps, d, static_cast<const int16_t*>(wide), first,
-                               acc + m * kPanel);
-                    if (last) finish(acc + m * kPanel, count, a.y_rows + m);
-                }
+                const Ahead ahead{block + size, (size * kTile / a.m + 63) / 64 * 64};
+                run(d, static_cast<const int16_t*>(wide), first, last, ahead);
             }
     }
 }

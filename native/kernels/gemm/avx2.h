@@ -1,6 +1,7 @@
 // What the AVX2 kernels with vpmaddwd share: the inner loop, and weights as it reads them.
 #pragma once
 
+#include "kernels/gemm/direct_avx2.h"
 #include "kernels/gemm/gemm.h"
 
 #include <immintrin.h>
@@ -9,6 +10,7 @@ namespace zeropoint {
 namespace {
 
 constexpr int kTile = 6;  // rows
+alignas(64) constexpr int32_t kNoSums[kPanel] = {};
 
 // The taps [tap, tap_end) of which the channels [channel, channel + 2 * pairs) are summed.
 struct Depth {
@@ -37,17 +39,22 @@ inline __attribute__((always_inline)) void multiply_add(const int16_t* x, __m256
                      : [x] "m"(*reinterpret_cast<const Pair*>(x)), [w0] "x"(w0), [w1] "x"(w1));
 }
 
-// acc[kRows][16] (+)= kRows rows times the weights of a panel at this depth.
-// Not inlined: alone, the loop finds a register for every pointer.
+// Where the sums of a tile begin: rows of 16, `step` apart; with 0, all begin with the same.
+struct Start {
+    const int32_t* sums;
+    int64_t step;
+};
+
+// sum[kRows][16] = start + kRows rows times the weights of a panel at this depth.
 template <int kRows, class W>
-__attribute__((noinline)) void accumulate(const int16_t* x, const int64_t* rows, const int64_t* taps, const Depth& d,
-                                          const W* w, bool first, int32_t* acc) {
-    __m256i sum[kRows][2];
-    __m256i* const to = reinterpret_cast<__m256i*>(acc);
+inline __attribute__((always_inline)) void sum_up(const int16_t* x, const int64_t* rows, const int64_t* taps,
+                                                  const Depth& d, const W* w, const Start& start,
+                                                  __m256i (&sum)[kRows][2]) {
 #pragma GCC unroll 6
     for (int i = 0; i < kRows; ++i) {
-        sum[i][0] = first ? _mm256_setzero_si256() : _mm256_load_si256(to + 2 * i);
-        sum[i][1] = first ? _mm256_setzero_si256() : _mm256_load_si256(to + 2 * i + 1);
+        const __m256i* from = reinterpret_cast<const __m256i*>(start.sums + i * start.step);
+        sum[i][0] = _mm256_loadu_si256(from);
+        sum[i][1] = _mm256_loadu_si256(from + 1);
     }
     for (int64_t t = d.tap; t < d.tap_end; ++t) {
         const int16_t* row[kRows];
@@ -59,24 +66,72 @@ __attribute__((noinline)) void accumulate(const int16_t* x, const int64_t* rows,
             for (int i = 0; i < kRows; ++i) multiply_add(row[i] + 2 * c, w0, w1, sum[i][0], sum[i][1]);
         }
     }
+}
+
+// What becomes of the sums of a tile that begins with row m: they stay in memory, as rows of 16, or are finished.
+struct ToSums {
+    int32_t* acc;
+
+    template <int kRows>
+    __attribute__((always_inline)) void operator()(int64_t m, const __m256i (&sum)[kRows][2]) const {
+        __m256i* const to = reinterpret_cast<__m256i*>(acc + m * kPanel);
 #pragma GCC unroll 6
-    for (int i = 0; i < kRows; ++i) {
-        _mm256_store_si256(to + 2 * i, sum[i][0]);
-        _mm256_store_si256(to + 2 * i + 1, sum[i][1]);
+        for (int i = 0; i < kRows; ++i) {
+            _mm256_store_si256(to + 2 * i, sum[i][0]);
+            _mm256_store_si256(to + 2 * i + 1, sum[i][1]);
+        }
+    }
+};
+struct ToBytes {
+    const DirectEpilogue& finish;
+    const int64_t* y_rows;
+
+    template <int kRows>
+    __attribute__((always_inline)) void operator()(int64_t m, const __m256i (&sum)[kRows][2]) const {
+        finish.store(sum, y_rows + m);
+    }
+};
+
+// Memory that is fetched meanwhile: so many bytes for each tile.
+struct Ahead {
+    const int8_t* next = nullptr;
+    int64_t bytes = 0;
+};
+
+// Tiles of kRows rows from row m to row `end`.
+// Not inlined: alone, the loop finds a register for every pointer.
+template <int kRows, class W, class To>
+__attribute__((noinline)) void accumulate(const int16_t* x, const int64_t* rows, int64_t m, int64_t end,
+                                          const int64_t* taps, const Depth& d, const W* w, const Start& start,
+                                          const To& to, const Ahead& ahead) {
+    for (const int8_t* next = ahead.next + m / kRows * ahead.bytes; m < end; m += kRows) {
+        for (const int8_t* past = next + ahead.bytes; next < past; next += 64)
+            _mm_prefetch(reinterpret_cast<const char*>(next), _MM_HINT_T1);
+        __m256i sum[kRows][2];
+        sum_up(x, rows + m, taps, d, w, Start{start.sums + m * start.step, start.step}, sum);
+        to(m, sum);
     }
 }
 
-template <class W>
+// `count` rows, in tiles of as many rows or one less.
+template <class W, class To>
 inline void accumulate(const int16_t* x, const int64_t* rows, int64_t count, const int64_t* taps, const Depth& d,
-                       const W* w, bool first, int32_t* acc) {
-    switch (count) {
-        case 1: return accumulate<1>(x, rows, taps, d, w, first, acc);
-        case 2: return accumulate<2>(x, rows, taps, d, w, first, acc);
-        case 3: return accumulate<3>(x, rows, taps, d, w, first, acc);
-        case 4: return accumulate<4>(x, rows, taps, d, w, first, acc);
-        case 5: return accumulate<5>(x, rows, taps, d, w, first, acc);
-        default: return accumulate<6>(x, rows, taps, d, w, first, acc);
-    }
+                       const W* w, const Start& start, const To& to, const Ahead& ahead = {}) {
+    const int64_t tiles = (count + kTile - 1) / kTile, most = (count + tiles - 1) / tiles;
+    const int64_t middle = (count - tiles * (most - 1)) * most;
+    const auto run = [&](int64_t height, int64_t begin, int64_t end) {
+        switch (begin < end ? height : 0) {
+            case 1: return accumulate<1>(x, rows, begin, end, taps, d, w, start, to, ahead);
+            case 2: return accumulate<2>(x, rows, begin, end, taps, d, w, start, to, ahead);
+            case 3: return accumulate<3>(x, rows, begin, end, taps, d, w, start, to, ahead);
+            case 4: return accumulate<4>(x, rows, begin, end, taps, d, w, start, to, ahead);
+            case 5: return accumulate<5>(x, rows, begin, end, taps, d, w, start, to, ahead);
+            case 6: return accumulate<6>(x, rows, begin, end, taps, d, w, start, to, ahead);
+            default: return;
+        }
+    };
+    run(most, 0, middle);
+    run(most - 1, middle, count);
 }
 
 // The zero points of a panel's weights, as they are subtracted from pairs of channels.

@@ -27,6 +27,7 @@ struct WinogradArgs {
     int64_t line = 0;      // elements from one line of pixels to the next
     int64_t channels = 0;  // a multiple of kWinogradMultiple, at most kWinogradMost
     int64_t tile_lines = 0, tile_columns = 0;
+    const int64_t* rows = nullptr;  // 0, channels, 2 channels, ... for each tile
     // As gemm's for three taps, the lines of the kernel, of three times the channels.
     const int8_t* panels = nullptr;
     int64_t n = 0;

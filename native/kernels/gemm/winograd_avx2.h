@@ -110,21 +110,14 @@ inline void winograd_multiply(const WinogradArgs& a, int64_t begin, int64_t end)
     const int64_t inputs = WinogradArgs::inputs_stride(tiles, a.channels),
                   weights = WinogradArgs::weights_stride(a.channels), sums = WinogradArgs::sums_stride(tiles);
     const Depth depth{0, 1, 0, a.channels / 2};
-    int64_t rows[kTile];
-    for (int i = 0; i < kTile; ++i) rows[i] = i * a.channels;
     alignas(64) int32_t acc[(kAtOnce + 1) * kPixels * kPanel];
     for (int64_t p = begin; p < end; ++p) {
         transform_panel(a.panels + p * panel_size, a.channels,
                         a.w_zero_point != nullptr ? a.w_zero_point + p * kPanel : nullptr, a.weights);
         for (int64_t place = 0; place < kWinogradProducts; ++place)
-            // As many tiles at a time, or one less.
-            for (int64_t first = 0, parts = (tiles + kTile - 1) / kTile; parts > 0; --parts) {
-                const int64_t count = (tiles - first + parts - 1) / parts;
-                accumulate(a.inputs + place * inputs + first * a.channels, rows, count, &tap, depth,
-                           static_cast<const int16_t*>(a.weights + place * weights), true,
-                           a.sums + place * sums + first * kPanel);
-                first += count;
-            }
+            accumulate(a.inputs + place * inputs, a.rows, tiles, &tap, depth,
+                       static_cast<const int16_t*>(a.weights + place * weights), Start{kNoSums, 0},
+                       ToSums{a.sums + place * sums});
         const PanelEpilogue<Avx2> finish(a.epilogue, a.y, p, a.n - p * kPanel);
         int64_t y_rows[kAtOnce * kPixels], pixels = 0;
         for (int64_t tile = 0; tile < tiles; ++tile) {
