@@ -173,7 +173,7 @@ def test_what_is_repeated_or_lies_otherwise_is_added_on_its_own() -> None:
 
 
 def test_a_sum_is_where_its_operand_was() -> None:
-    """Activations, all of one size: what comes in, what the inner layer makes, and the sum in the place of the first."""
+    """Activations of one size: what comes in, what the inner layer makes, and the sum in the place of the first."""
     inner = lambda m, x: x + m[1](m[0](x))  # noqa: E731
     model, x = Around([conv(32, 32), conv(32, 32)], inner, 32), torch.randn(1, 3, 16, 16)
     program = zeropoint.compile(zeropoint.to_int8(model.eval(), (x,), progress=False), (x,))

@@ -77,19 +77,18 @@ def _stored(draft: Draft, table: np.ndarray) -> str:
 
 
 def _fold_pairs(draft: Draft) -> None:
-    """A sum or product of a layer's result, which nobody else reads, becomes part of the layer: of the later one, if two.
+    """A sum or product of a layer's result that nobody else reads becomes part of the layer: of two, of the later one.
 
-    The layer then runs where the sum was: what it is added to has been computed by then. If that is of another shape, or
-    lies otherwise in memory, which is known when the program is planned, both are computed one after the other.
+    The layer then runs where the sum was: what it is added to has been computed by then. If that is of another shape,
+    or lies otherwise in memory, which is known when the program is planned, one is computed after the other.
     """
     readers = _readers(draft)
     made: dict[str, int] = {}  # by which of the steps
     kept: dict[int, Step] = {}
     for number, step in enumerate(draft.steps):
-        layers = [
-            made[name] for name in step.inputs if name in made and readers[name] == 1 and _takes(kept[made[name]])
-        ]
-        if step.op in _PAIRS and layers:
+        operands = step.inputs if step.op in _PAIRS else []
+        layers = [made[n] for n in operands if n in made and readers[n] == 1 and _takes(kept[made[n]])]
+        if layers:
             layer = kept.pop(max(layers))
             swapped = step.inputs[1] == layer.outputs[0]
             attributes = {f"then_{name}": value for name, value in step.attributes.items()}
