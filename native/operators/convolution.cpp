@@ -4,6 +4,7 @@
 #include "cpu/threads.h"
 #include "kernels/gemm/winograd.h"
 #include "kernels/registry.h"
+#include "operators/combination.h"
 #include "operators/scratch.h"
 
 #include <algorithm>
@@ -554,7 +555,8 @@ struct ConvPlan::Task {
                 a.y = y.y;
                 a.y_rows = y_rows;
                 a.epilogue = epilogues[0];
-                plan.depthwise_.multiply(a, begin, end);
+                multiply_part(y, begin * kPanel, std::min(end * kPanel, channels) - begin * kPanel, a,
+                              [&] { plan.depthwise_.multiply(a, begin, end); });
                 continue;
             }
             const int64_t panels = g.phase->weights[0].panel_count(), groups = plan.shape_.groups;
@@ -576,8 +578,10 @@ struct ConvPlan::Task {
                 a.y = static_cast<uint8_t*>(y.y) + group * packed.n * element;
                 a.y_rows = y_rows;
                 a.epilogue = epilogues[group];
-                plan.gemm_.multiply(a, std::max<int64_t>(0, begin - group * panels),
-                                    std::min(panels, end - group * panels));
+                const int64_t from = std::max<int64_t>(0, begin - group * panels);
+                const int64_t to = std::min(panels, end - group * panels);
+                multiply_part(y, from * kPanel, std::min(to * kPanel, packed.n) - from * kPanel, a,
+                              [&] { plan.gemm_.multiply(a, from, to); });
             }
         }
     }

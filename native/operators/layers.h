@@ -36,7 +36,8 @@ struct LayerOutput {
     IntType z_type = IntType::u8;
     float z_scale = 1;
     int32_t z_zero_point = 0;
-    const uint8_t* table = nullptr;  // 256 bytes, applied last
+    const uint8_t* table = nullptr;    // 256 bytes
+    const BinaryArgs* then = nullptr;  // applied last, see MatmulOutput
 };
 
 // Weight scales and bias, and what follows from them for a pair of activation scales, kept from call to call.
