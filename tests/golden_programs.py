@@ -254,6 +254,19 @@ def _floats() -> bytes:
     return draft.data()
 
 
+def _channels() -> bytes:
+    """Floats to bytes, with a scale and a zero point for each index of an axis."""
+    draft = Draft()
+    draft.inputs.append(Input("x", "float32", [None, 3, 4], [2, 3, 4]))
+    for axis, dtype, zero_points in ((1, "uint8", [0, 255, 128]), (2, "int8", [-128, 127, 0, 5])):
+        scales = draft.constant("scales", torch.linspace(0.01, 0.5, len(zero_points)))
+        stored = draft.constant("zero_points", torch.tensor(zero_points, dtype=torch.int32))
+        bounds = {"low": 0, "high": 127, "dtype": dtype}
+        draft.outputs.append(draft.add("quantize_channels", ["x", scales, stored], axis=axis, **bounds))
+    draft.result = ["tuple", [0, 1]]
+    return draft.data()
+
+
 _CHOICE = torch.zeros(3, dtype=torch.int64), torch.zeros(2, 4, dtype=torch.int64), torch.rand(2, 4)
 
 
@@ -278,6 +291,7 @@ PROGRAMS: dict[str, Callable[[], bytes]] = {
     "floats": _floats,
     "normed": lambda: _compiled(Normed(), 2, 2, 4, 4),
     "moving": lambda: _compiled(Moved(), 1, 2, 4, 4),
+    "channels": _channels,
 }
 
 

@@ -58,8 +58,7 @@ def _problems(info: Any) -> list[tuple[str, str]]:
     found = []
     if info.forced_by:
         found.append((f"kernels are held at {info.isa} by {info.forced_by}", f"unset it to use {info.best_isa}"))
-    masked = any("leaf" in note.lower() or "palette" in note.lower() for note in info.notes)
-    if masked and "ONEDNN_MAX_CPU_ISA" not in os.environ:
+    if info.amx_is_masked and "ONEDNN_MAX_CPU_ISA" not in os.environ:
         found.append(
             (
                 "this virtual machine masks the AMX palette: oneDNN inside torch may die with SIGILL",
