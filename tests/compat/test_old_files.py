@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from processes import WITHOUT_THE_OLD_STACK, run
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
@@ -152,11 +153,33 @@ def test_objects_that_nobody_knows_are_named() -> None:
 
 
 def test_without_compat_a_file_stays_with_pytorch(files: Path) -> None:
-    program = (
-        "import sys, torch, zeropoint, old_models\n"
-        "model = torch.load(sys.argv[1], weights_only=False)\n"
-        "print(type(model.fc2).__module__)\n"
+    printed = run(
+        f"""
+        import torch, zeropoint, old_models
+        print(type(torch.load({str(files / "static.pt")!r}, weights_only=False).fc2).__module__)
+        """
     )
-    command = [sys.executable, "-W", "ignore", "-c", program, str(files / "static.pt")]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=PROGRAM.parent)
-    assert ran.stdout == "torch.ao.nn.quantized.modules.linear\n", ran.stderr
+    assert printed == "torch.ao.nn.quantized.modules.linear\n"
+
+
+def test_every_file_loads_on_a_pytorch_without_the_old_stack(files: Path) -> None:
+    printed = run(
+        WITHOUT_THE_OLD_STACK,
+        f"""
+        import zeropoint.compat
+        zeropoint.compat.install()
+        import old_models
+        from torch.utils._pytree import tree_leaves
+        for name, (make, inputs) in old_models.MODELS.items():
+            path = {str(files)!r} + "/" + name
+            saved = torch.load(path + ".state.pt", weights_only=True)
+            again = torch.load(path + ".state.pt", weights_only=False)
+            assert saved["state"].keys() == again["state"].keys()
+            with torch.no_grad():
+                result = torch.load(path + ".pt", weights_only=False)(*inputs)
+            pairs = zip(tree_leaves(result), tree_leaves(saved["result"]), strict=True)
+            assert all((a - b).abs().max() <= {ROUNDING} for a, b in pairs), name
+            print(name)
+        """,
+    )
+    assert printed.split() == NAMES
