@@ -21,7 +21,7 @@ def _quantize(c: Compiler, node: fx.Node) -> str:
     return c.add("quantize", c.tensor(a["input"]), **parameters, **bounds)
 
 
-@row(*ours("dequantize_per_tensor"))
+@row(*ours("dequantize_per_tensor", "dequantize"))
 def _dequantize(c: Compiler, node: fx.Node) -> str:
     a = arguments(node)
     return c.add("dequantize", c.tensor(a["input"]), scale=float(a["scale"]), zero_point=a["zero_point"])
