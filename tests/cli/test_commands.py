@@ -89,6 +89,13 @@ def test_torchscript_stays_torchscript(mode: str) -> None:
     assert torch.jit.load("out.pt")(torch.zeros(1, 1, 8, 8)).shape == (1, 4)
 
 
+def test_torchscript_becomes_a_program() -> None:
+    ran = run("quantize", "script.pt", "-d", "images.npy", "-o", "out.zpt", "--json")
+    assert ran.code == 0
+    assert ran.json()["operators"] == {"int8": 2}
+    assert zeropoint.runtime.load("out.zpt")(np.zeros((3, 1, 8, 8), np.float32)).shape == (3, 4)
+
+
 # ------------------------------------------------------------------------------------------------- the other commands
 
 
