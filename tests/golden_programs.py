@@ -44,6 +44,27 @@ class Image(nn.Module):
         return self.last(F.adaptive_avg_pool2d(x, 1).flatten(1))
 
 
+class Residual(nn.Module):
+    """Layers with the sums and the products that follow them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.past = (
+            nn.Conv2d(3, 20, 3, 2, 1),
+            nn.Conv2d(20, 20, 3, 1, 1),
+            nn.Conv2d(3, 20, 1, 2),
+        )
+        self.depthwise, self.gate = nn.Conv2d(20, 20, 3, 1, 1, groups=20), nn.Conv2d(20, 20, 1)
+        self.wide, self.narrow, self.last = nn.Linear(20, 33), nn.Linear(33, 20), nn.Linear(20, 4)
+
+    def forward(self, image: Tensor) -> Tensor:
+        x = F.relu(self.second(F.relu(self.first(image))) + self.past(image))
+        x = x + F.hardswish(self.depthwise(x))
+        x = x * torch.sigmoid(self.gate(x))
+        x = x.mean([2, 3])
+        return self.last(self.narrow(F.relu(self.wide(x))) + x)
+
+
 class Upsampled(nn.Module):
     """A transposed convolution, functions by table, tensors joined, a mean."""
 
@@ -251,6 +272,7 @@ _CHOICE = torch.zeros(3, dtype=torch.int64), torch.zeros(2, 4, dtype=torch.int64
 
 PROGRAMS: dict[str, Callable[[], bytes]] = {
     "image": lambda: _compiled(Image(), 2, 3, 8, 8),
+    "residual": lambda: _compiled(Residual(), 2, 3, 8, 8),
     "upsampled": lambda: _compiled(Upsampled(), 2, 2, 6, 6),
     "signal": lambda: _compiled(Signal(), 2, 2, 12),
     "volume": lambda: _compiled(Volume(), 2, 1, 5, 5, 5),

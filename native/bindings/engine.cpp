@@ -1,7 +1,10 @@
-// Programs for Python. Arrays come in through the buffer protocol or DLPack, so that numpy is all that is needed.
+// Programs for Python. Arrays come in through the buffer protocol or DLPack, so that numpy is all that is needed. Those
+// of libraries that have an exchange table (PyTorch) are read through it: see bindings/exchange.h.
 #include "engine/program.h"
 
 #include "bindings/bindings.h"
+#include "bindings/exchange.h"
+#include "engine/copy.h"
 
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -132,13 +135,73 @@ private:
 
 struct Call {
     std::vector<nb::object> kept;
+    std::vector<std::unique_ptr<uint8_t[]>> copies;
     std::unique_ptr<View[]> views;
+    bool exchanged = false;  // an input was read through an exchange table
     std::vector<InputLayout> layouts;
     std::vector<const void*> inputs;
     std::vector<nb::object> results;
     std::vector<void*> outputs;
     std::shared_ptr<const Plan> plan;
 };
+
+[[noreturn]] void refuse(const ProgramInput& input, const std::string& what) {
+    throw nb::type_error(
+        ("input '" + input.name + "' must be an array of " + name_of(input.type) + ", got " + what).c_str());
+}
+
+// The exchange table for an array, if its library has one. Parameters of PyTorch become plain tensors, and so do
+// tensors that only note that their signs are to be changed; other subclasses, which may have no memory, say what they
+// are as an array of numpy's, or why they cannot.
+const Exchange* exchange_for(nb::object& array, Call& call) {
+    const auto replace = [&](const char* method) {
+        array = array.attr(method)();
+        call.kept.push_back(array);
+    };
+    const Exchange* exchange = exchange_of(Py_TYPE(array.ptr()));
+    if (exchange == nullptr) {
+        if (!nb::hasattr(array.type(), kExchangeAttribute)) return nullptr;
+        call.exchanged = true;
+        replace("detach");
+        exchange = exchange_of(Py_TYPE(array.ptr()));
+        if (exchange == nullptr) {
+            replace("numpy");
+            return nullptr;
+        }
+    }
+    call.exchanged = true;
+    static PyObject* const is_neg = PyUnicode_InternFromString("is_neg");
+    const nb::object changed = nb::steal(PyObject_CallMethodNoArgs(array.ptr(), is_neg));
+    if (!changed.is_valid()) PyErr_Clear();
+    if (changed.is(nb::handle(Py_True))) replace("resolve_neg");
+    return exchange;
+}
+
+void read_exchanged(const Exchange& exchange, const nb::object& array, const ProgramInput& input, InputLayout& layout,
+                    const void*& address, Call& call) {
+    ExchangedTensor seen{};
+    if (exchange.look(array.ptr(), &seen) != 0) {
+        PyErr_Clear();
+        refuse(input, "one that has no memory to look at");
+    }
+    if (!seen.is_on_cpu()) refuse(input, "one on another device");
+    if (!seen.has_type(input.type)) {
+        const nb::object type = array.attr("dtype");
+        refuse(input, nb::str(type).c_str());
+    }
+    Tensor x{input.type, {seen.sizes, seen.sizes + seen.axes}, {seen.strides, seen.strides + seen.axes}, {}};
+    address = static_cast<const uint8_t*>(seen.data) + seen.offset;
+    layout.sizes = x.sizes;
+    const bool aligned = reinterpret_cast<uintptr_t>(address) % static_cast<uintptr_t>(bytes_of(input.type)) == 0;
+    if (!aligned) refuse(input, "memory that is not on a boundary of its elements");
+    layout.channels_last = !x.is_contiguous() && x.is_channels_last();
+    if (x.is_contiguous() || layout.channels_last) return;
+    Tensor copied = x;
+    copied.strides = contiguous_strides(x.sizes);
+    call.copies.emplace_back(new uint8_t[static_cast<size_t>(x.bytes())]);
+    StridedCopy(x, copied).run(address, call.copies.back().get());
+    address = call.copies.back().get();
+}
 
 void read_inputs(Program& program, nb::handle given, Call& call) {
     const size_t count = program.inputs().size();
@@ -152,25 +215,27 @@ void read_inputs(Program& program, nb::handle given, Call& call) {
         const ProgramInput& input = program.inputs()[i];
         nb::object array = given[i];
         View& view = call.views[i];
-        const auto refuse = [&](const std::string& what) {
-            throw nb::type_error(
-                ("input '" + input.name + "' must be an array of " + name_of(input.type) + ", got " + what).c_str());
-        };
-        if (!PyObject_CheckBuffer(array.ptr()) && nb::hasattr(array, "__dlpack__")) {
-            array = Numpy::get().from_dlpack(array);
-            call.kept.push_back(array);
+        if (!PyObject_CheckBuffer(array.ptr())) {
+            if (const Exchange* exchange = exchange_for(array, call)) {
+                read_exchanged(*exchange, array, input, call.layouts[i], call.inputs[i], call);
+                continue;
+            }
+            if (nb::hasattr(array, "__dlpack__")) {
+                array = Numpy::get().from_dlpack(array);
+                call.kept.push_back(array);
+            }
         }
-        if (!view.open(array.ptr(), PyBUF_FORMAT | PyBUF_STRIDES)) refuse(nb::type_name(array.type()).c_str());
+        if (!view.open(array.ptr(), PyBUF_FORMAT | PyBUF_STRIDES)) refuse(input, nb::type_name(array.type()).c_str());
         if (!has_type(view.buffer, input.type))
-            refuse(std::string("elements of ") + std::to_string(view.buffer.itemsize) + " bytes in format '" +
-                   (view.buffer.format == nullptr ? "B" : view.buffer.format) + "'");
+            refuse(input, std::string("elements of ") + std::to_string(view.buffer.itemsize) + " bytes in format '" +
+                              (view.buffer.format == nullptr ? "B" : view.buffer.format) + "'");
         if (!layout_of(view.buffer, call.layouts[i])) {
             call.kept.push_back(Numpy::get().copied(array, nb::arg("order") = "C"));
             PyBuffer_Release(&view.buffer);
             view.buffer.obj = nullptr;
             if (!view.open(call.kept.back().ptr(), PyBUF_FORMAT | PyBUF_STRIDES) ||
                 !layout_of(view.buffer, call.layouts[i]))
-                refuse("memory that cannot be copied");
+                refuse(input, "memory that cannot be copied");
         }
         call.inputs[i] = view.buffer.buf;
     }
@@ -197,13 +262,19 @@ nb::object results_of(const Call& call) {
     return list;
 }
 
-nb::object run(Program& program, nb::handle given) {
+// `wrap`, unless None, makes of numpy's arrays what the caller wants if an input came through an exchange table.
+nb::object run(Program& program, nb::handle given, nb::handle wrap) {
     Call call;
     begin(program, given, call);
     {
         nb::gil_scoped_release release;
         program.run(*call.plan, call.inputs.data(), call.outputs.data());
     }
+    if (call.exchanged && !wrap.is_none())
+        for (nb::object& result : call.results) {
+            result = nb::steal(PyObject_CallOneArg(wrap.ptr(), result.ptr()));
+            if (!result.is_valid()) nb::raise_python_error();
+        }
     return results_of(call);
 }
 
@@ -263,7 +334,7 @@ void bind_engine(nb::module_& m) {
                  const std::string_view bytes = self.data();
                  return nb::bytes(bytes.data(), bytes.size());
              })
-        .def("run", &run)
+        .def("run", &run, nb::arg("inputs"), nb::arg("wrap").none() = nb::none())
         .def("memory",
              [](Program& self, const std::vector<std::vector<int64_t>>& shapes) {
                  nb::gil_scoped_release release;

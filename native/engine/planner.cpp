@@ -81,8 +81,13 @@ Tensor Planner::make_like(const Tensor& x, ElementType type, bool over) {
         step *= std::max<int64_t>(x.sizes[static_cast<size_t>(order[i])], 1);
     }
     Tensor y = make(type, x.sizes, strides);
-    if (over && x.place.offset == 0 && bytes_of(type) == bytes_of(x.type)) plan_.buffers.back().over = x.place.buffer;
+    if (over) take_over(y, x);
     return y;
+}
+
+void Planner::take_over(const Tensor& y, const Tensor& x) {
+    if (x.place.offset == 0 && bytes_of(y.type) == bytes_of(x.type))
+        plan_.buffers[static_cast<size_t>(y.place.buffer)].over = x.place.buffer;
 }
 
 Place Planner::scratch(int64_t bytes) { return make(ElementType::u8, {std::max<int64_t>(bytes, 1)}).place; }

@@ -40,6 +40,8 @@ public:
     // Sizes and order of the axes in memory of x. `over`: the instruction that writes it reads x element by element,
     // each just before it is written, so that it may be in the same memory.
     Tensor make_like(const Tensor& x, ElementType type, bool over = false);
+    // Lets y be in the memory of x, on the same condition.
+    void take_over(const Tensor& y, const Tensor& x);
     // Memory for one instruction.
     Place scratch(int64_t bytes);
     // What an instruction takes for itself while it runs, outside the plan. It counts: see finish.

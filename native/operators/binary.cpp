@@ -12,7 +12,9 @@ namespace {
 
 constexpr int64_t kGrain = 32768;
 
-BinaryArgs arguments_of(const BinaryTensors& t) {
+}  // namespace
+
+BinaryArgs binary_args(const BinaryTensors& t) {
     BinaryArgs p;
     p.operation = t.operation;
     p.type = t.type;
@@ -39,8 +41,6 @@ BinaryArgs arguments_of(const BinaryTensors& t) {
     return p;
 }
 
-}  // namespace
-
 void binary(const BinaryTensors& t) {
     if (t.type != IntType::u8 && t.type != IntType::s8) throw std::invalid_argument("binary: tensors must have 8 bits");
     if (t.a_strides.size() != t.sizes.size() || t.b_strides.size() != t.sizes.size())
@@ -49,7 +49,7 @@ void binary(const BinaryTensors& t) {
     for (int64_t n : t.sizes) rows *= n;
     const int64_t total = rows * t.length;
     if (total == 0) return;
-    const BinaryArgs common = arguments_of(t);
+    const BinaryArgs common = binary_args(t);
     const BinaryFn kernel = kernels().binary;
     if (t.y != t.a.data && t.y != t.b.data) prepare_output(t.y, static_cast<size_t>(total));
 

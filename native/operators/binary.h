@@ -29,6 +29,9 @@ struct BinaryTensors {
     bool b_is_one = false;
 };
 
+// What kernels take for them, without addresses.
+BinaryArgs binary_args(const BinaryTensors& tensors);
+
 // Throws std::invalid_argument where a type or a number of axes is not as described above.
 void binary(const BinaryTensors& tensors);
 

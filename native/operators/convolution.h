@@ -6,6 +6,7 @@
 //          transposed convolution with stride s has s of them along each axis: output o = r + s j reads input
 //          j + (r + padding - k dilation) / s for those k for which that is an integer, so each is a convolution.
 //   tap    neighbouring kernel positions of one kernel row, if they are neighbours in memory; else a single position.
+//          Where kernel and input are one column of few channels, they are turned into one row.
 //   strip  some lines of the output of one image. The input they read is prepared for the kernel, with the zero point
 //          where the padding is, in memory of the thread that works on the strip.
 #pragma once
@@ -66,6 +67,9 @@ public:
 
     const ConvShape& shape() const { return given_; }
 
+    // Whether a plan with this kernel needs fewer multiplications than the definition has: see kernels/gemm/winograd.h.
+    static bool saves_multiplications(const ConvShape& shape, const GemmKernel& kernel);
+
 private:
     struct Phase {
         std::array<AxisPhase, 3> axes;
@@ -88,6 +92,7 @@ private:
     bool is_depthwise_;
     std::vector<Phase> phases_;
     std::unique_ptr<LinearPlan> pointwise_;
+    std::unique_ptr<ConvPlan> turned_;  // for inputs of one column
 };
 
 }  // namespace zeropoint

@@ -44,6 +44,7 @@ MatmulOutput output_of(const LayerOutput& y, const Rescaling::Arrays& arrays) {
     out.z_zero_point = y.z_zero_point;
     out.z_multiplier = y.z_scale / y.scale;
     out.table = y.table;
+    out.then = y.then;
     return out;
 }
 

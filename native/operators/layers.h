@@ -36,7 +36,8 @@ struct LayerOutput {
     IntType z_type = IntType::u8;
     float z_scale = 1;
     int32_t z_zero_point = 0;
-    const uint8_t* table = nullptr;  // 256 bytes, applied last
+    const uint8_t* table = nullptr;    // 256 bytes
+    const BinaryArgs* then = nullptr;  // applied last, see MatmulOutput
 };
 
 // Weight scales and bias, and what follows from them for a pair of activation scales, kept from call to call.
@@ -61,7 +62,8 @@ private:
 // Whether a narrow_gemm kernel may read these activations.
 bool is_narrow(const uint8_t* x, int64_t n);
 
-// A plan for any activations and, where the CPU multiplies seven bits of them faster, one for those.
+// A plan for any activations and, where the CPU multiplies seven bits of them faster, one for those, if `make` makes
+// it.
 template <class Plan>
 class PlanPair {
 public:
@@ -109,7 +111,9 @@ class ConvLayer {
 public:
     ConvLayer(const WeightTensor& w, const ConvShape& shape, const float* scale, int64_t scales, const float* bias)
         : plans_([&](const GemmKernel& kernel) {
-              return std::make_unique<ConvPlan>(w, shape, ConvKernels{kernel, kernels().depthwise()});
+              const bool spare =
+                  &kernel != &kernels().gemm() && ConvPlan::saves_multiplications(shape, kernels().gemm());
+              return spare ? nullptr : std::make_unique<ConvPlan>(w, shape, ConvKernels{kernel, kernels().depthwise()});
           }),
           rescaling_("conv", scale, scales, bias, shape.out_channels) {}
 

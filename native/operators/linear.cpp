@@ -3,6 +3,7 @@
 #include "cpu/memory.h"
 #include "cpu/threads.h"
 #include "kernels/registry.h"
+#include "operators/combination.h"
 #include "operators/scratch.h"
 
 #include <algorithm>
@@ -113,8 +114,10 @@ void LinearPlan::run(const MatmulInput& x, int64_t rows, int64_t x_stride, const
                 row_offset[m] = m * stride;
                 y_offset[m] = (first + m) * n;
             }
-            kernel_.multiply(a, chunk * t.panels_per_chunk,
-                             std::min((chunk + 1) * t.panels_per_chunk, weights_.panel_count()));
+            const int64_t panel = chunk * t.panels_per_chunk;
+            const int64_t last = std::min(panel + t.panels_per_chunk, weights_.panel_count());
+            multiply_part(y, panel * kPanel, std::min(last * kPanel, n) - panel * kPanel, a,
+                          [&] { kernel_.multiply(a, panel, last); });
         }
     });
 }

@@ -151,8 +151,8 @@ void require_valid(const char* operation, const MatmulInput& input, const Matmul
                std::to_string(n) + " output channels";
     });
     if (out.type == OutputType::f32) {
-        require(out.z == nullptr && out.table == nullptr, operation,
-                [] { return "a residual or a table needs 8-bit output"; });
+        require(out.z == nullptr && out.table == nullptr && out.then == nullptr, operation,
+                [] { return "a residual, a table or a sum needs 8-bit output"; });
         return;
     }
     const IntType type = out.type == OutputType::u8 ? IntType::u8 : IntType::s8;
@@ -163,6 +163,9 @@ void require_valid(const char* operation, const MatmulInput& input, const Matmul
                type_name(type);
     });
     if (out.z != nullptr) require_zero_point(operation, "the residual", out.z_type, out.z_zero_point);
+    if (out.then != nullptr)
+        require(out.then->type == type && !out.then->b_is_one && out.z == nullptr, operation,
+                [] { return "what is combined with the output must be like it, and the only thing that is"; });
 }
 
 Tiling tiling(int64_t strips, int64_t macs, int64_t panels) {

@@ -2,6 +2,7 @@
 // work into tasks.
 #pragma once
 
+#include "kernels/binary/binary.h"
 #include "kernels/gemm/gemm.h"
 
 #include <memory>
@@ -40,6 +41,9 @@ struct MatmulOutput {
     int32_t z_zero_point = 0;
     float z_multiplier = 0;          // z_scale / y_scale
     const uint8_t* table = nullptr;  // 256 bytes
+    // Last, y = y o b, with a tensor b of the type, shape and layout of y, which may be y; a and y are not looked at.
+    // Not together with z. See operators/combination.h.
+    const BinaryArgs* then = nullptr;
 };
 
 // Bytes on a 64-byte boundary.

@@ -14,6 +14,8 @@ import torch
 from command_line import make_folder, run, run_process
 
 import zeropoint
+from zeropoint import _native
+from zeropoint.cli import doctor
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +87,13 @@ def test_torchscript_stays_torchscript(mode: str) -> None:
     assert ran.code == 0
     assert ran.json()["cosine"] > 0.99
     assert torch.jit.load("out.pt")(torch.zeros(1, 1, 8, 8)).shape == (1, 4)
+
+
+def test_torchscript_becomes_a_program() -> None:
+    ran = run("quantize", "script.pt", "-d", "images.npy", "-o", "out.zpt", "--json")
+    assert ran.code == 0
+    assert ran.json()["operators"] == {"int8": 2}
+    assert zeropoint.runtime.load("out.zpt")(np.zeros((3, 1, 8, 8), np.float32)).shape == (3, 4)
 
 
 # ------------------------------------------------------------------------------------------------- the other commands
@@ -187,6 +196,29 @@ def test_doctor_names_what_holds_the_kernels_back() -> None:
         problems = run("doctor", "--json").json()["problems"]
     if zeropoint.cpu_info().best_isa != "portable":
         assert any("held at portable" in p["problem"] for p in problems)
+
+
+def test_doctor_knows_a_virtual_machine_that_masks_the_palette(monkeypatch: pytest.MonkeyPatch) -> None:
+    note = "CPUID leaf 0x1D is masked by this virtual machine"
+    assert note in (Path(__file__).parents[2] / "native" / "cpu" / "features.cpp").read_text()
+    amx = {"avx2": True, "avx512": True, "avx512_vnni": True, "amx_int8": True, "amx_note": note}
+    found = {**_native.cpu_features(), **amx}
+    monkeypatch.setattr(_native, "cpu_features", lambda: found)
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+    info = zeropoint.cpu_info()
+    assert (info.best_isa, info.notes) == ("amx", (note,))
+    assert any("masks the AMX palette" in what and "ONEDNN" in way_out for what, way_out in doctor._problems(info))
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+    assert not any("palette" in what for what, _ in doctor._problems(info))
+
+
+def test_doctor_names_the_instruction_set_that_gives_wrong_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    linear = torch.ops.zeropoint.linear
+    broken = lambda *arguments: linear(*arguments) + (zeropoint.cpu_info().isa == "portable")  # noqa: E731
+    monkeypatch.setattr(torch.ops.zeropoint, "linear", broken)
+    ran = run("doctor", "--json")
+    assert ran.code == 1
+    assert ran.json()["wrong"] == ["portable"]
 
 
 # ------------------------------------------------------------------------------------------------------------ failures

@@ -173,10 +173,29 @@ def test_tensors_of_pytorch_are_read_where_they_are() -> None:
     assert np.array_equal(model(torch.from_numpy(x)[:, :, ::2, ::2]), model(x[:, :, ::2, ::2]))
     result = torch.from_dlpack(model(torch.from_numpy(x)))
     assert np.array_equal(result.numpy(), expected)
-    with pytest.raises(BufferError, match="detach"):
-        model(torch.from_numpy(x).requires_grad_())
-    with pytest.raises(TypeError, match="float32"):
-        model(torch.from_numpy(x).double())
+    assert np.array_equal(model(torch.from_numpy(x).requires_grad_()), expected)
+    assert np.array_equal(model(torch._neg_view(torch.from_numpy(-x))), expected)
+    assert np.array_equal(model(torch.from_numpy(x).as_subclass(Subclass)), expected)
+    assert np.array_equal(model(torch.nn.Parameter(torch.from_numpy(x))), expected)
+    assert np.array_equal(model(torch.from_numpy(x[:1]).expand(3, -1, -1, -1)), np.repeat(model(x[:1]), 3, axis=0))
+
+
+class Subclass(torch.Tensor):
+    """With memory, as PyTorch's own tensors."""
+
+
+def test_tensors_of_pytorch_that_do_not_fit() -> None:
+    model, x = program(), torch.zeros(2, 3, 8, 8)
+    for wrong, message in [
+        (x.double(), r"must be an array of float32, got torch\.float64"),
+        (x.to("meta"), "must be an array of float32, got one that has no memory"),
+        (x.to_sparse(), "must be an array of float32, got one that has no memory"),
+        (zeropoint.quantize_per_tensor(x, 0.1, 0, zeropoint.quint8), "quantized arrays"),
+    ]:
+        with pytest.raises(TypeError, match=message):
+            model(wrong)
+    with pytest.raises(ValueError, match="has shape"):
+        model(x[0])
 
 
 def test_what_only_has_dlpack_is_an_array_too() -> None:

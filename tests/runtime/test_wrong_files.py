@@ -89,6 +89,45 @@ def test_what_is_wrong_is_said(edit: Edit, message: str) -> None:
         _native.Program(edited("image", edit))
 
 
+def layer_with_a_sum(**attributes: Any) -> Edit:
+    def edit(program: dict[str, Any]) -> None:
+        found = next(s for s in program["steps"] if "then" in s["attributes"])
+        for name, value in attributes.items():
+            if value is None:
+                del found["attributes"][name]
+            else:
+                found["attributes"][name] = value
+
+    return edit
+
+
+def summand(name: str | None) -> Edit:
+    def edit(program: dict[str, Any]) -> None:
+        next(s for s in program["steps"] if "then" in s["attributes"])["inputs"][6] = name
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (layer_with_a_sum(then="divide"), "attribute 'then' must be add or multiply"),
+        (layer_with_a_sum(then=None), "attribute 'then' is missing"),
+        (layer_with_a_sum(then_swapped=None), "attribute 'then_swapped' is missing"),
+        (layer_with_a_sum(then_scale=0), "attribute 'then_scale' must be a positive number"),
+        (layer_with_a_sum(then_a_scale=1e39), "attribute 'then_a_scale' must be finite"),
+        (layer_with_a_sum(then_b_zero_point=-1), "zero point -1 is outside the range of uint8"),
+        (layer_with_a_sum(dtype="float32", relu=False), "only a result of bytes can be combined"),
+        (summand(None), "attribute 'then[a-z_]*' is not known"),
+        (summand("image"), "input 6 must be uint8 or int8"),
+        (summand("nothing"), "input 'nothing' has not been made before"),
+    ],
+)
+def test_what_is_wrong_with_a_sum_is_said(edit: Edit, message: str) -> None:
+    with pytest.raises(runtime.FormatError, match=message):
+        _native.Program(edited("residual", edit))
+
+
 def test_text_that_is_no_program() -> None:
     header, _, data = parts("image")
     for text, message in [("", "JSON at byte 0"), ("[]", "'version' is missing"), ("{} {}", "nothing may follow")]:

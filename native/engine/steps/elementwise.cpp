@@ -1,13 +1,11 @@
 // Functions of one value, sums and products of two, and tensors joined.
 #include "engine/step_table.h"
 
-#include "engine/steps/byte_tensors.h"
-#include "operators/binary.h"
+#include "engine/steps/byte_pair.h"
 #include "operators/joining.h"
 #include "operators/lookup.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace zeropoint {
 namespace {
@@ -40,111 +38,17 @@ private:
     ElementType type_;
 };
 
-// Sums and products of 8-bit tensors, one of which may be repeated. See operators/binary.h.
 class Binary : public Step {
 public:
-    Binary(StepReader& r, BinaryOperation operation)
-        : operation_(operation),
-          a_(read_operand(r, "a_")),
-          b_(read_operand(r, "b_")),
-          y_(read_scale(r, "")),
-          relu_(r.flag("relu")) {
+    Binary(StepReader& r, BinaryOperation operation) : pair_(r, operation, "") {
         r.require_inputs(2);
         r.require_outputs(1);
     }
 
-    void plan(Planner& p) const override {
-        Tensor a = p.byte_input(0), b = p.byte_input(1);
-        if (a.type != b.type) throw PlanError("both inputs must have one dtype");
-        require_zero_point(a, a_.zero_point);
-        require_zero_point(b, b_.zero_point);
-        require_zero_point(a, y_.zero_point);
-        BinaryTensors t;
-        t.operation = operation_;
-        t.type = int_type(a.type);
-        t.a.scale = a_.scale;
-        t.a.zero_point = a_.zero_point;
-        t.b.scale = b_.scale;
-        t.b.zero_point = b_.zero_point;
-        t.scale = y_.scale;
-        t.zero_point = y_.zero_point;
-        t.relu = relu_;
-        const Sizes sizes = broadcast(a.sizes, b.sizes);
-        const bool alike = a.sizes == b.sizes && a.strides == b.strides && a.is_dense();
-        // Laid out as the operand that has the shape of the result.
-        const Tensor y = a.sizes == sizes   ? p.make_like(a, a.type, alike && a.place.buffer != b.place.buffer)
-                         : b.sizes == sizes ? p.make_like(b, a.type)
-                                            : p.make(a.type, sizes);
-        p.give(0, y);
-        if (y.count() == 0) return;
-        t.length = y.count();
-        if (!alike) place(p, a, b, y, t);
-        p.emit({a.place, b.place, y.place}, [t](void* const* at) {
-            BinaryTensors now = t;
-            now.a.data = at[0];
-            now.b.data = at[1];
-            now.y = at[2];
-            binary(now);
-        });
-    }
+    void plan(Planner& p) const override { p.give(0, pair_.plan(p, p.byte_input(0), p.byte_input(1))); }
 
 private:
-    struct Axis {
-        int64_t size, a, b;
-    };
-
-    // A difference is a sum with a negative scale.
-    static ByteScale read_operand(StepReader& r, const std::string& prefix) {
-        const float scale = static_cast<float>(r.number((prefix + "scale").c_str()));
-        if (!std::isfinite(scale)) r.fail("attribute '" + prefix + "scale' must be finite");
-        return {scale, static_cast<int32_t>(r.integer((prefix + "zero_point").c_str(), -128, 255))};
-    }
-
-    // How operands that differ in layout are walked; copied to the layout of the result where they cannot be.
-    static void place(Planner& p, Tensor& a, Tensor& b, const Tensor& y, BinaryTensors& t) {
-        constexpr int64_t kShort = 64;  // shorter rows cost more to begin than to compute
-        const Sizes a_strides = expanded_strides(a, y.sizes), b_strides = expanded_strides(b, y.sizes);
-        std::vector<Axis> axes;
-        for (const int64_t d : y.memory_order()) {
-            const size_t axis = static_cast<size_t>(d);
-            const Axis next{y.sizes[axis], a_strides[axis], b_strides[axis]};
-            if (next.size == 1) continue;
-            if (!axes.empty() && axes.back().a == next.size * next.a && axes.back().b == next.size * next.b)
-                axes.back() = {axes.back().size * next.size, next.a, next.b};
-            else
-                axes.push_back(next);
-        }
-        const Axis last = axes.empty() ? Axis{1, 1, 1} : axes.back();
-        const auto fits = [](int64_t step) { return step == 0 || step == 1; };
-        const bool walks = fits(last.a) && fits(last.b) && last.a + last.b > 0;
-        if (!walks || (last.size < kShort && axes.size() > 1)) {
-            for (Tensor* operand : {&a, &b}) {
-                if (operand->sizes == y.sizes && operand->strides == y.strides) continue;
-                Tensor wide = *operand;
-                wide.strides = expanded_strides(*operand, y.sizes);
-                wide.sizes = y.sizes;
-                *operand = p.laid_out(wide, y.strides);
-            }
-            return;
-        }
-        if (!axes.empty()) axes.pop_back();
-        t.length = last.size;
-        const bool swapped = last.a == 0;  // both operations are symmetric
-        t.b_is_one = swapped || last.b == 0;
-        for (const Axis& axis : axes) {
-            t.sizes.push_back(axis.size);
-            t.a_strides.push_back(swapped ? axis.b : axis.a);
-            t.b_strides.push_back(swapped ? axis.a : axis.b);
-        }
-        if (swapped) {
-            std::swap(a, b);
-            std::swap(t.a, t.b);
-        }
-    }
-
-    BinaryOperation operation_;
-    ByteScale a_, b_, y_;
-    bool relu_;
+    BytePair pair_;
 };
 
 class Add : public Binary {

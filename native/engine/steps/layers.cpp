@@ -1,17 +1,30 @@
 // Linear layers and convolutions of integers with stored weights.
+#include "engine/steps/byte_pair.h"
 #include "engine/steps/stored_layer.h"
+#include "operators/combination.h"
+
+#include <optional>
 
 namespace zeropoint {
 namespace {
 
-// The last input is a table that bytes of the result go through, or null.
+// Whether both have the same sizes and their elements in the same order; axes of one element lie anywhere.
+bool lie_alike(const Tensor& a, const Tensor& b) {
+    if (a.sizes != b.sizes) return false;
+    for (size_t axis = 0; axis < a.sizes.size(); ++axis)
+        if (a.sizes[axis] != 1 && a.strides[axis] != b.strides[axis]) return false;
+    return true;
+}
+
+// Input 5 is a table that bytes of the result go through, or null; input 6 is what the result is then added to or
+// multiplied with, or null. `swapped`: that is the first operand, and the result of the layer the second.
 class Layer : public StoredLayer {
 protected:
     Layer(StepReader& r, int64_t weight_rank)
         : StoredLayer(r, weight_rank),
           table_(r.optional_table(5)),
           x_(read_scale(r, "input_")) {
-        r.require_inputs(4, 6);
+        r.require_inputs(4, 7);
         const ElementType type = r.type("dtype");
         if (type == ElementType::f32) {
             y_.type = OutputType::f32;
@@ -31,6 +44,50 @@ protected:
             y_.table = table_;
         }
         type_ = type;
+        if (r.inputs().size() <= kOther || r.inputs()[kOther] < 0) return;
+        if (type == ElementType::f32) r.fail("only a result of bytes can be combined with another tensor");
+        const std::string operation = r.text("then");
+        if (operation != "add" && operation != "multiply") r.fail("attribute 'then' must be add or multiply");
+        then_.emplace(r, operation == "add" ? BinaryOperation::add : BinaryOperation::multiply, "then_");
+        swapped_ = r.flag("then_swapped");
+    }
+
+    // Gives the result, of these sizes and strides, and emits run(address of x, output).
+    template <class Run>
+    void emit(Planner& p, const Tensor& x, const Sizes& sizes, const Sizes& strides, const Run& run, double macs,
+              double scratch) const {
+        const Tensor shape{type_, sizes, strides, {}};
+        Tensor other;
+        if (then_) {
+            other = p.byte_input(kOther);
+            then_->require_fit(swapped_ ? other : shape, swapped_ ? shape : other);
+        }
+        if (!then_ || !lie_alike(shape, other)) {
+            Tensor y = p.make(type_, sizes, strides);
+            if (y.count() > 0) {
+                p.needs_memory(scratch);
+                p.emit({x.place, y.place}, [this, run](void* const* at) { run(at[0], output_at(at[1])); }, macs);
+            }
+            if (then_) y = swapped_ ? then_->plan(p, other, y) : then_->plan(p, y, other);
+            p.give(0, y);
+            return;
+        }
+        const Tensor y = p.make_like(swapped_ ? other : shape, type_);
+        // x is read until the last element has been written.
+        if (x.place.buffer != other.place.buffer) p.take_over(y, other);
+        p.give(0, y);
+        if (y.count() == 0) return;
+        p.needs_memory(scratch + combination_scratch(weight_.sizes[0]));
+        p.emit(
+            {x.place, other.place, y.place},
+            [this, run, args = then_->args(type_, swapped_)](void* const* at) {
+                BinaryArgs then = args;
+                then.b = at[1];
+                LayerOutput out = output_at(at[2]);
+                out.then = &then;
+                run(at[0], out);
+            },
+            macs);
     }
 
     LayerInput input_at(const void* x, IntType type) const { return {x, type, x_.scale, x_.zero_point}; }
@@ -44,6 +101,11 @@ protected:
     ByteScale x_;
     LayerOutput y_;
     ElementType type_ = ElementType::u8;
+
+private:
+    static constexpr size_t kOther = 6;
+    std::optional<BytePair> then_;
+    bool swapped_ = false;
 };
 
 // y = x w' + bias over the last axis; w is (outputs, inputs).
@@ -57,16 +119,13 @@ public:
         const Tensor x = p.contiguous(p.byte_input(0));
         require_zero_point(x, x_.zero_point);
         const int64_t outputs = weight_.sizes[0];
-        const Tensor y = p.make(type_, product_sizes(x, outputs, weight_.sizes[1]));
-        p.give(0, y);
-        const int64_t rows = y.count() / outputs;
-        if (rows == 0) return;
-        p.emit(
-            {x.place, y.place},
-            [this, rows, type = int_type(x.type)](void* const* at) {
-                layer_->run(input_at(at[0], type), rows, output_at(at[1]));
-            },
-            static_cast<double>(rows) * static_cast<double>(weight_.count()));
+        const Sizes sizes = product_sizes(x, outputs, weight_.sizes[1]);
+        const int64_t rows = count_of(sizes) / outputs;
+        const auto run = [this, rows, type = int_type(x.type)](const void* from, const LayerOutput& y) {
+            layer_->run(input_at(from, type), rows, y);
+        };
+        emit(p, x, sizes, contiguous_strides(sizes), run,
+             static_cast<double>(rows) * static_cast<double>(weight_.count()), 0);
     }
 
 private:
@@ -85,15 +144,11 @@ public:
         Tensor x = p.byte_input(0);
         require_zero_point(x, x_.zero_point);
         const ConvGeometry::Fit fit = geometry_.fit(p, x);
-        const Tensor y = p.make(type_, fit.sizes, channels_inside_strides(fit.sizes));
-        p.give(0, y);
-        if (fit.images == 0) return;
-        p.needs_memory(fit.scratch);
-        p.emit(
-            {x.place, y.place},
-            [this, images = fit.images, in = fit.in, first = fit.channels_first, type = int_type(x.type)](
-                void* const* at) { layer_->run(input_at(at[0], type), images, in, first, output_at(at[1])); },
-            fit.macs);
+        const auto run = [this, images = fit.images, in = fit.in, first = fit.channels_first,
+                          type = int_type(x.type)](const void* from, const LayerOutput& y) {
+            layer_->run(input_at(from, type), images, in, first, y);
+        };
+        emit(p, x, fit.sizes, channels_inside_strides(fit.sizes), run, fit.macs, fit.scratch);
     }
 
 private:

@@ -36,7 +36,7 @@ Float = Annotated[
 def quantize(
     model: Model,
     data: Data,
-    output: Annotated[Path, typer.Option("--output", "-o", help="A .zpt or .pt2 file; .pt for TorchScript.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="A .zpt or .pt2 file; for TorchScript, .zpt or .pt.")],
     mode: Annotated[Mode, typer.Option("--mode", "-m", help="What finds the ranges of activations.")] = Mode.static,
     keep: Float = None,
     report: Annotated[Path | None, typer.Option("--report", "-r", help="Write a page about it, too.")] = None,
@@ -66,7 +66,9 @@ def quantize(
 
 
 def quantized_form(model: Any, batches: list[Any], mode: Mode, keep: list[str] | None) -> Any:
-    """What `to_int8` makes of a model, some modules left in float."""
+    """What `to_int8` makes of a model, some modules left in float; of a TorchScript model, TorchScript."""
+    if is_script(model):
+        return _script_form(model, batches, mode, keep)
     from zeropoint.graph.one_call import qconfig_mapping_for, to_int8
 
     mapping = None
@@ -99,23 +101,35 @@ def _script(model: Any, batches: list[Any], mode: Mode, output: Path, keep: Any)
 
     import zeropoint
 
-    if output.suffix != ".pt":
-        raise ValueError(f"a TorchScript model stays TorchScript: output must end in .pt, got {output}")
+    if output.suffix == ".pt2":
+        raise ValueError(
+            f"a TorchScript model is no graph of torch.export: output must end in .pt or .zpt, got {output}"
+        )
+    quantized = quantized_form(model, batches, mode, keep)
+    if output.suffix == ".zpt":
+        zeropoint.compile(quantized, batches[0]).save(output)
+    else:
+        torch.jit.save(quantized, str(output))
+    return {"operators": dict(zeropoint.summary(quantized).counts()), **_distance(model, quantized, batches)}
+
+
+def _script_form(model: Any, batches: list[Any], mode: Mode, keep: list[str] | None) -> Any:
+    import torch
+
+    import zeropoint
+
     left = dict.fromkeys(keep or ())
     if mode is Mode.weight_only:
         raise ValueError("weight_only is for torch.export models: a TorchScript model takes static or dynamic")
     if mode is Mode.dynamic:
-        quantized = zeropoint.quantize_dynamic_jit(model, {"": zeropoint.default_dynamic_qconfig, **left})
-    else:
+        return zeropoint.quantize_dynamic_jit(model, {"": zeropoint.default_dynamic_qconfig, **left})
 
-        def calibrate(prepared: Any) -> None:
-            with torch.no_grad():
-                for b in batches:
-                    prepared(*b)
+    def calibrate(prepared: Any) -> None:
+        with torch.no_grad():
+            for b in batches:
+                prepared(*b)
 
-        quantized = zeropoint.quantize_jit(model, {"": zeropoint.get_default_qconfig("native"), **left}, calibrate, ())
-    torch.jit.save(quantized, str(output))
-    return _distance(model, quantized, batches)
+    return zeropoint.quantize_jit(model, {"": zeropoint.get_default_qconfig("native"), **left}, calibrate, ())
 
 
 def _distance(model: Any, quantized: Any, batches: list[Any]) -> dict[str, Any]:

@@ -10,12 +10,14 @@ from zeropoint.engine.draft import Draft, Step
 __all__ = ["simplify"]
 
 _LAYERS = ("linear", "conv")
+_PAIRS = ("add", "multiply")
 
 
 def simplify(draft: Draft) -> None:
-    """Fold tables into each other and into layers; drop steps that nobody reads."""
+    """Fold tables into each other and into layers, sums and products into layers; drop steps that nobody reads."""
     _fold_tables(draft)
     _drop_dead(draft)
+    _fold_pairs(draft)
 
 
 def _readers(draft: Draft) -> dict[str, int]:
@@ -72,6 +74,34 @@ def _absorb(draft: Draft, before: Step, step: Step) -> bool:
 
 def _stored(draft: Draft, table: np.ndarray) -> str:
     return draft.constant("table", torch.from_numpy(np.ascontiguousarray(table)))
+
+
+def _fold_pairs(draft: Draft) -> None:
+    """A sum or product of a layer's result that nobody else reads becomes part of the layer: of two, of the later one.
+
+    The layer then runs where the sum was: what it is added to has been computed by then. If that is of another shape,
+    or lies otherwise in memory, which is known when the program is planned, one is computed after the other.
+    """
+    readers = _readers(draft)
+    made: dict[str, int] = {}  # by which of the steps
+    kept: dict[int, Step] = {}
+    for number, step in enumerate(draft.steps):
+        operands = step.inputs if step.op in _PAIRS else []
+        layers = [made[n] for n in operands if n in made and readers[n] == 1 and _takes(kept[made[n]])]
+        if layers:
+            layer = kept.pop(max(layers))
+            swapped = step.inputs[1] == layer.outputs[0]
+            attributes = {f"then_{name}": value for name, value in step.attributes.items()}
+            attributes |= layer.attributes | {"then": step.op, "then_swapped": swapped}
+            step = Step(layer.op, [*layer.inputs, step.inputs[0 if swapped else 1]], step.outputs, attributes)
+        kept[number] = step
+        made.update(dict.fromkeys(step.outputs, number))
+    draft.steps = list(kept.values())
+
+
+def _takes(step: Step) -> bool:
+    """Whether its result is bytes of a layer that a sum can be folded into."""
+    return step.op in _LAYERS and step.attributes["dtype"] != "float32" and "then" not in step.attributes
 
 
 def _drop_dead(draft: Draft) -> None:

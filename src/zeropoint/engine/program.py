@@ -26,17 +26,5 @@ class Program(runtime.Program):
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         given = self._ordered(inputs, named) if named else inputs
-        results = self._native.run([_array(x) for x in given])
-        if any(isinstance(x, torch.Tensor) for x in given):
-            results = [torch.from_numpy(array) for array in results]
+        results = self._native.run(given, torch.from_numpy)
         return results[0] if self._result is None else self._result(results)
-
-    def profile(self, *inputs: Any, runs: int = 10) -> runtime.Profile:
-        return super().profile(*(_array(x) for x in inputs), runs=runs)
-
-
-def _array(x: Any) -> Any:
-    """The memory of a tensor as an array."""
-    if not isinstance(x, torch.Tensor):
-        return x
-    return x.detach().numpy() if x.requires_grad else x.numpy()

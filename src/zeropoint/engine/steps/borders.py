@@ -33,7 +33,7 @@ def _quantize_channels(c: Compiler, node: fx.Node) -> str:
     return c.add("quantize_channels", c.tensor(a["input"]), *constants, axis=a["axis"] % c.rank(a["input"]), **bounds)
 
 
-@row(*ours("dequantize_per_tensor"))
+@row(*ours("dequantize_per_tensor", "dequantize"))
 def _dequantize(c: Compiler, node: fx.Node) -> str:
     a = arguments(node)
     return c.add("dequantize", c.tensor(a["input"]), scale=float(a["scale"]), zero_point=a["zero_point"])

@@ -27,7 +27,7 @@ def _vector_norm(c: Compiler, node: fx.Node) -> str:
 def clamped(c: Compiler, node: fx.Node) -> str:
     """Floats between two bounds, of which one may be missing."""
     a = arguments(node)
-    low, high = 0.0 if "relu" in str(node.target) else a.get("min"), a.get("max")
+    low, high = 0.0 if "relu" in str(node.target) else a.get("min", a.get("min_val")), a.get("max", a.get("max_val"))
     bounds = {"low": None if low == -math.inf else low, "high": None if high == math.inf else high}
     return c.add(
         "float_clamp", c.tensor(node.args[0]), **{k: _finite(c, v) for k, v in bounds.items() if v is not None}

@@ -108,7 +108,7 @@ def _select(c: Compiler, node: fx.Node) -> str:
     return c.add("select", c.tensor(node.args[0]), axis=a["dim"], index=c.size(a["index"]))
 
 
-@row("aten.chunk.default")
+@row("aten.chunk.default", "aten.unsafe_chunk.default")
 def _chunk(c: Compiler, node: fx.Node) -> list[str]:
     a = arguments(node)
     size = c.number("add", c.axis_size(node.args[0], a["dim"]), int(a["chunks"]) - 1)
