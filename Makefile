@@ -84,7 +84,7 @@ bench: $(INSTALLED) $(COMPETITORS) ## Measure against torch, ONNX Runtime, OpenV
 	@$(UNMASKED) OMP_NUM_THREADS=$(BENCH_THREADS) MKL_NUM_THREADS=$(BENCH_THREADS) $(PY) -m bench $(BENCH_ARGS)
 
 docs: $(INSTALLED) $(DOCS) ## Build the documentation into build/site
-	@$(PY) -m mkdocs build --strict --quiet && echo "docs: build/site/index.html"
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet && echo "docs: build/site/index.html"
 
 fuzz: $(INSTALLED) ## Try a million wrong program files (FUZZ_COUNT=1000000, FUZZ_SEED=1)
 	@PYTHON=$(PY) scripts/fuzz.sh
