@@ -39,6 +39,8 @@ void require(bool ok, const What& what) {
     if (!ok) throw std::invalid_argument(std::string("convolution: ") + what());
 }
 
+}  // namespace
+
 void require_valid(const ConvShape& s) {
     const auto text = [](int64_t n) { return std::to_string(n); };
     require(s.in_channels > 0 && s.out_channels > 0 && s.groups > 0,
@@ -62,7 +64,6 @@ void require_valid(const ConvShape& s) {
     }
 }
 
-// The phases of one axis: one, or as many as the stride of a transposed convolution.
 std::vector<AxisPhase> phases_of(const ConvShape& s, size_t d) {
     const int64_t kernel = s.kernel[d], stride = s.stride[d], padding = s.padding[d], dilation = s.dilation[d];
     std::vector<AxisPhase> phases;
@@ -85,6 +86,8 @@ std::vector<AxisPhase> phases_of(const ConvShape& s, size_t d) {
     }
     return phases;
 }
+
+namespace {
 
 int64_t lowest(const AxisPhase& p) { return p.taps.empty() ? 0 : p.taps.front().offset; }
 int64_t highest(const AxisPhase& p) { return p.taps.empty() ? 0 : p.taps.back().offset; }

@@ -52,6 +52,11 @@ struct AxisPhase {
     int64_t count(int64_t out) const { return out > first ? (out - first + step - 1) / step : 0; }
 };
 
+// Throws std::invalid_argument for numbers that make no convolution.
+void require_valid(const ConvShape& shape);
+// The phases of one axis: one, or as many as the stride of a transposed convolution.
+std::vector<AxisPhase> phases_of(const ConvShape& shape, size_t axis);
+
 // Weights packed once; run() may be called from many threads at once, and with any size of input.
 class ConvPlan {
 public:

@@ -1,27 +1,16 @@
-"""Bounds and norms of float32 tensors."""
+"""Bounds of float32 tensors."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import fx
 
-from zeropoint.engine.steps.table import row
 from zeropoint.graph.fx.plain import arguments
 
 if TYPE_CHECKING:
     from zeropoint.engine.compiler import Compiler
-
-
-@row("aten.linalg_vector_norm.default")
-def _vector_norm(c: Compiler, node: fx.Node) -> str:
-    a = arguments(node)
-    axes = [axis % c.rank(node.args[0]) for axis in a["dim"] or []]
-    if a["ord"] != 2 or axes != [c.rank(node.args[0]) - 1] or c.dtype(node) != torch.float32:
-        raise c.unsupported("it is a step for norms of order 2 over the last axis of float32 only")
-    return c.add("float_norm", c.tensor(node.args[0]), keepdim=bool(a["keepdim"]))
 
 
 def clamped(c: Compiler, node: fx.Node) -> str:

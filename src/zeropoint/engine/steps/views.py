@@ -141,6 +141,19 @@ def _split_with_sizes(c: Compiler, node: fx.Node) -> list[str]:
     return pieces
 
 
+@row("aten.tensor_split.sections")
+def _sections(c: Compiler, node: fx.Node) -> list[str]:
+    """Parts of nearly the same size; the first ones have one more where they cannot be the same."""
+    a = arguments(node)
+    x, begin, pieces = c.tensor(node.args[0]), 0, []
+    for i in range(len(c.found[node])):
+        more = c.number("add", c.axis_size(node.args[0], a["dim"]), len(c.found[node]) - i - 1)
+        end = c.number("add", begin, c.number("floor_divide", more, len(c.found[node])))
+        pieces.append(c.add("slice", x, axis=a["dim"], begin=begin, end=end, step=1))
+        begin = end
+    return pieces
+
+
 @row("aten.unbind.int")
 def _unbind(c: Compiler, node: fx.Node) -> list[str]:
     x = c.tensor(node.args[0])

@@ -249,6 +249,11 @@ def _mean_slope(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | 
     return None if a["training"] else _call(graph, node, aten.leaky_relu.default, a["self"], slope)
 
 
+def _clamped(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node:
+    """``clip`` is another name of ``clamp``."""
+    return _call(graph, node, aten.clamp.default, a["self"], a["min"], a["max"])
+
+
 def _same_type(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
     """A conversion to the dtype and device that a tensor has already."""
     old, new = a["self"].meta.get("val"), node.meta.get("val")
@@ -266,6 +271,7 @@ _REWRITTEN: dict[str, Any] = {
     "add.Tensor": _weighted,
     "add.Scalar": _weighted,
     "rsub.Tensor": _turned,
+    "clip.default": _clamped,
     "glu.default": _gated,
     "selu.default": _selu,
     "rrelu.default": _mean_slope,
