@@ -116,7 +116,7 @@ void LinearPlan::run(const MatmulInput& x, int64_t rows, int64_t x_stride, const
             }
             const int64_t panel = chunk * t.panels_per_chunk;
             const int64_t last = std::min(panel + t.panels_per_chunk, weights_.panel_count());
-            multiply_part(y, panel * kPanel, std::min(last * kPanel, n) - panel * kPanel, a,
+            multiply_part(y, a.m, panel * kPanel, std::min(last * kPanel, n) - panel * kPanel, a,
                           [&] { kernel_.multiply(a, panel, last); });
         }
     });

@@ -2,6 +2,7 @@
 // work into tasks.
 #pragma once
 
+#include "cpu/memory.h"
 #include "kernels/binary/binary.h"
 #include "kernels/gemm/gemm.h"
 
@@ -44,21 +45,6 @@ struct MatmulOutput {
     // Last, y = y o b, with a tensor b of the type, shape and layout of y, which may be y; a and y are not looked at.
     // Not together with z. See operators/combination.h.
     const BinaryArgs* then = nullptr;
-};
-
-// Bytes on a 64-byte boundary.
-class AlignedBytes {
-public:
-    AlignedBytes() = default;
-    explicit AlignedBytes(size_t size) : memory_(new uint8_t[size + 64]()) {
-        const uintptr_t at = reinterpret_cast<uintptr_t>(memory_.get());
-        data_ = memory_.get() + ((at + 63) / 64 * 64 - at);
-    }
-    uint8_t* data() const { return data_; }
-
-private:
-    std::unique_ptr<uint8_t[]> memory_;
-    uint8_t* data_ = nullptr;
 };
 
 // The weights of some output channels, packed for one kernel.
