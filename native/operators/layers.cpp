@@ -181,22 +181,23 @@ void ConvLayer::run_dynamic(const float* x, int64_t images, const Size3& in, boo
 
 void batched_matmul(const LayerInput& a, const LayerInput& w, int64_t batches, int64_t rows, int64_t columns,
                     int64_t depth, const LayerOutput& y) {
-    require_scale("matmul", "the first scale", a.scale);
-    require_scale("matmul", "the second scale", w.scale);
-    require_scale("matmul", "the output's scale", y.scale);
-    const float multiplier = a.scale * w.scale / y.scale;
     const auto one = [&](int64_t b) {
-        const LinearPlan plan({static_cast<const uint8_t*>(w.x) + b * columns * depth, w.type, &w.zero_point, 1},
-                              columns, depth);
-        MatmulOutput out = output_of(y, {});
-        out.multiplier = &multiplier;
-        out.multipliers = 1;
+        const WeightTensor weights{static_cast<const uint8_t*>(w.x) + b * columns * depth, w.type, &w.zero_point, 1};
+        // The packed weights of the last call of this thread leave their memory to those of the next.
+        thread_local std::unique_ptr<LinearPlan> plan;
+        if (plan == nullptr || &plan->kernel() != &kernels().gemm())
+            plan = std::make_unique<LinearPlan>(weights, columns, depth);
+        else
+            plan->pack(weights, columns, depth);
+        LayerInput from = a;
+        from.x = static_cast<const uint8_t*>(a.x) + b * rows * depth;
+        LayerOutput to = y;
         const int64_t at = b * rows * columns;
         if (y.type == OutputType::f32)
-            out.y = static_cast<float*>(y.y) + at;
+            to.y = static_cast<float*>(y.y) + at;
         else
-            out.y = static_cast<uint8_t*>(y.y) + at;
-        plan.run({static_cast<const uint8_t*>(a.x) + b * rows * depth, a.type, a.zero_point}, rows, out);
+            to.y = static_cast<uint8_t*>(y.y) + at;
+        matmul(from, *plan, w.scale, rows, to);
     };
     if (batches == 0) return;
     one(0);  // whatever is wrong with the parameters is said here, on the caller's thread
@@ -208,6 +209,14 @@ void batched_matmul(const LayerInput& a, const LayerInput& w, int64_t batches, i
             for (int64_t b = begin; b < end; ++b) one(b + 1);
         });
     }
+}
+
+void matmul(const LayerInput& a, const LinearPlan& w, float w_scale, int64_t rows, const LayerOutput& y) {
+    require_scale("matmul", "the first scale", a.scale);
+    require_scale("matmul", "the second scale", w_scale);
+    require_scale("matmul", "the output's scale", y.scale);
+    const float multiplier = a.scale * w_scale / y.scale;
+    w.run({a.x, a.type, a.zero_point}, rows, output_of(y, {&multiplier, nullptr, 1}));
 }
 
 double batched_matmul_scratch(int64_t columns, int64_t depth) {

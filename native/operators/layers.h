@@ -145,7 +145,9 @@ private:
 // y[b] = a[b] w[b]' for each of `batches` pairs of (rows, depth) and (columns, depth), one scale and zero point each.
 void batched_matmul(const LayerInput& a, const LayerInput& w, int64_t batches, int64_t rows, int64_t columns,
                     int64_t depth, const LayerOutput& y);
-// The most memory that a thread takes for it, in bytes.
+// y = a w' for weights with one scale that have been packed before.
+void matmul(const LayerInput& a, const LinearPlan& w, float w_scale, int64_t rows, const LayerOutput& y);
+// The most memory that a thread takes for batched_matmul, in bytes.
 double batched_matmul_scratch(int64_t columns, int64_t depth);
 
 }  // namespace zeropoint

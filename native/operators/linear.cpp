@@ -48,8 +48,14 @@ LinearPlan::LinearPlan(const WeightTensor& w, int64_t outputs, int64_t inputs)
 LinearPlan::LinearPlan(const WeightTensor& w, int64_t outputs, int64_t inputs, const GemmKernel& kernel)
     : kernel_(kernel),
       inputs_(inputs) {
+    pack(w, outputs, inputs);
+}
+
+void LinearPlan::pack(const WeightTensor& w, int64_t outputs, int64_t inputs) {
+    static const std::vector<std::vector<int64_t>> kOneTap{{0}};
     require_valid("linear", w, outputs);
-    weights_ = pack_weights(kernel, w, 0, outputs, 1, inputs, {{0}});
+    inputs_ = inputs;
+    pack_weights(kernel_, w, 0, outputs, 1, inputs, kOneTap, weights_);
 }
 
 double LinearPlan::operand_bytes(int64_t inputs) {

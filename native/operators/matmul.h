@@ -62,6 +62,9 @@ struct PackedWeights {
 // `first` is the first output channel; a stored output channel has `stored_taps` taps of `channels` channels.
 PackedWeights pack_weights(const GemmKernel& kernel, const WeightTensor& w, int64_t first, int64_t n,
                            int64_t stored_taps, int64_t channels, const std::vector<std::vector<int64_t>>& taps);
+// The same in the memory of other packed weights, which is made larger if it has to be.
+void pack_weights(const GemmKernel& kernel, const WeightTensor& w, int64_t first, int64_t n, int64_t stored_taps,
+                  int64_t channels, const std::vector<std::vector<int64_t>>& taps, PackedWeights& packed);
 
 // The output of the channels from `first` on as a kernel wants it: arrays padded, zero points folded into the bias.
 // Uses memory of this thread: 12 bytes for each padded channel, at `memory`.
