@@ -1,9 +1,17 @@
 #include "engine/program.h"
 
+#include "cpu/memory.h"
+
 #include <algorithm>
 #include <initializer_list>
+#include <list>
+#include <mutex>
 #include <new>
 #include <string_view>
+
+#if defined(__unix__) || defined(__APPLE__)
+#include <pthread.h>
+#endif
 
 namespace zeropoint {
 namespace {
@@ -84,6 +92,16 @@ ProgramInput read_input(const Json& json, std::vector<std::string>& names) {
     return input;
 }
 
+// How many forks lie between the first process with this library and this one.
+std::atomic<int> g_forks{0};
+
+void count_forks() {
+#if defined(__unix__) || defined(__APPLE__)
+    static const int once = pthread_atfork(nullptr, nullptr, [] { g_forks.fetch_add(1); });
+    (void)once;
+#endif
+}
+
 // What `result` may be: the number of an output, or a list, tuple or dictionary of such.
 void check_result(const Json& tree, size_t outputs) {
     if (const int64_t* number = tree.integer()) {
@@ -121,34 +139,52 @@ struct Program::Prepared {
 };
 
 struct Program::Memory {
-    std::unique_ptr<uint8_t[]> bytes;
-    int64_t size = 0;
+    AlignedBytes bytes;
     std::vector<void*> bases;
 
     uint8_t* arena(int64_t wanted) {
-        constexpr int64_t kLine = 64;
-        if (size < wanted + kLine) {
-            bytes.reset();
-            size = 0;
-            bytes.reset(new uint8_t[static_cast<size_t>(wanted + kLine)]);
-            size = wanted + kLine;
+        if (static_cast<int64_t>(bytes.size()) < wanted) {
+            bytes = AlignedBytes();
+            bytes = AlignedBytes(static_cast<size_t>(wanted), false);
         }
-        const uintptr_t at = reinterpret_cast<uintptr_t>(bytes.get());
-        return bytes.get() + ((at + kLine - 1) / kLine * kLine - at);
+        return bytes.data();
     }
 };
+
+// What changes while a program runs. The mutex of a parent process may be held by a thread that its child does not
+// have, and what it guards may be half changed: the child leaves both alone and begins anew.
+struct Program::Shared {
+    explicit Shared(std::shared_ptr<const Prepared> steps) : forks(g_forks.load()), prepared(std::move(steps)) {}
+
+    const int forks;
+    std::mutex mutex;
+    std::shared_ptr<const Prepared> prepared;
+    // Last used first.
+    std::list<std::pair<std::vector<InputLayout>, std::shared_ptr<const Plan>>> plans;
+    std::vector<std::unique_ptr<Memory>> idle;
+};
+
+Program::Shared& Program::shared() {
+    Shared* now = shared_.load(std::memory_order_acquire);
+    if (now->forks == g_forks.load(std::memory_order_relaxed)) return *now;
+    auto made = std::make_unique<Shared>(first_);
+    if (shared_.compare_exchange_strong(now, made.get(), std::memory_order_acq_rel)) return *made.release();
+    return *now;
+}
 
 Program::Program(Container container, int64_t memory_limit, std::vector<std::shared_ptr<Foreign>> foreign)
     : container_(std::move(container)),
       limit_(memory_limit),
       foreign_(std::move(foreign)) {
+    count_forks();
     parse();
     auto made = make_steps(true);
     std::vector<InputLayout> layouts;
     for (const ProgramInput& input : inputs_) layouts.push_back({input.example, false});
+    std::shared_ptr<const Plan> plan;
     try {
         check_fit(layouts);
-        plans_.emplace_front(layouts, std::make_shared<const Plan>(make_plan(made, layouts)));
+        plan = std::make_shared<const Plan>(make_plan(made, layouts));
     } catch (const PlanError& error) {
         throw FormatError(error.what());
     }
@@ -160,10 +196,16 @@ Program::Program(Container container, int64_t memory_limit, std::vector<std::sha
                 throw FormatError(error.what());
             }
         });
-    prepared_ = std::move(made);
+    first_ = std::move(made);
+    auto shared = std::make_unique<Shared>(first_);
+    shared->plans.emplace_front(std::move(layouts), std::move(plan));
+    shared_ = shared.release();
 }
 
-Program::~Program() = default;
+Program::~Program() {
+    // That of a parent process is left alone.
+    if (Shared* last = shared_.load(); last != nullptr && last->forks == g_forks.load()) delete last;
+}
 
 void Program::parse() {
     const auto found = container_.metadata().find(kMetadataKey);
@@ -313,31 +355,33 @@ Plan Program::make_plan(const std::shared_ptr<const Prepared>& made, const std::
 }
 
 std::shared_ptr<const Plan> Program::plan(const std::vector<InputLayout>& layouts) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (prepared_->isa != active_isa()) {
+    Shared& s = shared();
+    std::lock_guard<std::mutex> lock(s.mutex);
+    if (s.prepared->isa != active_isa()) {
         auto made = make_steps(false);
         for (const auto& record : made->steps) record.step->prepare();
-        prepared_ = std::move(made);
-        plans_.clear();
+        s.prepared = std::move(made);
+        s.plans.clear();
     }
-    for (auto at = plans_.begin(); at != plans_.end(); ++at)
+    for (auto at = s.plans.begin(); at != s.plans.end(); ++at)
         if (at->first == layouts) {
-            if (at != plans_.begin()) plans_.splice(plans_.begin(), plans_, at);
+            if (at != s.plans.begin()) s.plans.splice(s.plans.begin(), s.plans, at);
             return at->second;
         }
     check_fit(layouts);
-    plans_.emplace_front(layouts, std::make_shared<const Plan>(make_plan(prepared_, layouts)));
-    if (plans_.size() > kKeptPlans) plans_.pop_back();
-    return plans_.front().second;
+    s.plans.emplace_front(layouts, std::make_shared<const Plan>(make_plan(s.prepared, layouts)));
+    if (s.plans.size() > kKeptPlans) s.plans.pop_back();
+    return s.plans.front().second;
 }
 
 void Program::run(const Plan& plan, const void* const* inputs, void* const* outputs, double* seconds) {
     std::unique_ptr<Memory> memory;
     {
-        std::lock_guard<std::mutex> lock(mutex_);
-        if (!idle_.empty()) {
-            memory = std::move(idle_.back());
-            idle_.pop_back();
+        Shared& s = shared();
+        std::lock_guard<std::mutex> lock(s.mutex);
+        if (!s.idle.empty()) {
+            memory = std::move(s.idle.back());
+            s.idle.pop_back();
         }
     }
     if (!memory) memory = std::make_unique<Memory>();
@@ -346,8 +390,9 @@ void Program::run(const Plan& plan, const void* const* inputs, void* const* outp
         memory->bases.resize(plan.buffers.size() + plan.most_places);
     // Given back whatever happens.
     const auto give_back = [this](Memory* m) {
-        std::lock_guard<std::mutex> lock(mutex_);
-        idle_.emplace_back(m);
+        Shared& s = shared();
+        std::lock_guard<std::mutex> lock(s.mutex);
+        s.idle.emplace_back(m);
     };
     const std::unique_ptr<Memory, decltype(give_back)> held(memory.release(), give_back);
     plan.run(inputs, outputs, arena, held->bases.data(), seconds);

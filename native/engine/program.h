@@ -1,7 +1,8 @@
 // A quantized model as a list of steps, read from a file and checked. See docs/engine.md for the format.
 //
 // Threads may share a program. Each run takes memory from a pool, so that nothing is allocated once as many runs as
-// there are at the same time have been made for inputs of these sizes.
+// there are at the same time have been made for inputs of these sizes. A forked process may go on with the programs of
+// its parent, whatever the other threads of that were doing with them.
 #pragma once
 
 #include "cpu/isa.h"
@@ -10,9 +11,8 @@
 #include "engine/plan.h"
 #include "engine/step_table.h"
 
-#include <list>
+#include <atomic>
 #include <memory>
-#include <mutex>
 
 namespace zeropoint {
 
@@ -62,7 +62,9 @@ public:
 private:
     struct Prepared;
     struct Memory;
+    struct Shared;
 
+    Shared& shared();
     void parse();
     std::shared_ptr<const Prepared> make_steps(bool first);
     Plan make_plan(const std::shared_ptr<const Prepared>& made, const std::vector<InputLayout>& layouts) const;
@@ -79,11 +81,8 @@ private:
     std::unordered_map<std::string, int32_t> values_;
     std::vector<const StoredTensor*> constants_;  // by value; null for others
 
-    std::mutex mutex_;
-    std::shared_ptr<const Prepared> prepared_;
-    // Last used first.
-    std::list<std::pair<std::vector<InputLayout>, std::shared_ptr<const Plan>>> plans_;
-    std::vector<std::unique_ptr<Memory>> idle_;
+    std::shared_ptr<const Prepared> first_;  // what the program was made with
+    std::atomic<Shared*> shared_{nullptr};
 };
 
 }  // namespace zeropoint

@@ -56,6 +56,11 @@ const StoredTensor& StepReader::constant(size_t input, ElementType type, int64_t
     return *found;
 }
 
+const StoredTensor* StepReader::stored(size_t input) const {
+    if (input >= inputs_.size() || inputs_[input] < 0) return nullptr;
+    return names_.constants[static_cast<size_t>(inputs_[input])];
+}
+
 const uint8_t* StepReader::optional_table(size_t input) const {
     const StoredTensor* table = optional_constant(input, ElementType::u8, 1);
     if (table != nullptr && table->count() != 256)

@@ -45,6 +45,8 @@ public:
     // An input that is stored in the file; the second is null where the input is.
     const StoredTensor& constant(size_t input, ElementType type, int64_t rank) const;
     const StoredTensor* optional_constant(size_t input, ElementType type, int64_t rank) const;
+    // An input that may be stored in the file; null if it is not.
+    const StoredTensor* stored(size_t input) const;
     // A stored input of 256 bytes, or null.
     const uint8_t* optional_table(size_t input) const;
 

@@ -10,6 +10,10 @@ void combine(const MatmulOutput& output, const uint8_t* made, uint8_t* y, const 
     const uint8_t* const b = static_cast<const uint8_t*>(output.then->b) + (y - static_cast<uint8_t*>(output.y));
     BinaryArgs p = *output.then;
     for (int64_t i = 0; i < m;) {
+        if (y_rows[i] < 0) {
+            ++i;
+            continue;
+        }
         // Rows that are neighbours in the output are one.
         int64_t next = i + 1;
         while (next < m && y_rows[next] == y_rows[next - 1] + columns) ++next;

@@ -8,33 +8,36 @@
 namespace zeropoint {
 
 struct PartMemory;
+struct PartRows;
 
-// y[y_rows[i] + c] = made[i * columns + c] o b[y_rows[i] + c] for m rows, with the places of b that `y` has in the
-// output. b may be the output itself: every element is read by the one call that writes it.
+// y[y_rows[i] + c] = made[i * columns + c] o b[y_rows[i] + c] for those of m rows that are there, with the places of b
+// that `y` has in the output. b may be the output itself: every element is read by the one call that writes it.
 void combine(const MatmulOutput& output, const uint8_t* made, uint8_t* y, const int64_t* y_rows, int64_t m,
              int64_t columns);
 
-// multiply() writes the columns [first, first + columns) of the rows of `a`, the arguments of a kernel: to the output
-// or, if something is to be done with them, to memory of this thread, from where they are combined into the output.
+// multiply() writes the columns [first, first + columns) of m rows of `a`, the arguments of a kernel: to the output or,
+// if something is to be done with them, to memory of this thread, from where they are combined into the output. Rows
+// whose place is negative are not there.
 template <class Args, class Multiply>
-void multiply_part(const MatmulOutput& output, int64_t first, int64_t columns, Args& a, const Multiply& multiply) {
+void multiply_part(const MatmulOutput& output, int64_t m, int64_t first, int64_t columns, Args& a,
+                   const Multiply& multiply) {
     if (output.then == nullptr) return multiply();
     void* const y = a.y;
     const int64_t* const y_rows = a.y_rows;
-    int64_t rows[kGemmRows];
-    for (int64_t i = 0; i < a.m; ++i) rows[i] = i * columns - first;
-    uint8_t* const made = scratch_of<PartMemory>(static_cast<size_t>(a.m * columns));
+    int64_t* const rows = reinterpret_cast<int64_t*>(scratch_of<PartRows>(static_cast<size_t>(m) * sizeof(int64_t)));
+    for (int64_t i = 0; i < m; ++i) rows[i] = y_rows[i] < 0 ? -1 : i * columns;
+    uint8_t* const made = scratch_of<PartMemory>(static_cast<size_t>(first + m * columns));
     a.y = made;
     a.y_rows = rows;
     multiply();
     a.y = y;
     a.y_rows = y_rows;
-    combine(output, made, static_cast<uint8_t*>(y) + first, y_rows, a.m, columns);
+    combine(output, made + first, static_cast<uint8_t*>(y) + first, y_rows, m, columns);
 }
 
-// The most memory that a thread takes for it.
+// The most memory that a thread takes for it, for parts of kGemmRows rows.
 inline double combination_scratch(int64_t outputs) {
-    return static_cast<double>(kGemmRows) * static_cast<double>(outputs);
+    return static_cast<double>(kGemmRows + 1) * static_cast<double>(outputs) + static_cast<double>(kGemmRows) * 8;
 }
 
 }  // namespace zeropoint

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <memory>
 #include <stdexcept>
 #include <string>
 
@@ -17,6 +18,7 @@ namespace {
 
 struct ActivationMemory;
 struct RowScaleMemory;
+struct RescalingMemory;
 
 void require_scale(const char* operation, const char* name, float scale) {
     if (!(std::isfinite(scale) && scale > 0))
@@ -29,9 +31,9 @@ MatmulOutput output_of(const LayerOutput& y, const Rescaling::Arrays& arrays) {
     MatmulOutput out;
     out.y = y.y;
     out.type = y.type;
-    out.multiplier = arrays.multiplier.data();
-    out.multipliers = static_cast<int64_t>(arrays.multiplier.size());
-    out.float_bias = arrays.bias.empty() ? nullptr : arrays.bias.data();
+    out.multiplier = arrays.multiplier;
+    out.multipliers = arrays.multipliers;
+    out.float_bias = arrays.bias;
     out.zero_point = y.zero_point;
     out.lo = y.lo;
     out.hi = y.hi;
@@ -89,27 +91,31 @@ Rescaling::Rescaling(const char* operation, const float* scale, int64_t scales, 
     if (bias != nullptr) bias_.assign(bias, bias + n);
 }
 
-std::shared_ptr<const Rescaling::Arrays> Rescaling::arrays(float x_scale, float y_scale) const {
-    std::shared_ptr<const Arrays> last = std::atomic_load(&last_);
-    if (last && last->x_scale == x_scale && last->y_scale == y_scale) return last;
+Rescaling::Arrays Rescaling::arrays(float x_scale, float y_scale) const {
+    const Kept* kept = kept_.load(std::memory_order_acquire);
+    if (kept != nullptr && kept->x_scale == x_scale && kept->y_scale == y_scale) return placed(kept->values.data());
     require_scale(operation_, "the input's scale", x_scale);
     require_scale(operation_, "the output's scale", y_scale);
-    auto made = std::make_shared<Arrays>();
-    made->x_scale = x_scale;
-    made->y_scale = y_scale;
-    made->multiplier.reserve(scale_.size());
-    made->bias.reserve(bias_.size());
-    for (const float s : scale_) made->multiplier.push_back(x_scale * s / y_scale);
-    for (const float b : bias_) made->bias.push_back(b / y_scale);
-    last = std::move(made);
-    std::atomic_store(&last_, last);
-    return last;
+    const size_t count = scale_.size() + bias_.size();
+    const auto fill = [&](float* to) {
+        for (const float s : scale_) *to++ = x_scale * s / y_scale;
+        for (const float b : bias_) *to++ = b / y_scale;
+    };
+    if (kept == nullptr) {
+        auto made = std::make_unique<Kept>(Kept{x_scale, y_scale, std::vector<float>(count)});
+        fill(made->values.data());
+        if (kept_.compare_exchange_strong(kept, made.get(), std::memory_order_acq_rel))
+            return placed(made.release()->values.data());
+    }
+    float* values = reinterpret_cast<float*>(scratch_of<RescalingMemory>(count * sizeof(float)));
+    fill(values);
+    return placed(values);
 }
 
 void LinearLayer::run(const LayerInput& x, int64_t rows, const LayerOutput& y) const {
-    const auto arrays = rescaling_.arrays(x.scale, y.scale);
+    const Rescaling::Arrays arrays = rescaling_.arrays(x.scale, y.scale);
     const LinearPlan& plan = plans_.for_input(x, rows * inputs());
-    plan.run({x.x, x.type, x.zero_point}, rows, output_of(y, *arrays));
+    plan.run({x.x, x.type, x.zero_point}, rows, output_of(y, arrays));
 }
 
 void LinearLayer::run_dynamic(const float* x, int64_t rows, float* y, bool reduce_range, bool per_row,
@@ -139,12 +145,12 @@ void LinearLayer::run_dynamic(const float* x, int64_t rows, float* y, bool reduc
     }
     quantize(x, q, IntType::s8, {rows, 1, k, 1, nullptr}, {scale, ScalarType::f32, rows}, {zero, ScalarType::f32, rows},
              Spelling::split, -127, 127);
-    const auto arrays = rescaling_.arrays(1.0f, 1.0f);
-    MatmulOutput plain = output_of(out, *arrays);
+    const Rescaling::Arrays arrays = rescaling_.arrays(1.0f, 1.0f);
+    MatmulOutput plain = output_of(out, arrays);
     plain.float_bias = nullptr;
     plain.low = -std::numeric_limits<float>::infinity();
     plans_.any().run({q, IntType::s8, 0}, rows, plain);
-    const float* bias = arrays->bias.empty() ? nullptr : arrays->bias.data();
+    const float* bias = arrays.bias;
     const float least = relu ? 0.0f : -std::numeric_limits<float>::infinity();
     parallel_for(rows, std::max<int64_t>(1, 16384 / std::max<int64_t>(n, 1)), [&](int64_t begin, int64_t end) {
         for (int64_t r = begin; r < end; ++r) {
@@ -159,9 +165,9 @@ void LinearLayer::run_dynamic(const float* x, int64_t rows, float* y, bool reduc
 
 void ConvLayer::run(const LayerInput& x, int64_t images, const Size3& in, bool channels_first,
                     const LayerOutput& y) const {
-    const auto arrays = rescaling_.arrays(x.scale, y.scale);
+    const Rescaling::Arrays arrays = rescaling_.arrays(x.scale, y.scale);
     const ConvPlan& plan = plans_.for_input(x, images * in[0] * in[1] * in[2] * shape().in_channels);
-    plan.run({x.x, x.type, x.zero_point}, images, in, output_of(y, *arrays), channels_first);
+    plan.run({x.x, x.type, x.zero_point}, images, in, output_of(y, arrays), channels_first);
 }
 
 void ConvLayer::run_dynamic(const float* x, int64_t images, const Size3& in, bool channels_first, float* y,
@@ -175,22 +181,23 @@ void ConvLayer::run_dynamic(const float* x, int64_t images, const Size3& in, boo
 
 void batched_matmul(const LayerInput& a, const LayerInput& w, int64_t batches, int64_t rows, int64_t columns,
                     int64_t depth, const LayerOutput& y) {
-    require_scale("matmul", "the first scale", a.scale);
-    require_scale("matmul", "the second scale", w.scale);
-    require_scale("matmul", "the output's scale", y.scale);
-    const float multiplier = a.scale * w.scale / y.scale;
     const auto one = [&](int64_t b) {
-        const LinearPlan plan({static_cast<const uint8_t*>(w.x) + b * columns * depth, w.type, &w.zero_point, 1},
-                              columns, depth);
-        MatmulOutput out = output_of(y, {});
-        out.multiplier = &multiplier;
-        out.multipliers = 1;
+        const WeightTensor weights{static_cast<const uint8_t*>(w.x) + b * columns * depth, w.type, &w.zero_point, 1};
+        // The packed weights of the last call of this thread leave their memory to those of the next.
+        thread_local std::unique_ptr<LinearPlan> plan;
+        if (plan == nullptr || &plan->kernel() != &kernels().gemm())
+            plan = std::make_unique<LinearPlan>(weights, columns, depth);
+        else
+            plan->pack(weights, columns, depth);
+        LayerInput from = a;
+        from.x = static_cast<const uint8_t*>(a.x) + b * rows * depth;
+        LayerOutput to = y;
         const int64_t at = b * rows * columns;
         if (y.type == OutputType::f32)
-            out.y = static_cast<float*>(y.y) + at;
+            to.y = static_cast<float*>(y.y) + at;
         else
-            out.y = static_cast<uint8_t*>(y.y) + at;
-        plan.run({static_cast<const uint8_t*>(a.x) + b * rows * depth, a.type, a.zero_point}, rows, out);
+            to.y = static_cast<uint8_t*>(y.y) + at;
+        matmul(from, *plan, w.scale, rows, to);
     };
     if (batches == 0) return;
     one(0);  // whatever is wrong with the parameters is said here, on the caller's thread
@@ -202,6 +209,14 @@ void batched_matmul(const LayerInput& a, const LayerInput& w, int64_t batches, i
             for (int64_t b = begin; b < end; ++b) one(b + 1);
         });
     }
+}
+
+void matmul(const LayerInput& a, const LinearPlan& w, float w_scale, int64_t rows, const LayerOutput& y) {
+    require_scale("matmul", "the first scale", a.scale);
+    require_scale("matmul", "the second scale", w_scale);
+    require_scale("matmul", "the output's scale", y.scale);
+    const float multiplier = a.scale * w_scale / y.scale;
+    w.run({a.x, a.type, a.zero_point}, rows, output_of(y, {&multiplier, nullptr, 1}));
 }
 
 double batched_matmul_scratch(int64_t columns, int64_t depth) {

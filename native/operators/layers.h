@@ -13,6 +13,7 @@
 #include "operators/convolution.h"
 #include "operators/linear.h"
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -40,23 +41,35 @@ struct LayerOutput {
     const BinaryArgs* then = nullptr;  // applied last, see MatmulOutput
 };
 
-// Weight scales and bias, and what follows from them for a pair of activation scales, kept from call to call.
+// Weight scales and bias, and what follows from them for a pair of activation scales. What the first pair gives is
+// kept: in most layers there is no other.
 class Rescaling {
 public:
     // `scales` is 1 or n; `bias` may be null. Throws std::invalid_argument unless every scale is finite and positive.
     Rescaling(const char* operation, const float* scale, int64_t scales, const float* bias, int64_t n);
+    ~Rescaling() { delete kept_.load(); }
 
+    // Valid until this thread asks any Rescaling again.
     struct Arrays {
-        float x_scale = 0, y_scale = 0;
-        std::vector<float> multiplier, bias;
+        const float *multiplier = nullptr, *bias = nullptr;  // bias: null if there is none
+        int64_t multipliers = 0;
     };
     // Throws std::invalid_argument unless both scales are finite and positive.
-    std::shared_ptr<const Arrays> arrays(float x_scale, float y_scale) const;
+    Arrays arrays(float x_scale, float y_scale) const;
 
 private:
+    struct Kept {
+        float x_scale, y_scale;
+        std::vector<float> values;
+    };
+    Arrays placed(const float* values) const {
+        const int64_t count = static_cast<int64_t>(scale_.size());
+        return {values, bias_.empty() ? nullptr : values + count, count};
+    }
+
     const char* operation_;
     std::vector<float> scale_, bias_;  // bias: empty if there is none
-    mutable std::shared_ptr<const Arrays> last_;
+    mutable std::atomic<const Kept*> kept_{nullptr};
 };
 
 // Whether a narrow_gemm kernel may read these activations.
@@ -135,7 +148,9 @@ private:
 // y[b] = a[b] w[b]' for each of `batches` pairs of (rows, depth) and (columns, depth), one scale and zero point each.
 void batched_matmul(const LayerInput& a, const LayerInput& w, int64_t batches, int64_t rows, int64_t columns,
                     int64_t depth, const LayerOutput& y);
-// The most memory that a thread takes for it, in bytes.
+// y = a w' for weights with one scale that have been packed before.
+void matmul(const LayerInput& a, const LinearPlan& w, float w_scale, int64_t rows, const LayerOutput& y);
+// The most memory that a thread takes for batched_matmul, in bytes.
 double batched_matmul_scratch(int64_t columns, int64_t depth);
 
 }  // namespace zeropoint

@@ -48,8 +48,14 @@ LinearPlan::LinearPlan(const WeightTensor& w, int64_t outputs, int64_t inputs)
 LinearPlan::LinearPlan(const WeightTensor& w, int64_t outputs, int64_t inputs, const GemmKernel& kernel)
     : kernel_(kernel),
       inputs_(inputs) {
+    pack(w, outputs, inputs);
+}
+
+void LinearPlan::pack(const WeightTensor& w, int64_t outputs, int64_t inputs) {
+    static const std::vector<std::vector<int64_t>> kOneTap{{0}};
     require_valid("linear", w, outputs);
-    weights_ = pack_weights(kernel, w, 0, outputs, 1, inputs, {{0}});
+    inputs_ = inputs;
+    pack_weights(kernel_, w, 0, outputs, 1, inputs, kOneTap, weights_);
 }
 
 double LinearPlan::operand_bytes(int64_t inputs) {
@@ -116,7 +122,7 @@ void LinearPlan::run(const MatmulInput& x, int64_t rows, int64_t x_stride, const
             }
             const int64_t panel = chunk * t.panels_per_chunk;
             const int64_t last = std::min(panel + t.panels_per_chunk, weights_.panel_count());
-            multiply_part(y, panel * kPanel, std::min(last * kPanel, n) - panel * kPanel, a,
+            multiply_part(y, a.m, panel * kPanel, std::min(last * kPanel, n) - panel * kPanel, a,
                           [&] { kernel_.multiply(a, panel, last); });
         }
     });

@@ -12,6 +12,10 @@ public:
     LinearPlan(const WeightTensor& w, int64_t outputs, int64_t inputs);
     LinearPlan(const WeightTensor& w, int64_t outputs, int64_t inputs, const GemmKernel& kernel);
 
+    // Other weights for the same kernel, in the memory of these.
+    void pack(const WeightTensor& w, int64_t outputs, int64_t inputs);
+    const GemmKernel& kernel() const { return kernel_; }
+
     // x is (rows, inputs) with x_stride elements from row to row, y is (rows, outputs), contiguous.
     // Throws std::invalid_argument for parameters out of range.
     void run(const MatmulInput& x, int64_t rows, int64_t x_stride, const MatmulOutput& y) const;

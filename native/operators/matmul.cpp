@@ -32,34 +32,58 @@ void require_zero_point(const char* operation, const char* whose, IntType type, 
     });
 }
 
+// `words` times the channels that stand side by side, each as one word.
+template <class Word>
+void put_words(const uint8_t* from, int64_t words, uint8_t flip, int8_t* to) {
+    constexpr int64_t kSize = sizeof(Word);
+    Word flips;
+    std::memset(&flips, flip, sizeof flips);
+    for (int64_t i = 0; i < words; ++i) {
+        Word word;
+        std::memcpy(&word, from + i * kSize, sizeof word);
+        word = static_cast<Word>(word ^ flips);
+        std::memcpy(to + i * kPanel * kSize, &word, sizeof word);
+    }
+}
+
 int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 }  // namespace
 
 PackedWeights pack_weights(const GemmKernel& kernel, const WeightTensor& w, int64_t first, int64_t n,
                            int64_t stored_taps, int64_t channels, const std::vector<std::vector<int64_t>>& taps) {
-    PackedWeights p;
+    PackedWeights packed;
+    pack_weights(kernel, w, first, n, stored_taps, channels, taps, packed);
+    return packed;
+}
+
+void pack_weights(const GemmKernel& kernel, const WeightTensor& w, int64_t first, int64_t n, int64_t stored_taps,
+                  int64_t channels, const std::vector<std::vector<int64_t>>& taps, PackedWeights& p) {
     p.n = n;
     p.tap_count = static_cast<int64_t>(taps.size());
     const int64_t parts = taps.empty() ? 0 : static_cast<int64_t>(taps[0].size());
     p.channels = parts * channels;
     const int64_t together = kernel.layout.together, padded = kernel.layout.padded(p.channels);
     const int64_t all = p.panel_count() * kPanel, panel_size = p.tap_count * padded * kPanel;
-    p.panels = AlignedBytes(static_cast<size_t>(p.panel_count() * panel_size));
+    const size_t bytes = static_cast<size_t>(p.panel_count() * panel_size);
+    if (p.panels.size() < bytes)
+        p.panels = AlignedBytes(bytes);
+    else if (n < all)  // the output channels that are not there
+        std::memset(p.panels.data() + bytes - panel_size, 0, static_cast<size_t>(panel_size));
     p.sums.assign(static_cast<size_t>(all), 0);
-    std::vector<int32_t> zero_point(static_cast<size_t>(all), 0);
+    p.zero_point.assign(static_cast<size_t>(all), 0);
     bool any = false;
     const int32_t shift = shift_of(w.type);
     for (int64_t i = 0; i < n; ++i) {
         const int32_t plain = w.zero_points == 0 ? 0 : w.zero_point[w.zero_points == 1 ? 0 : first + i];
-        zero_point[static_cast<size_t>(i)] = plain - shift;
+        p.zero_point[static_cast<size_t>(i)] = plain - shift;
         any = any || plain != shift;
     }
     int8_t* to = reinterpret_cast<int8_t*>(p.panels.data());
     const uint8_t flip = w.type == IntType::u8 ? 0x80 : 0;
     for (int64_t i = 0; i < n; ++i) {
         const uint8_t* from = static_cast<const uint8_t*>(w.data) + (first + i) * stored_taps * channels;
-        const int32_t padding = kernel.operand == Operand::centered ? zero_point[static_cast<size_t>(i)] : 0;
+        const int32_t padding = kernel.operand == Operand::centered ? p.zero_point[static_cast<size_t>(i)] : 0;
         int64_t sum = 0;
         for (int64_t t = 0; t < p.tap_count; ++t) {
             int8_t* at = to + i / kPanel * panel_size + t * padded * kPanel + i % kPanel * together;
@@ -70,18 +94,24 @@ PackedWeights pack_weights(const GemmKernel& kernel, const WeightTensor& w, int6
                 beside = 0;
                 at += (kPanel - 1) * together;
             };
-            for (int64_t source : taps[static_cast<size_t>(t)])
-                for (int64_t c = 0; c < channels; ++c) {
-                    const int8_t value = static_cast<int8_t>(from[source * channels + c] ^ flip);
-                    sum += value;
-                    put(value);
-                }
+            for (int64_t source : taps[static_cast<size_t>(t)]) {
+                const uint8_t* row = from + source * channels;
+                int32_t part = 0;
+                for (int64_t c = 0; c < channels; ++c) part += static_cast<int8_t>(row[c] ^ flip);
+                sum += part;
+                const int64_t words = beside == 0 && (together == 2 || together == 4) ? channels / together : 0;
+                if (together == 2)
+                    put_words<uint16_t>(row, words, flip, at);
+                else
+                    put_words<uint32_t>(row, words, flip, at);
+                at += words * kPanel * together;
+                for (int64_t c = words * together; c < channels; ++c) put(static_cast<int8_t>(row[c] ^ flip));
+            }
             for (int64_t c = p.channels; c < padded; ++c) put(static_cast<int8_t>(padding));
         }
         p.sums[static_cast<size_t>(i)] = low32(sum);
     }
-    if (any) p.zero_point = std::move(zero_point);
-    return p;
+    if (!any) p.zero_point.clear();
 }
 
 size_t fold_bytes(const PackedWeights& w) { return static_cast<size_t>(w.panel_count() * kPanel) * 12; }

@@ -2,6 +2,7 @@
 // work into tasks.
 #pragma once
 
+#include "cpu/memory.h"
 #include "kernels/binary/binary.h"
 #include "kernels/gemm/gemm.h"
 
@@ -46,21 +47,6 @@ struct MatmulOutput {
     const BinaryArgs* then = nullptr;
 };
 
-// Bytes on a 64-byte boundary.
-class AlignedBytes {
-public:
-    AlignedBytes() = default;
-    explicit AlignedBytes(size_t size) : memory_(new uint8_t[size + 64]()) {
-        const uintptr_t at = reinterpret_cast<uintptr_t>(memory_.get());
-        data_ = memory_.get() + ((at + 63) / 64 * 64 - at);
-    }
-    uint8_t* data() const { return data_; }
-
-private:
-    std::unique_ptr<uint8_t[]> memory_;
-    uint8_t* data_ = nullptr;
-};
-
 // The weights of some output channels, packed for one kernel.
 struct PackedWeights {
     int64_t n = 0, tap_count = 0, channels = 0;
@@ -76,6 +62,9 @@ struct PackedWeights {
 // `first` is the first output channel; a stored output channel has `stored_taps` taps of `channels` channels.
 PackedWeights pack_weights(const GemmKernel& kernel, const WeightTensor& w, int64_t first, int64_t n,
                            int64_t stored_taps, int64_t channels, const std::vector<std::vector<int64_t>>& taps);
+// The same in the memory of other packed weights, which is made larger if it has to be.
+void pack_weights(const GemmKernel& kernel, const WeightTensor& w, int64_t first, int64_t n, int64_t stored_taps,
+                  int64_t channels, const std::vector<std::vector<int64_t>>& taps, PackedWeights& packed);
 
 // The output of the channels from `first` on as a kernel wants it: arrays padded, zero points folded into the bias.
 // Uses memory of this thread: 12 bytes for each padded channel, at `memory`.

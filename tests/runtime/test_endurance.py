@@ -156,6 +156,39 @@ def test_programs_run_after_a_fork(before: str, late: bool) -> None:
     assert run_python(FORK.format(before=before, late=late, path=str(IMAGE)), ZEROPOINT_NUM_THREADS="2") == "0"
 
 
+BUSY_FORKS = """
+import threading, signal
+model = runtime.load({path!r})
+x = np.ones((1, 3, 8, 8), np.float32)
+expected = model(x).tobytes()
+stop = False
+
+def work(number):
+    size = number
+    while not stop:  # new shapes, so that the program is locked while they are planned
+        size = size % 40 + 4
+        model(np.ones((number, 3, size, size), np.float32))
+
+threads = [threading.Thread(target=work, args=(n,)) for n in (1, 2, 3)]
+for thread in threads:
+    thread.start()
+codes = []
+for _ in range(60):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)  # one that waits for ever ends here
+        os._exit(0 if all(model(x).tobytes() == expected for _ in range(2)) else 1)
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+stop = True
+print(set(codes))
+"""
+
+
+def test_a_fork_while_other_threads_use_the_program() -> None:
+    """The child has none of them, and must not wait for what they held."""
+    assert run_python(BUSY_FORKS.format(path=str(IMAGE)), ZEROPOINT_NUM_THREADS="2") == "{0}"
+
+
 def test_the_environment_sets_the_number_of_threads() -> None:
     code = "import zeropoint; print(zeropoint.get_num_threads(), 'torch' in sys.modules)"
     assert run_python(code, ZEROPOINT_NUM_THREADS="3") == "3 False"

@@ -7,12 +7,26 @@
 namespace zeropoint {
 namespace {
 
-// y = a b of (..., M, K) and (..., K, N); batches broadcast.
+// y = a b of (..., M, K) and (..., K, N); batches broadcast. A matrix b that is stored is packed once.
 class Matmul : public Step {
 public:
     explicit Matmul(StepReader& r) : a_(read_scale(r, "a_")), b_(read_scale(r, "b_")), y_(read_scale(r, "")) {
         r.require_inputs(2);
         r.require_outputs(1);
+        const StoredTensor* b = r.stored(1);
+        const bool is_matrix = b != nullptr && b->sizes.size() == 2 && b->count() > 0;
+        if (is_matrix && (b->type == ElementType::u8 || b->type == ElementType::s8)) stored_ = b;
+    }
+
+    void prepare() override {
+        if (stored_ == nullptr) return;
+        const int64_t depth = stored_->sizes[0], columns = stored_->sizes[1];
+        std::vector<uint8_t> turned(static_cast<size_t>(depth * columns));
+        for (int64_t k = 0; k < depth; ++k)
+            for (int64_t n = 0; n < columns; ++n)
+                turned[static_cast<size_t>(n * depth + k)] = stored_->data[k * columns + n];
+        packed_ = std::make_unique<LinearPlan>(WeightTensor{turned.data(), int_type(stored_->type), &b_.zero_point, 1},
+                                               columns, depth);
     }
 
     void plan(Planner& p) const override {
@@ -25,10 +39,6 @@ public:
         const int64_t rows = a.size(a.rank() - 2), depth = a.sizes.back(), columns = b.sizes.back();
         const Sizes batch = broadcast({a.sizes.begin(), a.sizes.end() - 2}, {b.sizes.begin(), b.sizes.end() - 2});
         const Tensor left = p.contiguous(batched(a, batch));
-        Tensor turned = batched(b, batch);
-        std::swap(turned.sizes[batch.size()], turned.sizes[batch.size() + 1]);
-        std::swap(turned.strides[batch.size()], turned.strides[batch.size() + 1]);
-        const Tensor right = p.contiguous(turned);
         Sizes sizes = batch;
         sizes.push_back(rows);
         sizes.push_back(columns);
@@ -46,6 +56,25 @@ public:
         const LayerInput first{nullptr, int_type(a.type), a_.scale, a_.zero_point};
         const LayerInput second{nullptr, int_type(b.type), b_.scale, b_.zero_point};
         const int64_t batches = count_of(batch);
+        const double macs = static_cast<double>(y.count()) * static_cast<double>(depth);
+        if (stored_ != nullptr) {
+            p.needs_memory(LinearPlan::operand_bytes(depth));
+            p.emit(
+                {left.place, y.place},
+                [this, first, out, rows = batches * rows](void* const* at) {
+                    LayerInput x = first;
+                    LayerOutput to = out;
+                    x.x = at[0];
+                    to.y = at[1];
+                    matmul(x, *packed_, b_.scale, rows, to);
+                },
+                macs);
+            return;
+        }
+        Tensor turned = batched(b, batch);
+        std::swap(turned.sizes[batch.size()], turned.sizes[batch.size() + 1]);
+        std::swap(turned.strides[batch.size()], turned.strides[batch.size() + 1]);
+        const Tensor right = p.contiguous(turned);
         p.needs_memory(batched_matmul_scratch(columns, depth));
         p.emit(
             {left.place, right.place, y.place},
@@ -57,7 +86,7 @@ public:
                 to.y = at[2];
                 batched_matmul(x, w, batches, rows, columns, depth, to);
             },
-            static_cast<double>(y.count()) * static_cast<double>(depth));
+            macs);
     }
 
 private:
@@ -70,6 +99,8 @@ private:
     }
 
     ByteScale a_, b_, y_;
+    const StoredTensor* stored_ = nullptr;
+    std::unique_ptr<LinearPlan> packed_;
 };
 
 }  // namespace
