@@ -298,7 +298,7 @@ ConvPlan::ConvPlan(const WeightTensor& w, const ConvShape& shape, const ConvKern
       shape_(shape),
       gemm_(kernels.gemm),
       depthwise_(kernels.depthwise),
-      is_depthwise_(shape.groups > 1 && shape.groups == shape.in_channels && shape.groups == shape.out_channels) {
+      is_depthwise_(shape.is_depthwise()) {
     require_valid(shape);
     zeropoint::require_valid("convolution", w, shape.out_channels);
     const Size3 ones{1, 1, 1}, zeros{};

@@ -27,6 +27,8 @@ struct ConvShape {
     bool transposed = false;
     Size3 output_padding{0, 0, 0};  // transposed only
 
+    // A kernel of its own for each channel.
+    bool is_depthwise() const { return groups > 1 && groups == in_channels && groups == out_channels; }
     // Throws std::invalid_argument if it has no output.
     Size3 output_size(const Size3& in) const;
     // The most memory that a thread takes to run it, beside its input, its output and its weights.

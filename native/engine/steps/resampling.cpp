@@ -91,6 +91,7 @@ public:
           zero_point_(r.integer("zero_point", -128, 255)) {}
 
     void plan(Planner& p) const override {
+        p.runs("bilinear");
         const Images x = images(p);
         require_zero_point(x.x, zero_point_);
         const Three out = output_size(p);
