@@ -206,7 +206,7 @@ struct WinogradSizes {
         : inputs(kWinogradProducts * WinogradArgs::inputs_stride(tiles, channels) * 2),
           weights(kWinogradProducts * WinogradArgs::weights_stride(channels) * 2),
           sums(kWinogradProducts * WinogradArgs::sums_stride(tiles) * 4),
-          rows(tiles * 5 * 8) {}
+          rows(tiles * (1 + 2 * kTilePixels) * 8) {}
 
     int64_t all() const { return inputs + weights + sums + rows; }
 };
@@ -275,10 +275,12 @@ double ConvShape::scratch_bytes(const Size3& in) const {
     const double operand = taps * height * width * static_cast<double>(in_channels) + kOperandSlack;
     double winograd = 0;
     if (has_winograd(*this)) {
-        const WinogradSizes sizes(kWinogradBytes / (kWinogradProducts * in_channels * 2), in_channels);
+        const int64_t tiles =
+            std::min(kWinogradBytes / (kWinogradProducts * in_channels * 2), (most + 2) / 2 * ((out[2] + 1) / 2));
+        const WinogradSizes sizes(tiles, in_channels);
         // And one more line and column of the operand.
-        winograd =
-            static_cast<double>(sizes.all()) + (height + width + 1) * static_cast<double>(in_channels) * kElement;
+        winograd = static_cast<double>(sizes.all() + tiles * kTilePixels * out_channels) +
+                   (height + width + 1) * static_cast<double>(in_channels) * kElement;
     }
     return operand * kElement + line + winograd;
 }
@@ -507,17 +509,25 @@ struct ConvPlan::Task {
         a.epilogue = epilogue;
         const size_t bytes = static_cast<size_t>(WinogradSizes(a.tiles(), channels).rows);
         int64_t* const rows = reinterpret_cast<int64_t*>(scratch_of<WinogradRows>(bytes));
-        int64_t* y_rows = rows + a.tiles();
+        int64_t *tile_rows = rows + a.tiles(), *const out_rows = tile_rows + a.tiles() * kTilePixels;
         for (int64_t i = 0; i < a.tiles(); ++i) rows[i] = i * channels;
+        const int64_t pixels = lines * out[2];
+        for (int64_t i = 0; i < pixels; ++i) out_rows[i] = ((plane * out[1] + h0) * out[2] + i) * pixel;
+        // What is to be combined with another tensor is made elsewhere.
+        const int64_t first = begin * kPanel, columns = std::min(end * kPanel, packed.n) - first;
+        uint8_t* made = nullptr;
+        if (y.then != nullptr) a.y = made = scratch_of<PartMemory>(static_cast<size_t>(pixels * columns));
         a.rows = rows;
-        a.y_rows = y_rows;
+        a.y_rows = tile_rows;
         for (int64_t i = 0; i < a.tile_lines; ++i)
             for (int64_t j = 0; j < a.tile_columns; ++j)
-                for (int64_t pixel_of_tile = 0; pixel_of_tile < 4; ++pixel_of_tile) {
-                    const int64_t h = 2 * i + pixel_of_tile / 2, w = 2 * j + pixel_of_tile % 2;
-                    *y_rows++ = h < lines && w < out[2] ? ((plane * out[1] + h0 + h) * out[2] + w) * pixel : -1;
+                for (int64_t k = 0; k < kTilePixels; ++k) {
+                    const int64_t h = 2 * i + k / 2, w = 2 * j + k % 2, at = h * out[2] + w;
+                    const bool exists = h < lines && w < out[2];
+                    *tile_rows++ = !exists ? kNoPixel : made != nullptr ? at * columns - first : out_rows[at];
                 }
         plan.gemm_.winograd->multiply(a, begin, end);
+        if (made != nullptr) combine(y, made, static_cast<uint8_t*>(y.y) + first, out_rows, pixels, columns);
     }
 
     // The units [begin, end) of one strip: panels of all groups, or blocks of channels.
