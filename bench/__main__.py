@@ -1,4 +1,5 @@
-"""``python -m bench [suite ...] [--seconds S] [--threads N] [--json FILE]``: run the benchmarks, print ratios."""
+"""``python -m bench [suite ...] [--only TEXT] [--without NAMES] [--seconds S] [--threads N] [--json FILE]``: run the
+benchmarks, print ratios."""
 
 from __future__ import annotations
 
@@ -7,9 +8,13 @@ import importlib
 import pathlib
 import warnings
 
+import zeropoint
+from zeropoint.interop.peers import keep_from_masked_amx
+
+AMX = keep_from_masked_amx()  # before torch is there
+
 import torch
 
-import zeropoint
 from bench import report
 from bench.timing import Result, measure
 
@@ -36,8 +41,11 @@ def main() -> None:
         "suite", nargs="*", choices=[*SUITES, []], default=[], help=f"default: all of {', '.join(SUITES)}"
     )
     parser.add_argument("--seconds", type=float, default=2.0, help="time for each row")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2, help="for everybody; engine runs with one, too")
     parser.add_argument("--only", default="", help="rows whose name contains this")
+    parser.add_argument(
+        "--without", default="", help="peers to leave out, with commas; slow: those that take minutes to start"
+    )
     parser.add_argument("--json", type=pathlib.Path, help="also write the results here")
     arguments = parser.parse_args()
 
@@ -45,13 +53,16 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     zeropoint.set_num_threads(arguments.threads)
     print(report.header(), flush=True)
+    if AMX:
+        print(AMX, flush=True)
+    without = [name for name in arguments.without.split(",") if name]
     results: list[Result] = []
     for name in arguments.suite or SUITES:
         print(f"\n{name}", flush=True)
         for row in importlib.import_module(f"bench.{name}").rows():
             if arguments.only not in row.name:
                 continue
-            results.append(measure(row, arguments.seconds))
+            results.append(measure(row.ready(without), arguments.seconds))
             print(report.line(results[-1]), flush=True)
     missed = [(r.row.name, peer) for r in results for peer in r.row.peers if r.verdict(peer) == "missed"]
     print(f"\n{len(missed)} of {sum(len(r.row.peers) for r in results)} ratios below what was asked, beyond noise")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 TIE = 1.3  # on a shared machine a smaller difference is noise
 CALL = Callable[[], object]
 
 
-def interleaved(calls: Mapping[str, CALL], seconds: float, least_rounds: int = 15) -> dict[str, float]:
+def interleaved(calls: Mapping[str, CALL], seconds: float, least_rounds: int) -> dict[str, float]:
     """Median seconds of each call. They take turns, so that a slow moment of the machine hits all of them."""
     for call in calls.values():
         call()
@@ -30,15 +30,28 @@ def interleaved(calls: Mapping[str, CALL], seconds: float, least_rounds: int = 1
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a benchmark: ours against the best peer, the ratio asked for, and the memory limit."""
+    """One line of a benchmark: ours against the best peer, the ratio asked for, and the memory limit.
+
+    Args:
+        make: makes all but the name, without some peers, when the row is wanted: for what takes long to set up.
+    """
 
     name: str
-    ours: CALL
-    peers: Mapping[str, CALL]
-    targets: Mapping[str, float]
+    ours: CALL = lambda: None
+    peers: Mapping[str, CALL] = field(default_factory=dict)
+    targets: Mapping[str, float] = field(default_factory=dict)
     copy: CALL | None = None  # moves as many bytes as `ours` reads and writes
     near_copy: float = 0.0  # the share of the copy's speed that is enough, whatever the peers do
     details: tuple[str, ...] = ()  # lines about the contenders
+    least_rounds: int = 15
+    make: Callable[[Sequence[str]], Row] | None = None
+
+    def ready(self, without: Sequence[str]) -> Row:
+        """The row with everything it needs."""
+        if self.make is not None:
+            return replace(self.make(without), name=self.name, least_rounds=self.least_rounds)
+        kept = {name: call for name, call in self.peers.items() if name not in without}
+        return replace(self, peers=kept)
 
 
 @dataclass(frozen=True)
@@ -62,4 +75,4 @@ def measure(row: Row, seconds: float) -> Result:
     calls = {"zeropoint": row.ours, **row.peers}
     if row.copy is not None:
         calls["copy"] = row.copy
-    return Result(row, interleaved(calls, seconds))
+    return Result(row, interleaved(calls, seconds, row.least_rounds))

@@ -254,6 +254,73 @@ def _floats() -> bytes:
     return draft.data()
 
 
+def _channels() -> bytes:
+    """Floats to bytes, with a scale and a zero point for each index of an axis."""
+    draft = Draft()
+    draft.inputs.append(Input("x", "float32", [None, 3, 4], [2, 3, 4]))
+    for axis, dtype, zero_points in ((1, "uint8", [0, 255, 128]), (2, "int8", [-128, 127, 0, 5])):
+        scales = draft.constant("scales", torch.linspace(0.01, 0.5, len(zero_points)))
+        stored = draft.constant("zero_points", torch.tensor(zero_points, dtype=torch.int32))
+        bounds = {"low": 0, "high": 127, "dtype": dtype}
+        draft.outputs.append(draft.add("quantize_channels", ["x", scales, stored], axis=axis, **bounds))
+    draft.result = ["tuple", [0, 1]]
+    return draft.data()
+
+
+class Unquantized(nn.Module):
+    """Layers, pools and norms that stay float32, beside one that does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.each = nn.Conv2d(2, 8, 3, 2, 1), nn.Conv2d(8, 8, 3, groups=8)
+        self.up = nn.ConvTranspose2d(8, 6, 3, 2, 1, 1, groups=2)
+        self.batch, self.group = nn.BatchNorm2d(6), nn.GroupNorm(3, 6)
+        self.linear, self.head = nn.Linear(6, 8), nn.Linear(8, 3)
+        self.lstm = nn.LSTM(8, 5)
+
+    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
+        x = F.max_pool2d(self.first(image), 3, 1, 1)
+        x = self.group(self.batch(self.up(F.avg_pool2d(self.each(x), 2, 1, 1, count_include_pad=False))))
+        x = F.adaptive_avg_pool2d(x, (2, 1)).flatten(2).transpose(1, 2)
+        y = self.head(self.linear(x))
+        return F.normalize(y, dim=1), y.mean(1), self.lstm(self.linear(x))[0]
+
+
+def _unquantized() -> bytes:
+    mapping = zeropoint.QConfigMapping().set_module_name("linear", zeropoint.get_default_qconfig())
+    return _compiled(Unquantized(), 2, 2, 9, 8, qconfig=mapping)
+
+
+def _ordered() -> bytes:
+    """Elements chosen by indices and by their order, sums along an axis, edges, other dtypes."""
+    draft = Draft()
+    draft.inputs.append(Input("x", "float32", ["rows", 4], [3, 4]))
+    draft.inputs.append(Input("bytes", "int8", ["rows", 4], [3, 4]))
+    draft.inputs.append(Input("at", "int64", ["rows", 2], [3, 2]))
+    within = draft.add("remainder", ["at"], number=3)
+    values, places = draft.add_several("sort", ["bytes"], ["values", "places"], axis=1, descending=True)
+    up, _ = draft.add_several("sort", ["x"], ["up", "where"], axis=0, descending=False)
+    draft.outputs += [
+        values,
+        places,
+        up,
+        draft.add("gather", ["bytes", within], axis=1),
+        draft.add("index", ["x", within, within], axis=0),
+        draft.add("index", ["x", within], axis=1),
+        draft.add("cumulative_sum", ["x"], axis=1),
+        draft.add("cumulative_sum", ["at"], axis=0),
+        draft.add("remainder", ["x"], number=-0.75),
+        draft.add("convert", ["x"], dtype="int64"),
+        draft.add("convert", ["x"], dtype="bool"),
+        *(
+            draft.add("pad_from", ["bytes"], pads=[2, 1, 1, 0], mode=mode)
+            for mode in ("reflect", "replicate", "circular")
+        ),
+    ]
+    draft.result = ["tuple", list(range(len(draft.outputs)))]
+    return draft.data()
+
+
 _CHOICE = torch.zeros(3, dtype=torch.int64), torch.zeros(2, 4, dtype=torch.int64), torch.rand(2, 4)
 
 
@@ -278,6 +345,9 @@ PROGRAMS: dict[str, Callable[[], bytes]] = {
     "floats": _floats,
     "normed": lambda: _compiled(Normed(), 2, 2, 4, 4),
     "moving": lambda: _compiled(Moved(), 1, 2, 4, 4),
+    "channels": _channels,
+    "unquantized": _unquantized,
+    "ordered": _ordered,
 }
 
 

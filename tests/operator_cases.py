@@ -275,7 +275,6 @@ MOVING_CASES: dict[str, list[Case]] = {
     "swapdims.default": _in(X1, lambda m, y: y.swapdims(0, 1)),
     "sort.default": _in(X1, lambda m, y: y.sort()[0], lambda m, y: torch.sort(y, 1, descending=True).values),
     "sort.stable": _in(X1, lambda m, y: torch.sort(y, stable=True, dim=1)[0]),
-    "topk.default": _in(X1, lambda m, y: y.topk(3)[0], lambda m, y: torch.topk(y, 2, 1, largest=False).values),
     "max.default": _in(X1, lambda m, y: y.max(), lambda m, y: torch.max(y)),
     "min.default": _in(X1, lambda m, y: y.min(), lambda m, y: torch.min(y)),
     "max.dim": _in(X1, lambda m, y: y.max(1).values, lambda m, y: torch.max(y, 1, keepdim=True)[0]),
@@ -342,6 +341,7 @@ POOLING_CASES: dict[str, list[Case]] = {
         for d, shape in enumerate((X1, X2, X3), 1)
     },
     "threshold.default": _in(X1, nn.Threshold(-0.2, -0.3), lambda m, y: F.threshold(y, -0.4, -0.4, inplace=True)),
+    "topk.default": _in(X1, lambda m, y: y.topk(3)[0], lambda m, y: torch.topk(y, 2, 1, largest=False).values),
     "pad.default": [
         *_in(X2, nn.ZeroPad2d(1), lambda m, y: F.pad(y, (1, 2)), nn.ReflectionPad2d(2), nn.ReplicationPad2d(1)),
         *_in(X2, nn.CircularPad2d(1), lambda m, y: F.pad(y, (1, 0, 2, 1), mode="reflect")),

@@ -9,10 +9,12 @@ import math
 from collections.abc import Sequence
 
 import hypothesis.strategies as st
+import pytest
 import torch
 
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32)
 FLOAT8 = (torch.float8_e5m2, torch.float8_e4m3fn)
+quantized_dtypes = pytest.mark.parametrize("dtype", [*INTEGERS, *FLOAT8], ids=str)
 HALVES = (torch.float16, torch.bfloat16)
 INPUTS = (torch.float32, *HALVES)
 

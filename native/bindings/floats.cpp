@@ -1,8 +1,11 @@
-// Functions of float32 tensors for Python.
+// Functions and layers of float32 tensors for Python.
+#include "operators/float_layers.h"
+#include "operators/float_pooling.h"
 #include "operators/floats.h"
 
 #include "bindings/bindings.h"
 
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
@@ -10,8 +13,19 @@ namespace zeropoint {
 namespace {
 
 using Steps = std::vector<int64_t>;
+// (x, y, images, channels, sizes of the input, of the output)
+using PoolTuple = std::tuple<Address, Address, int64_t, int64_t, Size3, Size3>;
 // (rows, depth, columns, steps: from row to row of a, from row to row of b, from column to column of b)
 using MatrixTuple = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t>;
+
+FloatPoolTensor pool_of(const PoolTuple& t) {
+    return {at<const float>(std::get<0>(t)),
+            at<float>(std::get<1>(t)),
+            std::get<2>(t),
+            std::get<3>(t),
+            std::get<4>(t),
+            std::get<5>(t)};
+}
 
 }  // namespace
 
@@ -45,6 +59,42 @@ void bind_floats(nb::module_& m) {
                           std::get<4>(t), std::get<5>(t)});
         },
         release());
+    m.def(
+        "float_average_pool",
+        [](const PoolTuple& t, const Size3& kernel, const Size3& stride, const Size3& padding, bool count_padding,
+           int64_t divisor) {
+            float_average_pool(pool_of(t), {kernel, stride, padding, {1, 1, 1}}, count_padding, divisor);
+        },
+        release());
+    m.def(
+        "float_adaptive_average_pool", [](const PoolTuple& t) { float_adaptive_average_pool(pool_of(t)); }, release());
+    m.def(
+        "float_mean",
+        [](Address x, Address y, int64_t rows, int64_t length) {
+            float_mean(at<const float>(x), at<float>(y), rows, length);
+        },
+        release());
+    m.def(
+        "float_norm",
+        [](Address x, Address y, int64_t rows, int64_t length) {
+            float_norm(at<const float>(x), at<float>(y), rows, length);
+        },
+        release());
+    nb::class_<FloatConvLayer>(m, "FloatConvLayer", "Float32 weights of a layer, packed.")
+        .def("__init__",
+             [](FloatConvLayer* self, Address weight, const std::array<int64_t, 3>& channels, const Size3& kernel,
+                const Size3& stride, const Size3& padding, const Size3& dilation, bool transposed,
+                const Size3& output_padding, Address bias) {
+                 const ConvShape shape{channels[0], channels[1], channels[2], kernel,        stride,
+                                       padding,     dilation,    transposed,  output_padding};
+                 new (self) FloatConvLayer(at<const float>(weight), shape, at<const float>(bias));
+             })
+        .def(
+            "run",
+            [](const FloatConvLayer& self, Address x, int64_t images, const Size3& in, Address y) {
+                self.run(at<const float>(x), images, in, at<float>(y));
+            },
+            release());
 }
 
 }  // namespace zeropoint

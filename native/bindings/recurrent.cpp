@@ -9,16 +9,19 @@
 namespace zeropoint {
 namespace {
 
-constexpr int kHalf = -1;
+constexpr int kHalf = -1, kFloat = -2;
 
-// (address, integer type or -1 for float16, zero points, how many, scales, how many, bias or 0)
+// (address, integer type or -1 for float16 or -2 for float32, zero points, how many, scales, how many, bias or 0)
 using WeightTuple = std::tuple<Address, int, Address, int64_t, Address, int64_t, Address>;
 
 RecurrentWeight weight_of(const WeightTuple& t) {
     RecurrentWeight w;
     w.data = at<const void>(std::get<0>(t));
-    w.half = std::get<1>(t) == kHalf;
-    if (!w.half) w.type = static_cast<IntType>(std::get<1>(t));
+    const int type = std::get<1>(t);
+    w.numbers = type == kHalf    ? RecurrentNumbers::halves
+                : type == kFloat ? RecurrentNumbers::floats
+                                 : RecurrentNumbers::bytes;
+    if (w.numbers == RecurrentNumbers::bytes) w.type = static_cast<IntType>(type);
     w.zero_point = at<const int32_t>(std::get<2>(t));
     w.zero_points = std::get<3>(t);
     w.scale = at<const float>(std::get<4>(t));
@@ -39,7 +42,6 @@ void bind_recurrent(nb::module_& m) {
              })
         .def_prop_ro("hidden", &RecurrentLayer::hidden)
         .def_prop_ro("inputs", &RecurrentLayer::inputs)
-        .def_prop_ro("half", &RecurrentLayer::half)
         .def_prop_ro("reduce_range", &RecurrentLayer::reduce_range);
     m.def(
         "run_recurrent",

@@ -36,6 +36,10 @@ inline std::vector<ConvCase> conv_cases() {
     return {
         {"3x3", conv_shape(8, 20, 1, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}), 2, {1, 7, 9}},
         {"3x3, odd channels", conv_shape(5, 17, 1, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}), 1, {1, 6, 5}},
+        {"3x3, Winograd", conv_shape(32, 40, 1, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}), 2, {1, 7, 9}},
+        {"3x3, Winograd, no padding", conv_shape(48, 33, 1, {1, 3, 3}), 1, {1, 10, 8}},
+        {"3x3, Winograd, strips", conv_shape(64, 32, 1, {1, 3, 3}, {1, 1, 1}, {0, 2, 1}), 1, {1, 11, 67}},
+        {"3x3, Winograd, planes", conv_shape(32, 32, 1, {1, 3, 3}, {1, 1, 1}, {1, 1, 0}), 2, {2, 5, 6}},
         {"3x3 stride 2", conv_shape(16, 33, 1, {1, 3, 3}, {1, 2, 2}, {0, 1, 1}), 1, {1, 9, 8}},
         {"stem 7x7 stride 2", conv_shape(3, 18, 1, {1, 7, 7}, {1, 2, 2}, {0, 3, 3}), 1, {1, 20, 23}},
         {"one channel", conv_shape(1, 4, 1, {1, 5, 5}, {1, 1, 1}, {0, 2, 2}), 2, {1, 8, 8}},
@@ -48,6 +52,8 @@ inline std::vector<ConvCase> conv_cases() {
         {"padding beyond input", conv_shape(4, 7, 1, {1, 3, 3}, {1, 1, 1}, {0, 5, 6}), 1, {1, 2, 1}},
         {"1d", conv_shape(10, 19, 1, {1, 1, 4}, {1, 1, 2}, {0, 0, 2}), 3, {1, 1, 29}},
         {"1d, long", conv_shape(2, 3, 1, {1, 1, 3}, {1, 1, 1}, {0, 0, 1}), 1, {1, 1, 700}},
+        {"column", conv_shape(1, 19, 1, {1, 33, 1}, {1, 4, 1}, {0, 16, 0}), 2, {1, 90, 1}},
+        {"column, wide", conv_shape(3, 17, 1, {1, 5, 1}, {1, 2, 1}, {0, 2, 0}), 1, {1, 20, 3}},
         {"3d", conv_shape(7, 16, 1, {2, 3, 3}, {1, 2, 1}, {1, 1, 0}), 2, {4, 5, 6}},
         {"3d, dilated groups", conv_shape(6, 10, 2, {3, 2, 3}, {2, 1, 1}, {2, 0, 1}, {2, 1, 1}), 1, {5, 4, 6}},
         {"groups", conv_shape(12, 24, 3, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}), 2, {1, 5, 6}},
@@ -67,6 +73,10 @@ inline std::vector<ConvCase> conv_cases() {
          2,
          {1, 4, 5}},
         {"transposed 1d", transposed(conv_shape(8, 12, 1, {1, 1, 5}, {1, 1, 3}, {0, 0, 2}), {0, 0, 2}), 2, {1, 1, 17}},
+        {"transposed column",
+         transposed(conv_shape(3, 12, 1, {1, 5, 1}, {1, 3, 1}, {0, 2, 0}), {0, 2, 0}),
+         2,
+         {2, 17, 1}},
         {"transposed 3d", transposed(conv_shape(4, 6, 2, {3, 2, 3}, {2, 2, 2}, {1, 0, 1}), {1, 0, 1}), 1, {3, 3, 4}},
         {"transposed 1x1", transposed(conv_shape(8, 12, 1, {1, 1, 1})), 2, {1, 4, 5}},
     };
@@ -74,6 +84,7 @@ inline std::vector<ConvCase> conv_cases() {
 inline std::vector<ConvCase> depthwise_cases() {
     return {
         {"3x3", conv_shape(32, 32, 32, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}), 2, {1, 7, 9}},
+        {"3x3, more than a part", conv_shape(40, 40, 40, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}), 1, {1, 21, 25}},
         {"3x3 stride 2, odd channels", conv_shape(37, 37, 37, {1, 3, 3}, {1, 2, 2}, {0, 1, 1}), 1, {1, 10, 9}},
         {"5x5", conv_shape(16, 16, 16, {1, 5, 5}, {1, 1, 1}, {0, 2, 2}), 1, {1, 8, 8}},
         {"dilation", conv_shape(3, 3, 3, {1, 3, 2}, {1, 1, 2}, {0, 2, 1}, {1, 2, 3}), 2, {1, 8, 9}},

@@ -51,6 +51,7 @@ inline void check_kernels(Report& report, bool quick) {
         {"float_softmax", check_float_softmax},
         {"float_layer_norm", check_float_layer_norm},
         {"float_gemm", check_float_gemm},
+        {"float_depthwise", check_float_depthwise},
     };
     Check covered("kernel lists", "every operation is checked");
     for (const Listed& k : listed()) {

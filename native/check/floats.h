@@ -104,6 +104,59 @@ inline void check_float_layer_norm(Report& report, bool quick) {
     contest.close(report);
 }
 
+// A product in two parts along its depth has the bytes of the whole.
+inline void check_cut_along_depth(Contest<FloatGemmFn>& contest, FloatGemmArgs a, int64_t panels) {
+    const int64_t size = a.rows * a.y_stride, first = a.depth / 2;
+    Guarded<float> want(size), got(size);
+    a.y = want.data();
+    contest.reference(a, 0, panels);
+    for (auto& candidate : contest.candidates) {
+        got.reset();
+        FloatGemmArgs part = a;
+        part.y = got.data();
+        part.depth = first;
+        candidate.kernel(part, 0, panels);
+        part.x += first;
+        part.panels += first * kFloatPanel;
+        part.depth = a.depth - first;
+        part.resume = true;
+        candidate.kernel(part, 0, panels);
+        const int64_t at = got.difference(want);
+        candidate.check.expect(at == got.kNone, [&] { return place("a product in two parts", at, want, got); });
+    }
+}
+
+inline void check_float_depthwise(Report& report, bool quick) {
+    Contest<FloatDepthwiseFn> contest(report, "float_depthwise", &Kernels::float_depthwise);
+    Random random(65);
+    for (int64_t channels : {1, 7, 8, 16, 17, quick ? 33 : 130})
+        for (int64_t outputs : {1, 5, 6, 13})
+            for (int64_t taps : {0, 1, 9}) {
+                const int64_t places = 2 * outputs + taps;
+                const std::vector<float> x = numbers(random, places * channels, 0.125f),
+                                         w = numbers(random, taps * channels + 1, 0.125f),
+                                         bias = numbers(random, channels, 0.125f);
+                std::vector<int64_t> x_taps, w_taps;
+                for (int64_t t = 0; t < taps; ++t) {
+                    x_taps.push_back(t * channels);
+                    w_taps.push_back((taps - 1 - t) * channels);
+                }
+                FloatDepthwiseArgs a;
+                a.x = x.data();
+                a.x_step = 2 * channels;
+                a.w = w.data();
+                a.x_taps = x_taps.data();
+                a.w_taps = w_taps.data();
+                a.taps = taps;
+                a.channels = channels;
+                a.y_step = channels;
+                compare_floats(contest, a, outputs, outputs * channels, "an output");
+                a.bias = bias.data();
+                compare_floats(contest, a, outputs, outputs * channels, "an output with a bias");
+            }
+    contest.close(report);
+}
+
 inline void check_float_gemm(Report& report, bool quick) {
     Contest<FloatGemmFn> contest(report, "float_gemm", &Kernels::float_gemm);
     Random random(64);
@@ -114,8 +167,19 @@ inline void check_float_gemm(Report& report, bool quick) {
                 const int64_t stride = depth + 3, width = panels * kFloatPanel;
                 const std::vector<float> x = numbers(random, rows * stride, 0.125f),
                                          w = numbers(random, width * depth + 1, 0.125f);
-                compare_floats(contest, FloatGemmArgs{x.data(), rows, depth, stride, w.data(), nullptr, nullptr, width},
-                               panels, rows * width, "a product");
+                const std::vector<float> bias = numbers(random, width, 0.125f);
+                FloatGemmArgs a;
+                a.x = x.data();
+                a.rows = rows;
+                a.depth = depth;
+                a.x_stride = stride;
+                a.panels = w.data();
+                a.panel_stride = depth * kFloatPanel;
+                a.y_stride = width;
+                compare_floats(contest, a, panels, rows * width, "a product");
+                a.bias = bias.data();
+                compare_floats(contest, a, panels, rows * width, "a product and a bias");
+                check_cut_along_depth(contest, a, panels);
             }
     // The operator: columns that do not fill panels, b as it is and turned, batches that share a matrix.
     for (int64_t rows : {1, 5, 200})

@@ -238,7 +238,7 @@ inline void check_recurrent(Report& report, bool quick) {
                                                            : random.below(65536));
                         RecurrentWeight w;
                         w.data = memory.data();
-                        w.half = half;
+                        w.numbers = half ? RecurrentNumbers::halves : RecurrentNumbers::bytes;
                         w.zero_point = &zero_point;
                         w.zero_points = 1;
                         w.scale = &scale;

@@ -12,7 +12,6 @@
 namespace zeropoint::check {
 
 struct PlainTiles {
-    static void fence(const void*) {}
     template <int kTile>
     void zero() {
         tiles[kTile].fill(0);

@@ -6,6 +6,7 @@
 #endif
 
 #if defined(__linux__) && defined(__x86_64__)
+#include <cerrno>
 #include <csetjmp>
 #include <csignal>
 #include <sys/syscall.h>
@@ -13,6 +14,7 @@
 #endif
 
 #include <cstring>
+#include <iterator>
 
 namespace zeropoint {
 namespace {
@@ -64,8 +66,11 @@ std::string brand_name() {
 constexpr int kArchReqXcompPerm = 0x1023;
 constexpr int kXfeatureXtiledata = 18;
 
-thread_local sigjmp_buf g_sigill_exit;
-extern "C" void on_sigill(int) { siglongjmp(g_sigill_exit, 1); }
+// What an instruction of AMX that does not work raises: SIGILL, or SIGSEGV where LDTILECFG refuses its palette.
+constexpr int kAmxSignals[] = {SIGILL, SIGSEGV};
+
+thread_local sigjmp_buf g_amx_exit;
+extern "C" void on_amx_signal(int signal) { siglongjmp(g_amx_exit, signal); }
 
 // Palette 1 is architectural (8 tiles of 16 rows x 64 bytes): we state it rather than read CPUID leaf 0x1D, which some
 // virtual machines mask to zero. All bytes not named are zero, as LDTILECFG requires.
@@ -91,8 +96,10 @@ __attribute__((target("amx-tile,amx-int8"), noinline)) bool amx_known_answer() {
     std::memset(b, -2, sizeof b);
     std::memset(c, 0x55, sizeof c);
     // gcc's intrinsics do not say that they read memory: without this, what was written above may not be there yet.
-    __asm__ volatile("" : : "r"(&config), "r"(a), "r"(b) : "memory");
+    const auto fence = [&] { __asm__ volatile("" : : "r"(&config), "r"(a), "r"(b) : "memory"); };
+    fence();
     _tile_loadconfig(&config);
+    fence();
     _tile_zero(0);
     _tile_loadd(1, a, 64);
     _tile_loadd(2, b, 64);
@@ -104,21 +111,24 @@ __attribute__((target("amx-tile,amx-int8"), noinline)) bool amx_known_answer() {
     return true;
 }
 
-// Ask the kernel for the tile state, then try it under a SIGILL guard. Returns "" when AMX works.
+// Ask the kernel for the tile state, then try it with a guard against signals. Returns "" when AMX works.
 std::string try_amx() {
     if (syscall(SYS_arch_prctl, kArchReqXcompPerm, kXfeatureXtiledata) != 0)
-        return "the kernel refused permission for AMX tile state (arch_prctl ARCH_REQ_XCOMP_PERM)";
-    struct sigaction guard{}, previous{};
-    guard.sa_handler = on_sigill;
+        return std::string("the kernel refused permission for AMX tile state (arch_prctl ARCH_REQ_XCOMP_PERM: ") +
+               std::strerror(errno) + ")";
+    struct sigaction guard{}, previous[std::size(kAmxSignals)] = {};
+    guard.sa_handler = on_amx_signal;
     sigemptyset(&guard.sa_mask);
-    if (sigaction(SIGILL, &guard, &previous) != 0) return "could not install a SIGILL guard to try AMX";
+    for (size_t i = 0; i < std::size(kAmxSignals); ++i) sigaction(kAmxSignals[i], &guard, &previous[i]);
     std::string problem;
-    if (sigsetjmp(g_sigill_exit, 1) == 0) {
-        if (!amx_known_answer()) problem = "the AMX self-test multiply gave a wrong answer";
-    } else {
-        problem = "an AMX instruction raised SIGILL although the CPU announces AMX";
+    switch (sigsetjmp(g_amx_exit, 1)) {
+        case 0:
+            if (!amx_known_answer()) problem = "the AMX self-test multiply gave a wrong answer";
+            break;
+        case SIGILL: problem = "an AMX instruction raised SIGILL although the CPU announces AMX"; break;
+        default: problem = "AMX's palette 1 raised SIGSEGV although the CPU announces AMX"; break;
     }
-    sigaction(SIGILL, &previous, nullptr);
+    for (size_t i = 0; i < std::size(kAmxSignals); ++i) sigaction(kAmxSignals[i], &previous[i], nullptr);
     return problem;
 }
 

@@ -191,10 +191,13 @@ const StepTable& step_table() {
     static const StepTable table = [] {
         StepTable t;
         add_border_steps(t);
+        add_choosing_steps(t);
         add_dynamic_layer_steps(t);
         add_elementwise_steps(t);
         add_embedding_steps(t);
         add_float_function_steps(t);
+        add_float_layer_steps(t);
+        add_float_pooling_steps(t);
         add_float_steps(t);
         add_foreign_steps(t);
         add_layer_steps(t);

@@ -112,10 +112,13 @@ const StepTable& step_table();
 
 // One for each file of engine/steps/.
 void add_border_steps(StepTable& table);
+void add_choosing_steps(StepTable& table);
 void add_dynamic_layer_steps(StepTable& table);
 void add_elementwise_steps(StepTable& table);
 void add_embedding_steps(StepTable& table);
 void add_float_function_steps(StepTable& table);
+void add_float_layer_steps(StepTable& table);
+void add_float_pooling_steps(StepTable& table);
 void add_float_steps(StepTable& table);
 void add_foreign_steps(StepTable& table);
 void add_layer_steps(StepTable& table);

@@ -10,6 +10,7 @@
 #include "kernels/dequantize/dequantize.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/fake_quantize/fake_quantize.h"
+#include "kernels/float_depthwise/float_depthwise.h"
 #include "kernels/float_function/float_function.h"
 #include "kernels/float_gemm/float_gemm.h"
 #include "kernels/float_layer_norm/float_layer_norm.h"
@@ -62,6 +63,7 @@ struct Kernels {
     NormalizeFn normalize = nullptr;
     SoftmaxFn softmax = nullptr;
     WeightOnlyFn weight_only = nullptr;
+    FloatDepthwiseFn float_depthwise = nullptr;
     FloatFunctionFn float_function = nullptr;
     FloatGemmFn float_gemm = nullptr;
     FloatLayerNormFn float_layer_norm = nullptr;

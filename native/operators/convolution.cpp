@@ -2,6 +2,7 @@
 
 #include "cpu/memory.h"
 #include "cpu/threads.h"
+#include "kernels/gemm/winograd.h"
 #include "kernels/registry.h"
 #include "operators/combination.h"
 #include "operators/scratch.h"
@@ -18,6 +19,10 @@ namespace {
 struct FoldMemory;
 struct OperandMemory;
 struct LineMemory;
+struct WinogradInputs;
+struct WinogradWeights;
+struct WinogradSums;
+struct WinogradRows;
 
 // What the operand memory of a thread holds: neighbouring tasks often share a strip.
 struct Prepared {
@@ -33,6 +38,8 @@ template <class What>
 void require(bool ok, const What& what) {
     if (!ok) throw std::invalid_argument(std::string("convolution: ") + what());
 }
+
+}  // namespace
 
 void require_valid(const ConvShape& s) {
     const auto text = [](int64_t n) { return std::to_string(n); };
@@ -57,7 +64,6 @@ void require_valid(const ConvShape& s) {
     }
 }
 
-// The phases of one axis: one, or as many as the stride of a transposed convolution.
 std::vector<AxisPhase> phases_of(const ConvShape& s, size_t d) {
     const int64_t kernel = s.kernel[d], stride = s.stride[d], padding = s.padding[d], dilation = s.dilation[d];
     std::vector<AxisPhase> phases;
@@ -80,6 +86,8 @@ std::vector<AxisPhase> phases_of(const ConvShape& s, size_t d) {
     }
     return phases;
 }
+
+namespace {
 
 int64_t lowest(const AxisPhase& p) { return p.taps.empty() ? 0 : p.taps.front().offset; }
 int64_t highest(const AxisPhase& p) { return p.taps.empty() ? 0 : p.taps.back().offset; }
@@ -152,11 +160,9 @@ std::vector<uint8_t> join_groups(const WeightTensor& w, const ConvShape& s, int6
 }
 
 // Lines of a strip: about as many as the kernels take in one call, and so many that the threads end together.
-int64_t strip_lines(int64_t planes, int64_t lines, int64_t width, bool is_depthwise) {
+int64_t strip_lines(int64_t planes, int64_t lines, int64_t width) {
     const int64_t threads = num_threads(), pieces = threads * 4;
     const int64_t usual = std::min(lines, std::max<int64_t>(1, kGemmRows / width));
-    // Preparing the lines of a small image once for each of several chunks costs more than its few multiplications.
-    if (is_depthwise) return std::min(usual, std::max<int64_t>(4, planes * lines / pieces));
     const auto strips = [&](int64_t count) { return planes * ((lines + count - 1) / count); };
     if (threads == 1 || strips(usual) < pieces || strips(usual) > 8 * pieces) return usual;
     // The lines of the thread that has most to do, if each takes `pieces` parts of whole strips in turn.
@@ -170,6 +176,55 @@ int64_t strip_lines(int64_t planes, int64_t lines, int64_t width, bool is_depthw
     return best;
 }
 
+// A kernel of one column over an input of one column is a kernel of one row over one row: in memory they are the same,
+// but there its positions make one tap. That matters for a few channels, which else are padded.
+bool is_column(const ConvShape& s) {
+    constexpr int64_t kFew = 16;
+    return s.kernel[1] > 1 && s.kernel[2] == 1 && s.stride[2] == 1 && s.padding[2] == 0 && s.output_padding[2] == 0 &&
+           s.groups == 1 && s.in_channels < kFew;
+}
+Size3 turned(const Size3& s) { return {s[0], s[2], s[1]}; }
+ConvShape turned(ConvShape s) {
+    for (Size3* each : {&s.kernel, &s.stride, &s.padding, &s.dilation, &s.output_padding}) *each = turned(*each);
+    return s;
+}
+
+// Convolutions that Winograd's algorithm computes, see kernels/gemm/winograd.h. With few channels, its transforms take
+// longer than the multiplications it saves.
+bool has_winograd(const ConvShape& s) {
+    const Size3 ones{1, 1, 1}, kernel{1, 3, 3};
+    constexpr int64_t kLeast = 32;  // channels
+    return !s.transposed && s.groups == 1 && s.kernel == kernel && s.stride == ones && s.dilation == ones &&
+           s.in_channels % kWinogradMultiple == 0 && s.in_channels >= kLeast && s.in_channels <= kWinogradMost &&
+           s.out_channels >= kLeast;
+}
+
+// What the transformed inputs of a strip may take: more would not stay in L2.
+constexpr int64_t kWinogradBytes = 1 << 20;
+
+struct WinogradSizes {
+    int64_t inputs, weights, sums, rows;  // bytes
+
+    WinogradSizes(int64_t tiles, int64_t channels)
+        : inputs(kWinogradProducts * WinogradArgs::inputs_stride(tiles, channels) * 2),
+          weights(kWinogradProducts * WinogradArgs::weights_stride(channels) * 2),
+          sums(kWinogradProducts * WinogradArgs::sums_stride(tiles) * 4),
+          rows(tiles * 5 * 8) {}
+
+    int64_t all() const { return inputs + weights + sums + rows; }
+};
+
+constexpr int64_t kDepthwiseBytes = 192 << 10;
+
+// Lines of a strip of a depthwise convolution. Preparing lines that two strips read, or those of a small image once for
+// each of several chunks, costs more than the few multiplications: as many as the L2 cache holds.
+// `line`: bytes of the operand for one line of the output.
+int64_t depthwise_lines(int64_t planes, int64_t lines, int64_t line) {
+    constexpr int64_t kLeast = 4;
+    const int64_t pieces = num_threads() * 4;
+    return std::min({lines, std::max(kLeast, kDepthwiseBytes / line), std::max(kLeast, planes * lines / pieces)});
+}
+
 }  // namespace
 
 // A phase over inputs of a given size.
@@ -177,6 +232,8 @@ struct ConvPlan::Geometry {
     const Phase* phase = nullptr;
     Size3 counts{};     // outputs along each axis
     int64_t lines = 1;  // of the output, in a strip
+    bool winograd = false;
+    int64_t tile_columns = 0;  // of Winograd's tiles
     Extent height, width;
     int64_t strips_per_plane = 0, units = 0;
     Tiling tiling;
@@ -202,6 +259,7 @@ Size3 ConvShape::output_size(const Size3& in) const {
 }
 
 double ConvShape::scratch_bytes(const Size3& in) const {
+    if (is_column(*this) && in[2] == 1) return turned(*this).scratch_bytes(turned(in));
     constexpr double kElement = 2;  // bytes of an operand element, at most
     const Size3 out = output_size(in);
     // The largest of all phases, axis by axis.
@@ -210,13 +268,26 @@ double ConvShape::scratch_bytes(const Size3& in) const {
     for (const AxisPhase& p : phases_of(*this, 2))
         if (p.count(out[2]) > 0) width = std::max(width, static_cast<double>(Extent(p, p.count(out[2])).size));
     const int64_t narrowest = std::max<int64_t>(1, out[2] / (transposed ? stride[2] : 1));
+    const int64_t most = std::max(
+        {2 * std::max<int64_t>(1, kGemmRows / narrowest), int64_t{4}, kDepthwiseBytes / (narrowest * in_channels * 2)});
     for (const AxisPhase& p : phases_of(*this, 1)) {
-        const int64_t lines = std::min(p.count(out[1]), 2 * std::max<int64_t>(1, kGemmRows / narrowest));
+        const int64_t lines = std::min(p.count(out[1]), most);
         if (lines > 0) height = std::max(height, static_cast<double>(Extent(p, lines).size));
     }
     const double line = static_cast<double>(in[2]) * static_cast<double>(in_channels);
     const double operand = taps * height * width * static_cast<double>(in_channels) + kOperandSlack;
-    return operand * kElement + line;
+    double winograd = 0;
+    if (has_winograd(*this)) {
+        const WinogradSizes sizes(kWinogradBytes / (kWinogradProducts * in_channels * 2), in_channels);
+        // And one more line and column of the operand.
+        winograd =
+            static_cast<double>(sizes.all()) + (height + width + 1) * static_cast<double>(in_channels) * kElement;
+    }
+    return operand * kElement + line + winograd;
+}
+
+bool ConvPlan::saves_multiplications(const ConvShape& shape, const GemmKernel& kernel) {
+    return kernel.winograd != nullptr && has_winograd(shape);
 }
 
 ConvPlan::ConvPlan(const WeightTensor& w, const ConvShape& shape)
@@ -234,6 +305,7 @@ ConvPlan::ConvPlan(const WeightTensor& w, const ConvShape& shape, const ConvKern
     if (shape.kernel == ones && shape.stride == ones && shape.padding == zeros && shape.output_padding == zeros &&
         shape.groups == 1)
         pointwise_ = std::make_unique<LinearPlan>(w, shape.out_channels, shape.in_channels, gemm_);
+    if (is_column(shape)) turned_ = std::make_unique<ConvPlan>(w, turned(shape), kernels);
     WeightTensor weights = w;
     std::vector<uint8_t> joined;
     const int64_t together = joinable_groups(w, shape, gemm_.operand);
@@ -297,10 +369,24 @@ ConvPlan::Geometry ConvPlan::geometry(const Phase& phase, int64_t images, const 
     for (size_t d = 0; d < 3; ++d) g.counts[d] = phase.axes[d].count(out[d]);
     const int64_t planes = images * g.counts[0], pixels = planes * g.counts[1] * g.counts[2];
     if (pixels == 0) return g;
-    g.lines = strip_lines(planes, g.counts[1], g.counts[2], is_depthwise_);
+    g.width = Extent(phase.axes[2], g.counts[2]);
+    const int64_t line = g.width.size * phase.axes[1].in_step * shape_.in_channels * operand_size();
+    g.lines =
+        is_depthwise_ ? depthwise_lines(planes, g.counts[1], line) : strip_lines(planes, g.counts[1], g.counts[2]);
+    if (saves_multiplications(shape_, gemm_)) {
+        const int64_t lines = (g.lines + 1) / 2 * 2, columns = (g.counts[2] + 1) / 2, tiles = lines / 2 * columns;
+        // Transforming the weights takes as long as some of the multiplications.
+        constexpr int64_t kTransform = 24;
+        g.winograd = tiles * shape_.in_channels * kWinogradProducts * 2 <= kWinogradBytes &&
+                     9 * g.lines * g.counts[2] > kWinogradProducts * tiles + kTransform;
+        if (g.winograd) {
+            g.lines = lines;
+            g.tile_columns = columns;
+        }
+    }
     g.strips_per_plane = (g.counts[1] + g.lines - 1) / g.lines;
     g.height = Extent(phase.axes[1], g.lines);
-    g.width = Extent(phase.axes[2], g.counts[2]);
+    if (g.winograd) g.width = Extent(phase.axes[2], 2 * g.tile_columns);
     const int64_t channels = shape_.in_channels;
     const AxisPhase &height = phase.axes[1], &width = phase.axes[2];
     g.first_tap = taps.size();
@@ -398,6 +484,45 @@ struct ConvPlan::Task {
         }
     }
 
+    WinogradArgs winograd(const Geometry& g, int64_t lines) const {
+        WinogradArgs a;
+        a.x = reinterpret_cast<const int16_t*>(memory);
+        a.line = g.width.size * channels;
+        a.channels = channels;
+        a.tile_lines = (lines + 1) / 2;
+        a.tile_columns = g.tile_columns;
+        const WinogradSizes sizes(g.lines / 2 * g.tile_columns, channels);
+        const auto bytes = [](int64_t n) { return static_cast<size_t>(n); };
+        a.inputs = reinterpret_cast<int16_t*>(scratch_of<WinogradInputs>(bytes(sizes.inputs)));
+        a.weights = reinterpret_cast<int16_t*>(scratch_of<WinogradWeights>(bytes(sizes.weights)));
+        a.sums = reinterpret_cast<int32_t*>(scratch_of<WinogradSums>(bytes(sizes.sums)));
+        return a;
+    }
+
+    void multiply_winograd(const Geometry& g, const MatmulOutput& y, const Epilogue& epilogue, int64_t plane,
+                           int64_t h0, int64_t lines, int64_t begin, int64_t end) const {
+        WinogradArgs a = winograd(g, lines);
+        const PackedWeights& packed = g.phase->weights[0];
+        a.panels = reinterpret_cast<const int8_t*>(packed.panels.data());
+        a.n = packed.n;
+        a.w_zero_point = packed.zero_point.empty() ? nullptr : packed.zero_point.data();
+        a.y = y.y;
+        a.epilogue = epilogue;
+        const size_t bytes = static_cast<size_t>(WinogradSizes(a.tiles(), channels).rows);
+        int64_t* const rows = reinterpret_cast<int64_t*>(scratch_of<WinogradRows>(bytes));
+        int64_t* y_rows = rows + a.tiles();
+        for (int64_t i = 0; i < a.tiles(); ++i) rows[i] = i * channels;
+        a.rows = rows;
+        a.y_rows = y_rows;
+        for (int64_t i = 0; i < a.tile_lines; ++i)
+            for (int64_t j = 0; j < a.tile_columns; ++j)
+                for (int64_t pixel_of_tile = 0; pixel_of_tile < 4; ++pixel_of_tile) {
+                    const int64_t h = 2 * i + pixel_of_tile / 2, w = 2 * j + pixel_of_tile % 2;
+                    *y_rows++ = h < lines && w < out[2] ? ((plane * out[1] + h0 + h) * out[2] + w) * pixel : -1;
+                }
+        plan.gemm_.winograd->multiply(a, begin, end);
+    }
+
     // The units [begin, end) of one strip: panels of all groups, or blocks of channels.
     void multiply(const Geometry& g, const MatmulOutput& y, const Epilogue* epilogues, const int64_t* taps,
                   int64_t image, int64_t od, int64_t h0, int64_t lines, int64_t begin, int64_t end) const {
@@ -407,15 +532,18 @@ struct ConvPlan::Task {
         int64_t rows[kGemmRows], y_rows[kGemmRows];
         for (int64_t first = 0; first < pixels; first += part) {
             const int64_t m = std::min(part, pixels - first);
+            const int64_t plane = image * out[0] + axes[0].first + od * axes[0].step;
+            const int64_t row_step = g.width.step * channels, y_step = axes[2].step * pixel;
             int64_t h = first / g.counts[2], w = first % g.counts[2];
-            for (int64_t i = 0; i < m; ++i) {
-                rows[i] = (h * g.height.step * g.width.size + w * g.width.step) * channels;
-                const int64_t plane = image * out[0] + axes[0].first + od * axes[0].step;
+            for (int64_t i = 0; i < m; ++h, w = 0) {
                 const int64_t line = plane * out[1] + axes[1].first + (h0 + h) * axes[1].step;
-                y_rows[i] = (line * out[2] + axes[2].first + w * axes[2].step) * pixel;
-                if (++w == g.counts[2]) {
-                    w = 0;
-                    ++h;
+                int64_t row = h * g.height.step * g.width.size * channels + w * row_step;
+                int64_t y_row = (line * out[2] + axes[2].first) * pixel + w * y_step;
+                for (const int64_t end = std::min(m, i + g.counts[2] - w); i < end; ++i) {
+                    rows[i] = row;
+                    y_rows[i] = y_row;
+                    row += row_step;
+                    y_row += y_step;
                 }
             }
             if (plan.is_depthwise_) {
@@ -469,6 +597,7 @@ void ConvPlan::run(const MatmulInput& x, int64_t images, const Size3& in, const 
     if (images == 0) return;
     if (pointwise_ != nullptr && (!channels_first || shape_.in_channels == 1))
         return pointwise_->run(x, images * in[0] * in[1] * in[2], y);
+    if (turned_ != nullptr && in[2] == 1) return turned_->run(x, images, turned(in), y, channels_first);
 
     const int64_t size = operand_size();
     thread_local std::vector<Geometry> t_geometries;
@@ -530,12 +659,17 @@ void ConvPlan::run(const MatmulInput& x, int64_t images, const Size3& in, const 
             const int64_t lines = std::min(g.lines, g.counts[1] - h0);
             const int64_t number = static_cast<int64_t>(phase);
             if (t_prepared.run != run || t_prepared.phase != number || t_prepared.strip != strip) {
-                task.prepare(g, image, od, h0, lines);
+                task.prepare(g, image, od, h0, g.winograd ? (lines + 1) / 2 * 2 : lines);
+                if (g.winograd) gemm_.winograd->transform(task.winograd(g, lines));
                 t_prepared = {run, number, strip};
             }
-            task.multiply(g, y, epilogues + g.first_epilogue, taps + g.first_tap, image, od, h0, lines,
-                          chunk * g.tiling.panels_per_chunk,
-                          std::min((chunk + 1) * g.tiling.panels_per_chunk, g.units));
+            const int64_t first = chunk * g.tiling.panels_per_chunk,
+                          past = std::min(first + g.tiling.panels_per_chunk, g.units);
+            if (g.winograd)
+                task.multiply_winograd(g, y, epilogues[g.first_epilogue], plane, h0, lines, first, past);
+            else
+                task.multiply(g, y, epilogues + g.first_epilogue, taps + g.first_tap, image, od, h0, lines, first,
+                              past);
         }
     });
 }

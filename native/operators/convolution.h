@@ -6,6 +6,7 @@
 //          transposed convolution with stride s has s of them along each axis: output o = r + s j reads input
 //          j + (r + padding - k dilation) / s for those k for which that is an integer, so each is a convolution.
 //   tap    neighbouring kernel positions of one kernel row, if they are neighbours in memory; else a single position.
+//          Where kernel and input are one column of few channels, they are turned into one row.
 //   strip  some lines of the output of one image. The input they read is prepared for the kernel, with the zero point
 //          where the padding is, in memory of the thread that works on the strip.
 #pragma once
@@ -51,6 +52,11 @@ struct AxisPhase {
     int64_t count(int64_t out) const { return out > first ? (out - first + step - 1) / step : 0; }
 };
 
+// Throws std::invalid_argument for numbers that make no convolution.
+void require_valid(const ConvShape& shape);
+// The phases of one axis: one, or as many as the stride of a transposed convolution.
+std::vector<AxisPhase> phases_of(const ConvShape& shape, size_t axis);
+
 // Weights packed once; run() may be called from many threads at once, and with any size of input.
 class ConvPlan {
 public:
@@ -65,6 +71,9 @@ public:
              bool channels_first = false) const;
 
     const ConvShape& shape() const { return given_; }
+
+    // Whether a plan with this kernel needs fewer multiplications than the definition has: see kernels/gemm/winograd.h.
+    static bool saves_multiplications(const ConvShape& shape, const GemmKernel& kernel);
 
 private:
     struct Phase {
@@ -88,6 +97,7 @@ private:
     bool is_depthwise_;
     std::vector<Phase> phases_;
     std::unique_ptr<LinearPlan> pointwise_;
+    std::unique_ptr<ConvPlan> turned_;  // for inputs of one column
 };
 
 }  // namespace zeropoint

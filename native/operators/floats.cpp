@@ -113,7 +113,15 @@ void float_matmul(const float* a, const float* b, float* y, const FloatMatrices&
             const int64_t columns = std::min(kColumns, m.columns - first), whole = columns / kFloatPanel;
             pack_columns(b + b_at, m, first, columns, panels);
             float* to = y + batch * m.rows * m.columns + first;
-            FloatGemmArgs args{a + a_at, m.rows, m.depth, m.a_row, panels, nullptr, to, m.columns};
+            FloatGemmArgs args;
+            args.x = a + a_at;
+            args.rows = m.rows;
+            args.depth = m.depth;
+            args.x_stride = m.a_row;
+            args.panels = panels;
+            args.panel_stride = m.depth * kFloatPanel;
+            args.y = to;
+            args.y_stride = m.columns;
             kernel(args, 0, whole);
             const int64_t left = columns - whole * kFloatPanel;
             if (left == 0) continue;

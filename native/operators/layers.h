@@ -75,7 +75,8 @@ private:
 // Whether a narrow_gemm kernel may read these activations.
 bool is_narrow(const uint8_t* x, int64_t n);
 
-// A plan for any activations and, where the CPU multiplies seven bits of them faster, one for those.
+// A plan for any activations and, where the CPU multiplies seven bits of them faster, one for those, if `make` makes
+// it.
 template <class Plan>
 class PlanPair {
 public:
@@ -123,7 +124,9 @@ class ConvLayer {
 public:
     ConvLayer(const WeightTensor& w, const ConvShape& shape, const float* scale, int64_t scales, const float* bias)
         : plans_([&](const GemmKernel& kernel) {
-              return std::make_unique<ConvPlan>(w, shape, ConvKernels{kernel, kernels().depthwise()});
+              const bool spare =
+                  &kernel != &kernels().gemm() && ConvPlan::saves_multiplications(shape, kernels().gemm());
+              return spare ? nullptr : std::make_unique<ConvPlan>(w, shape, ConvKernels{kernel, kernels().depthwise()});
           }),
           rescaling_("conv", scale, scales, bias, shape.out_channels) {}
 

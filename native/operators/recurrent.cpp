@@ -16,6 +16,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <type_traits>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -24,7 +25,8 @@
 namespace zeropoint {
 namespace {
 
-static_assert(kCellBlock == kPanel && kCellBlock == kHalfPanel, "a gate of a block is one panel");
+static_assert(kCellBlock == kPanel && kCellBlock == kHalfPanel && kCellBlock == kFloatPanel,
+              "a gate of a block is one panel");
 
 struct InputMemory;
 struct RunMemory;
@@ -61,7 +63,7 @@ void require(bool ok, const std::string& what) {
 }
 
 void require_valid(const RecurrentWeight& w, int64_t rows) {
-    if (w.half) return;
+    if (w.numbers != RecurrentNumbers::bytes) return;
     require(w.scales == 1 || w.scales == rows,
             "there are " + std::to_string(w.scales) + " weight scales for " + std::to_string(rows) + " rows");
     require(w.zero_points == 1 || w.zero_points == rows,
@@ -96,11 +98,11 @@ struct BlockWeights {
 };
 
 // [panel][k][output channel of the panel]
-AlignedBytes half_panels(const RecurrentWeight& w, int64_t gates, int64_t hidden, int64_t inputs) {
-    const std::vector<uint16_t> rows =
-        in_blocks(static_cast<const uint16_t*>(w.data), inputs, gates, hidden, uint16_t{0});
-    AlignedBytes panels(rows.size() * sizeof(uint16_t));
-    uint16_t* to = reinterpret_cast<uint16_t*>(panels.data());
+template <class T>
+AlignedBytes panels_of(const RecurrentWeight& w, int64_t gates, int64_t hidden, int64_t inputs) {
+    const std::vector<T> rows = in_blocks(static_cast<const T*>(w.data), inputs, gates, hidden, T{});
+    AlignedBytes panels(rows.size() * sizeof(T));
+    T* to = reinterpret_cast<T*>(panels.data());
     for (int64_t p = 0; p < blocks_of(hidden) * gates; ++p)
         for (int64_t k = 0; k < inputs; ++k)
             for (int64_t n = 0; n < kHalfPanel; ++n)
@@ -158,17 +160,18 @@ RecurrentLayer::RecurrentLayer(Cell cell, int64_t hidden, int64_t inputs, bool r
     : cell_(cell),
       hidden_(hidden),
       inputs_(inputs),
-      half_(input.half),
+      numbers_(input.numbers),
       reduce_range_(reduce_range) {
-    require(input.half == recurrent.half, "both matrices must be 8 bit, or both float16");
+    require(input.numbers == recurrent.numbers, "both matrices must be 8 bit, or both float16, or both float32");
     const int64_t gates = cell_gates(cell), outputs = blocks_of(hidden) * gates * kCellBlock;
     require_valid(input, gates * hidden);
     require_valid(recurrent, gates * hidden);
     input_bias_ = in_blocks(input.bias, 1, gates, hidden, 0.0f);
     recurrent_bias_ = in_blocks(recurrent.bias, 1, gates, hidden, 0.0f);
-    if (half_) {
-        half_input_ = half_panels(input, gates, hidden, inputs);
-        half_recurrent_ = half_panels(recurrent, gates, hidden, hidden);
+    if (!in_bytes()) {
+        const auto pack = numbers_ == RecurrentNumbers::halves ? panels_of<uint16_t> : panels_of<float>;
+        input_panels_ = pack(input, gates, hidden, inputs);
+        recurrent_panels_ = pack(recurrent, gates, hidden, hidden);
         return;
     }
     kernel_ = reduce_range ? &kernels().narrow_gemm() : &kernels().gemm();
@@ -225,7 +228,7 @@ public:
         high_ = pieces.take<float>(2 * parts_ * batch_);
         x_gates_ = pieces.take<float>(group_rows_ * columns_);
         multiplier_ = pieces.take<float>(columns_);
-        for (int64_t i = 0; i < columns_ && !layer_.half(); ++i)
+        for (int64_t i = 0; i < columns_ && layer_.in_bytes(); ++i)
             multiplier_[i] = input_.scale * layer_.input_scale_[static_cast<size_t>(i)];
         begin(first_h, first_c);
 
@@ -266,7 +269,7 @@ private:
         }
         std::fill_n(low_, 2 * parts_ * batch_, 0.0f);
         std::fill_n(high_, 2 * parts_ * batch_, 0.0f);
-        if (layer_.half()) return;
+        if (!layer_.in_bytes()) return;
         for (int64_t r = 0; r < batch_; ++r) {
             float low = 0, high = 0;
             minmax(h_[0] + r * width_, {1, 1, width_, 0, nullptr}, 1, &low, &high);
@@ -281,7 +284,7 @@ private:
     void multiply_input(int64_t first, int64_t end, int64_t rows) {
         const int64_t from = offsets_[time_of(backward_ ? end - 1 : first)], inputs = layer_.inputs();
         group_offset_ = from;
-        if (!layer_.half()) {
+        if (layer_.in_bytes()) {
             MatmulOutput out;
             out.y = x_gates_;
             out.type = OutputType::f32;
@@ -296,28 +299,41 @@ private:
         const int64_t panels = columns_ / kHalfPanel, chunks = (panels + kPanels - 1) / kPanels;
         const int64_t strips = (rows + kStrip - 1) / kStrip;
         const int64_t macs = std::min(rows, kStrip) * kPanels * kHalfPanel * inputs;
-        const HalfGemmFn kernel = kernels().half_gemm;
         parallel_for(strips * chunks, std::max<int64_t>(1, 200000 / std::max<int64_t>(1, macs)),
                      [&](int64_t begin, int64_t stop) {
                          for (int64_t task = begin; task < stop; ++task) {
                              const int64_t strip = task % strips * kStrip, chunk = task / strips * kPanels;
-                             HalfGemmArgs a = half_args(layer_.half_input_, layer_.input_bias_, inputs);
-                             a.x = sequence_.x + (from + strip) * inputs;
-                             a.rows = std::min(kStrip, rows - strip);
-                             a.x_stride = inputs;
-                             a.y = x_gates_ + strip * columns_;
-                             kernel(a, chunk, std::min(chunk + kPanels, panels));
+                             multiply_floats(layer_.input_panels_, layer_.input_bias_,
+                                             {sequence_.x + (from + strip) * inputs, std::min(kStrip, rows - strip),
+                                              inputs, inputs},
+                                             x_gates_ + strip * columns_, chunk, std::min(chunk + kPanels, panels));
                          }
                      });
     }
 
-    HalfGemmArgs half_args(const AlignedBytes& panels, const std::vector<float>& bias, int64_t depth) const {
-        HalfGemmArgs a;
-        a.depth = depth;
-        a.panels = reinterpret_cast<const uint16_t*>(panels.data());
-        a.bias = bias.data();
-        a.y_stride = columns_;
-        return a;
+    struct Rows {
+        const float* x;
+        int64_t count, length, stride;
+    };
+    // The panels [begin, end) of a product with float16 or float32 weights.
+    void multiply_floats(const AlignedBytes& panels, const std::vector<float>& bias, const Rows& rows, float* y,
+                         int64_t begin, int64_t end) const {
+        const auto fill = [&](auto a, auto kernel) {
+            a.x = rows.x;
+            a.rows = rows.count;
+            a.depth = rows.length;
+            a.x_stride = rows.stride;
+            a.panels = reinterpret_cast<decltype(a.panels)>(panels.data());
+            a.bias = bias.data();
+            a.y = y;
+            a.y_stride = columns_;
+            if constexpr (std::is_same_v<decltype(a), FloatGemmArgs>) a.panel_stride = rows.length * kFloatPanel;
+            kernel(a, begin, end);
+        };
+        if (layer_.numbers() == RecurrentNumbers::halves)
+            fill(HalfGemmArgs{}, kernels().half_gemm);
+        else
+            fill(FloatGemmArgs{}, kernels().float_gemm);
     }
 
     // Each thread has a part that it prefers, whose memory is then in its cache, and takes others that nobody has
@@ -388,7 +404,7 @@ private:
     Step step_memory() const {
         const int64_t state = batch_ * width_, operand = batch_ * operand_stride_ + kOperandSlack;
         const int64_t gates = std::min(batch_, kRows) * columns_;
-        const int64_t size = layer_.half() ? 1 : layer_.kernel_->operand_size();
+        const int64_t size = layer_.in_bytes() ? layer_.kernel_->operand_size() : 1;
         Pieces pieces(scratch_of<StepMemory>(Pieces::size<uint8_t>(state) + Pieces::size<uint8_t>(operand * size) +
                                              Pieces::size<float>(gates) + Pieces::size<float>(columns_) * 2));
         Step m;
@@ -466,7 +482,7 @@ private:
         float* after = h_[s & 1];
         const Step memory = step_memory();
         QParams qparams;
-        if (!layer_.half()) {
+        if (layer_.in_bytes()) {
             if (failed_.load(std::memory_order_relaxed) || !prepare(s, rows, before, memory, qparams)) {
                 failed_.store(true, std::memory_order_relaxed);
                 return;
@@ -498,14 +514,9 @@ private:
     // The panels [begin, end) of the recurrent product for `count` rows from r on.
     void multiply_hidden(int64_t r, int64_t count, const float* before, const QParams& qparams, int64_t begin,
                          int64_t end, const Step& memory) const {
-        if (layer_.half()) {
-            HalfGemmArgs a = half_args(layer_.half_recurrent_, layer_.recurrent_bias_, hidden_);
-            a.x = before + r * width_;
-            a.rows = count;
-            a.x_stride = width_;
-            a.y = memory.gates;
-            return kernels().half_gemm(a, begin, end);
-        }
+        if (!layer_.in_bytes())
+            return multiply_floats(layer_.recurrent_panels_, layer_.recurrent_bias_,
+                                   {before + r * width_, count, hidden_, width_}, memory.gates, begin, end);
         const GemmKernel& kernel = *layer_.kernel_;
         const PackedWeights& w = layer_.recurrent_;
         int64_t row_offset[kRows], y_offset[kRows];
@@ -557,7 +568,7 @@ void run_recurrent(const std::vector<const RecurrentLayer*>& layers, const Recur
     const RecurrentLayer& first = *layers[0];
     const RecurrentLayer& last = *layers.back();
     require(first.cell() == last.cell() && first.hidden() == last.hidden() && first.inputs() == last.inputs() &&
-                first.half() == last.half() && first.reduce_range() == last.reduce_range(),
+                first.numbers() == last.numbers() && first.reduce_range() == last.reduce_range(),
             "both directions must be of the same kind and size");
     require(first.hidden() > 0, "there must be a hidden unit");
     const int64_t steps = sequence.steps;
@@ -574,7 +585,7 @@ void run_recurrent(const std::vector<const RecurrentLayer*>& layers, const Recur
     prepare_output(sequence.y, static_cast<size_t>(rows * directions * first.hidden()) * sizeof(float));
 
     QuantizedInput input;
-    if (!first.half()) {
+    if (first.in_bytes()) {
         float low = 0, high = 0;
         if (elements > 0) minmax(sequence.x, {1, 1, elements, 0, nullptr}, 1, &low, &high);
         require(std::isfinite(low) && std::isfinite(high),

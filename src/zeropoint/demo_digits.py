@@ -10,6 +10,7 @@ import copy
 import functools
 import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -237,16 +238,23 @@ def compiled(model: nn.Module, folder: Path) -> Candidate:
 
 def answers_without_torch(folder: Path) -> list[int]:
     """What `model.zpt` answers for the test images in a process where torch cannot be imported."""
-    np.save(folder / "images.npy", digits()[2].numpy())
+    return run_without_torch(folder / "model.zpt", (digits()[2].numpy(),)).argmax(1).tolist()
+
+
+def run_without_torch(path: Path, inputs: tuple[Any, ...]) -> Any:
+    """What a program gives for arrays, in a process where torch cannot be imported."""
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "import numpy, zeropoint\n"
-        "program = zeropoint.runtime.load('model.zpt')\n"
-        "print(*program(numpy.load('images.npy')).argmax(1))\n"
+        "arrays = numpy.load('inputs.npz')\n"
+        "program = zeropoint.runtime.load(sys.argv[1])\n"
+        "numpy.save('result.npy', program(*(arrays[name] for name in arrays.files)))\n"
     )
-    ran = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
-    (folder / "images.npy").unlink()
-    return [int(word) for word in ran.stdout.split()]
+    with tempfile.TemporaryDirectory() as folder:
+        np.savez(Path(folder) / "inputs.npz", *inputs)
+        command = [sys.executable, "-c", code, str(path.absolute())]
+        subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+        return np.load(Path(folder) / "result.npy")
 
 
 @torch.no_grad()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-__all__ = ["shown"]
+__all__ = ["during", "shown"]
 
 T = TypeVar("T")
 
@@ -29,3 +30,26 @@ def shown(steps: Iterable[T], title: str, progress: bool, total: int | None = No
             yield from track(steps, title, total=total, console=console, disable=hidden, transient=True)
             return
     yield from steps
+
+
+@contextlib.contextmanager
+def during(title: str, progress: bool) -> Iterator[None]:
+    """What is being done, for work whose length is not known; shown as `shown` is.
+
+    Example:
+        >>> with during("counting", progress=False):
+        ...     print(sum(range(3)))
+        3
+    """
+    if progress:
+        try:
+            from rich.console import Console
+        except ImportError:
+            pass
+        else:
+            console = Console(stderr=True)
+            if console.is_terminal:
+                with console.status(title):
+                    yield
+                return
+    yield

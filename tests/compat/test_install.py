@@ -13,47 +13,10 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from processes import WITHOUT_THE_OLD_STACK, run
 
 import zeropoint.compat
 from zeropoint.compat.__main__ import main
-
-# A PyTorch from which the old stack was removed: names, methods, operators and modules.
-WITHOUT_THE_OLD_STACK = """
-    import importlib.abc, sys
-    import torch
-
-    PATHS = ("torch.ao", "torch.quantization", "torch.nn.quantized", "torch.nn.qat", "torch.nn.intrinsic",
-             "torch.nn.quantizable", "torch.backends.quantized")
-
-    class Removed(importlib.abc.MetaPathFinder):
-        def find_spec(self, name, path, target=None):
-            if any(name == p or name.startswith(p + ".") for p in PATHS):
-                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-    for path in [m for m in sys.modules if any(m == p or m.startswith(p + ".") for p in PATHS)]:
-        parent, _, name = path.rpartition(".")
-        if parent in sys.modules:
-            vars(sys.modules[parent]).pop(name, None)
-        del sys.modules[path]
-    sys.meta_path.insert(0, Removed())
-    for name in (
-        "qint8 quint8 qint32 quint4x2 quint2x4 per_tensor_affine per_tensor_symmetric per_channel_affine"
-        " per_channel_symmetric per_channel_affine_float_qparams qscheme quantize_per_tensor quantize_per_channel"
-        " quantize_per_tensor_dynamic dequantize fake_quantize_per_tensor_affine fake_quantize_per_channel_affine"
-        " _empty_affine_quantized _empty_per_channel_affine_quantized _make_per_tensor_quantized_tensor"
-        " _choose_qparams_per_tensor int_repr q_scale"
-    ).split():
-        delattr(torch, name)
-    assert not hasattr(torch, "ao") and not hasattr(torch.nn, "quantized") and not hasattr(torch, "quint8")
-"""
-
-
-def run(*programs: str, options: tuple[str, ...] = ("-W", "ignore")) -> str:
-    code = "\n".join(textwrap.dedent(program) for program in programs)
-    ran = subprocess.run([sys.executable, *options, "-c", code], capture_output=True, text=True, timeout=240)
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout
-
 
 EVERYTHING = """
     import sys, torch, torch.ao.nn.quantized

@@ -395,7 +395,31 @@ def float_layer_norm_case() -> Outputs:
 def float_gemm_case() -> Outputs:
     g = torch.Generator().manual_seed(11)
     sizes = itertools.product((1, 2, 7, 100), (1, 33), (1, 16, 70))
-    return [ops.float_matmul(torch.randn(2, m, k, generator=g), torch.randn(k, n, generator=g)) for m, k, n in sizes]
+    products = [
+        ops.float_matmul(torch.randn(2, m, k, generator=g), torch.randn(k, n, generator=g)) for m, k, n in sizes
+    ]
+    for m, k, n in ((1, 300, 70), (13, 600, 33), (100, 7, 16)):
+        products.append(
+            ops.float_linear(torch.randn(m, k, generator=g), torch.randn(n, k, generator=g), torch.randn(n))
+        )
+    x = torch.randn(2, 6, 9, 8, generator=g)
+    for groups, stride, dilation in ((1, 1, 1), (2, 2, 1), (3, 1, 2)):
+        weight = torch.randn(12, 6 // groups, 3, 3, generator=g)
+        products.append(ops.float_conv(x, weight, None, [stride], [1], [dilation], groups))
+        weight = torch.randn(6, 12 // groups, 3, 2, generator=g)
+        products.append(ops.float_conv_transpose(x, weight, None, [2], [1], [1], groups, [dilation]))
+    return products
+
+
+def float_depthwise_case() -> Outputs:
+    g = torch.Generator().manual_seed(12)
+    outputs = []
+    for channels, stride, dilation in ((1, 1, 1), (7, 2, 1), (16, 1, 2), (35, 1, 1)):
+        x, bias = torch.randn(2, channels, 9, 10, generator=g), torch.randn(channels, generator=g)
+        weight = torch.randn(channels, 1, 3, 3, generator=g)
+        outputs.append(ops.float_conv(x, weight, bias, [stride], [1], [dilation], channels))
+        outputs.append(ops.float_conv_transpose(x, weight, bias, [2], [1], [1], channels, [dilation]))
+    return outputs
 
 
 CASES: dict[str, Callable[[], Outputs]] = {
@@ -403,6 +427,7 @@ CASES: dict[str, Callable[[], Outputs]] = {
     "float_softmax": float_softmax_case,
     "float_layer_norm": float_layer_norm_case,
     "float_gemm": float_gemm_case,
+    "float_depthwise": float_depthwise_case,
     "embedding": embedding_case,
     "quantize_range": quantize_range_case,
     "moments": moments_case,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -65,6 +67,25 @@ def test_they_are_frozen_hashable_and_say_where_they_live(thing):
         thing.name = "other"
     assert {thing: 1}[thing] == 1
     assert repr(thing) == f"zeropoint.{thing.name}"
+
+
+def test_a_dictionary_made_before_torch_was_loaded_knows_the_dtypes_of_torch():
+    program = (
+        "import zeropoint\n"
+        "known = {zeropoint.qint8: 1, zeropoint.per_tensor_affine: 2}\n"
+        "import torch\n"
+        "assert known[torch.qint8] == 1 and known[torch.per_tensor_affine] == 2\n"
+        "assert {torch.qint8: 3}[zeropoint.qint8] == 3 and known[zeropoint.qint8] == 1\n"
+    )
+    without = (
+        "import sys\n"
+        "sys.modules['torch'] = None  # importing it raises\n"
+        "import zeropoint\n"
+        "assert {zeropoint.qint8: 1}[zeropoint.qint8] == 1\n"
+    )
+    for code in (program, without):
+        ran = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=120)
+        assert ran.returncode == 0, ran.stderr
 
 
 def test_schemes_say_what_they_share():

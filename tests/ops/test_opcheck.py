@@ -426,7 +426,7 @@ def overload(name: str):
 
 
 def recurrent_samples() -> dict[str, list[tuple[tuple, dict]]]:
-    """Sequences, packed sequences and cells; 8-bit and float16 weights; one layer, and two in both directions."""
+    """Sequences, packed sequences and cells; 8-bit and float weights; one layer, and two in both directions."""
     samples: dict[str, list[tuple[tuple, dict]]] = {}
     hidden, inputs = 3, 5
     for name, gates in (("lstm", 4), ("gru", 3), ("rnn_tanh", 1), ("rnn_relu", 1)):
@@ -454,8 +454,10 @@ def recurrent_samples() -> dict[str, list[tuple[tuple, dict]]]:
         ]
         hx = values(2, hidden)
         one = (codes(rows, inputs), SCALE, ZERO, codes(rows, hidden), SCALE, ZERO)
+        floats = (values(rows, inputs), None, None, values(rows, hidden), None, None)
         samples[f"quantized_{name}_cell_dynamic"] = [
             ((values(2, inputs), [hx, values(2, hidden)] if name == "lstm" else hx, *one, values(rows), None), {}),
+            ((values(2, inputs), [hx, values(2, hidden)] if name == "lstm" else hx, *floats, values(rows), None), {}),
         ]
     return samples
 
@@ -471,6 +473,35 @@ SAMPLES |= {
     "float_layer_norm": [((x, x.shape[-2:], None, x[0].contiguous(), 1e-5), {}) for x in FLOATS],
     "float_matmul": [((x, x.transpose(-1, -2)), {}) for x in FLOATS] + [((values(2, 1, 3, 4), values(5, 4, 6)), {})],
 }
+LAYER_ARGUMENTS = (values(4, 3, 3, 3), values(4), [2], [1])
+SAMPLES |= {
+    "float_linear": [((x, values(6, 5), bias), {}) for x in FLOATS for bias in (None, values(6))],
+    "float_conv": [
+        ((values(2, 3, 6, 7, layout="channels_last"), *LAYER_ARGUMENTS), {}),
+        ((values(3, 6, 7), *LAYER_ARGUMENTS), {}),
+        ((values(2, 4, 9), values(6, 2, 3), None, [1], [0], [2], 2), {}),
+        ((values(2, 4, 3, 4, 5), values(4, 1, 2, 2, 2), None, [1], [0], [1], 4), {}),
+    ],
+    "float_conv_transpose": [
+        ((values(2, 4, 6, 7), values(4, 3, 3, 3), values(3), [2], [1], [1]), {}),
+        ((values(4, 9), values(4, 3, 2), None, [1], [0], [0], 2), {}),
+    ],
+    "float_batch_norm": [
+        ((x, values(4), None, values(4), values(4).abs()), {})
+        for x in (values(3, 4), values(2, 4, 3, layout="permuted"))
+    ],
+    "float_group_norm": [((x, 2, values(x.shape[1]), None), {}) for x in (values(3, 4), values(2, 6, 3, 2))],
+    "float_instance_norm": [((values(2, 4, 3), values(4), values(4)), {})],
+    "float_mean": [
+        ((x, dim, keep), {}) for x in FLOATS for dim, keep in (([1], True), (None, False), ([0, -1], False))
+    ],
+    "float_norm": [((x, dim, True), {}) for x in FLOATS for dim in ([1], [-1])],
+    "top": [((x, 2, dim, dim > 0), {}) for x in (*FLOATS, codes(3, 4, 5)) for dim in (-1, 0, 1)],
+}
+for _d, _shape in ((1, (2, 3, 7)), (2, (2, 3, 6, 5)), (3, (2, 3, 4, 4, 4))):
+    _layouts = ["contiguous", "channels_last"] if _d == 2 else ["contiguous"]
+    SAMPLES[f"float_avg_pool{_d}d"] = [((values(*_shape, layout=how), [3], [2], [1], True), {}) for how in _layouts]
+    SAMPLES[f"float_adaptive_avg_pool{_d}d"] = [((values(*_shape, layout=how), [2] * _d), {}) for how in _layouts]
 
 
 def test_every_operator_has_samples():

@@ -18,6 +18,7 @@ from strategies import (
     layouts,
     numbers,
     quant_ranges,
+    quantized_dtypes,
     scale_lists,
     seeds,
     shapes,
@@ -31,7 +32,6 @@ pytestmark = pytest.mark.oracle
 ours = torch.ops.zeropoint
 oracle = torch.ops.quantized_decomposed
 
-quantized_dtypes = pytest.mark.parametrize("dtype", [*INTEGERS, *FLOAT8], ids=str)
 SCALE_DTYPES = (torch.float32, torch.float64)
 ZERO_POINT_DTYPES = (torch.int8, torch.int32, torch.int64, torch.float32, torch.float64)
 

@@ -18,6 +18,7 @@ from strategies import (
     layouts,
     numbers,
     quant_ranges,
+    quantized_dtypes,
     scale_lists,
     seeds,
     zero_point_list,
@@ -30,7 +31,6 @@ pytestmark = pytest.mark.oracle
 ours = torch.ops.zeropoint
 oracle = torch.ops.quantized_decomposed
 
-quantized_dtypes = pytest.mark.parametrize("dtype", [*INTEGERS, *FLOAT8], ids=str)
 FLOATS = (*INPUTS, torch.float64)
 SCALE_DTYPES = (torch.float32, torch.float64)
 

@@ -8,7 +8,6 @@ import torch
 import torch.ao.quantization.fx._decomposed  # registers the oracle
 from hypothesis import given
 from strategies import (
-    FLOAT8,
     INPUTS,
     INTEGERS,
     assert_laid_out_like,
@@ -18,6 +17,7 @@ from strategies import (
     layouts,
     numbers,
     quant_ranges,
+    quantized_dtypes,
     scales,
     seeds,
     shapes,
@@ -30,7 +30,6 @@ pytestmark = pytest.mark.oracle
 ours = torch.ops.zeropoint
 oracle = torch.ops.quantized_decomposed
 
-quantized_dtypes = pytest.mark.parametrize("dtype", [*INTEGERS, *FLOAT8], ids=str)
 zero_points = st.one_of(st.integers(-300, 300), st.sampled_from([0, 128, -(2**31), 2**24 + 1, 2**31 - 1]))
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import copy
-import io
-import pickle
-
 import pytest
 import torch
+from saving import ways
 from strategies import assert_same, generator
 
 import zeropoint
@@ -25,20 +22,6 @@ def floats(seed: int, *shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=generator(seed))
 
 
-def torch_saved(value, **options):
-    buffer = io.BytesIO()
-    torch.save(value, buffer)
-    buffer.seek(0)
-    return torch.load(buffer, **options)
-
-
-WAYS = {
-    "weights_only": lambda value: torch_saved(value, weights_only=True),
-    "torch.load": lambda value: torch_saved(value, weights_only=False),
-    "pickle": lambda value: pickle.loads(pickle.dumps(value)),
-    "deepcopy": copy.deepcopy,
-}
-ways = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 bits = pytest.mark.parametrize("bits", [8, 4])
 symmetric = pytest.mark.parametrize("symmetric", [True, False], ids=["symmetric", "affine"])
 group_sizes = pytest.mark.parametrize("group_size", [0, 8, 32, 64])

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from pairs import BYTES, PACKED, assert_equal_qtensors, every_kind, make
 from safetensors import safe_open
 from safetensors.torch import save_file
+from saving import WAYS, torch_saved, ways
 from strategies import assert_same
 
 import zeropoint
@@ -26,26 +27,10 @@ from zeropoint.numerics.dtypes import QuantizedDtype, qint8, quint4x2, quint8
 from zeropoint.tensor import QTensor
 from zeropoint.tensor.errors import QTensorError
 
-
-def torch_saved(value: Any, **options: Any) -> Any:
-    buffer = io.BytesIO()
-    torch.save(value, buffer)
-    buffer.seek(0)
-    return torch.load(buffer, **options)
-
-
-WAYS = {
-    "weights_only": lambda value: torch_saved(value, weights_only=True),
-    "torch.load": lambda value: torch_saved(value, weights_only=False),
-    "pickle": lambda value: pickle.loads(pickle.dumps(value)),
-    "deepcopy": copy.deepcopy,
-}
-
-
 # -------------------------------------------------------------------------------------------------- pickles and copies
 
 
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@ways
 @pytest.mark.parametrize(("dtype", "scheme"), every_kind())
 def test_every_kind_comes_back(dtype: QuantizedDtype, scheme: str, way: Any) -> None:
     for q in (

@@ -3,8 +3,10 @@
 //   program_fuzz fuzz FOLDER [--count N] [--seed N] [--seconds N] [--keep FOLDER]   files made from those of FOLDER
 //   program_fuzz replay FILE...                                                     these files, as they are
 //   program_fuzz threads FILE...                                                    programs that threads share
+//   program_fuzz levels FILE...                                                     programs on every instruction set
 //
 // Files are made and tried in a child process, which is replaced when it dies or hangs; the file is then kept.
+#include "check/fuzz/levels.h"
 #include "check/fuzz/mutate.h"
 #include "check/fuzz/trial.h"
 #include "cpu/isa.h"
@@ -267,7 +269,8 @@ int run_threads(const Options& options) {
 int usage() {
     std::fprintf(stderr, "usage: program_fuzz fuzz FOLDER [--count N] [--seed N] [--seconds N] [--keep FOLDER]\n"
                          "       program_fuzz replay FILE...\n"
-                         "       program_fuzz threads FILE...\n");
+                         "       program_fuzz threads FILE...\n"
+                         "       program_fuzz levels FILE...\n");
     return 2;
 }
 
@@ -280,6 +283,7 @@ int run(const std::vector<std::string>& words) {
         return replay(options);
     }
     if (words[0] == "threads") return run_threads(options);
+    if (words[0] == "levels") return check_levels(options.files) == 0 ? 0 : 1;
     if (words[0] != "fuzz" || words.size() % 2 != 0) return usage();
     options.folder = words[1];
     for (size_t i = 2; i + 1 < words.size(); i += 2) {

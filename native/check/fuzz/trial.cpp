@@ -1,12 +1,9 @@
 #include "check/fuzz/trial.h"
 
-#include "check/fuzz/random.h"
+#include "check/fuzz/arrays.h"
 #include "cpu/isa.h"
-#include "engine/program.h"
 
 #include <chrono>
-#include <cstring>
-#include <limits>
 #include <vector>
 
 namespace zeropoint::check {
@@ -18,78 +15,6 @@ constexpr int64_t kMostPlaces = int64_t{1} << 22;  // elements of the values of 
 constexpr int kShapes = 3;
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-std::vector<InputLayout> some_layouts(const Program& program, Random& random, bool example) {
-    std::vector<InputLayout> layouts;
-    for (const ProgramInput& input : program.inputs()) {
-        InputLayout layout{input.example, false};
-        for (size_t axis = 0; axis < layout.sizes.size() && !example; ++axis)
-            if (random.one_in(input.sizes[axis] < 0 ? 2 : 20)) layout.sizes[axis] = random.between(0, 12);
-        const bool image = layout.sizes.size() == 4 || layout.sizes.size() == 5;
-        layout.channels_last = image && random.one_in(3);
-        layouts.push_back(layout);
-    }
-    return layouts;
-}
-
-// Exactly as much memory as is needed, so that a sanitizer sees what reads or writes beyond it.
-using Bytes = std::vector<uint8_t>;
-
-Bytes some_values(ElementType type, int64_t count, Random& random) {
-    Bytes bytes(static_cast<size_t>(count * bytes_of(type)));
-    if (type == ElementType::f32) {
-        for (int64_t i = 0; i < count; ++i) {
-            float value = static_cast<float>(random.between(-1000, 1000)) / 256.0f;
-            if (random.one_in(100))
-                value =
-                    random.one_in(2) ? std::numeric_limits<float>::quiet_NaN() : std::numeric_limits<float>::infinity();
-            std::memcpy(bytes.data() + i * 4, &value, 4);
-        }
-        return bytes;
-    }
-    const bool wide = random.one_in(3);
-    for (size_t i = 0; i < bytes.size(); ++i)
-        bytes[i] = type == ElementType::boolean                   ? random.one_in(2)
-                   : bytes_of(type) == 1 || wide                  ? static_cast<uint8_t>(random.bits())
-                   : i % static_cast<size_t>(bytes_of(type)) == 0 ? static_cast<uint8_t>(random.below(4))
-                                                                  : uint8_t{0};
-    return bytes;
-}
-
-struct Arrays {
-    std::vector<Bytes> inputs;
-    std::vector<const void*> from;
-
-    Arrays(const Program& program, const std::vector<InputLayout>& layouts, Random& random) {
-        for (size_t i = 0; i < layouts.size(); ++i)
-            inputs.push_back(some_values(program.inputs()[i].type, count_of(layouts[i].sizes), random));
-        for (const Bytes& bytes : inputs) from.push_back(bytes.data());
-    }
-};
-
-std::vector<Bytes> outputs_of(Program& program, const Plan& plan, const Arrays& arrays, uint8_t before) {
-    std::vector<Bytes> outputs;
-    std::vector<void*> to;
-    for (const Tensor& y : plan.outputs) outputs.emplace_back(static_cast<size_t>(y.bytes()), before);
-    for (Bytes& bytes : outputs) to.push_back(bytes.data());
-    program.run(plan, arrays.from.data(), to.data());
-    return outputs;
-}
-
-// Whether all outputs are the same; neither the sign nor the payload of a NaN is part of any contract.
-bool are_same(const Plan& plan, const std::vector<Bytes>& a, const std::vector<Bytes>& b) {
-    for (size_t i = 0; i < a.size(); ++i) {
-        if (a[i] == b[i]) continue;
-        if (plan.outputs[i].type != ElementType::f32) return false;
-        for (size_t at = 0; at < a[i].size(); at += sizeof(float)) {
-            float u, v;
-            std::memcpy(&u, a[i].data() + at, sizeof u);
-            std::memcpy(&v, b[i].data() + at, sizeof v);
-            if (std::memcmp(&u, &v, sizeof u) != 0 && !(u != u && v != v)) return false;
-        }
-    }
-    return true;
-}
 
 bool is_small(const Program& program, const std::vector<InputLayout>& layouts, const Plan& plan) {
     double macs = 0;
@@ -162,7 +87,7 @@ Trial try_file(std::string_view file, uint64_t number, const Bounds& bounds, voi
         if (results > bounds.memory_limit)
             trial.wrong = "a plan needs " + std::to_string(results) + " bytes, more than the limit";
         if (!trial.wrong.empty() || !is_small(*program, layouts, *plan)) continue;
-        const Arrays arrays(*program, layouts, random);
+        const Arrays arrays(*program, layouts, random, true);
         enter(Stage::ran);
         begin = now();
         try {
@@ -177,7 +102,7 @@ Trial try_file(std::string_view file, uint64_t number, const Bounds& bounds, voi
             if (shape == 0 && number % 4 == 0 && trial.wrong.empty()) {
                 set_active_isa(Isa::portable);
                 const auto other = program->plan(layouts);
-                if (!are_same(*plan, outputs_of(*program, *other, arrays, 0x77), first))
+                if (!are_same(plan->outputs, outputs_of(*program, *other, arrays, 0x77), first))
                     trial.wrong = std::string("portable and ") + isa_name(best) + " kernels differ";
                 set_active_isa(best);
             }

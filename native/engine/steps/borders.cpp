@@ -4,6 +4,8 @@
 #include "engine/steps/byte_tensors.h"
 #include "operators/affine.h"
 
+#include <cmath>
+
 namespace zeropoint {
 namespace {
 
@@ -39,6 +41,55 @@ private:
     int64_t zero_point_, low_ = 0, high_ = 255;
 };
 
+// The same with a scale and a zero point for each index of an axis, which are stored.
+class QuantizeChannels : public Step {
+public:
+    explicit QuantizeChannels(StepReader& r)
+        : type_(r.byte_type("dtype")),
+          scale_(r.constant(1, ElementType::f32, 1)),
+          zero_point_(r.constant(2, ElementType::s32, 1)),
+          axis_(r.integer("axis", 0, 7)) {
+        r.require_inputs(3);
+        r.require_outputs(1);
+        const auto [least, most] = range_of(type_);
+        low_ = r.integer("low", least, most);
+        high_ = r.integer("high", low_, most);
+        if (scale_.count() != zero_point_.count())
+            r.fail(std::to_string(scale_.count()) + " scales and " + std::to_string(zero_point_.count()) +
+                   " zero points");
+        for (int64_t i = 0; i < scale_.count(); ++i) {
+            const float scale = reinterpret_cast<const float*>(scale_.data)[i];
+            const int32_t zero_point = reinterpret_cast<const int32_t*>(zero_point_.data)[i];
+            if (!std::isfinite(scale) || !(scale > 0)) r.fail("a scale of " + std::to_string(scale));
+            if (zero_point < least || zero_point > most) r.fail("a zero point of " + std::to_string(zero_point));
+        }
+    }
+
+    void plan(Planner& p) const override {
+        const Tensor x = p.contiguous(p.typed_input(0, ElementType::f32));
+        if (axis_ >= x.rank() || x.size(axis_) != scale_.count())
+            throw PlanError("an input of shape " + text_of(x.sizes) + " does not have " +
+                            std::to_string(scale_.count()) + " channels along axis " + std::to_string(axis_));
+        const Tensor y = p.make(type_, x.sizes);
+        p.give(0, y);
+        if (x.count() == 0) return;
+        Grid grid{1, scale_.count(), 1, 0, nullptr};
+        for (int64_t axis = 0; axis < x.rank(); ++axis)
+            if (axis != axis_) (axis < axis_ ? grid.rows : grid.length) *= x.size(axis);
+        p.emit({x.place, y.place}, [this, grid](void* const* at) {
+            quantize(static_cast<const float*>(at[0]), at[1], int_type(type_), grid,
+                     {scale_.data, ScalarType::f32, scale_.count()},
+                     {zero_point_.data, ScalarType::s32, zero_point_.count()}, Spelling::split,
+                     static_cast<double>(low_), static_cast<double>(high_));
+        });
+    }
+
+private:
+    ElementType type_;
+    const StoredTensor &scale_, &zero_point_;
+    int64_t axis_, low_ = 0, high_ = 255;
+};
+
 // y = (x - zero_point) * scale, 8 bits to float32.
 class Dequantize : public Step {
 public:
@@ -68,6 +119,7 @@ private:
 
 void add_border_steps(StepTable& table) {
     table.add<Quantize>("quantize");
+    table.add<QuantizeChannels>("quantize_channels");
     table.add<Dequantize>("dequantize");
 }
 

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <type_traits>
 
 namespace zeropoint {
 namespace {
@@ -119,7 +121,8 @@ struct Over {
     static float of(float a, float b) { return a / b; }
 };
 
-// Another dtype: integers and bools to wider integers or to float32.
+// Another dtype: numbers to float32, integers or bools. Floats lose what is behind the point; what does not fit becomes
+// the least integer, as x86 has it.
 class Convert : public Step {
 public:
     explicit Convert(StepReader& r) : type_(r.type("dtype")) {
@@ -137,6 +140,7 @@ public:
             case ElementType::f32: return from<float>(p, x, y, n);
             case ElementType::s64: return from<int64_t>(p, x, y, n);
             case ElementType::s32: return from<int32_t>(p, x, y, n);
+            case ElementType::boolean: return from<bool>(p, x, y, n);
             default: refuse(x);
         }
     }
@@ -153,10 +157,20 @@ private:
             case ElementType::s8: return emit<int8_t, To>(p, x, y, n);
             case ElementType::s16: return emit<int16_t, To>(p, x, y, n);
             case ElementType::s32: return emit<int32_t, To>(p, x, y, n);
-            case ElementType::s64:
-                if (type_ == ElementType::f32) return emit<int64_t, To>(p, x, y, n);
-                [[fallthrough]];
+            case ElementType::s64: return emit<int64_t, To>(p, x, y, n);
+            case ElementType::f32: return emit<float, To>(p, x, y, n);
             default: refuse(x);
+        }
+    }
+    template <class From, class To>
+    static To converted(From value) {
+        if constexpr (std::is_same_v<To, bool>) {
+            return value != From{};
+        } else if constexpr (std::is_same_v<From, float> && std::is_integral_v<To>) {
+            constexpr float kEnd = -static_cast<float>(std::numeric_limits<To>::min());
+            return value >= -kEnd && value < kEnd ? static_cast<To>(value) : std::numeric_limits<To>::min();
+        } else {
+            return static_cast<To>(value);
         }
     }
     template <class From, class To>
@@ -165,7 +179,7 @@ private:
         p.emit({x.place, y.place}, [n](void* const* at) {
             const From* from = static_cast<const From*>(at[0]);
             To* to = static_cast<To*>(at[1]);
-            for (int64_t i = 0; i < n; ++i) to[i] = static_cast<To>(from[i]);
+            for (int64_t i = 0; i < n; ++i) to[i] = converted<From, To>(from[i]);
         });
     }
 
@@ -228,6 +242,89 @@ private:
     double value_;
 };
 
+// Sums along an axis up to each element: of float32 in float64, of int64 as they are.
+class CumulativeSum : public Step {
+public:
+    explicit CumulativeSum(StepReader& r) : axis_(r.integer("axis", -8, 7)) {
+        r.require_inputs(1);
+        r.require_outputs(1);
+    }
+
+    void plan(Planner& p) const override {
+        const Tensor x = p.contiguous(p.input(0));
+        const int64_t axis = x.rank() == 0 ? 0 : wrapped_axis(axis_, x.rank());
+        const Tensor y = p.make(x.type, x.sizes);
+        p.give(0, y);
+        if (x.type != ElementType::f32 && x.type != ElementType::s64)
+            throw PlanError(std::string("there are no sums of ") + name_of(x.type));
+        if (y.count() == 0) return;
+        const int64_t length = x.rank() == 0 ? 1 : x.size(axis);
+        const int64_t inner = x.rank() == 0 ? 1 : count_of({x.sizes.begin() + axis + 1, x.sizes.end()});
+        p.emit({x.place, y.place}, [=, type = x.type, lines = y.count() / length](void* const* at) {
+            for (int64_t line = 0; line < lines; ++line) {
+                const int64_t first = line / inner * length * inner + line % inner;
+                if (type == ElementType::f32)
+                    sum<float, double>(at, first, length, inner);
+                else
+                    sum<int64_t, uint64_t>(at, first, length, inner);
+            }
+        });
+    }
+
+private:
+    template <class T, class Sum>
+    static void sum(void* const* at, int64_t first, int64_t length, int64_t step) {
+        const T* from = static_cast<const T*>(at[0]) + first;
+        T* to = static_cast<T*>(at[1]) + first;
+        Sum all = 0;
+        for (int64_t i = 0; i < length * step; i += step) {
+            all += static_cast<Sum>(from[i]);
+            to[i] = static_cast<T>(all);
+        }
+    }
+
+    int64_t axis_;
+};
+
+// y = x - floor(x / number) * number, of float32 or int64; it has the sign of the number.
+class Remainder : public Step {
+public:
+    explicit Remainder(StepReader& r) : number_(r.number("number")) {
+        r.require_inputs(1);
+        r.require_outputs(1);
+    }
+
+    void plan(Planner& p) const override {
+        const Tensor x = p.dense(p.input(0));
+        const bool whole = x.type == ElementType::s64;
+        if (!whole && x.type != ElementType::f32)
+            throw PlanError(std::string("there is no remainder of ") + name_of(x.type));
+        if (whole && (number_ == 0 || !(std::fabs(number_) < 9e15) || number_ != std::floor(number_)))
+            throw PlanError("integers cannot be divided by " + std::to_string(number_));
+        const Tensor y = p.make_like(x, x.type, true);
+        p.give(0, y);
+        if (y.count() == 0) return;
+        p.emit({x.place, y.place}, [n = y.count(), whole, number = number_](void* const* at) {
+            const auto each = [&](auto by, auto rest) {
+                using T = decltype(by);
+                const T* from = static_cast<const T*>(at[0]);
+                T* to = static_cast<T*>(at[1]);
+                for (int64_t i = 0; i < n; ++i) {
+                    const T left = rest(from[i], by);
+                    to[i] = left != 0 && (left < 0) != (by < 0) ? left + by : left;
+                }
+            };
+            if (whole)
+                each(static_cast<int64_t>(number), [](int64_t a, int64_t b) { return b == -1 ? 0 : a % b; });
+            else
+                each(static_cast<float>(number), [](float a, float b) { return std::fmod(a, b); });
+        });
+    }
+
+private:
+    double number_;
+};
+
 }  // namespace
 
 void add_plain_steps(StepTable& table) {
@@ -236,6 +333,8 @@ void add_plain_steps(StepTable& table) {
     table.add<FloatBinary<Times>>("float_multiply");
     table.add<FloatBinary<Over>>("float_divide");
     table.add<Convert>("convert");
+    table.add<CumulativeSum>("cumulative_sum");
+    table.add<Remainder>("remainder");
     table.add<Range>("range");
     table.add<Full>("full");
 }

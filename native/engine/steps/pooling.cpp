@@ -4,8 +4,9 @@
 #include "operators/pooling.h"
 
 #include "engine/steps/byte_tensors.h"
-#include "engine/steps/images.h"
+#include "engine/steps/sliding.h"
 #include "engine/step_table.h"
+#include "operators/affine.h"
 #include "operators/norms.h"
 
 #include <algorithm>
@@ -14,7 +15,6 @@
 namespace zeropoint {
 namespace {
 
-constexpr int64_t kMostWindow = 1 << 12;
 constexpr int64_t kMostSummed = 1 << 23;  // bytes whose sum fits in 32 bits
 
 PoolTensor native(const Images& images, const Three& out) {
@@ -32,47 +32,6 @@ PoolTensor at_places(PoolTensor t, void* const* at) {
     t.y = at[1];
     return t;
 }
-
-// What the two kinds of sliding windows share.
-class Sliding : public Step {
-protected:
-    explicit Sliding(StepReader& r, bool dilated) : spatial_(r.integer("spatial", 1, 3)), ceil_(r.flag("ceil_mode")) {
-        r.require_inputs(1);
-        r.require_outputs(1);
-        const size_t n = static_cast<size_t>(spatial_);
-        windows_.kernel = windows_.stride = windows_.dilation = {1, 1, 1};
-        windows_.padding = {0, 0, 0};
-        const auto kernel = r.integers("kernel", n, 1, kMostWindow), stride = r.integers("stride", n, 1, kMostWindow),
-                   padding = r.integers("padding", n, 0, kMostWindow);
-        const auto dilation = dilated ? r.integers("dilation", n, 1, kMostWindow) : std::vector<int64_t>(n, 1);
-        for (size_t i = 0; i < n; ++i) {
-            const size_t axis = 3 - n + i;
-            if (padding[i] > kernel[i] / 2) r.fail("padding must not be more than half of the kernel");
-            windows_.kernel[axis] = kernel[i];
-            windows_.stride[axis] = stride[i];
-            windows_.padding[axis] = padding[i];
-            windows_.dilation[axis] = dilation[i];
-        }
-    }
-
-    Three output_size(const Images& images) const {
-        Three out{1, 1, 1};
-        for (size_t axis = 3 - static_cast<size_t>(spatial_); axis < 3; ++axis) {
-            const int64_t size = images.in[axis], stride = windows_.stride[axis], padding = windows_.padding[axis];
-            const int64_t room = size + 2 * padding - windows_.dilation[axis] * (windows_.kernel[axis] - 1) - 1;
-            if (room + (ceil_ ? stride - 1 : 0) < 0)
-                throw PlanError("an input of shape " + text_of(images.x.sizes) + " is too small for the windows");
-            out[axis] = (room + (ceil_ ? stride - 1 : 0)) / stride + 1;
-            // The last window must begin inside the input or its left padding.
-            if (ceil_ && (out[axis] - 1) * stride >= size + padding) --out[axis];
-        }
-        return out;
-    }
-
-    int64_t spatial_;
-    bool ceil_;
-    PoolWindows windows_;
-};
 
 class MaxPool : public Sliding {
 public:
@@ -191,17 +150,16 @@ public:
         std::iota(order.begin(), order.end(), 0);
         if (inside) std::rotate(order.begin() + 1, order.begin() + 2, order.end());
         int64_t outer = 1, rows = 1, inner = 1;
-        bool begun = false, ended = false;
+        bool begun = false, ended = false, together = true;
         for (const size_t axis : order) {
-            if (dropped[axis] && ended)
-                throw PlanError("a mean over axes that do not lie together in memory is not supported");
+            together = together && !(dropped[axis] && ended);
             begun = begun || dropped[axis];
             ended = begun && !dropped[axis];
             (dropped[axis] ? rows : begun ? inner : outer) *= x.sizes[axis];
         }
         if (rows == 0) throw PlanError("there are no values to average");
         if (rows >= kMostSummed) throw PlanError("there are too many values to average");
-        if (!in_rows && inner == 1) throw PlanError("a mean over axes that were moved is not supported");
+        if (!in_rows && (!together || inner == 1)) return plan_exact(p, x, dropped, rows);
         Sizes sizes, strides;
         for (size_t axis = 0; axis < x.sizes.size(); ++axis)
             if (!dropped[axis] || keep_) {
@@ -230,6 +188,41 @@ public:
     }
 
 private:
+    // Over axes that lie anywhere: from the exact sum, as a float that is quantized.
+    void plan_exact(Planner& p, const Tensor& x, const std::vector<bool>& dropped, int64_t rows) const {
+        Tensor turned = x;
+        turned.sizes.clear();
+        turned.strides.clear();
+        Sizes sizes;
+        for (const bool last : {false, true})
+            for (size_t i = 0; i < dropped.size(); ++i)
+                if (dropped[i] == last) {
+                    turned.sizes.push_back(x.sizes[i]);
+                    turned.strides.push_back(x.strides[i]);
+                }
+        for (size_t i = 0; i < dropped.size(); ++i)
+            if (!dropped[i] || keep_) sizes.push_back(dropped[i] ? 1 : x.sizes[i]);
+        const Tensor values = p.contiguous(turned), y = p.make(x.type, sizes);
+        p.give(0, y);
+        if (y.count() == 0) return;
+        const Place floats = p.make(ElementType::f32, sizes).place;
+        const auto [low, high] = range_of(x.type);
+        p.emit({values.place, y.place, floats}, [=, low = low, high = high, n = y.count(),
+                                                 is_signed = x.type == ElementType::s8, s = scale_](void* const* at) {
+            float* means = static_cast<float*>(at[2]);
+            for (int64_t i = 0; i < n; ++i) {
+                const uint8_t* bytes = static_cast<const uint8_t*>(at[0]) + i * rows;
+                int64_t sum = 0;
+                for (int64_t k = 0; k < rows; ++k) sum += is_signed ? static_cast<int8_t>(bytes[k]) : bytes[k];
+                const double exact = static_cast<double>(sum - rows * s.zero_point) * static_cast<double>(s.scale);
+                means[i] = static_cast<float>(exact / static_cast<double>(rows));
+            }
+            quantize_tensor(means, at[1], is_signed ? IntType::s8 : IntType::u8, n, static_cast<double>(s.scale),
+                            static_cast<double>(s.zero_point), Spelling::fused, static_cast<double>(low),
+                            static_cast<double>(high));
+        });
+    }
+
     std::vector<Integer> axes_;
     bool keep_;
     ByteScale scale_;

@@ -14,7 +14,7 @@ constexpr int64_t kMostLayers = 1024, kMostTimes = 1 << 24;
 // Layers one behind the other. Inputs: x (times, batch, features), or with batch_first (batch, times, features), the
 // first hidden state (layers * directions, batch, hidden), for an lstm the first cell state; and then for each
 // direction of each layer the matrices from the input and from the hidden state, (gates * hidden, ...), each with its
-// scales, zero points and bias: scales and zero points are null for float16, the bias may be. Outputs: y, as x, and the
+// scales, zero points and bias: scales and zero points are null for floats, the bias may be. Outputs: y, as x, and the
 // last states.
 class Recurrent : public Step {
 public:
@@ -26,8 +26,9 @@ public:
           reduce_range_(r.flag("reduce_range")),
           type_(r.type("weight_dtype")),
           states_(cell_ == Cell::lstm ? 2 : 1) {
-        if (type_ != ElementType::u8 && type_ != ElementType::s8 && type_ != ElementType::f16)
-            r.fail("attribute 'weight_dtype' must be uint8, int8 or float16");
+        if (type_ != ElementType::u8 && type_ != ElementType::s8 && type_ != ElementType::f16 &&
+            type_ != ElementType::f32)
+            r.fail("attribute 'weight_dtype' must be uint8, int8, float16 or float32");
         r.require_outputs(1 + states_);
         size_t input = 1 + states_;
         r.require_inputs(input + static_cast<size_t>(layers_ * directions_) * 2 * kPartsOfMatrix);
@@ -96,9 +97,9 @@ private:
             if (weight->sizes != Sizes{rows, columns})
                 r.fail("input " + std::to_string(input) + " must have shape " + text_of({rows, columns}) + ", it has " +
                        text_of(weight->sizes));
-            const bool is_half = type == ElementType::f16;
-            if (is_half != (scale == nullptr) || is_half != (zero_point == nullptr))
-                r.fail("8-bit weights need scales and zero points, float16 has neither");
+            const bool is_float = type == ElementType::f16 || type == ElementType::f32;
+            if (is_float != (scale == nullptr) || is_float != (zero_point == nullptr))
+                r.fail("8-bit weights need scales and zero points, floats have neither");
             if (bias != nullptr && bias->count() != rows)
                 r.fail("input " + std::to_string(input + 3) + " must have " + std::to_string(rows) + " elements");
         }
@@ -106,9 +107,11 @@ private:
         RecurrentWeight described() const {
             RecurrentWeight w;
             w.data = weight->data;
-            w.half = weight->type == ElementType::f16;
+            w.numbers = weight->type == ElementType::f16   ? RecurrentNumbers::halves
+                        : weight->type == ElementType::f32 ? RecurrentNumbers::floats
+                                                           : RecurrentNumbers::bytes;
             if (bias != nullptr) w.bias = reinterpret_cast<const float*>(bias->data);
-            if (w.half) return w;
+            if (w.numbers != RecurrentNumbers::bytes) return w;
             w.type = int_type(weight->type);
             w.zero_point = reinterpret_cast<const int32_t*>(zero_point->data);
             w.zero_points = zero_point->count();

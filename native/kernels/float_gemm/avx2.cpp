@@ -1,9 +1,8 @@
-#include "kernels/float_gemm/float_gemm.h"
 #include "kernels/simd/avx2.h"
-#include "kernels/half_gemm/template.h"
+#include "kernels/float_gemm/template.h"
 
 namespace zeropoint {
 
-void float_gemm_avx2(const FloatGemmArgs& a, int64_t begin, int64_t end) { panel_gemm_with<Avx2>(a, begin, end); }
+void float_gemm_avx2(const FloatGemmArgs& a, int64_t begin, int64_t end) { float_gemm_with<Avx2>(a, begin, end); }
 
 }  // namespace zeropoint

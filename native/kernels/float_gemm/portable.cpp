@@ -1,11 +1,10 @@
-#include "kernels/float_gemm/float_gemm.h"
 #include "kernels/simd/portable.h"
-#include "kernels/half_gemm/template.h"
+#include "kernels/float_gemm/template.h"
 
 namespace zeropoint {
 
 void float_gemm_portable(const FloatGemmArgs& a, int64_t begin, int64_t end) {
-    panel_gemm_with<Portable>(a, begin, end);
+    float_gemm_with<Portable>(a, begin, end);
 }
 
 }  // namespace zeropoint

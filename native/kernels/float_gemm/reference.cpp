@@ -8,10 +8,11 @@ namespace zeropoint {
 void float_gemm_reference(const FloatGemmArgs& a, int64_t begin, int64_t end) {
     for (int64_t m = 0; m < a.rows; ++m)
         for (int64_t n = begin * kFloatPanel; n < end * kFloatPanel; ++n) {
-            const float* w = a.panels + n / kFloatPanel * a.depth * kFloatPanel + n % kFloatPanel;
-            float acc = 0;
+            const float* w = a.panels + n / kFloatPanel * a.panel_stride + n % kFloatPanel;
+            float& y = a.y[m * a.y_stride + n];
+            float acc = a.resume ? y : a.bias != nullptr ? a.bias[n] : 0.0f;
             for (int64_t k = 0; k < a.depth; ++k) acc = std::fma(a.x[m * a.x_stride + k], w[k * kFloatPanel], acc);
-            a.y[m * a.y_stride + n] = acc;
+            y = acc;
         }
 }
 

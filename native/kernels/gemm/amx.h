@@ -29,7 +29,6 @@ public:
     void load(Tiles& tiles, int64_t offset) const {
         if (spaced_) return tiles.template load<kTile>(x_ + rows_[0] + offset, stride_);
         for (int64_t i = 0; i < count_; ++i) std::memcpy(copy_ + i * 64, x_ + rows_[i] + offset, 64);
-        Tiles::fence(copy_);
         tiles.template load<kTile>(copy_, 64);
     }
 

@@ -91,7 +91,9 @@ struct Activation {
     int32_t shifted_zero_point() const { return is_signed ? zero_point + 128 : zero_point; }
 };
 
-// The kernels of an instruction set: two functions that agree on a layout and on an operand.
+struct WinogradKernel;  // kernels/gemm/winograd.h
+
+// The kernels of an instruction set: functions that agree on a layout and on an operand.
 struct GemmKernel {
     PanelLayout layout;
     Operand operand;
@@ -99,6 +101,8 @@ struct GemmKernel {
     void (*convert)(const uint8_t* x, int64_t n, const Activation& activation, void* to);
     // The output channels of panels [begin, end), for all rows.
     void (*multiply)(const GemmArgs& args, int64_t begin, int64_t end);
+    // 3x3 convolutions on the same operand and weights, with fewer multiplications; null where that is not faster.
+    const WinogradKernel* winograd = nullptr;
 
     int64_t operand_size() const { return operand == Operand::centered ? 2 : 1; }
 };

@@ -13,18 +13,14 @@ namespace zeropoint {
 // Output channels that stand side by side in a panel of packed weights.
 constexpr int64_t kHalfPanel = 16;
 
-// T: uint16_t for float16, or float.
-template <class T>
-struct PanelGemmArgs {
+struct HalfGemmArgs {
     const float* x = nullptr;  // `rows` rows of `depth`
     int64_t rows = 0, depth = 0, x_stride = 0;
-    const T* panels = nullptr;    // [panel][k][output channel of the panel]
-    const float* bias = nullptr;  // one for each output channel of the panels; none of float
-    float* y = nullptr;           // `rows` rows, in each one place for every output channel of the panels
+    const uint16_t* panels = nullptr;  // [panel][k][output channel of the panel]
+    const float* bias = nullptr;       // one for each output channel of the panels
+    float* y = nullptr;                // `rows` rows, in each one place for every output channel of the panels
     int64_t y_stride = 0;
 };
-
-using HalfGemmArgs = PanelGemmArgs<uint16_t>;
 
 // The output channels of panels [begin, end), for all rows.
 using HalfGemmFn = void (*)(const HalfGemmArgs&, int64_t begin, int64_t end);

@@ -3,6 +3,6 @@
 
 namespace zeropoint {
 
-void half_gemm_portable(const HalfGemmArgs& a, int64_t begin, int64_t end) { panel_gemm_with<Portable>(a, begin, end); }
+void half_gemm_portable(const HalfGemmArgs& a, int64_t begin, int64_t end) { half_gemm_with<Portable>(a, begin, end); }
 
 }  // namespace zeropoint

@@ -1,7 +1,8 @@
 // vpmaddubsw multiplies bytes and adds pairs of products in 16 bits, where it saturates: at 2 * 128 * -128 = -2^15 and
 // 2 * 128 * 127 < 2^15 it does not yet.
 //
-// Tiles of 6 rows x 16 output channels: 12 sums, 2 vectors of weights, 1 of activations and 1 of ones.
+// Tiles of 6 rows x 16 output channels: 12 sums, 2 vectors of weights, 1 of products and 1 of ones.
+#include "kernels/gemm/direct_avx2.h"
 #include "kernels/gemm/epilogue.h"
 #include "kernels/gemm/shifted.h"
 #include "kernels/narrow_gemm/narrow_gemm.h"
@@ -13,38 +14,84 @@ namespace {
 constexpr PanelLayout kLayout = {4, 4};
 constexpr int64_t kTile = 6;
 
+// s0 += x w0, s1 += x w1, with four activations for all. In this order, and with one register beside the sums, the
+// weights and the ones, for which x is loaded twice: compilers use two, and then keep a sum in memory.
+inline __attribute__((always_inline)) void multiply_add(const uint8_t* x, __m256i w0, __m256i w1, __m256i ones,
+                                                        __m256i& s0, __m256i& s1) {
+    struct Four {
+        uint8_t values[4];
+    };
+    __m256i v;
+    __asm__ volatile("vpbroadcastd %[x], %[v]\n\t"
+                     "vpmaddubsw %[w0], %[v], %[v]\n\t"
+                     "vpmaddwd %[v], %[ones], %[v]\n\t"
+                     "vpaddd %[v], %[s0], %[s0]\n\t"
+                     "vpbroadcastd %[x], %[v]\n\t"
+                     "vpmaddubsw %[w1], %[v], %[v]\n\t"
+                     "vpmaddwd %[v], %[ones], %[v]\n\t"
+                     "vpaddd %[v], %[s1], %[s1]"
+                     : [s0] "+x"(s0), [s1] "+x"(s1), [v] "=&x"(v)
+                     : [x] "m"(*reinterpret_cast<const Four*>(x)), [w0] "x"(w0), [w1] "x"(w1), [ones] "x"(ones));
+}
+
+// sum[kPanels][kRows][16] += kRows rows times kPanels neighbouring panels.
+template <int kRows, int kPanels>
+inline __attribute__((always_inline)) void sum_up(const GemmArgs& a, const int64_t* rows, int64_t panel,
+                                                  __m256i (&sum)[kPanels][kRows][2]) {
+    const int64_t steps = (a.channels + 3) / 4, panel_size = a.tap_count * steps * 4 * kPanel;
+    const __m256i ones = _mm256_set1_epi16(1);
+    const int8_t* w = a.panels + panel * panel_size;
+    for (int64_t t = 0; t < a.tap_count; ++t) {
+        const uint8_t* row[kRows];
+#pragma GCC unroll 6
+        for (int i = 0; i < kRows; ++i) row[i] = static_cast<const uint8_t*>(a.x) + rows[i] + a.taps[t];
+        for (int64_t c = 0; c < steps; ++c, w += 4 * kPanel) {
+#pragma GCC unroll 4
+            for (int j = 0; j < kPanels; ++j) {
+                const __m256i* at = reinterpret_cast<const __m256i*>(w + j * panel_size);
+                const __m256i w0 = _mm256_load_si256(at), w1 = _mm256_load_si256(at + 1);
+#pragma GCC unroll 6
+                for (int i = 0; i < kRows; ++i) multiply_add(row[i] + 4 * c, w0, w1, ones, sum[j][i][0], sum[j][i][1]);
+            }
+        }
+    }
+}
+
 // acc[kPanels][kRows][16] = kRows rows times kPanels neighbouring panels.
 // Not inlined: alone, the loop finds a register for every pointer.
 template <int kRows, int kPanels>
 __attribute__((noinline)) void accumulate(const GemmArgs& a, const int64_t* rows, int64_t panel, int32_t* acc) {
-    constexpr int kVectors = 2 * kPanels;
-    const int64_t steps = (a.channels + 3) / 4, panel_size = a.tap_count * steps * 4 * kPanel;
-    const __m256i ones = _mm256_set1_epi16(1);
-    __m256i sum[kRows][kVectors];
-    for (auto& row : sum)
-        for (__m256i& s : row) s = _mm256_setzero_si256();
-    const int8_t* w = a.panels + panel * panel_size;
-    for (int64_t t = 0; t < a.tap_count; ++t) {
-        const uint8_t* row[kRows];
-        for (int i = 0; i < kRows; ++i) row[i] = static_cast<const uint8_t*>(a.x) + rows[i] + a.taps[t];
-        for (int64_t c = 0; c < steps; ++c, w += 4 * kPanel) {
-            __m256i weights[kVectors];
-            for (int j = 0; j < kVectors; ++j)
-                weights[j] =
-                    _mm256_load_si256(reinterpret_cast<const __m256i*>(w + j / 2 * panel_size + j % 2 * 2 * kPanel));
+    __m256i sum[kPanels][kRows][2];
+#pragma GCC unroll 4
+    for (int j = 0; j < kPanels; ++j)
 #pragma GCC unroll 6
-            for (int i = 0; i < kRows; ++i) {
-                const __m256i v = _mm256_broadcastd_epi32(_mm_loadu_si32(row[i] + 4 * c));
-                for (int j = 0; j < kVectors; ++j) {
-                    const __m256i pairs = _mm256_maddubs_epi16(v, weights[j]);
-                    sum[i][j] = _mm256_add_epi32(sum[i][j], _mm256_madd_epi16(pairs, ones));
-                }
-            }
+        for (int i = 0; i < kRows; ++i) sum[j][i][0] = sum[j][i][1] = _mm256_setzero_si256();
+    sum_up(a, rows, panel, sum);
+    __m256i* to = reinterpret_cast<__m256i*>(acc);
+#pragma GCC unroll 4
+    for (int j = 0; j < kPanels; ++j)
+#pragma GCC unroll 6
+        for (int i = 0; i < kRows; ++i, to += 2) {
+            _mm256_store_si256(to, sum[j][i][0]);
+            _mm256_store_si256(to + 1, sum[j][i][1]);
         }
+}
+
+// Tiles of kRows rows from row m to row `end`, and their bytes.
+template <int kRows>
+__attribute__((noinline)) void to_bytes(const GemmArgs& a, int64_t m, int64_t end, int64_t panel,
+                                        const DirectEpilogue& finish) {
+    const __m256i* const bias = reinterpret_cast<const __m256i*>(a.epilogue.bias + panel * kPanel);
+    for (; m < end; m += kRows) {
+        __m256i sum[1][kRows][2];
+#pragma GCC unroll 6
+        for (int i = 0; i < kRows; ++i) {
+            sum[0][i][0] = _mm256_loadu_si256(bias);
+            sum[0][i][1] = _mm256_loadu_si256(bias + 1);
+        }
+        sum_up(a, a.rows + m, panel, sum);
+        finish.store(sum[0], a.y_rows + m);
     }
-    for (int i = 0; i < kRows; ++i)
-        for (int j = 0; j < kVectors; ++j)
-            _mm256_store_si256(reinterpret_cast<__m256i*>(acc + (j / 2 * kRows + i) * kPanel) + j % 2, sum[i][j]);
 }
 
 // acc[m][i] -= sums[m] * w_zero_point[i], for 16 output channels.
@@ -86,16 +133,22 @@ void multiply(const GemmArgs& a, int64_t begin, int64_t end) {
     if (a.m == 1) return few_rows<1, 4>(a, begin, end, sums);
     if (a.m == 2) return few_rows<2, 2>(a, begin, end, sums);
     for (int64_t p = begin; p < end; ++p) {
-        int64_t m = 0;
-        for (; m + kTile <= a.m; m += kTile) tile<kTile, 1>(a, m, p, sums);
-        switch (a.m - m) {
-            case 1: tile<1, 1>(a, m, p, sums); break;
-            case 2: tile<2, 1>(a, m, p, sums); break;
-            case 3: tile<3, 1>(a, m, p, sums); break;
-            case 4: tile<4, 1>(a, m, p, sums); break;
-            case 5: tile<5, 1>(a, m, p, sums); break;
-            default: break;
+        int64_t m = a.m / kTile * kTile;
+        if (sums == nullptr && DirectEpilogue::fits(a.epilogue, a.n - p * kPanel)) {
+            const DirectEpilogue finish(a.epilogue, a.y, p);
+            to_bytes<kTile>(a, 0, m, p, finish);
+            switch (a.m - m) {
+                case 1: to_bytes<1>(a, m, a.m, p, finish); break;
+                case 2: to_bytes<2>(a, m, a.m, p, finish); break;
+                case 3: to_bytes<3>(a, m, a.m, p, finish); break;
+                case 4: to_bytes<4>(a, m, a.m, p, finish); break;
+                case 5: to_bytes<5>(a, m, a.m, p, finish); break;
+                default: break;
+            }
+            continue;
         }
+        for (m = 0; m + kTile <= a.m; m += kTile) tile<kTile, 1>(a, m, p, sums);
+        for (; m < a.m; ++m) tile<1, 1>(a, m, p, sums);
     }
 }
 

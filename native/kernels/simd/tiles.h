@@ -23,14 +23,11 @@ struct AmxTiles {
         }
         fence(&config);
         _tile_loadconfig(&config);
+        fence(&config);
     }
     ~AmxTiles() { _tile_release(); }
     AmxTiles(const AmxTiles&) = delete;
     AmxTiles& operator=(const AmxTiles&) = delete;
-
-    // To be called between writing memory and loading it: gcc's intrinsics do not say that they read what the address
-    // points to, so it may drop or delay what was written there.
-    static void fence(const void* data) { __asm__ volatile("" : : "r"(data) : "memory"); }
 
     // gcc's intrinsics paste the number into the instruction, so it must be spelled out.
 #define ZEROPOINT_EACH_TILE(call)                                                                                      \
@@ -51,7 +48,9 @@ struct AmxTiles {
     template <int kTile>
     void load(const void* data, int64_t stride) {
 #define ZEROPOINT_LOAD(tile) _tile_loadd(tile, data, stride)
+        fence(data);
         ZEROPOINT_EACH_TILE(ZEROPOINT_LOAD)
+        fence(data);
 #undef ZEROPOINT_LOAD
     }
     template <int kTile>
@@ -71,6 +70,11 @@ struct AmxTiles {
         if constexpr (kSum == 2) _tile_dpbusd(2, 4, 7);
         if constexpr (kSum == 3) _tile_dpbusd(3, 5, 7);
     }
+
+private:
+    // On both sides of a load: gcc's intrinsics do not say that they read what the address points to, so what was
+    // written there before might come too late, and what is written there next too early.
+    static void fence(const void* data) { __asm__ volatile("" : : "r"(data) : "memory"); }
 };
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from importlib import metadata
 from typing import Annotated
 
@@ -36,6 +38,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def zeropoint(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
@@ -46,3 +49,7 @@ def zeropoint(
     makes it. DATA is a `.npy`, `.npz` or `.safetensors` file, samples along the first axis, or
     `package.module:iterable`.
     """
+    warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)  # torch's, about its own files
+    if context.invoked_subcommand != "bench":
+        # Threads of torch that wait for each other spin, which takes minutes where others use the CPU, too.
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

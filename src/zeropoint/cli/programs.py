@@ -8,14 +8,20 @@ from typing import Any
 __all__ = ["compiled", "on_tensors", "write_quantized"]
 
 
-def write_quantized(quantized: Any, batch: Any, path: Path) -> None:
-    """Write what `to_int8` gave: a program that runs without torch (.zpt), or a graph of torch.export (.pt2)."""
+def write_quantized(quantized: Any, batch: Any, path: Path) -> Any:
+    """Write what `to_int8` gave: a program that runs without torch (.zpt), or a graph of torch.export (.pt2).
+
+    Returns:
+        what the file computes, to be called.
+    """
     if path.suffix == ".zpt":
-        compiled(quantized, batch).save(path)
-    elif path.suffix == ".pt2":
+        program = compiled(quantized, batch)
+        program.save(path)
+        return program
+    if path.suffix == ".pt2":
         _export(quantized, batch, path)
-    else:
-        raise ValueError(f"a quantized graph is written as .zpt or .pt2, got {path}")
+        return quantized
+    raise ValueError(f"a quantized graph is written as .zpt or .pt2, got {path}")
 
 
 def compiled(quantized: Any, batch: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,10 +12,12 @@ import typer
 from zeropoint.cli.data import Batch, Data, Samples, load_tensors
 from zeropoint.cli.models import Model, Pickle, is_script, load_model
 from zeropoint.cli.output import AsJson, show, work
+from zeropoint.progress import during
 
 __all__ = ["Mode", "Float", "quantize", "quantized_form"]
 
 SUFFIXES = (".zpt", ".pt2", ".pt")
+COMPARED = 16  # samples on which the quantized model is compared with the float one
 
 
 class Mode(str, Enum):
@@ -33,7 +36,7 @@ Float = Annotated[
 def quantize(
     model: Model,
     data: Data,
-    output: Annotated[Path, typer.Option("--output", "-o", help="A .zpt or .pt2 file; .pt for TorchScript.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="A .zpt or .pt2 file; for TorchScript, .zpt or .pt.")],
     mode: Annotated[Mode, typer.Option("--mode", "-m", help="What finds the ranges of activations.")] = Mode.static,
     keep: Float = None,
     report: Annotated[Path | None, typer.Option("--report", "-r", help="Write a page about it, too.")] = None,
@@ -48,19 +51,24 @@ def quantize(
     """
     if output.suffix not in SUFFIXES:
         raise typer.BadParameter(f"output must end in {', '.join(SUFFIXES)}, got {output}")
+    start = time.perf_counter()
     with work(as_json):
-        source = load_model(model, pickle)
-        batches = load_tensors(data, source, batch, samples)
+        with during(f"reading {model}", progress=True):
+            source = load_model(model, pickle)
+            batches = load_tensors(data, source, batch, samples)
         if is_script(source):
             facts = _script(source, batches, mode, output, keep)
         else:
             facts = _graph(source, batches, mode, output, keep, report)
         facts = {"output": str(output), "bytes": output.stat().st_size, "float_bytes": _size(source), **facts}
+        facts["seconds"] = round(time.perf_counter() - start, 3)
         show("\n".join(_lines(facts)), facts, as_json)
 
 
 def quantized_form(model: Any, batches: list[Any], mode: Mode, keep: list[str] | None) -> Any:
-    """What `to_int8` makes of a model, some modules left in float."""
+    """What `to_int8` makes of a model, some modules left in float; of a TorchScript model, TorchScript."""
+    if is_script(model):
+        return _script_form(model, batches, mode, keep)
     from zeropoint.graph.one_call import qconfig_mapping_for, to_int8
 
     mapping = None
@@ -76,17 +84,16 @@ def _graph(model: Any, batches: list[Any], mode: Mode, output: Path, keep: Any, 
     from zeropoint.cli.programs import write_quantized
 
     quantized = quantized_form(model, batches, mode, keep)
-    write_quantized(quantized, batches[0], output)
-    facts: dict[str, Any] = {
-        "operators": dict(quantized.summary().counts()),
-        **_distance(model, quantized, batches),
-    }
-    if report is not None:
-        from zeropoint.report.html import write_report
+    with during(f"writing {output}", progress=True):
+        written = write_quantized(quantized, batches[0], output)
+    facts: dict[str, Any] = {"operators": dict(quantized.summary().counts())}
+    if report is None:
+        return facts | _distance(model, written, batches)
+    from zeropoint.report.html import write_report
 
-        write_report(report, model, quantized, batches[:4], title=output.stem)
-        facts["report"] = str(report)
-    return facts
+    some = _some(batches)
+    found = write_report(report, model, quantized, some, title=output.stem).comparison
+    return facts | _facts(found, some, batches) | {"report": str(report)}
 
 
 def _script(model: Any, batches: list[Any], mode: Mode, output: Path, keep: Any) -> dict[str, Any]:
@@ -94,31 +101,61 @@ def _script(model: Any, batches: list[Any], mode: Mode, output: Path, keep: Any)
 
     import zeropoint
 
-    if output.suffix != ".pt":
-        raise ValueError(f"a TorchScript model stays TorchScript: output must end in .pt, got {output}")
+    if output.suffix == ".pt2":
+        raise ValueError(
+            f"a TorchScript model is no graph of torch.export: output must end in .pt or .zpt, got {output}"
+        )
+    quantized = quantized_form(model, batches, mode, keep)
+    if output.suffix == ".zpt":
+        zeropoint.compile(quantized, batches[0]).save(output)
+    else:
+        torch.jit.save(quantized, str(output))
+    return {"operators": dict(zeropoint.summary(quantized).counts()), **_distance(model, quantized, batches)}
+
+
+def _script_form(model: Any, batches: list[Any], mode: Mode, keep: list[str] | None) -> Any:
+    import torch
+
+    import zeropoint
+
     left = dict.fromkeys(keep or ())
     if mode is Mode.weight_only:
         raise ValueError("weight_only is for torch.export models: a TorchScript model takes static or dynamic")
     if mode is Mode.dynamic:
-        quantized = zeropoint.quantize_dynamic_jit(model, {"": zeropoint.default_dynamic_qconfig, **left})
-    else:
+        return zeropoint.quantize_dynamic_jit(model, {"": zeropoint.default_dynamic_qconfig, **left})
 
-        def calibrate(prepared: Any) -> None:
-            with torch.no_grad():
-                for b in batches:
-                    prepared(*b)
+    def calibrate(prepared: Any) -> None:
+        with torch.no_grad():
+            for b in batches:
+                prepared(*b)
 
-        quantized = zeropoint.quantize_jit(model, {"": zeropoint.get_default_qconfig("native"), **left}, calibrate, ())
-    torch.jit.save(quantized, str(output))
-    return _distance(model, quantized, batches)
+    return zeropoint.quantize_jit(model, {"": zeropoint.get_default_qconfig("native"), **left}, calibrate, ())
 
 
 def _distance(model: Any, quantized: Any, batches: list[Any]) -> dict[str, Any]:
     """How far the outputs are apart, on some of the batches."""
-    from zeropoint.report.compare import compare_outputs, finite
+    from zeropoint.report.compare import compare_outputs
 
-    found = compare_outputs(model, quantized, batches[:8])
-    return finite({"sqnr": found.sqnr, "cosine": found.cosine})
+    some = _some(batches)
+    with during("comparing", progress=True):
+        return _facts(compare_outputs(model, quantized, some), some, batches)
+
+
+def _facts(found: Any, some: list[Any], batches: list[Any]) -> dict[str, Any]:
+    from zeropoint.report.compare import finite
+
+    counts = {"samples": sum(map(_count, batches)), "compared": sum(map(_count, some))}
+    return finite({"sqnr": found.sqnr, "cosine": found.cosine}) | counts
+
+
+def _some(batches: list[Any]) -> list[Any]:
+    return batches[: max(1, -(-COMPARED // max(1, _count(batches[0]))))]
+
+
+def _count(batch: Any) -> int:
+    """Samples of a batch: along the first axis of its first tensor."""
+    values = batch.values() if isinstance(batch, dict) else batch
+    return next((len(value) for value in values if getattr(value, "ndim", 0)), 1)
 
 
 def _size(model: Any) -> int:
@@ -131,12 +168,14 @@ def _lines(facts: dict[str, Any]) -> list[str]:
     from zeropoint.report.table import readable_bytes
 
     smaller = facts["float_bytes"] / max(facts["bytes"], 1)
+    on = f"on {facts['compared']} of {facts['samples']} samples"
     lines = [
         f"wrote      {facts['output']}, {readable_bytes(facts['bytes'])} ({smaller:.1f}x smaller)",
-        f"output     SQNR {facts['sqnr'] or float('inf'):.1f} dB, cosine {facts['cosine']:.5f} to the float model",
+        f"output     SQNR {facts['sqnr'] or float('inf'):.1f} dB, cosine {facts['cosine']:.5f} to float {on}",
     ]
     if "operators" in facts:
         lines.append("operators  " + ", ".join(f"{count} {way}" for way, count in facts["operators"].items()))
     if "report" in facts:
         lines.append(f"report     {facts['report']}")
+    lines.append(f"took       {facts['seconds']:.1f} s")
     return lines

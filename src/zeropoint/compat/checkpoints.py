@@ -1,15 +1,41 @@
-"""Files of the old stack: the quantized tensors in them become QTensors."""
+"""Files of the old stack: the quantized tensors and packed weights in them become ours, and so do whole modules."""
 
 from __future__ import annotations
 
+import pickle
+from types import ModuleType
 from typing import Any
 
 import torch
 
 from zeropoint.compat.changes import Changes
-from zeropoint.numerics.dtypes import quantized_dtype
-from zeropoint.numerics.schemes import qscheme
+from zeropoint.compat.objects import PICKLED, OldObject
+from zeropoint.numerics.dtypes import DTYPES, quantized_dtype
+from zeropoint.numerics.schemes import SCHEMES, qscheme
 from zeropoint.tensor.qtensor import QTensor, rebuild
+
+# A PyTorch without quantized dtypes reads their storages as these; 4 and 2 bits in bytes that are told from others.
+_STORED_AS = {
+    "qint8": torch.int8,
+    "quint8": torch.uint8,
+    "qint32": torch.int32,
+    "quint4x2": torch.float8_e4m3fn,
+    "quint2x4": torch.float8_e5m2,
+}
+_STORAGES = {
+    "QInt8Storage": "qint8",
+    "QUInt8Storage": "quint8",
+    "QInt32Storage": "qint32",
+    "QUInt4x2Storage": "quint4x2",
+    "QUInt2x4Storage": "quint2x4",
+}
+
+
+class OldStorage:
+    """What a file calls torch.QInt8Storage and relatives, where PyTorch has none."""
+
+    def __init__(self, name: str) -> None:
+        self.dtype = _STORED_AS[_STORAGES[name]]
 
 
 def rebuild_qtensor(
@@ -20,7 +46,8 @@ def rebuild_qtensor(
     Raises:
         ValueError: if the parts do not fit together, as in a damaged file.
     """
-    kind = quantized_dtype(storage.dtype)
+    stand_ins = {dtype: name for name, dtype in _STORED_AS.items()}
+    kind = quantized_dtype(stand_ins.get(storage.dtype, storage.dtype))
     scheme, *parameters = quantizer_params
     if qscheme(scheme).per_channel:
         scales, zero_points, axis = parameters
@@ -29,7 +56,7 @@ def rebuild_qtensor(
             scales = torch.tensor(scales, dtype=torch.float32 if is_float else torch.float64)
             zero_points = torch.tensor(zero_points, dtype=torch.float32 if is_float else torch.int64)
         parameters = [scales, zero_points, axis]
-    memory = torch.empty(0, dtype=kind.torch_storage, device=storage.device)
+    memory = torch.empty(0, dtype=kind.torch_storage, device=storage._untyped_storage.device)
     if kind.bits >= 8:
         return rebuild(
             memory.set_(storage._untyped_storage, storage_offset, size, stride), kind.name, (*parameters,), None
@@ -38,9 +65,45 @@ def rebuild_qtensor(
     return rebuild(data, kind.name, (*parameters,), (tuple(size), tuple(stride), storage_offset))
 
 
+class Unpickler(pickle.Unpickler):
+    """Finds ours for what only files name; the names that people use are in `zeropoint.compat.names`."""
+
+    def find_class(self, module: str, name: str, /) -> Any:
+        if f"{module}.{name}" in PICKLED:
+            return OldObject
+        if module == "torch" and name in _STORAGES and not hasattr(torch, name):
+            return OldStorage(name)
+        return super().find_class(module, name)
+
+
+def _pickle() -> ModuleType:
+    """The module pickle, with our `Unpickler`, for torch.load."""
+    made = ModuleType("pickle", pickle.__doc__)
+    vars(made).update({name: value for name, value in vars(pickle).items() if not name.startswith("__")})
+    vars(made)["Unpickler"] = Unpickler
+    return made
+
+
 def replace_loading(changes: Changes) -> None:
-    """Let torch.load, with weights_only or without, make QTensors of quantized tensors."""
+    """Let torch.load, with weights_only or without, make QTensors of quantized tensors and know our modules."""
     from torch import _weights_only_unpickler
 
+    from zeropoint.compat.pickled import adopt_pickled_modules
+
     changes.attribute(torch._utils, "_rebuild_qtensor", rebuild_qtensor)
-    changes.item(_weights_only_unpickler._get_allowed_globals(), "torch._utils._rebuild_qtensor", rebuild_qtensor)
+    changes.attribute(torch.serialization, "pickle", _pickle())
+    allowed = _weights_only_unpickler._get_allowed_globals()
+    changes.item(allowed, "torch._utils._rebuild_qtensor", rebuild_qtensor)
+    for name, kind in DTYPES.items():
+        if getattr(torch, name) is kind:  # ours, as PyTorch has none
+            changes.item(allowed, f"torch.{name}", kind)
+    for name, scheme in SCHEMES.items():
+        if getattr(torch, name) is scheme:
+            changes.item(allowed, f"torch.{name}", scheme)
+    for name in _STORAGES:
+        if not hasattr(torch, name):
+            changes.item(allowed, f"torch.{name}", OldStorage(name))
+    safe: list[Any] = [(OldObject, name) for name in PICKLED]
+    torch.serialization.add_safe_globals(safe)
+    changes.later(lambda: _weights_only_unpickler._remove_safe_globals(safe))
+    adopt_pickled_modules(changes)

@@ -68,6 +68,7 @@ MODULES = {
             "load_observer_state_dict per_channel_weight_observer_range_neg_127_to_127 "
             "weight_observer_range_neg_127_to_127"
         ),
+        "zeropoint.observers.partial": "_PartialWrapper=PartialWrapper",
     },
     "torch.ao.quantization.qconfig": {
         "zeropoint": (
@@ -114,6 +115,7 @@ MODULES = {
             "quantize_dynamic quantize_qat swap_module"
         ),
         "zeropoint.compat.additions": "_get_observer_dict",
+        "zeropoint.eager.prepare": "_observer_forward_hook=_hook _observer_forward_pre_hook=_pre_hook",
     },
     "torch.ao.quantization.quantize_fx": {
         "zeropoint": "convert_fx convert_to_reference_fx fuse_fx prepare_fx prepare_qat_fx",
@@ -194,6 +196,7 @@ MODULES = {
     },
     "torch.ao.nn.quantizable.modules.rnn": {
         "zeropoint.nn.quantizable": "LSTM LSTMCell",
+        "zeropoint.nn.quantizable.lstm": "_LSTMLayer=_Layer _LSTMSingleLayer=_Direction",
     },
     "torch.ao.nn.quantized.dynamic.modules.conv": {
         "zeropoint.nn.quantized.dynamic": "Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d",
@@ -385,14 +388,14 @@ OPERATORS = {
         " conv_transpose2d_prepack=conv_transpose_prepack conv_transpose3d_prepack=conv_transpose_prepack"
     ),
     "zeropoint.quantized.packed": (
-        "conv1d=conv conv2d=conv conv3d=conv conv_transpose1d=conv conv_transpose2d=conv conv_transpose3d=conv"
-        " conv1d_relu=conv_relu conv2d_relu=conv_relu conv3d_relu=conv_relu conv2d_add=conv_add"
-        " conv2d_add_relu=conv_add_relu conv1d_dynamic=conv_dynamic conv2d_dynamic=conv_dynamic"
-        " conv3d_dynamic=conv_dynamic conv_transpose1d_dynamic=conv_dynamic conv_transpose2d_dynamic=conv_dynamic"
-        " conv_transpose3d_dynamic=conv_dynamic"
+        "conv2d=conv conv3d=conv conv_transpose2d=conv conv_transpose3d=conv conv2d_relu=conv_relu"
+        " conv3d_relu=conv_relu conv2d_add=conv_add conv2d_add_relu=conv_add_relu conv2d_dynamic=conv_dynamic"
+        " conv3d_dynamic=conv_dynamic conv_transpose2d_dynamic=conv_dynamic conv_transpose3d_dynamic=conv_dynamic"
     ),
     "zeropoint.compat.packed": (
-        "conv2d_stride=stride conv3d_stride=stride conv_transpose2d_stride=stride conv_transpose3d_stride=stride"
+        "conv1d conv1d_relu conv1d_dynamic conv_transpose1d=conv1d conv_transpose1d_dynamic=conv1d_dynamic"
+        " conv1d_unpack conv_transpose1d_unpack=conv1d_unpack conv2d_stride=stride conv3d_stride=stride"
+        " conv_transpose2d_stride=stride conv_transpose3d_stride=stride"
         " conv2d_padding=padding conv3d_padding=padding conv_transpose2d_padding=padding"
         " conv_transpose3d_padding=padding conv2d_output_padding=output_padding"
         " conv3d_output_padding=output_padding conv_transpose2d_output_padding=output_padding"
@@ -400,8 +403,8 @@ OPERATORS = {
         " conv_transpose2d_dilation=dilation conv_transpose3d_dilation=dilation conv2d_groups=groups"
         " conv3d_groups=groups conv_transpose2d_groups=groups conv_transpose3d_groups=groups"
         " conv2d_transpose=transpose conv3d_transpose=transpose conv_transpose2d_transpose=transpose"
-        " conv_transpose3d_transpose=transpose conv_unpack=unpack conv1d_unpack=unpack conv2d_unpack=unpack"
-        " conv3d_unpack=unpack conv_transpose1d_unpack=unpack conv_transpose2d_unpack=unpack"
+        " conv_transpose3d_transpose=transpose conv_unpack=unpack conv2d_unpack=unpack"
+        " conv3d_unpack=unpack conv_transpose2d_unpack=unpack"
         " conv_transpose3d_unpack=unpack linear_dynamic_fp16_unpacked_weight"
         " linear_with_input_q_dq_qweight_dq_output_fp32 linear_with_input_q_dq_qweight_dq_relu_output_fp32"
     ),

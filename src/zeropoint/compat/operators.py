@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.fx import Proxy
 
 from zeropoint.compat import lookup, names
 from zeropoint.compat.changes import Changes
@@ -32,6 +33,11 @@ class Operator(torch._ops.OpOverloadPacket):
         self.__dict__.update(_function=function, _theirs=theirs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        first = next(iter(args), None)
+        if isinstance(first, (list, tuple)):
+            first = next(iter(first), None)
+        if isinstance(first, Proxy):  # torch.fx traces, and wants a node
+            return first.tracer.create_proxy("call_function", self, args, kwargs)
         return self._function(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:

@@ -8,7 +8,13 @@ import torch
 from torch import Tensor
 
 from zeropoint.numerics.dtypes import quint8
-from zeropoint.quantized.packed import LinearPackedParams, LinearPackedParamsFp16, linear_dynamic_fp16
+from zeropoint.quantized import packed
+from zeropoint.quantized.packed import (
+    ConvPackedParams,
+    LinearPackedParams,
+    LinearPackedParamsFp16,
+    linear_dynamic_fp16,
+)
 from zeropoint.tensor.create import quantize_per_tensor
 
 
@@ -29,6 +35,40 @@ dilation, groups = _reading("dilation"), _reading("groups")
 def transpose(packed_weights: Any) -> int:
     """1 for transposed convolutions, 0 for others."""
     return int(packed_weights.transpose())
+
+
+def _with_one_dimension(packed_weight: ConvPackedParams) -> ConvPackedParams:
+    """A 1d convolution from a file, where it is a 2d one with a first dimension of size 1."""
+    if packed_weight._weight.dim() != 4:
+        return packed_weight
+    made = vars(packed_weight).get("_with_one_dimension")
+    if made is None:
+        weight, bias = packed_weight.unpack()
+        stride_, padding_, dilation_ = (getattr(packed_weight, n)()[1:] for n in ("stride", "padding", "dilation"))
+        more = packed_weight.output_padding()[1:] if packed_weight.transpose() else None
+        made = ConvPackedParams(weight.squeeze(2), bias, stride_, padding_, dilation_, packed_weight.groups(), more)
+        vars(packed_weight)["_with_one_dimension"] = made
+    return made
+
+
+def conv1d(qx: Tensor, packed_weight: ConvPackedParams, output_scale: float, output_zero_point: int) -> Tensor:
+    """`zeropoint.quantized.conv1d`, for weights from files too."""
+    return packed.conv(qx, _with_one_dimension(packed_weight), output_scale, output_zero_point)
+
+
+def conv1d_relu(qx: Tensor, packed_weight: ConvPackedParams, output_scale: float, output_zero_point: int) -> Tensor:
+    """As `conv1d`, with a ReLU."""
+    return packed.conv_relu(qx, _with_one_dimension(packed_weight), output_scale, output_zero_point)
+
+
+def conv1d_dynamic(X: Tensor, packed_weight: ConvPackedParams, reduce_range: bool = False) -> Tensor:
+    """A convolution on floats, for weights from files too."""
+    return packed.conv_dynamic(X, _with_one_dimension(packed_weight), reduce_range)
+
+
+def conv1d_unpack(packed_weights: ConvPackedParams) -> tuple[Tensor, Tensor | None]:
+    """The weight, of three dimensions, and the bias."""
+    return _with_one_dimension(packed_weights).unpack()
 
 
 def linear_dynamic_fp16_unpacked_weight(X: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""What the rest of PyTorch knows of the old stack: the choice of an engine, and modules that tracing leaves whole."""
+"""What the rest of PyTorch knows of the old stack: the choice of an engine, and what torch.fx does with its parts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 import torch.fx
 
 from zeropoint.compat.changes import Changes
+from zeropoint.compat.objects import PACKED
 
 ENGINES = ("x86", "fbgemm", "qnnpack", "onednn", "none")
 
@@ -42,9 +43,26 @@ def _leaving_whole(is_leaf_module: Any) -> Any:
     return with_ours
 
 
+def _naming_packed_weights(create_arg: Any) -> Any:
+    """Packed weights in graphs are attributes of the module, as those of PyTorch are."""
+
+    def with_ours(self: Any, a: Any) -> Any:
+        if not isinstance(a, PACKED):
+            return create_arg(self, a)
+        attributes = vars(self.root)
+        name = next((n for n, value in attributes.items() if value is a), None)
+        if name is None:
+            name = next(n for i in range(len(attributes) + 1) if (n := f"_packed_weight_{i}") not in attributes)
+            setattr(self.root, name, a)
+        return self.create_node("get_attr", name, (), {})
+
+    return with_ours
+
+
 def adapt_surroundings(changes: Changes) -> None:
-    """Let torch.fx leave quantized modules whole, and offer torch.backends.quantized."""
+    """Let torch.fx leave quantized modules whole and know packed weights, and offer torch.backends.quantized."""
     changes.attribute(torch.fx.Tracer, "is_leaf_module", _leaving_whole(torch.fx.Tracer.is_leaf_module))
+    changes.attribute(torch.fx.Tracer, "create_arg", _naming_packed_weights(torch.fx.Tracer.create_arg))
     if not hasattr(torch.backends, "quantized"):
         engine = _Engine("torch.backends.quantized")
         changes.item(sys.modules, engine.__name__, engine)

@@ -14,6 +14,7 @@ from zeropoint.engine.draft import Draft, Input, Size
 from zeropoint.engine.fallback import TorchCall
 from zeropoint.engine.fusion import simplify
 from zeropoint.engine.program import Program
+from zeropoint.engine.scripted import graph_of
 from zeropoint.engine.steps import NUMBERS, ROWS, Unsupported
 from zeropoint.graph.fx.sizes import Sizes
 
@@ -24,12 +25,14 @@ def compile(model: nn.Module, example_inputs: Any, fallback: bool = False) -> Pr
     """A program of a model on integers: one native call for an inference, and a file that runs without PyTorch.
 
     Args:
-        model: what `to_int8` or `convert_fx` gave.
-        example_inputs: a tuple of what it is called with; sizes that it left free stay free.
+        model: what `to_int8`, `convert_fx`, `convert_jit` or `convert_dynamic_jit` gave; TorchScript also from a file.
+        example_inputs: a tuple of what it is called with; sizes that it left free stay free, of TorchScript those that
+            it reads from its inputs.
         fallback: let PyTorch compute operators that no step does. Such a program cannot be saved.
 
     Raises:
-        Unsupported: if the model has an operator that no step computes, with its name and the module it is in.
+        Unsupported: if the model has an operator that no step computes, with its name and the module it is in; if
+            TorchScript is no straight line, because of what depends on data or changes the model, with the line.
 
     Example:
         >>> import zeropoint
@@ -40,11 +43,14 @@ def compile(model: nn.Module, example_inputs: Any, fallback: bool = False) -> Pr
         >>> torch.equal(program(x), model(x))
         True
     """
-    graph = getattr(model, "graph_module", model)
-    if not isinstance(graph, fx.GraphModule):
-        raise TypeError(f"compile takes what to_int8 or convert_fx gave, got {type(model).__name__}")
     if not isinstance(example_inputs, (tuple, list)):
         example_inputs = (example_inputs,)
+    if isinstance(model, torch.jit.ScriptModule):
+        graph: Any = graph_of(model, tuple(example_inputs))
+    else:
+        graph = getattr(model, "graph_module", model)
+    if not isinstance(graph, fx.GraphModule):
+        raise TypeError(f"compile takes what to_int8, convert_fx or convert_jit gave, got {type(model).__name__}")
     with torch.no_grad():
         draft = Compiler(graph, tuple(example_inputs), fallback).run()
     simplify(draft)
@@ -138,10 +144,11 @@ class Compiler:
         """A step for the node at hand."""
         return self.draft.add(op, list(inputs), str(self.node), **attributes)
 
-    def unsupported(self, why: str = "there is no step for it") -> Unsupported:
+    def unsupported(self, why: str = "there is no step for it; with fallback=True PyTorch computes it") -> Unsupported:
         assert self.node is not None
         origin = self.node.meta.get("origin")
         where = f" (in module {origin.path!r})" if origin is not None and origin.path else ""
+        where = f" ({self.node.meta['line']})" if "line" in self.node.meta else where
         return Unsupported(f"compile: {self.node.target}{where}: {why}")
 
     # ------------------------------------------------------------------------------------------- kinds of nodes

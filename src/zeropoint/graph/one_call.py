@@ -14,7 +14,7 @@ from zeropoint.graph.fx.capture import is_exported
 from zeropoint.graph.fx.workflow import Quantized, convert_fx, prepare_fx
 from zeropoint.numerics.dtypes import quint8
 from zeropoint.observers import MinMaxObserver, default_per_channel_weight_observer, default_placeholder_observer
-from zeropoint.progress import shown
+from zeropoint.progress import during, shown
 from zeropoint.qconfig import (
     QConfig,
     float_qparams_weight_only_qconfig,
@@ -75,8 +75,9 @@ def to_int8(
         raise ValueError("to_int8: weights alone have no ranges to be found: weight_only needs no calibration")
     model = evaluated(model)
     mapping = qconfig_mapping_for(qconfig, mode, model)
-    equalize = mode == "static" and qconfig is None and _is_transformer(model)
-    prepared = prepare_fx(model, mapping, example_inputs, equalize_channels=equalize)
+    equalize = mode == "static" and qconfig is None and is_transformer(model)
+    with during("capturing", progress):
+        prepared = prepare_fx(model, mapping, example_inputs, equalize_channels=equalize)
     if mode != "static" and qconfig is None:
         args, kwargs = call_of(example_inputs)
         prepared.choose_recurrent_weights(*args, **kwargs)
@@ -91,7 +92,8 @@ def to_int8(
                         prepared.choose_recurrent_weights(*args, **kwargs)
                 except Exception as error:
                     raise ValueError(f"to_int8: calibration batch {number} does not fit the model: {error}") from error
-    return convert_fx(prepared)
+    with during("converting", progress):
+        return convert_fx(prepared)
 
 
 def evaluated(model: nn.Module) -> nn.Module:
@@ -112,7 +114,7 @@ def qconfig_mapping_for(qconfig: Any, mode: str, model: nn.Module) -> QConfigMap
         mapping = QConfigMapping().set_global(qconfig or _WEIGHT_ONLY)
     elif qconfig is not None:
         mapping = QConfigMapping().set_global(qconfig)
-    elif _is_transformer(model):
+    elif is_transformer(model):
         weight = get_default_qconfig("native").weight
         mapping = QConfigMapping().set_global(QConfig(MinMaxObserver.with_args(dtype=quint8), weight))
         for between in _BETWEEN_LAYERS:
@@ -126,7 +128,8 @@ def qconfig_mapping_for(qconfig: Any, mode: str, model: nn.Module) -> QConfigMap
     return mapping
 
 
-def _is_transformer(model: nn.Module) -> bool:
+def is_transformer(model: nn.Module) -> bool:
+    """Whether a model has layer norms."""
     if is_exported(model):
         return any("layer_norm" in str(node.target) for node in model.graph.nodes)
     return any(isinstance(module, nn.LayerNorm) for module in model.modules())

@@ -407,7 +407,7 @@ MOVING: frozenset[str] = RESHAPING | frozenset(
         "expand.default", "expand_as.default", "slice.Tensor", "select.int", "index_select.default", "narrow.default",
         "chunk.default", "split.Tensor", "split_with_sizes.default", "unbind.int", "flip.default", "roll.default",
         "repeat.default", "moveaxis.int", "moveaxis.intlist", "tile.default", "numpy_T.default", "mT.default",
-        "sort.default", "sort.stable", "topk.default", "max.dim", "min.dim", "max.default", "min.default",
+        "sort.default", "sort.stable", "max.dim", "min.dim", "max.default", "min.default",
         "amax.default", "amin.default", "pixel_shuffle.default", "pixel_unshuffle.default", "channel_shuffle.default",
         "alias.default", "lift_fresh_copy.default", "reshape_as.default", "index.Tensor", "gather.default",
         "repeat_interleave.self_int", "tensor_split.sections", "rot90.default", "broadcast_to.default",
@@ -417,6 +417,8 @@ MOVING: frozenset[str] = RESHAPING | frozenset(
 POOLING: frozenset[str] = frozenset(PASSED)
 BY_ATEN: dict[str, Operator] = {name: operator for operator in OPERATORS for name in operator.aten}
 
+_LAYER = ("input", "weight", "bias")
+_WINDOWS = ("self", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
 # What stays float32 in a graph on integers and PyTorch rounds differently on different CPUs: our operator, whose bytes
 # a program has too, and which arguments of the old one it takes.
 FLOAT_OPERATORS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -431,4 +433,26 @@ FLOAT_OPERATORS: dict[str, tuple[str, tuple[str, ...]]] = {
     "matmul.default": ("float_matmul", ("self", "other")),
     "bmm.default": ("float_matmul", ("self", "mat2")),
     "mm.default": ("float_matmul", ("self", "mat2")),
+    "linear.default": ("float_linear", ("input", "weight", "bias")),
+    **{f"conv{d}d.default": ("float_conv", (*_LAYER, "stride", "padding", "dilation", "groups")) for d in (1, 2, 3)},
+    **{
+        f"conv_transpose{d}d.{'default' if d == 1 else 'input'}": (
+            "float_conv_transpose",
+            (*_LAYER, "stride", "padding", "output_padding", "groups", "dilation"),
+        )
+        for d in (1, 2, 3)
+    },
+    "batch_norm.default": ("float_batch_norm", ("input", "weight", "bias", "running_mean", "running_var", "eps")),
+    "group_norm.default": ("float_group_norm", ("input", "num_groups", "weight", "bias", "eps")),
+    "instance_norm.default": ("float_instance_norm", ("input", "weight", "bias", "eps")),
+    **{f"avg_pool{d}d.default": (f"float_avg_pool{d}d", _WINDOWS[: 6 if d == 1 else 7]) for d in (1, 2, 3)},
+    **{f"adaptive_avg_pool{d}d.default": (f"float_adaptive_avg_pool{d}d", ("self", "output_size")) for d in (1, 2, 3)},
+    "mean.dim": ("float_mean", ("self", "dim", "keepdim")),
+    "topk.default": ("top", ("self", "k", "dim", "largest")),
+    "linalg_vector_norm.default": ("float_norm", ("self", "dim", "keepdim")),
+}
+# Recurrent layers that stay float32: our operator, which takes float32 weights too.
+FLOAT_RECURRENT: dict[str, str] = {
+    **{f"{name}.input": f"quantized_{name}" for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")},
+    **{f"{name}_cell.default": f"quantized_{name}_cell_dynamic" for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")},
 }

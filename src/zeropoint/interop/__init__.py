@@ -1,1 +1,1 @@
-"""Where zeropoint meets PyTorch's own quantization, while PyTorch has it."""
+"""Where zeropoint meets other libraries that quantize, PyTorch's own among them, to compare with them."""

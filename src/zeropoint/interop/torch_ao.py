@@ -1,9 +1,18 @@
-"""PyTorch's own eager quantization, to compare with."""
+"""PyTorch's own quantization, while PyTorch has it, to compare with."""
 
 from __future__ import annotations
 
+import copy
+import time
 import warnings
+from pathlib import Path
 from typing import Any
+
+from zeropoint.interop.tasks import Arrays, Call, Task, Unavailable, first_line
+
+__all__ = ["load", "namespaces", "write"]
+
+ENGINES = ("x86", "onednn")
 
 
 def namespaces() -> tuple[Any, Any] | None:
@@ -24,21 +33,73 @@ def namespaces() -> tuple[Any, Any] | None:
     return torch.ao.quantization, torch.ao.nn.quantized
 
 
-def quantize_graph(model: Any, batches: list[tuple[Any, ...]]) -> Any:
-    """A float model quantized by PyTorch's FX mode for x86, calibrated on the batches.
-
-    Raises:
-        ImportError: where PyTorch no longer has it.
-    """
-    import copy
-
+def write(task: Task, folder: Path) -> Path:
+    """The old stack at its best: graph mode, traced, frozen; the quicker of its two engines."""
     import torch
-    from torch.ao.quantization import get_default_qconfig_mapping
+
+    from zeropoint.graph.fx.capture import is_exported
+
+    if namespaces() is None:
+        raise Unavailable("torch.ao: this PyTorch no longer has it")
+    if is_exported(task.model):
+        raise Unavailable("torch.ao quantizes modules, not exported graphs: name the code, package.module:factory")
+    best, reason = (float("inf"), folder), ""
+    for engine in ENGINES:
+        path = folder / f"{engine}.pt"
+        try:
+            torch.jit.save(_frozen(task, engine), str(path))
+            call = load(path, task.arrays, torch.get_num_threads())
+            best = min(best, (min(_timed(call) for _ in range(5)), path))
+        except Exception as error:
+            reason = f"torch.ao {engine}: {first_line(error)}"
+    if best[1] is folder:
+        raise Unavailable(reason)
+    return best[1]
+
+
+def load(path: Path, inputs: Arrays, threads: int) -> Call:
+    """A TorchScript file, packed for the engine that it is named after."""
+    import torch
+
+    torch.set_num_threads(threads)
+    before = torch.backends.quantized.engine
+    torch.backends.quantized.engine = path.stem
+    try:
+        model = torch.jit.load(str(path))
+    finally:
+        torch.backends.quantized.engine = before
+    tensors = tuple(map(torch.from_numpy, inputs))
+
+    def call() -> Any:
+        with torch.no_grad():
+            return model(*tensors)
+
+    return call
+
+
+def _frozen(task: Task, engine: str) -> Any:
+    import torch
+    from torch.ao.quantization import QConfigMapping, default_dynamic_qconfig, get_default_qconfig_mapping
     from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
 
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")
-        prepared = prepare_fx(copy.deepcopy(model).eval(), get_default_qconfig_mapping("x86"), batches[0])
-        for batch in batches:
-            prepared(*batch)
-        return convert_fx(prepared)
+    before = torch.backends.quantized.engine
+    torch.backends.quantized.engine = engine
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            mapping = get_default_qconfig_mapping(engine)
+            if task.dynamic:
+                mapping = QConfigMapping().set_global(default_dynamic_qconfig)
+            prepared = prepare_fx(copy.deepcopy(task.model), mapping, task.inputs)
+            if not task.dynamic:
+                for batch in task.calibration:
+                    prepared(*batch)
+            return torch.jit.freeze(torch.jit.trace(convert_fx(prepared).eval(), task.inputs))
+    finally:
+        torch.backends.quantized.engine = before
+
+
+def _timed(call: Call) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -17,8 +16,15 @@ _KINDS = ("QuantizedDtype", "dtype")
 
 @functools.cache
 def twin(name: str) -> Any:
-    """torch's object of this name, if torch is loaded and has one; else the name."""
-    found = getattr(sys.modules.get("torch"), name, None)
+    """torch's object of this name, where torch is installed and has one; else the name.
+
+    Loads torch: the hash of an object of torch's is not known before, and ours must be the same from the first time on.
+    """
+    try:
+        import torch
+    except ImportError:
+        return name
+    found = getattr(torch, name, None)
     return name if found is None or type(found).__module__.startswith("zeropoint") else found
 
 

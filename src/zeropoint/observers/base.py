@@ -129,14 +129,16 @@ class UniformQuantizationObserverBase(ObserverBase):
         if reduce_range and (self.has_customized_qrange or (storage_bits(self.dtype) == 8 and high - low == 255)):
             low, high = low // 2, high // 2
         self.quant_min, self.quant_max = low, high
+        self._set_plain_numbers()
+        self.register_buffer("eps", torch.tensor([eps], **torch.nn.factory_kwargs(factory_kwargs)))
 
-        unsigned_middle = 128 if not self.has_customized_qrange else (low + high) // 2
+    def _set_plain_numbers(self) -> None:
+        """What follows from dtype, scheme and range, for TorchScript, which knows neither of the first two."""
+        unsigned_middle = 128 if not self.has_customized_qrange else (self.quant_min + self.quant_max) // 2
         middles = {"quint8": unsigned_middle, "torch.uint8": unsigned_middle, "torch.uint16": 2**15}
-        # Plain numbers, for TorchScript, which knows neither our dtypes nor our schemes.
         self.symmetric = self.qscheme.symmetric
         self.float_zero_point = self.qscheme.float_zero_point
         self.symmetric_zero_point = middles.get(str(self.dtype).removeprefix("zeropoint."), 0)
-        self.register_buffer("eps", torch.tensor([eps], **torch.nn.factory_kwargs(factory_kwargs)))
 
     @staticmethod
     def _check_range(name: str, quant_min: int, quant_max: int, most: int) -> None:

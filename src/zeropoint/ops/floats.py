@@ -7,6 +7,8 @@ use too, so that a program gives the bytes of its graph on every CPU. They are w
 gelu            ``x * P(N(0, 1) < x)``, or ``x * sigmoid(sqrt(8 / pi) * (x + 0.044715 * x^3))`` with "tanh"
 silu            ``x * sigmoid(x)``
 layer norm      ``(x - mean(x)) / sqrt(var(x) + eps) * weight + bias``
+group norm      a layer norm over the channels of each group, ``* weight + bias`` for each channel
+batch norm      ``x * alpha + beta``, ``alpha = weight / sqrt(var + eps)``, ``beta = bias - mean * alpha``
 softmax         ``e / sum(e)``, ``e = exp(x - max(x))``
 matmul          ``acc = fma(a[m][k], b[k][n], acc)`` for k = 0, 1, ...
 ==============  ==================================================================================================
@@ -149,6 +151,100 @@ def float_layer_norm(
         weights, biases = (0 if t is None else t.data_ptr() for t in (w, b))
         _native.float_layer_norm(x.data_ptr(), y.data_ptr(), x.numel() // length, length, weights, biases, eps)
     return y
+
+
+def batch_norm_line(
+    weight: Tensor | None, bias: Tensor | None, mean: Tensor, var: Tensor, eps: float
+) -> tuple[Tensor, Tensor]:
+    """The line that a batch norm is for each channel: (alpha, beta) of ``x * alpha + beta``.
+
+    Example:
+        >>> batch_norm_line(None, None, torch.tensor([1.0]), torch.tensor([4.0]), 0.0)
+        (tensor([0.5000]), tensor([-0.5000]))
+    """
+    alpha = (var.double() + eps).rsqrt()
+    if weight is not None:
+        alpha = alpha * weight
+    beta = -mean.double() * alpha
+    return alpha.float(), (beta if bias is None else beta + bias).float()
+
+
+def _for_channels(values: Tensor, x: Tensor) -> Tensor:
+    return values.reshape(-1, *[1] * (x.dim() - 2))
+
+
+@operator(
+    "float_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var,"
+    " float eps=1e-05) -> Tensor",
+    fake=_like,
+)
+def float_batch_norm(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    eps: float = 1e-5,
+) -> Tensor:
+    """``(x - mean) / sqrt(var + eps) * weight + bias`` for each channel of ``(N, C, ...)``, as ``x * alpha + beta``.
+
+    Example:
+        >>> float_batch_norm(torch.tensor([[1.0], [3.0]]), None, None, torch.tensor([1.0]), torch.tensor([4.0]), 0.0)
+        tensor([[0.],
+                [1.]])
+    """
+    _require("float_batch_norm", "input", input)
+    for name, t in (("weight", weight), ("bias", bias), ("running_mean", running_mean), ("running_var", running_var)):
+        if t is not None and (input.dim() < 2 or tuple(t.shape) != (input.shape[1],)):
+            raise ValueError(
+                f"float_batch_norm: {name} of shape {tuple(t.shape)} must have one number for each channel of input of"
+                f" shape {tuple(input.shape)}"
+            )
+    alpha, beta = batch_norm_line(weight, bias, running_mean, running_var, eps)
+    return input * _for_channels(alpha, input) + _for_channels(beta, input)
+
+
+@operator(
+    "float_group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None, float eps=1e-05) -> Tensor",
+    fake=_contiguous_like,
+)
+def float_group_norm(
+    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """`float_layer_norm` over the channels of each group of ``(N, C, ...)``; weight and bias are for channels.
+
+    Example:
+        >>> float_group_norm(torch.tensor([[1.0, 3.0, 2.0, 2.0]]), 2, eps=0.0).nan_to_num()
+        tensor([[-1.,  1.,  0.,  0.]])
+    """
+    if input.dim() < 2 or num_groups < 1 or input.shape[1] % num_groups:
+        raise ValueError(
+            f"float_group_norm: num_groups {num_groups} must divide the channels of input of shape {tuple(input.shape)}"
+        )
+    if input.numel() == 0:
+        return _contiguous_like(input)
+    rows = input.reshape(input.shape[0] * num_groups, -1)
+    y = float_layer_norm(rows, [rows.shape[1]], None, None, eps).reshape(input.shape)
+    if weight is not None:
+        y = y * _for_channels(weight, input)
+    return y if bias is None else y + _for_channels(bias, input)
+
+
+@operator(
+    "float_instance_norm(Tensor input, Tensor? weight=None, Tensor? bias=None, float eps=1e-05) -> Tensor",
+    fake=_contiguous_like,
+)
+def float_instance_norm(
+    input: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """`float_group_norm` with a group for each channel.
+
+    Example:
+        >>> float_instance_norm(torch.tensor([[[1.0, 3.0], [2.0, 6.0]]]), eps=0.0)
+        tensor([[[-1.,  1.],
+                 [-1.,  1.]]])
+    """
+    return float_group_norm(input, max(input.shape[1], 1), weight, bias, eps)
 
 
 def _softmax(op: str, x: Tensor, dim: int, safe: bool) -> Tensor:

@@ -42,12 +42,15 @@ class Layout(NamedTuple):
             step *= size
         return self.tensor.new_empty_strided((*self.outer, *sizes), (step, 1, *reversed(strides)))
 
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Images and channels, as they lie: channels that are not innermost in memory are images of their own."""
+        return (math.prod(self.outer), 1) if self.contiguous else (self.outer[0], self.outer[1])
+
     def native(self, y: Tensor, sizes: Sequence[int]) -> _native.Pooled:
         """What the native operators take for a result `y` of these spatial sizes."""
         x = self.tensor
-        # Channels that are not innermost in memory are images of their own.
-        images, channels = (math.prod(self.outer), 1) if self.contiguous else self.outer
-        return x.data_ptr(), y.data_ptr(), INTEGER_CODES[x.dtype], images, channels, three(self.sizes), three(sizes)
+        return x.data_ptr(), y.data_ptr(), INTEGER_CODES[x.dtype], *self.counts, three(self.sizes), three(sizes)
 
 
 def layout(name: str, q: Tensor, spatial: int) -> Layout:

@@ -408,7 +408,7 @@ def stored_mean_over(
 ) -> Tensor:
     """The mean over any axes, or over all if none are named.
 
-    In integers where the axes are innermost or others lie inside them, else from float32.
+    In integers where the axes are innermost or others lie inside them, else from the exact mean as a float.
 
     Example:
         >>> stored_mean_over(torch.tensor([[1, 5], [3, 6]], dtype=torch.uint8), [-1], True, 0.1, 0, 0, 255)
@@ -426,7 +426,9 @@ def stored_mean_over(
         if are_columns(values, dropped):
             means = stored_mean_of_columns(values, dropped, scale, zero_point, qmin, qmax)
         else:
-            floats = dequantize_tensor(values, scale, zero_point, exact=True).mean(dropped)
+            count = math.prod(q.shape[d] for d in dropped)
+            sums = values.sum(dropped, dtype=torch.int64) - count * zero_point
+            floats = (sums.double() * float(torch.tensor(scale, dtype=torch.float32)) / count).float()
             means = quantize_tensor(
                 floats, scale, zero_point, qmin=qmin, qmax=qmax, dtype=q.dtype, spelling=Spelling.fused
             )

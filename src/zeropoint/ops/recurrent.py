@@ -1,6 +1,7 @@
 """LSTM, GRU and RNN layers with quantized weights on float32 sequences, and one step of them.
 
-Weights are 8-bit integers with their scales and zero points beside them, or float16. With 8-bit weights, a product is
+Weights are 8-bit integers with their scales and zero points beside them, or float16; or, where a model is left
+unquantized, float32. With 8-bit weights, a product is
 taken of integers: the input is quantized to uint8 by the range of the whole sequence, the hidden state by its range at
 each step, over all rows. Everything else is float32::
 
@@ -28,7 +29,7 @@ from zeropoint.ops import checks
 from zeropoint.ops.layers import BYTES, kept, layer_parameters
 from zeropoint.ops.library import operator
 
-FLOAT16_CODE = -1
+FLOAT_CODES = {torch.float16: -1, torch.float32: -2}
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Matrix:
     """One of the two matrices of a cell, with its bias.
 
     Args:
-        weight: ``(gates * hidden, inputs)``; int8 or uint8, or float16.
+        weight: ``(gates * hidden, inputs)``; int8 or uint8, or float16, or float32.
         scale, zero_point: of 8-bit weights: one element, or ``(gates * hidden,)``.
         bias: ``(gates * hidden,)`` or None.
     """
@@ -83,7 +84,7 @@ def make_recurrent_layer(
         1
     """
     for name, matrix in (("w_ih", input), ("w_hh", hidden)):
-        checks.require_dtype(op, name, matrix.weight.dtype, (*BYTES, torch.float16))
+        checks.require_dtype(op, name, matrix.weight.dtype, (*BYTES, *FLOAT_CODES))
         if matrix.weight.dim() != 2:
             raise ValueError(f"{op}: {name} must have two dimensions, got shape {tuple(matrix.weight.shape)}")
     units = hidden.weight.shape[1]
@@ -98,10 +99,10 @@ def make_recurrent_layer(
             f"{op}: w_ih has shape {tuple(input.weight.shape)}, but w_hh of shape {tuple(hidden.weight.shape)} needs"
             f" {kind.gates * units} rows in it"
         )
-    if (input.weight.dtype == torch.float16) != (hidden.weight.dtype == torch.float16):
+    if FLOAT_CODES.get(input.weight.dtype) != FLOAT_CODES.get(hidden.weight.dtype):
         raise TypeError(
             f"{op}: w_ih is {checks.names([input.weight.dtype])} and w_hh {checks.names([hidden.weight.dtype])}: both"
-            " must be 8-bit integers, or both float16"
+            " must be 8-bit integers, or both float16, or both float32"
         )
     arguments, alive = [], []  # the core copies what it is given: tensors must live until then
     for matrix in (input, hidden):
@@ -115,12 +116,14 @@ def _described(op: str, matrix: Matrix) -> tuple[list[Tensor | None], tuple[int,
     """The tensors of a matrix as the native core wants them, and what it is told of them."""
     outputs = matrix.weight.shape[0]
     weight = matrix.weight.detach().contiguous()
-    if weight.dtype == torch.float16:
+    if weight.dtype in FLOAT_CODES:
         if matrix.scale is not None or matrix.zero_point is not None:
-            raise ValueError(f"{op}: float16 weights have no scale and no zero point, give neither")
+            raise ValueError(
+                f"{op}: {checks.names([weight.dtype])} weights have no scale and no zero point, give neither"
+            )
         one = torch.ones(1)
         _, _, bias = layer_parameters(op, weight.view(torch.int8), one, one, matrix.bias, outputs)
-        return [weight, bias], (weight.data_ptr(), FLOAT16_CODE, 0, 0, 0, 0, _address(bias))
+        return [weight, bias], (weight.data_ptr(), FLOAT_CODES[weight.dtype], 0, 0, 0, 0, _address(bias))
     if matrix.scale is None or matrix.zero_point is None:
         raise ValueError(f"{op}: 8-bit weights need a scale and a zero point")
     scale, zero_point, bias = layer_parameters(op, weight, matrix.scale, matrix.zero_point, matrix.bias, outputs)
@@ -433,7 +436,7 @@ def _define_sequence(name: str, kind: Kind) -> tuple[Callable[..., Any], Callabl
     of_input.__name__ = of_input.__qualname__ = name
     of_input.__doc__ = f"""{kind.name} layers on a sequence; see `run_recurrent`.
 
-    Weights, scales, zero points and biases stand in the order ih, hh for each direction of each layer; float16 weights
+    Weights, scales, zero points and biases stand in the order ih, hh for each direction of each layer; float weights
     come without scales and zero points, and biases may be left away (empty lists)."""
     of_data.__name__ = of_data.__qualname__ = f"{name}_data"
     of_data.__doc__ = f"As `{name}`, on a packed sequence (torch.nn.utils.rnn.PackedSequence)."
@@ -448,7 +451,7 @@ quantized_rnn_relu, quantized_rnn_relu_data = _define_sequence("quantized_rnn_re
 
 def _define_cell(name: str, kind: Kind) -> Callable[..., Any]:
     hx = _LIST if kind.has_cell_state else _ONE
-    matrices = ", ".join(f"Tensor {w}, Tensor {w}_scale, Tensor {w}_zero_point" for w in ("w_ih", "w_hh"))
+    matrices = ", ".join(f"Tensor {w}, Tensor? {w}_scale, Tensor? {w}_zero_point" for w in ("w_ih", "w_hh"))
 
     def fake(input: Tensor, hx: Any, *rest: Any) -> Any:
         states = _fake_states(kind, hx)
@@ -463,11 +466,11 @@ def _define_cell(name: str, kind: Kind) -> Callable[..., Any]:
         input: Tensor,
         hx: Any,
         w_ih: Tensor,
-        w_ih_scale: Tensor,
-        w_ih_zero_point: Tensor,
+        w_ih_scale: Tensor | None,
+        w_ih_zero_point: Tensor | None,
         w_hh: Tensor,
-        w_hh_scale: Tensor,
-        w_hh_zero_point: Tensor,
+        w_hh_scale: Tensor | None,
+        w_hh_zero_point: Tensor | None,
         b_ih: Tensor | None,
         b_hh: Tensor | None,
         reduce_range: bool = False,
@@ -483,7 +486,7 @@ def _define_cell(name: str, kind: Kind) -> Callable[..., Any]:
         return states if kind.has_cell_state else states[0]
 
     cell.__name__ = cell.__qualname__ = name
-    cell.__doc__ = f"One step of {kind.name}, with 8-bit weights; see `run_cell`."
+    cell.__doc__ = f"One step of {kind.name}, with 8-bit or float weights; see `run_cell`."
     return cell
 
 

@@ -1,4 +1,4 @@
-"""Moving channels among themselves and to places, of the integers a QTensor stores."""
+"""Moving channels among themselves and to places, and values in their order."""
 
 from __future__ import annotations
 
@@ -71,3 +71,31 @@ def stored_channel_shuffle(q: Tensor, groups: int) -> Tensor:
     each = channels // groups
     _native.interleave(q.data_ptr(), y.data_ptr(), q.element_size(), counts, strides, groups, each, each)
     return y
+
+
+def _fake_top(input: Tensor, k: int, dim: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
+    shape = list(input.shape)
+    if shape:
+        shape[dim] = k
+    return input.new_empty(shape), input.new_empty(shape, dtype=torch.int64)
+
+
+@operator(
+    "top(Tensor input, SymInt k, int dim=-1, bool largest=True) -> (Tensor values, Tensor indices)", fake=_fake_top
+)
+def top(input: Tensor, k: int, dim: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
+    """The `k` largest or smallest values along an axis, in their order, and where they are: of equal ones the first.
+
+    It is ``torch.topk``, which leaves open which of equal values it takes.
+
+    Example:
+        >>> top(torch.tensor([3, 1, 3, 2], dtype=torch.uint8), 2)
+        (tensor([3, 3], dtype=torch.uint8), tensor([0, 2]))
+    """
+    length = input.shape[dim] if input.dim() else 1
+    if not 0 <= k <= length:
+        raise ValueError(f"top: k is {k}, but there are {length} values along axis {dim}")
+    values, indices = torch.sort(input, dim=dim, descending=largest, stable=True)
+    if not input.dim():
+        return values, indices
+    return values.narrow(dim, 0, k).contiguous(), indices.narrow(dim, 0, k).contiguous()

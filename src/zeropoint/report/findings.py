@@ -16,6 +16,7 @@ from zeropoint.engine import Unsupported, compile
 from zeropoint.graph.fx.workflow import Quantized
 from zeropoint.graph.one_call import call_of
 from zeropoint.graph.summary import Row
+from zeropoint.progress import during
 from zeropoint.report.compare import Comparison, compare
 from zeropoint.report.histograms import Histogram, activation_histogram, weight_histogram
 from zeropoint.report.pairs import Pair
@@ -79,10 +80,11 @@ def gather(
 
     comparison = compare(float_model, quantized, batches, progress=progress, watch=watch)
     args, kwargs = call_of(batches[0])
-    program = None if kwargs else _program(quantized, args)
-    deployed = quantized if program is None else program
-    with torch.inference_mode():
+    with torch.inference_mode(), during("timing", progress):
+        program = None if kwargs else _program(quantized, args)
+        deployed = quantized if program is None else program
         float_ms, ms = alternating([lambda: float_model(*args, **kwargs), lambda: deployed(*args, **kwargs)], seconds)
+        steps = step_times(quantized, batches[0]) if program is None else program_times(program, quantized, args)
     return Findings(
         title=title or type(float_model).__name__,
         comparison=comparison,
@@ -94,7 +96,7 @@ def gather(
         activations=activations,
         weights=weights,
         runs_as="in PyTorch" if program is None else "as a program",
-        steps=step_times(quantized, batches[0]) if program is None else program_times(program, quantized, args),
+        steps=steps,
         left_in_float=tuple(r for r in quantized.summary().rows if r.way == "float32")
         if isinstance(quantized, Quantized)
         else (),

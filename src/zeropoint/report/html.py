@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable
 from html import escape
 from pathlib import Path
@@ -141,7 +142,9 @@ def _section(title: str, text: str, body: str) -> str:
 
 
 def _name(path: str, operator: str) -> str:
-    return f'<span class="mono">{escape(path or "(model)")}</span> <small>{escape(operator)}</small>'
+    """A layer; a long path may be broken after its dots and underscores."""
+    place, kind = (re.sub(r"([._])(?=.)", r"\1<wbr>", escape(text)) for text in (path or "(model)", operator))
+    return f'<span class="mono">{place}</span> <small>{kind}</small>'
 
 
 def _bar(parts: Iterable[tuple[float, str]]) -> str:
@@ -262,7 +265,8 @@ def _layers(f: Findings) -> str:
     return _section(
         "Layers",
         "Click on a column to sort. <em>SQNR</em>: against the float model. <em>alone</em>: against the float layer on"
-        " the same inputs. <em>clipped</em>: values outside of the range.",
+        " the same inputs. <em>clipped</em>: values outside of the range. <em>time</em>: of its step; none where it"
+        " is computed in one step with a later one.",
         _table("layers", head, lines),
     )
 

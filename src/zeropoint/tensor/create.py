@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
+from torch.fx import Proxy
 
 from zeropoint.numerics.dtypes import DTYPES, QuantizedDtype, qint8, quantized_dtype, quint8
 from zeropoint.numerics.packing import packed_columns
@@ -14,7 +15,7 @@ from zeropoint.ops import stored
 from zeropoint.tensor.errors import QTensorError
 from zeropoint.tensor.qtensor import QTensor, from_values, settled
 from zeropoint.tensor.quantizer import PerChannel, PerTensor, Quantizer
-from zeropoint.tensor.watchers import is_recorded
+from zeropoint.tensor.watchers import as_node, is_recorded
 
 
 def _quantized(x: torch.Tensor, quantizer: Quantizer, kind: QuantizedDtype) -> QTensor:
@@ -63,6 +64,8 @@ def quantize_per_tensor(
         tensor([10, 12], dtype=torch.uint8)
     """
     kind = quantized_dtype(dtype)
+    if isinstance(input, Proxy):
+        return as_node(quantize_per_tensor, input, scale, zero_point, kind.name)
     if isinstance(input, (list, tuple)):
         if not len(input) == len(scale) == len(zero_point):
             raise ValueError(
@@ -100,6 +103,8 @@ def quantize_per_channel(
         tensor([[2, 4]], dtype=torch.int8)
     """
     kind = quantized_dtype(dtype)
+    if isinstance(input, Proxy):
+        return as_node(quantize_per_channel, input, scales, zero_points, axis, kind.name)
     if is_recorded():
         return torch.ops.zeropoint.qtensor_per_channel(input, scales, zero_points, _axis(input, axis), kind.name)
     return _quantized(input, PerChannel.of(scales, zero_points, _axis(input, axis)), kind)
@@ -120,6 +125,8 @@ def quantize_per_tensor_dynamic(input: torch.Tensor, dtype: Any, reduce_range: b
     kind = quantized_dtype(dtype)
     if kind not in (qint8, quint8):
         raise TypeError(f"dynamic quantization is defined for qint8 and quint8, got {kind.name}")
+    if isinstance(input, Proxy):
+        return as_node(quantize_per_tensor_dynamic, input, kind.name, reduce_range)
     qmin, qmax = kind.qmin, kind.qmax
     if reduce_range:
         qmin, qmax = qmin // 2, qmax // 2
@@ -136,6 +143,8 @@ def dequantize(input: Any) -> Any:
     """
     if isinstance(input, (list, tuple)):
         return tuple(dequantize(x) for x in input)
+    if isinstance(input, Proxy):
+        return as_node(dequantize, input)
     if isinstance(input, QTensor):
         return input.dequantize()
     if not isinstance(input, torch.Tensor):

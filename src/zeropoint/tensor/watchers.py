@@ -52,6 +52,11 @@ def is_recorded() -> bool:
     return torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
 
 
+def as_node(function: Any, *args: Any) -> Any:
+    """A call that torch.fx.symbolic_trace sees, as one node of its graph; `args[0]` is what stands for a tensor."""
+    return args[0].tracer.create_proxy("call_function", function, args, {})
+
+
 def explain_dtypes_to_dynamo() -> None:
     """Let functions that torch.compile sees compare and pass on the dtype of a QTensor, as a constant."""
     try:

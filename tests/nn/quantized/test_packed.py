@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import gc
 import io
-import pickle
 import subprocess
 import sys
 import threading
@@ -15,6 +13,7 @@ import pytest
 import torch
 from layer_strategies import quantized
 from reference import Codes, linear_sums, requantize
+from saving import ways
 from strategies import assert_same, generator, integers
 
 import zeropoint
@@ -23,22 +22,6 @@ from zeropoint.quantized import packed
 
 ours = torch.ops.zeropoint
 AVAILABLE = zeropoint.cpu_info().available
-
-
-def torch_saved(value, **options):
-    buffer = io.BytesIO()
-    torch.save(value, buffer)
-    buffer.seek(0)
-    return torch.load(buffer, **options)
-
-
-WAYS = {
-    "weights_only": lambda value: torch_saved(value, weights_only=True),
-    "torch.load": lambda value: torch_saved(value, weights_only=False),
-    "pickle": lambda value: pickle.loads(pickle.dumps(value)),
-    "deepcopy": copy.deepcopy,
-}
-ways = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 
 
 def linear_weight(seed: int = 0, per_channel: bool = True) -> Codes:

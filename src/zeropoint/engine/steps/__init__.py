@@ -2,9 +2,12 @@
 
 from zeropoint.engine.steps import (
     borders,
+    choosing,
     elementwise,
     embedding,
     float_functions,
+    float_layers,
+    float_pooling,
     floats,
     layers,
     moving,
@@ -18,5 +21,6 @@ from zeropoint.engine.steps import (
 from zeropoint.engine.steps.table import NUMBERS, ROWS, Unsupported
 
 __all__ = ["NUMBERS", "ROWS", "Unsupported"]
-__all__ += ["borders", "elementwise", "embedding", "float_functions", "floats", "layers", "moving", "norms"]
+__all__ += ["borders", "choosing", "elementwise", "embedding", "float_functions", "float_layers", "float_pooling"]
+__all__ += ["floats", "layers", "moving", "norms"]
 __all__ += ["plain", "pooling", "recurrent", "views", "weight_only"]

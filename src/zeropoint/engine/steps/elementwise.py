@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     *ours(*(name for name in FUNCTIONS if name not in ("same", "scaled"))),
     *ours("celu", "relu6", "add_scalar", "add_scalar_relu", "mul_scalar", "mul_scalar_relu"),
     "aten.clamp_min.default", "aten.clamp_max.default", "aten.clamp.default", "aten.clip.default", "aten.relu.default",
+    "aten.hardtanh.default",
 )  # fmt: skip
 def _function(c: Compiler, node: fx.Node) -> str:
     """Any function of bytes: its results for all 256 of them."""

@@ -1,33 +1,22 @@
-"""Bounds and norms of float32 tensors."""
+"""Bounds of float32 tensors."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import fx
 
-from zeropoint.engine.steps.table import row
 from zeropoint.graph.fx.plain import arguments
 
 if TYPE_CHECKING:
     from zeropoint.engine.compiler import Compiler
 
 
-@row("aten.linalg_vector_norm.default")
-def _vector_norm(c: Compiler, node: fx.Node) -> str:
-    a = arguments(node)
-    axes = [axis % c.rank(node.args[0]) for axis in a["dim"] or []]
-    if a["ord"] != 2 or axes != [c.rank(node.args[0]) - 1] or c.dtype(node) != torch.float32:
-        raise c.unsupported("it is a step for norms of order 2 over the last axis of float32 only")
-    return c.add("float_norm", c.tensor(node.args[0]), keepdim=bool(a["keepdim"]))
-
-
 def clamped(c: Compiler, node: fx.Node) -> str:
     """Floats between two bounds, of which one may be missing."""
     a = arguments(node)
-    low, high = 0.0 if "relu" in str(node.target) else a.get("min"), a.get("max")
+    low, high = 0.0 if "relu" in str(node.target) else a.get("min", a.get("min_val")), a.get("max", a.get("max_val"))
     bounds = {"low": None if low == -math.inf else low, "high": None if high == math.inf else high}
     return c.add(
         "float_clamp", c.tensor(node.args[0]), **{k: _finite(c, v) for k, v in bounds.items() if v is not None}

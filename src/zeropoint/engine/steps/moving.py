@@ -61,6 +61,32 @@ def _pad(c: Compiler, node: fx.Node) -> str:
     return c.add("pad", c.tensor(node.args[0]), pads=c.sizes(a["pad"]), value=a["value"])
 
 
+@row("aten.repeat_interleave.self_int")
+def _repeat_interleave(c: Compiler, node: fx.Node) -> str:
+    """Each element several times: an axis behind it, which is repeated and then joined to it."""
+    a = arguments(node)
+    x, rank = c.tensor(node.args[0]), c.rank(node.args[0])
+    if a["dim"] is None:
+        x, rank, axis = c.add("flatten", x, first=0, last=-1), 1, 0
+    else:
+        axis = a["dim"] % max(rank, 1)
+    shape = [-1] * (rank + 1)
+    shape[axis + 1] = c.size(a["repeats"])
+    repeated = c.add("expand", c.add("unsqueeze", x, axis=axis + 1), shape=shape)
+    return c.add("flatten", repeated, first=axis, last=axis + 1)
+
+
+@row("aten.rot90.default")
+def _rotate(c: Compiler, node: fx.Node) -> str | None:
+    a = arguments(node)
+    first, second = a["dims"]
+    x, turns = c.tensor(node.args[0]), a["k"] % 4
+    if turns == 0:
+        return x
+    flipped = c.add("flip", x, axes={1: [second], 2: [first, second], 3: [first]}[turns])
+    return flipped if turns == 2 else c.add("transpose", flipped, first=first, second=second)
+
+
 @row("aten.index_select.default")
 def _index_select(c: Compiler, node: fx.Node) -> str:
     a = arguments(node)

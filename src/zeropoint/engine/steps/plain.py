@@ -32,14 +32,33 @@ def _arithmetic(c: Compiler, node: fx.Node) -> str:
     return c.add(op, *(c.tensor(t) for t in ((other, x) if swapped else (x, other))))
 
 
-@row("aten.to.dtype", "aten._to_copy.default")
+@row("aten.to.dtype", "aten.to.dtype_layout", "aten._to_copy.default", "aten.type_as.default")
 def _convert(c: Compiler, node: fx.Node) -> str:
     source, wanted = c.dtype(node.args[0]), c.dtype(node)
-    wide = {torch.float32: (torch.int64,), torch.int64: (torch.int32,), torch.int32: ()}
-    narrow = (torch.bool, torch.uint8, torch.int8, torch.int16)
-    if source != wanted and (wanted not in wide or source not in (*narrow, torch.int32, *wide[wanted])):
+    taken = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float32)
+    if source != wanted and (
+        wanted not in (torch.float32, torch.int64, torch.int32, torch.bool) or source not in taken
+    ):
         raise c.unsupported(f"there is no step from {dtype_name(source)} to {dtype_name(wanted)}")
     return c.add("convert", c.tensor(node.args[0]), dtype=dtype_name(wanted))
+
+
+@row("aten.cumsum.default")
+def _cumulative_sum(c: Compiler, node: fx.Node) -> str:
+    a = arguments(node)
+    x, wanted = c.tensor(node.args[0]), c.dtype(node)
+    if wanted not in (torch.float32, torch.int64):
+        raise c.unsupported("it is a step to float32 and int64 only")
+    if c.dtype(node.args[0]) != wanted:
+        x = c.add("convert", x, dtype=dtype_name(wanted))
+    return c.add("cumulative_sum", x, axis=a["dim"])
+
+
+@row("aten.remainder.Scalar")
+def _remainder(c: Compiler, node: fx.Node) -> str:
+    if c.dtype(node) != c.dtype(node.args[0]) or c.dtype(node) not in (torch.float32, torch.int64):
+        raise c.unsupported("it is a step on float32 and int64 only")
+    return c.add("remainder", c.tensor(node.args[0]), number=node.args[1])
 
 
 @row("aten.arange.default", "aten.arange.start", "aten.arange.start_step")

@@ -8,7 +8,6 @@ from torch import fx
 
 from zeropoint.engine.steps.table import ours, row
 from zeropoint.graph.fx.plain import arguments
-from zeropoint.ops.pooling import are_columns, memory_order
 
 if TYPE_CHECKING:
     from zeropoint.engine.compiler import Compiler
@@ -48,13 +47,8 @@ def _adaptive_average_pool(c: Compiler, node: fx.Node) -> str:
 @row(*ours("stored_mean_over"))
 def _mean(c: Compiler, node: fx.Node) -> str:
     a = arguments(node)
-    q = c.found[a["q"]]
-    axes = sorted({axis % q.dim() for axis in a["axes"]})
-    innermost = axes == list(range(q.dim() - len(axes), q.dim()))
-    dense = q if memory_order(q) is not None else q.contiguous()
-    if not (innermost and q.is_contiguous()) and not are_columns(dense, axes):
-        raise c.unsupported("a mean over axes that do not lie together in memory, with others inside them")
-    numbers = {"axes": list(a["axes"]), "scale": float(a["scale"]), "zero_point": int(a["zero_point"])}
+    axes = list(a["axes"]) or list(range(c.rank(a["q"])))
+    numbers = {"axes": axes, "scale": float(a["scale"]), "zero_point": int(a["zero_point"])}
     return c.add("mean", c.tensor(a["q"]), keepdim=a["keepdim"], **numbers)
 
 

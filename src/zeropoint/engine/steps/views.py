@@ -108,7 +108,7 @@ def _select(c: Compiler, node: fx.Node) -> str:
     return c.add("select", c.tensor(node.args[0]), axis=a["dim"], index=c.size(a["index"]))
 
 
-@row("aten.chunk.default")
+@row("aten.chunk.default", "aten.unsafe_chunk.default")
 def _chunk(c: Compiler, node: fx.Node) -> list[str]:
     a = arguments(node)
     size = c.number("add", c.axis_size(node.args[0], a["dim"]), int(a["chunks"]) - 1)
@@ -136,6 +136,19 @@ def _split_with_sizes(c: Compiler, node: fx.Node) -> list[str]:
     x, begin, pieces = c.tensor(node.args[0]), 0, []
     for size in c.sizes(a["split_sizes"]):
         end = c.number("add", begin, size)
+        pieces.append(c.add("slice", x, axis=a["dim"], begin=begin, end=end, step=1))
+        begin = end
+    return pieces
+
+
+@row("aten.tensor_split.sections")
+def _sections(c: Compiler, node: fx.Node) -> list[str]:
+    """Parts of nearly the same size; the first ones have one more where they cannot be the same."""
+    a = arguments(node)
+    x, begin, pieces = c.tensor(node.args[0]), 0, []
+    for i in range(len(c.found[node])):
+        more = c.number("add", c.axis_size(node.args[0], a["dim"]), len(c.found[node]) - i - 1)
+        end = c.number("add", begin, c.number("floor_divide", more, len(c.found[node])))
         pieces.append(c.add("slice", x, axis=a["dim"], begin=begin, end=end, step=1))
         begin = end
     return pieces

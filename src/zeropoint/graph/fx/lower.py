@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from zeropoint.graph.fx.float_nodes import float_call
 from zeropoint.graph.fx.fold_batch_norm import parameter
 from zeropoint.graph.fx.meaning import Meaning, name_of
 from zeropoint.graph.fx.observe import OBSERVER, is_observer
@@ -24,7 +25,7 @@ from zeropoint.graph.fx.plain import arguments, aten_name, each, only_reads_shap
 from zeropoint.graph.fx.plan import Choice, Way, is_float, table_bits, watched
 from zeropoint.graph.fx.stored import Graph
 from zeropoint.graph.fx.training import Averaging
-from zeropoint.graph.recipes import FLOAT_OPERATORS, MOVING, Form
+from zeropoint.graph.recipes import MOVING, Form
 from zeropoint.nn.quantized.storage import found_qparams, has_observed, plain_parts, quantize_weight
 from zeropoint.numerics import scalars
 from zeropoint.numerics.dtypes import qint8, quantized_dtype, quint8
@@ -198,30 +199,12 @@ class Lowering:
 
     def float_node(self, node: fx.Node) -> fx.Node:
         """A node that stays float: with our operator, if there is one, else as it is."""
-        found = FLOAT_OPERATORS.get(aten_name(node) or "")
-        if found is None or not self.takes_floats(node):
+        found = float_call(self, node)
+        if found is None:
             return self.copy(node, self.as_is if only_reads_shape(node) else self.floats)
-        name, wanted = found
-        a = arguments(node)
-        made = self.call(getattr(ours, name).default, *self.argument([a[k] for k in wanted]))
+        made = self.call(found[0], *found[1])
         made.meta = dict(node.meta)
         return made
-
-    def takes_floats(self, node: fx.Node) -> bool:
-        """Whether all tensors of a node are float32 on the CPU, and those that are multiplied have two axes."""
-
-        def known(value: fx.Node) -> Any:
-            if is_observer(value):
-                value = value.args[0]
-            return parameter(self.old, value) if value.op == "get_attr" else value.meta.get("val")
-
-        tensors = [known(value) for value in (*node.all_input_nodes, node)]
-        tensors = [t for t in tensors if not isinstance(t, (int, torch.SymInt))]
-        least = 2 if FLOAT_OPERATORS[str(aten_name(node))][0] == "float_matmul" else 0
-        return "written" not in node.meta and all(
-            isinstance(t, Tensor) and t.dtype == torch.float32 and t.device.type == "cpu" and t.dim() >= least
-            for t in tensors
-        )
 
     def joined(self, node: fx.Node) -> list[int]:
         """Of the end of a branch: the places of values that leave it as integers."""

@@ -98,6 +98,11 @@ def _threshold(g: Any, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
     return g.call(ours.threshold.default, q, *s.pair, float(a["threshold"]), float(a["value"]))
 
 
+def _top(g: Any, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+    """Integers are often equal, and topk leaves open which of equal values it takes."""
+    return g.call(ours.top.default, q, a["k"], a["dim"], a["largest"])
+
+
 def _pad(g: Any, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
     if a.get("mode", "constant") != "constant":  # with values that there are
         return g.call(aten.pad.default, q, g.argument(a["pad"]), a["mode"])
@@ -143,6 +148,7 @@ PASSED: dict[str, Callable[..., fx.Node]] = {
     "constant_pad_nd.default": _pad,
     "upsample_bilinear2d.vec": _bilinear,
     "threshold.default": _threshold,
+    "topk.default": _top,
     **{f"upsample_nearest{d}d.vec": _nearest(d, exact=False) for d in (1, 2, 3)},
     **{f"_upsample_nearest_exact{d}d.vec": _nearest(d, exact=True) for d in (1, 2, 3)},
     **{f"max_pool{d}d.default": _max_pool(d) for d in (1, 2, 3)},

@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 import math
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import fx
 
-__all__ = ["Unsized", "make_plain"]
+__all__ = ["Unsized", "make_plain", "rewrite", "write_nothing"]
 
 aten = torch.ops.aten
 _SAME_MEMORY = frozenset(
     ("view", "reshape", "flatten", "transpose", "permute", "t", "squeeze", "unsqueeze", "slice", "select", "expand",
-     "detach", "narrow", "chunk", "split", "unbind")
+     "detach", "narrow", "chunk", "unsafe_chunk", "split", "unbind")
 )  # fmt: skip
 _SHAPES = frozenset(("sym_size.int", "size.default", "size.int", "dim.default", "numel.default", "len.Tensor"))
 
@@ -31,6 +32,11 @@ class Unsized:
 
 
 def make_plain(graph: fx.GraphModule) -> fx.GraphModule:
+    """`graph`, changed in place: no operator writes in place, and what has several spellings has one."""
+    return rewrite(write_nothing(graph))
+
+
+def write_nothing(graph: fx.GraphModule) -> fx.GraphModule:
     """`graph`, changed in place: ``relu_(x)`` becomes ``relu(x)``, which later readers of `x` then read.
 
     Raises:
@@ -45,8 +51,9 @@ def make_plain(graph: fx.GraphModule) -> fx.GraphModule:
         if plain is None:
             raise NotImplementedError(f"{name} writes in place and has no other spelling")
         target = node.args[0]
-        source_name = aten_name(target) or ""
-        if source_name.split(".")[0] in _SAME_MEMORY and len(target.args[0].users) > 1:
+        source = target.args[0] if target.target is operator.getitem else target
+        source_name = aten_name(source) or ""
+        if source_name.split(".")[0] in _SAME_MEMORY and len(source.args[0].users) > 1:
             raise NotImplementedError(
                 f"{name} writes through a view ({source_name}) of a tensor that is used again: write it without the"
                 " in-place operator"
@@ -57,11 +64,20 @@ def make_plain(graph: fx.GraphModule) -> fx.GraphModule:
             if after and target in user.all_input_nodes:
                 user.replace_input_with(target, node)
             after = after or user is node
+    graph.recompile()
+    return graph
+
+
+def rewrite(graph: fx.GraphModule, wanted: Callable[[str], bool] = lambda name: True) -> fx.GraphModule:
+    """`graph`, changed in place: what has another spelling that more is known about, in that; only `wanted` names."""
     for node in list(graph.graph.nodes):
         current: fx.Node | None = node
-        while current is not None and (rewrite := _REWRITTEN.get(aten_name(current) or "")) is not None:
+        while current is not None:
+            name = aten_name(current) or ""
+            if name not in _REWRITTEN or not wanted(name):
+                break
             with graph.graph.inserting_before(current):
-                made = rewrite(graph.graph, current, arguments(current))
+                made = _REWRITTEN[name](graph.graph, current, arguments(current))
             if made is not None:
                 made.meta.setdefault("val", current.meta.get("val"))
                 current.replace_all_uses_with(made)
@@ -233,6 +249,11 @@ def _mean_slope(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | 
     return None if a["training"] else _call(graph, node, aten.leaky_relu.default, a["self"], slope)
 
 
+def _clamped(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node:
+    """``clip`` is another name of ``clamp``."""
+    return _call(graph, node, aten.clamp.default, a["self"], a["min"], a["max"])
+
+
 def _same_type(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
     """A conversion to the dtype and device that a tensor has already."""
     old, new = a["self"].meta.get("val"), node.meta.get("val")
@@ -250,6 +271,7 @@ _REWRITTEN: dict[str, Any] = {
     "add.Tensor": _weighted,
     "add.Scalar": _weighted,
     "rsub.Tensor": _turned,
+    "clip.default": _clamped,
     "glu.default": _gated,
     "selu.default": _selu,
     "rrelu.default": _mean_slope,

@@ -11,12 +11,31 @@ __all__ = ["raise_first"]
 
 def raise_first(graph: Any) -> None:
     """Take what stands in a branch out of it, if the other branch only raises: then it has one way to be reached."""
+    for node in reversed(list(walk(graph))):
+        if node.kind() == "prim::RaiseException":
+            _drop_behind(graph, node)
     for node in reversed(list(walk(graph))):  # the inner ones first
         if node.kind() != "prim::If" or not node.outputsSize():
             continue
         raising = [_only_raises(block) for block in node.blocks()]
         if raising.count(True) == 1:
             _take_out(graph, node, raising)
+
+
+def _drop_behind(graph: Any, raising: Any) -> None:
+    """Drop what stands in a branch behind an exception, as loading a file does."""
+    end = raising.owningBlock().returnNode()
+    if end == graph.return_node():
+        return
+    for index, value in enumerate(list(end.inputs())):
+        never = graph.create("prim::Uninitialized", 1)
+        never.output().setType(value.type())
+        never.insertBefore(end)
+        end.replaceInput(index, never.output())
+    behind = [node for node in raising.owningBlock().nodes() if node.isAfter(raising)]
+    for node in reversed(behind):
+        if node.kind() != "prim::Uninitialized":
+            node.destroy()
 
 
 def _only_raises(block: Any) -> bool:

@@ -31,6 +31,8 @@ _FACTS: dict[str, Callable[[torch.Tensor], Any]] = {
     "aten::is_floating_point": lambda t: t.is_floating_point(),
 }
 _ALIAS = "_interface_"
+# One float operator for a whole layer of nn.Transformer, taken in evaluation.
+_WHOLE_LAYERS = ("aten::_transformer_encoder_layer_fwd", "aten::_native_multi_head_attention")
 
 
 def walk(block: Any) -> Iterator[Any]:
@@ -96,13 +98,25 @@ def simplify(module: Any, method: str, apart: list[str]) -> Any:
     for node in list(walk(graph)):
         if node.kind() in _FACTS and node.inputsSize() == 1:
             _fold_fact(module, graph, node, changed)
-    _open_tuples(graph)
-    C._jit_pass_constant_propagation(graph)
-    C._jit_pass_peephole(graph, True)
-    C._jit_pass_constant_propagation(graph)
-    _open_tuples(graph)
-    C._jit_pass_dce(graph)
+    _leave_whole_layers(graph)
+    left = None
+    while left != (left := sum(1 for _ in walk(graph))):
+        _open_tuples(graph)
+        C._jit_pass_constant_propagation(graph)
+        C._jit_pass_peephole(graph, True)
+        C._jit_pass_constant_propagation(graph)
+        C._jit_pass_dce(graph)
     return graph
+
+
+def _leave_whole_layers(graph: Any) -> None:
+    """Let every condition that leads to a whole layer choose the other branch, where the layer stands in parts."""
+    for node in list(walk(graph)):
+        if node.kind() == "prim::If":
+            whole = [any(inner.kind() in _WHOLE_LAYERS for inner in block.nodes()) for block in node.blocks()]
+            if whole.count(True) == 1:
+                with graph.insert_point_guard(node):
+                    node.replaceInput(0, graph.insertConstant(not whole[0]))
 
 
 def unmark(graph: Any) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from zeropoint.nn.quantized.storage import QuantizedOutput, as_qtensor, found_qparams, output_qparams, quantized
+from zeropoint.nn.quantized.storage import CalibratedOutput, as_qtensor, found_qparams, output_qparams, quantized
 from zeropoint.numerics.dtypes import qint8, quantized_dtype, quint8
 from zeropoint.quantized import elementwise, norms
 from zeropoint.quantized.values import require_quantized
@@ -46,29 +46,7 @@ class ReLU6(nn.ReLU):
         return ReLU6(mod.inplace)
 
 
-class _Activation(QuantizedOutput):
-    """What the others share; goes before torch's class."""
-
-    _NAME: ClassVar[str]
-
-    def _set(self, scale: float, zero_point: int) -> None:
-        self.scale, self.zero_point = float(scale), int(zero_point)
-
-    def _get_name(self) -> str:
-        return self._NAME
-
-    @classmethod
-    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
-        """The quantized function of a float one that was calibrated."""
-        return cls.from_reference(mod, *output_qparams(mod))
-
-    @classmethod
-    def from_reference(cls, mod: Any, scale: float, zero_point: int) -> Any:
-        """The quantized function of a float one, for a result with this scale and zero point."""
-        raise NotImplementedError
-
-
-class ELU(_Activation, nn.ELU):
+class ELU(CalibratedOutput, nn.ELU):
     """``x`` for positive values, ``alpha * (exp(x) - 1)`` for others.
 
     Example:
@@ -98,7 +76,7 @@ class ELU(_Activation, nn.ELU):
         return cls(scale, zero_point, mod.alpha)
 
 
-class LeakyReLU(_Activation, nn.LeakyReLU):
+class LeakyReLU(CalibratedOutput, nn.LeakyReLU):
     """Negative values times `negative_slope`.
 
     Example:
@@ -141,7 +119,7 @@ def function_graph(op: Any) -> Any:
     return _graph
 
 
-class Hardswish(_Activation, nn.Hardswish):
+class Hardswish(CalibratedOutput, nn.Hardswish):
     """``x * relu6(x + 3) / 6``.
 
     Example:
@@ -166,7 +144,7 @@ class Hardswish(_Activation, nn.Hardswish):
         return cls(scale, zero_point)
 
 
-class Sigmoid(_Activation, nn.Sigmoid):
+class Sigmoid(CalibratedOutput, nn.Sigmoid):
     """``1 / (1 + exp(-x))``.
 
     Example:
@@ -202,7 +180,7 @@ class Sigmoid(_Activation, nn.Sigmoid):
         return cls(scale, zero_point)
 
 
-class Softmax(_Activation, nn.Softmax):
+class Softmax(CalibratedOutput, nn.Softmax):
     """``exp(x) / sum(exp(x))`` along `dim`; without one, along axis 0 of 0, 1 or 3 dimensions, else axis 1.
 
     Example:
@@ -239,7 +217,7 @@ class Softmax(_Activation, nn.Softmax):
         return cls(mod.dim, scale, zero_point)
 
 
-class PReLU(_Activation):
+class PReLU(CalibratedOutput):
     """Negative values times the slope of their channel: `weight`, quantized, ``(num_parameters,)``.
 
     Example:

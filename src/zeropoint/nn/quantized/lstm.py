@@ -79,12 +79,16 @@ class LSTM(quantizable.LSTM):
         quantizable._require_type(cls, other)
         made: Any = workflow("convert")(other, inplace=False, remove_qconfig=True)
         made.__class__ = cls
-        for layer in made.layers:
+        made._take_parts()
+        return made.eval()
+
+    def _take_parts(self) -> None:
+        """Let the layers and cells, which were observed, be quantized ones, as the modules in them are."""
+        for layer in self.layers:
             layer.__class__ = _Layer
             for direction in layer.children():
                 direction.__class__ = _Direction
                 direction.cell.__class__ = _Cell
-        return made.eval()
 
 
 def _zeros(shape: list[int], x: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from zeropoint.nn.quantized.storage import QuantizedOutput, output_qparams, quantized
+from zeropoint.nn.quantized.storage import CalibratedOutput, quantized
 from zeropoint.quantized import norms
 from zeropoint.tensor.qtensor import QTensor
 
@@ -19,27 +19,12 @@ def fixed(t: Tensor | None) -> nn.Parameter | None:
     return None if t is None else nn.Parameter(t.detach().clone(), requires_grad=False)
 
 
-class _Norm(QuantizedOutput):
-    """What the norms share: goes before torch's class, whose parameters they have."""
-
-    _NAME: ClassVar[str]
+class _Norm(CalibratedOutput):
+    """What the norms share."""
 
     def _keep(self: Any, weight: Tensor | None, bias: Tensor | None, scale: float, zero_point: int) -> None:
         self.weight, self.bias = fixed(weight), fixed(bias)
-        self.scale, self.zero_point = float(scale), int(zero_point)
-
-    def _get_name(self) -> str:
-        return self._NAME
-
-    @classmethod
-    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
-        """The quantized norm of a float one that was calibrated."""
-        return cls.from_reference(mod, *output_qparams(mod))
-
-    @classmethod
-    def from_reference(cls, mod: Any, scale: float, zero_point: int) -> Any:
-        """The quantized norm of a float one, for a result with this scale and zero point."""
-        raise NotImplementedError
+        self._set(scale, zero_point)
 
 
 class LayerNorm(_Norm, nn.LayerNorm):

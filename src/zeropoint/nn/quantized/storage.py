@@ -6,7 +6,7 @@ for a state_dict, whose keys are those of torch.ao.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -89,6 +89,28 @@ class QuantizedOutput(nn.Module):
             elif strict and self._IN_TORCH_STATE:
                 missing_keys.append(prefix + name)
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+class CalibratedOutput(QuantizedOutput):
+    """A quantized module that takes the place of torch's; goes before torch's class, whose attributes it has."""
+
+    _NAME: ClassVar[str]
+
+    def _set(self, scale: float, zero_point: int) -> None:
+        self.scale, self.zero_point = float(scale), int(zero_point)
+
+    def _get_name(self) -> str:
+        return self._NAME
+
+    @classmethod
+    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+        """The quantized module of a float one that was calibrated."""
+        return cls.from_reference(mod, *output_qparams(mod))
+
+    @classmethod
+    def from_reference(cls, mod: Any, scale: float, zero_point: int) -> Any:
+        """The quantized module of a float one, for a result with this scale and zero point."""
+        raise NotImplementedError
 
 
 # --------------------------------------------------------------------------------------------------------- weights

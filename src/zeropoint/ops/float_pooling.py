@@ -1,0 +1,164 @@
+"""Pools, means and norms over axes of float32 tensors, for what a model leaves unquantized.
+
+Each result has one sum of its own, in one fixed order, so that it depends neither on the CPU nor on the layout, and
+programs of the engine give the bytes of their graph.
+
+============  =======================================================================================================
+average pool  the sum of a window in float32, along the last axis first, over the number of its elements
+mean          the sum in float64 over the number of elements, rounded once
+norm          ``sqrt(sum(x^2))`` in float64, rounded once
+============  =======================================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from zeropoint import _native
+from zeropoint.ops import checks
+from zeropoint.ops.library import named, operator
+from zeropoint.ops.places import Layout, Windows, layout, three, windows
+
+
+def _require(op: str, x: Tensor) -> None:
+    checks.require_dtype(op, "input", x.dtype, (torch.float32,))
+    if x.device.type != "cpu":
+        raise NotImplementedError(f"{op}: input is on {x.device}, its kernels run on the CPU: call .cpu() first")
+
+
+def _native_tensor(place: Layout, y: Tensor, sizes: Sequence[int]) -> tuple[Any, ...]:
+    return place.tensor.data_ptr(), y.data_ptr(), *place.counts, three(place.sizes), three(sizes)
+
+
+def _define_average(dims: int) -> Callable[..., Tensor]:
+    name = f"float_avg_pool{dims}d"
+
+    def sliding(
+        input: Tensor, kernel_size: Sequence[int], stride: Sequence[int], padding: Sequence[int], ceil_mode: bool
+    ) -> tuple[Layout, Windows]:
+        place = layout(name, input, dims)
+        return place, windows(name, place.sizes, kernel_size, stride or kernel_size, padding, [1], ceil_mode)
+
+    def fake(
+        input: Tensor,
+        kernel_size: Sequence[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] = (0,),
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Tensor:
+        place, w = sliding(input, kernel_size, stride, padding, ceil_mode)
+        return place.empty(w.out)
+
+    @operator(
+        f"{name}(Tensor input, int[] kernel_size, int[] stride=[], int[] padding=[0], bool ceil_mode=False,"
+        " bool count_include_pad=True, int? divisor_override=None) -> Tensor",
+        fake=fake,
+    )
+    def pool(
+        input: Tensor,
+        kernel_size: Sequence[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] = (0,),
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Tensor:
+        _require(name, input)
+        if divisor_override == 0:
+            raise ValueError(f"{name}: divisor_override must not be 0")
+        place, w = sliding(input, kernel_size, stride, padding, ceil_mode)
+        y = place.empty(w.out)
+        kernel, step, around, _ = w.native
+        tensor = _native_tensor(place, y, w.out)
+        _native.float_average_pool(tensor, kernel, step, around, count_include_pad, divisor_override or 0)
+        return y
+
+    return named(name, pool, f"The means of windows over the last {dims} axes; arguments as in PyTorch.")
+
+
+def _define_adaptive(dims: int) -> Callable[..., Tensor]:
+    name = f"float_adaptive_avg_pool{dims}d"
+
+    def each(sizes: Sequence[int]) -> list[int]:
+        return list(sizes) * dims if len(sizes) == 1 else list(sizes)
+
+    @operator(
+        f"{name}(Tensor input, SymInt[] output_size) -> Tensor",
+        fake=lambda input, output_size: layout(name, input, dims).empty(each(output_size)),
+    )
+    def pool(input: Tensor, output_size: Sequence[int]) -> Tensor:
+        _require(name, input)
+        place, sizes = layout(name, input, dims), each(output_size)
+        if len(sizes) != dims or min(sizes) < 1 or min(place.sizes) < 1:
+            raise ValueError(
+                f"{name}: output_size must have {dims} positive sizes, and input values, got {sizes} for shape"
+                f" {tuple(input.shape)}"
+            )
+        y = place.empty(sizes)
+        _native.float_adaptive_average_pool(_native_tensor(place, y, sizes))
+        return y
+
+    return named(name, pool, f"The means of windows that divide the last {dims} axes evenly among the outputs.")
+
+
+float_avg_pool1d, float_avg_pool2d, float_avg_pool3d = (_define_average(d) for d in (1, 2, 3))
+float_adaptive_avg_pool1d, float_adaptive_avg_pool2d, float_adaptive_avg_pool3d = (
+    _define_adaptive(d) for d in (1, 2, 3)
+)
+
+
+# --------------------------------------------------------------------------------------------------------- over axes
+
+
+def _dropped(op: str, x: Tensor, dim: Sequence[int] | None) -> list[int]:
+    for axis in dim or ():
+        if not -max(x.dim(), 1) <= axis < max(x.dim(), 1):
+            raise IndexError(f"{op}: dim {axis} is out of range for an input of shape {tuple(x.shape)}")
+    return sorted({axis % max(x.dim(), 1) for axis in dim} if dim else range(x.dim()))
+
+
+def _without(x: Tensor, dropped: list[int], keepdim: bool) -> list[Any]:
+    return [1 if d in dropped else n for d, n in enumerate(x.shape) if keepdim or d not in dropped]
+
+
+def _over(op: str, native: Callable[..., None], x: Tensor, dim: Sequence[int] | None, keepdim: bool) -> Tensor:
+    _require(op, x)
+    dropped = _dropped(op, x, dim)
+    y = x.new_empty(_without(x, dropped, keepdim))
+    kept = [d for d in range(x.dim()) if d not in dropped]
+    rows = x.permute(kept + [d for d in dropped if d < x.dim()]).contiguous()
+    if y.numel():
+        native(rows.data_ptr(), y.data_ptr(), y.numel(), x.numel() // y.numel())
+    return y
+
+
+def _fake_over(input: Tensor, dim: Sequence[int] | None, keepdim: bool = False) -> Tensor:
+    return input.new_empty(_without(input, _dropped("float_mean", input, dim), keepdim))
+
+
+@operator("float_mean(Tensor input, int[]? dim, bool keepdim=False) -> Tensor", fake=_fake_over)
+def float_mean(input: Tensor, dim: Sequence[int] | None, keepdim: bool = False) -> Tensor:
+    """The mean over some axes, or over all if none are named.
+
+    Example:
+        >>> float_mean(torch.tensor([[1.0, 2.0], [3.0, 6.0]]), [1])
+        tensor([1.5000, 4.5000])
+    """
+    return _over("float_mean", _native.float_mean, input, dim, keepdim)
+
+
+@operator("float_norm(Tensor input, int[]? dim, bool keepdim=False) -> Tensor", fake=_fake_over)
+def float_norm(input: Tensor, dim: Sequence[int] | None, keepdim: bool = False) -> Tensor:
+    """``sqrt(sum(x^2))`` over some axes, or over all if none are named.
+
+    Example:
+        >>> float_norm(torch.tensor([[3.0, 4.0]]), [-1], True)
+        tensor([[5.]])
+    """
+    return _over("float_norm", _native.float_norm, input, dim, keepdim)
