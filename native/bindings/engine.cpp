@@ -340,8 +340,8 @@ void bind_engine(nb::module_& m) {
         .def_prop_ro("file_bytes", &Program::file_bytes)
         .def_prop_ro("steps", [](const Program& self) { return self.notes().size(); })
         .def("data",
-             [](const Program& self) {
-                 const std::string_view bytes = self.data();
+             [](Program& self) {
+                 const std::string bytes = self.data();
                  return nb::bytes(bytes.data(), bytes.size());
              })
         .def("run", &run, nb::arg("inputs"), nb::arg("wrap").none() = nb::none())

@@ -1,5 +1,6 @@
 #include "engine/planner.h"
 
+#include "cpu/threads.h"
 #include "engine/copy.h"
 
 #include <algorithm>
@@ -95,6 +96,10 @@ void Planner::take_over(const Tensor& y, const Tensor& x) {
 }
 
 Place Planner::scratch(int64_t bytes) { return make(ElementType::u8, {std::max<int64_t>(bytes, 1)}).place; }
+
+void Planner::needs_memory(double bytes, double each_thread) {
+    outside_ = std::max(outside_, bytes + each_thread * num_threads());
+}
 
 void Planner::copy(const Tensor& x, const Tensor& y) {
     if (x.count() == 0) return;

@@ -26,7 +26,8 @@ public:
         p.give(0, y);
         const int64_t rows = y.count() / outputs;
         if (rows == 0) return;
-        p.needs_memory(static_cast<double>(x.count()) + static_cast<double>(rows) * 3 * sizeof(float));
+        p.needs_memory(static_cast<double>(x.count()) + static_cast<double>(rows) * 3 * sizeof(float),
+                       LinearPlan::operand_bytes(weight_.sizes[1]));
         p.emit(
             {x.place, y.place},
             [this, rows](void* const* at) {
@@ -62,7 +63,7 @@ public:
         const Tensor y = p.make(ElementType::f32, fit.sizes, channels_inside_strides(fit.sizes));
         p.give(0, y);
         if (fit.images == 0) return;
-        p.needs_memory(fit.scratch + static_cast<double>(x.count()));
+        p.needs_memory(static_cast<double>(x.count()), fit.scratch);
         p.emit(
             {x.place, y.place},
             [this, images = fit.images, in = fit.in, first = fit.channels_first](void* const* at) {

@@ -94,6 +94,7 @@ private:
               scale(r.optional_constant(input + 1, ElementType::f32, 1)),
               zero_point(r.optional_constant(input + 2, ElementType::s32, 1)),
               bias(r.optional_constant(input + 3, ElementType::f32, 1)) {
+            r.packs(input);
             if (weight->sizes != Sizes{rows, columns})
                 r.fail("input " + std::to_string(input) + " must have shape " + text_of({rows, columns}) + ", it has " +
                        text_of(weight->sizes));

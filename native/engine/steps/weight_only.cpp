@@ -24,6 +24,7 @@ public:
           bias_(r.optional_constant(5, ElementType::f32, 1)) {
         r.require_inputs(6);
         r.require_outputs(1);
+        r.packs(1);
         const int64_t columns = storage_ == WeightStorage::u4 ? (inputs_ + 1) / 2 : inputs_;
         if (outputs_ < 1 || weight_.sizes[1] != columns)
             r.fail("a weight of shape " + text_of(weight_.sizes) + " is not for " + std::to_string(inputs_) +
