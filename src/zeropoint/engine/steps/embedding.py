@@ -24,15 +24,6 @@ def _embedding(c: Compiler, node: fx.Node) -> str:
     return c.add("embedding", c.tensor(a["weight"]), c.tensor(a["indices"]), bits=_bits(node))
 
 
-@row("aten.embedding.default")
-def _float_embedding(c: Compiler, node: fx.Node) -> str:
-    """Rows of a table of floats."""
-    a = arguments(node)
-    indices, sizes = a["indices"], c.found[a["weight"]].shape
-    rows = c.add("index_select", c.tensor(a["weight"]), c.add("flatten", c.tensor(indices), first=0, last=-1), axis=0)
-    return c.add("reshape", rows, shape=[*(c.axis_size(indices, d) for d in range(c.rank(indices))), int(sizes[1])])
-
-
 @row(*(f"zeropoint.embedding_bag_{name}_rowwise_offsets.default" for name in NAMES.values()))
 def _embedding_bags(c: Compiler, node: fx.Node) -> str:
     a = arguments(node)
