@@ -358,7 +358,7 @@ struct ConvPlan::Task {
                 a.y = y.y;
                 a.y_rows = y_rows;
                 a.epilogue = epilogues[0];
-                multiply_part(y, begin * kPanel, std::min(end * kPanel, channels) - begin * kPanel, a,
+                multiply_part(y, m, begin * kPanel, std::min(end * kPanel, channels) - begin * kPanel, a,
                               [&] { plan.depthwise_.multiply(a, begin, end); });
                 continue;
             }
@@ -383,7 +383,7 @@ struct ConvPlan::Task {
                 a.epilogue = epilogues[group];
                 const int64_t from = std::max<int64_t>(0, begin - group * panels);
                 const int64_t to = std::min(panels, end - group * panels);
-                multiply_part(y, from * kPanel, std::min(to * kPanel, packed.n) - from * kPanel, a,
+                multiply_part(y, m, from * kPanel, std::min(to * kPanel, packed.n) - from * kPanel, a,
                               [&] { plan.gemm_.multiply(a, from, to); });
             }
         }
