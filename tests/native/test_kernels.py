@@ -407,7 +407,9 @@ def float_gemm_case() -> Outputs:
     ]
     for m, k, n in ((1, 300, 70), (13, 600, 33), (100, 7, 16)):
         products.append(
-            ops.float_linear(torch.randn(m, k, generator=g), torch.randn(n, k, generator=g), torch.randn(n))
+            ops.float_linear(
+                torch.randn(m, k, generator=g), torch.randn(n, k, generator=g), torch.randn(n, generator=g)
+            )
         )
     x = torch.randn(2, 6, 9, 8, generator=g)
     for groups, stride, dilation in ((1, 1, 1), (2, 2, 1), (3, 1, 2)):
