@@ -52,7 +52,7 @@ def quantize(
         source = load_model(model, pickle)
         batches = load_tensors(data, source, batch, samples)
         if is_script(source):
-            facts = _script(source, batches, mode, output, keep)
+            facts = _script(source, batches, mode, output, keep, report)
         else:
             facts = _graph(source, batches, mode, output, keep, report)
         facts = {"output": str(output), "bytes": output.stat().st_size, "float_bytes": _size(source), **facts}
@@ -83,15 +83,20 @@ def _graph(model: Any, batches: list[Any], mode: Mode, output: Path, keep: Any, 
         "operators": dict(quantized.summary().counts()),
         **_distance(model, quantized, batches),
     }
-    if report is not None:
-        from zeropoint.report.html import write_report
-
-        write_report(report, model, quantized, batches[:4], title=output.stem)
-        facts["report"] = str(report)
-    return facts
+    return facts | _report(report, model, quantized, batches, output)
 
 
-def _script(model: Any, batches: list[Any], mode: Mode, output: Path, keep: Any) -> dict[str, Any]:
+def _report(report: Path | None, model: Any, quantized: Any, batches: list[Any], output: Path) -> dict[str, Any]:
+    """Write a page, if it is wanted."""
+    if report is None:
+        return {}
+    from zeropoint.report.html import write_report
+
+    write_report(report, model, quantized, batches[:4], title=output.stem)
+    return {"report": str(report)}
+
+
+def _script(model: Any, batches: list[Any], mode: Mode, output: Path, keep: Any, report: Path | None) -> dict[str, Any]:
     import torch
 
     import zeropoint
@@ -105,7 +110,8 @@ def _script(model: Any, batches: list[Any], mode: Mode, output: Path, keep: Any)
         zeropoint.compile(quantized, batches[0]).save(output)
     else:
         torch.jit.save(quantized, str(output))
-    return {"operators": dict(zeropoint.summary(quantized).counts()), **_distance(model, quantized, batches)}
+    facts = {"operators": dict(zeropoint.summary(quantized).counts()), **_distance(model, quantized, batches)}
+    return facts | _report(report, model, quantized, batches, output)
 
 
 def _script_form(model: Any, batches: list[Any], mode: Mode, keep: list[str] | None) -> Any:

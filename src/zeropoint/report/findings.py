@@ -13,8 +13,10 @@ from torch import Tensor, nn
 
 from zeropoint.cpu import CpuInfo, cpu_info
 from zeropoint.engine import Unsupported, compile
+from zeropoint.graph.fx.capture import origin
 from zeropoint.graph.fx.workflow import Quantized
 from zeropoint.graph.one_call import call_of
+from zeropoint.graph.script.record import summary
 from zeropoint.graph.summary import Row
 from zeropoint.report.compare import Comparison, compare
 from zeropoint.report.histograms import Histogram, activation_histogram, weight_histogram
@@ -94,10 +96,10 @@ def gather(
         activations=activations,
         weights=weights,
         runs_as="in PyTorch" if program is None else "as a program",
-        steps=step_times(quantized, batches[0]) if program is None else program_times(program, quantized, args),
-        left_in_float=tuple(r for r in quantized.summary().rows if r.way == "float32")
-        if isinstance(quantized, Quantized)
-        else (),
+        steps=step_times(quantized, batches[0])
+        if program is None
+        else program_times(program, _paths(quantized, comparison), args),
+        left_in_float=tuple(r for r in summary(quantized).rows if r.way == "float32") if _is_graph(quantized) else (),
         sensitivity=sensitivity,
         cpu=cpu_info(),
         versions=(
@@ -110,12 +112,23 @@ def gather(
 
 def _program(quantized: nn.Module, args: tuple[Any, ...]) -> Any:
     """What is deployed: the program of a graph, unless a step is missing for it."""
-    if not isinstance(quantized, Quantized):
+    if not _is_graph(quantized):
         return None
     try:
         return compile(quantized, args)
     except Unsupported:
         return None
+
+
+def _is_graph(quantized: nn.Module) -> bool:
+    return isinstance(quantized, (Quantized, torch.jit.ScriptModule))
+
+
+def _paths(quantized: nn.Module, comparison: Comparison) -> dict[str, str]:
+    """The modules that steps of a program came from."""
+    if isinstance(quantized, Quantized):
+        return {node.name: origin(node).path for node in quantized.graph_module.graph.nodes}
+    return {row.name: row.path for row in comparison.rows}
 
 
 def _shape(value: Any) -> str:
