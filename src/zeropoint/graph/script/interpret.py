@@ -20,10 +20,10 @@ from zeropoint.graph.script.in_place import make_ordinary, written
 from zeropoint.graph.script.inline import PATH, at_path, path_of, simplify
 from zeropoint.graph.script.plain_values import ARITHMETIC, DTYPES, PLAIN, QUESTIONS
 
-__all__ = ["LINE", "Interpreted", "NotStraight", "interpreted"]
+__all__ = ["LINE", "MODULE", "Interpreted", "NotStraight", "interpreted"]
 
 C: Any = torch._C
-LINE = "script_line"  # of ``node.meta["custom"]``, while a model is exported
+LINE, MODULE = "script_line", "script_module"  # in ``node.meta["custom"]``, while a model is exported
 _READ = frozenset(
     ("aten::Bool", "aten::Int", "aten::Float", "aten::IntImplicit", "aten::FloatImplicit", "aten::ScalarImplicit",
      "aten::item", "aten::tolist", "prim::tolist")
@@ -103,7 +103,7 @@ class Interpreted(nn.Module):
         args = [values[number] for number in node.reads]
         if node.kind == "prim::RaiseException":
             raise RuntimeError(f"{args[0]} ({node.where})")
-        with traceback.annotate({LINE: node.line}):
+        with traceback.annotate({LINE: node.line, MODULE: node.path}):
             try:
                 result = self.call(node, args)
             except NotStraight:
