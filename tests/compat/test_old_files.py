@@ -116,6 +116,15 @@ def test_a_state_dictionary_loads_into_the_model_built_anew(
         assert_same(model(*inputs), saved["result"], step + ROUNDING)
 
 
+def test_a_whole_model_of_classes_that_are_allowed_loads_with_weights_only(files: Path, models: Any) -> None:
+    with pytest.raises(pickle.UnpicklingError, match=r"old_models\.Network was not an allowed global"):
+        torch.load(files / "static.pt", weights_only=True)
+    mine = [models.Network, nn.Identity, nn.MaxPool2d, nn.AdaptiveAvgPool2d]
+    with torch.serialization.safe_globals(mine):
+        model = torch.load(files / "static.pt", weights_only=True)
+    assert_same(model(models.IMAGES), torch.load(files / "static.state.pt")["result"])
+
+
 def test_what_was_loaded_can_be_scripted(files: Path, models: Any) -> None:
     model, expected = load(files, "static")
     assert_same(torch.jit.script(model)(models.IMAGES), expected)
