@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from zeropoint.compat import lookup
+from zeropoint.compat import lookup, names
 from zeropoint.compat.changes import Changes
 from zeropoint.compat.modules import resolve
 from zeropoint.compat.objects import PICKLED, OldObject
@@ -89,11 +89,12 @@ def _pickle() -> ModuleType:
 
 def _module_classes() -> Iterator[tuple[type, str]]:
     """Our modules with the paths that files may have for them: loading one runs no code of it but `__setstate__`."""
-    for path in lookup.old_modules():
-        for name, found in lookup.names_of(path).items():
-            ours = resolve(found.path) if found.path and name[:1].isupper() else None
+    for path, table in names.MODULES.items():
+        older = [old + path[len(new) :] for old, new in names.MOVED.items() if path.startswith(new)]
+        for name, found in lookup.entries(table):
+            ours = resolve(found.path) if found.path and name.lstrip("_")[:1].isupper() else None
             if isinstance(ours, type) and issubclass(ours, torch.nn.Module):
-                yield ours, f"{path}.{name}"
+                yield from ((ours, f"{place}.{name}") for place in (path, *older))
 
 
 def replace_loading(changes: Changes) -> None:
