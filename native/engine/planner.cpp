@@ -50,6 +50,10 @@ std::vector<int64_t> Planner::integers(const std::vector<Integer>& list) const {
 
 void Planner::give(size_t output, Tensor tensor) {
     count_of(tensor.sizes);
+    if (output == 0) {
+        plan_.shown.back().to = tensor.type;
+        plan_.shown.back().sizes = tensor.sizes;
+    }
     set((*out_)[output], std::move(tensor));
 }
 
@@ -140,6 +144,9 @@ void Planner::begin(int32_t step, const std::vector<int32_t>& in, const std::vec
     step_ = step;
     in_ = &in;
     out_ = &out;
+    plan_.shown.emplace_back();
+    const Tensor* first = has_input(0) ? std::get_if<Tensor>(&values_[static_cast<size_t>(in[0])]) : nullptr;
+    if (first != nullptr) plan_.shown.back().from = first->type;
 }
 
 Plan Planner::finish(const std::vector<int32_t>& outputs) {

@@ -54,6 +54,8 @@ public:
     Tensor dense(const Tensor& x);
     // From one to the other, of the same sizes and type; y may be a part of something larger.
     void copy(const Tensor& x, const Tensor& y);
+    // Which kernel does the work of the step.
+    void runs(const char* kernel) { plan_.shown.back().kernel = kernel; }
     // `work` gets the addresses of these places.
     void emit(std::vector<Place> places, Work work, double macs = 0);
 

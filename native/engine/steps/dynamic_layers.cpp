@@ -19,6 +19,7 @@ public:
     void prepare() override { layer_ = linear_layer(); }
 
     void plan(Planner& p) const override {
+        p.runs("gemm");
         const Tensor x = p.contiguous(p.typed_input(0, ElementType::f32));
         const int64_t outputs = weight_.sizes[0];
         const Tensor y = p.make(ElementType::f32, product_sizes(x, outputs, weight_.sizes[1]));
@@ -56,6 +57,7 @@ public:
     }
 
     void plan(Planner& p) const override {
+        p.runs(geometry_.shape().is_depthwise() ? "depthwise" : "gemm");
         Tensor x = p.typed_input(0, ElementType::f32);
         const ConvGeometry::Fit fit = geometry_.fit(p, x);
         const Tensor y = p.make(ElementType::f32, fit.sizes, channels_inside_strides(fit.sizes));

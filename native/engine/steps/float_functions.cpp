@@ -18,6 +18,7 @@ public:
     }
 
     void plan(Planner& p) const override {
+        p.runs("float_function");
         const Tensor x = p.dense(p.typed_input(0, ElementType::f32));
         const Tensor y = p.make_like(x, x.type, true);
         p.give(0, y);
@@ -42,6 +43,7 @@ public:
     }
 
     void plan(Planner& p) const override {
+        p.runs("float_layer_norm");
         const Tensor x = p.contiguous(p.typed_input(0, ElementType::f32));
         if (x.rank() < axes_) throw PlanError("an input of shape " + text_of(x.sizes) + " has too few axes");
         const int64_t length = count_of({x.sizes.end() - axes_, x.sizes.end()});
@@ -77,6 +79,7 @@ public:
     }
 
     void plan(Planner& p) const override {
+        p.runs("float_softmax");
         const Tensor x = p.contiguous(p.typed_input(0, ElementType::f32));
         const int64_t axis = x.rank() == 0 ? -1 : wrapped_axis(axis_, x.rank());
         const Tensor y = p.make(x.type, x.sizes);
@@ -104,6 +107,7 @@ public:
     }
 
     void plan(Planner& p) const override {
+        p.runs("float_gemm");
         Tensor a = p.typed_input(0, ElementType::f32);
         const Tensor& b = p.typed_input(1, ElementType::f32);
         if (a.rank() < 2 || b.rank() < 2 || a.size(a.rank() - 1) != b.size(b.rank() - 2))

@@ -116,6 +116,7 @@ public:
     void prepare() override { layer_ = linear_layer(); }
 
     void plan(Planner& p) const override {
+        p.runs("gemm");
         const Tensor x = p.contiguous(p.byte_input(0));
         require_zero_point(x, x_.zero_point);
         const int64_t outputs = weight_.sizes[0];
@@ -142,6 +143,7 @@ public:
     }
 
     void plan(Planner& p) const override {
+        p.runs(geometry_.shape().is_depthwise() ? "depthwise" : "gemm");
         Tensor x = p.byte_input(0);
         require_zero_point(x, x_.zero_point);
         const ConvGeometry::Fit fit = geometry_.fit(p, x);

@@ -32,6 +32,7 @@ public:
     }
 
     void plan(Planner& p) const override {
+        p.runs("gemm");
         const Tensor &a = p.byte_input(0), &b = p.byte_input(1);
         require_zero_point(a, a_.zero_point);
         require_zero_point(b, b_.zero_point);

@@ -55,6 +55,7 @@ public:
     }
 
     void plan(Planner& p) const override {
+        p.runs(type_ == ElementType::f32 ? "float_gemm" : type_ == ElementType::f16 ? "half_gemm" : "gemm");
         Tensor x = p.typed_input(0, ElementType::f32);
         if (x.rank() != 3 || x.size(2) != features_)
             throw PlanError("an input of shape " + text_of(x.sizes) + " must have three axes and " +

@@ -20,8 +20,7 @@ protected:
         if (size_.size() != spatial) r.fail("attribute 'output_size' must have a size for each spatial axis");
     }
 
-    Images images(Planner& p) const {
-        const Tensor& x = p.byte_input(0);
+    Images images(Planner& p, const Tensor& x) const {
         if (x.rank() != spatial_ + 2)
             throw PlanError("an input of shape " + text_of(x.sizes) + " must have " + std::to_string(spatial_ + 2) +
                             " axes");
@@ -48,7 +47,7 @@ protected:
     std::vector<Integer> size_;
 };
 
-// The attributes depth_factor, height_factor, width_factor are 0 where the sizes say it.
+// Of any type. The attributes depth_factor, height_factor, width_factor are 0 where the sizes say it.
 class Nearest : public Resample {
 public:
     explicit Nearest(StepReader& r) : Resample(r, static_cast<size_t>(r.integer("spatial", 1, 3))) {
@@ -57,7 +56,7 @@ public:
     }
 
     void plan(Planner& p) const override {
-        const Images x = images(p);
+        const Images x = images(p, p.input(0));
         const Three out = output_size(p);
         if (out == x.in) return p.give(0, x.x);
         const Tensor y = x.make(p, out);
@@ -66,7 +65,7 @@ public:
         p.needs_memory(8.0 * static_cast<double>(out[0] + out[1] + out[2]));
         NearestTensor t;
         t.images = x.count();
-        t.bytes = x.pixel();
+        t.bytes = x.pixel() * bytes_of(x.x.type);
         t.in = x.in;
         t.out = out;
         p.emit({x.x.place, y.place}, [this, t](void* const* at) {
@@ -91,7 +90,8 @@ public:
           zero_point_(r.integer("zero_point", -128, 255)) {}
 
     void plan(Planner& p) const override {
-        const Images x = images(p);
+        p.runs("bilinear");
+        const Images x = images(p, p.byte_input(0));
         require_zero_point(x.x, zero_point_);
         const Three out = output_size(p);
         if (out == x.in && !x.channels_last) return p.give(0, x.x);

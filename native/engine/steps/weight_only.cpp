@@ -48,6 +48,7 @@ public:
     }
 
     void plan(Planner& p) const override {
+        p.runs("weight_only");
         const Tensor x = p.contiguous(p.typed_input(0, ElementType::f32));
         const Tensor y = p.make(ElementType::f32, product_sizes(x, outputs_, inputs_));
         p.give(0, y);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
 from torch import fx
 
 from zeropoint.engine.steps.table import row
@@ -28,9 +29,10 @@ def _embedding(c: Compiler, node: fx.Node) -> str:
 def _float_embedding(c: Compiler, node: fx.Node) -> str:
     """Rows of a table of floats."""
     a = arguments(node)
-    indices, sizes = a["indices"], c.found[a["weight"]].shape
-    rows = c.add("index_select", c.tensor(a["weight"]), c.add("flatten", c.tensor(indices), first=0, last=-1), axis=0)
-    return c.add("reshape", rows, shape=[*(c.axis_size(indices, d) for d in range(c.rank(indices))), int(sizes[1])])
+    indices = c.tensor(a["indices"])
+    if c.dtype(a["indices"]) != torch.int64:
+        indices = c.add("convert", indices, dtype="int64")
+    return c.add("index", c.tensor(a["weight"]), indices, axis=0)
 
 
 @row(*(f"zeropoint.embedding_bag_{name}_rowwise_offsets.default" for name in NAMES.values()))
