@@ -231,6 +231,16 @@ def _attention() -> bytes:
     return draft.data()
 
 
+def _product() -> bytes:
+    """A product with a matrix that is stored."""
+    draft = Draft()
+    draft.inputs.append(Input("a", "uint8", [None, "rows", 6], [2, 3, 6]))
+    matrix = draft.constant("matrix", torch.arange(6 * 19).remainder(251).to(torch.uint8).reshape(6, 19))
+    parts = {"a_scale": 0.05, "a_zero_point": 3, "b_scale": 0.1, "b_zero_point": 120}
+    draft.outputs.append(draft.add("matmul", ["a", matrix], scale=0.4, zero_point=100, **parts))
+    return draft.data()
+
+
 def _floats() -> bytes:
     """Functions, norms, softmax, products and sums of float32."""
     draft = Draft()
@@ -342,6 +352,7 @@ PROGRAMS: dict[str, Callable[[], bytes]] = {
         _layers(), 3, 24, mode="weight_only", qconfig=zeropoint.float_qparams_weight_only_qconfig_4bit
     ),
     "attention": _attention,
+    "product": _product,
     "floats": _floats,
     "normed": lambda: _compiled(Normed(), 2, 2, 4, 4),
     "moving": lambda: _compiled(Moved(), 1, 2, 4, 4),

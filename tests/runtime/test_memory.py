@@ -1,4 +1,4 @@
-"""One copy of the weights: those that are packed for the CPU are left to the file, and read again when they are needed."""
+"""One copy of the weights: those that are packed for the CPU are left to the file, and read again when needed."""
 
 from __future__ import annotations
 

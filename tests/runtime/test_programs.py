@@ -6,6 +6,7 @@ import functools
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,15 @@ def test_many_shapes_are_planned_and_forgotten() -> None:
         assert np.array_equal(program(images(*shape)), expected[shape])
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    threads = zeropoint.get_num_threads()
+    zeropoint.set_num_threads(1)
+    yield
+    zeropoint.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("one_thread")  # every thread takes something for itself
 def test_memory_limit_is_kept(tmp_path: Path) -> None:
     _, program = made()
     program.save(tmp_path / "small.zpt")

@@ -27,7 +27,7 @@ public:
         const int64_t rows = y.count() / outputs;
         if (rows == 0) return;
         p.needs_memory(static_cast<double>(x.count()) + static_cast<double>(rows) * 3 * sizeof(float),
-                       LinearPlan::operand_bytes(weight_.sizes[1]));
+                       LinearPlan::operand_bytes(weight_.sizes[1], rows));
         p.emit(
             {x.place, y.place},
             [this, rows](void* const* at) {

@@ -127,7 +127,7 @@ public:
         };
         emit(p, x, sizes, contiguous_strides(sizes), run,
              static_cast<double>(rows) * static_cast<double>(weight_.count()),
-             LinearPlan::operand_bytes(weight_.sizes[1]));
+             LinearPlan::operand_bytes(weight_.sizes[1], rows));
     }
 
 private:

@@ -61,7 +61,7 @@ public:
         const int64_t batches = count_of(batch);
         const double macs = static_cast<double>(y.count()) * static_cast<double>(depth);
         if (stored_ != nullptr) {
-            p.needs_memory(0, LinearPlan::operand_bytes(depth));
+            p.needs_memory(0, LinearPlan::operand_bytes(depth, batches * rows));
             p.emit(
                 {left.place, y.place},
                 [this, first, out, rows = batches * rows](void* const* at) {
