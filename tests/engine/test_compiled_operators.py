@@ -25,3 +25,34 @@ def test_operator_gives_the_bytes_of_the_graph(name: str, shape: tuple[int, ...]
     for e, f in zip(expected, found):
         assert e.dtype == f.dtype
         assert torch.equal(e, f)
+
+
+# What is computed in float32 around layers that quantize what they get, or around one that alone is quantized.
+MODES: dict[str, dict[str, Any]] = {
+    "dynamic": {"mode": "dynamic"},
+    "weights": {"mode": "weight_only"},
+    "first": {"qconfig": zeropoint.QConfigMapping().set_module_name("first", zeropoint.get_default_qconfig())},
+}
+_EVERY = [case.values for table in (CASES, MOVING_CASES, POOLING_CASES) for case in spelled(table)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mode", "shape"),
+    [
+        pytest.param(mode, shape, id=f"{mode}-{len(shape)}")
+        for mode in MODES
+        for shape in sorted({shape for _, shape, _ in _EVERY})
+        if mode != "weights" or len(shape) < 4  # of images there is nothing with weights alone
+    ],
+)
+def test_operators_that_stay_float_give_the_bytes_of_the_graph(mode: str, shape: tuple[int, ...]) -> None:
+    """All of them in one model; but for float bags, which have no step."""
+    several = [t for name, at, tried in _EVERY if at == shape and name != "embedding_bag" for t in tried]
+    model, x = model_of(several, shape)
+    quantized = zeropoint.to_int8(model, (x,), progress=False, **MODES[mode])
+    program = zeropoint.compile(quantized, (x,))
+    with torch.no_grad():
+        expected, found = pytree.tree_leaves(quantized(x)), pytree.tree_leaves(program(x))
+    for number, (e, f) in enumerate(zip(expected, found, strict=True)):
+        assert torch.equal(e, f), number
