@@ -56,3 +56,31 @@ def test_operators_that_stay_float_give_the_bytes_of_the_graph(mode: str, shape:
         expected, found = pytree.tree_leaves(quantized(x)), pytree.tree_leaves(program(x))
     for number, (e, f) in enumerate(zip(expected, found, strict=True)):
         assert torch.equal(e, f), number
+
+
+class Chosen(torch.nn.Module):
+    """Rows and elements by indices that come from outside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.table = torch.nn.Linear(4, 4), torch.nn.Embedding(6, 3)
+
+    def forward(self, x: torch.Tensor, at: torch.Tensor) -> Any:
+        y = self.linear(x)
+        return y.gather(1, at), y[at[:, 0]], self.table(at)
+
+
+@pytest.mark.parametrize("wrong", [4, -1, 1 << 40, -(1 << 62)])
+def test_index_out_of_range_is_an_error_of_the_call(wrong: int) -> None:
+    torch.manual_seed(0)
+    x, at = torch.randn(4, 4), torch.tensor([[0, 3], [2, 1], [3, 3], [1, 0]])
+    mapping = zeropoint.get_default_qconfig_mapping().set_object_type(torch.nn.Embedding, None)
+    quantized = zeropoint.to_int8(Chosen().eval(), (x, at), qconfig=mapping, progress=False)
+    program = zeropoint.compile(quantized, (x, at))
+    with torch.no_grad():
+        for f, e in zip(program(x, at), quantized(x, at), strict=True):
+            assert torch.equal(f, e)
+    bad = at.clone()
+    bad[2, 1] = wrong
+    with pytest.raises(ValueError, match=f"index {wrong} is outside an axis of"):
+        program(x, bad)
