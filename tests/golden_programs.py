@@ -331,6 +331,26 @@ def _ordered() -> bytes:
     return draft.data()
 
 
+def _thresholds() -> bytes:
+    """What came after `floats`: logarithms of shares, thresholds, larger images, the largest of floats."""
+    draft = Draft()
+    draft.inputs.append(Input("x", "float32", ["images", 2, 3, 4], [2, 2, 3, 4]))
+    largest, place = draft.add_several("extreme", ["x"], ["most", "at"], axis=1, keepdim=False, largest=True)
+    factors = {"depth_factor": 0.0, "height_factor": 0.0, "width_factor": 0.0}
+    draft.outputs += [
+        draft.add("float_log_softmax", ["x"], axis=1),
+        draft.add("float_threshold", ["x"], threshold=0.25, value=-0.5),
+        draft.add(
+            "float_bilinear", ["x"], output_size=[5, 3], align_corners=False, height_factor=0.0, width_factor=0.0
+        ),
+        draft.add("nearest", ["x"], spatial=2, output_size=[2, 7], exact=False, **factors),
+        largest,
+        place,
+    ]
+    draft.result = ["tuple", list(range(len(draft.outputs)))]
+    return draft.data()
+
+
 _CHOICE = torch.zeros(3, dtype=torch.int64), torch.zeros(2, 4, dtype=torch.int64), torch.rand(2, 4)
 
 
@@ -359,6 +379,7 @@ PROGRAMS: dict[str, Callable[[], bytes]] = {
     "channels": _channels,
     "unquantized": _unquantized,
     "ordered": _ordered,
+    "thresholds": _thresholds,
 }
 
 

@@ -1,4 +1,5 @@
 // Images of other sizes. See operators/resampling.h for the formulas.
+#include "operators/float_resampling.h"
 #include "operators/resampling.h"
 
 #include "engine/step_table.h"
@@ -133,11 +134,44 @@ private:
     int64_t zero_point_;
 };
 
+// Of float32. See operators/float_resampling.h: graphs compute it there, too.
+class FloatBilinear : public Resample {
+public:
+    explicit FloatBilinear(StepReader& r) : Resample(r, 2) {
+        rule_.align_corners = r.flag("align_corners");
+        rule_.scale_height = read_factor(r, "height_factor");
+        rule_.scale_width = read_factor(r, "width_factor");
+    }
+
+    void plan(Planner& p) const override {
+        const Images x = images(p, p.typed_input(0, ElementType::f32));
+        const Three out = output_size(p);
+        const Tensor y = x.make(p, out);
+        p.give(0, y);
+        if (y.count() == 0) return;
+        FloatPoolTensor t;
+        t.images = x.count();
+        t.channels = x.pixel();
+        t.in = x.in;
+        t.out = out;
+        p.emit({x.x.place, y.place}, [t, rule = rule_](void* const* at) {
+            FloatPoolTensor now = t;
+            now.x = static_cast<const float*>(at[0]);
+            now.y = static_cast<float*>(at[1]);
+            float_bilinear(now, rule);
+        });
+    }
+
+private:
+    FloatBilinearRule rule_;
+};
+
 }  // namespace
 
 void add_resampling_steps(StepTable& table) {
     table.add<Nearest>("nearest");
     table.add<Bilinear>("bilinear");
+    table.add<FloatBilinear>("float_bilinear");
 }
 
 }  // namespace zeropoint
