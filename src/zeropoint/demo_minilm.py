@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import zeropoint
-from zeropoint.demo_digits import run_without_torch
+from zeropoint.demo_digits import one_thread, run_without_torch
 from zeropoint.engine import Unsupported
 from zeropoint.interop import torch_ao
 from zeropoint.report.sizes import model_bytes, stored_bytes
@@ -205,6 +205,7 @@ def found_without_torch(folder: Path) -> int:
     return sum(int(alike[i].argmax()) == i ^ 1 for i in range(PARTNERS))
 
 
+@one_thread()
 def measure(folder: Path, seconds: float = 3.0) -> list[tuple[str, ...]]:
     """Quantize, compile, save to `folder`, and one row for each way to run the network."""
     model, tokens = pretrained(), tokenizer()

@@ -33,8 +33,12 @@ def test_float_model_knows_what_is_similar(model, tokens):
     assert all(similar[i, i + 1] > similar[i, (i + 3) % 6] for i in (0, 2, 4))
 
 
+def dynamic(model, tokens):
+    return zeropoint.to_int8(model, tokens(SENTENCES[:2]), mode="dynamic", progress=False)
+
+
 def test_dynamic_similarities_are_within_two_hundredths(model, tokens):
-    quantized = zeropoint.to_int8(model, tokens(SENTENCES[:2]), mode="dynamic", progress=False)
+    quantized = dynamic(model, tokens)
     assert sum(r.operator == "linear" and r.way == "int8, dynamic" for r in quantized.summary().rows) == 36
     error = error_of_similarities(quantized, model, tokens(SENTENCES))
     print(f"MiniLM, dynamic: similarities within {error:.4f} of float")
@@ -53,3 +57,15 @@ def test_static_similarities_are_within_two_hundredths_with_integers_in_every_la
     print(f"MiniLM, static: similarities within {error:.4f} of float")
     assert heavy == ["int8"] * 48
     assert error <= 0.02
+
+
+@pytest.mark.parametrize("mode", ["static", "dynamic"])
+def test_the_program_gives_the_bytes_of_the_graph_for_any_number_of_sentences(model, tokens, mode, tmp_path):
+    quantized = static(model, tokens)[0] if mode == "static" else dynamic(model, tokens)
+    program = zeropoint.compile(quantized, tokens(SENTENCES[:2]))
+    program.save(tmp_path / demo_minilm.FILES[mode])
+    for texts in (SENTENCES[:1], SENTENCES, CALIBRATION[:3]):
+        with torch.no_grad():
+            assert torch.equal(program(*tokens(texts)), quantized(*tokens(texts)))
+    if mode == "static":
+        assert demo_minilm.found_without_torch(tmp_path) == demo_minilm.PARTNERS
