@@ -495,6 +495,7 @@ SAMPLES |= {
     "float_mean": [
         ((x, dim, keep), {}) for x in FLOATS for dim, keep in (([1], True), (None, False), ([0, -1], False))
     ],
+    "float_sum": [((x, dim, keep), {}) for x in FLOATS for dim, keep in (([1], True), (None, False))],
     "float_norm": [((x, dim, True), {}) for x in FLOATS for dim in ([1], [-1])],
     "top": [((x, 2, dim, dim > 0), {}) for x in (*FLOATS, codes(3, 4, 5)) for dim in (-1, 0, 1)],
 }

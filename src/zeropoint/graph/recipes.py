@@ -448,6 +448,7 @@ FLOAT_OPERATORS: dict[str, tuple[str, tuple[str, ...]]] = {
     **{f"avg_pool{d}d.default": (f"float_avg_pool{d}d", _WINDOWS[: 6 if d == 1 else 7]) for d in (1, 2, 3)},
     **{f"adaptive_avg_pool{d}d.default": (f"float_adaptive_avg_pool{d}d", ("self", "output_size")) for d in (1, 2, 3)},
     "mean.dim": ("float_mean", ("self", "dim", "keepdim")),
+    "sum.dim_IntList": ("float_sum", ("self", "dim", "keepdim")),
     "topk.default": ("top", ("self", "k", "dim", "largest")),
     "linalg_vector_norm.default": ("float_norm", ("self", "dim", "keepdim")),
 }
