@@ -2,7 +2,7 @@
 # sanitize.sh [address|thread] [arguments of kernel_check]: builds the native core and its checks with sanitizers in
 # build/sanitize or build/sanitize-thread, and runs them.
 #   address (default): AddressSanitizer and UndefinedBehaviorSanitizer on kernel_check, on the program files of the
-#                      tests, on files that once were trouble, and on SANITIZE_COUNT wrong ones
+#                      tests at every instruction set, on files that once were trouble, and on SANITIZE_COUNT wrong ones
 #   thread:            ThreadSanitizer on programs that threads share
 # PYTHON names the interpreter whose cmake and ninja are used.
 set -euo pipefail
@@ -49,5 +49,6 @@ if [ "$which" = thread ]; then
     exit
 fi
 run program_fuzz replay "$golden"/*.zpt tests/fuzz/found/*.zpt
+run program_fuzz levels "$golden"/*.zpt
 run program_fuzz fuzz "$golden" --count "${SANITIZE_COUNT:-20000}" --keep "$build/found"
 run kernel_check "$@"

@@ -231,6 +231,16 @@ def _attention() -> bytes:
     return draft.data()
 
 
+def _product() -> bytes:
+    """A product with a matrix that is stored."""
+    draft = Draft()
+    draft.inputs.append(Input("a", "uint8", [None, "rows", 6], [2, 3, 6]))
+    matrix = draft.constant("matrix", torch.arange(6 * 19).remainder(251).to(torch.uint8).reshape(6, 19))
+    parts = {"a_scale": 0.05, "a_zero_point": 3, "b_scale": 0.1, "b_zero_point": 120}
+    draft.outputs.append(draft.add("matmul", ["a", matrix], scale=0.4, zero_point=100, **parts))
+    return draft.data()
+
+
 def _floats() -> bytes:
     """Functions, norms, softmax, products and sums of float32."""
     draft = Draft()
@@ -331,6 +341,26 @@ def _summed() -> bytes:
     return draft.data()
 
 
+def _thresholds() -> bytes:
+    """What came after `floats`: logarithms of shares, thresholds, larger images, the largest of floats."""
+    draft = Draft()
+    draft.inputs.append(Input("x", "float32", ["images", 2, 3, 4], [2, 2, 3, 4]))
+    largest, place = draft.add_several("extreme", ["x"], ["most", "at"], axis=1, keepdim=False, largest=True)
+    factors = {"depth_factor": 0.0, "height_factor": 0.0, "width_factor": 0.0}
+    draft.outputs += [
+        draft.add("float_log_softmax", ["x"], axis=1),
+        draft.add("float_threshold", ["x"], threshold=0.25, value=-0.5),
+        draft.add(
+            "float_bilinear", ["x"], output_size=[5, 3], align_corners=False, height_factor=0.0, width_factor=0.0
+        ),
+        draft.add("nearest", ["x"], spatial=2, output_size=[2, 7], exact=False, **factors),
+        largest,
+        place,
+    ]
+    draft.result = ["tuple", list(range(len(draft.outputs)))]
+    return draft.data()
+
+
 _CHOICE = torch.zeros(3, dtype=torch.int64), torch.zeros(2, 4, dtype=torch.int64), torch.rand(2, 4)
 
 
@@ -352,6 +382,7 @@ PROGRAMS: dict[str, Callable[[], bytes]] = {
         _layers(), 3, 24, mode="weight_only", qconfig=zeropoint.float_qparams_weight_only_qconfig_4bit
     ),
     "attention": _attention,
+    "product": _product,
     "floats": _floats,
     "normed": lambda: _compiled(Normed(), 2, 2, 4, 4),
     "moving": lambda: _compiled(Moved(), 1, 2, 4, 4),
@@ -359,6 +390,7 @@ PROGRAMS: dict[str, Callable[[], bytes]] = {
     "summed": _summed,
     "unquantized": _unquantized,
     "ordered": _ordered,
+    "thresholds": _thresholds,
 }
 
 

@@ -5,6 +5,7 @@
 #include "bindings/bindings.h"
 #include "bindings/exchange.h"
 #include "engine/copy.h"
+#include "kernels/registry.h"
 
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -284,11 +285,20 @@ std::vector<InputLayout> layouts_of(const std::vector<std::vector<int64_t>>& sha
     return layouts;
 }
 
-// (op, name of its first output, number of the step)
-std::tuple<std::string, std::string, int> note_of(const Program& program, const Instruction& instruction) {
-    if (instruction.step < 0) return {"copy", "", -1};
-    const StepNote& note = program.notes()[static_cast<size_t>(instruction.step)];
-    return {note.op, note.name, instruction.step};
+// (op, name of its first output, number of the step, seconds, multiplications, kernel, its instruction set, types of
+// the first input and output, sizes of the output)
+nb::tuple profile_row(const Program& program, const Plan& plan, const Instruction& instruction, double seconds) {
+    if (instruction.step < 0) return nb::make_tuple("copy", "", -1, seconds, 0.0, "", "", "", "", nb::tuple());
+    const auto step = static_cast<size_t>(instruction.step);
+    const StepNote& note = program.notes()[step];
+    const Shown& shown = plan.shown[step];
+    const bool has_kernel = shown.kernel != nullptr;
+    nb::list sizes;
+    for (const int64_t n : shown.sizes) sizes.append(n);
+    return nb::make_tuple(note.op, note.name, instruction.step, seconds, instruction.macs,
+                          has_kernel ? shown.kernel : "",
+                          has_kernel ? isa_name(selected_isa(shown.kernel, active_isa())) : "", name_of(shown.from),
+                          name_of(shown.to), nb::tuple(sizes));
 }
 
 }  // namespace
@@ -330,8 +340,8 @@ void bind_engine(nb::module_& m) {
         .def_prop_ro("file_bytes", &Program::file_bytes)
         .def_prop_ro("steps", [](const Program& self) { return self.notes().size(); })
         .def("data",
-             [](const Program& self) {
-                 const std::string_view bytes = self.data();
+             [](Program& self) {
+                 const std::string bytes = self.data();
                  return nb::bytes(bytes.data(), bytes.size());
              })
         .def("run", &run, nb::arg("inputs"), nb::arg("wrap").none() = nb::none())
@@ -356,11 +366,8 @@ void bind_engine(nb::module_& m) {
                 self.run(*call.plan, call.inputs.data(), call.outputs.data(), seconds.data());
             }
             nb::list rows;
-            for (size_t i = 0; i < seconds.size(); ++i) {
-                const Instruction& instruction = call.plan->instructions[i];
-                const auto [op, name, step] = note_of(self, instruction);
-                rows.append(nb::make_tuple(op, name, step, seconds[i], instruction.macs));
-            }
+            for (size_t i = 0; i < seconds.size(); ++i)
+                rows.append(profile_row(self, *call.plan, call.plan->instructions[i], seconds[i]));
             return rows;
         });
 }

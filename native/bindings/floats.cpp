@@ -1,6 +1,6 @@
 // Functions and layers of float32 tensors for Python.
 #include "operators/float_layers.h"
-#include "operators/float_pooling.h"
+#include "operators/float_resampling.h"
 #include "operators/floats.h"
 
 #include "bindings/bindings.h"
@@ -45,6 +45,12 @@ void bind_floats(nb::module_& m) {
         },
         release());
     m.def(
+        "float_log_softmax",
+        [](Address x, Address y, int64_t outer, int64_t length, int64_t inner) {
+            float_log_softmax(at<const float>(x), at<float>(y), outer, length, inner);
+        },
+        release());
+    m.def(
         "float_softmax",
         [](Address x, Address y, int64_t outer, int64_t length, int64_t inner, bool safe) {
             float_softmax(at<const float>(x), at<float>(y), outer, length, inner, safe);
@@ -68,6 +74,12 @@ void bind_floats(nb::module_& m) {
         release());
     m.def(
         "float_adaptive_average_pool", [](const PoolTuple& t) { float_adaptive_average_pool(pool_of(t)); }, release());
+    m.def(
+        "float_bilinear",
+        [](const PoolTuple& t, bool align_corners, double scale_height, double scale_width) {
+            float_bilinear(pool_of(t), {align_corners, scale_height, scale_width});
+        },
+        release());
     m.def(
         "float_mean",
         [](Address x, Address y, int64_t rows, int64_t length) {

@@ -3,7 +3,10 @@
 
 #include "check/matmul.h"
 #include "check/selection.h"
+#include "operators/binary.h"
 #include "operators/convolution.h"
+
+#include <memory>
 
 namespace zeropoint::check {
 
@@ -153,6 +156,30 @@ inline std::vector<uint8_t> channels_first(const std::vector<uint8_t>& x, int64_
     return r;
 }
 
+// The sum of a result with another tensor, which a convolution can make at once. `made`: the result without it.
+struct Combined {
+    std::vector<uint8_t> other, want;
+    BinaryArgs then;
+
+    Combined(Random& random, const MatmulOutput& out, const std::vector<uint8_t>& made) : want(made.size()) {
+        BinaryTensors t;
+        t.type = out.type == OutputType::u8 ? IntType::u8 : IntType::s8;
+        t.a = {nullptr, 0.5f, out.zero_point};
+        t.b = {nullptr, 0.25f, 3};
+        t.scale = 0.625f;
+        t.zero_point = 7;
+        other = values(random, static_cast<int64_t>(made.size()), t.type, Values::any);
+        then = binary_args(t);
+        then.b = other.data();
+        BinaryArgs all = then;
+        all.a = made.data();
+        all.y = want.data();
+        binary_reference(all, 0, static_cast<int64_t>(made.size()));
+    }
+    Combined(const Combined&) = delete;
+    Combined& operator=(const Combined&) = delete;
+};
+
 struct ConvCandidate {
     ConvKernels kernels;
     Check check;
@@ -175,6 +202,9 @@ inline void check_conv_cases(const std::vector<ConvCase>& cases, std::vector<Con
                             s.out_channels * taps * cg, outputs, s.out_channels, taps * cg, finish, kind, kind);
             const std::vector<uint8_t> want = plain_convolution(c, conv);
             const std::vector<uint8_t> first = channels_first(c.x, conv.images, s.in_channels);
+            std::unique_ptr<Combined> combined;
+            if (c.out.type != OutputType::f32 && c.out.z == nullptr)
+                combined = std::make_unique<Combined>(random, c.out, want);
             set_num_threads(1 + count++ % 3);
             for (ConvCandidate& candidate : candidates) {
                 const ConvPlan plan(c.weights(), s, candidate.kernels);
@@ -187,6 +217,14 @@ inline void check_conv_cases(const std::vector<ConvCase>& cases, std::vector<Con
                              [&](const MatmulOutput& y) {
                                  plan.run({first.data(), c.x_type, c.x_zero_point}, conv.images, conv.in, y, true);
                              });
+                if (combined)
+                    expect_bytes(candidate.check, c, combined->want, std::string(conv.name) + ", and a sum",
+                                 [&](const MatmulOutput& y) {
+                                     MatmulOutput out_and_sum = y;
+                                     out_and_sum.then = &combined->then;
+                                     plan.run({c.x.data(), c.x_type, c.x_zero_point}, conv.images, conv.in,
+                                              out_and_sum);
+                                 });
             }
         }
     set_num_threads(before);

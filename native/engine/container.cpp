@@ -11,6 +11,12 @@
 #include <system_error>
 #include <vector>
 
+#if defined(__linux__)
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#endif
+
 namespace zeropoint {
 namespace {
 
@@ -31,15 +37,58 @@ bool stored_type(const std::string& name, ElementType& type) {
     return true;
 }
 
+#if defined(__linux__)
+bool read_at(int file, uint8_t* to, size_t bytes, size_t offset) {
+    while (bytes > 0) {
+        const ssize_t got = pread(file, to, bytes, static_cast<off_t>(offset));
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return false;
+        to += got;
+        offset += static_cast<size_t>(got);
+        bytes -= static_cast<size_t>(got);
+    }
+    return true;
+}
+
+uint64_t hash_of(const uint8_t* data, size_t bytes) {
+    uint64_t hash = bytes;
+    const auto mix = [&](uint64_t word) {
+        hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
+        hash ^= hash >> 32;
+    };
+    size_t i = 0;
+    for (uint64_t word; i + sizeof word <= bytes; i += sizeof word) {
+        std::memcpy(&word, data + i, sizeof word);
+        mix(word);
+    }
+    for (; i < bytes; ++i) mix(data[i]);
+    return hash;
+}
+#endif
+
 }  // namespace
 
 struct Container::Memory {
+    // Whole pages of a tensor.
+    struct Part {
+        size_t offset, bytes;
+        uint64_t hash;
+    };
+
     explicit Memory(size_t size) : data(static_cast<uint8_t*>(::operator new(size + 1, std::align_val_t(kLine)))) {}
-    ~Memory() { ::operator delete(data, std::align_val_t(kLine)); }
+    ~Memory() {
+        ::operator delete(data, std::align_val_t(kLine));
+#if defined(__linux__)
+        if (file >= 0) close(file);
+#endif
+    }
     Memory(const Memory&) = delete;
     Memory& operator=(const Memory&) = delete;
+
     uint8_t* data;
     std::vector<std::unique_ptr<uint8_t[]>> moved;  // tensors that were not on a boundary of their type
+    int file = -1;                                  // open as long as parts may be forgotten
+    std::vector<Part> forgotten;
 };
 
 Container::Container(std::string_view bytes) : memory_(std::make_shared<Memory>(bytes.size())) {
@@ -53,12 +102,60 @@ Container::Container(std::shared_ptr<Memory> memory) : memory_(std::move(memory)
 Container Container::read(const std::string& path) {
     const int64_t size = static_cast<int64_t>(std::filesystem::file_size(path));  // a directory has none: this throws
     Container made(std::make_shared<Memory>(static_cast<size_t>(size)));
+    made.size_ = size;
+#if defined(__linux__)
+    made.memory_->file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (made.memory_->file < 0) throw std::system_error(errno, std::generic_category(), path);
+    if (!read_at(made.memory_->file, made.memory_->data, static_cast<size_t>(size), 0))
+        throw std::system_error(EIO, std::generic_category(), path);
+#else
     std::ifstream file(path, std::ios::binary);
     file.read(reinterpret_cast<char*>(made.memory_->data), size);
     if (file.gcount() != size) throw std::system_error(EIO, std::generic_category(), path);
-    made.size_ = size;
+#endif
     made.parse();
     return made;
+}
+
+void Container::forget(const std::vector<const StoredTensor*>& tensors) {
+#if defined(__linux__)
+    constexpr uintptr_t kPage = 4096;
+    constexpr size_t kWorth = size_t{1} << 20;  // less is not worth a file that stays open
+    Memory& m = *memory_;
+    if (m.file < 0) return;
+    size_t all = 0;
+    std::vector<Memory::Part> parts;
+    for (const StoredTensor* tensor : tensors) {
+        const uintptr_t data = reinterpret_cast<uintptr_t>(m.data), at = reinterpret_cast<uintptr_t>(tensor->data);
+        if (at < data || at >= data + static_cast<uintptr_t>(size_)) continue;  // moved
+        const uintptr_t begin = (at + kPage - 1) / kPage * kPage;
+        const uintptr_t end = (at + static_cast<uintptr_t>(tensor->bytes())) / kPage * kPage;
+        if (begin >= end) continue;
+        const uint8_t* from = m.data + (begin - data);
+        parts.push_back({begin - data, end - begin, hash_of(from, end - begin)});
+        all += end - begin;
+    }
+    if (all < kWorth) {
+        close(m.file);
+        m.file = -1;
+        return;
+    }
+    m.forgotten = std::move(parts);
+    for (const Memory::Part& part : m.forgotten) (void)madvise(m.data + part.offset, part.bytes, MADV_DONTNEED);
+#else
+    (void)tensors;
+#endif
+}
+
+void Container::recall() {
+#if defined(__linux__)
+    for (const Memory::Part& part : memory_->forgotten) {
+        uint8_t* at = memory_->data + part.offset;
+        if (!read_at(memory_->file, at, part.bytes, part.offset) || hash_of(at, part.bytes) != part.hash)
+            throw FormatError("the file that the program was loaded from has been changed since: load it again");
+    }
+    memory_->forgotten.clear();
+#endif
 }
 
 std::string_view Container::data() const {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace zeropoint {
 
@@ -19,7 +20,8 @@ struct StoredTensor {
     int64_t bytes() const { return count() * bytes_of(type); }
 };
 
-// Owns the bytes; tensors point into them.
+// Owns the bytes; tensors point into them. Those that have been copied elsewhere can be left to the file that they came
+// from, which stays open and is read again when somebody needs them.
 class Container {
 public:
     // A copy of the bytes. Throws FormatError if they are no safetensors file.
@@ -30,8 +32,14 @@ public:
     const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
     const std::map<std::string, std::string>& metadata() const { return metadata_; }
     int64_t bytes() const { return size_; }
-    // The file.
+    // The file, if nothing is forgotten.
     std::string_view data() const;
+
+    // Gives back the memory of those of these tensors that are worth it, until recall() reads them again. Does nothing
+    // for a container that was not read from a file, or where the system cannot do so.
+    void forget(const std::vector<const StoredTensor*>& tensors);
+    // Throws FormatError if the file is not what it was.
+    void recall();
 
 private:
     struct Memory;

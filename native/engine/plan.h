@@ -30,10 +30,18 @@ struct Buffer {
     int32_t over = -1;               // a buffer whose memory it may take over, element by element
 };
 
+// What a step does for inputs of these sizes, for people who read profiles.
+struct Shown {
+    const char* kernel = nullptr;  // its heaviest one, by its name in the registry; null if it has none
+    ElementType from = ElementType::f32, to = ElementType::f32;  // of its first input and output
+    Sizes sizes;                                                 // of its first output
+};
+
 struct Plan {
     std::vector<Instruction> instructions;
     std::vector<Buffer> buffers;
     std::vector<Tensor> outputs;
+    std::vector<Shown> shown;  // by step
     int64_t arena_bytes = 0;
     int64_t value_bytes = 0;  // what the arena would be if nothing shared memory
     size_t most_places = 0;

@@ -1,5 +1,6 @@
 #include "engine/planner.h"
 
+#include "cpu/threads.h"
 #include "engine/copy.h"
 
 #include <algorithm>
@@ -49,6 +50,10 @@ std::vector<int64_t> Planner::integers(const std::vector<Integer>& list) const {
 
 void Planner::give(size_t output, Tensor tensor) {
     count_of(tensor.sizes);
+    if (output == 0) {
+        plan_.shown.back().to = tensor.type;
+        plan_.shown.back().sizes = tensor.sizes;
+    }
     set((*out_)[output], std::move(tensor));
 }
 
@@ -91,6 +96,10 @@ void Planner::take_over(const Tensor& y, const Tensor& x) {
 }
 
 Place Planner::scratch(int64_t bytes) { return make(ElementType::u8, {std::max<int64_t>(bytes, 1)}).place; }
+
+void Planner::needs_memory(double bytes, double each_thread) {
+    outside_ = std::max(outside_, bytes + each_thread * num_threads());
+}
 
 void Planner::copy(const Tensor& x, const Tensor& y) {
     if (x.count() == 0) return;
@@ -135,6 +144,9 @@ void Planner::begin(int32_t step, const std::vector<int32_t>& in, const std::vec
     step_ = step;
     in_ = &in;
     out_ = &out;
+    plan_.shown.emplace_back();
+    const Tensor* first = has_input(0) ? std::get_if<Tensor>(&values_[static_cast<size_t>(in[0])]) : nullptr;
+    if (first != nullptr) plan_.shown.back().from = first->type;
 }
 
 Plan Planner::finish(const std::vector<int32_t>& outputs) {

@@ -44,8 +44,9 @@ public:
     void take_over(const Tensor& y, const Tensor& x);
     // Memory for one instruction.
     Place scratch(int64_t bytes);
-    // What an instruction takes for itself while it runs, outside the plan. It counts: see finish.
-    void needs_memory(double bytes) { outside_ = std::max(outside_, bytes); }
+    // What an instruction takes for itself while it runs, outside the plan, and each of its threads. It counts: see
+    // finish.
+    void needs_memory(double bytes, double each_thread = 0);
     // x itself where it lies so already, else a copy.
     Tensor contiguous(const Tensor& x);
     Tensor channels_inside(const Tensor& x);
@@ -53,6 +54,8 @@ public:
     Tensor dense(const Tensor& x);
     // From one to the other, of the same sizes and type; y may be a part of something larger.
     void copy(const Tensor& x, const Tensor& y);
+    // Which kernel does the work of the step.
+    void runs(const char* kernel) { plan_.shown.back().kernel = kernel; }
     // `work` gets the addresses of these places.
     void emit(std::vector<Place> places, Work work, double macs = 0);
 

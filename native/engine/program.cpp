@@ -132,6 +132,7 @@ struct Program::Prepared {
     struct Record {
         std::string where;
         std::vector<int32_t> inputs, outputs;
+        std::vector<size_t> packed;  // of the inputs
         std::unique_ptr<Step> step;
     };
     Isa isa;
@@ -196,6 +197,8 @@ Program::Program(Container container, int64_t memory_limit, std::vector<std::sha
                 throw FormatError(error.what());
             }
         });
+    find_packed(*made);
+    container_.forget(packed_);
     first_ = std::move(made);
     auto shared = std::make_unique<Shared>(first_);
     shared->plans.emplace_front(std::move(layouts), std::move(plan));
@@ -263,6 +266,7 @@ std::shared_ptr<const Program::Prepared> Program::make_steps(bool first) {
             record.step = make(reader);
             reader.finish();
             record.inputs = reader.inputs();
+            record.packed = reader.packed();
             for (const Json& output : list_field(steps[i], "outputs")) {
                 if (output.text() == nullptr) throw FormatError("an output must be a name");
                 if (first) {
@@ -289,6 +293,29 @@ std::shared_ptr<const Program::Prepared> Program::make_steps(bool first) {
         });
     if (first && !result_.empty()) within("result", [&] { check_result(parse_json(result_), outputs_.size()); });
     return made;
+}
+
+// Packed by every step that reads them, and no result themselves.
+void Program::find_packed(const Prepared& made) {
+    std::vector<bool> is_read(constants_.size(), false), is_packed(is_read);
+    for (const int32_t value : outputs_) is_read[static_cast<size_t>(value)] = true;
+    for (const Prepared::Record& record : made.steps)
+        for (size_t i = 0; i < record.inputs.size(); ++i) {
+            if (record.inputs[i] < 0) continue;
+            const bool packs = std::find(record.packed.begin(), record.packed.end(), i) != record.packed.end();
+            (packs ? is_packed : is_read)[static_cast<size_t>(record.inputs[i])] = true;
+        }
+    for (size_t i = 0; i < constants_.size(); ++i)
+        if (constants_[i] != nullptr && is_packed[i] && !is_read[i]) packed_.push_back(constants_[i]);
+}
+
+std::string Program::data() {
+    Shared& s = shared();
+    std::lock_guard<std::mutex> lock(s.mutex);
+    container_.recall();
+    std::string bytes(container_.data());
+    container_.forget(packed_);
+    return bytes;
 }
 
 void Program::check_fit(const std::vector<InputLayout>& layouts) const {
@@ -358,8 +385,10 @@ std::shared_ptr<const Plan> Program::plan(const std::vector<InputLayout>& layout
     Shared& s = shared();
     std::lock_guard<std::mutex> lock(s.mutex);
     if (s.prepared->isa != active_isa()) {
+        container_.recall();
         auto made = make_steps(false);
         for (const auto& record : made->steps) record.step->prepare();
+        container_.forget(packed_);
         s.prepared = std::move(made);
         s.plans.clear();
     }

@@ -51,7 +51,8 @@ public:
     const std::string& result() const { return result_; }
     size_t outputs() const { return outputs_.size(); }
     int64_t file_bytes() const { return container_.bytes(); }
-    std::string_view data() const { return container_.data(); }
+    // The file. Throws FormatError if it is to be read again, and has been changed.
+    std::string data();
     const std::vector<StepNote>& notes() const { return notes_; }
 
     // What is to be done for such inputs; kept for the next time. Throws PlanError if they do not fit.
@@ -66,6 +67,7 @@ private:
 
     Shared& shared();
     void parse();
+    void find_packed(const Prepared& made);
     std::shared_ptr<const Prepared> make_steps(bool first);
     Plan make_plan(const std::shared_ptr<const Prepared>& made, const std::vector<InputLayout>& layouts) const;
     void check_fit(const std::vector<InputLayout>& layouts) const;
@@ -80,6 +82,7 @@ private:
     std::vector<StepNote> notes_;
     std::unordered_map<std::string, int32_t> values_;
     std::vector<const StoredTensor*> constants_;  // by value; null for others
+    std::vector<const StoredTensor*> packed_;     // constants that are read only when steps are prepared
 
     std::shared_ptr<const Prepared> first_;  // what the program was made with
     std::atomic<Shared*> shared_{nullptr};

@@ -47,6 +47,9 @@ public:
     const StoredTensor* optional_constant(size_t input, ElementType type, int64_t rank) const;
     // An input that may be stored in the file; null if it is not.
     const StoredTensor* stored(size_t input) const;
+    // prepare() makes a copy of this stored input, which the step does not read later.
+    void packs(size_t input) { packed_.push_back(input); }
+    const std::vector<size_t>& packed() const { return packed_; }
     // A stored input of 256 bytes, or null.
     const uint8_t* optional_table(size_t input) const;
 
@@ -78,6 +81,7 @@ private:
     std::vector<int32_t> inputs_;
     size_t outputs_ = 0;
     std::vector<std::string> read_;
+    std::vector<size_t> packed_;
 };
 
 // Scale and zero point of bytes, and the range they may have.

@@ -2,7 +2,6 @@
 
 #include "cpu/memory.h"
 #include "cpu/threads.h"
-#include "kernels/gemm/winograd.h"
 #include "kernels/registry.h"
 #include "operators/combination.h"
 #include "operators/scratch.h"
@@ -10,8 +9,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <stdexcept>
-#include <string>
 
 namespace zeropoint {
 namespace {
@@ -31,101 +28,6 @@ struct Prepared {
 };
 thread_local Prepared t_prepared;
 std::atomic<uint64_t> g_runs{0};
-
-constexpr const char* kAxes[] = {"depth", "height", "width"};
-
-template <class What>
-void require(bool ok, const What& what) {
-    if (!ok) throw std::invalid_argument(std::string("convolution: ") + what());
-}
-
-}  // namespace
-
-void require_valid(const ConvShape& s) {
-    const auto text = [](int64_t n) { return std::to_string(n); };
-    require(s.in_channels > 0 && s.out_channels > 0 && s.groups > 0,
-            [] { return "channels and groups must be positive"; });
-    require(s.in_channels % s.groups == 0 && s.out_channels % s.groups == 0, [&] {
-        return text(s.in_channels) + " input and " + text(s.out_channels) + " output channels cannot be divided into " +
-               text(s.groups) + " groups";
-    });
-    for (size_t d = 0; d < 3; ++d) {
-        const std::string along = std::string(" along the ") + kAxes[d];
-        require(s.kernel[d] > 0 && s.stride[d] > 0 && s.dilation[d] > 0,
-                [&] { return "kernel size, stride and dilation must be positive" + along; });
-        require(s.padding[d] >= 0, [&] { return "padding must not be negative" + along; });
-        const bool fits =
-            s.transposed ? s.output_padding[d] < std::max(s.stride[d], s.dilation[d]) : s.output_padding[d] == 0;
-        require(s.output_padding[d] >= 0 && fits, [&] {
-            return "output_padding " + text(s.output_padding[d]) +
-                   (s.transposed ? " must be smaller than stride or dilation" : " needs a transposed convolution") +
-                   along;
-        });
-    }
-}
-
-std::vector<AxisPhase> phases_of(const ConvShape& s, size_t d) {
-    const int64_t kernel = s.kernel[d], stride = s.stride[d], padding = s.padding[d], dilation = s.dilation[d];
-    std::vector<AxisPhase> phases;
-    if (!s.transposed) {
-        AxisPhase p;
-        p.in_step = stride;
-        for (int64_t k = 0; k < kernel; ++k) p.taps.push_back({k, k * dilation - padding});
-        phases.push_back(p);
-        return phases;
-    }
-    phases.resize(static_cast<size_t>(stride));
-    for (int64_t r = 0; r < stride; ++r) {
-        phases[static_cast<size_t>(r)].first = r;
-        phases[static_cast<size_t>(r)].step = stride;
-    }
-    for (int64_t k = kernel; k-- > 0;) {
-        const int64_t behind = k * dilation - padding;
-        const int64_t r = (behind % stride + stride) % stride;  // the phase that reads position k
-        phases[static_cast<size_t>(r)].taps.push_back({k, (r - behind) / stride});
-    }
-    return phases;
-}
-
-namespace {
-
-int64_t lowest(const AxisPhase& p) { return p.taps.empty() ? 0 : p.taps.front().offset; }
-int64_t highest(const AxisPhase& p) { return p.taps.empty() ? 0 : p.taps.back().offset; }
-
-bool neighbours(const AxisPhase& p) {
-    for (size_t i = 1; i < p.taps.size(); ++i)
-        if (p.taps[i].offset != p.taps[i - 1].offset + 1) return false;
-    return !p.taps.empty();
-}
-
-// The inputs that `count` neighbouring outputs of a phase read along one axis, as they are kept in the operand.
-struct Extent {
-    bool picked = false;  // with one tap, only those are kept that are read
-    int64_t size = 0;     // inputs kept
-    int64_t step = 1;     // kept inputs from one output to the next
-
-    Extent() = default;
-    Extent(const AxisPhase& p, int64_t count) {
-        picked = p.taps.size() <= 1;
-        step = picked ? 1 : p.in_step;
-        size = picked ? count : (count - 1) * p.in_step + highest(p) - lowest(p) + 1;
-    }
-    // The input at place i of those kept for the outputs from `first` on.
-    int64_t input(const AxisPhase& p, int64_t first, int64_t i) const {
-        return picked ? (first + i) * p.in_step + lowest(p) : first * p.in_step + lowest(p) + i;
-    }
-    int64_t place(const AxisPhase& p, const AxisPhase::Tap& tap) const { return picked ? 0 : tap.offset - lowest(p); }
-};
-
-// Whether one of the first `count` outputs reads what is kept at place i.
-bool is_read(const AxisPhase& p, const Extent& e, int64_t count, int64_t i) {
-    if (e.picked) return i < count;
-    for (const AxisPhase::Tap& tap : p.taps) {
-        const int64_t from = i - (tap.offset - lowest(p));
-        if (from >= 0 && from % p.in_step == 0 && from / p.in_step < count) return true;
-    }
-    return false;
-}
 
 int32_t zero_point_of(const WeightTensor& w, int64_t n) {
     return w.zero_points == 0 ? 0 : w.zero_point[w.zero_points == 1 ? 0 : n];
@@ -159,72 +61,6 @@ std::vector<uint8_t> join_groups(const WeightTensor& w, const ConvShape& s, int6
     return joined;
 }
 
-// Lines of a strip: about as many as the kernels take in one call, and so many that the threads end together.
-int64_t strip_lines(int64_t planes, int64_t lines, int64_t width) {
-    const int64_t threads = num_threads(), pieces = threads * 4;
-    const int64_t usual = std::min(lines, std::max<int64_t>(1, kGemmRows / width));
-    const auto strips = [&](int64_t count) { return planes * ((lines + count - 1) / count); };
-    if (threads == 1 || strips(usual) < pieces || strips(usual) > 8 * pieces) return usual;
-    // The lines of the thread that has most to do, if each takes `pieces` parts of whole strips in turn.
-    const auto longest = [&](int64_t count) {
-        const int64_t part = (strips(count) + pieces - 1) / pieces, parts = (strips(count) + part - 1) / part;
-        return (parts + threads - 1) / threads * part * count;
-    };
-    int64_t best = usual;
-    for (int64_t count = (usual + 1) / 2; count <= std::min(lines, 2 * usual); ++count)
-        if (longest(count) < longest(best)) best = count;
-    return best;
-}
-
-// A kernel of one column over an input of one column is a kernel of one row over one row: in memory they are the same,
-// but there its positions make one tap. That matters for a few channels, which else are padded.
-bool is_column(const ConvShape& s) {
-    constexpr int64_t kFew = 16;
-    return s.kernel[1] > 1 && s.kernel[2] == 1 && s.stride[2] == 1 && s.padding[2] == 0 && s.output_padding[2] == 0 &&
-           s.groups == 1 && s.in_channels < kFew;
-}
-Size3 turned(const Size3& s) { return {s[0], s[2], s[1]}; }
-ConvShape turned(ConvShape s) {
-    for (Size3* each : {&s.kernel, &s.stride, &s.padding, &s.dilation, &s.output_padding}) *each = turned(*each);
-    return s;
-}
-
-// Convolutions that Winograd's algorithm computes, see kernels/gemm/winograd.h. With few channels, its transforms take
-// longer than the multiplications it saves.
-bool has_winograd(const ConvShape& s) {
-    const Size3 ones{1, 1, 1}, kernel{1, 3, 3};
-    constexpr int64_t kLeast = 32;  // channels
-    return !s.transposed && s.groups == 1 && s.kernel == kernel && s.stride == ones && s.dilation == ones &&
-           s.in_channels % kWinogradMultiple == 0 && s.in_channels >= kLeast && s.in_channels <= kWinogradMost &&
-           s.out_channels >= kLeast;
-}
-
-// What the transformed inputs of a strip may take: more would not stay in L2.
-constexpr int64_t kWinogradBytes = 1 << 20;
-
-struct WinogradSizes {
-    int64_t inputs, weights, sums, rows;  // bytes
-
-    WinogradSizes(int64_t tiles, int64_t channels)
-        : inputs(kWinogradProducts * WinogradArgs::inputs_stride(tiles, channels) * 2),
-          weights(kWinogradProducts * WinogradArgs::weights_stride(channels) * 2),
-          sums(kWinogradProducts * WinogradArgs::sums_stride(tiles) * 4),
-          rows(tiles * 5 * 8) {}
-
-    int64_t all() const { return inputs + weights + sums + rows; }
-};
-
-constexpr int64_t kDepthwiseBytes = 192 << 10;
-
-// Lines of a strip of a depthwise convolution. Preparing lines that two strips read, or those of a small image once for
-// each of several chunks, costs more than the few multiplications: as many as the L2 cache holds.
-// `line`: bytes of the operand for one line of the output.
-int64_t depthwise_lines(int64_t planes, int64_t lines, int64_t line) {
-    constexpr int64_t kLeast = 4;
-    const int64_t pieces = num_threads() * 4;
-    return std::min({lines, std::max(kLeast, kDepthwiseBytes / line), std::max(kLeast, planes * lines / pieces)});
-}
-
 }  // namespace
 
 // A phase over inputs of a given size.
@@ -242,50 +78,6 @@ struct ConvPlan::Geometry {
     int64_t elements = 0;  // of the operand
 };
 
-Size3 ConvShape::output_size(const Size3& in) const {
-    Size3 out{};
-    for (size_t d = 0; d < 3; ++d) {
-        const int64_t reach = dilation[d] * (kernel[d] - 1) + 1;
-        out[d] = transposed ? (in[d] - 1) * stride[d] - 2 * padding[d] + reach + output_padding[d]
-                            : (in[d] + 2 * padding[d] - reach + stride[d]) / stride[d];
-        const bool fits = transposed ? in[d] > 0 && out[d] > 0 : in[d] > 0 && in[d] + 2 * padding[d] >= reach;
-        require(fits, [&] {
-            return "an input of " + std::to_string(in[d]) + " along the " + kAxes[d] +
-                   " is too small for a kernel of " + std::to_string(kernel[d]) + " with dilation " +
-                   std::to_string(dilation[d]) + " and padding " + std::to_string(padding[d]);
-        });
-    }
-    return out;
-}
-
-double ConvShape::scratch_bytes(const Size3& in) const {
-    if (is_column(*this) && in[2] == 1) return turned(*this).scratch_bytes(turned(in));
-    constexpr double kElement = 2;  // bytes of an operand element, at most
-    const Size3 out = output_size(in);
-    // The largest of all phases, axis by axis.
-    double taps = 0, height = 0, width = 0;
-    for (const AxisPhase& p : phases_of(*this, 0)) taps = std::max(taps, static_cast<double>(p.taps.size()));
-    for (const AxisPhase& p : phases_of(*this, 2))
-        if (p.count(out[2]) > 0) width = std::max(width, static_cast<double>(Extent(p, p.count(out[2])).size));
-    const int64_t narrowest = std::max<int64_t>(1, out[2] / (transposed ? stride[2] : 1));
-    const int64_t most = std::max(
-        {2 * std::max<int64_t>(1, kGemmRows / narrowest), int64_t{4}, kDepthwiseBytes / (narrowest * in_channels * 2)});
-    for (const AxisPhase& p : phases_of(*this, 1)) {
-        const int64_t lines = std::min(p.count(out[1]), most);
-        if (lines > 0) height = std::max(height, static_cast<double>(Extent(p, lines).size));
-    }
-    const double line = static_cast<double>(in[2]) * static_cast<double>(in_channels);
-    const double operand = taps * height * width * static_cast<double>(in_channels) + kOperandSlack;
-    double winograd = 0;
-    if (has_winograd(*this)) {
-        const WinogradSizes sizes(kWinogradBytes / (kWinogradProducts * in_channels * 2), in_channels);
-        // And one more line and column of the operand.
-        winograd =
-            static_cast<double>(sizes.all()) + (height + width + 1) * static_cast<double>(in_channels) * kElement;
-    }
-    return operand * kElement + line + winograd;
-}
-
 bool ConvPlan::saves_multiplications(const ConvShape& shape, const GemmKernel& kernel) {
     return kernel.winograd != nullptr && has_winograd(shape);
 }
@@ -298,7 +90,7 @@ ConvPlan::ConvPlan(const WeightTensor& w, const ConvShape& shape, const ConvKern
       shape_(shape),
       gemm_(kernels.gemm),
       depthwise_(kernels.depthwise),
-      is_depthwise_(shape.groups > 1 && shape.groups == shape.in_channels && shape.groups == shape.out_channels) {
+      is_depthwise_(shape.is_depthwise()) {
     require_valid(shape);
     zeropoint::require_valid("convolution", w, shape.out_channels);
     const Size3 ones{1, 1, 1}, zeros{};
@@ -377,7 +169,7 @@ ConvPlan::Geometry ConvPlan::geometry(const Phase& phase, int64_t images, const 
         const int64_t lines = (g.lines + 1) / 2 * 2, columns = (g.counts[2] + 1) / 2, tiles = lines / 2 * columns;
         // Transforming the weights takes as long as some of the multiplications.
         constexpr int64_t kTransform = 24;
-        g.winograd = tiles * shape_.in_channels * kWinogradProducts * 2 <= kWinogradBytes &&
+        g.winograd = tiles <= winograd_tiles(shape_.in_channels) &&
                      9 * g.lines * g.counts[2] > kWinogradProducts * tiles + kTransform;
         if (g.winograd) {
             g.lines = lines;
@@ -474,7 +266,7 @@ struct ConvPlan::Task {
         for (const AxisPhase::Tap& d : depth.taps) {
             const int64_t id = od * depth.in_step + d.offset;
             for (int64_t i = 0; i < g.height.size; ++i, to += g.width.size * channels * size) {
-                if (!is_read(height, g.height, lines, i)) continue;
+                if (!g.height.is_read(height, lines, i)) continue;
                 const int64_t ih = g.height.input(height, h0, i);
                 if (id < 0 || id >= in[0] || ih < 0 || ih >= in[1])
                     fill(to, g.width.size);
@@ -510,17 +302,25 @@ struct ConvPlan::Task {
         a.epilogue = epilogue;
         const size_t bytes = static_cast<size_t>(WinogradSizes(a.tiles(), channels).rows);
         int64_t* const rows = reinterpret_cast<int64_t*>(scratch_of<WinogradRows>(bytes));
-        int64_t* y_rows = rows + a.tiles();
+        int64_t *tile_rows = rows + a.tiles(), *const out_rows = tile_rows + a.tiles() * kTilePixels;
         for (int64_t i = 0; i < a.tiles(); ++i) rows[i] = i * channels;
+        const int64_t pixels = lines * out[2];
+        for (int64_t i = 0; i < pixels; ++i) out_rows[i] = ((plane * out[1] + h0) * out[2] + i) * pixel;
+        // What is to be combined with another tensor is made elsewhere.
+        const int64_t first = begin * kPanel, columns = std::min(end * kPanel, packed.n) - first;
+        uint8_t* made = nullptr;
+        if (y.then != nullptr) a.y = made = scratch_of<PartMemory>(static_cast<size_t>(pixels * columns));
         a.rows = rows;
-        a.y_rows = y_rows;
+        a.y_rows = tile_rows;
         for (int64_t i = 0; i < a.tile_lines; ++i)
             for (int64_t j = 0; j < a.tile_columns; ++j)
-                for (int64_t pixel_of_tile = 0; pixel_of_tile < 4; ++pixel_of_tile) {
-                    const int64_t h = 2 * i + pixel_of_tile / 2, w = 2 * j + pixel_of_tile % 2;
-                    *y_rows++ = h < lines && w < out[2] ? ((plane * out[1] + h0 + h) * out[2] + w) * pixel : -1;
+                for (int64_t k = 0; k < kTilePixels; ++k) {
+                    const int64_t h = 2 * i + k / 2, w = 2 * j + k % 2, at = h * out[2] + w;
+                    const bool exists = h < lines && w < out[2];
+                    *tile_rows++ = !exists ? kNoPixel : made != nullptr ? at * columns - first : out_rows[at];
                 }
         plan.gemm_.winograd->multiply(a, begin, end);
+        if (made != nullptr) combine(y, made, static_cast<uint8_t*>(y.y) + first, out_rows, pixels, columns);
     }
 
     // The units [begin, end) of one strip: panels of all groups, or blocks of channels.

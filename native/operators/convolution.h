@@ -12,6 +12,7 @@
 #pragma once
 
 #include "kernels/depthwise/depthwise.h"
+#include "operators/conv_shape.h"
 #include "operators/linear.h"
 
 #include <array>
@@ -19,43 +20,11 @@
 
 namespace zeropoint {
 
-using Size3 = std::array<int64_t, 3>;  // depth, height, width; missing axes are 1
-
-struct ConvShape {
-    int64_t in_channels = 1, out_channels = 1, groups = 1;
-    Size3 kernel{1, 1, 1}, stride{1, 1, 1}, padding{0, 0, 0}, dilation{1, 1, 1};
-    bool transposed = false;
-    Size3 output_padding{0, 0, 0};  // transposed only
-
-    // Throws std::invalid_argument if it has no output.
-    Size3 output_size(const Size3& in) const;
-    // The most memory that a thread takes to run it, beside its input, its output and its weights.
-    double scratch_bytes(const Size3& in) const;
-    // The number of phases, see above.
-    int64_t phases() const { return transposed ? stride[0] * stride[1] * stride[2] : 1; }
-};
-
 // The kernels a plan uses.
 struct ConvKernels {
     const GemmKernel& gemm;
     const DepthwiseKernel& depthwise;
 };
-
-// One axis of a phase: its outputs are first + step j, and read the inputs in_step j + offset for each of the taps.
-struct AxisPhase {
-    struct Tap {
-        int64_t index, offset;
-    };
-    int64_t first = 0, step = 1, in_step = 1;
-    std::vector<Tap> taps;  // in order of offset
-
-    int64_t count(int64_t out) const { return out > first ? (out - first + step - 1) / step : 0; }
-};
-
-// Throws std::invalid_argument for numbers that make no convolution.
-void require_valid(const ConvShape& shape);
-// The phases of one axis: one, or as many as the stride of a transposed convolution.
-std::vector<AxisPhase> phases_of(const ConvShape& shape, size_t axis);
 
 // Weights packed once; run() may be called from many threads at once, and with any size of input.
 class ConvPlan {

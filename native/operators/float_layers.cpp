@@ -49,7 +49,7 @@ FloatConvLayer::FloatConvLayer(const float* weight, const ConvShape& shape, cons
       channels_(shape.in_channels / shape.groups),
       outputs_(shape.out_channels / shape.groups),
       panel_count_((outputs_ + kFloatPanel - 1) / kFloatPanel),
-      is_depthwise_(channels_ == 1 && outputs_ == 1 && shape.groups > 1) {
+      is_depthwise_(shape.is_depthwise()) {
     const int64_t width = is_depthwise_ ? 1 : panel_count_ * kFloatPanel;
     bias_.assign(static_cast<size_t>(shape.groups * width), 0.0f);
     for (int64_t n = 0; bias != nullptr && n < shape.out_channels; ++n)

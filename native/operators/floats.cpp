@@ -2,6 +2,7 @@
 
 #include "cpu/memory.h"
 #include "cpu/threads.h"
+#include "kernels/activations_reference.h"
 #include "kernels/registry.h"
 #include "operators/scratch.h"
 
@@ -64,6 +65,21 @@ void float_softmax(const float* x, float* y, int64_t outer, int64_t length, int6
             kernel({rows, rows, length, safe}, 0, columns);
             for (int64_t i = 0; i < length; ++i)
                 for (int64_t c = 0; c < columns; ++c) y[at + i * inner + c] = rows[c * length + i];
+        }
+    });
+}
+
+void float_log_softmax(const float* x, float* y, int64_t outer, int64_t length, int64_t inner) {
+    if (outer * length * inner == 0) return;
+    parallel_for(outer * inner, grain_of(length), [&](int64_t begin, int64_t end) {
+        for (int64_t line = begin; line < end; ++line) {
+            const int64_t first = line / inner * length * inner + line % inner, last = first + length * inner;
+            float most = x[first];
+            for (int64_t i = first; i < last; i += inner) most = x[i] > most || x[i] != x[i] ? x[i] : most;
+            double sum = 0;
+            for (int64_t i = first; i < last; i += inner) sum += static_cast<double>(OneActivation::exp(x[i] - most));
+            const float all = static_cast<float>(std::log(sum));
+            for (int64_t i = first; i < last; i += inner) y[i] = (x[i] - most) - all;
         }
     });
 }

@@ -18,6 +18,9 @@ void float_layer_norm(const float* x, float* y, int64_t rows, int64_t length, co
 // Over the middle axis of outer x length x inner elements; y may be x. `safe`: a row of -infinity gives zeros.
 void float_softmax(const float* x, float* y, int64_t outer, int64_t length, int64_t inner, bool safe);
 
+// y = (x - max(x)) - log(sum(exp(x - max(x)))) over the middle axis, the sum and its logarithm in float64; y may be x.
+void float_log_softmax(const float* x, float* y, int64_t outer, int64_t length, int64_t inner);
+
 // How matrices lie in memory, in elements. Those of a have rows without gaps between their elements; y is contiguous.
 struct FloatMatrices {
     std::vector<int64_t> batch, a_batch, b_batch;  // sizes of the batch; steps of a and of b along them

@@ -58,12 +58,13 @@ void LinearPlan::pack(const WeightTensor& w, int64_t outputs, int64_t inputs) {
     pack_weights(kernel_, w, 0, outputs, 1, inputs, kOneTap, weights_);
 }
 
-double LinearPlan::operand_bytes(int64_t inputs) {
+double LinearPlan::operand_bytes(int64_t inputs, int64_t rows) {
     constexpr double kElement = 2,
                      kBetween = 128;  // bytes: of an element at most, and from the end of a row to the next
     const double row = static_cast<double>(inputs) * kElement + kBetween;
-    return std::max(static_cast<double>(kLeast) * row,
-                    static_cast<double>(kBytes) + static_cast<double>(kGemmRows) * kBetween);
+    const double most = std::max(static_cast<double>(kLeast) * row,
+                                 static_cast<double>(kBytes) + static_cast<double>(kGemmRows) * kBetween);
+    return std::min(most, (static_cast<double>(rows) + static_cast<double>(kStep)) * row);
 }
 
 void LinearPlan::run(const MatmulInput& x, int64_t rows, int64_t x_stride, const MatmulOutput& y) const {

@@ -3,6 +3,8 @@
 
 #include "operators/matmul.h"
 
+#include <limits>
+
 namespace zeropoint {
 
 // Weights packed once for one kernel; run() may be called from many threads at once.
@@ -21,8 +23,8 @@ public:
     void run(const MatmulInput& x, int64_t rows, int64_t x_stride, const MatmulOutput& y) const;
     void run(const MatmulInput& x, int64_t rows, const MatmulOutput& y) const { run(x, rows, inputs_, y); }
 
-    // The most memory that a thread takes for activations of so many inputs.
-    static double operand_bytes(int64_t inputs);
+    // The most memory that a thread takes for activations of so many inputs, and rows.
+    static double operand_bytes(int64_t inputs, int64_t rows = std::numeric_limits<int64_t>::max());
 
     int64_t outputs() const { return weights_.n; }
     int64_t inputs() const { return inputs_; }

@@ -197,7 +197,7 @@ public:
           blocks_(blocks_of(hidden_)),
           width_(blocks_ * kCellBlock),
           columns_(width_ * gates_),
-          batch_(sequence.batch_sizes[0]),
+          batch_(sequence.rows(0)),
           y_stride_(directions * hidden_),
           y_(sequence.y + direction * hidden_),
           operand_stride_(width_ + 64),
@@ -254,7 +254,7 @@ private:
     using Clock = std::chrono::steady_clock;
 
     int64_t time_of(int64_t step) const { return backward_ ? sequence_.steps - 1 - step : step; }
-    int64_t batch_at(int64_t step) const { return sequence_.batch_sizes[time_of(step)]; }
+    int64_t batch_at(int64_t step) const { return sequence_.rows(time_of(step)); }
 
     // Rows that join later find their first state in whichever of the two they look.
     void begin(const float* first_h, const float* first_c) {
@@ -476,7 +476,7 @@ private:
 
     // Part `part` of step s.
     void take(int64_t s, int64_t part) {
-        const int64_t time = time_of(s), rows = sequence_.batch_sizes[time];
+        const int64_t time = time_of(s), rows = sequence_.rows(time);
         const int64_t begin = part * blocks_per_part_, end = std::min(begin + blocks_per_part_, blocks_);
         const float* before = h_[(s + 1) & 1];
         float* after = h_[s & 1];
@@ -575,11 +575,11 @@ void run_recurrent(const std::vector<const RecurrentLayer*>& layers, const Recur
     require(steps > 0, "there must be a step");
     std::vector<int64_t> offsets(static_cast<size_t>(steps) + 1, 0);
     for (int64_t t = 0; t < steps; ++t) {
-        require(sequence.batch_sizes[t] >= 0 && (t == 0 || sequence.batch_sizes[t] <= sequence.batch_sizes[t - 1]),
+        require(sequence.rows(t) >= 0 && (t == 0 || sequence.rows(t) <= sequence.rows(t - 1)),
                 "batch sizes must not grow from step to step");
-        offsets[static_cast<size_t>(t) + 1] = offsets[static_cast<size_t>(t)] + sequence.batch_sizes[t];
+        offsets[static_cast<size_t>(t) + 1] = offsets[static_cast<size_t>(t)] + sequence.rows(t);
     }
-    const int64_t rows = offsets.back(), batch = sequence.batch_sizes[0], elements = rows * first.inputs();
+    const int64_t rows = offsets.back(), batch = sequence.rows(0), elements = rows * first.inputs();
     if (batch == 0) return;
     const int64_t directions = static_cast<int64_t>(layers.size());
     prepare_output(sequence.y, static_cast<size_t>(rows * directions * first.hidden()) * sizeof(float));

@@ -63,18 +63,21 @@ private:
     std::vector<float> input_bias_, recurrent_bias_;
 };
 
-// A sequence whose rows stand step after step; batch_sizes[t] of them belong to step t, never more than to the step
-// before. Row r of a step continues row r of the step before.
+// A sequence whose rows stand step after step; rows(t) of them belong to step t, never more than to the step before.
+// Row r of a step continues row r of the step before.
 struct RecurrentSequence {
     const float* x = nullptr;              // (all rows, inputs)
-    const int64_t* batch_sizes = nullptr;  // `steps` of them
+    const int64_t* batch_sizes = nullptr;  // the rows of each step; null if every step has `batch`
     int64_t steps = 0;
     float* y = nullptr;  // (all rows, directions * hidden)
-    // (directions, batch_sizes[0], hidden)
+    // (directions, rows(0), hidden)
     const float* first_h = nullptr;
     const float* first_c = nullptr;  // lstm only, as is last_c
     float* last_h = nullptr;
     float* last_c = nullptr;
+    int64_t batch = 0;
+
+    int64_t rows(int64_t t) const { return batch_sizes != nullptr ? batch_sizes[t] : batch; }
 };
 
 // Runs one layer in one direction, or in both: layers[1] from the end of each row to its beginning.

@@ -96,6 +96,17 @@ def test_torchscript_becomes_a_program() -> None:
     assert zeropoint.runtime.load("out.zpt")(np.zeros((3, 1, 8, 8), np.float32)).shape == (3, 4)
 
 
+def test_layers_of_torchscript_are_compared() -> None:
+    ran = run("quantize", "script.pt", "-d", "images.npy", "-o", "out.pt", "--report", "report.html")
+    assert ran.code == 0
+    assert "conv2d" in Path("report.html").read_text()
+    for given in (("out.pt",), ()):
+        found = run("compare", "script.pt", *given, "-d", "images.npy", "--json").json()
+        assert {row["path"] for row in found["rows"]} >= {"0", "3"}
+    found = run("sensitivity", "script.pt", "-d", "images.npy", "--no-cumulative", "--json").json()
+    assert {row["path"] for row in found["rows"]} == {"0", "3"}
+
+
 # ------------------------------------------------------------------------------------------------- the other commands
 
 

@@ -189,6 +189,16 @@ MODELS: dict[str, tuple[Callable[[], Any], tuple[Tensor, ...]]] = {
 }
 
 
+# Those whose TorchScript file zeropoint can read.
+SCRIPTED = ("static", "functions", "static_lstm", "cells", "graph", "script_mode")
+
+
+def script_mode() -> Any:
+    """torch.ao's TorchScript mode."""
+    layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5)).eval()
+    return tq.quantize_jit(torch.jit.script(layers), {"": seven_bits()}, lambda model, x: model(x), [IMAGES])
+
+
 def main(directory: str) -> None:
     warnings.simplefilter("ignore")
     import old_models  # not __main__: classes are found again by the name of their module
@@ -200,6 +210,11 @@ def main(directory: str) -> None:
             result = model(*inputs)
         torch.save(model, f"{directory}/{name}.pt")
         torch.save({"state": model.state_dict(), "result": result}, f"{directory}/{name}.state.pt")
+        if name in SCRIPTED or name.startswith("dynamic"):
+            torch.jit.save(torch.jit.script(model), f"{directory}/{name}.script.pt")
+    model = script_mode()
+    torch.jit.save(model, f"{directory}/script_mode.script.pt")
+    torch.save({"result": model(IMAGES)}, f"{directory}/script_mode.state.pt")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import io
 import pickle
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,15 @@ def test_a_state_dictionary_loads_into_the_model_built_anew(
         assert_same(model(*inputs), saved["result"], step + ROUNDING)
 
 
+def test_a_whole_model_of_classes_that_are_allowed_loads_with_weights_only(files: Path, models: Any) -> None:
+    with pytest.raises(pickle.UnpicklingError, match=r"old_models\.Network was not an allowed global"):
+        torch.load(files / "static.pt", weights_only=True)
+    mine = [models.Network, nn.Identity, nn.MaxPool2d, nn.AdaptiveAvgPool2d]
+    with torch.serialization.safe_globals(mine):
+        model = torch.load(files / "static.pt", weights_only=True)
+    assert_same(model(models.IMAGES), torch.load(files / "static.state.pt")["result"])
+
+
 def test_what_was_loaded_can_be_scripted(files: Path, models: Any) -> None:
     model, expected = load(files, "static")
     assert_same(torch.jit.script(model)(models.IMAGES), expected)
@@ -150,6 +160,76 @@ def test_objects_that_nobody_knows_are_named() -> None:
         objects.packed_weight((), "__torch__.torch.classes.sparse.LinearPackedParamsBase")
     with pytest.raises(ValueError, match="version '1'"):
         objects.packed_weight(("1", [], []), "__torch__.torch.classes.quantized.Conv2dPackedParamsBase")
+
+
+# ------------------------------------------------------------------------------------------------ TorchScript files
+
+
+def scripted_result(files: Path, name: str) -> Any:
+    return torch.load(files / f"{name}.state.pt", weights_only=False)["result"]
+
+
+@pytest.mark.parametrize("name", ["static", "functions", "static_lstm", "cells", "graph", "script_mode"])
+def test_a_torchscript_file_runs_on_our_operators_and_can_be_saved(files: Path, models: Any, name: str) -> None:
+    assert name in models.SCRIPTED
+    inputs = (models.IMAGES,) if name == "script_mode" else models.MODELS[name][1]
+    module = zeropoint.compat.load_script(files / f"{name}.script.pt")
+    expected = scripted_result(files, name)
+    buffer = io.BytesIO()
+    torch.jit.save(module, buffer)
+    buffer.seek(0)
+    for loaded in (module, torch.jit.load(buffer)):
+        graph = str(loaded.inlined_graph)
+        assert "quantized::" not in graph
+        assert "torch.classes" not in graph
+        with torch.no_grad():
+            assert_same(loaded(*inputs), expected)
+
+
+def test_what_was_made_of_a_torchscript_file_runs_without_installing(files: Path, models: Any, tmp_path: Path) -> None:
+    path = tmp_path / "ours.pt"
+    torch.jit.save(zeropoint.compat.load_script(files / "static.script.pt"), path)
+    printed = run(
+        f"""
+        import torch, zeropoint.compat.script
+        x = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+        print(torch.jit.load({str(path)!r})(x).tolist())
+        """
+    )
+    assert_same(torch.tensor(eval(printed)), scripted_result(files, "static"), 1e-6)
+
+
+def test_torchscript_files_are_left_alone_by_torch_jit_load(files: Path, models: Any) -> None:
+    module = torch.jit.load(files / "static.script.pt")
+    assert "quantized::linear" in str(module.inlined_graph)
+    assert_same(module(models.IMAGES), scripted_result(files, "static"))
+
+
+def test_a_torchscript_file_with_other_packed_weights_is_refused(files: Path, models: Any) -> None:
+    with pytest.raises(NotImplementedError, match=r"rnn\.CellParamsBase; load_script knows .*LinearPackedParams"):
+        zeropoint.compat.load_script(files / "dynamic_lstm.script.pt")
+
+
+def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "text.pt").write_text("hello")
+    with pytest.raises(ValueError, match=r"text\.pt is not a TorchScript file"):
+        zeropoint.compat.load_script(tmp_path / "text.pt")
+
+
+def test_an_operator_that_pytorch_has_lost_is_explained(files: Path, models: Any) -> None:
+    file = io.BytesIO((files / "script_mode.script.pt").read_bytes())
+    lost = io.BytesIO()
+    with zipfile.ZipFile(file) as old, zipfile.ZipFile(lost, "w") as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name).replace(b"ops.quantized.linear(", b"ops.quantized.lost("))
+    lost.seek(0)
+    with pytest.raises(NotImplementedError, match=r"(?s)zeropoint\.compat\.load_script.*quantized.{1,2}lost"):
+        torch.jit.load(lost)
+    with pytest.raises(RuntimeError, match="reader"):
+        torch.jit.load(io.BytesIO(b"hello"))
+
+
+# ---------------------------------------------------------------------------------------------------- other PyTorches
 
 
 def test_without_compat_a_file_stays_with_pytorch(files: Path) -> None:

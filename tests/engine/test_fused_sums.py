@@ -101,6 +101,9 @@ EXAMPLES = {
     "downsampled": _around([conv(stride=2), conv(), conv(kernel=1, stride=2)], _downsampled),
     "depthwise": _around([conv(groups=20)], lambda m, x: x + m[0](x)),
     "grouped": _around([conv(groups=4)], lambda m, x: x + m[0](x)),
+    "many channels": Example(
+        lambda: Around([conv(48, 48)], lambda m, x: F.relu(x + m[0](x)), 48), ((2, 3, 9, 11), (1, 3, 16, 16))
+    ),
     "groups of panels": Example(
         lambda: Around([conv(68, 68, groups=2)], lambda m, x: x + m[0](x), 68), ((2, 3, 9, 11), (1, 3, 5, 6))
     ),

@@ -9,6 +9,7 @@ import golden_programs
 import pytest
 from native_checks import built, run
 
+import zeropoint
 from zeropoint import _native
 
 FOUND = sorted((Path(__file__).parent / "found").glob("*.zpt"))
@@ -44,3 +45,15 @@ def test_files_that_once_were_trouble() -> None:
 def test_threads_share_programs() -> None:
     output = run(built("program_fuzz"), "threads", *golden_programs.paths(), timeout=300)
     assert output.splitlines()[-1] == "0 wrong", output
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_every_instruction_set_gives_the_bytes_that_were_kept() -> None:
+    output = run(built("program_fuzz"), "levels", *golden_programs.paths(), timeout=300)
+    lines = output.splitlines()
+    assert lines[-1] == "0 wrong", output
+    levels = ("reference", *zeropoint.cpu_info().available)
+    assert lines[-2] == f"{len(golden_programs.paths())} programs at {' '.join(levels)}"
+    # Eight choices of inputs and the kept ones, with one thread and with two.
+    assert all(line.endswith(f", {9 * 2 * len(levels)} runs") for line in lines[:-2]), output

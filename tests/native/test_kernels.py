@@ -244,6 +244,13 @@ def gemm_case() -> Outputs:
         outputs.append(ops.conv2d(picture, 0.1, 5, *w, [1, 1], [2, 2], [2, 3], 1, 200.0, 9))
         back = layer(c, 20, 3, 3, dtype=w_dtype, outputs=20)
         outputs.append(ops.conv_transpose2d(picture, 0.1, 5, *back, [2], [1], [1], [1], 1, 200.0, 9))
+    # With these channels, AVX2 multiplies 16 numbers for four pixels where the others multiply 36.
+    for (height, width), x_dtype, w_dtype in itertools.product(((7, 9), (2, 2), (4, 70)), BYTES, BYTES):
+        picture, w = integers((2, 32, height, width), x_dtype), layer(40, 32, 3, 3, dtype=w_dtype, outputs=40)
+        y = ops.conv2d_relu(picture, 0.1, 5, *w, [1], [1], [1], 1, 800.0, 9)
+        outputs += [y, ops.conv2d_add(picture, 0.1, 5, *w, [1], [1], [1], 1, y, 9.0, 3, 999.0, 4)]
+        column = layer(20, 3, 9, 1, dtype=w_dtype, outputs=20)
+        outputs.append(ops.conv2d(integers((2, 3, 40, 1), x_dtype), 0.1, 5, *column, [2, 1], [4, 0], [1], 1, 200.0, 9))
     return outputs
 
 
@@ -400,7 +407,9 @@ def float_gemm_case() -> Outputs:
     ]
     for m, k, n in ((1, 300, 70), (13, 600, 33), (100, 7, 16)):
         products.append(
-            ops.float_linear(torch.randn(m, k, generator=g), torch.randn(n, k, generator=g), torch.randn(n))
+            ops.float_linear(
+                torch.randn(m, k, generator=g), torch.randn(n, k, generator=g), torch.randn(n, generator=g)
+            )
         )
     x = torch.randn(2, 6, 9, 8, generator=g)
     for groups, stride, dilation in ((1, 1, 1), (2, 2, 1), (3, 1, 2)):

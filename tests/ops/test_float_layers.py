@@ -138,6 +138,25 @@ def test_norms_of_channels_are_those_of_torch() -> None:
         torch.testing.assert_close(floats.float_group_norm(x, 3, *numbers).double(), exact, rtol=3e-5, atol=3e-5)
 
 
+@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize("layout", ["contiguous", "channels inside"])
+def test_bilinear_images_are_those_of_torch(align: bool, layout: str) -> None:
+    x = _input({"images": 2, "inputs": 5, "size": [9, 8], "layout": layout}, torch.Generator().manual_seed(0))
+    for size, factors in (((13, 3), None), (None, (1.7, 2.0)), ((1, 1), None), ((9, 8), None)):
+        exact = F.interpolate(x.double(), size, factors, "bilinear", align)
+        assert_near(float_pooling.float_bilinear(x, size, align, factors), exact, 1)
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_log_softmax_is_that_of_torch(dim: int) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(5, 40, 3) * 20
+    x[1, 2] = -torch.inf
+    exact = torch.log_softmax(x.double(), dim)
+    torch.testing.assert_close(floats.float_log_softmax(x, dim).double(), exact, rtol=2e-6, atol=2e-6, equal_nan=True)
+    assert floats.float_log_softmax(torch.tensor([0.0, torch.nan]), 0).isnan().all()
+
+
 def test_top_takes_the_first_of_equal_values() -> None:
     x = torch.tensor([[1, 3, 3, 2], [5, 5, 5, 5]], dtype=torch.uint8)
     values, places = shuffling.top(x, 2)

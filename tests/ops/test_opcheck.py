@@ -466,7 +466,8 @@ SAMPLES.update(recurrent_samples())
 FLOATS = [values(3, 4, 5, layout=layout) for layout in ("contiguous", "permuted", "sliced")]
 SAMPLES |= {name: [((x,), {}) for x in FLOATS] for name in ("float_tanh", "float_sigmoid", "float_silu")}
 SAMPLES |= {
-    name: [((x, dim), {}) for x in FLOATS for dim in (0, -1)] for name in ("float_softmax", "float_safe_softmax")
+    name: [((x, dim), {}) for x in FLOATS for dim in (0, -1)]
+    for name in ("float_softmax", "float_safe_softmax", "float_log_softmax")
 }
 SAMPLES |= {
     "float_gelu": [((x, how), {}) for x in FLOATS for how in ("none", "tanh")],
@@ -496,6 +497,11 @@ SAMPLES |= {
         ((x, dim, keep), {}) for x in FLOATS for dim, keep in (([1], True), (None, False), ([0, -1], False))
     ],
     "float_sum": [((x, dim, keep), {}) for x in FLOATS for dim, keep in (([1], True), (None, False))],
+    "float_bilinear": [
+        ((values(2, 3, 4, 5, layout=how), size, False, factors), {})
+        for how in ("contiguous", "channels_last")
+        for size, factors in (([7, 3], None), (None, [2.0, 1.5]))
+    ],
     "float_norm": [((x, dim, True), {}) for x in FLOATS for dim in ([1], [-1])],
     "top": [((x, 2, dim, dim > 0), {}) for x in (*FLOATS, codes(3, 4, 5)) for dim in (-1, 0, 1)],
 }

@@ -6,6 +6,7 @@ import functools
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,15 @@ def test_many_shapes_are_planned_and_forgotten() -> None:
         assert np.array_equal(program(images(*shape)), expected[shape])
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    threads = zeropoint.get_num_threads()
+    zeropoint.set_num_threads(1)
+    yield
+    zeropoint.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("one_thread")  # every thread takes something for itself
 def test_memory_limit_is_kept(tmp_path: Path) -> None:
     _, program = made()
     program.save(tmp_path / "small.zpt")
@@ -180,7 +190,13 @@ def test_profile_lists_every_step() -> None:
     profile = program.profile(images(), runs=3)
     assert [row.op for row in profile] == ["quantize", "conv", "mean", "linear", "dequantize"]
     assert profile[1].macs == 2 * 8 * 8 * 8 * 27
-    assert "conv" in str(profile)
+    assert [row.kernel for row in profile] == ["quantize", "gemm", "", "gemm", "dequantize"]
+    assert {row.isa for row in profile if row.kernel} <= set(zeropoint.cpu_info().available)
+    assert [row.precision for row in profile] == ["float32", "int8", "int8", "int8", "int8"]
+    assert [row.dtype_out for row in profile] == ["uint8"] * 4 + ["float32"]
+    assert profile[1].shape == (2, 8, 8, 8)
+    assert "2x8x8x8" in str(profile)
+    assert "% int8" in str(profile)
     assert '"ph": "X"' in profile.trace()
 
 

@@ -24,6 +24,7 @@ public:
     }
 
     void plan(Planner& p) const override {
+        p.runs("quantize");
         const Tensor x = p.dense(p.typed_input(0, ElementType::f32));
         const Tensor y = p.make_like(x, type_);
         p.give(0, y);
@@ -66,6 +67,7 @@ public:
     }
 
     void plan(Planner& p) const override {
+        p.runs("quantize");
         const Tensor x = p.contiguous(p.typed_input(0, ElementType::f32));
         if (axis_ >= x.rank() || x.size(axis_) != scale_.count())
             throw PlanError("an input of shape " + text_of(x.sizes) + " does not have " +
@@ -101,6 +103,7 @@ public:
     }
 
     void plan(Planner& p) const override {
+        p.runs("dequantize");
         const Tensor x = p.dense(p.byte_input(0));
         const Tensor y = p.make_like(x, ElementType::f32);
         p.give(0, y);

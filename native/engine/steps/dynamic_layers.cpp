@@ -19,13 +19,15 @@ public:
     void prepare() override { layer_ = linear_layer(); }
 
     void plan(Planner& p) const override {
+        p.runs("gemm");
         const Tensor x = p.contiguous(p.typed_input(0, ElementType::f32));
         const int64_t outputs = weight_.sizes[0];
         const Tensor y = p.make(ElementType::f32, product_sizes(x, outputs, weight_.sizes[1]));
         p.give(0, y);
         const int64_t rows = y.count() / outputs;
         if (rows == 0) return;
-        p.needs_memory(static_cast<double>(x.count()) + static_cast<double>(rows) * 3 * sizeof(float));
+        p.needs_memory(static_cast<double>(x.count()) + static_cast<double>(rows) * 3 * sizeof(float),
+                       LinearPlan::operand_bytes(weight_.sizes[1], rows));
         p.emit(
             {x.place, y.place},
             [this, rows](void* const* at) {
@@ -55,12 +57,13 @@ public:
     }
 
     void plan(Planner& p) const override {
+        p.runs(geometry_.shape().is_depthwise() ? "depthwise" : "gemm");
         Tensor x = p.typed_input(0, ElementType::f32);
         const ConvGeometry::Fit fit = geometry_.fit(p, x);
         const Tensor y = p.make(ElementType::f32, fit.sizes, channels_inside_strides(fit.sizes));
         p.give(0, y);
         if (fit.images == 0) return;
-        p.needs_memory(fit.scratch + static_cast<double>(x.count()));
+        p.needs_memory(static_cast<double>(x.count()), fit.scratch);
         p.emit(
             {x.place, y.place},
             [this, images = fit.images, in = fit.in, first = fit.channels_first](void* const* at) {

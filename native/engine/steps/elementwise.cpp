@@ -24,6 +24,7 @@ public:
     }
 
     void plan(Planner& p) const override {
+        p.runs("lookup");
         const Tensor x = p.dense(p.byte_input(0));
         const Tensor y = p.make_like(x, type_, true);
         p.give(0, y);
@@ -45,7 +46,10 @@ public:
         r.require_outputs(1);
     }
 
-    void plan(Planner& p) const override { p.give(0, pair_.plan(p, p.byte_input(0), p.byte_input(1))); }
+    void plan(Planner& p) const override {
+        p.runs("binary");
+        p.give(0, pair_.plan(p, p.byte_input(0), p.byte_input(1)));
+    }
 
 private:
     BytePair pair_;
@@ -74,6 +78,7 @@ public:
     }
 
     void plan(Planner& p) const override {
+        p.runs("lookup");
         std::vector<Tensor> pieces;
         std::vector<const uint8_t*> tables, image_tables;
         for (size_t i = 0; i < count_; ++i) {

@@ -45,6 +45,7 @@ public:
     explicit Embedding(StepReader& r) : Table(r) { r.require_inputs(2); }
 
     void plan(Planner& p) const override {
+        p.runs("embedding");
         const Tensor x = indices(p, 1);
         Sizes sizes = x.sizes;
         sizes.push_back(columns_);
@@ -73,6 +74,7 @@ public:
     }
 
     void plan(Planner& p) const override {
+        p.runs("embedding");
         const Tensor x = indices(p, 1);
         const bool cut = p.has_input(2);
         if (x.rank() != (cut ? 1 : 2))

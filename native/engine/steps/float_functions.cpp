@@ -18,6 +18,7 @@ public:
     }
 
     void plan(Planner& p) const override {
+        p.runs("float_function");
         const Tensor x = p.dense(p.typed_input(0, ElementType::f32));
         const Tensor y = p.make_like(x, x.type, true);
         p.give(0, y);
@@ -42,6 +43,7 @@ public:
     }
 
     void plan(Planner& p) const override {
+        p.runs("float_layer_norm");
         const Tensor x = p.contiguous(p.typed_input(0, ElementType::f32));
         if (x.rank() < axes_) throw PlanError("an input of shape " + text_of(x.sizes) + " has too few axes");
         const int64_t length = count_of({x.sizes.end() - axes_, x.sizes.end()});
@@ -77,6 +79,7 @@ public:
     }
 
     void plan(Planner& p) const override {
+        p.runs("float_softmax");
         const Tensor x = p.contiguous(p.typed_input(0, ElementType::f32));
         const int64_t axis = x.rank() == 0 ? -1 : wrapped_axis(axis_, x.rank());
         const Tensor y = p.make(x.type, x.sizes);
@@ -95,6 +98,30 @@ private:
     bool safe_;
 };
 
+class FloatLogSoftmax : public Step {
+public:
+    explicit FloatLogSoftmax(StepReader& r) : axis_(r.integer("axis", -8, 7)) {
+        r.require_inputs(1);
+        r.require_outputs(1);
+    }
+
+    void plan(Planner& p) const override {
+        const Tensor x = p.contiguous(p.typed_input(0, ElementType::f32));
+        const int64_t axis = x.rank() == 0 ? -1 : wrapped_axis(axis_, x.rank());
+        const Tensor y = p.make(x.type, x.sizes);
+        p.give(0, y);
+        if (y.count() == 0) return;
+        const int64_t length = axis < 0 ? 1 : x.size(axis);
+        const int64_t inner = axis < 0 ? 1 : count_of({x.sizes.begin() + axis + 1, x.sizes.end()});
+        p.emit({x.place, y.place}, [=, outer = y.count() / length / inner](void* const* at) {
+            float_log_softmax(static_cast<const float*>(at[0]), static_cast<float*>(at[1]), outer, length, inner);
+        });
+    }
+
+private:
+    int64_t axis_;
+};
+
 // y = a b of (..., M, K) and (..., K, N); batches broadcast.
 class FloatMatmul : public Step {
 public:
@@ -104,6 +131,7 @@ public:
     }
 
     void plan(Planner& p) const override {
+        p.runs("float_gemm");
         Tensor a = p.typed_input(0, ElementType::f32);
         const Tensor& b = p.typed_input(1, ElementType::f32);
         if (a.rank() < 2 || b.rank() < 2 || a.size(a.rank() - 1) != b.size(b.rank() - 2))
@@ -153,6 +181,7 @@ void add_float_function_steps(StepTable& table) {
     table.add<Function<FloatFunction::silu>>("float_silu");
     table.add<FloatLayerNorm>("float_layer_norm");
     table.add<FloatSoftmax>("float_softmax");
+    table.add<FloatLogSoftmax>("float_log_softmax");
     table.add<FloatMatmul>("float_matmul");
 }
 

@@ -55,6 +55,7 @@ public:
     void prepare() override { layer_ = packed(shape()); }
 
     void plan(Planner& p) const override {
+        p.runs("float_gemm");
         const Tensor x = p.contiguous(p.typed_input(0, ElementType::f32));
         const Tensor y = p.make(ElementType::f32, product_sizes(x, weight_.sizes[0], weight_.sizes[1]));
         p.give(0, y);
@@ -74,6 +75,7 @@ public:
     void prepare() override { layer_ = packed(geometry_.shape()); }
 
     void plan(Planner& p) const override {
+        p.runs(geometry_.shape().is_depthwise() ? "float_depthwise" : "float_gemm");
         Tensor x = p.typed_input(0, ElementType::f32);
         const ConvGeometry::Fit fit = geometry_.fit(p, x);
         x = p.channels_inside(x);

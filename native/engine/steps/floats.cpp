@@ -1,4 +1,4 @@
-// Bounds of float32 tensors. NaN stays NaN.
+// Bounds and thresholds of float32 tensors. NaN stays NaN.
 #include "cpu/threads.h"
 #include "engine/step_table.h"
 
@@ -41,8 +41,39 @@ private:
     float low_ = -std::numeric_limits<float>::infinity(), high_ = std::numeric_limits<float>::infinity();
 };
 
+// y = x, but `value` where x is not above the threshold.
+class FloatThreshold : public Step {
+public:
+    explicit FloatThreshold(StepReader& r)
+        : threshold_(static_cast<float>(r.number("threshold"))),
+          value_(static_cast<float>(r.number("value"))) {
+        r.require_inputs(1);
+        r.require_outputs(1);
+    }
+
+    void plan(Planner& p) const override {
+        const Tensor x = p.dense(p.typed_input(0, ElementType::f32));
+        const Tensor y = p.make_like(x, x.type, true);
+        p.give(0, y);
+        if (x.count() == 0) return;
+        p.emit({x.place, y.place}, [n = x.count(), threshold = threshold_, value = value_](void* const* at) {
+            const float* from = static_cast<const float*>(at[0]);
+            float* to = static_cast<float*>(at[1]);
+            parallel_for(n, kGrain, [&](int64_t begin, int64_t end) {
+                for (int64_t i = begin; i < end; ++i) to[i] = from[i] <= threshold ? value : from[i];
+            });
+        });
+    }
+
+private:
+    float threshold_, value_;
+};
+
 }  // namespace
 
-void add_float_steps(StepTable& table) { table.add<FloatClamp>("float_clamp"); }
+void add_float_steps(StepTable& table) {
+    table.add<FloatClamp>("float_clamp");
+    table.add<FloatThreshold>("float_threshold");
+}
 
 }  // namespace zeropoint

@@ -65,7 +65,7 @@ protected:
         if (!then_ || !lie_alike(shape, other)) {
             Tensor y = p.make(type_, sizes, strides);
             if (y.count() > 0) {
-                p.needs_memory(scratch);
+                p.needs_memory(0, scratch);
                 p.emit({x.place, y.place}, [this, run](void* const* at) { run(at[0], output_at(at[1])); }, macs);
             }
             if (then_) y = swapped_ ? then_->plan(p, other, y) : then_->plan(p, y, other);
@@ -77,7 +77,7 @@ protected:
         if (x.place.buffer != other.place.buffer) p.take_over(y, other);
         p.give(0, y);
         if (y.count() == 0) return;
-        p.needs_memory(scratch + combination_scratch(weight_.sizes[0]));
+        p.needs_memory(0, scratch + combination_scratch(weight_.sizes[0]));
         p.emit(
             {x.place, other.place, y.place},
             [this, run, args = then_->args(type_, swapped_)](void* const* at) {
@@ -116,6 +116,7 @@ public:
     void prepare() override { layer_ = linear_layer(); }
 
     void plan(Planner& p) const override {
+        p.runs("gemm");
         const Tensor x = p.contiguous(p.byte_input(0));
         require_zero_point(x, x_.zero_point);
         const int64_t outputs = weight_.sizes[0];
@@ -125,7 +126,8 @@ public:
             layer_->run(input_at(from, type), rows, y);
         };
         emit(p, x, sizes, contiguous_strides(sizes), run,
-             static_cast<double>(rows) * static_cast<double>(weight_.count()), 0);
+             static_cast<double>(rows) * static_cast<double>(weight_.count()),
+             LinearPlan::operand_bytes(weight_.sizes[1], rows));
     }
 
 private:
@@ -141,6 +143,7 @@ public:
     }
 
     void plan(Planner& p) const override {
+        p.runs(geometry_.shape().is_depthwise() ? "depthwise" : "gemm");
         Tensor x = p.byte_input(0);
         require_zero_point(x, x_.zero_point);
         const ConvGeometry::Fit fit = geometry_.fit(p, x);

@@ -15,7 +15,9 @@ public:
         r.require_outputs(1);
         const StoredTensor* b = r.stored(1);
         const bool is_matrix = b != nullptr && b->sizes.size() == 2 && b->count() > 0;
-        if (is_matrix && (b->type == ElementType::u8 || b->type == ElementType::s8)) stored_ = b;
+        if (!is_matrix || (b->type != ElementType::u8 && b->type != ElementType::s8)) return;
+        stored_ = b;
+        r.packs(1);
     }
 
     void prepare() override {
@@ -30,6 +32,7 @@ public:
     }
 
     void plan(Planner& p) const override {
+        p.runs("gemm");
         const Tensor &a = p.byte_input(0), &b = p.byte_input(1);
         require_zero_point(a, a_.zero_point);
         require_zero_point(b, b_.zero_point);
@@ -58,7 +61,7 @@ public:
         const int64_t batches = count_of(batch);
         const double macs = static_cast<double>(y.count()) * static_cast<double>(depth);
         if (stored_ != nullptr) {
-            p.needs_memory(LinearPlan::operand_bytes(depth));
+            p.needs_memory(0, LinearPlan::operand_bytes(depth, batches * rows));
             p.emit(
                 {left.place, y.place},
                 [this, first, out, rows = batches * rows](void* const* at) {
@@ -75,7 +78,7 @@ public:
         std::swap(turned.sizes[batch.size()], turned.sizes[batch.size() + 1]);
         std::swap(turned.strides[batch.size()], turned.strides[batch.size() + 1]);
         const Tensor right = p.contiguous(turned);
-        p.needs_memory(batched_matmul_scratch(columns, depth));
+        p.needs_memory(0, batched_matmul_scratch(columns, depth));
         p.emit(
             {left.place, right.place, y.place},
             [=](void* const* at) {

@@ -248,7 +248,7 @@ private:
     int64_t axis_;
 };
 
-// The largest or smallest along an axis, and where it first is (int64), of bytes.
+// The largest or smallest along an axis, or the first NaN, and where it first is (int64).
 class Extreme : public Step {
 public:
     explicit Extreme(StepReader& r)
@@ -259,7 +259,7 @@ public:
         r.require_outputs(2);
     }
     void plan(Planner& p) const override {
-        const Tensor x = p.contiguous(p.byte_input(0));
+        const Tensor x = p.contiguous(p.input(0));
         const int64_t axis = wrapped_axis(axis_, x.rank());
         const int64_t length = x.size(axis);
         if (length == 0) throw PlanError("there are no values to choose from");
@@ -274,22 +274,33 @@ public:
         if (y.count() == 0) return;
         const int64_t outer = count_of({x.sizes.begin(), x.sizes.begin() + axis});
         const int64_t inner = count_of({x.sizes.begin() + axis + 1, x.sizes.end()});
-        // Bytes in the order of what they stand for.
-        const uint8_t flip = static_cast<uint8_t>((x.type == ElementType::s8 ? 0x80 : 0) ^ (largest_ ? 0 : 0xFF));
-        p.emit({x.place, y.place, place.place}, [=](void* const* at) {
-            const uint8_t* values = static_cast<const uint8_t*>(at[0]);
-            uint8_t* best = static_cast<uint8_t*>(at[1]);
-            int64_t* where = static_cast<int64_t*>(at[2]);
-            for (int64_t o = 0; o < outer; ++o)
-                for (int64_t i = 0; i < inner; ++i) {
-                    const uint8_t* first = values + o * length * inner + i;
-                    int64_t found = 0;
-                    for (int64_t k = 1; k < length; ++k)
-                        if ((first[k * inner] ^ flip) > (first[found * inner] ^ flip)) found = k;
-                    best[o * inner + i] = first[found * inner];
-                    where[o * inner + i] = found;
-                }
-        });
+        const auto emit = [&](auto zero) {
+            using T = decltype(zero);
+            p.emit({x.place, y.place, place.place}, [=, largest = largest_](void* const* at) {
+                const T* values = static_cast<const T*>(at[0]);
+                T* best = static_cast<T*>(at[1]);
+                int64_t* where = static_cast<int64_t*>(at[2]);
+                for (int64_t o = 0; o < outer; ++o)
+                    for (int64_t i = 0; i < inner; ++i) {
+                        const T* first = values + o * length * inner + i;
+                        int64_t found = 0;
+                        for (int64_t k = 1; k < length; ++k) {
+                            const T a = first[k * inner], b = first[found * inner];
+                            if ((largest ? a > b : a < b) || (a != a && b == b)) found = k;
+                        }
+                        best[o * inner + i] = first[found * inner];
+                        where[o * inner + i] = found;
+                    }
+            });
+        };
+        switch (x.type) {
+            case ElementType::u8: return emit(uint8_t{});
+            case ElementType::s8: return emit(int8_t{});
+            case ElementType::s32: return emit(int32_t{});
+            case ElementType::s64: return emit(int64_t{});
+            case ElementType::f32: return emit(float{});
+            default: throw PlanError(std::string("there is no order of ") + name_of(x.type));
+        }
     }
 
 private:

@@ -90,6 +90,7 @@ public:
     }
 
     void plan(Planner& p) const override {
+        p.runs("normalize");
         const Tensor x = input(p);
         const NormShape shape = shape_of(x);
         const Tensor y = p.make_like(x, x.type);
@@ -121,6 +122,7 @@ public:
     }
 
     void plan(Planner& p) const override {
+        p.runs("normalize");
         const Tensor x = input(p);
         const NormShape shape = shape_of(x);
         const int64_t groups = groups_ > 0 ? groups_ : std::max<int64_t>(shape.channels, 1);
@@ -155,6 +157,7 @@ public:
     }
 
     void plan(Planner& p) const override {
+        p.runs("normalize");
         const Tensor x = p.contiguous(input(p));
         if (x.rank() < axes_) throw PlanError("an input of shape " + text_of(x.sizes) + " has too few axes");
         const int64_t length = count_of({x.sizes.end() - axes_, x.sizes.end()});
@@ -179,6 +182,7 @@ public:
     explicit Softmax(StepReader& r) : Norm(r), axis_(r.integer("axis", -8, 7)) { r.require_inputs(1); }
 
     void plan(Planner& p) const override {
+        p.runs("softmax");
         const Tensor x = input(p);
         const int64_t axis = x.rank() == 0 ? -1 : wrapped_axis(axis_, x.rank());
         const Tensor y = p.make_like(x, x.type);

@@ -38,6 +38,7 @@ public:
     explicit MaxPool(StepReader& r) : Sliding(r, true) {}
 
     void plan(Planner& p) const override {
+        p.runs("max_pool");
         const Images images(p, p.byte_input(0), spatial_);
         const Three out = output_size(images);
         const Tensor y = images.make(p, out);
@@ -60,6 +61,7 @@ public:
     }
 
     void plan(Planner& p) const override {
+        p.runs("average_pool");
         const Images images(p, p.byte_input(0), spatial_);
         require_zero_point(images.x, zero_point_);
         const Three out = output_size(images);
@@ -99,6 +101,7 @@ public:
     }
 
     void plan(Planner& p) const override {
+        p.runs("average_pool");
         const Images images(p, p.byte_input(0), spatial_);
         require_zero_point(images.x, zero_point_);
         if (count_of({images.in.begin(), images.in.end()}) >= kMostSummed) throw PlanError("the input is too large");

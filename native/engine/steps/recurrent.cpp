@@ -55,6 +55,7 @@ public:
     }
 
     void plan(Planner& p) const override {
+        p.runs(type_ == ElementType::f32 ? "float_gemm" : type_ == ElementType::f16 ? "half_gemm" : "gemm");
         Tensor x = p.typed_input(0, ElementType::f32);
         if (x.rank() != 3 || x.size(2) != features_)
             throw PlanError("an input of shape " + text_of(x.sizes) + " must have three axes and " +
@@ -74,10 +75,9 @@ public:
             last.push_back(p.make(ElementType::f32, state));
             p.give(1 + i, last[i]);
         }
-        const std::vector<int64_t> batch_sizes(static_cast<size_t>(times), batch);
         for (int64_t layer = 0; layer < layers_; ++layer) {
             const Tensor y = p.make(ElementType::f32, {times, batch, directions_ * hidden_});
-            if (batch > 0) emit(p, layer, x, y, first, last, batch_sizes);
+            if (batch > 0) emit(p, layer, x, y, first, last);
             x = y;
         }
         if (batch_first_) swap_first_axes(x);
@@ -93,6 +93,7 @@ private:
               scale(r.optional_constant(input + 1, ElementType::f32, 1)),
               zero_point(r.optional_constant(input + 2, ElementType::s32, 1)),
               bias(r.optional_constant(input + 3, ElementType::f32, 1)) {
+            r.packs(input);
             if (weight->sizes != Sizes{rows, columns})
                 r.fail("input " + std::to_string(input) + " must have shape " + text_of({rows, columns}) + ", it has " +
                        text_of(weight->sizes));
@@ -146,7 +147,7 @@ private:
     }
 
     void emit(Planner& p, int64_t layer, const Tensor& x, const Tensor& y, const std::vector<Tensor>& first,
-              const std::vector<Tensor>& last, const std::vector<int64_t>& batch_sizes) const {
+              const std::vector<Tensor>& last) const {
         const int64_t batch = x.size(1);
         p.needs_memory(scratch_bytes(x));
         const auto of_layer = [&](const Tensor& state) {
@@ -163,11 +164,11 @@ private:
             static_cast<double>(directions_ * cell_gates(cell_) * hidden_) * static_cast<double>(x.size(2) + hidden_);
         p.emit(
             std::move(places),
-            [this, layer, batch_sizes](void* const* at) {
+            [this, layer, batch, steps = x.size(0)](void* const* at) {
                 RecurrentSequence s;
                 s.x = static_cast<const float*>(at[0]);
-                s.batch_sizes = batch_sizes.data();
-                s.steps = static_cast<int64_t>(batch_sizes.size());
+                s.batch = batch;
+                s.steps = steps;
                 s.y = static_cast<float*>(at[1]);
                 s.first_h = static_cast<const float*>(at[2]);
                 s.last_h = static_cast<float*>(at[3]);

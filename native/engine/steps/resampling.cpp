@@ -1,4 +1,5 @@
 // Images of other sizes. See operators/resampling.h for the formulas.
+#include "operators/float_resampling.h"
 #include "operators/resampling.h"
 
 #include "engine/step_table.h"
@@ -20,8 +21,7 @@ protected:
         if (size_.size() != spatial) r.fail("attribute 'output_size' must have a size for each spatial axis");
     }
 
-    Images images(Planner& p) const {
-        const Tensor& x = p.byte_input(0);
+    Images images(Planner& p, const Tensor& x) const {
         if (x.rank() != spatial_ + 2)
             throw PlanError("an input of shape " + text_of(x.sizes) + " must have " + std::to_string(spatial_ + 2) +
                             " axes");
@@ -48,7 +48,7 @@ protected:
     std::vector<Integer> size_;
 };
 
-// The attributes depth_factor, height_factor, width_factor are 0 where the sizes say it.
+// Of any type. The attributes depth_factor, height_factor, width_factor are 0 where the sizes say it.
 class Nearest : public Resample {
 public:
     explicit Nearest(StepReader& r) : Resample(r, static_cast<size_t>(r.integer("spatial", 1, 3))) {
@@ -57,7 +57,7 @@ public:
     }
 
     void plan(Planner& p) const override {
-        const Images x = images(p);
+        const Images x = images(p, p.input(0));
         const Three out = output_size(p);
         if (out == x.in) return p.give(0, x.x);
         const Tensor y = x.make(p, out);
@@ -66,7 +66,7 @@ public:
         p.needs_memory(8.0 * static_cast<double>(out[0] + out[1] + out[2]));
         NearestTensor t;
         t.images = x.count();
-        t.bytes = x.pixel();
+        t.bytes = x.pixel() * bytes_of(x.x.type);
         t.in = x.in;
         t.out = out;
         p.emit({x.x.place, y.place}, [this, t](void* const* at) {
@@ -91,7 +91,8 @@ public:
           zero_point_(r.integer("zero_point", -128, 255)) {}
 
     void plan(Planner& p) const override {
-        const Images x = images(p);
+        p.runs("bilinear");
+        const Images x = images(p, p.byte_input(0));
         require_zero_point(x.x, zero_point_);
         const Three out = output_size(p);
         if (out == x.in && !x.channels_last) return p.give(0, x.x);
@@ -133,11 +134,44 @@ private:
     int64_t zero_point_;
 };
 
+// Of float32. See operators/float_resampling.h: graphs compute it there, too.
+class FloatBilinear : public Resample {
+public:
+    explicit FloatBilinear(StepReader& r) : Resample(r, 2) {
+        rule_.align_corners = r.flag("align_corners");
+        rule_.scale_height = read_factor(r, "height_factor");
+        rule_.scale_width = read_factor(r, "width_factor");
+    }
+
+    void plan(Planner& p) const override {
+        const Images x = images(p, p.typed_input(0, ElementType::f32));
+        const Three out = output_size(p);
+        const Tensor y = x.make(p, out);
+        p.give(0, y);
+        if (y.count() == 0) return;
+        FloatPoolTensor t;
+        t.images = x.count();
+        t.channels = x.pixel();
+        t.in = x.in;
+        t.out = out;
+        p.emit({x.x.place, y.place}, [t, rule = rule_](void* const* at) {
+            FloatPoolTensor now = t;
+            now.x = static_cast<const float*>(at[0]);
+            now.y = static_cast<float*>(at[1]);
+            float_bilinear(now, rule);
+        });
+    }
+
+private:
+    FloatBilinearRule rule_;
+};
+
 }  // namespace
 
 void add_resampling_steps(StepTable& table) {
     table.add<Nearest>("nearest");
     table.add<Bilinear>("bilinear");
+    table.add<FloatBilinear>("float_bilinear");
 }
 
 }  // namespace zeropoint

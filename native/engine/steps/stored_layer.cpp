@@ -25,6 +25,7 @@ StoredLayer::StoredLayer(StepReader& r, int64_t weight_rank)
       zero_point_(r.constant(3, ElementType::s32, 1)),
       bias_(r.optional_constant(4, ElementType::f32, 1)) {
     r.require_outputs(1);
+    r.packs(1);
     for (const int64_t n : weight_.sizes)
         if (n < 1) r.fail("a weight of shape " + text_of(weight_.sizes) + " is empty");
     const int64_t n = weight_.sizes[0];

@@ -24,6 +24,7 @@ public:
           bias_(r.optional_constant(5, ElementType::f32, 1)) {
         r.require_inputs(6);
         r.require_outputs(1);
+        r.packs(1);
         const int64_t columns = storage_ == WeightStorage::u4 ? (inputs_ + 1) / 2 : inputs_;
         if (outputs_ < 1 || weight_.sizes[1] != columns)
             r.fail("a weight of shape " + text_of(weight_.sizes) + " is not for " + std::to_string(inputs_) +
@@ -47,6 +48,7 @@ public:
     }
 
     void plan(Planner& p) const override {
+        p.runs("weight_only");
         const Tensor x = p.contiguous(p.typed_input(0, ElementType::f32));
         const Tensor y = p.make(ElementType::f32, product_sizes(x, outputs_, inputs_));
         p.give(0, y);

@@ -19,7 +19,9 @@ namespace zeropoint {
 
 // 4 * 9 * 255 * 255 * kWinogradMost < 2^31
 constexpr int64_t kWinogradMost = 912, kWinogradMultiple = 16;  // channels
-constexpr int64_t kWinogradProducts = 16;
+constexpr int64_t kWinogradProducts = 16, kTilePixels = 4;
+// In y_rows: this pixel of a tile is outside of the output.
+constexpr int64_t kNoPixel = INT64_MIN;
 
 struct WinogradArgs {
     // Centered. Tile (i, j) reads the pixels (2 i, 2 j) to (2 i + 3, 2 j + 3).
@@ -33,7 +35,7 @@ struct WinogradArgs {
     int64_t n = 0;
     const int32_t* w_zero_point = nullptr;  // of the stored weights; nullptr if all are zero
     void* y = nullptr;
-    const int64_t* y_rows = nullptr;  // the pixels of each tile, line by line; in elements; negative: do not write
+    const int64_t* y_rows = nullptr;  // the pixels of each tile, line by line; in elements, or kNoPixel
     Epilogue epilogue;
     // Memory for B' d B of all tiles, for G g G' of a panel, and for their products. Between what belongs to different
     // places of a tile there is a gap: else they would share a few places of the caches.

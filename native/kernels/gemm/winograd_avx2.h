@@ -105,12 +105,12 @@ inline void transform_sums(const int32_t* m, int64_t stride, int32_t* acc) {
 }
 
 inline void winograd_multiply(const WinogradArgs& a, int64_t begin, int64_t end) {
-    constexpr int64_t kPixels = 4, kAtOnce = 16;  // of a tile; tiles whose epilogue is one call
+    constexpr int64_t kAtOnce = 16;  // tiles whose epilogue is one call
     const int64_t tiles = a.tiles(), panel_size = 9 * a.channels * kPanel, tap = 0;
     const int64_t inputs = WinogradArgs::inputs_stride(tiles, a.channels),
                   weights = WinogradArgs::weights_stride(a.channels), sums = WinogradArgs::sums_stride(tiles);
     const Depth depth{0, 1, 0, a.channels / 2};
-    alignas(64) int32_t acc[(kAtOnce + 1) * kPixels * kPanel];
+    alignas(64) int32_t acc[(kAtOnce + 1) * kTilePixels * kPanel];
     for (int64_t p = begin; p < end; ++p) {
         transform_panel(a.panels + p * panel_size, a.channels,
                         a.w_zero_point != nullptr ? a.w_zero_point + p * kPanel : nullptr, a.weights);
@@ -119,18 +119,18 @@ inline void winograd_multiply(const WinogradArgs& a, int64_t begin, int64_t end)
                        static_cast<const int16_t*>(a.weights + place * weights), Start{kNoSums, 0},
                        ToSums{a.sums + place * sums});
         const PanelEpilogue<Avx2> finish(a.epilogue, a.y, p, a.n - p * kPanel);
-        int64_t y_rows[kAtOnce * kPixels], pixels = 0;
+        int64_t y_rows[kAtOnce * kTilePixels], pixels = 0;
         for (int64_t tile = 0; tile < tiles; ++tile) {
             int32_t* to = acc + pixels * kPanel;
             for (int j = 0; j < 2; ++j) transform_sums(a.sums + tile * kPanel + j * 8, sums, to + j * 8);
-            const int64_t* at = a.y_rows + tile * kPixels;
-            for (int64_t i = 0; i < kPixels; ++i) {
-                if (at[i] < 0) continue;
+            const int64_t* at = a.y_rows + tile * kTilePixels;
+            for (int64_t i = 0; i < kTilePixels; ++i) {
+                if (at[i] == kNoPixel) continue;
                 if (to + i * kPanel != acc + pixels * kPanel)
                     std::memcpy(acc + pixels * kPanel, to + i * kPanel, kPanel * sizeof(int32_t));
                 y_rows[pixels++] = at[i];
             }
-            if (pixels + kPixels > kAtOnce * kPixels || tile + 1 == tiles) {
+            if (pixels + kTilePixels > kAtOnce * kTilePixels || tile + 1 == tiles) {
                 finish(acc, pixels, y_rows);
                 pixels = 0;
             }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated, Any
 
 import typer
@@ -30,8 +31,10 @@ def compare(
 ) -> None:
     """Say for each layer how much it adds to the error, the guiltiest first.
 
-    A QUANTIZED file (`.zpt`, `.pt2`, TorchScript) has no layers to look into any more: then the outputs are compared.
+    A QUANTIZED file `.zpt` or `.pt2` has no layers to look into any more, and TorchScript only where it is a straight
+    line: otherwise the outputs are compared.
     """
+    from zeropoint.graph.script.interpret import NotStraight
     from zeropoint.report.compare import compare as compare_layers
     from zeropoint.report.compare import compare_outputs, finite
 
@@ -43,8 +46,11 @@ def compare(
             if quantized is None
             else on_tensors(load_model(quantized, pickle))
         )
+        found = None
         if _has_layers(other):
-            found = compare_layers(source, other, batches)
+            with contextlib.suppress(NotStraight):
+                found = compare_layers(source, other, batches)
+        if found is not None:
             show(found, found.to_json(), as_json)
         else:
             apart = compare_outputs(source, other, batches)
@@ -55,7 +61,6 @@ def compare(
 def _has_layers(model: Any) -> bool:
     from torch import nn
 
-    from zeropoint.cli.models import is_script
     from zeropoint.graph.fx.capture import is_exported
 
-    return isinstance(model, nn.Module) and not is_script(model) and not is_exported(model)
+    return isinstance(model, nn.Module) and not is_exported(model)

@@ -57,7 +57,7 @@ def quantize(
             source = load_model(model, pickle)
             batches = load_tensors(data, source, batch, samples)
         if is_script(source):
-            facts = _script(source, batches, mode, output, keep)
+            facts = _script(source, batches, mode, output, keep, report)
         else:
             facts = _graph(source, batches, mode, output, keep, report)
         facts = {"output": str(output), "bytes": output.stat().st_size, "float_bytes": _size(source), **facts}
@@ -87,16 +87,10 @@ def _graph(model: Any, batches: list[Any], mode: Mode, output: Path, keep: Any, 
     with during(f"writing {output}", progress=True):
         written = write_quantized(quantized, batches[0], output)
     facts: dict[str, Any] = {"operators": dict(quantized.summary().counts())}
-    if report is None:
-        return facts | _distance(model, written, batches)
-    from zeropoint.report.html import write_report
-
-    some = _some(batches)
-    found = write_report(report, model, quantized, some, title=output.stem).comparison
-    return facts | _facts(found, some, batches) | {"report": str(report)}
+    return facts | _judged(model, quantized, written, batches, output, report)
 
 
-def _script(model: Any, batches: list[Any], mode: Mode, output: Path, keep: Any) -> dict[str, Any]:
+def _script(model: Any, batches: list[Any], mode: Mode, output: Path, keep: Any, report: Path | None) -> dict[str, Any]:
     import torch
 
     import zeropoint
@@ -106,11 +100,28 @@ def _script(model: Any, batches: list[Any], mode: Mode, output: Path, keep: Any)
             f"a TorchScript model is no graph of torch.export: output must end in .pt or .zpt, got {output}"
         )
     quantized = quantized_form(model, batches, mode, keep)
-    if output.suffix == ".zpt":
-        zeropoint.compile(quantized, batches[0]).save(output)
-    else:
-        torch.jit.save(quantized, str(output))
-    return {"operators": dict(zeropoint.summary(quantized).counts()), **_distance(model, quantized, batches)}
+    written = quantized
+    with during(f"writing {output}", progress=True):
+        if output.suffix == ".zpt":
+            written = zeropoint.compile(quantized, batches[0])
+            written.save(output)
+        else:
+            torch.jit.save(quantized, str(output))
+    facts = {"operators": dict(zeropoint.summary(quantized).counts())}
+    return facts | _judged(model, quantized, written, batches, output, report)
+
+
+def _judged(
+    model: Any, quantized: Any, written: Any, batches: list[Any], output: Path, report: Path | None
+) -> dict[str, Any]:
+    """How far what was written is from the model, on some of the batches; the report says it too, if there is one."""
+    if report is None:
+        return _distance(model, written, batches)
+    from zeropoint.report.html import write_report
+
+    some = _some(batches)
+    found = write_report(report, model, quantized, some, title=output.stem).comparison
+    return _facts(found, some, batches) | {"report": str(report)}
 
 
 def _script_form(model: Any, batches: list[Any], mode: Mode, keep: list[str] | None) -> Any:

@@ -7,10 +7,11 @@ for torch.ao.quantization runs as it is.
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 from zeropoint.compat.changes import Changes
 
-__all__ = ["install", "is_installed", "uninstall"]
+__all__ = ["install", "is_installed", "load_script", "uninstall"]
 
 _lock = threading.RLock()
 _changes: Changes | None = None
@@ -36,26 +37,36 @@ def install() -> None:
         if _changes is not None:
             return
         from zeropoint.compat.attributes import replace_attributes
-        from zeropoint.compat.checkpoints import replace_loading
-        from zeropoint.compat.modules import replace_modules
-        from zeropoint.compat.operators import replace_operators
-        from zeropoint.compat.reference import replace_reference_operators
         from zeropoint.compat.script import teach_torchscript
-        from zeropoint.compat.surroundings import adapt_surroundings
 
         changes = Changes()
         try:
             teach_torchscript(changes)
             replace_attributes(changes)
-            replace_operators(changes)
-            replace_reference_operators(changes)
-            adapt_surroundings(changes)
-            replace_loading(changes)
-            replace_modules(changes)
+            _replace_the_rest(changes)
         except BaseException:
             changes.undo()
             raise
         _changes = changes
+
+
+def _replace_the_rest(changes: Changes) -> None:
+    # Loaded when the names in `torch` are there again: some of these compile, and torch's compiler reads them.
+    from zeropoint.compat.checkpoints import replace_loading
+    from zeropoint.compat.modules import replace_modules
+    from zeropoint.compat.operators import replace_operators
+    from zeropoint.compat.reference import replace_reference_operators
+    from zeropoint.compat.script_files import replace_script_loading
+    from zeropoint.compat.scripted import teach_packed_weights
+    from zeropoint.compat.surroundings import adapt_surroundings
+
+    teach_packed_weights(changes)
+    replace_operators(changes)
+    replace_reference_operators(changes)
+    adapt_surroundings(changes)
+    replace_loading(changes)
+    replace_script_loading(changes)
+    replace_modules(changes)
 
 
 def uninstall() -> None:
@@ -70,3 +81,11 @@ def uninstall() -> None:
 def is_installed() -> bool:
     """Whether the old names are zeropoint's now."""
     return _changes is not None
+
+
+def __getattr__(name: str) -> Any:
+    if name == "load_script":
+        from zeropoint.compat.script_files import load_script
+
+        return load_script
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

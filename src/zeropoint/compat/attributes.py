@@ -20,7 +20,7 @@ def _method(name: str) -> Any:
     inherited: Any = getattr(torch._C.TensorBase, name, None)
 
     def of_plain_tensor(self: torch.Tensor) -> Any:
-        if inherited is not None and isinstance(self, QTensor):
+        if inherited is not None and self.is_quantized:  # one of PyTorch's, from a TorchScript file, has it, too
             return inherited(self)
         if name == "dequantize":
             return dequantize(self)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
 import torch
 
+from zeropoint.compat import lookup, names
 from zeropoint.compat.changes import Changes
+from zeropoint.compat.modules import resolve
 from zeropoint.compat.objects import PICKLED, OldObject
 from zeropoint.numerics.dtypes import DTYPES, quantized_dtype
 from zeropoint.numerics.schemes import SCHEMES, qscheme
@@ -84,6 +87,16 @@ def _pickle() -> ModuleType:
     return made
 
 
+def _module_classes() -> Iterator[tuple[type, str]]:
+    """Our modules with the paths that files may have for them: loading one runs no code of it but `__setstate__`."""
+    for path, table in names.MODULES.items():
+        older = [old + path[len(new) :] for old, new in names.MOVED.items() if path.startswith(new)]
+        for name, found in lookup.entries(table):
+            ours = resolve(found.path) if found.path and name.lstrip("_")[:1].isupper() else None
+            if isinstance(ours, type) and issubclass(ours, torch.nn.Module):
+                yield from ((ours, f"{place}.{name}") for place in (path, *older))
+
+
 def replace_loading(changes: Changes) -> None:
     """Let torch.load, with weights_only or without, make QTensors of quantized tensors and know our modules."""
     from torch import _weights_only_unpickler
@@ -103,7 +116,7 @@ def replace_loading(changes: Changes) -> None:
     for name in _STORAGES:
         if not hasattr(torch, name):
             changes.item(allowed, f"torch.{name}", OldStorage(name))
-    safe: list[Any] = [(OldObject, name) for name in PICKLED]
+    safe: list[Any] = [*((OldObject, name) for name in PICKLED), *_module_classes()]
     torch.serialization.add_safe_globals(safe)
     changes.later(lambda: _weights_only_unpickler._remove_safe_globals(safe))
     adopt_pickled_modules(changes)

@@ -1,8 +1,8 @@
 """torch.ops.quantized and torch.ops.quantized_decomposed.
 
 Operators on packed weights take Python objects here, which PyTorch's dispatcher would refuse: so `torch.ops.quantized`
-is a namespace of ours in front of PyTorch's. Those on tensors alone are known to QTensor too, by PyTorch's operator,
-for TorchScript. The decomposed operators stay PyTorch's, with our kernels; or are defined, where PyTorch did not.
+is a namespace of ours in front of PyTorch's. Those on tensors alone are known to QTensor too, by PyTorch's operator;
+TorchScript has ours. The decomposed operators stay PyTorch's, with our kernels; or are defined, where PyTorch did not.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.fx import Proxy
 
-from zeropoint.compat import lookup, names
+from zeropoint.compat import lookup, names, script, scripted
 from zeropoint.compat.changes import Changes
 from zeropoint.compat.modules import resolve
 from zeropoint.tensor.qtensor import HANDLERS
@@ -28,7 +28,7 @@ class Operator(torch._ops.OpOverloadPacket):
     """One operator of torch.ops.quantized: ours when it is called, PyTorch's in everything else."""
 
     def __init__(self, name: str, function: Any, theirs: Any) -> None:
-        described = {k: v for k, v in vars(theirs).items() if k not in _OVERLOADS} if theirs else {}
+        described = {k: v for k, v in vars(theirs).items() if k not in (*_OVERLOADS, "_op")} if theirs else {}
         self.__dict__.update(described, __name__=name, __doc__=function.__doc__, __wrapped__=function)
         self.__dict__.update(_function=function, _theirs=theirs)
 
@@ -39,6 +39,14 @@ class Operator(torch._ops.OpOverloadPacket):
         if isinstance(first, Proxy):  # torch.fx traces, and wants a node
             return first.tracer.create_proxy("call_function", self, args, kwargs)
         return self._function(*args, **kwargs)
+
+    @property
+    def _op(self) -> Any:
+        """What TorchScript compiles: our function on packed weights, our operator on tensors, else PyTorch's."""
+        if self.__name__ in scripted.FUNCTIONS:
+            return scripted.FUNCTIONS[self.__name__]
+        known = self.__name__ in script.OPERATORS
+        return (getattr(getattr(torch.ops, script.NAMESPACE), self.__name__) if known else self._theirs)._op
 
     def __getattr__(self, name: str) -> Any:
         """An overload: PyTorch's, which QTensor answers, unless it takes packed weights or is not there."""
@@ -55,7 +63,7 @@ class Operator(torch._ops.OpOverloadPacket):
 
 
 class Namespace(torch._ops._OpNamespace):
-    """torch.ops.quantized; to TorchScript it is PyTorch's, with PyTorch's operators."""
+    """torch.ops.quantized, with operators of ours in front of PyTorch's."""
 
     def __init__(self, theirs: Any) -> None:
         super().__init__(NAMESPACE)

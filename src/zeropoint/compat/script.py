@@ -7,14 +7,19 @@ which QTensor answers.
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.jit import _builtins
 
 from zeropoint.compat import lookup, names
 from zeropoint.compat.changes import Changes
 from zeropoint.compat.modules import resolve
+from zeropoint.nn.quantized.dynamic.recurrent_weights import Matrix
+from zeropoint.nn.quantized.storage import as_qtensor
+from zeropoint.tensor.qtensor import rebuild
 
 NAMESPACE = "zeropoint_compat"
 
@@ -33,7 +38,42 @@ _SCHEMAS = (
     "_saturate_weight_to_fp16(Tensor weight) -> Tensor",
     "choose_qparams_optimized(Tensor input, int numel, int n_bins, float ratio, int bit_width) -> (Tensor, Tensor)",
     "save(Any item, str filename) -> ()",
+    "is_quantized(Tensor input) -> bool",
+    "quantized_dtype(Tensor input) -> int",
+    "weight_parts(Tensor weight) -> (Tensor, Tensor, Tensor, int, str)",
+    "weight(Tensor values, Tensor scales, Tensor zero_points, int axis, str dtype) -> Tensor",
+    "written_weight(Tensor values, Tensor scales, Tensor zero_points, int axis, str dtype) -> Tensor",
 )
+# Operators of torch.ops.quantized on tensors, by their arguments: a quantized tensor is their result.
+_NORM = "Tensor? weight, Tensor? bias, float eps, float output_scale, int output_zero_point"
+_TO = "float output_scale, int output_zero_point"
+_POOL = "int[] kernel_size, int[] stride, int[] padding, int[] dilation, bool ceil_mode"
+_OPERATORS = {
+    "Tensor qa, Tensor qb, float scale, int zero_point": "add add_relu mul mul_relu matmul",
+    "Tensor qa, Scalar b": (
+        "add_scalar add_scalar_relu mul_scalar mul_scalar_relu add.Scalar add_relu.Scalar mul.Scalar mul_relu.Scalar"
+    ),
+    f"Tensor qx, Tensor? weight, Tensor? bias, Tensor mean, Tensor var, float eps, {_TO}": (
+        "batch_norm batch_norm_relu batch_norm1d batch_norm1d_relu batch_norm2d batch_norm2d_relu batch_norm3d"
+        " batch_norm3d_relu"
+    ),
+    "Tensor[] qx, int dim, float? scale, int? zero_point": "cat cat_relu",
+    f"Tensor self, {_TO}, Scalar alpha=1": "celu",
+    f"Tensor self, {_TO}, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1": "elu",
+    f"Tensor self, {_TO}, Scalar p=0.5, bool training=False": "dropout",
+    "Tensor qx, Scalar? min=None, Scalar? max=None": "clamp",
+    f"Tensor input, int num_groups, {_NORM}": "group_norm",
+    f"Tensor input, {_NORM}": "instance_norm",
+    f"Tensor input, int[] normalized_shape, {_NORM}": "layer_norm",
+    f"Tensor qx, {_TO}": "sigmoid hardswish",
+    f"Tensor qx, int dim, {_TO}": "softmax",
+    f"Tensor qx, Tensor weight, {_TO}": "prelu",
+    f"Tensor qx, Scalar negative_slope, bool inplace, {_TO}": "leaky_relu",
+    "Tensor qx, bool inplace=False": "relu6",
+    "Tensor qx, Scalar threshold, Scalar value": "threshold",
+    f"Tensor qx, {_POOL}": "max_pool1d max_pool2d",
+}
+OPERATORS = {name.split(".")[0] for listed in _OPERATORS.values() for name in listed.split()}
 # Functions that torch.ops.zeropoint has as operators, with the same signature.
 _OURS = {
     "fake_quantize_per_tensor_affine": "fake_quantize_per_tensor_affine",
@@ -44,13 +84,53 @@ _OURS = {
 }
 
 
+# What TorchScript calls the dtypes.
+_NUMBERS = {"qint8": 12, "quint8": 13, "qint32": 14, "quint4x2": 16, "quint2x4": 17}
+
+
 def _save(item: Any, filename: str) -> None:
     torch.save(item, filename)
 
 
-def _kernel(name: str) -> Any:
+def weight_parts(weight: Tensor) -> tuple[Tensor, Tensor, Tensor, int, str]:
+    """A weight in plain tensors and numbers: integers, scales, zero points, axis or -1, dtype; float ones in float16.
+
+    It may be what `written_weight` gave.
+    """
+    if weight.dtype == torch.uint8 and not weight.is_quantized:
+        return torch.load(io.BytesIO(weight.numpy().tobytes()), weights_only=True)
+    stored = Matrix(as_qtensor(weight), None)
+    parameters = stored._weight_values, stored._weight_scales, stored._weight_zero_points
+    return *parameters, stored._weight_axis, stored._weight_dtype
+
+
+def _weight(values: Tensor, scales: Tensor, zero_points: Tensor, axis: int, dtype: str) -> Tensor:
+    if dtype == "float16":
+        return values.to(torch.float32)
+    parameters = (float(scales), int(zero_points)) if axis < 0 else (scales.clone(), zero_points.clone(), axis)
+    return rebuild(values.clone(), dtype, parameters, None)
+
+
+def _written_weight(*parts: Any) -> Tensor:
+    """A weight as bytes: files of TorchScript cannot hold QTensors."""
+    buffer = io.BytesIO()
+    torch.save(parts, buffer)
+    return torch.frombuffer(bytearray(buffer.getvalue()), dtype=torch.uint8)
+
+
+_OWN = {
+    "save": _save,
+    "is_quantized": lambda input: input.is_quantized,
+    "quantized_dtype": lambda input: _NUMBERS[input._qdtype.name],
+    "weight_parts": weight_parts,
+    "weight": _weight,
+    "written_weight": _written_weight,
+}
+
+
+def _kernel(name: str, table: dict[str, str]) -> Any:
     """A function that looks ours up when it is called: defining operators does not load them all."""
-    path = dict(lookup.entries(names.FUNCTIONS))[name].path
+    path = dict(lookup.entries(table))[name].path
 
     def kernel(*args: Any) -> Any:
         result = resolve(str(path))(*args)
@@ -66,7 +146,12 @@ for _schema in _SCHEMAS:
     LIBRARY.define(_schema, "CONSERVATIVE" if _schema.startswith("save") else "")
     _qualified = _schema.split("(", 1)[0]
     _name = _qualified.split(".")[0]
-    LIBRARY.impl(_qualified, _save if _name == "save" else _kernel(_name), "CompositeImplicitAutograd")
+    LIBRARY.impl(_qualified, _OWN.get(_name) or _kernel(_name, names.FUNCTIONS), "CompositeImplicitAutograd")
+for _arguments, _listed in _OPERATORS.items():
+    for _qualified in _listed.split():
+        LIBRARY.define(f"{_qualified}({_arguments}) -> Tensor")
+        _name = _qualified.split(".")[0]
+        LIBRARY.impl(_qualified, _kernel(_name, names.OPERATORS), "CompositeImplicitAutograd")
 _DEFINED = {schema.split("(", 1)[0].split(".")[0] for schema in _SCHEMAS}
 
 

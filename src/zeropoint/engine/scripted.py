@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from torch import fx
-from torch.fx import traceback
 
 from zeropoint.engine.steps import ROWS, Unsupported
-from zeropoint.graph.fx.capture import CaptureError, capture
 from zeropoint.graph.fx.lower import lower
 from zeropoint.graph.fx.plain import rewrite, write_nothing
-from zeropoint.graph.script.interpret import LINE, NotStraight, interpreted
+from zeropoint.graph.script.interpret import NotStraight
+from zeropoint.graph.script.straight import straight_graph
 
 __all__ = ["graph_of"]
 
@@ -27,22 +26,8 @@ def graph_of(model: Any, example_inputs: tuple[Any, ...]) -> fx.GraphModule:
         Unsupported: if what it calls depends on data or on sizes, or if it changes while it runs.
     """
     try:
-        with traceback.preserve_node_meta():
-            graph = capture(interpreted("compile", model), example_inputs)
-    except (NotStraight, ValueError) as error:
-        cause = _cause(error)
-        if cause is None and not isinstance(error, CaptureError):
-            raise
-        raise Unsupported(f"compile: {cause or error}. {_WAYS_OUT}") from error
-    for node in graph.graph.nodes:
-        line = (node.meta.get("custom") or {}).get(LINE)
-        if line:
-            node.meta["line"] = line
+        graph = straight_graph("compile", model, example_inputs)
+    except NotStraight as error:
+        raise Unsupported(f"compile: {error}. {_WAYS_OUT}") from error
     rewrite(write_nothing(graph), lambda name: f"aten.{name}" not in ROWS)
     return lower(graph, {})
-
-
-def _cause(error: BaseException | None) -> NotStraight | None:
-    while error is not None and not isinstance(error, NotStraight):
-        error = error.__cause__ or error.__context__
-    return error

@@ -1,4 +1,4 @@
-"""Pools, means and norms over axes of float32 tensors, for what a model leaves unquantized.
+"""Pools, larger images, means and norms over axes of float32 tensors, for what a model leaves unquantized.
 
 Each result has one sum of its own, in one fixed order, so that it depends neither on the CPU nor on the layout, and
 programs of the engine give the bytes of their graph.
@@ -112,6 +112,49 @@ float_avg_pool1d, float_avg_pool2d, float_avg_pool3d = (_define_average(d) for d
 float_adaptive_avg_pool1d, float_adaptive_avg_pool2d, float_adaptive_avg_pool3d = (
     _define_adaptive(d) for d in (1, 2, 3)
 )
+
+
+def _fake_bilinear(
+    input: Tensor,
+    output_size: Sequence[int] | None,
+    align_corners: bool,
+    scale_factors: Sequence[float] | None,
+) -> Tensor:
+    place = layout("float_bilinear", input, 2)
+    return place.empty(_resized(place, output_size, scale_factors))
+
+
+def _resized(place: Layout, output_size: Sequence[int] | None, factors: Sequence[float] | None) -> list[int]:
+    if output_size is not None:
+        return list(output_size)
+    return [int(size * factor) for size, factor in zip(place.sizes, factors or ())]
+
+
+@operator(
+    "float_bilinear(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor",
+    fake=_fake_bilinear,
+)
+def float_bilinear(
+    input: Tensor, output_size: Sequence[int] | None, align_corners: bool, scale_factors: Sequence[float] | None
+) -> Tensor:
+    """The weighted mean of the four inputs around each output, of a size, or of that times factors.
+
+    Example:
+        >>> float_bilinear(torch.tensor([[[[0.0, 1.0]]]]), [1, 3], True, None)
+        tensor([[[[0.0000, 0.5000, 1.0000]]]])
+    """
+    _require("float_bilinear", input)
+    place = layout("float_bilinear", input, 2)
+    sizes = _resized(place, output_size, scale_factors)
+    if input.dim() != 4 or len(sizes) != 2 or min(sizes) < 1 or min(place.sizes) < 1:
+        raise ValueError(
+            f"float_bilinear: input must be (N, C, H, W) and not empty, and the result too, got shape"
+            f" {tuple(input.shape)} and sizes {sizes}"
+        )
+    y = place.empty(sizes)
+    factors = scale_factors if output_size is None and scale_factors is not None else (0.0, 0.0)
+    _native.float_bilinear(_native_tensor(place, y, sizes), align_corners, *factors)
+    return y
 
 
 # --------------------------------------------------------------------------------------------------------- over axes

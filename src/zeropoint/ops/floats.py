@@ -10,6 +10,7 @@ layer norm      ``(x - mean(x)) / sqrt(var(x) + eps) * weight + bias``
 group norm      a layer norm over the channels of each group, ``* weight + bias`` for each channel
 batch norm      ``x * alpha + beta``, ``alpha = weight / sqrt(var + eps)``, ``beta = bias - mean * alpha``
 softmax         ``e / sum(e)``, ``e = exp(x - max(x))``
+log softmax     ``(x - max(x)) - log(sum(e))``
 matmul          ``acc = fma(a[m][k], b[k][n], acc)`` for k = 0, 1, ...
 ==============  ==================================================================================================
 """
@@ -247,7 +248,8 @@ def float_instance_norm(
     return float_group_norm(input, max(input.shape[1], 1), weight, bias, eps)
 
 
-def _softmax(op: str, x: Tensor, dim: int, safe: bool) -> Tensor:
+def _softmax(op: str, x: Tensor, dim: int, safe: bool | None) -> Tensor:
+    """`safe`: see `float_safe_softmax`; None: the logarithm."""
     _require(op, "input", x)
     if not -max(x.dim(), 1) <= dim < max(x.dim(), 1):
         raise IndexError(f"{op}: dim {dim} is out of range for an input of shape {tuple(x.shape)}")
@@ -256,7 +258,10 @@ def _softmax(op: str, x: Tensor, dim: int, safe: bool) -> Tensor:
     axis = dim % max(x.dim(), 1)
     outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
     length = x.shape[axis] if x.dim() else 1
-    _native.float_softmax(x.data_ptr(), y.data_ptr(), outer, length, inner, safe)
+    if safe is None:
+        _native.float_log_softmax(x.data_ptr(), y.data_ptr(), outer, length, inner)
+    else:
+        _native.float_softmax(x.data_ptr(), y.data_ptr(), outer, length, inner, safe)
     return y
 
 
@@ -282,6 +287,17 @@ def float_safe_softmax(input: Tensor, dim: int) -> Tensor:
                 [0.0000, 0.0000]])
     """
     return _softmax("float_safe_softmax", input, dim, safe=True)
+
+
+@operator("float_log_softmax(Tensor input, int dim) -> Tensor", fake=_contiguous_like)
+def float_log_softmax(input: Tensor, dim: int) -> Tensor:
+    """``(x - max(x)) - log(sum(exp(x - max(x))))``, over axis `dim`.
+
+    Example:
+        >>> float_log_softmax(torch.tensor([[0.0, 0.0]]), -1)
+        tensor([[-0.6931, -0.6931]])
+    """
+    return _softmax("float_log_softmax", input, dim, None)
 
 
 # ---------------------------------------------------------------------------------------------------------- products

@@ -268,7 +268,7 @@ def _fake_adaptive(q: Tensor, output_size: Sequence[int], zero_point: int, qmin:
 
 
 @operator(
-    "stored_adaptive_average_pool(Tensor q, int[] output_size, int zero_point, int qmin, int qmax) -> Tensor",
+    "stored_adaptive_average_pool(Tensor q, SymInt[] output_size, int zero_point, int qmin, int qmax) -> Tensor",
     fake=_fake_adaptive,
 )
 def stored_adaptive_average_pool(

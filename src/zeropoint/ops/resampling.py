@@ -32,7 +32,7 @@ def _fake_nearest(q: Tensor, output_size: Sequence[int], scales: Sequence[float]
     return _nearest_layout(q, output_size).empty(output_size)
 
 
-@operator("stored_nearest(Tensor q, int[] output_size, float[] scales, bool exact) -> Tensor", fake=_fake_nearest)
+@operator("stored_nearest(Tensor q, SymInt[] output_size, float[] scales, bool exact) -> Tensor", fake=_fake_nearest)
 def stored_nearest(q: Tensor, output_size: Sequence[int], scales: Sequence[float], exact: bool) -> Tensor:
     """``y[o] = q[floor(o / scale)]`` along each spatial axis, in float32; `exact` takes ``o + 0.5``.
 
@@ -84,7 +84,7 @@ def _fake_bilinear(
 
 
 @operator(
-    "stored_bilinear(Tensor q, int[] output_size, bool align_corners, float? scale_height, float? scale_width,"
+    "stored_bilinear(Tensor q, SymInt[] output_size, bool align_corners, float? scale_height, float? scale_width,"
     " int zero_point, int qmin, int qmax) -> Tensor",
     fake=_fake_bilinear,
 )

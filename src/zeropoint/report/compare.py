@@ -181,13 +181,14 @@ def compare(
 
     Args:
         float_model: in evaluation mode; the one that `quantized` was made of.
-        quantized: of `to_int8`, `convert_fx`, `convert` or `quantize_dynamic`.
+        quantized: of `to_int8`, `convert_fx`, `convert`, `quantize_dynamic` or, for TorchScript, `convert_jit`.
         data: batches: each a tensor, a tuple of arguments or a dictionary of keywords.
         progress: show a bar on a terminal.
         watch: is called with every pair of values, to collect more.
 
     Raises:
         ValueError: without a batch, or if `quantized` was made of another model.
+        NotImplementedError: for TorchScript whose way depends on data. `compare_outputs` takes it.
 
     Example:
         >>> import zeropoint

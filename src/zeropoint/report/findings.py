@@ -13,8 +13,10 @@ from torch import Tensor, nn
 
 from zeropoint.cpu import CpuInfo, cpu_info
 from zeropoint.engine import Unsupported, compile
+from zeropoint.graph.fx.capture import origin
 from zeropoint.graph.fx.workflow import Quantized
 from zeropoint.graph.one_call import call_of
+from zeropoint.graph.script.record import summary
 from zeropoint.graph.summary import Row
 from zeropoint.progress import during
 from zeropoint.report.compare import Comparison, compare
@@ -84,7 +86,10 @@ def gather(
         program = None if kwargs else _program(quantized, args)
         deployed = quantized if program is None else program
         float_ms, ms = alternating([lambda: float_model(*args, **kwargs), lambda: deployed(*args, **kwargs)], seconds)
-        steps = step_times(quantized, batches[0]) if program is None else program_times(program, quantized, args)
+        if program is None:
+            steps = step_times(quantized, batches[0])
+        else:
+            steps = program_times(program, _paths(quantized, comparison), args)
     return Findings(
         title=title or type(float_model).__name__,
         comparison=comparison,
@@ -97,9 +102,7 @@ def gather(
         weights=weights,
         runs_as="in PyTorch" if program is None else "as a program",
         steps=steps,
-        left_in_float=tuple(r for r in quantized.summary().rows if r.way == "float32")
-        if isinstance(quantized, Quantized)
-        else (),
+        left_in_float=tuple(r for r in summary(quantized).rows if r.way == "float32") if _is_graph(quantized) else (),
         sensitivity=sensitivity,
         cpu=cpu_info(),
         versions=(
@@ -112,12 +115,23 @@ def gather(
 
 def _program(quantized: nn.Module, args: tuple[Any, ...]) -> Any:
     """What is deployed: the program of a graph, unless a step is missing for it."""
-    if not isinstance(quantized, Quantized):
+    if not _is_graph(quantized):
         return None
     try:
         return compile(quantized, args)
     except Unsupported:
         return None
+
+
+def _is_graph(quantized: nn.Module) -> bool:
+    return isinstance(quantized, (Quantized, torch.jit.ScriptModule))
+
+
+def _paths(quantized: nn.Module, comparison: Comparison) -> dict[str, str]:
+    """The modules that steps of a program came from."""
+    if isinstance(quantized, Quantized):
+        return {node.name: origin(node).path for node in quantized.graph_module.graph.nodes}
+    return {row.name: row.path for row in comparison.rows}
 
 
 def _shape(value: Any) -> str:

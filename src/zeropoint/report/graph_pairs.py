@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from zeropoint.graph.fx.capture import is_training, origin
 from zeropoint.graph.fx.fold_batch_norm import parameter
 from zeropoint.graph.fx.meaning import Meaning, meaning
-from zeropoint.graph.fx.plain import aten_name
+from zeropoint.graph.fx.plain import arguments, aten_name
 from zeropoint.graph.fx.workflow import Quantized, float_graph
 from zeropoint.graph.one_call import call_of
 from zeropoint.graph.recipes import BY_ATEN
@@ -22,7 +22,7 @@ from zeropoint.report.pairs import OUTPUT, Layer, Pair, first_tensor
 __all__ = ["GraphPairs", "steps"]
 
 _WEIGHTS_ONLY = {"weight_only_linear": "int8 weights", "weight_only_linear_4bit": "int4 weights"}
-_NOT_A_LAYER = ("dequantize_per_tensor", "stored_max_pool")  # exact
+_NOT_A_LAYER = ("dequantize_per_tensor", "dequantize", "stored_max_pool")  # exact
 
 
 def steps(graph: fx.GraphModule, inputs: list[Any]) -> Iterator[tuple[fx.Node, dict[fx.Node, Any]]]:
@@ -53,13 +53,18 @@ def steps(graph: fx.GraphModule, inputs: list[Any]) -> Iterator[tuple[fx.Node, d
 class GraphPairs:
     """A model, and what `to_int8` or `convert_fx` made of it.
 
+    Args:
+        graph: that of the float model, if it is there already.
+
     Raises:
         ValueError: if the quantized graph was made of another model.
     """
 
-    def __init__(self, float_model: nn.Module, quantized: Quantized, batch: Any) -> None:
-        self._signature = inspect.signature(float_model.forward)
-        self._float = float_graph(_in_evaluation(float_model), self._arguments(batch))
+    def __init__(
+        self, float_model: nn.Module, quantized: Quantized, batch: Any, graph: fx.GraphModule | None = None
+    ) -> None:
+        self._model = _in_evaluation(float_model)
+        self._float = graph if graph is not None else float_graph(self._model, self._arguments(batch))
         self._by_name = {node.name: node for node in self._float.graph.nodes}
         self._quantized = quantized.graph_module
         self._layers = {node: layer for node in self._quantized.graph.nodes if (layer := self._layer(node))}
@@ -90,7 +95,7 @@ class GraphPairs:
         args, kwargs = call_of(batch)
         if not kwargs:
             return args
-        bound = self._signature.bind(*args, **kwargs)
+        bound = inspect.signature(self._model.forward).bind(*args, **kwargs)
         return (*bound.args, *bound.kwargs.values())
 
     def _pair(self, node: fx.Node, values: dict[fx.Node, Any], kept: dict[str, Any]) -> Pair:
@@ -142,7 +147,7 @@ class GraphPairs:
             raise ValueError(f"the float model has no operator {held.name!r}: the quantized one was made of another")
         constants = [n for n in node.all_input_nodes if n.op == "get_attr"]
         source = self._by_name[held.name]
-        weight, rounded = self._weights(source, constants) if ours else (None, None)
+        weight, rounded = self._weights(source, node) if ours else (None, None)
         factors = next((m.factors for n in node.all_input_nodes if (m := meaning(n)) and m.factors is not None), None)
         if rounded is not None and factors is not None:
             rounded = rounded / factors
@@ -164,26 +169,27 @@ class GraphPairs:
             float_nbytes=sum(_bytes(parameter(self._float, n)) for n in layer.all_input_nodes if n.op == "get_attr"),
         )
 
-    def _weights(self, source: fx.Node, constants: list[fx.Node]) -> tuple[Tensor | None, Tensor | None]:
+    def _weights(self, source: fx.Node, node: fx.Node) -> tuple[Tensor | None, Tensor | None]:
         """The weight of a layer in float and as its integers stand for it, if they are one for each value."""
         floats = next((n for n in _unfused(source).all_input_nodes if n.op == "get_attr"), None)
         weight = parameter(self._float, floats)
-        # `Lowering.constant` adds underscores to a name that is taken.
-        by_target = {str(n.target).rstrip("_"): parameter(self._quantized, n) for n in constants}
-        for name, integers in by_target.items():
-            scale, zero_point = by_target.get(f"{name}_scale"), by_target.get(f"{name}_zero_point")
-            if scale is None or integers is None or weight is None or integers.shape != weight.shape:
-                continue
-            if zero_point is None:
-                zero_point = torch.zeros(scale.shape)
-            if scale.numel() > 1:
-                axis = 0 if scale.numel() == integers.shape[0] else 1
-                shape = [-1 if d == axis else 1 for d in range(integers.dim())]
-                if integers.shape[axis] != scale.numel():
-                    continue
-                scale, zero_point = scale.reshape(shape), zero_point.reshape(shape)
-            return weight.detach(), (integers.float() - zero_point.float()) * scale.float()
-        return None, None
+        a = arguments(node)
+        prefix = "weight_" if "weight_scale" in a else ""
+        integers, scale, zero_point = (
+            parameter(self._quantized, a.get(k)) if isinstance(a.get(k), fx.Node) else None
+            for k in ("weight", f"{prefix}scale", f"{prefix}zero_point")
+        )
+        if scale is None or integers is None or weight is None or integers.shape != weight.shape:
+            return None, None
+        if zero_point is None:
+            zero_point = torch.zeros(scale.shape)
+        if scale.numel() > 1:
+            axis = 0 if scale.numel() == integers.shape[0] else 1
+            shape = [-1 if d == axis else 1 for d in range(integers.dim())]
+            if integers.shape[axis] != scale.numel():
+                return None, None
+            scale, zero_point = scale.reshape(shape), zero_point.reshape(shape)
+        return weight.detach(), (integers.float() - zero_point.float()) * scale.float()
 
 
 def _in_evaluation(model: nn.Module) -> nn.Module:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from zeropoint.graph.fx.workflow import Quantized
@@ -74,7 +75,7 @@ def first_tensor(value: Any) -> Tensor | None:
 
 
 def pairs_of(float_model: nn.Module, quantized: nn.Module, batch: Any) -> Pairs:
-    """The pairs of a model and what `to_int8`, `convert_fx` or eager `convert` made of it.
+    """The pairs of a model and what `to_int8`, `convert_fx`, eager `convert` or `convert_jit` made of it.
 
     Args:
         batch: one to run on, from which the shapes are taken.
@@ -84,7 +85,11 @@ def pairs_of(float_model: nn.Module, quantized: nn.Module, batch: Any) -> Pairs:
             raise TypeError(f"{name} must be a module, got {type(model).__name__}")
     from zeropoint.report.eager_pairs import EagerPairs
     from zeropoint.report.graph_pairs import GraphPairs
+    from zeropoint.report.script_graphs import graphs_of
 
+    if isinstance(quantized, torch.jit.ScriptModule):
+        source, made = graphs_of(float_model, quantized, batch)
+        return GraphPairs(float_model, made, batch, source)
     if isinstance(quantized, Quantized):
         return GraphPairs(float_model, quantized, batch)
     return EagerPairs(float_model, quantized)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from zeropoint.progress import shown
 from zeropoint.report.compare import finite
 from zeropoint.report.measures import Distance
 from zeropoint.report.pairs import first_tensor
+from zeropoint.report.script_layers import ScriptLayers
 from zeropoint.report.table import plain_table, rich_table
 
 __all__ = ["Sensitivity", "SensitivityRow", "sensitivity"]
@@ -88,7 +90,7 @@ def sensitivity(
     """Quantize one layer at a time, then more and more of them, and measure the whole model each time.
 
     Args:
-        model: any module that torch.export can capture.
+        model: any module that torch.export can capture; or TorchScript, whose layers are its modules.
         data: batches to calibrate and to measure with: each a tensor, a tuple of arguments or a dictionary of keywords.
         metric: "sqnr" (dB), "cosine" or "agreement" (of the largest output) with the float model on `data`, or a
             function of a model that answers a number: the larger, the better.
@@ -105,23 +107,25 @@ def sensitivity(
     batches = list(data)
     if not batches:
         raise ValueError("sensitivity: data has no batch to measure with")
-    prepared = _calibrated(model, batches, qconfig, mode, progress)
-    layers = [(n.name, origin(n).path, _operator(c)) for n, c in prepared.choices().items() if _is_layer(c)]
+    if isinstance(model, torch.jit.ScriptModule):
+        script = ScriptLayers(model, batches, qconfig, mode)
+        layers, with_layers = script.layers, script.with_layers
+    else:
+        prepared = _calibrated(model, batches, qconfig, mode, progress)
+        layers = [(n.name, origin(n).path, _operator(c)) for n, c in prepared.choices().items() if _is_layer(c)]
+        with_layers = partial(convert_layers, prepared)
     measure = _measure(model, batches, metric)
     title = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
     with torch.no_grad():
         in_float = measure(model)
-        alone = {
-            name: measure(convert_layers(prepared, {name}))
-            for name, _, _ in shown(layers, "one layer at a time", progress)
-        }
+        alone = {name: measure(with_layers({name})) for name, _, _ in shown(layers, "one layer at a time", progress)}
         ranked = sorted(layers, key=lambda layer: alone[layer[0]])
         together: dict[str, float] = {}
         if cumulative:
             quantized: set[str] = set()
             for name, _, _ in shown(ranked[::-1], "more and more layers", progress):
                 quantized.add(name)
-                together[name] = measure(convert_layers(prepared, quantized))
+                together[name] = measure(with_layers(quantized))
     rows = [SensitivityRow(n, path, operator, alone[n], together.get(n)) for n, path, operator in ranked]
     return Sensitivity(tuple(rows), title, in_float)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from zeropoint.graph.fx.fold_batch_norm import parameter
 from zeropoint.graph.fx.workflow import Quantized
+from zeropoint.graph.script.inline import walk
 
 __all__ = ["model_bytes", "stored_bytes"]
 
@@ -27,7 +29,13 @@ def stored_bytes(state: Any) -> int:
 
 
 def model_bytes(model: nn.Module) -> int:
-    """Bytes of the parameters and buffers of a model; of a graph on integers, of those that it reads."""
+    """Bytes of the parameters and buffers of a model; of a graph on integers, of those that it reads.
+
+    Of TorchScript, also of its constants, which is where quantized models keep their weights.
+    """
+    if isinstance(model, torch.jit.ScriptModule):
+        constants = [node.output().toIValue() for node in walk(model.graph) if node.kind() == "prim::Constant"]
+        return stored_bytes(model.state_dict()) + stored_bytes(constants)
     if not isinstance(model, Quantized):
         return stored_bytes(model.state_dict())
     graph = model.graph_module

@@ -82,15 +82,12 @@ def step_times(quantized: nn.Module, batch: Any, repeats: int = 7) -> tuple[Step
     )
 
 
-def program_times(program: Any, quantized: Quantized, inputs: tuple[Any, ...]) -> tuple[Step, ...]:
-    """Median times of the steps of a program, with the modules that they came from."""
-    by_name = {node.name: node for node in quantized.graph_module.graph.nodes}
-    found = []
-    for row in program.profile(*inputs, runs=5):
-        node = by_name.get(row.name)
-        path = origin(node).path if node is not None else ""
-        found.append(Step(row.name, path, row.op, 1e3 * row.seconds, row.gmacs))
-    return tuple(found)
+def program_times(program: Any, paths: dict[str, str], inputs: tuple[Any, ...]) -> tuple[Step, ...]:
+    """Median times of the steps of a program, with the modules that they came from, by their names."""
+    return tuple(
+        Step(row.name, paths.get(row.name, ""), row.op, 1e3 * row.seconds, row.gmacs)
+        for row in program.profile(*inputs, runs=5)
+    )
 
 
 def _operator(node: Any) -> str:

@@ -9,15 +9,34 @@ from typing import Any, NamedTuple
 
 __all__ = ["Profile", "Row"]
 
+_INT8_KERNELS = ("gemm", "depthwise")
+
 
 class Row(NamedTuple):
-    """One step. `macs` are its multiplications; 0 where it is no layer."""
+    """One step.
+
+    `macs` are its multiplications, 0 where it is no layer; `kernel` is what does the work, and `isa` for which
+    instruction set it was chosen, both empty where a plain loop does it; the types are those of the first input and
+    output, whose sizes are `shape`.
+    """
 
     op: str
     name: str
     step: int
     seconds: float
     macs: float
+    kernel: str
+    isa: str
+    dtype_in: str
+    dtype_out: str
+    shape: tuple[int, ...]
+
+    @property
+    def precision(self) -> str:
+        """What it multiplies or moves: ``int8`` for 8-bit integers, also where they are made from floats on the way."""
+        if self.kernel in _INT8_KERNELS or self.dtype_in in ("uint8", "int8"):
+            return "int8"
+        return "int8 weights" if self.kernel == "weight_only" else self.dtype_in
 
     @property
     def gmacs(self) -> float:
@@ -29,12 +48,12 @@ class Profile(tuple[Row, ...]):
     """The rows of a profile. Printed, they are a table."""
 
     @classmethod
-    def of(cls, runs: Sequence[Sequence[tuple[str, str, int, float, float]]]) -> Profile:
+    def of(cls, runs: Sequence[Sequence[tuple[Any, ...]]]) -> Profile:
         """The medians of some runs of one plan."""
         rows = []
         for timed in zip(*runs, strict=True):
-            op, name, step, _, macs = timed[0]
-            rows.append(Row(op, name, step, statistics.median(row[3] for row in timed), macs))
+            first = Row(*timed[0])
+            rows.append(first._replace(seconds=statistics.median(Row(*row).seconds for row in timed)))
         return cls(rows)
 
     @property
@@ -47,7 +66,8 @@ class Profile(tuple[Row, ...]):
         events: list[dict[str, Any]] = []
         begin = 0.0
         for row in self:
-            arguments = {"step": row.step, "gmacs": round(row.gmacs, 2)}
+            arguments = {"step": row.step, "gmacs": round(row.gmacs, 2), "shape": row.shape}
+            arguments |= {"precision": row.precision, "kernel": f"{row.kernel} {row.isa}".strip()}
             events.append(
                 {"name": row.op, "cat": row.name, "ph": "X", "pid": 0, "tid": 0, "args": arguments}
                 | {"ts": begin * 1e6, "dur": row.seconds * 1e6}
@@ -57,9 +77,14 @@ class Profile(tuple[Row, ...]):
 
     def __str__(self) -> str:
         total = self.seconds or 1.0
-        lines = [f"{'step':<24}{'value':<40}{'us':>10}{'share':>8}{'GMAC/s':>9}"]
+        columns = "{:<22} {:<32} {:<18} {:<12} {:<20} {:>10} {:>6} {:>7}"
+        lines = [columns.format("step", "value", "shape", "precision", "kernel", "us", "share", "GMAC/s")]
         for row in self:
-            speed = f"{row.gmacs:.1f}" if row.macs else ""
-            share = f"{100 * row.seconds / total:.1f}%"
-            lines.append(f"{row.op:<24}{row.name[:39]:<40}{row.seconds * 1e6:>10.1f}{share:>8}{speed:>9}")
-        return "\n".join([*lines, f"{'':<24}{'':<40}{self.seconds * 1e6:>10.1f}"])
+            shape, kernel = "x".join(map(str, row.shape)), f"{row.kernel} {row.isa}"
+            numbers = f"{row.seconds * 1e6:.1f}", f"{row.seconds / total:.1%}", f"{row.gmacs:.1f}" if row.macs else ""
+            lines.append(columns.format(row.op, row.name[:32], shape, row.precision, kernel, *numbers).rstrip())
+        spent: dict[str, float] = {}
+        for row in self:
+            spent[row.precision or "copies"] = spent.get(row.precision or "copies", 0.0) + row.seconds
+        shares = ", ".join(f"{seconds / total:.1%} {kind}" for kind, seconds in sorted(spent.items()))
+        return "\n".join([*lines, f"{self.seconds * 1e6:.1f} us: {shares}"])

@@ -138,3 +138,17 @@ def test_convert_needs_data() -> None:
     model, _ = small()
     with pytest.raises(ValueError, match="saw no data"):
         zeropoint.convert_jit(zeropoint.prepare_jit(torch.jit.script(model), QCONFIG))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_is_converted_is_past_training(dynamic: bool) -> None:
+    x = torch.randn(64, 8)
+    layers = nn.Sequential(nn.Linear(8, 8), nn.Dropout(), nn.Linear(8, 8), nn.Sequential(nn.Dropout()))
+    scripted = torch.jit.script(layers.train())
+    if dynamic:
+        made = zeropoint.quantize_dynamic_jit(scripted, {"": zeropoint.default_dynamic_qconfig})
+    else:
+        made = zeropoint.quantize_jit(scripted, {"": zeropoint.default_qconfig}, lambda model, data: model(data), [x])
+    assert torch.equal(made(x), made(x))
+    assert not made.training
+    assert scripted.training

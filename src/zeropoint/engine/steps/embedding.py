@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
 from torch import fx
 
 from zeropoint.engine.steps.table import row
@@ -22,6 +23,16 @@ def _bits(node: fx.Node) -> int:
 def _embedding(c: Compiler, node: fx.Node) -> str:
     a = arguments(node)
     return c.add("embedding", c.tensor(a["weight"]), c.tensor(a["indices"]), bits=_bits(node))
+
+
+@row("aten.embedding.default")
+def _float_embedding(c: Compiler, node: fx.Node) -> str:
+    """Rows of a table of floats."""
+    a = arguments(node)
+    indices = c.tensor(a["indices"])
+    if c.dtype(a["indices"]) != torch.int64:
+        indices = c.add("convert", indices, dtype="int64")
+    return c.add("index", c.tensor(a["weight"]), indices, axis=0)
 
 
 @row(*(f"zeropoint.embedding_bag_{name}_rowwise_offsets.default" for name in NAMES.values()))

@@ -40,6 +40,12 @@ def _softmax(c: Compiler, node: fx.Node) -> str:
     return c.add("float_softmax", c.tensor(a["input"]), axis=a["dim"], safe="safe" in str(node.target))
 
 
+@row(*ours("float_log_softmax"))
+def _log_softmax(c: Compiler, node: fx.Node) -> str:
+    a = arguments(node)
+    return c.add("float_log_softmax", c.tensor(a["input"]), axis=a["dim"])
+
+
 @row(*ours("float_matmul"))
 def _matmul(c: Compiler, node: fx.Node) -> str:
     a = arguments(node)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import fx
 
 from zeropoint.engine.steps.table import ours, row
@@ -80,12 +79,3 @@ def _group_norm(c: Compiler, node: fx.Node) -> str | None:
     y = c.add("reshape", normed, shape=[c.axis_size(x, axis) for axis in range(rank)])
     weight, bias = (None if a[k] is None else c.parameter(a[k]) for k in ("weight", "bias"))
     return _with_line(c, y, weight, bias, rank)
-
-
-@row("aten.embedding.default")
-def _embedding(c: Compiler, node: fx.Node) -> str:
-    a = arguments(node)
-    indices = c.tensor(a["indices"])
-    if c.dtype(a["indices"]) != torch.int64:
-        indices = c.add("convert", indices, dtype="int64")
-    return c.add("index", c.tensor(a["weight"]), indices, axis=0)

@@ -1,16 +1,26 @@
-"""Bounds of float32 tensors."""
+"""Bounds and thresholds of float32 tensors."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import fx
 
+from zeropoint.engine.steps.table import row
 from zeropoint.graph.fx.plain import arguments
 
 if TYPE_CHECKING:
     from zeropoint.engine.compiler import Compiler
+
+
+@row("aten.threshold.default")
+def _threshold(c: Compiler, node: fx.Node) -> str:
+    a = arguments(node)
+    if c.dtype(node) != torch.float32:
+        raise c.unsupported("it is a step on float32 only")
+    return c.add("float_threshold", c.tensor(node.args[0]), **{k: _finite(c, a[k]) for k in ("threshold", "value")})
 
 
 def clamped(c: Compiler, node: fx.Node) -> str:

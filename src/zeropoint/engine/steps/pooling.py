@@ -61,6 +61,33 @@ def _nearest(c: Compiler, node: fx.Node) -> str:
     return c.add("nearest", c.tensor(a["q"]), spatial=len(sizes), output_size=sizes, exact=a["exact"], **named)
 
 
+def _resized(c: Compiler, node: fx.Node, a: dict[str, Any]) -> tuple[list[Any], list[float]]:
+    """The size of a result, and the factors if it was given by them."""
+    factors = [] if a["output_size"] is not None else [float(f) for f in a["scale_factors"]]
+    sizes = c.sizes(a["output_size"] or ())
+    for axis, factor in enumerate(factors):
+        sizes.append(c.number("scaled", c.axis_size(node.args[0], axis + 2), factor))
+    return sizes, factors
+
+
+@row(*ours("float_bilinear"))
+def _float_bilinear(c: Compiler, node: fx.Node) -> str:
+    a = arguments(node)
+    sizes, factors = _resized(c, node, a)
+    named = dict(zip(("height_factor", "width_factor"), factors or [0.0, 0.0]))
+    return c.add("float_bilinear", c.tensor(a["input"]), output_size=sizes, align_corners=a["align_corners"], **named)
+
+
+@row(*(f"aten.{kind}{d}d.vec" for kind in ("upsample_nearest", "_upsample_nearest_exact") for d in (1, 2, 3)))
+def _plain_nearest(c: Compiler, node: fx.Node) -> str:
+    a = arguments(node)
+    sizes, factors = _resized(c, node, a)
+    numbers = [0.0] * (3 - len(factors)) + factors
+    named = dict(zip(("depth_factor", "height_factor", "width_factor"), numbers))
+    options = {"spatial": len(sizes), "output_size": sizes, "exact": "exact" in str(node.target)}
+    return c.add("nearest", c.tensor(node.args[0]), **options, **named)
+
+
 @row(*ours("stored_bilinear"))
 def _bilinear(c: Compiler, node: fx.Node) -> str:
     a = arguments(node)

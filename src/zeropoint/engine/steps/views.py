@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import TYPE_CHECKING, Any
 
@@ -190,6 +191,19 @@ def _arithmetic(c: Compiler, node: fx.Node) -> Any:
     return c.number(name, c.size(a), c.size(b))
 
 
-@row(torch.sym_int)
+@row(torch.sym_int, math.trunc, math.floor)
 def _whole(c: Compiler, node: fx.Node) -> Any:
+    """What is cut off is cut off by the product before it."""
+    return c.size(node.args[0])
+
+
+@row(torch.sym_float)
+def _scaled(c: Compiler, node: fx.Node) -> Any:
+    """A number on its way to a product with a factor, of which the whole part is taken."""
+    products = [user for user in node.users if user.target is operator.mul and isinstance(user.args[1], float)]
+    readers = [reader for product in products for reader in product.users]
+    if len(products) != len(node.users) or any(
+        r.target not in (torch.sym_int, math.trunc, math.floor) for r in readers
+    ):
+        raise c.unsupported("sizes are whole numbers")
     return c.size(node.args[0])

@@ -5,6 +5,7 @@ Functions are given the lowering, see `lower`, and the old node.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from zeropoint.graph.recipes import FLOAT_OPERATORS, FLOAT_RECURRENT
 
 __all__ = ["float_call"]
 
-ours = torch.ops.zeropoint
+aten, ours = torch.ops.aten, torch.ops.zeropoint
 # Arguments that are packed, so that they must not be computed.
 _STORED = ("weight", "bias", "running_mean", "running_var", "w_ih", "w_hh", "b_ih", "b_hh", "params")
 
@@ -26,6 +27,9 @@ _STORED = ("weight", "bias", "running_mean", "running_var", "w_ih", "w_hh", "b_i
 def float_call(g: Any, node: fx.Node) -> tuple[Any, tuple[Any, ...]] | None:
     """Our operator for a node, and its arguments in the new graph; None if the node stays as it is."""
     name = aten_name(node) or ""
+    if name in _PARTS:
+        are_floats = "written" not in node.meta and _are_floats(g, [*node.all_input_nodes, node], 0)
+        return _PARTS[name](g, arguments(node)) if are_floats else None
     op = FLOAT_OPERATORS[name][0] if name in FLOAT_OPERATORS else FLOAT_RECURRENT.get(name)
     if op is None:
         return None
@@ -83,3 +87,103 @@ def _recurrent(g: Any, packet: Any, a: dict[str, Any]) -> tuple[Any, tuple[Any, 
     weights, biases = ([p for i, p in enumerate(params) if (i % step < 2) is early] for early in (True, False))
     options = (a["num_layers"], 0.0, False, a["bidirectional"], a["batch_first"])
     return packet.input, (*first, weights, [], [], biases, *options)
+
+
+# ------------------------------------------------------------------------------------------------ functions in parts
+# Each is given the arguments of the function, makes nodes for all of its parts but the last, and returns that.
+
+Call = tuple[Any, tuple[Any, ...]]
+
+
+def _hard_sigmoid(g: Any, a: dict[str, Any]) -> Call:
+    """``clamp(x + 3, 0, 6) / 6``"""
+    shifted = g.call(aten.add.Tensor, g.floats(a["self"]), 3.0)
+    return aten.div.Tensor, (g.call(aten.clamp.default, shifted, 0.0, 6.0), 6.0)
+
+
+def _hard_swish(g: Any, a: dict[str, Any]) -> Call:
+    """``x * hardsigmoid(x)``"""
+    op, args = _hard_sigmoid(g, a)
+    return aten.mul.Tensor, (g.floats(a["self"]), g.call(op, *args))
+
+
+def _clamped(low: Any, high: Any) -> Callable[[Any, dict[str, Any]], Call]:
+    def clamp(g: Any, a: dict[str, Any]) -> Call:
+        bounds = (a[b] if isinstance(b, str) else b for b in (low, high))
+        return aten.clamp.default, (g.floats(a["self"]), *bounds)
+
+    return clamp
+
+
+def _with_negative(g: Any, x: fx.Node, negative: fx.Node) -> Call:
+    return aten.add.Tensor, (g.call(aten.clamp_min.default, x, 0.0), negative)
+
+
+def _leaky_relu(g: Any, a: dict[str, Any]) -> Call:
+    """``max(x, 0) + slope * min(x, 0)``"""
+    x = g.floats(a["self"])
+    return _with_negative(g, x, g.call(aten.mul.Tensor, g.call(aten.clamp_max.default, x, 0.0), a["negative_slope"]))
+
+
+def _prelu(g: Any, a: dict[str, Any]) -> Call | None:
+    """`_leaky_relu` with a slope for each channel."""
+    slopes, value = g.parameter(a["weight"]) if a["weight"].op == "get_attr" else None, a["self"].meta.get("val")
+    if slopes is None or (slopes.numel() > 1 and not isinstance(value, Tensor)):
+        return None
+    shape = (-1, *[1] * (value.dim() - 2)) if slopes.numel() > 1 else (1,)
+    x, stored = g.floats(a["self"]), g.constant(str(a["weight"].target), slopes.reshape(shape))
+    return _with_negative(g, x, g.call(aten.mul.Tensor, g.call(aten.clamp_max.default, x, 0.0), stored))
+
+
+def _exponential(g: Any, x: fx.Node, factor: float, alpha: float) -> fx.Node:
+    """``alpha * (exp(v) - 1)`` of ``v = factor * min(x, 0)``, as ``2 alpha t / (1 - t)`` with ``t = tanh(v / 2)``."""
+    half = g.call(aten.mul.Tensor, g.call(aten.clamp_max.default, x, 0.0), factor / 2)
+    t = g.call(ours.float_tanh.default, half)
+    rest = g.call(aten.add.Tensor, g.call(aten.mul.Tensor, t, -1.0), 1.0)
+    return g.call(aten.div.Tensor, g.call(aten.mul.Tensor, t, 2.0 * alpha), rest)
+
+
+def _elu(g: Any, a: dict[str, Any]) -> Call:
+    x = g.floats(a["self"])
+    op, args = _with_negative(g, x, _exponential(g, x, float(a["input_scale"]), float(a["alpha"])))
+    return (op, args) if a["scale"] == 1 else (aten.mul.Tensor, (g.call(op, *args), float(a["scale"])))
+
+
+def _celu(g: Any, a: dict[str, Any]) -> Call:
+    x = g.floats(a["self"])
+    return _with_negative(g, x, _exponential(g, x, 1.0 / float(a["alpha"]), float(a["alpha"])))
+
+
+def _mish(g: Any, a: dict[str, Any]) -> Call:
+    """``x * tanh(log(1 + exp(x)))``, as ``x * sigmoid(x) * (1 + t) / (1 + t^2)`` with ``t = sigmoid(-x)``."""
+    x = g.floats(a["self"])
+    t = g.call(ours.float_sigmoid.default, g.call(aten.mul.Tensor, x, -1.0))
+    over = g.call(aten.mul.Tensor, g.call(ours.float_sigmoid.default, x), g.call(aten.add.Tensor, t, 1.0))
+    under = g.call(aten.add.Tensor, g.call(aten.mul.Tensor, t, t), 1.0)
+    return aten.mul.Tensor, (x, g.call(aten.div.Tensor, over, under))
+
+
+def _weighted(op: Any) -> Callable[[Any, dict[str, Any]], Call | None]:
+    """``x + alpha * y``, whose product PyTorch does not always round."""
+
+    def weighted(g: Any, a: dict[str, Any]) -> Call | None:
+        if a["alpha"] == 1 or isinstance(a["alpha"], fx.Node) or not isinstance(a["other"], fx.Node):
+            return None
+        return op, (g.floats(a["self"]), g.call(aten.mul.Tensor, g.floats(a["other"]), a["alpha"]))
+
+    return weighted
+
+
+_PARTS: dict[str, Callable[[Any, dict[str, Any]], Call | None]] = {
+    "add.Tensor": _weighted(aten.add.Tensor),
+    "sub.Tensor": _weighted(aten.sub.Tensor),
+    "hardsigmoid.default": _hard_sigmoid,
+    "hardswish.default": _hard_swish,
+    "relu6.default": _clamped(0.0, 6.0),
+    "hardtanh.default": _clamped("min_val", "max_val"),
+    "leaky_relu.default": _leaky_relu,
+    "prelu.default": _prelu,
+    "elu.default": _elu,
+    "celu.default": _celu,
+    "mish.default": _mish,
+}

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from zeropoint.graph.script.lists import write_out_lists
+
 __all__ = [
     "PATH",
     "SCRIPT_OBSERVER",
@@ -106,6 +108,7 @@ def simplify(module: Any, method: str, apart: list[str]) -> Any:
         C._jit_pass_peephole(graph, True)
         C._jit_pass_constant_propagation(graph)
         C._jit_pass_dce(graph)
+        write_out_lists(graph, list(walk(graph)))
     return graph
 
 

@@ -6,7 +6,9 @@ left is a straight line of operators. Sizes stay free.
 
 from __future__ import annotations
 
+import functools
 import inspect
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,14 +22,15 @@ from zeropoint.graph.script.in_place import make_ordinary, written
 from zeropoint.graph.script.inline import PATH, at_path, path_of, simplify
 from zeropoint.graph.script.plain_values import ARITHMETIC, DTYPES, PLAIN, QUESTIONS
 
-__all__ = ["LINE", "Interpreted", "NotStraight", "interpreted"]
+__all__ = ["LINE", "MODULE", "Interpreted", "NotStraight", "interpreted"]
 
 C: Any = torch._C
-LINE = "script_line"  # of ``node.meta["custom"]``, while a model is exported
+LINE, MODULE = "script_line", "script_module"  # in ``node.meta["custom"]``, while a model is exported
 _READ = frozenset(
     ("aten::Bool", "aten::Int", "aten::Float", "aten::IntImplicit", "aten::FloatImplicit", "aten::ScalarImplicit",
      "aten::item", "aten::tolist", "prim::tolist")
 )  # fmt: skip
+_CONVERTED: dict[str, Any] = {"aten::Bool": bool, "aten::Int": int, "aten::Float": float}
 _SETTINGS = {
     "ScalarType": DTYPES,
     "Layout": {0: torch.strided},
@@ -103,7 +106,7 @@ class Interpreted(nn.Module):
         args = [values[number] for number in node.reads]
         if node.kind == "prim::RaiseException":
             raise RuntimeError(f"{args[0]} ({node.where})")
-        with traceback.annotate({LINE: node.line}):
+        with traceback.annotate({LINE: node.line, MODULE: node.path}):
             try:
                 result = self.call(node, args)
             except NotStraight:
@@ -136,6 +139,8 @@ class Interpreted(nn.Module):
             return QUESTIONS[kind](*args)
         if kind in PLAIN and (kind.startswith("prim::") or not isinstance(about, Tensor)):
             return PLAIN[kind](*args)
+        if kind == "aten::to" and not isinstance(about, Tensor):
+            return about  # a number of a trace
         if kind == "aten::to" and "prim_" in str(node.target):
             return self.converted(args)
         if kind == "aten::tensor":
@@ -147,7 +152,7 @@ class Interpreted(nn.Module):
     def read(self, node: _Node, tensor: Tensor) -> Any:
         if torch.compiler.is_exporting():
             raise NotStraight(f"{node.where} reads the value of a tensor")
-        return tensor.tolist()
+        return _CONVERTED.get(node.kind, lambda value: value)(tensor.tolist())
 
     def converted(self, args: list[Any]) -> Tensor:
         """``x.to`` in the spellings that only TorchScript has."""
@@ -156,7 +161,10 @@ class Interpreted(nn.Module):
 
     def operator(self, node: _Node, args: list[Any]) -> Any:
         given, named = [], {}
+        symbolic = _symbolic(node.target)
         for argument, value in zip(node.target._schema.arguments, args):
+            if argument.name not in symbolic and any(map(_is_free, value if isinstance(value, list) else [value])):
+                raise NotStraight(f"{node.where}: {argument.name} is a size of an input, which is free")
             setting = _SETTINGS.get(str(argument.real_type).removeprefix("Optional[").removesuffix("]"))
             if setting is not None and isinstance(value, int):
                 value = setting[value]
@@ -318,6 +326,17 @@ def _target(node: Any) -> Any:
     packet, _, overload = name.partition(".")
     found = getattr(getattr(getattr(torch.ops, space), packet, None), overload or "default", None)
     return found if isinstance(found, torch._ops.OpOverload) else None
+
+
+def _is_free(value: Any) -> bool:
+    """Whether a number is a symbol for what depends on sizes of inputs."""
+    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)) and not value.node.is_constant()
+
+
+@functools.cache
+def _symbolic(target: Any) -> frozenset[str]:
+    """The arguments of an operator that may be symbols."""
+    return frozenset(re.findall(r"\b(?:SymInt\S*|Scalar\??|Tensor\S*) (\w+)", str(target._schema)))
 
 
 def _with_signature(arguments: list[Any]) -> type[Interpreted]:

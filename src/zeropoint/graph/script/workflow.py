@@ -224,12 +224,14 @@ def _convert(model: Any, debug: bool, name: str, preserved: Any = None) -> Any:
     kept = record.load(module, record.PLAN)
     if kept is None:
         raise ValueError(f"{name} takes what prepare_jit or prepare_dynamic_jit gave")
+    torch.jit._recursive.wrap_cpp_module(module).eval()  # as in torch.ao: what is converted is past training
     observers = {key: Scripted(facts, at_path(module, key)) for key, facts in kept["observers"].items()}
     summarized: list[Any] = []
     views = {}
     for method, plans in kept["methods"].items():
         weights = {value["weight"] for value in plans.values()}
         view = read(module, method, {key: value for key, value in observers.items() if key not in weights})
+        _end_training(view)
         choices = _choices(view, plans, observers, name)
         views[method] = (view, choices, plans)
     _require_data([view for view, _, _ in views.values()])
@@ -245,6 +247,16 @@ def _convert(model: Any, debug: bool, name: str, preserved: Any = None) -> Any:
     names = [method for method in module._method_names() if method != "forward"]
     names += ["training"] if module.hasattr("training") else []  # torch.jit.freeze asks for it
     return torch._C._freeze_module(module, [record.SUMMARY, *names, *(preserved or ())], True, debug)
+
+
+def _end_training(view: View) -> None:
+    """Let nothing be dropped any more, if the model was prepared in training."""
+    for node in view.graph.nodes:
+        given = arguments(node) if node.op == "call_function" and "dropout" in str(node.target) else {}
+        if given.get("train") is True:
+            node.args, node.kwargs = tuple(False if k == "train" else v for k, v in given.items()), {}
+            for key in ("script", "value"):  # what it was read from: it is written anew
+                node.meta.pop(key, None)
 
 
 def _part_lists(module: Any, views: list[View]) -> None:
@@ -287,7 +299,7 @@ def _require_data(views: list[View]) -> None:
 
 
 def convert_jit(model: Any, inplace: bool = False, debug: bool = False, preserved_attrs: Any = None) -> Any:
-    """The model on integers, from what `prepare_jit` gave and data has run through.
+    """The model on integers, in eval mode, from what `prepare_jit` gave and data has run through.
 
     Args:
         inplace: change `model` itself.
