@@ -331,6 +331,16 @@ def _ordered() -> bytes:
     return draft.data()
 
 
+def _summed() -> bytes:
+    """Sums over axes."""
+    draft = Draft()
+    draft.inputs.append(Input("x", "float32", ["rows", 3, 4], [2, 3, 4]))
+    draft.outputs.append(draft.add("float_sum", ["x"], axes=[1], keepdim=False))
+    draft.outputs.append(draft.add("float_sum", ["x"], axes=[], keepdim=True))
+    draft.result = ["tuple", [0, 1]]
+    return draft.data()
+
+
 def _thresholds() -> bytes:
     """What came after `floats`: logarithms of shares, thresholds, larger images, the largest of floats."""
     draft = Draft()
@@ -377,6 +387,7 @@ PROGRAMS: dict[str, Callable[[], bytes]] = {
     "normed": lambda: _compiled(Normed(), 2, 2, 4, 4),
     "moving": lambda: _compiled(Moved(), 1, 2, 4, 4),
     "channels": _channels,
+    "summed": _summed,
     "unquantized": _unquantized,
     "ordered": _ordered,
     "thresholds": _thresholds,

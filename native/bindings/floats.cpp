@@ -87,6 +87,12 @@ void bind_floats(nb::module_& m) {
         },
         release());
     m.def(
+        "float_sum",
+        [](Address x, Address y, int64_t rows, int64_t length) {
+            float_sum(at<const float>(x), at<float>(y), rows, length);
+        },
+        release());
+    m.def(
         "float_norm",
         [](Address x, Address y, int64_t rows, int64_t length) {
             float_norm(at<const float>(x), at<float>(y), rows, length);

@@ -124,6 +124,14 @@ void float_mean(const float* x, float* y, int64_t rows, int64_t length) {
     });
 }
 
+void float_sum(const float* x, float* y, int64_t rows, int64_t length) {
+    each_row(x, y, rows, length, [length](const float* row) {
+        double sum = 0;
+        for (int64_t i = 0; i < length; ++i) sum += static_cast<double>(row[i]);
+        return sum;
+    });
+}
+
 void float_norm(const float* x, float* y, int64_t rows, int64_t length) {
     each_row(x, y, rows, length, [length](const float* row) {
         double sum = 0;

@@ -24,6 +24,8 @@ void float_adaptive_average_pool(const FloatPoolTensor& tensor);
 
 // The sum of each row in float64, over its length, rounded once.
 void float_mean(const float* x, float* y, int64_t rows, int64_t length);
+// The sum of each row in float64, rounded once.
+void float_sum(const float* x, float* y, int64_t rows, int64_t length);
 // The square root of the sum of squares of each row in float64, rounded once.
 void float_norm(const float* x, float* y, int64_t rows, int64_t length);
 

@@ -103,3 +103,25 @@ def test_wrong_steps_are_refused(op: str, fields: dict[str, Any], message: str, 
         step["inputs"] = [program["inputs"][0]["name"] for _ in fields["inputs"]]
     with pytest.raises(zeropoint.FormatError, match=message):
         _native.Program(golden_programs.joined(header, program, data))
+
+
+class Pooled(nn.Module):
+    """The mean of the words that are there, as sentence encoders take it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor, present: Tensor) -> Tensor:
+        return (self.linear(x) * present[:, :, None]).sum(1) / present.sum(1, keepdim=True)
+
+
+@pytest.mark.parametrize("mode", ["static", "dynamic"])
+def test_sums_over_words_give_the_bytes_of_the_graph(mode: str) -> None:
+    torch.manual_seed(0)
+    graph = zeropoint.to_int8(Pooled().eval(), (torch.randn(2, 5, 8), torch.ones(2, 5)), mode=mode, progress=False)
+    program = zeropoint.compile(graph, (torch.randn(2, 5, 8), torch.ones(2, 5)))
+    for n, words in ((2, 5), (1, 33), (3, 1)):
+        inputs = torch.randn(n, words, 8), (torch.rand(n, words) > 0.3).float()
+        with torch.no_grad():
+            assert torch.equal(program(*inputs).nan_to_num(), graph(*inputs).nan_to_num())

@@ -122,6 +122,7 @@ def test_mean_and_norm_are_those_of_torch(dim: list[int] | None, keepdim: bool) 
     x = torch.randn(4, 5, 600).transpose(0, 1)
     axes = dim or None
     assert_near(float_pooling.float_mean(x, dim, keepdim), x.double().mean(axes or [0, 1, 2], keepdim), 0)
+    assert_near(float_pooling.float_sum(x, dim, keepdim), x.double().sum(axes or [0, 1, 2], keepdim), 0)
     exact = torch.linalg.vector_norm(x.double(), 2, axes, keepdim)
     assert_near(float_pooling.float_norm(x, dim, keepdim), exact, 100)
 

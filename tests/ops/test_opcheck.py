@@ -496,6 +496,7 @@ SAMPLES |= {
     "float_mean": [
         ((x, dim, keep), {}) for x in FLOATS for dim, keep in (([1], True), (None, False), ([0, -1], False))
     ],
+    "float_sum": [((x, dim, keep), {}) for x in FLOATS for dim, keep in (([1], True), (None, False))],
     "float_bilinear": [
         ((values(2, 3, 4, 5, layout=how), size, False, factors), {})
         for how in ("contiguous", "channels_last")

@@ -132,9 +132,10 @@ private:
     bool keep_;
 };
 
-class FloatMean : public OverAxes {
+template <void (*function)(const float*, float*, int64_t, int64_t)>
+class OverChosen : public OverAxes {
 public:
-    explicit FloatMean(StepReader& r) : OverAxes(r, float_mean), axes_(r.sizes("axes")) {}
+    explicit OverChosen(StepReader& r) : OverAxes(r, function), axes_(r.sizes("axes")) {}
     void plan(Planner& p) const override { plan_over(p, p.integers(axes_)); }
 
 private:
@@ -157,7 +158,8 @@ void add_float_pooling_steps(StepTable& table) {
     table.add<FloatMaxPool>("float_max_pool");
     table.add<FloatAveragePool>("float_average_pool");
     table.add<FloatAdaptiveAveragePool>("float_adaptive_average_pool");
-    table.add<FloatMean>("float_mean");
+    table.add<OverChosen<float_mean>>("float_mean");
+    table.add<OverChosen<float_sum>>("float_sum");
     table.add<FloatNorm>("float_norm");
 }
 

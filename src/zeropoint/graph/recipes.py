@@ -451,6 +451,7 @@ FLOAT_OPERATORS: dict[str, tuple[str, tuple[str, ...]]] = {
     **{f"adaptive_avg_pool{d}d.default": (f"float_adaptive_avg_pool{d}d", ("self", "output_size")) for d in (1, 2, 3)},
     "upsample_bilinear2d.vec": ("float_bilinear", ("input", "output_size", "align_corners", "scale_factors")),
     "mean.dim": ("float_mean", ("self", "dim", "keepdim")),
+    "sum.dim_IntList": ("float_sum", ("self", "dim", "keepdim")),
     "topk.default": ("top", ("self", "k", "dim", "largest")),
     "linalg_vector_norm.default": ("float_norm", ("self", "dim", "keepdim")),
 }

@@ -6,6 +6,7 @@ programs of the engine give the bytes of their graph.
 ============  =======================================================================================================
 average pool  the sum of a window in float32, along the last axis first, over the number of its elements
 mean          the sum in float64 over the number of elements, rounded once
+sum           in float64, rounded once
 norm          ``sqrt(sum(x^2))`` in float64, rounded once
 ============  =======================================================================================================
 """
@@ -194,6 +195,17 @@ def float_mean(input: Tensor, dim: Sequence[int] | None, keepdim: bool = False) 
         tensor([1.5000, 4.5000])
     """
     return _over("float_mean", _native.float_mean, input, dim, keepdim)
+
+
+@operator("float_sum(Tensor input, int[]? dim, bool keepdim=False) -> Tensor", fake=_fake_over)
+def float_sum(input: Tensor, dim: Sequence[int] | None, keepdim: bool = False) -> Tensor:
+    """The sum over some axes, or over all if none are named.
+
+    Example:
+        >>> float_sum(torch.tensor([[1.0, 2.0], [3.0, 6.0]]), [1])
+        tensor([3., 9.])
+    """
+    return _over("float_sum", _native.float_sum, input, dim, keepdim)
 
 
 @operator("float_norm(Tensor input, int[]? dim, bool keepdim=False) -> Tensor", fake=_fake_over)

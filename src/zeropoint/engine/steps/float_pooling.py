@@ -39,10 +39,11 @@ def _adaptive(c: Compiler, node: fx.Node) -> str:
     return c.add("float_adaptive_average_pool", c.tensor(node.args[0]), spatial=dims, output_size=size)
 
 
-@row(*ours("float_mean"))
+@row(*ours("float_mean", "float_sum"))
 def _mean(c: Compiler, node: fx.Node) -> str:
     a = arguments(node)
-    return c.add("float_mean", c.tensor(a["input"]), axes=list(a["dim"] or ()), keepdim=bool(a["keepdim"]))
+    op = str(node.target).split(".")[1]
+    return c.add(op, c.tensor(a["input"]), axes=list(a["dim"] or ()), keepdim=bool(a["keepdim"]))
 
 
 @row(*ours("float_norm"))
