@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 import zeropoint
 from zeropoint import _native
-from zeropoint.engine.draft import Draft, Input
+from zeropoint.engine.draft import Draft, Input, Size
 
 __all__ = ["FOLDER", "arrays_of", "joined", "parts_of", "paths", "text_of"]
 
@@ -364,6 +364,18 @@ def _thresholds() -> bytes:
 _CHOICE = torch.zeros(3, dtype=torch.int64), torch.zeros(2, 4, dtype=torch.int64), torch.rand(2, 4)
 
 
+def _asked() -> bytes:
+    """Sizes that must be what the model was captured for."""
+    draft = Draft()
+    draft.inputs.append(Input("x", "float32", ["rows", "columns"], [3, 4]))
+    rows = Size(draft.add("size", ["x"], axis=0))
+    even = Size(draft.add("arithmetic", [], operation="modulo", a=Size(draft.add("size", ["x"], axis=1)), b=2))
+    draft.add("require", [], value=rows, low=3, exact=False, why="there must be three rows")
+    draft.add("require", [], value=even, low=0, exact=True, why="columns come in pairs")
+    draft.outputs.append(draft.add("float_tanh", ["x"]))
+    return draft.data()
+
+
 PROGRAMS: dict[str, Callable[[], bytes]] = {
     "image": lambda: _compiled(Image(), 2, 3, 8, 8),
     "residual": lambda: _compiled(Residual(), 2, 3, 8, 8),
@@ -391,6 +403,7 @@ PROGRAMS: dict[str, Callable[[], bytes]] = {
     "unquantized": _unquantized,
     "ordered": _ordered,
     "thresholds": _thresholds,
+    "asked": _asked,
 }
 
 

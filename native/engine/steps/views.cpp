@@ -309,6 +309,32 @@ private:
     double factor_ = 0;
 };
 
+// A number that must be `low` at least, or exactly; its output is that number.
+class Require : public Step {
+public:
+    explicit Require(StepReader& r)
+        : value_(r.size("value")),
+          low_(r.integer("low", -kMost, kMost)),
+          exact_(r.flag("exact")),
+          why_(r.text("why")) {
+        r.require_inputs(0);
+        r.require_outputs(1);
+    }
+    void plan(Planner& p) const override {
+        const int64_t value = p.integer(value_);
+        if (exact_ ? value != low_ : value < low_) throw PlanError(why_);
+        p.give(0, value);
+    }
+
+private:
+    static constexpr int64_t kMost = int64_t{1} << 31;
+
+    Integer value_;
+    int64_t low_;
+    bool exact_;
+    std::string why_;
+};
+
 }  // namespace
 
 void add_view_steps(StepTable& table) {
@@ -325,6 +351,7 @@ void add_view_steps(StepTable& table) {
     table.add<Contiguous>("contiguous");
     table.add<SizeOf>("size");
     table.add<Arithmetic>("arithmetic");
+    table.add<Require>("require");
 }
 
 }  // namespace zeropoint

@@ -16,6 +16,7 @@ from zeropoint.engine.fusion import simplify
 from zeropoint.engine.program import Program
 from zeropoint.engine.scripted import graph_of
 from zeropoint.engine.steps import NUMBERS, ROWS, Unsupported
+from zeropoint.graph.fx.conditions import value_of
 from zeropoint.graph.fx.sizes import Sizes
 
 __all__ = ["Unsupported", "compile"]
@@ -171,6 +172,11 @@ class Compiler:
         for given, expected in zip(node.args, module.expected):
             if isinstance(expected, list):
                 by_name[self.values[given]].shape = expected
+        for condition in module.conditions:
+            size = lambda place: self.axis_size(node.args[place.input], place.axis)  # noqa: E731
+            value = value_of(condition.value, size, self.number)
+            bounds = {"low": condition.low, "exact": condition.exact}
+            self.draft.add("require", [], "required", value=value, why=condition.refusal, **bounds)
 
     def call_function(self, node: fx.Node) -> None:
         if node.target is operator.getitem:

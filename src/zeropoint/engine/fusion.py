@@ -108,7 +108,7 @@ def _drop_dead(draft: Draft) -> None:
     needed = set(draft.outputs)
     kept = []
     for step in reversed(draft.steps):
-        if needed & set(step.outputs):
+        if needed & set(step.outputs) or step.op == "require":
             kept.append(step)
             needed |= step.reads()
     draft.steps = kept[::-1]

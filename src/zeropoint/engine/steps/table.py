@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
+from zeropoint.graph.fx.conditions import OPERATIONS
+
 if TYPE_CHECKING:
     from zeropoint.engine.compiler import Compiler
 
@@ -23,11 +25,8 @@ LAST = 2**62  # beyond the end of every axis
 
 # What numbers that follow from sizes are made with.
 NUMBERS: dict[str, Callable[[Any, Any], int]] = {
-    "add": operator.add,
+    **OPERATIONS,
     "subtract": operator.sub,
-    "multiply": operator.mul,
-    "floor_divide": operator.floordiv,
-    "modulo": operator.mod,
     "scaled": lambda a, b: int(a * b),
 }
 

@@ -6,23 +6,27 @@ from typing import Any
 
 from torch import SymInt, Tensor, fx, nn
 
+from zeropoint.graph.fx.conditions import Condition, conditions_of, value_of
+
 __all__ = ["Sizes", "check_sizes"]
 
 
 class Sizes(nn.Module):
-    """Checks of the inputs of a graph: sizes that are fixed, sizes that are equal, and values that are fixed.
+    """Checks of the inputs of a graph: sizes that are fixed, sizes that are equal, values that are fixed, and what the
+    model asked about sizes when it was captured.
 
     Args:
         names: of the inputs.
         expected: for each input: a list with a number for each size that is fixed and a name for each that is free,
             where sizes of one name are equal; or a tuple with the value that it must have; or None.
+        conditions: what holds for the sizes on the way that the model took; on another way it is another graph.
     """
 
     _is_impure = True  # nothing reads its result, and it must stay in the graph
 
-    def __init__(self, names: list[str], expected: list[Any]) -> None:
+    def __init__(self, names: list[str], expected: list[Any], conditions: tuple[Condition, ...] = ()) -> None:
         super().__init__()
-        self.names, self.expected = names, expected
+        self.names, self.expected, self.conditions = names, expected, conditions
 
     def forward(self, *inputs: Any) -> None:
         free: dict[str, Any] = {}
@@ -41,6 +45,10 @@ class Sizes(nn.Module):
                         f"{name} has size {given.shape[axis]} along axis {axis}, but the model needs {wanted} there:"
                         " it depends on it, or on another size"
                     )
+        for condition in self.conditions:
+            found = value_of(condition.value, lambda place: inputs[place.input].shape[place.axis])
+            if not condition.holds(found):
+                raise ValueError(condition.refusal)
 
 
 def check_sizes(graph: fx.GraphModule) -> None:
@@ -48,7 +56,8 @@ def check_sizes(graph: fx.GraphModule) -> None:
     inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
     if not inputs:
         return
-    graph.add_submodule("_sizes", Sizes([str(node.target) for node in inputs], [_expected(node) for node in inputs]))
+    names, expected = [str(node.target) for node in inputs], [_expected(node) for node in inputs]
+    graph.add_submodule("_sizes", Sizes(names, expected, conditions_of(inputs)))
     with graph.graph.inserting_after(inputs[-1]):
         graph.graph.call_module("_sizes", tuple(inputs))
     graph.recompile()

@@ -1,0 +1,139 @@
+"""What a model asked about the sizes of its inputs while it was captured, and which answer its graph is for."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from traceback import FrameSummary
+from typing import Any, NamedTuple
+
+import sympy  # type: ignore[import-untyped]
+import torch
+from torch import SymInt, Tensor, fx
+
+__all__ = ["OPERATIONS", "Condition", "Place", "conditions_of", "value_of"]
+
+# What numbers are made from sizes with; programs have them too.
+OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add,
+    "multiply": operator.mul,
+    "floor_divide": operator.floordiv,
+    "modulo": operator.mod,
+}
+_TORCH = Path(torch.__file__).parent
+_BY_CLASS = {"Add": "add", "Mul": "multiply", "FloorDiv": "floor_divide", "Mod": "modulo", "PythonMod": "modulo"}
+
+
+class Place(NamedTuple):
+    """A size: the number of an input, and an axis of it."""
+
+    input: int
+    axis: int
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A number made from sizes that is `low` at least, or exactly if it is `exact`.
+
+    `value` is a number, a `Place`, or (name in OPERATIONS, value, value).
+    """
+
+    value: Any
+    low: int
+    exact: bool
+    question: str
+
+    def holds(self, found: Any) -> Any:
+        """Whether a number fits."""
+        return found == self.low if self.exact else found >= self.low
+
+    @property
+    def refusal(self) -> str:
+        """What to tell somebody whose sizes do not fit."""
+        return f"sizes of the inputs do not fit: the model was captured on the way where {self.question}"
+
+
+def value_of(value: Any, size: Callable[[Place], Any], operations: Callable[[str, Any, Any], Any] | None = None) -> Any:
+    """The number that the value of a condition stands for.
+
+    Example:
+        >>> value_of(("add", Place(0, 1), 2), lambda place: 5)
+        7
+    """
+    if isinstance(value, Place):
+        return size(value)
+    if isinstance(value, tuple):
+        operation, a, b = value
+        a, b = (value_of(part, size, operations) for part in (a, b))
+        return operations(operation, a, b) if operations is not None else OPERATIONS[operation](a, b)
+    return value
+
+
+def conditions_of(inputs: list[fx.Node]) -> tuple[Condition, ...]:
+    """What code of the model, not PyTorch's own below it, asked about the sizes of these inputs."""
+    places: dict[Any, Place] = {}
+    environment: Any = None
+    for number, node in enumerate(inputs):
+        value = node.meta.get("val")
+        for axis, size in enumerate(value.shape if isinstance(value, Tensor) else ()):
+            if isinstance(size, SymInt) and size.node.expr.is_symbol:
+                places.setdefault(size.node.expr, Place(number, axis))
+                environment = size.node.shape_env
+    found: dict[Condition, None] = {}
+    for guard in getattr(environment, "guards", ()):
+        where = getattr(guard.sloc, "framework_loc", None)
+        if isinstance(where, FrameSummary) and _is_of_a_model(where.filename):
+            question = f"{_named(guard.expr, places, inputs)} ({Path(where.filename).name}, line {where.lineno})"
+            for made in _conditions(guard.expr, places, question):
+                found[made] = None
+    return tuple(found)
+
+
+def _is_of_a_model(filename: str) -> bool:
+    path = Path(filename)
+    return not path.is_relative_to(_TORCH) or path.is_relative_to(_TORCH / "nn")
+
+
+def _named(expression: Any, places: dict[Any, Place], inputs: list[fx.Node]) -> str:
+    names = {
+        symbol: sympy.Symbol(f"{inputs[place.input].target}.size({place.axis})") for symbol, place in places.items()
+    }
+    return str(expression.xreplace(names))
+
+
+def _conditions(expression: Any, places: dict[Any, Place], question: str) -> Iterator[Condition]:
+    """The parts of a guard; those that are no such comparisons are left out."""
+    if isinstance(expression, sympy.And):
+        for part in expression.args:
+            yield from _conditions(part, places, question)
+        return
+    if not isinstance(expression, sympy.core.relational.Relational):
+        return
+    a, b = (_value(side, places) for side in expression.args)
+    if a is None or b is None:
+        return
+    if isinstance(expression, (sympy.Lt, sympy.Le)):
+        a, b = b, a
+    difference = ("add", a, ("multiply", -1, b))
+    if isinstance(expression, sympy.Ne):
+        yield Condition(("multiply", difference, difference), 1, False, question)
+    else:
+        is_strict = isinstance(expression, (sympy.Lt, sympy.Gt))
+        yield Condition(difference, int(is_strict), isinstance(expression, sympy.Eq), question)
+
+
+def _value(expression: Any, places: dict[Any, Place]) -> Any:
+    if expression.is_symbol:
+        return places.get(expression)
+    if expression.is_Integer:
+        return int(expression)
+    operation = _BY_CLASS.get(type(expression).__name__)
+    parts = [_value(part, places) for part in expression.args]
+    if operation is None or any(part is None for part in parts):
+        return None
+    made = parts[0]
+    for part in parts[1:]:
+        made = (operation, made, part)
+    return made
