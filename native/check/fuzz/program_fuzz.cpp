@@ -226,7 +226,7 @@ int replay(const Options& options) {
 
 // Every program run by four threads at once, with plans that come and go; all must give what one thread gives.
 int run_threads(const Options& options) {
-    constexpr int kThreads = 4, kRuns = 40, kBatches = 20;  // more batches than plans are kept
+    constexpr int kThreads = 4, kRuns = 40, kFirst = 3, kBatches = 20;  // more batches than plans are kept
     std::atomic<int> wrong{0};
     for (const std::string& path : options.files) {
         Program program(Container::read(path));
@@ -250,14 +250,15 @@ int run_threads(const Options& options) {
             program.run(*plan, from.data(), to.data());
             return outputs;
         };
+        // Some programs have no result for a batch of one or two.
         std::vector<std::vector<std::vector<uint8_t>>> expected;
-        for (int64_t batch = 1; batch <= kBatches; ++batch) expected.push_back(once(batch));
+        for (int64_t batch = kFirst; batch < kFirst + kBatches; ++batch) expected.push_back(once(batch));
         std::vector<std::thread> threads;
         for (int t = 0; t < kThreads; ++t)
             threads.emplace_back([&, t] {
                 for (int i = 0; i < kRuns; ++i) {
                     const size_t which = static_cast<size_t>(t * 7 + i) % expected.size();
-                    if (once(static_cast<int64_t>(which) + 1) != expected[which]) ++wrong;
+                    if (once(static_cast<int64_t>(which) + kFirst) != expected[which]) ++wrong;
                 }
             });
         for (std::thread& thread : threads) thread.join();

@@ -399,6 +399,22 @@ def _fake_mean_over(q: Tensor, axes: Sequence[int], keepdim: bool, *rest: Any) -
     return q.new_empty([1 if d in dropped else n for d, n in enumerate(q.shape) if keepdim or d not in dropped])
 
 
+def has_integer_mean(q: Tensor, axes: Sequence[int]) -> bool:
+    """Whether the mean over these axes, in order, is computed in integers: they are innermost, or others lie inside.
+
+    Example:
+        >>> has_integer_mean(torch.zeros(2, 3, 4), [1]), has_integer_mean(torch.zeros(2, 3, 4), [0, 2])
+        (True, False)
+    """
+    if _are_last(q, axes) and q.is_contiguous():
+        return True
+    return are_columns(q.contiguous(memory_format=torch._prims_common.suggest_memory_format(q)), axes)
+
+
+def _are_last(q: Tensor, axes: Sequence[int]) -> bool:
+    return list(axes) == list(range(q.dim() - len(axes), q.dim()))
+
+
 @operator(
     "stored_mean_over(Tensor q, int[] axes, bool keepdim, float scale, int zero_point, int qmin, int qmax) -> Tensor",
     fake=_fake_mean_over,
@@ -418,8 +434,7 @@ def stored_mean_over(
     if q.dim() == 0:
         return q.clone()
     dropped = sorted({axis % q.dim() for axis in axes or range(q.dim())})
-    innermost = dropped == list(range(q.dim() - len(dropped), q.dim()))
-    if innermost and q.is_contiguous():
+    if _are_last(q, dropped) and q.is_contiguous():
         means = stored_mean(q, len(dropped), qmin, qmax)
     else:
         values = q.contiguous(memory_format=torch._prims_common.suggest_memory_format(q))

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from zeropoint.ops.pooling import (
+    has_integer_mean,
     stored_adaptive_average_pool,
     stored_average_pool,
     stored_max_pool,
@@ -153,7 +154,7 @@ def mean(q: QTensor, dims: Sequence[int] | None, keepdim: bool = False, *, dtype
     if not q.numel() and all(n for d, n in enumerate(q.shape) if d not in axes):
         raise QTensorError(f"mean over axes {axes} of shape {tuple(q.shape)} has no values to average")
     kind = q._qdtype
-    if kind.bits == 8:
+    if kind.bits == 8 and has_integer_mean(q.values(), axes):
         limits = kind.qmin, kind.qmax
         return q.with_values(
             run(stored_mean_over, q.values(), axes, keepdim, quantizer.scale, quantizer.zero_point, *limits)
