@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import io
-import pickle
 import subprocess
 import sys
 import warnings
@@ -13,6 +10,7 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given
+from saving import WAYS
 from strategies import assert_same, generator
 
 import zeropoint
@@ -102,21 +100,6 @@ def test_a_plain_table_has_whole_bytes():
 
 
 # ----------------------------------------------------------------------------------------------------------- objects
-
-
-def saved(value, **options):
-    buffer = io.BytesIO()
-    torch.save(value, buffer)
-    buffer.seek(0)
-    return torch.load(buffer, **options)
-
-
-WAYS = {
-    "weights_only": lambda value: saved(value, weights_only=True),
-    "torch.load": lambda value: saved(value, weights_only=False),
-    "pickle": lambda value: pickle.loads(pickle.dumps(value)),
-    "deepcopy": copy.deepcopy,
-}
 
 
 def assert_same_quantized(a, b) -> None:
