@@ -403,7 +403,8 @@ def has_integer_mean(q: Tensor, axes: Sequence[int]) -> bool:
     """Whether the mean over these axes, in order, is computed in integers: they are innermost, or others lie inside.
 
     Example:
-        >>> has_integer_mean(torch.zeros(2, 3, 4), [1]), has_integer_mean(torch.zeros(2, 3, 4), [0, 2])
+        >>> q = torch.zeros(2, 3, 4, dtype=torch.uint8)
+        >>> has_integer_mean(q, [1]), has_integer_mean(q, [0, 2])
         (True, False)
     """
     if _are_last(q, axes) and q.is_contiguous():
