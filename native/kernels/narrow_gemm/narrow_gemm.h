@@ -1,6 +1,6 @@
 // narrow_gemm: gemm for activations of seven bits: as they are prepared, none is above 128. See kernels/gemm/gemm.h for
-// everything else. With AVX2 alone it is about a quarter faster; where one instruction multiplies bytes and adds them up in 32
-// bits, it is the ordinary kernel.
+// everything else. With AVX2 alone it is about a quarter faster; where one instruction multiplies bytes and adds them
+// up in 32 bits, it is the ordinary kernel.
 #pragma once
 
 #include "kernels/gemm/gemm.h"
