@@ -70,16 +70,17 @@ private:
     double eps_;
 };
 
-// `safe`: zeros where an axis has nothing but -infinity.
-class FloatSoftmax : public Step {
-public:
-    explicit FloatSoftmax(StepReader& r) : axis_(r.integer("axis", -8, 7)), safe_(r.flag("safe")) {
+// Over one axis.
+class AlongAxis : public Step {
+protected:
+    explicit AlongAxis(StepReader& r) : axis_(r.integer("axis", -8, 7)) {
         r.require_inputs(1);
         r.require_outputs(1);
     }
 
-    void plan(Planner& p) const override {
-        p.runs("float_softmax");
+    // Gives the result and emits run(x, y, outer, length, inner).
+    template <class Run>
+    void emit(Planner& p, const Run& run) const {
         const Tensor x = p.contiguous(p.typed_input(0, ElementType::f32));
         const int64_t axis = x.rank() == 0 ? -1 : wrapped_axis(axis_, x.rank());
         const Tensor y = p.make(x.type, x.sizes);
@@ -88,38 +89,36 @@ public:
         const int64_t length = axis < 0 ? 1 : x.size(axis);
         const int64_t inner = axis < 0 ? 1 : count_of({x.sizes.begin() + axis + 1, x.sizes.end()});
         if (inner > 1) p.needs_memory(static_cast<double>(length) * 16 * sizeof(float) * num_threads());
-        p.emit({x.place, y.place}, [=, outer = y.count() / length / inner, safe = safe_](void* const* at) {
-            float_softmax(static_cast<const float*>(at[0]), static_cast<float*>(at[1]), outer, length, inner, safe);
+        p.emit({x.place, y.place}, [=, outer = y.count() / length / inner](void* const* at) {
+            run(static_cast<const float*>(at[0]), static_cast<float*>(at[1]), outer, length, inner);
         });
     }
 
 private:
     int64_t axis_;
+};
+
+// `safe`: zeros where an axis has nothing but -infinity.
+class FloatSoftmax : public AlongAxis {
+public:
+    explicit FloatSoftmax(StepReader& r) : AlongAxis(r), safe_(r.flag("safe")) {}
+
+    void plan(Planner& p) const override {
+        p.runs("float_softmax");
+        emit(p, [safe = safe_](const float* x, float* y, int64_t outer, int64_t length, int64_t inner) {
+            float_softmax(x, y, outer, length, inner, safe);
+        });
+    }
+
+private:
     bool safe_;
 };
 
-class FloatLogSoftmax : public Step {
+class FloatLogSoftmax : public AlongAxis {
 public:
-    explicit FloatLogSoftmax(StepReader& r) : axis_(r.integer("axis", -8, 7)) {
-        r.require_inputs(1);
-        r.require_outputs(1);
-    }
+    explicit FloatLogSoftmax(StepReader& r) : AlongAxis(r) {}
 
-    void plan(Planner& p) const override {
-        const Tensor x = p.contiguous(p.typed_input(0, ElementType::f32));
-        const int64_t axis = x.rank() == 0 ? -1 : wrapped_axis(axis_, x.rank());
-        const Tensor y = p.make(x.type, x.sizes);
-        p.give(0, y);
-        if (y.count() == 0) return;
-        const int64_t length = axis < 0 ? 1 : x.size(axis);
-        const int64_t inner = axis < 0 ? 1 : count_of({x.sizes.begin() + axis + 1, x.sizes.end()});
-        p.emit({x.place, y.place}, [=, outer = y.count() / length / inner](void* const* at) {
-            float_log_softmax(static_cast<const float*>(at[0]), static_cast<float*>(at[1]), outer, length, inner);
-        });
-    }
-
-private:
-    int64_t axis_;
+    void plan(Planner& p) const override { emit(p, float_log_softmax); }
 };
 
 // y = a b of (..., M, K) and (..., K, N); batches broadcast.

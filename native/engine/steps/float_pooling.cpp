@@ -7,15 +7,6 @@
 namespace zeropoint {
 namespace {
 
-FloatPoolTensor native(const Images& images, const Three& out) {
-    FloatPoolTensor t;
-    t.images = images.count();
-    t.channels = images.pixel();
-    t.in = images.in;
-    t.out = out;
-    return t;
-}
-
 FloatPoolTensor at_places(FloatPoolTensor t, void* const* at) {
     t.x = static_cast<const float*>(at[0]);
     t.y = static_cast<float*>(at[1]);
@@ -27,13 +18,12 @@ public:
     explicit FloatMaxPool(StepReader& r) : Sliding(r, true) {}
 
     void plan(Planner& p) const override {
-        const Images images(p, p.typed_input(0, ElementType::f32), spatial_);
-        const Three out = output_size(images);
-        const Tensor y = images.make(p, out);
-        p.give(0, y);
-        if (y.count() == 0) return;
-        p.emit({images.x.place, y.place},
-               [this, t = native(images, out)](void* const* at) { float_max_pool(at_places(t, at), windows_); });
+        const Pooled pooled = begin(p, p.typed_input(0, ElementType::f32));
+        if (pooled.y.count() == 0) return;
+        p.emit({pooled.images.x.place, pooled.y.place},
+               [this, t = pooled.described<FloatPoolTensor>()](void* const* at) {
+                   float_max_pool(at_places(t, at), windows_);
+               });
     }
 };
 
@@ -45,14 +35,12 @@ public:
           divisor_(r.integer("divisor", -(1 << 30), 1 << 30)) {}
 
     void plan(Planner& p) const override {
-        const Images images(p, p.typed_input(0, ElementType::f32), spatial_);
-        const Three out = output_size(images);
-        const Tensor y = images.make(p, out);
-        p.give(0, y);
-        if (y.count() == 0) return;
-        p.emit({images.x.place, y.place}, [this, t = native(images, out)](void* const* at) {
-            float_average_pool(at_places(t, at), windows_, count_padding_, divisor_);
-        });
+        const Pooled pooled = begin(p, p.typed_input(0, ElementType::f32));
+        if (pooled.y.count() == 0) return;
+        p.emit({pooled.images.x.place, pooled.y.place},
+               [this, t = pooled.described<FloatPoolTensor>()](void* const* at) {
+                   float_average_pool(at_places(t, at), windows_, count_padding_, divisor_);
+               });
     }
 
 private:
@@ -60,35 +48,17 @@ private:
     int64_t divisor_;
 };
 
-class FloatAdaptiveAveragePool : public Step {
+class FloatAdaptiveAveragePool : public Adaptive {
 public:
-    explicit FloatAdaptiveAveragePool(StepReader& r)
-        : spatial_(r.integer("spatial", 1, 3)),
-          size_(r.sizes("output_size")) {
-        r.require_inputs(1);
-        r.require_outputs(1);
-        if (static_cast<int64_t>(size_.size()) != spatial_)
-            r.fail("attribute 'output_size' must have a size for each axis");
-    }
+    explicit FloatAdaptiveAveragePool(StepReader& r) : Adaptive(r) {}
 
     void plan(Planner& p) const override {
-        const Images images(p, p.typed_input(0, ElementType::f32), spatial_);
-        Three out{1, 1, 1};
-        for (size_t i = 0; i < size_.size(); ++i) {
-            const int64_t n = p.integer(size_[i]);
-            if (n < 1 || n > (1 << 20)) throw PlanError("an output size of " + std::to_string(n));
-            out[3 - size_.size() + i] = n;
-        }
-        const Tensor y = images.make(p, out);
-        p.give(0, y);
-        if (y.count() == 0) return;
-        p.emit({images.x.place, y.place},
-               [t = native(images, out)](void* const* at) { float_adaptive_average_pool(at_places(t, at)); });
+        const Pooled pooled = begin(p, p.typed_input(0, ElementType::f32));
+        if (pooled.y.count() == 0) return;
+        p.emit({pooled.images.x.place, pooled.y.place}, [t = pooled.described<FloatPoolTensor>()](void* const* at) {
+            float_adaptive_average_pool(at_places(t, at));
+        });
     }
-
-private:
-    int64_t spatial_;
-    std::vector<Integer> size_;
 };
 
 // One number for each row along some axes, which go unless keepdim; none are all.

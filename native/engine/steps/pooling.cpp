@@ -17,13 +17,9 @@ namespace {
 
 constexpr int64_t kMostSummed = 1 << 23;  // bytes whose sum fits in 32 bits
 
-PoolTensor native(const Images& images, const Three& out) {
-    PoolTensor t;
-    t.type = int_type(images.x.type);
-    t.images = images.count();
-    t.channels = images.pixel();
-    t.in = images.in;
-    t.out = out;
+PoolTensor native(const Pooled& pooled) {
+    PoolTensor t = pooled.described<PoolTensor>();
+    t.type = int_type(pooled.images.x.type);
     return t;
 }
 
@@ -39,13 +35,10 @@ public:
 
     void plan(Planner& p) const override {
         p.runs("max_pool");
-        const Images images(p, p.byte_input(0), spatial_);
-        const Three out = output_size(images);
-        const Tensor y = images.make(p, out);
-        p.give(0, y);
-        if (y.count() == 0) return;
-        p.emit({images.x.place, y.place},
-               [this, t = native(images, out)](void* const* at) { max_pool(at_places(t, at), windows_); });
+        const Pooled pooled = begin(p, p.byte_input(0));
+        if (pooled.y.count() == 0) return;
+        p.emit({pooled.images.x.place, pooled.y.place},
+               [this, t = native(pooled)](void* const* at) { max_pool(at_places(t, at), windows_); });
     }
 };
 
@@ -62,12 +55,10 @@ public:
 
     void plan(Planner& p) const override {
         p.runs("average_pool");
-        const Images images(p, p.byte_input(0), spatial_);
-        require_zero_point(images.x, zero_point_);
-        const Three out = output_size(images);
-        const Tensor y = images.make(p, out);
-        p.give(0, y);
-        if (y.count() == 0) return;
+        require_zero_point(p.byte_input(0), zero_point_);
+        const Pooled pooled = begin(p, p.byte_input(0));
+        const Images& images = pooled.images;
+        if (pooled.y.count() == 0) return;
         const bool by_vector = (images.channels_last || spatial_ == 3) && images.channels() >= kVector;
         AverageRule rule;
         rule.averaging = by_vector ? Averaging::split : Averaging::joined;
@@ -77,9 +68,8 @@ public:
         const auto [low, high] = range_of(images.x.type);
         rule.qmin = static_cast<float>(low);
         rule.qmax = static_cast<float>(high);
-        p.emit({images.x.place, y.place}, [this, rule, t = native(images, out)](void* const* at) {
-            average_pool(at_places(t, at), windows_, rule);
-        });
+        p.emit({images.x.place, pooled.y.place},
+               [this, rule, t = native(pooled)](void* const* at) { average_pool(at_places(t, at), windows_, rule); });
     }
 
 private:
@@ -87,33 +77,17 @@ private:
     int64_t divisor_, zero_point_;
 };
 
-// Windows that divide the input evenly among the outputs.
-class AdaptiveAveragePool : public Step {
+class AdaptiveAveragePool : public Adaptive {
 public:
-    explicit AdaptiveAveragePool(StepReader& r)
-        : spatial_(r.integer("spatial", 1, 3)),
-          size_(r.sizes("output_size")),
-          zero_point_(r.integer("zero_point", -128, 255)) {
-        if (static_cast<int64_t>(size_.size()) != spatial_)
-            r.fail("attribute 'output_size' must have a size for each axis");
-        r.require_inputs(1);
-        r.require_outputs(1);
-    }
+    explicit AdaptiveAveragePool(StepReader& r) : Adaptive(r), zero_point_(r.integer("zero_point", -128, 255)) {}
 
     void plan(Planner& p) const override {
         p.runs("average_pool");
-        const Images images(p, p.byte_input(0), spatial_);
-        require_zero_point(images.x, zero_point_);
+        require_zero_point(p.byte_input(0), zero_point_);
+        const Pooled pooled = begin(p, p.byte_input(0));
+        const Images& images = pooled.images;
         if (count_of({images.in.begin(), images.in.end()}) >= kMostSummed) throw PlanError("the input is too large");
-        Three out{1, 1, 1};
-        for (size_t i = 0; i < size_.size(); ++i) {
-            const int64_t n = p.integer(size_[i]);
-            if (n < 1 || n > (1 << 20)) throw PlanError("an output size of " + std::to_string(n));
-            out[3 - size_.size() + i] = n;
-        }
-        const Tensor y = images.make(p, out);
-        p.give(0, y);
-        if (y.count() == 0) return;
+        if (pooled.y.count() == 0) return;
         AverageRule rule;
         const auto [low, high] = range_of(images.x.type);
         rule.qmin = static_cast<float>(low);
@@ -122,13 +96,11 @@ public:
         rule.averaging = !images.channels_last          ? Averaging::chained
                          : images.channels() >= kVector ? Averaging::fused
                                                         : Averaging::joined;
-        p.emit({images.x.place, y.place},
-               [rule, t = native(images, out)](void* const* at) { adaptive_average_pool(at_places(t, at), rule); });
+        p.emit({images.x.place, pooled.y.place},
+               [rule, t = native(pooled)](void* const* at) { adaptive_average_pool(at_places(t, at), rule); });
     }
 
 private:
-    int64_t spatial_;
-    std::vector<Integer> size_;
     int64_t zero_point_;
 };
 

@@ -1,4 +1,4 @@
-// Windows that slide over images, as pools of bytes and of floats have them.
+// Windows over images, as pools of bytes and of floats have them.
 #pragma once
 
 #include "engine/steps/images.h"
@@ -7,6 +7,27 @@
 namespace zeropoint {
 
 constexpr int64_t kMostWindow = 1 << 12;
+
+// The input of a pool, and its output, which has been given.
+struct Pooled {
+    Pooled(Planner& p, const Images& from, const Three& to) : images(from), out(to), y(from.make(p, to)) {
+        p.give(0, y);
+    }
+    // Its sizes, as operators take them.
+    template <class PoolSizes>
+    PoolSizes described() const {
+        PoolSizes t;
+        t.images = images.count();
+        t.channels = images.pixel();
+        t.in = images.in;
+        t.out = out;
+        return t;
+    }
+
+    Images images;
+    Three out;
+    Tensor y;
+};
 
 // What the kinds of sliding windows share.
 class Sliding : public Step {
@@ -30,6 +51,15 @@ protected:
         }
     }
 
+    Pooled begin(Planner& p, const Tensor& x) const {
+        const Images images(p, x, spatial_);
+        return {p, images, output_size(images)};
+    }
+
+    int64_t spatial_;
+    PoolWindows windows_;
+
+private:
     Three output_size(const Images& images) const {
         Three out{1, 1, 1};
         for (size_t axis = 3 - static_cast<size_t>(spatial_); axis < 3; ++axis) {
@@ -44,9 +74,33 @@ protected:
         return out;
     }
 
-    int64_t spatial_;
     bool ceil_;
-    PoolWindows windows_;
+};
+
+// Windows that divide the input evenly among the outputs.
+class Adaptive : public Step {
+protected:
+    explicit Adaptive(StepReader& r) : spatial_(r.integer("spatial", 1, 3)), size_(r.sizes("output_size")) {
+        r.require_inputs(1);
+        r.require_outputs(1);
+        if (static_cast<int64_t>(size_.size()) != spatial_)
+            r.fail("attribute 'output_size' must have a size for each axis");
+    }
+
+    Pooled begin(Planner& p, const Tensor& x) const {
+        Three out{1, 1, 1};
+        for (size_t i = 0; i < size_.size(); ++i) {
+            const int64_t n = p.integer(size_[i]);
+            if (n < 1 || n > (1 << 20)) throw PlanError("an output size of " + std::to_string(n));
+            out[3 - size_.size() + i] = n;
+        }
+        return {p, Images(p, x, spatial_), out};
+    }
+
+    int64_t spatial_;
+
+private:
+    std::vector<Integer> size_;
 };
 
 }  // namespace zeropoint
