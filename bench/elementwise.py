@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 import zeropoint
 from bench.timing import CALL, Row
-from zeropoint import quantized as ours
+from zeropoint import qfunctions as ours
 
 SHAPE = (32, 64, 56, 56)
 LAYOUTS = {"NCHW": torch.contiguous_format, "NHWC": torch.channels_last}

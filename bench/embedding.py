@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-import zeropoint.quantized
+import zeropoint.qfunctions
 from bench.timing import CALL, Row
 
 BAGS, LENGTH = 1000, 40
@@ -26,7 +26,7 @@ def rows() -> Iterator[Row]:
 
 
 def _both(name: str) -> tuple[Any, Any]:
-    return getattr(zeropoint.quantized, name), getattr(torch.ops.quantized, name)
+    return getattr(zeropoint.qfunctions, name), getattr(torch.ops.quantized, name)
 
 
 def _row(label: str, ours: CALL, theirs: CALL, target: float = 1.0) -> Row:

@@ -10,7 +10,7 @@ import torch
 
 import zeropoint
 from bench.timing import CALL, Row
-from zeropoint.quantized import packed
+from zeropoint.qfunctions import packed
 
 ENGINES = tuple(e for e in ("x86", "fbgemm", "onednn") if e in torch.backends.quantized.supported_engines)
 

@@ -9,7 +9,7 @@ import torch
 
 import zeropoint
 from bench.timing import Row
-from zeropoint import quantized as ours
+from zeropoint import qfunctions as ours
 
 theirs = torch.ops.quantized
 FORMATS = {"NCHW": torch.contiguous_format, "NHWC": torch.channels_last}

@@ -11,7 +11,7 @@ import torch
 
 import zeropoint
 from bench.timing import CALL, Row
-from zeropoint import quantized
+from zeropoint import qfunctions
 
 INPUTS = HIDDEN = 256
 STEPS = 160
@@ -33,7 +33,7 @@ def _row(kind: str, module: torch.nn.RNNBase, batch: int, dtype: torch.dtype, as
     x = torch.randn(STEPS, batch, INPUTS)
     h = torch.zeros(len(cells), batch, HIDDEN)
     hx: Any = [h, h] if kind == "LSTM" else h
-    run = quantized.quantized_lstm if kind == "LSTM" else quantized.quantized_gru
+    run = qfunctions.quantized_lstm if kind == "LSTM" else qfunctions.quantized_gru
     options = True, module.num_layers, 0.0, False, module.bidirectional, False
     peers: dict[str, CALL] = {"torch": torch.inference_mode()(lambda: theirs(x))}
     targets = {"torch": asked}
@@ -48,24 +48,24 @@ def _row(kind: str, module: torch.nn.RNNBase, batch: int, dtype: torch.dtype, as
     return Row(name, lambda: run(x, hx, cells, *options), peers, targets)
 
 
-def _cells(module: Any, dtype: torch.dtype) -> list[quantized.CellParams]:
+def _cells(module: Any, dtype: torch.dtype) -> list[qfunctions.CellParams]:
     """The weights of a module that PyTorch quantized, packed anew."""
     cells = []
     for parameter in module._all_weight_values:
         packed = parameter.param.__getstate__()[0][4]
         if dtype == torch.float16:
             halves = [torch.ops.quantized.linear_unpack_fp16(p) for p in packed]
-            made = [quantized.linear_prepack_fp16(w, b) for w, b in halves]
-            cells.append(quantized.make_quantized_cell_params_fp16(*made))
+            made = [qfunctions.linear_prepack_fp16(w, b) for w, b in halves]
+            cells.append(qfunctions.make_quantized_cell_params_fp16(*made))
         else:
             weights = [torch.ops.quantized.linear_unpack(p) for p in packed]
             ours = [
-                quantized.linear_prepack(
+                qfunctions.linear_prepack(
                     zeropoint.make_per_tensor_quantized_tensor(w.int_repr(), w.q_scale(), w.q_zero_point()), b
                 )
                 for w, b in weights
             ]
-            cells.append(quantized.make_quantized_cell_params_dynamic(*ours, None, None, True))
+            cells.append(qfunctions.make_quantized_cell_params_dynamic(*ours, None, None, True))
     return cells
 
 

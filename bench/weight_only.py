@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from bench.timing import CALL, Row, interleaved
-from zeropoint.quantized import linear_dynamic_fp16, linear_prepack_fp16, weight_only_linear, weight_only_prepack
+from zeropoint.qfunctions import linear_dynamic_fp16, linear_prepack_fp16, weight_only_linear, weight_only_prepack
 
 GROUP = 128
 SHAPES = ((4096, 4096), (1024, 4096))  # outputs, inputs

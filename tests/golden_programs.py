@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 import zeropoint
 from zeropoint import _native
-from zeropoint.engine.draft import Draft, Input, Size
+from zeropoint.compiler.program_builder import Draft, Input, Size
 
 __all__ = ["FOLDER", "arrays_of", "joined", "parts_of", "paths", "text_of"]
 

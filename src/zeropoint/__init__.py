@@ -184,11 +184,11 @@ _EXPORTS = {
     ),
     "propagate_qconfig_": "qconfig_propagation",
     "fuse_fx": "eager.fuse_traced",
-    "to_int8": "graph.one_call",
+    "to_int8": "graph.to_int8",
     "compare": "report.compare",
     "sensitivity": "report.sensitivity",
     "write_report": "report.html",
-    **dict.fromkeys(("convert_fx", "convert_to_reference_fx", "prepare_fx", "prepare_qat_fx"), "graph.fx.workflow"),
+    **dict.fromkeys(("convert_fx", "convert_to_reference_fx", "prepare_fx", "prepare_qat_fx"), "graph.quantize_fx"),
     **dict.fromkeys(
         (
             "convert_dynamic_jit",
@@ -198,11 +198,11 @@ _EXPORTS = {
             "quantize_dynamic_jit",
             "quantize_jit",
         ),
-        "graph.script.workflow",
+        "graph.quantize_jit",
     ),
-    "fuse_conv_bn_jit": "graph.script.fold_batch_norm",
-    "script_qconfig": "graph.script.observers",
-    "summary": "graph.script.record",
+    "fuse_conv_bn_jit": "graph.frontends.script.fold_batch_norm",
+    "script_qconfig": "graph.frontends.script.observers",
+    "summary": "graph.frontends.script.record",
     **dict.fromkeys(("DeQuantStub", "QuantStub", "QuantWrapper"), "nn.stubs"),
     **dict.fromkeys(
         (
@@ -242,7 +242,7 @@ _EXPORTS = {
     ),
     "fused_moving_avg_obs_fake_quant": "ops.fused",
     "FormatError": "runtime",
-    "compile": "engine",
+    "compile": "compiler",
 }
 _MODULES = (
     "cpu",
@@ -254,12 +254,12 @@ _MODULES = (
     "qconfig",
     "qconfig_mapping",
     "distributed",
-    "quantized",
+    "qfunctions",
     "nn",
     "graph",
     "eager",
     "runtime",
-    "engine",
+    "compiler",
     "report",
     "compat",
 )
@@ -303,12 +303,12 @@ def _meet_torch() -> None:
         path: _stand_in(path)
         for path in (
             "tensor.qtensor.rebuild",
-            "quantized.packed.LinearPackedParams",
-            "quantized.packed.LinearPackedParamsFp16",
-            "quantized.packed.ConvPackedParams",
-            "quantized.recurrent.CellParams",
-            "quantized.embedding.EmbeddingPackedParams",
-            "quantized.weight_only.WeightOnlyPackedParams",
+            "qfunctions.packed.LinearPackedParams",
+            "qfunctions.packed.LinearPackedParamsFp16",
+            "qfunctions.packed.ConvPackedParams",
+            "qfunctions.recurrent.CellParams",
+            "qfunctions.embedding.EmbeddingPackedParams",
+            "qfunctions.weight_only.WeightOnlyPackedParams",
         )
     }
     # Under their own names too: the first call imports what they stand for, which then has the other name, while a

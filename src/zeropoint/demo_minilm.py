@@ -20,8 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import zeropoint
+from zeropoint.compiler import Unsupported
 from zeropoint.demo_digits import one_thread, run_without_torch
-from zeropoint.engine import Unsupported
 from zeropoint.interop import torch_ao
 from zeropoint.report.sizes import model_bytes, stored_bytes
 from zeropoint.report.timing import alternating

@@ -42,7 +42,7 @@ def test_what_a_getter_gives_is_a_copy() -> None:
     zeropoint.get_default_static_quant_module_mappings().clear()
     zeropoint.get_default_float_to_quantized_operator_mappings().clear()
     assert zeropoint.get_default_static_quant_module_mappings()[nn.Linear] is nnq.Linear
-    assert zeropoint.get_quantized_operator(F.elu) is zeropoint.quantized.elu
+    assert zeropoint.get_quantized_operator(F.elu) is zeropoint.qfunctions.elu
 
 
 def test_classes_one_by_one() -> None:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import zeropoint
-from zeropoint.graph.fx.capture import capture
+from zeropoint.graph.frontends.export import capture
 
 
 @pytest.mark.parametrize(

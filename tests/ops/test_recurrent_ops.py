@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import zeropoint
-from zeropoint import quantized
+from zeropoint import qfunctions
 
 ours = torch.ops.zeropoint
 HIDDEN, INPUTS = 6, 5
@@ -41,15 +41,15 @@ def test_is_the_eager_form_on_plain_tensors(reduce_range):
     a = arguments()
     (w_ih, w_hh), (s_ih, s_hh), (z_ih, z_hh) = a["weights"], a["weight_scales"], a["weight_zero_points"]
     packed = (
-        quantized.linear_prepack(
+        qfunctions.linear_prepack(
             zeropoint.make_per_tensor_quantized_tensor(w_ih, s_ih.item(), int(z_ih)), a["biases"][0]
         ),
-        quantized.linear_prepack(
+        qfunctions.linear_prepack(
             zeropoint.make_per_channel_quantized_tensor(w_hh, s_hh.double(), z_hh, 0), a["biases"][1]
         ),
     )
-    cell = quantized.make_quantized_cell_params_dynamic(*packed, *a["biases"], reduce_range)
-    want = quantized.quantized_lstm(a["input"], a["hx"], [cell], True, 1, 0.0, False, False, False)
+    cell = qfunctions.make_quantized_cell_params_dynamic(*packed, *a["biases"], reduce_range)
+    want = qfunctions.quantized_lstm(a["input"], a["hx"], [cell], True, 1, 0.0, False, False, False)
     got = ours.quantized_lstm.input(**a, reduce_range=reduce_range)
     assert all(torch.equal(x, y) for x, y in zip(got, want))
 

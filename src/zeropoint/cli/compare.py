@@ -34,7 +34,7 @@ def compare(
     A QUANTIZED file `.zpt` or `.pt2` has no layers to look into any more, and TorchScript only where it is a straight
     line: otherwise the outputs are compared.
     """
-    from zeropoint.graph.script.interpret import NotStraight
+    from zeropoint.graph.frontends.script.interpret import NotStraight
     from zeropoint.report.compare import compare as compare_layers
     from zeropoint.report.compare import compare_outputs, finite
 
@@ -61,6 +61,6 @@ def compare(
 def _has_layers(model: Any) -> bool:
     from torch import nn
 
-    from zeropoint.graph.fx.capture import is_exported
+    from zeropoint.graph.frontends.export import is_exported
 
     return isinstance(model, nn.Module) and not is_exported(model)

@@ -54,7 +54,7 @@ def _made(text: str) -> Any:
 def _evaluated(found: Any, text: str) -> Any:
     from torch import nn
 
-    from zeropoint.graph.fx.capture import is_exported
+    from zeropoint.graph.frontends.export import is_exported
 
     if not isinstance(found, nn.Module):
         raise ValueError(f"{text} gives a {type(found).__name__}, not a module")
@@ -92,7 +92,7 @@ def fixed_batch(model: Any) -> int | None:
     if hasattr(model, "inputs"):
         shape = model.inputs[0][2]
         return shape[0] if shape and isinstance(shape[0], int) else None
-    from zeropoint.graph.fx.capture import is_exported
+    from zeropoint.graph.frontends.export import is_exported
 
     if not is_exported(model):
         return None

@@ -69,7 +69,7 @@ def quantized_form(model: Any, batches: list[Any], mode: Mode, keep: list[str] |
     """What `to_int8` makes of a model, some modules left in float; of a TorchScript model, TorchScript."""
     if is_script(model):
         return _script_form(model, batches, mode, keep)
-    from zeropoint.graph.one_call import qconfig_mapping_for, to_int8
+    from zeropoint.graph.to_int8 import qconfig_mapping_for, to_int8
 
     mapping = None
     if keep:

@@ -49,7 +49,7 @@ def run(
 def _run_torch(model: Any, batches: list[Any]) -> list[list[Any]]:
     import torch
 
-    from zeropoint.graph.one_call import call_of
+    from zeropoint.graph.to_int8 import call_of
 
     results = []
     with torch.inference_mode():

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from zeropoint.eager import mappings
-from zeropoint.graph.script.observers import script_qconfig
+from zeropoint.graph.frontends.script.observers import script_qconfig
 from zeropoint.numerics.dtypes import QuantizedDtype
 from zeropoint.numerics.schemes import qscheme as scheme_of
 from zeropoint.observers.base import any_dtype, integer_range

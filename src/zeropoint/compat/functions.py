@@ -10,7 +10,7 @@ from torch import Tensor
 
 from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.numerics.qparams import dynamic_qparams
-from zeropoint.quantized.norms import batch_norm
+from zeropoint.qfunctions.norms import batch_norm
 from zeropoint.tensor.create import empty
 from zeropoint.tensor.qtensor import QTensor
 
@@ -67,7 +67,7 @@ def quantized_batch_norm(
     output_scale: float,
     output_zero_point: int,
 ) -> QTensor:
-    """`zeropoint.quantized.batch_norm`."""
+    """`zeropoint.qfunctions.batch_norm`."""
     return batch_norm(input, weight, bias, mean, var, eps, output_scale, output_zero_point)
 
 

@@ -21,7 +21,7 @@ BACKEND = "what a backend supports is fixed in zeropoint.graph.recipes: all kern
 EQUALIZE = "equalization and bias correction after training are not part of zeropoint"
 NUMERIC_SUITE = "the numeric suite compares modules of torch.ao; torch.ao.ns is left to PyTorch"
 NOT_OLD = "it is no part of the old stack: PyTorch keeps it"
-PACKED_BY_FBGEMM = "it exposes FBGEMM's own packed weights; quantize_dynamic, or zeropoint.quantized.linear_prepack"
+PACKED_BY_FBGEMM = "it exposes FBGEMM's own packed weights; quantize_dynamic, or zeropoint.qfunctions.linear_prepack"
 
 # ------------------------------------------------------------------------------------------------------------ modules
 
@@ -339,7 +339,7 @@ FUNCTIONS = {
         " choose_qparams_optimized _saturate_weight_to_fp16=saturate_weight_to_fp16"
         " fake_quantize_per_tensor_affine fake_quantize_per_channel_affine fused_moving_avg_obs_fake_quant"
     ),
-    "zeropoint.quantized": "quantized_gru quantized_lstm",
+    "zeropoint.qfunctions": "quantized_gru quantized_lstm",
     "zeropoint.compat.functions": (
         "empty_quantized _choose_qparams_per_tensor int_repr q_scale q_zero_point q_per_channel_axis"
         " q_per_channel_scales q_per_channel_zero_points quantized_batch_norm quantized_max_pool1d quantized_max_pool2d"
@@ -368,7 +368,7 @@ METHODS = (
 )
 
 OPERATORS = {
-    "zeropoint.quantized": (
+    "zeropoint.qfunctions": (
         "add add_out add_relu add_relu_out add_scalar add_scalar_out add_scalar_relu add_scalar_relu_out batch_norm"
         " batch_norm1d batch_norm1d_relu batch_norm2d batch_norm2d_relu batch_norm3d batch_norm3d_relu batch_norm_relu"
         " cat cat_out cat_relu cat_relu_out celu clamp dropout elu embedding_2bit embedding_4bit embedding_bag_2bit"
@@ -387,7 +387,7 @@ OPERATORS = {
         " conv3d_prepack=conv_prepack conv_transpose1d_prepack=conv_transpose_prepack"
         " conv_transpose2d_prepack=conv_transpose_prepack conv_transpose3d_prepack=conv_transpose_prepack"
     ),
-    "zeropoint.quantized.packed": (
+    "zeropoint.qfunctions.packed": (
         "conv2d=conv conv3d=conv conv_transpose2d=conv conv_transpose3d=conv conv2d_relu=conv_relu"
         " conv3d_relu=conv_relu conv2d_add=conv_add conv2d_add_relu=conv_add_relu conv2d_dynamic=conv_dynamic"
         " conv3d_dynamic=conv_dynamic conv_transpose2d_dynamic=conv_dynamic conv_transpose3d_dynamic=conv_dynamic"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from zeropoint.quantized.embedding import EmbeddingPackedParams
-from zeropoint.quantized.packed import ConvPackedParams, LinearPackedParams, LinearPackedParamsFp16
-from zeropoint.quantized.recurrent import CellParams
+from zeropoint.qfunctions.embedding import EmbeddingPackedParams
+from zeropoint.qfunctions.packed import ConvPackedParams, LinearPackedParams, LinearPackedParamsFp16
+from zeropoint.qfunctions.recurrent import CellParams
 from zeropoint.tensor.qtensor import QTensor
 
 PACKED = (LinearPackedParams, LinearPackedParamsFp16, ConvPackedParams, EmbeddingPackedParams, CellParams)

@@ -101,7 +101,7 @@ def _teach_qtensor(changes: Changes, theirs: Any) -> None:
             if overload in _OVERLOADS and _takes_tensors_only(operator):
                 changes.item(HANDLERS, operator, resolve(found.path))
             elif overload == "out" and hasattr(theirs, f"{name}_out"):
-                changes.item(HANDLERS, operator, resolve(f"zeropoint.quantized.{name}_out"))
+                changes.item(HANDLERS, operator, resolve(f"zeropoint.qfunctions.{name}_out"))
 
 
 # ------------------------------------------------------------------------------------------------------- decomposed

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from zeropoint.numerics.dtypes import quint8
-from zeropoint.quantized import packed
-from zeropoint.quantized.packed import (
+from zeropoint.qfunctions import packed
+from zeropoint.qfunctions.packed import (
     ConvPackedParams,
     LinearPackedParams,
     LinearPackedParamsFp16,
@@ -52,7 +52,7 @@ def _with_one_dimension(packed_weight: ConvPackedParams) -> ConvPackedParams:
 
 
 def conv1d(qx: Tensor, packed_weight: ConvPackedParams, output_scale: float, output_zero_point: int) -> Tensor:
-    """`zeropoint.quantized.conv1d`, for weights from files too."""
+    """`zeropoint.qfunctions.conv1d`, for weights from files too."""
     return packed.conv(qx, _with_one_dimension(packed_weight), output_scale, output_zero_point)
 
 
@@ -72,7 +72,7 @@ def conv1d_unpack(packed_weights: ConvPackedParams) -> tuple[Tensor, Tensor | No
 
 
 def linear_dynamic_fp16_unpacked_weight(X: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`zeropoint.quantized.linear_dynamic_fp16` with a weight that is packed on the way."""
+    """`zeropoint.qfunctions.linear_dynamic_fp16` with a weight that is packed on the way."""
     return linear_dynamic_fp16(X, LinearPackedParamsFp16(weight, bias))
 
 
@@ -84,7 +84,7 @@ def linear_with_input_q_dq_qweight_dq_output_fp32(
     Example:
         >>> import zeropoint
         >>> w = zeropoint.quantize_per_tensor(torch.ones(1, 2), 0.5, 0, zeropoint.qint8)
-        >>> packed = zeropoint.quantized.linear_prepack(w)
+        >>> packed = zeropoint.qfunctions.linear_prepack(w)
         >>> linear_with_input_q_dq_qweight_dq_output_fp32(torch.tensor([[1.0, 2.0]]), 0.5, 0, packed)
         tensor([[3.]])
     """

@@ -18,7 +18,7 @@ from torch import Tensor
 from zeropoint.compat.changes import Changes
 from zeropoint.compat.script import weight_parts
 from zeropoint.nn.quantized.storage import quantized
-from zeropoint.quantized import packed
+from zeropoint.qfunctions import packed
 
 
 @contextlib.contextmanager

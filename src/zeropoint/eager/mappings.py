@@ -102,7 +102,7 @@ def get_quantized_operator(float_op: Callable[..., Any]) -> Callable[..., Any]:
 
     Example:
         >>> get_quantized_operator(nn.functional.hardswish).__module__
-        'zeropoint.quantized.elementwise'
+        'zeropoint.qfunctions.elementwise'
     """
     found = FUNCTIONS.get(float_op)
     if found is None:

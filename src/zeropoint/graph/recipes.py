@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
-from zeropoint import quantized
-from zeropoint.graph.fx.passing import PASSED
+from zeropoint import qfunctions
+from zeropoint.graph.lowering.shared_scale import PASSED
 from zeropoint.nn import intrinsic as nni
 from zeropoint.nn import qat as nnqat
 from zeropoint.nn import quantizable as nnqa
@@ -182,12 +182,12 @@ PASSING: tuple[type[nn.Module], ...] = (
 
 # Functions of floats -> those of quantized tensors that take scale and zero point of the result.
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
-    F.elu: quantized.elu,
-    F.hardswish: quantized.hardswish,
-    F.instance_norm: quantized.instance_norm,
-    F.layer_norm: quantized.layer_norm,
-    F.leaky_relu: quantized.leaky_relu,
-    F.dropout: quantized.dropout,
+    F.elu: qfunctions.elu,
+    F.hardswish: qfunctions.hardswish,
+    F.instance_norm: qfunctions.instance_norm,
+    F.layer_norm: qfunctions.layer_norm,
+    F.leaky_relu: qfunctions.leaky_relu,
+    F.dropout: qfunctions.dropout,
 }
 
 

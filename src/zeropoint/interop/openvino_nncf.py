@@ -12,7 +12,7 @@ __all__ = ["load", "write"]
 
 def write(task: Task, folder: Path) -> Path:
     """Convert, quantize, save; weights are in a second file beside the first."""
-    from zeropoint.graph.one_call import is_transformer
+    from zeropoint.graph.to_int8 import is_transformer
 
     try:
         import nncf
@@ -36,7 +36,7 @@ def _source(task: Task) -> dict[str, Any]:
     """What is converted: a module is traced, a graph of torch.export is taken as it is."""
     import torch
 
-    from zeropoint.graph.fx.capture import is_exported
+    from zeropoint.graph.frontends.export import is_exported
 
     if is_exported(task.model):
         return {"input_model": torch.export.export(task.model, task.inputs)}

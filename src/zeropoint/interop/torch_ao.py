@@ -37,7 +37,7 @@ def write(task: Task, folder: Path) -> Path:
     """The old stack at its best: graph mode, traced, frozen; the quicker of its two engines."""
     import torch
 
-    from zeropoint.graph.fx.capture import is_exported
+    from zeropoint.graph.frontends.export import is_exported
 
     if namespaces() is None:
         raise Unavailable("torch.ao: this PyTorch no longer has it")

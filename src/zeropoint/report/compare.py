@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zeropoint.graph.one_call import call_of
+from zeropoint.graph.to_int8 import call_of
 from zeropoint.progress import shown
 from zeropoint.report.measures import Distance
 from zeropoint.report.pairs import Layer, Pair, first_tensor, pairs_of

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from zeropoint.graph.one_call import call_of
+from zeropoint.graph.to_int8 import call_of
 from zeropoint.nn.flow import plain
 from zeropoint.nn.quantized import FloatFunctional, QFunctional
 from zeropoint.nn.quantized.quantize import DeQuantize

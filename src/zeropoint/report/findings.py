@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from zeropoint.compiler import Unsupported, compile
 from zeropoint.cpu import CpuInfo, cpu_info
-from zeropoint.engine import Unsupported, compile
-from zeropoint.graph.fx.capture import origin
-from zeropoint.graph.fx.workflow import Quantized
-from zeropoint.graph.one_call import call_of
-from zeropoint.graph.script.record import summary
+from zeropoint.graph.frontends.export import origin
+from zeropoint.graph.frontends.script.record import summary
+from zeropoint.graph.quantize_fx import Quantized
 from zeropoint.graph.summary import Row
+from zeropoint.graph.to_int8 import call_of
 from zeropoint.progress import during
 from zeropoint.report.compare import Comparison, compare
 from zeropoint.report.histograms import Histogram, activation_histogram, weight_histogram

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
-from zeropoint.graph.fx.capture import is_training, origin
-from zeropoint.graph.fx.fold_batch_norm import parameter
-from zeropoint.graph.fx.meaning import Meaning, meaning
-from zeropoint.graph.fx.plain import arguments, aten_name
-from zeropoint.graph.fx.workflow import Quantized, float_graph
-from zeropoint.graph.one_call import call_of
+from zeropoint.graph.frontends.export import is_training, origin
+from zeropoint.graph.passes.canonicalize import arguments, aten_name
+from zeropoint.graph.passes.fold_batch_norm import parameter
+from zeropoint.graph.provenance import Meaning, meaning
+from zeropoint.graph.quantize_fx import Quantized, float_graph
 from zeropoint.graph.recipes import BY_ATEN
+from zeropoint.graph.to_int8 import call_of
 from zeropoint.report.pairs import OUTPUT, Layer, Pair, first_tensor
 
 __all__ = ["GraphPairs", "steps"]

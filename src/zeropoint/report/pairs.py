@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from zeropoint.graph.fx.workflow import Quantized
+from zeropoint.graph.quantize_fx import Quantized
 
 __all__ = ["Layer", "Pair", "Pairs", "first_tensor", "pairs_of"]
 

@@ -14,17 +14,17 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from zeropoint.graph.fx.capture import Origin, capture, origin
-from zeropoint.graph.fx.fold_batch_norm import fold_batch_norm
-from zeropoint.graph.fx.fold_linear import fold_linear
-from zeropoint.graph.fx.meaning import Meaning, meaning
-from zeropoint.graph.fx.plain import arguments, aten_name, make_plain
-from zeropoint.graph.fx.workflow import Quantized
-from zeropoint.graph.one_call import call_of
+from zeropoint.graph.frontends.export import Origin, capture, origin
+from zeropoint.graph.frontends.script import record
+from zeropoint.graph.frontends.script.straight import straight_graph
+from zeropoint.graph.passes.canonicalize import arguments, aten_name, make_plain
+from zeropoint.graph.passes.fold_batch_norm import fold_batch_norm
+from zeropoint.graph.passes.fold_linear import fold_linear
+from zeropoint.graph.provenance import Meaning, meaning
+from zeropoint.graph.quantize_fx import Quantized
 from zeropoint.graph.recipes import BY_ATEN
-from zeropoint.graph.script import record
-from zeropoint.graph.script.straight import straight_graph
 from zeropoint.graph.summary import Summary
+from zeropoint.graph.to_int8 import call_of
 from zeropoint.numerics import scalars
 
 __all__ = ["graphs_of"]

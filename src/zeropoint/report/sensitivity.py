@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from zeropoint.graph.fx.capture import origin
-from zeropoint.graph.fx.plan import Choice, Way
-from zeropoint.graph.fx.workflow import Prepared, convert_layers, prepare_fx
-from zeropoint.graph.one_call import call_of, evaluated, qconfig_mapping_for
+from zeropoint.graph.frontends.export import origin
+from zeropoint.graph.passes.annotate import Choice, Way
+from zeropoint.graph.quantize_fx import Prepared, convert_layers, prepare_fx
+from zeropoint.graph.to_int8 import call_of, evaluated, qconfig_mapping_for
 from zeropoint.progress import shown
 from zeropoint.report.compare import finite
 from zeropoint.report.measures import Distance

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zeropoint.graph.fx.fold_batch_norm import parameter
-from zeropoint.graph.fx.workflow import Quantized
-from zeropoint.graph.script.inline import walk
+from zeropoint.graph.frontends.script.inline import walk
+from zeropoint.graph.passes.fold_batch_norm import parameter
+from zeropoint.graph.quantize_fx import Quantized
 
 __all__ = ["model_bytes", "stored_bytes"]
 

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from zeropoint.graph.fx.capture import origin
-from zeropoint.graph.fx.workflow import Quantized
-from zeropoint.graph.one_call import call_of
+from zeropoint.graph.frontends.export import origin
+from zeropoint.graph.quantize_fx import Quantized
+from zeropoint.graph.to_int8 import call_of
 from zeropoint.report.graph_pairs import steps
 
 __all__ = ["Step", "alternating", "program_times", "step_times"]

@@ -1,4 +1,4 @@
-"""The one norm that torch itself has for quantized tensors; the others are in `zeropoint.quantized`."""
+"""The one norm that torch itself has for quantized tensors; the others are in `zeropoint.qfunctions`."""
 
 from __future__ import annotations
 

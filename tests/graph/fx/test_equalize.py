@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import zeropoint
-from zeropoint.graph.fx.equalize import ChannelStatistics
+from zeropoint.graph.passes.equalize import ChannelStatistics
 from zeropoint.observers import MinMaxObserver
 
 ours = torch.ops.zeropoint

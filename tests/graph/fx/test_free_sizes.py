@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import zeropoint
-from zeropoint.graph.fx.capture import CaptureError, capture
+from zeropoint.graph.frontends.export import CaptureError, capture
 
 
 class Weighted(nn.Module):

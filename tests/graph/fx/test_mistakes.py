@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 import zeropoint
-from zeropoint.graph.fx.capture import CaptureError
-from zeropoint.graph.fx.lower import NotCalibrated
+from zeropoint.graph.frontends.export import CaptureError
+from zeropoint.graph.lowering.integer import NotCalibrated
 
 X = torch.ones(2, 4)
 

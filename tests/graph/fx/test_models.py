@@ -17,10 +17,10 @@ from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_map
 
 import zeropoint
-from zeropoint.graph.fx.lower import Lowering
-from zeropoint.graph.fx.plain import aten_name
-from zeropoint.graph.fx.reference import Reference
-from zeropoint.graph.fx.training import AVERAGES
+from zeropoint.graph.lowering.integer import Lowering
+from zeropoint.graph.lowering.reference import Reference
+from zeropoint.graph.passes.canonicalize import aten_name
+from zeropoint.graph.passes.training import AVERAGES
 
 HEAVY = ("conv", "linear", "matmul", "bmm", "embedding", "quantized_lstm", "quantized_gru")
 

@@ -11,7 +11,7 @@ from operator_cases import CASES, MOVING_CASES, POOLING_CASES, X1, assert_close,
 from torch import nn
 
 import zeropoint
-from zeropoint.graph.fx.plain import aten_name
+from zeropoint.graph.passes.canonicalize import aten_name
 from zeropoint.graph.recipes import MOVING, OPERATORS, POOLING
 
 

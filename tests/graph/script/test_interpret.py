@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import zeropoint
-from zeropoint.graph.script.interpret import NotStraight, interpreted
+from zeropoint.graph.frontends.script.interpret import NotStraight, interpreted
 
 
 class Plain(nn.Module):

@@ -104,7 +104,7 @@ def test_gru_computes_what_the_function_computes_with_its_params(dtype):
     _, gru, _ = made("GRU", qconfig, 3, 7, 2)
     x, h = torch.rand(4, 2, 3), torch.rand(2, 2, 7)
     params = [m.param for m in gru._all_weight_values]
-    y, last = zeropoint.quantized.quantized_gru(x, h, params, gru.bias, 2, gru.dropout, False, False, False)
+    y, last = zeropoint.qfunctions.quantized_gru(x, h, params, gru.bias, 2, gru.dropout, False, False, False)
     assert_equal(gru(x, h), (y, last))
 
 
@@ -231,7 +231,7 @@ def test_cells_compute_what_the_oracle_computes(kind, options, qconfig):
 def test_cells_compute_what_the_functions_compute_with_their_weights(kind, options, qconfig):
     _, cell, _, x, state = cell_and_state(kind, qconfig, options)
     name = {"LSTMCell": "lstm", "GRUCell": "gru"}.get(kind, f"rnn_{options.get('nonlinearity', 'tanh')}")
-    function = getattr(zeropoint.quantized, f"quantized_{name}_cell_dynamic")
+    function = getattr(zeropoint.qfunctions, f"quantized_{name}_cell_dynamic")
     packed = cell._packed_weight_ih, cell._packed_weight_hh
     assert_equal(cell(x, state), function(x, state, *packed, cell.bias_ih, cell.bias_hh))
 

@@ -16,7 +16,7 @@ from strategies import assert_same, generator, integers, numbers, seeds
 
 import zeropoint
 from zeropoint.nn.quantized import functional
-from zeropoint.quantized import packed
+from zeropoint.qfunctions import packed
 
 ours = torch.ops.zeropoint
 

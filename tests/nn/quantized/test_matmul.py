@@ -14,7 +14,7 @@ from strategies import assert_same, generator, integers
 
 import zeropoint
 from zeropoint.nn.quantized import functional
-from zeropoint.quantized import packed
+from zeropoint.qfunctions import packed
 
 ours = torch.ops.zeropoint
 

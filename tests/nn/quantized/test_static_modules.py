@@ -196,7 +196,7 @@ def test_embedding_gives_the_rows_of_its_weight(bits: int, columns: int) -> None
     # Scale and offset of a row with fewer than 8 bits are kept in float16.
     tolerance = {"rtol": 1e-2, "atol": 1e-2} if bits < 8 else {"rtol": 1e-5, "atol": 1e-6}
     torch.testing.assert_close(module(indices), weight.dequantize()[indices], **tolerance)
-    op = getattr(zeropoint.quantized, f"embedding_{'byte' if bits == 8 else f'{bits}bit'}")
+    op = getattr(zeropoint.qfunctions, f"embedding_{'byte' if bits == 8 else f'{bits}bit'}")
     assert torch.equal(module(indices), op(module._packed_params._packed_weight, indices))
 
 

@@ -12,7 +12,7 @@ from zeropoint.nn.flow import joint, moved, plain
 from zeropoint.nn.quantizable.workflows import workflow
 from zeropoint.nn.quantized.functional_modules import FloatFunctional
 from zeropoint.numerics.dtypes import quint8
-from zeropoint.quantized import cat
+from zeropoint.qfunctions import cat
 from zeropoint.tensor.create import quantize_per_tensor
 from zeropoint.tensor.qtensor import QTensor
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from zeropoint.nn.quantized.storage import CalibratedOutput, as_qtensor, found_qparams, output_qparams, quantized
 from zeropoint.numerics.dtypes import qint8, quantized_dtype, quint8
-from zeropoint.quantized import elementwise, norms
-from zeropoint.quantized.values import require_quantized
+from zeropoint.qfunctions import elementwise, norms
+from zeropoint.qfunctions.values import require_quantized
 from zeropoint.tensor.create import quantize_per_tensor
 from zeropoint.tensor.qtensor import QTensor, rebuild
 from zeropoint.tensor.watchers import is_recorded

@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm as FloatBatchNorm
 
 from zeropoint.nn.quantized.normalization import fixed
 from zeropoint.nn.quantized.storage import QuantizedOutput, output_qparams, quantized
-from zeropoint.quantized import norms
+from zeropoint.qfunctions import norms
 from zeropoint.tensor.qtensor import QTensor
 
 __all__ = ["BatchNorm2d", "BatchNorm3d"]

@@ -21,7 +21,7 @@ from zeropoint.nn.quantized.storage import (
 from zeropoint.numerics.dtypes import qint8
 from zeropoint.ops import layers
 from zeropoint.ops.geometry import Geometry
-from zeropoint.quantized import packed
+from zeropoint.qfunctions import packed
 from zeropoint.tensor.create import empty_affine_quantized
 from zeropoint.tensor.qtensor import QTensor
 
@@ -182,7 +182,7 @@ class _ConvNd(QuantizedOutput, StoredWeight):
 
     @property
     def _packed_params(self) -> packed.ConvPackedParams:
-        """What `zeropoint.quantized.conv2d` and relatives take; a copy."""
+        """What `zeropoint.qfunctions.conv2d` and relatives take; a copy."""
         more = self._output_pads if self._TRANSPOSED else None
         return packed.ConvPackedParams(*self._stored(), self._stride, self._pads, self._dilation, self.groups, more)
 

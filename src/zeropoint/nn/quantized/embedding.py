@@ -12,7 +12,7 @@ from zeropoint.nn.quantized.storage import as_qtensor, has_observed, quantize_we
 from zeropoint.numerics.dtypes import quantized_dtype, quint8
 from zeropoint.observers import default_float_qparams_observer
 from zeropoint.ops import embedding as ops
-from zeropoint.quantized import embedding as packed
+from zeropoint.qfunctions import embedding as packed
 from zeropoint.tensor.create import quantize_per_channel
 from zeropoint.tensor.qtensor import QTensor
 from zeropoint.tensor.watchers import is_recorded
@@ -62,7 +62,7 @@ class EmbeddingPackedParams(nn.Module):
 
     @property
     def _packed_weight(self) -> packed.EmbeddingPackedParams:
-        """What `zeropoint.quantized.embedding_byte` and relatives take; a copy."""
+        """What `zeropoint.qfunctions.embedding_byte` and relatives take; a copy."""
         return packed.EmbeddingPackedParams(self._weight())
 
     def forward(self, x: Tensor) -> Tensor:

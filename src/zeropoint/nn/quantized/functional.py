@@ -1,7 +1,7 @@
 """Functions on quantized tensors, with the names and arguments of torch.ao.nn.quantized.functional.
 
 Each packs its weight; what is packed is kept for as long as the weight lives. Modules, and loops that count
-microseconds, hold a packed weight instead (`zeropoint.quantized.packed`).
+microseconds, hold a packed weight instead (`zeropoint.qfunctions.packed`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from torch import Tensor
 
 from zeropoint.numerics.dtypes import quantized_dtype, quint8
 from zeropoint.ops import layers
-from zeropoint.quantized import elementwise, packed
-from zeropoint.quantized.values import require_quantized
+from zeropoint.qfunctions import elementwise, packed
+from zeropoint.qfunctions.values import require_quantized
 from zeropoint.tensor.qtensor import QTensor
 
 __all__ = [

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from zeropoint.nn.flow import moved, observed, plain
 from zeropoint.nn.quantized.storage import QuantizedOutput, output_qparams, quantized
 from zeropoint.numerics import scalars
-from zeropoint.quantized import elementwise, packed
+from zeropoint.qfunctions import elementwise, packed
 from zeropoint.tensor.watchers import is_recorded
 
 __all__ = ["FXFloatFunctional", "FloatFunctional", "QFunctional"]

@@ -20,7 +20,7 @@ from zeropoint.nn.quantized.storage import (
 from zeropoint.numerics.dtypes import qint8, quantized_dtype
 from zeropoint.ops import layers
 from zeropoint.ops.weight_only import make_fp16_layer
-from zeropoint.quantized import packed
+from zeropoint.qfunctions import packed
 from zeropoint.tensor.create import empty_affine_quantized
 from zeropoint.tensor.qtensor import QTensor
 
@@ -73,7 +73,7 @@ class LinearPackedParams(StoredWeight):
 
     @property
     def _packed_params(self) -> packed.LinearPackedParams | packed.LinearPackedParamsFp16:
-        """What `zeropoint.quantized.linear` takes; a copy."""
+        """What `zeropoint.qfunctions.linear` takes; a copy."""
         weight, bias = self._stored()
         if self.dtype == torch.float16:
             return packed.LinearPackedParamsFp16(weight, bias)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from zeropoint.nn.quantized.storage import CalibratedOutput, quantized
-from zeropoint.quantized import norms
+from zeropoint.qfunctions import norms
 from zeropoint.tensor.qtensor import QTensor
 
 __all__ = ["GroupNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LayerNorm"]

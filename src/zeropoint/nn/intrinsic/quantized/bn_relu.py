@@ -6,7 +6,7 @@ import torch
 
 from zeropoint.nn import quantized as nnq
 from zeropoint.nn.quantized.batchnorm import batch_norm_graph
-from zeropoint.quantized import norms
+from zeropoint.qfunctions import norms
 
 __all__ = ["BNReLU2d", "BNReLU3d"]
 

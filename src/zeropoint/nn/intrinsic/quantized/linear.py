@@ -12,7 +12,7 @@ from zeropoint.nn.intrinsic import fused
 from zeropoint.nn.quantized.linear import linear_graph
 from zeropoint.nn.quantized.storage import quantized
 from zeropoint.numerics.dtypes import qint8
-from zeropoint.quantized import packed
+from zeropoint.qfunctions import packed
 from zeropoint.tensor.qtensor import QTensor
 
 __all__ = ["LinearLeakyReLU", "LinearReLU", "LinearTanh"]

@@ -21,7 +21,7 @@ from zeropoint.nn.quantized.dynamic.recurrent_weights import (
 from zeropoint.nn.quantized.storage import as_qtensor
 from zeropoint.numerics.dtypes import qint8
 from zeropoint.ops import recurrent as ops
-from zeropoint.quantized import recurrent
+from zeropoint.qfunctions import recurrent
 from zeropoint.tensor.qtensor import QTensor
 from zeropoint.tensor.watchers import is_recorded
 
@@ -109,12 +109,12 @@ class RNNCellBase(nn.Module):
 
     @property
     def _packed_weight_ih(self) -> recurrent.Packed:
-        """What `zeropoint.quantized.quantized_lstm_cell_dynamic` and relatives take; a copy."""
+        """What `zeropoint.qfunctions.quantized_lstm_cell_dynamic` and relatives take; a copy."""
         return self._ih.packed()
 
     @property
     def _packed_weight_hh(self) -> recurrent.Packed:
-        """What `zeropoint.quantized.quantized_lstm_cell_dynamic` and relatives take; a copy."""
+        """What `zeropoint.qfunctions.quantized_lstm_cell_dynamic` and relatives take; a copy."""
         return self._hh.packed()
 
     @property

@@ -13,7 +13,7 @@ from zeropoint.numerics.dtypes import qint8, quantized_dtype
 from zeropoint.ops import layers
 from zeropoint.ops import recurrent as ops
 from zeropoint.qconfig import default_dynamic_qconfig
-from zeropoint.quantized import packed, recurrent
+from zeropoint.qfunctions import packed, recurrent
 from zeropoint.tensor.create import empty_affine_quantized
 from zeropoint.tensor.qtensor import QTensor
 
@@ -21,7 +21,7 @@ __all__ = ["Matrix", "PackedParameter", "pack_weight_bias"]
 
 
 def pack_weight_bias(qweight: Any, bias: Tensor | None, dtype: Any = qint8) -> recurrent.Packed:
-    """A weight and its bias as `zeropoint.quantized.quantized_lstm_cell_dynamic` and relatives take them.
+    """A weight and its bias as `zeropoint.qfunctions.quantized_lstm_cell_dynamic` and relatives take them.
 
     Example:
         >>> pack_weight_bias(torch.ones(4, 1), None, torch.float16).unpack()[0].shape
@@ -67,7 +67,7 @@ class Matrix(StoredWeight):
         return ops.Matrix(self._weight_values, self._weight_scales, self._weight_zero_points, self._bias)
 
     def packed(self) -> recurrent.Packed:
-        """A copy, as the functions of `zeropoint.quantized` take it."""
+        """A copy, as the functions of `zeropoint.qfunctions` take it."""
         weight, bias = self._stored()
         return pack_weight_bias(weight, bias, qint8 if isinstance(weight, QTensor) else torch.float16)
 
@@ -120,7 +120,7 @@ class PackedParameter(nn.Module):
 
     @property
     def param(self) -> recurrent.CellParams:
-        """What `zeropoint.quantized.quantized_lstm` and relatives take; a copy."""
+        """What `zeropoint.qfunctions.quantized_lstm` and relatives take; a copy."""
         return recurrent.CellParams(self.ih.packed(), self.hh.packed(), reduce_range=self.reduce_range)
 
     def layer(self, op: str, kind: ops.Kind) -> _native.RecurrentLayer:

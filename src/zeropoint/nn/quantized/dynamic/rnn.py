@@ -22,7 +22,7 @@ from zeropoint.nn.quantized.dynamic.recurrent_weights import (
 from zeropoint.nn.quantized.storage import as_qtensor
 from zeropoint.numerics.dtypes import qint8
 from zeropoint.ops import recurrent as ops
-from zeropoint.quantized import recurrent
+from zeropoint.qfunctions import recurrent
 from zeropoint.tensor.qtensor import QTensor
 from zeropoint.tensor.watchers import is_recorded
 

@@ -1,0 +1,236 @@
+"""From a converted graph to a program."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.utils import _pytree as pytree
+
+from zeropoint import _native
+from zeropoint.compiler.fallback import TorchCall
+from zeropoint.compiler.fusion import simplify
+from zeropoint.compiler.program import Program
+from zeropoint.compiler.program_builder import Draft, Input, Size
+from zeropoint.compiler.steps import NUMBERS, ROWS, Unsupported
+from zeropoint.compiler.torchscript import graph_of
+from zeropoint.graph.frontends.shape_guards import value_of
+from zeropoint.graph.passes.input_checks import Sizes
+
+__all__ = ["Unsupported", "compile"]
+
+
+def compile(model: nn.Module, example_inputs: Any, fallback: bool = False) -> Program:
+    """A program of a model on integers: one native call for an inference, and a file that runs without PyTorch.
+
+    Args:
+        model: what `to_int8`, `convert_fx`, `convert_jit` or `convert_dynamic_jit` gave; TorchScript also from a file.
+        example_inputs: a tuple of what it is called with; sizes that it left free stay free, of TorchScript those that
+            it reads from its inputs.
+        fallback: let PyTorch compute operators that no step does. Such a program cannot be saved.
+
+    Raises:
+        Unsupported: if the model has an operator that no step computes, with its name and the module it is in; if
+            TorchScript is no straight line, because of what depends on data or changes the model, with the line.
+
+    Example:
+        >>> import zeropoint
+        >>> float_model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).eval()
+        >>> x = torch.randn(16, 4, generator=torch.Generator().manual_seed(0))
+        >>> model = zeropoint.to_int8(float_model, (x,), progress=False)
+        >>> program = compile(model, (x,))
+        >>> torch.equal(program(x), model(x))
+        True
+    """
+    if not isinstance(example_inputs, (tuple, list)):
+        example_inputs = (example_inputs,)
+    if isinstance(model, torch.jit.ScriptModule):
+        graph: Any = graph_of(model, tuple(example_inputs))
+    else:
+        graph = getattr(model, "graph_module", model)
+    if not isinstance(graph, fx.GraphModule):
+        raise TypeError(f"compile takes what to_int8, convert_fx or convert_jit gave, got {type(model).__name__}")
+    with torch.no_grad():
+        draft = Compiler(graph, tuple(example_inputs), fallback).run()
+    simplify(draft)
+    try:
+        return Program(_native.Program(draft.data(), foreign=draft.foreign), [str(call) for call in draft.foreign])
+    except _native.FormatError as error:
+        raise Unsupported(f"compile: {error}") from error
+
+
+class _Recorder(fx.Interpreter):
+    """Runs a graph and keeps what kind of value each node gave."""
+
+    def __init__(self, graph: fx.GraphModule) -> None:
+        super().__init__(graph)
+        self.found: dict[fx.Node, Any] = {}
+
+    def run_node(self, node: fx.Node) -> Any:
+        result = super().run_node(node)
+        self.found[node] = result.to("meta") if isinstance(result, Tensor) else result
+        return result
+
+
+class Compiler:
+    """A draft while its steps are made, node by node. What rows of the table see."""
+
+    def __init__(self, graph: fx.GraphModule, example: tuple[Any, ...], fallback: bool = False) -> None:
+        self.graph, self.draft, self.fallback = graph, Draft(), fallback
+        self.values: dict[fx.Node, Any] = {}
+        recorder = _Recorder(graph)
+        recorder.run(*example)
+        self.found = recorder.found
+        self.node: fx.Node | None = None
+
+    def run(self) -> Draft:
+        for node in self.graph.graph.nodes:
+            self.node = node
+            if node.op != "get_attr":  # stored when a step reads it
+                getattr(self, node.op)(node)
+        return self.draft
+
+    # -------------------------------------------------------------------------------------------- for the table
+
+    def tensor(self, node: Any) -> str | None:
+        """The name of a tensor; None for None."""
+        if node is None:
+            return None
+        if node.op == "get_attr" and node not in self.values:
+            self.values[node] = self.draft.constant(str(node.target).replace(".", "_"), self.parameter(node))
+        return self.values[node]
+
+    def parameter(self, node: Any) -> Tensor:
+        """A tensor that the graph holds."""
+        found: Any = self.graph
+        for part in str(node.target).split("."):
+            found = getattr(found, part)
+        return found
+
+    def is_parameter(self, node: Any) -> bool:
+        return isinstance(node, fx.Node) and node.op == "get_attr"
+
+    def dtype(self, node: fx.Node) -> torch.dtype:
+        return self.found[node].dtype
+
+    def rank(self, node: fx.Node) -> int:
+        return self.found[node].dim()
+
+    def size(self, value: Any) -> Any:
+        """A number, or the name of one that is known when the program runs."""
+        return self.values[value] if isinstance(value, fx.Node) else int(value)
+
+    def sizes(self, values: Any) -> list[Any]:
+        return [self.size(value) for value in values]
+
+    def number(self, operation: str, a: Any, b: Any) -> Any:
+        """A number made from two others: at once, if both are known."""
+        if isinstance(a, int) and isinstance(b, int):
+            return NUMBERS[operation](a, b)
+        return Size(self.draft.add("arithmetic", [], "number", operation=operation, a=a, b=b))
+
+    def axis_size(self, node: fx.Node, axis: int) -> Size:
+        """The size of an axis of a tensor."""
+        return Size(self.draft.add("size", [self.tensor(node)], "size", axis=axis))
+
+    def number_of_elements(self, node: fx.Node) -> Any:
+        count: Any = 1
+        for axis in range(self.rank(node)):
+            count = self.number("multiply", count, self.axis_size(node, axis))
+        return count
+
+    def add(self, op: str, *inputs: str | None, **attributes: Any) -> str:
+        """A step for the node at hand."""
+        return self.draft.add(op, list(inputs), str(self.node), **attributes)
+
+    def unsupported(self, why: str = "there is no step for it; with fallback=True PyTorch computes it") -> Unsupported:
+        assert self.node is not None
+        origin = self.node.meta.get("origin")
+        where = f" (in module {origin.path!r})" if origin is not None and origin.path else ""
+        where = f" ({self.node.meta['line']})" if "line" in self.node.meta else where
+        return Unsupported(f"compile: {self.node.target}{where}: {why}")
+
+    # ------------------------------------------------------------------------------------------- kinds of nodes
+
+    def placeholder(self, node: fx.Node) -> None:
+        found = self.found[node]
+        if found is None:
+            return
+        if not isinstance(found, Tensor):
+            raise self.unsupported(f"input {node.target!r} is no tensor but {found!r}")
+        name = self.values[node] = self.draft.fresh(str(node.target))
+        shape = list(found.shape)
+        self.draft.inputs.append(Input(name, str(found.dtype).removeprefix("torch."), [None] * len(shape), shape))
+
+    def call_module(self, node: fx.Node) -> None:
+        module = self.graph.get_submodule(str(node.target))
+        if not isinstance(module, Sizes):
+            raise self.unsupported(f"module {type(module).__name__} stays as it is in the graph")
+        by_name = {i.name: i for i in self.draft.inputs}
+        for given, expected in zip(node.args, module.expected):
+            if isinstance(expected, list):
+                by_name[self.values[given]].shape = expected
+        for condition in module.conditions:
+            size = lambda place: self.axis_size(node.args[place.input], place.axis)  # noqa: E731
+            value = value_of(condition.value, size, self.number)
+            bounds = {"low": condition.low, "exact": condition.exact}
+            self.draft.add("require", [], "required", value=value, why=condition.refusal, **bounds)
+
+    def call_function(self, node: fx.Node) -> None:
+        if node.target is operator.getitem:
+            self.values[node] = self.values[node.args[0]][node.args[1]]
+            return
+        row = ROWS.get(_name(node.target))
+        try:
+            if row is None:
+                raise self.unsupported()
+            self.values[node] = row(self, node)
+        except Unsupported:
+            if not self.fallback:
+                raise
+            self.values[node] = self.call_torch(node)
+
+    def call_torch(self, node: fx.Node) -> Any:
+        """A step that PyTorch computes."""
+        call = TorchCall(node, lambda n: self.parameter(n) if self.is_parameter(n) else self.values[n])
+        results = self.found[node]
+        several = isinstance(results, (tuple, list))
+        if not all(isinstance(t, Tensor) for t in (results if several else [results])):
+            raise self.unsupported(f"it gives {results!r}, which is no tensor")
+        numbers = {"function": len(self.draft.foreign), "numbers": call.numbers}
+        self.draft.foreign.append(call)
+        names = [str(node)] * (len(results) if several else 1)
+        made = self.draft.add_several("foreign", call.tensors, names, **numbers)
+        return made if several else made[0]
+
+    def output(self, node: fx.Node) -> None:
+        flat = list(node.args[0]) if isinstance(node.args[0], (tuple, list)) else [node.args[0]]
+        for part in flat:
+            if not isinstance(part, fx.Node):
+                raise self.unsupported(f"the model gives {part!r}, which is no tensor")
+            self.draft.outputs.append(str(self.tensor(part)))
+        codegen = self.graph.graph._codegen
+        spec = codegen.pytree_info.out_spec if hasattr(codegen, "pytree_info") else None
+        numbers = list(range(len(flat)))
+        tree = pytree.tree_unflatten(numbers, spec) if spec is not None else (0 if len(flat) == 1 else numbers)
+        self.draft.result = self._described(tree)
+
+    def _described(self, tree: Any) -> Any:
+        if isinstance(tree, int):
+            return tree
+        if type(tree) is dict and all(isinstance(key, str) for key in tree):
+            return ["dict", [[key, self._described(part)] for key, part in tree.items()]]
+        if isinstance(tree, (tuple, list)):
+            return ["tuple" if isinstance(tree, tuple) else "list", [self._described(part) for part in tree]]
+        if hasattr(tree, "items"):  # what models of transformers give
+            return self._described(dict(tree.items()))
+        raise self.unsupported(f"the model gives a {type(tree).__name__}")
+
+
+def _name(target: Any) -> Any:
+    """``aten.relu.default``; other functions are their own names."""
+    if isinstance(target, torch._ops.OpOverload):
+        return f"{target.namespace}.{target._schema.name.split('::')[1]}.{target._overloadname or 'default'}"
+    return target

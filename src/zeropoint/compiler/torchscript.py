@@ -1,0 +1,33 @@
+"""TorchScript as the graph that the compiler takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import fx
+
+from zeropoint.compiler.steps import ROWS, Unsupported
+from zeropoint.graph.frontends.script.interpret import NotStraight
+from zeropoint.graph.frontends.script.straight import straight_graph
+from zeropoint.graph.lowering.integer import lower
+from zeropoint.graph.passes.canonicalize import rewrite, write_nothing
+
+__all__ = ["graph_of"]
+
+_WAYS_OUT = (
+    "Programs are straight lines: quantize the Python model with zeropoint.to_int8 instead, or take this out of forward"
+)
+
+
+def graph_of(model: Any, example_inputs: tuple[Any, ...]) -> fx.GraphModule:
+    """The operators that a ScriptModule calls for such inputs, sizes free; those on floats are ours where we have them.
+
+    Raises:
+        Unsupported: if what it calls depends on data or on sizes, or if it changes while it runs.
+    """
+    try:
+        graph = straight_graph("compile", model, example_inputs)
+    except NotStraight as error:
+        raise Unsupported(f"compile: {error}. {_WAYS_OUT}") from error
+    rewrite(write_nothing(graph), lambda name: f"aten.{name}" not in ROWS)
+    return lower(graph, {})

@@ -1,0 +1,182 @@
+"""A model as a graph of ATen operators, with the path of the module that each came from."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import logging
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx.experimental._config as shape_config
+from torch import fx, nn
+
+from zeropoint.graph.frontends.dynamic_shapes import with_free_sizes
+from zeropoint.graph.frontends.export_recurrent import restore_recurrences, whole_recurrences
+from zeropoint.graph.graph_module import Graph
+from zeropoint.graph.passes.input_checks import check_sizes
+
+__all__ = ["CaptureError", "Origin", "capture", "is_exported", "is_training", "origin"]
+
+_GUARDS = "_guards_fn"  # checks of sizes in what torch.export makes; ours are in sizes.py
+
+
+class CaptureError(ValueError):
+    """A model that torch.export cannot turn into a graph."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The module that a node came from: its dotted path and its class.
+
+    `scope`: the blocks of control flow that the node is in, from the outermost; what is made in one is seen in those
+    within it. Graphs of torch.export have none.
+    """
+
+    path: str
+    kind: type | None
+    scope: tuple[int, ...] = ()
+
+
+def capture(
+    model: nn.Module,
+    example_inputs: Any,
+    example_kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+) -> fx.GraphModule:
+    """The graph of `model`, a copy of it, as it runs on the example inputs.
+
+    Sizes are not fixed to those of the examples: every size that the model does not depend on stays free, one included
+    unless the model broadcasts it, which a warning says.
+
+    Args:
+        example_inputs: a tuple of what the model is called with; a tensor alone will do.
+        dynamic_shapes: as for torch.export, to say more precisely which sizes are free.
+
+    Raises:
+        CaptureError: if torch.export cannot follow the model, with the line where it stopped.
+
+    Example:
+        >>> graph = capture(nn.Sequential(nn.Linear(2, 3), nn.ReLU()).eval(), (torch.ones(1, 2),))
+        >>> graph(torch.ones(5, 2)).shape
+        torch.Size([5, 3])
+    """
+    args = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
+    kwargs = dict(example_kwargs or {})
+    model = copy.deepcopy(model)
+    if is_exported(model):
+        return _of_exported(model)
+    try:
+        with torch.no_grad():
+            model(*args, **kwargs)
+    except Exception as error:
+        raise ValueError(f"the model does not run on the example inputs: {error}") from error
+
+    def export(shapes: Any) -> Any:
+        # Sizes of one are free, too.
+        with shape_config.patch(backed_size_oblivious=True), torch.no_grad(), _quiet_failure(), whole_recurrences():
+            return torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
+
+    try:
+        given = dynamic_shapes is not None
+        exported = export(dynamic_shapes) if given else with_free_sizes(export, model, args, kwargs)
+    except Exception as error:
+        raise CaptureError(_explanation(model, error)) from error
+    unlifted: Any = exported.module(check_guards=False)
+    graph = Graph(unlifted, unlifted.graph)  # an ordinary one, which has train() and eval()
+    restore_recurrences(graph)
+    check_sizes(graph)
+    _keep_origins(graph, model)
+    return graph
+
+
+def is_exported(model: nn.Module) -> bool:
+    """Whether a model is what ``torch.export.load(path).module()`` gives: a graph of operators already."""
+    if not isinstance(model, fx.GraphModule):
+        return False
+    called = [n.target for n in model.graph.nodes if n.op == "call_function"]
+    return any(isinstance(target, torch._ops.OpOverload) for target in called) and not any(
+        n.op in ("call_method", "call_module") and n.target != _GUARDS for n in model.graph.nodes
+    )
+
+
+def is_training(model: nn.Module) -> bool:
+    """Whether a model is in training mode; what was exported is always in the mode it was exported in."""
+    return model.training and not is_exported(model)
+
+
+def _of_exported(model: Any) -> fx.GraphModule:
+    """An exported graph as it is: its sizes are free where it was exported so, its module paths are kept."""
+    for node in list(model.graph.nodes):
+        if node.op == "call_module" and node.target == _GUARDS:
+            model.graph.erase_node(node)
+    graph = Graph(model, model.graph)
+    check_sizes(graph)
+    for node in graph.graph.nodes:
+        stack = list((node.meta.get("nn_module_stack") or {}).values())
+        path, kind = stack[-1][:2] if stack else ("", None)
+        node.meta["origin"] = Origin(_clean(path), _class(kind))
+    return graph
+
+
+def _class(kind: Any) -> type | None:
+    """The class of a module of torch.nn, of which a file has only the name."""
+    if isinstance(kind, str) and kind.startswith("torch.nn."):
+        kind = getattr(nn, kind.rpartition(".")[2], None)
+    return kind if isinstance(kind, type) else None
+
+
+@contextlib.contextmanager
+def _quiet_failure() -> Iterator[None]:
+    """Drop what torch.export writes beside its exception, a dump of the graph; what is written on success is shown."""
+    written = io.StringIO()
+    shapes = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+    was_disabled, shapes.disabled = shapes.disabled, True
+    try:
+        with contextlib.redirect_stderr(written), warnings.catch_warnings():
+            # nn.LSTM and nn.GRU keep their weights in a list, too.
+            warnings.filterwarnings("ignore", r"The tensor attributes? .*_flat_weights", UserWarning)
+            yield
+    finally:
+        shapes.disabled = was_disabled
+    sys.stderr.write(written.getvalue())
+
+
+def _explanation(model: nn.Module, error: Exception) -> str:
+    """One message: what, where in the user's code, and the ways out."""
+    lines = str(error).strip().splitlines()
+    what = lines[0].rstrip(".") if lines else type(error).__name__
+    line = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        if "/torch/" not in frame.filename and "/zeropoint/" not in frame.filename:
+            line = f" at {frame.filename}:{frame.lineno}: {frame.line}"
+    code = next((text.strip() for text in str(error).splitlines() if text.strip().startswith("File ")), "")
+    where = line or (f" at {code}" if code else "")
+    return (
+        f"torch.export cannot capture {type(model).__name__}{where}: {what}."
+        " Ways out: quantize it in eager mode (zeropoint.prepare, zeropoint.convert), or as TorchScript; or take what"
+        " depends on the data (Python conditions on tensors, .item(), numpy) out of forward."
+    )
+
+
+def _keep_origins(graph: fx.GraphModule, model: nn.Module) -> None:
+    kinds = {name: type(module) for name, module in model.named_modules()}
+    for node in graph.graph.nodes:
+        stack = list((node.meta.get("nn_module_stack") or {}).values())
+        path = next((_clean(entry[0]) for entry in reversed(stack) if _clean(entry[0]) in kinds), "")
+        node.meta["origin"] = Origin(path, kinds.get(path))
+
+
+def _clean(path: str) -> str:
+    return path.removeprefix("L['self'].").removeprefix("L['self']")
+
+
+def origin(node: fx.Node) -> Origin:
+    """Where a node came from."""
+    return node.meta.get("origin", Origin("", None))

@@ -1,0 +1,61 @@
+"""Values that come from either branch of an ``if`` as integers, with one scale for both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import fx
+
+from zeropoint.graph.frontends.export import origin
+from zeropoint.graph.passes.annotate import Choice, State, Way
+from zeropoint.graph.recipes import Output
+
+__all__ = ["join"]
+
+
+def join(state: State, node: fx.Node) -> Choice | None:
+    """The choice for what an ``if`` gives: integers, if both branches give them and can have the same scale.
+
+    Either both only pass on the same value, or both compute one: then it is watched where the branches meet, so that a
+    branch that calibration does not take has a scale too.
+    """
+    ends = node.meta["ends"]
+    values: list[Any] = [end.args[place] for end, place in ends]
+    if any(not isinstance(value, fx.Node) or value not in state.quantized for value in values):
+        return None
+    roots = [_root(state, value) for value in values]
+    if all(root is roots[0] for root in roots):
+        return Choice(Way.JOINED, inputs=(roots[0].name,))
+    choices = [state.choices[root] for root in roots]
+    for root, choice, (end, _) in zip(roots, choices, ends):
+        scope = origin(end).scope
+        if not _can_share(choice) or origin(root).scope[: len(scope)] != scope:
+            return None
+    if len({str(choice.qconfig.activation().dtype) for choice in choices}) > 1:
+        return None
+    for root, choice in zip(roots, choices):
+        choice.result = node.name
+        for inner in state.choices.values():  # of branches within a branch
+            if inner.result == root.name:
+                inner.result = node.name
+    return Choice(Way.JOINED, qconfig=choices[0].qconfig)
+
+
+def _root(state: State, value: fx.Node) -> fx.Node:
+    """Where the scale of a value comes from."""
+    choice = state.choices[value]
+    if choice.way is Way.JOINED and choice.inputs:
+        return next(node for node in state.choices if node.name == choice.inputs[0])
+    if choice.way is Way.FUSED or (choice.way is Way.PASSED and choice.operator is None):
+        source: Any = value.args[0]
+        return _root(state, source)
+    return value
+
+
+def _can_share(choice: Choice) -> bool:
+    """Whether the scale of a result is its own to choose."""
+    if choice.result is not None:
+        return False
+    if choice.way is Way.JOINED:
+        return True
+    return choice.way is Way.STATIC and choice.operator.output is Output.OWN

@@ -1,0 +1,87 @@
+"""What was chosen for a method, as text that a ScriptModule carries with it."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import torch
+
+from zeropoint.graph.passes.annotate import Choice, Way
+from zeropoint.graph.recipes import OPERATORS
+from zeropoint.graph.summary import Row, Summary
+from zeropoint.qconfig import QConfig
+
+__all__ = ["PLAN", "SUMMARY", "choice_from", "choice_to", "load", "store", "store_summary", "summary"]
+
+PLAN, SUMMARY = "_zeropoint_plan", "_zeropoint_summary"
+_BY_NAME = {operator.name: operator for operator in OPERATORS}
+
+
+def store(module: Any, name: str, value: Any) -> None:
+    """Keep `value` in an attribute of a `torch._C.ScriptModule`."""
+    text = json.dumps(value)
+    if module.hasattr(name):
+        module.setattr(name, text)
+    else:
+        module._register_attribute(name, torch._C.StringType.get(), text)
+
+
+def load(module: Any, name: str) -> Any:
+    """What `store` kept; None if there is nothing."""
+    return json.loads(module.getattr(name)) if module.hasattr(name) else None
+
+
+def choice_to(choice: Choice, path: str, operator: str) -> dict[str, Any]:
+    """A choice as plain values, without its observers; `path` and `operator` are for the summary."""
+    return {
+        "way": choice.way.name,
+        "reason": choice.reason,
+        "recipe": choice.operator.name if choice.operator else None,
+        "inputs": list(choice.inputs),
+        "relu": choice.relu,
+        "result": choice.result,
+        "path": path,
+        "operator": operator,
+        "activation": None,
+        "weight": None,
+    }
+
+
+def choice_from(kept: dict[str, Any], activation: Any, weight: Any) -> Choice:
+    """The choice that was kept, with a qconfig of observers that are there already."""
+    qconfig = QConfig(activation=lambda: activation, weight=lambda: copy.deepcopy(weight)) if activation else None
+    recipe = _BY_NAME[kept["recipe"]] if kept["recipe"] else None
+    made = Choice(Way[kept["way"]], kept["reason"], recipe, qconfig, tuple(kept["inputs"]), kept["relu"])
+    made.result = kept["result"]
+    return made
+
+
+def store_summary(module: Any, choices: list[tuple[Choice, dict[str, Any]]]) -> None:
+    """Keep what a summary shows of choices and of what was kept of them."""
+    hidden = (Way.PASSED, Way.FUSED, Way.JOINED)
+    rows = [[k["path"], k["operator"], c.way.value, c.reason] for c, k in choices if c.way not in hidden]
+    store(module, SUMMARY, rows)
+
+
+def summary(module: Any) -> Summary:
+    """What became of each operator of a model, and why; of a ScriptModule, or of what has a ``summary()`` itself.
+
+    Raises:
+        TypeError: for a model that zeropoint did not quantize.
+
+    Example:
+        >>> import zeropoint
+        >>> model = torch.jit.script(torch.nn.Linear(4, 2).eval())
+        >>> print(summary(zeropoint.quantize_dynamic_jit(model, {"": zeropoint.default_dynamic_qconfig})))
+        module   operator  computed       why
+        (model)  linear    int8, dynamic
+        1 int8, dynamic
+    """
+    if callable(getattr(module, "summary", None)):
+        return module.summary()
+    kept = load(module._c, SUMMARY) if isinstance(module, torch.jit.ScriptModule) else None
+    if kept is None:
+        raise TypeError(f"summary takes a model that zeropoint prepared or quantized, got {type(module).__name__}")
+    return Summary(tuple(Row(*row) for row in kept))

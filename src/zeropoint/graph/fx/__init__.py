@@ -1,1 +1,0 @@
-"""Graph mode through torch.export."""

@@ -1,0 +1,90 @@
+"""A calibrated graph with quantize and dequantize where values and weights are rounded, and float operators between."""
+
+from __future__ import annotations
+
+import operator
+
+import torch
+from torch import fx
+
+from zeropoint.graph.lowering.integer import Lowering, Value
+from zeropoint.graph.lowering.shared_scale import PASSED, Scale
+from zeropoint.graph.passes.annotate import Choice, Way
+from zeropoint.graph.passes.canonicalize import arguments, aten_name
+from zeropoint.graph.passes.training import AVERAGES
+from zeropoint.graph.recipes import Form
+from zeropoint.numerics.affine import BYTE_LIMITS
+
+__all__ = ["reference"]
+
+ours = torch.ops.zeropoint
+
+
+class Reference(Lowering):
+    """As `Lowering`, but operators stay float: what they read was quantized and dequantized."""
+
+    def observed(self, node: fx.Node) -> None:
+        scale = self.scale_of(node)
+        q = self.call(ours.quantize_per_tensor.default, self.floats(node.args[0]), *scale.all)
+        self.values[node] = Value(self.call(ours.dequantize_per_tensor.default, q, *scale.all), scale=scale)
+
+    def joined(self, node: fx.Node) -> list[int]:
+        return []
+
+    def add(self, node: fx.Node) -> None:
+        choice = self.choices.get(node)
+        if choice is not None and choice.way is Way.JOINED:
+            scale = self.values[self.by_name[choice.inputs[0]]].scale if choice.inputs else None
+            self.values[node] = Value(self.copy(node), scale=scale)
+            return
+        if node.op == "call_function" and choice is not None and choice.way in (Way.STATIC, Way.PASSED, Way.FUSED):
+            if choice.way is Way.FUSED and node.target is operator.getitem:  # of bags, which are one tensor
+                self.values[node] = self.values[node.args[0]]
+            else:
+                self.values[node] = self.float_value(node, choice)
+        else:
+            super().add(node)
+
+    def float_value(self, node: fx.Node, choice: Choice) -> Value:
+        scale = self.values[node.args[0]].scale if choice.way is Way.PASSED else None
+        if scale is not None and aten_name(node) in AVERAGES:
+            return Value(self.average(node, scale), scale=scale)
+        return Value(self.float_form(node, choice), scale=scale)
+
+    def average(self, node: fx.Node, scale: Scale) -> fx.Node:
+        """An average, which is rounded, by the operator on integers: floats miss values just between two steps."""
+        first = node.args[0]
+        q = self.call(ours.quantize_per_tensor.default, self.floats(first), *scale.all)
+        named = {k: self.argument(v) for k, v in arguments(node).items() if v is not first}
+        q = PASSED[str(aten_name(node))](self, q, scale, named, node)
+        return self.call(ours.dequantize_per_tensor.default, q, *scale.all)
+
+    def float_form(self, node: fx.Node, choice: Choice) -> fx.Node:
+        made = self.copy(node)
+        if choice.way is Way.STATIC and choice.operator is not None and choice.operator.form is Form.SLOPES:
+            with self.graph.inserting_before(made):
+                slopes = self.constant(node.args[1].target, self.slopes_of(node).dequantize())
+            made.args = (made.args[0], slopes)
+        if choice.way is Way.STATIC and choice.operator is not None and choice.operator.form is Form.LAYER:
+            axis = choice.operator.weight_axis
+            integers, scales, zero_points = self.weight(node.args[1], choice, axis)
+            kind = self.tensors[str(integers.target)].dtype
+            limits = BYTE_LIMITS[kind]
+            with self.graph.inserting_before(made):
+                if self.tensors[str(scales.target)].numel() > 1:
+                    weight = self.call(
+                        ours.dequantize_per_channel.default, integers, scales, zero_points, axis,
+                        *limits, kind,
+                    )  # fmt: skip
+                else:
+                    scale, zero_point = (self.tensors[str(n.target)].item() for n in (scales, zero_points))
+                    weight = self.call(ours.dequantize_per_tensor.default, integers, scale, zero_point, *limits, kind)
+                for constant in (zero_points, scales, integers):
+                    weight.prepend(constant)
+            made.args = (made.args[0], weight, *made.args[2:])
+        return made
+
+
+def reference(graph: fx.GraphModule, choices: dict[fx.Node, Choice]) -> fx.GraphModule:
+    """The graph with quantize and dequantize of a graph with observers that have seen data."""
+    return Reference(graph, choices).run()

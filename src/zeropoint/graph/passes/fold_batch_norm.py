@@ -1,0 +1,74 @@
+"""Batch norm into the layer before it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from zeropoint.graph.passes.canonicalize import arguments, aten_name
+from zeropoint.nn.qat.trained import folded
+
+__all__ = ["fold_batch_norm"]
+
+_LAYERS = frozenset(
+    ("conv1d.default", "conv2d.default", "conv3d.default", "linear.default", "conv_transpose1d.default",
+     "conv_transpose2d.input", "conv_transpose3d.input")
+)  # fmt: skip
+
+
+def parameter(graph: fx.GraphModule, node: Any) -> torch.Tensor | None:
+    """The tensor that a `get_attr` node stands for; None for other nodes."""
+    if not isinstance(node, fx.Node) or node.op != "get_attr":
+        return None
+    value: Any = graph
+    for part in str(node.target).split("."):
+        value = getattr(value, part)
+    return value
+
+
+def add_parameter(graph: fx.GraphModule, like: str, value: torch.Tensor, before: fx.Node) -> fx.Node:
+    """A node for a new tensor of the graph, named after `like`."""
+    name = like.replace(".", "_")
+    while hasattr(graph, name):
+        name += "_"
+    if value.is_floating_point():
+        setattr(graph, name, nn.Parameter(value.detach(), requires_grad=False))
+    else:
+        graph.register_buffer(name, value)
+    with graph.graph.inserting_before(before):
+        return graph.graph.get_attr(name)
+
+
+def fold_batch_norm(graph: fx.GraphModule) -> int:
+    """Fold every batch norm that follows a layer and nothing else reads; how many there were."""
+    count = 0
+    for node in list(graph.graph.nodes):
+        if aten_name(node) != "batch_norm.default":
+            continue
+        a = arguments(node)
+        layer: Any = a["input"]
+        name = aten_name(layer)
+        if name not in _LAYERS or len(layer.users) != 1 or a["training"] or a["running_mean"] is None:
+            continue
+        names = ("weight", "bias", "running_mean", "running_var")
+        gamma, beta, mean, var = (parameter(graph, a[k]) for k in names)
+        la = arguments(layer)
+        weight, bias = parameter(graph, la["weight"]), parameter(graph, la["bias"])
+        if weight is None or mean is None or var is None or (bias is None) != (la["bias"] is None):
+            continue
+        norm = SimpleNamespace(running_mean=mean, running_var=var, eps=a["eps"], weight=gamma, bias=beta)
+        with torch.no_grad():
+            new_weight, new_bias = folded(weight, bias, norm, la["groups"] if "transpose" in name else 0)
+        path = str(la["weight"].target)
+        w = add_parameter(graph, path + "_folded", new_weight, layer)
+        b = add_parameter(graph, path.removesuffix("weight") + "bias_folded", new_bias, layer)
+        layer.args = (layer.args[0], w, b, *layer.args[3:])
+        node.replace_all_uses_with(layer)
+        graph.graph.erase_node(node)
+        count += 1
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+    return count

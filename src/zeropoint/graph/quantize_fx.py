@@ -1,0 +1,265 @@
+"""Graph mode: any model that torch.export can capture, quantized without a change to its code."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from zeropoint.graph.frontends.export import capture, is_training, origin
+from zeropoint.graph.lowering.integer import lower
+from zeropoint.graph.lowering.reference import reference
+from zeropoint.graph.passes.annotate import Choice, Way, operator_name, plan, skip_rounding
+from zeropoint.graph.passes.canonicalize import make_plain
+from zeropoint.graph.passes.equalize import divide_in_quantize, equalize, watch_channels
+from zeropoint.graph.passes.fold_batch_norm import fold_batch_norm
+from zeropoint.graph.passes.fold_linear import fold_linear
+from zeropoint.graph.passes.insert_observers import OBSERVER, insert_observers, is_observer
+from zeropoint.graph.passes.recurrent_precision import choose_recurrent_weights
+from zeropoint.graph.passes.training import Rounded, connect_averages, round_averages, swap_layers
+from zeropoint.graph.recipes import OPERATORS
+from zeropoint.graph.summary import Row, Summary
+from zeropoint.qconfig_mapping import QConfigMapping
+
+__all__ = ["Prepared", "Quantized", "convert_fx", "convert_to_reference_fx", "prepare_fx", "prepare_qat_fx"]
+
+
+class Prepared(nn.Module):
+    """A model with observers, to be run on data and then given to `convert_fx`."""
+
+    def __init__(self, graph: fx.GraphModule, choices: dict[fx.Node, Choice]) -> None:
+        super().__init__()
+        self.graph_module = graph
+        self._choices = {node.name: choice for node, choice in choices.items()}
+        self.train(graph.training)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.graph_module(*args, **kwargs)
+
+    def choices(self) -> dict[fx.Node, Choice]:
+        """What was chosen for each node of the graph."""
+        nodes = self.graph_module.graph.nodes
+        return {node: self._choices[node.name] for node in nodes if node.name in self._choices}
+
+    def choose_recurrent_weights(self, *args: Any, **kwargs: Any) -> None:
+        """Try recurrent layers of 8 bits on a batch, and give those that would be inaccurate float16 weights."""
+        choices = choose_recurrent_weights(self.graph_module, self.choices(), args, kwargs)
+        self._choices = {node.name: choice for node, choice in choices.items()}
+
+    def summary(self) -> Summary:
+        """What will become of each operator, and why."""
+        return _summary(self.choices())
+
+
+class Quantized(nn.Module):
+    """A model on integers: an ordinary module, with `summary()`."""
+
+    def __init__(self, graph: fx.GraphModule, summary: Summary) -> None:
+        super().__init__()
+        self.graph_module = graph
+        self._summary = summary
+        self.eval()
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.graph_module(*args, **kwargs)
+
+    def summary(self) -> Summary:
+        """What became of each operator, and why."""
+        return self._summary
+
+
+def _summary(choices: dict[fx.Node, Choice]) -> Summary:
+    return Summary(
+        tuple(
+            Row(origin(node).path, operator_name(node, choice), choice.way.value, choice.reason)
+            for node, choice in choices.items()
+            if choice.way not in (Way.PASSED, Way.FUSED)
+        )
+    )
+
+
+def _mapping(model: nn.Module, given: Any) -> QConfigMapping:
+    """`given` as a mapping whose names are those of modules of the model."""
+    if isinstance(given, Mapping):
+        given = QConfigMapping.from_dict(dict(given))
+    if not isinstance(given, QConfigMapping):
+        raise TypeError(f"qconfig_mapping must be a QConfigMapping or a dictionary, got {type(given).__name__}")
+    names = {name for name, _ in model.named_modules()}
+    unknown = [name for name in given.module_name_qconfigs if name not in names]
+    unknown += [regex for regex in given.module_name_regex_qconfigs if not any(re.match(regex, n) for n in names)]
+    unknown += [place[0] for place in given.module_name_object_type_order_qconfigs if place[0] not in names]
+    if unknown:
+        raise ValueError(f"qconfig_mapping: the model has no module {', '.join(map(repr, unknown))}")
+    return given
+
+
+def _require_some(prepared: Prepared) -> Prepared:
+    if all(c.way in (Way.FLOAT, Way.PASSED, Way.FUSED) for c in prepared._choices.values()):
+        looked_for = ", ".join(operator.name for operator in OPERATORS)
+        raise ValueError(f"nothing in this model would be quantized. Looked for: {looked_for}.\n{prepared.summary()}")
+    return prepared
+
+
+def float_graph(model: nn.Module, example_inputs: Any, dynamic_shapes: Any = None) -> fx.GraphModule:
+    """The float operators of a model in the spelling that the recipes know: what `prepare_fx` puts observers into."""
+    graph = capture(model, example_inputs, dynamic_shapes=dynamic_shapes)
+    make_plain(graph)
+    fold_linear(graph)
+    fold_batch_norm(graph)
+    return graph
+
+
+def prepare_fx(
+    model: nn.Module,
+    qconfig_mapping: QConfigMapping | Mapping[str, Any],
+    example_inputs: Any,
+    prepare_custom_config: Any = None,
+    _equalization_config: Any = None,
+    backend_config: Any = None,
+    *,
+    dynamic_shapes: Any = None,
+    equalize_channels: bool = False,
+) -> Prepared:
+    """A copy of `model` with observers, for calibration: run it on some data, then call `convert_fx`.
+
+    Args:
+        model: any module that torch.export can capture; in evaluation mode.
+        qconfig_mapping: which modules and functions get which qconfig; None leaves them in float.
+        example_inputs: a tuple of what the model is called with. Sizes are not fixed to those of the examples.
+        dynamic_shapes: as for torch.export, to say more precisely which sizes are free.
+        equalize_channels: before the input of a linear layer is rounded, divide its few channels that are far larger
+            than the others, and multiply the weights that read them; the same in float, more accurate in 8 bits. For
+            transformers; ranges are then those of all values seen.
+
+    Raises:
+        CaptureError: if torch.export cannot follow the model.
+        ValueError: if a name in the mapping is none of the model's, or nothing would be quantized.
+
+    Example:
+        >>> import zeropoint
+        >>> model = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval()
+        >>> prepared = prepare_fx(model, zeropoint.get_default_qconfig_mapping("native"), (torch.ones(1, 4),))
+        >>> _ = prepared(torch.randn(16, 4))
+        >>> print(convert_fx(prepared).summary())
+        module  operator  computed  why
+        0       linear    int8
+        1 int8
+    """
+    _refuse(prepare_custom_config=prepare_custom_config, _equalization_config=_equalization_config)
+    if is_training(model):
+        raise ValueError("prepare_fx: the model is in training mode: call model.eval(), or use prepare_qat_fx")
+    mapping = _mapping(model, qconfig_mapping)
+    graph = float_graph(model, example_inputs, dynamic_shapes)
+    choices = plan(graph, mapping)
+    skip_rounding(choices)
+    insert_observers(graph, choices)
+    if equalize_channels:
+        watch_channels(graph, choices)
+    return _require_some(Prepared(graph.eval(), choices)).eval()
+
+
+def prepare_qat_fx(
+    model: nn.Module,
+    qconfig_mapping: QConfigMapping | Mapping[str, Any],
+    example_inputs: Any,
+    prepare_custom_config: Any = None,
+    backend_config: Any = None,
+    *,
+    dynamic_shapes: Any = None,
+) -> Prepared:
+    """A copy of `model` that trains with the rounding of the model on integers; arguments as for `prepare_fx`.
+
+    Layers are trained with their batch norm, and become one integer operator with it; pools and means are rounded in
+    training as the integers will be. So what `convert_fx` gives computes what was trained.
+
+    Example:
+        >>> import zeropoint
+        >>> model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU()).train()
+        >>> example = (torch.ones(2, 1, 4, 4),)
+        >>> prepared = prepare_qat_fx(model, zeropoint.get_default_qat_qconfig_mapping("native"), example)
+        >>> prepared(torch.randn(2, 1, 4, 4)).sum().backward()
+    """
+    _refuse(prepare_custom_config=prepare_custom_config)
+    mapping = _mapping(model, qconfig_mapping)
+    graph = capture(copy.deepcopy(model).eval(), example_inputs, dynamic_shapes=dynamic_shapes)
+    make_plain(graph)
+    fold_linear(graph)
+    choices = plan(graph, mapping, swap_layers(graph, mapping))
+    round_averages(graph, choices)
+    insert_observers(graph, choices, Rounded)
+    connect_averages(graph, OBSERVER)
+    return _require_some(Prepared(graph, choices)).train(model.training)
+
+
+def convert_fx(
+    graph_module: Prepared,
+    convert_custom_config: Any = None,
+    _remove_qconfig: bool = True,
+    qconfig_mapping: Any = None,
+    backend_config: Any = None,
+    keep_original_weights: bool = False,
+    *,
+    debug: bool = False,
+) -> Quantized:
+    """The model on integers, from one that was calibrated (`prepare_fx`) or trained (`prepare_qat_fx`).
+
+    Args:
+        debug: stop at a graph with quantize and dequantize around float operators.
+
+    Raises:
+        NotCalibrated: if an observer saw no data.
+    """
+    _refuse(convert_custom_config=convert_custom_config, qconfig_mapping=qconfig_mapping)
+    if not isinstance(graph_module, Prepared):
+        raise TypeError(f"convert_fx takes what prepare_fx or prepare_qat_fx gave, got {type(graph_module).__name__}")
+    prepared = copy.deepcopy(graph_module).eval()
+    with torch.no_grad():
+        choices = equalize(prepared.graph_module, prepared.choices())
+        if debug:
+            return Quantized(reference(prepared.graph_module, choices), graph_module.summary())
+        lowered = lower(prepared.graph_module, choices)
+        divide_in_quantize(lowered)
+        return Quantized(lowered, graph_module.summary())
+
+
+def convert_layers(prepared: Prepared, layers: Collection[str]) -> Quantized:
+    """As `convert_fx`, but only the layers of these names in `prepared.choices()` on integers, others in float."""
+    wanted = prepared.choices()
+    by_name = {node.name: node for node in prepared.graph_module.graph.nodes}
+    carried: set[fx.Node] = set()  # what hands integers on to one of the layers
+    for node, choice in wanted.items():
+        for name in choice.inputs if node.name in layers else ():
+            at = by_name[name]
+            while at in wanted and wanted[at].way is Way.PASSED:
+                carried.add(at)
+                at = _before(at)
+    choices: dict[fx.Node, Choice] = {}
+    for node, choice in wanted.items():
+        kept = node.name in layers or node in carried
+        if choice.way in (Way.PASSED, Way.FUSED) and not kept:
+            before = choices.get(_before(node))
+            kept = before is not None and before.way is not Way.FLOAT
+        choices[node] = choice if kept else Choice(Way.FLOAT, choice.reason or "left out", choice.operator)
+    with torch.no_grad():
+        return Quantized(lower(prepared.graph_module, choices), _summary(choices))
+
+
+def _before(node: fx.Node) -> Any:
+    """What a node takes first, without the observer between them."""
+    before: Any = node.args[0]
+    return before.args[0] if is_observer(before) else before
+
+
+def convert_to_reference_fx(graph_module: Prepared, **options: Any) -> Quantized:
+    """`convert_fx` with ``debug=True``."""
+    return convert_fx(graph_module, debug=True, **options)
+
+
+def _refuse(**options: Any) -> None:
+    for name, value in options.items():
+        if value not in (None, {}):
+            raise NotImplementedError(f"{name} has no meaning here: torch.export captures everything; got {value!r}")
