@@ -36,7 +36,7 @@ def _lstm() -> Made:
     return Made(Recurrent(nn.LSTM).eval(), [(torch.randn(4, 9, 20),) for _ in range(2)])
 
 
-# fbgemm's transposed convolution of 64 channels is wrong (up to 157 of 255 steps, and another each time): hence qnnpack.
+# fbgemm's transposed convolution of 64 channels is wrong (up to 157 of 255 steps, not always the same): qnnpack.
 MODELS: dict[str, Callable[[], Made]] = {
     "resnet": lambda: _images(lambda: ResNet((8, 16, 24, 32), 2, 10)),
     "mobilenet": lambda: _images(MobileNet),

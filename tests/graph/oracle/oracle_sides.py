@@ -1,7 +1,7 @@
 """A float model quantized twice, by PyTorch (the oracle) and by zeropoint, and what the two have in common.
 
 `Side` is what one of them made, in a form that can be compared: observers with the values they watched, weights as
-integers, the quantized values of one run, the output. PyTorch warns at every call that it goes away: `quietly` wraps it.
+integers, the quantized values of one run, the output. PyTorch warns at every call: hence `quietly`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.ao.quantization as theirs
 from observer_pairs import quietly
 from torch import Tensor, fx, nn
 from torch.ao.quantization import quantize_fx as their_fx
@@ -94,7 +93,7 @@ class Side:
     values: list[Value]
 
 
-# Scales of values behind float attention: PyTorch's fused kernel sums in another order than the operators it stands for.
+# Scales of values behind float attention: PyTorch's fused kernel sums in another order than its operators.
 _ROUNDING = 2**-21
 
 

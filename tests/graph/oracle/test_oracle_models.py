@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +23,8 @@ LOSS = 0.5
 # PyTorch's own MobileNet is wrong on the engine qnnpack (2.8 dB where ours has 37): no oracle.
 CASES = [(model, config) for model in MODELS for config in CONFIGS if (model, config) != ("mobilenet", "qnnpack")]
 _CAT = (
-    "insert_observers.py gives each part of cat an observer of its own and cat requantizes; theirs gives all one scale. "
-    "Nothing else differs in these models. Ours is 0.2 to 0.6 dB below theirs over four seeds"
+    "insert_observers.py gives each part of cat an observer of its own, and cat requantizes; theirs has one scale. "
+    "With the scale of cat given to its parts by hand, ours has 22.98 dB instead of 22.35, theirs 22.91 (per_tensor)"
 )
 _RELU6 = (
     "insert_observers.py shows a histogram what is before a ReLU6 alone, theirs also what is behind it. Nothing else "
@@ -62,9 +61,9 @@ HEAD = "model      config         ours theirs   observers weights layers steps e
 
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: "-".join(case))
-def compared(request: Any) -> Iterator[Compared]:
+def compared(request: Any) -> Compared:
     name, config = request.param
-    yield compare(name, config)
+    return compare(name, config)
 
 
 def compare(name: str, config: str) -> Compared:
