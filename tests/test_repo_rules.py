@@ -180,6 +180,7 @@ LAYERS = (
     "qconfig_propagation",
     "distributed",
     "nn",
+    "operators",
     "graph",
     "eager",
     "runtime",

@@ -21,8 +21,8 @@ from zeropoint.graph.passes.fold_linear import fold_linear
 from zeropoint.graph.passes.insert_observers import OBSERVER, insert_observers, is_observer
 from zeropoint.graph.passes.recurrent_precision import choose_recurrent_weights
 from zeropoint.graph.passes.training import Rounded, connect_averages, round_averages, swap_layers
-from zeropoint.graph.recipes import OPERATORS
 from zeropoint.graph.summary import Row, Summary
+from zeropoint.operators import operators
 from zeropoint.qconfig_mapping import QConfigMapping
 
 __all__ = ["Prepared", "Quantized", "convert_fx", "convert_to_reference_fx", "prepare_fx", "prepare_qat_fx"]
@@ -99,13 +99,13 @@ def _mapping(model: nn.Module, given: Any) -> QConfigMapping:
 
 def _require_some(prepared: Prepared) -> Prepared:
     if all(c.way in (Way.FLOAT, Way.PASSED, Way.FUSED) for c in prepared._choices.values()):
-        looked_for = ", ".join(operator.name for operator in OPERATORS)
+        looked_for = ", ".join(operator.name for operator in operators() if operator.annotate is not None)
         raise ValueError(f"nothing in this model would be quantized. Looked for: {looked_for}.\n{prepared.summary()}")
     return prepared
 
 
 def float_graph(model: nn.Module, example_inputs: Any, dynamic_shapes: Any = None) -> fx.GraphModule:
-    """The float operators of a model in the spelling that the recipes know: what `prepare_fx` puts observers into."""
+    """The float operators of a model in the spelling that records have: what `prepare_fx` puts observers into."""
     graph = capture(model, example_inputs, dynamic_shapes=dynamic_shapes)
     make_plain(graph)
     fold_linear(graph)

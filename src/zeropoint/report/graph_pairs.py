@@ -11,12 +11,11 @@ from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
 from zeropoint.graph.frontends.export import is_training, origin
-from zeropoint.graph.passes.canonicalize import arguments, aten_name
-from zeropoint.graph.passes.fold_batch_norm import parameter
 from zeropoint.graph.provenance import Meaning, meaning
 from zeropoint.graph.quantize_fx import Quantized, float_graph
-from zeropoint.graph.recipes import BY_ATEN
 from zeropoint.graph.to_int8 import call_of
+from zeropoint.operators import BY_ATEN
+from zeropoint.operators.node import arguments, aten_name, parameter
 from zeropoint.report.pairs import OUTPUT, Layer, Pair, first_tensor
 
 __all__ = ["GraphPairs", "steps"]
@@ -141,7 +140,7 @@ class GraphPairs:
             return None
         ours = getattr(node.target, "namespace", "") == "zeropoint"
         operator = node.target._schema.name.removeprefix("zeropoint::") if ours else (aten_name(node) or "")
-        if operator in _NOT_A_LAYER or (not ours and operator not in BY_ATEN):
+        if operator in _NOT_A_LAYER or (not ours and (operator not in BY_ATEN or BY_ATEN[operator].annotate is None)):
             return None
         if held.name not in self._by_name:
             raise ValueError(f"the float model has no operator {held.name!r}: the quantized one was made of another")

@@ -19,8 +19,8 @@ from torch.utils._pytree import tree_map
 import zeropoint
 from zeropoint.graph.lowering.integer import Lowering
 from zeropoint.graph.lowering.reference import Reference
-from zeropoint.graph.passes.canonicalize import aten_name
 from zeropoint.graph.passes.training import AVERAGES
+from zeropoint.operators.node import aten_name
 
 HEAVY = ("conv", "linear", "matmul", "bmm", "embedding", "quantized_lstm", "quantized_gru")
 

@@ -9,9 +9,9 @@ from torch import fx
 
 from zeropoint.compiler.steps.floats import clamped
 from zeropoint.compiler.steps.table import dtype_name, ours, row
-from zeropoint.graph.passes.canonicalize import arguments
 from zeropoint.numerics import functions
 from zeropoint.numerics.functions import FUNCTIONS, Step
+from zeropoint.operators.node import arguments
 from zeropoint.ops import checks
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch import fx
 
 from zeropoint.compiler.steps.table import ours, row
-from zeropoint.graph.passes.canonicalize import arguments
+from zeropoint.operators.node import arguments
 from zeropoint.ops.float_layers import stored_weight
 from zeropoint.ops.floats import batch_norm_line
 from zeropoint.ops.geometry import Geometry

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, fx
 
 from zeropoint.compiler.steps.table import dtype_name, ours, row
-from zeropoint.graph.passes.canonicalize import arguments
+from zeropoint.operators.node import arguments
 from zeropoint.ops import checks
 from zeropoint.ops.geometry import three
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, fx
 
 from zeropoint.compiler.steps.table import row
-from zeropoint.graph.passes.canonicalize import arguments
+from zeropoint.operators.node import arguments
 from zeropoint.ops.weight_only import SmallWeight, half_weight, small_weight
 
 if TYPE_CHECKING:

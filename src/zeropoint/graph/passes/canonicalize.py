@@ -11,24 +11,15 @@ from typing import Any
 import torch
 from torch import fx
 
-__all__ = ["Unsized", "make_plain", "rewrite", "write_nothing"]
+from zeropoint.operators.node import Unsized, arguments, aten_name
+
+__all__ = ["make_plain", "rewrite", "write_nothing"]
 
 aten = torch.ops.aten
 _SAME_MEMORY = frozenset(
     ("view", "reshape", "flatten", "transpose", "permute", "t", "squeeze", "unsqueeze", "slice", "select", "expand",
      "detach", "narrow", "chunk", "unsafe_chunk", "split", "unbind")
 )  # fmt: skip
-_SHAPES = frozenset(("sym_size.int", "size.default", "size.int", "dim.default", "numel.default", "len.Tensor"))
-
-
-class Unsized:
-    """Stands in ``meta["val"]`` for a tensor, or a list of them, of which only the dtype is known."""
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        self.dtype = dtype
-
-    def is_floating_point(self) -> bool:
-        return self.dtype.is_floating_point
 
 
 def make_plain(graph: fx.GraphModule) -> fx.GraphModule:
@@ -291,38 +282,3 @@ _REWRITTEN: dict[str, Any] = {
     "div.Scalar": _inverted,
     "scaled_dot_product_attention.default": _attention,
 }
-
-
-def aten_name(node: object) -> str | None:
-    """``conv2d.default`` for a call of ``aten.conv2d.default``, None for other nodes."""
-    if not isinstance(node, fx.Node) or node.op != "call_function":
-        return None
-    target = node.target
-    if isinstance(target, torch._ops.OpOverload) and target.namespace == "aten":
-        return f"{target._schema.name.removeprefix('aten::')}.{target._overloadname or 'default'}"
-    return None
-
-
-def only_reads_shape(node: fx.Node) -> bool:
-    """Whether a node asks for sizes and the like, which integers have as well as floats."""
-    return aten_name(node) in _SHAPES or "reads_shape" in node.meta
-
-
-def arguments(node: fx.Node) -> dict[str, Any]:
-    """The arguments of a call of an ATen operator by their names, defaults filled in."""
-    schema = node.target._schema
-    found = {}
-    for i, argument in enumerate(schema.arguments):
-        if i < len(node.args):
-            found[argument.name] = node.args[i]
-        elif argument.name in node.kwargs:
-            found[argument.name] = node.kwargs[argument.name]
-        else:
-            found[argument.name] = argument.default_value
-    return found
-
-
-def each(value: Any, dims: int) -> list[int]:
-    """A number for each dimension, as ATen's operators understand one for all."""
-    values = list(value) if isinstance(value, (list, tuple)) else [value]
-    return values * dims if len(values) == 1 else values

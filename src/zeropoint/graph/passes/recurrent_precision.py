@@ -16,10 +16,8 @@ import torch
 from torch import Tensor, fx
 
 from zeropoint.graph.passes.annotate import Choice, Way
-from zeropoint.graph.passes.canonicalize import arguments
-from zeropoint.graph.passes.fold_batch_norm import parameter
-from zeropoint.graph.recipes import Form
 from zeropoint.nn.quantized.storage import plain_parts, quantize_weight
+from zeropoint.operators.node import arguments, parameter
 
 __all__ = ["choose_recurrent_weights"]
 
@@ -31,7 +29,7 @@ def choose_recurrent_weights(
     graph: fx.GraphModule, choices: dict[fx.Node, Choice], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[fx.Node, Choice]:
     """Try the recurrent layers of a graph that are to be 8 bits on one batch; `choices`, changed where they fail."""
-    found = [n for n, c in choices.items() if c.way is Way.DYNAMIC and c.operator.form is Form.RECURRENT]
+    found = [n for n, c in choices.items() if c.way is Way.DYNAMIC and c.operator.weights == ("params",)]
     if not found:
         return choices
     seen = _calls(graph, found, args, kwargs)

@@ -19,8 +19,8 @@ from torch import Tensor, fx, nn
 from zeropoint.graph.frontends.export import Origin
 from zeropoint.graph.frontends.script.in_place import written
 from zeropoint.graph.frontends.script.inline import PATH, SCRIPT_OBSERVER, at_path, changed_attributes, path_of
-from zeropoint.graph.passes.canonicalize import Unsized
 from zeropoint.graph.passes.insert_observers import OBSERVER
+from zeropoint.operators.node import Unsized
 
 __all__ = ["Place", "View", "opaque", "read"]
 
