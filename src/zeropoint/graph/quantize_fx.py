@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from zeropoint.described import described
 from zeropoint.graph.frontends.export import capture, is_training, origin
 from zeropoint.graph.lowering.integer import lower
 from zeropoint.graph.lowering.reference import reference
@@ -130,6 +131,7 @@ def prepare_fx(
         model: any module that torch.export can capture; in evaluation mode.
         qconfig_mapping: which modules and functions get which qconfig; None leaves them in float.
         example_inputs: a tuple of what the model is called with. Sizes are not fixed to those of the examples.
+        backend_config: None; there is one backend.
         dynamic_shapes: as for torch.export, to say more precisely which sizes are free.
         equalize_channels: before the input of a linear layer is rounded, divide its few channels that are far larger
             than the others, and multiply the weights that read them; the same in float, more accurate in 8 bits. For
@@ -149,6 +151,7 @@ def prepare_fx(
         0       linear    int8
         1 int8
     """
+    _refuse_backend("prepare_fx", backend_config)
     _refuse(prepare_custom_config=prepare_custom_config, _equalization_config=_equalization_config)
     if is_training(model):
         raise ValueError("prepare_fx: the model is in training mode: call model.eval(), or use prepare_qat_fx")
@@ -183,6 +186,7 @@ def prepare_qat_fx(
         >>> prepared = prepare_qat_fx(model, zeropoint.get_default_qat_qconfig_mapping("native"), example)
         >>> prepared(torch.randn(2, 1, 4, 4)).sum().backward()
     """
+    _refuse_backend("prepare_qat_fx", backend_config)
     _refuse(prepare_custom_config=prepare_custom_config)
     mapping = _mapping(model, qconfig_mapping)
     graph = capture(copy.deepcopy(model).eval(), example_inputs, dynamic_shapes=dynamic_shapes)
@@ -213,6 +217,7 @@ def convert_fx(
     Raises:
         NotCalibrated: if an observer saw no data.
     """
+    _refuse_backend("convert_fx", backend_config)
     _refuse(convert_custom_config=convert_custom_config, qconfig_mapping=qconfig_mapping)
     if not isinstance(graph_module, Prepared):
         raise TypeError(f"convert_fx takes what prepare_fx or prepare_qat_fx gave, got {type(graph_module).__name__}")
@@ -261,5 +266,15 @@ def convert_to_reference_fx(graph_module: Prepared, **options: Any) -> Quantized
 
 def _refuse(**options: Any) -> None:
     for name, value in options.items():
-        if value not in (None, {}):
-            raise NotImplementedError(f"{name} has no meaning here: torch.export captures everything; got {value!r}")
+        if value is not None and value != {}:
+            raise NotImplementedError(
+                f"{name} has no meaning here: torch.export captures everything; got {described(value)}"
+            )
+
+
+def _refuse_backend(function: str, backend_config: Any) -> None:
+    if backend_config is not None:
+        raise NotImplementedError(
+            f"{function}: backend_config must be None, got {described(backend_config)}: there is one backend,"
+            " zeropoint's own. To leave operators in float, give them the qconfig None in the QConfigMapping"
+        )

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from zeropoint.described import described
 from zeropoint.graph.frontends.export import is_exported
 from zeropoint.graph.quantize_fx import Quantized, convert_fx, prepare_fx
 from zeropoint.numerics.dtypes import quint8
@@ -105,7 +106,7 @@ def evaluated(model: nn.Module) -> nn.Module:
 def qconfig_mapping_for(qconfig: Any, mode: str, model: nn.Module) -> QConfigMapping:
     """The mapping that `to_int8` uses for its arguments of these names."""
     if mode not in _MODES:
-        raise ValueError(f"to_int8: mode must be one of {', '.join(_MODES)}, got {mode!r}")
+        raise ValueError(f"to_int8: mode must be one of {', '.join(_MODES)}, got {described(mode)}")
     if isinstance(qconfig, QConfigMapping):
         return qconfig
     if mode == "dynamic":

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from zeropoint.described import described
 from zeropoint.graph.frontends.export import origin
 from zeropoint.graph.passes.annotate import Choice, Way
 from zeropoint.graph.quantize_fx import Prepared, convert_layers, prepare_fx
@@ -157,7 +158,7 @@ def _measure(model: nn.Module, batches: list[Any], metric: str | Metric) -> Metr
     if callable(metric):
         return metric
     if metric not in ("sqnr", "cosine", "agreement"):
-        raise ValueError(f"metric must be sqnr, cosine, agreement or a function of a model, got {metric!r}")
+        raise ValueError(f"metric must be sqnr, cosine, agreement or a function of a model, got {described(metric)}")
     calls = [call_of(batch) for batch in batches]
     with torch.no_grad():
         wanted = [first_tensor(model(*args, **kwargs)) for args, kwargs in calls]

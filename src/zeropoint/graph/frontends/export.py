@@ -7,6 +7,7 @@ import copy
 import io
 import logging
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping
@@ -25,6 +26,9 @@ from zeropoint.graph.passes.input_checks import check_sizes
 __all__ = ["CaptureError", "Origin", "capture", "is_exported", "is_training", "origin"]
 
 _GUARDS = "_guards_fn"  # checks of sizes in what torch.export makes; ours are in sizes.py
+
+
+_CAPTURING = threading.RLock()  # torch.export, its settings and sys.stderr are for the whole process
 
 
 class CaptureError(ValueError):
@@ -80,7 +84,13 @@ def capture(
 
     def export(shapes: Any) -> Any:
         # Sizes of one are free, too.
-        with shape_config.patch(backed_size_oblivious=True), torch.no_grad(), _quiet_failure(), whole_recurrences():
+        with (
+            _CAPTURING,
+            shape_config.patch(backed_size_oblivious=True),
+            torch.no_grad(),
+            _quiet_failure(),
+            whole_recurrences(),
+        ):
             return torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
 
     try:
