@@ -8,9 +8,10 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
 from zeropoint.described import described
+from zeropoint.graph.constants import constants_of, set_constants
 from zeropoint.graph.frontends.export import capture, is_training, origin
 from zeropoint.graph.lowering.integer import lower
 from zeropoint.graph.lowering.reference import reference
@@ -67,6 +68,14 @@ class Quantized(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.graph_module(*args, **kwargs)
+
+    def get_extra_state(self) -> Tensor:
+        """What a state_dict holds beside the buffers: the scales and zero points of activations, with the calls."""
+        return constants_of(self.graph_module)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take the scales and zero points of a state_dict. ValueError, if it is that of another graph."""
+        set_constants(self.graph_module, state)
 
     def summary(self) -> Summary:
         """What became of each operator, and why."""
