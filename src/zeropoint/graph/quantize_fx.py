@@ -21,6 +21,7 @@ from zeropoint.graph.passes.equalize import divide_in_quantize, equalize, watch_
 from zeropoint.graph.passes.fold_batch_norm import fold_batch_norm
 from zeropoint.graph.passes.fold_linear import fold_linear
 from zeropoint.graph.passes.insert_observers import OBSERVER, insert_observers, is_observer
+from zeropoint.graph.passes.qconfig_rules import unused_rules, warn_of_unused_rules
 from zeropoint.graph.passes.recurrent_precision import choose_recurrent_weights
 from zeropoint.graph.passes.training import Rounded, connect_averages, round_averages, swap_layers
 from zeropoint.graph.recipes import OPERATORS
@@ -33,9 +34,10 @@ __all__ = ["Prepared", "Quantized", "convert_fx", "convert_to_reference_fx", "pr
 class Prepared(nn.Module):
     """A model with observers, to be run on data and then given to `convert_fx`."""
 
-    def __init__(self, graph: fx.GraphModule, choices: dict[fx.Node, Choice]) -> None:
+    def __init__(self, graph: fx.GraphModule, choices: dict[fx.Node, Choice], notes: tuple[str, ...] = ()) -> None:
         super().__init__()
         self.graph_module = graph
+        self._notes = notes
         self._choices = {node.name: choice for node, choice in choices.items()}
         self.train(graph.training)
 
@@ -54,7 +56,7 @@ class Prepared(nn.Module):
 
     def summary(self) -> Summary:
         """What will become of each operator, and why."""
-        return _summary(self.choices())
+        return _summary(self.choices(), self._notes)
 
 
 class Quantized(nn.Module):
@@ -82,14 +84,19 @@ class Quantized(nn.Module):
         return self._summary
 
 
-def _summary(choices: dict[fx.Node, Choice]) -> Summary:
+def _summary(choices: dict[fx.Node, Choice], notes: tuple[str, ...]) -> Summary:
     return Summary(
         tuple(
             Row(origin(node).path, operator_name(node, choice), choice.way.value, choice.reason)
             for node, choice in choices.items()
             if choice.way not in (Way.PASSED, Way.FUSED)
-        )
+        ),
+        notes,
     )
+
+
+def _notes(unused: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(f"a rule for nothing in the model: {rule}" for rule in unused)
 
 
 def _mapping(model: nn.Module, given: Any) -> QConfigMapping:
@@ -166,12 +173,14 @@ def prepare_fx(
         raise ValueError("prepare_fx: the model is in training mode: call model.eval(), or use prepare_qat_fx")
     mapping = _mapping(model, qconfig_mapping)
     graph = float_graph(model, example_inputs, dynamic_shapes)
+    unused = unused_rules(graph, mapping)
+    warn_of_unused_rules(unused)
     choices = plan(graph, mapping)
     skip_rounding(choices)
     insert_observers(graph, choices)
     if equalize_channels:
         watch_channels(graph, choices)
-    return _require_some(Prepared(graph.eval(), choices)).eval()
+    return _require_some(Prepared(graph.eval(), choices, _notes(unused))).eval()
 
 
 def prepare_qat_fx(
@@ -201,11 +210,13 @@ def prepare_qat_fx(
     graph = capture(copy.deepcopy(model).eval(), example_inputs, dynamic_shapes=dynamic_shapes)
     make_plain(graph)
     fold_linear(graph)
+    unused = unused_rules(graph, mapping)
+    warn_of_unused_rules(unused)
     choices = plan(graph, mapping, swap_layers(graph, mapping))
     round_averages(graph, choices)
     insert_observers(graph, choices, Rounded)
     connect_averages(graph, OBSERVER)
-    return _require_some(Prepared(graph, choices)).train(model.training)
+    return _require_some(Prepared(graph, choices, _notes(unused))).train(model.training)
 
 
 def convert_fx(
@@ -259,7 +270,7 @@ def convert_layers(prepared: Prepared, layers: Collection[str]) -> Quantized:
             kept = before is not None and before.way is not Way.FLOAT
         choices[node] = choice if kept else Choice(Way.FLOAT, choice.reason or "left out", choice.operator)
     with torch.no_grad():
-        return Quantized(lower(prepared.graph_module, choices), _summary(choices))
+        return Quantized(lower(prepared.graph_module, choices), _summary(choices, prepared._notes))
 
 
 def _before(node: fx.Node) -> Any:

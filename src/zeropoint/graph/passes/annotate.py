@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import fx
 
-from zeropoint.graph.frontends.export import origin
 from zeropoint.graph.passes.canonicalize import Unsized, arguments, aten_name, only_reads_shape
 from zeropoint.graph.passes.fold_batch_norm import parameter
+from zeropoint.graph.passes.qconfig_rules import qconfig_of, stays_float
 from zeropoint.graph.recipes import BY_ATEN, MOVING, POOLING, RESHAPING, Form, Operator
 from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.observers import PlaceholderObserver
@@ -166,6 +166,8 @@ def _pass(state: State, node: fx.Node, name: str) -> Choice | None:
         return None
     if "written" in node.meta or "written" in node.args[0].meta:
         return Choice(Way.FLOAT, WRITTEN)
+    if stays_float(state.mapping, node):
+        return Choice(Way.FLOAT, "qconfig None")
     computed = [k for k, v in arguments(node).items() if isinstance(v, fx.Node) and v is not node.args[0]]
     if computed and name in POOLING:
         return Choice(Way.FLOAT, f"its {computed[0]} is computed")
@@ -177,12 +179,7 @@ def _pass(state: State, node: fx.Node, name: str) -> Choice | None:
 
 
 def _qconfig(state: State, node: fx.Node, found: Operator) -> Any:
-    at = origin(node)
-    if at.kind is not None and at.kind in found.functions:
-        return state.mapping.qconfig_for(at.path, at.kind)
-    functions = [f for f in found.functions if not isinstance(f, type)] or [found.name]
-    module_type = at.kind if isinstance(at.kind, type) and issubclass(at.kind, nn.Module) else None
-    return state.mapping.qconfig_for(at.path, functions[0], module_type=module_type)
+    return qconfig_of(state.mapping, node, found.functions)
 
 
 def _activation(qconfig: Any) -> Any:
