@@ -99,7 +99,7 @@ def _notes(unused: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(f"a rule for nothing in the model: {rule}" for rule in unused)
 
 
-def _mapping(model: nn.Module, given: Any) -> QConfigMapping:
+def mapping_of(model: nn.Module, given: Any) -> QConfigMapping:
     """`given` as a mapping whose names are those of modules of the model."""
     if isinstance(given, Mapping):
         given = QConfigMapping.from_dict(dict(given))
@@ -171,16 +171,23 @@ def prepare_fx(
     _refuse(prepare_custom_config=prepare_custom_config, _equalization_config=_equalization_config)
     if is_training(model):
         raise ValueError("prepare_fx: the model is in training mode: call model.eval(), or use prepare_qat_fx")
-    mapping = _mapping(model, qconfig_mapping)
+    mapping = mapping_of(model, qconfig_mapping)
     graph = float_graph(model, example_inputs, dynamic_shapes)
     unused = unused_rules(graph, mapping)
     warn_of_unused_rules(unused)
+    return prepare_graph(graph, mapping, equalize_channels, _notes(unused))
+
+
+def prepare_graph(
+    graph: fx.GraphModule, mapping: QConfigMapping, equalize_channels: bool, notes: tuple[str, ...]
+) -> Prepared:
+    """`graph`, from `float_graph`, with observers; `notes` are for its summary."""
     choices = plan(graph, mapping)
     skip_rounding(choices)
     insert_observers(graph, choices)
     if equalize_channels:
         watch_channels(graph, choices)
-    return _require_some(Prepared(graph.eval(), choices, _notes(unused))).eval()
+    return _require_some(Prepared(graph.eval(), choices, notes)).eval()
 
 
 def prepare_qat_fx(
@@ -206,7 +213,7 @@ def prepare_qat_fx(
     """
     _refuse_backend("prepare_qat_fx", backend_config)
     _refuse(prepare_custom_config=prepare_custom_config)
-    mapping = _mapping(model, qconfig_mapping)
+    mapping = mapping_of(model, qconfig_mapping)
     graph = capture(copy.deepcopy(model).eval(), example_inputs, dynamic_shapes=dynamic_shapes)
     make_plain(graph)
     fold_linear(graph)
@@ -249,6 +256,15 @@ def convert_fx(
         lowered = lower(prepared.graph_module, choices)
         divide_in_quantize(lowered)
         return Quantized(lowered, graph_module.summary())
+
+
+def equalized(prepared: Prepared) -> Prepared:
+    """A copy of a calibrated model whose large channels are divided, as `convert_fx` does it."""
+    made = copy.deepcopy(prepared)
+    with torch.no_grad():
+        choices = equalize(made.graph_module, made.choices())
+    made._choices = {node.name: choice for node, choice in choices.items()}
+    return made
 
 
 def convert_layers(prepared: Prepared, layers: Collection[str]) -> Quantized:

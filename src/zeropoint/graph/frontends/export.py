@@ -204,8 +204,8 @@ def _count_calls(graph: fx.GraphModule) -> None:
         alike = modules.setdefault((at.path.rpartition(".")[0], at.kind), [])
         if at.path not in alike:
             alike.append(at.path)
-        place = {"call": name, "place": calls[at.path, name], "module_place": alike.index(at.path)}
-        node.meta["origin"] = replace(at, **place)
+        place, module_place = calls[at.path, name], alike.index(at.path)
+        node.meta["origin"] = replace(at, call=name, place=place, module_place=module_place)
         calls[at.path, name] += 1
 
 

@@ -145,6 +145,8 @@ def _choose(state: State, node: fx.Node) -> Choice | None:
     qconfig = _qconfig(state, node, found)
     if qconfig is None:
         return Choice(Way.FLOAT, "qconfig None", found)
+    if "stays_float" in node.meta:
+        return Choice(Way.FLOAT, node.meta["stays_float"], found)
     if any("written" in part.meta for part in (node, *node.all_input_nodes)):
         return Choice(Way.FLOAT, WRITTEN, found)
     choose = {
@@ -168,6 +170,8 @@ def _pass(state: State, node: fx.Node, name: str) -> Choice | None:
         return Choice(Way.FLOAT, WRITTEN)
     if stays_float(state.mapping, node):
         return Choice(Way.FLOAT, "qconfig None")
+    if "stays_float" in node.meta:
+        return Choice(Way.FLOAT, node.meta["stays_float"])
     computed = [k for k, v in arguments(node).items() if isinstance(v, fx.Node) and v is not node.args[0]]
     if computed and name in POOLING:
         return Choice(Way.FLOAT, f"its {computed[0]} is computed")

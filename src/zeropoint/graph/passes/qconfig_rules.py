@@ -22,7 +22,7 @@ from zeropoint.graph.frontends.export import Origin, origin
 from zeropoint.graph.passes.canonicalize import aten_name
 from zeropoint.qconfig_mapping import QConfigMapping, get_default_qconfig_mapping
 
-__all__ = ["qconfig_of", "stays_float", "unused_rules", "warn_of_unused_rules"]
+__all__ = ["has_own_rule", "qconfig_of", "stays_float", "unused_rules", "warn_of_unused_rules"]
 
 _OTHER_NAMES = {
     "sub": ("subtract", "isub", "__sub__", "__isub__"),
@@ -73,6 +73,16 @@ def stays_float(mapping: QConfigMapping, node: fx.Node) -> bool:
     kinds = (at.kind, *_types(node))
     found = [mapping.object_type_qconfigs[kind] for kind in kinds if kind in mapping.object_type_qconfigs]
     return bool(found) and found[0] is None
+
+
+def has_own_rule(mapping: QConfigMapping, node: fx.Node) -> bool:
+    """Whether a mapping has a rule for the type of a node, or for its place, that default mappings do not have."""
+    at = origin(node)
+    orders = mapping.module_name_object_type_order_qconfigs
+    if any(place in orders for place in (*_module_places(at), *((at.path, kind, at.place) for kind in _types(node)))):
+        return True
+    defaults = get_default_qconfig_mapping("native").object_type_qconfigs
+    return any(kind in mapping.object_type_qconfigs and kind not in defaults for kind in (at.kind, *_types(node)))
 
 
 def unused_rules(graph: fx.GraphModule, mapping: QConfigMapping) -> tuple[str, ...]:
