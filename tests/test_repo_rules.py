@@ -169,6 +169,7 @@ LAYERS = (
     "_native",
     "cpu",
     "progress",
+    "described",
     "numerics",
     "ops",
     "tensor",

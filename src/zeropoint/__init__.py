@@ -185,6 +185,7 @@ _EXPORTS = {
     "propagate_qconfig_": "qconfig_propagation",
     "fuse_fx": "eager.fuse_traced",
     "to_int8": "graph.to_int8",
+    "Policy": "graph.policy",
     "compare": "report.compare",
     "sensitivity": "report.sensitivity",
     "write_report": "report.html",

@@ -16,6 +16,7 @@ from zeropoint.compiler.program import Program
 from zeropoint.compiler.program_builder import Draft, Input, Size
 from zeropoint.compiler.steps import NUMBERS, ROWS, Unsupported
 from zeropoint.compiler.torchscript import graph_of
+from zeropoint.described import described
 from zeropoint.graph.frontends.shape_guards import value_of
 from zeropoint.graph.passes.input_checks import Sizes
 
@@ -159,7 +160,7 @@ class Compiler:
         if found is None:
             return
         if not isinstance(found, Tensor):
-            raise self.unsupported(f"input {node.target!r} is no tensor but {found!r}")
+            raise self.unsupported(f"input {node.target!r} is no tensor but {described(found)}")
         name = self.values[node] = self.draft.fresh(str(node.target))
         shape = list(found.shape)
         self.draft.inputs.append(Input(name, str(found.dtype).removeprefix("torch."), [None] * len(shape), shape))
@@ -198,7 +199,7 @@ class Compiler:
         results = self.found[node]
         several = isinstance(results, (tuple, list))
         if not all(isinstance(t, Tensor) for t in (results if several else [results])):
-            raise self.unsupported(f"it gives {results!r}, which is no tensor")
+            raise self.unsupported(f"it gives {described(results)}, which is no tensor")
         numbers = {"function": len(self.draft.foreign), "numbers": call.numbers}
         self.draft.foreign.append(call)
         names = [str(node)] * (len(results) if several else 1)

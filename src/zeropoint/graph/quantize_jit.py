@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from zeropoint.described import described
 from zeropoint.graph.frontends.export import origin
 from zeropoint.graph.frontends.script import record
 from zeropoint.graph.frontends.script.branches import join
@@ -73,7 +74,7 @@ def _mapping(model: Any, qconfigs: Mapping[str, Any], dynamic: bool) -> QConfigM
     names = {name for name, _ in modules(model)}
     for name, qconfig in qconfigs.items():
         if not isinstance(name, str):
-            raise TypeError(f"qconfig_dict: names of modules are strings, got {name!r}")
+            raise TypeError(f"qconfig_dict: names of modules are strings, got {described(name)}")
         if name and name not in names:
             warnings.warn(f"qconfig_dict: the model has no module {name!r}", stacklevel=4)
         elif name:

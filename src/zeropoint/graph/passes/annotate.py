@@ -6,9 +6,9 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from torch import fx, nn
+from torch import fx
 
-from zeropoint.graph.frontends.export import origin
+from zeropoint.graph.passes.qconfig_rules import qconfig_of, stays_float
 from zeropoint.operators import BY_ATEN, Operator
 from zeropoint.operators.embedding import PADDED, table_bits
 from zeropoint.operators.node import arguments, aten_name
@@ -102,6 +102,8 @@ def _choose(state: State, node: fx.Node) -> Choice | None:
     qconfig = _qconfig(state, node, found)
     if qconfig is None:
         return Choice(Way.FLOAT, "qconfig None", found)
+    if "stays_float" in node.meta:
+        return Choice(Way.FLOAT, node.meta["stays_float"], found)
     if any("written" in part.meta for part in (node, *node.all_input_nodes)):
         return Choice(Way.FLOAT, WRITTEN, found)
     return found.annotate(state, node, found, qconfig)
@@ -112,6 +114,10 @@ def _keep_scale(state: State, node: fx.Node, found: Operator) -> Choice | None:
         return None
     if "written" in node.meta or "written" in node.args[0].meta:
         return Choice(Way.FLOAT, WRITTEN)
+    if stays_float(state.mapping, node):
+        return Choice(Way.FLOAT, "qconfig None")
+    if "stays_float" in node.meta:
+        return Choice(Way.FLOAT, node.meta["stays_float"])
     if found.integers is None:
         return Choice(Way.PASSED)
     a = arguments(node)
@@ -123,12 +129,7 @@ def _keep_scale(state: State, node: fx.Node, found: Operator) -> Choice | None:
 
 
 def _qconfig(state: State, node: fx.Node, found: Operator) -> Any:
-    at = origin(node)
-    if at.kind is not None and at.kind in found.object_types:
-        return state.mapping.qconfig_for(at.path, at.kind)
-    functions = found.functions or (found.name,)
-    module_type = at.kind if isinstance(at.kind, type) and issubclass(at.kind, nn.Module) else None
-    return state.mapping.qconfig_for(at.path, functions[0], module_type=module_type)
+    return qconfig_of(state.mapping, node, found.object_types)
 
 
 def operator_name(node: fx.Node, choice: Choice) -> str:

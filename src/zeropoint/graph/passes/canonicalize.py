@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import operator
 from collections.abc import Callable
@@ -83,12 +82,15 @@ def _call(graph: fx.Graph, like: fx.Node, target: Any, *args: Any) -> fx.Node:
     """A new node where `like` came from, with the value that it has on the example inputs."""
     node = graph.call_function(target, args)
     node.meta["origin"] = like.meta.get("origin")
-    values = fx.node.map_arg(args, lambda n: n.meta.get("val"))
-    with contextlib.suppress(Exception):
-        node.meta["val"] = target(*values)
     if isinstance(like.meta.get("val"), Unsized):
         node.meta["val"] = like.meta["val"]
+    elif all(_has_value(n) for n in node.all_input_nodes):
+        node.meta["val"] = target(*fx.node.map_arg(args, lambda n: n.meta["val"]))
     return node
+
+
+def _has_value(node: fx.Node) -> bool:
+    return node.meta.get("val") is not None and not isinstance(node.meta["val"], Unsized)
 
 
 def _negated(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import SymInt, Tensor, fx, nn
 
+from zeropoint.described import described
 from zeropoint.graph.frontends.shape_guards import Condition, conditions_of, value_of
 
 __all__ = ["Sizes", "check_sizes"]
@@ -32,7 +33,7 @@ class Sizes(nn.Module):
         free: dict[str, Any] = {}
         for name, expected, given in zip(self.names, self.expected, inputs):
             if isinstance(expected, tuple) and given != expected[0]:
-                raise ValueError(f"the model was captured with {name}={expected[0]!r}, got {given!r}")
+                raise ValueError(f"the model was captured with {name}={expected[0]!r}, got {described(given)}")
             if not isinstance(expected, list):
                 continue
             if not isinstance(given, Tensor) or given.dim() != len(expected):
