@@ -105,8 +105,8 @@ def channel_case(draw, input_dtype, zero_point_dtype, ranges=RANGES):
 
 
 def same_on_every_cpu(x: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor) -> torch.Tensor:
-    """Whether PyTorch's x / scale + zero_point rounds to one integer with FMA, which compilers take where the CPU has it
-    (AVX2, AVX512), and without (ATEN_CPU_CAPABILITY=default)."""
+    """Whether PyTorch's x / scale + zero_point rounds to one integer with FMA, which its compiler takes for AVX2 and
+    AVX512, and without (ATEN_CPU_CAPABILITY=default)."""
     inverse, zero_point = 1.0 / scale, zero_point.float()
     apart = torch.round(x.float() * inverse + zero_point)
     fused = torch.round((x.double() * inverse.double() + zero_point.double()).float())
