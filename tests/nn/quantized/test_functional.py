@@ -36,7 +36,7 @@ CALLS: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
     "hardsigmoid": ("hardsigmoid", LINE, {}),
     "hardtanh": ("hardtanh", LINE, {"min_val": -0.5, "max_val": 2.0}),
     "clamp": ("clamp", LINE, {"min_": -0.5, "max_": 2.0}),
-    "threshold": ("threshold", LINE, {"threshold": 0.5, "value": -0.25}),
+    "threshold": ("threshold", LINE, {"threshold": 0.52, "value": -0.25}),
     "leaky_relu": ("leaky_relu", LINE, {"negative_slope": 0.2}),
     "leaky_relu, rescaled": ("leaky_relu", LINE, {"negative_slope": 0.2, "scale": 0.1, "zero_point": 50}),
 }
