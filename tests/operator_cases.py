@@ -383,14 +383,23 @@ def _tensors(results: list[Any]) -> list[Tensor]:
     return [t for result in results for t in ([result] if isinstance(result, Tensor) else result)]
 
 
+# The input, the first layer's result, the weights and the result are rounded, each by half a step or less, and a sum of
+# two has the errors of both. FX came to 3.2 steps at most and 0.86 in the mean of squares, over all 328 results.
+MOST_STEPS, MEAN_STEPS = 4.0, 1.0
+
+
+def _step(values: Tensor) -> float:
+    """The step of 8 bits over these values and 0."""
+    return (max(float(values.max()), 0.0) - min(float(values.min()), 0.0)) / 255
+
+
 def assert_close(model: Calls, made: Any, data: Tensor) -> None:
     """Whether a model on integers gives what the float one does, but for the rounding."""
     with torch.no_grad():
         expected, found = _tensors(model(data)), _tensors(made(data))
-        largest_input = float(model.first(data).abs().max())
+        step_before = _step(model.first(data))
     for number, (e, f) in enumerate(zip(expected, found, strict=True)):
         assert e.shape == f.shape, number
-        # Observers may cut the largest values off, so a single one may be further away.
-        largest = max(float(e.abs().max()), 0.2 * largest_input)
-        assert (e - f).abs().max() < 0.12 * largest, number
-        assert (e - f).square().mean().sqrt() < 0.02 * largest, number
+        steps = (e - f).abs() / max(_step(e), step_before)
+        assert steps.max() < MOST_STEPS, number
+        assert steps.square().mean().sqrt() < MEAN_STEPS, number

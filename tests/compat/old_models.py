@@ -204,6 +204,7 @@ def script_mode() -> Any:
 
 def main(directory: str) -> None:
     warnings.simplefilter("ignore")
+    torch.backends.quantized.engine = "fbgemm"  # exact: x86 is oneDNN for some layers of some CPUs
     import old_models  # not __main__: classes are found again by the name of their module
 
     for name, (make, inputs) in old_models.MODELS.items():

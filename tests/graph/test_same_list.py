@@ -89,5 +89,6 @@ def test_one_model_of_everything_is_on_integers_in_all_three() -> None:
         ends = [call for call in calls(in_script) if call in ("quantize_per_tensor", "dequantize")]
         assert ends == ["quantize_per_tensor", "dequantize"]
         assert torch.equal(in_script(x), made(x))
-    assert (made(x) - expected).abs().max() < 0.1
-    assert (made(x) - model(x)).abs().max() < 0.1
+    # Steps of 1/256, which softmax has always: its results are all near 1/5.
+    assert (made(x) - expected).abs().max() <= 1.01 / 256
+    assert (made(x) - model(x)).abs().max() <= 2.01 / 256

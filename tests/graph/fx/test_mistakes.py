@@ -103,7 +103,11 @@ def test_batch_that_does_not_fit_is_named_by_its_number(bad: Any) -> None:
 
 
 def test_batches_may_be_tuples_and_keywords() -> None:
-    zeropoint.to_int8(_layers(), (X,), [X, (X,), [X], {"input": X}], progress=False)
+    layers, other = _layers(), 2 * X
+    plain = zeropoint.to_int8(layers, (X,), [X, other, X, other], progress=False)
+    mixed = zeropoint.to_int8(layers, (X,), [X, (other,), [X], {"input": other}], progress=False)
+    assert torch.equal(mixed(other), plain(other))
+    assert not torch.equal(plain(other), zeropoint.to_int8(layers, (X,), [X], progress=False)(other))
 
 
 def test_sizes_that_a_model_depends_on_are_named() -> None:
