@@ -19,7 +19,14 @@ def enough(choices: Sequence[frozenset[Hashable]]) -> list[int]:
     """The positions of a few choices that have every value of every parameter.
 
     Examples:
-        >>> enough([frozenset({"u8", "avx2"}), frozenset({"u8", "vnni"}), frozenset({"s8", "avx2"}), frozenset({"s8", "vnni"})])
+        >>> enough(
+        ...     [
+        ...         frozenset({"u8", "avx2"}),
+        ...         frozenset({"u8", "vnni"}),
+        ...         frozenset({"s8", "avx2"}),
+        ...         frozenset({"s8", "vnni"}),
+        ...     ]
+        ... )
         [0, 3]
     """
     missing = set().union(*choices)
