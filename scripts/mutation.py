@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -50,8 +51,8 @@ BUGS = (
     Bug(
         "observers: merge keeps the smaller maximum",
         "src/zeropoint/observers/minmax.py",
-        "torch.maximum(self.max_val, other.max_val.to(self.max_val), out=self.max_val)",
-        "torch.minimum(self.max_val, other.max_val.to(self.max_val), out=self.max_val)",
+        "\n        torch.maximum(self.max_val, other.max_val.to(self.max_val), out=self.max_val)",
+        "\n        torch.minimum(self.max_val, other.max_val.to(self.max_val), out=self.max_val)",
         "tests/observers",
     ),
     Bug(
@@ -194,6 +195,7 @@ def main() -> None:
     parser.add_argument("--native", action="store_true", help="also bugs of native/, which are compiled")
     arguments = parser.parse_args()
     chosen = [bug for bug in BUGS if arguments.only in bug.name and (arguments.native or not bug.native)]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("mutation: stopped"))  # `finally` puts the sources back
     missed = 0
     try:
         for bug in chosen:
