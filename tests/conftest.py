@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 import torch
+from quick_suite import mark_thorough
 
 import zeropoint
 from zeropoint import _native
@@ -30,6 +31,8 @@ hypothesis.settings.register_profile(
 )
 # make test-more: other examples, from the seed it prints.
 hypothesis.settings.register_profile("more", hypothesis.settings.get_profile("zeropoint"), derandomize=False)
+# make test: fewer examples; make test-all takes those above.
+hypothesis.settings.register_profile("quick", hypothesis.settings.get_profile("zeropoint"), max_examples=20)
 # pytest --hypothesis-profile=unshrunk: show the first failing example, at once.
 hypothesis.settings.register_profile(
     "unshrunk",
@@ -82,3 +85,8 @@ def isa(request: pytest.FixtureRequest) -> Iterator[str]:
             yield request.param
     finally:
         zeropoint.set_num_threads(threads)
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_thorough(items)

@@ -474,7 +474,11 @@ def test_fused_and_plain_modules_agree_within_one_step_of_their_scale():
 
 @pytest.mark.parametrize(
     ("make", "backend"),
-    [(MODULES["plain"], "aot_eager"), (MODULES["fused"], "aot_eager"), (MODULES["fused"], "inductor")],
+    [
+        (MODULES["plain"], "aot_eager"),
+        (MODULES["fused"], "aot_eager"),
+        pytest.param(MODULES["fused"], "inductor", marks=pytest.mark.thorough),  # compiles C++
+    ],
     ids=["plain-aot_eager", "fused-aot_eager", "fused-inductor"],
 )
 def test_compiled_modules_train_as_eager_ones(make, backend):
