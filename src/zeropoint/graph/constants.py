@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import zlib
 from typing import Any
 
 import torch
@@ -21,9 +22,9 @@ _KINDS = (bool, int, float, str, type(None))
 
 
 def constants_of(graph: fx.GraphModule) -> Tensor:
-    """Every call of a graph with its numbers, as the bytes of a JSON text: a tensor, which every file can hold."""
-    text = json.dumps([_call(node) for node in graph.graph.nodes])
-    return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8).clone()
+    """Every call of a graph with its numbers, as compressed JSON in a tensor, which every file can hold."""
+    text = json.dumps([_call(node) for node in graph.graph.nodes], separators=(",", ":"))
+    return torch.frombuffer(bytearray(zlib.compress(text.encode(), 9)), dtype=torch.uint8).clone()
 
 
 def set_constants(graph: fx.GraphModule, state: Tensor) -> None:
@@ -32,7 +33,7 @@ def set_constants(graph: fx.GraphModule, state: Tensor) -> None:
     Raises:
         ValueError: if the graph calls other operators, or on other values.
     """
-    saved = json.loads(bytes(state.cpu().tolist()).decode())
+    saved = json.loads(zlib.decompress(bytes(state.cpu().tolist())))
     nodes = list(graph.graph.nodes)
     own = [_call(node) for node in nodes]
     for node, mine, other in zip(nodes, own, saved):

@@ -22,7 +22,7 @@ from zeropoint.graph.passes.fold_batch_norm import fold_batch_norm
 from zeropoint.graph.passes.fold_linear import fold_linear
 from zeropoint.graph.passes.insert_observers import OBSERVER, insert_observers, is_observer
 from zeropoint.graph.passes.qconfig_rules import unused_rules, warn_of_unused_rules
-from zeropoint.graph.passes.recurrent_precision import choose_recurrent_weights
+from zeropoint.graph.passes.recurrent_precision import Runs, choose_recurrent_weights
 from zeropoint.graph.passes.training import Rounded, connect_averages, round_averages, swap_layers
 from zeropoint.graph.summary import Row, Summary
 from zeropoint.operators import operators
@@ -38,6 +38,7 @@ class Prepared(nn.Module):
         super().__init__()
         self.graph_module = graph
         self._notes = notes
+        self.splits: dict[str, Runs] = {}  # recurrent networks that are several nodes now
         self._choices = {node.name: choice for node, choice in choices.items()}
         self.train(graph.training)
 
@@ -51,7 +52,8 @@ class Prepared(nn.Module):
 
     def choose_recurrent_weights(self, *args: Any, **kwargs: Any) -> None:
         """Try recurrent layers of 8 bits on a batch, and give those that would be inaccurate float16 weights."""
-        choices = choose_recurrent_weights(self.graph_module, self.choices(), args, kwargs)
+        choices, splits = choose_recurrent_weights(self.graph_module, self.choices(), args, kwargs)
+        self.splits.update(splits)
         self._choices = {node.name: choice for node, choice in choices.items()}
 
     def summary(self) -> Summary:
@@ -62,10 +64,11 @@ class Prepared(nn.Module):
 class Quantized(nn.Module):
     """A model on integers: an ordinary module, with `summary()`."""
 
-    def __init__(self, graph: fx.GraphModule, summary: Summary) -> None:
+    def __init__(self, graph: fx.GraphModule, summary: Summary, splits: dict[str, Runs] | None = None) -> None:
         super().__init__()
         self.graph_module = graph
         self._summary = summary
+        self.splits = dict(splits or {})  # recurrent networks of the float graph that are several nodes here
         self.eval()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -252,10 +255,10 @@ def convert_fx(
     with torch.no_grad():
         choices = equalize(prepared.graph_module, prepared.choices())
         if debug:
-            return Quantized(reference(prepared.graph_module, choices), graph_module.summary())
+            return Quantized(reference(prepared.graph_module, choices), graph_module.summary(), graph_module.splits)
         lowered = lower(prepared.graph_module, choices)
         divide_in_quantize(lowered)
-        return Quantized(lowered, graph_module.summary())
+        return Quantized(lowered, graph_module.summary(), graph_module.splits)
 
 
 def equalized(prepared: Prepared) -> Prepared:

@@ -174,9 +174,7 @@ def test_other_mistakes() -> None:
 
 
 def test_backend_config_is_refused() -> None:
-    from torch.ao.quantization.backend_config import get_native_backend_config
-
-    config = get_native_backend_config()
+    config = {"name": "another"}
     for prepare in (zeropoint.prepare_fx, zeropoint.prepare_qat_fx):
         with pytest.raises(NotImplementedError, match=f"{prepare.__name__}: backend_config must be None"):
             prepare(_layers(), _mapping(), (X,), backend_config=config)
@@ -226,3 +224,12 @@ def test_an_error_of_the_model_in_capture_is_not_tried_away() -> None:
     with pytest.raises(CaptureError, match="mine"):
         zeropoint.to_int8(Breaks(), (X[:1],), progress=False)
     assert Breaks.calls == 1
+
+
+def test_programs_show_free_sizes_by_the_names_of_the_inputs() -> None:
+    quantized = zeropoint.to_int8(_layers(), (X,), [X, -X], progress=False)
+    program = zeropoint.compile(quantized, (X,))
+    with pytest.raises(
+        ValueError, match=r"input 'input' has shape \(2, 5\), the program needs \(input\.size\(0\), 4\)"
+    ):
+        program(torch.ones(2, 5))

@@ -12,7 +12,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -51,9 +51,9 @@ class Origin:
     path: str
     kind: type | None
     scope: tuple[int, ...] = ()
-    call: str = ""
-    place: int = 0
-    module_place: int = 0
+    call: str = field(default="", kw_only=True)
+    place: int = field(default=0, kw_only=True)
+    module_place: int = field(default=0, kw_only=True)
 
 
 def capture(
