@@ -15,6 +15,7 @@ from zeropoint.operators import (
     recurrent,
 )
 from zeropoint.operators.record import CustomModule, Fusion, ModuleForms, Operator, Output
+from zeropoint.operators.register import register_operator
 from zeropoint.operators.registry import (
     BY_ATEN,
     BY_NAME,
@@ -44,6 +45,7 @@ __all__ = [
     "module_forms",
     "operators",
     "register",
+    "register_operator",
 ]
 
 _FAMILIES = (borders, layers, arithmetic, norms, activations, pooling, movement, embedding, recurrent)

@@ -15,12 +15,12 @@ from zeropoint.nn.quantized.storage import quantize_weight
 from zeropoint.numerics.dtypes import qint8, quint8
 from zeropoint.observers import MinMaxObserver
 from zeropoint.operators.float_forms import FloatCall, by_operator, in_parts
-from zeropoint.operators.node import arguments, parameter
+from zeropoint.operators.node import arguments, overload_key, parameter
 from zeropoint.operators.plan import Choice, State, Way, function_of_one_tensor
 from zeropoint.operators.record import ModuleForms, Operator, Output
 from zeropoint.operators.values import Scale, Value
 
-__all__ = ["RECORDS", "lower_function"]
+__all__ = ["RECORDS", "lower_function", "table_function"]
 
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 
@@ -177,6 +177,38 @@ def _function(name: str, module: type[nn.Module], function: Any, float_form: Any
         name, (f"{name}.default",), (module,), (function,), annotate=more.pop("annotate", function_of_one_tensor),
         lower=more.pop("lower", lower_function), float_form=float_form, **more,
     )  # fmt: skip
+
+
+def table_function(
+    name: str,
+    function: Callable[..., Any],
+    ops: tuple[Any, ...],
+    modules: tuple[type[nn.Module], ...],
+    output: Output = Output.OWN,
+    **more: Any,
+) -> Operator:
+    """A function without an operator on integers: they look its 256 results up."""
+
+    def lower(g: Any, node: fx.Node, choice: Choice) -> Value:
+        integers, scale = g.integers(node.args[0])
+        out = g.output_scale(node, choice)
+        every = torch.arange(256, dtype=torch.uint8).view(scale.dtype)
+        with torch.no_grad():
+            results = function(ours.dequantize_per_tensor(every, *scale.all), *node.args[1:], **node.kwargs)
+        table = g.constant(f"{name}_table", ours.quantize_per_tensor(results, *out.all))
+        return Value(integers=g.call(ours.lookup.default, integers, table), scale=out)
+
+    return Operator(
+        name,
+        tuple(overload_key(op) for op in ops),
+        modules,
+        (function,),
+        forms=tuple(ModuleForms(module, nnq.Function) for module in modules),
+        output=output,
+        annotate=function_of_one_tensor,
+        lower=lower,
+        **more,
+    )
 
 
 def _bound(name: str, integers: Any, *modules: type[nn.Module], **more: Any) -> Operator:

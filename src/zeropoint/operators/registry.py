@@ -21,6 +21,7 @@ __all__ = [
     "module_forms",
     "operators",
     "register",
+    "unregister",
 ]
 
 _BY_NAME: dict[str, Operator] = {}
@@ -48,6 +49,15 @@ def register(*records: Operator) -> None:
         _BY_NAME[record.name] = record
         _BY_ATEN.update(dict.fromkeys(record.aten, record))
         _BY_FORMS.update({forms.module: (record, forms) for forms in record.forms})
+
+
+def unregister(name: str) -> None:
+    """Take an operator out again; its node is then treated as any unknown one."""
+    record = _BY_NAME.pop(name)
+    for aten in record.aten:
+        del _BY_ATEN[aten]
+    for forms in record.forms:
+        del _BY_FORMS[forms.module]
 
 
 def operators() -> Iterator[Operator]:
