@@ -19,6 +19,7 @@ from zeropoint.operators.register import register_operator
 from zeropoint.operators.registry import (
     BY_ATEN,
     BY_NAME,
+    composed_of,
     custom_modules,
     eager_functions,
     fusions,
@@ -37,6 +38,7 @@ __all__ = [
     "ModuleForms",
     "Operator",
     "Output",
+    "composed_of",
     "custom_modules",
     "eager_functions",
     "fusions",

@@ -19,6 +19,7 @@ from zeropoint.operators.node import arguments, overload_key, parameter
 from zeropoint.operators.plan import Choice, State, Way, function_of_one_tensor
 from zeropoint.operators.record import ModuleForms, Operator, Output
 from zeropoint.operators.values import Scale, Value
+from zeropoint.ops.library import composite
 
 __all__ = ["RECORDS", "lower_function", "table_function"]
 
@@ -182,7 +183,8 @@ def _function(name: str, module: type[nn.Module], function: Any, float_form: Any
 def table_function(
     name: str,
     function: Callable[..., Any],
-    ops: tuple[Any, ...],
+    *,
+    ops: tuple[Any, ...] = (),
     modules: tuple[type[nn.Module], ...],
     output: Output = Output.OWN,
     **more: Any,
@@ -198,6 +200,9 @@ def table_function(
         table = g.constant(f"{name}_table", ours.quantize_per_tensor(results, *out.all))
         return Value(integers=g.call(ours.lookup.default, integers, table), scale=out)
 
+    if "composed" in more:  # graphs get an operator for it
+        composite(f"float_{name}(Tensor input) -> Tensor")(function)
+        ops = (*ops, getattr(ours, f"float_{name}").default)
     return Operator(
         name,
         tuple(overload_key(op) for op in ops),

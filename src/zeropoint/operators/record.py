@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+from torch import fx, nn
 
 __all__ = ["CustomModule", "Fusion", "ModuleForms", "Operator", "Output"]
 
@@ -91,6 +91,8 @@ class Operator:
         integers: for `Output.INPUT`, ``(g, integers, scale, arguments, node) -> node``: what computes it on integers;
             None if the operator takes integers as they are.
         refuses: ``arguments -> reason``: why a call that keeps the scale of its input is not done on integers, or "".
+        composed: of a function that PyTorch makes of others: the last of these, by ATen's name, and ``node -> input``,
+            which looks at a call of that and says what the function is of, or None if it is something else.
         float_form: ``(g, node) -> (target, arguments)``: what computes it on float32, with the same bytes on every CPU
             and in a program; None for the node as it is.
     """
@@ -118,6 +120,7 @@ class Operator:
     integers: Callable[..., Any] | None = None
     refuses: Callable[[dict[str, Any]], str] | None = None
     float_form: Callable[..., Any] | None = None
+    composed: tuple[str, Callable[[fx.Node], fx.Node | None]] | None = None
 
     @property
     def weight_axis(self) -> int:

@@ -13,6 +13,7 @@ from zeropoint.operators.record import CustomModule, Fusion, ModuleForms, Operat
 __all__ = [
     "BY_ATEN",
     "BY_NAME",
+    "composed_of",
     "custom_modules",
     "eager_functions",
     "fusions",
@@ -79,6 +80,11 @@ def mapping(form: str) -> dict[type[nn.Module], Any]:
     """
     found = {forms.module: getattr(forms, form) for _, forms in module_forms()}
     return {module: made for module, made in found.items() if made is not None}
+
+
+def composed_of(name: str) -> Iterator[Operator]:
+    """Operators that PyTorch makes of others, the last of which has this name."""
+    return (record for record in operators() if record.composed is not None and record.composed[0] == name)
 
 
 def fusions() -> tuple[Fusion, ...]:
