@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-__all__ = ["CASES", "MOVING_CASES", "POOLING_CASES", "X1", "assert_close", "model_of", "spelled"]
+__all__ = ["CASES", "MOVING_CASES", "POOLING_CASES", "X1", "assert_close", "model_of", "on_integers", "spelled"]
 
 X1 = (2, 4, 12)
 X2 = (2, 4, 8, 6)
@@ -358,6 +358,13 @@ POOLING_CASES: dict[str, list[Case]] = {
         *_in(X2, lambda m, y: F.interpolate(y, scale_factor=2, mode="bilinear", align_corners=False)),
     ],
 }  # fmt: skip
+
+
+def on_integers(name: str) -> str:
+    """What the operator on integers of a record is called, or begins with."""
+    if name in ("embedding", "embedding_bag"):
+        return f"{name}_byte"
+    return name if hasattr(torch.ops.zeropoint, name) or name.startswith("quantized_") else "lookup"
 
 
 def spelled(cases: dict[str, list[Case]]) -> list[Any]:
