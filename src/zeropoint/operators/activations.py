@@ -15,7 +15,7 @@ from zeropoint.nn.quantized.storage import quantize_weight
 from zeropoint.numerics.dtypes import qint8, quint8
 from zeropoint.observers import MinMaxObserver
 from zeropoint.operators.float_forms import FloatCall, by_operator, in_parts
-from zeropoint.operators.node import arguments, overload_key, parameter
+from zeropoint.operators.node import arguments, aten_name, overload_key, parameter
 from zeropoint.operators.plan import Choice, State, Way, function_of_one_tensor
 from zeropoint.operators.record import ModuleForms, Operator, Output
 from zeropoint.operators.values import Scale, Value
@@ -169,6 +169,24 @@ def _mish(g: Any, a: dict[str, Any]) -> FloatCall:
     return aten.mul.Tensor, (x, g.call(aten.div.Tensor, over, under))
 
 
+def _is_soft_sign(node: fx.Node) -> fx.Node | None:
+    """Of a quotient: `x`, if it is ``x / (|x| + 1)``."""
+    x, below = node.args[:2]
+    if aten_name(below) not in ("add.Tensor", "add.Scalar") or below.args[1:2] != (1,):
+        return None
+    a = arguments(below)
+    is_one = a["alpha"] == 1 and aten_name(a["self"]) == "abs.default"
+    return x if is_one and a["self"].args[0] is x else None
+
+
+def _soft_sign(g: Any, a: dict[str, Any]) -> FloatCall:
+    """``x / (|x| + 1)``, with ``|x| = max(x, 0) + max(-x, 0)``"""
+    x = g.floats(a["input"])
+    negative = g.call(aten.clamp_min.default, g.call(aten.mul.Tensor, x, -1.0), 0.0)
+    size = g.call(aten.add.Tensor, g.call(aten.clamp_min.default, x, 0.0), negative)
+    return aten.div.Tensor, (x, g.call(aten.add.Tensor, size, 1.0))
+
+
 # ----------------------------------------------------------------------------------------------------------- records
 
 
@@ -253,6 +271,10 @@ RECORDS = (
     _function(
         "tanh", nn.Tanh, torch.tanh, by_operator("float_tanh", "self"), output=Output.SYMMETRIC,
         forms=(ModuleForms(nn.Tanh),),
+    ),
+    table_function(
+        "softsign", F.softsign, modules=(nn.Softsign,),
+        composed=("div.Tensor", _is_soft_sign), float_form=in_parts(_soft_sign),
     ),
     _bound("relu", _relu, nn.ReLU),
     _bound(
