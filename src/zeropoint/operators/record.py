@@ -80,6 +80,7 @@ class Operator:
         fusions: modules that are fused into one, beginning with this.
         relu: a ReLU behind it can be a part of it.
         dynamic: it has a form on floats that finds the range of its input when it runs.
+        weight_only: it has a form on floats whose weights alone are quantized, to 8 or 4 bits.
         heavy: worth quantizing even if its inputs are float.
         alone: quantized in TorchScript even if its inputs are float, as PyTorch does there.
         reshapes: gives every value of its input once, in another shape or order.
@@ -110,6 +111,7 @@ class Operator:
     fusions: tuple[Fusion, ...] = ()
     relu: bool = False
     dynamic: bool = False
+    weight_only: bool = False
     heavy: bool = False
     alone: bool = False
     reshapes: bool = False
