@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-__all__ = ["CASES", "MOVING_CASES", "POOLING_CASES", "X1", "assert_close", "model_of", "spelled"]
+__all__ = ["CASES", "MOVING_CASES", "POOLING_CASES", "X1", "assert_close", "model_of", "on_integers", "spelled"]
 
 X1 = (2, 4, 12)
 X2 = (2, 4, 8, 6)
@@ -189,6 +189,7 @@ CASES: dict[str, list[Case]] = {
     ],
     "hardswish": _in(X2, nn.Hardswish(), nn.Hardswish(inplace=True), lambda m, y: F.hardswish(y)),
     "silu": _in(X2, nn.SiLU(), nn.SiLU(inplace=True), lambda m, y: F.silu(y)),
+    "softsign": _in(X2, nn.Softsign(), lambda m, y: F.softsign(y), lambda m, y: y / (1 + y.abs())),
     "mish": _in(X2, nn.Mish(), nn.Mish(inplace=True), lambda m, y: F.mish(y)),
     "gelu": _in(X2, nn.GELU(), nn.GELU(approximate="tanh"), lambda m, y: F.gelu(y)),
     "elu": _in(X2, nn.ELU(), nn.ELU(0.5, inplace=True), lambda m, y: F.elu(y), lambda m, y: F.elu_(y, 0.7), nn.SELU()),
@@ -358,6 +359,13 @@ POOLING_CASES: dict[str, list[Case]] = {
         *_in(X2, lambda m, y: F.interpolate(y, scale_factor=2, mode="bilinear", align_corners=False)),
     ],
 }  # fmt: skip
+
+
+def on_integers(name: str) -> str:
+    """What the operator on integers of a record is called, or begins with."""
+    if name in ("embedding", "embedding_bag"):
+        return f"{name}_byte"
+    return name if hasattr(torch.ops.zeropoint, name) or name.startswith("quantized_") else "lookup"
 
 
 def spelled(cases: dict[str, list[Case]]) -> list[Any]:

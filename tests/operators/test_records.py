@@ -9,6 +9,7 @@ import torch.ao.quantization.quantization_mappings as theirs
 from torch import nn
 
 import zeropoint
+from zeropoint import qconfig_mapping
 from zeropoint.operators import Operator, Output, mapping, module_forms, operators, register
 
 STATIC = theirs.get_default_static_quant_module_mappings()
@@ -59,6 +60,11 @@ def test_each_name_has_one_record() -> None:
 def test_fixed_results_are_those_of_torch() -> None:
     fixed = {module for op in operators() if op.output in (Output.UNIT, Output.SYMMETRIC) for module in op.modules}
     assert fixed == set(theirs.DEFAULT_MODULE_TO_ACT_POST_PROCESS)
+
+
+def test_default_qconfigs_fix_the_results_that_records_fix() -> None:
+    fixed = {module for op in operators() if op.output in (Output.UNIT, Output.SYMMETRIC) for module in op.modules}
+    assert {kind for kind in qconfig_mapping._FIXED_QPARAMS if isinstance(kind, type)} == fixed
 
 
 def test_static_forms_have_from_float() -> None:

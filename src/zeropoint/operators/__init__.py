@@ -15,9 +15,11 @@ from zeropoint.operators import (
     recurrent,
 )
 from zeropoint.operators.record import CustomModule, Fusion, ModuleForms, Operator, Output
+from zeropoint.operators.register import register_operator
 from zeropoint.operators.registry import (
     BY_ATEN,
     BY_NAME,
+    composed_of,
     custom_modules,
     eager_functions,
     fusions,
@@ -36,6 +38,7 @@ __all__ = [
     "ModuleForms",
     "Operator",
     "Output",
+    "composed_of",
     "custom_modules",
     "eager_functions",
     "fusions",
@@ -44,6 +47,7 @@ __all__ = [
     "module_forms",
     "operators",
     "register",
+    "register_operator",
 ]
 
 _FAMILIES = (borders, layers, arithmetic, norms, activations, pooling, movement, embedding, recurrent)

@@ -15,12 +15,13 @@ from zeropoint.nn.quantized.storage import quantize_weight
 from zeropoint.numerics.dtypes import qint8, quint8
 from zeropoint.observers import MinMaxObserver
 from zeropoint.operators.float_forms import FloatCall, by_operator, in_parts
-from zeropoint.operators.node import arguments, parameter
+from zeropoint.operators.node import arguments, aten_name, overload_key, parameter
 from zeropoint.operators.plan import Choice, State, Way, function_of_one_tensor
 from zeropoint.operators.record import ModuleForms, Operator, Output
 from zeropoint.operators.values import Scale, Value
+from zeropoint.ops.library import composite
 
-__all__ = ["RECORDS", "lower_function"]
+__all__ = ["RECORDS", "lower_function", "table_function"]
 
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 
@@ -168,6 +169,24 @@ def _mish(g: Any, a: dict[str, Any]) -> FloatCall:
     return aten.mul.Tensor, (x, g.call(aten.div.Tensor, over, under))
 
 
+def _is_soft_sign(node: fx.Node) -> fx.Node | None:
+    """Of a quotient: `x`, if it is ``x / (|x| + 1)``."""
+    x, below = node.args[:2]
+    if aten_name(below) not in ("add.Tensor", "add.Scalar") or below.args[1:2] != (1,):
+        return None
+    a = arguments(below)
+    is_one = a["alpha"] == 1 and aten_name(a["self"]) == "abs.default"
+    return x if is_one and a["self"].args[0] is x else None
+
+
+def _soft_sign(g: Any, a: dict[str, Any]) -> FloatCall:
+    """``x / (|x| + 1)``, with ``|x| = max(x, 0) + max(-x, 0)``"""
+    x = g.floats(a["input"])
+    negative = g.call(aten.clamp_min.default, g.call(aten.mul.Tensor, x, -1.0), 0.0)
+    size = g.call(aten.add.Tensor, g.call(aten.clamp_min.default, x, 0.0), negative)
+    return aten.div.Tensor, (x, g.call(aten.add.Tensor, size, 1.0))
+
+
 # ----------------------------------------------------------------------------------------------------------- records
 
 
@@ -177,6 +196,42 @@ def _function(name: str, module: type[nn.Module], function: Any, float_form: Any
         name, (f"{name}.default",), (module,), (function,), annotate=more.pop("annotate", function_of_one_tensor),
         lower=more.pop("lower", lower_function), float_form=float_form, **more,
     )  # fmt: skip
+
+
+def table_function(
+    name: str,
+    function: Callable[..., Any],
+    *,
+    ops: tuple[Any, ...] = (),
+    modules: tuple[type[nn.Module], ...],
+    output: Output = Output.OWN,
+    **more: Any,
+) -> Operator:
+    """A function without an operator on integers: they look its 256 results up."""
+
+    def lower(g: Any, node: fx.Node, choice: Choice) -> Value:
+        integers, scale = g.integers(node.args[0])
+        out = g.output_scale(node, choice)
+        every = torch.arange(256, dtype=torch.uint8).view(scale.dtype)
+        with torch.no_grad():
+            results = function(ours.dequantize_per_tensor(every, *scale.all), *node.args[1:], **node.kwargs)
+        table = g.constant(f"{name}_table", ours.quantize_per_tensor(results, *out.all))
+        return Value(integers=g.call(ours.lookup.default, integers, table), scale=out)
+
+    if "composed" in more:  # graphs get an operator for it
+        composite(f"float_{name}(Tensor input) -> Tensor")(function)
+        ops = (*ops, getattr(ours, f"float_{name}").default)
+    return Operator(
+        name,
+        tuple(overload_key(op) for op in ops),
+        modules,
+        (function,),
+        forms=tuple(ModuleForms(module, nnq.Function) for module in modules),
+        output=output,
+        annotate=function_of_one_tensor,
+        lower=lower,
+        **more,
+    )
 
 
 def _bound(name: str, integers: Any, *modules: type[nn.Module], **more: Any) -> Operator:
@@ -216,6 +271,10 @@ RECORDS = (
     _function(
         "tanh", nn.Tanh, torch.tanh, by_operator("float_tanh", "self"), output=Output.SYMMETRIC,
         forms=(ModuleForms(nn.Tanh),),
+    ),
+    table_function(
+        "softsign", F.softsign, modules=(nn.Softsign,),
+        composed=("div.Tensor", _is_soft_sign), float_form=in_parts(_soft_sign),
     ),
     _bound("relu", _relu, nn.ReLU),
     _bound(

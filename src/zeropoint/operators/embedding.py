@@ -74,7 +74,7 @@ def _lower_bags(g: Any, node: fx.Node, choice: Choice) -> Value:
 RECORDS = (
     Operator(
         "embedding", ("embedding.default",), (nn.Embedding,), (F.embedding,), output=Output.FLOAT, weights=("weight",),
-        heavy=True, annotate=_annotate, lower=_lower,
+        weight_only=True, heavy=True, annotate=_annotate, lower=_lower,
         forms=(
             ModuleForms(nn.Embedding, nnq.Embedding, nnq.Embedding, nnqr.Embedding, nnqat.Embedding),
             ModuleForms(nnqat.Embedding, nnq.Embedding),
@@ -82,7 +82,8 @@ RECORDS = (
     ),
     Operator(
         "embedding_bag", ("embedding_bag.padding_idx", "embedding_bag.default"), (nn.EmbeddingBag,), (F.embedding_bag,),
-        output=Output.FLOAT, weights=("weight",), heavy=True, annotate=_annotate_bags, lower=_lower_bags,
+        output=Output.FLOAT, weights=("weight",), weight_only=True, heavy=True,
+        annotate=_annotate_bags, lower=_lower_bags,
         forms=(
             ModuleForms(nn.EmbeddingBag, nnq.EmbeddingBag, nnq.EmbeddingBag, nnqr.EmbeddingBag, nnqat.EmbeddingBag),
             ModuleForms(nnqat.EmbeddingBag, nnq.EmbeddingBag),

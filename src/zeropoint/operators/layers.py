@@ -60,7 +60,7 @@ def annotate(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> C
             return Choice(Way.FLOAT, "float16 weights are for linear layers", operator)
         return Choice(Way.HALF, "", operator, qconfig)
     if is_float_placeholder(activation) and kind in ("qint8", "quint8", "quint4x2"):
-        if not is_linear:
+        if not operator.weight_only:
             return Choice(Way.FLOAT, "weights alone are quantized in linear layers only", operator)
         return Choice(Way.WEIGHT_4 if kind == "quint4x2" else Way.WEIGHT, "", operator, qconfig)
     if kind not in ("qint8", "quint8"):
@@ -151,6 +151,7 @@ def _linear() -> Operator:
         weights=("weight",),
         relu=True,
         dynamic=True,
+        weight_only=True,
         heavy=True,
         annotate=annotate,
         lower=lower,

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import fx
 
-__all__ = ["Unsized", "arguments", "aten_name", "each", "only_reads_shape", "parameter"]
+__all__ = ["Unsized", "arguments", "aten_name", "each", "only_reads_shape", "operator_key", "overload_key", "parameter"]
 
 _SHAPES = frozenset(("sym_size.int", "size.default", "size.int", "dim.default", "numel.default", "len.Tensor"))
 
@@ -30,6 +30,21 @@ def aten_name(node: object) -> str | None:
     if isinstance(target, torch._ops.OpOverload) and target.namespace == "aten":
         return f"{target._schema.name.removeprefix('aten::')}.{target._overloadname or 'default'}"
     return None
+
+
+def operator_key(node: object) -> str | None:
+    """What `registry.BY_ATEN` knows the operator of a call by: `aten_name`, or ``mine.wave.default``."""
+    target = getattr(node, "target", None)
+    if isinstance(node, fx.Node) and node.op == "call_function" and isinstance(target, torch._ops.OpOverload):
+        return aten_name(node) or overload_key(target)
+    return None
+
+
+def overload_key(overload: Any) -> str:
+    """``mine.wave.default`` for ``torch.ops.mine.wave.default``, ``relu.default`` for ATen's own."""
+    namespace, name = overload._schema.name.split("::")
+    key = f"{name}.{overload._overloadname or 'default'}"
+    return key if namespace == "aten" else f"{namespace}.{key}"
 
 
 def only_reads_shape(node: fx.Node) -> bool:

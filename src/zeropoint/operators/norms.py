@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import nn
 
@@ -12,13 +14,30 @@ from zeropoint.nn import intrinsic as nni
 from zeropoint.nn import quantized as nnq
 from zeropoint.nn.intrinsic import quantized as nniq
 from zeropoint.operators.activations import lower_function
-from zeropoint.operators.float_forms import by_operator
+from zeropoint.operators.float_forms import FloatCall, by_operator, in_parts
 from zeropoint.operators.plan import function_of_one_tensor
 from zeropoint.operators.record import Fusion, ModuleForms, Operator, Output
 
 __all__ = ["RECORDS"]
 
+aten, ours = torch.ops.aten, torch.ops.zeropoint
 _PARAMETERS = ("weight", "bias")
+
+
+def _rms_norm(g: Any, a: dict[str, Any]) -> FloatCall:
+    """``x / sqrt(mean(x^2) + eps) * weight``, as ``x * sqrt(n) / |x, sqrt(n * eps)|``, a norm of one value more."""
+    axes, n = len(a["normalized_shape"]), math.prod(a["normalized_shape"])
+    eps = torch.finfo(torch.float32).eps if a["eps"] is None else float(a["eps"])
+    x = g.floats(a["input"])
+    rows = x if axes == 1 else g.call(aten.flatten.using_ints, x, -axes, -1)
+    more = g.call(aten.constant_pad_nd.default, rows, [0, 1], math.sqrt(n * eps))
+    norm = g.call(ours.float_norm.default, more, [-1], True)
+    last: FloatCall = aten.div.Tensor, (g.call(aten.mul.Tensor, rows, math.sqrt(n)), norm)
+    if axes > 1:
+        last = aten.unflatten.int, (g.call(last[0], *last[1]), -1, a["normalized_shape"])
+    if a["weight"] is not None:
+        last = aten.mul.Tensor, (g.call(last[0], *last[1]), g.floats(a["weight"]))
+    return last
 
 
 def _norm(name: str, *arguments: str, **more: Any) -> Operator:
@@ -75,6 +94,10 @@ RECORDS = (
             stored=(*_PARAMETERS, "running_mean", "running_var"),
             when=lambda a: bool(a["use_input_stats"]),
         ),
+    ),
+    Operator(
+        "rms_norm", ("rms_norm.default",), modules=(nn.RMSNorm,), functions=(F.rms_norm,), output=Output.FLOAT,
+        float_form=in_parts(_rms_norm),
     ),
     Operator(
         "softmax", ("softmax.int", "_softmax.default"), modules=(nn.Softmax,), functions=(F.softmax,),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+from torch import fx, nn
 
 __all__ = ["CustomModule", "Fusion", "ModuleForms", "Operator", "Output"]
 
@@ -80,6 +80,7 @@ class Operator:
         fusions: modules that are fused into one, beginning with this.
         relu: a ReLU behind it can be a part of it.
         dynamic: it has a form on floats that finds the range of its input when it runs.
+        weight_only: it has a form on floats whose weights alone are quantized, to 8 or 4 bits.
         heavy: worth quantizing even if its inputs are float.
         alone: quantized in TorchScript even if its inputs are float, as PyTorch does there.
         reshapes: gives every value of its input once, in another shape or order.
@@ -91,6 +92,8 @@ class Operator:
         integers: for `Output.INPUT`, ``(g, integers, scale, arguments, node) -> node``: what computes it on integers;
             None if the operator takes integers as they are.
         refuses: ``arguments -> reason``: why a call that keeps the scale of its input is not done on integers, or "".
+        composed: of a function that PyTorch makes of others: the last of these, by ATen's name, and ``node -> input``,
+            which looks at a call of that and says what the function is of, or None if it is something else.
         float_form: ``(g, node) -> (target, arguments)``: what computes it on float32, with the same bytes on every CPU
             and in a program; None for the node as it is.
     """
@@ -108,6 +111,7 @@ class Operator:
     fusions: tuple[Fusion, ...] = ()
     relu: bool = False
     dynamic: bool = False
+    weight_only: bool = False
     heavy: bool = False
     alone: bool = False
     reshapes: bool = False
@@ -118,6 +122,7 @@ class Operator:
     integers: Callable[..., Any] | None = None
     refuses: Callable[[dict[str, Any]], str] | None = None
     float_form: Callable[..., Any] | None = None
+    composed: tuple[str, Callable[[fx.Node], fx.Node | None]] | None = None
 
     @property
     def weight_axis(self) -> int:

@@ -121,7 +121,7 @@ def _float_cell(g: Any, node: fx.Node) -> FloatCall | None:
 
 def _layer(name: str, **more: Any) -> Operator:
     return Operator(
-        f"quantized_{name}", (f"{name}.input",), output=Output.FLOAT, weights=("params",), heavy=True,
+        f"quantized_{name}", (f"{name}.input",), output=Output.FLOAT, weights=("params",), dynamic=True, heavy=True,
         annotate=_annotate, lower=_lower, float_form=_float, **more,
     )  # fmt: skip
 
@@ -129,7 +129,7 @@ def _layer(name: str, **more: Any) -> Operator:
 def _cell(name: str, module: type[nn.Module], **more: Any) -> Operator:
     return Operator(
         f"quantized_{name}_cell", (f"{name}_cell.default",), (module,), output=Output.FLOAT, weights=("w_ih", "w_hh"),
-        heavy=True, annotate=_annotate_cell, lower=_lower_cell, float_form=_float_cell, **more,
+        dynamic=True, heavy=True, annotate=_annotate_cell, lower=_lower_cell, float_form=_float_cell, **more,
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from zeropoint.operators.record import CustomModule, Fusion, ModuleForms, Operat
 __all__ = [
     "BY_ATEN",
     "BY_NAME",
+    "composed_of",
     "custom_modules",
     "eager_functions",
     "fusions",
@@ -21,6 +22,7 @@ __all__ = [
     "module_forms",
     "operators",
     "register",
+    "unregister",
 ]
 
 _BY_NAME: dict[str, Operator] = {}
@@ -50,6 +52,15 @@ def register(*records: Operator) -> None:
         _BY_FORMS.update({forms.module: (record, forms) for forms in record.forms})
 
 
+def unregister(name: str) -> None:
+    """Take an operator out again; its node is then treated as any unknown one."""
+    record = _BY_NAME.pop(name)
+    for aten in record.aten:
+        del _BY_ATEN[aten]
+    for forms in record.forms:
+        del _BY_FORMS[forms.module]
+
+
 def operators() -> Iterator[Operator]:
     """Every record, in the order of registration."""
     yield from _BY_NAME.values()
@@ -69,6 +80,11 @@ def mapping(form: str) -> dict[type[nn.Module], Any]:
     """
     found = {forms.module: getattr(forms, form) for _, forms in module_forms()}
     return {module: made for module, made in found.items() if made is not None}
+
+
+def composed_of(name: str) -> Iterator[Operator]:
+    """Operators that PyTorch makes of others, the last of which has this name."""
+    return (record for record in operators() if record.composed is not None and record.composed[0] == name)
 
 
 def fusions() -> tuple[Fusion, ...]:

@@ -25,6 +25,11 @@ from zeropoint.operators.node import aten_name
 HEAVY = ("conv", "linear", "matmul", "bmm", "embedding", "quantized_lstm", "quantized_gru")
 
 
+def _averages(node: Any) -> bool:
+    found = BY_ATEN.get(aten_name(node) or "")
+    return found is not None and found.averages
+
+
 @dataclass(frozen=True)
 class Example:
     """A model, a function that makes inputs for it of a batch size and another size, and what is promised of it."""
@@ -184,8 +189,7 @@ def test_every_operator_is_within_a_step_of_the_reference_graph(name: str, preci
     fused.run(*inputs)
     others = {}
     for node, value in lowering.values.items():
-        record = BY_ATEN.get(aten_name(node) or "")
-        if (node.op == "call_module" or (record is not None and record.averages)) and value.integers is not None:
+        if (node.op == "call_module" or _averages(node)) and value.integers is not None:
             scale, name_there = value.scale, referring.values[node].floats.name
             integers = fused.kept[value.integers.name].float()
             others[name_there] = (integers - scale.zero_point) * scale.scale, scale.scale

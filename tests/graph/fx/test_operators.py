@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from operator_cases import CASES, MOVING_CASES, POOLING_CASES, X1, assert_close, model_of, spelled
+from operator_cases import CASES, MOVING_CASES, POOLING_CASES, X1, assert_close, model_of, on_integers, spelled
 from torch import nn
 
 import zeropoint
@@ -38,8 +38,7 @@ def test_every_operator_of_the_tables_has_a_case() -> None:
 def test_operator_is_computed_on_integers(name: str, shape: tuple[int, ...], tried: list[Any]) -> None:
     operator = BY_NAME[name]
     made, calls = quantized(tried, shape)
-    wanted = {"embedding": "embedding_byte", "embedding_bag": "embedding_bag_byte"}.get(name, name)
-    assert any(call.startswith(f"zeropoint.{wanted}") for call in calls), made.graph_module.code
+    assert any(call.startswith(f"zeropoint.{on_integers(name)}") for call in calls), made.graph_module.code
     assert not any(call in [f"aten.{a}" for a in operator.aten] for call in calls), made.graph_module.code
     rows = made.summary().of(name)
     assert rows

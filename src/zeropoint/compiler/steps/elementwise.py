@@ -38,6 +38,15 @@ def _function(c: Compiler, node: fx.Node) -> str:
     return c.add("lookup", c.tensor(x), table, dtype=dtype_name(results.dtype))
 
 
+@row(*ours("lookup"))
+def _lookup(c: Compiler, node: fx.Node) -> str:
+    x, table = node.args
+    if not c.is_parameter(table):
+        raise c.unsupported("its table is computed")
+    stored = c.draft.constant(f"{node}_table", c.parameter(table).view(torch.uint8))
+    return c.add("lookup", c.tensor(x), stored, dtype=dtype_name(c.parameter(table).dtype))
+
+
 @row(*ours("add", "add_relu", "mul", "mul_relu"))
 def _binary(c: Compiler, node: fx.Node) -> str:
     a = arguments(node)

@@ -23,7 +23,7 @@ from zeropoint.graph.provenance import Meaning, name_of
 from zeropoint.nn.quantized.storage import found_qparams, has_observed, plain_parts, quantize_weight
 from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.operators import BY_ATEN
-from zeropoint.operators.node import arguments, aten_name, each, only_reads_shape, parameter
+from zeropoint.operators.node import arguments, aten_name, each, only_reads_shape, operator_key, parameter
 from zeropoint.operators.values import Scale, Value
 
 __all__ = ["NotCalibrated", "lower"]
@@ -174,7 +174,7 @@ class Lowering:
 
     def float_node(self, node: fx.Node) -> fx.Node:
         """A node that stays float: with our operator, if there is one, else as it is."""
-        record = BY_ATEN.get(aten_name(node) or "")
+        record = BY_ATEN.get(operator_key(node) or "")
         found = record.float_form(self, node) if record is not None and record.float_form is not None else None
         if found is None:
             return self.copy(node, self.as_is if only_reads_shape(node) else self.floats)

@@ -11,7 +11,7 @@ from torch import fx
 from zeropoint.graph.passes.qconfig_rules import qconfig_of, stays_float
 from zeropoint.operators import BY_ATEN, Operator
 from zeropoint.operators.embedding import PADDED, table_bits
-from zeropoint.operators.node import arguments, aten_name
+from zeropoint.operators.node import arguments, aten_name, operator_key
 from zeropoint.operators.plan import Choice, State, Way, is_float, is_static, tensor_arguments
 from zeropoint.qconfig_mapping import QConfigMapping
 
@@ -85,7 +85,7 @@ def skip_rounding(choices: dict[fx.Node, Choice]) -> None:
 
 
 def _choose(state: State, node: fx.Node) -> Choice | None:
-    name = aten_name(node)
+    name = operator_key(node)
     if node.target is operator.getitem:
         of_bags = state.choices.get(node.args[0])
         if of_bags is not None and of_bags.way is Way.DYNAMIC and of_bags.operator.name == "embedding_bag":

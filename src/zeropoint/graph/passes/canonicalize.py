@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from zeropoint.operators import composed_of
 from zeropoint.operators.node import Unsized, arguments, aten_name
 
 __all__ = ["make_plain", "rewrite", "write_nothing"]
@@ -64,6 +65,8 @@ def rewrite(graph: fx.GraphModule, wanted: Callable[[str], bool] = lambda name: 
         current: fx.Node | None = node
         while current is not None:
             name = aten_name(current) or ""
+            if _composed(graph.graph, current, name):
+                break
             if name not in _REWRITTEN or not wanted(name):
                 break
             with graph.graph.inserting_before(current):
@@ -76,6 +79,21 @@ def rewrite(graph: fx.GraphModule, wanted: Callable[[str], bool] = lambda name: 
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph
+
+
+def _composed(graph: fx.Graph, node: fx.Node, name: str) -> bool:
+    """Put one call in the place of the function that PyTorch made of several, of which `node` is the last."""
+    for record in composed_of(name):
+        assert record.composed is not None
+        found = record.composed[1](node)
+        if found is not None:
+            with graph.inserting_before(node):
+                made = _call(graph, node, getattr(torch.ops.zeropoint, f"float_{record.name}").default, found)
+            made.meta.setdefault("val", node.meta.get("val"))
+            node.replace_all_uses_with(made)
+            graph.erase_node(node)
+            return True
+    return False
 
 
 def _call(graph: fx.Graph, like: fx.Node, target: Any, *args: Any) -> fx.Node:
