@@ -1,6 +1,7 @@
 """``python tests/fuzz/make_found.py``: write the files of found/, made after what fuzzing once found.
 
-Each has the name of the bug. The original files are gone; these ask for the same thing of programs that we keep.
+Each has the name of a bug. The original files are gone; these are made after their description, from programs that we
+keep, and were not tried on the code that had the bugs.
 """
 
 from __future__ import annotations
