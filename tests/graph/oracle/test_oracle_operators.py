@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from oracle_models import mapping_of
 from oracle_sides import differences, engine, our_fx_side, sqnr, their_fx_side
 from torch import Tensor, nn
-from zeropoint.operators import operators
 
 import zeropoint
+from zeropoint.operators import operators
 
 pytestmark = pytest.mark.oracle
 
