@@ -20,7 +20,7 @@ import zeropoint
 from zeropoint.graph.lowering.integer import Lowering
 from zeropoint.graph.lowering.reference import Reference
 from zeropoint.graph.passes.canonicalize import aten_name
-from zeropoint.graph.passes.training import AVERAGES
+from zeropoint.graph.passes.insert_fake_quant import AVERAGES
 
 HEAVY = ("conv", "linear", "matmul", "bmm", "embedding", "quantized_lstm", "quantized_gru")
 

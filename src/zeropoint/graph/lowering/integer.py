@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, fx
 
 from zeropoint.graph.graph_module import Graph
 from zeropoint.graph.lowering.float_operators import float_call
@@ -23,13 +23,13 @@ from zeropoint.graph.passes.annotate import Choice, Way, is_float, table_bits, w
 from zeropoint.graph.passes.canonicalize import arguments, aten_name, each, only_reads_shape
 from zeropoint.graph.passes.fold_batch_norm import parameter
 from zeropoint.graph.passes.insert_observers import OBSERVER, is_observer
-from zeropoint.graph.passes.training import Averaging
 from zeropoint.graph.provenance import Meaning, name_of
 from zeropoint.graph.recipes import MOVING, Form
 from zeropoint.nn.quantized.storage import found_qparams, has_observed, plain_parts, quantize_weight
 from zeropoint.numerics import scalars
 from zeropoint.numerics.dtypes import qint8, quantized_dtype, quint8
 from zeropoint.observers import MinMaxObserver
+from zeropoint.qfunctions.embedding import embedding_bag_prepack
 from zeropoint.qfunctions.weight_only import weight_only_prepack
 
 __all__ = ["NotCalibrated", "lower"]
@@ -149,7 +149,7 @@ class Lowering:
             return
         choice = self.choices.get(node)
         if node.op == "call_module":
-            self.values[node] = self.module(node, choice)
+            self.values[node] = Value(self.copy(node))
         elif choice is None or choice.way is Way.FLOAT:
             self.values[node] = Value(self.float_node(node))
         elif choice.way is Way.FUSED:
@@ -246,11 +246,18 @@ class Lowering:
         """Integers, scales and zero points of a weight as constants."""
         weight = self.parameter(node)
         assert weight is not None
-        observer = choice.qconfig.weight()
+        return self.stored(str(node.target), quantize_weight(weight, self.weight_observer(node, choice, axis)))
+
+    def weight_observer(self, node: fx.Node, choice: Choice, axis: int = 0) -> Any:
+        """What watched a weight: the fake quantization it was trained with, or else a new observer."""
+        weight = self.parameter(node)
+        trained = node.meta.get("fake_quant")
+        observer = choice.qconfig.weight() if trained is None else trained
         if "per_channel" in str(observer.qscheme) and axis != observer.ch_axis:
             observer.ch_axis = axis
-        observer(weight)
-        return self.stored(str(node.target), quantize_weight(weight, observer))
+        if trained is None or not has_observed(trained):
+            observer(weight)
+        return observer
 
     def stored(self, name: str, q: Any) -> tuple[fx.Node, fx.Node, fx.Node]:
         """Integers, scales and zero points of a quantized tensor as constants."""
@@ -287,27 +294,6 @@ class Lowering:
         out = self.output_scale(node, choice)
         args = (*self.quantized(a["input"]), *weight, bias, *geometry, *out.pair)
         return Value(integers=self.call(self.op(choice), *args), scale=out)
-
-    def module(self, node: fx.Node, choice: Choice | None) -> Value:
-        """Modules that stand in a graph for training: layers, and averages that are rounded."""
-        module: Any = self.old.get_submodule(str(node.target))
-        if isinstance(module, Averaging):
-            integers, scale = self.integers(node.args[0])
-            made = PASSED[module.name](self, integers, scale, module.arguments(), node)
-            return Value(integers=made, scale=scale)
-        if choice is None or choice.way is not Way.STATIC:
-            if isinstance(module, (nn.Dropout, nn.Identity)):
-                return self.values[node.args[0]]
-            return Value(self.copy(node))
-        float_weight, bias = module.folded() if hasattr(module, "folded") else (module.weight, module.bias)
-        q = quantize_weight(float_weight, module.weight_fake_quant)
-        weight = self.stored(str(node.target) + "_weight", q)
-        bias = None if bias is None else self.constant(f"{node.target}_bias", bias.detach())
-        geometry = [] if isinstance(module, nn.Linear) else _geometry_of(module)
-        out = self.output_scale(node, choice)
-        name = choice.operator.name + ("_relu" if _ends_in_relu(module) else "")
-        args = (*self.quantized(node.args[0]), *weight, bias, *geometry, *out.pair)
-        return Value(integers=self.call(getattr(ours, name).default, *args), scale=out)
 
     def binary(self, node: fx.Node, choice: Choice) -> Value:
         out = self.output_scale(node, choice)
@@ -348,8 +334,9 @@ class Lowering:
     def slopes_of(self, node: fx.Node) -> Any:
         """The slopes of a PReLU, with the dtype of its input and a range of their own."""
         weight, kind = self.parameter(node.args[1]), self.scale_at(node.args[0]).dtype
-        observer = MinMaxObserver(dtype=quint8 if kind == torch.uint8 else qint8)
-        observer(weight)
+        observer = node.args[1].meta.get("fake_quant") or MinMaxObserver(dtype=quint8 if kind == torch.uint8 else qint8)
+        if not has_observed(observer):
+            observer(weight)
         return quantize_weight(weight, observer)
 
     def scale_at(self, node: fx.Node) -> Scale:
@@ -365,9 +352,7 @@ class Lowering:
         if choice.way is Way.WEIGHT_4:
             packed = weight_only_prepack(weight, bits=4, group_size=GROUP, symmetric=False)
         else:
-            observer = choice.qconfig.weight()
-            observer(weight)
-            packed = weight_only_prepack(quantize_weight(weight, observer))
+            packed = weight_only_prepack(quantize_weight(weight, self.weight_observer(a["weight"], choice)))
         scale, zero_point = packed.qparams()
         bias = None if a["bias"] is None else self.constant(a["bias"].target, self.parameter(a["bias"]))
         stored = (
@@ -381,8 +366,11 @@ class Lowering:
     def embedding(self, node: fx.Node, choice: Choice) -> Value:
         table = self.parameter(node.args[0])
         four = table_bits(choice.qconfig.weight()) == 4
-        prepack = ours.embedding_bag_4bit_prepack if four else ours.embedding_bag_byte_prepack
-        rows = self.constant(node.args[0].target, prepack(table))
+        if "fake_quant" in node.args[0].meta:
+            packed = embedding_bag_prepack(quantize_weight(table, self.weight_observer(node.args[0], choice))).table()
+        else:
+            packed = (ours.embedding_bag_4bit_prepack if four else ours.embedding_bag_byte_prepack)(table)
+        rows = self.constant(node.args[0].target, packed)
         if choice.operator.name == "embedding_bag":
             a = arguments(node)
             bags = ours.embedding_bag_4bit_rowwise_offsets if four else ours.embedding_bag_byte_rowwise_offsets
@@ -444,15 +432,6 @@ class Lowering:
         new = parameters(scale.scale, scale.zero_point, number, scale.dtype)
         op = ours.add_scalar.default if adds else ours.mul_scalar.default
         return Value(integers=self.call(op, integers, *scale.pair, number), scale=Scale(*new, scale.dtype))
-
-
-def _geometry_of(conv: Any) -> list[Any]:
-    dims = conv.weight.dim() - 2
-    return [*(each(v, dims) for v in (conv.stride, conv.padding, conv.dilation)), conv.groups]
-
-
-def _ends_in_relu(module: Any) -> bool:
-    return getattr(module, "_RELU", False)
 
 
 class _Root(torch.nn.Module):

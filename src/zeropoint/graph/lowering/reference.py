@@ -11,7 +11,7 @@ from zeropoint.graph.lowering.integer import Lowering, Value
 from zeropoint.graph.lowering.shared_scale import PASSED, Scale
 from zeropoint.graph.passes.annotate import Choice, Way
 from zeropoint.graph.passes.canonicalize import arguments, aten_name
-from zeropoint.graph.passes.training import AVERAGES
+from zeropoint.graph.passes.insert_fake_quant import AVERAGES
 from zeropoint.graph.recipes import Form
 from zeropoint.numerics.affine import BYTE_LIMITS
 
