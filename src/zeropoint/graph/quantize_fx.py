@@ -225,8 +225,9 @@ def prepare_qat_fx(
 ) -> Prepared:
     """A copy of `model` that trains with the rounding of the model on integers; arguments as for `prepare_fx`.
 
-    Layers are trained with their batch norm, and become one integer operator with it; pools and means are rounded in
-    training as the integers will be. So what `convert_fx` gives computes what was trained.
+    Values and weights are rounded where the model on integers rounds. Layers are trained with their batch norm, and
+    become one integer operator with it; pools and means are rounded as the integers will be. In evaluation with
+    observers off, it gives the values that `convert_fx` will deploy, bit for bit.
 
     Example:
         >>> import zeropoint

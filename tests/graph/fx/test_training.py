@@ -1,4 +1,4 @@
-"""Quantization-aware training of graphs: what is trained is what is deployed, for every operator and what stands by it."""
+"""Quantization-aware training of graphs: what is trained is what is deployed, for every operator."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def trained(model: nn.Module, *batch: Tensor, rules: Any = None) -> Any:
     optimizer = torch.optim.SGD(prepared.parameters(), lr=0.01)
     for _ in range(3):
         optimizer.zero_grad()
-        sum(t.square().mean() for t in tensors(prepared(*batch))).backward()  # type: ignore[union-attr]
+        sum(t.square().mean() for t in tensors(prepared(*batch))).backward()
         optimizer.step()
     return prepared.eval().apply(zeropoint.disable_observer)
 

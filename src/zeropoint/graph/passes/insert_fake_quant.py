@@ -160,7 +160,7 @@ class AsIntegers(nn.Module):
             number = float(options["other"])
             compute = ours.add_scalar if self.name.startswith("add") else ours.mul_scalar
             return compute(q, *scale.pair, number), _with_number(self.name, scale, number)
-        return PASSED[self.name](_Immediate, q, scale, options, None), scale  # type: ignore[arg-type,return-value]
+        return PASSED[self.name](_Immediate, q, scale, options, None), scale
 
 
 class _Immediate:
@@ -235,8 +235,7 @@ def _weight_fake_quant(graph: fx.GraphModule, node: fx.Node, choice: Choice) -> 
     if choice.operator.form is Form.SLOPES:  # with the dtype of the input, and the range of the slopes as they are
         rounded: Any = graph.get_submodule(str(next(n for n in _before(node) if is_observer(n)).target))
         dtype = quantized_dtype(rounded.post_process.dtype)
-        options = {"dtype": dtype, "quant_min": dtype.qmin, "quant_max": dtype.qmax}
-        return FakeQuantize(MovingAverageMinMaxObserver, averaging_constant=1.0, **options)
+        return FakeQuantize(MovingAverageMinMaxObserver, dtype.qmin, dtype.qmax, dtype=dtype, averaging_constant=1.0)
     observer = choice.qconfig.weight()
     if isinstance(observer, PlaceholderObserver):  # tables that are packed by an operator that finds their ranges
         return None
@@ -313,7 +312,7 @@ def remove_fake_quant(graph: fx.GraphModule) -> None:
             known[node] = (False, 0.0) if isinstance(module, Statistics) else False
         elif node.target in (fold, transposed) or (node.target is operator.getitem and node.args[0] in known):
             values = fx.node.map_arg(node.args, lambda n: known[n] if n in known else parameter(graph, n))
-            known[node] = node.target(*values)  # type: ignore[operator]
+            known[node] = node.target(*values)
         elif node.target is normalize or isinstance(module, AsIntegers):
             node.replace_all_uses_with(node.args[0])
         elif module is not None and node.args and _is_weight(node.args[0], known):
