@@ -19,7 +19,7 @@ from zeropoint.graph.quantize_fx import Prepared
 from zeropoint.nn.intrinsic import qat as nniqat
 
 # A float convolution and one on integers may fall on different sides where a value is just between two steps: 2 of
-# 460,800 values behind a 3x3 convolution with batch norm and ReLU. Results here are small, so one value is a large part.
+# 460,800 values behind a 3x3 convolution with batch norm and ReLU. Results here are small, so one value counts much.
 NEAR_TIES = 0.02
 
 
