@@ -20,10 +20,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-from zeropoint.graph.passes.canonicalize import arguments, aten_name
 from zeropoint.graph.passes.fold_batch_norm import Folded
 from zeropoint.nn.intrinsic.qat.batch_norm import FollowsBatches
 from zeropoint.nn.qat.trained import folded, scaled
+from zeropoint.operators.node import arguments, aten_name
 
 __all__ = ["Statistics", "fold", "normalize", "train_batch_norms", "transposed"]
 

@@ -18,10 +18,8 @@ import torch
 from torch import Tensor, fx, nn
 
 from zeropoint.fake_quant import FakeQuantize, FakeQuantizeBase
-from zeropoint.graph.lowering.shared_scale import PASSED, Scale
 from zeropoint.graph.passes.annotate import Choice, Way
-from zeropoint.graph.passes.canonicalize import arguments, aten_name
-from zeropoint.graph.passes.fold_batch_norm import add_parameter, parameter
+from zeropoint.graph.passes.fold_batch_norm import add_parameter
 from zeropoint.graph.passes.fold_batch_norm_training import (
     Statistics,
     fold,
@@ -30,25 +28,18 @@ from zeropoint.graph.passes.fold_batch_norm_training import (
     transposed,
 )
 from zeropoint.graph.passes.insert_observers import insert_observers, is_observer
-from zeropoint.graph.recipes import Form
 from zeropoint.nn.flow import observed, plain
-from zeropoint.numerics import scalars
 from zeropoint.numerics.blocks import CHANNELS_LAST
 from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.observers import FixedQParamsObserver, MovingAverageMinMaxObserver, PlaceholderObserver
+from zeropoint.operators import BY_ATEN
+from zeropoint.operators.arithmetic import number_form
+from zeropoint.operators.node import arguments, aten_name, parameter
+from zeropoint.operators.values import Scale
 
-__all__ = ["AVERAGES", "AsIntegers", "insert_fake_quant", "remove_fake_quant", "straight_through"]
+__all__ = ["AsIntegers", "insert_fake_quant", "remove_fake_quant", "straight_through"]
 
 ours = torch.ops.zeropoint
-AVERAGES = frozenset(
-    ("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default", "adaptive_avg_pool1d.default",
-     "adaptive_avg_pool2d.default", "adaptive_avg_pool3d.default", "mean.dim", "upsample_bilinear2d.vec")
-)  # fmt: skip
-_BOUNDS = frozenset(
-    ("relu6.default", "hardtanh.default", "clamp.default", "clamp_min.default", "clamp_max.default",
-     "threshold.default")
-)  # fmt: skip
-_NUMBERS = frozenset(("add.Tensor", "add.Scalar", "mul.Tensor", "mul.Scalar"))
 _MODES = frozenset(("train", "training"))  # arguments of ATen operators that say whether they are in training
 
 
@@ -58,12 +49,13 @@ def insert_fake_quant(graph: fx.GraphModule, choices: dict[fx.Node, Choice], mod
     _keep_parameters(graph)
     train_batch_norms(graph, model)
     for node, choice in choices.items():
-        for weight in _weights(node, choice):
+        for weight in _weights(graph, node, choice):
             fake_quant = _weight_fake_quant(graph, node, choice)
             if fake_quant is not None:
                 _round_weight(graph, node, weight, fake_quant)
     for node, choice in choices.items():
-        if choice.way is Way.PASSED and aten_name(node) in AVERAGES | _BOUNDS | _NUMBERS:
+        record = BY_ATEN.get(aten_name(node) or "") if choice.way is Way.PASSED else None
+        if record is not None and (record.averages or record.bounds or not record.keeps_scale):
             _round_result(graph, node)
     _follow_mode(graph)
     graph.graph.lint()
@@ -146,7 +138,7 @@ class AsIntegers(nn.Module):
             return result
         scale = Scale(float(source.scale), int(source.zero_point), quantized_dtype(source.dtype).torch_storage)
         for name, number in self.numbers:
-            scale = _with_number(name, scale, number)
+            scale = number_form(BY_ATEN[name], scale, number)[1]
         with torch.no_grad():
             x = x.detach()
             if x.dim() in CHANNELS_LAST:  # as the layer before it will hand it over
@@ -156,11 +148,12 @@ class AsIntegers(nn.Module):
         return straight_through(result, values)
 
     def _on_integers(self, q: Tensor, scale: Scale, options: dict[str, Any]) -> tuple[Tensor, Scale]:
-        if self.name in _NUMBERS:
-            number = float(options["other"])
-            compute = ours.add_scalar if self.name.startswith("add") else ours.mul_scalar
-            return compute(q, *scale.pair, number), _with_number(self.name, scale, number)
-        return PASSED[self.name](_Immediate, q, scale, options, None), scale
+        record = BY_ATEN[self.name]
+        if record.integers is not None:
+            return record.integers(_Immediate, q, scale, options, None), scale
+        number = float(options["other"])
+        compute, result = number_form(record, scale, number)
+        return compute(q, *scale.pair, number), result
 
 
 class _Immediate:
@@ -175,11 +168,6 @@ class _Immediate:
         return value
 
 
-def _with_number(name: str, scale: Scale, number: float) -> Scale:
-    parameters = scalars.sum_parameters if name.startswith("add") else scalars.product_parameters
-    return Scale(*parameters(scale.scale, scale.zero_point, number, scale.dtype), scale.dtype)
-
-
 def _round_result(graph: fx.GraphModule, node: fx.Node) -> None:
     """Give a node that hands integers on the values that these will have."""
     first, *_ = node.args
@@ -187,9 +175,9 @@ def _round_result(graph: fx.GraphModule, node: fx.Node) -> None:
     after_dropout = False
     at: Any = first
     while not is_observer(at):
-        name = aten_name(at)
-        if name in _NUMBERS:
-            numbers.append((str(name), float(at.args[1])))
+        name = aten_name(at) or ""
+        if name in BY_ATEN and not BY_ATEN[name].keeps_scale:
+            numbers.append((name, float(at.args[1])))
         after_dropout = after_dropout or name == "dropout.default"
         at = at.args[0]
     rounded: Any = graph.get_submodule(str(at.target))
@@ -218,21 +206,25 @@ def _keep_parameters(graph: fx.GraphModule) -> None:
             delattr(graph, str(node.target))
 
 
-def _weights(node: fx.Node, choice: Choice) -> Iterator[fx.Node]:
+def _weights(graph: fx.GraphModule, node: fx.Node, choice: Choice) -> Iterator[fx.Node]:
     """The weights that an operator will have as integers."""
     if choice.way not in (Way.STATIC, Way.DYNAMIC, Way.WEIGHT) or choice.operator is None:
         return
-    a, form = arguments(node) if aten_name(node) else {}, choice.operator.form
-    if form in (Form.LAYER, Form.EMBEDDING, Form.SLOPES):
-        yield a["weight"]
-    elif form is Form.CELL:
-        yield from (a["w_ih"], a["w_hh"])
-    elif form is Form.RECURRENT:
-        yield from (w for i, w in enumerate(a["params"]) if i % (4 if a["has_biases"] else 2) < 2)
+    names = (*choice.operator.weights, *choice.operator.slopes)
+    a = arguments(node) if names else {}
+    for value in (a[name] for name in names):
+        if isinstance(value, fx.Node):
+            yield value
+        else:  # weights of recurrent layers, which are matrices, and their biases
+            yield from (part for part in value if _is_matrix(parameter(graph, part)))
+
+
+def _is_matrix(tensor: Tensor | None) -> bool:
+    return tensor is not None and tensor.dim() > 1
 
 
 def _weight_fake_quant(graph: fx.GraphModule, node: fx.Node, choice: Choice) -> nn.Module | None:
-    if choice.operator.form is Form.SLOPES:  # with the dtype of the input, and the range of the slopes as they are
+    if choice.operator.slopes:  # with the dtype of the input, and the range of the slopes as they are
         rounded: Any = graph.get_submodule(str(next(n for n in _before(node) if is_observer(n)).target))
         dtype = quantized_dtype(rounded.post_process.dtype)
         return FakeQuantize(MovingAverageMinMaxObserver, dtype.qmin, dtype.qmax, dtype=dtype, averaging_constant=1.0)
@@ -241,7 +233,7 @@ def _weight_fake_quant(graph: fx.GraphModule, node: fx.Node, choice: Choice) -> 
         return None
     made: Any = _fake_quant(observer)
     axis = choice.operator.weight_axis
-    if choice.operator.form is Form.LAYER and "per_channel" in str(made.qscheme) and made.ch_axis != axis:
+    if choice.operator.is_layer and "per_channel" in str(made.qscheme) and made.ch_axis != axis:
         for module in (made, getattr(made, "activation_post_process", made)):
             module.ch_axis = axis
     return made
