@@ -104,6 +104,8 @@ class Compiler:
 
     def parameter(self, node: Any) -> Tensor:
         """A tensor that the graph holds."""
+        if not self.is_parameter(node):
+            raise self.unsupported(f"its parameter {node} is computed")
         found: Any = self.graph
         for part in str(node.target).split("."):
             found = getattr(found, part)
