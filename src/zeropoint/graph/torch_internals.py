@@ -42,15 +42,12 @@ __all__ = [
     "lint",
     "list_of_ints_type",
     "map_nodes",
-    "map_tree",
     "new_graph",
     "output_nesting",
     "parse_schema",
     "propagate_constants",
     "reconstruct",
-    "recurrent_function",
     "remove_dead_code",
-    "replace_function",
     "shape_guards",
     "simplify_peepholes",
     "sizes_of_one_are_free",
@@ -66,7 +63,6 @@ __all__ = [
 _C: Any = torch._C
 ScriptModule: Any = _C.ScriptModule
 ScriptGraph: Any = _C.Graph
-map_tree = pytree.tree_map
 
 # -------------------------------------------------------------------------------------------------------- TorchScript
 
@@ -159,19 +155,6 @@ def list_of_ints_type() -> Any:
 def is_operator(target: Any) -> bool:
     """Whether `target` is one overload of an operator of torch.ops."""
     return isinstance(target, torch._ops.OpOverload)
-
-
-def recurrent_function(name: str) -> Callable[..., Any]:
-    """The function that nn.LSTM (``lstm``) and nn.GRU (``gru``) call."""
-    return getattr(_C._VariableFunctions, name)
-
-
-def replace_function(name: str, function: Callable[..., Any] | None) -> None:
-    """Let nn.LSTM and nn.GRU call `function` instead; None for PyTorch's own."""
-    if function is None:
-        delattr(torch._VF, name)
-    else:
-        setattr(torch._VF, name, function)
 
 
 # ------------------------------------------------------------------------------------------------------------- graphs
