@@ -9,7 +9,7 @@ import torch
 
 from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.frontends.script.script_module import PATH, path_of, walk
-from zeropoint.graph.recipes import BY_ATEN
+from zeropoint.operators import BY_ATEN
 
 __all__ = ["functionalize", "written"]
 

@@ -21,8 +21,9 @@ from zeropoint.graph.frontends.export import Origin
 from zeropoint.graph.frontends.script.method import Block, Method, Node, add_tensor, operator_of
 from zeropoint.graph.frontends.script.scalar_operators import DTYPES
 from zeropoint.graph.frontends.script.script_module import SCRIPT_OBSERVER
-from zeropoint.graph.passes.canonicalize import Unsized
 from zeropoint.graph.passes.insert_observers import OBSERVER
+from zeropoint.operators import BY_ATEN
+from zeropoint.operators.node import Unsized, overload_key
 
 __all__ = ["Place", "View", "opaque", "view_of"]
 
@@ -110,9 +111,9 @@ class _Viewer:
     def block(self, block: Block, scope: tuple[int, ...]) -> fx.Node:
         """Read the nodes of a block; what is returned stands for its end."""
         for node in block.nodes:
-            self.node(node, Place(node.path, None, scope, node.script))
+            self.node(node, Place(node.path, None, scope, anchor=node.script))
         end = Node(block.end, block.end.kind(), None, "", ())
-        return self.opaque(end, block.outputs, Place("", None, scope, block.end))
+        return self.opaque(end, block.outputs, Place("", None, scope, anchor=block.end))
 
     # ---------------------------------------------------------------------------------------------------- nodes
 
@@ -144,7 +145,7 @@ class _Viewer:
         value, (output,) = self.method.constant(node), node.outputs
         if isinstance(value, Tensor) and (value.dim() > 0 or value.is_complex()):
             name = f"constant_{self.names['constant']}"
-            self.keep(output, self.tensor(name, value.detach(), Place("", None, (), node.script), "constant"))
+            self.keep(output, self.tensor(name, value.detach(), Place("", None, anchor=node.script), "constant"))
         else:
             self.seen[output] = value.item() if isinstance(value, Tensor) else value
 
@@ -227,7 +228,7 @@ class _Viewer:
             scope = (*place.scope, self.names["block"])
             for value in block.inputs:
                 start = block.nodes[0].script if block.nodes else block.end
-                inner = Place(place.path, None, scope, start)
+                inner = Place(place.path, None, scope, anchor=start)
                 self.names["opened"] += 1
                 self.keep(value, self.make("call_function", opaque, (self.names["opened"],), "opened", inner))
             ends.append(self.block(block, scope))
@@ -260,9 +261,11 @@ def _is_parameter(node: Any) -> bool:
 
 
 def _functional(node: Any, target: Any) -> Any:
-    """The operator that a node calls, if it is one of ATen's that gives tensors and changes nothing."""
-    if target is None or target.namespace != "aten":
+    """The operator that a node calls, if it gives tensors and changes nothing, and is ATen's or has a record."""
+    if target is None:
         return None
+    if target.namespace != "aten":
+        return target if overload_key(target) in BY_ATEN else None
     packet = target.overloadpacket
     name = packet.__name__
     if target._schema.is_mutable and name not in ("batch_norm", "instance_norm"):
