@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch.utils import _pytree as pytree
 
 from zeropoint import _native
 from zeropoint.compiler.fallback import TorchCall
@@ -19,6 +18,7 @@ from zeropoint.compiler.torchscript import graph_of
 from zeropoint.described import described
 from zeropoint.graph.frontends.shape_guards import value_of
 from zeropoint.graph.passes.input_checks import Sizes
+from zeropoint.graph.torch_internals import is_operator, output_nesting
 
 __all__ = ["Unsupported", "compile"]
 
@@ -107,6 +107,8 @@ class Compiler:
 
     def parameter(self, node: Any) -> Tensor:
         """A tensor that the graph holds."""
+        if not self.is_parameter(node):
+            raise self.unsupported(f"its parameter {node} is computed")
         found: Any = self.graph
         for part in str(node.target).split("."):
             found = getattr(found, part)
@@ -214,11 +216,7 @@ class Compiler:
             if not isinstance(part, fx.Node):
                 raise self.unsupported(f"the model gives {part!r}, which is no tensor")
             self.builder.outputs.append(str(self.tensor(part)))
-        codegen = self.graph.graph._codegen
-        spec = codegen.pytree_info.out_spec if hasattr(codegen, "pytree_info") else None
-        numbers = list(range(len(flat)))
-        tree = pytree.tree_unflatten(numbers, spec) if spec is not None else (0 if len(flat) == 1 else numbers)
-        self.builder.result = self._described(tree)
+        self.builder.result = self._described(output_nesting(self.graph.graph, len(flat)))
 
     def _described(self, tree: Any) -> Any:
         if isinstance(tree, int):
@@ -234,6 +232,6 @@ class Compiler:
 
 def _name(target: Any) -> Any:
     """``aten.relu.default``; other functions are their own names."""
-    if isinstance(target, torch._ops.OpOverload):
+    if is_operator(target):
         return f"{target.namespace}.{target._schema.name.split('::')[1]}.{target._overloadname or 'default'}"
     return target
