@@ -22,7 +22,7 @@ from zeropoint import qfunctions as ours
 from zeropoint import qint8, quint8
 from zeropoint.numerics.dtypes import QuantizedDtype
 from zeropoint.tensor import QTensor
-from zeropoint.tensor.quantizer import PerTensor
+from zeropoint.tensor.quantizer import PerTensorQuantizer
 
 theirs = torch.ops.quantized
 BYTES = (quint8, qint8)
@@ -38,7 +38,7 @@ def pair(values: torch.Tensor, scale: float, zero_point: int) -> tuple[QTensor, 
     form = FORMATS.get(values.dim())
     if form is not None and values.is_contiguous(memory_format=form) and not values.is_contiguous():
         oracle = oracle.contiguous(memory_format=form)
-    return QTensor(values, PerTensor(scale, zero_point), dtype), oracle
+    return QTensor(values, PerTensorQuantizer(scale, zero_point), dtype), oracle
 
 
 def assert_close(mine: QTensor, oracle: torch.Tensor) -> None:

@@ -16,7 +16,7 @@ from zeropoint import qfunctions as ours
 from zeropoint import qint8, qint32, quint4x2, quint8
 from zeropoint.numerics.dtypes import QuantizedDtype
 from zeropoint.tensor import QTensor
-from zeropoint.tensor.quantizer import PerTensor
+from zeropoint.tensor.quantizer import PerTensorQuantizer
 
 oracle = torch.ops.quantized
 BYTES = (quint8, qint8)
@@ -30,7 +30,7 @@ ordinary = st.one_of(st.integers(-6, 1).map(lambda e: 2.0**e), st.floats(1e-3, 1
 def mine(values: torch.Tensor, scale: float, zero_point: int) -> QTensor:
     """A QTensor over these very integers, in their layout."""
     dtype = {torch.uint8: quint8, torch.int8: qint8, torch.int32: qint32}[values.dtype]
-    return QTensor(values, PerTensor(scale, zero_point), dtype)
+    return QTensor(values, PerTensorQuantizer(scale, zero_point), dtype)
 
 
 def theirs(values: torch.Tensor, scale: float, zero_point: int) -> torch.Tensor:

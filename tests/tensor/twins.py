@@ -8,7 +8,7 @@ from strategies import assert_same
 
 from zeropoint.numerics.dtypes import QuantizedDtype, qint8, qint32, quint8
 from zeropoint.tensor import QTensor
-from zeropoint.tensor.quantizer import PerTensor
+from zeropoint.tensor.quantizer import PerTensorQuantizer
 
 BYTES = (qint8, quint8)
 DTYPES = (*BYTES, qint32)
@@ -16,7 +16,7 @@ DTYPES = (*BYTES, qint32)
 
 def mine(values: torch.Tensor, scale: float, zero_point: int, dtype: QuantizedDtype) -> QTensor:
     """A QTensor over these very integers, in their layout."""
-    return QTensor(values, PerTensor(scale, zero_point), dtype)
+    return QTensor(values, PerTensorQuantizer(scale, zero_point), dtype)
 
 
 def theirs(values: torch.Tensor, scale: float, zero_point: int) -> torch.Tensor:

@@ -12,7 +12,7 @@ from zeropoint.compat.changes import Changes
 from zeropoint.compat.modules import resolve
 from zeropoint.tensor.create import dequantize
 from zeropoint.tensor.qtensor import QTensor
-from zeropoint.tensor.watchers import asked_by_a_tracer
+from zeropoint.tensor.recording import asked_by_a_tracer
 
 
 def _method(name: str) -> Any:

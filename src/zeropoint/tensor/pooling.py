@@ -17,7 +17,7 @@ from zeropoint.ops.pooling import (
 )
 from zeropoint.tensor.errors import QTensorError
 from zeropoint.tensor.qtensor import QTensor, implements
-from zeropoint.tensor.quantizer import PerTensor
+from zeropoint.tensor.quantizer import PerTensorQuantizer
 
 aten = torch.ops.aten
 
@@ -36,9 +36,9 @@ def run(kernel: Callable[..., torch.Tensor], values: torch.Tensor, *arguments: A
     return getattr(torch.ops.zeropoint, kernel.__name__)(values, *arguments)
 
 
-def per_tensor(name: str, q: QTensor) -> PerTensor:
+def per_tensor(name: str, q: QTensor) -> PerTensorQuantizer:
     """The qparams of `q`; refuses a per-channel tensor in the name of an operator."""
-    if isinstance(q._quantizer, PerTensor):
+    if isinstance(q._quantizer, PerTensorQuantizer):
         return q._quantizer
     raise QTensorError(
         f"{name} is defined for per-tensor quantization, this tensor is {q._quantizer.scheme.name} along axis"

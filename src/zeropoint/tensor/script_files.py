@@ -17,7 +17,7 @@ import torch
 
 from zeropoint.tensor.errors import QTensorError
 from zeropoint.tensor.qtensor import QTensor
-from zeropoint.tensor.quantizer import PerTensor
+from zeropoint.tensor.quantizer import PerTensorQuantizer
 
 _lock = threading.Lock()
 
@@ -118,7 +118,7 @@ def _keep_qparams(owner: Any, name: str, q: QTensor) -> str:
     quantizer = q._quantizer
     types = torch._C.FloatType.get(), torch._C.IntType.get(), torch._C.TensorType.get(), torch._C.StringType.get()
     number, integer, tensor, text = types
-    if isinstance(quantizer, PerTensor):
+    if isinstance(quantizer, PerTensorQuantizer):
         owner._register_attribute(f"{name}_scale", number, quantizer.scale)
         owner._register_attribute(f"{name}_zero_point", integer, quantizer.zero_point)
         kind = "zeropoint::qtensor"
