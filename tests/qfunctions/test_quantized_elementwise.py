@@ -55,7 +55,7 @@ def zero_points(dtype: QuantizedDtype) -> st.SearchStrategy[int]:
 
 def assert_twins(q: QTensor, expected: torch.Tensor) -> None:
     assert isinstance(q, QTensor)
-    assert f"torch.{q.dtype.name}" == str(expected.dtype)
+    assert f"torch.{q.qdtype.name}" == str(expected.dtype)
     assert (q.q_scale(), q.q_zero_point()) == (expected.q_scale(), expected.q_zero_point())
     assert_same(q.int_repr(), expected.int_repr())
 

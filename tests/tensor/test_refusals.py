@@ -22,7 +22,6 @@ def test_the_error_is_both_that_old_and_new_code_catch() -> None:
 @pytest.mark.parametrize(
     "convert",
     [
-        lambda q: q.float(),
         lambda q: q.double(),
         lambda q: q.half(),
         lambda q: q.bfloat16(),
@@ -36,7 +35,7 @@ def test_the_error_is_both_that_old_and_new_code_catch() -> None:
         lambda q: q.to(dtype=torch.int8),
         lambda q: q.to(torch.ones(1)),
         lambda q: q.to(other=torch.ones(1)),
-        lambda q: q.to(zeropoint.quint8 if q.dtype is qint8 else qint8),
+        lambda q: q.to(zeropoint.quint8 if q.qdtype is qint8 else qint8),
         lambda q: q.type(torch.float32),
         lambda q: q.type_as(torch.ones(1)),
         lambda q: q.view(torch.int8),

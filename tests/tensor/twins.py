@@ -30,7 +30,7 @@ def every_integer(dtype: QuantizedDtype) -> torch.Tensor:
 
 def assert_twins(ours: QTensor, oracle: torch.Tensor) -> None:
     assert isinstance(ours, QTensor)
-    assert f"torch.{ours.dtype.name}" == str(oracle.dtype)
+    assert f"torch.{ours.qdtype.name}" == str(oracle.dtype)
     assert (ours.q_scale(), ours.q_zero_point()) == (oracle.q_scale(), oracle.q_zero_point())
     assert_same(ours.int_repr(), oracle.int_repr())
 

@@ -19,6 +19,7 @@ from zeropoint.compat import script, scripted
 from zeropoint.compat.changes import Changes
 from zeropoint.compat.objects import PREFIX
 from zeropoint.nn.quantized.storage import quantized
+from zeropoint.tensor.script_files import without_qtensors
 
 _OURS = f"__torch__.{scripted.__name__}"
 # PyTorch's classes of packed weights -> ours.
@@ -77,6 +78,22 @@ def explaining(load: Any) -> Any:
             ) from error
 
     return explained
+
+
+def _saving_a_copy(save: Any) -> Any:
+    @functools.wraps(save)
+    def saving(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return save(without_qtensors(self), *args, **kwargs)
+
+    return saving
+
+
+def replace_script_saving(changes: Changes) -> None:
+    """Let torch.jit.save, and the methods it calls, write modules that hold QTensors, too."""
+    for owner in (torch.jit.RecursiveScriptModule, torch.jit.ScriptModule):
+        for name in ("save", "save_to_buffer", "_save_for_lite_interpreter", "_save_to_buffer_for_lite_interpreter"):
+            if save := vars(owner).get(name):
+                changes.attribute(owner, name, _saving_a_copy(save))
 
 
 def replace_script_loading(changes: Changes) -> None:

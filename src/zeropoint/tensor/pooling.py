@@ -17,7 +17,7 @@ from zeropoint.ops.pooling import (
 )
 from zeropoint.tensor.errors import QTensorError
 from zeropoint.tensor.qtensor import QTensor, implements
-from zeropoint.tensor.quantizer import PerTensorQuantizer
+from zeropoint.tensor.quantizer import PerTensorQuantizer, is_plain
 
 aten = torch.ops.aten
 
@@ -63,11 +63,35 @@ def _max_pool(name: str, spatial: int) -> Any:
     return max_pool
 
 
+class NoIndices(torch.Tensor):
+    """In the place of indices that quantized pooling does not have, as PyTorch's had none: refuses every use."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, shape: torch.Size) -> NoIndices:
+        return torch.Tensor._make_wrapper_subclass(cls, shape, dtype=torch.int64)
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise QTensorError(
+            f"max pooling of a quantized tensor has no indices for {func}: pool q.dequantize() with"
+            " return_indices=True instead"
+        )
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return f"NoIndices(size={tuple(self.shape)})"
+
+    def tolist(self) -> list[Any]:
+        return self.clone().tolist()  # which refuses
+
+
 def _with_indices(max_pool: Any) -> Any:
-    # torch.max_pool2d arrives as this operator and drops the indices. A caller who keeps them gets a tensor without
-    # data, which says so on use: PyTorch's quantized pooling had no indices either.
+    # torch.max_pool2d arrives as this operator and drops the indices; whoever keeps them gets a tensor that refuses.
     def max_pool_with_indices(q: QTensor, *arguments: Any, **kwargs: Any) -> tuple[QTensor, torch.Tensor]:
         result = max_pool(q, *arguments, **kwargs)
+        if is_plain(q._data):
+            return result, NoIndices(result.shape)
         return result, torch.empty(result.shape, dtype=torch.int64, device="meta")
 
     max_pool_with_indices.__name__ = f"{max_pool.__name__}_with_indices"
@@ -145,12 +169,12 @@ def mean(q: QTensor, dims: Sequence[int] | None, keepdim: bool = False, *, dtype
     quantizer = per_tensor("mean", q)
     if dtype not in (None, torch.float32):  # float32 is what a QTensor looks like to torch: no dtype was asked for
         q._refuse_dtype(f"mean(dtype={dtype})")
-    if keepdim and dims is not None and list(dims) == [-1, -2] and q.dim() in (3, 4):
-        # How adaptive_avg_pool2d to one place arrives (nobody else writes the axes in this order). PyTorch's quantized
-        # pooling is rounded differently from its mean.
-        return adaptive_avg_pool2d(q, (1, 1))
     rank = q.dim()
     axes = _axes(q, dims)
+    if keepdim and rank in (3, 4) and axes == [rank - 2, rank - 1]:
+        # To torch, this mean and adaptive_avg_pool2d to one place are one operation. So they have one rounding, that of
+        # PyTorch's quantized pooling, whoever asks and however the axes are written.
+        return adaptive_avg_pool2d(q, (1, 1))
     if not q.numel() and all(n for d, n in enumerate(q.shape) if d not in axes):
         raise QTensorError(f"mean over axes {axes} of shape {tuple(q.shape)} has no values to average")
     kind = q._qdtype

@@ -347,20 +347,20 @@ class QTensor(torch.Tensor):
         raise QTensorError("new() has no qparams to give the new tensor: use zeropoint.empty_affine_quantized")
 
     def to(self, *args: Any, **kwargs: Any) -> QTensor:
-        """Another device or memory format; never another dtype."""
+        """Another device or memory format; never another dtype. float32 is what it has: see `float`."""
         wanted: list[Any] = []
         positional: list[Any] = []
         for value in args:
             if isinstance(value, (torch.dtype, QuantizedDtype)):
                 wanted.append(value)
             elif isinstance(value, torch.Tensor):  # to(other): its device and its dtype
-                wanted.append(value.dtype)
+                wanted.append(_meaning(value))
                 positional.append(value.device)
             else:
                 positional.append(value)
         if isinstance(kwargs.get("other"), torch.Tensor):
             other = kwargs.pop("other")
-            wanted.append(other.dtype)
+            wanted.append(_meaning(other))
             positional.append(other.device)
         if (dtype := kwargs.pop("dtype", None)) is not None:
             wanted.append(dtype)
@@ -368,6 +368,10 @@ class QTensor(torch.Tensor):
             if not is_dtype(dtype, self._qdtype):
                 self._refuse_dtype(f"to({dtype})")
         return super().to(*positional, **kwargs) if positional or kwargs else self
+
+    def float(self, *args: Any, **kwargs: Any) -> QTensor:
+        """Itself: its values are float32. `dequantize` gives them in a plain tensor."""
+        return self
 
     def type(self, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
         """The name of the dtype; refuses to become another."""
@@ -452,9 +456,14 @@ class QTensor(torch.Tensor):
 _OWN = frozenset(("_data", "_qdtype", "_qparams"))
 
 
+def _meaning(t: torch.Tensor) -> torch.dtype | QuantizedDtype:
+    """How a tensor keeps its values: the dtype that a quantized tensor takes or refuses."""
+    return t._qdtype if isinstance(t, QTensor) else t.dtype
+
+
 def is_dtype(dtype: Any, expected: QuantizedDtype) -> bool:
-    """Whether `dtype` means the expected one: itself, or torch's of the same name."""
-    return dtype == expected or str(dtype).removeprefix("torch.") == expected.name
+    """Whether a tensor of the expected dtype has `dtype`: it, torch's of the same name, or that of the values."""
+    return dtype == expected or dtype == torch.float32 or str(dtype).removeprefix("torch.") == expected.name
 
 
 def _refusing(name: str) -> Callable[..., NoReturn]:
@@ -465,7 +474,7 @@ def _refusing(name: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-for _name in ("float", "double", "half", "bfloat16", "int", "long", "short", "char", "byte", "bool", "type_as"):
+for _name in ("double", "half", "bfloat16", "int", "long", "short", "char", "byte", "bool", "type_as"):
     setattr(QTensor, _name, _refusing(_name))
 
 

@@ -207,6 +207,7 @@ _view(aten.as_strided.default, _per_tensor_only("as_strided"))
 _copy(aten.repeat.default, _repeated)
 _copy(aten.index_select.default, _index_selected)
 _copy(aten.index.Tensor, _indexed)
+_copy(aten._unsafe_index.Tensor, _indexed)  # what compilers make of nearest interpolation
 _copy(aten.flip.default, _flipped)
 _copy(aten.roll.default, _rolled)
 _copy(aten.rot90.default, _per_tensor_only("rot90"))
