@@ -41,7 +41,7 @@ ENCODER := $(VENV)/.encoder-installed
 DOCS := $(VENV)/.docs-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-models test-runtime conformance lint format bench docs fuzz sanitize clean distclean
+.PHONY: help setup demo test test-future test-models test-runtime conformance lint format bench docs fuzz sanitize clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -65,6 +65,9 @@ conformance: $(INSTALLED) ## Run PyTorch's tests of the old stack through zeropo
 	else \
 	    echo "conformance: skipped, as PyTorch's tests are not in $(SEEDS): make conformance SEEDS=dir"; \
 	fi
+
+test-future: $(INSTALLED) ## Run the tests that need no oracle on a PyTorch without quantization
+	@OMP_NUM_THREADS=1 PYTHONPATH=tests/future $(PY) -m pytest -p removal -n 0 -m "not slow" $(PYTEST_ARGS)
 
 test-runtime: $(INSTALLED) ## Install the wheel where PyTorch is not, and run programs there
 	@ZEROPOINT_TEST_WHEEL=1 $(PY) -m pytest tests/runtime/test_without_torch.py -q --no-header $(PYTEST_ARGS)

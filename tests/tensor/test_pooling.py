@@ -212,7 +212,7 @@ def test_mean(dtype, isa, data):
     dims = [d - rank if data.draw(st.booleans()) else d for d in dims]
     keepdim = data.draw(st.booleans())
     if keepdim and rank in (3, 4) and {d % rank for d in dims} == {rank - 2, rank - 1}:
-        # Torch's name for it is adaptive_avg_pool2d to one place, which PyTorch's quantized tensors round their own way.
+        # To torch, adaptive_avg_pool2d to one place, which PyTorch's quantized tensors round in their own way.
         assert_twins(q.mean(dims, keepdim), F.adaptive_avg_pool2d(oracle, 1))
         assert torch.equal(q.mean(dims, keepdim), F.adaptive_avg_pool2d(q, 1))
     else:

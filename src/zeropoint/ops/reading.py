@@ -55,12 +55,12 @@ def dequantize(q: Tensor) -> Tensor:
     return q.to(torch.float32, copy=True)
 
 
-def _setup_dequantize(context: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    context.dtype = inputs[0].dtype
+def _setup_dequantize(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    ctx.dtype = inputs[0].dtype
 
 
-def _dequantize_backward(context: Any, gradient: Tensor) -> Tensor:
-    return gradient.to(context.dtype)
+def _dequantize_backward(ctx: Any, gradient: Tensor) -> Tensor:
+    return gradient.to(ctx.dtype)
 
 
 differentiable("dequantize.self", _dequantize_backward, _setup_dequantize)
