@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import hypothesis
 import pytest
+from oracle_uses import oracle_names
 
 import zeropoint
 from zeropoint import _native
@@ -38,6 +39,14 @@ hypothesis.settings.load_profile("zeropoint")
 # The instruction sets that this CPU has and that have kernels of their own.
 _WITH_KERNELS = {name for _, name in _native.kernel_list()}
 ISAS = [name for name in zeropoint.cpu_info().available if name in _WITH_KERNELS]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what uses PyTorch's quantization: `make test-future` leaves it out."""
+    for item in items:
+        names = oracle_names(item.path)
+        if names & {"*", getattr(item, "originalname", item.name), getattr(getattr(item, "cls", None), "__name__", "")}:
+            item.add_marker("oracle")
 
 
 @pytest.fixture(params=ISAS)

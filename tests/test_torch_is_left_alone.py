@@ -76,7 +76,12 @@ PROGRAM = textwrap.dedent(
 
 def test_importing_every_module_leaves_torch_as_it_was() -> None:
     ran = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-W", "ignore", "-c", PROGRAM],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.strip() == "True True [] [] []"

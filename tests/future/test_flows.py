@@ -113,7 +113,7 @@ FLOWS = {
     """,
 }
 NOT_YET = {
-    "compat in scripted code": "the methods of Tensor in scripted code are operators of C++, which compat does not rewrite",
+    "compat in scripted code": "compat does not yet rewrite the methods of Tensor in scripted code",
 }
 
 
