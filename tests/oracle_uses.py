@@ -12,42 +12,42 @@ USES = re.compile(
     r"\btorch\.(ao|quantization|nn\.(quantized|qat|intrinsic|quantizable)|backends\.quantized|ops\.(quantized\w*|onednn))\b"
     r"|\btorch\.(qu?int\d+(x\d+)?|per_(tensor|channel)_\w+|_?quantize\w*|dequantize|_make_per_\w+|_empty_\w*|q_\w+|int_repr"
     r"|_?choose_qparams\w*|_?fake_quantize\w*|_?fused_moving_avg\w*|_saturate_weight_to_fp16|fbgemm_\w+)\b"
+    r"|from torch import (ao|quantization|quantize\w*|qu?int\w+)\b"
 )
 _HELPERS = {path.stem: path for path in ROOT.rglob("*.py") if not path.stem.startswith("test_")}
 
 
 def _names(node: ast.AST) -> set[str]:
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    """Names that stand in the code, and those of arguments, which may be fixtures."""
+    found = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    return found | {n.arg for n in ast.walk(node) if isinstance(n, ast.arg)}
+
+
+def _uses(node: ast.AST) -> bool:
+    return bool(USES.search(ast.unparse(node)))
 
 
 @functools.cache
 def oracle_names(path: Path) -> frozenset[str]:
-    """The names of a module that use PyTorch's quantization, by themselves or through others; "*" if importing it does."""
+    """Names of a module that use PyTorch's quantization, in themselves or through others; "*": importing it does."""
     defined: dict[str, list[ast.AST]] = {}
     tainted: set[str] = set()
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
-            if USES.search(ast.unparse(node)) or re.search(
-                r"from torch\.?(ao|quantization| import ao)", ast.unparse(node)
-            ):
-                tainted.add("*")
             helper = _HELPERS.get(getattr(node, "module", None) or "")
-            if helper is not None and helper != path:
-                theirs = oracle_names(helper)
-                tainted |= theirs & {"*"} | {a.asname or a.name for a in node.names if a.name in theirs}
-            continue
-        targets = node.targets if isinstance(node, ast.Assign) else [node]
-        for target in targets:
-            for name in _names(target) if isinstance(node, ast.Assign) else {getattr(node, "name", "")}:
+            theirs = oracle_names(helper) if helper is not None and helper != path else frozenset()
+            tainted |= (theirs & {"*"}) | {a.asname or a.name for a in node.names if a.name in theirs}
+            on_import: list[ast.AST] = [node]
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            defined.setdefault(node.name, []).append(node)
+            on_import = list(node.decorator_list)
+        else:
+            for name in _names(node) if isinstance(node, ast.Assign) else ():
                 defined.setdefault(name, []).append(node)
-        if isinstance(node, (ast.Assign, ast.Expr, ast.For)) and USES.search(ast.unparse(node)):
-            tainted.add("*")  # it runs on import
-    tainted |= {name for name, nodes in defined.items() if any(USES.search(ast.unparse(n)) for n in nodes)}
-    while more := {
-        name
-        for name, nodes in defined.items()
-        if name not in tainted
-        and any((_names(n) | {a.arg for a in ast.walk(n) if isinstance(a, ast.arg)}) & tainted for n in nodes)
-    }:
+            on_import = [node]
+        if any(_uses(part) for part in on_import):
+            tainted.add("*")
+    tainted |= {name for name, nodes in defined.items() if any(_uses(n) for n in nodes)}
+    while more := {n for n, nodes in defined.items() if n not in tainted and any(_names(d) & tainted for d in nodes)}:
         tainted |= more
     return frozenset(tainted)
