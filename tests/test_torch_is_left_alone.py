@@ -68,7 +68,7 @@ PROGRAM = textwrap.dedent(
     difference = changed(was[0], now[0]) + changed(was[1], now[1])
     added = sorted(set(map(str, now[1])) - set(map(str, was[1])))
     safe = [f for f in torch.serialization.get_safe_globals() if f not in safe]
-    safe = [f for f in safe if "zeropoint." not in str(f) + str(getattr(f, "__module__", ""))]
+    safe = [f for f in safe if "zeropoint" not in str(f) + str(getattr(f, "__module__", "")) + f.__code__.co_filename]
     print(len(was[0]) > 10000, len(was[1]) > 1000, difference, added, safe)
     """
 )
