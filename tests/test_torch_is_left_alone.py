@@ -68,7 +68,8 @@ PROGRAM = textwrap.dedent(
     difference = changed(was[0], now[0]) + changed(was[1], now[1])
     added = sorted(set(map(str, now[1])) - set(map(str, was[1])))
     safe = [f for f in torch.serialization.get_safe_globals() if f not in safe]
-    safe = [f for f in safe if "zeropoint" not in str(f) + str(getattr(f, "__module__", "")) + f.__code__.co_filename]
+    functions = [f[0] if isinstance(f, tuple) else f for f in safe]
+    safe = [f for f in functions if "zeropoint" not in str(f.__module__) + str(getattr(f, "__code__", ""))]
     print(len(was[0]) > 10000, len(was[1]) > 1000, difference, added, safe)
     """
 )
