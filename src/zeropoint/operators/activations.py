@@ -19,7 +19,6 @@ from zeropoint.operators.node import arguments, aten_name, overload_key, paramet
 from zeropoint.operators.plan import Choice, State, Way, function_of_one_tensor
 from zeropoint.operators.record import ModuleForms, Operator, Output
 from zeropoint.operators.values import Scale, Value
-from zeropoint.ops.library import composite
 
 __all__ = ["RECORDS", "lower_function", "table_function"]
 
@@ -218,9 +217,6 @@ def table_function(
         table = g.constant(f"{name}_table", ours.quantize_per_tensor(results, *out.all))
         return Value(integers=g.call(ours.lookup.default, integers, table), scale=out)
 
-    if "composed" in more:  # graphs get an operator for it
-        composite(f"float_{name}(Tensor input) -> Tensor")(function)
-        ops = (*ops, getattr(ours, f"float_{name}").default)
     return Operator(
         name,
         tuple(overload_key(op) for op in ops),
@@ -273,7 +269,7 @@ RECORDS = (
         forms=(ModuleForms(nn.Tanh),),
     ),
     table_function(
-        "softsign", F.softsign, modules=(nn.Softsign,),
+        "softsign", F.softsign, ops=(ours.float_softsign.default,), modules=(nn.Softsign,),
         composed=("div.Tensor", _is_soft_sign), float_form=in_parts(_soft_sign),
     ),
     _bound("relu", _relu, nn.ReLU),

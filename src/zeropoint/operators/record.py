@@ -94,6 +94,7 @@ class Operator:
         refuses: ``arguments -> reason``: why a call that keeps the scale of its input is not done on integers, or "".
         composed: of a function that PyTorch makes of others: the last of these, by ATen's name, and ``node -> input``,
             which looks at a call of that and says what the function is of, or None if it is something else.
+            ``torch.ops.zeropoint.float_<name>`` then stands for it in graphs.
         float_form: ``(g, node) -> (target, arguments)``: what computes it on float32, with the same bytes on every CPU
             and in a program; None for the node as it is.
     """

@@ -43,7 +43,7 @@ def _sorted(c: Compiler, node: fx.Node, axis: int, descending: bool) -> list[str
     if c.dtype(node.args[0]) not in dtypes:
         raise c.unsupported(f"values of {dtype_name(c.dtype(node.args[0]))} have no step")
     names = [f"{node}", f"{node}_index"]
-    return c.draft.add_several("sort", [c.tensor(node.args[0])], names, axis=axis, descending=descending)
+    return c.builder.add_several("sort", [c.tensor(node.args[0])], names, axis=axis, descending=descending)
 
 
 @row("aten.sort.default", "aten.sort.stable")

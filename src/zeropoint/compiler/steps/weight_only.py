@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def _weight_only(c: Compiler, a: dict[str, Any], small: SmallWeight, relu: bool = False) -> str:
     def constant(part: str, value: Tensor | None) -> str | None:
-        return None if value is None else c.draft.constant(f"{a['weight'].target}{part}", value)
+        return None if value is None else c.builder.constant(f"{a['weight'].target}{part}", value)
 
     return c.add(
         "weight_only_linear",
