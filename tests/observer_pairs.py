@@ -129,20 +129,6 @@ def assert_same_qparams(mine: Any, other: Any) -> None:
             with pytest.raises(ValueError, match="must not be above"):
                 mine.calculate_qparams()
         return
-    seen = [getattr(other, end, torch.empty(0)) for end in ("min_val", "max_val")]
-    if torch.isfinite(seen[0]).any() and (seen[0] > seen[1]).any():  # rounding moves averages past each other
-        with pytest.raises(AssertionError):
-            qparams(other)
-        with pytest.raises(ValueError, match="must not be above"):
-            mine.calculate_qparams()
-        return
-    if upside_down(other):
-        if other.min_val.isfinite().all() and other.max_val.isfinite().all():
-            assert (qparams(mine)[0] > 0).all()
-        else:
-            with pytest.raises(ValueError, match="must not be above"):
-                mine.calculate_qparams()
-        return
     for what, a, b in zip(("scale", "zero_point"), qparams(mine), qparams(other)):
         assert_equal(a, b, what)
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-__all__ = ["CASES", "MOVING_CASES", "POOLING_CASES", "X1", "assert_close", "model_of", "spelled"]
+__all__ = ["CASES", "MOVING_CASES", "POOLING_CASES", "X1", "assert_close", "model_of", "on_integers", "spelled"]
 
 X1 = (2, 4, 12)
 X2 = (2, 4, 8, 6)
@@ -189,6 +189,7 @@ CASES: dict[str, list[Case]] = {
     ],
     "hardswish": _in(X2, nn.Hardswish(), nn.Hardswish(inplace=True), lambda m, y: F.hardswish(y)),
     "silu": _in(X2, nn.SiLU(), nn.SiLU(inplace=True), lambda m, y: F.silu(y)),
+    "softsign": _in(X2, nn.Softsign(), lambda m, y: F.softsign(y), lambda m, y: y / (1 + y.abs())),
     "mish": _in(X2, nn.Mish(), nn.Mish(inplace=True), lambda m, y: F.mish(y)),
     "gelu": _in(X2, nn.GELU(), nn.GELU(approximate="tanh"), lambda m, y: F.gelu(y)),
     "elu": _in(X2, nn.ELU(), nn.ELU(0.5, inplace=True), lambda m, y: F.elu(y), lambda m, y: F.elu_(y, 0.7), nn.SELU()),
@@ -360,6 +361,13 @@ POOLING_CASES: dict[str, list[Case]] = {
 }  # fmt: skip
 
 
+def on_integers(name: str) -> str:
+    """What the operator on integers of a record is called, or begins with."""
+    if name in ("embedding", "embedding_bag"):
+        return f"{name}_byte"
+    return name if hasattr(torch.ops.zeropoint, name) or name.startswith("quantized_") else "lookup"
+
+
 def spelled(cases: dict[str, list[Case]]) -> list[Any]:
     """Parameters of a test: the name of a row, the shape of its inputs, and what to try on them."""
     return [
@@ -383,14 +391,23 @@ def _tensors(results: list[Any]) -> list[Tensor]:
     return [t for result in results for t in ([result] if isinstance(result, Tensor) else result)]
 
 
+# The input, the first layer's result, the weights and the result are rounded, each by half a step or less, and a sum of
+# two has the errors of both. FX came to 3.2 steps at most and 0.86 in the mean of squares, over all 328 results.
+MOST_STEPS, MEAN_STEPS = 4.0, 1.0
+
+
+def _step(values: Tensor) -> float:
+    """The step of 8 bits over these values and 0."""
+    return (max(float(values.max()), 0.0) - min(float(values.min()), 0.0)) / 255
+
+
 def assert_close(model: Calls, made: Any, data: Tensor) -> None:
     """Whether a model on integers gives what the float one does, but for the rounding."""
     with torch.no_grad():
         expected, found = _tensors(model(data)), _tensors(made(data))
-        largest_input = float(model.first(data).abs().max())
+        step_before = _step(model.first(data))
     for number, (e, f) in enumerate(zip(expected, found, strict=True)):
         assert e.shape == f.shape, number
-        # Observers may cut the largest values off, so a single one may be further away.
-        largest = max(float(e.abs().max()), 0.2 * largest_input)
-        assert (e - f).abs().max() < 0.12 * largest, number
-        assert (e - f).square().mean().sqrt() < 0.02 * largest, number
+        steps = (e - f).abs() / max(_step(e), step_before)
+        assert steps.max() < MOST_STEPS, number
+        assert steps.square().mean().sqrt() < MEAN_STEPS, number

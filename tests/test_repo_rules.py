@@ -165,10 +165,11 @@ def test_the_checker_leaves_the_rest_alone(source: str) -> None:
     assert not deprecated_uses(source)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=relative)
+INDEPENDENT = [p for p in MODULES if p.relative_to(PACKAGE).parts[0] not in ("compat", "interop")]
+
+
+@pytest.mark.parametrize("path", INDEPENDENT, ids=relative)
 def test_module_does_not_use_pytorchs_quantization(path: Path) -> None:
-    if path.relative_to(PACKAGE).parts[0] in ("compat", "interop"):
-        return
     package = ".".join(path.relative_to(PACKAGE.parent).parent.parts)
     uses = deprecated_uses(path.read_text(), package)
     assert not uses, f"{relative(path)}: only compat/ and interop/ may use PyTorch's quantization; found {uses}"
@@ -181,6 +182,7 @@ LAYERS = (
     "_native",
     "cpu",
     "progress",
+    "described",
     "numerics",
     "ops",
     "tensor",
@@ -192,6 +194,7 @@ LAYERS = (
     "qconfig_propagation",
     "distributed",
     "nn",
+    "operators",
     "graph",
     "eager",
     "runtime",
@@ -218,6 +221,15 @@ def layer_of(name: str) -> str | None:
 def test_every_module_has_a_layer() -> None:
     found = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in MODULES} - {"__init__"}
     assert found <= set(LAYERS), f"give {found - set(LAYERS)} a place in LAYERS and in docs/architecture.md"
+
+
+def test_layers_are_documented_in_their_order() -> None:
+    table = (
+        (ROOT / "docs" / "architecture.md").read_text().split("| layer | what it is |\n|---|---|\n")[1].split("\n\n")[0]
+    )
+    names = [n for row in table.splitlines() for n in re.findall(r"`([^`]+)`", row.split("|")[1])]
+    documented = [n.removeprefix("src/zeropoint/").rstrip("/").removesuffix(".py") for n in names]
+    assert documented == ["native", *LAYERS[1:]]
 
 
 @pytest.mark.parametrize("path", [p for p in MODULES if p != PACKAGE / "__init__.py"], ids=relative)

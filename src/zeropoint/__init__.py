@@ -16,6 +16,7 @@ _EXPORTS = {
     "get_num_threads": "cpu",
     "set_num_threads": "cpu",
     "use_isa": "cpu",
+    "register_operator": "operators",
     **dict.fromkeys(("qint8", "quint8", "qint32", "quint4x2", "quint2x4", "QuantizedDtype"), "numerics.dtypes"),
     **dict.fromkeys(
         (
@@ -186,6 +187,7 @@ _EXPORTS = {
     "propagate_qconfig_": "qconfig_propagation",
     "fuse_fx": "eager.fuse_traced",
     "to_int8": "graph.to_int8",
+    "Policy": "graph.policy",
     "compare": "report.compare",
     "sensitivity": "report.sensitivity",
     "write_report": "report.html",

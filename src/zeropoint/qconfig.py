@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from zeropoint.described import described
 from zeropoint.fake_quant import (
     FakeQuantize,
     FakeQuantizeBase,
@@ -165,12 +166,12 @@ def check_qconfig(where: str, qconfig: Any) -> None:
     ):
         return
     if isinstance(qconfig, str):
-        way_out = f"for a backend: get_default_qconfig({qconfig!r})"
+        way_out = f"for a backend: get_default_qconfig({described(qconfig)})"
     elif isinstance(qconfig, (list, tuple, Mapping)):
         way_out = "to read the form that QConfigMapping.to_dict writes: QConfigMapping.from_dict(...)"
     else:
         way_out = "write QConfig(activation=..., weight=...), or None to leave it in float"
-    raise TypeError(f"{where}: expected a QConfig or None, got {qconfig!r}; {way_out}")
+    raise TypeError(f"{where}: expected a QConfig or None, got {described(qconfig)}; {way_out}")
 
 
 # ------------------------------------------------------------------------------------------------------- calibration

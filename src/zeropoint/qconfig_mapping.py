@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from zeropoint.described import described
 from zeropoint.fake_quant import FixedQParamsFakeQuantize, default_weight_fake_quant
 from zeropoint.observers import (
     default_fixed_qparams_range_0to1_observer,
@@ -175,7 +176,7 @@ class QConfigMapping:
         _check_object_type(where, object_type)
         check_qconfig(where, qconfig)
         if not isinstance(index, int) or isinstance(index, bool):
-            raise TypeError(f"{where}: index must be an int, got {index!r}; 0 is the first call")
+            raise TypeError(f"{where}: index must be an int, got {described(index)}; 0 is the first call")
         if index < 0:
             raise ValueError(f"{where}: index must be 0 or more, got {index}; 0 is the first call")
         self.module_name_object_type_order_qconfigs[module_name, object_type, index] = qconfig
@@ -252,7 +253,7 @@ class QConfigMapping:
         """
         if not isinstance(qconfig_dict, Mapping):
             raise TypeError(
-                f"from_dict: expected a dictionary, got {qconfig_dict!r}; "
+                f"from_dict: expected a dictionary, got {described(qconfig_dict)}; "
                 "for one QConfig for all, write QConfigMapping().set_global(qconfig)"
             )
         unknown = [key for key in qconfig_dict if key not in _STYLES.values()]
@@ -270,7 +271,9 @@ class QConfigMapping:
         ):
             for rule in qconfig_dict.get(key, ()):
                 if not isinstance(rule, (tuple, list)) or len(rule) != parts:
-                    raise TypeError(f"from_dict: {key!r} must be a list of tuples of {parts}, got {rule!r} in it")
+                    raise TypeError(
+                        f"from_dict: {key!r} must be a list of tuples of {parts}, got {described(rule)} in it"
+                    )
                 setter(*rule)
         return mapping
 
@@ -288,7 +291,9 @@ class QConfigMapping:
 
 def _check_string(where: str, name: Any) -> None:
     if not isinstance(name, str):
-        raise TypeError(f"{where}: expected a string, got {name!r}; model.named_modules() lists the names of modules")
+        raise TypeError(
+            f"{where}: expected a string, got {described(name)}; model.named_modules() lists the names of modules"
+        )
 
 
 def _check_object_type(where: str, object_type: Any) -> None:
@@ -300,7 +305,8 @@ def _check_object_type(where: str, object_type: Any) -> None:
         )
     if not (callable(object_type) or isinstance(object_type, str)):
         raise TypeError(
-            f"{where}: the object type must be a module class, a function or the name of a method, got {object_type!r}"
+            f"{where}: the object type must be a module class, a function or the name of a method,"
+            f" got {described(object_type)}"
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
+from zeropoint.described import described
 from zeropoint.qconfig import add_module_to_qconfig_obs_ctr, check_qconfig
 from zeropoint.qconfig_mapping import QConfigMapping
 
@@ -50,8 +51,8 @@ def propagate_qconfig_(
         rule = _rule_of_dict(qconfig_dict or {})
     else:
         raise TypeError(
-            f"propagate_qconfig_: qconfig_dict must be a dictionary or a QConfigMapping, got {qconfig_dict!r}; "
-            "for one QConfig for all, pass {'': qconfig}"
+            f"propagate_qconfig_: qconfig_dict must be a dictionary or a QConfigMapping, got {described(qconfig_dict)};"
+            " for one QConfig for all, pass {'': qconfig}"
         )
     custom = prepare_custom_config_dict or {}
     left_alone = {*custom.get("non_traceable_module_name", ()), *custom.get("non_traceable_module_class", ())}

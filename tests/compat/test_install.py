@@ -5,6 +5,7 @@ Most tests run a program in a process of its own.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import subprocess
@@ -159,9 +160,9 @@ OLD_PROGRAM = """
     prepared(x)
     converted = tq.convert(prepared)
     assert isinstance(converted[4], nnq.Linear)
-    print([round(v, 4) for v in converted(x).flatten().tolist()])
+    print([*converted(x).flatten().tolist(), converted[4].scale])
     dynamic = tq.quantize_dynamic(torch.nn.Sequential(torch.nn.Linear(4, 2)), {torch.nn.Linear}, dtype=torch.qint8)
-    print([round(v, 4) for v in dynamic(torch.ones(1, 4)).flatten().tolist()])
+    print(dynamic(torch.ones(1, 4)).flatten().tolist())
 """
 INSTALL = "import zeropoint.compat\nzeropoint.compat.install()"
 AFTERWARDS = """
@@ -185,7 +186,11 @@ def test_old_code_runs_on_a_pytorch_without_the_old_stack() -> None:
     with contextlib.redirect_stdout(there):
         exec(textwrap.dedent(OLD_PROGRAM), {"__name__": "__main__"})
     assert there.getvalue() == gone
-    assert len(gone.splitlines()) == 2
+    static, dynamic = (ast.literal_eval(line) for line in gone.splitlines())
+    their_static, their_dynamic = (ast.literal_eval(line) for line in run(OLD_PROGRAM).splitlines())  # not installed
+    assert static == pytest.approx(their_static, rel=1e-6, abs=1.01 * static[-1])  # one step of the last layer
+    assert static[-1] == pytest.approx(their_static[-1], rel=1e-6)
+    assert dynamic == pytest.approx(their_dynamic, abs=1e-6)
 
 
 # ------------------------------------------------------------------------------------------------------- command line

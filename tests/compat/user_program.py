@@ -83,6 +83,7 @@ def train(model, images, labels, steps, rate=0.05):
 
 def show(name, logits, labels):
     predicted = logits.argmax(1)
+    print("logits", name, logits.flatten().tolist())
     print(name, predicted.tolist(), int((predicted == labels).sum()))
 
 

@@ -6,16 +6,16 @@ import golden_programs
 import program_schema
 import pytest
 
-from zeropoint.compiler.program_builder import Draft
+from zeropoint.compiler.program_builder import ProgramBuilder
 
 
 @pytest.fixture(autouse=True)
 def programs_fit_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = Draft.data
+    data = ProgramBuilder.data
 
-    def checked(self: Draft) -> bytes:
+    def checked(self: ProgramBuilder) -> bytes:
         made = data(self)
         program_schema.check_program(golden_programs.text_of(made))
         return made
 
-    monkeypatch.setattr(Draft, "data", checked)
+    monkeypatch.setattr(ProgramBuilder, "data", checked)

@@ -127,7 +127,12 @@ MODELS = {
     "embeddings": Example(Words, _words, _WORDS, _MIXED),
     "embeddings in float": Example(Words, _words, _WORDS, {**STATIC, "bags": TABLES}),
 }
-EVERY = [(name, traced) for name, example in MODELS.items() for traced in example.ways]
+# Scripted and traced models take turns in the quick suite.
+EVERY = [
+    pytest.param(name, traced, marks=() if traced == example.ways[i % len(example.ways)] else pytest.mark.thorough)
+    for i, (name, example) in enumerate(MODELS.items())
+    for traced in example.ways
+]
 
 
 @functools.cache

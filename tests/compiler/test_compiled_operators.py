@@ -1,4 +1,4 @@
-"""Every operator that recipes quantize, in every spelling: the bytes of the graph."""
+"""Every operator that has a record, in every spelling: the bytes of the graph."""
 
 from __future__ import annotations
 

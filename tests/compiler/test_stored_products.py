@@ -10,22 +10,22 @@ import torch
 
 import zeropoint
 from zeropoint import _native
-from zeropoint.compiler.program_builder import Draft, Input
+from zeropoint.compiler.program_builder import Input, ProgramBuilder
 
 PARTS: dict[str, Any] = {"a_scale": 0.05, "b_scale": 0.1, "scale": 0.2}
 
 
 def product(dtype: str, b: np.ndarray | None, rank: int, zero_points: tuple[int, int, int]) -> Any:
-    draft = Draft()
-    draft.inputs.append(Input("a", dtype, [None] * rank, [2] * (rank - 1) + [7]))
+    builder = ProgramBuilder()
+    builder.inputs.append(Input("a", dtype, [None] * rank, [2] * (rank - 1) + [7]))
     if b is None:
-        draft.inputs.append(Input("b", dtype, [7, 19], [7, 19]))
+        builder.inputs.append(Input("b", dtype, [7, 19], [7, 19]))
         name = "b"
     else:
-        name = draft.constant("b", torch.from_numpy(b))
+        name = builder.constant("b", torch.from_numpy(b))
     numbers = dict(zip(("a_zero_point", "b_zero_point", "zero_point"), zero_points))
-    draft.outputs.append(draft.add("matmul", ["a", name], **PARTS, **numbers))
-    return _native.Program(draft.data())
+    builder.outputs.append(builder.add("matmul", ["a", name], **PARTS, **numbers))
+    return _native.Program(builder.data())
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])

@@ -16,7 +16,7 @@ import zeropoint
 WORKER = Path(__file__).with_name("worker.py")
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.thorough)])
 def test_torchrun_ranks_agree_with_one_process(ranks: int) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", str(WORKER)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

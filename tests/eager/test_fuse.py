@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 import zeropoint
 from zeropoint.demo_digits import CHAINS, OURS, Cnn
-from zeropoint.graph.recipes import FUSIONS, Fusion
 from zeropoint.nn import intrinsic as nni
+from zeropoint.operators import Fusion, fusions
 
 INPUTS = {1: (2, 4, 9), 2: (2, 4, 7, 7), 3: (2, 4, 5, 5, 5)}
 
@@ -46,7 +46,7 @@ def name_of(fusion: Fusion) -> str:
     return "+".join(t.__name__ for t in fusion.parts)
 
 
-@pytest.mark.parametrize("fusion", FUSIONS, ids=name_of)
+@pytest.mark.parametrize("fusion", fusions(), ids=name_of)
 def test_fused_for_evaluation_computes_the_same(fusion: Fusion) -> None:
     model, x = chain_of(fusion)
     model.eval()
@@ -57,7 +57,7 @@ def test_fused_for_evaluation_computes_the_same(fusion: Fusion) -> None:
     torch.testing.assert_close(fused(x), model(x), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("fusion", [f for f in FUSIONS if f.training], ids=name_of)
+@pytest.mark.parametrize("fusion", [f for f in fusions() if f.training], ids=name_of)
 def test_fused_for_training_computes_the_same_and_moves_the_same_statistics(fusion: Fusion) -> None:
     model, x = chain_of(fusion)
     names = [str(i) for i in range(len(model))]
@@ -72,7 +72,7 @@ def test_fused_for_training_computes_the_same_and_moves_the_same_statistics(fusi
     torch.testing.assert_close(*statistics)
 
 
-@pytest.mark.parametrize("fusion", FUSIONS, ids=name_of)
+@pytest.mark.parametrize("fusion", fusions(), ids=name_of)
 @pytest.mark.parametrize("is_qat", [False, True], ids=["eval", "train"])
 def test_fused_like_torch(fusion: Fusion, is_qat: bool) -> None:
     model, x = chain_of(fusion, groups=1)  # torch.ao cannot fold batch norm into a transposed convolution with groups
@@ -93,7 +93,7 @@ def test_fused_like_torch(fusion: Fusion, is_qat: bool) -> None:
 def test_everything_torch_fuses_can_be_fused() -> None:
     from torch.ao.quantization.fuser_method_mappings import _DEFAULT_OP_LIST_TO_FUSER_METHOD as known
 
-    assert {parts for parts in known if all(isinstance(p, type) for p in parts)} <= {f.parts for f in FUSIONS}
+    assert {parts for parts in known if all(isinstance(p, type) for p in parts)} <= {f.parts for f in fusions()}
 
 
 def test_nested_names_and_lists_of_lists() -> None:
@@ -203,7 +203,7 @@ def test_folding_without_bias_or_affine_parameters(kind: Any, bias: bool, affine
 
 
 class TestAutoFuse:
-    @pytest.mark.parametrize("fusion", FUSIONS, ids=name_of)
+    @pytest.mark.parametrize("fusion", fusions(), ids=name_of)
     def test_finds_every_fusion(self, fusion: Fusion) -> None:
         model, x = chain_of(fusion)
         model.eval()

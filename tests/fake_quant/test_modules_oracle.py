@@ -10,7 +10,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from observer_pairs import (
     FLOATS,
     KINDS,
@@ -26,6 +26,7 @@ from observer_pairs import (
     quietly,
     theirs,
 )
+from oracle_vectors import VECTORS
 from strategies import generator, lay_out, layouts, seeds
 
 import zeropoint
@@ -122,7 +123,10 @@ def test_per_tensor_streams_equal_the_oracle(isa, data):
 @given(data=st.data())
 def test_per_channel_streams_equal_the_oracle(isa, data):
     axis = data.draw(st.integers(0, 2))
-    both = pair("FakeQuantize", ch_axis=axis, **data.draw(arguments(per_channel=True)))
+    given = data.draw(arguments(per_channel=True))
+    # Float zero points are added with FMA or without: ops/test_fake_quantize_oracle.py looks at that alone.
+    assume(VECTORS or given["qscheme"] != torch.per_channel_affine_float_qparams)
+    both = pair("FakeQuantize", ch_axis=axis, **given)
     assert_same_settings(*both)
     for _ in range(data.draw(st.integers(1, 3))):
         x = KINDS[data.draw(st.sampled_from(PLAIN))](generator(data.draw(seeds)), (3, 5, 7)).to(torch.float32)
@@ -470,7 +474,11 @@ def test_fused_and_plain_modules_agree_within_one_step_of_their_scale():
 
 @pytest.mark.parametrize(
     ("make", "backend"),
-    [(MODULES["plain"], "aot_eager"), (MODULES["fused"], "aot_eager"), (MODULES["fused"], "inductor")],
+    [
+        (MODULES["plain"], "aot_eager"),
+        (MODULES["fused"], "aot_eager"),
+        pytest.param(MODULES["fused"], "inductor", marks=pytest.mark.thorough),  # compiles C++
+    ],
     ids=["plain-aot_eager", "fused-aot_eager", "fused-inductor"],
 )
 def test_compiled_modules_train_as_eager_ones(make, backend):

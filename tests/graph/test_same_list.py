@@ -10,7 +10,7 @@ from script_graphs import calls, quantized, scripted
 from torch import nn
 
 import zeropoint
-from zeropoint.graph.recipes import CUSTOM_MODULES, FUNCTIONS, OPERATORS, PASSING, RECIPES
+from zeropoint.operators import custom_modules, eager_functions, keeping_modules, module_forms, operators
 
 # Modules that only graphs quantize: neither torch.ao's eager mode nor ours has a quantized class for them.
 ONLY_IN_GRAPHS = {nn.BatchNorm1d, nn.CELU, nn.GELU, nn.Mish, nn.SiLU}
@@ -20,7 +20,7 @@ NOT_IN_GRAPHS = {nn.MultiheadAttention, nn.modules.linear.NonDynamicallyQuantiza
 
 def in_eager_mode() -> set[type[nn.Module]]:
     """The modules of torch.nn that eager mode quantizes, or lets quantized values through."""
-    known = {*(r.module for r in RECIPES), *(c.module for c in CUSTOM_MODULES), *PASSING}
+    known = {*(f.module for _, f in module_forms()), *(c.module for c in custom_modules()), *keeping_modules()}
     return {module for module in known if module.__module__.startswith("torch.nn.")}
 
 
@@ -35,13 +35,13 @@ def test_what_eager_mode_quantizes_both_views_of_graphs_do() -> None:
 
 
 def test_what_graphs_quantize_eager_mode_does() -> None:
-    named = {f for operator in OPERATORS for f in operator.functions if isinstance(f, type)}
+    named = {module for operator in operators() if operator.annotate is not None for module in operator.modules}
     assert named - in_eager_mode() == ONLY_IN_GRAPHS
 
 
 def test_functions_of_eager_mode_are_in_the_table_of_operators() -> None:
-    named = {f for operator in OPERATORS for f in operator.functions}
-    assert set(FUNCTIONS) - named == {torch.nn.functional.dropout}  # which both views pass through
+    named = {f for operator in operators() for f in operator.functions}
+    assert set(eager_functions()) - named == {torch.nn.functional.dropout}  # which both views pass through
 
 
 def everything() -> nn.Module:
@@ -89,5 +89,6 @@ def test_one_model_of_everything_is_on_integers_in_all_three() -> None:
         ends = [call for call in calls(in_script) if call in ("quantize_per_tensor", "dequantize")]
         assert ends == ["quantize_per_tensor", "dequantize"]
         assert torch.equal(in_script(x), made(x))
-    assert (made(x) - expected).abs().max() < 0.1
-    assert (made(x) - model(x)).abs().max() < 0.1
+    # Steps of 1/256, which softmax has always: its results are all near 1/5.
+    assert (made(x) - expected).abs().max() <= 1.01 / 256
+    assert (made(x) - model(x)).abs().max() <= 2.01 / 256

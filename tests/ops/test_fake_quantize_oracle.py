@@ -93,10 +93,24 @@ def channel_case(draw, input_dtype, zero_point_dtype, ranges=RANGES):
     sides = [1] * len(shape)
     sides[axis] = shape[axis]
     scale = draw(scale_lists(shape[axis]))
-    x = lay_out(numbers(draw(seeds), shape, scale.view(sides)).to(input_dtype), draw(layouts))
+    x = numbers(draw(seeds), shape, scale.view(sides)).to(input_dtype)
     qmin, qmax = draw(st.sampled_from(ranges))
     zero_point = zero_point_list(draw(seeds), shape[axis], zero_point_dtype, max(qmin, -(2**30)), min(qmax, 2**30))
+    if zero_point_dtype.is_floating_point:
+        x = torch.where(same_on_every_cpu(x, scale.view(sides), zero_point.view(sides)), x, 0)
+    x = lay_out(x, draw(layouts))
+    if zero_point_dtype.is_floating_point:  # once more: an expanded tensor shows each value to other channels
+        assume(same_on_every_cpu(x, scale.view(sides), zero_point.view(sides)).all())
     return x, scale, zero_point, axis, qmin, qmax
+
+
+def same_on_every_cpu(x: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor) -> torch.Tensor:
+    """Whether PyTorch's x / scale + zero_point rounds to one integer with FMA, which its compiler takes for AVX2 and
+    AVX512, and without (ATEN_CPU_CAPABILITY=default)."""
+    inverse, zero_point = 1.0 / scale, zero_point.float()
+    apart = torch.round(x.float() * inverse + zero_point)
+    fused = torch.round((x.double() * inverse.double() + zero_point.double()).float())
+    return (apart == fused) | (apart.isnan() & fused.isnan())
 
 
 @input_dtypes
@@ -118,6 +132,18 @@ def test_per_channel_with_float_zero_points_equals_the_oracle(isa, input_dtype, 
     ranges = RANGES if zero_point_dtype == torch.float32 else RANGES[:4]
     x, *arguments = data.draw(channel_case(input_dtype, zero_point_dtype, ranges))
     compare(zeropoint.fake_quantize_per_channel_affine, torch.fake_quantize_per_channel_affine, x, *arguments)
+
+
+def test_float_zero_points_are_added_before_the_product_is_rounded(isa):
+    """-57.75 / 0.7 + 100 is just below 17.5. PyTorch with FMA has our number; without it the product is rounded first,
+    the sum is a tie, and the result one step more."""
+    scale, zero_point = torch.tensor([0.7]), torch.tensor([100.0])
+    x = torch.full((1, 40), -57.75)
+    exact = round(float(-57.75 * (1.0 / scale).double() + 100.0))
+    expected = ((exact - zero_point) * scale).expand(1, 40)
+    assert_same(zeropoint.fake_quantize_per_channel_affine(x, scale, zero_point, 0, 0, 255), expected.contiguous())
+    theirs = torch.fake_quantize_per_channel_affine(x, scale, zero_point, 0, 0, 255)
+    assert ((theirs - expected).abs() <= scale * 1.001).all()
 
 
 @pytest.mark.parametrize("zero_point_dtype", [torch.float32, torch.float16], ids=str)

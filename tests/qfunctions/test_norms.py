@@ -15,6 +15,7 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import assume, given, settings
+from oracle_vectors import VECTORS, assert_same_in_vectors
 from strategies import LAYOUTS, assert_laid_out_like, assert_same, integers, lay_out, seeds
 
 import zeropoint
@@ -42,14 +43,14 @@ def pair(values: torch.Tensor, scale: float, zero_point: int) -> tuple[QTensor, 
 
 
 def assert_close(mine: QTensor, oracle: torch.Tensor) -> None:
-    """Never more than one step away, and equal in 99.9%."""
+    """Never more than one step away, and equal in 99.9%, if PyTorch has vectors for this CPU."""
     assert f"torch.{mine.qdtype.name}" == str(oracle.dtype)
     assert (mine.q_scale(), mine.q_zero_point()) == (oracle.q_scale(), oracle.q_zero_point())
     assert mine.shape == oracle.shape
     differences = (mine.int_repr().to(torch.int32) - oracle.int_repr().to(torch.int32)).abs()
     if differences.numel():
         assert differences.max() <= 1
-        assert differences.sum() <= 1 + differences.numel() // 1000
+        assert not VECTORS or differences.sum() <= 1 + differences.numel() // 1000
 
 
 @st.composite
@@ -110,7 +111,7 @@ def test_batch_norm_rounds_ties_as_pytorch(memory_format, isa):
     weight, bias = torch.arange(64) % 9 * 0.25, torch.arange(64) % 7 * 0.125
     arguments = weight, bias, torch.arange(64) % 5 - 2.0, torch.ones(64), 0.0, 0.25, 101
     expected = theirs.batch_norm2d(oracle, *arguments)
-    assert_same(ours.batch_norm2d(q, *arguments).int_repr(), expected.int_repr().contiguous())
+    assert_same_in_vectors(ours.batch_norm2d(q, *arguments).int_repr(), expected.int_repr().contiguous())
 
 
 def test_batch_norm_without_weight_and_bias(isa):
@@ -203,7 +204,7 @@ def test_layer_norm_rounds_ties_as_pytorch(isa):
     q, oracle = pair(alternating(5, 256), 0.5, 10)
     weight, bias = torch.arange(256) % 9 * 0.25, torch.arange(256) % 7 * 0.125
     arguments = [256], weight, bias, 0.0, 0.25, 101
-    assert_same(ours.layer_norm(q, *arguments).int_repr(), theirs.layer_norm(oracle, *arguments).int_repr())
+    assert_same_in_vectors(ours.layer_norm(q, *arguments).int_repr(), theirs.layer_norm(oracle, *arguments).int_repr())
 
 
 @pytest.mark.oracle
@@ -213,7 +214,7 @@ def test_group_norm_rounds_ties_as_pytorch(groups, memory_format, isa):
     q, oracle = pair(alternating(2, 64, 8, 16).contiguous(memory_format=memory_format), 0.5, 10)
     weight, bias = torch.arange(64) % 9 * 0.25, torch.arange(64) % 7 * 0.125
     arguments = groups, weight, bias, 0.0, 0.25, 101
-    assert_same(ours.group_norm(q, *arguments).int_repr(), theirs.group_norm(oracle, *arguments).int_repr())
+    assert_same_in_vectors(ours.group_norm(q, *arguments).int_repr(), theirs.group_norm(oracle, *arguments).int_repr())
 
 
 @pytest.mark.oracle

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given
+from oracle_vectors import VECTORS, assert_same_in_vectors
 from strategies import LAYOUTS, assert_same, generator, integers, lay_out, scales, seeds
 
 import zeropoint
@@ -57,7 +58,7 @@ def assert_twins(q: QTensor, expected: torch.Tensor) -> None:
     assert isinstance(q, QTensor)
     assert f"torch.{q.qdtype.name}" == str(expected.dtype)
     assert (q.q_scale(), q.q_zero_point()) == (expected.q_scale(), expected.q_zero_point())
-    assert_same(q.int_repr(), expected.int_repr())
+    assert_same_in_vectors(q.int_repr(), expected.int_repr())
 
 
 def assert_one_step(q: QTensor, expected: torch.Tensor) -> None:
@@ -146,7 +147,13 @@ def test_sums_of_32_bits(name, data):
     a, b = (torch.randint(-most, most, (640,), generator=g, dtype=torch.int64).to(torch.int32) for _ in range(2))
     step = [data.draw(ordinary) for _ in range(3)]
     y = getattr(ours, name)(mine(a, step[0], 3), mine(b, step[1], -200), step[2], 77)
-    assert_twins(y, getattr(oracle, name)(theirs(a, step[0], 3), theirs(b, step[1], -200), step[2], 77))
+    expected = getattr(oracle, name)(theirs(a, step[0], 3), theirs(b, step[1], -200), step[2], 77)
+    if VECTORS:
+        assert_twins(y, expected)
+    else:  # two products and a sum in float32, each rounded
+        sizes = a.double().abs() * step[0] + b.double().abs() * step[1] + 300
+        apart = (y.int_repr().double() - expected.int_repr().double()).abs()
+        assert (apart <= 1 + 2.0**-22 * sizes / step[2]).all()
 
 
 @pytest.mark.oracle
@@ -429,7 +436,10 @@ def test_bounds(dtype, data):
     low, high = sorted(data.draw(st.floats(-50, 50)) for _ in range(2))
     assert_twins(ours.clamp(q, low, high), oracle.clamp(expected, low, high))
     assert_twins(ours.relu6(q), oracle.relu6(expected))
-    assert_twins(ours.threshold(q, low, high), oracle.threshold(expected, low, high))
+    # Whether a value on the threshold is above it depends on how it was dequantized, with FMA or without.
+    away = (q.dequantize() - low).abs() > 1e-3 * scale
+    kept, theirs_kept = (r.int_repr() for r in (ours.threshold(q, low, high), oracle.threshold(expected, low, high)))
+    assert_same_in_vectors(kept[away], theirs_kept[away])
 
 
 def test_relu6_in_place_changes_its_input():

@@ -9,7 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given
-from strategies import assert_laid_out_like, assert_same, generator, integers, lay_out, layouts, scales, seeds, shapes
+from oracle_vectors import VECTORS, assert_same_in_vectors
+from strategies import assert_laid_out_like, generator, integers, lay_out, layouts, scales, seeds, shapes
 from twins import BYTES, DTYPES, assert_twins, every_integer, integers_near, mine, theirs, zero_points
 
 import zeropoint
@@ -89,7 +90,7 @@ def test_every_shape_and_layout(isa, dtype, data):
     x = lay_out(integers(data.draw(seeds), data.draw(shapes()), dtype.torch_storage), data.draw(layouts))
     y = ours(mine(x, scale, zero_point, dtype))
     table = oracle(theirs(every_integer(dtype), scale, zero_point))
-    assert_same(y.int_repr(), table.int_repr()[x.to(torch.int64) - dtype.qmin])
+    assert_same_in_vectors(y.int_repr(), table.int_repr()[x.to(torch.int64) - dtype.qmin])
     assert (y.q_scale(), y.q_zero_point()) == (table.q_scale(), table.q_zero_point())
     assert_laid_out_like(y.int_repr(), x)
 
@@ -102,7 +103,10 @@ def test_results_that_no_integer_stands_for(dtype, slope):
     for scale in (1e-30, 0.02, 1e30):
         for zero_point in (dtype.qmin, 5, 127):  # from 128 on the oracle's sum overflows, and it gives 0 for 255
             q, oracle = mine(every, scale, zero_point, dtype), theirs(every, scale, zero_point)
-            assert_twins(F.leaky_relu(q, slope), F.leaky_relu(oracle, slope))
+            found, expected = F.leaky_relu(q, slope), F.leaky_relu(oracle, slope)
+            # Without vectors PyTorch converts what no integer stands for in C++, where the result is not defined.
+            defined = torch.tensor(VECTORS) | (every > zero_point)
+            assert_same_in_vectors(found.int_repr()[defined], expected.int_repr()[defined])
 
 
 # The oracle's tails round as `joined`, its body as `split`; both are within half a step of the same float.
@@ -136,12 +140,25 @@ def test_32_bits(name, data):
     count = 64 * data.draw(st.integers(1, 20))  # no tails
     x = integers_near(data.draw(seeds), (count,), zero_point, zeropoint.qint32)
     y, expected = ours(mine(x, scale, zero_point, zeropoint.qint32)), oracle(theirs(x, scale, zero_point))
-    if name in STEPS_32:
+    if not VECTORS:
+        assert_close_in_32_bits(x, scale, zero_point, y, expected)
+    elif name in STEPS_32:
         steps = (y.int_repr().to(torch.int64) - expected.int_repr().to(torch.int64)).abs()
         assert not (steps > STEPS_32[name]).any()
         assert (y.q_scale(), y.q_zero_point()) == (expected.q_scale(), expected.q_zero_point())
     else:
         assert_twins(y, expected)
+
+
+def assert_close_in_32_bits(x: torch.Tensor, scale: float, zero_point: int, y: QTensor, expected: torch.Tensor) -> None:
+    """Within some roundings of float32 (2**-24) of input and result, where neither comes near the end of int32: without
+    vectors PyTorch takes differences in int32, which wrap around, and converts beyond it, which is not defined."""
+    near = (x.to(torch.int64) - zero_point).abs() < 2**24
+    mine, theirs = (r.int_repr().double() for r in (y, expected))
+    near &= (mine.abs() < 2**30) & (theirs.abs() < 2**30)
+    of_input = (x.double().abs() + abs(zero_point)) * scale / y.q_scale()
+    of_result = mine.abs() + abs(y.q_zero_point())
+    assert ((mine - theirs).abs() <= 1 + 2.0**-21 * (of_input + of_result))[near].all()
 
 
 @by_function
@@ -287,7 +304,10 @@ def test_hardsigmoid_in_place_takes_over_its_qparams(dtype):
     q, oracle = mine(x, 0.02, 5, dtype), theirs(x, 0.02, 5)
     assert F.hardsigmoid(q, inplace=True) is q
     F.hardsigmoid(oracle, inplace=True)
-    assert_twins(q, oracle)
+    if dtype == zeropoint.qint32 and not VECTORS:
+        assert_close_in_32_bits(x, 0.02, 5, q, oracle)
+    else:
+        assert_twins(q, oracle)
 
 
 def test_hardsigmoid_in_place_on_a_view_keeps_the_qparams_of_the_base():

@@ -11,6 +11,7 @@ import typer
 
 from zeropoint.cli.bench import bench
 from zeropoint.cli.compare import compare
+from zeropoint.cli.convert import convert
 from zeropoint.cli.doctor import doctor
 from zeropoint.cli.inspect import inspect
 from zeropoint.cli.quantize import quantize
@@ -26,7 +27,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="markdown",
 )
-for command in (quantize, inspect, run, bench, compare, sensitivity, report, doctor):
+for command in (quantize, inspect, run, bench, compare, sensitivity, report, convert, doctor):
     app.command()(command)
 
 

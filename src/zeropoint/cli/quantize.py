@@ -69,15 +69,14 @@ def quantized_form(model: Any, batches: list[Any], mode: Mode, keep: list[str] |
     """What `to_int8` makes of a model, some modules left in float; of a TorchScript model, TorchScript."""
     if is_script(model):
         return _script_form(model, batches, mode, keep)
-    from zeropoint.graph.to_int8 import qconfig_mapping_for, to_int8
+    from zeropoint.graph.policy import Policy
+    from zeropoint.graph.to_int8 import to_int8
 
-    mapping = None
-    if keep:
-        mapping = qconfig_mapping_for(None, mode.value, model)
-        for path in keep:
-            mapping.set_module_name(path, None)
+    mapping = Policy().mapping(None, mode.value)
+    for path in keep or ():
+        mapping.set_module_name(path, None)
     calibration = batches if mode is Mode.static else None
-    return to_int8(model, batches[0], calibration, mapping, mode.value)
+    return to_int8(model, batches[0], calibration, mapping if keep else None, mode.value)
 
 
 def _graph(model: Any, batches: list[Any], mode: Mode, output: Path, keep: Any, report: Path | None) -> dict[str, Any]:

@@ -6,12 +6,15 @@ for torch.ao.quantization runs as it is.
 
 from __future__ import annotations
 
+import importlib
 import threading
 from typing import Any
 
 from zeropoint.compat.changes import Changes
 
-__all__ = ["install", "is_installed", "load_script", "uninstall"]
+__all__ = ["convert", "install", "is_installed", "load", "load_script", "load_state_dict", "uninstall"]
+
+_LAZY = {"load_script": "script_files", "load": "old_files", "load_state_dict": "old_files", "convert": "old_files"}
 
 _lock = threading.RLock()
 _changes: Changes | None = None
@@ -85,8 +88,6 @@ def is_installed() -> bool:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "load_script":
-        from zeropoint.compat.script_files import load_script
-
-        return load_script
+    if name in _LAZY:
+        return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -34,6 +34,30 @@ _STORAGES = {
 }
 
 
+_PLAIN_STORAGES = {
+    "Float": torch.float32, "Double": torch.float64, "Half": torch.float16, "BFloat16": torch.bfloat16,
+    "Long": torch.int64, "Int": torch.int32, "Short": torch.int16, "Char": torch.int8, "Byte": torch.uint8,
+    "Bool": torch.bool, "ComplexFloat": torch.complex64, "ComplexDouble": torch.complex128,
+}  # fmt: skip
+
+
+def stored_as(name: str) -> torch.dtype | None:
+    """The dtype of the memory that a file calls ``torch.<name>Storage``; quantized ones as in `rebuild_qtensor`.
+
+    Example:
+        >>> stored_as("Float"), stored_as("QInt8")
+        (torch.float32, torch.int8)
+    """
+    if f"{name}Storage" in _STORAGES:
+        return _STORED_AS[_STORAGES[f"{name}Storage"]]
+    return _PLAIN_STORAGES.get(name)
+
+
+def is_quantized_storage(name: str) -> bool:
+    """Whether the memory that a file calls ``torch.<name>Storage`` is that of a quantized tensor."""
+    return f"{name}Storage" in _STORAGES
+
+
 class OldStorage:
     """What a file calls torch.QInt8Storage and relatives, where PyTorch has none."""
 
@@ -87,7 +111,7 @@ def _pickle() -> ModuleType:
     return made
 
 
-def _module_classes() -> Iterator[tuple[type, str]]:
+def module_classes() -> Iterator[tuple[type, str]]:
     """Our modules with the paths that files may have for them: loading one runs no code of it but `__setstate__`."""
     for path, table in names.MODULES.items():
         older = [old + path[len(new) :] for old, new in names.MOVED.items() if path.startswith(new)]
@@ -116,7 +140,7 @@ def replace_loading(changes: Changes) -> None:
     for name in _STORAGES:
         if not hasattr(torch, name):
             changes.item(allowed, f"torch.{name}", OldStorage(name))
-    safe: list[Any] = [*((OldObject, name) for name in PICKLED), *_module_classes()]
+    safe: list[Any] = [*((OldObject, name) for name in PICKLED), *module_classes()]
     torch.serialization.add_safe_globals(safe)
     changes.later(lambda: _weights_only_unpickler._remove_safe_globals(safe))
     adopt_pickled_modules(changes)

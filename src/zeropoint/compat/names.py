@@ -11,13 +11,11 @@ from __future__ import annotations
 
 # ------------------------------------------------------------------------------------------------------------ reasons
 
-FUSING = (
-    "which layers fuse, and into what, is a table now: zeropoint.graph.recipes; fuse_modules takes your own methods"
-)
+FUSING = "which layers fuse, and into what, is a table now: zeropoint.operators; fuse_modules takes your own methods"
 FX = "it belongs to the inside of torch.ao's FX mode; zeropoint captures models with torch.export and has other insides"
 SPARSE = "block-sparse layers for QNNPACK are not part of zeropoint; use the dense ones"
 INSIDE = "it is a helper inside a module of torch.ao; the module itself has its counterpart"
-BACKEND = "what a backend supports is fixed in zeropoint.graph.recipes: all kernels are its own"
+BACKEND = "what a backend supports is fixed in zeropoint.operators: all kernels are its own"
 EQUALIZE = "equalization and bias correction after training are not part of zeropoint"
 NUMERIC_SUITE = "the numeric suite compares modules of torch.ao; torch.ao.ns is left to PyTorch"
 NOT_OLD = "it is no part of the old stack: PyTorch keeps it"

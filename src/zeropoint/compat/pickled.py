@@ -58,16 +58,16 @@ _CONVOLUTION = (
 )
 
 
-def _set_state(self: Any, state: Any) -> None:
-    """`__setstate__` of our modules: for what they wrote themselves, and for what torch.ao's did."""
+def adopt(module: Any, state: Any) -> None:
+    """Give a module of ours the state that a pickle has for it: one of ours, or of torch.ao's module."""
     if isinstance(state, tuple):
         old = SimpleNamespace(**dict(zip(_CONVOLUTION, state, strict=True)))
-        made = type(self)._of(old, as_qtensor(old.weight), old.bias, float(old.scale), int(old.zero_point))
+        made = type(module)._of(old, as_qtensor(old.weight), old.bias, float(old.scale), int(old.zero_point))
         state = vars(made.train(old.training))
-    nn.Module.__setstate__(self, {name: _ours(value) for name, value in state.items()})
-    for cls in reversed(type(self).__mro__):
+    nn.Module.__setstate__(module, {name: _ours(value) for name, value in state.items()})
+    for cls in reversed(type(module).__mro__):
         if cls in _ADOPTED:
-            _ADOPTED[cls](self)
+            _ADOPTED[cls](module)
 
 
 def _ours(value: Any) -> Any:
@@ -117,7 +117,7 @@ def _prelu(m: Any) -> None:
 
 @_adopts(_ConvNd)
 def _convolution(m: Any) -> None:
-    """Nothing is left to do: see `_set_state`."""
+    """Nothing is left to do: see `adopt`."""
 
 
 @_adopts(LinearPackedParams)
@@ -212,4 +212,4 @@ def _uniform_observer(m: Any) -> None:
 def adopt_pickled_modules(changes: Changes) -> None:
     """Let our modules take the states of torch.ao's."""
     for cls in _ADOPTED:
-        changes.attribute(cls, "__setstate__", _set_state)
+        changes.attribute(cls, "__setstate__", adopt)

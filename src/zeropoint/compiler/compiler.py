@@ -13,9 +13,10 @@ from zeropoint import _native
 from zeropoint.compiler.fallback import TorchCall
 from zeropoint.compiler.fusion import simplify
 from zeropoint.compiler.program import Program
-from zeropoint.compiler.program_builder import Draft, Input, Size
+from zeropoint.compiler.program_builder import Input, ProgramBuilder, Size
 from zeropoint.compiler.steps import NUMBERS, ROWS, Unsupported
 from zeropoint.compiler.torchscript import graph_of
+from zeropoint.described import described
 from zeropoint.graph.frontends.shape_guards import value_of
 from zeropoint.graph.passes.input_checks import Sizes
 
@@ -53,10 +54,12 @@ def compile(model: nn.Module, example_inputs: Any, fallback: bool = False) -> Pr
     if not isinstance(graph, fx.GraphModule):
         raise TypeError(f"compile takes what to_int8, convert_fx or convert_jit gave, got {type(model).__name__}")
     with torch.no_grad():
-        draft = Compiler(graph, tuple(example_inputs), fallback).run()
-    simplify(draft)
+        builder = Compiler(graph, tuple(example_inputs), fallback).run()
+    simplify(builder)
     try:
-        return Program(_native.Program(draft.data(), foreign=draft.foreign), [str(call) for call in draft.foreign])
+        return Program(
+            _native.Program(builder.data(), foreign=builder.foreign), [str(call) for call in builder.foreign]
+        )
     except _native.FormatError as error:
         raise Unsupported(f"compile: {error}") from error
 
@@ -75,22 +78,22 @@ class _Recorder(fx.Interpreter):
 
 
 class Compiler:
-    """A draft while its steps are made, node by node. What rows of the table see."""
+    """Makes the steps of a program, node by node. What rows of the table see."""
 
     def __init__(self, graph: fx.GraphModule, example: tuple[Any, ...], fallback: bool = False) -> None:
-        self.graph, self.draft, self.fallback = graph, Draft(), fallback
+        self.graph, self.builder, self.fallback = graph, ProgramBuilder(), fallback
         self.values: dict[fx.Node, Any] = {}
         recorder = _Recorder(graph)
         recorder.run(*example)
         self.found = recorder.found
         self.node: fx.Node | None = None
 
-    def run(self) -> Draft:
+    def run(self) -> ProgramBuilder:
         for node in self.graph.graph.nodes:
             self.node = node
             if node.op != "get_attr":  # stored when a step reads it
                 getattr(self, node.op)(node)
-        return self.draft
+        return self.builder
 
     # -------------------------------------------------------------------------------------------- for the table
 
@@ -99,7 +102,7 @@ class Compiler:
         if node is None:
             return None
         if node.op == "get_attr" and node not in self.values:
-            self.values[node] = self.draft.constant(str(node.target).replace(".", "_"), self.parameter(node))
+            self.values[node] = self.builder.constant(str(node.target).replace(".", "_"), self.parameter(node))
         return self.values[node]
 
     def parameter(self, node: Any) -> Tensor:
@@ -129,11 +132,11 @@ class Compiler:
         """A number made from two others: at once, if both are known."""
         if isinstance(a, int) and isinstance(b, int):
             return NUMBERS[operation](a, b)
-        return Size(self.draft.add("arithmetic", [], "number", operation=operation, a=a, b=b))
+        return Size(self.builder.add("arithmetic", [], "number", operation=operation, a=a, b=b))
 
     def axis_size(self, node: fx.Node, axis: int) -> Size:
         """The size of an axis of a tensor."""
-        return Size(self.draft.add("size", [self.tensor(node)], "size", axis=axis))
+        return Size(self.builder.add("size", [self.tensor(node)], "size", axis=axis))
 
     def number_of_elements(self, node: fx.Node) -> Any:
         count: Any = 1
@@ -143,7 +146,7 @@ class Compiler:
 
     def add(self, op: str, *inputs: str | None, **attributes: Any) -> str:
         """A step for the node at hand."""
-        return self.draft.add(op, list(inputs), str(self.node), **attributes)
+        return self.builder.add(op, list(inputs), str(self.node), **attributes)
 
     def unsupported(self, why: str = "there is no step for it; with fallback=True PyTorch computes it") -> Unsupported:
         assert self.node is not None
@@ -159,16 +162,21 @@ class Compiler:
         if found is None:
             return
         if not isinstance(found, Tensor):
-            raise self.unsupported(f"input {node.target!r} is no tensor but {found!r}")
+<<<<<<< HEAD
+            raise self.unsupported(f"input {node.target!r} is no tensor but {described(found)}")
         name = self.values[node] = self.draft.fresh(str(node.target))
+=======
+            raise self.unsupported(f"input {node.target!r} is no tensor but {found!r}")
+        name = self.values[node] = self.builder.fresh(str(node.target))
+>>>>>>> h-records
         shape = list(found.shape)
-        self.draft.inputs.append(Input(name, str(found.dtype).removeprefix("torch."), [None] * len(shape), shape))
+        self.builder.inputs.append(Input(name, str(found.dtype).removeprefix("torch."), [None] * len(shape), shape))
 
     def call_module(self, node: fx.Node) -> None:
         module = self.graph.get_submodule(str(node.target))
         if not isinstance(module, Sizes):
             raise self.unsupported(f"module {type(module).__name__} stays as it is in the graph")
-        by_name = {i.name: i for i in self.draft.inputs}
+        by_name = {i.name: i for i in self.builder.inputs}
         for given, expected in zip(node.args, module.expected):
             if isinstance(expected, list):
                 by_name[self.values[given]].shape = expected
@@ -176,7 +184,7 @@ class Compiler:
             size = lambda place: self.axis_size(node.args[place.input], place.axis)  # noqa: E731
             value = value_of(condition.value, size, self.number)
             bounds = {"low": condition.low, "exact": condition.exact}
-            self.draft.add("require", [], "required", value=value, why=condition.refusal, **bounds)
+            self.builder.add("require", [], "required", value=value, why=condition.refusal, **bounds)
 
     def call_function(self, node: fx.Node) -> None:
         if node.target is operator.getitem:
@@ -198,11 +206,17 @@ class Compiler:
         results = self.found[node]
         several = isinstance(results, (tuple, list))
         if not all(isinstance(t, Tensor) for t in (results if several else [results])):
-            raise self.unsupported(f"it gives {results!r}, which is no tensor")
+<<<<<<< HEAD
+            raise self.unsupported(f"it gives {described(results)}, which is no tensor")
         numbers = {"function": len(self.draft.foreign), "numbers": call.numbers}
         self.draft.foreign.append(call)
+=======
+            raise self.unsupported(f"it gives {results!r}, which is no tensor")
+        numbers = {"function": len(self.builder.foreign), "numbers": call.numbers}
+        self.builder.foreign.append(call)
+>>>>>>> h-records
         names = [str(node)] * (len(results) if several else 1)
-        made = self.draft.add_several("foreign", call.tensors, names, **numbers)
+        made = self.builder.add_several("foreign", call.tensors, names, **numbers)
         return made if several else made[0]
 
     def output(self, node: fx.Node) -> None:
@@ -210,12 +224,12 @@ class Compiler:
         for part in flat:
             if not isinstance(part, fx.Node):
                 raise self.unsupported(f"the model gives {part!r}, which is no tensor")
-            self.draft.outputs.append(str(self.tensor(part)))
+            self.builder.outputs.append(str(self.tensor(part)))
         codegen = self.graph.graph._codegen
         spec = codegen.pytree_info.out_spec if hasattr(codegen, "pytree_info") else None
         numbers = list(range(len(flat)))
         tree = pytree.tree_unflatten(numbers, spec) if spec is not None else (0 if len(flat) == 1 else numbers)
-        self.draft.result = self._described(tree)
+        self.builder.result = self._described(tree)
 
     def _described(self, tree: Any) -> Any:
         if isinstance(tree, int):

@@ -1,11 +1,11 @@
-"""Draft programs made smaller without changing a byte of what they compute."""
+"""Programs made smaller while they are built, without changing a byte of what they compute."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
 
-from zeropoint.compiler.program_builder import Draft, Step
+from zeropoint.compiler.program_builder import ProgramBuilder, Step
 
 __all__ = ["simplify"]
 
@@ -13,54 +13,54 @@ _LAYERS = ("linear", "conv")
 _PAIRS = ("add", "multiply")
 
 
-def simplify(draft: Draft) -> None:
+def simplify(builder: ProgramBuilder) -> None:
     """Fold tables into each other and into layers, sums and products into layers; drop steps that nobody reads."""
-    _fold_tables(draft)
-    _drop_dead(draft)
-    _fold_pairs(draft)
+    _fold_tables(builder)
+    _drop_dead(builder)
+    _fold_pairs(builder)
 
 
-def _readers(draft: Draft) -> dict[str, int]:
+def _readers(builder: ProgramBuilder) -> dict[str, int]:
     """How often each value is read; the program's outputs count."""
     count: dict[str, int] = {}
-    for names in [*([n for n in step.inputs if n is not None] for step in draft.steps), draft.outputs]:
+    for names in [*([n for n in step.inputs if n is not None] for step in builder.steps), builder.outputs]:
         for name in names:
             count[name] = count.get(name, 0) + 1
     return count
 
 
-def _fold_tables(draft: Draft) -> None:
+def _fold_tables(builder: ProgramBuilder) -> None:
     """A table behind a layer or behind another table, which nobody else reads, becomes part of it."""
     makers: dict[str, Step] = {}
-    readers = _readers(draft)
+    readers = _readers(builder)
     kept: list[Step] = []
     renamed: dict[str, str] = {}
-    for step in draft.steps:
+    for step in builder.steps:
         step.inputs = [renamed.get(name, name) if name is not None else None for name in step.inputs]
         before = makers.get(step.inputs[0] or "") if step.op == "lookup" else None
-        if before is not None and readers[str(step.inputs[0])] == 1 and _absorb(draft, before, step):
+        if before is not None and readers[str(step.inputs[0])] == 1 and _absorb(builder, before, step):
             renamed[step.outputs[0]] = before.outputs[0]
             readers[before.outputs[0]] = readers.get(step.outputs[0], 0)
             continue
         kept.append(step)
         makers.update(dict.fromkeys(step.outputs, step))
-    draft.steps = kept
-    draft.outputs = [renamed.get(name, name) for name in draft.outputs]
+    builder.steps = kept
+    builder.outputs = [renamed.get(name, name) for name in builder.outputs]
 
 
-def _absorb(draft: Draft, before: Step, step: Step) -> bool:
-    table = draft.constants[str(step.inputs[1])]
+def _absorb(builder: ProgramBuilder, before: Step, step: Step) -> bool:
+    table = builder.constants[str(step.inputs[1])]
     if before.op == "lookup":
         if before.attributes["dtype"] == "bool":
             return False
-        before.inputs[1] = _stored(draft, table[draft.constants[str(before.inputs[1])]])
+        before.inputs[1] = _stored(builder, table[builder.constants[str(before.inputs[1])]])
         before.attributes["dtype"] = step.attributes["dtype"]
         return True
     if before.op not in _LAYERS or before.attributes["dtype"] != step.attributes["dtype"]:
         return False
     dtype = np.dtype(before.attributes["dtype"])
     if before.inputs[5] is not None:
-        before.inputs[5] = _stored(draft, table[draft.constants[str(before.inputs[5])]])
+        before.inputs[5] = _stored(builder, table[builder.constants[str(before.inputs[5])]])
         return True
     low, high = before.attributes["low"], before.attributes["high"]
     integers = np.arange(low, high + 1).astype(dtype)
@@ -72,20 +72,20 @@ def _absorb(draft: Draft, before: Step, step: Step) -> bool:
     return True
 
 
-def _stored(draft: Draft, table: np.ndarray) -> str:
-    return draft.constant("table", torch.from_numpy(np.ascontiguousarray(table)))
+def _stored(builder: ProgramBuilder, table: np.ndarray) -> str:
+    return builder.constant("table", torch.from_numpy(np.ascontiguousarray(table)))
 
 
-def _fold_pairs(draft: Draft) -> None:
+def _fold_pairs(builder: ProgramBuilder) -> None:
     """A sum or product of a layer's result that nobody else reads becomes part of the layer: of two, of the later one.
 
     The layer then runs where the sum was: what it is added to has been computed by then. If that is of another shape,
     or lies otherwise in memory, which is known when the program is planned, one is computed after the other.
     """
-    readers = _readers(draft)
+    readers = _readers(builder)
     made: dict[str, int] = {}  # by which of the steps
     kept: dict[int, Step] = {}
-    for number, step in enumerate(draft.steps):
+    for number, step in enumerate(builder.steps):
         operands = step.inputs if step.op in _PAIRS else []
         layers = [made[n] for n in operands if n in made and readers[n] == 1 and _takes(kept[made[n]])]
         if layers:
@@ -96,7 +96,7 @@ def _fold_pairs(draft: Draft) -> None:
             step = Step(layer.op, [*layer.inputs, step.inputs[0 if swapped else 1]], step.outputs, attributes)
         kept[number] = step
         made.update(dict.fromkeys(step.outputs, number))
-    draft.steps = list(kept.values())
+    builder.steps = list(kept.values())
 
 
 def _takes(step: Step) -> bool:
@@ -104,11 +104,11 @@ def _takes(step: Step) -> bool:
     return step.op in _LAYERS and step.attributes["dtype"] != "float32" and "then" not in step.attributes
 
 
-def _drop_dead(draft: Draft) -> None:
-    needed = set(draft.outputs)
+def _drop_dead(builder: ProgramBuilder) -> None:
+    needed = set(builder.outputs)
     kept = []
-    for step in reversed(draft.steps):
+    for step in reversed(builder.steps):
         if needed & set(step.outputs) or step.op == "require":
             kept.append(step)
             needed |= step.reads()
-    draft.steps = kept[::-1]
+    builder.steps = kept[::-1]

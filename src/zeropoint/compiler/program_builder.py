@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from safetensors.numpy import save
 
-__all__ = ["VERSION", "Draft", "Input", "Step"]
+__all__ = ["VERSION", "ProgramBuilder", "Input", "Step"]
 
 VERSION = 1
 
@@ -46,7 +46,7 @@ class Size(str):
     """The name of a value that is a number."""
 
 
-class Draft:
+class ProgramBuilder:
     """Inputs, steps, outputs and constants. `result` says how outputs make up what the model gives."""
 
     def __init__(self) -> None:

@@ -13,9 +13,9 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 from torch.overrides import TorchFunctionMode
 
 from zeropoint.eager.hooks import move_hooks
-from zeropoint.graph.recipes import FUSIONS
 from zeropoint.nn.flow import tensors_in
 from zeropoint.nn.qat.trained import folded
+from zeropoint.operators import fusions
 
 __all__ = ["auto_fuse", "fuse_known_modules", "fuse_modules", "fuse_modules_qat"]
 
@@ -47,10 +47,10 @@ def _fuse(modules: Sequence[nn.Module], is_qat: bool, more: Mapping[Any, Any]) -
     kinds = tuple(type_before_parametrizations(m) for m in modules)
     if kinds in more:
         return more[kinds](is_qat, *modules)
-    fusion = next((f for f in FUSIONS if f.parts == kinds), None)
+    fusion = next((f for f in fusions() if f.parts == kinds), None)
     names = " + ".join(t.__name__ for t in kinds)
     if fusion is None:
-        known = "; ".join(" + ".join(t.__name__ for t in f.parts) for f in FUSIONS)
+        known = "; ".join(" + ".join(t.__name__ for t in f.parts) for f in fusions())
         raise NotImplementedError(f"cannot fuse {names}. What can be fused: {known}")
     if len({m.training for m in modules}) > 1:
         raise ValueError(f"cannot fuse {names}: some are in training mode and some are not")
@@ -198,7 +198,7 @@ def find_chains(model: nn.Module, example_inputs: Any) -> list[list[str]]:
         >>> find_chains(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), (torch.ones(1, 2),))
         [['0', '1']]
     """
-    starts = {f.parts[0] for f in FUSIONS} | {p for f in FUSIONS for p in f.parts}
+    starts = {f.parts[0] for f in fusions()} | {p for f in fusions() for p in f.parts}
     names = {m: name for name, m in model.named_modules() if type_before_parametrizations(m) in starts}
     calls: Counter[str] = Counter()
     made: dict[tuple[int, int], str] = {}
@@ -231,7 +231,7 @@ def find_chains(model: nn.Module, example_inputs: Any) -> list[list[str]]:
         if key in taken and uses.count[key] == 1 and calls[name] == calls[taken[key]] == 1 and taken[key] != name
     }
     kinds = {name: type_before_parametrizations(m) for m, name in names.items()}
-    known = sorted({f.parts for f in FUSIONS}, key=len, reverse=True)
+    known = sorted({f.parts for f in fusions()}, key=len, reverse=True)
     groups: list[list[str]] = []
     used: set[str] = set()
     for name in names.values():
@@ -267,7 +267,7 @@ def auto_fuse(model: nn.Module, example_inputs: Any, is_qat: bool | None = None,
     is_qat = model.training if is_qat is None else is_qat
     groups = find_chains(copy.deepcopy(model).eval(), example_inputs)
     if is_qat:
-        trainable = {f.parts for f in FUSIONS if f.training is not None}
+        trainable = {f.parts for f in fusions() if f.training is not None}
         groups = [g for g in groups if _kinds(model, g) in trainable]
     return _fuse_modules(model, groups, is_qat, inplace, None, None)
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from torch import fx, nn
 
+from zeropoint.described import described
 from zeropoint.eager.fuse import fuse_known_modules
-from zeropoint.graph.recipes import FUSIONS
+from zeropoint.operators import fusions
 
 __all__ = ["fuse_fx"]
 
@@ -25,10 +26,12 @@ def fuse_fx(model: nn.Module, fuse_custom_config: Any = None, backend_config: An
         )
     """
     if fuse_custom_config:
-        raise NotImplementedError(f"fuse_fx: fuse_custom_config has no meaning here, got {fuse_custom_config!r}")
+        raise NotImplementedError(
+            f"fuse_fx: fuse_custom_config has no meaning here, got {described(fuse_custom_config)}"
+        )
     traced = fx.symbolic_trace(copy.deepcopy(model))
     modules = dict(traced.named_modules())
-    known: Iterable[Any] = sorted({f.parts for f in FUSIONS if _fits(f, model.training)}, key=len, reverse=True)
+    known: Iterable[Any] = sorted({f.parts for f in fusions() if _fits(f, model.training)}, key=len, reverse=True)
     for node in list(traced.graph.nodes):
         for parts in known:
             chain = _chain(node, modules, parts)

@@ -1,4 +1,4 @@
-"""The recipes as dictionaries, under the names that torch.ao.quantization has for them."""
+"""The records of operators as dictionaries, under the names that torch.ao.quantization has for them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,16 @@ from zeropoint.fake_quant import (
     default_fixed_qparams_range_0to1_fake_quant,
     default_fixed_qparams_range_neg1to1_fake_quant,
 )
-from zeropoint.graph.recipes import CUSTOM_MODULES, FUNCTIONS, PASSING, RECIPES, Output, mapping
 from zeropoint.nn.intrinsic import FusedModule
+from zeropoint.operators import (
+    Output,
+    custom_modules,
+    eager_functions,
+    keeping_modules,
+    mapping,
+    module_forms,
+    operators,
+)
 
 __all__ = [
     "get_default_compare_output_module_list",
@@ -67,7 +75,7 @@ def get_embedding_qat_module_mappings() -> dict[type, Any]:
 
 def get_default_qconfig_propagation_list() -> set[type]:
     """Modules that are observed when they have a qconfig: not those that are only quantized dynamically."""
-    return {r.module for r in RECIPES if (r.static or r.training) and r.output is not Output.INPUT}
+    return {f.module for op, f in module_forms() if (f.static or f.training) and not op.keeps_scale}
 
 
 def get_default_compare_output_module_list() -> set[type]:
@@ -94,7 +102,7 @@ def get_dynamic_quant_module_class(
 
 def get_default_float_to_quantized_operator_mappings() -> dict[Callable[..., Any], Callable[..., Any]]:
     """Function of floats -> function of quantized tensors, which takes scale and zero point of its result."""
-    return dict(FUNCTIONS)
+    return eager_functions()
 
 
 def get_quantized_operator(float_op: Callable[..., Any]) -> Callable[..., Any]:
@@ -104,9 +112,9 @@ def get_quantized_operator(float_op: Callable[..., Any]) -> Callable[..., Any]:
         >>> get_quantized_operator(nn.functional.hardswish).__module__
         'zeropoint.qfunctions.elementwise'
     """
-    found = FUNCTIONS.get(float_op)
+    found = eager_functions().get(float_op)
     if found is None:
-        known = ", ".join(f.__name__ for f in FUNCTIONS)
+        known = ", ".join(sorted(f.__name__ for f in eager_functions()))
         raise ValueError(f"{getattr(float_op, '__name__', float_op)} has no quantized form; there is one for {known}")
     return found
 
@@ -123,14 +131,14 @@ def _class_of(kind: str, float_module_class: type, known: dict[type, Any]) -> An
 
 def no_observer_set() -> set[Any]:
     """Modules whose results are never observed: they observe inside."""
-    return {custom.observed for custom in CUSTOM_MODULES if custom.observes_inside}
+    return {custom.observed for custom in custom_modules() if custom.observes_inside}
 
 
 def get_default_custom_config_dict() -> dict[str, Any]:
     """The custom modules that are known: float -> observed, and observed -> quantized."""
     return {
-        "float_to_observed_custom_module_class": {c.module: c.observed for c in CUSTOM_MODULES},
-        "observed_to_quantized_custom_module_class": {c.observed: c.quantized for c in CUSTOM_MODULES},
+        "float_to_observed_custom_module_class": {c.module: c.observed for c in custom_modules()},
+        "observed_to_quantized_custom_module_class": {c.observed: c.quantized for c in custom_modules()},
     }
 
 
@@ -140,9 +148,9 @@ def fixed_fake_quants() -> dict[type, Any]:
         Output.UNIT: default_fixed_qparams_range_0to1_fake_quant,
         Output.SYMMETRIC: default_fixed_qparams_range_neg1to1_fake_quant,
     }
-    return {r.module: ready[r.output] for r in RECIPES if r.output in ready}
+    return {module: ready[op.output] for op in operators() if op.output in ready for module in op.modules}
 
 
 def takes_quantized(module: nn.Module) -> bool:
     """Whether a module that has no quantized form works on quantized tensors as it is."""
-    return isinstance(module, (*PASSING, FusedModule))
+    return isinstance(module, (*keeping_modules(), FusedModule))

@@ -20,11 +20,11 @@ from zeropoint.eager.mappings import (
     get_default_qconfig_propagation_list,
     no_observer_set,
 )
-from zeropoint.graph.recipes import RECIPES, Output
 from zeropoint.nn.flow import Standing, channels_last, has_standing, observed, plain
 from zeropoint.nn.intrinsic import FusedModule
 from zeropoint.nn.quantized import FloatFunctional
 from zeropoint.nn.stubs import DeQuantStub, QuantStub, QuantWrapper
+from zeropoint.operators import module_forms
 from zeropoint.qconfig import activation_is_memoryless
 from zeropoint.qconfig_propagation import propagate_qconfig_
 
@@ -214,7 +214,7 @@ def _watch(model: nn.Module, custom: set[type]) -> None:
 
     So do `custom` modules, unless they were prepared inside, where their parts are.
     """
-    swapped = {r.module for r in RECIPES if r.static is not None and r.output is not Output.INPUT}
+    swapped = {f.module for op, f in module_forms() if f.static is not None and not op.keeps_scale}
     whole = custom - no_observer_set()
 
     def watch(parent: nn.Module) -> None:

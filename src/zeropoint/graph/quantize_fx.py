@@ -8,8 +8,10 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
+from zeropoint.described import described
+from zeropoint.graph.constants import constants_of, set_constants
 from zeropoint.graph.frontends.export import capture, is_training, origin
 from zeropoint.graph.lowering.integer import lower
 from zeropoint.graph.lowering.reference import reference
@@ -19,10 +21,11 @@ from zeropoint.graph.passes.equalize import divide_in_quantize, equalize, watch_
 from zeropoint.graph.passes.fold_batch_norm import fold_batch_norm
 from zeropoint.graph.passes.fold_linear import fold_linear
 from zeropoint.graph.passes.insert_observers import OBSERVER, insert_observers, is_observer
-from zeropoint.graph.passes.recurrent_precision import choose_recurrent_weights
+from zeropoint.graph.passes.qconfig_rules import unused_rules, warn_of_unused_rules
+from zeropoint.graph.passes.recurrent_precision import Runs, choose_recurrent_weights
 from zeropoint.graph.passes.training import Rounded, connect_averages, round_averages, swap_layers
-from zeropoint.graph.recipes import OPERATORS
 from zeropoint.graph.summary import Row, Summary
+from zeropoint.operators import operators
 from zeropoint.qconfig_mapping import QConfigMapping
 
 __all__ = ["Prepared", "Quantized", "convert_fx", "convert_to_reference_fx", "prepare_fx", "prepare_qat_fx"]
@@ -31,9 +34,11 @@ __all__ = ["Prepared", "Quantized", "convert_fx", "convert_to_reference_fx", "pr
 class Prepared(nn.Module):
     """A model with observers, to be run on data and then given to `convert_fx`."""
 
-    def __init__(self, graph: fx.GraphModule, choices: dict[fx.Node, Choice]) -> None:
+    def __init__(self, graph: fx.GraphModule, choices: dict[fx.Node, Choice], notes: tuple[str, ...] = ()) -> None:
         super().__init__()
         self.graph_module = graph
+        self._notes = notes
+        self.splits: dict[str, Runs] = {}  # recurrent networks that are several nodes now
         self._choices = {node.name: choice for node, choice in choices.items()}
         self.train(graph.training)
 
@@ -47,42 +52,57 @@ class Prepared(nn.Module):
 
     def choose_recurrent_weights(self, *args: Any, **kwargs: Any) -> None:
         """Try recurrent layers of 8 bits on a batch, and give those that would be inaccurate float16 weights."""
-        choices = choose_recurrent_weights(self.graph_module, self.choices(), args, kwargs)
+        choices, splits = choose_recurrent_weights(self.graph_module, self.choices(), args, kwargs)
+        self.splits.update(splits)
         self._choices = {node.name: choice for node, choice in choices.items()}
 
     def summary(self) -> Summary:
         """What will become of each operator, and why."""
-        return _summary(self.choices())
+        return _summary(self.choices(), self._notes)
 
 
 class Quantized(nn.Module):
     """A model on integers: an ordinary module, with `summary()`."""
 
-    def __init__(self, graph: fx.GraphModule, summary: Summary) -> None:
+    def __init__(self, graph: fx.GraphModule, summary: Summary, splits: dict[str, Runs] | None = None) -> None:
         super().__init__()
         self.graph_module = graph
         self._summary = summary
+        self.splits = dict(splits or {})  # recurrent networks of the float graph that are several nodes here
         self.eval()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.graph_module(*args, **kwargs)
+
+    def get_extra_state(self) -> Tensor:
+        """What a state_dict holds beside the buffers: the scales and zero points of activations, with the calls."""
+        return constants_of(self.graph_module)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take the scales and zero points of a state_dict. ValueError, if it is that of another graph."""
+        set_constants(self.graph_module, state)
 
     def summary(self) -> Summary:
         """What became of each operator, and why."""
         return self._summary
 
 
-def _summary(choices: dict[fx.Node, Choice]) -> Summary:
+def _summary(choices: dict[fx.Node, Choice], notes: tuple[str, ...]) -> Summary:
     return Summary(
         tuple(
             Row(origin(node).path, operator_name(node, choice), choice.way.value, choice.reason)
             for node, choice in choices.items()
             if choice.way not in (Way.PASSED, Way.FUSED)
-        )
+        ),
+        notes,
     )
 
 
-def _mapping(model: nn.Module, given: Any) -> QConfigMapping:
+def _notes(unused: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(f"a rule for nothing in the model: {rule}" for rule in unused)
+
+
+def mapping_of(model: nn.Module, given: Any) -> QConfigMapping:
     """`given` as a mapping whose names are those of modules of the model."""
     if isinstance(given, Mapping):
         given = QConfigMapping.from_dict(dict(given))
@@ -99,13 +119,13 @@ def _mapping(model: nn.Module, given: Any) -> QConfigMapping:
 
 def _require_some(prepared: Prepared) -> Prepared:
     if all(c.way in (Way.FLOAT, Way.PASSED, Way.FUSED) for c in prepared._choices.values()):
-        looked_for = ", ".join(operator.name for operator in OPERATORS)
+        looked_for = ", ".join(operator.name for operator in operators() if operator.annotate is not None)
         raise ValueError(f"nothing in this model would be quantized. Looked for: {looked_for}.\n{prepared.summary()}")
     return prepared
 
 
 def float_graph(model: nn.Module, example_inputs: Any, dynamic_shapes: Any = None) -> fx.GraphModule:
-    """The float operators of a model in the spelling that the recipes know: what `prepare_fx` puts observers into."""
+    """The float operators of a model in the spelling that records have: what `prepare_fx` puts observers into."""
     graph = capture(model, example_inputs, dynamic_shapes=dynamic_shapes)
     make_plain(graph)
     fold_linear(graph)
@@ -130,6 +150,7 @@ def prepare_fx(
         model: any module that torch.export can capture; in evaluation mode.
         qconfig_mapping: which modules and functions get which qconfig; None leaves them in float.
         example_inputs: a tuple of what the model is called with. Sizes are not fixed to those of the examples.
+        backend_config: None; there is one backend.
         dynamic_shapes: as for torch.export, to say more precisely which sizes are free.
         equalize_channels: before the input of a linear layer is rounded, divide its few channels that are far larger
             than the others, and multiply the weights that read them; the same in float, more accurate in 8 bits. For
@@ -149,17 +170,27 @@ def prepare_fx(
         0       linear    int8
         1 int8
     """
+    _refuse_backend("prepare_fx", backend_config)
     _refuse(prepare_custom_config=prepare_custom_config, _equalization_config=_equalization_config)
     if is_training(model):
         raise ValueError("prepare_fx: the model is in training mode: call model.eval(), or use prepare_qat_fx")
-    mapping = _mapping(model, qconfig_mapping)
+    mapping = mapping_of(model, qconfig_mapping)
     graph = float_graph(model, example_inputs, dynamic_shapes)
+    unused = unused_rules(graph, mapping)
+    warn_of_unused_rules(unused)
+    return prepare_graph(graph, mapping, equalize_channels, _notes(unused))
+
+
+def prepare_graph(
+    graph: fx.GraphModule, mapping: QConfigMapping, equalize_channels: bool, notes: tuple[str, ...]
+) -> Prepared:
+    """`graph`, from `float_graph`, with observers; `notes` are for its summary."""
     choices = plan(graph, mapping)
     skip_rounding(choices)
     insert_observers(graph, choices)
     if equalize_channels:
         watch_channels(graph, choices)
-    return _require_some(Prepared(graph.eval(), choices)).eval()
+    return _require_some(Prepared(graph.eval(), choices, notes)).eval()
 
 
 def prepare_qat_fx(
@@ -183,16 +214,19 @@ def prepare_qat_fx(
         >>> prepared = prepare_qat_fx(model, zeropoint.get_default_qat_qconfig_mapping("native"), example)
         >>> prepared(torch.randn(2, 1, 4, 4)).sum().backward()
     """
+    _refuse_backend("prepare_qat_fx", backend_config)
     _refuse(prepare_custom_config=prepare_custom_config)
-    mapping = _mapping(model, qconfig_mapping)
+    mapping = mapping_of(model, qconfig_mapping)
     graph = capture(copy.deepcopy(model).eval(), example_inputs, dynamic_shapes=dynamic_shapes)
     make_plain(graph)
     fold_linear(graph)
+    unused = unused_rules(graph, mapping)
+    warn_of_unused_rules(unused)
     choices = plan(graph, mapping, swap_layers(graph, mapping))
     round_averages(graph, choices)
     insert_observers(graph, choices, Rounded)
     connect_averages(graph, OBSERVER)
-    return _require_some(Prepared(graph, choices)).train(model.training)
+    return _require_some(Prepared(graph, choices, _notes(unused))).train(model.training)
 
 
 def convert_fx(
@@ -213,6 +247,7 @@ def convert_fx(
     Raises:
         NotCalibrated: if an observer saw no data.
     """
+    _refuse_backend("convert_fx", backend_config)
     _refuse(convert_custom_config=convert_custom_config, qconfig_mapping=qconfig_mapping)
     if not isinstance(graph_module, Prepared):
         raise TypeError(f"convert_fx takes what prepare_fx or prepare_qat_fx gave, got {type(graph_module).__name__}")
@@ -220,10 +255,19 @@ def convert_fx(
     with torch.no_grad():
         choices = equalize(prepared.graph_module, prepared.choices())
         if debug:
-            return Quantized(reference(prepared.graph_module, choices), graph_module.summary())
+            return Quantized(reference(prepared.graph_module, choices), graph_module.summary(), graph_module.splits)
         lowered = lower(prepared.graph_module, choices)
         divide_in_quantize(lowered)
-        return Quantized(lowered, graph_module.summary())
+        return Quantized(lowered, graph_module.summary(), graph_module.splits)
+
+
+def equalized(prepared: Prepared) -> Prepared:
+    """A copy of a calibrated model whose large channels are divided, as `convert_fx` does it."""
+    made = copy.deepcopy(prepared)
+    with torch.no_grad():
+        choices = equalize(made.graph_module, made.choices())
+    made._choices = {node.name: choice for node, choice in choices.items()}
+    return made
 
 
 def convert_layers(prepared: Prepared, layers: Collection[str]) -> Quantized:
@@ -245,7 +289,7 @@ def convert_layers(prepared: Prepared, layers: Collection[str]) -> Quantized:
             kept = before is not None and before.way is not Way.FLOAT
         choices[node] = choice if kept else Choice(Way.FLOAT, choice.reason or "left out", choice.operator)
     with torch.no_grad():
-        return Quantized(lower(prepared.graph_module, choices), _summary(choices))
+        return Quantized(lower(prepared.graph_module, choices), _summary(choices, prepared._notes))
 
 
 def _before(node: fx.Node) -> Any:
@@ -261,5 +305,15 @@ def convert_to_reference_fx(graph_module: Prepared, **options: Any) -> Quantized
 
 def _refuse(**options: Any) -> None:
     for name, value in options.items():
-        if value not in (None, {}):
-            raise NotImplementedError(f"{name} has no meaning here: torch.export captures everything; got {value!r}")
+        if value is not None and value != {}:
+            raise NotImplementedError(
+                f"{name} has no meaning here: torch.export captures everything; got {described(value)}"
+            )
+
+
+def _refuse_backend(function: str, backend_config: Any) -> None:
+    if backend_config is not None:
+        raise NotImplementedError(
+            f"{function}: backend_config must be None, got {described(backend_config)}: there is one backend,"
+            " zeropoint's own. To leave operators in float, give them the qconfig None in the QConfigMapping"
+        )

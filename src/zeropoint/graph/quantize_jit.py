@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from zeropoint.described import described
 from zeropoint.graph.frontends.export import origin
 from zeropoint.graph.frontends.script import record
 from zeropoint.graph.frontends.script.branches import join
@@ -32,13 +33,13 @@ from zeropoint.graph.frontends.script.write import call_observer, write
 from zeropoint.graph.lowering.integer import NotCalibrated
 from zeropoint.graph.lowering.reference import reference
 from zeropoint.graph.passes.annotate import PADDED, Choice, Way, operator_name, plan
-from zeropoint.graph.passes.canonicalize import arguments, make_plain
+from zeropoint.graph.passes.canonicalize import make_plain
 from zeropoint.graph.passes.fold_batch_norm import fold_batch_norm
 from zeropoint.graph.passes.fold_linear import fold_linear
 from zeropoint.graph.passes.insert_observers import OBSERVER, insert_observers
-from zeropoint.graph.recipes import Form
 from zeropoint.nn.quantized.storage import has_observed
 from zeropoint.observers import default_dynamic_quant_observer
+from zeropoint.operators.node import arguments
 from zeropoint.qconfig import QConfig
 from zeropoint.qconfig_mapping import QConfigMapping
 
@@ -50,9 +51,6 @@ __all__ = [
     "quantize_dynamic_jit",
     "quantize_jit",
 ]
-
-_CALLED = (Form.LAYER, Form.EMBEDDING)  # layers with one weight, which the prepared model shows to its observer
-_WEIGHTED = (*_CALLED, Form.RECURRENT, Form.CELL)
 
 
 def _at_run_time(qconfig: Any) -> Any:
@@ -76,7 +74,7 @@ def _mapping(model: Any, qconfigs: Mapping[str, Any], dynamic: bool) -> QConfigM
     names = {name for name, _ in modules(model)}
     for name, qconfig in qconfigs.items():
         if not isinstance(name, str):
-            raise TypeError(f"qconfig_dict: names of modules are strings, got {name!r}")
+            raise TypeError(f"qconfig_dict: names of modules are strings, got {described(name)}")
         if name and name not in names:
             warnings.warn(f"qconfig_dict: the model has no module {name!r}", stacklevel=4)
         elif name:
@@ -133,7 +131,7 @@ def _watch(view: View, choices: dict[Any, Choice], observers: dict[str, Any]) ->
         name = names.get(node, f"{SCRIPT_OBSERVER}{len(observers)}")
         _add(view.module, name, observer, observers)
         kept[node.name]["weight"] = name
-        if choices[node].operator.form in _CALLED:
+        if choices[node].operator.weights == ("weight",):
             call_observer(view, node.meta["script"], list(arguments(node)).index("weight"), name)
     return kept
 
@@ -146,13 +144,13 @@ def _add(module: Any, path: str, observer: Any, observers: dict[str, Any]) -> No
 
 
 def _has_weight(choice: Choice) -> bool:
-    return choice.qconfig is not None and choice.operator is not None and choice.operator.form in _WEIGHTED
+    return choice.qconfig is not None and choice.operator is not None and bool(choice.operator.weights)
 
 
 def _weight_observer(choice: Choice) -> Any:
     """An observer for the weight of a layer; for layers with many, one that is the pattern for all."""
     observer = choice.qconfig.weight()
-    if choice.operator.form is Form.LAYER and "per_channel" in str(getattr(observer, "qscheme", "")):
+    if choice.operator.is_layer and "per_channel" in str(getattr(observer, "qscheme", "")):
         observer.ch_axis = choice.operator.weight_axis
     return observer
 

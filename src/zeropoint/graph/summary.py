@@ -30,6 +30,7 @@ class Summary:
     """
 
     rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()  # about the whole
 
     def counts(self) -> Counter[str]:
         """How many operators are computed in each way."""
@@ -44,4 +45,4 @@ class Summary:
         table += [(r.path or "(model)", r.operator, r.way, r.reason) for r in self.rows]
         widths = [max(len(line[i]) for line in table) for i in range(3)]
         lines = ["  ".join((*(c.ljust(w) for c, w in zip(line, widths)), line[3])).rstrip() for line in table]
-        return "\n".join([*lines, ", ".join(f"{n} {way}" for way, n in self.counts().items())])
+        return "\n".join([*lines, ", ".join(f"{n} {way}" for way, n in self.counts().items()), *self.notes])

@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+import dataclasses
+import warnings
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import nn
+from torch import fx, nn
 
+from zeropoint.described import described
+from zeropoint.graph.calibration import Calibration
 from zeropoint.graph.frontends.export import is_exported
-from zeropoint.graph.quantize_fx import Quantized, convert_fx, prepare_fx
-from zeropoint.numerics.dtypes import quint8
-from zeropoint.observers import MinMaxObserver, default_per_channel_weight_observer, default_placeholder_observer
+from zeropoint.graph.passes.qconfig_rules import unused_rules, warn_of_unused_rules
+from zeropoint.graph.policy import Policy, choose_policy
+from zeropoint.graph.quantize_fx import Prepared, Quantized, convert_fx, float_graph, mapping_of, prepare_graph
 from zeropoint.progress import during, shown
-from zeropoint.qconfig import (
-    QConfig,
-    float_qparams_weight_only_qconfig,
-    float_qparams_weight_only_qconfig_4bit,
-    get_default_qconfig,
-    per_token_dynamic_qconfig,
-)
-from zeropoint.qconfig_mapping import QConfigMapping, get_default_qconfig_mapping
+from zeropoint.qconfig import QConfig
+from zeropoint.qconfig_mapping import QConfigMapping
 
-__all__ = ["to_int8"]
-
-_WEIGHT_ONLY = QConfig(activation=default_placeholder_observer, weight=default_per_channel_weight_observer)
-
-_MODES = ("static", "dynamic", "weight_only")
-# Float in transformers: sums of a block with its input, norms, attention weights, activations.
-_BETWEEN_LAYERS: tuple[Any, ...] = (
-    torch.add, torch.mul, F.layer_norm, nn.LayerNorm, F.softmax, nn.Softmax, F.gelu, nn.GELU, F.silu, nn.SiLU,
-)  # fmt: skip
+__all__ = ["call_of", "evaluated", "prepare_int8", "to_int8"]
 
 
 def to_int8(
@@ -42,6 +31,7 @@ def to_int8(
     qconfig: QConfig | QConfigMapping | None = None,
     mode: str = "static",
     progress: bool = True,
+    policy: Policy | Mapping[str, Any] | None = None,
 ) -> Quantized:
     """Quantize a model in one call: capture, calibrate, convert.
 
@@ -49,16 +39,15 @@ def to_int8(
         model: any module that torch.export can capture.
         example_inputs: a tuple of what the model is called with.
         calibration: batches, each a tensor, or a tuple of what the model is called with; a batch that is a dictionary
-            is keywords. For ``mode="static"``; without it the example inputs are the only batch.
+            is keywords. For ``mode="static"``; without it the example inputs are the only batch, and a warning says so.
         qconfig: for all, or a QConfigMapping; by default full 8 bits, weights per channel, and tables of 8 bits for
-            embeddings. In a model with layer norms (a transformer), what is between linear layers and matrix products
-            stays float, because a few large channels leave no room for the others in 8 bits, and what goes into
-            linear layers is equalized (see `prepare_fx`); dynamic linear layers take a range for each token. A
-            recurrent layer that 8 bits would spoil, tried on the first batch, gets float16 weights.
+            embeddings.
         mode: "static" (activations with ranges from calibration), "dynamic" (with their own) or "weight_only" (float
             activations, weights of linear layers and embedding tables in 8 bits; with
             ``qconfig=float_qparams_weight_only_qconfig_4bit`` in 4 bits, a scale for each 128 inputs).
         progress: show a bar on a terminal.
+        policy: what stays float and why, equalization, recurrent weights, and more: see `Policy`. By default it is
+            chosen from what the model shows, and `summary()` prints it; a dictionary changes some of its fields.
 
     Raises:
         ValueError: if a batch does not fit the model, with its number.
@@ -74,65 +63,77 @@ def to_int8(
     if mode == "weight_only" and calibration is not None:
         raise ValueError("to_int8: weights alone have no ranges to be found: weight_only needs no calibration")
     model = evaluated(model)
-    mapping = qconfig_mapping_for(qconfig, mode, model)
-    equalize = mode == "static" and qconfig is None and is_transformer(model)
     with during("capturing", progress):
-        prepared = prepare_fx(model, mapping, example_inputs, equalize_channels=equalize)
-    if mode != "static" and qconfig is None:
+        prepared, policy = prepare_int8(model, example_inputs, qconfig, mode, policy)
+    if mode != "static" and policy.recurrent_weights == "auto":
         args, kwargs = call_of(example_inputs)
         prepared.choose_recurrent_weights(*args, **kwargs)
     if mode == "static":
+        if calibration is None:
+            warnings.warn(
+                "to_int8: no calibration: the ranges of activations come from the example inputs alone. Pass"
+                " calibration=[...], some batches of real data",
+                stacklevel=2,
+            )
         batches = [example_inputs] if calibration is None else calibration
-        with torch.no_grad():
-            for number, batch in enumerate(shown(batches, "calibrating", progress)):
-                args, kwargs = call_of(batch)
-                try:
-                    prepared(*args, **kwargs)
-                    if number == 0 and qconfig is None:
-                        prepared.choose_recurrent_weights(*args, **kwargs)
-                except Exception as error:
-                    raise ValueError(f"to_int8: calibration batch {number} does not fit the model: {error}") from error
+        calibrate(prepared, batches, policy, progress)
     with during("converting", progress):
         return convert_fx(prepared)
+
+
+def calibrate(prepared: Prepared, batches: Iterable[Any], policy: Policy, progress: bool) -> None:
+    """Run a prepared model on batches.
+
+    Raises:
+        ValueError: for a batch that does not fit, with its number and the reason.
+    """
+    seen = Calibration(prepared.graph_module)
+    with torch.no_grad():
+        for number, batch in enumerate(shown(batches, "calibrating", progress)):
+            args, kwargs = call_of(batch)
+            try:
+                seen.check(args, kwargs)
+                prepared(*args, **kwargs)
+                if number == 0 and policy.recurrent_weights == "auto":
+                    prepared.choose_recurrent_weights(*args, **kwargs)
+            except Exception as error:
+                raise ValueError(f"to_int8: calibration batch {number} does not fit the model: {error}") from error
+    seen.warn_if_constant()
+
+
+def prepare_int8(
+    model: nn.Module, example_inputs: Any, qconfig: Any, mode: str, policy: Policy | Mapping[str, Any] | None
+) -> tuple[Prepared, Policy]:
+    """A model in evaluation mode with the observers that `to_int8` gives it, and the policy for it."""
+    Policy().mapping(None, mode)  # says whether there is such a mode before the model is captured
+    graph = float_graph(model, example_inputs)
+    policy = _policy(graph, policy)
+    own = mapping_of(model, qconfig) if isinstance(qconfig, (QConfigMapping, Mapping)) else qconfig
+    unused = unused_rules(graph, own) if isinstance(own, QConfigMapping) else ()
+    warn_of_unused_rules(unused)
+    mapping = policy.mapping(own, mode)
+    if mode == "static":
+        policy.mark(graph, mapping)
+    notes = tuple(f"a rule for nothing in the model: {rule}" for rule in unused)
+    return prepare_graph(graph, mapping, policy.equalize and mode == "static", (str(policy), *notes)), policy
+
+
+def _policy(graph: fx.GraphModule, given: Policy | Mapping[str, Any] | None) -> Policy:
+    if isinstance(given, Policy):
+        return given
+    if given is not None and not isinstance(given, Mapping):
+        raise TypeError(f"to_int8: policy must be a Policy or a dictionary of its fields, got {described(given)}")
+    names = [field.name for field in dataclasses.fields(Policy)]
+    unknown = [name for name in given or () if name not in names]
+    if unknown:
+        raise ValueError(f"to_int8: policy has no field {unknown[0]!r}; there are {', '.join(names)}")
+    return dataclasses.replace(choose_policy(graph), **(given or {}))
 
 
 def evaluated(model: nn.Module) -> nn.Module:
     """A copy of a model in evaluation mode."""
     model = copy.deepcopy(model)
     return model if is_exported(model) else model.eval()  # what was exported stays as it is
-
-
-def qconfig_mapping_for(qconfig: Any, mode: str, model: nn.Module) -> QConfigMapping:
-    """The mapping that `to_int8` uses for its arguments of these names."""
-    if mode not in _MODES:
-        raise ValueError(f"to_int8: mode must be one of {', '.join(_MODES)}, got {mode!r}")
-    if isinstance(qconfig, QConfigMapping):
-        return qconfig
-    if mode == "dynamic":
-        mapping = QConfigMapping().set_global(qconfig or per_token_dynamic_qconfig)
-    elif mode == "weight_only":
-        mapping = QConfigMapping().set_global(qconfig or _WEIGHT_ONLY)
-    elif qconfig is not None:
-        mapping = QConfigMapping().set_global(qconfig)
-    elif is_transformer(model):
-        weight = get_default_qconfig("native").weight
-        mapping = QConfigMapping().set_global(QConfig(MinMaxObserver.with_args(dtype=quint8), weight))
-        for between in _BETWEEN_LAYERS:
-            mapping.set_object_type(between, None)
-    else:
-        mapping = get_default_qconfig_mapping("native")
-    four = qconfig is not None and str(qconfig.weight().dtype).endswith("quint4x2")
-    tables = float_qparams_weight_only_qconfig_4bit if four else float_qparams_weight_only_qconfig
-    for kind in (nn.Embedding, nn.EmbeddingBag, F.embedding, F.embedding_bag):
-        mapping.set_object_type(kind, tables)
-    return mapping
-
-
-def is_transformer(model: nn.Module) -> bool:
-    """Whether a model has layer norms."""
-    if is_exported(model):
-        return any("layer_norm" in str(node.target) for node in model.graph.nodes)
-    return any(isinstance(module, nn.LayerNorm) for module in model.modules())
 
 
 def call_of(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -12,7 +12,8 @@ __all__ = ["load", "write"]
 
 def write(task: Task, folder: Path) -> Path:
     """Convert, quantize, save; weights are in a second file beside the first."""
-    from zeropoint.graph.to_int8 import is_transformer
+    from zeropoint.graph.policy import evidence_in
+    from zeropoint.graph.quantize_fx import float_graph
 
     try:
         import nncf
@@ -24,7 +25,8 @@ def write(task: Task, folder: Path) -> Path:
         try:
             converted = openvino.convert_model(**_source(task))
             data = nncf.Dataset([[x.numpy() for x in batch] for batch in task.calibration])
-            kind = {"model_type": nncf.ModelType.TRANSFORMER} if is_transformer(task.model) else {}
+            attends = evidence_in(float_graph(task.model, task.inputs)).attention
+            kind = {"model_type": nncf.ModelType.TRANSFORMER} if attends else {}
             quantized = nncf.quantize(converted, data, subset_size=len(task.calibration), **kind)
             openvino.save_model(quantized, path, compress_to_fp16=False)
         except Exception as error:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from zeropoint.described import described
+
 if TYPE_CHECKING:
     import torch
 
@@ -110,5 +112,5 @@ def quantized_dtype(dtype: Any) -> QuantizedDtype:
         return dtype
     found = DTYPES.get(str(dtype).removeprefix("torch."))
     if found is None:
-        raise TypeError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
+        raise TypeError(f"dtype must be one of {', '.join(DTYPES)}, got {described(dtype)}")
     return found

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from zeropoint.described import described
 from zeropoint.numerics.dtypes import twin
 
 _KINDS = ("QScheme", "qscheme")
@@ -79,5 +80,5 @@ def qscheme(scheme: Any) -> QScheme:
         return scheme
     found = SCHEMES.get(str(scheme).removeprefix("torch."))
     if found is None:
-        raise TypeError(f"scheme must be one of {', '.join(SCHEMES)}, got {scheme!r}")
+        raise TypeError(f"scheme must be one of {', '.join(SCHEMES)}, got {described(scheme)}")
     return found

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import zeropoint.ops  # noqa: F401 (registers torch.ops.zeropoint)
+from zeropoint.described import described
 from zeropoint.numerics.dtypes import DTYPES, QuantizedDtype, quantized_dtype, quint8
 from zeropoint.numerics.schemes import per_tensor_affine
 from zeropoint.numerics.schemes import qscheme as qscheme_of
@@ -40,7 +41,7 @@ def any_dtype(dtype: Any) -> QuantizedDtype | torch.dtype:
         return quantized_dtype(dtype)
     if isinstance(dtype, torch.dtype):
         return dtype
-    raise TypeError(f"dtype must be a torch dtype or one of {', '.join(DTYPES)}, got {dtype!r}")
+    raise TypeError(f"dtype must be a torch dtype or one of {', '.join(DTYPES)}, got {described(dtype)}")
 
 
 def integer_range(dtype: QuantizedDtype | torch.dtype) -> tuple[int, int]:

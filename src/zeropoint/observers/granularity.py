@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from zeropoint.described import described
 from zeropoint.numerics.blocks import blocks_along
 from zeropoint.numerics.moving_average import observe_range
 from zeropoint.numerics.qparams import qparams_from_range
@@ -100,7 +101,9 @@ def get_block_size(input_shape: tuple[int, ...], granularity: Granularity) -> tu
         ((1, 6), (1, 3), (4, 1))
     """
     if not isinstance(granularity, Granularity):
-        raise TypeError(f"granularity must be an instance such as PerToken() or PerGroup(32), got {granularity!r}")
+        raise TypeError(
+            f"granularity must be an instance such as PerToken() or PerGroup(32), got {described(granularity)}"
+        )
     shape = tuple(input_shape)
     match granularity:
         case PerTensor():
@@ -154,9 +157,11 @@ class AffineQuantizedObserverBase(Configurable, ABC, nn.Module):
     ) -> None:
         super().__init__()
         if not isinstance(granularity, Granularity):
-            raise TypeError(f"granularity must be an instance such as PerToken() or PerGroup(32), got {granularity!r}")
+            raise TypeError(
+                f"granularity must be an instance such as PerToken() or PerGroup(32), got {described(granularity)}"
+            )
         if not isinstance(mapping_type, MappingType):
-            raise TypeError(f"mapping_type must be a MappingType, got {mapping_type!r}")
+            raise TypeError(f"mapping_type must be a MappingType, got {described(mapping_type)}")
         if not preserve_zero or zero_point_domain == ZeroPointDomain.FLOAT:
             raise NotImplementedError(
                 "preserve_zero=False and float zero points are not supported by block observers; for embeddings use"

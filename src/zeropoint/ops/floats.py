@@ -26,7 +26,7 @@ from torch import Tensor
 
 from zeropoint import _native
 from zeropoint.ops import checks
-from zeropoint.ops.library import operator
+from zeropoint.ops.library import composite, operator
 
 _GELU = {"none": 0, "tanh": 1}
 _TANH, _SIGMOID, _SILU = 2, 3, 4
@@ -332,3 +332,14 @@ def float_matmul(a: Tensor, b: Tensor) -> Tensor:
     steps = list(batch), list(left.stride()[:-2]), list(right.stride()[:-2])
     _native.float_matmul(a.data_ptr(), b.data_ptr(), y.data_ptr(), *steps, matrices)
     return y
+
+
+@composite("float_softsign(Tensor input) -> Tensor")
+def float_softsign(input: Tensor) -> Tensor:
+    """``x / (|x| + 1)``, which PyTorch has as a function only: one node for it in graphs.
+
+    Example:
+        >>> float_softsign(torch.tensor([-1.0, 3.0]))
+        tensor([-0.5000,  0.7500])
+    """
+    return input / (input.abs() + 1)

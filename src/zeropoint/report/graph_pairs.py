@@ -11,12 +11,12 @@ from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
 from zeropoint.graph.frontends.export import is_training, origin
-from zeropoint.graph.passes.canonicalize import arguments, aten_name
-from zeropoint.graph.passes.fold_batch_norm import parameter
-from zeropoint.graph.provenance import Meaning, meaning
+from zeropoint.graph.passes.recurrent_precision import split_layers
+from zeropoint.graph.provenance import Meaning, meaning, name_of
 from zeropoint.graph.quantize_fx import Quantized, float_graph
-from zeropoint.graph.recipes import BY_ATEN
 from zeropoint.graph.to_int8 import call_of
+from zeropoint.operators import BY_ATEN
+from zeropoint.operators.node import arguments, aten_name, parameter
 from zeropoint.report.pairs import OUTPUT, Layer, Pair, first_tensor
 
 __all__ = ["GraphPairs", "steps"]
@@ -65,7 +65,12 @@ class GraphPairs:
     ) -> None:
         self._model = _in_evaluation(float_model)
         self._float = graph if graph is not None else float_graph(self._model, self._arguments(batch))
-        self._by_name = {node.name: node for node in self._float.graph.nodes}
+        for name, runs in getattr(quantized, "splits", {}).items():
+            recurrent = next((node for node in self._float.graph.nodes if node.name == name), None)
+            if recurrent is None:
+                raise ValueError(f"the float model has no operator {name!r}: the quantized one was made of another")
+            split_layers(self._float, recurrent, runs)
+        self._by_name = {name_of(node): node for node in self._float.graph.nodes}
         self._quantized = quantized.graph_module
         self._layers = {node: layer for node in self._quantized.graph.nodes if (layer := self._layer(node))}
         if not self._layers:
@@ -79,8 +84,8 @@ class GraphPairs:
         needed = {held.name for node in self._layers if (held := meaning(node))}
         kept, wanted_output = {}, None
         for node, values in steps(self._float, inputs):
-            if node.name in needed or node.op == "placeholder":
-                kept[node.name] = values[node]
+            if name_of(node) in needed or node.op == "placeholder":
+                kept[name_of(node)] = values[node]
             if node.op == "output":
                 wanted_output = first_tensor(values[node])
         for node, values in steps(self._quantized, inputs):
@@ -129,7 +134,9 @@ class GraphPairs:
             elif node.op == "get_attr":
                 known[name] = parameter(self._float, node)
             else:
-                args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: self._evaluate(n.name, known, kept))
+                args, kwargs = fx.node.map_arg(
+                    (node.args, node.kwargs), lambda n: self._evaluate(name_of(n), known, kept)
+                )
                 target: Any = node.target
                 known[name] = target(*args, **kwargs)
         return known[name]
@@ -141,7 +148,7 @@ class GraphPairs:
             return None
         ours = getattr(node.target, "namespace", "") == "zeropoint"
         operator = node.target._schema.name.removeprefix("zeropoint::") if ours else (aten_name(node) or "")
-        if operator in _NOT_A_LAYER or (not ours and operator not in BY_ATEN):
+        if operator in _NOT_A_LAYER or (not ours and (operator not in BY_ATEN or BY_ATEN[operator].annotate is None)):
             return None
         if held.name not in self._by_name:
             raise ValueError(f"the float model has no operator {held.name!r}: the quantized one was made of another")
@@ -152,6 +159,8 @@ class GraphPairs:
         if rounded is not None and factors is not None:
             rounded = rounded / factors
         layer = _unfused(source)
+        stored = [parameter(self._quantized, n) for n in constants]
+        halves = any(t is not None and t.dtype == torch.float16 for t in stored)
         return Layer(
             name=node.name,
             path=origin(node).path,
@@ -159,7 +168,7 @@ class GraphPairs:
             .removesuffix("_per_tensor")
             .removesuffix("_per_channel")
             .split(".")[0],
-            computed=_computed(operator, held) if ours else "float32",
+            computed=_computed(operator, held, halves) if ours else "float32",
             scale=held.scale,
             zero_point=held.zero_point if held.scale is not None else None,
             dtype="float32" if held.dtype is None else str(held.dtype).removeprefix("torch."),
@@ -225,10 +234,10 @@ def _bytes(value: Tensor | None) -> int:
     return 0 if value is None else value.numel() * value.element_size()
 
 
-def _computed(operator: str, held: Meaning) -> str:
+def _computed(operator: str, held: Meaning, halves: bool) -> str:
     if operator in _WEIGHTS_ONLY:
         return _WEIGHTS_ONLY[operator]
-    if "fp16" in operator:
+    if halves:
         return "float16 weights"
     if operator.startswith("embedding"):
         return "int4 weights" if "4bit" in operator else "int8 weights"

@@ -17,15 +17,16 @@ from torch import Tensor, fx
 from zeropoint.graph.frontends.export import Origin, capture, origin
 from zeropoint.graph.frontends.script import record
 from zeropoint.graph.frontends.script.straight import straight_graph
-from zeropoint.graph.passes.canonicalize import arguments, aten_name, make_plain
+from zeropoint.graph.passes.canonicalize import make_plain
 from zeropoint.graph.passes.fold_batch_norm import fold_batch_norm
 from zeropoint.graph.passes.fold_linear import fold_linear
 from zeropoint.graph.provenance import Meaning, meaning
 from zeropoint.graph.quantize_fx import Quantized
-from zeropoint.graph.recipes import BY_ATEN
 from zeropoint.graph.summary import Summary
 from zeropoint.graph.to_int8 import call_of
 from zeropoint.numerics import scalars
+from zeropoint.operators import BY_ATEN
+from zeropoint.operators.node import arguments, aten_name
 
 __all__ = ["graphs_of"]
 

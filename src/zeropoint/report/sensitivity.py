@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from zeropoint.described import described
 from zeropoint.graph.frontends.export import origin
 from zeropoint.graph.passes.annotate import Choice, Way
-from zeropoint.graph.quantize_fx import Prepared, convert_layers, prepare_fx
-from zeropoint.graph.to_int8 import call_of, evaluated, qconfig_mapping_for
+from zeropoint.graph.quantize_fx import Prepared, convert_layers, equalized
+from zeropoint.graph.to_int8 import calibrate, call_of, evaluated, prepare_int8
 from zeropoint.progress import shown
 from zeropoint.report.compare import finite
 from zeropoint.report.measures import Distance
@@ -86,6 +87,7 @@ def sensitivity(
     mode: str = "static",
     cumulative: bool = True,
     progress: bool = True,
+    policy: Any = None,
 ) -> Sensitivity:
     """Quantize one layer at a time, then more and more of them, and measure the whole model each time.
 
@@ -94,7 +96,7 @@ def sensitivity(
         data: batches to calibrate and to measure with: each a tensor, a tuple of arguments or a dictionary of keywords.
         metric: "sqnr" (dB), "cosine" or "agreement" (of the largest output) with the float model on `data`, or a
             function of a model that answers a number: the larger, the better.
-        qconfig: as for `to_int8`, as well as `mode`.
+        qconfig: as for `to_int8`, as well as `mode` and `policy`.
         cumulative: also measure with the least sensitive layer, the two least sensitive ones, and so on.
         progress: show a bar on a terminal.
 
@@ -111,7 +113,7 @@ def sensitivity(
         script = ScriptLayers(model, batches, qconfig, mode)
         layers, with_layers = script.layers, script.with_layers
     else:
-        prepared = _calibrated(model, batches, qconfig, mode, progress)
+        prepared = _calibrated(model, batches, qconfig, mode, policy, progress)
         layers = [(n.name, origin(n).path, _operator(c)) for n, c in prepared.choices().items() if _is_layer(c)]
         with_layers = partial(convert_layers, prepared)
     measure = _measure(model, batches, metric)
@@ -130,18 +132,17 @@ def sensitivity(
     return Sensitivity(tuple(rows), title, in_float)
 
 
-def _calibrated(model: nn.Module, batches: list[Any], qconfig: Any, mode: str, progress: bool) -> Prepared:
+def _calibrated(model: nn.Module, batches: list[Any], qconfig: Any, mode: str, policy: Any, progress: bool) -> Prepared:
     model = evaluated(model)
     args, kwargs = call_of(batches[0])
     if kwargs:
         raise ValueError("sensitivity: the first batch must be a tensor or a tuple of arguments, got a dictionary")
-    prepared = prepare_fx(model, qconfig_mapping_for(qconfig, mode, model), args)
+    prepared, policy = prepare_int8(model, args, qconfig, mode, policy)
     if mode == "static":
-        with torch.no_grad():
-            for batch in shown(batches, "calibrating", progress):
-                args, kwargs = call_of(batch)
-                prepared(*args, **kwargs)
-    return prepared
+        calibrate(prepared, batches, policy, progress)
+    elif policy.recurrent_weights == "auto":
+        prepared.choose_recurrent_weights(*args)
+    return equalized(prepared)
 
 
 def _is_layer(choice: Choice) -> bool:
@@ -157,7 +158,7 @@ def _measure(model: nn.Module, batches: list[Any], metric: str | Metric) -> Metr
     if callable(metric):
         return metric
     if metric not in ("sqnr", "cosine", "agreement"):
-        raise ValueError(f"metric must be sqnr, cosine, agreement or a function of a model, got {metric!r}")
+        raise ValueError(f"metric must be sqnr, cosine, agreement or a function of a model, got {described(metric)}")
     calls = [call_of(batch) for batch in batches]
     with torch.no_grad():
         wanted = [first_tensor(model(*args, **kwargs)) for args, kwargs in calls]

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from zeropoint.graph.frontends.script.inline import walk
-from zeropoint.graph.passes.fold_batch_norm import parameter
 from zeropoint.graph.quantize_fx import Quantized
+from zeropoint.operators.node import parameter
 
 __all__ = ["model_bytes", "stored_bytes"]
 

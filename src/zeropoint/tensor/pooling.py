@@ -159,6 +159,11 @@ def adaptive_avg_pool3d(q: QTensor, output_size: Sequence[int]) -> QTensor:
     return _adaptive("adaptive_avg_pool3d", q, output_size)
 
 
+# adaptive_avg_pool2d to one place arrives as the mean over these axes, in this order. PyTorch's quantized pooling is
+# rounded differently from its mean, so `QTensor.mean` never writes them so.
+_AXES_OF_ADAPTIVE_POOLING = [-1, -2]
+
+
 @implements(aten.mean.default)
 def mean_all(q: QTensor, *, dtype: Any = None) -> QTensor:
     return mean(q, None, dtype=dtype)
@@ -171,9 +176,7 @@ def mean(q: QTensor, dims: Sequence[int] | None, keepdim: bool = False, *, dtype
         q._refuse_dtype(f"mean(dtype={dtype})")
     rank = q.dim()
     axes = _axes(q, dims)
-    if keepdim and rank in (3, 4) and axes == [rank - 2, rank - 1]:
-        # To torch, this mean and adaptive_avg_pool2d to one place are one operation. So they have one rounding, that of
-        # PyTorch's quantized pooling, whoever asks and however the axes are written.
+    if keepdim and rank in (3, 4) and list(dims or ()) == _AXES_OF_ADAPTIVE_POOLING:
         return adaptive_avg_pool2d(q, (1, 1))
     if not q.numel() and all(n for d, n in enumerate(q.shape) if d not in axes):
         raise QTensorError(f"mean over axes {axes} of shape {tuple(q.shape)} has no values to average")

@@ -261,6 +261,17 @@ class QTensor(torch.Tensor):
     def q_per_channel_axis(self) -> int:
         return self._per_channel("q_per_channel_axis").axis
 
+    def mean(self, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> QTensor:
+        """The mean over axes, rounded as PyTorch's quantized mean, with the qparams of this tensor.
+
+        ``torch.mean(q, (-1, -2), keepdim=True)``, with the axes in this order, rounds as ``adaptive_avg_pool2d(q, 1)``:
+        torch calls both the same.
+        """
+        if dim is None:
+            return super().mean(**kwargs) if not keepdim else super().mean(list(range(self.dim())), True, **kwargs)
+        axes = (dim,) if isinstance(dim, int) else tuple(dim)
+        return super().mean((-2, -1) if axes == (-1, -2) else axes, keepdim, **kwargs)
+
     def item(self) -> float:
         """The value of a tensor of one element, dequantized."""
         if self.numel() != 1:

@@ -103,7 +103,11 @@ def test_batch_that_does_not_fit_is_named_by_its_number(bad: Any) -> None:
 
 
 def test_batches_may_be_tuples_and_keywords() -> None:
-    zeropoint.to_int8(_layers(), (X,), [X, (X,), [X], {"input": X}], progress=False)
+    layers, other = _layers(), 2 * X
+    plain = zeropoint.to_int8(layers, (X,), [X, other, X, other], progress=False)
+    mixed = zeropoint.to_int8(layers, (X,), [X, (other,), [X], {"input": other}], progress=False)
+    assert torch.equal(mixed(other), plain(other))
+    assert not torch.equal(plain(other), zeropoint.to_int8(layers, (X,), [X], progress=False)(other))
 
 
 def test_sizes_that_a_model_depends_on_are_named() -> None:
@@ -163,5 +167,69 @@ def test_other_mistakes() -> None:
         zeropoint.prepare_fx(_layers(), zeropoint.default_qconfig, (X,))
     with pytest.raises(TypeError, match="convert_fx takes what prepare_fx or prepare_qat_fx gave, got Sequential"):
         zeropoint.convert_fx(_layers())
+    with pytest.raises(NotImplementedError, match=r"convert_custom_config has no meaning here.*; got dict of 1"):
+        zeropoint.convert_fx(zeropoint.prepare_fx(_layers(), _mapping(), (X,)), convert_custom_config={"a": X})
     with pytest.raises(NotImplementedError, match="prepare_custom_config has no meaning here"):
         zeropoint.prepare_fx(_layers(), _mapping(), (X,), prepare_custom_config={"a": 1})
+
+
+def test_backend_config_is_refused() -> None:
+    config = {"name": "another"}
+    for prepare in (zeropoint.prepare_fx, zeropoint.prepare_qat_fx):
+        with pytest.raises(NotImplementedError, match=f"{prepare.__name__}: backend_config must be None"):
+            prepare(_layers(), _mapping(), (X,), backend_config=config)
+    prepared = zeropoint.prepare_fx(_layers(), _mapping(), (X,))
+    prepared(X)
+    with pytest.raises(NotImplementedError, match="convert_fx: backend_config must be None, got "):
+        zeropoint.convert_fx(prepared, backend_config=config)
+
+
+BIG = torch.arange(10000.0)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: zeropoint.sensitivity(_layers(), X, [BIG]),
+        lambda: zeropoint.sensitivity(_layers(), [X], BIG),
+        lambda: zeropoint.to_int8(_layers(), (X,), mode=BIG),
+        lambda: zeropoint.to_int8(_layers(), (X,), None, BIG),
+        lambda: zeropoint.QConfigMapping().set_global(BIG),
+        lambda: zeropoint.QConfigMapping().set_object_type(BIG, None),
+        lambda: zeropoint.QConfigMapping().set_module_name(BIG, None),
+        lambda: zeropoint.QConfigMapping.from_dict([BIG]),
+        lambda: zeropoint.QConfigMapping.from_dict({"module_name": [(BIG,)]}),
+        lambda: zeropoint.prepare_fx(_layers(), _mapping(), (X,), prepare_custom_config=BIG),
+        lambda: zeropoint.MinMaxObserver(dtype=BIG),
+        lambda: zeropoint.propagate_qconfig_(_layers(), BIG),
+    ],
+)
+def test_messages_name_shape_and_dtype_of_tensors(call: Any) -> None:
+    wrong = (TypeError, ValueError, NotImplementedError)
+    with pytest.raises(wrong, match=r"got (Tensor of shape|list of|tuple of)") as caught:
+        call()
+    assert len(str(caught.value)) < 300
+
+
+def test_an_error_of_the_model_in_capture_is_not_tried_away() -> None:
+    class Breaks(DependsOnData):
+        calls = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            if torch.compiler.is_exporting():
+                type(self).calls += 1
+                raise KeyError("mine")
+            return self.fc(x)
+
+    with pytest.raises(CaptureError, match="mine"):
+        zeropoint.to_int8(Breaks(), (X[:1],), progress=False)
+    assert Breaks.calls == 1
+
+
+def test_programs_show_free_sizes_by_the_names_of_the_inputs() -> None:
+    quantized = zeropoint.to_int8(_layers(), (X,), [X, -X], progress=False)
+    program = zeropoint.compile(quantized, (X,))
+    with pytest.raises(
+        ValueError, match=r"input 'input' has shape \(2, 5\), the program needs \(input\.size\(0\), 4\)"
+    ):
+        program(torch.ones(2, 5))

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from operator_cases import CASES, MOVING_CASES, POOLING_CASES, X1, assert_close, model_of, spelled
+from operator_cases import CASES, MOVING_CASES, POOLING_CASES, X1, assert_close, model_of, on_integers, spelled
 from torch import nn
 
 import zeropoint
-from zeropoint.graph.passes.canonicalize import aten_name
-from zeropoint.graph.recipes import MOVING, OPERATORS, POOLING
+from zeropoint.operators import BY_NAME, operators
+from zeropoint.operators.node import aten_name
 
 
 def quantized(tried: list[Any], shape: tuple[int, ...]) -> tuple[Any, list[str]]:
@@ -28,17 +28,17 @@ def quantized(tried: list[Any], shape: tuple[int, ...]) -> tuple[Any, list[str]]
 
 
 def test_every_operator_of_the_tables_has_a_case() -> None:
-    assert set(CASES) == {operator.name for operator in OPERATORS}
-    assert set(MOVING_CASES) == MOVING
-    assert set(POOLING_CASES) == POOLING
+    assert set(CASES) == {operator.name for operator in operators() if operator.annotate is not None}
+    kept = [operator for operator in operators() if operator.keeps_scale]
+    assert set(MOVING_CASES) == {name for operator in kept if operator.integers is None for name in operator.aten}
+    assert set(POOLING_CASES) == {name for operator in kept if operator.integers is not None for name in operator.aten}
 
 
 @pytest.mark.parametrize(("name", "shape", "tried"), spelled(CASES))
 def test_operator_is_computed_on_integers(name: str, shape: tuple[int, ...], tried: list[Any]) -> None:
-    operator = next(o for o in OPERATORS if o.name == name)
+    operator = BY_NAME[name]
     made, calls = quantized(tried, shape)
-    wanted = {"embedding": "embedding_byte", "embedding_bag": "embedding_bag_byte"}.get(name, name)
-    assert any(call.startswith(f"zeropoint.{wanted}") for call in calls), made.graph_module.code
+    assert any(call.startswith(f"zeropoint.{on_integers(name)}") for call in calls), made.graph_module.code
     assert not any(call in [f"aten.{a}" for a in operator.aten] for call in calls), made.graph_module.code
     rows = made.summary().of(name)
     assert rows

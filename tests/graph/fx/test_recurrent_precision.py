@@ -30,11 +30,11 @@ class Network(nn.Module):
         return y, *(state if isinstance(state, tuple) else (state,))
 
 
-def quantized_and_float(kind, spoiled, qconfig=None, **options):
+def quantized_and_float(kind, spoiled, policy=None, **options):
     torch.manual_seed(0)
     model, x = Network(kind, spoiled, **options).eval(), torch.randn(7, 5, 16)
     x[..., 1] = x[..., 0]
-    quantized = zeropoint.to_int8(model, (x,), qconfig=qconfig, mode="dynamic", progress=False)
+    quantized = zeropoint.to_int8(model, (x,), policy=policy, mode="dynamic", progress=False)
     with torch.no_grad():
         return quantized, quantized(x), model(x)
 
@@ -71,8 +71,8 @@ def test_reason_names_layer_and_noise():
     assert row.reason.startswith("layer 0: 8 bits would leave a signal only")
 
 
-def test_a_given_qconfig_is_obeyed():
-    quantized, _, _ = quantized_and_float(nn.LSTM, 0, qconfig=zeropoint.default_dynamic_qconfig)
+def test_a_policy_may_ask_for_eight_bits():
+    quantized, _, _ = quantized_and_float(nn.LSTM, 0, policy={"recurrent_weights": "int8"})
     assert ways(quantized) == ["int8, dynamic"]
 
 

@@ -42,3 +42,58 @@ def test_nested_inputs_survive_without_a_warning(again):
         expected, found = quantized(*inputs), same(*inputs)
     assert found.keys() == {"sums"}
     assert all(torch.equal(a, b) for a, b in zip(expected["sums"], found["sums"], strict=True))
+
+
+class Padded(nn.Module):
+    """Padding puts a zero point into an ordinary operator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.fc = nn.Conv2d(3, 8, 3), nn.LayerNorm(8), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.nn.functional.pad(self.conv(x) + 1.5, (1, 1, 1, 1))
+        return self.fc(self.norm(torch.nn.functional.max_pool2d(x, 2, padding=1).mean((2, 3))))
+
+
+def _calibrated(model: nn.Module, scale: float) -> nn.Module:
+    batches = [torch.randn(4, 3, 8, 8) * scale + scale for _ in range(2)]
+    return zeropoint.to_int8(model, (batches[0],), batches, zeropoint.get_default_qconfig("native"), progress=False)
+
+
+def _through_files(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+def test_state_dict_holds_the_scales_of_activations(tmp_path):
+    torch.manual_seed(0)
+    model, x = Padded().eval(), torch.randn(4, 3, 8, 8)
+    saved, other = _calibrated(model, 1.0), _calibrated(model, 20.0)
+    with torch.no_grad():
+        expected = saved(x)
+        assert not torch.equal(other(x), expected)
+        other.load_state_dict(_through_files(saved.state_dict()))
+        assert torch.equal(other(x), expected)
+        for form in (copy.deepcopy(other), _saved(other), torch.export.export(other, (x,)).module()):
+            assert torch.equal(form(x), expected)
+        assert torch.equal(zeropoint.compile(other, (x,))(x), expected)
+    assert all(isinstance(value, Tensor) for value in saved.state_dict().values())
+    rows = [zeropoint.compare(model, q, [x], progress=False).rows for q in (saved, other)]
+    assert rows[0] == rows[1]
+
+
+def test_state_of_another_graph_is_refused():
+    torch.manual_seed(0)
+    x = torch.randn(4, 3, 8, 8)
+    layers = [nn.Conv2d(3, 4, 3), nn.ReLU()]
+    one, other = (_calibrated(nn.Sequential(*layers[:count]).eval(), 1.0) for count in (1, 2))
+    with pytest.raises(
+        ValueError, match=r"that of another graph: at .* this one has zeropoint\.conv2d\.default, that one"
+    ):
+        one.load_state_dict(other.state_dict())
+    with pytest.raises(RuntimeError, match="Missing key"):
+        one.load_state_dict({k: v for k, v in one.state_dict().items() if "extra" not in k})
+    one(x)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from operator_cases import CASES, MOVING_CASES, POOLING_CASES, X1, assert_close, model_of, spelled
+from operator_cases import CASES, MOVING_CASES, POOLING_CASES, X1, assert_close, model_of, on_integers, spelled
 from torch import Tensor, nn
 
 import zeropoint
-from zeropoint.graph.recipes import MOVING, OPERATORS, POOLING
+from zeropoint.operators import BY_NAME, operators
 
 STATIC = zeropoint.get_default_qconfig("native")
 # Tracing takes cells apart, so these are scripted.
@@ -92,17 +92,14 @@ class Steps(nn.Module):
 
 
 def test_every_operator_of_the_tables_has_a_case() -> None:
-    assert set(TRACED) | set(CELLS) == {operator.name for operator in OPERATORS}
-    assert set(MOVING_CASES) == MOVING
-    assert set(POOLING_CASES) == POOLING
+    assert set(TRACED) | set(CELLS) == {operator.name for operator in operators() if operator.annotate is not None}
 
 
 @pytest.mark.parametrize(("name", "shape", "tried"), spelled(TRACED))
 def test_operator_is_computed_on_integers(name: str, shape: tuple[int, ...], tried: list[Any]) -> None:
-    operator = next(o for o in OPERATORS if o.name == name)
+    operator = BY_NAME[name]
     made, found = quantized(name, tried, shape)
-    wanted = {"embedding": "embedding_byte", "embedding_bag": "embedding_bag_byte"}.get(name, name)
-    assert any(node.kind().startswith(f"zeropoint::{wanted}") for node in found), made.graph
+    assert any(node.kind().startswith(f"zeropoint::{on_integers(name)}") for node in found), made.graph
     assert not any(spelling(node) in operator.aten for node in found), made.graph
     rows = zeropoint.summary(made).of(name)
     assert rows

@@ -115,9 +115,7 @@ def test_a_saved_model_runs_in_another_process(tmp_path: Path, imports: str) -> 
     quantized = zeropoint.quantize_jit(torch.jit.script(model), QCONFIG, lambda m: m(x), ())
     torch.jit.save(quantized, tmp_path / "model.pt")
     torch.save((x, quantized(x)), tmp_path / "data.pt")
-    code = (
-        "import torch, zeropoint\nx, y = torch.load('data.pt')\nassert torch.equal(torch.jit.load('model.pt')(x), y)\n"
-    )
+    code = f"import {imports}\nx, y = torch.load('data.pt')\nassert torch.equal(torch.jit.load('model.pt')(x), y)\n"
     ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
 

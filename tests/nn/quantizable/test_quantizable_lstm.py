@@ -128,7 +128,8 @@ def test_states_of_different_ranges_are_not_clipped() -> None:
     model.qconfig = zeropoint.default_qconfig
     x = torch.randn(9, 4, 16)
     _, (_, cell) = converted(model, x)(x)
-    torch.testing.assert_close(cell.dequantize(), model(x)[1][1], atol=0.15, rtol=0)
+    # Errors of nine steps in time add up; a state cut off at the first layer's range would be tens of steps away.
+    torch.testing.assert_close(cell.dequantize(), model(x)[1][1], atol=3 * cell.q_scale(), rtol=0)
 
 
 def test_joint_parameters_hold_every_range() -> None:
@@ -183,7 +184,8 @@ def test_a_quantized_lstm_goes_on_from_quantized_states() -> None:
     whole, (h, c) = model(x)
     _, states = model(x[:5])
     second, (h2, c2) = model.lstm(model.quant(x[5:]), states)
-    torch.testing.assert_close(second.dequantize(), whole[5:].dequantize(), atol=0.05, rtol=0)
+    # The states in between are rounded once more, as results of the first call.
+    torch.testing.assert_close(second.dequantize(), whole[5:].dequantize(), atol=4 * whole.q_scale(), rtol=0)
     assert h2.shape == h.shape
     assert c2.shape == c.shape
 

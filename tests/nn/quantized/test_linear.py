@@ -20,7 +20,8 @@ from zeropoint.qfunctions import packed
 
 ours = torch.ops.zeropoint
 
-ENGINES = [e for e in ("x86", "fbgemm", "onednn") if e in torch.backends.quantized.supported_engines]
+# Not x86, which is one of these two by the CPU and by the layer.
+ENGINES = [e for e in ("fbgemm", "onednn") if e in torch.backends.quantized.supported_engines]
 
 # Sides around the tiles of the kernels: 6 and 12 rows, 16 channels, 4 to 64 inputs side by side.
 rows = st.one_of(st.integers(1, 9), st.sampled_from([11, 12, 13, 15, 16, 17, 31, 33, 241]))

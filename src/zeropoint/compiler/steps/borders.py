@@ -8,7 +8,7 @@ import torch
 from torch import fx
 
 from zeropoint.compiler.steps.table import dtype_name, ours, row
-from zeropoint.graph.passes.canonicalize import arguments
+from zeropoint.operators.node import arguments
 
 if TYPE_CHECKING:
     from zeropoint.compiler.compiler import Compiler
@@ -28,7 +28,7 @@ def _quantize_channels(c: Compiler, node: fx.Node) -> str:
     if not all(c.is_parameter(a[k]) for k in ("scales", "zero_points")):
         raise c.unsupported("its scales or zero points are computed")
     stored = [(a["scales"], torch.float32), (a["zero_points"], torch.int32)]
-    constants = [c.draft.constant(str(n.target).replace(".", "_"), c.parameter(n).to(dtype)) for n, dtype in stored]
+    constants = [c.builder.constant(str(n.target).replace(".", "_"), c.parameter(n).to(dtype)) for n, dtype in stored]
     bounds = {"low": a["quant_min"], "high": a["quant_max"], "dtype": dtype_name(a["dtype"])}
     return c.add("quantize_channels", c.tensor(a["input"]), *constants, axis=a["axis"] % c.rank(a["input"]), **bounds)
 

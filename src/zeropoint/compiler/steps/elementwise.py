@@ -9,9 +9,9 @@ from torch import fx
 
 from zeropoint.compiler.steps.floats import clamped
 from zeropoint.compiler.steps.table import dtype_name, ours, row
-from zeropoint.graph.passes.canonicalize import arguments
 from zeropoint.numerics import functions
 from zeropoint.numerics.functions import FUNCTIONS, Step
+from zeropoint.operators.node import arguments
 from zeropoint.ops import checks
 
 if TYPE_CHECKING:
@@ -34,8 +34,17 @@ def _function(c: Compiler, node: fx.Node) -> str:
         raise c.unsupported(f"it is a step on uint8 and int8 only, not on {dtype_name(dtype)}")
     every = torch.arange(256, dtype=torch.uint8).view(dtype)
     results = node.target(every, *node.args[1:], **node.kwargs)
-    table = c.draft.constant(f"{node}_table", results.view(torch.uint8))
+    table = c.builder.constant(f"{node}_table", results.view(torch.uint8))
     return c.add("lookup", c.tensor(x), table, dtype=dtype_name(results.dtype))
+
+
+@row(*ours("lookup"))
+def _lookup(c: Compiler, node: fx.Node) -> str:
+    x, table = node.args
+    if not c.is_parameter(table):
+        raise c.unsupported("its table is computed")
+    stored = c.builder.constant(f"{node}_table", c.parameter(table).view(torch.uint8))
+    return c.add("lookup", c.tensor(x), stored, dtype=dtype_name(c.parameter(table).dtype))
 
 
 @row(*ours("add", "add_relu", "mul", "mul_relu"))
@@ -67,7 +76,7 @@ def _cat(c: Compiler, node: fx.Node) -> str:
         if piece == (scale, zero_point) and least == low:
             return None
         step = Step(*piece, scale, zero_point, least, high)
-        return c.draft.constant(f"{node}_table", functions.table_of(function, (), step, dtype, dtype))
+        return c.builder.constant(f"{node}_table", functions.table_of(function, (), step, dtype, dtype))
 
     pieces = [(float(s), int(z)) for s, z in zip(a["scales"], a["zero_points"])]
     tables = [table(piece, function) for function in ("requantize", "same") for piece in pieces]

@@ -8,7 +8,7 @@ import torch
 from torch import fx
 
 from zeropoint.compiler.steps.table import row
-from zeropoint.graph.passes.canonicalize import arguments
+from zeropoint.operators.node import arguments
 from zeropoint.ops.embedding import MODES, NAMES
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from torch import fx
 
 from zeropoint.compiler.steps.norms import flat_numbers
 from zeropoint.compiler.steps.table import ours, row
-from zeropoint.graph.passes.canonicalize import arguments
+from zeropoint.operators.node import arguments
 
 if TYPE_CHECKING:
     from zeropoint.compiler.compiler import Compiler

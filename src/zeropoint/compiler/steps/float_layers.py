@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch import fx
 
 from zeropoint.compiler.steps.table import ours, row
-from zeropoint.graph.passes.canonicalize import arguments
+from zeropoint.operators.node import arguments
 from zeropoint.ops.float_layers import stored_weight
 from zeropoint.ops.floats import batch_norm_line
 from zeropoint.ops.geometry import Geometry
@@ -35,7 +35,7 @@ def _conv(c: Compiler, node: fx.Node) -> str:
     weight = c.parameter(a["weight"])
     dims, numbers = weight.dim() - 2, (a["stride"], a["padding"], a["dilation"], int(a["groups"]))
     geometry = Geometry("conv", dims, *numbers, a.get("output_padding"))
-    stored = c.draft.constant(str(a["weight"].target), stored_weight(weight, geometry))
+    stored = c.builder.constant(str(a["weight"].target), stored_weight(weight, geometry))
     x, is_single = c.tensor(a["input"]), c.rank(a["input"]) == dims + 1
     if is_single:
         x = c.add("unsqueeze", x, axis=0)
@@ -52,7 +52,7 @@ def _with_line(c: Compiler, x: str | None, factors: Any, terms: Any, rank: int) 
     for op, values in (("float_multiply", factors), ("float_add", terms)):
         if values is not None:
             numbers = values.detach().float().reshape(-1, *[1] * (rank - 2))
-            x = c.add(op, x, c.draft.constant(f"{c.node}_numbers", numbers))
+            x = c.add(op, x, c.builder.constant(f"{c.node}_numbers", numbers))
     return x
 
 

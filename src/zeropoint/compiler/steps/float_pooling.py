@@ -8,7 +8,7 @@ import torch
 from torch import fx
 
 from zeropoint.compiler.steps.table import ours, row
-from zeropoint.graph.passes.canonicalize import arguments, each
+from zeropoint.operators.node import arguments, each
 
 if TYPE_CHECKING:
     from zeropoint.compiler.compiler import Compiler

@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from zeropoint.compiler.steps.table import row
-from zeropoint.graph.passes.canonicalize import arguments
+from zeropoint.operators.node import arguments
 
 if TYPE_CHECKING:
     from zeropoint.compiler.compiler import Compiler

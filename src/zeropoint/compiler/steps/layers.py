@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, fx
 
 from zeropoint.compiler.steps.table import dtype_name, ours, row
-from zeropoint.graph.passes.canonicalize import arguments
+from zeropoint.operators.node import arguments
 from zeropoint.ops import checks
 from zeropoint.ops.geometry import three
 
@@ -34,11 +34,11 @@ def _stored(c: Compiler, a: dict[str, Any], weight: Tensor, repeat: int = 1) -> 
         scale, zero_point = (
             t.repeat(repeat) if t.numel() * repeat == weight.shape[0] else t for t in (scale, zero_point)
         )
-    bias = None if a["bias"] is None else c.draft.constant(str(a["bias"].target), c.parameter(a["bias"]).float())
+    bias = None if a["bias"] is None else c.builder.constant(str(a["bias"].target), c.parameter(a["bias"]).float())
     return [
-        c.draft.constant(name, weight),
-        c.draft.constant(f"{name}_scale", scale.float()),
-        c.draft.constant(f"{name}_zero_point", zero_point.to(torch.int32)),
+        c.builder.constant(name, weight),
+        c.builder.constant(f"{name}_scale", scale.float()),
+        c.builder.constant(f"{name}_zero_point", zero_point.to(torch.int32)),
         bias,
     ]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from torch import fx
 
 from zeropoint.compiler.steps.table import LAST, row
-from zeropoint.graph.passes.canonicalize import arguments
+from zeropoint.operators.node import arguments
 
 if TYPE_CHECKING:
     from zeropoint.compiler.compiler import Compiler
@@ -97,7 +97,7 @@ def _index_select(c: Compiler, node: fx.Node) -> str:
 def _extreme(c: Compiler, node: fx.Node) -> list[str]:
     a = arguments(node)
     numbers = {"axis": a["dim"], "keepdim": a["keepdim"], "largest": "max" in str(node.target)}
-    return c.draft.add_several("extreme", [c.tensor(node.args[0])], [f"{node}", f"{node}_index"], **numbers)
+    return c.builder.add_several("extreme", [c.tensor(node.args[0])], [f"{node}", f"{node}_index"], **numbers)
 
 
 @row("aten.amax.default", "aten.amin.default", "aten.max.default", "aten.min.default")
@@ -108,5 +108,5 @@ def _extremes(c: Compiler, node: fx.Node) -> str:
     axes = sorted({axis % rank for axis in a.get("dim") or range(rank)}, reverse=True) if rank else []
     for axis in axes:  # the last one first, so that the others keep their numbers
         numbers = {"axis": axis, "keepdim": bool(a.get("keepdim")), "largest": largest}
-        x, _ = c.draft.add_several("extreme", [x], [f"{node}", f"{node}_index"], **numbers)
+        x, _ = c.builder.add_several("extreme", [x], [f"{node}", f"{node}_index"], **numbers)
     return x

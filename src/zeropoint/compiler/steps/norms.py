@@ -8,7 +8,7 @@ import torch
 from torch import fx
 
 from zeropoint.compiler.steps.table import dtype_name, ours, row
-from zeropoint.graph.passes.canonicalize import arguments
+from zeropoint.operators.node import arguments
 
 if TYPE_CHECKING:
     from zeropoint.compiler.compiler import Compiler
@@ -21,7 +21,7 @@ def _scales(a: dict[str, Any]) -> dict[str, Any]:
 
 def flat_numbers(c: Compiler, node: Any) -> str | None:
     """Numbers of a norm, flat."""
-    return None if node is None else c.draft.constant(str(node.target), c.parameter(node).float().reshape(-1))
+    return None if node is None else c.builder.constant(str(node.target), c.parameter(node).float().reshape(-1))
 
 
 @row(*ours("batch_norm", "batch_norm_relu"))
@@ -65,6 +65,6 @@ def _prelu(c: Compiler, node: fx.Node) -> str:
     results = node.target(every[:, None].expand(256, slopes.numel()), *parameters)
     tables = results.t().contiguous().view(torch.uint8)
     if slopes.numel() == 1:
-        table = c.draft.constant(f"{node}_table", tables.reshape(-1))
+        table = c.builder.constant(f"{node}_table", tables.reshape(-1))
         return c.add("lookup", c.tensor(a["input"]), table, dtype=dtype_name(every.dtype))
-    return c.add("channel_lookup", c.tensor(a["input"]), c.draft.constant(f"{node}_tables", tables))
+    return c.add("channel_lookup", c.tensor(a["input"]), c.builder.constant(f"{node}_tables", tables))

@@ -8,7 +8,7 @@ import torch
 from torch import fx
 
 from zeropoint.compiler.steps.table import dtype_name, row
-from zeropoint.graph.passes.canonicalize import arguments
+from zeropoint.operators.node import arguments
 from zeropoint.ops.recurrent import KINDS, Kind
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def _matrix(c: Compiler, weight: fx.Node, scale: Any, zero_point: Any, bias: Any
     """The constants of one of the matrices of a cell."""
 
     def constant(node: Any, dtype: torch.dtype) -> str | None:
-        return None if node is None else c.draft.constant(str(node.target), c.parameter(node).reshape(-1).to(dtype))
+        return None if node is None else c.builder.constant(str(node.target), c.parameter(node).reshape(-1).to(dtype))
 
     numbers = constant(scale, torch.float32), constant(zero_point, torch.int32), constant(bias, torch.float32)
     return [c.tensor(weight), *numbers]
@@ -32,7 +32,7 @@ def _recurrent(
     names = [str(c.node), *(f"{c.node}_{state}" for state in ("hidden", "cell"))][: 1 + len(states)]
     dtype = dtype_name(c.parameter(weight).dtype)
     numbers |= {"cell": kind.name, "weight_dtype": dtype}
-    return c.draft.add_several("recurrent", [x, *states, *(part for m in matrices for part in m)], names, **numbers)
+    return c.builder.add_several("recurrent", [x, *states, *(part for m in matrices for part in m)], names, **numbers)
 
 
 def _each(given: Any, count: int) -> list[Any]:

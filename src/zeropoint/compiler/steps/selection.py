@@ -8,7 +8,7 @@ import torch
 from torch import fx
 
 from zeropoint.compiler.steps.table import dtype_name, ours, row
-from zeropoint.graph.passes.canonicalize import arguments
+from zeropoint.operators.node import arguments
 
 if TYPE_CHECKING:
     from zeropoint.compiler.compiler import Compiler
@@ -43,7 +43,7 @@ def _sorted(c: Compiler, node: fx.Node, axis: int, descending: bool) -> list[str
     if c.dtype(node.args[0]) not in dtypes:
         raise c.unsupported(f"values of {dtype_name(c.dtype(node.args[0]))} have no step")
     names = [f"{node}", f"{node}_index"]
-    return c.draft.add_several("sort", [c.tensor(node.args[0])], names, axis=axis, descending=descending)
+    return c.builder.add_several("sort", [c.tensor(node.args[0])], names, axis=axis, descending=descending)
 
 
 @row("aten.sort.default", "aten.sort.stable")

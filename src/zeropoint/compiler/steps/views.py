@@ -11,7 +11,7 @@ from torch import fx
 
 from zeropoint.compiler.program_builder import Size
 from zeropoint.compiler.steps.table import LAST, NUMBERS, row
-from zeropoint.graph.passes.canonicalize import arguments
+from zeropoint.operators.node import arguments
 
 if TYPE_CHECKING:
     from zeropoint.compiler.compiler import Compiler

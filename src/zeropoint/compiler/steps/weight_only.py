@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, fx
 
 from zeropoint.compiler.steps.table import row
-from zeropoint.graph.passes.canonicalize import arguments
+from zeropoint.operators.node import arguments
 from zeropoint.ops.weight_only import SmallWeight, half_weight, small_weight
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def _weight_only(c: Compiler, a: dict[str, Any], small: SmallWeight, relu: bool = False) -> str:
     def constant(part: str, value: Tensor | None) -> str | None:
-        return None if value is None else c.draft.constant(f"{a['weight'].target}{part}", value)
+        return None if value is None else c.builder.constant(f"{a['weight'].target}{part}", value)
 
     return c.add(
         "weight_only_linear",

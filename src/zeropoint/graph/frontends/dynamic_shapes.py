@@ -22,7 +22,8 @@ def with_free_sizes(
 
     A size of one may be an ordinary size, such as that of a batch of one, or be there to be broadcast; torch.export
     takes it for the first, and fails with the second. Then sizes of one are fixed, and as many of them freed as works:
-    first those of all batches together. A warning says which ones stay fixed.
+    first those of all batches together. A warning says which ones stay fixed. torch.export says with a RuntimeError
+    that sizes do not fit; whatever else is raised, by the model or by PyTorch, ends the capture.
 
     Args:
         export: called with dynamic_shapes as torch.export takes them.
@@ -30,23 +31,21 @@ def with_free_sizes(
     inputs = _by_name(model, args, kwargs)
     try:
         return export(_shapes(inputs, frozenset()))
-    except Exception:
+    except RuntimeError as refused:
         fixed = frozenset(_ones(inputs))
         if not fixed:
             raise
         try:
             found = export(_shapes(inputs, fixed))
-        except Exception:
-            found = None
-        if found is None:
-            raise
+        except RuntimeError as still:  # so sizes of one are not the reason
+            raise refused from still
     batches = frozenset(place for place in fixed if place[-1] == 0)
     for freed in (batches, *(frozenset([place]) for place in sorted(fixed, key=str))):
         if freed and freed <= fixed:
             try:
                 found = export(_shapes(inputs, fixed - freed))
                 fixed -= freed
-            except Exception:  # it stays fixed
+            except RuntimeError:  # it stays fixed
                 continue
     for *way, axis in sorted(fixed, key=str):
         name = ".".join(map(str, way))

@@ -7,10 +7,12 @@ import copy
 import io
 import logging
 import sys
+import threading
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -27,6 +29,9 @@ __all__ = ["CaptureError", "Origin", "capture", "is_exported", "is_training", "o
 _GUARDS = "_guards_fn"  # checks of sizes in what torch.export makes; ours are in sizes.py
 
 
+_CAPTURING = threading.RLock()  # torch.export, its settings and sys.stderr are for the whole process
+
+
 class CaptureError(ValueError):
     """A model that torch.export cannot turn into a graph."""
 
@@ -35,13 +40,20 @@ class CaptureError(ValueError):
 class Origin:
     """The module that a node came from: its dotted path and its class.
 
-    `scope`: the blocks of control flow that the node is in, from the outermost; what is made in one is seen in those
-    within it. Graphs of torch.export have none.
+    Attributes:
+        scope: the blocks of control flow that the node is in, from the outermost; what is made in one is seen in those
+            within it. Graphs of torch.export have none.
+        call: the ATen operator that the model called, before passes rewrote it.
+        place: how many calls of that operator the module made before.
+        module_place: how many modules of its class the module around it called before.
     """
 
     path: str
     kind: type | None
     scope: tuple[int, ...] = ()
+    call: str = field(default="", kw_only=True)
+    place: int = field(default=0, kw_only=True)
+    module_place: int = field(default=0, kw_only=True)
 
 
 def capture(
@@ -80,7 +92,13 @@ def capture(
 
     def export(shapes: Any) -> Any:
         # Sizes of one are free, too.
-        with shape_config.patch(backed_size_oblivious=True), torch.no_grad(), _quiet_failure(), whole_recurrences():
+        with (
+            _CAPTURING,
+            shape_config.patch(backed_size_oblivious=True),
+            torch.no_grad(),
+            _quiet_failure(),
+            whole_recurrences(),
+        ):
             return torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
 
     try:
@@ -122,6 +140,7 @@ def _of_exported(model: Any) -> fx.GraphModule:
         stack = list((node.meta.get("nn_module_stack") or {}).values())
         path, kind = stack[-1][:2] if stack else ("", None)
         node.meta["origin"] = Origin(_clean(path), _class(kind))
+    _count_calls(graph)
     return graph
 
 
@@ -171,6 +190,23 @@ def _keep_origins(graph: fx.GraphModule, model: nn.Module) -> None:
         stack = list((node.meta.get("nn_module_stack") or {}).values())
         path = next((_clean(entry[0]) for entry in reversed(stack) if _clean(entry[0]) in kinds), "")
         node.meta["origin"] = Origin(path, kinds.get(path))
+    _count_calls(graph)
+
+
+def _count_calls(graph: fx.GraphModule) -> None:
+    """Say in the origin of each call which operator it is, and which of its kind in its module."""
+    calls: Counter[tuple[str, str]] = Counter()
+    modules: dict[tuple[str, Any], list[str]] = {}
+    for node in graph.graph.nodes:
+        at = origin(node)
+        name = node.target._schema.name.rpartition("::")[2] if hasattr(node.target, "_schema") else ""
+        name = name.rstrip("_")
+        alike = modules.setdefault((at.path.rpartition(".")[0], at.kind), [])
+        if at.path not in alike:
+            alike.append(at.path)
+        place, module_place = calls[at.path, name], alike.index(at.path)
+        node.meta["origin"] = replace(at, call=name, place=place, module_place=module_place)
+        calls[at.path, name] += 1
 
 
 def _clean(path: str) -> str:

@@ -6,12 +6,11 @@ that of the example. While a model is captured, operators that know these shapes
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch.overrides import TorchFunctionMode
 
 __all__ = ["restore_recurrences", "whole_recurrences"]
 
@@ -39,33 +38,27 @@ _LIBRARY.impl("lstm", torch.ops.aten.lstm.input, "CompositeExplicitAutograd")
 _LIBRARY.impl("gru", torch.ops.aten.gru.input, "CompositeExplicitAutograd")
 torch.library.register_fake("zeropoint_capture::lstm", _lstm_shapes, lib=_LIBRARY)
 torch.library.register_fake("zeropoint_capture::gru", _gru_shapes, lib=_LIBRARY)
+_BY_FUNCTION: dict[Any, Any] = {
+    torch._C._VariableFunctions.lstm: torch.ops.zeropoint_capture.lstm.default,
+    torch._C._VariableFunctions.gru: torch.ops.zeropoint_capture.gru.default,
+}
 _STAND_INS: dict[Any, Any] = {
     torch.ops.zeropoint_capture.lstm.default: torch.ops.aten.lstm.input,
     torch.ops.zeropoint_capture.gru.default: torch.ops.aten.gru.input,
 }
 
 
-def _instead(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
-    stand_in = getattr(torch.ops.zeropoint_capture, name).default
+class whole_recurrences(TorchFunctionMode):  # used as a context
+    """In here, nn.LSTM and nn.GRU are captured as stand-ins. It holds for this thread alone."""
 
-    def call(*args: Any) -> Any:
-        padded = isinstance(args[2], (list, tuple))  # sequences that are packed have their sizes before the states
-        return stand_in(*args) if padded and torch.compiler.is_exporting() else own(*args)
-
-    return call
-
-
-@contextlib.contextmanager
-def whole_recurrences() -> Iterator[None]:
-    """In here, nn.LSTM and nn.GRU are captured as stand-ins."""
-    functions: Any = torch._VF
-    for name in ("lstm", "gru"):
-        setattr(functions, name, _instead(name, getattr(torch._C._VariableFunctions, name)))
-    try:
-        yield
-    finally:
-        for name in ("lstm", "gru"):
-            delattr(functions, name)
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        stand_in = _BY_FUNCTION.get(function)
+        # Sequences that are packed have their sizes before the states.
+        if stand_in is not None and isinstance(args[2], (list, tuple)) and torch.compiler.is_exporting():
+            return stand_in(*args)
+        return function(*args, **(kwargs or {}))
 
 
 def restore_recurrences(graph: fx.GraphModule) -> None:

@@ -10,46 +10,29 @@ from __future__ import annotations
 import copy
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
 from zeropoint.graph.graph_module import Graph
-from zeropoint.graph.lowering.float_operators import float_call
-from zeropoint.graph.lowering.shared_scale import PASSED, Scale
-from zeropoint.graph.passes.annotate import Choice, Way, is_float, table_bits, watched
-from zeropoint.graph.passes.canonicalize import arguments, aten_name, each, only_reads_shape
-from zeropoint.graph.passes.fold_batch_norm import parameter
+from zeropoint.graph.passes.annotate import Choice, Way, is_float, watched
 from zeropoint.graph.passes.insert_observers import OBSERVER, is_observer
 from zeropoint.graph.passes.training import Averaging
 from zeropoint.graph.provenance import Meaning, name_of
-from zeropoint.graph.recipes import MOVING, Form
 from zeropoint.nn.quantized.storage import found_qparams, has_observed, plain_parts, quantize_weight
-from zeropoint.numerics import scalars
-from zeropoint.numerics.dtypes import qint8, quantized_dtype, quint8
-from zeropoint.observers import MinMaxObserver
-from zeropoint.qfunctions.weight_only import weight_only_prepack
+from zeropoint.numerics.dtypes import quantized_dtype
+from zeropoint.operators import BY_ATEN
+from zeropoint.operators.node import arguments, aten_name, each, only_reads_shape, operator_key, parameter
+from zeropoint.operators.values import Scale, Value
 
 __all__ = ["NotCalibrated", "lower"]
 
-aten, ours = torch.ops.aten, torch.ops.zeropoint
-GROUP = 128  # inputs that share a scale in a weight of 4 bits
+ours = torch.ops.zeropoint
 
 
 class NotCalibrated(ValueError):
     """A graph whose observers saw no data."""
-
-
-@dataclass
-class Value:
-    """A value of the old graph in the new one: floats or integers, and what was made of them in each scope."""
-
-    floats: fx.Node | None = None
-    integers: fx.Node | None = None
-    scale: Scale | None = None
-    converted: dict[tuple[int, ...], fx.Node] = field(default_factory=dict)
 
 
 class Lowering:
@@ -157,26 +140,18 @@ class Lowering:
         elif choice.way is Way.JOINED:
             same = self.values[self.by_name[choice.inputs[0]]].scale if choice.inputs else None
             self.values[node] = Value(integers=self.copy(node), scale=same or self.output_scale(node, choice))
-        elif choice.way is Way.PASSED:
-            self.values[node] = self.passed(node)
-        elif choice.way in (Way.WEIGHT, Way.WEIGHT_4):
-            self.values[node] = self.weight_only(node, choice)
+        elif choice.way is Way.PASSED and choice.operator is None:
+            self.values[node] = self.keep_scale(node)
         else:
-            self.values[node] = {
-                Form.LAYER: self.layer,
-                Form.BINARY: self.binary,
-                Form.MATMUL: self.binary,
-                Form.CAT: self.cat,
-                Form.FUNCTION: self.function,
-                Form.EMBEDDING: self.embedding,
-                Form.SLOPES: self.slopes,
-                Form.RECURRENT: self.recurrent,
-                Form.CELL: self.cell,
-            }[choice.operator.form](node, choice)
+            self.values[node] = choice.operator.lower(self, node, choice)
+
+    def unobserved(self, node: fx.Node) -> fx.Node:
+        """What an observer watches; other nodes as they are."""
+        return node.args[0] if is_observer(node) else node
 
     def meant(self, node: fx.Node) -> str:
         """The name of a value in the float graph."""
-        return name_of(node.args[0] if is_observer(node) else node)
+        return name_of(self.unobserved(node))
 
     def mean(self, node: fx.Node) -> None:
         """Write down which value of the float graph the new nodes hold, for who compares the two."""
@@ -199,7 +174,8 @@ class Lowering:
 
     def float_node(self, node: fx.Node) -> fx.Node:
         """A node that stays float: with our operator, if there is one, else as it is."""
-        found = float_call(self, node)
+        record = BY_ATEN.get(operator_key(node) or "")
+        found = record.float_form(self, node) if record is not None and record.float_form is not None else None
         if found is None:
             return self.copy(node, self.as_is if only_reads_shape(node) else self.floats)
         made = self.call(found[0], *found[1])
@@ -261,39 +237,16 @@ class Lowering:
             self.constant(f"{name}_zero_point", zero_points),
         )
 
-    def layer(self, node: fx.Node, choice: Choice) -> Value:
-        a = arguments(node)
-        bias = None if a["bias"] is None else self.constant(a["bias"].target, self.parameter(a["bias"]))
-        if choice.way is Way.HALF:
-            half = self.parameter(a["weight"]).clamp(-65504, 65504).to(torch.float16)
-            stored = self.constant(a["weight"].target, half)
-            return Value(self.call(ours.linear_dynamic_fp16.default, self.floats(a["input"]), stored, bias))
-        weight = self.weight(a["weight"], choice, choice.operator.weight_axis)
-        geometry: list[Any] = []
-        if "stride" in a:
-            names = ("stride", "padding", "output_padding", "dilation", "groups")
-            dims = int(choice.operator.name[-2])
-            numbers = [self.argument(a[k]) for k in names if k in a]
-            geometry = [each(v, dims) if isinstance(v, (list, tuple)) else v for v in numbers]
-        if choice.way is Way.DYNAMIC:
-            activation = choice.qconfig.activation()
-            options = [bool(getattr(activation, "reduce_range", False))]
-            if choice.operator.name == "linear":
-                options.append("per_channel" in str(activation.qscheme))  # a range for each token
-            args = (self.floats(a["input"]), *weight, bias, *geometry, *options)
-            return Value(self.call(self.op(choice, "_dynamic"), *args))
-        if choice.to_float:
-            return Value(self.call(ours.linear_to_float.default, *self.quantized(a["input"]), *weight, bias))
-        out = self.output_scale(node, choice)
-        args = (*self.quantized(a["input"]), *weight, bias, *geometry, *out.pair)
-        return Value(integers=self.call(self.op(choice), *args), scale=out)
+    def stored_or_none(self, node: Any) -> fx.Node | None:
+        """A parameter as a constant; None for None."""
+        return None if node is None else self.constant(node.target, self.parameter(node))
 
     def module(self, node: fx.Node, choice: Choice | None) -> Value:
         """Modules that stand in a graph for training: layers, and averages that are rounded."""
         module: Any = self.old.get_submodule(str(node.target))
         if isinstance(module, Averaging):
             integers, scale = self.integers(node.args[0])
-            made = PASSED[module.name](self, integers, scale, module.arguments(), node)
+            made = BY_ATEN[module.name].integers(self, integers, scale, module.arguments(), node)  # type: ignore[misc]
             return Value(integers=made, scale=scale)
         if choice is None or choice.way is not Way.STATIC:
             if isinstance(module, (nn.Dropout, nn.Identity)):
@@ -309,141 +262,28 @@ class Lowering:
         args = (*self.quantized(node.args[0]), *weight, bias, *geometry, *out.pair)
         return Value(integers=self.call(getattr(ours, name).default, *args), scale=out)
 
-    def binary(self, node: fx.Node, choice: Choice) -> Value:
-        out = self.output_scale(node, choice)
-        integers, scale, zero_point = self.quantized(node.args[1])
-        factor = arguments(node).get("alpha", 1) * (-1 if str(aten_name(node)).startswith("sub") else 1)
-        args = (*self.quantized(node.args[0]), integers, scale * factor, zero_point, *out.pair)
-        return Value(integers=self.call(self.op(choice), *args), scale=out)
-
-    def cat(self, node: fx.Node, choice: Choice) -> Value:
-        out = self.output_scale(node, choice)
-        parts = [self.quantized(t) for t in node.args[0]]
-        integers, scales, zero_points = (list(column) for column in zip(*parts))
-        dim = arguments(node)["dim"]
-        return Value(integers=self.call(self.op(choice), integers, scales, zero_points, dim, *out.pair), scale=out)
-
-    def function(self, node: fx.Node, choice: Choice) -> Value:
-        a, out = arguments(node), self.output_scale(node, choice)
-        more = []
-        for name in choice.operator.more:
-            value = a[name]
-            if isinstance(value, fx.Node):
-                value = self.constant(value.target, self.parameter(value))
-            elif name == "approximate":
-                value = float(value == "tanh")
-            elif choice.operator.name in ("elu", "celu", "leaky_relu"):
-                value = float(value)
-            more.append(value)
-        args = (*self.quantized(node.args[0]), *more, *out.pair)
-        return Value(integers=self.call(self.op(choice), *args), scale=out)
-
-    def slopes(self, node: fx.Node, choice: Choice) -> Value:
-        out = self.output_scale(node, choice)
-        weight = self.slopes_of(node)
-        stored = self.constant(node.args[1].target, weight.int_repr().clone())
-        args = (*self.quantized(node.args[0]), stored, weight.q_scale(), weight.q_zero_point(), *out.pair)
-        return Value(integers=self.call(self.op(choice), *args), scale=out)
-
-    def slopes_of(self, node: fx.Node) -> Any:
-        """The slopes of a PReLU, with the dtype of its input and a range of their own."""
-        weight, kind = self.parameter(node.args[1]), self.scale_at(node.args[0]).dtype
-        observer = MinMaxObserver(dtype=quint8 if kind == torch.uint8 else qint8)
-        observer(weight)
-        return quantize_weight(weight, observer)
-
     def scale_at(self, node: fx.Node) -> Scale:
         scale = self.values[node].scale
         if scale is None:
             raise NotCalibrated(f"{node} has no scale")
         return scale
 
-    def weight_only(self, node: fx.Node, choice: Choice) -> Value:
-        """A linear layer on floats with weights of 8 bits, as observed, or of 4 bits in groups of inputs."""
-        a = arguments(node)
-        weight, name = self.parameter(a["weight"]), str(a["weight"].target)
-        if choice.way is Way.WEIGHT_4:
-            packed = weight_only_prepack(weight, bits=4, group_size=GROUP, symmetric=False)
-        else:
-            observer = choice.qconfig.weight()
-            observer(weight)
-            packed = weight_only_prepack(quantize_weight(weight, observer))
-        scale, zero_point = packed.qparams()
-        bias = None if a["bias"] is None else self.constant(a["bias"].target, self.parameter(a["bias"]))
-        stored = (
-            self.constant(name, packed.int_repr()),
-            self.constant(f"{name}_scale", scale),
-            None if zero_point is None else self.constant(f"{name}_zero_point", zero_point),
-        )
-        op = ours.weight_only_linear_4bit if packed.bits == 4 else ours.weight_only_linear
-        return Value(self.call(op.default, self.floats(a["input"]), *stored, bias, packed.group_size))
+    # ------------------------------------------------------------------------------- what keeps its input's scale
 
-    def embedding(self, node: fx.Node, choice: Choice) -> Value:
-        table = self.parameter(node.args[0])
-        four = table_bits(choice.qconfig.weight()) == 4
-        prepack = ours.embedding_bag_4bit_prepack if four else ours.embedding_bag_byte_prepack
-        rows = self.constant(node.args[0].target, prepack(table))
-        if choice.operator.name == "embedding_bag":
-            a = arguments(node)
-            bags = ours.embedding_bag_4bit_rowwise_offsets if four else ours.embedding_bag_byte_rowwise_offsets
-            options = self.argument([a[k] for k in ("indices", "offsets", "scale_grad_by_freq", "mode")])
-            samples, last = self.argument([a["per_sample_weights"], a["include_last_offset"]])
-            return Value(self.call(bags.default, rows, *options, False, samples, None, last))
-        lookup = ours.embedding_4bit.default if four else ours.embedding_byte.default
-        return Value(self.call(lookup, rows, self.floats(node.args[1])))
-
-    def recurrent(self, node: fx.Node, choice: Choice) -> Value:
-        a = arguments(node)
-        params: list[Any] = list(a["params"])
-        step = 4 if a["has_biases"] else 2
-        weights = [w for i, w in enumerate(params) if i % step < 2]
-        biases = [self.constant(b.target, self.parameter(b)) for i, b in enumerate(params) if i % step >= 2]
-        if choice.way is Way.HALF:
-            half = [self.constant(w.target, self.parameter(w).to(torch.float16)) for w in weights]
-            columns: tuple[list[Any], ...] = (half, [], [])
-        else:
-            columns = tuple(list(c) for c in zip(*(self.weight(w, choice) for w in weights)))
-        hx = a["hx"]
-        states = [self.floats(h) for h in hx] if isinstance(hx, (list, tuple)) else self.floats(hx)
-        op = getattr(ours, choice.operator.name).input
-        options = (a["num_layers"], 0.0, False, a["bidirectional"], a["batch_first"], True)
-        return Value(self.call(op, self.floats(a["input"]), states, *columns, biases, *options))
-
-    def cell(self, node: fx.Node, choice: Choice) -> Value:
-        a = arguments(node)
-        weights = (*self.weight(a["w_ih"], choice), *self.weight(a["w_hh"], choice))
-        biases = [a[k] if a[k] is None else self.constant(a[k].target, self.parameter(a[k])) for k in ("b_ih", "b_hh")]
-        reduce_range = bool(getattr(choice.qconfig.activation(), "reduce_range", False))
-        args = (self.floats(a["input"]), self.argument(a["hx"]), *weights, *biases, reduce_range)
-        return Value(self.call(self.op(choice, "_dynamic"), *args))
-
-    # -------------------------------------------------------------------------------------------- passed on
-
-    def passed(self, node: fx.Node) -> Value:
+    def keep_scale(self, node: fx.Node) -> Value:
         first = node.args[0]
         integers, scale = self.integers(first)
-        name = aten_name(node) or ""
         if node.target is operator.getitem:
             if not is_float(node):  # places, as sort gives them beside the values
                 return Value(self.call(operator.getitem, integers, node.args[1]))
             return Value(integers=self.call(operator.getitem, integers, node.args[1]), scale=scale)
-        if name in MOVING:
+        compute = BY_ATEN[aten_name(node) or ""].integers
+        if compute is None:
             rest = [fx.node.map_arg(v, self.as_is) for v in node.args[1:]]
             made = self.call(node.target, integers, *rest, **self.argument(dict(node.kwargs)))
             return Value(integers=made, scale=scale)
-        if name in ("add.Tensor", "add.Scalar", "mul.Tensor", "mul.Scalar"):
-            return self.with_number(node, integers, scale, name)
-        special: Callable[..., Any] = PASSED[name]
         named = {k: self.argument(v) for k, v in arguments(node).items() if v is not first}
-        return Value(integers=special(self, integers, scale, named, node), scale=scale)
-
-    def with_number(self, node: fx.Node, integers: fx.Node, scale: Scale, name: str) -> Value:
-        number = float(node.args[1])
-        adds = name.startswith("add")
-        parameters = scalars.sum_parameters if adds else scalars.product_parameters
-        new = parameters(scale.scale, scale.zero_point, number, scale.dtype)
-        op = ours.add_scalar.default if adds else ours.mul_scalar.default
-        return Value(integers=self.call(op, integers, *scale.pair, number), scale=Scale(*new, scale.dtype))
+        return Value(integers=compute(self, integers, scale, named, node), scale=scale)
 
 
 def _geometry_of(conv: Any) -> list[Any]:

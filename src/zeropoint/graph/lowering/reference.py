@@ -7,13 +7,12 @@ import operator
 import torch
 from torch import fx
 
-from zeropoint.graph.lowering.integer import Lowering, Value
-from zeropoint.graph.lowering.shared_scale import PASSED, Scale
+from zeropoint.graph.lowering.integer import Lowering
 from zeropoint.graph.passes.annotate import Choice, Way
-from zeropoint.graph.passes.canonicalize import arguments, aten_name
-from zeropoint.graph.passes.training import AVERAGES
-from zeropoint.graph.recipes import Form
 from zeropoint.numerics.affine import BYTE_LIMITS
+from zeropoint.operators import BY_ATEN
+from zeropoint.operators.node import arguments, aten_name
+from zeropoint.operators.values import Scale, Value
 
 __all__ = ["reference"]
 
@@ -47,7 +46,8 @@ class Reference(Lowering):
 
     def float_value(self, node: fx.Node, choice: Choice) -> Value:
         scale = self.values[node.args[0]].scale if choice.way is Way.PASSED else None
-        if scale is not None and aten_name(node) in AVERAGES:
+        record = BY_ATEN.get(aten_name(node) or "")
+        if scale is not None and record is not None and record.averages:
             return Value(self.average(node, scale), scale=scale)
         return Value(self.float_form(node, choice), scale=scale)
 
@@ -56,33 +56,31 @@ class Reference(Lowering):
         first = node.args[0]
         q = self.call(ours.quantize_per_tensor.default, self.floats(first), *scale.all)
         named = {k: self.argument(v) for k, v in arguments(node).items() if v is not first}
-        q = PASSED[str(aten_name(node))](self, q, scale, named, node)
+        q = BY_ATEN[str(aten_name(node))].integers(self, q, scale, named, node)  # type: ignore[misc]
         return self.call(ours.dequantize_per_tensor.default, q, *scale.all)
 
     def float_form(self, node: fx.Node, choice: Choice) -> fx.Node:
         made = self.copy(node)
-        if choice.way is Way.STATIC and choice.operator is not None and choice.operator.form is Form.SLOPES:
-            with self.graph.inserting_before(made):
-                slopes = self.constant(node.args[1].target, self.slopes_of(node).dequantize())
-            made.args = (made.args[0], slopes)
-        if choice.way is Way.STATIC and choice.operator is not None and choice.operator.form is Form.LAYER:
-            axis = choice.operator.weight_axis
-            integers, scales, zero_points = self.weight(node.args[1], choice, axis)
-            kind = self.tensors[str(integers.target)].dtype
-            limits = BYTE_LIMITS[kind]
-            with self.graph.inserting_before(made):
-                if self.tensors[str(scales.target)].numel() > 1:
-                    weight = self.call(
-                        ours.dequantize_per_channel.default, integers, scales, zero_points, axis,
-                        *limits, kind,
-                    )  # fmt: skip
-                else:
-                    scale, zero_point = (self.tensors[str(n.target)].item() for n in (scales, zero_points))
-                    weight = self.call(ours.dequantize_per_tensor.default, integers, scale, zero_point, *limits, kind)
-                for constant in (zero_points, scales, integers):
-                    weight.prepend(constant)
-            made.args = (made.args[0], weight, *made.args[2:])
+        if choice.way is Way.STATIC and choice.operator is not None and choice.operator.reference is not None:
+            choice.operator.reference(self, node, choice, made)
         return made
+
+    def dequantized_weight(
+        self, integers: fx.Node, scales: fx.Node, zero_points: fx.Node, axis: int, reader: fx.Node
+    ) -> fx.Node:
+        """The floats that a quantized weight stands for, computed before `reader`."""
+        kind = self.tensors[str(integers.target)].dtype
+        limits = BYTE_LIMITS[kind]
+        with self.graph.inserting_before(reader):
+            if self.tensors[str(scales.target)].numel() > 1:
+                per_channel = ours.dequantize_per_channel.default
+                weight = self.call(per_channel, integers, scales, zero_points, axis, *limits, kind)
+            else:
+                scale, zero_point = (self.tensors[str(n.target)].item() for n in (scales, zero_points))
+                weight = self.call(ours.dequantize_per_tensor.default, integers, scale, zero_point, *limits, kind)
+            for constant in (zero_points, scales, integers):
+                weight.prepend(constant)
+        return weight
 
 
 def reference(graph: fx.GraphModule, choices: dict[fx.Node, Choice]) -> fx.GraphModule:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import operator
 from collections.abc import Callable
@@ -11,24 +10,16 @@ from typing import Any
 import torch
 from torch import fx
 
-__all__ = ["Unsized", "make_plain", "rewrite", "write_nothing"]
+from zeropoint.operators import composed_of
+from zeropoint.operators.node import Unsized, arguments, aten_name
+
+__all__ = ["make_plain", "rewrite", "write_nothing"]
 
 aten = torch.ops.aten
 _SAME_MEMORY = frozenset(
     ("view", "reshape", "flatten", "transpose", "permute", "t", "squeeze", "unsqueeze", "slice", "select", "expand",
      "detach", "narrow", "chunk", "unsafe_chunk", "split", "unbind")
 )  # fmt: skip
-_SHAPES = frozenset(("sym_size.int", "size.default", "size.int", "dim.default", "numel.default", "len.Tensor"))
-
-
-class Unsized:
-    """Stands in ``meta["val"]`` for a tensor, or a list of them, of which only the dtype is known."""
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        self.dtype = dtype
-
-    def is_floating_point(self) -> bool:
-        return self.dtype.is_floating_point
 
 
 def make_plain(graph: fx.GraphModule) -> fx.GraphModule:
@@ -74,6 +65,8 @@ def rewrite(graph: fx.GraphModule, wanted: Callable[[str], bool] = lambda name: 
         current: fx.Node | None = node
         while current is not None:
             name = aten_name(current) or ""
+            if _composed(graph.graph, current, name):
+                break
             if name not in _REWRITTEN or not wanted(name):
                 break
             with graph.graph.inserting_before(current):
@@ -88,16 +81,34 @@ def rewrite(graph: fx.GraphModule, wanted: Callable[[str], bool] = lambda name: 
     return graph
 
 
+def _composed(graph: fx.Graph, node: fx.Node, name: str) -> bool:
+    """Put one call in the place of the function that PyTorch made of several, of which `node` is the last."""
+    for record in composed_of(name):
+        assert record.composed is not None
+        found = record.composed[1](node)
+        if found is not None:
+            with graph.inserting_before(node):
+                made = _call(graph, node, getattr(torch.ops.zeropoint, f"float_{record.name}").default, found)
+            made.meta.setdefault("val", node.meta.get("val"))
+            node.replace_all_uses_with(made)
+            graph.erase_node(node)
+            return True
+    return False
+
+
 def _call(graph: fx.Graph, like: fx.Node, target: Any, *args: Any) -> fx.Node:
     """A new node where `like` came from, with the value that it has on the example inputs."""
     node = graph.call_function(target, args)
     node.meta["origin"] = like.meta.get("origin")
-    values = fx.node.map_arg(args, lambda n: n.meta.get("val"))
-    with contextlib.suppress(Exception):
-        node.meta["val"] = target(*values)
     if isinstance(like.meta.get("val"), Unsized):
         node.meta["val"] = like.meta["val"]
+    elif all(_has_value(n) for n in node.all_input_nodes):
+        node.meta["val"] = target(*fx.node.map_arg(args, lambda n: n.meta["val"]))
     return node
+
+
+def _has_value(node: fx.Node) -> bool:
+    return node.meta.get("val") is not None and not isinstance(node.meta["val"], Unsized)
 
 
 def _negated(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
@@ -291,38 +302,3 @@ _REWRITTEN: dict[str, Any] = {
     "div.Scalar": _inverted,
     "scaled_dot_product_attention.default": _attention,
 }
-
-
-def aten_name(node: object) -> str | None:
-    """``conv2d.default`` for a call of ``aten.conv2d.default``, None for other nodes."""
-    if not isinstance(node, fx.Node) or node.op != "call_function":
-        return None
-    target = node.target
-    if isinstance(target, torch._ops.OpOverload) and target.namespace == "aten":
-        return f"{target._schema.name.removeprefix('aten::')}.{target._overloadname or 'default'}"
-    return None
-
-
-def only_reads_shape(node: fx.Node) -> bool:
-    """Whether a node asks for sizes and the like, which integers have as well as floats."""
-    return aten_name(node) in _SHAPES or "reads_shape" in node.meta
-
-
-def arguments(node: fx.Node) -> dict[str, Any]:
-    """The arguments of a call of an ATen operator by their names, defaults filled in."""
-    schema = node.target._schema
-    found = {}
-    for i, argument in enumerate(schema.arguments):
-        if i < len(node.args):
-            found[argument.name] = node.args[i]
-        elif argument.name in node.kwargs:
-            found[argument.name] = node.kwargs[argument.name]
-        else:
-            found[argument.name] = argument.default_value
-    return found
-
-
-def each(value: Any, dims: int) -> list[int]:
-    """A number for each dimension, as ATen's operators understand one for all."""
-    values = list(value) if isinstance(value, (list, tuple)) else [value]
-    return values * dims if len(values) == 1 else values

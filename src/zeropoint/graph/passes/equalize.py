@@ -23,11 +23,11 @@ import torch
 from torch import Tensor, fx, nn
 
 from zeropoint.graph.passes.annotate import Choice, Way, is_float
-from zeropoint.graph.passes.canonicalize import arguments
-from zeropoint.graph.passes.fold_batch_norm import add_parameter, parameter
+from zeropoint.graph.passes.fold_batch_norm import add_parameter
 from zeropoint.graph.passes.insert_observers import OBSERVER, is_observer
 from zeropoint.graph.provenance import Meaning, name_of
 from zeropoint.observers import MinMaxObserver
+from zeropoint.operators.node import arguments, parameter
 
 __all__ = ["ChannelStatistics", "divide_in_quantize", "equalize", "watch_channels"]
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from zeropoint.graph.passes.canonicalize import arguments, aten_name
 from zeropoint.nn.qat.trained import folded
+from zeropoint.operators.node import arguments, aten_name, parameter
 
 __all__ = ["fold_batch_norm"]
 
@@ -17,16 +17,6 @@ _LAYERS = frozenset(
     ("conv1d.default", "conv2d.default", "conv3d.default", "linear.default", "conv_transpose1d.default",
      "conv_transpose2d.input", "conv_transpose3d.input")
 )  # fmt: skip
-
-
-def parameter(graph: fx.GraphModule, node: Any) -> torch.Tensor | None:
-    """The tensor that a `get_attr` node stands for; None for other nodes."""
-    if not isinstance(node, fx.Node) or node.op != "get_attr":
-        return None
-    value: Any = graph
-    for part in str(node.target).split("."):
-        value = getattr(value, part)
-    return value
 
 
 def add_parameter(graph: fx.GraphModule, like: str, value: torch.Tensor, before: fx.Node) -> fx.Node:

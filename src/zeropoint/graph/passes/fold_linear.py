@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from zeropoint.graph.passes.canonicalize import arguments, aten_name
-from zeropoint.graph.passes.fold_batch_norm import add_parameter, parameter
+from zeropoint.graph.passes.fold_batch_norm import add_parameter
+from zeropoint.operators.node import arguments, aten_name, parameter
 
 __all__ = ["fold_linear"]
 

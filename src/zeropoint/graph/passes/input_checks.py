@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import SymInt, Tensor, fx, nn
 
+from zeropoint.described import described
 from zeropoint.graph.frontends.shape_guards import Condition, conditions_of, value_of
 
 __all__ = ["Sizes", "check_sizes"]
@@ -32,7 +33,7 @@ class Sizes(nn.Module):
         free: dict[str, Any] = {}
         for name, expected, given in zip(self.names, self.expected, inputs):
             if isinstance(expected, tuple) and given != expected[0]:
-                raise ValueError(f"the model was captured with {name}={expected[0]!r}, got {given!r}")
+                raise ValueError(f"the model was captured with {name}={expected[0]!r}, got {described(given)}")
             if not isinstance(expected, list):
                 continue
             if not isinstance(given, Tensor) or given.dim() != len(expected):
@@ -56,22 +57,26 @@ def check_sizes(graph: fx.GraphModule) -> None:
     inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
     if not inputs:
         return
-    names, expected = [str(node.target) for node in inputs], [_expected(node) for node in inputs]
+    known: dict[Any, str] = {}
+    names, expected = [str(node.target) for node in inputs], [_expected(node, known) for node in inputs]
     graph.add_submodule("_sizes", Sizes(names, expected, conditions_of(inputs)))
     with graph.graph.inserting_after(inputs[-1]):
         graph.graph.call_module("_sizes", tuple(inputs))
     graph.recompile()
 
 
-def _expected(node: fx.Node) -> Any:
+def _expected(node: fx.Node, known: dict[Any, str]) -> Any:
     value = node.meta.get("val")
     if isinstance(value, Tensor):
-        return [_size(size) for size in value.shape]
+        return [_size(size, f"{node.target}.size({axis})", known) for axis, size in enumerate(value.shape)]
     return (value,) if isinstance(value, (bool, int, float, str)) else None
 
 
-def _size(size: Any) -> Any:
+def _size(size: Any, name: str, known: dict[Any, str]) -> Any:
+    """A number, or for a free size the name of the first place that has it."""
     if not isinstance(size, SymInt):
         return int(size)
     expression: Any = size.node.expr
-    return str(expression) if expression.is_symbol else int(expression) if expression.is_number else None
+    if expression.is_symbol:
+        return known.setdefault(expression, name)
+    return int(expression) if expression.is_number else None

@@ -8,11 +8,11 @@ from typing import Any
 from torch import fx
 
 from zeropoint.graph.passes.annotate import Choice, Way
-from zeropoint.graph.recipes import Output
 from zeropoint.observers import (
     default_fixed_qparams_range_0to1_observer,
     default_fixed_qparams_range_neg1to1_observer,
 )
+from zeropoint.operators import Output
 
 __all__ = ["OBSERVER", "insert_observers", "is_observer"]
 

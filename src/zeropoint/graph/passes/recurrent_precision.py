@@ -16,34 +16,49 @@ import torch
 from torch import Tensor, fx
 
 from zeropoint.graph.passes.annotate import Choice, Way
-from zeropoint.graph.passes.canonicalize import arguments
-from zeropoint.graph.passes.fold_batch_norm import parameter
-from zeropoint.graph.recipes import Form
+from zeropoint.graph.provenance import Meaning
 from zeropoint.nn.quantized.storage import plain_parts, quantize_weight
+from zeropoint.operators.node import arguments, parameter
 
-__all__ = ["choose_recurrent_weights"]
+__all__ = ["Runs", "choose_recurrent_weights", "split_layers"]
 
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 _LEAST = 20.0  # decibels
+Runs = tuple[tuple[int, int], ...]  # layers that stay together: the first of each run, and the one behind its last
 
 
 def choose_recurrent_weights(
     graph: fx.GraphModule, choices: dict[fx.Node, Choice], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> dict[fx.Node, Choice]:
-    """Try the recurrent layers of a graph that are to be 8 bits on one batch; `choices`, changed where they fail."""
-    found = [n for n, c in choices.items() if c.way is Way.DYNAMIC and c.operator.form is Form.RECURRENT]
+) -> tuple[dict[fx.Node, Choice], dict[str, Runs]]:
+    """Try the recurrent layers of a graph that are to be 8 bits on one batch.
+
+    Returns:
+        `choices`, changed where they fail, and the runs of layers that these nodes were split into, by their names.
+    """
+    found = [n for n, c in choices.items() if c.way is Way.DYNAMIC and c.operator.weights == ("params",)]
+    splits: dict[str, Runs] = {}
     if not found:
-        return choices
+        return choices, splits
     seen = _calls(graph, found, args, kwargs)
     changed = dict(choices)
     for node in found:
         decibels = [] if node not in seen else _decibels(graph, node, choices[node], *seen[node])
         if decibels and min(decibels) < _LEAST:
             del changed[node]
-            changed.update(_split(graph, node, choices[node], decibels))
+            splits[node.name] = runs = _runs([d < _LEAST for d in decibels])
+            for layers, (first, end) in zip(split_layers(graph, node, runs), runs):
+                changed[layers] = _choice_of_run(choices[node], first, end, min(decibels[first:end]))
     graph.graph.lint()
     graph.recompile()
-    return changed
+    return changed, splits
+
+
+def _choice_of_run(choice: Choice, first: int, end: int, worst: float) -> Choice:
+    if worst >= _LEAST:
+        return Choice(Way.DYNAMIC, "", choice.operator, choice.qconfig)
+    names = f"layer {first}" if end - first == 1 else f"layers {first} to {end - 1}"
+    reason = f"{names}: 8 bits would leave a signal only {worst:.0f} dB above its noise"
+    return Choice(Way.HALF, reason, choice.operator, choice.qconfig)
 
 
 def _calls(graph: fx.GraphModule, nodes: list[fx.Node], args: Any, kwargs: Any) -> dict[fx.Node, tuple[Any, Any]]:
@@ -103,46 +118,41 @@ def _layer_of(a: dict[str, Any], values: Any, layer: int) -> Any:
     return values[layer * size : (layer + 1) * size]
 
 
-def _split(graph: fx.GraphModule, node: fx.Node, choice: Choice, decibels: list[float]) -> dict[fx.Node, Choice]:
-    """A node for each run of layers of one kind in the place of `node`, and what is chosen for them."""
-    a, made, choices = arguments(node), [], {}
+def split_layers(graph: fx.GraphModule, node: fx.Node, runs: Runs) -> list[fx.Node]:
+    """A node for each run of layers in the place of a recurrent network, whose values are named after `node`."""
+    a, made = arguments(node), []
     directions, per_layer = (2 if a["bidirectional"] else 1), len(a["params"]) // a["num_layers"]
     x, several = a["input"], isinstance(a["hx"], (list, tuple))
 
-    def call(target: Any, *rest: Any) -> fx.Node:
+    def call(meant: str, target: Any, *rest: Any) -> fx.Node:
         new = graph.graph.call_function(target, rest)
-        new.meta["origin"] = node.meta.get("origin")
+        new.meta.update(origin=node.meta.get("origin"), meaning=Meaning(f"{node.name}[{meant}]"))
         return new
 
     with graph.graph.inserting_before(node):
-        for first, end in _runs([d < _LEAST for d in decibels]):
-            rows = (0, first * directions, end * directions)
-            parts = [call(aten.slice.Tensor, h, *rows) for h in (a["hx"] if several else [a["hx"]])]
+        for first, end in runs:
+            rows, name = (0, first * directions, end * directions), f"{first}:{end}"
+            states = enumerate(a["hx"] if several else [a["hx"]])
+            parts = [call(f"{name} state {i}", aten.slice.Tensor, h, *rows) for i, h in states]
             params = a["params"][first * per_layer : end * per_layer]
             options = (a["has_biases"], end - first, a["dropout"], a["train"], a["bidirectional"], a["batch_first"])
-            layers = call(node.target, x, parts if several else parts[0], params, *options)
-            worst = min(decibels[first:end])
-            if worst < _LEAST:
-                names = f"layer {first}" if end - first == 1 else f"layers {first} to {end - 1}"
-                reason = f"{names}: 8 bits would leave a signal only {worst:.0f} dB above its noise"
-                choices[layers] = Choice(Way.HALF, reason, choice.operator, choice.qconfig)
-            else:
-                choices[layers] = Choice(Way.DYNAMIC, "", choice.operator, choice.qconfig)
-            made.append(layers)
-            x = call(operator.getitem, layers, 0)
+            made.append(call(name, node.target, x, parts if several else parts[0], params, *options))
+            x = call(f"{name} output", operator.getitem, made[-1], 0)
         outputs = [x]
         for i in range(1, 3 if several else 2):
-            outputs.append(call(aten.cat.default, [call(operator.getitem, m, i) for m in made]))
+            last = [call(f"{run} last {i}", operator.getitem, m, i) for run, m in enumerate(made)]
+            outputs.append(call(f"last {i}", aten.cat.default, last))
     for user in list(node.users):
         assert user.target is operator.getitem
         user.replace_all_uses_with(outputs[user.args[1]])
         graph.graph.erase_node(user)
     graph.graph.erase_node(node)
     graph.graph.eliminate_dead_code()
-    return choices
+    graph.recompile()
+    return made
 
 
-def _runs(kinds: list[bool]) -> list[tuple[int, int]]:
+def _runs(kinds: list[bool]) -> Runs:
     """Where stretches of one kind begin and end."""
     bounds = [0, *(i for i in range(1, len(kinds)) if kinds[i] != kinds[i - 1]), len(kinds)]
-    return list(itertools.pairwise(bounds))
+    return tuple(itertools.pairwise(bounds))

@@ -7,22 +7,17 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from zeropoint.graph.passes.annotate import Choice, State, Way, _is_static, _qconfig
-from zeropoint.graph.passes.canonicalize import arguments, aten_name, each
-from zeropoint.graph.passes.fold_batch_norm import parameter
+from zeropoint.graph.passes.annotate import Choice, State, Way, _qconfig, is_static
 from zeropoint.graph.provenance import Meaning
-from zeropoint.graph.recipes import BY_ATEN
 from zeropoint.nn import qat as nnqat
 from zeropoint.nn.flow import as_integers, observed, plain
 from zeropoint.nn.intrinsic import qat as nniqat
+from zeropoint.operators import BY_ATEN
+from zeropoint.operators.node import arguments, aten_name, each, parameter
 from zeropoint.qconfig_mapping import QConfigMapping
 
-__all__ = ["AVERAGES", "Averaging", "Rounded", "round_averages", "swap_layers"]
+__all__ = ["Averaging", "Rounded", "round_averages", "swap_layers"]
 
-AVERAGES = frozenset(
-    ("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default", "adaptive_avg_pool1d.default",
-     "adaptive_avg_pool2d.default", "adaptive_avg_pool3d.default", "mean.dim", "upsample_bilinear2d.vec")
-)  # fmt: skip
 _FLOAT = {"conv1d": nn.Conv1d, "conv2d": nn.Conv2d, "conv3d": nn.Conv3d}
 _BATCH_NORM = {"conv1d": nn.BatchNorm1d, "conv2d": nn.BatchNorm2d, "conv3d": nn.BatchNorm3d, "linear": nn.BatchNorm1d}
 
@@ -69,7 +64,7 @@ def swap_layers(graph: fx.GraphModule, mapping: QConfigMapping) -> dict[fx.Node,
             continue
         a = arguments(node)
         qconfig = _qconfig(state, node, found)
-        if qconfig is None or parameter(graph, a["weight"]) is None or not _is_static(qconfig.activation()):
+        if qconfig is None or parameter(graph, a["weight"]) is None or not is_static(qconfig.activation()):
             continue
         norm = _only_user(node, "batch_norm.default")
         relu = _only_user(norm or node, "relu.default")
@@ -185,9 +180,10 @@ def _swap_others(graph: fx.GraphModule) -> None:
 def round_averages(graph: fx.GraphModule, choices: dict[fx.Node, Choice]) -> None:
     """Pools and means of values that will be integers, rounded as the integers will be."""
     for node in list(graph.graph.nodes):
-        name = aten_name(node)
+        name = aten_name(node) or ""
         choice = choices.get(node)
-        if name not in AVERAGES or choice is None or choice.way is not Way.PASSED or len(node.all_input_nodes) > 1:
+        averages = name in BY_ATEN and BY_ATEN[name].averages
+        if not averages or choice is None or choice.way is not Way.PASSED or len(node.all_input_nodes) > 1:
             continue
         module = Averaging(node, name)
         path = _place(graph, node)

@@ -8,7 +8,7 @@ from torch import fx
 
 from zeropoint.graph.frontends.export import origin
 from zeropoint.graph.passes.annotate import Choice, State, Way
-from zeropoint.graph.recipes import Output
+from zeropoint.operators import Output
 
 __all__ = ["join"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from zeropoint.graph.frontends.script.inline import PATH, path_of, walk
-from zeropoint.graph.recipes import BY_ATEN
+from zeropoint.operators import BY_ATEN
 
 __all__ = ["make_ordinary", "written"]
 

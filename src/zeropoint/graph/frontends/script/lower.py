@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import fx
 
-from zeropoint.graph.lowering.integer import Lowering, Value
-from zeropoint.graph.lowering.shared_scale import Scale
+from zeropoint.graph.lowering.integer import Lowering
 from zeropoint.graph.passes.annotate import Choice, Way
-from zeropoint.graph.passes.canonicalize import arguments, aten_name
 from zeropoint.graph.passes.insert_observers import is_observer
 from zeropoint.numerics.dtypes import qint8, quint8
 from zeropoint.numerics.functions import quantize_number
+from zeropoint.operators.node import arguments, aten_name
+from zeropoint.operators.values import Scale, Value
 
 __all__ = ["lower"]
 
@@ -26,11 +26,11 @@ class _Lowering(Lowering):
     def dequantized(self, integers: fx.Node, scale: Scale) -> fx.Node:
         return self.call(ours.dequantize.default, integers, *scale.pair)
 
-    def passed(self, node: fx.Node) -> Value:
+    def keep_scale(self, node: fx.Node) -> Value:
         name, a = aten_name(node) or "", arguments(node) if aten_name(node) in _CLAMPS else {}
         bounds: list[Any] = [a.get(key) for key in _CLAMPS.get(name, ())]
         if not bounds or not all(isinstance(bound, (int, float)) for bound in bounds):
-            return super().passed(node)
+            return super().keep_scale(node)
         integers, scale = self.integers(node.args[0])
         kind = quint8 if scale.dtype == torch.uint8 else qint8
         ends = [quantize_number(float(bound), *scale.pair, kind) for bound in bounds]

@@ -19,8 +19,9 @@ from torch import Tensor, fx, nn
 from zeropoint.graph.frontends.export import Origin
 from zeropoint.graph.frontends.script.in_place import written
 from zeropoint.graph.frontends.script.inline import PATH, SCRIPT_OBSERVER, at_path, changed_attributes, path_of
-from zeropoint.graph.passes.canonicalize import Unsized
 from zeropoint.graph.passes.insert_observers import OBSERVER
+from zeropoint.operators import BY_ATEN
+from zeropoint.operators.node import Unsized
 
 __all__ = ["Place", "View", "opaque", "read"]
 
@@ -274,7 +275,9 @@ def _is_parameter(node: Any) -> bool:
 def _target(node: Any) -> Any:
     """The operator that a node calls, if it is one of ATen's that gives tensors and changes nothing."""
     text = node.schema()
-    if text == "(no schema)" or not text.startswith("aten::"):
+    if text != "(no schema)" and not text.startswith("aten::"):
+        return _registered(text)
+    if text == "(no schema)":
         return None
     packet, _, overload = text.split("(")[0].removeprefix("aten::").partition(".")
     found = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
@@ -284,6 +287,15 @@ def _target(node: Any) -> Any:
         found = _given_size(node, getattr(torch.ops.aten, packet).vec) or found
     gives = [str(result.type) for result in found._schema.returns]
     return found if gives and all(kind in ("Tensor", "List[Tensor]") for kind in gives) else None
+
+
+def _registered(schema: str) -> Any:
+    """An operator of another namespace that has a record."""
+    namespace, _, name = schema.split("(")[0].partition("::")
+    packet, _, overload = name.partition(".")
+    if f"{namespace}.{packet}.{overload or 'default'}" not in BY_ATEN:
+        return None
+    return getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")
 
 
 def _given_size(node: Any, vec: Any) -> Any:

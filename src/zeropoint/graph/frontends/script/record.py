@@ -9,14 +9,13 @@ from typing import Any
 import torch
 
 from zeropoint.graph.passes.annotate import Choice, Way
-from zeropoint.graph.recipes import OPERATORS
 from zeropoint.graph.summary import Row, Summary
+from zeropoint.operators import BY_NAME
 from zeropoint.qconfig import QConfig
 
 __all__ = ["PLAN", "SUMMARY", "choice_from", "choice_to", "load", "store", "store_summary", "summary"]
 
 PLAN, SUMMARY = "_zeropoint_plan", "_zeropoint_summary"
-_BY_NAME = {operator.name: operator for operator in OPERATORS}
 
 
 def store(module: Any, name: str, value: Any) -> None:
@@ -52,7 +51,7 @@ def choice_to(choice: Choice, path: str, operator: str) -> dict[str, Any]:
 def choice_from(kept: dict[str, Any], activation: Any, weight: Any) -> Choice:
     """The choice that was kept, with a qconfig of observers that are there already."""
     qconfig = QConfig(activation=lambda: activation, weight=lambda: copy.deepcopy(weight)) if activation else None
-    recipe = _BY_NAME[kept["recipe"]] if kept["recipe"] else None
+    recipe = BY_NAME[kept["recipe"]] if kept["recipe"] else None
     made = Choice(Way[kept["way"]], kept["reason"], recipe, qconfig, tuple(kept["inputs"]), kept["relu"])
     made.result = kept["result"]
     return made

@@ -9,7 +9,6 @@ from torch import fx
 from zeropoint.graph.frontends.export import origin
 from zeropoint.graph.passes.annotate import Choice, Way, is_float, watched
 from zeropoint.graph.passes.insert_observers import is_observer
-from zeropoint.graph.recipes import Form
 from zeropoint.nn.quantized.storage import has_observed
 
 __all__ = ["drop_unseen"]
@@ -48,7 +47,7 @@ def drop_unseen(view: fx.GraphModule, choices: dict[fx.Node, Choice]) -> None:
             last = by_name[choice.relu or node.name]
             if is_watched(node) and scaled.issuperset(reads) and not did_not_run(node):
                 scaled.add(last)
-                if choice.result and choice.operator.form is Form.LAYER and not has_observed(choice.qconfig.weight()):
+                if choice.result and choice.operator.is_layer and not has_observed(choice.qconfig.weight()):
                     choice.reason = SHARED
                 continue
             choices[node] = Choice(Way.FLOAT, UNSEEN, choice.operator)

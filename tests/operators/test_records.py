@@ -1,4 +1,4 @@
-"""The table knows whatever torch.ao's default mappings know."""
+"""The records know whatever torch.ao's default mappings know."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import torch.ao.quantization.quantization_mappings as theirs
 from torch import nn
 
 import zeropoint
-from zeropoint.graph.recipes import RECIPES, Output, mapping
+from zeropoint import qconfig_mapping
+from zeropoint.operators import Operator, Output, mapping, module_forms, operators, register
 
 STATIC = theirs.get_default_static_quant_module_mappings()
 TRAINING = theirs.get_embedding_qat_module_mappings()
@@ -49,16 +50,28 @@ def test_default_training_leaves_tables_alone() -> None:
     assert nn.Embedding in zeropoint.get_embedding_qat_module_mappings()
 
 
-def test_each_module_has_one_row() -> None:
-    modules = [recipe.module for recipe in RECIPES]
-    assert len(modules) == len(set(modules))
+def test_each_name_has_one_record() -> None:
+    with pytest.raises(ValueError, match="there is one already for conv2d"):
+        register(Operator("another", ("conv2d.default",)))
+    with pytest.raises(ValueError, match="there is one already for linear"):
+        register(Operator("linear"))
 
 
 def test_fixed_results_are_those_of_torch() -> None:
-    fixed = {r.module for r in RECIPES if r.output in (Output.UNIT, Output.SYMMETRIC)}
+    fixed = {module for op in operators() if op.output in (Output.UNIT, Output.SYMMETRIC) for module in op.modules}
     assert fixed == set(theirs.DEFAULT_MODULE_TO_ACT_POST_PROCESS)
 
 
+def test_default_qconfigs_fix_the_results_that_records_fix() -> None:
+    fixed = {module for op in operators() if op.output in (Output.UNIT, Output.SYMMETRIC) for module in op.modules}
+    assert {kind for kind in qconfig_mapping._FIXED_QPARAMS if isinstance(kind, type)} == fixed
+
+
 def test_static_forms_have_from_float() -> None:
-    for recipe in RECIPES:
-        assert recipe.static is None or callable(recipe.static.from_float)
+    for _, forms in module_forms():
+        assert forms.static is None or callable(forms.static.from_float)
+
+
+def test_what_is_annotated_can_be_lowered() -> None:
+    for record in operators():
+        assert (record.annotate is None) == (record.lower is None), record.name

@@ -1,0 +1,171 @@
+"""Pickles read, and written again, without running them: what a file names becomes a record, which nothing calls.
+
+``pickle`` builds an object by looking up a class or function that the file names and calling it, so a hostile file runs
+what it likes. Here every such name gives a subclass of `Record`, which only keeps the arguments and the state that the
+file has for it. What is made of a record is decided afterwards, by `zeropoint.compat.old_files`.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["Persistent", "Record", "is_global", "named_record", "read_records", "write_records"]
+
+
+class Record:
+    """An object as a file describes it: `name` of its class or function, the arguments, the state, the items."""
+
+    name = ""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Record:
+        made = object.__new__(cls)
+        made.args = args
+        made.kwargs = kwargs
+        made.state = None
+        made.items = {}
+        made.is_called = False
+        return made
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    state: Any
+    items: dict[Any, Any]
+    is_called: bool  # made by a call, and not as an object of a class whose state follows
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.is_called = True  # pickle calls only `__new__` for the other kind
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.items[key] = value
+
+    def __repr__(self) -> str:
+        return f"<{self.name} of a file>"
+
+
+def is_global(value: Any) -> bool:
+    """Whether a value is a class or function that a file names, and not an object made with it."""
+    return isinstance(value, type) and issubclass(value, Record)
+
+
+@functools.cache
+def named_record(name: str) -> type[Record]:
+    """The class of records for what files call `name`.
+
+    Example:
+        >>> named_record("torch.Size").name
+        'torch.Size'
+    """
+    return type(name.rpartition(".")[2], (Record,), {"name": name})
+
+
+class _Reader(pickle.Unpickler):
+    """Finds a class of records for every name."""
+
+    def __init__(self, file: Any, persistent: Callable[[Any], Any]) -> None:
+        super().__init__(file)
+        self._persistent = persistent
+
+    def find_class(self, module: str, name: str, /) -> Any:
+        return named_record(f"{module}.{name}")
+
+    def persistent_load(self, pid: Any) -> Any:
+        return self._persistent(pid)
+
+
+def read_records(data: bytes | io.BufferedIOBase, persistent: Callable[[Any], Any]) -> Any:
+    """What a pickle describes, with records where it names classes and functions.
+
+    Args:
+        data: the pickle, or a file that stands where one begins.
+        persistent: called with what the pickle says about an object that is stored beside it.
+
+    Raises:
+        ValueError: if it is no pickle, or a damaged one.
+
+    Example:
+        >>> import os
+        >>> class Hostile:
+        ...     def __reduce__(self):
+        ...         return os.system, ("echo run",)
+        >>> read_records(pickle.dumps(Hostile()), lambda pid: None).name
+        'posix.system'
+    """
+    file = io.BytesIO(data) if isinstance(data, bytes) else data
+    try:
+        return _Reader(file, persistent).load()
+    except ValueError:
+        raise
+    except (pickle.UnpicklingError, EOFError, KeyError, IndexError, AttributeError, TypeError, MemoryError) as error:
+        raise ValueError(f"not a pickle, or a damaged one: {error}") from error
+    except (RecursionError, OverflowError, UnicodeDecodeError) as error:
+        raise ValueError(f"a pickle that cannot be read: {error}") from error
+
+
+class Persistent:
+    """An object beside the pickle: what the pickle says about it."""
+
+    def __init__(self, pid: Any) -> None:
+        self.pid = pid
+
+
+# The pickler in Python, whose steps can be replaced; its annotations do not show them.
+_Pickler: Any = pickle._Pickler
+
+
+class _Writer(_Pickler):
+    """Writes records as what they were read from."""
+
+    def __init__(self, file: Any, replaced: Callable[[Any], Any]) -> None:
+        super().__init__(file, protocol=2)
+        self._replaced = replaced
+
+    def save(self, obj: Any, save_persistent_id: bool = True) -> None:
+        obj = self._replaced(obj)
+        if isinstance(obj, Persistent):
+            self.save(obj.pid, save_persistent_id=False)
+            self.write(pickle.BINPERSID)
+        elif is_global(obj):
+            self._save_name(obj)
+        elif isinstance(obj, Record) and id(obj) not in self.memo:
+            self._save_record(obj)
+        else:
+            super().save(obj, save_persistent_id)
+
+    def _save_name(self, obj: type[Record]) -> None:
+        if id(obj) in self.memo:
+            self.write(self.get(self.memo[id(obj)][0]))
+            return
+        module, _, name = obj.name.rpartition(".")
+        self.write(pickle.GLOBAL + f"{module}\n{name}\n".encode())
+        self.memoize(obj)
+
+    def _save_record(self, obj: Record) -> None:
+        self.save(type(obj))
+        self.save(obj.args)
+        self.write(pickle.REDUCE if obj.is_called else pickle.NEWOBJ)
+        self.memoize(obj)
+        if obj.items:
+            self._batch_setitems(obj.items.items())
+        if obj.state is not None:
+            self.save(obj.state)
+            self.write(pickle.BUILD)
+
+
+def write_records(content: Any, replaced: Callable[[Any], Any] = lambda part: part) -> bytes:
+    """A pickle of what `read_records` gave; `replaced` is given every part of it, and answers with what to write.
+
+    Example:
+        >>> written = write_records(read_records(pickle.dumps([1, slice(2)], 2), Persistent))
+        >>> pickle.loads(written)
+        [1, slice(None, 2, None)]
+    """
+    file = io.BytesIO()
+    _Writer(file, replaced).dump(content)
+    return file.getvalue()

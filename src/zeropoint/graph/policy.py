@@ -1,0 +1,232 @@
+"""What `to_int8` decides beyond the QConfig: what stays float and why, equalization, recurrent weights, tables.
+
+A policy is chosen from what a graph shows, not from the names of its modules:
+
+- a norm (LayerNorm, or ``x * rsqrt(mean(x^2) + eps) * w``) that feeds a linear layer: a few of its channels may be tens
+  of times larger than the others. It stays float, and what goes into linear layers is equalized (passes/equalize.py).
+- attention, a softmax between two matrix products, next to such norms: a transformer. The sums of its blocks, its
+  activations and attention weights stay float, because their large channels leave no room for the others in 8 bits.
+- functions whose results span many orders of magnitude, everywhere: 8 bits have 256 steps of one size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch.nn.functional as F
+from torch import fx, nn
+
+from zeropoint.described import described
+from zeropoint.graph.passes.qconfig_rules import has_own_rule
+from zeropoint.numerics.dtypes import quint8
+from zeropoint.observers import MinMaxObserver, default_per_channel_weight_observer, default_placeholder_observer
+from zeropoint.operators import BY_ATEN
+from zeropoint.operators.node import aten_name
+from zeropoint.qconfig import (
+    QConfig,
+    default_dynamic_qconfig,
+    float16_dynamic_qconfig,
+    float_qparams_weight_only_qconfig,
+    float_qparams_weight_only_qconfig_4bit,
+    get_default_qconfig,
+    per_token_dynamic_qconfig,
+)
+from zeropoint.qconfig_mapping import QConfigMapping, get_default_qconfig_mapping
+
+__all__ = ["STAYS_FLOAT", "Evidence", "Policy", "choose_policy", "evidence_in"]
+
+STAYS_FLOAT = "stays_float"  # key of what is known about a node: why the policy leaves it in float
+_WIDE = ("rsqrt", "reciprocal", "exp", "log", "pow")
+_WIDE_WHY = "its results span too many orders of magnitude for 8 bits"
+_BETWEEN = ("add", "sub", "mul", "div", "softmax", "gelu", "silu")
+_BETWEEN_WHY = "between the layers of a transformer: a few large channels would leave the others no steps"
+_NORM_WHY = "a norm before linear layers: a few large channels would leave the others no steps"
+_HANDS_ON = frozenset(
+    name.split(".")[0] for name, record in BY_ATEN.items() if record.keeps_scale and record.integers is None
+) | {"dropout", "to", "_to_copy", "clone", "type_as"}
+_SCORES = _HANDS_ON | {"add", "mul", "div", "sub", "where", "masked_fill", "softmax", "_softmax", "_safe_softmax"}
+_PRODUCTS = ("matmul", "bmm")
+_SOFTMAX = ("softmax", "_softmax", "_safe_softmax")
+_MODES = ("static", "dynamic", "weight_only")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Choices that `to_int8` makes for a model; change one with ``dataclasses.replace`` or give some by name.
+
+    Attributes:
+        float_operators: operators that stay float, by their ATen names, each with the reason.
+        float_norms: norms that feed linear layers stay float.
+        equalize: large channels that go into linear layers are divided before they are rounded (static mode).
+        whole_ranges: the default observer is one that keeps the range of all values seen (static mode).
+        recurrent_weights: "int8", "float16", or "auto": 8 bits, but float16 for layers that 8 bits would spoil.
+        granularity: of activations in dynamic mode, "per_token" or "per_tensor".
+        embedding_bits: 8 or 4 bits for embedding tables, or 0 to leave them in float.
+
+    Example:
+        >>> import dataclasses
+        >>> dataclasses.replace(Policy(), recurrent_weights="float16").embedding_bits
+        8
+    """
+
+    float_operators: tuple[tuple[str, str], ...] = tuple((name, _WIDE_WHY) for name in _WIDE)
+    float_norms: bool = False
+    equalize: bool = False
+    whole_ranges: bool = False
+    recurrent_weights: str = "auto"
+    granularity: str = "per_token"
+    embedding_bits: int = 8
+
+    def __post_init__(self) -> None:
+        for name, accepted in (
+            ("recurrent_weights", ("auto", "int8", "float16")),
+            ("granularity", ("per_token", "per_tensor")),
+            ("embedding_bits", (8, 4, 0)),
+        ):
+            if getattr(self, name) not in accepted:
+                listed = ", ".join(map(repr, accepted))
+                raise ValueError(f"Policy: {name} must be one of {listed}, got {described(getattr(self, name))}")
+
+    def __str__(self) -> str:
+        kept = ", ".join(name for name, _ in self.float_operators)
+        rest = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.name != "float_operators")
+        return f"policy: float {kept or 'nothing'}; {rest}"
+
+    def mapping(self, qconfig: QConfig | QConfigMapping | None, mode: str) -> QConfigMapping:
+        """The rules for a model: those of `qconfig`, or the default ones of a mode."""
+        if mode not in _MODES:
+            raise ValueError(f"to_int8: mode must be one of {', '.join(_MODES)}, got {described(mode)}")
+        if isinstance(qconfig, QConfigMapping):
+            mapping = QConfigMapping.from_dict(qconfig.to_dict())
+        elif qconfig is not None:
+            mapping = QConfigMapping().set_global(qconfig)
+        elif mode == "static":
+            mapping = get_default_qconfig_mapping("native")
+        else:
+            mapping = QConfigMapping().set_global(self._default(mode))
+        if mapping.global_qconfig is None:  # only what is named is quantized
+            return mapping
+        for kind, given in self._by_type(mapping.global_qconfig).items():
+            if kind not in mapping.object_type_qconfigs:
+                mapping.set_object_type(kind, given)
+        return self._with_whole_ranges(mapping)
+
+    def _by_type(self, qconfig: Any) -> dict[Any, QConfig | None]:
+        """The qconfigs of layers whose weights have a form of their own."""
+        four = self.embedding_bits == 4 or str(qconfig.weight().dtype).endswith("quint4x2")
+        tables = float_qparams_weight_only_qconfig_4bit if four else float_qparams_weight_only_qconfig
+        kinds = (nn.Embedding, nn.EmbeddingBag, F.embedding, F.embedding_bag)
+        found: dict[Any, QConfig | None] = dict.fromkeys(kinds, tables if self.embedding_bits else None)
+        if self.recurrent_weights == "float16":
+            found.update(dict.fromkeys((nn.LSTM, nn.GRU), float16_dynamic_qconfig))
+        return found
+
+    def _default(self, mode: str) -> QConfig:
+        if mode == "weight_only":
+            return QConfig(activation=default_placeholder_observer, weight=default_per_channel_weight_observer)
+        if self.granularity == "per_tensor":
+            return QConfig(activation=default_dynamic_qconfig.activation, weight=per_token_dynamic_qconfig.weight)
+        return per_token_dynamic_qconfig
+
+    def _with_whole_ranges(self, mapping: QConfigMapping) -> QConfigMapping:
+        default = get_default_qconfig("native")
+        if self.whole_ranges and mapping.global_qconfig == default:
+            whole = QConfig(MinMaxObserver.with_args(dtype=quint8), default.weight)
+            mapping.set_global(whole)
+        return mapping
+
+    def mark(self, graph: fx.GraphModule, mapping: QConfigMapping) -> None:
+        """Write at each node that stays float why it does, but for those that the mapping has a rule of its own for."""
+        kept = dict(self.float_operators)
+        marked = {node: _NORM_WHY for norm in _norms(graph) for node in norm} if self.float_norms else {}
+        for node in graph.graph.nodes:
+            why = marked.get(node) or kept.get(_packet(node).removeprefix("_safe").removeprefix("_"))
+            if why is not None and not has_own_rule(mapping, node):
+                node.meta[STAYS_FLOAT] = why
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a graph shows."""
+
+    norm_to_linear: bool = False
+    attention: bool = False
+
+
+def choose_policy(graph: fx.GraphModule) -> Policy:
+    """The policy for what a graph shows."""
+    found = evidence_in(graph)
+    wide = tuple((name, _WIDE_WHY) for name in _WIDE)
+    between = tuple((name, _BETWEEN_WHY) for name in _BETWEEN) if found.attention and found.norm_to_linear else ()
+    large = found.norm_to_linear
+    return Policy(wide + between, float_norms=large, equalize=large, whole_ranges=large)
+
+
+def evidence_in(graph: fx.GraphModule) -> Evidence:
+    """Norms that feed linear layers, and attention: a softmax between two matrix products."""
+    feeds = any(_reaches(norm[-1], ("linear",), _HANDS_ON) for norm in _norms(graph))
+    attention = any(
+        _packet(node) in _SOFTMAX and _reaches(node, _PRODUCTS, _HANDS_ON) and _comes_from(node, _PRODUCTS, _SCORES)
+        for node in graph.graph.nodes
+    ) or any(_packet(node) == "scaled_dot_product_attention" for node in graph.graph.nodes)
+    return Evidence(feeds, attention)
+
+
+def _packet(node: Any) -> str:
+    return (aten_name(node) or "").split(".")[0]
+
+
+def _reaches(node: fx.Node, wanted: tuple[str, ...], through: Any) -> bool:
+    """Whether a value goes into one of the `wanted` operators, by way of others that hand it on."""
+    return any(
+        _packet(user) in wanted or (_packet(user) in through and _reaches(user, wanted, through)) for user in node.users
+    )
+
+
+def _comes_from(node: fx.Node, wanted: tuple[str, ...], through: Any) -> bool:
+    return any(
+        _packet(before) in wanted or (_packet(before) in through and _comes_from(before, wanted, through))
+        for before in node.all_input_nodes
+    )
+
+
+def _norms(graph: fx.GraphModule) -> Iterator[list[fx.Node]]:
+    """The nodes of each norm over the last axes, the one with its result last."""
+    for node in graph.graph.nodes:
+        if _packet(node) in ("layer_norm", "rms_norm"):
+            yield [node]
+        elif _packet(node) in ("rsqrt", "sqrt"):
+            norm = _root_mean_square(node)
+            if norm:
+                yield norm
+
+
+def _root_mean_square(root: fx.Node) -> list[fx.Node]:
+    """The nodes of ``x * rsqrt(mean(x^2) + eps) * w`` around its root, or none."""
+    inside = [root]
+    current: Any = root.args[0]
+    while _packet(current) in ("add", "mean", "to", "_to_copy", "alias"):
+        inside.append(current)
+        if _packet(current) == "mean":
+            break
+        current = current.args[0]
+    square = inside[-1].args[0] if _packet(inside[-1]) == "mean" else None
+    is_square = _packet(square) in ("pow", "square") or (
+        _packet(square) == "mul" and isinstance(square, fx.Node) and square.args[0] is square.args[1]
+    )
+    scaled = next((user for user in root.users if _packet(user) in ("mul", "div", "reciprocal")), None)
+    if not is_square or scaled is None or not isinstance(square, fx.Node):
+        return []
+    inside.append(square)
+    while scaled is not None:
+        inside.append(scaled)
+        weighted = [u for u in scaled.users if _packet(u) in ("mul", "to", "_to_copy", "alias")]
+        last = scaled
+        scaled = next((u for u in weighted if _packet(u) != "mul" or _has_parameter(u, last)), None)
+    return inside
+
+
+def _has_parameter(node: fx.Node, value: fx.Node) -> bool:
+    return any(other.op == "get_attr" for other in node.all_input_nodes if other is not value)

@@ -1,0 +1,69 @@
+"""Any function of one value on quantized tensors."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from zeropoint.nn.quantized.storage import QuantizedOutput, output_qparams, quantized
+from zeropoint.numerics.affine import BYTE_LIMITS
+from zeropoint.tensor.qtensor import QTensor
+
+__all__ = ["Function"]
+
+
+class Function(QuantizedOutput):
+    """A float module that computes each value by itself, on quantized tensors: 256 results, looked up.
+
+    Args:
+        function: the float module.
+
+    Example:
+        >>> import zeropoint
+        >>> q = zeropoint.quantize_per_tensor(torch.tensor([-1.0, 3.0]), 0.25, 100, zeropoint.quint8)
+        >>> Function(0.25, 100, nn.Softsign())(q).dequantize()
+        tensor([-0.5000,  0.7500])
+    """
+
+    def __init__(self, scale: float, zero_point: int, function: nn.Module) -> None:
+        super().__init__(scale, zero_point)
+        self.function = function
+
+    def _graph(self, x: Tensor) -> Tensor:
+        floats = torch.ops.zeropoint.dequantize(x.int_repr(), x.q_scale(), x.q_zero_point())
+        dtype = x.int_repr().dtype
+        low, high = (0, 255) if dtype == torch.uint8 else (-128, 127)
+        y = torch.ops.zeropoint.quantize_per_tensor(
+            self.function(floats), self.scale, self.zero_point, low, high, dtype
+        )
+        return quantized(y, self.scale, self.zero_point)
+
+    def _eager(self, x: QTensor) -> Any:
+        q = x.int_repr()
+        if q.dtype not in BYTE_LIMITS:
+            raise TypeError(f"{self._get_name()} takes quantized tensors of 8 bits, got {q.dtype}")
+        limits = (*BYTE_LIMITS[q.dtype], q.dtype)
+        every = torch.arange(256, dtype=torch.uint8).view(q.dtype)
+        with torch.no_grad():
+            floats = torch.ops.zeropoint.dequantize_per_tensor(every, x.q_scale(), x.q_zero_point(), *limits)
+            results = self.function(floats)
+            table = torch.ops.zeropoint.quantize_per_tensor(results, self.scale, self.zero_point, *limits)
+        return quantized(torch.ops.zeropoint.lookup(q, table), self.scale, self.zero_point)
+
+    def _get_name(self) -> str:
+        return f"Quantized{type(self.function).__name__}"
+
+    @classmethod
+    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Function:
+        """The quantized form of a float module that was calibrated."""
+        scale, zero_point = output_qparams(mod)
+        function = copy.deepcopy(mod)
+        for name in ("activation_post_process", "qconfig"):
+            if hasattr(function, name):
+                delattr(function, name)
+        function._forward_hooks.clear()
+        function._forward_pre_hooks.clear()
+        return cls(float(scale), int(zero_point), function.eval())

@@ -1,0 +1,55 @@
+"""Every operator that can be quantized, one record each: its names, its forms, how it is lowered.
+
+A family of operators is one file. Whoever needs a list of operators derives it from the records, see `registry`.
+"""
+
+from zeropoint.operators import (
+    activations,
+    arithmetic,
+    borders,
+    embedding,
+    layers,
+    movement,
+    norms,
+    pooling,
+    recurrent,
+)
+from zeropoint.operators.record import CustomModule, Fusion, ModuleForms, Operator, Output
+from zeropoint.operators.register import register_operator
+from zeropoint.operators.registry import (
+    BY_ATEN,
+    BY_NAME,
+    composed_of,
+    custom_modules,
+    eager_functions,
+    fusions,
+    keeping_modules,
+    mapping,
+    module_forms,
+    operators,
+    register,
+)
+
+__all__ = [
+    "BY_ATEN",
+    "BY_NAME",
+    "CustomModule",
+    "Fusion",
+    "ModuleForms",
+    "Operator",
+    "Output",
+    "composed_of",
+    "custom_modules",
+    "eager_functions",
+    "fusions",
+    "keeping_modules",
+    "mapping",
+    "module_forms",
+    "operators",
+    "register",
+    "register_operator",
+]
+
+_FAMILIES = (borders, layers, arithmetic, norms, activations, pooling, movement, embedding, recurrent)
+for _family in _FAMILIES:
+    register(*_family.RECORDS)

@@ -1,0 +1,290 @@
+"""Functions of one value: activations, bounds, dropout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx, nn
+
+from zeropoint import qfunctions
+from zeropoint.nn import quantized as nnq
+from zeropoint.nn.quantized.storage import quantize_weight
+from zeropoint.numerics.dtypes import qint8, quint8
+from zeropoint.observers import MinMaxObserver
+from zeropoint.operators.float_forms import FloatCall, by_operator, in_parts
+from zeropoint.operators.node import arguments, aten_name, overload_key, parameter
+from zeropoint.operators.plan import Choice, State, Way, function_of_one_tensor
+from zeropoint.operators.record import ModuleForms, Operator, Output
+from zeropoint.operators.values import Scale, Value
+
+__all__ = ["RECORDS", "lower_function", "table_function"]
+
+aten, ours = torch.ops.aten, torch.ops.zeropoint
+
+# ---------------------------------------------------------------------------------------------------------- lowering
+
+
+def lower_function(g: Any, node: fx.Node, choice: Choice) -> Value:
+    """The integers and their parameters, the numbers of the function, and the parameters of the result."""
+    a, out = arguments(node), g.output_scale(node, choice)
+    numbers = (_number(g, name, a[name]) for name in choice.operator.arguments)
+    return Value(integers=g.call(g.op(choice), *g.quantized(node.args[0]), *numbers, *out.pair), scale=out)
+
+
+def _number(g: Any, name: str, value: Any) -> Any:
+    if isinstance(value, fx.Node):
+        return g.constant(value.target, g.parameter(value))
+    if name == "approximate":
+        return float(value == "tanh")
+    return float(value) if name in ("alpha", "scale", "input_scale", "negative_slope") else value
+
+
+def _annotate_prelu(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> Choice:
+    choice = function_of_one_tensor(state, node, operator, qconfig)
+    if choice.way is Way.STATIC and parameter(state.graph, node.args[1]) is None:
+        return Choice(Way.FLOAT, "its slopes are computed", operator)
+    return choice
+
+
+def _slopes(g: Any, node: fx.Node) -> Any:
+    """The slopes of a PReLU, with the dtype of its input and a range of their own."""
+    weight, kind = g.parameter(node.args[1]), g.scale_at(node.args[0]).dtype
+    observer = MinMaxObserver(dtype=quint8 if kind == torch.uint8 else qint8)
+    observer(weight)
+    return quantize_weight(weight, observer)
+
+
+def _lower_prelu(g: Any, node: fx.Node, choice: Choice) -> Value:
+    out, weight = g.output_scale(node, choice), _slopes(g, node)
+    stored = g.constant(node.args[1].target, weight.int_repr().clone())
+    args = (*g.quantized(node.args[0]), stored, weight.q_scale(), weight.q_zero_point(), *out.pair)
+    return Value(integers=g.call(g.op(choice), *args), scale=out)
+
+
+def _reference_prelu(g: Any, node: fx.Node, choice: Choice, made: fx.Node) -> None:
+    with g.graph.inserting_before(made):
+        slopes = g.constant(node.args[1].target, _slopes(g, node).dequantize())
+    made.args = (made.args[0], slopes)
+
+
+# ------------------------------------------------------------------------------------- bounds, which integers keep too
+
+
+def _relu(g: Any, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+    return g.call(aten.clamp_min.default, q, s.zero_point)
+
+
+def _clamp(low: str, high: str) -> Callable[..., fx.Node]:
+    def clamp(g: Any, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+        bounds = [None if a.get(k) is None else float(a[k]) for k in (low, high)]
+        return g.call(ours.clamp.default, q, *s.pair, *bounds)
+
+    return clamp
+
+
+def _relu6(g: Any, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+    return g.call(ours.relu6.default, q, *s.pair)
+
+
+def _threshold(g: Any, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+    return g.call(ours.threshold.default, q, *s.pair, float(a["threshold"]), float(a["value"]))
+
+
+def _same(g: Any, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+    return q
+
+
+# ------------------------------------------------------------------------------------------------- on float32, in parts
+
+
+def _hard_sigmoid(g: Any, a: dict[str, Any]) -> FloatCall:
+    """``clamp(x + 3, 0, 6) / 6``"""
+    shifted = g.call(aten.add.Tensor, g.floats(a["self"]), 3.0)
+    return aten.div.Tensor, (g.call(aten.clamp.default, shifted, 0.0, 6.0), 6.0)
+
+
+def _hard_swish(g: Any, a: dict[str, Any]) -> FloatCall:
+    """``x * hardsigmoid(x)``"""
+    op, args = _hard_sigmoid(g, a)
+    return aten.mul.Tensor, (g.floats(a["self"]), g.call(op, *args))
+
+
+def _clamped(low: Any, high: Any) -> Callable[[Any, dict[str, Any]], FloatCall]:
+    def clamp(g: Any, a: dict[str, Any]) -> FloatCall:
+        bounds = (a[b] if isinstance(b, str) else b for b in (low, high))
+        return aten.clamp.default, (g.floats(a["self"]), *bounds)
+
+    return clamp
+
+
+def _with_negative(g: Any, x: fx.Node, negative: fx.Node) -> FloatCall:
+    return aten.add.Tensor, (g.call(aten.clamp_min.default, x, 0.0), negative)
+
+
+def _leaky_relu(g: Any, a: dict[str, Any]) -> FloatCall:
+    """``max(x, 0) + slope * min(x, 0)``"""
+    x = g.floats(a["self"])
+    return _with_negative(g, x, g.call(aten.mul.Tensor, g.call(aten.clamp_max.default, x, 0.0), a["negative_slope"]))
+
+
+def _prelu(g: Any, a: dict[str, Any]) -> FloatCall | None:
+    """`_leaky_relu` with a slope for each channel."""
+    slopes, value = g.parameter(a["weight"]) if a["weight"].op == "get_attr" else None, a["self"].meta.get("val")
+    if slopes is None or (slopes.numel() > 1 and not isinstance(value, Tensor)):
+        return None
+    shape = (-1, *[1] * (value.dim() - 2)) if slopes.numel() > 1 else (1,)
+    x, stored = g.floats(a["self"]), g.constant(str(a["weight"].target), slopes.reshape(shape))
+    return _with_negative(g, x, g.call(aten.mul.Tensor, g.call(aten.clamp_max.default, x, 0.0), stored))
+
+
+def _exponential(g: Any, x: fx.Node, factor: float, alpha: float) -> fx.Node:
+    """``alpha * (exp(v) - 1)`` of ``v = factor * min(x, 0)``, as ``2 alpha t / (1 - t)`` with ``t = tanh(v / 2)``."""
+    half = g.call(aten.mul.Tensor, g.call(aten.clamp_max.default, x, 0.0), factor / 2)
+    t = g.call(ours.float_tanh.default, half)
+    rest = g.call(aten.add.Tensor, g.call(aten.mul.Tensor, t, -1.0), 1.0)
+    return g.call(aten.div.Tensor, g.call(aten.mul.Tensor, t, 2.0 * alpha), rest)
+
+
+def _elu(g: Any, a: dict[str, Any]) -> FloatCall:
+    x = g.floats(a["self"])
+    op, args = _with_negative(g, x, _exponential(g, x, float(a["input_scale"]), float(a["alpha"])))
+    return (op, args) if a["scale"] == 1 else (aten.mul.Tensor, (g.call(op, *args), float(a["scale"])))
+
+
+def _celu(g: Any, a: dict[str, Any]) -> FloatCall:
+    x = g.floats(a["self"])
+    return _with_negative(g, x, _exponential(g, x, 1.0 / float(a["alpha"]), float(a["alpha"])))
+
+
+def _mish(g: Any, a: dict[str, Any]) -> FloatCall:
+    """``x * tanh(log(1 + exp(x)))``, as ``x * sigmoid(x) * (1 + t) / (1 + t^2)`` with ``t = sigmoid(-x)``."""
+    x = g.floats(a["self"])
+    t = g.call(ours.float_sigmoid.default, g.call(aten.mul.Tensor, x, -1.0))
+    over = g.call(aten.mul.Tensor, g.call(ours.float_sigmoid.default, x), g.call(aten.add.Tensor, t, 1.0))
+    under = g.call(aten.add.Tensor, g.call(aten.mul.Tensor, t, t), 1.0)
+    return aten.mul.Tensor, (x, g.call(aten.div.Tensor, over, under))
+
+
+def _is_soft_sign(node: fx.Node) -> fx.Node | None:
+    """Of a quotient: `x`, if it is ``x / (|x| + 1)``."""
+    x, below = node.args[:2]
+    if aten_name(below) not in ("add.Tensor", "add.Scalar") or below.args[1:2] != (1,):
+        return None
+    a = arguments(below)
+    is_one = a["alpha"] == 1 and aten_name(a["self"]) == "abs.default"
+    return x if is_one and a["self"].args[0] is x else None
+
+
+def _soft_sign(g: Any, a: dict[str, Any]) -> FloatCall:
+    """``x / (|x| + 1)``, with ``|x| = max(x, 0) + max(-x, 0)``"""
+    x = g.floats(a["input"])
+    negative = g.call(aten.clamp_min.default, g.call(aten.mul.Tensor, x, -1.0), 0.0)
+    size = g.call(aten.add.Tensor, g.call(aten.clamp_min.default, x, 0.0), negative)
+    return aten.div.Tensor, (x, g.call(aten.add.Tensor, size, 1.0))
+
+
+# ----------------------------------------------------------------------------------------------------------- records
+
+
+def _function(name: str, module: type[nn.Module], function: Any, float_form: Any, **more: Any) -> Operator:
+    """A function with a range of its own, which ``torch.ops.zeropoint.<name>`` computes on integers."""
+    return Operator(
+        name, (f"{name}.default",), (module,), (function,), annotate=more.pop("annotate", function_of_one_tensor),
+        lower=more.pop("lower", lower_function), float_form=float_form, **more,
+    )  # fmt: skip
+
+
+def table_function(
+    name: str,
+    function: Callable[..., Any],
+    *,
+    ops: tuple[Any, ...] = (),
+    modules: tuple[type[nn.Module], ...],
+    output: Output = Output.OWN,
+    **more: Any,
+) -> Operator:
+    """A function without an operator on integers: they look its 256 results up."""
+
+    def lower(g: Any, node: fx.Node, choice: Choice) -> Value:
+        integers, scale = g.integers(node.args[0])
+        out = g.output_scale(node, choice)
+        every = torch.arange(256, dtype=torch.uint8).view(scale.dtype)
+        with torch.no_grad():
+            results = function(ours.dequantize_per_tensor(every, *scale.all), *node.args[1:], **node.kwargs)
+        table = g.constant(f"{name}_table", ours.quantize_per_tensor(results, *out.all))
+        return Value(integers=g.call(ours.lookup.default, integers, table), scale=out)
+
+    return Operator(
+        name,
+        tuple(overload_key(op) for op in ops),
+        modules,
+        (function,),
+        forms=tuple(ModuleForms(module, nnq.Function) for module in modules),
+        output=output,
+        annotate=function_of_one_tensor,
+        lower=lower,
+        **more,
+    )
+
+
+def _bound(name: str, integers: Any, *modules: type[nn.Module], **more: Any) -> Operator:
+    """A function whose results are bounds or values of its input."""
+    return Operator(name, (f"{name}.default",), modules, output=Output.INPUT, integers=integers, **more)
+
+
+RECORDS = (
+    _function(
+        "hardswish", nn.Hardswish, F.hardswish, in_parts(_hard_swish), alone=True,
+        forms=(ModuleForms(nn.Hardswish, nnq.Hardswish),), eager_function=(F.hardswish, qfunctions.hardswish),
+    ),
+    _function("silu", nn.SiLU, F.silu, by_operator("float_silu", "self")),
+    _function("mish", nn.Mish, F.mish, in_parts(_mish)),
+    _function("gelu", nn.GELU, F.gelu, by_operator("float_gelu", "self", "approximate"), arguments=("approximate",)),
+    _function(
+        "elu", nn.ELU, F.elu, in_parts(_elu), arguments=("alpha", "scale", "input_scale"), alone=True,
+        forms=(ModuleForms(nn.ELU, nnq.ELU),), eager_function=(F.elu, qfunctions.elu),
+    ),
+    _function("celu", nn.CELU, F.celu, in_parts(_celu), arguments=("alpha",), alone=True),
+    _function(
+        "leaky_relu", nn.LeakyReLU, F.leaky_relu, in_parts(_leaky_relu), arguments=("negative_slope",),
+        forms=(ModuleForms(nn.LeakyReLU, nnq.LeakyReLU),), eager_function=(F.leaky_relu, qfunctions.leaky_relu),
+    ),
+    _function(
+        "prelu", nn.PReLU, F.prelu, in_parts(_prelu), annotate=_annotate_prelu, lower=_lower_prelu,
+        reference=_reference_prelu, forms=(ModuleForms(nn.PReLU, nnq.PReLU),),
+    ),
+    _function(
+        "sigmoid", nn.Sigmoid, torch.sigmoid, by_operator("float_sigmoid", "self"), output=Output.UNIT,
+        forms=(ModuleForms(nn.Sigmoid),),
+    ),
+    _function(
+        "hardsigmoid", nn.Hardsigmoid, F.hardsigmoid, in_parts(_hard_sigmoid), output=Output.UNIT,
+        forms=(ModuleForms(nn.Hardsigmoid),),
+    ),
+    _function(
+        "tanh", nn.Tanh, torch.tanh, by_operator("float_tanh", "self"), output=Output.SYMMETRIC,
+        forms=(ModuleForms(nn.Tanh),),
+    ),
+    table_function(
+        "softsign", F.softsign, ops=(ours.float_softsign.default,), modules=(nn.Softsign,),
+        composed=("div.Tensor", _is_soft_sign), float_form=in_parts(_soft_sign),
+    ),
+    _bound("relu", _relu, nn.ReLU),
+    _bound(
+        "relu6", _relu6, nn.ReLU6, forms=(ModuleForms(nn.ReLU6, nnq.ReLU6),), float_form=in_parts(_clamped(0.0, 6.0))
+    ),
+    _bound(
+        "hardtanh", _clamp("min_val", "max_val"), nn.Hardtanh, float_form=in_parts(_clamped("min_val", "max_val"))
+    ),
+    _bound("threshold", _threshold, nn.Threshold),
+    _bound("clamp", _clamp("min", "max")),
+    _bound("clamp_min", _clamp("min", "none")),
+    _bound("clamp_max", _clamp("none", "max")),
+    _bound(
+        "dropout", _same, nn.Dropout, forms=(ModuleForms(nn.Dropout, nnq.Dropout),),
+        eager_function=(F.dropout, qfunctions.dropout),
+    ),
+)  # fmt: skip

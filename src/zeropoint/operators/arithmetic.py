@@ -1,0 +1,121 @@
+"""Sums, products, products of matrices, and tensors joined."""
+
+from __future__ import annotations
+
+import operator as python
+from typing import Any
+
+import torch
+from torch import fx
+
+from zeropoint.nn import quantized as nnq
+from zeropoint.numerics import scalars
+from zeropoint.operators.float_forms import FloatCall, by_operator, in_parts
+from zeropoint.operators.node import arguments, aten_name
+from zeropoint.operators.plan import Choice, State, Way, is_float, is_static, relu_after, tensor_arguments
+from zeropoint.operators.record import ModuleForms, Operator
+from zeropoint.operators.values import Scale, Value
+
+__all__ = ["RECORDS"]
+
+aten, ours = torch.ops.aten, torch.ops.zeropoint
+_SOFTMAX = {"softmax.int", "_softmax.default", "_safe_softmax.default"}
+
+
+def _several(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> Choice:
+    """Several tensors, all of which become integers."""
+    if not is_static(qconfig.activation()):
+        return Choice(Way.FLOAT, "no dynamic form", operator)
+    if operator.name == "cat" and isinstance(node.args[0], fx.Node):
+        return Choice(Way.FLOAT, "its list is computed", operator)
+    tensors = tuple(tensor_arguments(node))
+    if any(not is_float(t) for t in tensors):
+        return Choice(Way.FLOAT, "not of floats", operator)
+    if isinstance(arguments(node).get("alpha"), fx.Node) or not tensors:
+        return Choice(Way.FLOAT, "its numbers are sizes", operator)
+    if not operator.heavy and not any(t in state.quantized for t in tensors):
+        return Choice(Way.FLOAT, "not worth it: its inputs are float", operator)
+    return Choice(Way.STATIC, "", operator, qconfig, tuple(t.name for t in tensors), relu_after(node, operator))
+
+
+def _elementwise(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> Choice:
+    """Two tensors, or a tensor and a number, which changes the parameters of the tensor and nothing else."""
+    choice = _several(state, node, operator, qconfig)
+    tensors = tuple(tensor_arguments(node))
+    if choice.way is Way.FLOAT:
+        return choice
+    if operator.name == "add" and _is_masking(state, node, tensors):
+        return Choice(Way.FLOAT, "adds what may be a mask to scores: its range would leave these no steps", operator)
+    if len(tensors) > 1:
+        return choice
+    if any(isinstance(v, fx.Node) and v is not tensors[0] for v in node.args):
+        return Choice(Way.FLOAT, "its number is a size", operator)
+    return Choice(Way.PASSED, "", operator)
+
+
+def _is_masking(state: State, node: fx.Node, tensors: tuple[fx.Node, ...]) -> bool:
+    """Whether a sum with something that is not quantized goes into a softmax and nowhere else."""
+    into_softmax = {aten_name(user) for user in node.users} <= _SOFTMAX
+    return len(tensors) > 1 and into_softmax and any(t not in state.quantized for t in tensors)
+
+
+def _binary(g: Any, node: fx.Node, choice: Choice) -> Value:
+    out = g.output_scale(node, choice)
+    integers, scale, zero_point = g.quantized(node.args[1])
+    factor = arguments(node).get("alpha", 1) * (-1 if str(aten_name(node)).startswith("sub") else 1)
+    args = (*g.quantized(node.args[0]), integers, scale * factor, zero_point, *out.pair)
+    return Value(integers=g.call(g.op(choice), *args), scale=out)
+
+
+def _with_number(g: Any, node: fx.Node, choice: Choice) -> Value:
+    """A tensor and a number: the integers stay, or nearly, and the parameters change."""
+    if choice.way is Way.STATIC:
+        return _binary(g, node, choice)
+    integers, scale = g.integers(node.args[0])
+    number, adds = float(node.args[1]), choice.operator.name == "add"
+    parameters = scalars.sum_parameters if adds else scalars.product_parameters
+    new = parameters(scale.scale, scale.zero_point, number, scale.dtype)
+    op = ours.add_scalar.default if adds else ours.mul_scalar.default
+    return Value(integers=g.call(op, integers, *scale.pair, number), scale=Scale(*new, scale.dtype))
+
+
+def _cat(g: Any, node: fx.Node, choice: Choice) -> Value:
+    out = g.output_scale(node, choice)
+    parts = [g.quantized(t) for t in node.args[0]]
+    integers, scales, zero_points = (list(column) for column in zip(*parts))
+    dim = arguments(node)["dim"]
+    return Value(integers=g.call(g.op(choice), integers, scales, zero_points, dim, *out.pair), scale=out)
+
+
+def _weighted(g: Any, node: fx.Node) -> FloatCall | None:
+    """``x + alpha * y``, whose product PyTorch does not always round."""
+
+    def parts(g: Any, a: dict[str, Any]) -> FloatCall | None:
+        if a.get("alpha", 1) == 1 or isinstance(a["alpha"], fx.Node) or not isinstance(a["other"], fx.Node):
+            return None
+        return node.target, (g.floats(a["self"]), g.call(aten.mul.Tensor, g.floats(a["other"]), a["alpha"]))
+
+    return in_parts(parts)(g, node)
+
+
+RECORDS = (
+    Operator(
+        "matmul", ("matmul.default",), functions=(torch.matmul, python.matmul), heavy=True, annotate=_several,
+        lower=_binary, float_form=by_operator("float_matmul", "self", "other", least_axes=2),
+    ),
+    Operator(
+        "bmm", ("bmm.default",), functions=(torch.bmm,), heavy=True, annotate=_several, lower=_binary,
+        float_form=by_operator("float_matmul", "self", "mat2", least_axes=2),
+    ),
+    Operator("mm", ("mm.default",), float_form=by_operator("float_matmul", "self", "mat2", least_axes=2)),
+    Operator(
+        "add", ("add.Tensor", "add.Scalar", "sub.Tensor"), functions=(torch.add, torch.sub, python.add, python.sub),
+        relu=True, annotate=_elementwise, lower=_with_number, float_form=_weighted,
+    ),
+    Operator(
+        "mul", ("mul.Tensor", "mul.Scalar"), functions=(torch.mul, python.mul), relu=True, annotate=_elementwise,
+        lower=_with_number,
+    ),
+    Operator("cat", ("cat.default",), functions=(torch.cat,), relu=True, annotate=_several, lower=_cat),
+    Operator("float_functional", forms=(ModuleForms(nnq.FloatFunctional, nnq.QFunctional),)),
+)  # fmt: skip

@@ -1,0 +1,92 @@
+"""Embedding tables, and bags of their rows."""
+
+from __future__ import annotations
+
+import operator as python
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import fx, nn
+
+from zeropoint.nn import qat as nnqat
+from zeropoint.nn import quantized as nnq
+from zeropoint.nn.quantized import reference as nnqr
+from zeropoint.operators.node import arguments, parameter
+from zeropoint.operators.plan import Choice, State, Way
+from zeropoint.operators.record import ModuleForms, Operator, Output
+from zeropoint.operators.values import Value
+
+__all__ = ["PADDED", "RECORDS", "table_bits"]
+
+ours = torch.ops.zeropoint
+PADDED = "padding_idx has no quantized form"
+
+
+def table_bits(weight: Any) -> int | None:
+    """8 or 4, as a qconfig wants the rows of an embedding table; None for a qconfig of something else."""
+    if getattr(weight, "custom_op", ""):
+        return {"embedding_bag_byte": 8, "embedding_bag_4bit": 4}.get(weight.custom_op)
+    if "float_qparams" not in str(weight.qscheme):
+        return None
+    return {"quint8": 8, "quint4x2": 4}.get(str(weight.dtype).rsplit(".", 1)[-1])
+
+
+def _annotate(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> Choice:
+    if table_bits(qconfig.weight()) is None:
+        return Choice(Way.FLOAT, "embedding tables need float_qparams_weight_only_qconfig", operator)
+    if parameter(state.graph, node.args[0]) is None:
+        return Choice(Way.FLOAT, "its table is computed", operator)
+    return Choice(Way.DYNAMIC, "", operator, qconfig)
+
+
+def _annotate_bags(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> Choice:
+    choice = _annotate(state, node, operator, qconfig)
+    padding = arguments(node).get("padding_idx")
+    if choice.way is Way.DYNAMIC and padding is not None and padding >= 0:
+        return Choice(Way.FLOAT, PADDED, operator)
+    if any(user.target is not python.getitem or user.args[1] != 0 for user in node.users):
+        return Choice(Way.FLOAT, "more than the bags is read", operator)
+    return choice
+
+
+def _rows(g: Any, node: fx.Node, choice: Choice) -> tuple[fx.Node, str]:
+    """The packed table, and what operators on it are called for their bits."""
+    name = "4bit" if table_bits(choice.qconfig.weight()) == 4 else "byte"
+    prepack = getattr(ours, f"embedding_bag_{name}_prepack")
+    return g.constant(node.args[0].target, prepack(g.parameter(node.args[0]))), name
+
+
+def _lower(g: Any, node: fx.Node, choice: Choice) -> Value:
+    rows, name = _rows(g, node, choice)
+    return Value(g.call(getattr(ours, f"embedding_{name}").default, rows, g.floats(node.args[1])))
+
+
+def _lower_bags(g: Any, node: fx.Node, choice: Choice) -> Value:
+    a = arguments(node)
+    rows, name = _rows(g, node, choice)
+    options = g.argument([a[k] for k in ("indices", "offsets", "scale_grad_by_freq", "mode")])
+    samples, last = g.argument([a["per_sample_weights"], a["include_last_offset"]])
+    bags = getattr(ours, f"embedding_bag_{name}_rowwise_offsets").default
+    return Value(g.call(bags, rows, *options, False, samples, None, last))
+
+
+RECORDS = (
+    Operator(
+        "embedding", ("embedding.default",), (nn.Embedding,), (F.embedding,), output=Output.FLOAT, weights=("weight",),
+        weight_only=True, heavy=True, annotate=_annotate, lower=_lower,
+        forms=(
+            ModuleForms(nn.Embedding, nnq.Embedding, nnq.Embedding, nnqr.Embedding, nnqat.Embedding),
+            ModuleForms(nnqat.Embedding, nnq.Embedding),
+        ),
+    ),
+    Operator(
+        "embedding_bag", ("embedding_bag.padding_idx", "embedding_bag.default"), (nn.EmbeddingBag,), (F.embedding_bag,),
+        output=Output.FLOAT, weights=("weight",), weight_only=True, heavy=True,
+        annotate=_annotate_bags, lower=_lower_bags,
+        forms=(
+            ModuleForms(nn.EmbeddingBag, nnq.EmbeddingBag, nnq.EmbeddingBag, nnqr.EmbeddingBag, nnqat.EmbeddingBag),
+            ModuleForms(nnqat.EmbeddingBag, nnq.EmbeddingBag),
+        ),
+    ),
+)  # fmt: skip

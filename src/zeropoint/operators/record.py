@@ -1,0 +1,146 @@
+"""What is known about one operator, in one record."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import fx, nn
+
+__all__ = ["CustomModule", "Fusion", "ModuleForms", "Operator", "Output"]
+
+
+class Output(enum.Enum):
+    """Where scale and zero point of a result come from."""
+
+    OWN = "observed: the result has a range of its own"
+    INPUT = "those of the input, whose values are moved, chosen from, cut off or averaged"
+    UNIT = "fixed: results lie in [0, 1]"
+    SYMMETRIC = "fixed: results lie in [-1, 1]"
+    FLOAT = "none: the result is float32"
+
+
+@dataclass(frozen=True)
+class ModuleForms:
+    """A module class, and the classes that stand for it when it is quantized. `None`: there is no such form."""
+
+    module: type[nn.Module]
+    static: type[nn.Module] | None = None
+    dynamic: type[nn.Module] | None = None
+    reference: type[nn.Module] | None = None
+    training: type[nn.Module] | None = None  # stands in for it during quantization-aware training
+
+
+@dataclass(frozen=True)
+class CustomModule:
+    """A module that is swapped as a whole twice: for `observed` by prepare, for `quantized` by convert.
+
+    `observes_inside`: its parts have observers, so its result needs none.
+    """
+
+    module: type[nn.Module]
+    observed: type[nn.Module]
+    quantized: type[nn.Module]
+    observes_inside: bool = True
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """Modules in a row that become one. `evaluation`, `training`: the class of the fused module in these modes.
+
+    `folds`: the second part is a batch norm, whose numbers go into the layer before it; then, for evaluation, no class
+    means the layer itself.
+    """
+
+    parts: tuple[type[nn.Module], ...]
+    evaluation: Callable[..., nn.Module] | None = None
+    training: Callable[..., nn.Module] | None = None
+    folds: bool = False
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator: its names, and what becomes of it in every workflow.
+
+    Args:
+        name: what summaries call it. If it has a quantized form, that is ``torch.ops.zeropoint.<name>``, with
+            ``_relu`` and ``_dynamic`` behind it where `relu` and `dynamic` say so.
+        aten: the overloads of ATen that are this operator; in-place ones are rewritten before anybody looks.
+        modules: the float modules that call it, and nothing else of note.
+        functions: the functions that call it.
+        forms: what becomes of modules in eager mode: of `modules`, of layers fused with it, and of those in training.
+        custom: modules that are swapped as a whole.
+        output: where the parameters of the result come from.
+        weights: the arguments that are weights, by ATen's names.
+        arguments: of a function of one tensor: what stands between the input and the output's parameters, by ATen's
+            names.
+        eager_function: computes it on quantized tensors; takes scale and zero point of the result.
+        fusions: modules that are fused into one, beginning with this.
+        relu: a ReLU behind it can be a part of it.
+        dynamic: it has a form on floats that finds the range of its input when it runs.
+        weight_only: it has a form on floats whose weights alone are quantized, to 8 or 4 bits.
+        heavy: worth quantizing even if its inputs are float.
+        alone: quantized in TorchScript even if its inputs are float, as PyTorch does there.
+        reshapes: gives every value of its input once, in another shape or order.
+        averages: gives averages of its input, which are rounded to the steps of the input.
+        annotate: ``(state, node, operator, qconfig) -> Choice``: how a node with a qconfig is computed. None: it keeps
+            the scale of its input, or stays float.
+        lower: ``(g, node, choice) -> Value``: the node of the graph on integers.
+        reference: ``(g, node, choice, made)``: rounds the weight of `made`, its float node in a reference graph.
+        integers: for `Output.INPUT`, ``(g, integers, scale, arguments, node) -> node``: what computes it on integers;
+            None if the operator takes integers as they are.
+        refuses: ``arguments -> reason``: why a call that keeps the scale of its input is not done on integers, or "".
+        composed: of a function that PyTorch makes of others: the last of these, by ATen's name, and ``node -> input``,
+            which looks at a call of that and says what the function is of, or None if it is something else.
+            ``torch.ops.zeropoint.float_<name>`` then stands for it in graphs.
+        float_form: ``(g, node) -> (target, arguments)``: what computes it on float32, with the same bytes on every CPU
+            and in a program; None for the node as it is.
+    """
+
+    name: str
+    aten: tuple[str, ...] = ()
+    modules: tuple[type[nn.Module], ...] = ()
+    functions: tuple[Callable[..., Any], ...] = ()
+    forms: tuple[ModuleForms, ...] = ()
+    custom: tuple[CustomModule, ...] = ()
+    output: Output = Output.OWN
+    weights: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    eager_function: tuple[Callable[..., Any], Callable[..., Any]] | None = None
+    fusions: tuple[Fusion, ...] = ()
+    relu: bool = False
+    dynamic: bool = False
+    weight_only: bool = False
+    heavy: bool = False
+    alone: bool = False
+    reshapes: bool = False
+    averages: bool = False
+    annotate: Callable[..., Any] | None = None
+    lower: Callable[..., Any] | None = None
+    reference: Callable[..., None] | None = None
+    integers: Callable[..., Any] | None = None
+    refuses: Callable[[dict[str, Any]], str] | None = None
+    float_form: Callable[..., Any] | None = None
+    composed: tuple[str, Callable[[fx.Node], fx.Node | None]] | None = None
+
+    @property
+    def weight_axis(self) -> int:
+        """The axis of a layer's weight that counts output channels."""
+        return 1 if "transpose" in self.name else 0
+
+    @property
+    def keeps_scale(self) -> bool:
+        """Whether its result has the parameters of its input."""
+        return self.output is Output.INPUT
+
+    @property
+    def is_layer(self) -> bool:
+        """Whether it is a linear layer or a convolution: one weight, and a result with a range of its own."""
+        return self.weights == ("weight",) and self.output is Output.OWN
+
+    @property
+    def object_types(self) -> tuple[Any, ...]:
+        """What a qconfig mapping may call it: functions, then modules."""
+        return (*self.functions, *self.modules)

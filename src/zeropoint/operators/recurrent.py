@@ -1,0 +1,153 @@
+"""LSTM, GRU and RNN layers, one step of them, and attention as a module."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.utils import _pytree as pytree
+
+from zeropoint.nn import quantizable as nnqa
+from zeropoint.nn import quantized as nnq
+from zeropoint.nn.quantized import dynamic as nnqd
+from zeropoint.nn.quantized import reference as nnqr
+from zeropoint.operators.float_forms import FloatCall, are_floats
+from zeropoint.operators.node import arguments, parameter
+from zeropoint.operators.plan import Choice, State, Way, is_float_placeholder, weight_dtype
+from zeropoint.operators.record import CustomModule, ModuleForms, Operator, Output
+from zeropoint.operators.values import Value
+
+__all__ = ["RECORDS"]
+
+ours = torch.ops.zeropoint
+
+
+def _is_whole(a: dict[str, Any]) -> bool:
+    """Whether there are two weights, and biases, for each layer and direction: no projections."""
+    each_layer = (4 if a["has_biases"] else 2) * (2 if a["bidirectional"] else 1)
+    return len(a["params"]) == each_layer * a["num_layers"]
+
+
+def _annotate(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> Choice:
+    a = arguments(node)
+    if not isinstance(a["params"], (list, tuple)) or any(parameter(state.graph, w) is None for w in a["params"]):
+        return Choice(Way.FLOAT, "its weights are computed", operator)
+    if a["train"] and a["dropout"]:
+        return Choice(Way.FLOAT, "in training", operator)
+    if not _is_whole(a):
+        return Choice(Way.FLOAT, "projections have no quantized form", operator)
+    kind = weight_dtype(qconfig)
+    if kind == "float16":
+        return Choice(Way.HALF, "", operator, qconfig)
+    if is_float_placeholder(qconfig.activation()):
+        return Choice(Way.FLOAT, "weights alone are quantized in linear layers only", operator)
+    if kind != "qint8":
+        return Choice(Way.FLOAT, f"weights of {qconfig.weight().dtype}", operator)
+    return Choice(Way.DYNAMIC, "", operator, qconfig)
+
+
+def _annotate_cell(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> Choice:
+    a = arguments(node)
+    tensors = [a[name] for name in ("w_ih", "w_hh", "b_ih", "b_hh")]
+    if any(t is not None and parameter(state.graph, t) is None for t in tensors):
+        return Choice(Way.FLOAT, "its weights are computed", operator)
+    if weight_dtype(qconfig) != "qint8":
+        return Choice(Way.FLOAT, f"cells with weights of {qconfig.weight().dtype}", operator)
+    if is_float_placeholder(qconfig.activation()):
+        return Choice(Way.FLOAT, "weights alone are quantized in linear layers only", operator)
+    return Choice(Way.DYNAMIC, "", operator, qconfig)
+
+
+def _split(a: dict[str, Any]) -> tuple[list[Any], list[Any]]:
+    """Weights and biases, which lie one after the other for each layer."""
+    step = 4 if a["has_biases"] else 2
+    weights = [w for i, w in enumerate(a["params"]) if i % step < 2]
+    return weights, [b for i, b in enumerate(a["params"]) if i % step >= 2]
+
+
+def _lower(g: Any, node: fx.Node, choice: Choice) -> Value:
+    a = arguments(node)
+    weights, biases = _split(a)
+    stored = [g.constant(b.target, g.parameter(b)) for b in biases]
+    if choice.way is Way.HALF:
+        half = [g.constant(w.target, g.parameter(w).to(torch.float16)) for w in weights]
+        columns: tuple[list[Any], ...] = (half, [], [])
+    else:
+        columns = tuple(list(c) for c in zip(*(g.weight(w, choice) for w in weights)))
+    hx = a["hx"]
+    states = [g.floats(h) for h in hx] if isinstance(hx, (list, tuple)) else g.floats(hx)
+    op = getattr(ours, choice.operator.name).input
+    options = (a["num_layers"], 0.0, False, a["bidirectional"], a["batch_first"], True)
+    return Value(g.call(op, g.floats(a["input"]), states, *columns, stored, *options))
+
+
+def _lower_cell(g: Any, node: fx.Node, choice: Choice) -> Value:
+    a = arguments(node)
+    weights = (*g.weight(a["w_ih"], choice), *g.weight(a["w_hh"], choice))
+    biases = [g.stored_or_none(a[k]) for k in ("b_ih", "b_hh")]
+    reduce_range = bool(getattr(choice.qconfig.activation(), "reduce_range", False))
+    args = (g.floats(a["input"]), g.argument(a["hx"]), *weights, *biases, reduce_range)
+    return Value(g.call(g.op(choice, "_dynamic"), *args))
+
+
+def _float_inputs(g: Any, node: fx.Node, *stored: str) -> dict[str, Any] | None:
+    """The arguments of a layer that stays float32 and whose weights are stored, else None."""
+    a = arguments(node)
+    weights = pytree.tree_leaves([a[k] for k in stored if a[k] is not None])
+    if "written" in node.meta or any(w.op != "get_attr" for w in weights):
+        return None
+    return a if are_floats(g, [*node.all_input_nodes, node]) else None
+
+
+def _float(g: Any, node: fx.Node) -> FloatCall | None:
+    a = _float_inputs(g, node, "params")
+    if a is None or not _is_whole(a) or (a["train"] and a["dropout"]):
+        return None
+    weights, biases = (g.argument(part) for part in _split(a))
+    options = (a["num_layers"], 0.0, False, a["bidirectional"], a["batch_first"])
+    op = getattr(ours, f"quantized_{node.target._schema.name.removeprefix('aten::')}").input
+    return op, (*g.argument([a["input"], a["hx"]]), weights, [], [], biases, *options)
+
+
+def _float_cell(g: Any, node: fx.Node) -> FloatCall | None:
+    a = _float_inputs(g, node, "w_ih", "w_hh", "b_ih", "b_hh")
+    if a is None:
+        return None
+    weights = [part for w in ("w_ih", "w_hh") for part in (g.floats(a[w]), None, None)]
+    op = getattr(ours, f"quantized_{node.target._schema.name.removeprefix('aten::')}_dynamic").default
+    return op, (*g.argument([a["input"], a["hx"]]), *weights, *g.argument([a["b_ih"], a["b_hh"]]))
+
+
+def _layer(name: str, **more: Any) -> Operator:
+    return Operator(
+        f"quantized_{name}", (f"{name}.input",), output=Output.FLOAT, weights=("params",), dynamic=True, heavy=True,
+        annotate=_annotate, lower=_lower, float_form=_float, **more,
+    )  # fmt: skip
+
+
+def _cell(name: str, module: type[nn.Module], **more: Any) -> Operator:
+    return Operator(
+        f"quantized_{name}_cell", (f"{name}_cell.default",), (module,), output=Output.FLOAT, weights=("w_ih", "w_hh"),
+        dynamic=True, heavy=True, annotate=_annotate_cell, lower=_lower_cell, float_form=_float_cell, **more,
+    )  # fmt: skip
+
+
+RECORDS = (
+    _layer(
+        "lstm", modules=(nn.LSTM,), forms=(ModuleForms(nn.LSTM, dynamic=nnqd.LSTM, reference=nnqr.LSTM),),
+        custom=(CustomModule(nn.LSTM, nnqa.LSTM, nnq.LSTM),),
+    ),
+    _layer("gru", modules=(nn.GRU,), forms=(ModuleForms(nn.GRU, dynamic=nnqd.GRU, reference=nnqr.GRU),)),
+    _cell(
+        "lstm", nn.LSTMCell, forms=(ModuleForms(nn.LSTMCell, dynamic=nnqd.LSTMCell, reference=nnqr.LSTMCell),)
+    ),
+    _cell("gru", nn.GRUCell, forms=(ModuleForms(nn.GRUCell, dynamic=nnqd.GRUCell, reference=nnqr.GRUCell),)),
+    _cell("rnn_tanh", nn.RNNCell, forms=(ModuleForms(nn.RNNCell, dynamic=nnqd.RNNCell, reference=nnqr.RNNCell),)),
+    _cell("rnn_relu", nn.RNNCell),
+    Operator("rnn_tanh", ("rnn_tanh.input",), float_form=_float),
+    Operator("rnn_relu", ("rnn_relu.input",), float_form=_float),
+    Operator(
+        "attention", custom=(CustomModule(nn.MultiheadAttention, nnqa.MultiheadAttention, nnq.MultiheadAttention),)
+    ),
+)  # fmt: skip

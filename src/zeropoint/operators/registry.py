@@ -1,0 +1,108 @@
+"""Every operator, and who asks for them finds: by ATen's name, by module class, by form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from torch import nn
+
+from zeropoint.operators.record import CustomModule, Fusion, ModuleForms, Operator, Output
+
+__all__ = [
+    "BY_ATEN",
+    "BY_NAME",
+    "composed_of",
+    "custom_modules",
+    "eager_functions",
+    "fusions",
+    "keeping_modules",
+    "mapping",
+    "module_forms",
+    "operators",
+    "register",
+    "unregister",
+]
+
+_BY_NAME: dict[str, Operator] = {}
+_BY_ATEN: dict[str, Operator] = {}
+_BY_FORMS: dict[type, tuple[Operator, ModuleForms]] = {}
+
+# Operators by their name, and by the overload of ATen that is this operator ("conv2d.default"). Both grow when an
+# operator is registered.
+BY_NAME: Mapping[str, Operator] = MappingProxyType(_BY_NAME)
+BY_ATEN: Mapping[str, Operator] = MappingProxyType(_BY_ATEN)
+
+
+def register(*records: Operator) -> None:
+    """Enter operators. Nothing is entered if one of their names is taken.
+
+    Raises:
+        ValueError: if there is an operator of the same name, for the same ATen overload or the same module class.
+    """
+    for record in records:
+        taken = [record.name] if record.name in _BY_NAME else []
+        taken += [name for name in record.aten if name in _BY_ATEN]
+        taken += [forms.module.__name__ for forms in record.forms if forms.module in _BY_FORMS]
+        if taken:
+            raise ValueError(f"operator {record.name!r}: there is one already for {', '.join(taken)}")
+        _BY_NAME[record.name] = record
+        _BY_ATEN.update(dict.fromkeys(record.aten, record))
+        _BY_FORMS.update({forms.module: (record, forms) for forms in record.forms})
+
+
+def unregister(name: str) -> None:
+    """Take an operator out again; its node is then treated as any unknown one."""
+    record = _BY_NAME.pop(name)
+    for aten in record.aten:
+        del _BY_ATEN[aten]
+    for forms in record.forms:
+        del _BY_FORMS[forms.module]
+
+
+def operators() -> Iterator[Operator]:
+    """Every record, in the order of registration."""
+    yield from _BY_NAME.values()
+
+
+def module_forms() -> Iterator[tuple[Operator, ModuleForms]]:
+    """Every module that eager mode knows, with its operator."""
+    yield from _BY_FORMS.values()
+
+
+def mapping(form: str) -> dict[type[nn.Module], Any]:
+    """Float module -> its `form` ("static", "dynamic", "reference" or "training"), for those that have one.
+
+    Example:
+        >>> mapping("training")[nn.Linear].__module__
+        'zeropoint.nn.qat.linear'
+    """
+    found = {forms.module: getattr(forms, form) for _, forms in module_forms()}
+    return {module: made for module, made in found.items() if made is not None}
+
+
+def composed_of(name: str) -> Iterator[Operator]:
+    """Operators that PyTorch makes of others, the last of which has this name."""
+    return (record for record in operators() if record.composed is not None and record.composed[0] == name)
+
+
+def fusions() -> tuple[Fusion, ...]:
+    """The modules that eager mode fuses."""
+    return tuple(fusion for record in operators() for fusion in record.fusions)
+
+
+def custom_modules() -> tuple[CustomModule, ...]:
+    """The modules that are swapped as a whole."""
+    return tuple(custom for record in operators() for custom in record.custom)
+
+
+def eager_functions() -> dict[Any, Any]:
+    """Function of floats -> function of quantized tensors that takes scale and zero point of the result."""
+    return dict(record.eager_function for record in operators() if record.eager_function is not None)
+
+
+def keeping_modules() -> tuple[type[nn.Module], ...]:
+    """Modules that take quantized tensors as they are, and keep their scale and zero point."""
+    kept = (record for record in operators() if record.output is Output.INPUT)
+    return tuple(m for record in kept for m in record.modules if m not in _BY_FORMS)

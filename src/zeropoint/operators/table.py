@@ -1,0 +1,44 @@
+"""The records as a page of the documentation."""
+
+from __future__ import annotations
+
+from zeropoint.operators.record import Operator
+from zeropoint.operators.registry import operators
+
+__all__ = ["page"]
+
+_HEAD = """# Operators
+
+What becomes of each operator in a quantized model. This page is made from the records in `src/zeropoint/operators/`:
+`python tests/operators/test_operator_page.py` writes it.
+
+- **static**: how it is computed with calibrated activations, in graphs of torch.export and of TorchScript, after
+  quantization-aware training, and in programs. "int8": on integers, with a scale of its own. "keeps scale": on
+  integers, with the scale of its input. "float32": it stays float.
+- **dynamic**, **weight-only**: whether it has a form with ranges found when it runs, or with quantized weights alone.
+- **eager**: whether its module has a quantized form in eager mode (`prepare`, `convert`).
+
+| operator | modules | static | dynamic | weight-only | eager |
+|---|---|---|---|---|---|
+"""
+
+
+def page() -> str:
+    """The table of operators, in Markdown."""
+    shown = [record for record in operators() if record.aten]
+    return _HEAD + "".join(_row(record) for record in sorted(shown, key=lambda record: record.name))
+
+
+def _row(record: Operator) -> str:
+    modules = ", ".join(f"`nn.{module.__name__}`" for module in record.modules)
+    known = {forms.module for forms in record.forms if forms.static or forms.dynamic}
+    eager = record.keeps_scale or any(module in known for module in record.modules)
+    marks = (record.dynamic, record.weight_only, bool(record.modules) and eager)
+    cells = (f"`{record.name}`", modules, _static(record), *("yes" if mark else "" for mark in marks))
+    return "| " + " | ".join(cells) + " |\n"
+
+
+def _static(record: Operator) -> str:
+    if record.keeps_scale:
+        return "keeps scale"
+    return "float32" if record.annotate is None or (record.weights and not record.is_layer) else "int8"

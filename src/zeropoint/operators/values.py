@@ -1,0 +1,44 @@
+"""Values of a graph while it is lowered: floats, or integers with their parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+from zeropoint.numerics.affine import BYTE_LIMITS
+
+__all__ = ["Scale", "Value"]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Scale, zero point and integer dtype of a value."""
+
+    scale: float
+    zero_point: int
+    dtype: torch.dtype
+
+    @property
+    def pair(self) -> tuple[float, int]:
+        return self.scale, self.zero_point
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        return BYTE_LIMITS[self.dtype]
+
+    @property
+    def all(self) -> tuple[Any, ...]:
+        return self.scale, self.zero_point, *self.limits, self.dtype
+
+
+@dataclass
+class Value:
+    """A value of the old graph in the new one: floats or integers, and what was made of them in each scope."""
+
+    floats: fx.Node | None = None
+    integers: fx.Node | None = None
+    scale: Scale | None = None
+    converted: dict[tuple[int, ...], fx.Node] = field(default_factory=dict)

@@ -1,0 +1,250 @@
+"""Files of torch.ao that this repository keeps, read without its code; and hostile files, of which nothing is run."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import pickle
+import subprocess
+import zipfile
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+import zeropoint
+from zeropoint.compat.graph_code import graph_module
+
+ARCHIVES = Path(__file__).parent / "archives"
+EXPECTED = load_file(ARCHIVES / "expected.safetensors")
+MODULES = sorted(p.name.removesuffix(".pt") for p in ARCHIVES.glob("*.pt") if p.name.count(".") == 1)
+SCRIPTS = sorted(p.name for p in ARCHIVES.glob("*.*.pt") if ".state." not in p.name)
+STATES = sorted(p.name for p in ARCHIVES.glob("*.state.pt"))
+
+
+def inputs_of(name: str) -> list[torch.Tensor]:
+    return [EXPECTED[f"{name}.input.{i}"] for i in range(2) if f"{name}.input.{i}" in EXPECTED]
+
+
+def test_there_are_enough_archives() -> None:
+    assert len(list(ARCHIVES.glob("*.pt"))) >= 40
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_gives_the_exact_output(name: str) -> None:
+    model = zeropoint.compat.load(ARCHIVES / f"{name}.pt")
+    assert not [m for m in model.modules() if type(m).__module__.startswith("torch.ao")]
+    with torch.no_grad():
+        result = tree_leaves(model(*inputs_of(name)))[0]
+    assert torch.equal(result, EXPECTED[f"{name}.output"])
+
+
+@pytest.mark.parametrize("file", SCRIPTS)
+def test_torchscript_gives_the_exact_output_and_can_be_saved(file: str) -> None:
+    name = file.split(".")[0]
+    module = zeropoint.compat.load(ARCHIVES / file)
+    saved = io.BytesIO()
+    torch.jit.save(module, saved)
+    saved.seek(0)
+    for loaded in (module, torch.jit.load(saved)):
+        graph = str(loaded.inlined_graph)
+        assert "quantized::" not in graph
+        assert "torch.classes" not in graph
+        with torch.no_grad():
+            assert torch.equal(tree_leaves(loaded(*inputs_of(name)))[0], EXPECTED[f"{name}.output"])
+
+
+@pytest.mark.parametrize("file", STATES)
+def test_a_state_dict_is_that_of_the_module(file: str) -> None:
+    state = zeropoint.compat.load(ARCHIVES / file)
+    module = zeropoint.compat.load_state_dict(ARCHIVES / file.replace(".state", ""))
+    assert list(state) == list(module)
+    mine, of_module = (tree_leaves([v for v in s.values() if isinstance(v, torch.Tensor)]) for s in (state, module))
+    for a, b in zip(mine, of_module, strict=True):
+        plain = (a.int_repr(), b.int_repr()) if isinstance(a, zeropoint.QTensor) else (a, b)
+        assert torch.equal(*plain)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_what_was_converted_loads_again(name: str, tmp_path: Path) -> None:
+    state = zeropoint.compat.convert(ARCHIVES / f"{name}.pt", tmp_path / "new.safetensors")
+    again = zeropoint.compat.load(tmp_path / "new.safetensors")
+    assert list(again) == list(state)
+    assert [type(v) for v in again.values()] == [type(v) for v in state.values()]
+
+
+class Mine(nn.Sequential):
+    """A class of a user's."""
+
+
+def test_the_users_classes_are_taken_when_they_are_given(tmp_path: Path) -> None:
+    torch.save(Mine(nn.Linear(2, 2)), tmp_path / "mine.pt")
+    with pytest.raises(NotImplementedError, match=r"test_archives\.Mine.*classes=\[Mine\]"):
+        zeropoint.compat.load(tmp_path / "mine.pt")
+    assert isinstance(zeropoint.compat.load(tmp_path / "mine.pt", classes=[Mine]), Mine)
+    assert list(zeropoint.compat.load_state_dict(tmp_path / "mine.pt")) == ["0.weight", "0.bias"]
+
+
+# ------------------------------------------------------------------------------------------------------ hostile files
+
+
+class Calls:
+    """An object that a pickle makes by a call."""
+
+    def __init__(self, function: Any, *args: Any) -> None:
+        self.parts = function, args
+
+    def __reduce__(self) -> Any:
+        return self.parts
+
+
+def hostile(marker: Path) -> dict[str, Any]:
+    command = f"touch {marker}"
+    write = f"open({str(marker)!r}, 'w').close()"
+    return {
+        "os.system": Calls(os.system, command),
+        "subprocess.call": Calls(subprocess.call, command.split()),
+        "builtins.eval": Calls(builtins.eval, write),
+        "builtins.exec": Calls(builtins.exec, write),
+        "builtins.open": Calls(builtins.open, str(marker), "w"),
+        "builtins.getattr": Calls(builtins.getattr, os.system, "__call__"),
+        "builtins.__import__": Calls(builtins.__import__, "antigravity"),
+        "torch.load": Calls(torch.load, str(marker)),
+        "torch.hub.load": Calls(torch.hub.load, "a/b", "c"),
+        "nested": OrderedDict(a=[{"b": (Calls(os.system, command),)}]),
+        "as a key": {("x", Calls(os.system, command)): 1},
+    }
+
+
+@pytest.mark.parametrize("name", list(hostile(Path("x"))))
+def test_a_hostile_file_is_refused_and_nothing_is_run(name: str, tmp_path: Path) -> None:
+    marker = tmp_path / "run"
+    torch.save(hostile(marker)[name], tmp_path / "hostile.pt")
+    for read in (zeropoint.compat.load, zeropoint.compat.load_state_dict):
+        with pytest.raises(NotImplementedError, match="nothing that a file names is run"):
+            read(tmp_path / "hostile.pt")
+    assert not marker.exists()
+
+
+def test_a_hook_of_the_users_is_refused(tmp_path: Path) -> None:
+    layer = nn.Linear(2, 2)
+    layer.register_forward_hook(print)
+    torch.save(layer, tmp_path / "hook.pt")
+    with pytest.raises(NotImplementedError, match=r"has a hook, __builtin__\.print"):
+        zeropoint.compat.load(tmp_path / "hook.pt")
+    assert list(zeropoint.compat.load_state_dict(tmp_path / "hook.pt")) == ["weight", "bias"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def forward(self, x):\n    return __import__('os').system('true')",
+        "def forward(self, x):\n    y = torch.load('file')\n    return y",
+        "def forward(self, x):\n    y = torch.hub.load('a', 'b')\n    return y",
+        "def forward(self, x):\n    y = torch.ops.load_library('a.so')\n    return y",
+        "def forward(self, x):\n    y = x.apply_(x)\n    return y",
+        "def forward(self, x):\n    y = x.__class__\n    return y",
+        "def forward(self, x):\n    y = getattr(x, '__class__')\n    return y",
+        "def forward(self, x):\n    import os\n    return x",
+        "def forward(self, x):\n    return [y for y in x]",
+        "def forward(self, x):\n    return (lambda: x)()",
+    ],
+)
+def test_code_of_a_graph_that_is_no_graph_is_refused(code: str) -> None:
+    with pytest.raises(NotImplementedError, match="a graph in the file"):
+        graph_module({"_code": code})
+
+
+def test_code_of_a_graph_is_read() -> None:
+    code = (
+        "def forward(self, x, y = None):\n    w = self.w\n"
+        "    a = torch.nn.functional.relu(x, inplace = False);  x = None\n"
+        "    b = a + 2\n    c = b[(slice(None, 1, None), 0)]\n    d = torch.cat([c, c], dim = 0)\n"
+        "    e = d.flatten(0, -1)\n    return {'out': (e, w)}"
+    )
+    graph = graph_module({"_code": code, "_buffers": {"w": torch.ones(1)}})
+    out, w = graph(torch.tensor([[-1.0, 3.0]]))["out"]
+    assert out.tolist() == [2.0, 2.0]
+    assert w.tolist() == [1.0]
+
+
+# ------------------------------------------------------------------------------------------------------ damaged files
+
+
+def rewritten(name: str, change: Any) -> io.BytesIO:
+    """An archive with its pickle or one of its memories changed."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(ARCHIVES / name) as old, zipfile.ZipFile(made, "w") as new:
+        for record in old.namelist():
+            content = change(record, old.read(record))
+            if content is not None:
+                new.writestr(record, content)
+    made.seek(0)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda record, data: None if record.endswith("data/0") else data, "lacks"),
+        (lambda record, data: data[:1] if "/data/" in record else data, "elements"),
+        (lambda record, data: data[:-20] if record.endswith(".pkl") else data, "pickle"),
+        (lambda record, data: b"\x80\x02." if record.endswith(".pkl") else data, "pickle"),
+        (lambda record, data: None if record.endswith(".pkl") else data, r"no data\.pkl"),
+    ],
+)
+def test_a_damaged_file_is_refused(change: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        zeropoint.compat.load(rewritten("linear.pt", change))
+
+
+def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "text.pt").write_text("hello")
+    with pytest.raises(ValueError, match=r"text\.pt is not a file of torch\.save"):
+        zeropoint.compat.load(tmp_path / "text.pt")
+
+
+def test_a_tensor_outside_of_its_memory_is_refused(tmp_path: Path) -> None:
+    torch.save(torch.ones(4), tmp_path / "t.pt")
+    with zipfile.ZipFile(tmp_path / "t.pt") as old:
+        records = {n: old.read(n) for n in old.namelist()}
+    with zipfile.ZipFile(tmp_path / "t.pt", "w") as new:
+        for n, data in records.items():
+            new.writestr(n, data.replace(b"K\x04\x85", b"K\x09\x85") if n.endswith("data.pkl") else data)
+    with pytest.raises(ValueError, match=r"shape \(9,\) lies outside of its memory of 16 bytes"):
+        zeropoint.compat.load(tmp_path / "t.pt")
+
+
+def test_deep_nesting_and_shared_parts_are_no_danger(tmp_path: Path) -> None:
+    shared: Any = [1]
+    for _ in range(60):  # 2**60 elements, if parts were not made once
+        shared = [shared, shared]
+    torch.save(shared, tmp_path / "shared.pt")
+    assert zeropoint.compat.load(tmp_path / "shared.pt")[0][0] is not None
+    deep = b"\x80\x02" + b"(" * 100_000 + b"l" * 100_000 + b"."
+    with pytest.raises(ValueError, match="too deeply"):
+        zeropoint.compat.load(rewritten("linear.pt", lambda r, data: deep if r.endswith(".pkl") else data))
+
+
+def test_files_of_before_pytorch_1_6_are_read(tmp_path: Path) -> None:
+    state = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor([1, 2])}
+    torch.save(state, tmp_path / "legacy.pt", _use_new_zipfile_serialization=False)
+    loaded = zeropoint.compat.load(tmp_path / "legacy.pt")
+    assert all(torch.equal(loaded[k], v) for k, v in state.items())
+    data = (tmp_path / "legacy.pt").read_bytes()
+    with pytest.raises(ValueError, match=r"ends within|damaged|pickle"):
+        zeropoint.compat.load(io.BytesIO(data[:-5]))
+
+
+def test_pickle_protocols_of_torch_are_read() -> None:
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        buffer = io.BytesIO()
+        torch.save({"x": torch.ones(2)}, buffer, pickle_protocol=protocol)
+        buffer.seek(0)
+        assert zeropoint.compat.load(buffer)["x"].tolist() == [1.0, 1.0]
