@@ -20,7 +20,7 @@ from zeropoint.compat.modules import resolve
 from zeropoint.nn.quantized.dynamic.recurrent_weights import Matrix
 from zeropoint.nn.quantized.storage import as_qtensor
 from zeropoint.qfunctions.embedding import EmbeddingPackedParams
-from zeropoint.tensor.qtensor import rebuild
+from zeropoint.tensor.qtensor import HANDLERS, QTensor, floats, integers, rebuild
 
 NAMESPACE = "zeropoint_compat"
 
@@ -100,7 +100,7 @@ def weight_parts(weight: Tensor) -> tuple[Tensor, Tensor, Tensor, int, str]:
 
     It may be what `written_weight` gave.
     """
-    if weight.dtype == torch.uint8 and not weight.is_quantized:
+    if not isinstance(weight, QTensor) and weight.dtype == torch.uint8:
         parts = torch.load(io.BytesIO(weight.numpy().tobytes()), weights_only=True)
         return weight_parts(parts) if isinstance(parts, Tensor) else parts
     stored = Matrix(as_qtensor(weight), None)
@@ -133,7 +133,7 @@ def _table_weight(stored: Tensor) -> Tensor:
 
 def _table_parts(weight: Tensor) -> tuple[Tensor, Tensor, int]:
     """A table as bytes for a file, as rows for kernels, and its bits. It may be such bytes."""
-    if weight.dtype == torch.uint8 and not weight.is_quantized:
+    if not isinstance(weight, QTensor) and weight.dtype == torch.uint8:
         stored, weight = weight, _table_weight(weight)
     else:
         stored = written(as_qtensor(weight))
@@ -143,7 +143,7 @@ def _table_parts(weight: Tensor) -> tuple[Tensor, Tensor, int]:
 
 _OWN = {
     "save": _save,
-    "is_quantized": lambda input: input.is_quantized,
+    "is_quantized": lambda input: isinstance(input, QTensor) or input.is_quantized,
     "quantized_dtype": lambda input: _NUMBERS[input._qdtype.name],
     "weight_parts": weight_parts,
     "weight": _weight,
@@ -177,6 +177,19 @@ for _arguments, _listed in _OPERATORS.items():
         LIBRARY.define(f"{_qualified}({_arguments}) -> Tensor")
         _name = _qualified.split(".")[0]
         LIBRARY.impl(_qualified, _kernel(_name, names.OPERATORS), "CompositeImplicitAutograd")
+# `q.dequantize()` and the like in scripted code are operators of PyTorch, as long as it has them.
+for _name, _function in {
+    "dequantize.self": floats,
+    "int_repr.default": integers,
+    "q_scale.default": QTensor.q_scale,
+    "q_zero_point.default": QTensor.q_zero_point,
+    "q_per_channel_scales.default": QTensor.q_per_channel_scales,
+    "q_per_channel_zero_points.default": QTensor.q_per_channel_zero_points,
+    "q_per_channel_axis.default": QTensor.q_per_channel_axis,
+}.items():
+    _packet, _overload = _name.split(".")
+    if hasattr(torch.ops.aten, _packet):
+        HANDLERS[getattr(getattr(torch.ops.aten, _packet), _overload)] = _function
 _DEFINED = {schema.split("(", 1)[0].split(".")[0] for schema in _SCHEMAS}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from zeropoint.tensor.qtensor import QTensor, implements
-from zeropoint.tensor.quantizer import PerTensor
+from zeropoint.tensor.quantizer import PerTensorQuantizer
 
 aten = torch.ops.aten
 
@@ -22,10 +22,10 @@ def equal(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def _integers_decide(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether the order of the values is the order of the integers: one scale, and no two integers share a float."""
-    if not (isinstance(a, QTensor) and isinstance(b, QTensor) and a.dtype == b.dtype and a._qdtype.bits <= 8):
+    if not (isinstance(a, QTensor) and isinstance(b, QTensor) and a._qdtype == b._qdtype and a._qdtype.bits <= 8):
         return False
     p = a._quantizer
-    return isinstance(p, PerTensor) and p.same(b._quantizer) and 1e-30 < p.scale < 1e30
+    return isinstance(p, PerTensorQuantizer) and p.same(b._quantizer) and 1e-30 < p.scale < 1e30
 
 
 def _floats(x: torch.Tensor) -> torch.Tensor:
@@ -43,7 +43,7 @@ def _comparison(name: str) -> None:
 
     def with_number(q: QTensor, number: Any) -> torch.Tensor:
         p = q._quantizer
-        if isinstance(p, PerTensor) and q._qdtype.bits == 8 and isinstance(number, (int, float)):
+        if isinstance(p, PerTensorQuantizer) and q._qdtype.bits == 8 and isinstance(number, (int, float)):
             return torch.ops.zeropoint.stored_compare(q.values(), p.scale, p.zero_point, name, number)
         return operator.Scalar(q.dequantize(), number)
 
