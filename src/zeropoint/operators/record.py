@@ -129,6 +129,9 @@ class Operator:
     float_form: Callable[..., Any] | None = None
     composed: tuple[str, Callable[[fx.Node], fx.Node | None]] | None = None
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Operator:
+        return self
+
     @property
     def weight_axis(self) -> int:
         """The axis of a layer's weight that counts output channels."""

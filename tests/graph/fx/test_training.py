@@ -18,12 +18,15 @@ from zeropoint.graph.passes.fold_batch_norm_training import Statistics
 from zeropoint.graph.quantize_fx import Prepared
 from zeropoint.nn.intrinsic import qat as nniqat
 
+pytestmark = pytest.mark.filterwarnings("ignore:qconfig_mapping. nothing in the model is meant by")  # see mapping()
+
 # A float convolution and one on integers may fall on different sides where a value is just between two steps: 2 of
 # 460,800 values behind a 3x3 convolution with batch norm and ReLU. Results here are small, so one value counts much.
 NEAR_TIES = 0.02
 
 
 def mapping() -> Any:
+    """Rules for every operator that trains, whether a model has it or not."""
     made = zeropoint.get_default_qat_qconfig_mapping("native")
     for kind in (nn.Embedding, nn.EmbeddingBag, F.embedding, F.embedding_bag):
         made.set_object_type(kind, zeropoint.default_embedding_qat_qconfig)
