@@ -112,15 +112,9 @@ FLOWS = {
         assert torch.quantize_per_tensor(x, 0.1, 0, torch.qint8).dtype == torch.qint8
     """,
 }
-NOT_YET = {
-    "compat in scripted code": "compat does not yet rewrite the methods of Tensor in scripted code",
-}
 
 
-@pytest.mark.parametrize(
-    "flow",
-    [pytest.param(n, marks=pytest.mark.xfail(reason=NOT_YET[n], strict=True)) if n in NOT_YET else n for n in FLOWS],
-)
+@pytest.mark.parametrize("flow", FLOWS)
 def test_flow_without_pytorchs_quantization(flow: str, tmp_path: Path) -> None:
     program = tmp_path / "flow.py"  # TorchScript reads its source
     program.write_text(BEGIN + textwrap.dedent(FLOWS[flow]))
