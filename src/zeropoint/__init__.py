@@ -205,7 +205,7 @@ _EXPORTS = {
     ),
     "fuse_conv_bn_jit": "graph.frontends.script.fold_batch_norm",
     "script_qconfig": "graph.frontends.script.observers",
-    "summary": "graph.frontends.script.record",
+    "summary": "graph.frontends.script.saved_plan",
     **dict.fromkeys(("DeQuantStub", "QuantStub", "QuantWrapper"), "nn.stubs"),
     **dict.fromkeys(
         (

@@ -13,7 +13,7 @@ from script_graphs import BOTH_WAYS, STATIC, reloaded, scripted
 from torch import Tensor, nn
 
 import zeropoint
-from zeropoint.graph.frontends.script.interpret import NotStraight
+from zeropoint.graph.frontends.script.evaluate import NotStraight
 from zeropoint.report.html import write_report
 from zeropoint.report.sizes import model_bytes
 

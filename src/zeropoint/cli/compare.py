@@ -34,7 +34,7 @@ def compare(
     A QUANTIZED file `.zpt` or `.pt2` has no layers to look into any more, and TorchScript only where it is a straight
     line: otherwise the outputs are compared.
     """
-    from zeropoint.graph.frontends.script.interpret import NotStraight
+    from zeropoint.graph.frontends.script.evaluate import NotStraight
     from zeropoint.report.compare import compare as compare_layers
     from zeropoint.report.compare import compare_outputs, finite
 

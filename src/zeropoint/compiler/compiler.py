@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch.utils import _pytree as pytree
 
 from zeropoint import _native
 from zeropoint.compiler.fallback import TorchCall
@@ -19,6 +18,7 @@ from zeropoint.compiler.torchscript import graph_of
 from zeropoint.described import described
 from zeropoint.graph.frontends.shape_guards import value_of
 from zeropoint.graph.passes.input_checks import Sizes
+from zeropoint.graph.torch_internals import is_operator, output_nesting
 
 __all__ = ["Unsupported", "compile"]
 
@@ -107,6 +107,8 @@ class Compiler:
 
     def parameter(self, node: Any) -> Tensor:
         """A tensor that the graph holds."""
+        if not self.is_parameter(node):
+            raise self.unsupported(f"its parameter {node} is computed")
         found: Any = self.graph
         for part in str(node.target).split("."):
             found = getattr(found, part)
@@ -162,13 +164,8 @@ class Compiler:
         if found is None:
             return
         if not isinstance(found, Tensor):
-<<<<<<< HEAD
             raise self.unsupported(f"input {node.target!r} is no tensor but {described(found)}")
-        name = self.values[node] = self.draft.fresh(str(node.target))
-=======
-            raise self.unsupported(f"input {node.target!r} is no tensor but {found!r}")
         name = self.values[node] = self.builder.fresh(str(node.target))
->>>>>>> h-records
         shape = list(found.shape)
         self.builder.inputs.append(Input(name, str(found.dtype).removeprefix("torch."), [None] * len(shape), shape))
 
@@ -206,15 +203,9 @@ class Compiler:
         results = self.found[node]
         several = isinstance(results, (tuple, list))
         if not all(isinstance(t, Tensor) for t in (results if several else [results])):
-<<<<<<< HEAD
             raise self.unsupported(f"it gives {described(results)}, which is no tensor")
-        numbers = {"function": len(self.draft.foreign), "numbers": call.numbers}
-        self.draft.foreign.append(call)
-=======
-            raise self.unsupported(f"it gives {results!r}, which is no tensor")
         numbers = {"function": len(self.builder.foreign), "numbers": call.numbers}
         self.builder.foreign.append(call)
->>>>>>> h-records
         names = [str(node)] * (len(results) if several else 1)
         made = self.builder.add_several("foreign", call.tensors, names, **numbers)
         return made if several else made[0]
@@ -225,11 +216,7 @@ class Compiler:
             if not isinstance(part, fx.Node):
                 raise self.unsupported(f"the model gives {part!r}, which is no tensor")
             self.builder.outputs.append(str(self.tensor(part)))
-        codegen = self.graph.graph._codegen
-        spec = codegen.pytree_info.out_spec if hasattr(codegen, "pytree_info") else None
-        numbers = list(range(len(flat)))
-        tree = pytree.tree_unflatten(numbers, spec) if spec is not None else (0 if len(flat) == 1 else numbers)
-        self.builder.result = self._described(tree)
+        self.builder.result = self._described(output_nesting(self.graph.graph, len(flat)))
 
     def _described(self, tree: Any) -> Any:
         if isinstance(tree, int):
@@ -245,6 +232,6 @@ class Compiler:
 
 def _name(target: Any) -> Any:
     """``aten.relu.default``; other functions are their own names."""
-    if isinstance(target, torch._ops.OpOverload):
+    if is_operator(target):
         return f"{target.namespace}.{target._schema.name.split('::')[1]}.{target._overloadname or 'default'}"
     return target

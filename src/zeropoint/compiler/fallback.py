@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, fx
 
 from zeropoint.compiler.program_builder import Size
+from zeropoint.graph.torch_internals import map_nodes
 
 __all__ = ["TorchCall"]
 
@@ -47,8 +48,8 @@ class TorchCall:
                 values.append(found)
             return _Given(kind, values.index(found))
 
-        self.args = fx.node.map_arg(tuple(node.args), given)
-        self.kwargs = fx.node.map_arg(dict(node.kwargs), given)
+        self.args = map_nodes(tuple(node.args), given)
+        self.kwargs = map_nodes(dict(node.kwargs), given)
 
     def __str__(self) -> str:
         return str(self.target)

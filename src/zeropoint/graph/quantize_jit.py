@@ -9,26 +9,26 @@ from typing import Any
 import torch
 
 from zeropoint.described import described
+from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.frontends.export import origin
-from zeropoint.graph.frontends.script import record
+from zeropoint.graph.frontends.script import saved_plan
 from zeropoint.graph.frontends.script.branches import join
-from zeropoint.graph.frontends.script.copying import private_copy, result
-from zeropoint.graph.frontends.script.guards import raise_first
-from zeropoint.graph.frontends.script.in_place import make_ordinary
-from zeropoint.graph.frontends.script.inline import (
+from zeropoint.graph.frontends.script.inline import simplify
+from zeropoint.graph.frontends.script.lower import lower
+from zeropoint.graph.frontends.script.observers import Scripted, facts_of, scripted
+from zeropoint.graph.frontends.script.script_module import (
     SCRIPT_OBSERVER,
     at_path,
     methods,
     modules,
     path_of,
-    simplify,
+    private_copy,
+    result,
     unmark,
     walk,
 )
-from zeropoint.graph.frontends.script.lower import lower
-from zeropoint.graph.frontends.script.observers import Scripted, facts_of, scripted
-from zeropoint.graph.frontends.script.read import View, read
-from zeropoint.graph.frontends.script.unseen import drop_unseen
+from zeropoint.graph.frontends.script.uncalibrated import drop_uncalibrated
+from zeropoint.graph.frontends.script.view import View, view_of
 from zeropoint.graph.frontends.script.write import call_observer, write
 from zeropoint.graph.lowering.integer import NotCalibrated
 from zeropoint.graph.lowering.reference import reference
@@ -87,7 +87,7 @@ def _mapping(model: Any, qconfigs: Mapping[str, Any], dynamic: bool) -> QConfigM
 
 def _prepare(model: Any, qconfigs: Mapping[str, Any], name: str, dynamic: bool = False) -> Any:
     module = private_copy(name, model)
-    if module.hasattr(record.PLAN):
+    if module.hasattr(saved_plan.PLAN):
         raise ValueError(f"{name}: the model was prepared already")
     mapping = _mapping(module, qconfigs, dynamic)
     names = methods(module)
@@ -95,21 +95,19 @@ def _prepare(model: Any, qconfigs: Mapping[str, Any], name: str, dynamic: bool =
     observers: dict[str, Any] = {}
     summarized: list[Any] = []
     for method in names:
-        graph = simplify(module, method, names)
-        raise_first(graph)
-        make_ordinary(graph)
-        view = read(module, method)
+        graph = simplify(module, module._get_method(method).graph, names)
+        view = view_of(module, method)
         make_plain(view)
         fold_linear(view)
         fold_batch_norm(view)
         write(view)
-        view = read(module, method)
+        view = view_of(module, method)
         choices = plan(view, mapping, alone=True, join=join)
         plans[method] = _watch(view, choices, observers)
         unmark(graph)
         summarized += [(choice, plans[method][node.name]) for node, choice in choices.items()]
-    record.store(module, record.PLAN, {"methods": plans, "observers": observers})
-    record.store_summary(module, summarized)
+    saved_plan.store(module, saved_plan.PLAN, {"methods": plans, "observers": observers})
+    saved_plan.store_summary(module, summarized)
     return module
 
 
@@ -122,7 +120,7 @@ def _watch(view: View, choices: dict[Any, Choice], observers: dict[str, Any]) ->
     write(view)
     kept = {}
     for node, choice in choices.items():
-        kept[node.name] = record.choice_to(choice, origin(node).path, operator_name(node, choice))
+        kept[node.name] = saved_plan.choice_to(choice, origin(node).path, operator_name(node, choice))
         if choice.qconfig is not None:
             kept[node.name]["activation"] = facts_of(choice.qconfig.activation())
     weights = {node: _weight_observer(choice) for node, choice in choices.items() if _has_weight(choice)}
@@ -139,7 +137,7 @@ def _watch(view: View, choices: dict[Any, Choice], observers: dict[str, Any]) ->
 def _add(module: Any, path: str, observer: Any, observers: dict[str, Any]) -> None:
     made = scripted(observer)
     owner, _, name = path.rpartition(".")
-    at_path(module, owner)._register_attribute(name, made._type(), made)
+    internals.add_attribute(at_path(module, owner), name, made._type(), made)
     observers[path] = facts_of(observer)
 
 
@@ -228,32 +226,32 @@ def prepare_dynamic_jit(model: Any, qconfig_dict: Mapping[str, Any], inplace: bo
 
 def _convert(model: Any, debug: bool, name: str, preserved: Any = None) -> Any:
     module = private_copy(name, model)
-    kept = record.load(module, record.PLAN)
+    kept = saved_plan.load(module, saved_plan.PLAN)
     if kept is None:
         raise ValueError(f"{name} takes what prepare_jit or prepare_dynamic_jit gave")
-    torch.jit._recursive.wrap_cpp_module(module).eval()  # as in torch.ao: what is converted is past training
+    internals.torchscript_module(module).eval()  # as in torch.ao: what is converted is past training
     observers = {key: Scripted(facts, at_path(module, key)) for key, facts in kept["observers"].items()}
     summarized: list[Any] = []
     views = {}
     for method, plans in kept["methods"].items():
         weights = {value["weight"] for value in plans.values()}
-        view = read(module, method, {key: value for key, value in observers.items() if key not in weights})
+        view = view_of(module, method, {key: value for key, value in observers.items() if key not in weights})
         _end_training(view)
         choices = _choices(view, plans, observers, name)
         views[method] = (view, choices, plans)
     _require_data([view for view, _, _ in views.values()])
     for view, choices, plans in views.values():
-        drop_unseen(view, choices)
+        drop_uncalibrated(view, choices)
         with torch.no_grad():
             write(view, (reference if debug else lower)(view, choices))
         rows = {node.name: choice for node, choice in choices.items()}
-        floats = {key: record.choice_from(value, None, None) for key, value in plans.items() if key not in rows}
+        floats = {key: saved_plan.choice_from(value, None, None) for key, value in plans.items() if key not in rows}
         summarized += [(rows.get(key, floats.get(key)), value) for key, value in plans.items()]
-    record.store_summary(module, summarized)
+    saved_plan.store_summary(module, summarized)
     _part_lists(module, [view for view, _, _ in views.values()])
     names = [method for method in module._method_names() if method != "forward"]
     names += ["training"] if module.hasattr("training") else []  # torch.jit.freeze asks for it
-    return torch._C._freeze_module(module, [record.SUMMARY, *names, *(preserved or ())], True, debug)
+    return internals.freeze(module, [saved_plan.SUMMARY, *names, *(preserved or ())], True, debug)
 
 
 def _end_training(view: View) -> None:
@@ -274,7 +272,7 @@ def _part_lists(module: Any, views: list[View]) -> None:
         for node in walk(view.script)
         if node.kind() == "prim::GetAttr"
     }
-    for path in {path for view in views for path in view.lists}:
+    for path in {path for view in views for path in view.tensor_lists}:
         owner, _, name = path.rpartition(".")
         tensors = at_path(module, path) if path in read_still else []
         at_path(module, owner).setattr(name, [tensor.detach().clone() for tensor in tensors])
@@ -286,7 +284,7 @@ def _choices(view: View, plans: dict[str, Any], observers: dict[str, Any], name:
     for key, value in plans.items():
         if key in by_name:
             activation = Scripted(value["activation"]) if value["activation"] else None
-            choices[by_name[key]] = record.choice_from(value, activation, observers.get(value["weight"]))
+            choices[by_name[key]] = saved_plan.choice_from(value, activation, observers.get(value["weight"]))
         elif value["way"] != Way.FLOAT.name:
             raise ValueError(f"{name}: the model was changed after it was prepared: it has no {key}")
     if any(choice.reason == PADDED for choice in choices.values()):

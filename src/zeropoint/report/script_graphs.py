@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, fx
 
 from zeropoint.graph.frontends.export import Origin, capture, origin
-from zeropoint.graph.frontends.script import record
-from zeropoint.graph.frontends.script.straight import straight_graph
+from zeropoint.graph.frontends.script import saved_plan
+from zeropoint.graph.frontends.script.evaluate import straight_graph
 from zeropoint.graph.passes.canonicalize import make_plain
 from zeropoint.graph.passes.fold_batch_norm import fold_batch_norm
 from zeropoint.graph.passes.fold_linear import fold_linear
@@ -60,7 +60,7 @@ def graphs_of(float_model: Any, quantized: Any, batch: Any) -> tuple[fx.GraphMod
 
 def _summary(quantized: Any) -> Summary:
     try:
-        return record.summary(quantized)
+        return saved_plan.summary(quantized)
     except TypeError:
         return Summary(())
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from zeropoint.described import described
-from zeropoint.graph.frontends.script.record import summary
+from zeropoint.graph.frontends.script.saved_plan import summary
 from zeropoint.graph.quantize_jit import quantize_dynamic_jit, quantize_jit
 from zeropoint.graph.to_int8 import call_of
 from zeropoint.qconfig import QConfig, default_dynamic_qconfig, get_default_qconfig

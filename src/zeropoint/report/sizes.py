@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zeropoint.graph.frontends.script.inline import walk
+from zeropoint.graph.frontends.script.script_module import walk
 from zeropoint.graph.quantize_fx import Quantized
 from zeropoint.operators.node import parameter
 

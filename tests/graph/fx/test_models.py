@@ -440,8 +440,10 @@ def test_trained_graph_equals_the_deployed_one(which: str) -> None:
     assert all(row.way == "int8" for row in quantized.summary().rows), str(quantized.summary())
     with torch.no_grad():
         inputs = torch.randn(16, 3, 32, 32)
-        trained, deployed = prepared(inputs), quantized(inputs)
+        trained, deployed, rounded = prepared(inputs), quantized(inputs), prepared.graph_module(inputs)
+    assert torch.equal(trained, deployed)
+    # What training computes: floats, which in some of the layers fall on the other side of a tie.
     step = float(torch.unique(deployed).diff().min())
-    steps = (trained - deployed).abs() / step
+    steps = (rounded - deployed).abs() / step
     assert steps.max() < 1.5
-    assert (steps < 0.5).float().mean() >= 0.99
+    assert (steps < 0.5).float().mean() >= 0.97

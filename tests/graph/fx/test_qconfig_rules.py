@@ -48,7 +48,10 @@ def mapping(prepare: Any) -> Any:
         (torch.add, 0), (operator.add, 0), ("add", 0), (operator.iadd, 0), (torch.Tensor.add, 0),
         (torch.sub, 1), (operator.sub, 1), ("sub", 1), (torch.subtract, 1),
     ],
-    ids=["torch.add", "operator.add", "add", "operator.iadd", "Tensor.add", "torch.sub", "operator.sub", "sub", "torch.subtract"],
+    ids=[
+        "torch.add", "operator.add", "add", "operator.iadd", "Tensor.add",
+        "torch.sub", "operator.sub", "sub", "torch.subtract",
+    ],
 )  # fmt: skip
 def test_every_spelling_of_an_operator_is_obeyed(prepare, rule, left):
     model = Sums().eval()

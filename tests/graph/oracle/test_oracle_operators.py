@@ -16,11 +16,6 @@ from torch import Tensor, nn
 
 import zeropoint
 from zeropoint.operators import operators
-<<<<<<< HEAD
-
-OPERATORS = [record for record in operators() if record.annotate is not None]
-=======
->>>>>>> h-records
 
 pytestmark = pytest.mark.oracle
 

@@ -22,6 +22,14 @@ def _quantize(c: Compiler, node: fx.Node) -> str:
     return c.add("quantize", c.tensor(a["input"]), **parameters, **bounds)
 
 
+@row(*ours("stored_quantize"))
+def _quantize_at_once(c: Compiler, node: fx.Node) -> str:
+    raise c.unsupported(
+        "it rounds x / scale + zero_point, where the step of programs rounds x / scale and then adds the zero point,"
+        " which differs at ties; with fallback=True PyTorch computes it"
+    )
+
+
 @row(*ours("quantize_per_channel"))
 def _quantize_channels(c: Compiler, node: fx.Node) -> str:
     a = arguments(node)
@@ -33,7 +41,9 @@ def _quantize_channels(c: Compiler, node: fx.Node) -> str:
     return c.add("quantize_channels", c.tensor(a["input"]), *constants, axis=a["axis"] % c.rank(a["input"]), **bounds)
 
 
-@row(*ours("dequantize_per_tensor", "dequantize"))
+@row(*ours("dequantize_per_tensor", "dequantize", "stored_dequantize"))
 def _dequantize(c: Compiler, node: fx.Node) -> str:
     a = arguments(node)
-    return c.add("dequantize", c.tensor(a["input"]), scale=float(a["scale"]), zero_point=a["zero_point"])
+    if c.dtype(node.args[0]) not in (torch.uint8, torch.int8):
+        raise c.unsupported("programs dequantize 8-bit integers; with fallback=True PyTorch computes it")
+    return c.add("dequantize", c.tensor(node.args[0]), scale=float(a["scale"]), zero_point=a["zero_point"])

@@ -13,7 +13,7 @@ import sympy  # type: ignore[import-untyped]
 import torch
 from torch import SymInt, Tensor, fx
 
-__all__ = ["OPERATIONS", "Condition", "Place", "conditions_of", "value_of"]
+__all__ = ["OPERATIONS", "Condition", "Place", "conditions_of", "is_checkable", "value_of"]
 
 # What numbers are made from sizes with; programs have them too.
 OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -89,6 +89,15 @@ def conditions_of(inputs: list[fx.Node]) -> tuple[Condition, ...]:
             for made in _conditions(guard.expr, places, question):
                 found[made] = None
     return tuple(found)
+
+
+def is_checkable(expression: Any, holds: bool) -> bool:
+    """Whether conditions can say that a sympy expression of sizes holds, or that it does not."""
+    if not holds:
+        expression = sympy.Not(expression)
+    places = {symbol: Place(0, 0) for symbol in expression.free_symbols}
+    parts = expression.args if isinstance(expression, sympy.And) else (expression,)
+    return all(any(True for _ in _conditions(part, places, "")) for part in parts)
 
 
 def _is_of_a_model(filename: str) -> bool:

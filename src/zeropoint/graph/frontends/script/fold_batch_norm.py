@@ -7,13 +7,12 @@ from typing import Any
 
 import torch
 
-from zeropoint.graph.frontends.script.copying import private_copy, result
-from zeropoint.graph.frontends.script.inline import modules, walk
+from zeropoint.graph import torch_internals as internals
+from zeropoint.graph.frontends.script.script_module import modules, private_copy, result, walk
 from zeropoint.nn.qat.trained import folded
 
 __all__ = ["fuse_conv_bn_jit"]
 
-C: Any = torch._C
 _CONVOLUTIONS = ("Conv1d", "Conv2d", "Conv3d")
 _BIAS = "folded_bias"
 
@@ -47,7 +46,7 @@ def fuse_conv_bn_jit(model: Any, inplace: bool = False) -> Any:
                 call.output().replaceAllUsesWith(call.inputsAt(1))
                 call.destroy()
         for name in instances[0]._method_names():
-            C._jit_pass_dce(instances[0]._get_method(name).graph)
+            internals.remove_dead_code(instances[0]._get_method(name).graph)
     return result(model, module, inplace)
 
 
@@ -95,7 +94,7 @@ def _optional(part: Any, name: str) -> Any:
 
 def _epsilon(norm: Any) -> float:
     graph = norm._get_method("forward").graph.copy()
-    C._jit_pass_inline(graph)
+    internals.inline(graph)
     node = graph.findNode("aten::batch_norm", True)
     return list(node.inputs())[7].toIValue()
 
@@ -114,7 +113,7 @@ def _fold(conv: Any, norm: Any, alike: list[Any]) -> None:
         return
     if not conv.hasattr(_BIAS):
         for other in alike:
-            other._register_attribute(_BIAS, C.TensorType.get(), torch.zeros_like(new_bias))
+            internals.add_attribute(other, _BIAS, internals.tensor_type(), torch.zeros_like(new_bias))
         _read_bias(conv)
     conv.setattr(_BIAS, new_bias.detach())
 
@@ -122,11 +121,11 @@ def _fold(conv: Any, norm: Any, alike: list[Any]) -> None:
 def _read_bias(conv: Any) -> None:
     """Let a convolution that had no bias read one."""
     graph = conv._get_method("forward").graph
-    C._jit_pass_inline(graph)
+    internals.inline(graph)
     for node in list(walk(graph)):
         if "conv" in node.kind() and node.inputsSize() >= 6:
             read = graph.create("prim::GetAttr", [next(graph.inputs())], 1)
             read.s_("name", _BIAS)
-            read.output().setType(C.TensorType.get())
+            read.output().setType(internals.tensor_type())
             read.insertBefore(node)
             node.replaceInput(2, read.output())

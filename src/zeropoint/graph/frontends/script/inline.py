@@ -2,97 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-from zeropoint.graph.frontends.script.lists import write_out_lists
+from zeropoint.graph import torch_internals as internals
+from zeropoint.graph.frontends.script.control_flow import fill_lists, hoist_exceptions, unroll_loops
+from zeropoint.graph.frontends.script.functionalize import functionalize
+from zeropoint.graph.frontends.script.scalar_operators import TENSOR_PROPERTIES
+from zeropoint.graph.frontends.script.script_module import (
+    PATH,
+    SCRIPT_OBSERVER,
+    at_path,
+    changed_attributes,
+    path_of,
+    walk,
+)
 
-__all__ = [
-    "PATH",
-    "SCRIPT_OBSERVER",
-    "at_path",
-    "changed_attributes",
-    "methods",
-    "modules",
-    "path_of",
-    "simplify",
-    "unmark",
-    "walk",
-]
+__all__ = ["simplify"]
 
-C: Any = torch._C
-SCRIPT_OBSERVER = "_observer_"  # observers of ScriptModules are named so, and numbered
-PATH = "zeropoint_path"  # attribute of nodes: the path of the module that they came from
 _SETTINGS = ("BoolType", "IntType", "FloatType", "StringType", "NoneType")
-_FACTS: dict[str, Callable[[torch.Tensor], Any]] = {
-    "prim::dtype": lambda t: t.dtype,
-    "aten::dim": lambda t: t.dim(),
-    "aten::size": lambda t: list(t.shape),
-    "aten::is_floating_point": lambda t: t.is_floating_point(),
-}
+_FACTS = ("prim::dtype", "aten::dim", "aten::size", "aten::is_floating_point")
 _ALIAS = "_interface_"
 # One float operator for a whole layer of nn.Transformer, taken in evaluation.
 _WHOLE_LAYERS = ("aten::_transformer_encoder_layer_fwd", "aten::_native_multi_head_attention")
 
 
-def walk(block: Any) -> Iterator[Any]:
-    """The nodes of a block and of those within it, in the order in which they run."""
-    for node in list(block.nodes()):
-        yield node
-        for inner in node.blocks():
-            yield from walk(inner)
+def simplify(module: Any, graph: Any, apart: list[str] | None = None) -> Any:
+    """The graph of a method of `module`, a `torch._C.ScriptModule`, changed in place.
 
-
-def modules(module: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """A module, `torch._C.ScriptModule`, and all within it, with their paths."""
-    yield prefix, module
-    for name, child in C.ModuleDict(module).items():
-        yield from modules(child, f"{prefix}.{name}" if prefix else name)
-
-
-def at_path(module: Any, path: str) -> Any:
-    """The attribute of `module` at a dotted path."""
-    for part in path.split(".") if path else ():
-        module = module.getattr(part)
-    return module
-
-
-def path_of(graph: Any, value: Any) -> str | None:
-    """The dotted path of what a chain of GetAttr reads; None for other values."""
-    if value == next(graph.inputs()):
-        return ""
-    node = value.node()
-    if node.kind() != "prim::GetAttr":
-        return None
-    owner = path_of(graph, node.inputsAt(0))
-    return None if owner is None else f"{owner}.{node.s('name')}" if owner else node.s("name")
-
-
-def methods(module: Any) -> list[str]:
-    """``forward``, and the other methods of a model that read tensors or modules of it."""
-    names = module._method_names()
-    return [name for name in names if name == "forward" or _reads_parameters(module._get_method(name).graph)]
-
-
-def _reads_parameters(graph: Any) -> bool:
-    reads = (node.output().type() for node in walk(graph) if node.kind() == "prim::GetAttr")
-    return any(kind.kind() in ("ClassType", "InterfaceType") or "Tensor" in kind.str() for kind in reads)
-
-
-def simplify(module: Any, method: str, apart: list[str]) -> Any:
-    """The graph of a method of `module`, a `torch._C.ScriptModule` of our own, changed in place.
-
-    Calls of the methods `apart` of the model itself stay calls.
+    Args:
+        apart: names of methods of the model itself, calls of which stay calls. None if the graph will not be written
+            back: then all are inlined, and `module` is not changed.
     """
-    graph = module._get_method(method).graph
-    aliases: dict[str, str] = {}
+    calls = _Calls(module, graph, apart)
     while True:
-        _inline_calls(module, graph, aliases, apart)
+        calls.inline()
         if graph.findNode("prim::fork") is None:
             break
-        C._jit_pass_inline_fork_wait(graph)
+        internals.inline_forks(graph)
     changed = changed_attributes(module)
     for node in list(walk(graph)):
         if node.kind() == "prim::GetAttr":
@@ -104,11 +52,14 @@ def simplify(module: Any, method: str, apart: list[str]) -> Any:
     left = None
     while left != (left := sum(1 for _ in walk(graph))):
         _open_tuples(graph)
-        C._jit_pass_constant_propagation(graph)
-        C._jit_pass_peephole(graph, True)
-        C._jit_pass_constant_propagation(graph)
-        C._jit_pass_dce(graph)
-        write_out_lists(graph, list(walk(graph)))
+        internals.propagate_constants(graph)
+        internals.simplify_peepholes(graph)
+        internals.propagate_constants(graph)
+        internals.remove_dead_code(graph)
+        unroll_loops(graph)
+        fill_lists(graph)
+    hoist_exceptions(graph)
+    functionalize(graph)
     return graph
 
 
@@ -122,57 +73,63 @@ def _leave_whole_layers(graph: Any) -> None:
                     node.replaceInput(0, graph.insertConstant(not whole[0]))
 
 
-def unmark(graph: Any) -> None:
-    """Take the paths off the nodes again."""
-    for node in walk(graph):
-        if node.hasAttribute(PATH):
-            node.removeAttribute(PATH)
+class _Calls:
+    """The calls in a graph, which are inlined."""
 
+    def __init__(self, module: Any, graph: Any, apart: list[str] | None) -> None:
+        self.module, self.graph, self.apart = module, graph, apart
+        self.aliases: dict[str, str] = {}
 
-def _inline_calls(module: Any, graph: Any, aliases: dict[str, str], apart: list[str]) -> None:
-    found = True
-    while found:
-        found = False
-        for node in list(walk(graph)):
-            if node.kind() == "prim::CallMethod":
-                is_apart = node.s("name") in apart and path_of(graph, node.inputsAt(0)) == ""
-                found = (not is_apart and _inline_method(module, graph, node, aliases)) or found
-            elif node.kind() == "prim::CallFunction":
-                _replace(graph, node, _function(node), list(node.inputs())[1:], _marked(node))
-                found = True
+    def inline(self) -> None:
+        found = True
+        while found:
+            found = False
+            for node in list(walk(self.graph)):
+                if node.kind() == "prim::CallMethod":
+                    found = self.method(node) or found
+                elif node.kind() == "prim::CallFunction":
+                    _replace(self.graph, node, _function(node), list(node.inputs())[1:], _marked(node))
+                    found = True
 
+    def method(self, node: Any) -> bool:
+        """Inline a call of a method; False for one that stays."""
+        owner, name = node.inputsAt(0), node.s("name")
+        path = path_of(self.graph, owner)
+        if path is None or path.rsplit(".", 1)[-1].startswith(SCRIPT_OBSERVER):
+            return False
+        if path == "" and name in (self.apart or ()):
+            return False
+        child = at_path(self.module, path)
+        inputs = list(node.inputs())
+        if owner.type().kind() == "InterfaceType":
+            inputs[0] = self.concrete(owner, path, child)
+            self.aliases[path_of(self.graph, inputs[0]) or ""] = path
+        head, _, rest = path.partition(".")
+        named = ".".join(part for part in (self.aliases.get(head, head), rest) if part)
+        _replace(self.graph, node, child._get_method(name).graph, inputs, named)
+        return True
 
-def _inline_method(module: Any, graph: Any, node: Any, aliases: dict[str, str]) -> bool:
-    owner, name = node.inputsAt(0), node.s("name")
-    path = path_of(graph, owner)
-    if path is None or path.rsplit(".", 1)[-1].startswith(SCRIPT_OBSERVER):
-        return False
-    child = at_path(module, path)
-    inputs = list(node.inputs())
-    if owner.type().kind() == "InterfaceType":
-        inputs[0] = _concrete(module, graph, path, child)
-        aliases[path_of(graph, inputs[0]) or ""] = path
-    head, _, rest = path.partition(".")
-    named = ".".join(part for part in (aliases.get(head, head), rest) if part)
-    _replace(graph, node, child._get_method(name).graph, inputs, named)
-    return True
+    def concrete(self, owner: Any, path: str, child: Any) -> Any:
+        """A module that is known by its interface as one of its class.
 
-
-def _concrete(module: Any, graph: Any, path: str, child: Any) -> Any:
-    """A module that is known by its interface, read from an attribute of the model that has its class."""
-    name = _ALIAS + path.replace(".", "_")
-    if not module.hasattr(name):
-        module._register_attribute(name, child._type(), child)
-    made = graph.create("prim::GetAttr", [next(graph.inputs())], 1)
-    made.s_("name", name)
-    made.output().setType(child._type())
-    graph.prependNode(made)
-    return made.output()
+        In a file it is read from an attribute of the model that has the class.
+        """
+        if self.apart is None:
+            owner.setType(child._type())
+            return owner
+        name = _ALIAS + path.replace(".", "_")
+        if not self.module.hasattr(name):
+            internals.add_attribute(self.module, name, child._type(), child)
+        made = self.graph.create("prim::GetAttr", [next(self.graph.inputs())], 1)
+        made.s_("name", name)
+        made.output().setType(child._type())
+        self.graph.prependNode(made)
+        return made.output()
 
 
 def _function(node: Any) -> Any:
     """The graph of the function that a node calls."""
-    graph = C.Graph()
+    graph = internals.new_graph()
     made = {}
     for value in list(node.inputs())[1:]:  # a value that is given twice has two inputs, of which one is read
         made[value] = graph.addInput()
@@ -183,7 +140,7 @@ def _function(node: Any) -> Any:
     graph.insertNode(call)
     for output in call.outputs():
         graph.registerOutput(output)
-    C._jit_pass_inline(graph)
+    internals.inline(graph)
     return graph
 
 
@@ -209,20 +166,6 @@ def _replace(graph: Any, node: Any, body: Any, inputs: list[Any], path: str) -> 
     start.destroy()
 
 
-def changed_attributes(module: Any) -> set[tuple[str, str]]:
-    """Classes and names of the attributes that some method assigns, or writes to in place."""
-    found = set()
-    for _, part in modules(module):
-        for name in part._method_names():
-            for node in walk(part._get_method(name).graph):
-                target = node
-                if node.kind().endswith("_") and node.inputsSize() > 0:
-                    target = node.inputsAt(0).node()
-                if target.kind() == ("prim::SetAttr" if target == node else "prim::GetAttr"):
-                    found.add((target.inputsAt(0).type().str(), target.s("name")))
-    return found
-
-
 def _fold_setting(module: Any, graph: Any, node: Any, changed: set[tuple[str, str]]) -> None:
     """An attribute that no method assigns, as a constant; of an optional tensor, that it is there."""
     path = path_of(graph, node.output())
@@ -232,7 +175,7 @@ def _fold_setting(module: Any, graph: Any, node: Any, changed: set[tuple[str, st
     value = at_path(module, path)
     if isinstance(value, torch.Tensor):
         known = graph.create("prim::unchecked_cast", [node.output()], 1)
-        known.output().setType(C.TensorType.get())
+        known.output().setType(internals.tensor_type())
         known.insertAfter(node)
         node.output().replaceAllUsesAfterNodeWith(known, known.output())
     elif isinstance(value, (bool, int, float, str, type(None))):
@@ -272,5 +215,5 @@ def _fold_fact(module: Any, graph: Any, node: Any, changed: set[tuple[str, str]]
     value = at_path(module, path)
     if isinstance(value, torch.Tensor):
         with graph.insert_point_guard(node):
-            node.output().replaceAllUsesWith(graph.insertConstant(_FACTS[node.kind()](value)))
+            node.output().replaceAllUsesWith(graph.insertConstant(TENSOR_PROPERTIES[node.kind()](value)))
         node.destroy()

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from zeropoint.graph import torch_internals as internals
 from zeropoint.numerics.dtypes import DTYPES
 from zeropoint.qconfig import QConfig
 
@@ -64,7 +65,7 @@ class Scripted(nn.Module):
         self.qscheme, self.ch_axis = facts["qscheme"], facts["ch_axis"]
         self.reduce_range, self.is_dynamic = facts["reduce_range"], facts["is_dynamic"]
         self.custom_op = facts["custom_op"]
-        self.inner: Any = None if module is None else torch.jit._recursive.wrap_cpp_module(module)
+        self.inner: Any = None if module is None else internals.torchscript_module(module)
 
     @property
     def min_val(self) -> Tensor | None:

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from zeropoint.graph.frontends.script.inline import PATH, SCRIPT_OBSERVER, walk
-from zeropoint.graph.frontends.script.read import Place, View, opaque
+from zeropoint.graph import torch_internals as internals
+from zeropoint.graph.frontends.script.script_module import PATH, SCRIPT_OBSERVER, walk
+from zeropoint.graph.frontends.script.view import Place, View, opaque
 from zeropoint.graph.passes.insert_observers import OBSERVER
 
 __all__ = ["call_observer", "write"]
 
-C: Any = torch._C
 _NUMBERS: dict[Any, str] = {
     torch.ops.aten.sym_size.int: "aten::size",
     operator.mul: "aten::mul",
@@ -71,8 +71,8 @@ class _Writer:
         for node in reversed(list(walk(self.script))):
             if node in self.dead and not any(value.uses() for value in node.outputs()):
                 node.destroy()
-        C._jit_pass_dce(self.script)
-        C._jit_pass_lint(self.script)
+        internals.remove_dead_code(self.script)
+        internals.lint(self.script)
 
     # --------------------------------------------------------------------------------------------------- places
 
@@ -95,7 +95,7 @@ class _Writer:
 
     def constant(self, value: Any, place: Place, inputs: list[Any]) -> Any:
         """A constant beside the node that reads it: `inputs` are the other values that it reads."""
-        made = C.Graph()
+        made = internals.new_graph()
         output = made.insertConstant(value)
         clone = self.script.createClone(output.node(), lambda v: v)
         self.put(clone, place, inputs)
@@ -118,17 +118,19 @@ class _Writer:
         """A tensor that the model has, read anew; None if it has no such tensor."""
         owner, value = self.module, next(self.script.inputs())
         for part in path.split("."):
-            if not isinstance(owner, C.ScriptModule) or not owner.hasattr(part):
+            if not isinstance(owner, internals.ScriptModule) or not owner.hasattr(part):
                 return None
             owner = owner.getattr(part)
-            value = self.read_attribute(part, C.TensorType.get() if isinstance(owner, Tensor) else owner._type(), value)
+            value = self.read_attribute(
+                part, internals.tensor_type() if isinstance(owner, Tensor) else owner._type(), value
+            )
         return value
 
     def added(self, name: str, value: Tensor) -> Any:
         while self.module.hasattr(name):
             name += "_"
-        self.module._register_attribute(name, C.TensorType.get(), value)
-        return self.read_attribute(name, C.TensorType.get(), next(self.script.inputs()))
+        internals.add_attribute(self.module, name, internals.tensor_type(), value)
+        return self.read_attribute(name, internals.tensor_type(), next(self.script.inputs()))
 
     def read_attribute(self, name: str, kind: Any, owner: Any) -> Any:
         made = self.script.create("prim::GetAttr", [owner], 1)
@@ -194,7 +196,7 @@ class _Writer:
         else:
             number = self.constant(index, node.meta["origin"], [source])
             made = self.script.create("aten::__getitem__", [source, number], 1)
-            made.output().setType(C.TensorType.get())
+            made.output().setType(internals.tensor_type())
             self.put(made, node.meta["origin"], [source, number])
             self.values[node] = made.output()
 
@@ -206,7 +208,7 @@ class _Writer:
             inputs = self.inputs([(a, None) for a in node.args], place)
             made = self.script.create(_NUMBERS[target], inputs, 1)
             scalar = isinstance(node.args[-1], float) and target is operator.mul
-            made.output().setType(C.FloatType.get() if scalar else C.IntType.get())
+            made.output().setType(internals.float_type() if scalar else internals.int_type())
             self.put(made, place, inputs)
             return made.output()
         schema = target._schema
@@ -232,7 +234,7 @@ class _Writer:
         if isinstance(value, (list, tuple)):
             inner = kind.getElementType() if text.startswith("List") else None
             if not value or any(isinstance(part, fx.Node) for part in value):
-                listed = kind if text.startswith("List") else C.ListType.ofInts()
+                listed = kind if text.startswith("List") else internals.list_of_ints_type()
                 parts = [self.argument(part, inner, place, known) for part in value]
                 made = self.script.create("prim::ListConstruct", parts, 1)
                 made.output().setType(listed)

@@ -11,28 +11,28 @@ from zeropoint.graph.passes.annotate import Choice, Way, is_float, watched
 from zeropoint.graph.passes.insert_observers import is_observer
 from zeropoint.nn.quantized.storage import has_observed
 
-__all__ = ["drop_unseen"]
+__all__ = ["drop_uncalibrated"]
 
-UNSEEN = "calibration did not come here"
+UNCALIBRATED = "calibration did not come here"
 SHARED = "calibration did not come here: it has the scale of the other branch"
 
 
-def drop_unseen(view: fx.GraphModule, choices: dict[fx.Node, Choice]) -> None:
+def drop_uncalibrated(view: fx.GraphModule, choices: dict[fx.Node, Choice]) -> None:
     """Take observers without data out of `view`, and what needs them out of `choices`."""
     watches = [node for node in view.graph.nodes if is_observer(node)]
-    unseen = {node for node in watches if not has_observed(view.get_submodule(str(node.target)))}
-    never = {origin(node).scope for node in unseen} - {()}  # blocks that did not run
+    uncalibrated = {node for node in watches if not has_observed(view.get_submodule(str(node.target)))}
+    never = {origin(node).scope for node in uncalibrated} - {()}  # blocks that did not run
 
     def did_not_run(node: fx.Node) -> bool:
         scope = origin(node).scope
         return any(scope[: len(block)] == block for block in never)
 
-    for node in unseen:
+    for node in uncalibrated:
         source: Any = node.args[0]
         node.replace_all_uses_with(source)
         view.graph.erase_node(node)
     by_name = {node.name: node for node in view.graph.nodes}
-    scaled: set[fx.Node] = {node for node in watches if node not in unseen}
+    scaled: set[fx.Node] = {node for node in watches if node not in uncalibrated}
 
     def is_watched(node: fx.Node) -> bool:
         return any(user in scaled for user in watched(node, choices, by_name).users)
@@ -50,7 +50,7 @@ def drop_unseen(view: fx.GraphModule, choices: dict[fx.Node, Choice]) -> None:
                 if choice.result and choice.operator.is_layer and not has_observed(choice.qconfig.weight()):
                     choice.reason = SHARED
                 continue
-            choices[node] = Choice(Way.FLOAT, UNSEEN, choice.operator)
+            choices[node] = Choice(Way.FLOAT, UNCALIBRATED, choice.operator)
             if choice.relu:
                 del choices[last]
         elif choice.way is Way.JOINED:

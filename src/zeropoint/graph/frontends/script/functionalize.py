@@ -1,4 +1,4 @@
-"""Which tensors share memory, in-place operators that may as well be ordinary ones, and tensors that are written."""
+"""Which tensors share memory, in-place operators as functional ones, and tensors that are written."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from zeropoint.graph.frontends.script.inline import PATH, path_of, walk
+from zeropoint.graph import torch_internals as internals
+from zeropoint.graph.frontends.script.script_module import PATH, path_of, walk
 from zeropoint.operators import BY_ATEN
 
-__all__ = ["make_ordinary", "written"]
+__all__ = ["functionalize", "written"]
 
-C: Any = torch._C
 _INPUT, _FRESH, _FOREIGN = "input", "fresh", "foreign"
 
 
@@ -117,7 +117,7 @@ def _schema(node: Any) -> Any:
 
 @functools.cache
 def _parsed(text: str) -> Any:
-    return C.parse_schema(text)
+    return internals.parse_schema(text)
 
 
 def _is_wild(schema: Any) -> bool:
@@ -138,7 +138,7 @@ def _written_values(node: Any) -> list[Any]:
     ]
 
 
-def make_ordinary(graph: Any) -> None:
+def functionalize(graph: Any) -> None:
     """Turn ``relu_(x)`` into ``relu(x)``, which later readers of `x` then read, where nothing else shares its memory.
 
     An operator that will be quantized anyway need not leave its result in an input of the model, which PyTorch's
@@ -152,7 +152,7 @@ def make_ordinary(graph: Any) -> None:
 
 
 def _is_alone(memory: _Memory, node: Any, value: Any) -> bool:
-    name = _ordinary_name(node)
+    name = _functional_name(node)
     sources = memory.sources_of(value)
     if name is None or _FOREIGN in sources:
         return False
@@ -176,7 +176,7 @@ def _contains(outer: Any, node: Any) -> bool:
     return any(inner == node for block in outer.blocks() for inner in walk(block))
 
 
-def _ordinary_name(node: Any) -> str | None:
+def _functional_name(node: Any) -> str | None:
     packet, _, overload = node.schema().split("(")[0].removeprefix("aten::").partition(".")
     if not node.kind().startswith("aten::") or not packet.endswith("_") or packet.startswith("__"):
         return None
@@ -185,7 +185,7 @@ def _ordinary_name(node: Any) -> str | None:
 
 
 def _replace(graph: Any, memory: _Memory, node: Any) -> None:
-    name = _ordinary_name(node) or ""
+    name = _functional_name(node) or ""
     made = graph.create(f"aten::{name.split('.')[0]}", list(node.inputs()), 1)
     made.insertBefore(node)
     made.copyMetadata(node)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.passes.annotate import Choice, Way
 from zeropoint.graph.summary import Row, Summary
 from zeropoint.operators import BY_NAME
@@ -24,7 +25,7 @@ def store(module: Any, name: str, value: Any) -> None:
     if module.hasattr(name):
         module.setattr(name, text)
     else:
-        module._register_attribute(name, torch._C.StringType.get(), text)
+        internals.add_attribute(module, name, internals.string_type(), text)
 
 
 def load(module: Any, name: str) -> Any:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import zeropoint
-from zeropoint.graph.frontends.script.interpret import NotStraight, interpreted
+from zeropoint.graph.frontends.script.evaluate import NotStraight, evaluator
 
 
 class Plain(nn.Module):
@@ -56,7 +56,7 @@ def test_script_gives_the_same_in_python(extra: bool) -> None:
     x = torch.randn(3, 4)
     given: dict[str, Any] = {"extra": torch.ones(3, 4), "times": 3} if extra else {}
     with torch.no_grad():
-        expected, found = script(x, **given), interpreted("test", script)(x, **given)
+        expected, found = script(x, **given), evaluator("test", script)(x, **given)
     assert pytree.tree_structure(expected) == pytree.tree_structure(found)
     for e, f in zip(pytree.tree_leaves(expected), pytree.tree_leaves(found)):
         assert type(e) is type(f)
@@ -81,7 +81,7 @@ def test_numbers_from_sizes_are_numbers(traced: bool) -> None:
     x = torch.randn(2, 6)
     script = scripted(Sized().eval(), traced, x)
     for given in (x, torch.randn(2, 10)):
-        expected, found = script(given), interpreted("test", script)(given)
+        expected, found = script(given), evaluator("test", script)(given)
         assert expected.dtype == found.dtype
         assert torch.equal(expected, found)
 
@@ -94,7 +94,7 @@ class Checked(nn.Module):
 
 
 def test_exceptions_of_the_model_are_raised() -> None:
-    run = interpreted("test", torch.jit.script(Checked()))
+    run = evaluator("test", torch.jit.script(Checked()))
     assert torch.equal(run(torch.ones(1, 1)), torch.full((1, 1), 2.0))
     with pytest.raises(RuntimeError, match="two axes"):
         run(torch.ones(1))
@@ -102,7 +102,7 @@ def test_exceptions_of_the_model_are_raised() -> None:
 
 def test_other_models_are_refused() -> None:
     with pytest.raises(TypeError, match="test takes a ScriptModule, got Linear"):
-        interpreted("test", nn.Linear(1, 1))
+        evaluator("test", nn.Linear(1, 1))
 
 
 class Keeping(nn.Module):
@@ -117,7 +117,7 @@ class Keeping(nn.Module):
 
 def test_model_that_assigns_attributes_is_refused() -> None:
     with pytest.raises(NotStraight, match="assigns 'last'"):
-        interpreted("test", torch.jit.script(Keeping()))
+        evaluator("test", torch.jit.script(Keeping()))
 
 
 def test_attention_has_a_branch_that_only_raises() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["ARITHMETIC", "DTYPES", "PLAIN", "QUESTIONS"]
+__all__ = ["ARITHMETIC", "DTYPES", "SCALAR_OPERATORS", "TENSOR_PROPERTIES"]
 
 # The numbers that dtypes have in TorchScript.
 DTYPES: dict[int, torch.dtype] = dict(
@@ -22,10 +22,10 @@ DTYPES: dict[int, torch.dtype] = dict(
         (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64)
     )
 ) | {9: torch.complex64, 10: torch.complex128, 11: torch.bool, 15: torch.bfloat16}
-_NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
+_DTYPE_NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
 
-# Asked of a tensor.
-QUESTIONS: dict[str, Callable[..., Any]] = {
+# What is asked of a tensor.
+TENSOR_PROPERTIES: dict[str, Callable[..., Any]] = {
     "aten::size": lambda x, *axis: x.size(*axis) if axis else list(x.shape),
     "aten::dim": Tensor.dim,
     "aten::numel": Tensor.numel,
@@ -35,7 +35,7 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
     "aten::is_contiguous": Tensor.is_contiguous,
     "aten::stride": lambda x, *axis: x.stride(*axis) if axis else list(x.stride()),
     "aten::get_device": lambda x: -1,
-    "prim::dtype": lambda x: _NUMBERS.get(x.dtype, x.dtype),
+    "prim::dtype": lambda x: _DTYPE_NUMBERS.get(x.dtype, x.dtype),
     **{
         f"prim::{name}": operator.attrgetter(name)
         for name in ("device", "is_cuda", "is_quantized", "is_sparse", "is_mkldnn", "is_nested", "requires_grad")
@@ -86,7 +86,7 @@ def _with_default(values: Any, defaults: Any) -> list[Any]:
     return [d if v is None else v for v, d in zip(given, defaults[-len(given) :])]
 
 
-PLAIN: dict[str, Callable[..., Any]] = {
+SCALAR_OPERATORS: dict[str, Callable[..., Any]] = {
     **ARITHMETIC,
     "aten::__is__": operator.is_,
     "aten::__isnot__": operator.is_not,

@@ -1,0 +1,264 @@
+"""Everything of PyTorch that graph mode and the compiler use and that PyTorch does not document: one function for each.
+
+``tests/graph/test_torch_internals.py`` calls each alone. After an upgrade of PyTorch it says which one is gone.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from traceback import FrameSummary
+from typing import Any
+
+import torch
+import torch.fx.experimental._config as shape_config
+from torch import SymBool, SymFloat, SymInt, Tensor, fx
+from torch.fx import traceback
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+__all__ = [
+    "ScriptGraph",
+    "ScriptModule",
+    "add_attribute",
+    "annotated",
+    "annotation",
+    "codegen",
+    "copy_codegen",
+    "expression",
+    "float_type",
+    "freeze",
+    "has_effect",
+    "inline",
+    "inline_forks",
+    "inner_tensors",
+    "int_type",
+    "is_free",
+    "is_operator",
+    "is_wrapper",
+    "keeping_annotations",
+    "lint",
+    "list_of_ints_type",
+    "map_nodes",
+    "new_graph",
+    "output_nesting",
+    "parse_schema",
+    "propagate_constants",
+    "reconstruct",
+    "remove_dead_code",
+    "shape_guards",
+    "simplify_peepholes",
+    "sizes_of_one_are_free",
+    "string_type",
+    "submodules",
+    "tensor_type",
+    "torchscript_module",
+    "trace",
+    "truth",
+    "wrap",
+]
+
+_C: Any = torch._C
+ScriptModule: Any = _C.ScriptModule
+ScriptGraph: Any = _C.Graph
+
+# -------------------------------------------------------------------------------------------------------- TorchScript
+
+
+def torchscript_module(module: Any) -> Any:
+    """A `torch._C.ScriptModule` as a module for people."""
+    return torch.jit._recursive.wrap_cpp_module(module)
+
+
+def reconstruct(model: Any, module: Any) -> None:
+    """Let `model`, a `torch.jit.ScriptModule`, be `module`, a `torch._C.ScriptModule`."""
+    model._reconstruct(module)
+
+
+def submodules(module: Any) -> list[tuple[str, Any]]:
+    """Names and modules, one level deep, of a `torch._C.ScriptModule`."""
+    return list(_C.ModuleDict(module).items())
+
+
+def add_attribute(module: Any, name: str, kind: Any, value: Any) -> None:
+    """Give a `torch._C.ScriptModule` an attribute of the type `kind`."""
+    module._register_attribute(name, kind, value)
+
+
+def freeze(module: Any, kept: list[str], interfaces: bool, parameters: bool) -> Any:
+    """A `torch._C.ScriptModule` whose attributes are constants, but for those `kept`."""
+    return _C._freeze_module(module, kept, interfaces, parameters)
+
+
+def new_graph() -> Any:
+    """An empty graph of TorchScript."""
+    return _C.Graph()
+
+
+def parse_schema(text: str) -> Any:
+    """Arguments, results and aliases of an operator, from its signature."""
+    return _C.parse_schema(text)
+
+
+def inline(graph: Any) -> None:
+    """Put the bodies of functions and methods in the place of their calls."""
+    _C._jit_pass_inline(graph)
+
+
+def inline_forks(graph: Any) -> None:
+    """Compute what is forked where it is forked."""
+    _C._jit_pass_inline_fork_wait(graph)
+
+
+def propagate_constants(graph: Any) -> None:
+    _C._jit_pass_constant_propagation(graph)
+
+
+def simplify_peepholes(graph: Any) -> None:
+    _C._jit_pass_peephole(graph, True)
+
+
+def remove_dead_code(graph: Any) -> None:
+    _C._jit_pass_dce(graph)
+
+
+def lint(graph: Any) -> None:
+    """Raise if a graph is not well formed."""
+    _C._jit_pass_lint(graph)
+
+
+def tensor_type() -> Any:
+    return _C.TensorType.get()
+
+
+def int_type() -> Any:
+    return _C.IntType.get()
+
+
+def float_type() -> Any:
+    return _C.FloatType.get()
+
+
+def string_type() -> Any:
+    return _C.StringType.get()
+
+
+def list_of_ints_type() -> Any:
+    return _C.ListType.ofInts()
+
+
+# ---------------------------------------------------------------------------------------------------------- operators
+
+
+def is_operator(target: Any) -> bool:
+    """Whether `target` is one overload of an operator of torch.ops."""
+    return isinstance(target, torch._ops.OpOverload)
+
+
+# ------------------------------------------------------------------------------------------------------------- graphs
+
+
+def has_effect(function: Any) -> None:
+    """Keep calls of `function` in graphs though nobody reads their results."""
+    fx.node.has_side_effect(function)
+
+
+def map_nodes(arguments: Any, function: Callable[[fx.Node], Any]) -> Any:
+    """Arguments of a node with `function` of each node among them in its place."""
+    return fx.node.map_arg(arguments, function)
+
+
+def codegen(graph: fx.Graph) -> Any:
+    """How the inputs and outputs of a graph are nested; ``graph.set_codegen`` takes it."""
+    return graph._codegen
+
+
+def copy_codegen(source: fx.Graph, target: fx.Graph) -> None:
+    """Nest the inputs and outputs of `target` as those of `source`."""
+    target.set_codegen(copy.copy(source._codegen))
+
+
+def output_nesting(graph: fx.Graph, count: int) -> Any:
+    """The results of a graph with their numbers in their places: ``{"a": 0, "b": (1, 2)}``."""
+    info = getattr(graph._codegen, "pytree_info", None)
+    numbers = list(range(count))
+    if info is None or info.out_spec is None:
+        return 0 if count == 1 else numbers
+    return pytree.tree_unflatten(numbers, info.out_spec)
+
+
+def annotated(facts: dict[str, Any]) -> AbstractContextManager[Any]:
+    """In here, nodes that torch.export makes carry `facts`, if it is called within `keeping_annotations`."""
+    return traceback.annotate(facts)
+
+
+def keeping_annotations() -> AbstractContextManager[Any]:
+    """In here, torch.export keeps what `annotated` says."""
+    return traceback.preserve_node_meta()
+
+
+def annotation(node: fx.Node) -> dict[str, Any]:
+    """What `annotated` said about a node."""
+    return node.meta.get("custom") or {}
+
+
+# --------------------------------------------------------------------------------------------- tensors that wrap some
+
+
+def is_wrapper(value: Any) -> bool:
+    """Whether a value is a tensor that wraps others, such as QTensor, and can be taken apart."""
+    return is_traceable_wrapper_subclass(value)
+
+
+def inner_tensors(value: Any) -> list[Tensor]:
+    """The tensors inside one that wraps them."""
+    return [getattr(value, name) for name in value.__tensor_flatten__()[0]]
+
+
+def wrap(like: Any, inner: list[Tensor]) -> Any:
+    """A tensor that wraps `inner` as `like` wraps its own."""
+    names, context = like.__tensor_flatten__()
+    return type(like).__tensor_unflatten__(dict(zip(names, inner)), context, like.shape, like.stride())
+
+
+def trace(function: Callable[..., Any], inputs: list[Any]) -> fx.GraphModule:
+    """The operators that a function calls on tensors without data, below those on tensors that wrap others."""
+    return make_fx(function)(*inputs)
+
+
+# ----------------------------------------------------------------------------------------------------- symbolic sizes
+
+
+def sizes_of_one_are_free() -> AbstractContextManager[Any]:
+    """In here, torch.export does not fix sizes of one."""
+    return shape_config.patch(backed_size_oblivious=True)
+
+
+def expression(value: SymInt | SymFloat | SymBool) -> Any:
+    """The sympy expression of a symbolic number."""
+    return value.node.expr
+
+
+def is_free(value: Any) -> bool:
+    """Whether a number is not known: it depends on sizes that are free."""
+    if isinstance(value, SymBool):
+        return value.node.maybe_as_bool() is None
+    if isinstance(value, SymInt):
+        return value.node.maybe_as_int() is None
+    return isinstance(value, SymFloat) and not value.node.is_constant()
+
+
+def truth(condition: Any, file: str, line: int) -> bool:
+    """What a symbolic condition is for the example; PyTorch keeps it as a guard, asked for in `line` of `file`."""
+    code = compile("\n" * (line - 1) + "bool(condition)", file, "eval")
+    return eval(code, {"condition": condition})
+
+
+def shape_guards(size: SymInt) -> Iterator[tuple[Any, FrameSummary]]:
+    """What was asked about sizes while a graph was captured: expressions that hold, and the lines that asked."""
+    for guard in size.node.shape_env.guards:
+        where = getattr(guard.sloc, "framework_loc", None)
+        if isinstance(where, FrameSummary):
+            yield guard.expr, where

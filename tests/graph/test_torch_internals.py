@@ -1,0 +1,202 @@
+"""Each undocumented name of PyTorch that graph mode uses, alone: after an upgrade, the test that fails names it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import fx, nn
+
+import zeropoint
+from zeropoint.graph import torch_internals as internals
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) + 1
+
+
+@pytest.fixture
+def module() -> Any:
+    return torch.jit.script(Layer().eval())._c
+
+
+def kinds(graph: Any) -> list[str]:
+    return [node.kind() for node in graph.nodes()]
+
+
+def test_torchscript_module(module: Any) -> None:
+    assert internals.torchscript_module(module)(torch.ones(1, 2)).shape == (1, 2)
+
+
+def test_reconstruct(module: Any) -> None:
+    model = torch.jit.script(nn.ReLU())
+    internals.reconstruct(model, module)
+    assert model(torch.ones(1, 2)).shape == (1, 2)
+
+
+def test_submodules(module: Any) -> None:
+    ((name, inner),) = internals.submodules(module)
+    assert name == "inner"
+    assert isinstance(inner, internals.ScriptModule)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (internals.tensor_type(), torch.ones(1)),
+        (internals.int_type(), 1),
+        (internals.float_type(), 0.5),
+        (internals.string_type(), "text"),
+        (internals.list_of_ints_type(), [1, 2]),
+    ],
+    ids=str,
+)
+def test_add_attribute(module: Any, kind: Any, value: Any) -> None:
+    name = f"added_{type(value).__name__}"  # modules of one class share their attributes
+    internals.add_attribute(module, name, kind, value)
+    assert module.getattr(name) == value
+
+
+def test_freeze(module: Any) -> None:
+    frozen = internals.freeze(module, [], True, False)
+    assert "prim::GetAttr" not in kinds(frozen._get_method("forward").graph)
+
+
+def test_parse_schema() -> None:
+    assert [a.name for a in internals.parse_schema("aten::relu(Tensor self) -> Tensor").arguments] == ["self"]
+
+
+def test_inline(module: Any) -> None:
+    graph = module._get_method("forward").graph.copy()
+    assert isinstance(graph, internals.ScriptGraph)
+    assert "prim::CallMethod" in kinds(graph)
+    internals.inline(graph)
+    assert "prim::CallMethod" not in kinds(graph)
+
+
+def test_inline_forks() -> None:
+    @torch.jit.script
+    def forked(x: torch.Tensor) -> torch.Tensor:
+        return torch.jit.wait(torch.jit.fork(torch.relu, x))
+
+    graph = forked.graph.copy()
+    internals.inline_forks(graph)
+    assert "prim::fork" not in kinds(graph)
+
+
+def test_propagate_constants_and_remove_dead_code() -> None:
+    @torch.jit.script
+    def known(x: torch.Tensor) -> torch.Tensor:
+        if 1 + 1 == 2:
+            x = x.relu()
+        return x
+
+    graph = known.graph.copy()
+    internals.propagate_constants(graph)
+    internals.remove_dead_code(graph)
+    internals.lint(graph)
+    assert kinds(graph) == ["aten::relu"]
+
+
+def test_simplify_peepholes() -> None:
+    @torch.jit.script
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x.t().t()
+
+    graph = twice.graph.copy()
+    internals.simplify_peepholes(graph)
+    internals.lint(graph)
+
+
+def test_new_graph() -> None:
+    assert kinds(internals.new_graph()) == []
+
+
+def test_is_operator() -> None:
+    assert internals.is_operator(torch.ops.aten.relu.default)
+    assert not internals.is_operator(torch.relu)
+
+
+def test_graphs_keep_their_nesting() -> None:
+    exported = torch.export.export(Nested(), (torch.ones(2),)).module()
+    graph = exported.graph  # type: ignore[union-attr]
+    assert internals.output_nesting(graph, 2) == {"a": 0, "b": (1,)}
+    other = fx.Graph()
+    internals.copy_codegen(graph, other)
+    assert type(internals.codegen(other)) is type(internals.codegen(graph))
+    assert internals.output_nesting(fx.Graph(), 1) == 0
+
+
+class Nested(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        return {"a": x + 1, "b": (x + 2,)}
+
+
+def test_map_nodes() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    assert internals.map_nodes(((x, 1), {"a": [x]}), lambda n: n.name) == (("x", 1), {"a": ["x"]})
+
+
+def test_has_effect() -> None:
+    def effect() -> None: ...
+
+    internals.has_effect(effect)
+    graph = fx.Graph()
+    graph.call_function(effect)
+    graph.output(())
+    graph.eliminate_dead_code()
+    assert len(graph.nodes) == 2
+
+
+class Annotating(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with internals.annotated({"who": "here"}):
+            return x.relu()
+
+
+def test_annotations_reach_the_nodes_of_an_export() -> None:
+    with internals.keeping_annotations():
+        exported = torch.export.export(Annotating(), (torch.ones(2),))
+    (call,) = (node for node in exported.graph.nodes if node.op == "call_function")
+    assert internals.annotation(call)["who"] == "here"
+
+
+def test_tensors_that_wrap_others_are_taken_apart_and_traced() -> None:
+    q = zeropoint.quantize_per_tensor(torch.ones(2), 0.5, 3, zeropoint.quint8)
+    assert internals.is_wrapper(q)
+    (inner,) = internals.inner_tensors(q)
+    assert inner.dtype == torch.uint8
+    traced = internals.trace(lambda part: internals.wrap(q, [part]).dequantize(), [inner])
+    assert torch.equal(traced(inner), torch.ones(2))
+    assert all("zeropoint" in str(n.target) for n in traced.graph.nodes if n.op == "call_function")
+
+
+SEEN: list[Any] = []
+
+
+class Asking(nn.Module):
+    """Asks about a size as if from another file, and keeps what it saw."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        condition = x.size(0) > 3
+        SEEN.append((internals.is_free(condition), str(internals.expression(x.size(0)))))
+        return x.relu() if internals.truth(condition, "model.py", 7) else x
+
+
+def test_what_is_asked_about_sizes_is_kept_with_the_line_that_asked() -> None:
+    SEEN.clear()
+    with internals.sizes_of_one_are_free():
+        exported = torch.export.export(Asking(), (torch.ones(5),), dynamic_shapes=({0: torch.export.Dim.AUTO},))
+    is_free, expression = SEEN[-1]
+    assert is_free
+    size = next(node for node in exported.graph.nodes if node.op == "placeholder").meta["val"].shape[0]
+    guards = [(str(guard), where) for guard, where in internals.shape_guards(size)]
+    assert any(where.filename == "model.py" and where.lineno == 7 and expression in guard for guard, where in guards)
+    assert not internals.is_free(3)
