@@ -184,7 +184,7 @@ for _arguments, _listed in _OPERATORS.items():
         LIBRARY.define(f"{_qualified}({_arguments}) -> Tensor")
         _name = _qualified.split(".")[0]
         LIBRARY.impl(_qualified, _kernel(_name, names.OPERATORS), "CompositeImplicitAutograd")
-# `q.dequantize()` in scripted code is an operator of PyTorch with that name, answered by the operator of ours. A PyTorch
+# `q.dequantize()` in scripted code is an operator of PyTorch with that name, answered by ours. A PyTorch
 # that has none gets it here.
 _METHODS = {
     "dequantize.self": "Tensor",

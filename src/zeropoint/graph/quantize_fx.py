@@ -30,7 +30,7 @@ from zeropoint.graph.summary import Row, Summary
 from zeropoint.nn.quantized.storage import has_observed
 from zeropoint.operators import operators
 from zeropoint.qconfig_mapping import QConfigMapping
-from zeropoint.tensor.watchers import is_recorded
+from zeropoint.tensor.recording import is_recorded
 
 __all__ = ["Prepared", "Quantized", "convert_fx", "convert_to_reference_fx", "prepare_fx", "prepare_qat_fx"]
 

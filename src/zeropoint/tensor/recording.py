@@ -41,7 +41,7 @@ def run_as_it_is(function: Any) -> None:
         skip = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.DEFAULT)
         eval_frame.set_code_exec_strategy(function.__code__, skip)
     else:  # an older torch
-        eval_frame.skip_code(function.__code__)
+        eval_frame.skip_code(function.__code__)  # type: ignore[attr-defined]
 
 
 def explain_dtypes_to_dynamo() -> None:
