@@ -97,7 +97,15 @@ FLOWS = {
             q = torch.quantize_per_tensor(x, 0.05, 100, torch.quint8)
             return q.dequantize() + q.q_scale()
 
+        def g(x: torch.Tensor, weight: torch.Tensor):
+            q = torch.quantize_per_tensor(x, 0.05, 100, torch.quint8)
+            y = torch.ops.quantized.linear(q, torch.ops.quantized.linear_prepack(weight, None), 0.1, 3)
+            return y.int_repr() + weight.q_per_channel_axis() + torch.q_zero_point(q), weight.q_per_channel_scales()
+
         same(torch.jit.script(f)(x), f(x))
+        w = torch.quantize_per_channel(torch.randn(4, 8), torch.full((4,), 0.1), torch.zeros(4), 0, torch.qint8)
+        for scripted, eager in zip(torch.jit.script(g)(x, w), g(x, w)):
+            same(scripted, eager)
     """,
     "compat eager": """
         import zeropoint.compat
@@ -112,15 +120,9 @@ FLOWS = {
         assert torch.quantize_per_tensor(x, 0.1, 0, torch.qint8).dtype == torch.qint8
     """,
 }
-NOT_YET = {
-    "compat in scripted code": "compat does not yet rewrite the methods of Tensor in scripted code",
-}
 
 
-@pytest.mark.parametrize(
-    "flow",
-    [pytest.param(n, marks=pytest.mark.xfail(reason=NOT_YET[n], strict=True)) if n in NOT_YET else n for n in FLOWS],
-)
+@pytest.mark.parametrize("flow", FLOWS)
 def test_flow_without_pytorchs_quantization(flow: str, tmp_path: Path) -> None:
     program = tmp_path / "flow.py"  # TorchScript reads its source
     program.write_text(BEGIN + textwrap.dedent(FLOWS[flow]))

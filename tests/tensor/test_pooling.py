@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from hypothesis import assume, given, settings
 from places import assert_one_step, assert_same_lanes, assert_same_layout, images, is_channels_last, twins
 from strategies import assert_same, integers, seeds
-from twins import BYTES, DTYPES, assert_twins, mine
+from twins import BYTES, DTYPES, assert_twins, mine, theirs
 
 import zeropoint
 from zeropoint import qint8, qint32, quint2x4, quint4x2, quint8
@@ -240,6 +240,18 @@ def assert_nearest_mean(q, ours, oracle, dims, keepdim):
     assert_one_step(ours, oracle)
     tie = ((exact - exact.floor()) - 0.5).abs() <= room
     assert_same(ours.int_repr().masked_fill(tie, 0), oracle.int_repr().masked_fill(tie, 0))
+
+
+@pytest.mark.parametrize("dims", [(-1, -2), (-2, -1), (2, 3), (3, 2)])
+def test_means_over_the_places_are_means_and_pools_are_pools(dims):
+    """To torch, adaptive_avg_pool2d to one place is the mean over (-1, -2). PyTorch rounds their ties apart."""
+    x = torch.randint(0, 256, (64, 16, 2, 2), dtype=torch.uint8).contiguous(memory_format=torch.channels_last)
+    q, oracle = mine(x, 0.037, 7, quint8), theirs(x, 0.037, 7)
+    means, pools = q.mean(dims, True), F.adaptive_avg_pool2d(q, 1)
+    assert_nearest_mean(q, means, oracle.mean(dims, True), list(dims), True)
+    assert_twins(pools, F.adaptive_avg_pool2d(oracle, 1))
+    assert not torch.equal(means, pools)
+    assert_same(q.mean(dim=dims, keepdim=True).int_repr(), torch.mean(q, (2, 3), True).int_repr())
 
 
 @by_dtype

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
+from zeropoint.tensor.errors import QTensorError
 from zeropoint.tensor.qtensor import QTensor, implements
 from zeropoint.tensor.quantizer import PerTensorQuantizer
 
@@ -30,6 +31,23 @@ def _integers_decide(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def _floats(x: torch.Tensor) -> torch.Tensor:
     return x.dequantize() if isinstance(x, QTensor) else x.to(torch.float32)
+
+
+@implements(aten.allclose.default)
+def allclose(
+    a: torch.Tensor, b: torch.Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> bool:
+    return torch.allclose(_floats(a), _floats(b), rtol, atol, equal_nan)
+
+
+@implements(aten.mul.Scalar)
+def mul_scalar(q: QTensor, number: Any) -> NoReturn:
+    # `q * number` arrives as mul.Tensor. This is how torch.isclose arrives, and torch.testing.assert_close with it.
+    raise QTensorError(
+        "aten.mul.Scalar is not defined for quantized tensors: call .dequantize() first. torch.isclose and"
+        " torch.testing.assert_close call it for their tolerances; with rtol=0 and atol=0 they take quantized tensors,"
+        " and torch.allclose takes them with any"
+    )
 
 
 def _comparison(name: str) -> None:
