@@ -332,7 +332,7 @@ def test_fake_kernels():
             lambda x: ops.stored_mean(x, 2, 0, 255),
         ):
             real, fake = call(x), call(x.to("meta"))
-            assert (real.shape, real.stride(), real.qdtype) == (fake.shape, fake.stride(), fake.qdtype)
+            assert (real.shape, real.stride(), real.dtype) == (fake.shape, fake.stride(), fake.dtype)
 
 
 @pytest.mark.parametrize(
