@@ -78,14 +78,14 @@ BUGS = (
     ),
     Bug(
         "annotation: relu fused into a layer that others read",
-        "src/zeropoint/graph/passes/annotate.py",
-        "if not found.relu or len(node.users) != 1:",
-        "if not found.relu:",
+        "src/zeropoint/operators/plan.py",
+        "if not operator.relu or len(node.users) != 1:",
+        "if not operator.relu:",
         "tests/graph",
     ),
     Bug(
         "lowering: padded with 0 instead of the zero point",
-        "src/zeropoint/graph/lowering/shared_scale.py",
+        "src/zeropoint/operators/movement.py",
         'g.argument(a["pad"]), s.zero_point)',
         'g.argument(a["pad"]), 0)',
         "tests/graph",

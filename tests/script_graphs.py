@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import zeropoint
 
-__all__ = ["BOTH_WAYS", "STATIC", "calls", "kinds", "quantized", "reloaded", "scripted"]
+__all__ = ["BOTH_WAYS", "STATIC", "calls", "kinds", "nodes", "quantized", "reloaded", "scripted"]
 
 STATIC = {"": zeropoint.get_default_qconfig("native")}
 BOTH_WAYS = pytest.mark.parametrize("traced", [False, True], ids=["scripted", "traced"])
@@ -25,16 +25,17 @@ def scripted(model: nn.Module, traced: bool, *inputs: Tensor) -> Any:
         return torch.jit.trace(model, inputs, check_trace=False) if traced else torch.jit.script(model)
 
 
-def _walk(block: Any) -> Iterator[Any]:
+def nodes(block: Any) -> Iterator[Any]:
+    """The nodes of a graph or block, those in blocks included."""
     for node in block.nodes():
         yield node
         for inner in node.blocks():
-            yield from _walk(inner)
+            yield from nodes(inner)
 
 
 def kinds(model: Any) -> list[str]:
     """The kinds of the nodes of a model, those in blocks included, without constants."""
-    return [node.kind() for node in _walk(model.graph) if node.kind() != "prim::Constant"]
+    return [node.kind() for node in nodes(model.graph) if node.kind() != "prim::Constant"]
 
 
 def calls(model: Any) -> list[str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from operator_cases import CASES, MOVING_CASES, POOLING_CASES, X1, assert_close, model_of, on_integers, spelled
+from script_graphs import nodes
 from torch import Tensor, nn
 
 import zeropoint
@@ -39,13 +39,6 @@ class Flat(nn.Module):
         for result in self.inner(x):
             flat += [result] if isinstance(result, Tensor) else list(result)
         return tuple(flat)
-
-
-def nodes(block: Any) -> Iterator[Any]:
-    for node in block.nodes():
-        yield node
-        for inner in node.blocks():
-            yield from nodes(inner)
 
 
 def spelling(node: Any) -> str:
