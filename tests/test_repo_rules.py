@@ -169,6 +169,7 @@ LAYERS = (
     "_native",
     "cpu",
     "progress",
+    "torch_versions",
     "numerics",
     "ops",
     "tensor",

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from zeropoint import torch_versions
+
 __all__ = ["restore_recurrences", "whole_recurrences"]
 
 _LIBRARY = torch.library.Library("zeropoint_capture", "DEF")
@@ -50,7 +52,7 @@ def _instead(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
 
     def call(*args: Any) -> Any:
         padded = isinstance(args[2], (list, tuple))  # sequences that are packed have their sizes before the states
-        return stand_in(*args) if padded and torch.compiler.is_exporting() else own(*args)
+        return stand_in(*args) if padded and torch_versions.is_exporting() else own(*args)
 
     return call
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.fx import traceback
 
+from zeropoint import torch_versions
 from zeropoint.graph.frontends.script.copying import private_copy
 from zeropoint.graph.frontends.script.guards import raise_first
 from zeropoint.graph.frontends.script.in_place import make_ordinary, written
@@ -106,13 +106,13 @@ class Interpreted(nn.Module):
         args = [values[number] for number in node.reads]
         if node.kind == "prim::RaiseException":
             raise RuntimeError(f"{args[0]} ({node.where})")
-        with traceback.annotate({LINE: node.line, MODULE: node.path}):
+        with torch_versions.annotated({LINE: node.line, MODULE: node.path}):
             try:
                 result = self.call(node, args)
             except NotStraight:
                 raise
             except Exception as error:
-                if not torch.compiler.is_exporting():
+                if not torch_versions.is_exporting():
                     raise
                 raise NotStraight(f"{node.where}: {str(error).strip().partition(chr(10))[0]}") from error
         results = [result] if len(node.makes) == 1 else result or ()
@@ -150,7 +150,7 @@ class Interpreted(nn.Module):
         return self.operator(node, args)
 
     def read(self, node: _Node, tensor: Tensor) -> Any:
-        if torch.compiler.is_exporting():
+        if torch_versions.is_exporting():
             raise NotStraight(f"{node.where} reads the value of a tensor")
         return _CONVERTED.get(node.kind, lambda value: value)(tensor.tolist())
 

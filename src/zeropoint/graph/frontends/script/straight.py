@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from torch import fx
-from torch.fx import traceback
 
+from zeropoint import torch_versions
 from zeropoint.graph.frontends.export import CaptureError, Origin, capture
 from zeropoint.graph.frontends.script.interpret import LINE, MODULE, NotStraight, interpreted
 
@@ -30,7 +30,7 @@ def straight_graph(name: str, model: Any, example_inputs: tuple[Any, ...]) -> fx
         [('linear', '0'), ('relu', '1')]
     """
     try:
-        with traceback.preserve_node_meta():
+        with torch_versions.keeping_annotations():
             graph = capture(interpreted(name, model), example_inputs)
     except ValueError as error:
         cause = _cause(error)
