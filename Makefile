@@ -41,7 +41,8 @@ ENCODER := $(VENV)/.encoder-installed
 DOCS := $(VENV)/.docs-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-models test-runtime test-torch conformance lint format bench docs fuzz sanitize clean distclean
+.PHONY: help setup demo test test-models test-runtime test-torch conformance lint format bench docs fuzz sanitize \
+    clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -69,10 +70,11 @@ conformance: $(INSTALLED) ## Run PyTorch's tests of the old stack through zeropo
 test-runtime: $(INSTALLED) ## Install the wheel where PyTorch is not, and run programs there
 	@ZEROPOINT_TEST_WHEEL=1 $(PY) -m pytest tests/runtime/test_without_torch.py -q --no-header $(PYTEST_ARGS)
 
-test-torch: $(INSTALLED) ## Run the main flows with another release of torch (VERSION=2.9.1; about 1 GB to download)
+test-torch: $(INSTALLED) ## Run the main flows with another release of torch (VERSION=2.9.1; up to 1 GB to download)
 	@$(if $(VERSION),,$(error name a release: make test-torch VERSION=2.9.1))
 	@$(PY) scripts/torch_venv.py $(VERSION) build/torch-$(VERSION)
-	@OMP_NUM_THREADS=1 build/torch-$(VERSION)/bin/python -m pytest tests/versions -q --no-header $(PYTEST_ARGS)
+	@OMP_NUM_THREADS=1 build/torch-$(VERSION)/bin/python -m pytest -q --no-header \
+	    tests/versions tests/compat/test_archives.py $(PYTEST_ARGS)
 
 lint: $(INSTALLED) ## Check style and types: ruff, clang-format, mypy
 	@$(PY) -m ruff check .

@@ -21,16 +21,18 @@ from torch.utils import _pytree as pytree
 
 __all__ = ["annotated", "export", "is_exporting", "keeping_annotations", "override_kernel", "unlifted"]
 
+_RELEASE = tuple(int(number) for number in torch.__version__.split(".")[:2])
+
 
 def export(
     model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any = None
 ) -> ExportedProgram:
     """torch.export, without analysis of bytecode, that leaves sizes of one free where `dynamic_shapes` says so.
 
-    Releases without the setting for that fix such sizes: there the example is made larger along them.
+    2.6 has no setting for that, and that of 2.7 fails where a model broadcasts: there the example is made larger.
     """
     args, kwargs = tuple(args), dict(kwargs)
-    if hasattr(shape_config, "backed_size_oblivious"):
+    if _RELEASE >= (2, 8):
         with shape_config.patch(backed_size_oblivious=True):
             return torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
     given = pytree.tree_leaves((args, kwargs))
@@ -107,7 +109,7 @@ def is_exporting() -> bool:
 def override_kernel(library: Library, operator: str, kernel: Any, key: str) -> None:
     """Register a kernel in front of the one that PyTorch may have registered, until `library` is destroyed.
 
-    2.6 refuses a second kernel from Python, by a list of those it has seen.
+    2.6 and 2.7 refuse a second kernel from Python, by a list of those they have seen.
     """
     if "allow_override" in inspect.signature(library.impl).parameters:
         library.impl(operator, kernel, key, allow_override=True)
