@@ -190,7 +190,10 @@ MODELS: dict[str, tuple[Callable[[], Any], tuple[Tensor, ...]]] = {
 
 
 # Those whose TorchScript file zeropoint can read.
-SCRIPTED = ("static", "functions", "static_lstm", "cells", "graph", "script_mode")
+SCRIPTED = (
+    "static", "functions", "static_lstm", "cells", "graph", "script_mode", "dynamic_lstm", "dynamic_gru",
+    "dynamic_float16",
+)  # fmt: skip
 
 
 def script_mode() -> Any:
@@ -210,7 +213,7 @@ def main(directory: str) -> None:
             result = model(*inputs)
         torch.save(model, f"{directory}/{name}.pt")
         torch.save({"state": model.state_dict(), "result": result}, f"{directory}/{name}.state.pt")
-        if name in SCRIPTED or name.startswith("dynamic"):
+        if name in SCRIPTED:
             torch.jit.save(torch.jit.script(model), f"{directory}/{name}.script.pt")
     model = script_mode()
     torch.jit.save(model, f"{directory}/script_mode.script.pt")

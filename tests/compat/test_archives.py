@@ -24,6 +24,7 @@ from zeropoint.compat.graph_code import graph_module
 ARCHIVES = Path(__file__).parent / "archives"
 EXPECTED = load_file(ARCHIVES / "expected.safetensors")
 MODULES = sorted(p.name.removesuffix(".pt") for p in ARCHIVES.glob("*.pt") if p.name.count(".") == 1)
+SCRIPTS = sorted(p.name for p in ARCHIVES.glob("*.*.pt") if ".state." not in p.name)
 STATES = sorted(p.name for p in ARCHIVES.glob("*.state.pt"))
 
 
@@ -42,6 +43,21 @@ def test_a_module_gives_the_exact_output(name: str) -> None:
     with torch.no_grad():
         result = tree_leaves(model(*inputs_of(name)))[0]
     assert torch.equal(result, EXPECTED[f"{name}.output"])
+
+
+@pytest.mark.parametrize("file", SCRIPTS)
+def test_torchscript_gives_the_exact_output_and_can_be_saved(file: str) -> None:
+    name = file.split(".")[0]
+    module = zeropoint.compat.load(ARCHIVES / file)
+    saved = io.BytesIO()
+    torch.jit.save(module, saved)
+    saved.seek(0)
+    for loaded in (module, torch.jit.load(saved)):
+        graph = str(loaded.inlined_graph)
+        assert "quantized::" not in graph
+        assert "torch.classes" not in graph
+        with torch.no_grad():
+            assert torch.equal(tree_leaves(loaded(*inputs_of(name)))[0], EXPECTED[f"{name}.output"])
 
 
 @pytest.mark.parametrize("file", STATES)

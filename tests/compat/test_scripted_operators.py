@@ -205,8 +205,6 @@ def test_every_packed_operator_of_the_table_is_there_or_known_to_be_missing() ->
     assert set(scripted.FUNCTIONS) - table == set()
     left = {n for n in table - set(scripted.FUNCTIONS) - script.OPERATORS if not n.endswith("_out")}
     assert {n for n in left if "embedding" not in n} == {
-        "make_quantized_cell_params_dynamic",
-        "make_quantized_cell_params_fp16",
         "linear_dynamic_fp16_unpacked_weight",
         "linear_with_input_q_dq_qweight_dq_output_fp32",
         "linear_with_input_q_dq_qweight_dq_relu_output_fp32",

@@ -22,7 +22,7 @@ from zeropoint.compat import lookup
 from zeropoint.compat.checkpoints import is_quantized_storage, module_classes, rebuild_qtensor, stored_as
 from zeropoint.compat.modules import resolve
 from zeropoint.compat.objects import PICKLED, packed_weight
-from zeropoint.compat.pickle_records import Record, is_global, read_records
+from zeropoint.compat.pickle_records import Persistent, Record, is_global, read_records
 from zeropoint.compat.pickled import adopt
 from zeropoint.compat.state_files import read_state_dict, write_state_dict
 from zeropoint.numerics.dtypes import DTYPES, quantized_dtype
@@ -65,7 +65,7 @@ def load(file: File, classes: Iterable[type] = ()) -> Any:
         from zeropoint.compat.script_files import load_script
 
         return load_script(file)
-    return _Builder(archive, {f"{c.__module__}.{c.__qualname__}": c for c in classes}).built(archive.content)
+    return _Builder({f"{c.__module__}.{c.__qualname__}": c for c in classes}).built(archive.content)
 
 
 def load_state_dict(file: File) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def load_state_dict(file: File) -> dict[str, Any]:
 
         found: Any = load_script(file)
     else:
-        found = _Builder(archive, {}, shells=True).built(archive.content)
+        found = _Builder({}, shells=True).built(archive.content)
     state = found.state_dict() if isinstance(found, nn.Module) else found
     if isinstance(state, Mapping) and isinstance(state.get("state_dict"), Mapping):
         state = state["state_dict"]  # a checkpoint of a training program
@@ -172,7 +172,7 @@ class _Archive:
             raise NotImplementedError(f"{shown} was written on a machine of another byte order")
 
         def storage(pid: Any) -> _Storage:
-            kind, key, count = _storage_id(pid)
+            kind, key, count = storage_id(pid)
             if key not in self._storages:
                 record = f"{root}/data/{key}"
                 if record not in names:
@@ -196,7 +196,7 @@ class _Archive:
         wanted: dict[str, tuple[str, int]] = {}
 
         def seen(pid: Any) -> _Later:
-            kind, key, count = _storage_id(pid)
+            kind, key, count = storage_id(pid)
             if len(pid) > 5 and pid[5] is not None:
                 raise NotImplementedError(f"{_shown(file)} has views of memory, as PyTorch before 0.4 wrote them")
             wanted[key] = kind, count
@@ -231,7 +231,7 @@ def _refuse_key(key: Any) -> Any:
     raise ValueError(f"the file has memory {str(key)[:40]!r} that nothing reads")
 
 
-def _storage_id(pid: Any) -> tuple[str, str, int]:
+def storage_id(pid: Any) -> tuple[str, str, int]:
     if not (isinstance(pid, tuple) and len(pid) >= 5 and pid[0] == "storage" and is_global(pid[1])):
         raise ValueError("the file refers to something beside its pickle that is no memory of a tensor")
     if not isinstance(pid[4], int):
@@ -287,11 +287,27 @@ def _module_class(name: str) -> type[nn.Module] | None:
     return None
 
 
+class StoredTensor(Persistent):
+    """Memory in a file, with what the pickle says about it."""
+
+    def __init__(self, pid: Any, kind: str, data: bytes, count: int) -> None:
+        super().__init__(pid)
+        self._parts = kind, data, count
+
+    def found(self) -> _Storage:
+        return _Storage(*self._parts)
+
+
+def built(content: Any) -> Any:
+    """What records stand for that name no classes of users."""
+    return _Builder({}).built(content)
+
+
 class _Builder:
     """Makes objects of records, each once. `shells`: modules of unknown classes become modules without a class."""
 
-    def __init__(self, archive: _Archive, classes: Mapping[str, type], shells: bool = False) -> None:
-        self._archive, self._classes, self._shells = archive, classes, shells
+    def __init__(self, classes: Mapping[str, type], shells: bool = False) -> None:
+        self._classes, self._shells = classes, shells
         self._made: dict[int, Any] = {}
 
     def built(self, value: Any) -> Any:
@@ -303,7 +319,7 @@ class _Builder:
     def _of(self, value: Any) -> Any:
         if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
             return value
-        if isinstance(value, _Later):
+        if isinstance(value, (_Later, StoredTensor)):
             return value.found()
         if isinstance(value, _Storage):
             return value

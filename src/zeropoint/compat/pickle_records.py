@@ -1,4 +1,4 @@
-"""Pickles read without running them: what a file names becomes a record, which nothing calls.
+"""Pickles read, and written again, without running them: what a file names becomes a record, which nothing calls.
 
 ``pickle`` builds an object by looking up a class or function that the file names and calling it, so a hostile file runs
 what it likes. Here every such name gives a subclass of `Record`, which only keeps the arguments and the state that the
@@ -7,12 +7,13 @@ file has for it. What is made of a record is decided afterwards, by `zeropoint.c
 
 from __future__ import annotations
 
+import functools
 import io
 import pickle
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Record", "is_global", "read_records"]
+__all__ = ["Persistent", "Record", "is_global", "named_record", "read_records", "write_records"]
 
 
 class Record:
@@ -26,15 +27,17 @@ class Record:
         made.kwargs = kwargs
         made.state = None
         made.items = {}
+        made.is_called = False
         return made
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     state: Any
     items: dict[Any, Any]
+    is_called: bool  # made by a call, and not as an object of a class whose state follows
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing is left to do: `__new__` keeps the arguments, and calls of either kind end there."""
+        self.is_called = True  # pickle calls only `__new__` for the other kind
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
@@ -51,19 +54,26 @@ def is_global(value: Any) -> bool:
     return isinstance(value, type) and issubclass(value, Record)
 
 
+@functools.cache
+def named_record(name: str) -> type[Record]:
+    """The class of records for what files call `name`.
+
+    Example:
+        >>> named_record("torch.Size").name
+        'torch.Size'
+    """
+    return type(name.rpartition(".")[2], (Record,), {"name": name})
+
+
 class _Reader(pickle.Unpickler):
     """Finds a class of records for every name."""
 
     def __init__(self, file: Any, persistent: Callable[[Any], Any]) -> None:
         super().__init__(file)
         self._persistent = persistent
-        self._globals: dict[str, type[Record]] = {}
 
     def find_class(self, module: str, name: str, /) -> Any:
-        path = f"{module}.{name}"
-        if path not in self._globals:
-            self._globals[path] = type(name.rpartition(".")[2], (Record,), {"name": path})
-        return self._globals[path]
+        return named_record(f"{module}.{name}")
 
     def persistent_load(self, pid: Any) -> Any:
         return self._persistent(pid)
@@ -96,3 +106,66 @@ def read_records(data: bytes | io.BufferedIOBase, persistent: Callable[[Any], An
         raise ValueError(f"not a pickle, or a damaged one: {error}") from error
     except (RecursionError, OverflowError, UnicodeDecodeError) as error:
         raise ValueError(f"a pickle that cannot be read: {error}") from error
+
+
+class Persistent:
+    """An object beside the pickle: what the pickle says about it."""
+
+    def __init__(self, pid: Any) -> None:
+        self.pid = pid
+
+
+# The pickler in Python, whose steps can be replaced; its annotations do not show them.
+_Pickler: Any = pickle._Pickler
+
+
+class _Writer(_Pickler):
+    """Writes records as what they were read from."""
+
+    def __init__(self, file: Any, replaced: Callable[[Any], Any]) -> None:
+        super().__init__(file, protocol=2)
+        self._replaced = replaced
+
+    def save(self, obj: Any, save_persistent_id: bool = True) -> None:
+        obj = self._replaced(obj)
+        if isinstance(obj, Persistent):
+            self.save(obj.pid, save_persistent_id=False)
+            self.write(pickle.BINPERSID)
+        elif is_global(obj):
+            self._save_name(obj)
+        elif isinstance(obj, Record) and id(obj) not in self.memo:
+            self._save_record(obj)
+        else:
+            super().save(obj, save_persistent_id)
+
+    def _save_name(self, obj: type[Record]) -> None:
+        if id(obj) in self.memo:
+            self.write(self.get(self.memo[id(obj)][0]))
+            return
+        module, _, name = obj.name.rpartition(".")
+        self.write(pickle.GLOBAL + f"{module}\n{name}\n".encode())
+        self.memoize(obj)
+
+    def _save_record(self, obj: Record) -> None:
+        self.save(type(obj))
+        self.save(obj.args)
+        self.write(pickle.REDUCE if obj.is_called else pickle.NEWOBJ)
+        self.memoize(obj)
+        if obj.items:
+            self._batch_setitems(obj.items.items())
+        if obj.state is not None:
+            self.save(obj.state)
+            self.write(pickle.BUILD)
+
+
+def write_records(content: Any, replaced: Callable[[Any], Any] = lambda part: part) -> bytes:
+    """A pickle of what `read_records` gave; `replaced` is given every part of it, and answers with what to write.
+
+    Example:
+        >>> written = write_records(read_records(pickle.dumps([1, slice(2)], 2), Persistent))
+        >>> pickle.loads(written)
+        [1, slice(None, 2, None)]
+    """
+    file = io.BytesIO()
+    _Writer(file, replaced).dump(content)
+    return file.getvalue()

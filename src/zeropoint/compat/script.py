@@ -19,6 +19,7 @@ from zeropoint.compat.changes import Changes
 from zeropoint.compat.modules import resolve
 from zeropoint.nn.quantized.dynamic.recurrent_weights import Matrix
 from zeropoint.nn.quantized.storage import as_qtensor
+from zeropoint.qfunctions.embedding import EmbeddingPackedParams
 from zeropoint.tensor.qtensor import rebuild
 
 NAMESPACE = "zeropoint_compat"
@@ -43,6 +44,8 @@ _SCHEMAS = (
     "weight_parts(Tensor weight) -> (Tensor, Tensor, Tensor, int, str)",
     "weight(Tensor values, Tensor scales, Tensor zero_points, int axis, str dtype) -> Tensor",
     "written_weight(Tensor values, Tensor scales, Tensor zero_points, int axis, str dtype) -> Tensor",
+    "table_parts(Tensor weight) -> (Tensor, Tensor, int)",
+    "table_weight(Tensor stored) -> Tensor",
 )
 # Operators of torch.ops.quantized on tensors, by their arguments: a quantized tensor is their result.
 _NORM = "Tensor? weight, Tensor? bias, float eps, float output_scale, int output_zero_point"
@@ -98,7 +101,8 @@ def weight_parts(weight: Tensor) -> tuple[Tensor, Tensor, Tensor, int, str]:
     It may be what `written_weight` gave.
     """
     if weight.dtype == torch.uint8 and not weight.is_quantized:
-        return torch.load(io.BytesIO(weight.numpy().tobytes()), weights_only=True)
+        parts = torch.load(io.BytesIO(weight.numpy().tobytes()), weights_only=True)
+        return weight_parts(parts) if isinstance(parts, Tensor) else parts
     stored = Matrix(as_qtensor(weight), None)
     parameters = stored._weight_values, stored._weight_scales, stored._weight_zero_points
     return *parameters, stored._weight_axis, stored._weight_dtype
@@ -111,11 +115,30 @@ def _weight(values: Tensor, scales: Tensor, zero_points: Tensor, axis: int, dtyp
     return rebuild(values.clone(), dtype, parameters, None)
 
 
-def _written_weight(*parts: Any) -> Tensor:
-    """A weight as bytes: files of TorchScript cannot hold QTensors."""
+def written(content: Any) -> Tensor:
+    """Something as bytes: files of TorchScript cannot hold QTensors."""
     buffer = io.BytesIO()
-    torch.save(parts, buffer)
+    torch.save(content, buffer)
     return torch.frombuffer(bytearray(buffer.getvalue()), dtype=torch.uint8)
+
+
+def _written_weight(*parts: Any) -> Tensor:
+    return written(parts)
+
+
+def _table_weight(stored: Tensor) -> Tensor:
+    """A table that `written` gave."""
+    return torch.load(io.BytesIO(stored.numpy().tobytes()), weights_only=True)
+
+
+def _table_parts(weight: Tensor) -> tuple[Tensor, Tensor, int]:
+    """A table as bytes for a file, as rows for kernels, and its bits. It may be such bytes."""
+    if weight.dtype == torch.uint8 and not weight.is_quantized:
+        stored, weight = weight, _table_weight(weight)
+    else:
+        stored = written(as_qtensor(weight))
+    packed = EmbeddingPackedParams(as_qtensor(weight))
+    return stored, packed.table(), packed._dtype.bits
 
 
 _OWN = {
@@ -125,6 +148,8 @@ _OWN = {
     "weight_parts": weight_parts,
     "weight": _weight,
     "written_weight": _written_weight,
+    "table_parts": _table_parts,
+    "table_weight": _table_weight,
 }
 
 

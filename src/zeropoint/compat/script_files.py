@@ -18,6 +18,15 @@ import torch
 from zeropoint.compat import script, scripted
 from zeropoint.compat.changes import Changes
 from zeropoint.compat.objects import PREFIX
+from zeropoint.compat.old_files import StoredTensor, built, storage_id
+from zeropoint.compat.pickle_records import (
+    Persistent,
+    Record,
+    is_global,
+    named_record,
+    read_records,
+    write_records,
+)
 from zeropoint.nn.quantized.storage import quantized
 
 _OURS = f"__torch__.{scripted.__name__}"
@@ -26,9 +35,13 @@ _CLASSES = {
     "quantized.LinearPackedParamsBase": "LinearPackedParams",
     "quantized.Conv2dPackedParamsBase": "ConvPackedParams",
     "quantized.Conv3dPackedParamsBase": "ConvPackedParams",
+    "quantized.EmbeddingPackedParamsBase": "EmbeddingPackedParams",
+    "rnn.CellParamsBase": "CellParams",
 }
 _OPERATOR = re.compile(r"\bops\.quantized\.(\w+)\(")
 _FUNCTION = re.compile(r"\btorch\.(quantize_per_tensor|quantize_per_channel|quantize_per_tensor_dynamic)\(")
+# With a list of states, or none, behind the input it is a padded sequence; with a tensor of sizes a packed one.
+_SEQUENCE = re.compile(r"\btorch\.(quantized_(?:lstm|gru))\((\w+), (\[|\w+, \[|\w+, \w+, )")
 _DTYPE = re.compile(rf"(\bops\.{script.NAMESPACE}\.quantize_per_\w+\([^\n]*)ops\.prim\.dtype\(")
 _STATE = re.compile(r"( *)def __getstate__\(.*?(?=\n\1def |\nclass |\ndef |\Z)", re.DOTALL)
 
@@ -36,11 +49,11 @@ _STATE = re.compile(r"( *)def __getstate__\(.*?(?=\n\1def |\nclass |\ndef |\Z)",
 def load_script(file: str | os.PathLike[str] | IO[bytes], map_location: Any = None) -> torch.jit.ScriptModule:
     """torch.jit.load for a file with quantized layers of torch.ao: they run on zeropoint, and can be saved again.
 
-    It needs a PyTorch that can still read quantized tensors; what is saved afterwards does not, but needs
-    ``import zeropoint.compat.script``, as `zeropoint.compat.install` does.
+    Quantized tensors in the file are rewritten before PyTorch reads it, so that a PyTorch without them can. What is
+    saved afterwards needs ``import zeropoint.compat.script``, as `zeropoint.compat.install` does.
 
     Raises:
-        NotImplementedError: if the file has packed weights of another kind than linear layers and convolutions.
+        NotImplementedError: if the file has packed weights of a kind that is not known.
         ValueError: if it is no TorchScript file.
 
     Example:
@@ -87,12 +100,14 @@ def replace_script_loading(changes: Changes) -> None:
 def _translated(records: dict[str, bytes]) -> dict[str, bytes]:
     """The records of a file, with our names in code and objects."""
     root = next(iter(records)).split("/")[0]
-    found, is_changed = {}, False
+    found: dict[str, bytes] = {}
+    is_changed = False
     for name, content in records.items():
         if name.endswith(".py"):
             new = _code(content.decode()).encode()
         elif name.endswith(".pkl"):
-            new = _objects(content)
+            new, memory = _objects(content, records, name.removesuffix(".pkl"))
+            found |= memory
         else:
             new = content
         is_changed = is_changed or new != content
@@ -107,6 +122,7 @@ def _code(code: str) -> str:
     for theirs, ours in _CLASSES.items():
         code = re.sub(rf"{re.escape(PREFIX + theirs)}\b", f"{_OURS}.{ours}", code)
     code = _OPERATOR.sub(_operator, code)
+    code = _SEQUENCE.sub(_sequence, code)
     code = _FUNCTION.sub(rf"ops.{script.NAMESPACE}.\1(", code)
     code = code.replace("ops.prim.is_quantized(", f"ops.{script.NAMESPACE}.is_quantized(")
     code = _DTYPE.sub(rf"\1ops.{script.NAMESPACE}.quantized_dtype(", code)
@@ -121,6 +137,17 @@ def _code(code: str) -> str:
     return code
 
 
+def _sequence(found: re.Match[str]) -> str:
+    name, data, rest = found.groups()
+    is_packed = rest.endswith(", [") or (name == "quantized_gru" and rest.count(",") == 2 and _is_sizes(rest))
+    return f"{_OURS}.{name}{'_packed' if is_packed else ''}({data}, {rest}"
+
+
+def _is_sizes(rest: str) -> bool:
+    """Whether the second argument of a GRU is the sizes of a packed sequence, and not its state."""
+    return rest.split(",")[0].startswith("batch_sizes")
+
+
 def _operator(found: re.Match[str]) -> str:
     name = found[1]
     if name in scripted.FUNCTIONS:
@@ -128,11 +155,60 @@ def _operator(found: re.Match[str]) -> str:
     return f"ops.{script.NAMESPACE}.{name}(" if name in script.OPERATORS else found[0]
 
 
-def _objects(pickled: bytes) -> bytes:
-    for theirs, ours in _CLASSES.items():
-        module, name = (PREFIX + theirs).rsplit(".", 1)
-        pickled = pickled.replace(f"c{module}\n{name}\n".encode(), f"c{_OURS}\n{ours}\n".encode())
-    return pickled
+def _objects(pickled: bytes, records: dict[str, bytes], folder: str) -> tuple[bytes, dict[str, bytes]]:
+    """A pickle of a file with our classes in it and no quantized tensor, and the memory that it needs beside it.
+
+    A quantized tensor becomes a tensor of bytes, which `zeropoint.compat.script.weight_parts` understands.
+    """
+    if PREFIX.encode() not in pickled and b"_rebuild_qtensor" not in pickled:
+        return pickled, {}
+    stored = _Stored(records, folder)
+    content = read_records(pickled, stored.found)
+    made: dict[int, Any] = {}
+    memory: dict[str, bytes] = {}
+
+    def replaced(part: Any) -> Any:
+        if is_global(part):
+            return _class(part)
+        if isinstance(part, Record) and part.name.startswith(PREFIX):
+            part.__class__ = _class(type(part))
+        if isinstance(part, Record) and part.name == "torch._utils._rebuild_qtensor":
+            if id(part) not in made:
+                data = script.written(built(part)).numpy().tobytes()
+                key = f"quantized_{len(memory)}"
+                memory[f"{folder}/{key}"] = data
+                made[id(part)] = _bytes_tensor(key, len(data))
+            return made[id(part)]
+        return part
+
+    return write_records(content, replaced), memory
+
+
+class _Stored:
+    """The memory of the tensors that a pickle names."""
+
+    def __init__(self, records: dict[str, bytes], folder: str) -> None:
+        self._records, self._folder = records, folder
+
+    def found(self, pid: Any) -> StoredTensor:
+        kind, key, count = storage_id(pid)
+        record = f"{self._folder}/{key}"
+        if record not in self._records:
+            raise ValueError(f"the file lacks {record}")
+        return StoredTensor(pid, kind, self._records[record], count)
+
+
+def _class(cls: type[Record]) -> type[Record]:
+    """The class of records for one of PyTorch's classes of packed weights, with our name."""
+    ours = _CLASSES.get(cls.name.removeprefix(PREFIX)) if cls.name.startswith(PREFIX) else None
+    return cls if ours is None else named_record(f"{_OURS}.{ours}")
+
+
+def _bytes_tensor(key: str, count: int) -> Record:
+    """A tensor of bytes in the memory of that name."""
+    pid = ("storage", named_record("torch.ByteStorage"), key, "cpu", count)
+    args = Persistent(pid), 0, (count,), (1,), False, named_record("collections.OrderedDict")()
+    return named_record("torch._utils._rebuild_tensor_v2")(*args)
 
 
 @functools.cache
@@ -145,7 +221,8 @@ def _support() -> dict[str, str]:
     with zipfile.ZipFile(buffer) as archive:
         classes = next(archive.read(n).decode() for n in archive.namelist() if n.endswith(path))
     functions = {name: scripted.compiled(function) for name, function in scripted.FUNCTIONS.items()}
-    functions["_values"] = scripted.compiled(scripted._values)
+    functions |= {name: scripted.compiled(function) for name, function in scripted.SEQUENCES.items()}
+    functions |= {name: scripted.compiled(getattr(scripted, name)) for name in ("_values", "_weights")}
     codes = [re.sub(r"^def \w+", f"def {name}", function.code, count=1) for name, function in functions.items()]
     return {
         path: "\n".join([classes, *codes]),
@@ -157,9 +234,13 @@ class _Packed(torch.nn.Module):
     """Uses the classes, for their code."""
 
     def forward(
-        self, a: scripted.LinearPackedParams, b: scripted.ConvPackedParams
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        return a.unpack()[0], b.unpack()[0]
+        self,
+        a: scripted.LinearPackedParams,
+        b: scripted.ConvPackedParams,
+        c: scripted.CellParams,
+        d: scripted.EmbeddingPackedParams,
+    ) -> tuple[torch.Tensor, torch.Tensor, bool, torch.Tensor]:
+        return a.unpack()[0], b.unpack()[0], c.reduce_range, d.rows
 
 
 def _written(records: dict[str, bytes]) -> bytes:

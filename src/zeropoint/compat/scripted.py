@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from zeropoint.compat.changes import Changes
-from zeropoint.compat.script import weight_parts
+from zeropoint.compat.script import weight_parts, written
 from zeropoint.nn.quantized.storage import quantized
-from zeropoint.qfunctions import packed
+from zeropoint.qfunctions import embedding, packed, recurrent
 
 
 @contextlib.contextmanager
@@ -319,6 +319,152 @@ def _conv_transposed_dynamic(op: Any) -> Any:
     return conv
 
 
+# ------------------------------------------------------------------------------------------------ recurrent layers
+
+
+@compiled
+class CellParams:
+    """The two weights of one direction of a recurrent layer."""
+
+    def __init__(self, w_ih: LinearPackedParams, w_hh: LinearPackedParams, reduce_range: bool):
+        self.w_ih: LinearPackedParams = w_ih
+        self.w_hh: LinearPackedParams = w_hh
+        self.reduce_range: bool = reduce_range
+
+    def __getstate__(self) -> Tuple[str, List[Tensor], List[float], List[int], List[LinearPackedParams]]:
+        tensors: List[Tensor] = []
+        numbers: List[float] = []
+        return "quantized_dynamic", tensors, numbers, [int(self.reduce_range)], [self.w_ih, self.w_hh]
+
+    def __setstate__(
+        self, state: Tuple[str, List[Tensor], List[float], List[int], List[LinearPackedParams]]
+    ) -> None:  # fmt: skip
+        self.w_ih = state[4][0]
+        self.w_hh = state[4][1]
+        self.reduce_range = len(state[3]) > 0 and state[3][0] != 0
+
+
+def make_quantized_cell_params_dynamic(
+    w_ih: LinearPackedParams, w_hh: LinearPackedParams, bias_ih: Tensor, bias_hh: Tensor, reduce_range: bool = False
+) -> CellParams:
+    return CellParams(w_ih, w_hh, reduce_range)
+
+
+def make_quantized_cell_params_fp16(w_ih: LinearPackedParams, w_hh: LinearPackedParams) -> CellParams:
+    return CellParams(w_ih, w_hh, False)
+
+
+def _weights(params: List[CellParams]) -> Tuple[List[Tensor], List[Tensor], List[Tensor], List[Tensor], bool]:
+    values: List[Tensor] = []
+    scales: List[Tensor] = []
+    zero_points: List[Tensor] = []
+    biases: List[Tensor] = []
+    for cell in params:
+        for w in [cell.w_ih, cell.w_hh]:
+            values.append(w.values)
+            if w.dtype != "float16":
+                scales.append(w.scales)
+                zero_points.append(w.zero_points)
+            bias = w.bias
+            if bias is not None:
+                biases.append(bias)
+    return values, scales, zero_points, biases, params[0].reduce_range
+
+
+def quantized_lstm(
+    input: Tensor, hx: List[Tensor], params: List[CellParams], has_biases: bool, num_layers: int, dropout: float,
+    train: bool, bidirectional: bool, batch_first: bool, dtype: Optional[int] = None, use_dynamic: bool = False,
+) -> Tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    w, s, z, b, seven = _weights(params)
+    return torch.ops.zeropoint.quantized_lstm(
+        input, hx, w, s, z, b, num_layers, 0.0, False, bidirectional, batch_first, seven
+    )
+
+
+def quantized_lstm_packed(
+    data: Tensor, batch_sizes: Tensor, hx: List[Tensor], params: List[CellParams], has_biases: bool, num_layers: int,
+    dropout: float, train: bool, bidirectional: bool, dtype: Optional[int] = None, use_dynamic: bool = False,
+) -> Tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    w, s, z, b, seven = _weights(params)
+    return torch.ops.zeropoint.quantized_lstm(
+        data, batch_sizes, hx, w, s, z, b, num_layers, 0.0, False, bidirectional, seven
+    )
+
+
+def quantized_gru(
+    input: Tensor, hx: Tensor, params: List[CellParams], has_biases: bool, num_layers: int, dropout: float, train: bool,
+    bidirectional: bool, batch_first: bool,
+) -> Tuple[Tensor, Tensor]:  # fmt: skip
+    w, s, z, b, seven = _weights(params)
+    return torch.ops.zeropoint.quantized_gru(
+        input, hx, w, s, z, b, num_layers, 0.0, False, bidirectional, batch_first, seven
+    )
+
+
+def quantized_gru_packed(
+    data: Tensor, batch_sizes: Tensor, hx: Tensor, params: List[CellParams], has_biases: bool, num_layers: int,
+    dropout: float, train: bool, bidirectional: bool,
+) -> Tuple[Tensor, Tensor]:  # fmt: skip
+    w, s, z, b, seven = _weights(params)
+    return torch.ops.zeropoint.quantized_gru(
+        data, batch_sizes, hx, w, s, z, b, num_layers, 0.0, False, bidirectional, seven
+    )
+
+
+# --------------------------------------------------------------------------------------------------- embedding tables
+
+
+@compiled
+class EmbeddingPackedParams:
+    """A quantized table; `stored` is it in bytes for a file, `rows` as kernels read it."""
+
+    def __init__(self, weight: Tensor):
+        stored, rows, bits = torch.ops.zeropoint_compat.table_parts(weight)
+        self.stored: Tensor = stored
+        self.rows: Tensor = rows
+        self.bits: int = bits
+
+    def __getstate__(self) -> Tuple[int, List[Tensor], List[float], List[int]]:
+        numbers: List[float] = []
+        return 1, [self.stored], numbers, [self.bits]
+
+    def __setstate__(self, state: Tuple[int, List[Tensor], List[float], List[int]]) -> None:
+        stored, rows, bits = torch.ops.zeropoint_compat.table_parts(state[1][0])
+        self.stored = stored
+        self.rows = rows
+        self.bits = bits
+
+
+def embedding_bag_prepack(weight: Tensor) -> EmbeddingPackedParams:
+    return EmbeddingPackedParams(weight)
+
+
+def embedding_bag_unpack(weight: EmbeddingPackedParams) -> Tensor:
+    return torch.ops.zeropoint_compat.table_weight(weight.stored)
+
+
+def _embedding(op: Any) -> Any:
+    def embedding(weight: EmbeddingPackedParams, indices: Tensor, pruned_weights: bool = False) -> Tensor:
+        return op(weight.rows, indices)
+
+    return embedding
+
+
+def _embedding_bag(op: Any) -> Any:
+    def embedding_bag(
+        weight: EmbeddingPackedParams, indices: Tensor, offsets: Optional[Tensor] = None,
+        scale_grad_by_freq: bool = False, mode: int = 0, pruned_weights: bool = False,
+        per_sample_weights: Optional[Tensor] = None, compressed_indices_mapping: Optional[Tensor] = None,
+        include_last_offset: bool = False,
+    ) -> Tensor:  # fmt: skip
+        return op(
+            weight.rows, indices, offsets, scale_grad_by_freq, mode, pruned_weights, per_sample_weights,
+            compressed_indices_mapping, include_last_offset,
+        )  # fmt: skip
+
+    return embedding_bag
+
+
 # ----------------------------------------------------------------------------------------------------- the table
 
 
@@ -347,6 +493,14 @@ def _functions() -> dict[str, Any]:
         "conv2d_add_relu": _conv_add(ops.conv2d_add_relu),
         "conv_prepack": conv_prepack,
         "conv_unpack": conv_unpack,
+        "make_quantized_cell_params_dynamic": make_quantized_cell_params_dynamic,
+        "make_quantized_cell_params_fp16": make_quantized_cell_params_fp16,
+        "embedding_bag_prepack": embedding_bag_prepack,
+        "embedding_bag_unpack": embedding_bag_unpack,
+        "embedding_byte": _embedding(ops.embedding_byte),
+        "embedding_4bit": _embedding(ops.embedding_4bit),
+        "embedding_bag_byte": _embedding_bag(ops.embedding_bag_byte_rowwise_offsets),
+        "embedding_bag_4bit": _embedding_bag(ops.embedding_bag_4bit_rowwise_offsets),
     }
     for dims in ("1d", "2d", "3d"):
         made |= {
@@ -373,6 +527,13 @@ def _functions() -> dict[str, Any]:
 
 
 FUNCTIONS = _functions()
+# Functions of `torch` on packed weights, with lists of tensors and with packed sequences.
+SEQUENCES = {
+    "quantized_lstm": quantized_lstm,
+    "quantized_lstm_packed": quantized_lstm_packed,
+    "quantized_gru": quantized_gru,
+    "quantized_gru_packed": quantized_gru_packed,
+}
 
 
 def _part(index: int) -> Any:
@@ -397,12 +558,21 @@ _GEOMETRY = {
 }
 
 
+_TABLE = {
+    "stored": property(lambda packed_weight: written(packed_weight.unpack())),
+    "rows": property(lambda packed_weight: packed_weight.table()),
+    "bits": property(lambda packed_weight: packed_weight._dtype.bits),
+}
+
+
 def teach_packed_weights(changes: Changes) -> None:
     """Let TorchScript take packed weights of Python's, as arguments and as attributes of modules."""
     for cls, compiled, attributes in (
         (packed.LinearPackedParams, LinearPackedParams, _WEIGHT),
         (packed.LinearPackedParamsFp16, LinearPackedParams, _WEIGHT),
         (packed.ConvPackedParams, ConvPackedParams, _WEIGHT | _GEOMETRY),
+        (recurrent.CellParams, CellParams, {}),
+        (embedding.EmbeddingPackedParams, EmbeddingPackedParams, _TABLE),
     ):
         name = f"__torch__.{compiled.__module__}.{compiled.__name__}"
         changes.attribute(cls, "_jit_override_qualname", name)
