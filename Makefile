@@ -42,7 +42,7 @@ ENCODER := $(VENV)/.encoder-installed
 DOCS := $(VENV)/.docs-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-more test-future test-models test-runtime conformance lint format bench bench-runs docs fuzz sanitize clean distclean
+.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-runtime conformance lint format bench bench-runs docs fuzz sanitize clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -83,6 +83,12 @@ test-future: $(INSTALLED) ## Run the tests that need no oracle on a PyTorch with
 
 test-runtime: $(INSTALLED) ## Install the wheel where PyTorch is not, and run programs there
 	@ZEROPOINT_TEST_WHEEL=1 $(PY) -m pytest tests/runtime/test_without_torch.py -q --no-header $(PYTEST_ARGS)
+
+test-torch: $(INSTALLED) ## Run the main flows with another release of torch (VERSION=2.9.1; up to 1 GB to download)
+	@$(if $(VERSION),,$(error name a release: make test-torch VERSION=2.9.1))
+	@$(PY) scripts/torch_venv.py $(VERSION) build/torch-$(VERSION)
+	@OMP_NUM_THREADS=1 build/torch-$(VERSION)/bin/python -m pytest -q --no-header \
+	    tests/versions tests/compat/test_archives.py $(PYTEST_ARGS)
 
 lint: $(INSTALLED) ## Check style and types: ruff, clang-format, mypy
 	@$(PY) -m ruff check .

@@ -183,6 +183,7 @@ LAYERS = (
     "cpu",
     "progress",
     "described",
+    "torch_versions",
     "numerics",
     "ops",
     "tensor",

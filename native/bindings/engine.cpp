@@ -138,7 +138,6 @@ struct Call {
     std::vector<nb::object> kept;
     std::vector<std::unique_ptr<uint8_t[]>> copies;
     std::unique_ptr<View[]> views;
-    bool exchanged = false;  // an input was read through an exchange table
     std::vector<InputLayout> layouts;
     std::vector<const void*> inputs;
     std::vector<nb::object> results;
@@ -151,31 +150,32 @@ struct Call {
         ("input '" + input.name + "' must be an array of " + name_of(input.type) + ", got " + what).c_str());
 }
 
-// The exchange table for an array, if its library has one. Parameters of PyTorch become plain tensors, and so do
-// tensors that only note that their signs are to be changed; other subclasses, which may have no memory, say what they
-// are as an array of numpy's, or why they cannot.
-const Exchange* exchange_for(nb::object& array, Call& call) {
+// Does what PyTorch's tensors only note, before anybody looks at their memory: parameters become plain tensors, and
+// signs that are to be changed are changed. Other arrays have no such methods.
+void settle(nb::object& array, Call& call) {
     const auto replace = [&](const char* method) {
         array = array.attr(method)();
         call.kept.push_back(array);
     };
-    const Exchange* exchange = exchange_of(Py_TYPE(array.ptr()));
-    if (exchange == nullptr) {
-        if (!nb::hasattr(array.type(), kExchangeAttribute)) return nullptr;
-        call.exchanged = true;
-        replace("detach");
-        exchange = exchange_of(Py_TYPE(array.ptr()));
-        if (exchange == nullptr) {
-            replace("numpy");
-            return nullptr;
-        }
-    }
-    call.exchanged = true;
+    if (exchange_of(Py_TYPE(array.ptr())) == nullptr && nb::hasattr(array, "detach")) replace("detach");
     static PyObject* const is_neg = PyUnicode_InternFromString("is_neg");
     const nb::object changed = nb::steal(PyObject_CallMethodNoArgs(array.ptr(), is_neg));
     if (!changed.is_valid()) PyErr_Clear();
     if (changed.is(nb::handle(Py_True))) replace("resolve_neg");
-    return exchange;
+}
+
+// An array that has neither a buffer nor an exchange table as one of numpy's. Subclasses of tensors may have no memory:
+// they say what they are as an array, or why they cannot.
+nb::object as_numpy(const nb::object& array, const ProgramInput& input) {
+    if (nb::hasattr(array.type(), kExchangeAttribute)) return array.attr("numpy")();
+    if (!nb::hasattr(array, "__dlpack__")) return array;
+    try {
+        return Numpy::get().from_dlpack(array);
+    } catch (const nb::python_error& error) {
+        if (error.matches(PyExc_TypeError)) throw;
+        const nb::object reason = nb::str(error.value());
+        refuse(input, std::string("one that has no memory to look at: ") + nb::cast<std::string>(reason));
+    }
 }
 
 void read_exchanged(const Exchange& exchange, const nb::object& array, const ProgramInput& input, InputLayout& layout,
@@ -217,14 +217,13 @@ void read_inputs(Program& program, nb::handle given, Call& call) {
         nb::object array = given[i];
         View& view = call.views[i];
         if (!PyObject_CheckBuffer(array.ptr())) {
-            if (const Exchange* exchange = exchange_for(array, call)) {
+            settle(array, call);
+            if (const Exchange* exchange = exchange_of(Py_TYPE(array.ptr()))) {
                 read_exchanged(*exchange, array, input, call.layouts[i], call.inputs[i], call);
                 continue;
             }
-            if (nb::hasattr(array, "__dlpack__")) {
-                array = Numpy::get().from_dlpack(array);
-                call.kept.push_back(array);
-            }
+            array = as_numpy(array, input);
+            call.kept.push_back(array);
         }
         if (!view.open(array.ptr(), PyBUF_FORMAT | PyBUF_STRIDES)) refuse(input, nb::type_name(array.type()).c_str());
         if (!has_type(view.buffer, input.type))
@@ -263,15 +262,21 @@ nb::object results_of(const Call& call) {
     return list;
 }
 
-// `wrap`, unless None, makes of numpy's arrays what the caller wants if an input came through an exchange table.
-nb::object run(Program& program, nb::handle given, nb::handle wrap) {
+bool any_instance(nb::handle given, nb::handle class_) {
+    for (const nb::handle array : given)
+        if (PyType_IsSubtype(Py_TYPE(array.ptr()), reinterpret_cast<PyTypeObject*>(class_.ptr())) != 0) return true;
+    return false;
+}
+
+// With an input of the class `tensor`, results are what `wrap` makes of numpy's arrays.
+nb::object run(Program& program, nb::handle given, nb::handle tensor, nb::handle wrap) {
     Call call;
     begin(program, given, call);
     {
         nb::gil_scoped_release release;
         program.run(*call.plan, call.inputs.data(), call.outputs.data());
     }
-    if (call.exchanged && !wrap.is_none())
+    if (!tensor.is_none() && any_instance(given, tensor))
         for (nb::object& result : call.results) {
             result = nb::steal(PyObject_CallOneArg(wrap.ptr(), result.ptr()));
             if (!result.is_valid()) nb::raise_python_error();
@@ -344,7 +349,7 @@ void bind_engine(nb::module_& m) {
                  const std::string bytes = self.data();
                  return nb::bytes(bytes.data(), bytes.size());
              })
-        .def("run", &run, nb::arg("inputs"), nb::arg("wrap").none() = nb::none())
+        .def("run", &run, nb::arg("inputs"), nb::arg("tensor").none() = nb::none(), nb::arg("wrap").none() = nb::none())
         .def("memory",
              [](Program& self, const std::vector<std::vector<int64_t>>& shapes) {
                  nb::gil_scoped_release release;

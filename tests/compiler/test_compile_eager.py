@@ -95,9 +95,7 @@ def test_ties_are_rounded_as_in_the_eager_model(value: float) -> None:
 
 
 def test_a_float_model_is_refused() -> None:
-    with pytest.raises(
-        TypeError, match=r"takes a quantized model, from to_int8.*quantize_dynamic, got Linear"
-    ):
+    with pytest.raises(TypeError, match=r"takes a quantized model, from to_int8.*quantize_dynamic, got Linear"):
         zeropoint.compile(nn.Linear(2, 2), (torch.ones(1, 2),))
 
 

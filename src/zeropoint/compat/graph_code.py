@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+import zeropoint
 from zeropoint.compat import lookup, names
 from zeropoint.compat.modules import resolve
 from zeropoint.numerics.dtypes import DTYPES, quantized_dtype
@@ -28,6 +29,13 @@ _OPERATORS: dict[type, Any] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.BitAnd: operator.and_, ast.BitOr: operator.or_,
 }  # fmt: skip
 _NUMBERS = {"inf": float("inf"), "nan": float("nan")}
+
+
+class _Code(fx.graph.CodeGen):
+    """Code that can name quantized dtypes as they name themselves, ``zeropoint.quint8``."""
+
+    def additional_globals(self) -> list[tuple[str, Any]]:
+        return [("zeropoint", zeropoint)]
 
 
 def graph_module(body: dict[str, Any]) -> fx.GraphModule:
@@ -48,6 +56,7 @@ def graph_module(body: dict[str, Any]) -> fx.GraphModule:
         if not name.startswith("_") or name.startswith("_packed_weight"):
             vars(root)[name] = value
     graph = _Reader(root).graph_of(code)
+    graph.set_codegen(_Code())
     return _train(fx.GraphModule(root, graph), training)
 
 

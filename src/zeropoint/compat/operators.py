@@ -16,6 +16,7 @@ from zeropoint.compat import lookup, names, script, scripted
 from zeropoint.compat.changes import Changes
 from zeropoint.compat.modules import resolve
 from zeropoint.tensor.qtensor import HANDLERS
+from zeropoint.torch_versions import override_kernel
 
 NAMESPACE, DECOMPOSED = "quantized", "quantized_decomposed"
 
@@ -141,11 +142,11 @@ def _decomposed(changes: Changes) -> None:
         if (f"{DECOMPOSED}::{name}", overload) not in defined:
             library.define(str(schema).removeprefix("zeropoint::"))
         for key in _OTHER_KEYS.get(name, _KEYS):
-            library.impl(qualified, _kernel(name, overload), key, allow_override=True)
+            override_kernel(library, qualified, _kernel(name, overload), key)
     if not hasattr(getattr(torch.ops, DECOMPOSED), "convert_element_type"):
         library.define(_NOT_OURS)
     for key in _KEYS:
-        library.impl("convert_element_type.no_fuse", _convert_element_type, key, allow_override=True)
+        override_kernel(library, "convert_element_type.no_fuse", _convert_element_type, key)
 
 
 def replace_operators(changes: Changes) -> None:

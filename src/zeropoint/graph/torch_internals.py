@@ -14,10 +14,11 @@ from typing import Any
 import torch
 import torch.fx.experimental._config as shape_config
 from torch import SymBool, SymFloat, SymInt, Tensor, fx
-from torch.fx import traceback
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from zeropoint import torch_versions
 
 __all__ = [
     "ScriptGraph",
@@ -191,12 +192,12 @@ def output_nesting(graph: fx.Graph, count: int) -> Any:
 
 def annotated(facts: dict[str, Any]) -> AbstractContextManager[Any]:
     """In here, nodes that torch.export makes carry `facts`, if it is called within `keeping_annotations`."""
-    return traceback.annotate(facts)
+    return torch_versions.annotated(facts)
 
 
 def keeping_annotations() -> AbstractContextManager[Any]:
     """In here, torch.export keeps what `annotated` says."""
-    return traceback.preserve_node_meta()
+    return torch_versions.keeping_annotations()
 
 
 def annotation(node: fx.Node) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-import torch.fx.experimental._config as shape_config
 from torch import fx, nn
 
+from zeropoint import torch_versions
 from zeropoint.graph.frontends.dynamic_shapes import with_free_sizes
 from zeropoint.graph.frontends.export_recurrent import restore_recurrences, whole_recurrences
 from zeropoint.graph.graph_module import Graph
@@ -91,22 +91,15 @@ def capture(
         raise ValueError(f"the model does not run on the example inputs: {error}") from error
 
     def export(shapes: Any) -> Any:
-        # Sizes of one are free, too.
-        with (
-            _CAPTURING,
-            shape_config.patch(backed_size_oblivious=True),
-            torch.no_grad(),
-            _quiet_failure(),
-            whole_recurrences(),
-        ):
-            return torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
+        with _CAPTURING, torch.no_grad(), _quiet_failure(), whole_recurrences():
+            return torch_versions.export(model, args, kwargs, shapes)
 
     try:
         given = dynamic_shapes is not None
         exported = export(dynamic_shapes) if given else with_free_sizes(export, model, args, kwargs)
     except Exception as error:
         raise CaptureError(_explanation(model, error)) from error
-    unlifted: Any = exported.module(check_guards=False)
+    unlifted = torch_versions.unlifted(exported)
     graph = Graph(unlifted, unlifted.graph)  # an ordinary one, which has train() and eval()
     restore_recurrences(graph)
     check_sizes(graph)

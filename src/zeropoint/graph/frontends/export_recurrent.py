@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, fx
 from torch.overrides import TorchFunctionMode
 
+from zeropoint import torch_versions
+
 __all__ = ["restore_recurrences", "whole_recurrences"]
 
 _LIBRARY = torch.library.Library("zeropoint_capture", "DEF")
@@ -56,7 +58,7 @@ class whole_recurrences(TorchFunctionMode):  # used as a context
     ) -> Any:
         stand_in = _BY_FUNCTION.get(function)
         # Sequences that are packed have their sizes before the states.
-        if stand_in is not None and isinstance(args[2], (list, tuple)) and torch.compiler.is_exporting():
+        if stand_in is not None and isinstance(args[2], (list, tuple)) and torch_versions.is_exporting():
             return stand_in(*args)
         return function(*args, **(kwargs or {}))
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from zeropoint import torch_versions
 from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.frontends.export import CaptureError, Origin, capture
 from zeropoint.graph.frontends.script.inline import simplify
@@ -200,7 +201,7 @@ class Evaluator(nn.Module):
             except NotStraight:
                 raise
             except Exception as error:
-                if not torch.compiler.is_exporting():
+                if not torch_versions.is_exporting():
                     raise
                 raise NotStraight(f"{node.where}: {str(error).strip().partition(chr(10))[0]}") from error
         return [result] if len(node.outputs) == 1 else result or ()
@@ -244,7 +245,7 @@ class Evaluator(nn.Module):
         args = [self.argument(kind, value) for value in args]
         about: Any = args[0] if args else None
         if kind in _READ and isinstance(about, Tensor):
-            if torch.compiler.is_exporting():
+            if torch_versions.is_exporting():
                 raise NotStraight(f"{node.where} reads the value of a tensor")
             return _READ[kind](about.tolist() if "tolist" in kind else about.item())
         if kind in TENSOR_PROPERTIES and isinstance(about, Tensor):
