@@ -285,6 +285,23 @@ def test_weights_are_rounded_in_training(layer: nn.Module, path: str) -> None:
     torch.testing.assert_close(steps, steps.round(), atol=1e-3, rtol=0)
 
 
+def test_parameters_that_are_operands_train_rounded_with_a_range_of_their_own() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3)
+            self.offset, self.factor = nn.Parameter(torch.randn(4, 1, 1)), nn.Parameter(torch.randn(4, 1, 1))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (self.conv(x) + self.offset) * self.factor
+
+    torch.manual_seed(0)
+    prepared = trained(Net(), images())
+    assert all(p.grad is not None for p in prepared.parameters())
+    deployed = assert_trained_is_deployed(prepared, images())
+    assert {row.operator: row.way for row in deployed.summary().rows} == dict.fromkeys(("conv2d", "add", "mul"), "int8")
+
+
 @pytest.mark.parametrize("bits", [8, 4])
 def test_embedding_tables_train_rounded(bits: int) -> None:
     torch.manual_seed(0)

@@ -307,7 +307,7 @@ def remove_fake_quant(graph: fx.GraphModule) -> None:
             known[node] = node.target(*values)
         elif node.target is normalize or isinstance(module, AsIntegers):
             node.replace_all_uses_with(node.args[0])
-        elif module is not None and node.args and _is_weight(node.args[0], known):
+        elif module is not None and not is_observer(node) and node.args and _is_weight(node.args[0], known):
             _restore_weight(graph, node, module, known)
         else:
             _insert_known(graph, node, known)
