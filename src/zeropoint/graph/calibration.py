@@ -6,9 +6,9 @@ import warnings
 from typing import Any
 
 from torch import Tensor, fx
-from torch.utils import _pytree as pytree
 
 from zeropoint.described import described
+from zeropoint.graph import torch_internals as internals
 
 __all__ = ["Calibration"]
 
@@ -26,7 +26,7 @@ class Calibration:
         Raises:
             ValueError: if it has another number of values than the model takes, arrays of numpy, NaN or Inf.
         """
-        values = [v for v in pytree.tree_leaves((args, kwargs)) if v is not None]
+        values = [v for v in internals.leaves((args, kwargs)) if v is not None]
         if len(values) > len(self._names):
             raise ValueError(
                 f"it has {len(values)} values, the model takes {len(self._names)} ({', '.join(self._names)})."

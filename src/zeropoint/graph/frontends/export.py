@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-import torch.fx.experimental._config as shape_config
 from torch import fx, nn
 
+from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.frontends.dynamic_shapes import with_free_sizes
 from zeropoint.graph.frontends.export_recurrent import restore_recurrences, whole_recurrences
 from zeropoint.graph.graph_module import Graph
@@ -94,7 +94,7 @@ def capture(
         # Sizes of one are free, too.
         with (
             _CAPTURING,
-            shape_config.patch(backed_size_oblivious=True),
+            internals.sizes_of_one_are_free(),
             torch.no_grad(),
             _quiet_failure(),
             whole_recurrences(),
@@ -119,7 +119,7 @@ def is_exported(model: nn.Module) -> bool:
     if not isinstance(model, fx.GraphModule):
         return False
     called = [n.target for n in model.graph.nodes if n.op == "call_function"]
-    return any(isinstance(target, torch._ops.OpOverload) for target in called) and not any(
+    return any(map(internals.is_operator, called)) and not any(
         n.op in ("call_method", "call_module") and n.target != _GUARDS for n in model.graph.nodes
     )
 
