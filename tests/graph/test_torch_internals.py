@@ -138,6 +138,10 @@ class Nested(nn.Module):
         return {"a": x + 1, "b": (x + 2,)}
 
 
+def test_leaves() -> None:
+    assert internals.leaves(((1, [2]), {"a": (3, None)})) == [1, 2, 3, None]
+
+
 def test_map_nodes() -> None:
     graph = fx.Graph()
     x = graph.placeholder("x")

@@ -7,9 +7,9 @@ import warnings
 from typing import Any
 
 from torch import Tensor, fx
-from torch.utils import _pytree as pytree
 
 from zeropoint.described import described
+from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.passes.insert_observers import is_observer
 
 __all__ = ["Calibration"]
@@ -32,11 +32,11 @@ class Calibration:
             ValueError: if it has another number of values than the model takes, arrays of numpy, NaN, or Inf where a
                 range is looked for.
         """
-        positional = [v for v in pytree.tree_leaves(args) if v is not None]
+        positional = [v for v in internals.leaves(args) if v is not None]
         named = list(zip(self._names, positional))
         for key, value in kwargs.items():
-            named += [(key, v) for v in pytree.tree_leaves(value) if v is not None]
-        values = [*positional, *(v for v in pytree.tree_leaves(kwargs) if v is not None)]
+            named += [(key, v) for v in internals.leaves(value) if v is not None]
+        values = [*positional, *(v for v in internals.leaves(kwargs) if v is not None)]
         if len(values) > len(self._names):
             raise ValueError(
                 f"it has {len(values)} values, the model takes {len(self._names)} ({', '.join(self._names)})."

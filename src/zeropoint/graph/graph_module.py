@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from zeropoint.graph import torch_internals as internals
+
 __all__ = ["Graph"]
 
 _KEPT = ("origin", "meaning")  # of what is known about a node
@@ -43,7 +45,7 @@ class Graph(fx.GraphModule):
     def __reduce__(self) -> Any:
         nodes = [_record(node) for node in self.graph.nodes]
         kept = {k: self.__dict__[k] for k in ("_parameters", "_buffers", "_modules")}
-        return _restore, (nodes, pickle.dumps(self.graph._codegen), kept, self.training)
+        return _restore, (nodes, pickle.dumps(internals.codegen(self.graph)), kept, self.training)
 
     def __deepcopy__(self, memo: Any) -> Graph:
         with _leaves_without_warning():
@@ -60,9 +62,9 @@ def _leaves_without_warning() -> Iterator[None]:
 
 def _record(node: fx.Node) -> tuple[Any, ...]:
     target: Any = node.target
-    if isinstance(target, torch._ops.OpOverload):
+    if internals.is_operator(target):
         target = _Operator(target.namespace, target._schema.name.split("::")[1], target._overloadname)
-    args, kwargs = (fx.node.map_arg(a, lambda n: _Node(n.name)) for a in (tuple(node.args), dict(node.kwargs)))
+    args, kwargs = (internals.map_nodes(a, lambda n: _Node(n.name)) for a in (tuple(node.args), dict(node.kwargs)))
     return node.op, node.name, target, args, kwargs, {k: node.meta[k] for k in _KEPT if k in node.meta}
 
 

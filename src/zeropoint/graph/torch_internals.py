@@ -40,6 +40,7 @@ __all__ = [
     "is_operator",
     "is_wrapper",
     "keeping_annotations",
+    "leaves",
     "lint",
     "list_of_ints_type",
     "map_nodes",
@@ -188,6 +189,11 @@ def output_nesting(graph: fx.Graph, count: int) -> Any:
     if info is None or info.out_spec is None:
         return 0 if count == 1 else numbers
     return pytree.tree_unflatten(numbers, info.out_spec)
+
+
+def leaves(nested: Any) -> list[Any]:
+    """What tuples, lists and dicts hold, in order, however deep."""
+    return pytree.tree_leaves(nested)
 
 
 def annotated(facts: dict[str, Any]) -> AbstractContextManager[Any]:

@@ -19,6 +19,7 @@ import torch
 from torch import fx, nn
 
 from zeropoint import torch_versions
+from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.frontends.dynamic_shapes import with_free_sizes
 from zeropoint.graph.frontends.export_recurrent import restore_recurrences, whole_recurrences
 from zeropoint.graph.graph_module import Graph
@@ -112,7 +113,7 @@ def is_exported(model: nn.Module) -> bool:
     if not isinstance(model, fx.GraphModule):
         return False
     called = [n.target for n in model.graph.nodes if n.op == "call_function"]
-    return any(isinstance(target, torch._ops.OpOverload) for target in called) and not any(
+    return any(map(internals.is_operator, called)) and not any(
         n.op in ("call_method", "call_module") and n.target != _GUARDS for n in model.graph.nodes
     )
 

@@ -6,12 +6,13 @@ import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from traceback import FrameSummary
 from typing import Any, NamedTuple
 
 import sympy  # type: ignore[import-untyped]
 import torch
 from torch import SymInt, Tensor, fx
+
+from zeropoint.graph import torch_internals as internals
 
 __all__ = ["OPERATIONS", "Condition", "Place", "conditions_of", "is_checkable", "value_of"]
 
@@ -74,19 +75,18 @@ def value_of(value: Any, size: Callable[[Place], Any], operations: Callable[[str
 def conditions_of(inputs: list[fx.Node]) -> tuple[Condition, ...]:
     """What code of the model, not PyTorch's own below it, asked about the sizes of these inputs."""
     places: dict[Any, Place] = {}
-    environment: Any = None
+    free: SymInt | None = None
     for number, node in enumerate(inputs):
         value = node.meta.get("val")
         for axis, size in enumerate(value.shape if isinstance(value, Tensor) else ()):
-            if isinstance(size, SymInt) and size.node.expr.is_symbol:
-                places.setdefault(size.node.expr, Place(number, axis))
-                environment = size.node.shape_env
+            if isinstance(size, SymInt) and internals.expression(size).is_symbol:
+                places.setdefault(internals.expression(size), Place(number, axis))
+                free = size
     found: dict[Condition, None] = {}
-    for guard in getattr(environment, "guards", ()):
-        where = getattr(guard.sloc, "framework_loc", None)
-        if isinstance(where, FrameSummary) and _is_of_a_model(where.filename):
-            question = f"{_named(guard.expr, places, inputs)} ({Path(where.filename).name}, line {where.lineno})"
-            for made in _conditions(guard.expr, places, question):
+    for asked, where in internals.shape_guards(free) if free is not None else ():
+        if _is_of_a_model(where.filename):
+            question = f"{_named(asked, places, inputs)} ({Path(where.filename).name}, line {where.lineno})"
+            for made in _conditions(asked, places, question):
                 found[made] = None
     return tuple(found)
 

@@ -7,7 +7,6 @@ asked for and not there yet is made by quantizing or dequantizing, once. So no p
 
 from __future__ import annotations
 
-import copy
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.graph_module import Graph
 from zeropoint.graph.passes.annotate import Choice, Way, is_float, watched
 from zeropoint.graph.passes.insert_observers import OBSERVER, is_observer
@@ -40,7 +40,7 @@ class Lowering:
     def __init__(self, graph: fx.GraphModule, choices: dict[fx.Node, Choice]) -> None:
         self.old, self.choices = graph, choices
         self.graph = fx.Graph()
-        self.graph.set_codegen(copy.copy(graph.graph._codegen))  # how inputs and outputs are nested
+        internals.copy_codegen(graph.graph, self.graph)
         self.values: dict[fx.Node, Value] = {}
         self.tensors: dict[str, Tensor] = {}
         self.origin: Any = None
@@ -98,7 +98,7 @@ class Lowering:
         return self.graph.get_attr(name)
 
     def argument(self, value: Any) -> Any:
-        return fx.node.map_arg(value, self.floats)
+        return internals.map_nodes(value, self.floats)
 
     def as_is(self, node: fx.Node) -> fx.Node:
         """A value in the form that there is already, where only its shape matters, or it is no float."""
@@ -265,7 +265,7 @@ class Lowering:
             return Value(integers=self.call(operator.getitem, integers, node.args[1]), scale=scale)
         compute = BY_ATEN[aten_name(node) or ""].integers
         if compute is None:
-            rest = [fx.node.map_arg(v, self.as_is) for v in node.args[1:]]
+            rest = [internals.map_nodes(v, self.as_is) for v in node.args[1:]]
             made = self.call(node.target, integers, *rest, **self.argument(dict(node.kwargs)))
             return Value(integers=made, scale=scale)
         named = {k: self.argument(v) for k, v in arguments(node).items() if v is not first}

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from zeropoint.graph import torch_internals as internals
 from zeropoint.operators import composed_of
 from zeropoint.operators.node import Unsized, arguments, aten_name
 
@@ -103,7 +104,7 @@ def _call(graph: fx.Graph, like: fx.Node, target: Any, *args: Any) -> fx.Node:
     if isinstance(like.meta.get("val"), Unsized):
         node.meta["val"] = like.meta["val"]
     elif all(_has_value(n) for n in node.all_input_nodes):
-        node.meta["val"] = target(*fx.node.map_arg(args, lambda n: n.meta["val"]))
+        node.meta["val"] = target(*internals.map_nodes(args, lambda n: n.meta["val"]))
     return node
 
 

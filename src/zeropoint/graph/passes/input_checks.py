@@ -7,6 +7,7 @@ from typing import Any
 from torch import SymInt, Tensor, fx, nn
 
 from zeropoint.described import described
+from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.frontends.shape_guards import Condition, conditions_of, value_of
 
 __all__ = ["Sizes", "check_sizes"]
@@ -76,7 +77,7 @@ def _size(size: Any, name: str, known: dict[Any, str]) -> Any:
     """A number, or for a free size the name of the first place that has it."""
     if not isinstance(size, SymInt):
         return int(size)
-    expression: Any = size.node.expr
+    expression: Any = internals.expression(size)
     if expression.is_symbol:
         return known.setdefault(expression, name)
     return int(expression) if expression.is_number else None
