@@ -9,6 +9,7 @@ import torch
 from torch import fx, nn
 
 import zeropoint
+from zeropoint import torch_versions
 from zeropoint.graph import torch_internals as internals
 
 
@@ -196,8 +197,7 @@ class Asking(nn.Module):
 
 def test_what_is_asked_about_sizes_is_kept_with_the_line_that_asked() -> None:
     SEEN.clear()
-    with internals.sizes_of_one_are_free():
-        exported = torch.export.export(Asking(), (torch.ones(5),), dynamic_shapes=({0: torch.export.Dim.AUTO},))
+    exported = torch_versions.export(Asking(), (torch.ones(5),), {}, ({0: torch.export.Dim.AUTO},))
     is_free, expression = SEEN[-1]
     assert is_free
     size = next(node for node in exported.graph.nodes if node.op == "placeholder").meta["val"].shape[0]

@@ -12,7 +12,6 @@ from traceback import FrameSummary
 from typing import Any
 
 import torch
-import torch.fx.experimental._config as shape_config
 from torch import SymBool, SymFloat, SymInt, Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
@@ -52,7 +51,6 @@ __all__ = [
     "remove_dead_code",
     "shape_guards",
     "simplify_peepholes",
-    "sizes_of_one_are_free",
     "string_type",
     "submodules",
     "tensor_type",
@@ -236,11 +234,6 @@ def trace(function: Callable[..., Any], inputs: list[Any]) -> fx.GraphModule:
 
 
 # ----------------------------------------------------------------------------------------------------- symbolic sizes
-
-
-def sizes_of_one_are_free() -> AbstractContextManager[Any]:
-    """In here, torch.export does not fix sizes of one."""
-    return shape_config.patch(backed_size_oblivious=True)
 
 
 def expression(value: SymInt | SymFloat | SymBool) -> Any:
