@@ -42,7 +42,7 @@ ENCODER := $(VENV)/.encoder-installed
 DOCS := $(VENV)/.docs-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-more test-models test-runtime conformance lint format bench bench-runs docs fuzz sanitize clean distclean
+.PHONY: help setup demo test test-all test-more test-future test-models test-runtime conformance lint format bench bench-runs docs fuzz sanitize clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -77,6 +77,9 @@ conformance: $(INSTALLED) ## Run PyTorch's tests of the old stack through zeropo
 	    echo "conformance: NOT RUN: PyTorch's tests are not in $(SEEDS), or run.py is not in $(CONFORMANCE):" \
 	        "make conformance SEEDS=dir CONFORMANCE=dir" >&2; exit 1; \
 	fi
+
+test-future: $(INSTALLED) ## Run the tests that need no oracle on a PyTorch without quantization
+	@OMP_NUM_THREADS=1 PYTHONPATH=tests/future $(PY) -m pytest -p removal -n 0 -m "not slow" $(PYTEST_ARGS)
 
 test-runtime: $(INSTALLED) ## Install the wheel where PyTorch is not, and run programs there
 	@ZEROPOINT_TEST_WHEEL=1 $(PY) -m pytest tests/runtime/test_without_torch.py -q --no-header $(PYTEST_ARGS)

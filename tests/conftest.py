@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 import torch
+from oracle_uses import mark_oracle
 from quick_suite import mark_thorough
 
 import zeropoint
@@ -67,8 +68,9 @@ def same_random_numbers() -> None:
 
 # PyTorch's engine `x86` is FBGEMM or oneDNN, by the CPU and by the layer, and oneDNN's transposed convolutions are tens
 # of steps off: docs/numerics.md. FBGEMM is exact, with activations of 7 bits on every CPU.
-if "fbgemm" in torch.backends.quantized.supported_engines:
-    torch.backends.quantized.engine = "fbgemm"
+_ORACLE = getattr(torch.backends, "quantized", None)  # a PyTorch without quantization has no engine
+if _ORACLE is not None and "fbgemm" in _ORACLE.supported_engines:
+    _ORACLE.engine = "fbgemm"
 
 # The instruction sets that this CPU has and that have kernels of their own.
 _WITH_KERNELS = {name for _, name in _native.kernel_list()}
@@ -89,4 +91,5 @@ def isa(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_oracle(items)
     mark_thorough(items)

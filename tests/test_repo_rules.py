@@ -59,7 +59,10 @@ DEPRECATED_MODULES = (
     "torch.ops.onednn",
 )
 DEPRECATED_NAMES = re.compile(
-    r"torch\.(ops\.quantized\w*|q(int8|uint8|int32|uint4x2|uint2x4)"
+    r"torch\.(ops\.quantized\w*|qscheme|(Tensor|_C\.TensorBase)\.(q_\w+|qscheme|int_repr|dequantize)"
+    r"|ops\.aten\.(q_(scale|zero_point|per)\w*|qscheme|int_repr|_?empty_\w*quantized\w*|_make_per_\w+|_?de?quantize\w*"
+    r"|quantize\w*|_?fake_quantize\w*|_?choose_qparams\w*|_?fused_moving_avg\w*)"
+    r"|q(int8|uint8|int32|uint4x2|uint2x4)"
     r"|quantize_per_\w+|quantized_\w+|_?fake_quantize_\w+|_?choose_qparams_\w+|dequantize|per_(tensor|channel)_\w+)(\.|$)"
 )
 
@@ -104,6 +107,10 @@ def deprecated_uses(source: str, package: str = "zeropoint") -> list[str]:
         uses.append((node.lineno, absolute))
         # `import a.b` binds a; `import a.b as c` and `from a import b` bind the whole name.
         local[name] = absolute.split(".")[0] if absolute.startswith(name + ".") else absolute
+    for node in tree.body:  # `aten = torch.ops.aten`
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and (chain := dotted(node.value)):
+            head, *rest = chain.split(".")
+            local[node.targets[0].id] = ".".join([local.get(head, head), *rest])
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and (dotted(node.func) or "").endswith(("import_module", "__import__")):
             uses += [
@@ -133,6 +140,11 @@ def deprecated_uses(source: str, package: str = "zeropoint") -> list[str]:
         "import torch\ntorch.ops.quantized.linear",
         "import torch\ntorch.ops.quantized_decomposed.quantize_per_tensor.default(x)",
         "from torch import ops\nops.onednn.qlinear_pointwise",
+        "import torch\naten = torch.ops.aten\naten.quantized_batch_norm.default",
+        "import torch\ntorch.ops.aten.int_repr.default(q)",
+        "import torch\ngetattr(torch.ops.aten, 'dequantize')",
+        "import torch\ntorch.Tensor.q_scale(q)",
+        "import torch\nisinstance(s, torch.qscheme)",
     ],
 )
 def test_the_checker_sees_a_use(source: str) -> None:

@@ -51,6 +51,7 @@ _EXPORTS = {
         "tensor.create",
     ),
     "save_qtensors": "tensor.files",
+    "save_script": "tensor.script_files",
     "load_qtensors": "tensor.files",
     **dict.fromkeys(
         (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -55,6 +57,18 @@ def test_each_name_has_one_record() -> None:
         register(Operator("another", ("conv2d.default",)))
     with pytest.raises(ValueError, match="there is one already for linear"):
         register(Operator("linear"))
+
+
+def test_records_are_copied_and_saved_as_themselves() -> None:
+    for record in operators():
+        assert copy.deepcopy(record) is record
+        assert pickle.loads(pickle.dumps(record)) is record
+
+
+def test_a_saved_operator_that_is_not_registered_is_named() -> None:
+    data = pickle.dumps(Operator("of another process"))
+    with pytest.raises(ValueError, match="'of another process' is not known here: call register_operator"):
+        pickle.loads(data)
 
 
 def test_fixed_results_are_those_of_torch() -> None:

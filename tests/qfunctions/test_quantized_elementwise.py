@@ -17,7 +17,7 @@ from zeropoint import qfunctions as ours
 from zeropoint import qint8, qint32, quint4x2, quint8
 from zeropoint.numerics.dtypes import QuantizedDtype
 from zeropoint.tensor import QTensor
-from zeropoint.tensor.quantizer import PerTensor
+from zeropoint.tensor.quantizer import PerTensorQuantizer
 
 oracle = torch.ops.quantized
 BYTES = (quint8, qint8)
@@ -31,7 +31,7 @@ ordinary = st.one_of(st.integers(-6, 1).map(lambda e: 2.0**e), st.floats(1e-3, 1
 def mine(values: torch.Tensor, scale: float, zero_point: int) -> QTensor:
     """A QTensor over these very integers, in their layout."""
     dtype = {torch.uint8: quint8, torch.int8: qint8, torch.int32: qint32}[values.dtype]
-    return QTensor(values, PerTensor(scale, zero_point), dtype)
+    return QTensor(values, PerTensorQuantizer(scale, zero_point), dtype)
 
 
 def theirs(values: torch.Tensor, scale: float, zero_point: int) -> torch.Tensor:
@@ -56,7 +56,7 @@ def zero_points(dtype: QuantizedDtype) -> st.SearchStrategy[int]:
 
 def assert_twins(q: QTensor, expected: torch.Tensor) -> None:
     assert isinstance(q, QTensor)
-    assert f"torch.{q.dtype.name}" == str(expected.dtype)
+    assert f"torch.{q.qdtype.name}" == str(expected.dtype)
     assert (q.q_scale(), q.q_zero_point()) == (expected.q_scale(), expected.q_zero_point())
     assert_same_in_vectors(q.int_repr(), expected.int_repr())
 

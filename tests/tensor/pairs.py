@@ -33,7 +33,7 @@ def strides(t: torch.Tensor) -> list[int]:
 def assert_pair(ours: torch.Tensor, oracle: torch.Tensor, layout: bool = True) -> None:
     """The same dtype, scheme, qparams, shape, strides (of one `layout`), integers and values."""
     assert isinstance(ours, QTensor)
-    assert repr(ours.dtype).removeprefix("zeropoint.") == str(oracle.dtype).removeprefix("torch.")
+    assert repr(ours.qdtype).removeprefix("zeropoint.") == str(oracle.dtype).removeprefix("torch.")
     assert repr(ours.qscheme()).removeprefix("zeropoint.") == str(oracle.qscheme()).removeprefix("torch.")
     assert ours.shape == oracle.shape
     assert ours.device == oracle.device
@@ -47,7 +47,7 @@ def assert_pair(ours: torch.Tensor, oracle: torch.Tensor, layout: bool = True) -
     assert_same(ours.int_repr(), oracle.int_repr())
     if ours.numel() or not ours.qscheme().per_channel:  # PyTorch divides by the size of an empty axis
         # In 32 bits PyTorch wraps around where the difference of an integer and its zero point is too large.
-        known = (ours.values() // 2**30 + 1) // 2 == 0 if ours.dtype == qint32 else torch.tensor(True)
+        known = (ours.values() // 2**30 + 1) // 2 == 0 if ours.qdtype == qint32 else torch.tensor(True)
         assert_same(ours.dequantize().where(known, 0.0), oracle.dequantize().where(known, 0.0))
 
 
@@ -55,7 +55,7 @@ def assert_equal_qtensors(a: torch.Tensor, b: torch.Tensor) -> None:
     """Two QTensors that cannot be told apart, but for where they are."""
     assert isinstance(a, QTensor)
     assert isinstance(b, QTensor)
-    assert (a.dtype, a.shape, a.stride()) == (b.dtype, b.shape, b.stride())
+    assert (a.qdtype, a.shape, a.stride()) == (b.qdtype, b.shape, b.stride())
     assert a._quantizer.same(b._quantizer)
     assert_same(a.int_repr(), b.int_repr())
     assert_same(a.dequantize(), b.dequantize())

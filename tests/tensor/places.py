@@ -85,7 +85,7 @@ def assert_same_lanes(ours: QTensor, oracle: torch.Tensor, spatial: int, by_vect
     """Twins; if PyTorch took the channels by vectors (and there were enough), the left-over ones within one step."""
     channel = oracle.dim() - spatial - 1
     channels = oracle.shape[channel]
-    if not by_vector or channels < 8 or ours.dtype == qint32:
+    if not by_vector or channels < 8 or ours.qdtype == qint32:
         return assert_twins(ours, oracle)
     assert_one_step(ours, oracle)
     whole = channels // TORCH_LANES * TORCH_LANES

@@ -113,3 +113,16 @@ def test_packed_tensors_are_equal_where_their_values_are():
     q = zeropoint.quantize_per_tensor(x, 1.0, 0, quint4x2)
     assert q.equal(zeropoint.quantize_per_tensor(x.repeat_interleave(2), 1.0, 0, quint4x2)[::2])
     assert not q.equal(q.flip(0))
+
+
+def test_close_with_tolerances_or_the_way_out():
+    x = torch.tensor([1.0, 2.0, 3.0])
+    a, b = (zeropoint.quantize_per_tensor(x, scale, 0, qint8) for scale in (0.1, 0.1001))
+    assert torch.allclose(a, b, atol=0.01)
+    assert not torch.allclose(a, b, atol=1e-6)
+    assert torch.allclose(a, a.dequantize())
+    torch.testing.assert_close(a, a.clone(), rtol=0, atol=0)
+    with pytest.raises(
+        ValueError, match=r"call \.dequantize\(\) first\. torch\.isclose and torch\.testing\.assert_close"
+    ):
+        torch.isclose(a, b)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from hypothesis import assume, given, settings
 from places import assert_one_step, assert_same_lanes, assert_same_layout, images, is_channels_last, twins
 from strategies import assert_same, integers, seeds
-from twins import BYTES, DTYPES, assert_twins, mine
+from twins import BYTES, DTYPES, assert_twins, mine, theirs
 
 import zeropoint
 from zeropoint import qint8, qint32, quint2x4, quint4x2, quint8
@@ -115,8 +115,9 @@ def test_max_pool_has_no_indices():
     q = mine(torch.zeros(1, 1, 4, 4, dtype=torch.uint8), 1.0, 0, quint8)
     values, indices = F.max_pool2d(q, 2, return_indices=True)
     assert values.shape == (1, 1, 2, 2)
-    with pytest.raises((RuntimeError, NotImplementedError)):
-        indices.tolist()
+    for use in (lambda t: t.tolist(), lambda t: t + 1, lambda t: F.max_unpool2d(values.dequantize(), t, 2)):
+        with pytest.raises(QTensorError, match=r"has no indices .* pool q\.dequantize\(\) with return_indices=True"):
+            use(indices)
 
 
 # ----------------------------------------------------------------------------------------------------------- mean
@@ -241,6 +242,18 @@ def assert_nearest_mean(q, ours, oracle, dims, keepdim):
     assert_same(ours.int_repr().masked_fill(tie, 0), oracle.int_repr().masked_fill(tie, 0))
 
 
+@pytest.mark.parametrize("dims", [(-1, -2), (-2, -1), (2, 3), (3, 2)])
+def test_means_over_the_places_are_means_and_pools_are_pools(dims):
+    """To torch, adaptive_avg_pool2d to one place is the mean over (-1, -2). PyTorch rounds their ties apart."""
+    x = torch.randint(0, 256, (64, 16, 2, 2), dtype=torch.uint8).contiguous(memory_format=torch.channels_last)
+    q, oracle = mine(x, 0.037, 7, quint8), theirs(x, 0.037, 7)
+    means, pools = q.mean(dims, True), F.adaptive_avg_pool2d(q, 1)
+    assert_nearest_mean(q, means, oracle.mean(dims, True), list(dims), True)
+    assert_twins(pools, F.adaptive_avg_pool2d(oracle, 1))
+    assert not torch.equal(means, pools)
+    assert_same(q.mean(dim=dims, keepdim=True).int_repr(), torch.mean(q, (2, 3), True).int_repr())
+
+
 @by_dtype
 def test_mean_of_one_and_of_none(dtype):
     q = mine(torch.tensor(5).to(dtype.torch_storage), 0.5, 1, dtype)
@@ -350,7 +363,7 @@ def test_sub_byte(dtype, isa):
     packed = zeropoint.quantize_per_tensor(x.to(torch.float32), 1.0, 0, dtype)
     wide = mine(x, 1.0, 0, quint8)
     for pool in (lambda q: F.max_pool2d(q, 3, 2, 1), lambda q: F.avg_pool2d(q, 2), lambda q: q.mean((2, 3))):
-        assert pool(packed).dtype == dtype
+        assert pool(packed).qdtype == dtype
         assert_same(pool(packed).dequantize(), pool(wide).dequantize())
     assert F.avg_pool2d(packed, 2, divisor_override=1).values().max() <= dtype.qmax
 

@@ -20,9 +20,10 @@ def test_what_a_tensor_says_of_itself(dtype: QuantizedDtype) -> None:
     x = torch.ones(10)
     q = zeropoint.quantize_per_tensor(x, 1.0, 2, dtype)
     assert (q.q_scale(), q.q_zero_point()) == (1.0, 2)
-    assert q.is_quantized
-    assert not x.is_quantized
-    assert q.dtype is dtype
+    assert torch.ops.zeropoint.is_quantized(q)
+    assert not torch.ops.zeropoint.is_quantized(x)
+    assert q.qdtype is dtype
+    assert q.dtype is torch.float32
     assert q.qscheme() is zeropoint.per_tensor_affine
     assert isinstance(q.qscheme(), zeropoint.QScheme)
     assert all(n == 3 for n in q.int_repr())
@@ -31,8 +32,7 @@ def test_what_a_tensor_says_of_itself(dtype: QuantizedDtype) -> None:
     assert isinstance(q, torch.Tensor)
     assert torch.is_tensor(q)
     assert (q.layout, q.device, q.dim(), q.numel(), len(q)) == (torch.strided, torch.device("cpu"), 1, 10, 10)
-    assert (q.is_floating_point(), q.is_complex(), q.requires_grad, q.is_leaf) == (False, False, False, True)
-    assert q.is_signed() is dtype.signed
+    assert (q.is_floating_point(), q.is_complex(), q.requires_grad, q.is_leaf) == (True, False, False, True)
     assert q.type() == repr(dtype)
 
 
@@ -62,8 +62,8 @@ def test_sizes(dtype: QuantizedDtype, size: int) -> None:
     q = make(dtype)
     oracle = torch.quantize_per_tensor(torch.rand(3, 4), 0.1, 2, torch_dtype(dtype))
     assert q.element_size() == q.itemsize == oracle.element_size() == size
-    assert q.untyped_storage().nbytes() == oracle.untyped_storage().nbytes()
-    assert q.nbytes == q.untyped_storage().nbytes()  # PyTorch counts a whole byte for each sub-byte element
+    assert q._data.untyped_storage().nbytes() == oracle.untyped_storage().nbytes()
+    assert q.nbytes == q._data.untyped_storage().nbytes()  # PyTorch counts a whole byte for each sub-byte element
 
 
 @given(pairs(max_dims=3))
@@ -137,19 +137,33 @@ def test_every_grad_mode(context: type, dtype: QuantizedDtype, scheme: str) -> N
 
 def test_through_the_dispatcher() -> None:
     """As TorchScript and C++ would ask."""
-    aten, q, c = torch.ops.aten, make(quint8), make(qint8, "per_channel")
-    assert_same(aten.dequantize.self(q), q.dequantize())
-    assert_same(aten.int_repr.default(q), q.int_repr())
-    assert (aten.q_scale.default(q), aten.q_zero_point.default(q)) == (0.25, 2)
-    assert_same(aten.q_per_channel_scales.default(c), c.q_per_channel_scales())
-    assert_same(aten.q_per_channel_zero_points.default(c), c.q_per_channel_zero_points())
-    assert aten.q_per_channel_axis.default(c) == 0
+    ours, q, c = torch.ops.zeropoint, make(quint8), make(qint8, "per_channel")
+    assert_same(ours.dequantize(q), q.dequantize())
+    assert_same(ours.int_repr(q), q.int_repr())
+    assert (ours.q_scale(q), ours.q_zero_point(q), ours.q_zero_point_number(q)) == (0.25, 2, 2.0)
+    assert_same(ours.q_per_channel_scales(c), c.q_per_channel_scales())
+    assert_same(ours.q_per_channel_zero_points(c), c.q_per_channel_zero_points())
+    assert ours.q_per_channel_axis(c) == 0
+    assert (ours.qscheme(q), ours.qscheme(c)) == ("per_tensor_affine", "per_channel_affine")
+    assert (ours.qdtype(q), ours.qdtype(c), ours.is_quantized(q)) == ("quint8", "qint8", True)
 
 
-def test_close_tensors_are_compared_by_torch_testing() -> None:
-    torch.testing.assert_close(make(quint8), make(quint8))
-    with pytest.raises(AssertionError, match="Quantized tensor-likes are not"):
-        torch.testing.assert_close(make(quint8), torch.ones_like(make(quint8)))
+def test_plain_tensors_are_not_read_as_quantized_ones() -> None:
+    ours, x = torch.ops.zeropoint, torch.ones(2, 3, requires_grad=True)
+    for name in ("int_repr", "q_scale", "q_zero_point", "q_per_channel_axis", "qscheme", "qdtype"):
+        with pytest.raises(TypeError, match=rf"{name} reads a quantized tensor .* got a torch.float32 .* \(2, 3\)"):
+            getattr(ours, name)(x)
+    assert not ours.is_quantized(x)
+    ours.dequantize(x.half()).sum().backward()
+    assert_same(x.grad, torch.ones(2, 3))
+
+
+def test_values_are_float32_and_what_is_stored_has_a_dtype_of_its_own() -> None:
+    for dtype, scheme in every_kind():
+        q = make(dtype, scheme)
+        assert (q.dtype, q.dequantize().dtype, q.qdtype) == (torch.float32, torch.float32, dtype)
+        assert torch.ones(1).to(q).dtype == torch.float32  # nothing is rounded to integers behind your back
+        assert not q.is_quantized  # not one of PyTorch's
 
 
 def test_packed_types_are_the_ones_below_a_byte() -> None:

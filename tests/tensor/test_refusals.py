@@ -22,7 +22,6 @@ def test_the_error_is_both_that_old_and_new_code_catch() -> None:
 @pytest.mark.parametrize(
     "convert",
     [
-        lambda q: q.float(),
         lambda q: q.double(),
         lambda q: q.half(),
         lambda q: q.bfloat16(),
@@ -31,16 +30,14 @@ def test_the_error_is_both_that_old_and_new_code_catch() -> None:
         lambda q: q.bool(),
         lambda q: q.byte(),
         lambda q: q.char(),
-        lambda q: q.to(torch.float32),
         lambda q: q.to("cpu", torch.float16),
         lambda q: q.to(dtype=torch.int8),
-        lambda q: q.to(torch.ones(1)),
-        lambda q: q.to(other=torch.ones(1)),
-        lambda q: q.to(zeropoint.quint8 if q.dtype is qint8 else qint8),
-        lambda q: q.type(torch.float32),
+        lambda q: q.to(torch.ones(1, dtype=torch.int8)),
+        lambda q: q.to(other=torch.ones(1).half()),
+        lambda q: q.to(zeropoint.quint8 if q.qdtype is qint8 else qint8),
+        lambda q: q.type(torch.float64),
         lambda q: q.type_as(torch.ones(1)),
         lambda q: q.view(torch.int8),
-        lambda q: q.new_empty(2, dtype=torch.float32),
         lambda q: q.new_zeros(2, dtype=torch.float64),
     ],
 )
@@ -55,6 +52,8 @@ def test_its_own_dtype_is_fine() -> None:
     for same in (q.to(quint8), q.to(torch.quint8), q.to("cpu", torch.quint8), q.to(q), q.to(dtype=quint8)):
         assert same is q
     assert q.type(quint8) is q
+    for same in (q.to(torch.float32), q.float(), q.to(torch.ones(1)), q.type(torch.float32)):  # the dtype of its values
+        assert same is q
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from twins import BYTES, DTYPES, assert_twins, mine
 
 import zeropoint
 from zeropoint import qint8, qint32, quint4x2, quint8
+from zeropoint.nn.quantized import functional
 from zeropoint.tensor import QTensor
 from zeropoint.tensor.errors import QTensorError
 
@@ -124,11 +125,21 @@ def test_formula_without_kernels():
             assert_same(resampling._formula(x, size, corners, scales, 3, 0, 255), kernel)
 
 
+COMPILED = [(F.interpolate, "nearest"), (functional.interpolate, "nearest"), (functional.interpolate, "bilinear")]
+
+
+def test_compiled_bilinear_interpolation_of_torch_is_refused():
+    q = mine(integers(3, (2, 8, 6, 6), torch.uint8), 0.1, 7, quint8)
+    compiled = torch.compile(lambda q: F.interpolate(q, scale_factor=2.0, mode="bilinear"), fullgraph=True)
+    with pytest.raises(RuntimeError, match="is not defined for quantized tensors"):
+        compiled(q)
+
+
 @pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
-@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
-def test_compiled(mode, layout):
+@pytest.mark.parametrize(("interpolate", "mode"), COMPILED)
+def test_compiled(interpolate, mode, layout):
     def double(q: QTensor) -> QTensor:
-        return F.interpolate(q, scale_factor=2.0, mode=mode)
+        return interpolate(q, scale_factor=2.0, mode=mode)
 
     q, _ = twins(integers(3, (2, 8, 6, 6), torch.uint8), 0.1, 7, quint8, layout)
     compiled = torch.compile(double, backend="aot_eager", fullgraph=True)(q)
@@ -139,7 +150,7 @@ def test_compiled(mode, layout):
 
 def test_sub_byte():
     q = zeropoint.quantize_per_tensor(torch.arange(16.0).reshape(1, 1, 4, 4), 1.0, 0, quint4x2)
-    assert F.interpolate(q, scale_factor=2).dtype == quint4x2
+    assert F.interpolate(q, scale_factor=2).qdtype == quint4x2
     assert F.interpolate(q, size=(1, 1)).item() == 0
     assert F.interpolate(q, size=(1, 7), mode="bilinear", align_corners=True).dequantize().flatten()[-1] == 3
 

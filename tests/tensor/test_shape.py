@@ -282,7 +282,7 @@ def check(operator: Operator, ours: QTensor, oracle: Tensor | None) -> None:
     assert len(mine) == len(law)
     for a, b in zip(mine, law):
         assert isinstance(a, QTensor)
-        assert a.dtype is ours.dtype
+        assert a.qdtype is ours.qdtype
         assert_same(a.dequantize(), b)
         assert a.is_packed() or strides(a) == strides(b)
     theirs = law if oracle is None or ours.qscheme().per_channel else attempt(operator, oracle)

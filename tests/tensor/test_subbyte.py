@@ -29,7 +29,7 @@ def test_memory_is_a_fraction_of_a_byte_per_element(dtype: QuantizedDtype, shape
         torch.stack([q])[0],
     ]
     for t in everything:
-        assert t.untyped_storage().nbytes() == t.nbytes == t.int_repr().numel() == bytes_needed
+        assert t._data.untyped_storage().nbytes() == t.nbytes == t.int_repr().numel() == bytes_needed
     oracle = torch.quantize_per_tensor(torch.ones(shape), 1.0, 2, getattr(torch, dtype.name))
     if q.numel():
         assert bytes_needed <= oracle.untyped_storage().nbytes()  # PyTorch makes room for whole bytes in each row
@@ -70,7 +70,7 @@ def test_channels_last(dtype: QuantizedDtype) -> None:
     last = zeropoint.quantize_per_tensor(x.contiguous(memory_format=torch.channels_last), 1.0, 0, dtype)
     assert last.is_contiguous(memory_format=torch.channels_last)
     assert last.dequantize().is_contiguous(memory_format=torch.channels_last)
-    assert last.nbytes == last.untyped_storage().nbytes() == q.nbytes
+    assert last.nbytes == last._data.untyped_storage().nbytes() == q.nbytes
     assert_same(last.dequantize(), q.dequantize())
     assert_same(last.int_repr(), q.int_repr())
     assert_equal_qtensors(last.contiguous(), q)

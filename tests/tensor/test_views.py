@@ -51,7 +51,7 @@ def test_a_view_copies_nothing(dtype: QuantizedDtype, view: View) -> None:
     part, expected = view(q), view(q.int_repr())
     assert isinstance(part, QTensor)
     assert part.data_ptr() == expected.data_ptr()
-    assert part.untyped_storage().data_ptr() == q.untyped_storage().data_ptr()
+    assert part._data.untyped_storage().data_ptr() == q._data.untyped_storage().data_ptr()
     assert (part.stride(), part.storage_offset()) == (expected.stride(), expected.storage_offset())
     assert part.int_repr().data_ptr() == expected.data_ptr()
 
@@ -67,7 +67,7 @@ def test_writing_through_a_view_reaches_the_base(dtype: QuantizedDtype, view: Vi
     assert_same(part.dequantize(), view(x))
     q.copy_(torch.zeros(2, 3, 4))
     assert part.dequantize().eq(0).all()
-    assert q.untyped_storage().data_ptr() == part.untyped_storage().data_ptr()
+    assert q._data.untyped_storage().data_ptr() == part._data.untyped_storage().data_ptr()
 
 
 @pytest.mark.parametrize(("dtype", "scheme"), every_kind())
@@ -83,7 +83,7 @@ def test_int_repr_and_values_copy_nothing(dtype: QuantizedDtype, scheme: str) ->
 def test_whole_bytes_of_a_packed_tensor_are_not_copied(dtype: QuantizedDtype) -> None:
     q = make(dtype, shape=(4, 8))
     part = q[1:3]
-    assert part.untyped_storage().data_ptr() == q.data_ptr()
+    assert part._data.untyped_storage().data_ptr() == q.data_ptr()
     assert part.int_repr().data_ptr() == q.data_ptr() + 8 // dtype.per_byte
     assert_same(part.int_repr(), part.clone().int_repr())
 
@@ -91,7 +91,7 @@ def test_whole_bytes_of_a_packed_tensor_are_not_copied(dtype: QuantizedDtype) ->
 def test_copies_are_copies() -> None:
     for q in (make(quint8), make(quint4x2), make(qint8, "per_channel")):
         for other in (q.clone(), q[[0, 1, 2]], q.repeat(1, 1), q.flip(1), q.to("cpu", copy=True)):
-            assert other.untyped_storage().data_ptr() != q.untyped_storage().data_ptr()
+            assert other._data.untyped_storage().data_ptr() != q._data.untyped_storage().data_ptr()
         assert q.contiguous() is q
         assert q.to("cpu") is q
 

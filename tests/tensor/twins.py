@@ -8,7 +8,7 @@ from oracle_vectors import assert_same_in_vectors
 
 from zeropoint.numerics.dtypes import QuantizedDtype, qint8, qint32, quint8
 from zeropoint.tensor import QTensor
-from zeropoint.tensor.quantizer import PerTensor
+from zeropoint.tensor.quantizer import PerTensorQuantizer
 
 BYTES = (qint8, quint8)
 DTYPES = (*BYTES, qint32)
@@ -16,7 +16,7 @@ DTYPES = (*BYTES, qint32)
 
 def mine(values: torch.Tensor, scale: float, zero_point: int, dtype: QuantizedDtype) -> QTensor:
     """A QTensor over these very integers, in their layout."""
-    return QTensor(values, PerTensor(scale, zero_point), dtype)
+    return QTensor(values, PerTensorQuantizer(scale, zero_point), dtype)
 
 
 def theirs(values: torch.Tensor, scale: float, zero_point: int) -> torch.Tensor:
@@ -30,7 +30,7 @@ def every_integer(dtype: QuantizedDtype) -> torch.Tensor:
 
 def assert_twins(ours: QTensor, oracle: torch.Tensor) -> None:
     assert isinstance(ours, QTensor)
-    assert f"torch.{ours.dtype.name}" == str(oracle.dtype)
+    assert f"torch.{ours.qdtype.name}" == str(oracle.dtype)
     assert (ours.q_scale(), ours.q_zero_point()) == (oracle.q_scale(), oracle.q_zero_point())
     assert_same_in_vectors(ours.int_repr(), oracle.int_repr())
 

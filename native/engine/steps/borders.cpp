@@ -9,13 +9,24 @@
 namespace zeropoint {
 namespace {
 
-// y = clamp(rne(x * (1 / scale)) + zero_point, low, high), float32 to 8 bits.
+// How a step rounds: "split", the default, or "fused", as quantized tensors are made. They differ at ties.
+Spelling rounding_of(StepReader& r) {
+    if (!r.has("rounding")) return Spelling::split;
+    const std::string name = r.text("rounding");
+    if (name == "split") return Spelling::split;
+    if (name == "fused") return Spelling::fused;
+    r.fail("rounding '" + name + "'; it must be split or fused");
+}
+
+// y = clamp(rne(x * (1 / scale)) + zero_point, low, high), float32 to 8 bits; fused: clamp(rne(fma(x, 1 / scale, zero
+// point))).
 class Quantize : public Step {
 public:
     explicit Quantize(StepReader& r)
         : type_(r.byte_type("dtype")),
           scale_(r.scale("scale")),
-          zero_point_(r.integer("zero_point", -128, 255)) {
+          zero_point_(r.integer("zero_point", -128, 255)),
+          rounding_(rounding_of(r)) {
         r.require_inputs(1);
         r.require_outputs(1);
         const auto [least, most] = range_of(type_);
@@ -31,7 +42,7 @@ public:
         if (x.count() == 0) return;
         p.emit({x.place, y.place}, [this, n = x.count()](void* const* at) {
             quantize_tensor(static_cast<const float*>(at[0]), at[1], int_type(type_), n, scale_,
-                            static_cast<double>(zero_point_), Spelling::split, static_cast<double>(low_),
+                            static_cast<double>(zero_point_), rounding_, static_cast<double>(low_),
                             static_cast<double>(high_));
         });
     }
@@ -40,6 +51,7 @@ private:
     ElementType type_;
     double scale_;
     int64_t zero_point_, low_ = 0, high_ = 255;
+    Spelling rounding_;
 };
 
 // The same with a scale and a zero point for each index of an axis, which are stored.

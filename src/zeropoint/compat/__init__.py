@@ -59,7 +59,7 @@ def _replace_the_rest(changes: Changes) -> None:
     from zeropoint.compat.modules import replace_modules
     from zeropoint.compat.operators import replace_operators
     from zeropoint.compat.reference import replace_reference_operators
-    from zeropoint.compat.script_files import replace_script_loading
+    from zeropoint.compat.script_files import replace_script_loading, replace_script_saving
     from zeropoint.compat.scripted import teach_packed_weights
     from zeropoint.compat.surroundings import adapt_surroundings
 
@@ -69,6 +69,7 @@ def _replace_the_rest(changes: Changes) -> None:
     adapt_surroundings(changes)
     replace_loading(changes)
     replace_script_loading(changes)
+    replace_script_saving(changes)
     replace_modules(changes)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._guards import TracingContext, detect_fake_mode
 
 from zeropoint.compat import lookup, names
 from zeropoint.compat.absent import absent
@@ -12,7 +13,6 @@ from zeropoint.compat.changes import Changes
 from zeropoint.compat.modules import resolve
 from zeropoint.tensor.create import dequantize
 from zeropoint.tensor.qtensor import QTensor
-from zeropoint.tensor.watchers import asked_by_a_tracer
 
 
 def _method(name: str) -> Any:
@@ -35,8 +35,26 @@ def _shown(value: Any) -> Any:
     return getattr(torch, value.name, value)
 
 
+def _is_traced() -> bool:
+    """Whether torch.compile or torch.export is at work: to them a QTensor has to be what it is to torch, of floats."""
+    return torch.compiler.is_compiling() or TracingContext.try_get() is not None or detect_fake_mode() is not None
+
+
 def _dtype(self: QTensor) -> Any:
-    return torch.float32 if asked_by_a_tracer() else _shown(self._qdtype)
+    return torch.float32 if _is_traced() else _shown(self._qdtype)
+
+
+def _is_quantized(self: QTensor) -> bool:
+    return not _is_traced()
+
+
+def _is_floating_point(self: QTensor) -> bool:
+    """False: Module.half() and relatives leave quantized tensors alone."""
+    return _is_traced()
+
+
+def _is_signed(self: QTensor) -> bool:
+    return self._qdtype.signed
 
 
 def _qscheme(self: QTensor) -> Any:
@@ -59,4 +77,7 @@ def replace_attributes(changes: Changes) -> None:
             changes.attribute(torch.Tensor, name, _method(name))
     # Old code asks isinstance(q.qscheme(), torch.qscheme), q.dtype is torch.quint8, and reads what is printed.
     changes.attribute(QTensor, "dtype", property(_dtype))
+    changes.attribute(QTensor, "is_quantized", property(_is_quantized))
+    changes.attribute(QTensor, "is_floating_point", _is_floating_point)
+    changes.attribute(QTensor, "is_signed", _is_signed)
     changes.attribute(QTensor, "qscheme", _qscheme)

@@ -1,18 +1,19 @@
 """TorchScript: what scripted code means by the old names.
 
 TorchScript knows PyTorch's functions by identity and calls operators of C++ for them. Ours get operators of their own,
-`torch.ops.zeropoint_compat`, with the signatures of the old ones; what only reads a tensor stays the old operator,
-which QTensor answers.
+`torch.ops.zeropoint_compat`, with the signatures of the old ones; what only reads a tensor is one of
+`torch.ops.zeropoint`.
 """
 
 from __future__ import annotations
 
+import ast
 import io
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.jit import _builtins
+from torch.jit import _builtins, frontend
 
 from zeropoint.compat import lookup, names
 from zeropoint.compat.changes import Changes
@@ -20,17 +21,17 @@ from zeropoint.compat.modules import resolve
 from zeropoint.nn.quantized.dynamic.recurrent_weights import Matrix
 from zeropoint.nn.quantized.storage import as_qtensor
 from zeropoint.qfunctions.embedding import EmbeddingPackedParams
-from zeropoint.tensor.qtensor import rebuild
+from zeropoint.tensor.qtensor import QTensor, rebuild
 
 NAMESPACE = "zeropoint_compat"
 
 # Signatures as TorchScript sees them; a dtype is a number there.
 _SCHEMAS = (
-    "quantize_per_tensor(Tensor input, float scale, int zero_point, ScalarType dtype) -> Tensor",
-    "quantize_per_tensor.tensor_qparams(Tensor input, Tensor scale, Tensor zero_point, ScalarType dtype) -> Tensor",
-    "quantize_per_tensor.tensors(Tensor[] tensors, Tensor scales, Tensor zero_points, ScalarType dtype) -> Tensor[]",
-    "quantize_per_channel(Tensor input, Tensor scales, Tensor zero_points, int axis, ScalarType dtype) -> Tensor",
-    "quantize_per_tensor_dynamic(Tensor input, ScalarType dtype, bool reduce_range) -> Tensor",
+    "quantize_per_tensor(Tensor input, float scale, int zero_point, int dtype) -> Tensor",
+    "quantize_per_tensor.tensor_qparams(Tensor input, Tensor scale, Tensor zero_point, int dtype) -> Tensor",
+    "quantize_per_tensor.tensors(Tensor[] tensors, Tensor scales, Tensor zero_points, int dtype) -> Tensor[]",
+    "quantize_per_channel(Tensor input, Tensor scales, Tensor zero_points, int axis, int dtype) -> Tensor",
+    "quantize_per_tensor_dynamic(Tensor input, int dtype, bool reduce_range) -> Tensor",
     "dequantize.self(Tensor input) -> Tensor",
     "dequantize.tensors(Tensor[] tensors) -> Tensor[]",
     "_make_per_tensor_quantized_tensor(Tensor input, float scale, int zero_point) -> Tensor",
@@ -89,6 +90,7 @@ _OURS = {
 
 # What TorchScript calls the dtypes.
 _NUMBERS = {"qint8": 12, "quint8": 13, "qint32": 14, "quint4x2": 16, "quint2x4": 17}
+_DTYPES = {number: name for name, number in _NUMBERS.items()}
 
 
 def _save(item: Any, filename: str) -> None:
@@ -100,7 +102,7 @@ def weight_parts(weight: Tensor) -> tuple[Tensor, Tensor, Tensor, int, str]:
 
     It may be what `written_weight` gave.
     """
-    if weight.dtype == torch.uint8 and not weight.is_quantized:
+    if not isinstance(weight, QTensor) and weight.dtype == torch.uint8:
         parts = torch.load(io.BytesIO(weight.numpy().tobytes()), weights_only=True)
         return weight_parts(parts) if isinstance(parts, Tensor) else parts
     stored = Matrix(as_qtensor(weight), None)
@@ -133,7 +135,7 @@ def _table_weight(stored: Tensor) -> Tensor:
 
 def _table_parts(weight: Tensor) -> tuple[Tensor, Tensor, int]:
     """A table as bytes for a file, as rows for kernels, and its bits. It may be such bytes."""
-    if weight.dtype == torch.uint8 and not weight.is_quantized:
+    if not isinstance(weight, QTensor) and weight.dtype == torch.uint8:
         stored, weight = weight, _table_weight(weight)
     else:
         stored = written(as_qtensor(weight))
@@ -143,7 +145,7 @@ def _table_parts(weight: Tensor) -> tuple[Tensor, Tensor, int]:
 
 _OWN = {
     "save": _save,
-    "is_quantized": lambda input: input.is_quantized,
+    "is_quantized": lambda input: isinstance(input, QTensor) or input.is_quantized,
     "quantized_dtype": lambda input: _NUMBERS[input._qdtype.name],
     "weight_parts": weight_parts,
     "weight": _weight,
@@ -153,11 +155,15 @@ _OWN = {
 }
 
 
-def _kernel(name: str, table: dict[str, str]) -> Any:
+def _kernel(name: str, table: dict[str, str], arguments: str = "") -> Any:
     """A function that looks ours up when it is called: defining operators does not load them all."""
     path = dict(lookup.entries(table))[name].path
+    kinds = arguments.split(", ")
+    dtype = next((position for position, kind in enumerate(kinds) if kind.startswith("int dtype")), None)
 
     def kernel(*args: Any) -> Any:
+        if dtype is not None:
+            args = *args[:dtype], _DTYPES.get(args[dtype], args[dtype]), *args[dtype + 1 :]
         result = resolve(str(path))(*args)
         return list(result) if isinstance(result, tuple) and isinstance(args[0], (list, tuple)) else result
 
@@ -169,14 +175,35 @@ LIBRARY = torch.library.Library(NAMESPACE, "DEF")
 for _schema in _SCHEMAS:
     # Saving has an effect that its signature does not show: without this the compiler would drop the call.
     LIBRARY.define(_schema, "CONSERVATIVE" if _schema.startswith("save") else "")
-    _qualified = _schema.split("(", 1)[0]
+    _qualified, _arguments = _schema.split(") ->")[0].split("(", 1)
     _name = _qualified.split(".")[0]
-    LIBRARY.impl(_qualified, _OWN.get(_name) or _kernel(_name, names.FUNCTIONS), "CompositeImplicitAutograd")
+    _own = _OWN.get(_name) or _kernel(_name, names.FUNCTIONS, _arguments)
+    LIBRARY.impl(_qualified, _own, "CompositeImplicitAutograd")
 for _arguments, _listed in _OPERATORS.items():
     for _qualified in _listed.split():
         LIBRARY.define(f"{_qualified}({_arguments}) -> Tensor")
         _name = _qualified.split(".")[0]
         LIBRARY.impl(_qualified, _kernel(_name, names.OPERATORS), "CompositeImplicitAutograd")
+# `q.dequantize()` in scripted code is an operator of PyTorch with that name, answered by ours. A PyTorch
+# that has none gets it here.
+_METHODS = {
+    "dequantize.self": "Tensor",
+    "int_repr": "Tensor",
+    "q_scale": "float",
+    "q_zero_point": "int",
+    "q_per_channel_scales": "Tensor",
+    "q_per_channel_zero_points": "Tensor",
+    "q_per_channel_axis": "int",
+}
+_OF_PYTORCH = torch.library.Library("aten", "FRAGMENT")
+for _qualified, _result in _METHODS.items():
+    _packet = getattr(torch.ops.zeropoint, _qualified.split(".")[0])
+    if f"aten::{_qualified}" in torch._C._dispatch_get_all_op_names():
+        # QTensors, and what else has a dispatch of its own; PyTorch's kernels stay for its own tensors.
+        _OF_PYTORCH.impl(_qualified, _packet, "Python")
+    else:
+        _OF_PYTORCH.define(f"{_qualified}(Tensor self) -> {_result}")
+        _OF_PYTORCH.impl(_qualified, _packet, "CompositeImplicitAutograd")
 _DEFINED = {schema.split("(", 1)[0].split(".")[0] for schema in _SCHEMAS}
 
 
@@ -190,7 +217,28 @@ def teach_torchscript(changes: Changes) -> None:
             operator = f"{NAMESPACE}::{name}"
         elif name in _OURS:
             operator = f"zeropoint::{_OURS[name]}"
+        elif name in _METHODS:
+            operator = f"zeropoint::{name}"
         else:
             operator = f"aten::{name}"
         changes.item(table, id(resolve(found.path)), operator)
     changes.item(table, id(torch.save), f"{NAMESPACE}::save")
+    if not hasattr(torch, "quint8"):
+        changes.attribute(
+            frontend.ExprBuilder, "build_Attribute", staticmethod(_reading_dtypes(frontend.ExprBuilder.build_Attribute))
+        )
+
+
+def _reading_dtypes(build: Any) -> Any:
+    """How TorchScript reads `torch.quint8` in source code where PyTorch has no such dtype: as its number."""
+
+    def build_attribute(context: Any, expression: ast.Attribute) -> Any:
+        if not isinstance(expression.value, ast.Name) or expression.value.id != "torch":
+            return build(context, expression)
+        if expression.attr not in _NUMBERS:
+            return build(context, expression)
+        start = expression.col_offset
+        place = context.make_range(expression.lineno, start, start + len(f"torch.{expression.attr}"))
+        return frontend.Const(place, str(_NUMBERS[expression.attr]))
+
+    return build_attribute

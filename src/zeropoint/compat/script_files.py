@@ -27,7 +27,8 @@ from zeropoint.compat.pickle_records import (
     read_records,
     write_records,
 )
-from zeropoint.nn.quantized.storage import quantized
+from zeropoint.nn.quantized.storage import integers_of, quantized
+from zeropoint.tensor.script_files import without_qtensors
 
 _OURS = f"__torch__.{scripted.__name__}"
 # PyTorch's classes of packed weights -> ours.
@@ -90,6 +91,22 @@ def explaining(load: Any) -> Any:
             ) from error
 
     return explained
+
+
+def _saving_a_copy(save: Any) -> Any:
+    @functools.wraps(save)
+    def saving(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return save(without_qtensors(self), *args, **kwargs)
+
+    return saving
+
+
+def replace_script_saving(changes: Changes) -> None:
+    """Let torch.jit.save, and the methods it calls, write modules that hold QTensors, too."""
+    for owner in (torch.jit.RecursiveScriptModule, torch.jit.ScriptModule):
+        for name in ("save", "save_to_buffer", "_save_for_lite_interpreter", "_save_to_buffer_for_lite_interpreter"):
+            if save := vars(owner).get(name):
+                changes.attribute(owner, name, _saving_a_copy(save))
 
 
 def replace_script_loading(changes: Changes) -> None:
@@ -224,9 +241,10 @@ def _support() -> dict[str, str]:
     functions |= {name: scripted.compiled(function) for name, function in scripted.SEQUENCES.items()}
     functions |= {name: scripted.compiled(getattr(scripted, name)) for name in ("_values", "_weights")}
     codes = [re.sub(r"^def \w+", f"def {name}", function.code, count=1) for name, function in functions.items()]
+    between = [scripted.compiled(function).code for function in (quantized, integers_of)]
     return {
         path: "\n".join([classes, *codes]),
-        f"__torch__/{quantized.__module__.replace('.', '/')}.py": scripted.compiled(quantized).code,
+        f"__torch__/{quantized.__module__.replace('.', '/')}.py": "\n".join(between),
     }
 
 

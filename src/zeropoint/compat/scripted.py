@@ -17,7 +17,7 @@ from torch import Tensor
 
 from zeropoint.compat.changes import Changes
 from zeropoint.compat.script import weight_parts, written
-from zeropoint.nn.quantized.storage import quantized
+from zeropoint.nn.quantized.storage import integers_of, quantized
 from zeropoint.qfunctions import embedding, packed, recurrent
 
 
@@ -85,8 +85,9 @@ def linear_unpack(W_prepack: LinearPackedParams) -> Tuple[Tensor, Optional[Tenso
 def _linear(op: Any) -> Any:
     def linear(X: Tensor, W_prepack: LinearPackedParams, Y_scale_i: float, Y_zero_point_i: int) -> Tensor:
         w = W_prepack
+        x, scale, zero_point = integers_of(X)
         y = op(
-            X.int_repr(), X.q_scale(), X.q_zero_point(), w.values, w.scales, w.zero_points, w.bias, Y_scale_i,
+            x, scale, zero_point, w.values, w.scales, w.zero_points, w.bias, Y_scale_i,
             Y_zero_point_i,
         )  # fmt: skip
         return quantized(y, Y_scale_i, Y_zero_point_i)
@@ -98,8 +99,9 @@ def linear_leaky_relu(
     X: Tensor, W_prepack: LinearPackedParams, Y_scale_i: float, Y_zero_point_i: int, negative_slope: float
 ) -> Tensor:
     w = W_prepack
+    x, scale, zero_point = integers_of(X)
     y = torch.ops.zeropoint.linear_leaky_relu(
-        X.int_repr(), X.q_scale(), X.q_zero_point(), w.values, w.scales, w.zero_points, w.bias, Y_scale_i,
+        x, scale, zero_point, w.values, w.scales, w.zero_points, w.bias, Y_scale_i,
         Y_zero_point_i, negative_slope,
     )  # fmt: skip
     return quantized(y, Y_scale_i, Y_zero_point_i)
@@ -260,8 +262,9 @@ def _values(w: ConvPackedParams, x: Tensor) -> Tensor:
 def _conv(op: Any) -> Any:
     def conv(qx: Tensor, packed_weight: ConvPackedParams, output_scale: float, output_zero_point: int) -> Tensor:
         w, n = packed_weight, 2 - qx.dim()
+        x, scale, zero_point = integers_of(qx)
         y = op(
-            qx.int_repr(), qx.q_scale(), qx.q_zero_point(), _values(w, qx), w.scales, w.zero_points, w.bias,
+            x, scale, zero_point, _values(w, qx), w.scales, w.zero_points, w.bias,
             w.strides[n:], w.paddings[n:], w.dilations[n:], w.group_count, output_scale, output_zero_point,
         )  # fmt: skip
         return quantized(y, output_scale, output_zero_point)
@@ -272,8 +275,9 @@ def _conv(op: Any) -> Any:
 def _conv_transposed(op: Any) -> Any:
     def conv(qx: Tensor, packed_weight: ConvPackedParams, output_scale: float, output_zero_point: int) -> Tensor:
         w, n = packed_weight, 2 - qx.dim()
+        x, scale, zero_point = integers_of(qx)
         y = op(
-            qx.int_repr(), qx.q_scale(), qx.q_zero_point(), _values(w, qx), w.scales, w.zero_points, w.bias,
+            x, scale, zero_point, _values(w, qx), w.scales, w.zero_points, w.bias,
             w.strides[n:], w.paddings[n:], w.output_paddings[n:], w.dilations[n:], w.group_count, output_scale,
             output_zero_point,
         )  # fmt: skip
@@ -287,9 +291,11 @@ def _conv_add(op: Any) -> Any:
         qx: Tensor, qaccum: Tensor, packed_weight: ConvPackedParams, output_scale: float, output_zero_point: int
     ) -> Tensor:
         w = packed_weight
+        x, scale, zero_point = integers_of(qx)
+        sum, sum_scale, sum_zero_point = integers_of(qaccum)
         y = op(
-            qx.int_repr(), qx.q_scale(), qx.q_zero_point(), w.values, w.scales, w.zero_points, w.bias, w.strides,
-            w.paddings, w.dilations, w.group_count, qaccum.int_repr(), qaccum.q_scale(), qaccum.q_zero_point(),
+            x, scale, zero_point, w.values, w.scales, w.zero_points, w.bias, w.strides,
+            w.paddings, w.dilations, w.group_count, sum, sum_scale, sum_zero_point,
             output_scale, output_zero_point,
         )  # fmt: skip
         return quantized(y, output_scale, output_zero_point)

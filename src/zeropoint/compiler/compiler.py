@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from zeropoint import _native
+from zeropoint.compiler.eager import graph_of_eager, is_quantized_module
 from zeropoint.compiler.fallback import TorchCall
 from zeropoint.compiler.fusion import simplify
 from zeropoint.compiler.program import Program
@@ -27,7 +28,8 @@ def compile(model: nn.Module, example_inputs: Any, fallback: bool = False) -> Pr
     """A program of a model on integers: one native call for an inference, and a file that runs without PyTorch.
 
     Args:
-        model: what `to_int8`, `convert_fx`, `convert_jit` or `convert_dynamic_jit` gave; TorchScript also from a file.
+        model: what `to_int8`, `convert_fx`, `convert_jit`, `convert_dynamic_jit`, or in eager mode `convert` or
+            `quantize_dynamic` gave; TorchScript also from a file.
         example_inputs: a tuple of what it is called with; sizes that it left free stay free, of TorchScript those that
             it reads from its inputs.
         fallback: let PyTorch compute operators that no step does. Such a program cannot be saved.
@@ -49,10 +51,15 @@ def compile(model: nn.Module, example_inputs: Any, fallback: bool = False) -> Pr
         example_inputs = (example_inputs,)
     if isinstance(model, torch.jit.ScriptModule):
         graph: Any = graph_of(model, tuple(example_inputs))
+    elif not isinstance(model, fx.GraphModule) and is_quantized_module(model) and not hasattr(model, "graph_module"):
+        graph = graph_of_eager(model, tuple(example_inputs))
     else:
         graph = getattr(model, "graph_module", model)
     if not isinstance(graph, fx.GraphModule):
-        raise TypeError(f"compile takes what to_int8, convert_fx or convert_jit gave, got {type(model).__name__}")
+        raise TypeError(
+            "compile takes a quantized model, from to_int8, convert_fx, convert_jit, convert or quantize_dynamic, got"
+            f" {type(model).__name__}"
+        )
     with torch.no_grad():
         builder = Compiler(graph, tuple(example_inputs), fallback).run()
     simplify(builder)

@@ -6,11 +6,9 @@ from typing import Any
 
 from torch import fx
 
-from zeropoint.compiler.steps import ROWS, Unsupported
+from zeropoint.compiler.eager import on_plain_tensors
+from zeropoint.compiler.steps import Unsupported
 from zeropoint.graph.frontends.script.evaluate import NotStraight, straight_graph
-from zeropoint.graph.lowering.integer import lower
-from zeropoint.graph.passes.canonicalize import rewrite, write_nothing
-from zeropoint.graph.passes.fold_constants import fold_constants
 
 __all__ = ["graph_of"]
 
@@ -29,6 +27,4 @@ def graph_of(model: Any, example_inputs: tuple[Any, ...]) -> fx.GraphModule:
         graph = straight_graph("compile", model, example_inputs)
     except NotStraight as error:
         raise Unsupported(f"compile: {error}. {_WAYS_OUT}") from error
-    fold_constants(graph)
-    rewrite(write_nothing(graph), lambda name: f"aten.{name}" not in ROWS)
-    return lower(graph, {})
+    return on_plain_tensors(graph)

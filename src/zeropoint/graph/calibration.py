@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
@@ -9,6 +10,7 @@ from torch import Tensor, fx
 
 from zeropoint.described import described
 from zeropoint.graph import torch_internals as internals
+from zeropoint.graph.passes.insert_observers import is_observer
 
 __all__ = ["Calibration"]
 
@@ -17,23 +19,30 @@ class Calibration:
     """What is seen of the batches that a graph is calibrated on."""
 
     def __init__(self, graph: fx.GraphModule) -> None:
-        self._names = [str(node.target) for node in graph.graph.nodes if node.op == "placeholder"]
+        inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
+        self._names = [str(node.target) for node in inputs]
+        # Masks may have -Inf in them: they are added in float, and nobody looks for their range.
+        self._observed = {str(node.target) for node in inputs if any(is_observer(user) for user in node.users)}
         self._ranges: dict[str, tuple[float, float]] = {}
 
     def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Look at a batch.
 
         Raises:
-            ValueError: if it has another number of values than the model takes, arrays of numpy, NaN or Inf.
+            ValueError: if it has another number of values than the model takes, arrays of numpy, NaN, or Inf where a
+                range is looked for.
         """
-        values = [v for v in internals.leaves((args, kwargs)) if v is not None]
+        positional = [v for v in internals.leaves(args) if v is not None]
+        named = list(zip(self._names, positional))
+        for key, value in kwargs.items():
+            named += [(key, v) for v in internals.leaves(value) if v is not None]
+        values = [*positional, *(v for v in internals.leaves(kwargs) if v is not None)]
         if len(values) > len(self._names):
             raise ValueError(
                 f"it has {len(values)} values, the model takes {len(self._names)} ({', '.join(self._names)})."
                 " If batches are pairs of inputs and labels, pass the inputs alone"
             )
-        for place, value in enumerate(values):
-            name = self._names[place] if not kwargs else f"value {place}"
+        for name, value in named:
             if type(value).__module__ == "numpy":
                 raise ValueError(f"{name} is a numpy {described(value)}: pass torch.from_numpy(array)")
             if isinstance(value, Tensor) and value.is_floating_point() and value.numel():
@@ -43,8 +52,10 @@ class Calibration:
         low, high = (float(v) for v in value.detach().aminmax())
         if low != low:
             raise ValueError(f"{name} has NaN in it")
-        if low == -float("inf") or high == float("inf"):
-            raise ValueError(f"{name} has Inf in it")
+        if math.isinf(low) or math.isinf(high):
+            if name in self._observed:
+                raise ValueError(f"{name} has Inf in it")
+            return
         before = self._ranges.get(name, (low, high))
         self._ranges[name] = min(low, before[0]), max(high, before[1])
 

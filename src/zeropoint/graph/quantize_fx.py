@@ -9,8 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.utils import _pytree as pytree
 
 from zeropoint.described import described
+from zeropoint.fake_quant.base import FakeQuantizeBase
 from zeropoint.graph.constants import constants_of, set_constants
 from zeropoint.graph.frontends.export import capture, is_training, origin
 from zeropoint.graph.lowering.integer import lower
@@ -20,13 +22,15 @@ from zeropoint.graph.passes.canonicalize import make_plain
 from zeropoint.graph.passes.equalize import divide_in_quantize, equalize, watch_channels
 from zeropoint.graph.passes.fold_batch_norm import fold_batch_norm
 from zeropoint.graph.passes.fold_linear import fold_linear
-from zeropoint.graph.passes.insert_observers import OBSERVER, insert_observers, is_observer
+from zeropoint.graph.passes.insert_fake_quant import insert_fake_quant, remove_fake_quant, straight_through
+from zeropoint.graph.passes.insert_observers import insert_observers, is_observer
 from zeropoint.graph.passes.qconfig_rules import unused_rules, warn_of_unused_rules
 from zeropoint.graph.passes.recurrent_precision import Runs, choose_recurrent_weights
-from zeropoint.graph.passes.training import Rounded, connect_averages, round_averages, swap_layers
 from zeropoint.graph.summary import Row, Summary
+from zeropoint.nn.quantized.storage import has_observed
 from zeropoint.operators import operators
 from zeropoint.qconfig_mapping import QConfigMapping
+from zeropoint.tensor.recording import is_recorded
 
 __all__ = ["Prepared", "Quantized", "convert_fx", "convert_to_reference_fx", "prepare_fx", "prepare_qat_fx"]
 
@@ -59,6 +63,54 @@ class Prepared(nn.Module):
     def summary(self) -> Summary:
         """What will become of each operator, and why."""
         return _summary(self.choices(), self._notes)
+
+
+class InTraining(Prepared):
+    """A model that trains with rounding, to be trained and then given to `convert_fx`.
+
+    Training computes with floats that are rounded where the integers will be. In evaluation, with observers off
+    (``model.eval().apply(zeropoint.disable_observer)``), it gives what the converted model will give, bit for bit.
+    """
+
+    _deployed: tuple[list[torch.Tensor], Quantized] | None = None
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if self.training or is_recorded() or not self._is_final():
+            return self.graph_module(*args, **kwargs)
+        with torch.no_grad():
+            values = self._converted()(*args, **kwargs)
+        if not torch.is_grad_enabled():
+            return values
+        return pytree.tree_map(_with_gradient, self.graph_module(*args, **kwargs), values)
+
+    def _is_final(self) -> bool:
+        """Whether everything is rounded, with parameters that no longer change, on the CPU."""
+        rounding = [module for module in self.modules() if isinstance(module, FakeQuantizeBase)]
+        return all(
+            bool(module.fake_quant_enabled) and not bool(module.observer_enabled) and has_observed(module)
+            for module in rounding
+        ) and all(parameter.device.type == "cpu" for parameter in self.parameters())
+
+    def _converted(self) -> Quantized:
+        state = [*self.parameters(), *self.buffers()]
+        if self._deployed is None or not all(map(torch.equal, state, self._deployed[0])):
+            self._deployed = ([tensor.detach().clone() for tensor in state], convert_fx(self))
+        return self._deployed[1]
+
+    def train(self, mode: bool = True) -> InTraining:
+        self._deployed = None
+        return super().train(mode)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value) if name == "_deployed" else super().__setattr__(name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_deployed": None}
+
+
+def _with_gradient(trained: Any, deployed: Any) -> Any:
+    floats = isinstance(trained, torch.Tensor) and trained.requires_grad
+    return straight_through(trained, deployed) if floats else deployed
 
 
 class Quantized(nn.Module):
@@ -204,8 +256,9 @@ def prepare_qat_fx(
 ) -> Prepared:
     """A copy of `model` that trains with the rounding of the model on integers; arguments as for `prepare_fx`.
 
-    Layers are trained with their batch norm, and become one integer operator with it; pools and means are rounded in
-    training as the integers will be. So what `convert_fx` gives computes what was trained.
+    Values and weights are rounded where the model on integers rounds. Layers are trained with their batch norm, and
+    become one integer operator with it; pools and means are rounded as the integers will be. In evaluation with
+    observers off, it gives the values that `convert_fx` will deploy, bit for bit.
 
     Example:
         >>> import zeropoint
@@ -217,16 +270,13 @@ def prepare_qat_fx(
     _refuse_backend("prepare_qat_fx", backend_config)
     _refuse(prepare_custom_config=prepare_custom_config)
     mapping = mapping_of(model, qconfig_mapping)
-    graph = capture(copy.deepcopy(model).eval(), example_inputs, dynamic_shapes=dynamic_shapes)
-    make_plain(graph)
-    fold_linear(graph)
+    graph = float_graph(copy.deepcopy(model).eval(), example_inputs, dynamic_shapes)
     unused = unused_rules(graph, mapping)
     warn_of_unused_rules(unused)
-    choices = plan(graph, mapping, swap_layers(graph, mapping))
-    round_averages(graph, choices)
-    insert_observers(graph, choices, Rounded)
-    connect_averages(graph, OBSERVER)
-    return _require_some(Prepared(graph, choices, _notes(unused))).train(model.training)
+    choices = plan(graph, mapping)
+    skip_rounding(choices)
+    insert_fake_quant(graph, choices, model)
+    return _require_some(InTraining(graph, choices, _notes(unused))).train(model.training)
 
 
 def convert_fx(
@@ -253,6 +303,7 @@ def convert_fx(
         raise TypeError(f"convert_fx takes what prepare_fx or prepare_qat_fx gave, got {type(graph_module).__name__}")
     prepared = copy.deepcopy(graph_module).eval()
     with torch.no_grad():
+        remove_fake_quant(prepared.graph_module)
         choices = equalize(prepared.graph_module, prepared.choices())
         if debug:
             return Quantized(reference(prepared.graph_module, choices), graph_module.summary(), graph_module.splits)

@@ -21,7 +21,7 @@ from zeropoint.numerics.blocks import CHANNELS_LAST
 from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.tensor.create import quantize_per_tensor
 from zeropoint.tensor.qtensor import QTensor
-from zeropoint.tensor.watchers import is_recorded
+from zeropoint.tensor.recording import is_recorded
 
 # Functions whose results are some of the values they were given, or bounds that the integers keep too.
 _PASSING = frozenset(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -52,9 +53,8 @@ def _annotate_prelu(state: State, node: fx.Node, operator: Operator, qconfig: An
 def _slopes(g: Any, node: fx.Node) -> Any:
     """The slopes of a PReLU, with the dtype of its input and a range of their own."""
     weight, kind = g.parameter(node.args[1]), g.scale_at(node.args[0]).dtype
-    observer = MinMaxObserver(dtype=quint8 if kind == torch.uint8 else qint8)
-    observer(weight)
-    return quantize_weight(weight, observer)
+    new = partial(MinMaxObserver, dtype=quint8 if kind == torch.uint8 else qint8)
+    return quantize_weight(weight, g.weight_observer(node.args[1], new))
 
 
 def _lower_prelu(g: Any, node: fx.Node, choice: Choice) -> Value:
@@ -231,8 +231,11 @@ def table_function(
 
 
 def _bound(name: str, integers: Any, *modules: type[nn.Module], **more: Any) -> Operator:
-    """A function whose results are bounds or values of its input."""
-    return Operator(name, (f"{name}.default",), modules, output=Output.INPUT, integers=integers, **more)
+    """A function whose results are values of its input, or numbers where it is cut off."""
+    return Operator(
+        name, (f"{name}.default",), modules, output=Output.INPUT, integers=integers, bounds=more.pop("bounds", True),
+        **more,
+    )  # fmt: skip
 
 
 RECORDS = (
@@ -254,7 +257,7 @@ RECORDS = (
     ),
     _function(
         "prelu", nn.PReLU, F.prelu, in_parts(_prelu), annotate=_annotate_prelu, lower=_lower_prelu,
-        reference=_reference_prelu, forms=(ModuleForms(nn.PReLU, nnq.PReLU),),
+        reference=_reference_prelu, slopes=("weight",), forms=(ModuleForms(nn.PReLU, nnq.PReLU),),
     ),
     _function(
         "sigmoid", nn.Sigmoid, torch.sigmoid, by_operator("float_sigmoid", "self"), output=Output.UNIT,
@@ -272,7 +275,7 @@ RECORDS = (
         "softsign", F.softsign, ops=(ours.float_softsign.default,), modules=(nn.Softsign,),
         composed=("div.Tensor", _is_soft_sign), float_form=in_parts(_soft_sign),
     ),
-    _bound("relu", _relu, nn.ReLU),
+    _bound("relu", _relu, nn.ReLU, bounds=False),  # zero is a step
     _bound(
         "relu6", _relu6, nn.ReLU6, forms=(ModuleForms(nn.ReLU6, nnq.ReLU6),), float_form=in_parts(_clamped(0.0, 6.0))
     ),
@@ -284,7 +287,7 @@ RECORDS = (
     _bound("clamp_min", _clamp("min", "none")),
     _bound("clamp_max", _clamp("none", "max")),
     _bound(
-        "dropout", _same, nn.Dropout, forms=(ModuleForms(nn.Dropout, nnq.Dropout),),
+        "dropout", _same, nn.Dropout, bounds=False, forms=(ModuleForms(nn.Dropout, nnq.Dropout),),
         eager_function=(F.dropout, qfunctions.dropout),
     ),
 )  # fmt: skip

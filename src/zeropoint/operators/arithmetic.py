@@ -16,7 +16,7 @@ from zeropoint.operators.plan import Choice, State, Way, is_float, is_static, re
 from zeropoint.operators.record import ModuleForms, Operator
 from zeropoint.operators.values import Scale, Value
 
-__all__ = ["RECORDS"]
+__all__ = ["RECORDS", "number_form"]
 
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 _SOFTMAX = {"softmax.int", "_softmax.default", "_safe_softmax.default"}
@@ -72,11 +72,18 @@ def _with_number(g: Any, node: fx.Node, choice: Choice) -> Value:
     if choice.way is Way.STATIC:
         return _binary(g, node, choice)
     integers, scale = g.integers(node.args[0])
-    number, adds = float(node.args[1]), choice.operator.name == "add"
-    parameters = scalars.sum_parameters if adds else scalars.product_parameters
-    new = parameters(scale.scale, scale.zero_point, number, scale.dtype)
-    op = ours.add_scalar.default if adds else ours.mul_scalar.default
-    return Value(integers=g.call(op, integers, *scale.pair, number), scale=Scale(*new, scale.dtype))
+    number = float(node.args[1])
+    op, new = number_form(choice.operator, scale, number)
+    return Value(integers=g.call(op, integers, *scale.pair, number), scale=new)
+
+
+def number_form(record: Operator, scale: Scale, number: float) -> tuple[Any, Scale]:
+    """What computes a sum or a product with a number on integers, and the parameters of the result."""
+    op, parameters = {
+        "add": (ours.add_scalar.default, scalars.sum_parameters),
+        "mul": (ours.mul_scalar.default, scalars.product_parameters),
+    }[record.name]
+    return op, Scale(*parameters(scale.scale, scale.zero_point, number, scale.dtype), scale.dtype)
 
 
 def _cat(g: Any, node: fx.Node, choice: Choice) -> Value:

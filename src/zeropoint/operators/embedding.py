@@ -12,10 +12,12 @@ from torch import fx, nn
 from zeropoint.nn import qat as nnqat
 from zeropoint.nn import quantized as nnq
 from zeropoint.nn.quantized import reference as nnqr
+from zeropoint.nn.quantized.storage import quantize_weight
 from zeropoint.operators.node import arguments, parameter
 from zeropoint.operators.plan import Choice, State, Way
 from zeropoint.operators.record import ModuleForms, Operator, Output
 from zeropoint.operators.values import Value
+from zeropoint.qfunctions.embedding import embedding_bag_prepack
 
 __all__ = ["PADDED", "RECORDS", "table_bits"]
 
@@ -53,8 +55,13 @@ def _annotate_bags(state: State, node: fx.Node, operator: Operator, qconfig: Any
 def _rows(g: Any, node: fx.Node, choice: Choice) -> tuple[fx.Node, str]:
     """The packed table, and what operators on it are called for their bits."""
     name = "4bit" if table_bits(choice.qconfig.weight()) == 4 else "byte"
-    prepack = getattr(ours, f"embedding_bag_{name}_prepack")
-    return g.constant(node.args[0].target, prepack(g.parameter(node.args[0]))), name
+    table = g.parameter(node.args[0])
+    if "fake_quant" in node.args[0].meta:  # trained with ranges of its own
+        observer = g.weight_observer(node.args[0], choice.qconfig.weight)
+        packed = embedding_bag_prepack(quantize_weight(table, observer)).table()
+    else:
+        packed = getattr(ours, f"embedding_bag_{name}_prepack")(table)
+    return g.constant(node.args[0].target, packed), name
 
 
 def _lower(g: Any, node: fx.Node, choice: Choice) -> Value:

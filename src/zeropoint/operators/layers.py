@@ -118,9 +118,7 @@ def _weight_only(g: Any, a: dict[str, Any], choice: Choice) -> Value:
     if choice.way is Way.WEIGHT_4:
         packed = weight_only_prepack(weight, bits=4, group_size=GROUP, symmetric=False)
     else:
-        observer = choice.qconfig.weight()
-        observer(weight)
-        packed = weight_only_prepack(quantize_weight(weight, observer))
+        packed = weight_only_prepack(quantize_weight(weight, g.weight_observer(a["weight"], choice.qconfig.weight)))
     scale, zero_point = packed.qparams()
     bias = g.stored_or_none(a["bias"])
     stored = (

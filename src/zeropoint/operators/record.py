@@ -74,6 +74,7 @@ class Operator:
         custom: modules that are swapped as a whole.
         output: where the parameters of the result come from.
         weights: the arguments that are weights, by ATen's names.
+        slopes: those that are quantized with the dtype of the input and the range they have, whatever the qconfig says.
         arguments: of a function of one tensor: what stands between the input and the output's parameters, by ATen's
             names.
         eager_function: computes it on quantized tensors; takes scale and zero point of the result.
@@ -85,6 +86,7 @@ class Operator:
         alone: quantized in TorchScript even if its inputs are float, as PyTorch does there.
         reshapes: gives every value of its input once, in another shape or order.
         averages: gives averages of its input, which are rounded to the steps of the input.
+        bounds: cuts its input off at numbers, which are rounded to the steps of the input.
         annotate: ``(state, node, operator, qconfig) -> Choice``: how a node with a qconfig is computed. None: it keeps
             the scale of its input, or stays float.
         lower: ``(g, node, choice) -> Value``: the node of the graph on integers.
@@ -107,6 +109,7 @@ class Operator:
     custom: tuple[CustomModule, ...] = ()
     output: Output = Output.OWN
     weights: tuple[str, ...] = ()
+    slopes: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     eager_function: tuple[Callable[..., Any], Callable[..., Any]] | None = None
     fusions: tuple[Fusion, ...] = ()
@@ -117,6 +120,7 @@ class Operator:
     alone: bool = False
     reshapes: bool = False
     averages: bool = False
+    bounds: bool = False
     annotate: Callable[..., Any] | None = None
     lower: Callable[..., Any] | None = None
     reference: Callable[..., None] | None = None
@@ -124,6 +128,9 @@ class Operator:
     refuses: Callable[[dict[str, Any]], str] | None = None
     float_form: Callable[..., Any] | None = None
     composed: tuple[str, Callable[[fx.Node], fx.Node | None]] | None = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Operator:
+        return self
 
     @property
     def weight_axis(self) -> int:

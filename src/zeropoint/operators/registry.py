@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -50,6 +51,19 @@ def register(*records: Operator) -> None:
         _BY_NAME[record.name] = record
         _BY_ATEN.update(dict.fromkeys(record.aten, record))
         _BY_FORMS.update({forms.module: (record, forms) for forms in record.forms})
+
+
+def _stored(record: Operator) -> tuple[Any, ...]:
+    return _registered, (record.name,)
+
+
+def _registered(name: str) -> Operator:
+    if name not in _BY_NAME:
+        raise ValueError(f"operator {name!r} is not known here: call register_operator as where this was saved")
+    return _BY_NAME[name]
+
+
+copyreg.pickle(Operator, _stored)  # a record has functions, which files cannot hold: files have its name
 
 
 def unregister(name: str) -> None:

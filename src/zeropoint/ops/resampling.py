@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -159,3 +160,21 @@ def _formula(
         )
     rounded = ((values - zero_point) + zero_point).round().to(torch.float64)  # qmax of int32 is exact in float64
     return rounded.clamp(qmin, qmax).to(q.dtype)
+
+
+def _refuse_interpolate(q: Tensor, *arguments: Any) -> NoReturn:
+    raise TypeError(
+        f"zeropoint::interpolate takes a quantized tensor (zeropoint.QTensor), got a {q.dtype} tensor of shape"
+        f" {tuple(q.shape)}: use torch.nn.functional.interpolate"
+    )
+
+
+@operator(
+    "interpolate(Tensor q, SymInt[]? size, float[]? scale_factors, str mode, bool align_corners) -> Tensor",
+    fake=_refuse_interpolate,
+)
+def interpolate(
+    q: Tensor, size: Sequence[int] | None, scale_factors: Sequence[float] | None, mode: str, align_corners: bool
+) -> NoReturn:
+    """Interpolation of a QTensor in recorded code; `zeropoint.tensor` answers, plain tensors are refused."""
+    _refuse_interpolate(q)

@@ -14,8 +14,8 @@ from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.ops import elementwise as ops
 from zeropoint.qfunctions.values import activation, require_quantized, result
 from zeropoint.tensor.qtensor import QTensor
-from zeropoint.tensor.quantizer import PerTensor, is_plain
-from zeropoint.tensor.watchers import is_watched
+from zeropoint.tensor.quantizer import PerTensorQuantizer, is_plain
+from zeropoint.tensor.recording import is_watched
 from zeropoint.tensor.write import copy_
 
 DTYPES = ("qint32", "qint8", "quint8")
@@ -365,7 +365,7 @@ def requantize(qx: QTensor, scale: float, zero_point: int, dtype: Any = None) ->
 def _kept(op: str, q: QTensor, *arguments: Any) -> QTensor:
     """A function that keeps the parameters."""
     data, scale, zero_point = activation(op, q, dtypes=DTYPES)
-    return QTensor(_run(op, data, scale, zero_point, *arguments), PerTensor(scale, zero_point), q._qdtype)
+    return QTensor(_run(op, data, scale, zero_point, *arguments), PerTensorQuantizer(scale, zero_point), q._qdtype)
 
 
 def clamp(qx: QTensor, min: float | None = None, max: float | None = None) -> QTensor:

@@ -16,7 +16,7 @@ from zeropoint.numerics.dtypes import QuantizedDtype
 from zeropoint.ops import embedding as ops
 from zeropoint.qfunctions.values import require_quantized
 from zeropoint.tensor.qtensor import QTensor, from_values
-from zeropoint.tensor.quantizer import PerChannel
+from zeropoint.tensor.quantizer import PerChannelQuantizer
 
 DTYPES = ("quint2x4", "quint4x2", "quint8")
 
@@ -25,7 +25,7 @@ def unpacked(table: Tensor, columns: int, dtype: QuantizedDtype, scales: Tensor,
     """The quantized weight whose rows, of `columns` values each, are packed in `table`."""
     stored = table[:, : ops.value_bytes(columns, dtype.bits)]
     values = stored.clone() if dtype.bits == 8 else packing.unpack(stored, columns, dtype.bits)
-    return from_values(values, PerChannel.of(scales, zero_points, 0), dtype)
+    return from_values(values, PerChannelQuantizer.of(scales, zero_points, 0), dtype)
 
 
 class EmbeddingPackedParams:
@@ -45,7 +45,7 @@ class EmbeddingPackedParams:
     def __init__(self, weight: QTensor) -> None:
         require_quantized("embedding_bag_prepack", "weight", weight, DTYPES)
         quantizer = weight._qparams.quantizer
-        if not isinstance(quantizer, PerChannel) or not quantizer.zero_points.is_floating_point():
+        if not isinstance(quantizer, PerChannelQuantizer) or not quantizer.zero_points.is_floating_point():
             raise ValueError(
                 f"embedding_bag_prepack: weight must have float zero points for each row, got {quantizer.scheme}:"
                 " quantize_per_channel with float zero_points, as float_qparams_weight_only_qconfig does"

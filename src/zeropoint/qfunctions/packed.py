@@ -18,15 +18,15 @@ from zeropoint.ops.geometry import Geometry
 from zeropoint.ops.weight_only import make_fp16_layer, run_weight_only
 from zeropoint.qfunctions.values import activation, require_quantized, result
 from zeropoint.tensor.qtensor import QTensor
-from zeropoint.tensor.quantizer import PerChannel, PerTensor
+from zeropoint.tensor.quantizer import PerChannelQuantizer, PerTensorQuantizer
 
 
 def _weight_parameters(op: str, weight: QTensor, axis: int, repeat: int = 1) -> tuple[Tensor, Tensor]:
     """Scales and zero points of a weight whose channels lie along `axis`, each for `repeat` groups."""
     quantizer = weight._qparams.quantizer
-    if isinstance(quantizer, PerTensor):
+    if isinstance(quantizer, PerTensorQuantizer):
         return torch.tensor([quantizer.scale]), torch.tensor([quantizer.zero_point])
-    assert isinstance(quantizer, PerChannel)
+    assert isinstance(quantizer, PerChannelQuantizer)
     if quantizer.zero_points.is_floating_point():
         raise ValueError(f"{op}: weight has float zero points, which are for embeddings only; use integer ones")
     if quantizer.axis != axis:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from zeropoint.numerics.dtypes import QuantizedDtype
 from zeropoint.tensor.qtensor import QTensor
-from zeropoint.tensor.quantizer import PerTensor
+from zeropoint.tensor.quantizer import PerTensorQuantizer
 
 BYTES = ("qint8", "quint8")
 
@@ -28,7 +28,7 @@ def require_quantized(op: str, name: str, q: Any, dtypes: tuple[str, ...] = BYTE
 def activation(op: str, q: Any, name: str = "input", dtypes: tuple[str, ...] = BYTES) -> tuple[Tensor, float, int]:
     """Integers, scale and zero point of `q`, which must be quantized per tensor."""
     quantizer = require_quantized(op, name, q, dtypes)._qparams.quantizer
-    if not isinstance(quantizer, PerTensor):
+    if not isinstance(quantizer, PerTensorQuantizer):
         raise ValueError(f"{op}: {name} must be quantized per tensor, got {quantizer.scheme}")
     return q._data, quantizer.scale, quantizer.zero_point
 
@@ -37,4 +37,4 @@ def result(data: Tensor, scale: float, zero_point: int, dtype: QuantizedDtype) -
     """Integers with their scale and zero point as a quantized tensor."""
     if not dtype.qmin <= zero_point <= dtype.qmax:
         raise ValueError(f"zero_point {zero_point} is outside the range of {dtype.name}, {dtype.qmin}..{dtype.qmax}")
-    return QTensor(data, PerTensor(scale, zero_point), dtype)
+    return QTensor(data, PerTensorQuantizer(scale, zero_point), dtype)

@@ -14,7 +14,7 @@ from zeropoint.numerics.schemes import per_channel_affine, per_channel_symmetric
 from zeropoint.ops.weight_only import group_length, make_weight_only_layer, middle, run_weight_only
 from zeropoint.qfunctions.values import require_quantized
 from zeropoint.tensor.qtensor import QTensor
-from zeropoint.tensor.quantizer import PerChannel, PerTensor
+from zeropoint.tensor.quantizer import PerChannelQuantizer, PerTensorQuantizer
 
 _PREPACK = "weight_only_prepack"
 
@@ -187,10 +187,10 @@ def _from_quantized(weight: QTensor, bias: Tensor | None, bits: int, group_size:
         bits, stored = 4, packing.pack(packing.unpack(stored.reshape(-1), weight.numel(), 4).reshape(weight.shape), 4)
     scale: Tensor
     zero_point: Tensor
-    if isinstance(quantizer, PerTensor):
+    if isinstance(quantizer, PerTensorQuantizer):
         scale, zero_point = torch.tensor([quantizer.scale]), torch.tensor([quantizer.zero_point])
     else:
-        assert isinstance(quantizer, PerChannel)
+        assert isinstance(quantizer, PerChannelQuantizer)
         if quantizer.axis != 0:
             raise ValueError(f"{_PREPACK}: weight must be quantized along axis 0, got axis {quantizer.axis}")
         scale, zero_point = quantizer.scales, quantizer.zero_points

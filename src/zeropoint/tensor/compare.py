@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
+from zeropoint.tensor.errors import QTensorError
 from zeropoint.tensor.qtensor import QTensor, implements
-from zeropoint.tensor.quantizer import PerTensor
+from zeropoint.tensor.quantizer import PerTensorQuantizer
 
 aten = torch.ops.aten
 
@@ -22,14 +23,31 @@ def equal(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def _integers_decide(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether the order of the values is the order of the integers: one scale, and no two integers share a float."""
-    if not (isinstance(a, QTensor) and isinstance(b, QTensor) and a.dtype == b.dtype and a._qdtype.bits <= 8):
+    if not (isinstance(a, QTensor) and isinstance(b, QTensor) and a._qdtype == b._qdtype and a._qdtype.bits <= 8):
         return False
     p = a._quantizer
-    return isinstance(p, PerTensor) and p.same(b._quantizer) and 1e-30 < p.scale < 1e30
+    return isinstance(p, PerTensorQuantizer) and p.same(b._quantizer) and 1e-30 < p.scale < 1e30
 
 
 def _floats(x: torch.Tensor) -> torch.Tensor:
     return x.dequantize() if isinstance(x, QTensor) else x.to(torch.float32)
+
+
+@implements(aten.allclose.default)
+def allclose(
+    a: torch.Tensor, b: torch.Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> bool:
+    return torch.allclose(_floats(a), _floats(b), rtol, atol, equal_nan)
+
+
+@implements(aten.mul.Scalar)
+def mul_scalar(q: QTensor, number: Any) -> NoReturn:
+    # `q * number` arrives as mul.Tensor. This is how torch.isclose arrives, and torch.testing.assert_close with it.
+    raise QTensorError(
+        "aten.mul.Scalar is not defined for quantized tensors: call .dequantize() first. torch.isclose and"
+        " torch.testing.assert_close call it for their tolerances; with rtol=0 and atol=0 they take quantized tensors,"
+        " and torch.allclose takes them with any"
+    )
 
 
 def _comparison(name: str) -> None:
@@ -43,7 +61,7 @@ def _comparison(name: str) -> None:
 
     def with_number(q: QTensor, number: Any) -> torch.Tensor:
         p = q._quantizer
-        if isinstance(p, PerTensor) and q._qdtype.bits == 8 and isinstance(number, (int, float)):
+        if isinstance(p, PerTensorQuantizer) and q._qdtype.bits == 8 and isinstance(number, (int, float)):
             return torch.ops.zeropoint.stored_compare(q.values(), p.scale, p.zero_point, name, number)
         return operator.Scalar(q.dequantize(), number)
 

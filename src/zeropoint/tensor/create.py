@@ -14,8 +14,8 @@ from zeropoint.numerics.qparams import dynamic_qparams
 from zeropoint.ops import stored
 from zeropoint.tensor.errors import QTensorError
 from zeropoint.tensor.qtensor import QTensor, from_values, settled
-from zeropoint.tensor.quantizer import PerChannel, PerTensor, Quantizer
-from zeropoint.tensor.watchers import as_node, is_recorded
+from zeropoint.tensor.quantizer import PerChannelQuantizer, PerTensorQuantizer, Quantizer
+from zeropoint.tensor.recording import as_node, is_recorded
 
 
 def _quantized(x: torch.Tensor, quantizer: Quantizer, kind: QuantizedDtype) -> QTensor:
@@ -37,10 +37,10 @@ def _make(x: torch.Tensor, quantizer: Quantizer, kind: QuantizedDtype) -> QTenso
 
 
 stored.MAKERS["per_tensor"] = lambda x, scale, zero_point, dtype: _make(
-    x, PerTensor(scale, zero_point), quantized_dtype(dtype)
+    x, PerTensorQuantizer(scale, zero_point), quantized_dtype(dtype)
 )
 stored.MAKERS["per_channel"] = lambda x, scales, zero_points, axis, dtype: _make(
-    x, PerChannel.of(scales, zero_points, axis), quantized_dtype(dtype)
+    x, PerChannelQuantizer.of(scales, zero_points, axis), quantized_dtype(dtype)
 )
 
 
@@ -79,7 +79,7 @@ def quantize_per_tensor(
 def _per_tensor(x: torch.Tensor, scale: Any, zero_point: Any, kind: QuantizedDtype) -> QTensor:
     if is_recorded():
         return torch.ops.zeropoint.qtensor(x, float(scale), int(zero_point), kind.name)
-    return _quantized(x, PerTensor(float(scale), int(zero_point)), kind)
+    return _quantized(x, PerTensorQuantizer(float(scale), int(zero_point)), kind)
 
 
 def _axis(x: torch.Tensor, axis: int) -> int:
@@ -107,7 +107,7 @@ def quantize_per_channel(
         return as_node(quantize_per_channel, input, scales, zero_points, axis, kind.name)
     if is_recorded():
         return torch.ops.zeropoint.qtensor_per_channel(input, scales, zero_points, _axis(input, axis), kind.name)
-    return _quantized(input, PerChannel.of(scales, zero_points, _axis(input, axis)), kind)
+    return _quantized(input, PerChannelQuantizer.of(scales, zero_points, _axis(input, axis)), kind)
 
 
 def quantize_per_tensor_dynamic(input: torch.Tensor, dtype: Any, reduce_range: bool = False) -> QTensor:
@@ -175,7 +175,7 @@ def make_per_tensor_quantized_tensor(int_tensor: torch.Tensor, scale: float, zer
     kind = _storage_dtype(int_tensor)
     if is_recorded():
         return torch.ops.zeropoint.qtensor(int_tensor, float(scale), int(zero_point), kind.name)
-    return _holding(int_tensor, PerTensor(float(scale), int(zero_point)), kind)
+    return _holding(int_tensor, PerTensorQuantizer(float(scale), int(zero_point)), kind)
 
 
 def make_per_channel_quantized_tensor(
@@ -192,7 +192,7 @@ def make_per_channel_quantized_tensor(
     axis = _axis(int_tensor, axis)
     if is_recorded():
         return torch.ops.zeropoint.qtensor_per_channel(int_tensor, scales, zero_points, axis, kind.name)
-    return _holding(int_tensor, PerChannel.of(scales, zero_points, axis), kind)
+    return _holding(int_tensor, PerChannelQuantizer.of(scales, zero_points, axis), kind)
 
 
 def empty(
@@ -223,7 +223,7 @@ def empty_affine_quantized(
         >>> empty_affine_quantized([2, 3], scale=0.5, zero_point=10, dtype=zeropoint.quint8).shape
         torch.Size([2, 3])
     """
-    quantizer = PerTensor(float(scale), int(zero_point))
+    quantizer = PerTensorQuantizer(float(scale), int(zero_point))
     return empty(_shape(size), quantizer, quantized_dtype(dtype), device, memory_format)
 
 
@@ -245,7 +245,7 @@ def empty_per_channel_affine_quantized(
         1
     """
     shape = _shape(size)
-    quantizer = PerChannel.of(scales, zero_points, axis + len(shape) if axis < 0 else axis)
+    quantizer = PerChannelQuantizer.of(scales, zero_points, axis + len(shape) if axis < 0 else axis)
     if device is not None:
         quantizer = quantizer.to(torch.device(device))
     return empty(shape, quantizer, quantized_dtype(dtype), device, memory_format)

@@ -14,7 +14,8 @@ def describe(q: QTensor, contents: str | None = None) -> str:
     if contents is None:
         contents = _values(q, len(prefix)) if is_plain(q._data) else "..."
     parts = [f"device='{q.device}'"] if q.device.type != "cpu" else []
-    parts += [f"size={tuple(q.size())}", f"dtype={q.dtype}", f"quantization_scheme={q.qscheme()}"]
+    dtype = q.qdtype if q.dtype == torch.float32 else q.dtype  # zeropoint.compat answers the old name
+    parts += [f"size={tuple(q.size())}", f"dtype={dtype}", f"quantization_scheme={q.qscheme()}"]
     parts += q._quantizer.describe()
     return torch._tensor_str._add_suffixes(prefix + contents, parts, len(prefix), force_newline=False)
 

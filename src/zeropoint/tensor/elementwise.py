@@ -12,20 +12,28 @@ from zeropoint.numerics.dtypes import QuantizedDtype, qint8, qint32, quint8
 from zeropoint.numerics.functions import quantize_number, single
 from zeropoint.tensor.errors import QTensorError
 from zeropoint.tensor.qtensor import QTensor, implements
-from zeropoint.tensor.quantizer import PerTensor
+from zeropoint.tensor.quantizer import PerTensorQuantizer
 from zeropoint.tensor.write import copy_, write
 
 aten = torch.ops.aten
 
 # Functions whose results fill a known interval have qparams of their own, whatever those of the input.
-_UNIT = {qint8: PerTensor(2.0**-8, -128), quint8: PerTensor(2.0**-8, 0), qint32: PerTensor(2.0**-32, 0)}  # [0, 1]
-_SYMMETRIC = {qint8: PerTensor(2.0**-7, 0), quint8: PerTensor(2.0**-7, 128), qint32: PerTensor(2.0**-31, 0)}  # [-1, 1]
+_UNIT = {
+    qint8: PerTensorQuantizer(2.0**-8, -128),
+    quint8: PerTensorQuantizer(2.0**-8, 0),
+    qint32: PerTensorQuantizer(2.0**-32, 0),
+}  # [0, 1]
+_SYMMETRIC = {
+    qint8: PerTensorQuantizer(2.0**-7, 0),
+    quint8: PerTensorQuantizer(2.0**-7, 128),
+    qint32: PerTensorQuantizer(2.0**-31, 0),
+}  # [-1, 1]
 FIXED_QPARAMS = MappingProxyType({"sigmoid": _UNIT, "hardsigmoid": _UNIT, "tanh": _SYMMETRIC})
 
 
-def per_tensor_only(name: str, q: QTensor) -> PerTensor:
+def per_tensor_only(name: str, q: QTensor) -> PerTensorQuantizer:
     """The one scale and zero point of `q`, which `name` needs."""
-    if isinstance(q._quantizer, PerTensor):
+    if isinstance(q._quantizer, PerTensorQuantizer):
         return q._quantizer
     raise QTensorError(
         f"{name} needs per-tensor quantization, this tensor is {q._quantizer.scheme.name}: call .dequantize() first"
@@ -111,7 +119,7 @@ def hardtanh_(q: QTensor, min_val: Any = -1.0, max_val: Any = 1.0) -> QTensor:
 # -------------------------------------------------------------------------------------------- functions with a table
 
 
-def _step(q: QTensor, name: str, arguments: tuple[Any, ...], out: PerTensor | None = None) -> tuple[Any, ...]:
+def _step(q: QTensor, name: str, arguments: tuple[Any, ...], out: PerTensorQuantizer | None = None) -> tuple[Any, ...]:
     """What zeropoint::stored_function wants beside the integers; `out` are the qparams of the result if they change."""
     p = per_tensor_only(name, q)
     out = out or p
@@ -119,7 +127,7 @@ def _step(q: QTensor, name: str, arguments: tuple[Any, ...], out: PerTensor | No
     return name, numbers, p.scale, p.zero_point, out.scale, out.zero_point, q._qdtype.qmin, q._qdtype.qmax
 
 
-def _function(q: QTensor, name: str, *arguments: Any, out: PerTensor | None = None) -> QTensor:
+def _function(q: QTensor, name: str, *arguments: Any, out: PerTensorQuantizer | None = None) -> QTensor:
     step = _step(q, name, arguments, out)
     return q.with_values(torch.ops.zeropoint.stored_function(q.values(), *step), out)
 
@@ -129,7 +137,7 @@ def _function_(q: QTensor, name: str, *arguments: Any) -> QTensor:
     return write(q, lambda values: torch.ops.zeropoint.stored_function_(values, *step))
 
 
-def fixed_qparams(name: str, dtype: QuantizedDtype) -> PerTensor:
+def fixed_qparams(name: str, dtype: QuantizedDtype) -> PerTensorQuantizer:
     """What the result of sigmoid, hardsigmoid or tanh on a tensor of this dtype has."""
     found = FIXED_QPARAMS[name].get(dtype)
     if found is None:
@@ -217,5 +225,5 @@ def gelu(q: QTensor, *, approximate: str = "none") -> QTensor:
     if approximate not in ("none", "tanh"):
         raise QTensorError(f"gelu: approximate must be 'none' or 'tanh', got {approximate!r}")
     p = per_tensor_only("gelu", q)
-    out = PerTensor(single(p.scale), p.zero_point)  # PyTorch hands the scale on as a float32
+    out = PerTensorQuantizer(single(p.scale), p.zero_point)  # PyTorch hands the scale on as a float32
     return _function(q, "gelu", approximate == "tanh", out=out)

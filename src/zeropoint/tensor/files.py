@@ -29,7 +29,7 @@ import torch
 
 from zeropoint.numerics.blocks import is_dense
 from zeropoint.tensor.qtensor import QTensor, rebuild
-from zeropoint.tensor.quantizer import PerTensor
+from zeropoint.tensor.quantizer import PerTensorQuantizer
 
 VERSION = 1
 _KEY = "zeropoint"
@@ -85,7 +85,7 @@ def _taken_apart(name: str, q: QTensor, parts: dict[str, torch.Tensor]) -> dict[
     parts[name] = q._data
     record: dict[str, Any] = {"dtype": q._qdtype.name}
     quantizer = q._quantizer
-    if isinstance(quantizer, PerTensor):
+    if isinstance(quantizer, PerTensorQuantizer):
         if not math.isfinite(quantizer.scale):
             raise ValueError(f"{name!r} has a scale that is not a number: {quantizer.scale}")
         record.update(scale=quantizer.scale, zero_point=quantizer.zero_point)

@@ -17,7 +17,7 @@ from zeropoint.ops.pooling import (
 )
 from zeropoint.tensor.errors import QTensorError
 from zeropoint.tensor.qtensor import QTensor, implements
-from zeropoint.tensor.quantizer import PerTensor
+from zeropoint.tensor.quantizer import PerTensorQuantizer, is_plain
 
 aten = torch.ops.aten
 
@@ -36,9 +36,9 @@ def run(kernel: Callable[..., torch.Tensor], values: torch.Tensor, *arguments: A
     return getattr(torch.ops.zeropoint, kernel.__name__)(values, *arguments)
 
 
-def per_tensor(name: str, q: QTensor) -> PerTensor:
+def per_tensor(name: str, q: QTensor) -> PerTensorQuantizer:
     """The qparams of `q`; refuses a per-channel tensor in the name of an operator."""
-    if isinstance(q._quantizer, PerTensor):
+    if isinstance(q._quantizer, PerTensorQuantizer):
         return q._quantizer
     raise QTensorError(
         f"{name} is defined for per-tensor quantization, this tensor is {q._quantizer.scheme.name} along axis"
@@ -63,11 +63,37 @@ def _max_pool(name: str, spatial: int) -> Any:
     return max_pool
 
 
+class NoIndices(torch.Tensor):
+    """In the place of indices that quantized pooling does not have, as PyTorch's had none: refuses every use."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, shape: torch.Size) -> NoIndices:
+        return torch.Tensor._make_wrapper_subclass(cls, shape, dtype=torch.int64)
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is aten.squeeze.dim:  # max_pool1d pools in two dimensions and takes one away
+            return NoIndices(torch.empty(args[0].shape, device="meta").squeeze(args[1]).shape)
+        raise QTensorError(
+            f"max pooling of a quantized tensor has no indices for {func}: pool q.dequantize() with"
+            " return_indices=True instead"
+        )
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return f"NoIndices(size={tuple(self.shape)})"
+
+    def tolist(self) -> list[Any]:
+        return self.clone().tolist()  # which refuses
+
+
 def _with_indices(max_pool: Any) -> Any:
-    # torch.max_pool2d arrives as this operator and drops the indices. A caller who keeps them gets a tensor without
-    # data, which says so on use: PyTorch's quantized pooling had no indices either.
+    # torch.max_pool2d arrives as this operator and drops the indices; whoever keeps them gets a tensor that refuses.
     def max_pool_with_indices(q: QTensor, *arguments: Any, **kwargs: Any) -> tuple[QTensor, torch.Tensor]:
         result = max_pool(q, *arguments, **kwargs)
+        if is_plain(q._data):
+            return result, NoIndices(result.shape)
         return result, torch.empty(result.shape, dtype=torch.int64, device="meta")
 
     max_pool_with_indices.__name__ = f"{max_pool.__name__}_with_indices"
@@ -135,6 +161,11 @@ def adaptive_avg_pool3d(q: QTensor, output_size: Sequence[int]) -> QTensor:
     return _adaptive("adaptive_avg_pool3d", q, output_size)
 
 
+# adaptive_avg_pool2d to one place arrives as the mean over these axes, in this order. PyTorch's quantized pooling is
+# rounded differently from its mean, so `QTensor.mean` never writes them so.
+_AXES_OF_ADAPTIVE_POOLING = [-1, -2]
+
+
 @implements(aten.mean.default)
 def mean_all(q: QTensor, *, dtype: Any = None) -> QTensor:
     return mean(q, None, dtype=dtype)
@@ -145,12 +176,10 @@ def mean(q: QTensor, dims: Sequence[int] | None, keepdim: bool = False, *, dtype
     quantizer = per_tensor("mean", q)
     if dtype not in (None, torch.float32):  # float32 is what a QTensor looks like to torch: no dtype was asked for
         q._refuse_dtype(f"mean(dtype={dtype})")
-    if keepdim and dims is not None and list(dims) == [-1, -2] and q.dim() in (3, 4):
-        # How adaptive_avg_pool2d to one place arrives (nobody else writes the axes in this order). PyTorch's quantized
-        # pooling is rounded differently from its mean.
-        return adaptive_avg_pool2d(q, (1, 1))
     rank = q.dim()
     axes = _axes(q, dims)
+    if keepdim and rank in (3, 4) and list(dims or ()) == _AXES_OF_ADAPTIVE_POOLING:
+        return adaptive_avg_pool2d(q, (1, 1))
     if not q.numel() and all(n for d, n in enumerate(q.shape) if d not in axes):
         raise QTensorError(f"mean over axes {axes} of shape {tuple(q.shape)} has no values to average")
     kind = q._qdtype

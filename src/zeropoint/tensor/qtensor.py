@@ -15,9 +15,10 @@ from zeropoint.numerics.blocks import CHANNELS_LAST, is_dense
 from zeropoint.numerics.dtypes import QuantizedDtype, quantized_dtype
 from zeropoint.numerics.packing import packed_columns
 from zeropoint.numerics.schemes import QScheme
+from zeropoint.ops import reading as _reading  # noqa: F401 (registers the operators that are answered below)
 from zeropoint.tensor.errors import QTensorError
-from zeropoint.tensor.quantizer import PerChannel, PerTensor, Quantizer
-from zeropoint.tensor.watchers import asked_by_a_tracer, explain_dtypes_to_dynamo, is_watched
+from zeropoint.tensor.quantizer import PerChannelQuantizer, PerTensorQuantizer, Quantizer
+from zeropoint.tensor.recording import explain_dtypes_to_dynamo, is_watched, run_as_it_is
 
 Handler = Callable[..., Any]
 
@@ -64,11 +65,12 @@ class QParams:
 def _wrap(
     data: torch.Tensor,
     dtype: QuantizedDtype,
+    qparams: QParams,
     size: torch.Size | None = None,
     stride: tuple[int, ...] | None = None,
     offset: int = 0,
 ) -> QTensor:
-    """A QTensor that lacks its qparams still."""
+    """A QTensor over these integers, whole: nobody sees one that lacks a part."""
     # For types of a byte or more the integers have the geometry; packed bytes are flat, so it is given.
     if size is None:
         size, stride, offset = data.shape, data.stride(), data.storage_offset()
@@ -84,7 +86,11 @@ def _wrap(
         )  # fmt: skip
     q._data = data
     q._qdtype = dtype
+    q._qparams = qparams
     return q
+
+
+run_as_it_is(_wrap)  # torch.compile would stop halfway, and go on with a QTensor that lacks a part
 
 
 class QTensor(torch.Tensor):
@@ -117,9 +123,8 @@ class QTensor(torch.Tensor):
         stride: tuple[int, ...] | None = None,
         offset: int = 0,
     ) -> QTensor:
-        self = _wrap(data, dtype, size, stride, offset)
-        self._qparams = QParams(quantizer, self.numel())
-        return self
+        elements = data.numel() if size is None else torch.Size(size).numel()
+        return _wrap(data, dtype, QParams(quantizer, elements), size, stride, offset)
 
     @classmethod
     def __torch_dispatch__(
@@ -159,27 +164,23 @@ class QTensor(torch.Tensor):
         offset: int = 0,
     ) -> QTensor:
         """A QTensor over memory of this one, with other geometry. It shares the qparams too, if they are the same."""
-        view = _wrap(data, self._qdtype, size, stride, offset)
         shared = self._qparams
-        view._qparams = shared if quantizer is shared.quantizer else QParams(quantizer, -1)
-        return view
+        qparams = shared if quantizer is shared.quantizer else QParams(quantizer, -1)
+        return _wrap(data, self._qdtype, qparams, size, stride, offset)
 
     # ------------------------------------------------------------------------------------------------ reading
 
     @property
-    def dtype(self) -> QuantizedDtype:
-        return torch.float32 if asked_by_a_tracer() else self._qdtype
+    def qdtype(self) -> QuantizedDtype:
+        """How the values are stored: qint8, quint8, qint32, quint4x2 or quint2x4. `dtype` is that of the values.
 
-    @property
-    def is_quantized(self) -> bool:
-        return not asked_by_a_tracer()
-
-    def is_floating_point(self) -> bool:
-        """False: Module.half() and relatives leave quantized tensors alone."""
-        return asked_by_a_tracer()
-
-    def is_signed(self) -> bool:
-        return self._qdtype.signed
+        Example:
+            >>> import zeropoint
+            >>> q = zeropoint.quantize_per_tensor(torch.ones(3), 1.0, 2, zeropoint.quint8)
+            >>> q.qdtype, q.dtype
+            (zeropoint.quint8, torch.float32)
+        """
+        return self._qdtype
 
     @property
     def requires_grad(self) -> bool:
@@ -218,27 +219,27 @@ class QTensor(torch.Tensor):
             >>> zeropoint.quantize_per_tensor(torch.ones(3), 1.0, 2, zeropoint.quint4x2).int_repr()
             tensor([51,  3], dtype=torch.uint8)
         """
-        return super().int_repr() if is_watched() else integers(self)
+        return torch.ops.zeropoint.int_repr(self) if is_watched() else integers(self)
 
     def dequantize(self) -> torch.Tensor:
         """``(q - zero_point) * scale`` as a float32 tensor of the same shape, contiguous or channels last."""
-        return super().dequantize() if is_watched() else floats(self)
+        return torch.ops.zeropoint.dequantize(self) if is_watched() else floats(self)
 
     def qscheme(self) -> QScheme:
         return self._quantizer.scheme
 
-    def _per_tensor(self, name: str) -> PerTensor:
+    def _per_tensor(self, name: str) -> PerTensorQuantizer:
         quantizer = self._quantizer
-        if isinstance(quantizer, PerTensor):
+        if isinstance(quantizer, PerTensorQuantizer):
             return quantizer
         raise QTensorError(
             f"{name} is defined for per-tensor quantization, this tensor is {self._quantizer.scheme.name}: use"
             " q_per_channel_scales(), q_per_channel_zero_points() and q_per_channel_axis(), or .dequantize() first"
         )
 
-    def _per_channel(self, name: str) -> PerChannel:
+    def _per_channel(self, name: str) -> PerChannelQuantizer:
         quantizer = self._quantizer
-        if isinstance(quantizer, PerChannel):
+        if isinstance(quantizer, PerChannelQuantizer):
             return quantizer
         raise QTensorError(
             f"{name} is defined for per-channel quantization, this tensor is {self._quantizer.scheme.name}: use"
@@ -259,6 +260,17 @@ class QTensor(torch.Tensor):
 
     def q_per_channel_axis(self) -> int:
         return self._per_channel("q_per_channel_axis").axis
+
+    def mean(self, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> QTensor:
+        """The mean over axes, rounded as PyTorch's quantized mean, with the qparams of this tensor.
+
+        ``torch.mean(q, (-1, -2), keepdim=True)``, with the axes in this order, rounds as ``adaptive_avg_pool2d(q, 1)``:
+        torch calls both the same.
+        """
+        if dim is None:
+            return super().mean(**kwargs) if not keepdim else super().mean(list(range(self.dim())), True, **kwargs)
+        axes = (dim,) if isinstance(dim, int) else tuple(dim)
+        return super().mean((-2, -1) if axes == (-1, -2) else axes, keepdim, **kwargs)
 
     def item(self) -> float:
         """The value of a tensor of one element, dequantized."""
@@ -283,9 +295,6 @@ class QTensor(torch.Tensor):
     def data_ptr(self) -> int:
         return self._data.data_ptr()
 
-    def untyped_storage(self) -> torch.UntypedStorage:
-        return super().untyped_storage() if asked_by_a_tracer() else self._data.untyped_storage()
-
     def storage(self) -> Any:
         return self._data._typed_storage()
 
@@ -303,16 +312,14 @@ class QTensor(torch.Tensor):
         # Integers, slices, ... and None in one native step, where torch would dispatch once for each dimension.
         quantizer = self._qparams.quantizer
         if (
-            type(quantizer) is PerTensor
+            type(quantizer) is PerTensorQuantizer
             and self._qdtype.bits >= 8
             and (
                 type(index) in _BASIC_INDICES or (type(index) is tuple and _BASIC_INDICES.issuperset(map(type, index)))
             )
             and not is_watched()
         ):
-            view = _wrap(self._data[index], self._qdtype)
-            view._qparams = self._qparams
-            return view
+            return _wrap(self._data[index], self._qdtype, self._qparams)
         return super().__getitem__(index)
 
     def __iter__(self) -> Iterator[QTensor]:
@@ -351,20 +358,20 @@ class QTensor(torch.Tensor):
         raise QTensorError("new() has no qparams to give the new tensor: use zeropoint.empty_affine_quantized")
 
     def to(self, *args: Any, **kwargs: Any) -> QTensor:
-        """Another device or memory format; never another dtype."""
+        """Another device or memory format; never another dtype. float32 is what it has: see `float`."""
         wanted: list[Any] = []
         positional: list[Any] = []
         for value in args:
             if isinstance(value, (torch.dtype, QuantizedDtype)):
                 wanted.append(value)
             elif isinstance(value, torch.Tensor):  # to(other): its device and its dtype
-                wanted.append(value.dtype)
+                wanted.append(_meaning(value))
                 positional.append(value.device)
             else:
                 positional.append(value)
         if isinstance(kwargs.get("other"), torch.Tensor):
             other = kwargs.pop("other")
-            wanted.append(other.dtype)
+            wanted.append(_meaning(other))
             positional.append(other.device)
         if (dtype := kwargs.pop("dtype", None)) is not None:
             wanted.append(dtype)
@@ -372,6 +379,10 @@ class QTensor(torch.Tensor):
             if not is_dtype(dtype, self._qdtype):
                 self._refuse_dtype(f"to({dtype})")
         return super().to(*positional, **kwargs) if positional or kwargs else self
+
+    def float(self, *args: Any, **kwargs: Any) -> QTensor:
+        """Itself: its values are float32. `dequantize` gives them in a plain tensor."""
+        return self
 
     def type(self, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
         """The name of the dtype; refuses to become another."""
@@ -412,7 +423,7 @@ class QTensor(torch.Tensor):
         """What a QTensor is made of, in types that every unpickler knows."""
         q = self._quantizer
         parameters: tuple[Any, ...]
-        if isinstance(q, PerTensor):
+        if isinstance(q, PerTensorQuantizer):
             parameters = (q.scale, q.zero_point)
         else:
             parameters = (q.scales, q.zero_points, q.axis)
@@ -423,7 +434,7 @@ class QTensor(torch.Tensor):
     def __tensor_flatten__(self) -> tuple[list[str], Any]:
         q = self._quantizer
         offset = self.storage_offset() if self.is_packed() else 0
-        if isinstance(q, PerTensor):
+        if isinstance(q, PerTensorQuantizer):
             return ["_data"], (self._qdtype, q, None, offset)
         return ["_data", "_scales", "_zero_points"], (self._qdtype, None, q.axis, offset)
 
@@ -447,7 +458,7 @@ class QTensor(torch.Tensor):
     def __tensor_unflatten__(inner: dict[str, torch.Tensor], context: Any, size: Any, stride: Any) -> QTensor:
         dtype, quantizer, axis, offset = context
         if quantizer is None:
-            quantizer = PerChannel(inner["_scales"], inner["_zero_points"], axis)
+            quantizer = PerChannelQuantizer(inner["_scales"], inner["_zero_points"], axis)
         if dtype.bits < 8:
             return QTensor(inner["_data"], quantizer, dtype, size, stride, offset)
         return QTensor(inner["_data"], quantizer, dtype)
@@ -456,9 +467,14 @@ class QTensor(torch.Tensor):
 _OWN = frozenset(("_data", "_qdtype", "_qparams"))
 
 
+def _meaning(t: torch.Tensor) -> torch.dtype | QuantizedDtype:
+    """How a tensor keeps its values: the dtype that a quantized tensor takes or refuses."""
+    return t._qdtype if isinstance(t, QTensor) else t.dtype
+
+
 def is_dtype(dtype: Any, expected: QuantizedDtype) -> bool:
-    """Whether `dtype` means the expected one: itself, or torch's of the same name."""
-    return dtype == expected or str(dtype).removeprefix("torch.") == expected.name
+    """Whether a tensor of the expected dtype has `dtype`: it, torch's of the same name, or that of the values."""
+    return dtype == expected or dtype == torch.float32 or str(dtype).removeprefix("torch.") == expected.name
 
 
 def _refusing(name: str) -> Callable[..., NoReturn]:
@@ -469,7 +485,7 @@ def _refusing(name: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-for _name in ("float", "double", "half", "bfloat16", "int", "long", "short", "char", "byte", "bool", "type_as"):
+for _name in ("double", "half", "bfloat16", "int", "long", "short", "char", "byte", "bool", "type_as"):
     setattr(QTensor, _name, _refusing(_name))
 
 
@@ -480,19 +496,16 @@ def _shortcut(name: str, may_copy: bool = False) -> Callable[..., QTensor]:
     def view(self: QTensor, *args: Any, **kwargs: Any) -> QTensor:
         if (
             kwargs
-            or type(self._qparams.quantizer) is not PerTensor
+            or type(self._qparams.quantizer) is not PerTensorQuantizer
             or self._qdtype.bits < 8
             or (args and type(args[0]) is torch.dtype)
             or is_watched()
         ):
             return method(self, *args, **kwargs)
         data = method(self._data, *args)
-        result = _wrap(data, self._qdtype)
         if may_copy and data.data_ptr() != self._data.data_ptr():
-            result._qparams = QParams(self._qparams.quantizer, data.numel())
-        else:
-            result._qparams = self._qparams
-        return result
+            return _wrap(data, self._qdtype, QParams(self._qparams.quantizer, data.numel()))
+        return _wrap(data, self._qdtype, self._qparams)
 
     view.__name__ = name
     return view
@@ -560,7 +573,7 @@ def rebuild(
     kind = quantized_dtype(dtype)
     if data.dtype != kind.torch_storage:
         raise QTensorError(f"the integers of a {kind.name} tensor are {kind.storage}, got {data.dtype}")
-    quantizer: Quantizer = PerTensor(*parameters) if len(parameters) == 2 else PerChannel(*parameters)
+    quantizer: Quantizer = PerTensorQuantizer(*parameters) if len(parameters) == 2 else PerChannelQuantizer(*parameters)
     if kind.bits >= 8:
         size, stride, offset = None, None, 0
     elif geometry is None or data.dim() != 1:
@@ -589,19 +602,18 @@ torch.serialization.add_safe_globals([rebuild])
 explain_dtypes_to_dynamo()
 
 
-# --------------------------------------------------------------------------- the same through torch's dispatcher
+# ------------------------------------------------------------------------- what `zeropoint.ops.reading` asks QTensors
 
-# torch.dequantize(q), q.dequantize() in TorchScript and the like. These operators go with torch's quantized tensors.
-for _name, _function in {
-    "dequantize.self": floats,
-    "int_repr.default": integers,
-    "q_scale.default": QTensor.q_scale,
-    "q_zero_point.default": QTensor.q_zero_point,
-    "q_per_channel_scales.default": QTensor.q_per_channel_scales,
-    "q_per_channel_zero_points.default": QTensor.q_per_channel_zero_points,
-    "q_per_channel_axis.default": QTensor.q_per_channel_axis,
-    "_local_scalar_dense.default": QTensor.item,
-}.items():
-    _packet, _overload = _name.split(".")
-    if hasattr(torch.ops.aten, _packet):
-        implements(getattr(getattr(torch.ops.aten, _packet), _overload))(_function)
+_ops = torch.ops.zeropoint
+implements(_ops.int_repr.default)(integers)
+implements(_ops.dequantize.self)(floats)
+implements(_ops.q_scale.default)(QTensor.q_scale)
+implements(_ops.q_zero_point.default)(QTensor.q_zero_point)
+implements(_ops.q_zero_point_number.default)(lambda q: float(q.q_zero_point()))
+implements(_ops.q_per_channel_scales.default)(QTensor.q_per_channel_scales)
+implements(_ops.q_per_channel_zero_points.default)(QTensor.q_per_channel_zero_points)
+implements(_ops.q_per_channel_axis.default)(QTensor.q_per_channel_axis)
+implements(_ops.is_quantized.default)(lambda q: True)
+implements(_ops.qscheme.default)(lambda q: q._quantizer.scheme.name)
+implements(_ops.qdtype.default)(lambda q: q._qdtype.name)
+implements(torch.ops.aten._local_scalar_dense.default)(QTensor.item)

@@ -10,7 +10,7 @@ from zeropoint.numerics.dtypes import QuantizedDtype
 from zeropoint.numerics.schemes import QScheme, per_channel_affine, per_channel_affine_float_qparams, per_tensor_affine
 from zeropoint.ops import stored
 from zeropoint.tensor.errors import QTensorError
-from zeropoint.tensor.watchers import is_watched
+from zeropoint.tensor.recording import is_watched
 
 _ops = torch.ops.zeropoint
 
@@ -30,7 +30,7 @@ def _zero_point_range(dtype: QuantizedDtype) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class PerTensor:
+class PerTensorQuantizer:
     """One scale and zero point: ``x = (q - zero_point) * scale``."""
 
     scale: float
@@ -57,7 +57,7 @@ class PerTensor:
     def same(self, other: Quantizer) -> bool:
         return self == other
 
-    def to(self, device: torch.device) -> PerTensor:
+    def to(self, device: torch.device) -> PerTensorQuantizer:
         return self
 
     def describe(self) -> list[str]:
@@ -65,7 +65,7 @@ class PerTensor:
 
 
 @dataclass(frozen=True, eq=False)
-class PerChannel:
+class PerChannelQuantizer:
     """A scale and zero point for each index of `axis`: float64 and int64, or both float32."""
 
     scales: torch.Tensor
@@ -73,14 +73,14 @@ class PerChannel:
     axis: int
 
     @staticmethod
-    def of(scales: torch.Tensor, zero_points: torch.Tensor, axis: int) -> PerChannel:
+    def of(scales: torch.Tensor, zero_points: torch.Tensor, axis: int) -> PerChannelQuantizer:
         """With the types PyTorch keeps them in, and copies of its own."""
         if zero_points.is_floating_point():
             kinds = torch.float32, torch.float32
         else:
             kinds = torch.float64, torch.int64
         scales, zero_points = (t.detach().to(kind, copy=True) for t, kind in zip((scales, zero_points), kinds))
-        return PerChannel(scales, zero_points, axis)
+        return PerChannelQuantizer(scales, zero_points, axis)
 
     @property
     def scheme(self) -> QScheme:
@@ -118,23 +118,23 @@ class PerChannel:
 
     def same(self, other: Quantizer) -> bool:
         return self is other or (
-            isinstance(other, PerChannel)
+            isinstance(other, PerChannelQuantizer)
             and self.axis == other.axis
             and self.zero_points.dtype == other.zero_points.dtype
             and torch.equal(self.scales, other.scales)
             and torch.equal(self.zero_points, other.zero_points)
         )
 
-    def to(self, device: torch.device) -> PerChannel:
+    def to(self, device: torch.device) -> PerChannelQuantizer:
         if self.scales.device == device:
             return self
         return replace(self, scales=self.scales.to(device), zero_points=self.zero_points.to(device))
 
-    def moved(self, axis: int) -> PerChannel:
+    def moved(self, axis: int) -> PerChannelQuantizer:
         """The same parameters along another axis."""
         return self if axis == self.axis else replace(self, axis=axis)
 
-    def channel(self, index: int) -> PerTensor:
+    def channel(self, index: int) -> PerTensorQuantizer:
         """The parameters of one channel. A float zero point has no per-tensor form."""
         if self.zero_points.is_floating_point():
             raise QTensorError(
@@ -146,9 +146,9 @@ class PerChannel:
                 "one channel of a per-channel tensor has a scale that is not known while compiling: take a slice, which"
                 f" keeps axis {self.axis}, or call .dequantize() first"
             )
-        return PerTensor(float(self.scales[index]), int(self.zero_points[index]))
+        return PerTensorQuantizer(float(self.scales[index]), int(self.zero_points[index]))
 
-    def pick(self, index: torch.Tensor | slice) -> PerChannel:
+    def pick(self, index: torch.Tensor | slice) -> PerChannelQuantizer:
         """The parameters of some channels."""
         return replace(self, scales=self.scales[index], zero_points=self.zero_points[index])
 
@@ -156,4 +156,4 @@ class PerChannel:
         return [f"scale={self.scales}", f"zero_point={self.zero_points}", f"axis={self.axis}"]
 
 
-Quantizer = PerTensor | PerChannel
+Quantizer = PerTensorQuantizer | PerChannelQuantizer

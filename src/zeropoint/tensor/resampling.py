@@ -1,43 +1,23 @@
-"""Interpolation of QTensors. The result has the qparams, and the layout, of the input."""
+"""Interpolation of QTensors. The result has the qparams, and the layout, of the input.
+
+torch.compile and torch.export take interpolation apart before a tensor subclass is asked. Of the nearest kind what is
+left is indexing (`shape.py`), with the same result. Of the bilinear kind it is arithmetic on floats, which QTensors
+refuse: compiled code calls `zeropoint.nn.quantized.functional.interpolate`, one operator for all of it.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import torch
 
 from zeropoint.ops.resampling import stored_bilinear, stored_nearest
 from zeropoint.tensor.pooling import per_tensor, run
-from zeropoint.tensor.qtensor import Handler, QTensor, implements
+from zeropoint.tensor.qtensor import HANDLERS, QTensor, implements
 
 aten = torch.ops.aten
-
-
-def _implements(operator: Any) -> Callable[[Handler], Handler]:
-    """As `implements`, and for torch.compile and torch.export too.
-
-    They decompose interpolation before a tensor subclass is asked, into arithmetic on its (supposed) floats. Where the
-    tensor is ours, our implementation stands in for that decomposition.
-    """
-
-    def register(handler: Handler) -> Handler:
-        kernels = operator.py_kernels
-        for key in (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd):
-            if key in kernels:
-                kernels[key] = _for_quantized(handler, kernels[key])
-        operator._dispatch_cache.clear()
-        return implements(operator)(handler)
-
-    return register
-
-
-def _for_quantized(handler: Handler, decomposition: Handler) -> Handler:
-    def choose(x: torch.Tensor, *arguments: Any, **kwargs: Any) -> torch.Tensor:
-        return (handler if isinstance(x, QTensor) else decomposition)(x, *arguments, **kwargs)
-
-    return choose
 
 
 def _sizes(
@@ -63,8 +43,8 @@ def _nearest(name: str, spatial: int, exact: bool) -> None:
         return nearest(q, size, *scales)
 
     nearest.__name__ = nearest_vec.__name__ = name
-    _implements(operator.default)(nearest)
-    _implements(operator.vec)(nearest_vec)
+    implements(operator.default)(nearest)
+    implements(operator.vec)(nearest_vec)
 
 
 for _spatial in (1, 2, 3):
@@ -72,7 +52,7 @@ for _spatial in (1, 2, 3):
     _nearest(f"_upsample_nearest_exact{_spatial}d", _spatial, True)
 
 
-@_implements(aten.upsample_bilinear2d.default)
+@implements(aten.upsample_bilinear2d.default)
 def upsample_bilinear2d(
     q: QTensor,
     output_size: Sequence[int],
@@ -86,7 +66,7 @@ def upsample_bilinear2d(
     return q.with_values(values)
 
 
-@_implements(aten.upsample_bilinear2d.vec)
+@implements(aten.upsample_bilinear2d.vec)
 def upsample_bilinear2d_vec(
     q: QTensor, output_size: Sequence[int] | None, align_corners: bool, scale_factors: Sequence[float] | None
 ) -> QTensor:
@@ -103,9 +83,20 @@ def _refused(mode: str, name: str) -> None:
 
     refuse.__name__ = name
     for overload in ("default", "vec"):
-        _implements(getattr(getattr(aten, name), overload))(refuse)
+        implements(getattr(getattr(aten, name), overload))(refuse)
 
 
 _refused("linear", "upsample_linear1d")
 _refused("trilinear", "upsample_trilinear3d")
 _refused("bicubic", "upsample_bicubic2d")
+
+
+@implements(torch.ops.zeropoint.interpolate.default)
+def interpolate(
+    q: QTensor, size: Sequence[int] | None, scale_factors: Sequence[float] | None, mode: str, align_corners: bool
+) -> QTensor:
+    if mode == "bilinear":
+        return upsample_bilinear2d_vec(q, size, align_corners, scale_factors)
+    exact = "_exact" if mode == "nearest-exact" else ""
+    nearest = getattr(aten, f"{'_' if exact else ''}upsample_nearest{exact}{q.dim() - 2}d").vec
+    return HANDLERS[nearest](q, size, scale_factors)

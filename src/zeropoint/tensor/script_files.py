@@ -6,18 +6,18 @@ attribute holds the plain integers, further ones hold its qparams, and the code 
 
 from __future__ import annotations
 
-import functools
 import io
+import os
 import threading
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, cast
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import torch
 
 from zeropoint.tensor.errors import QTensorError
 from zeropoint.tensor.qtensor import QTensor
-from zeropoint.tensor.quantizer import PerTensor
+from zeropoint.tensor.quantizer import PerTensorQuantizer
 
 _lock = threading.Lock()
 
@@ -118,7 +118,7 @@ def _keep_qparams(owner: Any, name: str, q: QTensor) -> str:
     quantizer = q._quantizer
     types = torch._C.FloatType.get(), torch._C.IntType.get(), torch._C.TensorType.get(), torch._C.StringType.get()
     number, integer, tensor, text = types
-    if isinstance(quantizer, PerTensor):
+    if isinstance(quantizer, PerTensorQuantizer):
         owner._register_attribute(f"{name}_scale", number, quantizer.scale)
         owner._register_attribute(f"{name}_zero_point", integer, quantizer.zero_point)
         kind = "zeropoint::qtensor"
@@ -178,16 +178,32 @@ def _make_after(graph: Any, node: Any, holder: Any, name: str, kind: str) -> Non
     node.output().replaceAllUsesAfterNodeWith(made, made.output())
 
 
-def _saving_a_copy(save: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(save)
-    def saving(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return save(without_qtensors(self), *args, **kwargs)
+def save_script(module: Any, path: str | os.PathLike[str] | io.BytesIO) -> None:
+    """Write a scripted module that may hold quantized tensors to a file that torch.jit.load reads.
 
-    return saving
+    torch.jit.save does it for modules without QTensors, those of `zeropoint.nn` among them. Of a QTensor it would write
+    nothing, and the file could not be loaded.
 
+    Args:
+        module: from torch.jit.script or torch.jit.trace; it stays as it is.
+        path: a file name or a buffer.
 
-# This is the only place where torch itself is changed; modules without QTensors are saved as ever.
-for _owner in (torch.jit.RecursiveScriptModule, torch.jit.ScriptModule):
-    for _name in ("save", "save_to_buffer", "_save_for_lite_interpreter", "_save_to_buffer_for_lite_interpreter"):
-        if _save := vars(_owner).get(_name):
-            setattr(_owner, _name, _saving_a_copy(cast(Callable[..., Any], _save)))
+    Raises:
+        ValueError: if a QTensor has less than 8 bits, is a constant of the code (frozen), or is assigned in it.
+
+    Example:
+        >>> import zeropoint
+        >>> class Holder(torch.nn.Module):
+        ...     def __init__(self, q: torch.Tensor) -> None:
+        ...         super().__init__()
+        ...         self.register_buffer("q", q)
+        ...
+        ...     def forward(self) -> torch.Tensor:
+        ...         return torch.ops.zeropoint.dequantize(self.q)
+        >>> file = io.BytesIO()
+        >>> q = zeropoint.quantize_per_tensor(torch.ones(2), 0.5, 0, zeropoint.qint8)
+        >>> save_script(torch.jit.trace(Holder(q), ()), file)
+        >>> torch.jit.load(io.BytesIO(file.getvalue()))()
+        tensor([1., 1.])
+    """
+    torch.jit.save(without_qtensors(module), path if isinstance(path, io.BytesIO) else os.fspath(path))

@@ -12,7 +12,7 @@ from zeropoint.numerics.packing import packed_columns
 from zeropoint.tensor.create import empty
 from zeropoint.tensor.errors import QTensorError
 from zeropoint.tensor.qtensor import HANDLERS, QTensor, floats, from_values, implements, is_dtype
-from zeropoint.tensor.quantizer import PerChannel, PerTensor, Quantizer
+from zeropoint.tensor.quantizer import PerChannelQuantizer, PerTensorQuantizer, Quantizer
 
 aten = torch.ops.aten
 
@@ -37,7 +37,7 @@ def _view(operator: Any, rule: AxisRule) -> None:
 
     def view(q: QTensor, *arguments: Any, **kwargs: Any) -> QTensor:
         quantizer = q._qparams.quantizer
-        if type(quantizer) is PerChannel:
+        if type(quantizer) is PerChannelQuantizer:
             quantizer = rule(quantizer, q, *arguments, **kwargs)
         if q._qdtype.bits < 8:
             return _at(q, run(_places(q), *arguments, **kwargs), quantizer)
@@ -53,7 +53,7 @@ def _copy(operator: Any, rule: AxisRule) -> None:
 
     def moved(q: QTensor, *arguments: Any, **kwargs: Any) -> QTensor:
         quantizer = q._qparams.quantizer
-        if type(quantizer) is PerChannel:
+        if type(quantizer) is PerChannelQuantizer:
             quantizer = rule(quantizer, q, *arguments, **kwargs)
         return from_values(run(q.values(), *arguments, **kwargs), quantizer, q._qdtype)
 
@@ -70,12 +70,12 @@ def _dim(q: QTensor, dim: int) -> int:
 # --------------------------------------------------------------------------------------- what happens to the axis
 
 
-def _stays(p: PerChannel, q: QTensor, *arguments: Any, **kwargs: Any) -> Quantizer:
+def _stays(p: PerChannelQuantizer, q: QTensor, *arguments: Any, **kwargs: Any) -> Quantizer:
     return p
 
 
 def _per_tensor_only(name: str) -> AxisRule:
-    def refuse(p: PerChannel, q: QTensor, *arguments: Any, **kwargs: Any) -> Quantizer:
+    def refuse(p: PerChannelQuantizer, q: QTensor, *arguments: Any, **kwargs: Any) -> Quantizer:
         raise QTensorError(
             f"{name} would mix the channels of a per-channel tensor (axis {p.axis}): call .dequantize() first"
         )
@@ -83,7 +83,7 @@ def _per_tensor_only(name: str) -> AxisRule:
     return refuse
 
 
-def _reshaped(p: PerChannel, q: QTensor, shape: Sequence[int], *arguments: Any) -> Quantizer:
+def _reshaped(p: PerChannelQuantizer, q: QTensor, shape: Sequence[int], *arguments: Any) -> Quantizer:
     """The axis survives a reshape if as many elements stand before it, and it keeps its length."""
     sizes = list(shape)
     if -1 in sizes:
@@ -99,12 +99,12 @@ def _reshaped(p: PerChannel, q: QTensor, shape: Sequence[int], *arguments: Any) 
     )
 
 
-def _unsqueezed(p: PerChannel, q: QTensor, dim: int) -> Quantizer:
+def _unsqueezed(p: PerChannelQuantizer, q: QTensor, dim: int) -> Quantizer:
     dim = dim % (q.dim() + 1)
     return p.moved(p.axis + 1) if dim <= p.axis else p
 
 
-def _squeezed(p: PerChannel, q: QTensor, dims: int | Sequence[int] | None = None) -> Quantizer:
+def _squeezed(p: PerChannelQuantizer, q: QTensor, dims: int | Sequence[int] | None = None) -> Quantizer:
     if dims is None:
         wanted = list(range(q.dim()))
     else:
@@ -118,7 +118,7 @@ def _squeezed(p: PerChannel, q: QTensor, dims: int | Sequence[int] | None = None
     return p.moved(p.axis - sum(d < p.axis for d in gone))
 
 
-def _permuted(p: PerChannel, q: QTensor, dims: Sequence[int]) -> Quantizer:
+def _permuted(p: PerChannelQuantizer, q: QTensor, dims: Sequence[int]) -> Quantizer:
     moved = [d % q.dim() for d in dims].index(p.axis)
     if moved != p.axis:
         raise QTensorError(
@@ -128,54 +128,56 @@ def _permuted(p: PerChannel, q: QTensor, dims: Sequence[int]) -> Quantizer:
     return p
 
 
-def _transposed(p: PerChannel, q: QTensor, dim0: int, dim1: int) -> Quantizer:
+def _transposed(p: PerChannelQuantizer, q: QTensor, dim0: int, dim1: int) -> Quantizer:
     order = list(range(q.dim()))
     a, b = _dim(q, dim0), _dim(q, dim1)
     order[a], order[b] = order[b], order[a]
     return _permuted(p, q, order)
 
 
-def _expanded(p: PerChannel, q: QTensor, size: Sequence[int], *, implicit: bool = False) -> Quantizer:
+def _expanded(p: PerChannelQuantizer, q: QTensor, size: Sequence[int], *, implicit: bool = False) -> Quantizer:
     moved = p.axis + len(size) - q.dim()
     if size[moved] not in (-1, q.shape[p.axis]):
         raise QTensorError(f"the channel axis {p.axis} of a per-channel tensor cannot be expanded to {size[moved]}")
     return p.moved(moved)
 
 
-def _repeated(p: PerChannel, q: QTensor, repeats: Sequence[int]) -> Quantizer:
+def _repeated(p: PerChannelQuantizer, q: QTensor, repeats: Sequence[int]) -> Quantizer:
     moved = p.axis + len(repeats) - q.dim()
-    return PerChannel(p.scales.repeat(repeats[moved]), p.zero_points.repeat(repeats[moved]), moved)
+    return PerChannelQuantizer(p.scales.repeat(repeats[moved]), p.zero_points.repeat(repeats[moved]), moved)
 
 
-def _sliced(p: PerChannel, q: QTensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Quantizer:
+def _sliced(
+    p: PerChannelQuantizer, q: QTensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Quantizer:
     return p.pick(slice(start, end, step)) if _dim(q, dim) == p.axis else p
 
 
-def _selected(p: PerChannel, q: QTensor, dim: int, index: int) -> Quantizer:
+def _selected(p: PerChannelQuantizer, q: QTensor, dim: int, index: int) -> Quantizer:
     dim = _dim(q, dim)
     if dim == p.axis:
         return p.channel(index)
     return p.moved(p.axis - 1) if dim < p.axis else p
 
 
-def _index_selected(p: PerChannel, q: QTensor, dim: int, index: torch.Tensor) -> Quantizer:
+def _index_selected(p: PerChannelQuantizer, q: QTensor, dim: int, index: torch.Tensor) -> Quantizer:
     return p.pick(index) if _dim(q, dim) == p.axis else p
 
 
-def _flipped(p: PerChannel, q: QTensor, dims: Sequence[int]) -> Quantizer:
+def _flipped(p: PerChannelQuantizer, q: QTensor, dims: Sequence[int]) -> Quantizer:
     if p.axis in [_dim(q, d) for d in dims]:
-        return PerChannel(p.scales.flip(0), p.zero_points.flip(0), p.axis)
+        return PerChannelQuantizer(p.scales.flip(0), p.zero_points.flip(0), p.axis)
     return p
 
 
-def _rolled(p: PerChannel, q: QTensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Quantizer:
+def _rolled(p: PerChannelQuantizer, q: QTensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Quantizer:
     for shift, dim in zip(shifts, dims):
         if _dim(q, dim) == p.axis:
-            p = PerChannel(p.scales.roll(shift), p.zero_points.roll(shift), p.axis)
+            p = PerChannelQuantizer(p.scales.roll(shift), p.zero_points.roll(shift), p.axis)
     return p if dims else _per_tensor_only("roll without dims")(p, q)
 
 
-def _indexed(p: PerChannel, q: QTensor, indices: Sequence[torch.Tensor | None]) -> Quantizer:
+def _indexed(p: PerChannelQuantizer, q: QTensor, indices: Sequence[torch.Tensor | None]) -> Quantizer:
     used = [(dim, index) for dim, index in enumerate(indices) if index is not None]
     if len(used) == 1 and used[0][1] is not None and used[0][1].dim() == 1:
         dim, index = used[0]
@@ -205,6 +207,7 @@ _view(aten.as_strided.default, _per_tensor_only("as_strided"))
 _copy(aten.repeat.default, _repeated)
 _copy(aten.index_select.default, _index_selected)
 _copy(aten.index.Tensor, _indexed)
+_copy(aten._unsafe_index.Tensor, _indexed)  # what compilers make of nearest interpolation
 _copy(aten.flip.default, _flipped)
 _copy(aten.roll.default, _rolled)
 _copy(aten.rot90.default, _per_tensor_only("rot90"))
@@ -240,7 +243,7 @@ def split_with_sizes(q: QTensor, sizes: Sequence[int], dim: int = 0) -> list[QTe
 @implements(aten.unbind.int)
 def unbind(q: QTensor, dim: int = 0) -> list[QTensor]:
     quantizer = q._quantizer
-    if isinstance(quantizer, PerTensor) and not q.is_packed():
+    if isinstance(quantizer, PerTensorQuantizer) and not q.is_packed():
         return [q._view_of(values, quantizer) for values in q._data.unbind(dim)]
     select = HANDLERS[aten.select.int]
     return [select(q, dim, i) for i in range(q.shape[_dim(q, dim)])]
@@ -259,7 +262,7 @@ def _joined(name: str, join: Callable[..., torch.Tensor], tensors: Sequence[Any]
             )
         if t._qdtype != first._qdtype:
             raise QTensorError(f"{name} needs one dtype, got {first._qdtype.name} and {t._qdtype.name}")
-        if not isinstance(t._quantizer, PerTensor):
+        if not isinstance(t._quantizer, PerTensorQuantizer):
             raise QTensorError(f"Only per-tensor quantization is supported in '{name}'; call .dequantize() first")
         every.append(t.values() if t._quantizer == quantizer else _requantized(t, quantizer))
     return first.with_values(join(every, dim))
@@ -268,7 +271,7 @@ def _joined(name: str, join: Callable[..., torch.Tensor], tensors: Sequence[Any]
 def _requantized(q: QTensor, quantizer: Quantizer) -> torch.Tensor:
     """The integers of `q` with other parameters: on 8 bits through a table."""
     p, dtype = q._quantizer, q._qdtype
-    if dtype.bits != 8 or not isinstance(p, PerTensor) or not isinstance(quantizer, PerTensor):
+    if dtype.bits != 8 or not isinstance(p, PerTensorQuantizer) or not isinstance(quantizer, PerTensorQuantizer):
         return quantizer.quantize(floats(q), dtype)
     step = p.scale, p.zero_point, quantizer.scale, quantizer.zero_point, dtype.qmin, dtype.qmax
     return torch.ops.zeropoint.stored_function(q.values(), "requantize", [], *step)

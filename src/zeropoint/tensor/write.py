@@ -10,7 +10,7 @@ import torch
 from zeropoint.numerics.blocks import is_dense
 from zeropoint.tensor.errors import QTensorError
 from zeropoint.tensor.qtensor import QParams, QTensor, floats, implements
-from zeropoint.tensor.quantizer import PerChannel, PerTensor, Quantizer, is_plain
+from zeropoint.tensor.quantizer import PerChannelQuantizer, PerTensorQuantizer, Quantizer, is_plain
 
 aten = torch.ops.aten
 
@@ -95,7 +95,7 @@ def _same_places(a: QTensor, b: QTensor) -> bool:
 
 
 def _same_qparams(a: Quantizer, b: Quantizer) -> bool:
-    if not isinstance(a, PerChannel) or not isinstance(b, PerChannel) or is_plain(a.scales):
+    if not isinstance(a, PerChannelQuantizer) or not isinstance(b, PerChannelQuantizer) or is_plain(a.scales):
         return a.same(b)
     # While compiling, scales have no values yet: the compiled function checks them each time it runs.
     if a.axis != b.axis or a.scales.shape != b.scales.shape or a.zero_points.dtype != b.zero_points.dtype:
@@ -118,8 +118,8 @@ def _take_over(target: QTensor, source: QTensor) -> None:
             " or return the new tensor"
         )
     old, new = target._quantizer, source._quantizer.to(target.device)
-    per_tensor = isinstance(old, PerTensor) and isinstance(new, PerTensor)
-    same_axis = isinstance(old, PerChannel) and isinstance(new, PerChannel) and old.axis == new.axis
+    per_tensor = isinstance(old, PerTensorQuantizer) and isinstance(new, PerTensorQuantizer)
+    same_axis = isinstance(old, PerChannelQuantizer) and isinstance(new, PerChannelQuantizer) and old.axis == new.axis
     if per_tensor or same_axis:
         target._qparams.quantizer = new
     else:
@@ -132,7 +132,7 @@ def _take_over(target: QTensor, source: QTensor) -> None:
 def _fill(q: QTensor, value: torch.Tensor) -> QTensor:
     """Set every element to a float32 tensor of no dimensions."""
     quantizer = q._quantizer
-    if isinstance(quantizer, PerTensor):
+    if isinstance(quantizer, PerTensorQuantizer):
         stored = quantizer.quantize(value.to(q.device), q._qdtype)
         return write(q, lambda values: values.fill_(stored))
     full = quantizer.quantize(value.to(q.device).expand(q.shape), q._qdtype)
@@ -163,7 +163,7 @@ def zero_(q: QTensor) -> QTensor:
 @implements(aten.masked_fill_.Scalar, aten.masked_fill_.Tensor)
 def masked_fill_(q: QTensor, mask: torch.Tensor, value: Any) -> QTensor:
     quantizer, number = q._quantizer, _number(value).to(q.device)
-    if isinstance(quantizer, PerTensor):
+    if isinstance(quantizer, PerTensorQuantizer):
         stored = quantizer.quantize(number, q._qdtype)
         return write(q, lambda values: values.masked_fill_(mask, stored))
     full = quantizer.quantize(number.expand(q.shape), q._qdtype)
@@ -197,18 +197,22 @@ def index_put_(
 def _quantized_for(q: QTensor, indices: Sequence[torch.Tensor | None], values: torch.Tensor) -> torch.Tensor:
     """The integers that `values` become at these indices of `q`."""
     if isinstance(values, QTensor):
-        if values._qdtype == q._qdtype and isinstance(q._quantizer, PerTensor) and q._quantizer == values._quantizer:
+        if (
+            values._qdtype == q._qdtype
+            and isinstance(q._quantizer, PerTensorQuantizer)
+            and q._quantizer == values._quantizer
+        ):
             return values.values()
         values = floats(values)
     values = _as_float32(q, values)
     quantizer = q._quantizer
-    if isinstance(quantizer, PerTensor):
+    if isinstance(quantizer, PerTensorQuantizer):
         return quantizer.quantize(values, q._qdtype)
     # Which channel each written element is in, found as the elements themselves are.
     channels = torch.arange(q.shape[quantizer.axis], device=q.device)
     channels = channels.view([-1 if d == quantizer.axis else 1 for d in range(q.dim())]).expand(q.shape)
     channel = aten.index.Tensor(channels, indices)
-    each = PerChannel(quantizer.scales[channel].view(-1), quantizer.zero_points[channel].view(-1), 0)
+    each = PerChannelQuantizer(quantizer.scales[channel].view(-1), quantizer.zero_points[channel].view(-1), 0)
     return each.quantize(values.expand(channel.shape).reshape(-1), q._qdtype).view(channel.shape)
 
 

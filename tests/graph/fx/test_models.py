@@ -19,6 +19,9 @@ from torch.utils._pytree import tree_map
 import zeropoint
 from zeropoint.graph.lowering.integer import Lowering
 from zeropoint.graph.lowering.reference import Reference
+from zeropoint.graph.passes.fold_batch_norm_training import normalize
+from zeropoint.graph.passes.insert_observers import is_observer
+from zeropoint.graph.provenance import meaning
 from zeropoint.operators import BY_ATEN
 from zeropoint.operators.node import aten_name
 
@@ -439,9 +442,44 @@ def test_trained_graph_equals_the_deployed_one(which: str) -> None:
     quantized = zeropoint.convert_fx(prepared)
     assert all(row.way == "int8" for row in quantized.summary().rows), str(quantized.summary())
     with torch.no_grad():
-        inputs = torch.randn(16, 3, 32, 32)
-        trained, deployed = prepared(inputs), quantized(inputs)
+        inputs = torch.randn(64, 3, 32, 32)
+        trained, deployed, rounded = prepared(inputs), quantized(inputs), prepared.graph_module(inputs)
+    assert torch.equal(trained, deployed)
+    by_place = _rounded_otherwise(prepared, quantized, inputs)
+    assert len(by_place) == sum(is_observer(node) for node in prepared.graph_module.graph.nodes)
+    for place, before in by_place.items():  # sums of floats and of integers may fall on two sides of a tie
+        assert ((before - before.floor() - 0.5).abs() < 1e-4).all(), place
+    assert sum(map(len, by_place.values())) <= 4  # of a million, or of six
     step = float(torch.unique(deployed).diff().min())
-    steps = (trained - deployed).abs() / step
+    steps = (rounded - deployed).abs() / step
     assert steps.max() < 1.5
     assert (steps < 0.5).float().mean() >= 0.99
+
+
+def _rounded_otherwise(prepared: Any, quantized: Any, inputs: Tensor) -> dict[str, Tensor]:
+    """For each place where training rounds, given what is deployed before it: the steps that it rounds to others."""
+    deployed: dict[str, tuple[Tensor, float]] = {}
+    found: dict[str, Tensor] = {}
+
+    class Deployed(fx.Interpreter):
+        def run_node(self, n: fx.Node) -> Any:
+            value, held = super().run_node(n), meaning(n)
+            if held is not None and held.scale is not None:
+                deployed[held.name] = (value.float() - held.zero_point) * held.scale, held.scale
+            return value
+
+    class Trained(fx.Interpreter):
+        def run_node(self, n: fx.Node) -> Any:
+            result = super().run_node(n)
+            if not is_observer(n):
+                return result
+            watched: Any = n.args[0]
+            value, scale = deployed[watched.args[0].name if watched.target is normalize else watched.name]
+            before = self.fetch_args_kwargs_from_env(n)[0][0]
+            found[n.name] = (before / scale)[(result - value).abs() > scale / 2].double()
+            return value
+
+    with torch.no_grad():
+        Deployed(quantized.graph_module).run(inputs)
+        Trained(prepared.graph_module).run(inputs)
+    return found

@@ -78,7 +78,8 @@ def test_embedding_bags_of_four_bits(mode: str) -> None:
     made = zeropoint.to_int8(model, (indices,), qconfig=qconfig, mode="weight_only", progress=False)
     assert made.summary().of("embedding_bag")[0].way.startswith("int8")
     assert any("embedding_bag_4bit" in str(n.target) for n in made.graph_module.graph.nodes)
-    assert sum(t.nbytes for t in made.state_dict().values()) < 0.25 * model.weight.nbytes
+    stored = [t.nbytes for name, t in made.state_dict().items() if not name.endswith("_extra_state")]
+    assert sum(stored) < 0.25 * model.weight.nbytes
     with torch.no_grad():
         expected, found = model(indices), made(indices)
     assert (expected - found).square().mean().sqrt() < 0.15 * expected.square().mean().sqrt()

@@ -44,6 +44,18 @@ def test_nested_inputs_survive_without_a_warning(again):
     assert all(torch.equal(a, b) for a, b in zip(expected["sums"], found["sums"], strict=True))
 
 
+@pytest.mark.parametrize("again", [copy.deepcopy, _saved])
+@pytest.mark.parametrize("prepare", [zeropoint.prepare_fx, zeropoint.prepare_qat_fx])
+def test_prepared_models_survive(again, prepare):
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 2)).eval(), torch.randn(8, 4)
+    mapping = zeropoint.get_default_qat_qconfig_mapping if prepare is zeropoint.prepare_qat_fx else None
+    prepared = prepare(model, (mapping or zeropoint.get_default_qconfig_mapping)("native"), (x,))
+    prepared(x)
+    expected = zeropoint.convert_fx(prepared)(x)
+    assert torch.equal(zeropoint.convert_fx(again(prepared))(x), expected)
+
+
 class Padded(nn.Module):
     """Padding puts a zero point into an ordinary operator."""
 

@@ -171,7 +171,7 @@ def test_equals_the_reference(isa, dims, data):
     p = c.packed()
     y = packed.conv(qx, p, c.scale, c.zero_point)
     assert_same(y.int_repr(), want)
-    assert (y.q_scale(), y.q_zero_point(), y.dtype) == (c.scale, c.zero_point, QUANTIZED[want.dtype])
+    assert (y.q_scale(), y.q_zero_point(), y.qdtype) == (c.scale, c.zero_point, QUANTIZED[want.dtype])
     _, *rest = c.graph_arguments()
     y = getattr(ours, f"conv{dims}d")(x.data, *rest, c.scale, c.zero_point)
     assert_same(y, want)

@@ -59,7 +59,7 @@ def check_every_form(x: Codes, w: Codes, bias: torch.Tensor | None, scale: float
         functional.linear(qx, qw, bias, scale, zero_point),
     ):
         assert_same(y.int_repr(), want)
-        assert (y.q_scale(), y.q_zero_point(), y.dtype) == (scale, zero_point, QUANTIZED[x.data.dtype])
+        assert (y.q_scale(), y.q_zero_point(), y.qdtype) == (scale, zero_point, QUANTIZED[x.data.dtype])
     assert_same(ours.linear(*graph_arguments(x, w, bias), scale, zero_point), want)
 
 

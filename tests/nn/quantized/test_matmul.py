@@ -26,7 +26,7 @@ def check(a: Codes, b: Codes, scale: float, zero_point: int) -> None:
     want = requantize(matmul_sums(a, b), a.scale, b.scale, scale, zero_point, a.data.dtype, axis=-1)
     y = functional.matmul(quantized(a), quantized(b), scale, zero_point)
     assert_same(y.int_repr(), want)
-    assert (y.q_scale(), y.q_zero_point(), y.dtype) == (scale, zero_point, QUANTIZED[a.data.dtype])
+    assert (y.q_scale(), y.q_zero_point(), y.qdtype) == (scale, zero_point, QUANTIZED[a.data.dtype])
     assert_same(ours.matmul(a.data, a.scale, a.zero_point, b.data, b.scale, b.zero_point, scale, zero_point), want)
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import fx
 
 from zeropoint.compiler.steps.table import dtype_name, ours, row
+from zeropoint.numerics.affine import BYTE_LIMITS
 from zeropoint.operators.node import arguments
 
 if TYPE_CHECKING:
@@ -23,11 +24,14 @@ def _quantize(c: Compiler, node: fx.Node) -> str:
 
 
 @row(*ours("stored_quantize"))
-def _quantize_at_once(c: Compiler, node: fx.Node) -> str:
-    raise c.unsupported(
-        "it rounds x / scale + zero_point, where the step of programs rounds x / scale and then adds the zero point,"
-        " which differs at ties; with fallback=True PyTorch computes it"
-    )
+def _quantize_fused(c: Compiler, node: fx.Node) -> str:
+    """As quantized tensors are made: the zero point is added before rounding."""
+    a = arguments(node)
+    limits = BYTE_LIMITS.get(a["storage"])
+    if limits is None or limits != (a["qmin"], a["qmax"]):
+        raise c.unsupported("programs quantize to 8 bits; with fallback=True PyTorch computes it")
+    parameters = {"scale": float(a["scale"]), "zero_point": a["zero_point"], "dtype": dtype_name(a["storage"])}
+    return c.add("quantize", c.tensor(a["x"]), **parameters, low=a["qmin"], high=a["qmax"], rounding="fused")
 
 
 @row(*ours("quantize_per_channel"))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @row(
     *ours(*(name for name in FUNCTIONS if name not in ("same", "scaled"))),
-    *ours("celu", "relu6", "add_scalar", "add_scalar_relu", "mul_scalar", "mul_scalar_relu"),
+    *ours("celu", "relu6", "add_scalar", "add_scalar_relu", "mul_scalar", "mul_scalar_relu", "stored_function"),
     "aten.clamp_min.default", "aten.clamp_max.default", "aten.clamp.default", "aten.clip.default", "aten.relu.default",
     "aten.hardtanh.default",
 )  # fmt: skip

@@ -12,18 +12,17 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, fx
 
 from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.graph_module import Graph
 from zeropoint.graph.passes.annotate import Choice, Way, is_float, watched
 from zeropoint.graph.passes.insert_observers import OBSERVER, is_observer
-from zeropoint.graph.passes.training import Averaging
 from zeropoint.graph.provenance import Meaning, name_of
 from zeropoint.nn.quantized.storage import found_qparams, has_observed, plain_parts, quantize_weight
 from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.operators import BY_ATEN
-from zeropoint.operators.node import arguments, aten_name, each, only_reads_shape, operator_key, parameter
+from zeropoint.operators.node import arguments, aten_name, only_reads_shape, operator_key, parameter
 from zeropoint.operators.values import Scale, Value
 
 __all__ = ["NotCalibrated", "lower"]
@@ -132,7 +131,7 @@ class Lowering:
             return
         choice = self.choices.get(node)
         if node.op == "call_module":
-            self.values[node] = self.module(node, choice)
+            self.values[node] = Value(self.copy(node))
         elif choice is None or choice.way is Way.FLOAT:
             self.values[node] = Value(self.float_node(node))
         elif choice.way is Way.FUSED:
@@ -222,11 +221,19 @@ class Lowering:
         """Integers, scales and zero points of a weight as constants."""
         weight = self.parameter(node)
         assert weight is not None
-        observer = choice.qconfig.weight()
+        observer = self.weight_observer(node, choice.qconfig.weight, axis)
+        return self.stored(str(node.target), quantize_weight(weight, observer))
+
+    def weight_observer(self, node: fx.Node, new: Callable[[], Any], axis: int = 0) -> Any:
+        """What watched a weight: the fake quantization it was trained with, or else a new observer."""
+        weight = self.parameter(node)
+        trained = node.meta.get("fake_quant")
+        observer = new() if trained is None else trained
         if "per_channel" in str(observer.qscheme) and axis != observer.ch_axis:
             observer.ch_axis = axis
-        observer(weight)
-        return self.stored(str(node.target), quantize_weight(weight, observer))
+        if trained is None or not has_observed(trained):
+            observer(weight)
+        return observer
 
     def stored(self, name: str, q: Any) -> tuple[fx.Node, fx.Node, fx.Node]:
         """Integers, scales and zero points of a quantized tensor as constants."""
@@ -240,27 +247,6 @@ class Lowering:
     def stored_or_none(self, node: Any) -> fx.Node | None:
         """A parameter as a constant; None for None."""
         return None if node is None else self.constant(node.target, self.parameter(node))
-
-    def module(self, node: fx.Node, choice: Choice | None) -> Value:
-        """Modules that stand in a graph for training: layers, and averages that are rounded."""
-        module: Any = self.old.get_submodule(str(node.target))
-        if isinstance(module, Averaging):
-            integers, scale = self.integers(node.args[0])
-            made = BY_ATEN[module.name].integers(self, integers, scale, module.arguments(), node)  # type: ignore[misc]
-            return Value(integers=made, scale=scale)
-        if choice is None or choice.way is not Way.STATIC:
-            if isinstance(module, (nn.Dropout, nn.Identity)):
-                return self.values[node.args[0]]
-            return Value(self.copy(node))
-        float_weight, bias = module.folded() if hasattr(module, "folded") else (module.weight, module.bias)
-        q = quantize_weight(float_weight, module.weight_fake_quant)
-        weight = self.stored(str(node.target) + "_weight", q)
-        bias = None if bias is None else self.constant(f"{node.target}_bias", bias.detach())
-        geometry = [] if isinstance(module, nn.Linear) else _geometry_of(module)
-        out = self.output_scale(node, choice)
-        name = choice.operator.name + ("_relu" if _ends_in_relu(module) else "")
-        args = (*self.quantized(node.args[0]), *weight, bias, *geometry, *out.pair)
-        return Value(integers=self.call(getattr(ours, name).default, *args), scale=out)
 
     def scale_at(self, node: fx.Node) -> Scale:
         scale = self.values[node].scale
@@ -284,15 +270,6 @@ class Lowering:
             return Value(integers=made, scale=scale)
         named = {k: self.argument(v) for k, v in arguments(node).items() if v is not first}
         return Value(integers=compute(self, integers, scale, named, node), scale=scale)
-
-
-def _geometry_of(conv: Any) -> list[Any]:
-    dims = conv.weight.dim() - 2
-    return [*(each(v, dims) for v in (conv.stride, conv.padding, conv.dilation)), conv.groups]
-
-
-def _ends_in_relu(module: Any) -> bool:
-    return getattr(module, "_RELU", False)
 
 
 class _Root(torch.nn.Module):

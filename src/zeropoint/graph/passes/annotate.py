@@ -35,7 +35,6 @@ WRITTEN = "reads or gives a tensor that is written in place"
 def plan(
     graph: fx.GraphModule,
     mapping: QConfigMapping,
-    made: dict[fx.Node, Choice] | None = None,
     *,
     alone: bool = False,
     join: Callable[[State, fx.Node], Choice | None] | None = None,
@@ -43,14 +42,11 @@ def plan(
     """A choice for every node that computes something.
 
     Args:
-        made: choices that stand already.
         alone: quantize functions with parameters of their own (norms, hardswish, ...) even if their inputs are float.
         join: the choice for a value that comes from one of two branches.
     """
-    state = State(graph, mapping, alone, dict(made or {}))
+    state = State(graph, mapping, alone)
     for node in graph.graph.nodes:
-        if node in state.choices and state.choices[node].way is Way.STATIC:
-            state.quantized.add(node)
         if node.op == "call_function" and node not in state.choices:
             choice = join(state, node) if join is not None and "ends" in node.meta else _choose(state, node)
             if choice is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,12 +12,26 @@ from torch import fx, nn
 from zeropoint.nn.qat.trained import folded
 from zeropoint.operators.node import arguments, aten_name, parameter
 
-__all__ = ["fold_batch_norm"]
+__all__ = ["Folded", "fold_batch_norm"]
 
 _LAYERS = frozenset(
     ("conv1d.default", "conv2d.default", "conv3d.default", "linear.default", "conv_transpose1d.default",
      "conv_transpose2d.input", "conv_transpose3d.input")
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Folded:
+    """What was folded into a layer, in its ``meta["folded"]``: paths of parameters, and the batch norm's numbers."""
+
+    weight: str
+    bias: str | None
+    batch_norm: tuple[str | None, ...]  # weight, bias, running_mean, running_var
+    eps: float
+    momentum: float
+    groups: int  # of a transposed convolution, else 0
+    origin: Any
+    transposed: str | None  # the parameter of the model that `weight` is the transpose of
 
 
 def add_parameter(graph: fx.GraphModule, like: str, value: torch.Tensor, before: fx.Node) -> fx.Node:
@@ -43,6 +58,8 @@ def fold_batch_norm(graph: fx.GraphModule) -> int:
         name = aten_name(layer)
         if name not in _LAYERS or len(layer.users) != 1 or a["training"] or a["running_mean"] is None:
             continue
+        if name == "linear.default" and not _has_channels_last(layer):
+            continue
         names = ("weight", "bias", "running_mean", "running_var")
         gamma, beta, mean, var = (parameter(graph, a[k]) for k in names)
         la = arguments(layer)
@@ -50,9 +67,15 @@ def fold_batch_norm(graph: fx.GraphModule) -> int:
         if weight is None or mean is None or var is None or (bias is None) != (la["bias"] is None):
             continue
         norm = SimpleNamespace(running_mean=mean, running_var=var, eps=a["eps"], weight=gamma, bias=beta)
+        groups = la["groups"] if "transpose" in name else 0
         with torch.no_grad():
-            new_weight, new_bias = folded(weight, bias, norm, la["groups"] if "transpose" in name else 0)
+            new_weight, new_bias = folded(weight, bias, norm, groups)
         path = str(la["weight"].target)
+        paths = tuple(_path(a[k]) for k in names)
+        origin = node.meta.get("origin")
+        layer.meta["folded"] = Folded(
+            path, _path(la["bias"]), paths, a["eps"], a["momentum"], groups, origin, la["weight"].meta.get("transposed")
+        )
         w = add_parameter(graph, path + "_folded", new_weight, layer)
         b = add_parameter(graph, path.removesuffix("weight") + "bias_folded", new_bias, layer)
         layer.args = (layer.args[0], w, b, *layer.args[3:])
@@ -62,3 +85,13 @@ def fold_batch_norm(graph: fx.GraphModule) -> int:
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return count
+
+
+def _path(node: fx.Node | None) -> str | None:
+    return None if node is None else str(node.target)
+
+
+def _has_channels_last(linear: fx.Node) -> bool:
+    """Whether the second axis, which a batch norm normalizes, counts the outputs of a linear layer."""
+    value = linear.meta.get("val")
+    return not isinstance(value, torch.Tensor) or value.dim() == 2

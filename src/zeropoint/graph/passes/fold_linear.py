@@ -82,6 +82,7 @@ def _weight(graph: fx.GraphModule, right: fx.Node, before: fx.Node) -> fx.Node:
     value: Any = parameter(graph, right)
     made = add_parameter(graph, f"{right.target}_transposed", value.detach().t().contiguous(), before)
     parameter(graph, made).requires_grad_(value.requires_grad)  # type: ignore[union-attr]
+    made.meta["transposed"] = str(right.target)
     return made
 
 

@@ -91,8 +91,17 @@ def folded(weight: Tensor, bias: Tensor | None, bn: Any, transposed_groups: int 
         ([[1.0, 1.0]], [0.0])
     """
     factor, new_bias = folding(bn, bias)
+    return scaled(weight, factor, transposed_groups), new_bias
+
+
+def scaled(weight: Tensor, factor: Tensor, transposed_groups: int = 0) -> Tensor:
+    """A weight times a factor for each output channel; arguments as for `folded`.
+
+    Example:
+        >>> scaled(torch.ones(2, 1), torch.tensor([1.0, 2.0])).tolist()
+        [[1.0], [2.0]]
+    """
     if not transposed_groups:
-        return weight * along(weight, factor), new_bias
+        return weight * along(weight, factor)
     by_group = weight.unflatten(0, (transposed_groups, -1))
-    scale = factor.reshape(transposed_groups, 1, -1, *[1] * (by_group.dim() - 3))
-    return (by_group * scale).flatten(0, 1), new_bias
+    return (by_group * factor.reshape(transposed_groups, 1, -1, *[1] * (by_group.dim() - 3))).flatten(0, 1)

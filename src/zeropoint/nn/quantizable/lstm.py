@@ -117,7 +117,7 @@ class LSTMCell(nn.Module):
             zeros = torch.zeros(shape, dtype=x.dtype, device=x.device)
             return zeros, zeros
         else:
-            if x.is_quantized:
+            if isinstance(x, QTensor):
                 return self.initialize_hidden(shape[0], True)
             zeros = moved(torch.zeros(shape, dtype=x.dtype, device=x.device), x)
             return zeros, zeros
@@ -280,8 +280,8 @@ class LSTM(nn.Module):
         if torch.jit.is_scripting():
             return torch.zeros(shape, dtype=x.dtype, device=x.device)
         else:
-            if x.is_quantized:
-                return quantize_per_tensor(torch.zeros(shape, device=x.device), 1.0, 0, x.dtype)
+            if isinstance(x, QTensor):
+                return quantize_per_tensor(torch.zeros(shape, device=x.device), 1.0, 0, x.qdtype)
             return moved(torch.zeros(shape, dtype=x.dtype, device=x.device), x)
 
     def _joined(self, parts: list[Tensor], dim: int) -> Tensor:

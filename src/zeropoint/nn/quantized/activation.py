@@ -7,13 +7,20 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor, nn
 
-from zeropoint.nn.quantized.storage import CalibratedOutput, as_qtensor, found_qparams, output_qparams, quantized
+from zeropoint.nn.quantized.storage import (
+    CalibratedOutput,
+    as_qtensor,
+    found_qparams,
+    integers_of,
+    output_qparams,
+    quantized,
+)
 from zeropoint.numerics.dtypes import qint8, quantized_dtype, quint8
 from zeropoint.qfunctions import elementwise, norms
 from zeropoint.qfunctions.values import require_quantized
 from zeropoint.tensor.create import quantize_per_tensor
 from zeropoint.tensor.qtensor import QTensor, rebuild
-from zeropoint.tensor.watchers import is_recorded
+from zeropoint.tensor.recording import is_recorded
 
 __all__ = ["ELU", "Hardswish", "LeakyReLU", "PReLU", "ReLU6", "Sigmoid", "Softmax"]
 
@@ -34,8 +41,8 @@ class ReLU6(nn.ReLU):
             return self._graph(input) if is_recorded() else elementwise.relu6(input, self.inplace)
 
     def _graph(self, x: Tensor) -> Tensor:
-        y = torch.ops.zeropoint.relu6(x.int_repr(), x.q_scale(), x.q_zero_point())
-        return quantized(y, x.q_scale(), x.q_zero_point())
+        values, scale, zero_point = integers_of(x)
+        return quantized(torch.ops.zeropoint.relu6(values, scale, zero_point), scale, zero_point)
 
     def _get_name(self) -> str:
         return "QuantizedReLU6"
@@ -63,9 +70,7 @@ class ELU(CalibratedOutput, nn.ELU):
         self._set(scale, zero_point)
 
     def _graph(self, x: Tensor) -> Tensor:
-        y = torch.ops.zeropoint.elu(
-            x.int_repr(), x.q_scale(), x.q_zero_point(), self.alpha, 1.0, 1.0, self.scale, self.zero_point
-        )
+        y = torch.ops.zeropoint.elu(*integers_of(x), self.alpha, 1.0, 1.0, self.scale, self.zero_point)
         return quantized(y, self.scale, self.zero_point)
 
     def _eager(self, x: QTensor) -> QTensor:
@@ -96,9 +101,7 @@ class LeakyReLU(CalibratedOutput, nn.LeakyReLU):
         self._set(scale, zero_point)
 
     def _graph(self, x: Tensor) -> Tensor:
-        y = torch.ops.zeropoint.leaky_relu(
-            x.int_repr(), x.q_scale(), x.q_zero_point(), self.negative_slope, self.scale, self.zero_point
-        )
+        y = torch.ops.zeropoint.leaky_relu(*integers_of(x), self.negative_slope, self.scale, self.zero_point)
         return quantized(y, self.scale, self.zero_point)
 
     def _eager(self, x: QTensor) -> QTensor:
@@ -113,7 +116,7 @@ def function_graph(op: Any) -> Any:
     """The method `_graph` of a function without arguments that the operator `op` computes."""
 
     def _graph(self: Any, x: Tensor) -> Tensor:
-        y = op(x.int_repr(), x.q_scale(), x.q_zero_point(), self.scale, self.zero_point)
+        y = op(*integers_of(x), self.scale, self.zero_point)
         return quantized(y, self.scale, self.zero_point)
 
     return _graph
@@ -204,9 +207,7 @@ class Softmax(CalibratedOutput, nn.Softmax):
         return 0 if x.dim() in [0, 1, 3] else 1
 
     def _graph(self, x: Tensor) -> Tensor:
-        y = torch.ops.zeropoint.softmax(
-            x.int_repr(), x.q_scale(), x.q_zero_point(), self._axis(x), self.scale, self.zero_point
-        )
+        y = torch.ops.zeropoint.softmax(*integers_of(x), self._axis(x), self.scale, self.zero_point)
         return quantized(y, self.scale, self.zero_point)
 
     def _eager(self, x: QTensor) -> QTensor:
@@ -256,7 +257,7 @@ class PReLU(CalibratedOutput):
 
     def _graph(self, x: Tensor) -> Tensor:
         y = torch.ops.zeropoint.prelu(
-            x.int_repr(), x.q_scale(), x.q_zero_point(), self._weight_values, self._weight_scale,
+            *integers_of(x), self._weight_values, self._weight_scale,
             self._weight_zero_point, self.scale, self.zero_point,
         )  # fmt: skip
         return quantized(y, self.scale, self.zero_point)

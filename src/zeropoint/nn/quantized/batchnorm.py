@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm as FloatBatchNorm
 
 from zeropoint.nn.quantized.normalization import fixed
-from zeropoint.nn.quantized.storage import QuantizedOutput, output_qparams, quantized
+from zeropoint.nn.quantized.storage import QuantizedOutput, integers_of, output_qparams, quantized
 from zeropoint.qfunctions import norms
 from zeropoint.tensor.qtensor import QTensor
 
@@ -21,7 +21,7 @@ def batch_norm_graph(op: Any) -> Any:
 
     def _graph(self: Any, x: Tensor) -> Tensor:
         y = op(
-            x.int_repr(), x.q_scale(), x.q_zero_point(), self.weight, self.bias, self.running_mean, self.running_var,
+            *integers_of(x), self.weight, self.bias, self.running_mean, self.running_var,
             self.eps, self.scale, self.zero_point,
         )  # fmt: skip
         return quantized(y, self.scale, self.zero_point)

@@ -14,6 +14,7 @@ from zeropoint.nn.quantized.storage import (
     StoredWeight,
     as_qtensor,
     float_layer,
+    integers_of,
     output_qparams,
     quantize_weight,
     quantized,
@@ -236,7 +237,7 @@ def conv_graph(op: Any) -> Any:
 
     def _graph(self: Any, x: Tensor) -> Tensor:
         y = op(
-            self._mirrored(x), x.q_scale(), x.q_zero_point(), self._weight_values, self._weight_scales,
+            *self._mirrored(x), self._weight_values, self._weight_scales,
             self._weight_zero_points, self._bias, self._stride, self._pads, self._dilation, self.groups,
             self.scale, self.zero_point,
         )  # fmt: skip
@@ -250,7 +251,7 @@ def conv_transpose_graph(op: Any) -> Any:
 
     def _graph(self: Any, x: Tensor) -> Tensor:
         y = op(
-            x.int_repr(), x.q_scale(), x.q_zero_point(), self._weight_values, self._weight_scales,
+            *integers_of(x), self._weight_values, self._weight_scales,
             self._weight_zero_points, self._bias, self._stride, self._pads, self._output_pads, self._dilation,
             self.groups, self.scale, self.zero_point,
         )  # fmt: skip
@@ -284,13 +285,13 @@ class _Conv(_ConvNd):
         super().__init__()
         self._set_up(in_channels, out_channels, kernel_size, stride, padding, dilation, 0, groups, bias, padding_mode)
 
-    def _mirrored(self, x: Tensor) -> Tensor:
-        """The integers of `x`, padded if padding is reflected: in compiled code."""
-        values = x.int_repr()
+    def _mirrored(self, x: Tensor) -> tuple[Tensor, float, int]:
+        """The integers of `x`, padded if padding is reflected, its scale and zero point: in compiled code."""
+        values, scale, zero_point = integers_of(x)
         if self.padding_mode == "reflect":
             padded = torch.nn.functional.pad(values.to(torch.float32), self._reflect, mode="reflect")
-            return padded.to(values.dtype)
-        return values
+            return padded.to(values.dtype), scale, zero_point
+        return values, scale, zero_point
 
 
 class Conv1d(_Conv):

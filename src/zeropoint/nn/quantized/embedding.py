@@ -15,7 +15,7 @@ from zeropoint.ops import embedding as ops
 from zeropoint.qfunctions import embedding as packed
 from zeropoint.tensor.create import quantize_per_channel
 from zeropoint.tensor.qtensor import QTensor
-from zeropoint.tensor.watchers import is_recorded
+from zeropoint.tensor.recording import is_recorded
 
 __all__ = ["Embedding", "EmbeddingBag", "EmbeddingPackedParams"]
 

@@ -18,6 +18,7 @@ from zeropoint.ops import layers
 from zeropoint.qfunctions import elementwise, packed
 from zeropoint.qfunctions.values import require_quantized
 from zeropoint.tensor.qtensor import QTensor
+from zeropoint.tensor.recording import is_recorded
 
 __all__ = [
     "adaptive_avg_pool2d",
@@ -391,6 +392,12 @@ def interpolate(
         tensor([[[[1., 1., 3., 3.]]]])
     """
     require_quantized("interpolate", "input", input)
+    if is_recorded():
+        spatial = input.dim() - 2
+        sizes, factors = (
+            v if v is None or isinstance(v, (list, tuple)) else [v] * spatial for v in (size, scale_factor)
+        )
+        return torch.ops.zeropoint.interpolate(input, sizes, factors, mode, bool(align_corners))
     return F.interpolate(input, size, scale_factor, mode, align_corners)
 
 

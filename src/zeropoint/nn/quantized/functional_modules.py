@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from zeropoint.nn.flow import moved, observed, plain
-from zeropoint.nn.quantized.storage import QuantizedOutput, output_qparams, quantized
+from zeropoint.nn.quantized.storage import QuantizedOutput, integers_of, output_qparams, quantized
 from zeropoint.numerics import scalars
 from zeropoint.qfunctions import elementwise, packed
-from zeropoint.tensor.watchers import is_recorded
+from zeropoint.tensor.recording import is_recorded
 
 __all__ = ["FXFloatFunctional", "FloatFunctional", "QFunctional"]
 
@@ -123,7 +123,7 @@ def _binary(name: str, op: Any, eager: Any, what: str) -> Any:
         if not torch.jit.is_scripting() and not is_recorded():
             return eager(x, y, self.scale, self.zero_point)
         r = op(
-            x.int_repr(), x.q_scale(), x.q_zero_point(), y.int_repr(), y.q_scale(), y.q_zero_point(), self.scale,
+            *integers_of(x), *integers_of(y), self.scale,
             self.zero_point,
         )  # fmt: skip
         return quantized(r, self.scale, self.zero_point)
@@ -162,7 +162,7 @@ class QFunctional(QuantizedOutput):
         """``x + y`` for a number `y`."""
         if not torch.jit.is_scripting() and not is_recorded():
             return elementwise.add_scalar(x, y)
-        q, scale, zero_point = x.int_repr(), x.q_scale(), x.q_zero_point()
+        q, scale, zero_point = integers_of(x)
         if torch.jit.is_scripting():
             new_scale, new_zero_point = torch.ops.zeropoint.add_scalar_parameters(scale, zero_point, y, q.dtype)
         else:
@@ -173,7 +173,7 @@ class QFunctional(QuantizedOutput):
         """``x * y`` for a number `y`."""
         if not torch.jit.is_scripting() and not is_recorded():
             return elementwise.mul_scalar(x, y)
-        q, scale, zero_point = x.int_repr(), x.q_scale(), x.q_zero_point()
+        q, scale, zero_point = integers_of(x)
         if torch.jit.is_scripting():
             new_scale, new_zero_point = torch.ops.zeropoint.mul_scalar_parameters(scale, zero_point, y, q.dtype)
         else:
@@ -184,8 +184,8 @@ class QFunctional(QuantizedOutput):
         """Tensors one after the other along `dim`."""
         if not torch.jit.is_scripting() and not is_recorded():
             return elementwise.cat(x, dim, self.scale, self.zero_point)
-        values = [t.int_repr() for t in x]
-        scales, zero_points = [t.q_scale() for t in x], [t.q_zero_point() for t in x]
+        read = [integers_of(t) for t in x]
+        values, scales, zero_points = [t[0] for t in read], [t[1] for t in read], [t[2] for t in read]
         y = torch.ops.zeropoint.cat(values, scales, zero_points, dim, self.scale, self.zero_point)
         return quantized(y, self.scale, self.zero_point)
 

@@ -13,6 +13,7 @@ from zeropoint.nn.quantized.storage import (
     StoredWeight,
     as_qtensor,
     float_layer,
+    integers_of,
     output_qparams,
     quantize_weight,
     quantized,
@@ -115,7 +116,7 @@ def linear_graph(op: Any) -> Any:
     def _graph(self: Any, x: Tensor) -> Tensor:
         w = self._packed_params
         y = op(
-            x.int_repr(), x.q_scale(), x.q_zero_point(), w._weight_values, w._weight_scales, w._weight_zero_points,
+            *integers_of(x), w._weight_values, w._weight_scales, w._weight_zero_points,
             w._bias, self.scale, self.zero_point,
         )  # fmt: skip
         return quantized(y, self.scale, self.zero_point)

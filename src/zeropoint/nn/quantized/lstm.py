@@ -10,8 +10,8 @@ from torch import Tensor
 from zeropoint.nn.quantizable import lstm as quantizable
 from zeropoint.nn.quantizable.lstm import joint_qparams
 from zeropoint.nn.quantizable.workflows import workflow
-from zeropoint.nn.quantized.storage import quantized
-from zeropoint.tensor.watchers import is_recorded
+from zeropoint.nn.quantized.storage import integers_of, quantized
+from zeropoint.tensor.recording import is_recorded
 
 __all__ = ["LSTM"]
 
@@ -92,7 +92,7 @@ class LSTM(quantizable.LSTM):
 
 
 def _zeros(shape: list[int], x: Tensor) -> Tensor:
-    return quantized(torch.zeros(shape, dtype=x.int_repr().dtype, device=x.device), 1.0, 0)
+    return quantized(torch.zeros(shape, dtype=torch.ops.zeropoint.int_repr(x).dtype, device=x.device), 1.0, 0)
 
 
 def _joined(parts: list[Tensor], dim: int) -> Tensor:
@@ -103,9 +103,8 @@ def _joined(parts: list[Tensor], dim: int) -> Tensor:
 
 
 def _joined_graph(parts: list[Tensor], dim: int) -> Tensor:
-    scales = [p.q_scale() for p in parts]
-    zero_points = [p.q_zero_point() for p in parts]
-    values = [p.int_repr() for p in parts]
+    read = [integers_of(p) for p in parts]
+    values, scales, zero_points = [p[0] for p in read], [p[1] for p in read], [p[2] for p in read]
     scale, zero_point = scales[0], zero_points[0]
     for i in range(1, len(parts)):
         if scales[i] != scales[0] or zero_points[i] != zero_points[0]:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from zeropoint.nn.quantized.storage import CalibratedOutput, quantized
+from zeropoint.nn.quantized.storage import CalibratedOutput, integers_of, quantized
 from zeropoint.qfunctions import norms
 from zeropoint.tensor.qtensor import QTensor
 
@@ -49,7 +49,7 @@ class LayerNorm(_Norm, nn.LayerNorm):
 
     def _graph(self, x: Tensor) -> Tensor:
         y = torch.ops.zeropoint.layer_norm(
-            x.int_repr(), x.q_scale(), x.q_zero_point(), self._shape, self.weight, self.bias, self.eps, self.scale,
+            *integers_of(x), self._shape, self.weight, self.bias, self.eps, self.scale,
             self.zero_point,
         )  # fmt: skip
         return quantized(y, self.scale, self.zero_point)
@@ -83,7 +83,7 @@ class GroupNorm(_Norm, nn.GroupNorm):
 
     def _graph(self, x: Tensor) -> Tensor:
         y = torch.ops.zeropoint.group_norm(
-            x.int_repr(), x.q_scale(), x.q_zero_point(), self.num_groups, self.weight, self.bias, self.eps, self.scale,
+            *integers_of(x), self.num_groups, self.weight, self.bias, self.eps, self.scale,
             self.zero_point,
         )  # fmt: skip
         return quantized(y, self.scale, self.zero_point)
@@ -113,7 +113,7 @@ class _InstanceNorm(_Norm):
 
     def _graph(self: Any, x: Tensor) -> Tensor:
         y = torch.ops.zeropoint.instance_norm(
-            x.int_repr(), x.q_scale(), x.q_zero_point(), self.weight, self.bias, self.eps, self.scale, self.zero_point
+            *integers_of(x), self.weight, self.bias, self.eps, self.scale, self.zero_point
         )
         return quantized(y, self.scale, self.zero_point)
 

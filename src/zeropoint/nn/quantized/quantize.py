@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from zeropoint.nn.quantized.storage import number_tensor, output_qparams
 from zeropoint.numerics.dtypes import quantized_dtype
-from zeropoint.tensor.create import quantize_per_tensor
+from zeropoint.tensor.create import dequantize, quantize_per_tensor
 
 __all__ = ["DeQuantize", "Quantize"]
 
@@ -81,7 +81,10 @@ class DeQuantize(nn.Module):
     """
 
     def forward(self, Xq: Tensor) -> Tensor:
-        return Xq.dequantize()
+        if torch.jit.is_scripting():
+            return torch.ops.zeropoint.dequantize(Xq)
+        else:
+            return dequantize(Xq)
 
     @staticmethod
     def from_float(mod: Any, use_precomputed_fake_quant: bool = False) -> DeQuantize:

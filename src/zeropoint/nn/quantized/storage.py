@@ -17,13 +17,29 @@ from zeropoint.numerics.dtypes import DTYPES, quantized_dtype
 from zeropoint.numerics.functions import single
 from zeropoint.tensor.create import quantize_per_channel, quantize_per_tensor
 from zeropoint.tensor.qtensor import QTensor, rebuild
-from zeropoint.tensor.watchers import is_recorded
+from zeropoint.tensor.recording import is_recorded
 
 
 def quantized(y: Tensor, scale: float, zero_point: int) -> Tensor:
     """Integers, as an operator gave them, as a quantized tensor; in code that is compiled or recorded."""
     name = "quint8" if y.dtype == torch.uint8 else "qint8" if y.dtype == torch.int8 else "qint32"
     return torch.ops.zeropoint.qtensor(y, scale, zero_point, name)
+
+
+def integers_of(x: Tensor) -> tuple[Tensor, float, int]:
+    """Integers, scale and zero point of a quantized tensor; in code that is compiled or recorded."""
+    if torch.jit.is_scripting():
+        read = torch.ops.zeropoint.int_repr(x), torch.ops.zeropoint.q_scale(x), torch.ops.zeropoint.q_zero_point(x)
+        return read
+    else:
+        return _recorded_integers(x)
+
+
+def _recorded_integers(x: Any) -> tuple[Tensor, float, int]:
+    values = torch.ops.zeropoint.int_repr(x)
+    if torch.compiler.is_dynamo_compiling():
+        return values, torch.ops.zeropoint.q_scale(x), int(torch.ops.zeropoint.q_zero_point_number(x))
+    return values, x.q_scale(), x.q_zero_point()
 
 
 # ------------------------------------------------------------------------------------------------- state_dict entries

@@ -34,7 +34,17 @@ __all__ = [
 ]
 
 
-class WithBatchNorm:
+class FollowsBatches:
+    """What has the statistics of a batch norm, which `freeze_bn_stats` and `update_bn_stats` stop and start."""
+
+    def update_bn_stats(self) -> Any:
+        raise NotImplementedError
+
+    def freeze_bn_stats(self) -> Any:
+        raise NotImplementedError
+
+
+class WithBatchNorm(FollowsBatches):
     """The batch norm `bn` of a layer, and when its statistics change; goes before the layer's class."""
 
     _RELU: ClassVar[bool] = False
@@ -270,11 +280,11 @@ class LinearBn1d(WithBatchNorm, nn.Linear):
 
 def update_bn_stats(mod: nn.Module) -> None:
     """Let the batch norm of `mod` follow the data; for ``model.apply``."""
-    if isinstance(mod, WithBatchNorm):
+    if isinstance(mod, FollowsBatches):
         mod.update_bn_stats()
 
 
 def freeze_bn_stats(mod: nn.Module) -> None:
     """Keep the statistics of the batch norm of `mod`; for ``model.apply``."""
-    if isinstance(mod, WithBatchNorm):
+    if isinstance(mod, FollowsBatches):
         mod.freeze_bn_stats()

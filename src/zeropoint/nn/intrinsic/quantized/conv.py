@@ -10,8 +10,8 @@ from torch import Tensor
 from zeropoint.nn import quantized as nnq
 from zeropoint.nn.intrinsic import fused
 from zeropoint.nn.quantized.conv import conv_graph
-from zeropoint.nn.quantized.storage import quantized
-from zeropoint.tensor.watchers import is_recorded
+from zeropoint.nn.quantized.storage import integers_of, quantized
+from zeropoint.tensor.recording import is_recorded
 
 __all__ = ["ConvAdd2d", "ConvAddReLU2d", "ConvReLU1d", "ConvReLU2d", "ConvReLU3d"]
 
@@ -48,9 +48,9 @@ def conv_add_graph(op: Any) -> Any:
 
     def _add_graph(self: Any, x: Tensor, other: Tensor) -> Tensor:
         y = op(
-            self._mirrored(x), x.q_scale(), x.q_zero_point(), self._weight_values, self._weight_scales,
+            *self._mirrored(x), self._weight_values, self._weight_scales,
             self._weight_zero_points, self._bias, self._stride, self._pads, self._dilation, self.groups,
-            other.int_repr(), other.q_scale(), other.q_zero_point(), self.scale, self.zero_point,
+            *integers_of(other), self.scale, self.zero_point,
         )  # fmt: skip
         return quantized(y, self.scale, self.zero_point)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from zeropoint.nn import quantized as nnq
 from zeropoint.nn.intrinsic import fused
 from zeropoint.nn.quantized.linear import linear_graph
-from zeropoint.nn.quantized.storage import quantized
+from zeropoint.nn.quantized.storage import integers_of, quantized
 from zeropoint.numerics.dtypes import qint8
 from zeropoint.qfunctions import packed
 from zeropoint.tensor.qtensor import QTensor
@@ -42,7 +42,7 @@ class LinearLeakyReLU(nnq.Linear):
     def _graph(self, x: Tensor) -> Tensor:
         w = self._packed_params
         y = torch.ops.zeropoint.linear_leaky_relu(
-            x.int_repr(), x.q_scale(), x.q_zero_point(), w._weight_values, w._weight_scales, w._weight_zero_points,
+            *integers_of(x), w._weight_values, w._weight_scales, w._weight_zero_points,
             w._bias, self.scale, self.zero_point, self.negative_slope,
         )  # fmt: skip
         return quantized(y, self.scale, self.zero_point)

@@ -10,7 +10,7 @@ from torch import Tensor
 from zeropoint.nn.quantized import conv as static
 from zeropoint.nn.quantized.storage import float_layer, quantize_weight
 from zeropoint.ops import layers
-from zeropoint.tensor.watchers import is_recorded
+from zeropoint.tensor.recording import is_recorded
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
 

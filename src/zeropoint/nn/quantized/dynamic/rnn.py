@@ -24,7 +24,7 @@ from zeropoint.numerics.dtypes import qint8
 from zeropoint.ops import recurrent as ops
 from zeropoint.qfunctions import recurrent
 from zeropoint.tensor.qtensor import QTensor
-from zeropoint.tensor.watchers import is_recorded
+from zeropoint.tensor.recording import is_recorded
 
 __all__ = ["GRU", "LSTM"]
 

@@ -1,40 +1,13 @@
-"""Who looks at a QTensor: torch's tracers see another thing than people do, and who records needs the long way."""
+"""Whether somebody records what is called: torch.jit.trace, torch.compile, torch.export, a torch mode."""
 
 from __future__ import annotations
 
 import dataclasses
-import sys
 from typing import Any
 
 import torch
 
 from zeropoint.numerics.dtypes import QuantizedDtype, quantized_dtype
-
-# What traces tensors for torch.compile and torch.export. It asks a tensor what it is to rebuild it from its inner
-# tensors, and must hear what the wrapper is to torch: an ordinary float32 tensor. Everybody else hears what it means.
-_TRACERS = (
-    "torch._dynamo",
-    "torch._export",
-    "torch._functorch",
-    "torch._guards",
-    "torch._higher_order_ops",
-    "torch._inductor",
-    "torch._library",
-    "torch._logging",
-    "torch._prims",
-    "torch._subclasses",
-    "torch.export",
-    "torch.fx",
-    "torch.utils._python_dispatch",
-)
-# Except this module of dynamo, which answers `q.dtype` and `q.is_quantized` in code it compiles.
-_TRACED_ATTRIBUTES = "torch._dynamo.variables.tensor"
-
-
-def asked_by_a_tracer() -> bool:
-    """Whether the caller of the caller belongs to torch's tracing machinery."""
-    name = sys._getframe(2).f_globals.get("__name__", "")
-    return name.startswith(_TRACERS) and name != _TRACED_ATTRIBUTES
 
 
 def is_watched() -> bool:
@@ -55,6 +28,20 @@ def is_recorded() -> bool:
 def as_node(function: Any, *args: Any) -> Any:
     """A call that torch.fx.symbolic_trace sees, as one node of its graph; `args[0]` is what stands for a tensor."""
     return args[0].tracer.create_proxy("call_function", function, args, {})
+
+
+def run_as_it_is(function: Any) -> None:
+    """Have torch.compile, which looks into every function that it meets after a graph break, leave this one alone.
+
+    A mark on its code: a decorator such as torch.compiler.disable would cost time in every call.
+    """
+    from torch._C._dynamo import eval_frame
+
+    if hasattr(eval_frame, "set_code_exec_strategy"):
+        skip = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.DEFAULT)
+        eval_frame.set_code_exec_strategy(function.__code__, skip)
+    else:  # an older torch
+        eval_frame.skip_code(function.__code__)  # type: ignore[attr-defined]
 
 
 def explain_dtypes_to_dynamo() -> None:

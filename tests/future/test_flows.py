@@ -1,0 +1,133 @@
+"""The main flows on a PyTorch that has lost quantization, each in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+BEGIN = textwrap.dedent(
+    """
+    import removal
+    removal.remove()
+    import io, torch, zeropoint
+    from torch import nn
+
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 8, 8)
+
+    def model():
+        layers = nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(16, 5)
+        return zeropoint.QuantWrapper(nn.Sequential(*layers)).eval()
+
+    def converted():
+        m = model()
+        m.qconfig = zeropoint.get_default_qconfig("native")
+        prepared = zeropoint.prepare(m)
+        prepared(x)
+        return zeropoint.convert(prepared)
+
+    def same(a, b):
+        assert torch.equal(a, b), (a - b).abs().max()
+    """
+)
+FLOWS = {
+    "tensor": """
+        q = zeropoint.quantize_per_tensor(x, 0.05, 100, zeropoint.quint8)
+        assert (q.dequantize().clamp(-4, 4) - x.clamp(-4, 4)).abs().max() <= 0.025 + 1e-6
+        same(torch.relu(q).dequantize(), q.dequantize().relu())
+        file = io.BytesIO(); torch.save(q, file); file.seek(0)
+        assert torch.equal(torch.load(file, weights_only=True), q)
+    """,
+    "compiled tensor code": """
+        q = zeropoint.quantize_per_tensor(x, 0.05, 100, zeropoint.quint8)
+        f = lambda q: zeropoint.quantize_per_tensor(q[:, 1:].dequantize() * q.q_scale() + 1, 0.1, 3, zeropoint.quint8)
+        assert torch.equal(torch.compile(f, backend="aot_eager", fullgraph=True)(q), f(q))
+    """,
+    "eager static": "assert converted()(x).shape == (2, 5)",
+    "eager QAT": """
+        m = model().train()
+        m.qconfig = zeropoint.get_default_qat_qconfig("native")
+        trained = zeropoint.prepare_qat(m)
+        trained(x).sum().backward()
+        c = zeropoint.convert(trained.eval())
+        assert c(x).shape == (2, 5)
+    """,
+    "script": """
+        c = converted()
+        file = io.BytesIO(); torch.jit.save(torch.jit.script(c), file); file.seek(0)
+        same(torch.jit.load(file)(x), c(x))
+    """,
+    "trace": "c = converted(); same(torch.jit.trace(c, (x,))(x), c(x))",
+    "export": "c = converted(); same(torch.export.export(c, (x,)).module()(x), c(x))",
+    "compile": "c = converted(); same(torch.compile(c, backend='aot_eager', fullgraph=True)(x), c(x))",
+    "dynamic": """
+        m = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).eval()
+        c = zeropoint.quantize_dynamic(m)
+        assert (c(x) - m(x)).abs().max() < 0.1
+        same(torch.jit.script(c)(x), c(x))
+    """,
+    "to_int8 and compile": """
+        m = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5)).eval()
+        q = zeropoint.to_int8(m, (x,), [x], progress=False)
+        program = zeropoint.compile(q, (x,))
+        assert (torch.as_tensor(program(x)) - q(x)).abs().max() <= 1e-5
+    """,
+    "graph QAT": """
+        m = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5)).train()
+        p = zeropoint.prepare_qat_fx(m, zeropoint.get_default_qat_qconfig_mapping("native"), (x,))
+        p(x).sum().backward()
+        assert zeropoint.convert_fx(p.eval())(x).shape == (2, 5)
+    """,
+    "TorchScript mode": """
+        m = torch.jit.script(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5)).eval())
+        q = zeropoint.quantize_jit(m, {"": zeropoint.get_default_qconfig("native")}, lambda m, data: m(data), [x])
+        assert q(x).shape == (2, 5)
+    """,
+    "compat in scripted code": """
+        import zeropoint.compat
+        zeropoint.compat.install()
+
+        def f(x: torch.Tensor) -> torch.Tensor:
+            q = torch.quantize_per_tensor(x, 0.05, 100, torch.quint8)
+            return q.dequantize() + q.q_scale()
+
+        def g(x: torch.Tensor, weight: torch.Tensor):
+            q = torch.quantize_per_tensor(x, 0.05, 100, torch.quint8)
+            y = torch.ops.quantized.linear(q, torch.ops.quantized.linear_prepack(weight, None), 0.1, 3)
+            return y.int_repr() + weight.q_per_channel_axis() + torch.q_zero_point(q), weight.q_per_channel_scales()
+
+        same(torch.jit.script(f)(x), f(x))
+        w = torch.quantize_per_channel(torch.randn(4, 8), torch.full((4,), 0.1), torch.zeros(4), 0, torch.qint8)
+        for scripted, eager in zip(torch.jit.script(g)(x, w), g(x, w)):
+            same(scripted, eager)
+    """,
+    "compat eager": """
+        import zeropoint.compat
+        zeropoint.compat.install()
+        from torch.ao.quantization import QuantWrapper, convert, get_default_qconfig, prepare
+
+        m = QuantWrapper(nn.Sequential(nn.Linear(8, 4), nn.ReLU())).eval()
+        m.qconfig = get_default_qconfig("x86")
+        p = prepare(m)
+        p(x)
+        assert convert(p)(x).shape == (2, 3, 8, 4)
+        assert torch.quantize_per_tensor(x, 0.1, 0, torch.qint8).dtype == torch.qint8
+    """,
+}
+
+
+@pytest.mark.parametrize("flow", FLOWS)
+def test_flow_without_pytorchs_quantization(flow: str, tmp_path: Path) -> None:
+    program = tmp_path / "flow.py"  # TorchScript reads its source
+    program.write_text(BEGIN + textwrap.dedent(FLOWS[flow]))
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", str(program)],
+        env={**os.environ, "PYTHONPATH": str(HERE)}, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-3000:]

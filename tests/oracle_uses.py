@@ -1,0 +1,64 @@
+"""Which tests use PyTorch's own quantization, as the oracle: found in their source, so that no mark is forgotten."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent
+USES = re.compile(
+    r"\btorch\.(ao|quantization|nn\.(quantized|qat|intrinsic|quantizable)|backends\.quantized|ops\.(quantized\w*|onednn))\b"
+    r"|\btorch\.(qu?int\d+(x\d+)?|per_(tensor|channel)_\w+|_?quantize\w*|dequantize|_make_per_\w+|_empty_\w*|q_\w+|int_repr"
+    r"|_?choose_qparams\w*|_?fake_quantize\w*|_?fused_moving_avg\w*|_saturate_weight_to_fp16|fbgemm_\w+)\b"
+    r"|from torch import (ao|quantization|quantize\w*|qu?int\w+)\b"
+)
+_HELPERS = {path.stem: path for path in ROOT.rglob("*.py") if not path.stem.startswith("test_")}
+
+
+def _names(node: ast.AST) -> set[str]:
+    """Names that stand in the code, and those of arguments, which may be fixtures."""
+    found = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    return found | {n.arg for n in ast.walk(node) if isinstance(n, ast.arg)}
+
+
+def _uses(node: ast.AST) -> bool:
+    return bool(USES.search(ast.unparse(node)))
+
+
+@functools.cache
+def oracle_names(path: Path) -> frozenset[str]:
+    """Names of a module that use PyTorch's quantization, in themselves or through others; "*": importing it does."""
+    defined: dict[str, list[ast.AST]] = {}
+    tainted: set[str] = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            helper = _HELPERS.get(getattr(node, "module", None) or "")
+            theirs = oracle_names(helper) if helper is not None and helper != path else frozenset()
+            tainted |= (theirs & {"*"}) | {a.asname or a.name for a in node.names if a.name in theirs}
+            on_import: list[ast.AST] = [node]
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            defined.setdefault(node.name, []).append(node)
+            on_import = list(node.decorator_list)
+        else:
+            for name in _names(node) if isinstance(node, ast.Assign) else ():
+                defined.setdefault(name, []).append(node)
+            on_import = [node]
+        if any(_uses(part) for part in on_import):
+            tainted.add("*")
+    tainted |= {name for name, nodes in defined.items() if any(_uses(n) for n in nodes)}
+    while more := {n for n, nodes in defined.items() if n not in tainted and any(_names(d) & tainted for d in nodes)}:
+        tainted |= more
+    return frozenset(tainted)
+
+
+def mark_oracle(items: Iterable[pytest.Item]) -> None:
+    """Mark the tests that use PyTorch's quantization: `make test-future` leaves them out."""
+    for item in items:
+        names = {"*", getattr(item, "originalname", item.name), getattr(getattr(item, "cls", None), "__name__", "")}
+        if names & oracle_names(item.path):
+            item.add_marker("oracle")
