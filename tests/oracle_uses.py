@@ -39,7 +39,8 @@ class _WithoutWords(ast.NodeTransformer):
 
 
 def _uses(node: ast.AST) -> bool:
-    code = ast.unparse(_WithoutWords().visit(copy.deepcopy(node)))
+    is_table = isinstance(node, ast.Assign)  # of names that something looks up
+    code = ast.unparse(node if is_table else _WithoutWords().visit(copy.deepcopy(node)))
     return bool(USES.search(code)) or "import_module" in code
 
 
