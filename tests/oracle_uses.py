@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import functools
 import re
 from collections.abc import Iterable
@@ -26,8 +27,21 @@ def _names(node: ast.AST) -> set[str]:
     return found | {n.arg for n in ast.walk(node) if isinstance(n, ast.arg)}
 
 
+class _WithoutWords(ast.NodeTransformer):
+    """Code without docstrings, and without strings of one word, which may be names; longer ones may be programs."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        return ast.Pass() if isinstance(node.value, ast.Constant) else self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        is_word = isinstance(node.value, str) and not any(c.isspace() for c in node.value)
+        return ast.Constant("") if is_word else node
+
+
 def _uses(node: ast.AST) -> bool:
-    return bool(USES.search(ast.unparse(node)))
+    is_table = isinstance(node, ast.Assign)  # of names that something looks up
+    code = ast.unparse(node if is_table else _WithoutWords().visit(copy.deepcopy(node)))
+    return bool(USES.search(code)) or "import_module" in code
 
 
 @functools.cache

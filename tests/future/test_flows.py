@@ -103,7 +103,7 @@ FLOWS = {
             return y.int_repr() + weight.q_per_channel_axis() + torch.q_zero_point(q), weight.q_per_channel_scales()
 
         same(torch.jit.script(f)(x), f(x))
-        w = torch.quantize_per_channel(torch.randn(4, 8), torch.full((4,), 0.1), torch.zeros(4), 0, torch.qint8)
+        w = torch.quantize_per_channel(torch.randn(4, 8), torch.full((4,), 0.1), torch.zeros(4).long(), 0, torch.qint8)
         for scripted, eager in zip(torch.jit.script(g)(x, w), g(x, w)):
             same(scripted, eager)
     """,
