@@ -192,17 +192,15 @@ def test_a_torchscript_file_runs_on_our_operators_and_can_be_saved(files: Path, 
 def test_program_of_a_torchscript_file_gives_the_bytes_of_the_script(files: Path, models: Any, name: str) -> None:
     inputs = (models.IMAGES,) if name == "script_mode" else models.MODELS[name][1]
     module = zeropoint.compat.load_script(files / f"{name}.script.pt")
-    program = zeropoint.compile(module, inputs, fallback=True)
-    # Rounding of x / scale + zero_point at once: the step of programs adds the zero point after rounding.
-    assert set(program.computed_by_torch) <= {"zeropoint.stored_quantize.default"}
+    program = zeropoint.compile(module, inputs)
     with torch.no_grad():
         assert_same(program(*inputs), module(*inputs), 0.0)
 
 
-def test_operator_of_a_torchscript_file_that_programs_lack_is_named_with_its_line(files: Path, models: Any) -> None:
-    module = zeropoint.compat.load_script(files / "static.script.pt")
-    with pytest.raises(NotImplementedError, match=r"stored_quantize.*line \d+.*rounds x / scale \+ zero_point"):
-        zeropoint.compile(module, (models.IMAGES,))
+def test_a_torchscript_file_with_a_loop_over_the_sequence_is_refused_with_its_line(files: Path, models: Any) -> None:
+    module = zeropoint.compat.load_script(files / "static_lstm.script.pt")
+    with pytest.raises(NotImplementedError, match=r"line \d+.*a loop that runs as often as an input is long"):
+        zeropoint.compile(module, models.MODELS["static_lstm"][1])
 
 
 def test_what_was_made_of_a_torchscript_file_runs_without_installing(files: Path, models: Any, tmp_path: Path) -> None:
