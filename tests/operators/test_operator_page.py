@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from zeropoint.operators.table import page
+from zeropoint.operators.page import page
 
 PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
 

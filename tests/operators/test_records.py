@@ -7,12 +7,15 @@ import pickle
 from typing import Any
 
 import pytest
+import torch
 import torch.ao.quantization.quantization_mappings as theirs
 from torch import nn
 
 import zeropoint
 from zeropoint import qconfig_mapping
-from zeropoint.operators import Operator, Output, mapping, module_forms, operators, register
+from zeropoint.operators import STEPS, Operator, Output, mapping, module_forms, operators, register
+from zeropoint.operators.registry import unregister
+from zeropoint.operators.steps import steps
 
 STATIC = theirs.get_default_static_quant_module_mappings()
 TRAINING = theirs.get_embedding_qat_module_mappings()
@@ -57,6 +60,24 @@ def test_each_name_has_one_record() -> None:
         register(Operator("another", ("conv2d.default",)))
     with pytest.raises(ValueError, match="there is one already for linear"):
         register(Operator("linear"))
+    with pytest.raises(ValueError, match=r"there is one already for zeropoint\.linear\.default"):
+        register(Operator("another", steps=steps(lambda c, node: "", "linear")))
+
+
+@pytest.mark.parametrize("record", [record for record in operators() if record.steps], ids=lambda record: record.name)
+def test_steps_are_for_calls_that_exist(record: Operator) -> None:
+    for call, _ in record.steps:
+        namespace, name, overload = call.split(".")
+        assert hasattr(getattr(getattr(torch.ops, namespace), name), overload), call
+
+
+def test_an_operator_that_is_taken_out_leaves_the_steps_of_others() -> None:
+    emit = STEPS["zeropoint.stored_max_pool.default"]
+    register(Operator("another", steps=steps(emit, "stored_max_pool", "mine.wave.default")))
+    assert "mine.wave.default" in STEPS
+    unregister("another")
+    assert STEPS["zeropoint.stored_max_pool.default"] is emit
+    assert "mine.wave.default" not in STEPS
 
 
 def test_records_are_copied_and_saved_as_themselves() -> None:

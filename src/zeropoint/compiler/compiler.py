@@ -10,16 +10,18 @@ from torch import Tensor, fx, nn
 
 from zeropoint import _native
 from zeropoint.compiler.eager import graph_of_eager, is_quantized_module
+from zeropoint.compiler.errors import Unsupported
 from zeropoint.compiler.fallback import TorchCall
 from zeropoint.compiler.fusion import simplify
 from zeropoint.compiler.program import Program
 from zeropoint.compiler.program_builder import Input, ProgramBuilder, Size
-from zeropoint.compiler.steps import NUMBERS, ROWS, Unsupported
+from zeropoint.compiler.sizes import NUMBERS, SIZES
 from zeropoint.compiler.torchscript import graph_of
 from zeropoint.described import described
 from zeropoint.graph.frontends.shape_guards import value_of
 from zeropoint.graph.passes.input_checks import Sizes
 from zeropoint.graph.torch_internals import is_operator, output_nesting
+from zeropoint.operators import STEPS
 
 __all__ = ["Unsupported", "compile"]
 
@@ -85,7 +87,7 @@ class _Recorder(fx.Interpreter):
 
 
 class Compiler:
-    """Makes the steps of a program, node by node. What rows of the table see."""
+    """Makes the steps of a program, node by node: the `StepBuilder` of the records."""
 
     def __init__(self, graph: fx.GraphModule, example: tuple[Any, ...], fallback: bool = False) -> None:
         self.graph, self.builder, self.fallback = graph, ProgramBuilder(), fallback
@@ -102,7 +104,7 @@ class Compiler:
                 getattr(self, node.op)(node)
         return self.builder
 
-    # -------------------------------------------------------------------------------------------- for the table
+    # -------------------------------------------------------------------------------------------- for the records
 
     def tensor(self, node: Any) -> str | None:
         """The name of a tensor; None for None."""
@@ -194,11 +196,12 @@ class Compiler:
         if node.target is operator.getitem:
             self.values[node] = self.values[node.args[0]][node.args[1]]
             return
-        row = ROWS.get(_name(node.target))
+        name = _name(node.target)
+        emit = SIZES.get(name) or STEPS.get(name)
         try:
-            if row is None:
+            if emit is None:
                 raise self.unsupported()
-            self.values[node] = row(self, node)
+            self.values[node] = emit(self, node)
         except Unsupported:
             if not self.fallback:
                 raise

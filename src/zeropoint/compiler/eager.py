@@ -6,12 +6,12 @@ from typing import Any
 
 from torch import fx, nn
 
-from zeropoint.compiler.steps import ROWS
 from zeropoint.graph.frontends.export import capture
 from zeropoint.graph.lowering.integer import lower
 from zeropoint.graph.passes.canonicalize import rewrite, write_nothing
 from zeropoint.graph.passes.fold_constants import fold_constants
 from zeropoint.graph.passes.unwrap_tensors import unwrap_tensors
+from zeropoint.operators import STEPS
 
 __all__ = ["graph_of_eager", "is_quantized_module", "on_plain_tensors"]
 
@@ -38,5 +38,5 @@ def graph_of_eager(model: nn.Module, example_inputs: tuple[Any, ...]) -> fx.Grap
 def on_plain_tensors(graph: fx.GraphModule) -> fx.GraphModule:
     """A captured graph with operators that the compiler knows; those on floats are ours where we have them."""
     fold_constants(graph)
-    rewrite(write_nothing(graph), lambda name: f"aten.{name}" not in ROWS)
+    rewrite(write_nothing(graph), lambda name: f"aten.{name}" not in STEPS)
     return lower(graph, {})

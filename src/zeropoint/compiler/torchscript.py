@@ -7,7 +7,7 @@ from typing import Any
 from torch import fx
 
 from zeropoint.compiler.eager import on_plain_tensors
-from zeropoint.compiler.steps import Unsupported
+from zeropoint.compiler.errors import Unsupported
 from zeropoint.graph.frontends.script.evaluate import NotStraight, straight_graph
 
 __all__ = ["graph_of"]

@@ -9,16 +9,20 @@ from zeropoint.operators import (
     borders,
     embedding,
     layers,
+    lookup,
     movement,
     norms,
     pooling,
     recurrent,
+    unquantized,
+    views,
 )
 from zeropoint.operators.record import CustomModule, Fusion, ModuleForms, Operator, Output
 from zeropoint.operators.register import register_operator
 from zeropoint.operators.registry import (
     BY_ATEN,
     BY_NAME,
+    STEPS,
     composed_of,
     custom_modules,
     eager_functions,
@@ -38,6 +42,7 @@ __all__ = [
     "ModuleForms",
     "Operator",
     "Output",
+    "STEPS",
     "composed_of",
     "custom_modules",
     "eager_functions",
@@ -50,6 +55,19 @@ __all__ = [
     "register_operator",
 ]
 
-_FAMILIES = (borders, layers, arithmetic, norms, activations, pooling, movement, embedding, recurrent)
+_FAMILIES = (
+    borders,
+    layers,
+    arithmetic,
+    norms,
+    activations,
+    pooling,
+    views,
+    movement,
+    embedding,
+    recurrent,
+    lookup,
+    unquantized,
+)
 for _family in _FAMILIES:
     register(*_family.RECORDS)

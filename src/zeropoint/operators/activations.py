@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,9 +17,11 @@ from zeropoint.nn.quantized.storage import quantize_weight
 from zeropoint.numerics.dtypes import qint8, quint8
 from zeropoint.observers import MinMaxObserver
 from zeropoint.operators.float_forms import FloatCall, by_operator, in_parts
+from zeropoint.operators.lookup import emit_table
 from zeropoint.operators.node import arguments, aten_name, overload_key, parameter
 from zeropoint.operators.plan import Choice, State, Way, function_of_one_tensor
 from zeropoint.operators.record import ModuleForms, Operator, Output
+from zeropoint.operators.steps import Emit, StepBuilder, dtype_name, emit_same, steps
 from zeropoint.operators.values import Scale, Value
 
 __all__ = ["RECORDS", "lower_function", "table_function"]
@@ -186,14 +189,76 @@ def _soft_sign(g: Any, a: dict[str, Any]) -> FloatCall:
     return aten.div.Tensor, (x, g.call(aten.add.Tensor, size, 1.0))
 
 
+# ---------------------------------------------------------------------------------------------------- steps of programs
+
+
+def _emit_bounds(c: StepBuilder, node: fx.Node) -> str:
+    """Bounds of bytes are a table too, those of floats a step."""
+    return _emit_clamp(c, node) if c.dtype(node.args[0]) == torch.float32 else emit_table(c, node)
+
+
+def _emit_clamp(c: StepBuilder, node: fx.Node) -> str:
+    """Floats between two bounds, of which one may be missing."""
+    a = arguments(node)
+    low, high = 0.0 if "relu" in str(node.target) else a.get("min", a.get("min_val")), a.get("max", a.get("max_val"))
+    bounds = {"low": None if low == -math.inf else low, "high": None if high == math.inf else high}
+    return c.add(
+        "float_clamp", c.tensor(node.args[0]), **{k: _finite(c, v) for k, v in bounds.items() if v is not None}
+    )
+
+
+def _finite(c: StepBuilder, number: Any) -> float:
+    if not isinstance(number, (int, float)) or not math.isfinite(number):
+        raise c.unsupported(f"{number} is no finite number")
+    return float(number)
+
+
+def _emit_threshold(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    if c.dtype(node) != torch.float32:
+        raise c.unsupported("it is a step on float32 only")
+    return c.add("float_threshold", c.tensor(node.args[0]), **{k: _finite(c, a[k]) for k in ("threshold", "value")})
+
+
+def _emit_float_function(c: StepBuilder, node: fx.Node) -> str:
+    return c.add(str(node.target).split(".")[1], c.tensor(node.args[0]))
+
+
+def _emit_float_gelu(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    return c.add("float_gelu_tanh" if a["approximate"] == "tanh" else "float_gelu", c.tensor(a["input"]))
+
+
+def _emit_prelu(c: StepBuilder, node: fx.Node) -> str:
+    """A function of bytes for each channel."""
+    a = arguments(node)
+    slopes = c.parameter(a["weight"]).reshape(-1)
+    every = torch.arange(256, dtype=torch.uint8).view(c.dtype(node.args[0]))
+    rest = [a[k] for k in ("weight_scale", "weight_zero_point", "scale", "zero_point")]
+    parameters = a["input_scale"], a["input_zero_point"], slopes, *rest
+    results = node.target(every[:, None].expand(256, slopes.numel()), *parameters)
+    tables = results.t().contiguous().view(torch.uint8)
+    if slopes.numel() == 1:
+        table = c.builder.constant(f"{node}_table", tables.reshape(-1))
+        return c.add("lookup", c.tensor(a["input"]), table, dtype=dtype_name(every.dtype))
+    return c.add("channel_lookup", c.tensor(a["input"]), c.builder.constant(f"{node}_tables", tables))
+
+
 # ----------------------------------------------------------------------------------------------------------- records
 
 
-def _function(name: str, module: type[nn.Module], function: Any, float_form: Any, **more: Any) -> Operator:
-    """A function with a range of its own, which ``torch.ops.zeropoint.<name>`` computes on integers."""
+def _function(
+    name: str, module: type[nn.Module], function: Any, float_form: Any, *, emit: Emit = emit_table,
+    emit_float: Emit | None = None, **more: Any,
+) -> Operator:  # fmt: skip
+    """A function with a range of its own, which ``torch.ops.zeropoint.<name>`` computes on integers.
+
+    `emit_float` emits the step of ``torch.ops.zeropoint.float_<name>``, if there is such an operator.
+    """
+    on_floats = steps(emit_float, f"float_{name}") if emit_float is not None else ()
     return Operator(
         name, (f"{name}.default",), (module,), (function,), annotate=more.pop("annotate", function_of_one_tensor),
-        lower=more.pop("lower", lower_function), float_form=float_form, **more,
+        lower=more.pop("lower", lower_function), float_form=float_form, steps=(*steps(emit, name), *on_floats), **more,
     )  # fmt: skip
 
 
@@ -230,11 +295,17 @@ def table_function(
     )
 
 
-def _bound(name: str, integers: Any, *modules: type[nn.Module], **more: Any) -> Operator:
-    """A function whose results are values of its input, or numbers where it is cut off."""
+def _bound(
+    name: str, integers: Any, *modules: type[nn.Module], emit: Emit | None = _emit_bounds, also: tuple[str, ...] = (),
+    **more: Any,
+) -> Operator:  # fmt: skip
+    """A function whose results are values of its input, or numbers where it is cut off.
+
+    `also`: the calls that it is on integers.
+    """
     return Operator(
         name, (f"{name}.default",), modules, output=Output.INPUT, integers=integers, bounds=more.pop("bounds", True),
-        **more,
+        steps=(*(steps(emit, f"aten.{name}.default") if emit else ()), *steps(emit_table, *also)), **more,
     )  # fmt: skip
 
 
@@ -243,9 +314,12 @@ RECORDS = (
         "hardswish", nn.Hardswish, F.hardswish, in_parts(_hard_swish), alone=True,
         forms=(ModuleForms(nn.Hardswish, nnq.Hardswish),), eager_function=(F.hardswish, qfunctions.hardswish),
     ),
-    _function("silu", nn.SiLU, F.silu, by_operator("float_silu", "self")),
+    _function("silu", nn.SiLU, F.silu, by_operator("float_silu", "self"), emit_float=_emit_float_function),
     _function("mish", nn.Mish, F.mish, in_parts(_mish)),
-    _function("gelu", nn.GELU, F.gelu, by_operator("float_gelu", "self", "approximate"), arguments=("approximate",)),
+    _function(
+        "gelu", nn.GELU, F.gelu, by_operator("float_gelu", "self", "approximate"), arguments=("approximate",),
+        emit_float=_emit_float_gelu,
+    ),
     _function(
         "elu", nn.ELU, F.elu, in_parts(_elu), arguments=("alpha", "scale", "input_scale"), alone=True,
         forms=(ModuleForms(nn.ELU, nnq.ELU),), eager_function=(F.elu, qfunctions.elu),
@@ -257,11 +331,11 @@ RECORDS = (
     ),
     _function(
         "prelu", nn.PReLU, F.prelu, in_parts(_prelu), annotate=_annotate_prelu, lower=_lower_prelu,
-        reference=_reference_prelu, slopes=("weight",), forms=(ModuleForms(nn.PReLU, nnq.PReLU),),
+        reference=_reference_prelu, emit=_emit_prelu, slopes=("weight",), forms=(ModuleForms(nn.PReLU, nnq.PReLU),),
     ),
     _function(
         "sigmoid", nn.Sigmoid, torch.sigmoid, by_operator("float_sigmoid", "self"), output=Output.UNIT,
-        forms=(ModuleForms(nn.Sigmoid),),
+        forms=(ModuleForms(nn.Sigmoid),), emit_float=_emit_float_function,
     ),
     _function(
         "hardsigmoid", nn.Hardsigmoid, F.hardsigmoid, in_parts(_hard_sigmoid), output=Output.UNIT,
@@ -269,7 +343,7 @@ RECORDS = (
     ),
     _function(
         "tanh", nn.Tanh, torch.tanh, by_operator("float_tanh", "self"), output=Output.SYMMETRIC,
-        forms=(ModuleForms(nn.Tanh),),
+        forms=(ModuleForms(nn.Tanh),), emit_float=_emit_float_function,
     ),
     table_function(
         "softsign", F.softsign, ops=(ours.float_softsign.default,), modules=(nn.Softsign,),
@@ -277,17 +351,19 @@ RECORDS = (
     ),
     _bound("relu", _relu, nn.ReLU, bounds=False),  # zero is a step
     _bound(
-        "relu6", _relu6, nn.ReLU6, forms=(ModuleForms(nn.ReLU6, nnq.ReLU6),), float_form=in_parts(_clamped(0.0, 6.0))
+        "relu6", _relu6, nn.ReLU6, forms=(ModuleForms(nn.ReLU6, nnq.ReLU6),), float_form=in_parts(_clamped(0.0, 6.0)),
+        emit=None, also=("relu6",),
     ),
     _bound(
         "hardtanh", _clamp("min_val", "max_val"), nn.Hardtanh, float_form=in_parts(_clamped("min_val", "max_val"))
     ),
-    _bound("threshold", _threshold, nn.Threshold),
-    _bound("clamp", _clamp("min", "max")),
+    _bound("threshold", _threshold, nn.Threshold, emit=_emit_threshold, also=("threshold",)),
+    _bound("clamp", _clamp("min", "max"), also=("clamp",)),
+    Operator("clip", steps=steps(_emit_bounds, "aten.clip.default")),
     _bound("clamp_min", _clamp("min", "none")),
     _bound("clamp_max", _clamp("none", "max")),
     _bound(
-        "dropout", _same, nn.Dropout, bounds=False, forms=(ModuleForms(nn.Dropout, nnq.Dropout),),
+        "dropout", _same, nn.Dropout, bounds=False, emit=emit_same, forms=(ModuleForms(nn.Dropout, nnq.Dropout),),
         eager_function=(F.dropout, qfunctions.dropout),
     ),
 )  # fmt: skip

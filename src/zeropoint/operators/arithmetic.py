@@ -9,17 +9,22 @@ import torch
 from torch import fx
 
 from zeropoint.nn import quantized as nnq
-from zeropoint.numerics import scalars
+from zeropoint.numerics import functions, scalars
+from zeropoint.numerics.functions import Step
 from zeropoint.operators.float_forms import FloatCall, by_operator, in_parts
+from zeropoint.operators.lookup import emit_table
 from zeropoint.operators.node import arguments, aten_name
 from zeropoint.operators.plan import Choice, State, Way, is_float, is_static, relu_after, tensor_arguments
 from zeropoint.operators.record import ModuleForms, Operator
+from zeropoint.operators.steps import StepBuilder, steps
 from zeropoint.operators.values import Scale, Value
+from zeropoint.ops import checks
 
 __all__ = ["RECORDS", "number_form"]
 
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 _SOFTMAX = {"softmax.int", "_softmax.default", "_safe_softmax.default"}
+_FLOAT_STEPS = {"add": "add", "sub": "subtract", "rsub": "subtract", "mul": "multiply", "div": "divide"}
 
 
 def _several(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> Choice:
@@ -105,24 +110,113 @@ def _weighted(g: Any, node: fx.Node) -> FloatCall | None:
     return in_parts(parts)(g, node)
 
 
+# ---------------------------------------------------------------------------------------------------- steps of programs
+
+
+def _emit_binary(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    op = "add" if "zeropoint.add" in str(node.target) else "multiply"
+    scales = {k: float(a[k]) for k in ("a_scale", "b_scale", "scale")}
+    zero_points = {k: int(a[k]) for k in ("a_zero_point", "b_zero_point", "zero_point")}
+    return c.add(op, c.tensor(a["a"]), c.tensor(a["b"]), **scales, **zero_points, relu="_relu" in str(node.target))
+
+
+def _emit_plain_cat(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    tensors = [c.tensor(t) for t in a["tensors"]]
+    axis = a.get("dim", min(c.rank(a["tensors"][0]) - 1, 1))
+    return c.add("cat", *tensors, *[None] * (2 * len(tensors)), axis=axis)
+
+
+def _emit_cat(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    dtype = c.dtype(node)
+    low, high = checks.bounds(dtype)
+    scale, zero_point = float(a["scale"]), int(a["zero_point"])
+    least = max(low, zero_point) if "_relu" in str(node.target) else low
+
+    def table(piece: tuple[float, int], function: str) -> str | None:
+        if piece == (scale, zero_point) and least == low:
+            return None
+        step = Step(*piece, scale, zero_point, least, high)
+        return c.builder.constant(f"{node}_table", functions.table_of(function, (), step, dtype, dtype))
+
+    pieces = [(float(s), int(z)) for s, z in zip(a["scales"], a["zero_points"])]
+    tables = [table(piece, function) for function in ("requantize", "same") for piece in pieces]
+    return c.add("cat", *(c.tensor(t) for t in a["inputs"]), *tables, axis=a["dim"])
+
+
+def _emit_matmul(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    scales = {k: float(a[k]) for k in ("a_scale", "b_scale", "scale")}
+    zero_points = {k: int(a[k]) for k in ("a_zero_point", "b_zero_point", "zero_point")}
+    return c.add("matmul", c.tensor(a["a"]), c.tensor(a["b"]), **scales, **zero_points)
+
+
+def _emit_float_matmul(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    return c.add("float_matmul", c.tensor(a["a"]), c.tensor(a["b"]))
+
+
+def _emit_floats(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    x, other = node.args[:2]
+    if a.get("alpha", 1) != 1:
+        raise c.unsupported("alpha is not 1")
+    name = str(node.target).split(".")[1]
+    op, swapped = f"float_{_FLOAT_STEPS[name]}", name == "rsub"
+    for t in (x, other):
+        if isinstance(t, fx.Node) and (not isinstance(c.found[t], torch.Tensor) or c.dtype(t) != torch.float32):
+            raise c.unsupported("it is a step on float32 only")
+    if not isinstance(other, fx.Node):
+        return c.add(op, c.tensor(x), number=float(other), swapped=swapped)
+    return c.add(op, *(c.tensor(t) for t in ((other, x) if swapped else (x, other))))
+
+
+# ----------------------------------------------------------------------------------------------------------- records
+
+
+def _overloads(*names: str) -> list[str]:
+    """With a tensor, and with a number."""
+    return [f"aten.{name}.{kind}" for name in names for kind in ("Tensor", "Scalar")]
+
+
 RECORDS = (
     Operator(
         "matmul", ("matmul.default",), functions=(torch.matmul, python.matmul), heavy=True, annotate=_several,
         lower=_binary, float_form=by_operator("float_matmul", "self", "other", least_axes=2),
+        steps=(*steps(_emit_matmul, "matmul"), *steps(_emit_float_matmul, "float_matmul")),
     ),
     Operator(
         "bmm", ("bmm.default",), functions=(torch.bmm,), heavy=True, annotate=_several, lower=_binary,
-        float_form=by_operator("float_matmul", "self", "mat2", least_axes=2),
+        float_form=by_operator("float_matmul", "self", "mat2", least_axes=2), steps=steps(_emit_matmul, "bmm"),
     ),
     Operator("mm", ("mm.default",), float_form=by_operator("float_matmul", "self", "mat2", least_axes=2)),
     Operator(
         "add", ("add.Tensor", "add.Scalar", "sub.Tensor"), functions=(torch.add, torch.sub, python.add, python.sub),
         relu=True, annotate=_elementwise, lower=_with_number, float_form=_weighted,
+        steps=(
+            *steps(_emit_binary, "add", "add_relu"),
+            *steps(emit_table, "add_scalar", "add_scalar_relu"),
+            *steps(_emit_floats, _overloads("add", "sub", "rsub")),
+        ),
     ),
     Operator(
         "mul", ("mul.Tensor", "mul.Scalar"), functions=(torch.mul, python.mul), relu=True, annotate=_elementwise,
         lower=_with_number,
+        steps=(
+            *steps(_emit_binary, "mul", "mul_relu"),
+            *steps(emit_table, "mul_scalar", "mul_scalar_relu"),
+            *steps(_emit_floats, _overloads("mul")),
+        ),
     ),
-    Operator("cat", ("cat.default",), functions=(torch.cat,), relu=True, annotate=_several, lower=_cat),
+    Operator("div", steps=steps(_emit_floats, _overloads("div"))),
+    Operator(
+        "cat", ("cat.default",), functions=(torch.cat,), relu=True, annotate=_several, lower=_cat,
+        steps=(
+            *steps(_emit_cat, "cat", "cat_relu"),
+            *steps(_emit_plain_cat, "aten.cat.default", "aten.concat.default", "aten.hstack.default"),
+        ),
+    ),
     Operator("float_functional", forms=(ModuleForms(nnq.FloatFunctional, nnq.QFunctional),)),
 )  # fmt: skip

@@ -16,7 +16,9 @@ from zeropoint.nn.quantized.storage import quantize_weight
 from zeropoint.operators.node import arguments, parameter
 from zeropoint.operators.plan import Choice, State, Way
 from zeropoint.operators.record import ModuleForms, Operator, Output
+from zeropoint.operators.steps import StepBuilder, steps
 from zeropoint.operators.values import Value
+from zeropoint.ops.embedding import MODES, NAMES
 from zeropoint.qfunctions.embedding import embedding_bag_prepack
 
 __all__ = ["PADDED", "RECORDS", "table_bits"]
@@ -78,10 +80,44 @@ def _lower_bags(g: Any, node: fx.Node, choice: Choice) -> Value:
     return Value(g.call(bags, rows, *options, False, samples, None, last))
 
 
+# ---------------------------------------------------------------------------------------------------- steps of programs
+
+
+def _bits(node: fx.Node) -> int:
+    return next(bits for bits, name in NAMES.items() if f"_{name}" in str(node.target))
+
+
+def _emit(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    return c.add("embedding", c.tensor(a["weight"]), c.tensor(a["indices"]), bits=_bits(node))
+
+
+def _emit_float(c: StepBuilder, node: fx.Node) -> str:
+    """Rows of a table of floats."""
+    a = arguments(node)
+    indices = c.tensor(a["indices"])
+    if c.dtype(a["indices"]) != torch.int64:
+        indices = c.add("convert", indices, dtype="int64")
+    return c.add("index", c.tensor(a["weight"]), indices, axis=0)
+
+
+def _emit_bags(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    if a["pruned_weights"]:
+        raise c.unsupported("tables whose rows were pruned have no step")
+    tensors = (c.tensor(a[k]) for k in ("weight", "indices", "offsets", "per_sample_weights"))
+    numbers = {"mode": MODES[a["mode"]], "include_last_offset": bool(a["include_last_offset"])}
+    return c.add("embedding_bags", *tensors, bits=_bits(node), **numbers)
+
+
 RECORDS = (
     Operator(
         "embedding", ("embedding.default",), (nn.Embedding,), (F.embedding,), output=Output.FLOAT, weights=("weight",),
         weight_only=True, heavy=True, annotate=_annotate, lower=_lower,
+        steps=(
+            *steps(_emit, *(f"embedding_{name}" for name in NAMES.values())),
+            *steps(_emit_float, "aten.embedding.default"),
+        ),
         forms=(
             ModuleForms(nn.Embedding, nnq.Embedding, nnq.Embedding, nnqr.Embedding, nnqat.Embedding),
             ModuleForms(nnqat.Embedding, nnq.Embedding),
@@ -91,6 +127,7 @@ RECORDS = (
         "embedding_bag", ("embedding_bag.padding_idx", "embedding_bag.default"), (nn.EmbeddingBag,), (F.embedding_bag,),
         output=Output.FLOAT, weights=("weight",), weight_only=True, heavy=True,
         annotate=_annotate_bags, lower=_lower_bags,
+        steps=steps(_emit_bags, *(f"embedding_bag_{name}_rowwise_offsets" for name in NAMES.values())),
         forms=(
             ModuleForms(nn.EmbeddingBag, nnq.EmbeddingBag, nnq.EmbeddingBag, nnqr.EmbeddingBag, nnqat.EmbeddingBag),
             ModuleForms(nnqat.EmbeddingBag, nnq.EmbeddingBag),

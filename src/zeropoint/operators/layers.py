@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import fx, nn
+from torch import Tensor, fx, nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from zeropoint.nn import intrinsic as nni
@@ -32,7 +32,12 @@ from zeropoint.operators.plan import (
     weight_dtype,
 )
 from zeropoint.operators.record import Fusion, ModuleForms, Operator
+from zeropoint.operators.steps import StepBuilder, dtype_name, require_stored, steps
 from zeropoint.operators.values import Value
+from zeropoint.ops import checks
+from zeropoint.ops.float_layers import stored_weight
+from zeropoint.ops.geometry import Geometry, three
+from zeropoint.ops.weight_only import SmallWeight, half_weight, small_weight
 from zeropoint.qfunctions.weight_only import weight_only_prepack
 
 __all__ = ["RECORDS"]
@@ -137,6 +142,141 @@ def reference(g: Any, node: fx.Node, choice: Choice, made: fx.Node) -> None:
     made.args = (made.args[0], g.dequantized_weight(integers, scales, zero_points, axis, made), *made.args[2:])
 
 
+# ---------------------------------------------------------------------------------------------------- steps of programs
+
+
+def _result(c: StepBuilder, a: dict[str, Any], relu: bool, dtype: torch.dtype) -> dict[str, Any]:
+    """The numbers of a layer's result."""
+    if dtype == torch.float32:
+        return {"dtype": "float32", "relu": relu}
+    low, high = checks.bounds(dtype)
+    zero_point = int(a["zero_point"])
+    low = max(low, min(zero_point, high)) if relu else low
+    return {"dtype": dtype_name(dtype), "scale": float(a["scale"]), "zero_point": zero_point, "low": low, "high": high}
+
+
+def _stored(c: StepBuilder, a: dict[str, Any], weight: Tensor, repeat: int = 1) -> list[str | None]:
+    """The constants of a layer: its weight with the output channels first, scales, zero points, bias or None."""
+    name = str(a["weight"].target)
+    scale, zero_point = (c.parameter(a[f"weight_{k}"]).reshape(-1) for k in ("scale", "zero_point"))
+    if repeat > 1:  # scales of transposed convolutions lie along the outputs of one group
+        scale, zero_point = (
+            t.repeat(repeat) if t.numel() * repeat == weight.shape[0] else t for t in (scale, zero_point)
+        )
+    bias = None if a["bias"] is None else c.builder.constant(str(a["bias"].target), c.parameter(a["bias"]).float())
+    return [
+        c.builder.constant(name, weight),
+        c.builder.constant(f"{name}_scale", scale.float()),
+        c.builder.constant(f"{name}_zero_point", zero_point.to(torch.int32)),
+        bias,
+    ]
+
+
+def _emit_layer(c: StepBuilder, node: fx.Node, op: str, weight: Tensor, repeat: int = 1, **numbers: Any) -> str:
+    """A step of a layer, on integers or, if it is dynamic, on floats."""
+    a = arguments(node)
+    x, stored, relu = c.tensor(a["input"]), _stored(c, a, weight, repeat), "_relu" in str(node.target)
+    numbers |= {"weight_dtype": dtype_name(weight.dtype)}
+    if "_dynamic" in str(node.target):
+        numbers |= {k: bool(a[k]) for k in ("reduce_range", "per_token") if k in a}
+        numbers |= {"relu": relu} if op == "linear" else {}
+        return c.add(f"{op}_dynamic", x, *stored, **numbers)
+    numbers |= {"input_scale": float(a["input_scale"]), "input_zero_point": int(a["input_zero_point"])}
+    return c.add(op, x, *stored, None, **numbers, **_result(c, a, relu, c.dtype(node)))
+
+
+def _emit_linear(c: StepBuilder, node: fx.Node) -> str:
+    return _emit_layer(c, node, "linear", c.parameter(arguments(node)["weight"]))
+
+
+def _spatial(values: Any, missing: int, dims: int) -> list[int]:
+    return list(three([int(v) for v in values], missing, dims))
+
+
+def _emit_conv(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    weight, groups = c.parameter(a["weight"]), int(a["groups"])
+    dims = weight.dim() - 2
+    transposed = "output_padding" in a
+    if transposed:  # (in, out / groups, ...) -> (out, in / groups, ...)
+        inputs, each, *kernel = weight.shape
+        weight = weight.reshape(groups, inputs // groups, each, *kernel).transpose(1, 2)
+        weight = weight.reshape(groups * each, inputs // groups, *kernel)
+    stored = weight.reshape(*weight.shape[:2], *[1] * (3 - dims), *weight.shape[2:]).movedim(1, -1)
+    return _emit_layer(
+        c, node, "conv", stored, groups if transposed else 1,
+        spatial=dims, groups=groups, transposed=transposed,
+        stride=_spatial(a["stride"], 1, dims), padding=_spatial(a["padding"], 0, dims),
+        dilation=_spatial(a["dilation"], 1, dims),
+        output_padding=_spatial(a["output_padding"] if transposed else [0], 0, dims),
+    )  # fmt: skip
+
+
+def _emit_weight_only(c: StepBuilder, a: dict[str, Any], small: SmallWeight, relu: bool = False) -> str:
+    def constant(part: str, value: Tensor | None) -> str | None:
+        return None if value is None else c.builder.constant(f"{a['weight'].target}{part}", value)
+
+    return c.add(
+        "weight_only_linear",
+        c.tensor(a["input"]),
+        constant("", small.weight),
+        *(constant(f"_{part}", _flat(getattr(small, part))) for part in ("scale", "zero_point", "shift", "bias")),
+        storage=small.storage,
+        inputs=small.inputs,
+        group_size=small.group_size,
+        relu=relu,
+    )
+
+
+def _flat(t: Tensor | None) -> Tensor | None:
+    return None if t is None else t.reshape(-1)
+
+
+def _emit_weight_only_linear(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    if c.dtype(a["input"]) != torch.float32:
+        raise c.unsupported(f"it is a step on float32 only, not on {c.dtype(a['input'])}")
+    weight, scale, zero_point, bias = (
+        None if a[k] is None else c.parameter(a[k]) for k in ("weight", "scale", "zero_point", "bias")
+    )
+    inputs, bits = c.found[a["input"]].shape[-1], 4 if "4bit" in str(node.target) else 8
+    return _emit_weight_only(
+        c, a, small_weight(str(node.target), weight, inputs, bits, scale, zero_point, bias, a["group_size"])
+    )
+
+
+def _emit_linear_fp16(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    bias = None if a["bias"] is None else c.parameter(a["bias"])
+    return _emit_weight_only(
+        c, a, half_weight(str(node.target), c.parameter(a["weight"]), bias), "_relu" in str(node.target)
+    )
+
+
+def _emit_float_linear(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    require_stored(c, a["weight"], a["bias"])
+    return c.add("float_linear", *(c.tensor(a[k]) for k in ("input", "weight", "bias")))
+
+
+def _emit_float_conv(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    require_stored(c, a["weight"], a["bias"])
+    weight = c.parameter(a["weight"])
+    dims, numbers = weight.dim() - 2, (a["stride"], a["padding"], a["dilation"], int(a["groups"]))
+    geometry = Geometry("conv", dims, *numbers, a.get("output_padding"))
+    stored = c.builder.constant(str(a["weight"].target), stored_weight(weight, geometry))
+    x, is_single = c.tensor(a["input"]), c.rank(a["input"]) == dims + 1
+    if is_single:
+        x = c.add("unsqueeze", x, axis=0)
+    y = c.add(
+        "float_conv", x, stored, c.tensor(a["bias"]),
+        spatial=dims, groups=geometry.groups, transposed=geometry.transposed, stride=list(geometry.stride),
+        padding=list(geometry.padding), dilation=list(geometry.dilation), output_padding=list(geometry.output_padding),
+    )  # fmt: skip
+    return c.add("squeeze", y, axes=[0]) if is_single else y
+
+
 # ----------------------------------------------------------------------------------------------------------- records
 
 
@@ -155,6 +295,12 @@ def _linear() -> Operator:
         lower=lower,
         reference=reference,
         float_form=by_operator("float_linear", "input", "weight", "bias", stored=_PARAMETERS),
+        steps=(
+            *steps(_emit_linear, "linear", "linear_relu", "linear_to_float", "linear_dynamic", "linear_relu_dynamic"),
+            *steps(_emit_weight_only_linear, "weight_only_linear", "weight_only_linear_4bit"),
+            *steps(_emit_linear_fp16, "linear_dynamic_fp16", "linear_relu_dynamic_fp16"),
+            *steps(_emit_float_linear, "float_linear"),
+        ),
         forms=(
             ModuleForms(nn.Linear, nnq.Linear, nnqd.Linear, nnqr.Linear, nnqat.Linear),
             ModuleForms(NonDynamicallyQuantizableLinear, nnq.Linear, nnqd.Linear, nnqr.Linear, nnqat.Linear),
@@ -202,6 +348,10 @@ def _convolution(dims: int) -> Operator:
             "float_conv", "input", *_PARAMETERS, "stride", "padding", "dilation", "groups", stored=_PARAMETERS,
             when=lambda a: not isinstance(a["padding"], str),
         ),
+        steps=(
+            *steps(_emit_conv, *(f"conv{dims}d{kind}" for kind in ("", "_relu", "_dynamic"))),
+            *steps(_emit_float_conv, "float_conv"),
+        ),
         forms=(
             ModuleForms(conv, quantized, of(nnqd, "Conv"), of(nnqr, "Conv"), training),
             ModuleForms(relu, quantized_relu, training=of(nniqat, "ConvReLU")),
@@ -239,6 +389,7 @@ def _transposed(dims: int) -> Operator:
             "float_conv_transpose", "input", *_PARAMETERS, "stride", "padding", "output_padding", "groups", "dilation",
             stored=_PARAMETERS,
         ),
+        steps=(*steps(_emit_conv, name, f"{name}_dynamic"), *steps(_emit_float_conv, "float_conv_transpose")),
         forms=(ModuleForms(conv, getattr(nnq, kind), getattr(nnqd, kind), getattr(nnqr, kind)),),
         fusions=(Fusion((conv, norm), folds=True),),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Operators that move, repeat, choose or sort values: integers go through them as they are."""
+"""Operators that move, repeat, choose or sort values: integers go through them as they are. `views` has the others."""
 
 from __future__ import annotations
 
@@ -8,22 +8,15 @@ import torch
 from torch import fx, nn
 
 from zeropoint.operators.float_forms import by_operator
+from zeropoint.operators.node import arguments
 from zeropoint.operators.record import Operator, Output
+from zeropoint.operators.steps import LAST, StepBuilder, dtype_name, steps
 from zeropoint.operators.values import Scale
+from zeropoint.operators.views import moves
 
 __all__ = ["RECORDS"]
 
 aten, ours = torch.ops.aten, torch.ops.zeropoint
-
-
-def _moves(name: str, *overloads: str, modules: tuple[type[nn.Module], ...] = (), reshapes: bool = False) -> Operator:
-    """Calls that give values of their input, as ``aten::<name>`` with these overloads does."""
-    aten_names = tuple(f"{name}.{overload}" for overload in overloads or ("default",))
-    return Operator(name, aten_names, modules, output=Output.INPUT, reshapes=reshapes)
-
-
-def _reshapes(name: str, *overloads: str, modules: tuple[type[nn.Module], ...] = ()) -> Operator:
-    return _moves(name, *overloads, modules=modules, reshapes=True)
 
 
 def _top(g: Any, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
@@ -42,61 +35,182 @@ def _pads_numbers(a: dict[str, Any]) -> str:
     return "" if pads_zeros else "pads with a number other than zero"
 
 
+# --------------------------------------------------------------------------------------------- steps of programs: moved
+
+
+def _emit_flip(c: StepBuilder, node: fx.Node) -> str:
+    return c.add("flip", c.tensor(node.args[0]), axes=list(arguments(node)["dims"]))
+
+
+def _emit_roll(c: StepBuilder, node: fx.Node) -> str:
+    """What falls off at the end comes back at the beginning."""
+    a = arguments(node)
+    x, axes = str(c.tensor(node.args[0])), list(a["dims"])
+    if not axes:
+        x, axes = c.add("flatten", x, first=0, last=-1), [0]
+    for shift, axis in zip(a["shifts"], axes):
+        size = c.axis_size(node.args[0], axis) if a["dims"] else c.number_of_elements(node.args[0])
+        left = c.number("modulo", c.number("subtract", 0, shift), size)
+        head = c.add("slice", x, axis=axis, begin=left, end=LAST, step=1)
+        tail = c.add("slice", x, axis=axis, begin=0, end=left, step=1)
+        x = c.add("cat", head, tail, None, None, None, None, axis=axis)
+    if not a["dims"]:
+        sizes = [c.axis_size(node.args[0], d) for d in range(c.rank(node.args[0]))]
+        x = c.add("reshape", x, shape=sizes)
+    return x
+
+
+def _emit_repeat(c: StepBuilder, node: fx.Node) -> str:
+    times = c.sizes(node.args[1])
+    return c.add("repeat", c.tensor(node.args[0]), repeats=[1] * (c.rank(node.args[0]) - len(times)) + times)
+
+
+def _emit_pixel_shuffle(c: StepBuilder, node: fx.Node) -> str:
+    op = "pixel_unshuffle" if "unshuffle" in str(node.target) else "pixel_shuffle"
+    return c.add(op, c.tensor(node.args[0]), factor=int(node.args[1]))
+
+
+def _emit_channel_shuffle(c: StepBuilder, node: fx.Node) -> str:
+    split = c.add("unflatten", c.tensor(node.args[0]), axis=1, shape=[int(node.args[1]), -1])
+    return c.add("flatten", c.add("transpose", split, first=1, second=2), first=1, last=2)
+
+
+def _emit_constant_pad(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    return c.add("pad", c.tensor(node.args[0]), pads=c.sizes(a["pad"]), value=a["value"])
+
+
+def _emit_pad(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    pads = c.sizes(a["pad"])
+    if a["mode"] == "constant":
+        return c.add("pad", c.tensor(node.args[0]), pads=pads, value=a["value"] or 0)
+    return c.add("pad_from", c.tensor(node.args[0]), pads=pads, mode=a["mode"])
+
+
+def _emit_repeat_interleave(c: StepBuilder, node: fx.Node) -> str:
+    """Each element several times: an axis behind it, which is repeated and then joined to it."""
+    a = arguments(node)
+    x, rank = c.tensor(node.args[0]), c.rank(node.args[0])
+    if a["dim"] is None:
+        x, rank, axis = c.add("flatten", x, first=0, last=-1), 1, 0
+    else:
+        axis = a["dim"] % max(rank, 1)
+    shape = [-1] * (rank + 1)
+    shape[axis + 1] = c.size(a["repeats"])
+    repeated = c.add("expand", c.add("unsqueeze", x, axis=axis + 1), shape=shape)
+    return c.add("flatten", repeated, first=axis, last=axis + 1)
+
+
+def _emit_rotate(c: StepBuilder, node: fx.Node) -> str | None:
+    a = arguments(node)
+    first, second = a["dims"]
+    x, turns = c.tensor(node.args[0]), a["k"] % 4
+    if turns == 0:
+        return x
+    flipped = c.add("flip", x, axes={1: [second], 2: [first, second], 3: [first]}[turns])
+    return flipped if turns == 2 else c.add("transpose", flipped, first=first, second=second)
+
+
+# -------------------------------------------------------------------------------------------- steps of programs: chosen
+
+
+def _emit_index_select(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    return c.add("index_select", c.tensor(node.args[0]), c.tensor(a["index"]), axis=a["dim"])
+
+
+def _emit_gather(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    if c.rank(node.args[0]) == 0:
+        raise c.unsupported("a number has no axis")
+    return c.add("gather", c.tensor(node.args[0]), c.tensor(a["index"]), axis=a["dim"])
+
+
+def _emit_index(c: StepBuilder, node: fx.Node) -> str:
+    """Axes that are indexed come together, at the front if they are not neighbours."""
+    x, given = c.tensor(node.args[0]), arguments(node)["indices"]
+    axes = [axis for axis, index in enumerate(given) if index is not None]
+    for axis in axes:
+        if c.dtype(given[axis]) not in (torch.int64, torch.int32):
+            raise c.unsupported(f"indices of {dtype_name(c.dtype(given[axis]))} have no step")
+    indices = [c.add("convert", c.tensor(given[axis]), dtype="int64") for axis in axes]
+    first = axes[0]
+    if axes != list(range(first, first + len(axes))):
+        order = axes + [axis for axis in range(c.rank(node.args[0])) if axis not in axes]
+        x, first = c.add("permute", x, order=order), 0
+    return c.add("index", x, *indices, axis=first)
+
+
+def _emit_extreme(c: StepBuilder, node: fx.Node) -> list[str]:
+    a = arguments(node)
+    numbers = {"axis": a["dim"], "keepdim": a["keepdim"], "largest": "max" in str(node.target)}
+    return c.builder.add_several("extreme", [c.tensor(node.args[0])], [f"{node}", f"{node}_index"], **numbers)
+
+
+def _emit_extremes(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    x, largest = str(c.tensor(node.args[0])), "max" in str(node.target)
+    rank = c.rank(node.args[0])
+    axes = sorted({axis % rank for axis in a.get("dim") or range(rank)}, reverse=True) if rank else []
+    for axis in axes:  # the last one first, so that the others keep their numbers
+        numbers = {"axis": axis, "keepdim": bool(a.get("keepdim")), "largest": largest}
+        x, _ = c.builder.add_several("extreme", [x], [f"{node}", f"{node}_index"], **numbers)
+    return x
+
+
+def _emit_sorted(c: StepBuilder, node: fx.Node, axis: int, descending: bool) -> list[str]:
+    dtypes = (torch.uint8, torch.int8, torch.bool, torch.int32, torch.int64, torch.float32)
+    if c.dtype(node.args[0]) not in dtypes:
+        raise c.unsupported(f"values of {dtype_name(c.dtype(node.args[0]))} have no step")
+    names = [f"{node}", f"{node}_index"]
+    return c.builder.add_several("sort", [c.tensor(node.args[0])], names, axis=axis, descending=descending)
+
+
+def _emit_sort(c: StepBuilder, node: fx.Node) -> list[str]:
+    a = arguments(node)
+    return _emit_sorted(c, node, a["dim"], bool(a["descending"]))
+
+
+def _emit_top(c: StepBuilder, node: fx.Node) -> list[str]:
+    a = arguments(node)
+    made: list[Any] = _emit_sorted(c, node, a["dim"], a["largest"])
+    return [c.add("slice", part, axis=a["dim"], begin=0, end=c.size(a["k"]), step=1) for part in made]
+
+
+# ----------------------------------------------------------------------------------------------------------- records
+
+
+def _extreme(name: str) -> Operator:
+    """Along an axis, or of all values."""
+    made = (*steps(_emit_extreme, f"aten.{name}.dim"), *steps(_emit_extremes, f"aten.{name}.default"))
+    return Operator(name, (f"{name}.dim", f"{name}.default"), output=Output.INPUT, steps=made)
+
+
 RECORDS = (
-    _reshapes("reshape"),
-    _reshapes("flatten", "using_ints", modules=(nn.Flatten,)),
-    _reshapes("unflatten", "int", modules=(nn.Unflatten,)),
-    _reshapes("transpose", "int"),
-    _reshapes("permute"),
-    _reshapes("t"),
-    _reshapes("squeeze", "default", "dim", "dims"),
-    _reshapes("unsqueeze"),
-    _reshapes("contiguous"),
-    _reshapes("clone"),
-    _reshapes("movedim", "int", "intlist"),
-    _reshapes("swapaxes"),
-    _reshapes("swapdims"),
-    _reshapes("ravel"),
-    _reshapes("detach"),
-    _moves("expand"),
-    _moves("expand_as"),
-    _moves("slice", "Tensor"),
-    _moves("select", "int"),
-    _moves("index_select"),
-    _moves("narrow"),
-    _moves("chunk"),
-    _moves("split", "Tensor"),
-    _moves("split_with_sizes"),
-    _moves("unbind", "int"),
-    _moves("flip"),
-    _moves("roll"),
-    _moves("repeat"),
-    _moves("moveaxis", "int", "intlist"),
-    _moves("tile"),
-    _moves("numpy_T"),
-    _moves("mT"),
-    _moves("sort", "default", "stable"),
-    _moves("max", "dim", "default"),
-    _moves("min", "dim", "default"),
-    _moves("amax"),
-    _moves("amin"),
-    _moves("pixel_shuffle", modules=(nn.PixelShuffle,)),
-    _moves("pixel_unshuffle", modules=(nn.PixelUnshuffle,)),
-    _moves("channel_shuffle", modules=(nn.ChannelShuffle,)),
-    _moves("alias", modules=(nn.Identity,)),
-    _moves("lift_fresh_copy"),
-    _moves("reshape_as"),
-    _moves("index", "Tensor"),
-    _moves("gather"),
-    _moves("repeat_interleave", "self_int"),
-    _moves("tensor_split", "sections"),
-    _moves("rot90"),
-    _moves("broadcast_to"),
+    moves("flip", _emit_flip),
+    moves("roll", _emit_roll),
+    moves("repeat", _emit_repeat),
+    moves("tile", _emit_repeat),
+    moves("repeat_interleave", _emit_repeat_interleave, "self_int"),
+    moves("rot90", _emit_rotate),
+    moves("pixel_shuffle", _emit_pixel_shuffle, modules=(nn.PixelShuffle,)),
+    moves("pixel_unshuffle", _emit_pixel_shuffle, modules=(nn.PixelUnshuffle,)),
+    moves("channel_shuffle", _emit_channel_shuffle, modules=(nn.ChannelShuffle,)),
+    moves("index_select", _emit_index_select),
+    moves("index", _emit_index, "Tensor"),
+    moves("gather", _emit_gather),
+    moves("sort", _emit_sort, "default", "stable"),
+    _extreme("max"),
+    _extreme("min"),
+    moves("amax", _emit_extremes),
+    moves("amin", _emit_extremes),
     Operator(
-        "topk", ("topk.default",), output=Output.INPUT, integers=_top,
+        "topk", ("topk.default",), output=Output.INPUT, integers=_top, steps=steps(_emit_top, "top"),
         float_form=by_operator("top", "self", "k", "dim", "largest", gives_floats=False),
     ),
     Operator(
-        "pad", ("pad.default", "constant_pad_nd.default"), output=Output.INPUT, integers=_pad, refuses=_pads_numbers
+        "pad", ("pad.default", "constant_pad_nd.default"), output=Output.INPUT, integers=_pad, refuses=_pads_numbers,
+        steps=(*steps(_emit_pad, "aten.pad.default"), *steps(_emit_constant_pad, "aten.constant_pad_nd.default")),
     ),
 )  # fmt: skip

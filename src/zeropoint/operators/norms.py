@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import fx, nn
 
 from zeropoint import qfunctions
 from zeropoint.nn import intrinsic as nni
@@ -15,8 +15,11 @@ from zeropoint.nn import quantized as nnq
 from zeropoint.nn.intrinsic import quantized as nniq
 from zeropoint.operators.activations import lower_function
 from zeropoint.operators.float_forms import FloatCall, by_operator, in_parts
+from zeropoint.operators.node import arguments
 from zeropoint.operators.plan import function_of_one_tensor
 from zeropoint.operators.record import Fusion, ModuleForms, Operator, Output
+from zeropoint.operators.steps import StepBuilder, require_stored, steps
+from zeropoint.ops.floats import batch_norm_line
 
 __all__ = ["RECORDS"]
 
@@ -40,11 +43,112 @@ def _rms_norm(g: Any, a: dict[str, Any]) -> FloatCall:
     return last
 
 
-def _norm(name: str, *arguments: str, **more: Any) -> Operator:
+def _norm(name: str, *taken: str, **more: Any) -> Operator:
     return Operator(
-        name, (f"{name}.default",), functions=(getattr(F, name),), arguments=arguments, alone=True,
+        name, (f"{name}.default",), functions=(getattr(F, name),), arguments=taken, alone=True,
         annotate=function_of_one_tensor, lower=lower_function, **more,
     )  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------- steps of programs
+
+
+def _scales(a: dict[str, Any]) -> dict[str, Any]:
+    scales = {k: float(a[k]) for k in ("input_scale", "scale")}
+    return scales | {k: int(a[k]) for k in ("input_zero_point", "zero_point")}
+
+
+def _flat_numbers(c: StepBuilder, node: Any) -> str | None:
+    """Numbers of a norm, flat."""
+    return None if node is None else c.builder.constant(str(node.target), c.parameter(node).float().reshape(-1))
+
+
+def _emit_batch_norm(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    numbers = (_flat_numbers(c, a[k]) for k in ("weight", "bias", "mean", "var"))
+    relu = "_relu" in str(node.target)
+    return c.add("batch_norm", c.tensor(a["input"]), *numbers, **_scales(a), eps=float(a["eps"]), relu=relu)
+
+
+def _emit_group_norm(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    numbers = (_flat_numbers(c, a[k]) for k in ("weight", "bias"))
+    groups = a.get("num_groups", 0)
+    return c.add("group_norm", c.tensor(a["input"]), *numbers, **_scales(a), eps=float(a["eps"]), groups=groups)
+
+
+def _emit_layer_norm(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    numbers = (_flat_numbers(c, a[k]) for k in ("weight", "bias"))
+    axes = len(a["normalized_shape"])
+    return c.add("layer_norm", c.tensor(a["input"]), *numbers, **_scales(a), eps=float(a["eps"]), axes=axes)
+
+
+def _emit_softmax(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    return c.add("softmax", c.tensor(a["input"]), **_scales(a), axis=a["dim"])
+
+
+def _with_line(c: StepBuilder, x: str | None, factors: Any, terms: Any, rank: int) -> str | None:
+    """``x * factors + terms`` for each channel; either may be missing."""
+    for op, values in (("float_multiply", factors), ("float_add", terms)):
+        if values is not None:
+            numbers = values.detach().float().reshape(-1, *[1] * (rank - 2))
+            x = c.add(op, x, c.builder.constant(f"{c.node}_numbers", numbers))
+    return x
+
+
+def _emit_float_batch_norm(c: StepBuilder, node: fx.Node) -> str | None:
+    a = arguments(node)
+    names = ("weight", "bias", "running_mean", "running_var")
+    require_stored(c, *(a[k] for k in names))
+    weight, bias, mean, var = (None if a[k] is None else c.parameter(a[k]) for k in names)
+    assert mean is not None
+    assert var is not None
+    alpha, beta = batch_norm_line(weight, bias, mean, var, a["eps"])
+    return _with_line(c, c.tensor(a["input"]), alpha, beta, c.rank(a["input"]))
+
+
+def _emit_float_group_norm(c: StepBuilder, node: fx.Node) -> str | None:
+    a = arguments(node)
+    require_stored(c, a["weight"], a["bias"])
+    x, rank = a["input"], c.rank(a["input"])
+    groups = a.get("num_groups", c.axis_size(x, 1))
+    rows = c.add("reshape", c.tensor(x), shape=[c.number("multiply", c.axis_size(x, 0), groups), -1])
+    normed = c.add("float_layer_norm", rows, None, None, axes=1, eps=a["eps"])
+    y = c.add("reshape", normed, shape=[c.axis_size(x, axis) for axis in range(rank)])
+    weight, bias = (None if a[k] is None else c.parameter(a[k]) for k in ("weight", "bias"))
+    return _with_line(c, y, weight, bias, rank)
+
+
+def _emit_float_layer_norm(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    require_stored(c, a["weight"], a["bias"])
+    numbers = (_flat_numbers(c, a[k]) for k in ("weight", "bias"))
+    return c.add("float_layer_norm", c.tensor(a["input"]), *numbers, axes=len(a["normalized_shape"]), eps=a["eps"])
+
+
+def _emit_float_softmax(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    return c.add("float_softmax", c.tensor(a["input"]), axis=a["dim"], safe="safe" in str(node.target))
+
+
+def _emit_float_log_softmax(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    return c.add("float_log_softmax", c.tensor(a["input"]), axis=a["dim"])
+
+
+def _emit_float_norm(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    x, rank = c.tensor(a["input"]), c.rank(a["input"])
+    axes = [axis % max(rank, 1) for axis in a["dim"] or ()]
+    if len(axes) != 1 or rank < 1:
+        raise c.unsupported("it is a step over one axis only")
+    if axes[0] == rank - 1:
+        return c.add("float_norm", x, keepdim=bool(a["keepdim"]))
+    order = [axis for axis in range(rank) if axis != axes[0]] + axes
+    y = c.add("float_norm", c.add("permute", x, order=order), keepdim=False)
+    return c.add("unsqueeze", y, axis=axes[0]) if a["keepdim"] else y
 
 
 RECORDS = (
@@ -52,6 +156,10 @@ RECORDS = (
         "batch_norm", "weight", "bias", "running_mean", "running_var", "eps",
         modules=(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d),
         relu=True,
+        steps=(
+            *steps(_emit_batch_norm, "batch_norm", "batch_norm_relu"),
+            *steps(_emit_float_batch_norm, "float_batch_norm"),
+        ),
         float_form=by_operator(
             "float_batch_norm", "input", "weight", "bias", "running_mean", "running_var", "eps",
             stored=("weight", "bias", "running_mean", "running_var"), when=lambda a: not a["training"],
@@ -72,12 +180,14 @@ RECORDS = (
         modules=(nn.LayerNorm,),
         forms=(ModuleForms(nn.LayerNorm, nnq.LayerNorm),),
         eager_function=(F.layer_norm, qfunctions.layer_norm),
+        steps=(*steps(_emit_layer_norm, "layer_norm"), *steps(_emit_float_layer_norm, "float_layer_norm")),
         float_form=by_operator("float_layer_norm", "input", "normalized_shape", "weight", "bias", "eps"),
     ),
     _norm(
         "group_norm", "num_groups", "weight", "bias", "eps",
         modules=(nn.GroupNorm,),
         forms=(ModuleForms(nn.GroupNorm, nnq.GroupNorm),),
+        steps=(*steps(_emit_group_norm, "group_norm"), *steps(_emit_float_group_norm, "float_group_norm")),
         float_form=by_operator("float_group_norm", "input", "num_groups", "weight", "bias", "eps", stored=_PARAMETERS),
     ),
     _norm(
@@ -89,6 +199,7 @@ RECORDS = (
             ModuleForms(nn.InstanceNorm3d, nnq.InstanceNorm3d),
         ),
         eager_function=(F.instance_norm, qfunctions.instance_norm),
+        steps=(*steps(_emit_group_norm, "instance_norm"), *steps(_emit_float_group_norm, "float_instance_norm")),
         float_form=by_operator(
             "float_instance_norm", "input", "weight", "bias", "eps",
             stored=(*_PARAMETERS, "running_mean", "running_var"),
@@ -104,16 +215,22 @@ RECORDS = (
         forms=(ModuleForms(nn.Softmax, nnq.Softmax),), output=Output.UNIT, arguments=("dim",),
         annotate=function_of_one_tensor, lower=lower_function,
         float_form=by_operator("float_softmax", "self", "dim"),
+        steps=(*steps(_emit_softmax, "softmax"), *steps(_emit_float_softmax, "float_softmax")),
     ),
     Operator(
         "log_softmax", ("log_softmax.int", "_log_softmax.default"),
         float_form=by_operator("float_log_softmax", "self", "dim"),
+        steps=steps(_emit_float_log_softmax, "float_log_softmax"),
     ),
-    Operator("safe_softmax", ("_safe_softmax.default",), float_form=by_operator("float_safe_softmax", "self", "dim")),
+    Operator(
+        "safe_softmax", ("_safe_softmax.default",), float_form=by_operator("float_safe_softmax", "self", "dim"),
+        steps=steps(_emit_float_softmax, "float_safe_softmax"),
+    ),
     Operator(
         "vector_norm", ("linalg_vector_norm.default",),
         float_form=by_operator(
             "float_norm", "self", "dim", "keepdim", when=lambda a: a["ord"] == 2 and len(a["dim"] or ()) == 1
         ),
+        steps=steps(_emit_float_norm, "float_norm"),
     ),
 )  # fmt: skip

@@ -10,8 +10,9 @@ import torch
 from torch import fx, nn
 
 from zeropoint.operators.float_forms import by_operator
-from zeropoint.operators.node import each
+from zeropoint.operators.node import arguments, each
 from zeropoint.operators.record import Operator, Output
+from zeropoint.operators.steps import StepBuilder, steps
 from zeropoint.operators.values import Scale
 
 __all__ = ["RECORDS"]
@@ -78,23 +79,142 @@ def _bilinear(g: Any, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
     return g.call(ours.stored_bilinear.default, q, sizes, a["align_corners"], *given, s.zero_point, *s.limits)
 
 
+# ---------------------------------------------------------------------------------------------------- steps of programs
+
+
+def _emit_max_pool(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    dims = int(a["spatial"])
+    windows = {k: each(a[k], dims) for k in ("kernel", "stride", "padding", "dilation")}
+    return c.add("max_pool", c.tensor(a["q"]), spatial=dims, ceil_mode=a["ceil_mode"], **windows)
+
+
+def _emit_average_pool(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    dims = int(a["spatial"])
+    windows = {k: each(a[k], dims) for k in ("kernel", "stride", "padding")}
+    options = {"ceil_mode": a["ceil_mode"], "count_include_pad": a["count_include_pad"]}
+    numbers = {"divisor": a["divisor_override"] or 0, "zero_point": int(a["zero_point"])}
+    return c.add("average_pool", c.tensor(a["q"]), spatial=dims, **windows, **options, **numbers)
+
+
+def _emit_adaptive_pool(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    size = c.sizes(a["output_size"])
+    numbers = {"spatial": len(size), "output_size": size, "zero_point": int(a["zero_point"])}
+    return c.add("adaptive_average_pool", c.tensor(a["q"]), **numbers)
+
+
+def _emit_mean(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    axes = list(a["axes"]) or list(range(c.rank(a["q"])))
+    numbers = {"axes": axes, "scale": float(a["scale"]), "zero_point": int(a["zero_point"])}
+    return c.add("mean", c.tensor(a["q"]), keepdim=a["keepdim"], **numbers)
+
+
+def _emit_nearest(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    sizes = c.sizes(a["output_size"])
+    factors = [0.0] * (3 - len(sizes)) + [float(f) for f in a["scales"]]
+    named = dict(zip(("depth_factor", "height_factor", "width_factor"), factors))
+    return c.add("nearest", c.tensor(a["q"]), spatial=len(sizes), output_size=sizes, exact=a["exact"], **named)
+
+
+def _emit_bilinear(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    factors = {f"{side}_factor": float(a[f"scale_{side}"] or 0) for side in ("height", "width")}
+    numbers = {"align_corners": a["align_corners"], "zero_point": int(a["zero_point"])}
+    return c.add("bilinear", c.tensor(a["q"]), output_size=c.sizes(a["output_size"]), **numbers, **factors)
+
+
+def _resized_sizes(c: StepBuilder, node: fx.Node, a: dict[str, Any]) -> tuple[list[Any], list[float]]:
+    """The size of a result, and the factors if it was given by them."""
+    factors = [] if a["output_size"] is not None else [float(f) for f in a["scale_factors"]]
+    sizes = c.sizes(a["output_size"] or ())
+    for axis, factor in enumerate(factors):
+        sizes.append(c.number("scaled", c.axis_size(node.args[0], axis + 2), factor))
+    return sizes, factors
+
+
+def _emit_float_bilinear(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    sizes, factors = _resized_sizes(c, node, a)
+    named = dict(zip(("height_factor", "width_factor"), factors or [0.0, 0.0]))
+    return c.add("float_bilinear", c.tensor(a["input"]), output_size=sizes, align_corners=a["align_corners"], **named)
+
+
+def _emit_plain_nearest(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    sizes, factors = _resized_sizes(c, node, a)
+    numbers = [0.0] * (3 - len(factors)) + factors
+    named = dict(zip(("depth_factor", "height_factor", "width_factor"), numbers))
+    options = {"spatial": len(sizes), "output_size": sizes, "exact": "exact" in str(node.target)}
+    return c.add("nearest", c.tensor(node.args[0]), **options, **named)
+
+
+def _emit_float_pool(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    if c.dtype(node) != torch.float32:
+        raise c.unsupported("it is a step on float32 only")
+    largest = "max" in str(node.target)
+    dims = int(str(node.target).split("pool")[1][0])
+    kernel = each(a["kernel_size"], dims)
+    stride = each(a["stride"], dims) if a["stride"] else kernel
+    numbers = {"spatial": dims, "kernel": kernel, "stride": stride, "padding": each(a["padding"], dims)}
+    if largest:
+        numbers["dilation"] = each(a["dilation"], dims)
+    else:
+        numbers |= {"count_include_pad": a["count_include_pad"], "divisor": a["divisor_override"] or 0}
+    op = "float_max_pool" if largest else "float_average_pool"
+    return c.add(op, c.tensor(node.args[0]), ceil_mode=a["ceil_mode"], **numbers)
+
+
+def _emit_float_adaptive_pool(c: StepBuilder, node: fx.Node) -> str:
+    dims = int(str(node.target).split("pool")[1][0])
+    size = c.sizes(each(node.args[1], dims))
+    return c.add("float_adaptive_average_pool", c.tensor(node.args[0]), spatial=dims, output_size=size)
+
+
+def _emit_float_mean(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    op = str(node.target).split(".")[1]
+    return c.add(op, c.tensor(a["input"]), axes=list(a["dim"] or ()), keepdim=bool(a["keepdim"]))
+
+
+# ----------------------------------------------------------------------------------------------------------- records
+
+
 def _pool(name: str, integers: Any, module: str, dims: int, **more: Any) -> Operator:
     modules = (getattr(nn, f"{module}{dims}d"),)
     return Operator(name, (f"{name}.default",), modules, output=Output.INPUT, integers=integers(dims), **more)
 
 
+def _averaging(kind: str, integers: Any, emit: Any, emit_float: Any, *taken: str, dims: int) -> Operator:
+    name, module = f"{kind.lower()}_avg_pool{dims}d".removeprefix("_"), f"{kind}AvgPool"
+    stored = "stored_adaptive_average_pool" if kind else "stored_average_pool"
+    return _pool(
+        name, integers, module, dims, averages=True, float_form=by_operator(f"float_{name}", *taken),
+        steps=(*steps(emit, stored), *steps(emit_float, f"float_{name}")),
+    )  # fmt: skip
+
+
+def _nearest_of(dims: int, overload: str) -> Operator:
+    return Operator(
+        overload.split(".")[0], (overload,), output=Output.INPUT, integers=_nearest(dims, "exact" in overload),
+        steps=(*steps(_emit_nearest, "stored_nearest"), *steps(_emit_plain_nearest, f"aten.{overload}")),
+    )  # fmt: skip
+
+
 def _pools(dims: int) -> tuple[Operator, ...]:
-    average = by_operator(f"float_avg_pool{dims}d", *_WINDOWS[: 6 if dims == 1 else 7])
-    adaptive = by_operator(f"float_adaptive_avg_pool{dims}d", "self", "output_size")
-    names = (f"upsample_nearest{dims}d.vec", f"_upsample_nearest_exact{dims}d.vec")
+    windows = _WINDOWS[: 6 if dims == 1 else 7]
+    maximum = (*steps(_emit_max_pool, "stored_max_pool"), *steps(_emit_float_pool, f"aten.max_pool{dims}d.default"))
     return (
-        _pool(f"max_pool{dims}d", _max_pool, "MaxPool", dims),
-        _pool(f"avg_pool{dims}d", _average_pool, "AvgPool", dims, averages=True, float_form=average),
-        _pool(f"adaptive_avg_pool{dims}d", _adaptive_pool, "AdaptiveAvgPool", dims, averages=True, float_form=adaptive),
-        *(
-            Operator(name.split(".")[0], (name,), output=Output.INPUT, integers=_nearest(dims, "exact" in name))
-            for name in names
+        _pool(f"max_pool{dims}d", _max_pool, "MaxPool", dims, steps=maximum),
+        _averaging("", _average_pool, _emit_average_pool, _emit_float_pool, *windows, dims=dims),
+        _averaging(
+            "Adaptive", _adaptive_pool, _emit_adaptive_pool, _emit_float_adaptive_pool, "self", "output_size", dims=dims
         ),
+        *(_nearest_of(dims, f"{kind}{dims}d.vec") for kind in ("upsample_nearest", "_upsample_nearest_exact")),
     )
 
 
@@ -104,12 +224,17 @@ RECORDS = (
         "mean", ("mean.dim",), functions=(torch.mean,), output=Output.INPUT, integers=_mean, averages=True,
         refuses=lambda a: "changes the dtype" if a["dtype"] is not None else "",
         float_form=by_operator("float_mean", "self", "dim", "keepdim"),
+        steps=(*steps(_emit_mean, "stored_mean_over"), *steps(_emit_float_mean, "float_mean")),
     ),
-    Operator("sum", ("sum.dim_IntList",), float_form=by_operator("float_sum", "self", "dim", "keepdim")),
+    Operator(
+        "sum", ("sum.dim_IntList",), float_form=by_operator("float_sum", "self", "dim", "keepdim"),
+        steps=steps(_emit_float_mean, "float_sum"),
+    ),
     Operator(
         "upsample_bilinear2d", ("upsample_bilinear2d.vec",),
         modules=(nn.Upsample, nn.UpsamplingNearest2d, nn.UpsamplingBilinear2d), output=Output.INPUT,
         integers=_bilinear, averages=True,
         float_form=by_operator("float_bilinear", "input", "output_size", "align_corners", "scale_factors"),
+        steps=(*steps(_emit_bilinear, "stored_bilinear"), *steps(_emit_float_bilinear, "float_bilinear")),
     ),
 )  # fmt: skip

@@ -9,6 +9,8 @@ from typing import Any
 
 from torch import fx, nn
 
+from zeropoint.operators.steps import Steps
+
 __all__ = ["CustomModule", "Fusion", "ModuleForms", "Operator", "Output"]
 
 
@@ -99,6 +101,8 @@ class Operator:
             ``torch.ops.zeropoint.float_<name>`` then stands for it in graphs.
         float_form: ``(g, node) -> (target, arguments)``: what computes it on float32, with the same bytes on every CPU
             and in a program; None for the node as it is.
+        steps: calls that the operator is in graphs on integers, or as `float_form`, each with the function that emits
+            the steps of a program for it; see `steps`.
     """
 
     name: str
@@ -128,6 +132,7 @@ class Operator:
     refuses: Callable[[dict[str, Any]], str] | None = None
     float_form: Callable[..., Any] | None = None
     composed: tuple[str, Callable[[fx.Node], fx.Node | None]] | None = None
+    steps: Steps = ()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Operator:
         return self

@@ -16,11 +16,14 @@ from zeropoint.operators.float_forms import FloatCall, are_floats
 from zeropoint.operators.node import arguments, parameter
 from zeropoint.operators.plan import Choice, State, Way, is_float_placeholder, weight_dtype
 from zeropoint.operators.record import CustomModule, ModuleForms, Operator, Output
+from zeropoint.operators.steps import Emit, StepBuilder, Steps, dtype_name, steps
 from zeropoint.operators.values import Value
+from zeropoint.ops.recurrent import KINDS, Kind
 
 __all__ = ["RECORDS"]
 
 ours = torch.ops.zeropoint
+_KINDS = {kind.name: kind for kind in KINDS}
 
 
 def _is_whole(a: dict[str, Any]) -> bool:
@@ -119,17 +122,84 @@ def _float_cell(g: Any, node: fx.Node) -> FloatCall | None:
     return op, (*g.argument([a["input"], a["hx"]]), *weights, *g.argument([a["b_ih"], a["b_hh"]]))
 
 
+# ---------------------------------------------------------------------------------------------------- steps of programs
+
+
+def _matrix(c: StepBuilder, weight: fx.Node, scale: Any, zero_point: Any, bias: Any) -> list[str | None]:
+    """The constants of one of the matrices of a cell."""
+
+    def constant(node: Any, dtype: torch.dtype) -> str | None:
+        return None if node is None else c.builder.constant(str(node.target), c.parameter(node).reshape(-1).to(dtype))
+
+    numbers = constant(scale, torch.float32), constant(zero_point, torch.int32), constant(bias, torch.float32)
+    return [c.tensor(weight), *numbers]
+
+
+def _emit_recurrent(
+    c: StepBuilder, kind: Kind, x: Any, states: list[Any], matrices: list[Any], weight: fx.Node, **numbers: Any
+) -> list[str]:
+    """The step: the names of its output and of the last states."""
+    names = [str(c.node), *(f"{c.node}_{state}" for state in ("hidden", "cell"))][: 1 + len(states)]
+    dtype = dtype_name(c.parameter(weight).dtype)
+    numbers |= {"cell": kind.name, "weight_dtype": dtype}
+    return c.builder.add_several("recurrent", [x, *states, *(part for m in matrices for part in m)], names, **numbers)
+
+
+def _each(given: Any, count: int) -> list[Any]:
+    return list(given) if given else [None] * count
+
+
+def _emit_layer(kind: Kind) -> Emit:
+    def emit(c: StepBuilder, node: fx.Node) -> list[str]:
+        a = arguments(node)
+        if a["train"] and a["dropout"]:
+            raise c.unsupported("it drops values out at random: call eval() before the model is converted")
+        columns = (_each(a[k], len(a["weights"])) for k in ("weight_scales", "weight_zero_points", "biases"))
+        matrices = [_matrix(c, *parts) for parts in zip(a["weights"], *columns)]
+        states = [c.tensor(h) for h in (a["hx"] if kind.has_cell_state else [a["hx"]])]
+        numbers: dict[str, Any] = {k: bool(a[k]) for k in ("batch_first", "reduce_range")}
+        numbers |= {"layers": a["num_layers"], "directions": 2 if a["bidirectional"] else 1}
+        return _emit_recurrent(c, kind, c.tensor(a["input"]), states, matrices, a["weights"][0], **numbers)
+
+    return emit
+
+
+def _emit_cell(kind: Kind) -> Emit:
+    """A sequence of one step, of one layer."""
+
+    def emit(c: StepBuilder, node: fx.Node) -> Any:
+        a = arguments(node)
+        matrices = [_matrix(c, a[w], a[f"{w}_scale"], a[f"{w}_zero_point"], a[b]) for w, b in
+                    (("w_ih", "b_ih"), ("w_hh", "b_hh"))]  # fmt: skip
+        states = [c.add("unsqueeze", c.tensor(h), axis=0) for h in (a["hx"] if kind.has_cell_state else [a["hx"]])]
+        x = c.add("unsqueeze", c.tensor(a["input"]), axis=0)
+        numbers = {"layers": 1, "directions": 1, "batch_first": False, "reduce_range": bool(a["reduce_range"])}
+        _, *last = _emit_recurrent(c, kind, x, states, matrices, a["w_ih"], **numbers)
+        next_states = [c.add("squeeze", state, axes=[0]) for state in last]
+        return next_states if kind.has_cell_state else next_states[0]
+
+    return emit
+
+
+# ----------------------------------------------------------------------------------------------------------- records
+
+
+def _layer_steps(name: str) -> Steps:
+    return steps(_emit_layer(_KINDS[name]), f"zeropoint.quantized_{name}.input")
+
+
 def _layer(name: str, **more: Any) -> Operator:
     return Operator(
         f"quantized_{name}", (f"{name}.input",), output=Output.FLOAT, weights=("params",), dynamic=True, heavy=True,
-        annotate=_annotate, lower=_lower, float_form=_float, **more,
+        annotate=_annotate, lower=_lower, float_form=_float, steps=_layer_steps(name), **more,
     )  # fmt: skip
 
 
 def _cell(name: str, module: type[nn.Module], **more: Any) -> Operator:
     return Operator(
         f"quantized_{name}_cell", (f"{name}_cell.default",), (module,), output=Output.FLOAT, weights=("w_ih", "w_hh"),
-        dynamic=True, heavy=True, annotate=_annotate_cell, lower=_lower_cell, float_form=_float_cell, **more,
+        dynamic=True, heavy=True, annotate=_annotate_cell, lower=_lower_cell, float_form=_float_cell,
+        steps=steps(_emit_cell(_KINDS[name]), f"quantized_{name}_cell_dynamic"), **more,
     )  # fmt: skip
 
 
@@ -145,8 +215,8 @@ RECORDS = (
     _cell("gru", nn.GRUCell, forms=(ModuleForms(nn.GRUCell, dynamic=nnqd.GRUCell, reference=nnqr.GRUCell),)),
     _cell("rnn_tanh", nn.RNNCell, forms=(ModuleForms(nn.RNNCell, dynamic=nnqd.RNNCell, reference=nnqr.RNNCell),)),
     _cell("rnn_relu", nn.RNNCell),
-    Operator("rnn_tanh", ("rnn_tanh.input",), float_form=_float),
-    Operator("rnn_relu", ("rnn_relu.input",), float_form=_float),
+    Operator("rnn_tanh", ("rnn_tanh.input",), float_form=_float, steps=_layer_steps("rnn_tanh")),
+    Operator("rnn_relu", ("rnn_relu.input",), float_form=_float, steps=_layer_steps("rnn_relu")),
     Operator(
         "attention", custom=(CustomModule(nn.MultiheadAttention, nnqa.MultiheadAttention, nnq.MultiheadAttention),)
     ),

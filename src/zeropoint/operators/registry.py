@@ -10,10 +10,12 @@ from typing import Any
 from torch import nn
 
 from zeropoint.operators.record import CustomModule, Fusion, ModuleForms, Operator, Output
+from zeropoint.operators.steps import Emit
 
 __all__ = [
     "BY_ATEN",
     "BY_NAME",
+    "STEPS",
     "composed_of",
     "custom_modules",
     "eager_functions",
@@ -29,28 +31,32 @@ __all__ = [
 _BY_NAME: dict[str, Operator] = {}
 _BY_ATEN: dict[str, Operator] = {}
 _BY_FORMS: dict[type, tuple[Operator, ModuleForms]] = {}
+_STEPS: dict[str, Emit] = {}
 
-# Operators by their name, and by the overload of ATen that is this operator ("conv2d.default"). Both grow when an
-# operator is registered.
+# Operators by their name, and by the overload of ATen that is this operator ("conv2d.default"); what emits the steps of
+# a program by the call in a quantized graph ("zeropoint.conv2d.default"). All grow when an operator is registered.
 BY_NAME: Mapping[str, Operator] = MappingProxyType(_BY_NAME)
 BY_ATEN: Mapping[str, Operator] = MappingProxyType(_BY_ATEN)
+STEPS: Mapping[str, Emit] = MappingProxyType(_STEPS)
 
 
 def register(*records: Operator) -> None:
     """Enter operators. Nothing is entered if one of their names is taken.
 
     Raises:
-        ValueError: if there is an operator of the same name, for the same ATen overload or the same module class.
+        ValueError: if there is an operator of the same name, for the same call or the same module class.
     """
     for record in records:
         taken = [record.name] if record.name in _BY_NAME else []
         taken += [name for name in record.aten if name in _BY_ATEN]
+        taken += [name for name, emit in record.steps if _STEPS.get(name, emit) is not emit]
         taken += [forms.module.__name__ for forms in record.forms if forms.module in _BY_FORMS]
         if taken:
             raise ValueError(f"operator {record.name!r}: there is one already for {', '.join(taken)}")
         _BY_NAME[record.name] = record
         _BY_ATEN.update(dict.fromkeys(record.aten, record))
         _BY_FORMS.update({forms.module: (record, forms) for forms in record.forms})
+        _STEPS.update(record.steps)
 
 
 def _stored(record: Operator) -> tuple[Any, ...]:
@@ -73,6 +79,8 @@ def unregister(name: str) -> None:
         del _BY_ATEN[aten]
     for forms in record.forms:
         del _BY_FORMS[forms.module]
+    _STEPS.clear()  # calls may be shared, as convolutions over any number of axes share one
+    _STEPS.update(step for kept in _BY_NAME.values() for step in kept.steps)
 
 
 def operators() -> Iterator[Operator]:

@@ -1,0 +1,7 @@
+"""What the compiler raises."""
+
+__all__ = ["Unsupported"]
+
+
+class Unsupported(NotImplementedError):
+    """An operator that no step computes."""

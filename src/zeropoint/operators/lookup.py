@@ -1,0 +1,37 @@
+"""Functions of bytes: their results for all 256 of them."""
+
+from __future__ import annotations
+
+import torch
+from torch import fx
+
+from zeropoint.operators.record import Operator
+from zeropoint.operators.steps import StepBuilder, dtype_name, steps
+
+__all__ = ["RECORDS", "emit_table"]
+
+
+def emit_table(c: StepBuilder, node: fx.Node) -> str:
+    """The step of any function of bytes, which the operator itself computes the results of."""
+    dtype = c.dtype(node.args[0])
+    if dtype not in (torch.uint8, torch.int8):
+        raise c.unsupported(f"it is a step on uint8 and int8 only, not on {dtype_name(dtype)}")
+    every = torch.arange(256, dtype=torch.uint8).view(dtype)
+    results = node.target(every, *node.args[1:], **node.kwargs)
+    table = c.builder.constant(f"{node}_table", results.view(torch.uint8))
+    return c.add("lookup", c.tensor(node.args[0]), table, dtype=dtype_name(results.dtype))
+
+
+def _emit_lookup(c: StepBuilder, node: fx.Node) -> str:
+    x, table = node.args
+    if not c.is_parameter(table):
+        raise c.unsupported("its table is computed")
+    stored = c.builder.constant(f"{node}_table", c.parameter(table).view(torch.uint8))
+    return c.add("lookup", c.tensor(x), stored, dtype=dtype_name(c.parameter(table).dtype))
+
+
+# What operators without a quantized form of their own are, and what tensors of eager mode call.
+RECORDS = (
+    Operator("lookup", steps=steps(_emit_lookup, "lookup")),
+    Operator("stored_function", steps=steps(emit_table, "stored_function", "requantize", "exp")),
+)

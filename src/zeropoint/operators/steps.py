@@ -1,0 +1,95 @@
+"""How a node of a quantized graph becomes steps of a program: what records say about it, and what such code sees.
+
+What a step computes, and the numbers it takes, is in native/engine/steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, fx
+
+__all__ = ["LAST", "Emit", "StepBuilder", "Steps", "dtype_name", "emit_same", "require_stored", "steps"]
+
+LAST = 2**62  # beyond the end of every axis
+
+
+class StepBuilder(Protocol):
+    """The program while it is made, as a function sees it that emits the steps of one node."""
+
+    builder: Any  # constants, and steps with several results
+    node: fx.Node | None
+    found: dict[fx.Node, Any]  # what each node gave for the example, tensors without their values
+
+    def tensor(self, node: Any) -> str | None:
+        """The name of a tensor; None for None."""
+
+    def parameter(self, node: Any) -> Tensor:
+        """A tensor that the graph holds."""
+
+    def is_parameter(self, node: Any) -> bool:
+        """Whether the graph holds it."""
+
+    def dtype(self, node: fx.Node) -> torch.dtype:
+        """The dtype of a node's result."""
+
+    def rank(self, node: fx.Node) -> int:
+        """The number of axes of a node's result."""
+
+    def size(self, value: Any) -> Any:
+        """A number, or the name of one that is known when the program runs."""
+
+    def sizes(self, values: Any) -> list[Any]:
+        """The same for each of several."""
+
+    def number(self, operation: str, a: Any, b: Any) -> Any:
+        """A number made from two others: at once, if both are known."""
+
+    def axis_size(self, node: fx.Node, axis: int) -> Any:
+        """The size of an axis of a tensor."""
+
+    def number_of_elements(self, node: fx.Node) -> Any:
+        """The product of the sizes of all axes."""
+
+    def add(self, op: str, *inputs: str | None, **attributes: Any) -> str:
+        """A step for the node at hand; the name of its result."""
+
+    def unsupported(self, why: str = ...) -> Exception:
+        """The error for a node that no step computes."""
+
+
+# Makes the steps of a node: the name of its result, or a list of names where it gives several.
+Emit = Callable[[Any, fx.Node], Any]
+Steps = tuple[tuple[str, Emit], ...]
+
+
+def steps(emit: Emit, *targets: str | Sequence[str]) -> Steps:
+    """Calls of these operators, and the function that emits their steps.
+
+    Args:
+        targets: ``"aten.flip.default"``; one of ours by its name alone, ``"linear_relu"``.
+
+    Example:
+        >>> [name for name, _ in steps(print, "aten.flip.default", "linear")]
+        ['aten.flip.default', 'zeropoint.linear.default']
+    """
+    names = (name for target in targets for name in ([target] if isinstance(target, str) else target))
+    return tuple((name if "." in name else f"zeropoint.{name}.default", emit) for name in names)
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """``uint8`` for ``torch.uint8``."""
+    return str(dtype).removeprefix("torch.")
+
+
+def emit_same(c: StepBuilder, node: fx.Node) -> str | None:
+    """Values never change, so that a copy is the value itself."""
+    return c.tensor(node.args[0])
+
+
+def require_stored(c: StepBuilder, *nodes: Any) -> None:
+    """Refuse weights that are computed: steps pack them when a program is loaded."""
+    if any(node is not None and not c.is_parameter(node) for node in nodes):
+        raise c.unsupported("its weight or bias is computed")

@@ -1,0 +1,205 @@
+"""The same values in another shape, another order of axes, or a part of them: views of the same memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from zeropoint.operators.node import arguments
+from zeropoint.operators.record import Operator, Output
+from zeropoint.operators.steps import LAST, Emit, StepBuilder, emit_same, steps
+
+__all__ = ["RECORDS", "moves"]
+
+# ------------------------------------------------------------------------------------------------- steps of programs
+
+
+def _emit_contiguous(c: StepBuilder, node: fx.Node) -> str:
+    return c.add("contiguous", c.tensor(node.args[0]))
+
+
+def _emit_reshape(c: StepBuilder, node: fx.Node) -> str:
+    return c.add("reshape", c.tensor(node.args[0]), shape=c.sizes(node.args[1]))
+
+
+def _emit_flatten(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    return c.add("flatten", c.tensor(node.args[0]), first=a.get("start_dim", 0), last=a.get("end_dim", -1))
+
+
+def _emit_unflatten(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    return c.add("unflatten", c.tensor(node.args[0]), axis=a["dim"], shape=c.sizes(a["sizes"]))
+
+
+def _emit_unsqueeze(c: StepBuilder, node: fx.Node) -> str:
+    return c.add("unsqueeze", c.tensor(node.args[0]), axis=arguments(node)["dim"])
+
+
+def _emit_squeeze(c: StepBuilder, node: fx.Node) -> str:
+    axes = arguments(node).get("dim")
+    given = {} if axes is None else {"axes": list(axes) if isinstance(axes, (list, tuple)) else [axes]}
+    return c.add("squeeze", c.tensor(node.args[0]), **given)
+
+
+def _emit_permute(c: StepBuilder, node: fx.Node) -> str:
+    return c.add("permute", c.tensor(node.args[0]), order=list(arguments(node)["dims"]))
+
+
+def _emit_movedim(c: StepBuilder, node: fx.Node) -> str:
+    rank = c.rank(node.args[0])
+    numbered = torch.empty([1] * rank).as_strided([1] * rank, list(range(rank)))  # strides that are the axes' numbers
+    moved = torch.movedim(numbered, *node.args[1:])
+    return c.add("permute", c.tensor(node.args[0]), order=list(moved.stride()))
+
+
+def _emit_transpose(c: StepBuilder, node: fx.Node) -> str:
+    return c.add("transpose", c.tensor(node.args[0]), first=node.args[1], second=node.args[2])
+
+
+def _emit_turned(c: StepBuilder, node: fx.Node) -> str:
+    rank = c.rank(node.args[0])
+    order = list(range(rank))
+    order = order[:-2] + order[-2:][::-1] if "mT" in str(node.target) else order[::-1]
+    return c.add("permute", c.tensor(node.args[0]), order=order)
+
+
+def _emit_as(c: StepBuilder, node: fx.Node) -> str:
+    op = "expand" if "expand" in str(node.target) else "reshape"
+    return c.add(op, c.tensor(node.args[0]), shape=[c.axis_size(node.args[1], d) for d in range(c.rank(node.args[1]))])
+
+
+def _emit_expand(c: StepBuilder, node: fx.Node) -> str:
+    return c.add("expand", c.tensor(node.args[0]), shape=c.sizes(node.args[1]))
+
+
+# ----------------------------------------------------------------------------------------------------- steps: parts
+
+
+def _emit_slice(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    begin, end = (d if a[k] is None else c.size(a[k]) for k, d in (("start", 0), ("end", LAST)))
+    end = end if isinstance(end, str) else min(end, LAST)
+    return c.add("slice", c.tensor(node.args[0]), axis=a["dim"], begin=begin, end=end, step=a["step"])
+
+
+def _emit_narrow(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    begin, length = c.size(a["start"]), c.size(a["length"])
+    known = isinstance(begin, int) and isinstance(length, int)
+    end = begin + length if known else c.number("add", begin, length)
+    return c.add("slice", c.tensor(node.args[0]), axis=a["dim"], begin=begin, end=end, step=1)
+
+
+def _emit_select(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    return c.add("select", c.tensor(node.args[0]), axis=a["dim"], index=c.size(a["index"]))
+
+
+def _emit_chunk(c: StepBuilder, node: fx.Node) -> list[str]:
+    a = arguments(node)
+    size = c.number("add", c.axis_size(node.args[0], a["dim"]), int(a["chunks"]) - 1)
+    return _emit_pieces(c, node, a["dim"], c.number("floor_divide", size, int(a["chunks"])))
+
+
+def _emit_split(c: StepBuilder, node: fx.Node) -> list[str]:
+    a = arguments(node)
+    return _emit_pieces(c, node, a["dim"], c.size(a["split_size"]))
+
+
+def _emit_pieces(c: StepBuilder, node: fx.Node, axis: int, each: Any) -> list[str]:
+    """As many pieces of `each` along an axis as the example had."""
+    x, pieces = c.tensor(node.args[0]), []
+    for i in range(len(c.found[node])):
+        begin, end = (c.number("multiply", each, n) for n in (i, i + 1))
+        pieces.append(c.add("slice", x, axis=axis, begin=begin, end=end, step=1))
+    return pieces
+
+
+def _emit_split_with_sizes(c: StepBuilder, node: fx.Node) -> list[str]:
+    a = arguments(node)
+    x, begin, pieces = c.tensor(node.args[0]), 0, []
+    for size in c.sizes(a["split_sizes"]):
+        end = c.number("add", begin, size)
+        pieces.append(c.add("slice", x, axis=a["dim"], begin=begin, end=end, step=1))
+        begin = end
+    return pieces
+
+
+def _emit_sections(c: StepBuilder, node: fx.Node) -> list[str]:
+    """Parts of nearly the same size; the first ones have one more where they cannot be the same."""
+    a = arguments(node)
+    x, begin, pieces = c.tensor(node.args[0]), 0, []
+    for i in range(len(c.found[node])):
+        more = c.number("add", c.axis_size(node.args[0], a["dim"]), len(c.found[node]) - i - 1)
+        end = c.number("add", begin, c.number("floor_divide", more, len(c.found[node])))
+        pieces.append(c.add("slice", x, axis=a["dim"], begin=begin, end=end, step=1))
+        begin = end
+    return pieces
+
+
+def _emit_unbind(c: StepBuilder, node: fx.Node) -> list[str]:
+    x = c.tensor(node.args[0])
+    return [c.add("select", x, axis=arguments(node)["dim"], index=i) for i in range(len(c.found[node]))]
+
+
+# ----------------------------------------------------------------------------------------------------------- records
+
+
+def moves(
+    name: str,
+    emit: Emit,
+    *overloads: str,
+    modules: tuple[type[nn.Module], ...] = (),
+    also: tuple[str, ...] = (),
+    reshapes: bool = False,
+) -> Operator:
+    """Calls that give values of their input, as ``aten::<name>`` with these overloads does.
+
+    `also`: calls that the records do not take as they are captured, but programs do.
+    """
+    aten_names = tuple(f"{name}.{overload}" for overload in overloads or ("default",))
+    made = steps(emit, *(f"aten.{call}" for call in (*aten_names, *also)))
+    return Operator(name, aten_names, modules, output=Output.INPUT, reshapes=reshapes, steps=made)
+
+
+def _reshapes(name: str, emit: Emit, *overloads: str, **more: Any) -> Operator:
+    return moves(name, emit, *overloads, reshapes=True, **more)
+
+
+RECORDS = (
+    _reshapes("reshape", _emit_reshape, also=("view.default",)),
+    _reshapes("flatten", _emit_flatten, "using_ints", modules=(nn.Flatten,)),
+    _reshapes("unflatten", _emit_unflatten, "int", modules=(nn.Unflatten,)),
+    _reshapes("transpose", _emit_transpose, "int"),
+    _reshapes("permute", _emit_permute),
+    _reshapes("t", _emit_turned),
+    _reshapes("squeeze", _emit_squeeze, "default", "dim", "dims"),
+    _reshapes("unsqueeze", _emit_unsqueeze),
+    _reshapes("contiguous", _emit_contiguous),
+    _reshapes("clone", emit_same),
+    _reshapes("movedim", _emit_movedim, "int", "intlist"),
+    _reshapes("swapaxes", _emit_transpose),
+    _reshapes("swapdims", _emit_transpose),
+    _reshapes("ravel", _emit_flatten),
+    _reshapes("detach", emit_same),
+    moves("expand", _emit_expand),
+    moves("expand_as", _emit_as),
+    moves("broadcast_to", _emit_expand),
+    moves("moveaxis", _emit_movedim, "int", "intlist"),
+    moves("numpy_T", _emit_turned),
+    moves("mT", _emit_turned),
+    moves("reshape_as", _emit_as),
+    moves("alias", emit_same, modules=(nn.Identity,)),
+    moves("lift_fresh_copy", emit_same),
+    moves("slice", _emit_slice, "Tensor"),
+    moves("select", _emit_select, "int"),
+    moves("narrow", _emit_narrow),
+    moves("chunk", _emit_chunk, also=("unsafe_chunk.default",)),
+    moves("split", _emit_split, "Tensor"),
+    moves("split_with_sizes", _emit_split_with_sizes),
+    moves("tensor_split", _emit_sections, "sections"),
+    moves("unbind", _emit_unbind, "int"),
+)
