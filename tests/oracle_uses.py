@@ -18,13 +18,13 @@ USES = re.compile(
     r"|_?choose_qparams\w*|_?fake_quantize\w*|_?fused_moving_avg\w*|_saturate_weight_to_fp16|fbgemm_\w+)\b"
     r"|from torch import (ao|quantization|quantize\w*|qu?int\w+)\b"
 )
+_SPELLED = re.compile(rf"{USES.pattern}|import_module")
 _HELPERS = {path.stem: path for path in ROOT.rglob("*.py") if not path.stem.startswith("test_")}
 
 
 def _names(node: ast.AST) -> set[str]:
     """Names that stand in the code, and those of arguments, which may be fixtures."""
-    found = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-    return found | {n.arg for n in ast.walk(node) if isinstance(n, ast.arg)}
+    return {n.id if isinstance(n, ast.Name) else n.arg for n in ast.walk(node) if isinstance(n, (ast.Name, ast.arg))}
 
 
 class _WithoutWords(ast.NodeTransformer):
@@ -38,10 +38,14 @@ class _WithoutWords(ast.NodeTransformer):
         return ast.Constant("") if is_word else node
 
 
-def _uses(node: ast.AST) -> bool:
+def _uses(node: ast.AST, lines: list[str]) -> bool:
+    if not isinstance(node, (ast.Import, ast.ImportFrom)):  # whose names may be on lines of their own
+        first = min(part.lineno for part in (node, *getattr(node, "decorator_list", ())))
+        if not _SPELLED.search("\n".join(lines[first - 1 : node.end_lineno])):
+            return False  # most: quickly, as every test session asks for all of them
     is_table = isinstance(node, ast.Assign)  # of names that something looks up
     code = ast.unparse(node if is_table else _WithoutWords().visit(copy.deepcopy(node)))
-    return bool(USES.search(code)) or "import_module" in code
+    return bool(_SPELLED.search(code))
 
 
 @functools.cache
@@ -49,7 +53,9 @@ def oracle_names(path: Path) -> frozenset[str]:
     """Names of a module that use PyTorch's quantization, in themselves or through others; "*": importing it does."""
     defined: dict[str, list[ast.AST]] = {}
     tainted: set[str] = set()
-    for node in ast.parse(path.read_text()).body:
+    source = path.read_text()
+    lines = source.splitlines()
+    for node in ast.parse(source).body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             helper = _HELPERS.get(getattr(node, "module", None) or "")
             theirs = oracle_names(helper) if helper is not None and helper != path else frozenset()
@@ -62,10 +68,12 @@ def oracle_names(path: Path) -> frozenset[str]:
             for name in _names(node) if isinstance(node, ast.Assign) else ():
                 defined.setdefault(name, []).append(node)
             on_import = [node]
-        if any(_uses(part) for part in on_import):
+        if any(_uses(part, lines) for part in on_import):
             tainted.add("*")
-    tainted |= {name for name, nodes in defined.items() if any(_uses(n) for n in nodes)}
-    while more := {n for n, nodes in defined.items() if n not in tainted and any(_names(d) & tainted for d in nodes)}:
+    users = {node for node in set().union(*defined.values()) if _uses(node, lines)}  # a table has many names
+    tainted |= {name for name, nodes in defined.items() if not users.isdisjoint(nodes)}
+    uses = {name: set().union(*map(_names, nodes)) for name, nodes in defined.items() if name not in tainted}
+    while more := {name for name, used in uses.items() if name not in tainted and used & tainted}:
         tainted |= more
     return frozenset(tainted)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import hypothesis
 import hypothesis.strategies as st
 import pytest
 import torch
@@ -22,6 +23,12 @@ LAYOUTS = ("contiguous", "channels_last", "permuted", "sliced", "expanded", "off
 
 # More than the 32768 elements from which kernels share work between threads, and no multiple of a vector.
 LARGE = 41_003
+
+
+def examples(count: int) -> hypothesis.settings:
+    """`count` examples where the profile has a hundred, and in proportion: a fifth of them in the quick suite."""
+    return hypothesis.settings(max_examples=max(1, count * hypothesis.settings.default.max_examples // 100))
+
 
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 

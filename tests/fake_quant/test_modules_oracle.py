@@ -10,7 +10,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from observer_pairs import (
     FLOATS,
     KINDS,
@@ -27,7 +27,7 @@ from observer_pairs import (
     theirs,
 )
 from oracle_vectors import VECTORS
-from strategies import generator, lay_out, layouts, seeds
+from strategies import examples, generator, lay_out, layouts, seeds
 
 import zeropoint
 from zeropoint.fake_quant import (
@@ -734,7 +734,7 @@ def test_fused_modules_refuse_another_number_of_channels():
     assert module.scale.shape == (3,)
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(shape=st.sampled_from([(2, 3), (2, 3, 4), (5, 2, 3, 3)]), seed=seeds)
 def test_theirs_and_ours_agree_on_any_rank(shape, seed):
     both = pair("FakeQuantize", observer="PerChannelMinMaxObserver", ch_axis=1)

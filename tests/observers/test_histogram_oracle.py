@@ -11,7 +11,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from observer_pairs import (
     KINDS,
     RANGES,
@@ -27,7 +27,7 @@ from observer_pairs import (
     qparams,
     quietly,
 )
-from strategies import generator, lay_out, layouts, seeds
+from strategies import examples, generator, lay_out, layouts, seeds
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import zeropoint
@@ -94,7 +94,7 @@ def test_streams_are_counted_as_the_oracle_counts_them(isa, data):
 
 
 @oracle
-@settings(max_examples=50)
+@examples(50)
 @given(data=st.data())
 def test_images_of_any_layout_are_counted_as_the_oracle_counts_them(data):
     both = pair("HistogramObserver", bins=data.draw(st.sampled_from([3, 64, 2048])))
@@ -106,7 +106,7 @@ def test_images_of_any_layout_are_counted_as_the_oracle_counts_them(data):
 
 
 @oracle
-@settings(max_examples=10)  # PyTorch's search takes up to a second
+@examples(10)  # PyTorch's search takes up to a second
 @given(data=st.data())
 def test_qparams_equal_the_oracle(data):
     dtype = data.draw(st.sampled_from([d for d in RANGES if not d.is_floating_point]))
@@ -694,7 +694,7 @@ def test_constant_data_has_sensible_parameters(kind, value):
 
 
 @every_reader
-@settings(max_examples=30)
+@examples(30)
 @given(data=st.data())
 def test_kept_ranges_are_inside_what_was_seen(kind, data):
     observer = kind(

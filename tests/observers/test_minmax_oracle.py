@@ -10,7 +10,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from observer_pairs import (
     FLOATS,
     PER_CHANNEL_SCHEMES,
@@ -28,7 +28,7 @@ from observer_pairs import (
     qparams,
     quietly,
 )
-from strategies import generator
+from strategies import examples, generator
 
 from zeropoint.observers import (
     HistogramObserver,
@@ -214,7 +214,7 @@ def fed(name: str, **options: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("name", [*PER_TENSOR, *PER_CHANNEL])
-@settings(max_examples=50)
+@examples(50)
 @given(data=st.data())
 def test_state_dicts_move_to_the_oracle_and_back(name, data):
     given = data.draw(arguments(name))

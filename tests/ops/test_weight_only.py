@@ -5,8 +5,8 @@ from __future__ import annotations
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
-from strategies import assert_same, generator, lay_out
+from hypothesis import given
+from strategies import assert_same, examples, generator, lay_out
 
 import zeropoint
 import zeropoint.ops  # registers torch.ops.zeropoint
@@ -84,7 +84,7 @@ def inputs(seed: int, *shape: int, dtype: torch.dtype = torch.float32) -> torch.
 @formats
 @floats
 @given(seed=seeds, m=rows, k=depths, n=columns, granularity=granularities, zero_point=zero_points)
-@settings(max_examples=25)
+@examples(25)
 def test_is_the_sum_in_float64_but_for_rounding(format, dtype, isa, seed, m, k, n, granularity, zero_point):
     layer = Layer(seed, n, k, *FORMATS[format], granularity, zero_point)
     x = inputs(seed, m, k, dtype=dtype)
@@ -97,7 +97,7 @@ def test_is_the_sum_in_float64_but_for_rounding(format, dtype, isa, seed, m, k, 
 @formats
 @floats
 @given(seed=seeds, m=rows, k=depths, n=columns, granularity=granularities, zero_point=zero_points)
-@settings(max_examples=15)
+@examples(15)
 def test_same_bytes_on_every_cpu_for_any_threads_and_rows(format, dtype, seed, m, k, n, granularity, zero_point):
     layer = Layer(seed, n, k, *FORMATS[format], granularity, zero_point)
     x = inputs(seed, m, k, dtype=dtype)

@@ -14,9 +14,9 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from oracle_vectors import VECTORS, assert_same_in_vectors
-from strategies import LAYOUTS, assert_laid_out_like, assert_same, integers, lay_out, seeds
+from strategies import LAYOUTS, assert_laid_out_like, assert_same, examples, integers, lay_out, seeds
 
 import zeropoint
 from zeropoint import qfunctions as ours
@@ -88,7 +88,7 @@ zero_points = st.integers(0, 255)
 @pytest.mark.oracle
 @by_dtype
 @pytest.mark.parametrize("relu", ["", "_relu"], ids=["plain", "relu"])
-@settings(max_examples=20)
+@examples(20)
 @given(data=st.data())
 def test_batch_norm(dtype, relu, isa, data):
     shape = data.draw(image_shapes())
@@ -143,7 +143,7 @@ def test_statistics_of_batch_norm_in_another_dtype():
 
 @pytest.mark.oracle
 @by_dtype
-@settings(max_examples=25)
+@examples(25)
 @given(data=st.data())
 def test_layer_norm(dtype, isa, data):
     normalized = data.draw(st.sampled_from([(1,), (7,), (32,), (33,), (64,), (100,), (768,), (5, 13), (3, 4, 32)]))
@@ -162,7 +162,7 @@ def test_layer_norm(dtype, isa, data):
 
 @pytest.mark.oracle
 @by_dtype
-@settings(max_examples=25)
+@examples(25)
 @given(data=st.data())
 def test_group_norm_and_instance_norm(dtype, isa, data):
     shape = data.draw(image_shapes(least=1))  # PyTorch wants three dimensions
@@ -265,7 +265,7 @@ def test_a_constant_without_epsilon_is_what_pytorch_makes_of_nan(isa):
 
 @pytest.mark.oracle
 @by_dtype
-@settings(max_examples=30)
+@examples(30)
 @given(data=st.data())
 def test_softmax(dtype, isa, data):
     shape = data.draw(

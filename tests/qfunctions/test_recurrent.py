@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from strategies import examples
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import zeropoint
@@ -252,7 +253,7 @@ OPERATORS = {
 }
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     kind=st.sampled_from(sorted(OPERATORS)),
     inputs=st.integers(0, 70),

@@ -8,7 +8,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from pairs import (
     BYTES,
     DTYPES,
@@ -21,7 +21,18 @@ from pairs import (
     possible,
     torch_dtype,
 )
-from strategies import assert_same, lay_out, layouts, numbers, scale_lists, scales, seeds, shapes, zero_point_list
+from strategies import (
+    assert_same,
+    examples,
+    lay_out,
+    layouts,
+    numbers,
+    scale_lists,
+    scales,
+    seeds,
+    shapes,
+    zero_point_list,
+)
 
 import zeropoint
 from zeropoint.numerics.dtypes import QuantizedDtype, qint8, qint32, quint2x4, quint4x2, quint8
@@ -65,7 +76,7 @@ def test_where_a_tie_goes(dtype: QuantizedDtype) -> None:
     assert q.dequantize().tolist() == ([0.0, 2.0] if dtype in PACKED else [1.0, 1.0])
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.data(), st.sampled_from([qint8, quint8, qint32, quint4x2]), shapes(min_dims=1), st.booleans(), seeds)
 def test_quantize_per_channel(
     data: st.DataObject, dtype: QuantizedDtype, shape: tuple[int, ...], channels_last: bool, seed: int

@@ -9,9 +9,9 @@ import hypothesis.strategies as st
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from places import assert_one_step, assert_same_lanes, assert_same_layout, images, is_channels_last, twins
-from strategies import assert_same, integers, seeds
+from strategies import assert_same, examples, integers, seeds
 from twins import BYTES, DTYPES, assert_twins, mine, theirs
 
 import zeropoint
@@ -69,7 +69,7 @@ def unmixed(pool: Any, oracle: torch.Tensor, spatial: int, **arguments: Any) -> 
 @pytest.mark.oracle
 @by_spatial
 @by_dtype
-@settings(max_examples=25)  # for each dtype, rank and instruction set
+@examples(25)  # for each dtype, rank and instruction set
 @given(data=st.data())
 def test_max_pool(dtype, spatial, isa, data):
     q, oracle = data.draw(images(dtype, spatial))
@@ -126,7 +126,7 @@ def test_max_pool_has_no_indices():
 @pytest.mark.oracle
 @by_spatial
 @by_dtype
-@settings(max_examples=25)  # for each dtype, rank and instruction set
+@examples(25)  # for each dtype, rank and instruction set
 @given(data=st.data())
 def test_avg_pool(dtype, spatial, isa, data):
     q, oracle = data.draw(images(dtype, spatial, batched=True if spatial == 3 else None))
@@ -147,7 +147,7 @@ def test_avg_pool(dtype, spatial, isa, data):
 @pytest.mark.oracle
 @by_spatial
 @by_dtype
-@settings(max_examples=25)  # for each dtype, rank and instruction set
+@examples(25)  # for each dtype, rank and instruction set
 @given(data=st.data())
 def test_adaptive_avg_pool(dtype, spatial, isa, data):
     q, oracle = data.draw(images(dtype, spatial, batched=True if spatial == 3 else None))
@@ -178,7 +178,7 @@ def ties(seed: int, shape: tuple[int, ...], dtype: zeropoint.QuantizedDtype) -> 
 @pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
 @pytest.mark.parametrize("channels", [1, 3, 32])
 @by_bytes
-@settings(max_examples=25)
+@examples(25)
 @given(data=st.data())
 def test_ties(dtype, channels, layout, isa, data):
     sides = data.draw(st.tuples(st.sampled_from([2, 4, 6, 10, 14]), st.sampled_from([2, 3, 7, 41, 47, 55])))
@@ -217,7 +217,7 @@ def test_divisor_saturates(dtype, isa):
 
 @pytest.mark.oracle
 @by_dtype
-@settings(max_examples=25)
+@examples(25)
 @given(data=st.data())
 def test_mean(dtype, isa, data):
     q, oracle = data.draw(images(dtype, data.draw(st.sampled_from([1, 2, 3]))))
@@ -282,7 +282,7 @@ def test_a_window_too_large_for_int32_sums():
 
 
 @by_bytes
-@settings(max_examples=40)
+@examples(40)
 @given(data=st.data())
 def test_formulas_without_kernels(dtype, data, monkeypatch):
     """What other devices and 32 bits use agrees with the kernels."""

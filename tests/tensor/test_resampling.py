@@ -8,9 +8,9 @@ import hypothesis.strategies as st
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from places import TORCH_LANES, assert_one_step, assert_same_layout, images, is_channels_last, twins
-from strategies import assert_same, integers
+from strategies import assert_same, examples, integers
 from twins import BYTES, DTYPES, assert_twins, mine
 
 import zeropoint
@@ -41,7 +41,7 @@ def targets(draw: st.DrawFn, sizes: tuple[int, ...]) -> dict[str, object]:
 @pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
 @by_spatial
 @by_dtype
-@settings(max_examples=25)
+@examples(25)
 @given(data=st.data())
 def test_nearest(dtype, spatial, mode, data):
     q, oracle = data.draw(images(dtype, spatial, batched=True))
@@ -70,7 +70,7 @@ def test_nearest(dtype, spatial, mode, data):
 @pytest.mark.oracle
 @pytest.mark.parametrize("align_corners", [False, True], ids=["pixels", "corners"])
 @by_dtype
-@settings(max_examples=30)
+@examples(30)
 @given(data=st.data())
 def test_bilinear(dtype, align_corners, isa, data):
     q, oracle = data.draw(images(dtype, 2, batched=True))

@@ -15,12 +15,12 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from pairs import BYTES, PACKED, assert_equal_qtensors, every_kind, make
 from safetensors import safe_open
 from safetensors.torch import save_file
 from saving import WAYS, torch_saved, ways
-from strategies import assert_same
+from strategies import assert_same, examples
 
 import zeropoint
 from zeropoint.numerics.dtypes import QuantizedDtype, qint8, quint4x2, quint8
@@ -333,7 +333,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(data=st.data())
 def test_any_damage_is_a_value_error(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     description = copy.deepcopy(GOOD)

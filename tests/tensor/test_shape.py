@@ -14,9 +14,9 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from pairs import BYTES, DTYPES, PACKED, Pair, assert_equal_qtensors, assert_pair, every_kind, make, pairs, strides
-from strategies import assert_same
+from strategies import assert_same, examples
 
 import zeropoint
 from zeropoint.numerics.dtypes import QuantizedDtype, qint8, quint4x2, quint8
@@ -293,7 +293,7 @@ def check(operator: Operator, ours: QTensor, oracle: Tensor | None) -> None:
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda o: o.__name__)
-@settings(max_examples=30)
+@examples(30)
 @given(data=st.data(), pair=pairs(max_dims=5))
 def test_operator(operator: Callable[..., Operator], data: st.DataObject, pair: Pair) -> None:
     ours, oracle = pair
@@ -301,7 +301,7 @@ def test_operator(operator: Callable[..., Operator], data: st.DataObject, pair: 
 
 
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda o: o.__name__)
-@settings(max_examples=15)
+@examples(15)
 @given(data=st.data(), kind=st.sampled_from([k for k in every_kind() if k[0] in PACKED]))
 def test_operator_on_packed(
     operator: Callable[..., Operator], data: st.DataObject, kind: tuple[QuantizedDtype, str]
@@ -466,7 +466,7 @@ def test_resize_keeps_every_element(dtype: QuantizedDtype) -> None:
 
 @pytest.mark.filterwarnings("ignore:All inputs of this cat operator must share")
 @pytest.mark.oracle
-@settings(max_examples=60)
+@examples(60)
 @given(st.data(), st.sampled_from([qint8, quint8]))
 def test_joining_requantizes_to_the_first(data: st.DataObject, dtype: QuantizedDtype) -> None:
     shape = data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=3))

@@ -6,9 +6,9 @@ import hypothesis.strategies as st
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from places import LAYOUTS, assert_same_layout, images, is_channels_last, twins
-from strategies import assert_same, integers
+from strategies import assert_same, examples, integers
 from twins import BYTES, DTYPES, assert_twins, mine
 
 import zeropoint
@@ -65,7 +65,7 @@ def by_index(x: torch.Tensor, pad: tuple[int, ...], mode: str) -> torch.Tensor:
 @pytest.mark.parametrize("mode", ["reflect", "replicate"])
 @pytest.mark.parametrize("spatial", [1, 2, 3], ids=["1d", "2d", "3d"])
 @by_dtype
-@settings(max_examples=25)
+@examples(25)
 @given(data=st.data())
 def test_reflect_and_replicate(dtype, spatial, mode, data):
     q, oracle = data.draw(images(dtype, spatial))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from pairs import PACKED, assert_equal_qtensors, make
-from strategies import assert_same
+from strategies import assert_same, examples
 
 import zeropoint
 from zeropoint.numerics.dtypes import QuantizedDtype, quint2x4, quint4x2
@@ -85,7 +85,7 @@ def test_unused_bits_are_not_shown() -> None:
     assert q[1:].int_repr().tolist() == [13 * 17, 13]
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(st.sampled_from(PACKED), st.data())
 def test_a_part_is_what_the_part_of_bytes_would_be(dtype: QuantizedDtype, data: st.DataObject) -> None:
     """Any history of slicing and writing gives what it gives with one value in a byte."""

@@ -9,9 +9,9 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, reject, settings
+from hypothesis import given, reject
 from pairs import BYTES, DTYPES, PACKED, Pair, assert_equal_qtensors, assert_pair, every_kind, make, pairs, torch_dtype
-from strategies import assert_same, lay_out, layouts, numbers, seeds
+from strategies import assert_same, examples, lay_out, layouts, numbers, seeds
 
 import zeropoint
 from zeropoint.numerics.dtypes import QuantizedDtype, qint8, quint4x2, quint8
@@ -40,7 +40,7 @@ def like(q: QTensor, seed: int = 0) -> torch.Tensor:
 # ------------------------------------------------------------------------------------------------------- floats into q
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(pairs(schemes=TORCH_SCHEMES), layouts, seeds)
 def test_copy_floats(pair: Pair, layout: str, seed: int) -> None:
     ours, oracle = pair
@@ -130,7 +130,7 @@ def test_numbers_go_anywhere(dtype: QuantizedDtype, scheme: str) -> None:
 # ------------------------------------------------------------------------------------------------------------- q into q
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.sampled_from(BYTES), st.data())
 def test_copy_takes_the_qparams_over(dtype: QuantizedDtype, data: st.DataObject) -> None:
     ours, oracle = data.draw(pairs((dtype,), ("per_tensor",)))
@@ -186,7 +186,7 @@ def test_floats_do_not_take_quantized(dtype: QuantizedDtype, scheme: str) -> Non
 # -------------------------------------------------------------------------------------------------------------- filling
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(pairs(schemes=TORCH_SCHEMES), st.sampled_from(FILLS))
 def test_fill(pair: Pair, value: float) -> None:
     ours, oracle = pair
@@ -216,7 +216,7 @@ def test_filled_is_quantized(dtype: QuantizedDtype, scheme: str, value: float) -
             assert filled.stride() == q.stride()
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(pairs(schemes=("per_tensor",), min_dims=1), st.sampled_from(FILLS), seeds)
 def test_masked_fill(pair: Pair, value: float, seed: int) -> None:
     ours, oracle = pair

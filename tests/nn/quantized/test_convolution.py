@@ -9,10 +9,10 @@ import hypothesis.strategies as st
 import pytest
 import torch
 import torch.ao.nn.quantized.functional  # the oracle
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from layer_strategies import QUANTIZED, activations, biases, filling_scale, outputs, quantized, weights
 from reference import Codes, conv_sums, conv_transpose_sums, requantize, to_float
-from strategies import assert_same, generator, integers, lay_out, numbers, seeds
+from strategies import assert_same, examples, generator, integers, lay_out, numbers, seeds
 
 import zeropoint
 from zeropoint.nn.quantized import functional
@@ -162,7 +162,7 @@ LAYOUTS = ("contiguous", "channels_last", "sliced", "permuted")
 
 @dimensions
 @given(data=st.data())
-@settings(max_examples=60)
+@examples(60)
 def test_equals_the_reference(isa, dims, data):
     c = data.draw(convolutions(dims))
     want = c.expected()
@@ -194,7 +194,7 @@ def test_equals_the_reference(isa, dims, data):
 
 @dimensions
 @given(data=st.data())
-@settings(max_examples=60)
+@examples(60)
 def test_transposed_equals_the_reference(isa, dims, data):
     c = data.draw(convolutions(dims, transposed=True))
     all_scales = with_all_scales(c)
@@ -220,7 +220,7 @@ def test_transposed_equals_the_reference(isa, dims, data):
 
 
 @given(seed=seeds, groups=st.sampled_from([1, 2, 3]))
-@settings(max_examples=20)
+@examples(20)
 def test_transposed_graph_form_has_parameters_for_each_channel_of_each_group(isa, seed, groups):
     """More than a QTensor can say, whose scales are those of one group."""
     per_group, g = 3, generator(seed)
@@ -238,7 +238,7 @@ def test_transposed_graph_form_has_parameters_for_each_channel_of_each_group(isa
 
 @dimensions
 @given(data=st.data())
-@settings(max_examples=40)
+@examples(40)
 def test_relu_and_addition_equal_the_reference(isa, dims, data):
     c = data.draw(convolutions(dims))
     p, qx, arguments = c.packed(), quantized(c.x), c.graph_arguments()
@@ -259,7 +259,7 @@ def test_relu_and_addition_equal_the_reference(isa, dims, data):
 @dimensions
 @pytest.mark.parametrize("transposed", [False, True], ids=["plain", "transposed"])
 @given(data=st.data())
-@settings(max_examples=25)
+@examples(25)
 def test_dynamic_equals_quantizing_by_the_own_range(isa, dims, transposed, data):
     c = data.draw(convolutions(dims, transposed))
     reduce_range = data.draw(st.booleans())
@@ -276,7 +276,7 @@ def test_dynamic_equals_quantizing_by_the_own_range(isa, dims, transposed, data)
 
 @dimensions
 @given(data=st.data())
-@settings(max_examples=15)
+@examples(15)
 def test_reflected_padding_is_that_of_the_integers(dims, data):
     x = data.draw(activations((2, 3, *[data.draw(st.integers(4, 7))] * dims)))
     w = data.draw(weights((4, 3, *[3] * dims), 4))

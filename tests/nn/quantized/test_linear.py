@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 import torch.ao.nn.quantized.functional  # the oracle
-from hypothesis import given, settings
+from hypothesis import given
 from layer_strategies import QUANTIZED, activations, biases, filling_scale, outputs, quantized, weights
 from reference import Codes, f32, linear_sums, quantize_rows, requantize, to_float
-from strategies import assert_same, generator, integers, numbers, seeds
+from strategies import assert_same, examples, generator, integers, numbers, seeds
 
 import zeropoint
 from zeropoint.nn.quantized import functional
@@ -72,14 +72,14 @@ def test_equals_the_reference(isa, layer):
 
 
 @given(data=st.data())
-@settings(max_examples=20)
+@examples(20)
 @pytest.mark.parametrize("shape", [(64,), (1, 64), (2, 3, 37), (2, 1, 3, 16), (0, 16), (2, 0, 16)], ids=str)
 def test_input_of_any_rank_equals_the_reference(isa, shape, data):
     check_every_form(*data.draw(layers(shape)))
 
 
 @given(layer=layers(), slope=st.sampled_from([0.0, 0.01, 0.3, 1.0, 1.7]))
-@settings(max_examples=50)
+@examples(50)
 def test_activations_fused_into_the_layer_equal_the_reference(isa, layer, slope):
     x, w, bias, scale, zero_point = layer
     p, qx = packed.linear_prepack(quantized(w, 0), bias), quantized(x)
@@ -95,7 +95,7 @@ def test_activations_fused_into_the_layer_equal_the_reference(isa, layer, slope)
 
 
 @given(layer=layers())
-@settings(max_examples=50)
+@examples(50)
 def test_tanh_is_within_one_step_of_the_reference(isa, layer):
     x, w, bias, _, zero_point = layer
     scale = 2.0 / 256
@@ -144,7 +144,7 @@ def test_depth_of_65536_is_exact(isa, m):
 
 
 @given(layer=layers((6, 40)), layout=st.sampled_from(["sliced", "transposed", "offset"]))
-@settings(max_examples=20)
+@examples(20)
 def test_input_and_weight_in_any_layout_equal_the_reference(isa, layer, layout):
     x, w, bias, scale, zero_point = layer
 
@@ -214,7 +214,7 @@ def test_dynamic_equals_quantizing_by_the_own_range(isa, layer, reduce_range):
 
 
 @given(layer=float_layers())
-@settings(max_examples=50)
+@examples(50)
 def test_dynamic_per_token_equals_quantizing_each_row(isa, layer):
     x, w, bias = layer
     q, scale = quantize_rows(x)
@@ -244,7 +244,7 @@ def test_dynamic_row_of_zeros_gives_the_bias(isa, per_token):
 
 
 @given(seed=seeds, m=rows, k=depths, n=columns, has_bias=st.booleans())
-@settings(max_examples=20)
+@examples(20)
 def test_float16_weights_saturate_and_give_the_float32_product(seed, m, k, n, has_bias):
     x = torch.randn(m, k, generator=generator(seed))
     weight = numbers(seed, (n, k), special=False, far=False)

@@ -7,10 +7,10 @@ import math
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from layer_strategies import QUANTIZED, activations, outputs, quantized
 from reference import Codes, matmul_sums, requantize
-from strategies import assert_same, generator, integers
+from strategies import assert_same, examples, generator, integers
 
 import zeropoint
 from zeropoint.nn.quantized import functional
@@ -32,7 +32,7 @@ def check(a: Codes, b: Codes, scale: float, zero_point: int) -> None:
 
 @pytest.mark.parametrize(("left", "right"), BATCHES, ids=str)
 @given(data=st.data())
-@settings(max_examples=30)
+@examples(30)
 def test_equals_the_reference_for_batches_that_broadcast(isa, left, right, data):
     m, k, n = data.draw(sides), data.draw(sides), data.draw(sides)
     a, b = data.draw(activations((*left, m, k))), data.draw(activations((*right, k, n)))
@@ -40,7 +40,7 @@ def test_equals_the_reference_for_batches_that_broadcast(isa, left, right, data)
 
 
 @given(data=st.data())
-@settings(max_examples=30)
+@examples(30)
 def test_transposed_and_sliced_operands_equal_the_reference(isa, data):
     m, k, n = data.draw(sides), data.draw(sides), data.draw(sides)
     a, b = data.draw(activations((2, k, m))), data.draw(activations((2, k, 2 * n)))
