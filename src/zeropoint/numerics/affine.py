@@ -182,10 +182,10 @@ def quantize_tensor(
         >>> quantize_tensor(torch.tensor([0.5, 1.0]), 0.25, 10, qmin=0, qmax=255, dtype=torch.uint8)
         tensor([12, 14], dtype=torch.uint8)
     """
-    if x.device.type == "cpu" and dtype in INTEGER_CODES:
+    code = INTEGER_CODES.get(dtype)
+    if code is not None and x.is_cpu:
         x = _float32(x)
         y = torch.empty_like(x, dtype=dtype)
-        code = INTEGER_CODES[dtype]
         _native.quantize_tensor(x.data_ptr(), y.data_ptr(), code, x.numel(), scale, zero_point, spelling, qmin, qmax)
         return y
     _require_invertible("quantize", torch.tensor([scale]))
@@ -300,10 +300,10 @@ def dequantize_tensor(
         >>> dequantize_tensor(torch.tensor([12, 14], dtype=torch.uint8), 0.25, 10)
         tensor([0.5000, 1.0000])
     """
-    if q.device.type == "cpu" and q.dtype in INTEGER_CODES and out_dtype == torch.float32:
+    code = INTEGER_CODES.get(q.dtype)
+    if code is not None and q.is_cpu and out_dtype is torch.float32:
         q = dense(q)
         y = torch.empty_like(q, dtype=torch.float32) if out is None else _fitting(out, q)
-        code = INTEGER_CODES[q.dtype]
         _native.dequantize_tensor(q.data_ptr(), code, y.data_ptr(), q.numel(), scale, zero_point, exact)
         return y
     difference = (q.to(torch.int64) - zero_point).to(out_dtype) if exact else q.to(out_dtype) - zero_point

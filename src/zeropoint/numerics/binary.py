@@ -75,7 +75,7 @@ def combine(
     y = empty_result(a.q, b.q)
     if not y.numel():
         return y
-    if y.element_size() > 1 or y.device.type != "cpu":
+    if y.element_size() > 1 or not y.is_cpu:
         return y.copy_(_formula(operation, a, b, scale, zero_point, relu))
     if a.q.shape == b.q.shape and a.q.stride() == b.q.stride() and is_dense(a.q):
         places: _native.Places = ([], [], [], y.numel(), False)

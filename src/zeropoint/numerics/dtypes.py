@@ -65,12 +65,16 @@ class QuantizedDtype:
         }.items():
             object.__setattr__(self, attribute, value)
 
-    @property
+    @functools.cached_property
     def torch_storage(self) -> torch.dtype:
         """The torch dtype of the storage; needs torch."""
         import torch
 
         return getattr(torch, self.storage)
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash(twin(self.name))
 
     def __repr__(self) -> str:
         return f"zeropoint.{self.name}"
@@ -83,7 +87,7 @@ class QuantizedDtype:
 
     def __hash__(self) -> int:
         """That of torch's dtype of the same name, which is equal: either finds the other in a dictionary."""
-        return hash(twin(self.name))
+        return self._hash
 
     def __reduce__(self) -> tuple[Any, ...]:
         return quantized_dtype, (self.name,)

@@ -20,6 +20,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -42,8 +43,7 @@ class FloatFunction:
     spelling: Spelling = Spelling.split  # how 8-bit results are rounded
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """The qparams on both sides of a function, and the range of the integers."""
 
     scale: float
@@ -135,7 +135,7 @@ def apply(
         flat = q.as_strided((q.numel(),), (1,), q.storage_offset())
         return _formula(flat, name, arguments, step, dtype).as_strided(q.size(), q.stride())
     table = table_of(name, arguments, step, q.dtype, dtype)
-    if q.device.type != "cpu":
+    if not q.is_cpu:
         return table.to(q.device)[q.view(torch.uint8).to(torch.int64)].view(dtype)
     _native.lookup(q.data_ptr(), table.data_ptr(), y.data_ptr(), q.numel())
     return y

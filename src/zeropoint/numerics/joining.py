@@ -18,7 +18,10 @@ from zeropoint import _native
 from zeropoint.numerics import functions
 from zeropoint.numerics.binary import Operand
 from zeropoint.numerics.blocks import CHANNELS_LAST
+from zeropoint.numerics.dtypes import qint8, qint32, quint8
 from zeropoint.numerics.functions import Step
+
+_LIMITS = {kind.torch_storage: (kind.qmin, kind.qmax) for kind in (quint8, qint8, qint32)}
 
 
 class _Target(NamedTuple):
@@ -28,8 +31,8 @@ class _Target(NamedTuple):
     function: str
 
 
-def empty_joined(tensors: Sequence[Tensor], dim: int) -> Tensor:
-    """Where the tensors go: channels last if they all are, else contiguous.
+def empty_joined(tensors: Sequence[Tensor], dim: int, channels_last: bool | None = None) -> Tensor:
+    """Where the tensors go: channels last if they all are (which the caller may know), else contiguous.
 
     Example:
         >>> empty_joined([torch.empty(2, 3), torch.empty(2, 1)], 1).shape
@@ -38,10 +41,10 @@ def empty_joined(tensors: Sequence[Tensor], dim: int) -> Tensor:
     first = tensors[0]
     shape = list(first.shape)
     shape[dim] = sum(t.shape[dim] for t in tensors)
-    memory_format = CHANNELS_LAST.get(first.dim())
-    if memory_format is None or not _channels_last(tensors):
-        memory_format = torch.contiguous_format
-    return torch.empty(shape, dtype=first.dtype, device=first.device, memory_format=memory_format)
+    if _channels_last(tensors) if channels_last is None else channels_last:
+        memory_format = CHANNELS_LAST[len(shape)]
+        return torch.empty(shape, dtype=first.dtype, device=first.device, memory_format=memory_format)
+    return first.new_empty(shape)
 
 
 def _channels_last(tensors: Sequence[Tensor]) -> bool:
@@ -65,13 +68,13 @@ def join(pieces: Sequence[Operand], dim: int, scale: float, zero_point: int, *, 
         tensor([12, 14, 14, 18], dtype=torch.uint8)
     """
     tensors = [p.q for p in pieces]
-    y = empty_joined(tensors, dim)
-    info = torch.iinfo(y.dtype)
     inner = _channels_last(tensors)
-    low = max(info.min, zero_point) if relu else info.min
+    y = empty_joined(tensors, dim, inner)
+    least, most = _LIMITS[y.dtype]
+    low = max(least, zero_point) if relu else least
     kernel_rounds = inner and dim == 1 and y.dim() == 4
-    target = _Target((scale, zero_point, low, info.max), "same" if kernel_rounds else "requantize")
-    if y.element_size() > 1 or y.device.type != "cpu":
+    target = _Target((scale, zero_point, low, most), "same" if kernel_rounds else "requantize")
+    if y.element_size() > 1 or not y.is_cpu:
         return y.copy_(torch.cat([_requantized(p, target) for p in pieces], dim))
     if inner:
         tensors = [t.movedim(1, -1) for t in tensors]
@@ -93,7 +96,7 @@ def join(pieces: Sequence[Operand], dim: int, scale: float, zero_point: int, *, 
 def _step(p: Operand, target: _Target) -> Step | None:
     """How a piece becomes part of the result; None where it is part of it as it is."""
     scale, zero_point, low, high = target.step
-    if (p.scale, p.zero_point) == (scale, zero_point) and low == torch.iinfo(p.q.dtype).min:
+    if (p.scale, p.zero_point) == (scale, zero_point) and low == _LIMITS[p.q.dtype][0]:
         return None
     return Step(p.scale, p.zero_point, scale, zero_point, low, high)
 

@@ -12,6 +12,11 @@ QUANTIZED_DTYPES = INTEGER_DTYPES + FLOAT8_DTYPES
 INPUT_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
+_BOUNDS = {dtype: (torch.iinfo(dtype).min, torch.iinfo(dtype).max) for dtype in INTEGER_DTYPES} | {
+    dtype: (int(torch.finfo(dtype).min), int(torch.finfo(dtype).max)) for dtype in FLOAT8_DTYPES
+}
+
+
 def names(dtypes: Sequence[torch.dtype]) -> str:
     return ", ".join(str(d).removeprefix("torch.") for d in dtypes)
 
@@ -23,10 +28,7 @@ def bounds(dtype: torch.dtype) -> tuple[int, int]:
         >>> bounds(torch.int8), bounds(torch.float8_e4m3fn)
         ((-128, 127), (-448, 448))
     """
-    if dtype in INTEGER_DTYPES:
-        info = torch.iinfo(dtype)
-        return info.min, info.max
-    return int(torch.finfo(dtype).min), int(torch.finfo(dtype).max)
+    return _BOUNDS[dtype]
 
 
 def require_dtype(op: str, name: str, got: torch.dtype, allowed: Sequence[torch.dtype]) -> None:

@@ -142,12 +142,15 @@ def _pieces(op: str, inputs: Sequence[Tensor], dim: int) -> tuple[list[Tensor], 
     tensors = [t for t in inputs if tuple(t.shape) != (0,)] or [inputs[0]]
     first = tensors[0]
     dim = checks.require_axis(op, first, dim)
-    for t in tensors:
+    shape = first.shape
+    for t in tensors[1:]:
         if t.dtype != first.dtype:
             raise TypeError(f"{op}: all tensors must have one dtype, got {checks.names([first.dtype, t.dtype])}")
-        if t.dim() != first.dim() or any(a != b for d, (a, b) in enumerate(zip(t.shape, first.shape)) if d != dim):
+        if t.shape != shape and (
+            t.dim() != first.dim() or any(a != b for d, (a, b) in enumerate(zip(t.shape, shape)) if d != dim)
+        ):
             raise ValueError(
-                f"{op}: shapes may differ in dimension {dim} only, got {tuple(first.shape)} and {tuple(t.shape)}"
+                f"{op}: shapes may differ in dimension {dim} only, got {tuple(shape)} and {tuple(t.shape)}"
             )
     return tensors, dim
 

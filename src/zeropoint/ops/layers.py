@@ -233,10 +233,11 @@ def run_linear(
     checks.require_dtype(op, "input", x.dtype, BYTES)
     _require_fit(op, x, layer)
     x = x.contiguous()
-    y = torch.empty((*x.shape[:-1], layer.outputs), dtype=dtype or x.dtype)
+    outputs = layer.outputs
+    y = torch.empty((*x.shape[:-1], outputs), dtype=dtype or x.dtype)
     layer.run(
         (x.data_ptr(), INTEGER_CODES[x.dtype], x_scale, x_zero_point),
-        y.numel() // layer.outputs if layer.outputs else 0,
+        y.numel() // outputs if outputs else 0,
         _output(y, scale, zero_point, relu, slope),
         NOTHING,
     )

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from zeropoint.numerics.dtypes import QuantizedDtype
-from zeropoint.tensor.qtensor import QTensor
+from zeropoint.tensor.qtensor import QTensor, from_values
 from zeropoint.tensor.quantizer import PerTensorQuantizer
 
 BYTES = ("qint8", "quint8")
@@ -27,8 +27,10 @@ def require_quantized(op: str, name: str, q: Any, dtypes: tuple[str, ...] = BYTE
 
 def activation(op: str, q: Any, name: str = "input", dtypes: tuple[str, ...] = BYTES) -> tuple[Tensor, float, int]:
     """Integers, scale and zero point of `q`, which must be quantized per tensor."""
-    quantizer = require_quantized(op, name, q, dtypes)._qparams.quantizer
-    if not isinstance(quantizer, PerTensorQuantizer):
+    if type(q) is not QTensor or q._qdtype.name not in dtypes:
+        require_quantized(op, name, q, dtypes)
+    quantizer = q._qparams.quantizer
+    if type(quantizer) is not PerTensorQuantizer:
         raise ValueError(f"{op}: {name} must be quantized per tensor, got {quantizer.scheme}")
     return q._data, quantizer.scale, quantizer.zero_point
 
@@ -37,4 +39,4 @@ def result(data: Tensor, scale: float, zero_point: int, dtype: QuantizedDtype) -
     """Integers with their scale and zero point as a quantized tensor."""
     if not dtype.qmin <= zero_point <= dtype.qmax:
         raise ValueError(f"zero_point {zero_point} is outside the range of {dtype.name}, {dtype.qmin}..{dtype.qmax}")
-    return QTensor(data, PerTensorQuantizer(scale, zero_point), dtype)
+    return from_values(data, PerTensorQuantizer(scale, zero_point), dtype)

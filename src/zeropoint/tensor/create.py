@@ -24,7 +24,9 @@ def _quantized(x: torch.Tensor, quantizer: Quantizer, kind: QuantizedDtype) -> Q
     if x.dtype != torch.float32:
         raise TypeError(f"only float32 tensors can be quantized, got {x.dtype}: call .float() first")
     quantizer.check(kind, x.shape)
-    return from_values(quantizer.quantize(settled(x.detach()), kind), quantizer, kind)
+    if type(x) is not torch.Tensor or x.requires_grad:
+        x = x.detach()
+    return from_values(quantizer.quantize(settled(x), kind), quantizer, kind)
 
 
 def _holding(integers: torch.Tensor, quantizer: Quantizer, kind: QuantizedDtype) -> QTensor:

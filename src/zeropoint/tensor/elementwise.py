@@ -10,9 +10,11 @@ import torch
 
 from zeropoint.numerics.dtypes import QuantizedDtype, qint8, qint32, quint8
 from zeropoint.numerics.functions import quantize_number, single
+from zeropoint.ops.stored import stored_function
 from zeropoint.tensor.errors import QTensorError
 from zeropoint.tensor.qtensor import QTensor, implements
 from zeropoint.tensor.quantizer import PerTensorQuantizer
+from zeropoint.tensor.recording import run
 from zeropoint.tensor.write import copy_, write
 
 aten = torch.ops.aten
@@ -33,8 +35,9 @@ FIXED_QPARAMS = MappingProxyType({"sigmoid": _UNIT, "hardsigmoid": _UNIT, "tanh"
 
 def per_tensor_only(name: str, q: QTensor) -> PerTensorQuantizer:
     """The one scale and zero point of `q`, which `name` needs."""
-    if isinstance(q._quantizer, PerTensorQuantizer):
-        return q._quantizer
+    quantizer = q._qparams.quantizer
+    if type(quantizer) is PerTensorQuantizer:
+        return quantizer
     raise QTensorError(
         f"{name} needs per-tensor quantization, this tensor is {q._quantizer.scheme.name}: call .dequantize() first"
     )
@@ -129,7 +132,7 @@ def _step(q: QTensor, name: str, arguments: tuple[Any, ...], out: PerTensorQuant
 
 def _function(q: QTensor, name: str, *arguments: Any, out: PerTensorQuantizer | None = None) -> QTensor:
     step = _step(q, name, arguments, out)
-    return q.with_values(torch.ops.zeropoint.stored_function(q.values(), *step), out)
+    return q.with_values(run(stored_function, q.values(), *step), out)
 
 
 def _function_(q: QTensor, name: str, *arguments: Any) -> QTensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,31 +18,19 @@ from zeropoint.ops.pooling import (
 from zeropoint.tensor.errors import QTensorError
 from zeropoint.tensor.qtensor import QTensor, implements
 from zeropoint.tensor.quantizer import PerTensorQuantizer, is_plain
+from zeropoint.tensor.recording import run
 
 aten = torch.ops.aten
 
 
-def run(kernel: Callable[..., torch.Tensor], values: torch.Tensor, *arguments: Any) -> torch.Tensor:
-    """The kernel of an operator of ``torch.ops.zeropoint``, called through the operator where somebody may be tracing.
-
-    Nobody is if the tensor is an ordinary one and no mode is on; the way through the dispatcher would then cost 8 us.
-    """
-    if (
-        type(values) is torch.Tensor
-        and not torch._C._len_torch_dispatch_stack()
-        and torch._C._get_tracing_state() is None
-    ):
-        return kernel(values, *arguments)
-    return getattr(torch.ops.zeropoint, kernel.__name__)(values, *arguments)
-
-
 def per_tensor(name: str, q: QTensor) -> PerTensorQuantizer:
     """The qparams of `q`; refuses a per-channel tensor in the name of an operator."""
-    if isinstance(q._quantizer, PerTensorQuantizer):
-        return q._quantizer
+    quantizer = q._qparams.quantizer
+    if isinstance(quantizer, PerTensorQuantizer):
+        return quantizer
     raise QTensorError(
         f"{name} is defined for per-tensor quantization, this tensor is {q._quantizer.scheme.name} along axis"
-        f" {q._quantizer.axis}: call .dequantize() first"
+        f" {quantizer.axis}: call .dequantize() first"
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 from collections.abc import Callable, Iterator
@@ -27,7 +26,7 @@ HANDLERS: dict[Any, Handler] = {}
 
 _make_wrapper = torch.Tensor._make_wrapper_subclass
 _FLOAT, _STRIDED = torch.float32, torch.strided
-_NORMAL_MODE, _AS_IT_IS = functools.partial(torch._C._InferenceMode, False), contextlib.nullcontext()
+_is_inference, _NORMAL_MODE = torch.is_inference_mode_enabled, functools.partial(torch._C._InferenceMode, False)
 _BASIC_INDICES = frozenset((int, slice, EllipsisType, NoneType))
 
 
@@ -71,6 +70,10 @@ def _wrap(
     offset: int = 0,
 ) -> QTensor:
     """A QTensor over these integers, whole: nobody sees one that lacks a part."""
+    # It is never an inference tensor: torch's views of a tensor made outside inference mode could not be made in it.
+    if _is_inference():
+        with _NORMAL_MODE():
+            return _wrap(data, dtype, qparams, size, stride, offset)
     # For types of a byte or more the integers have the geometry; packed bytes are flat, so it is given.
     if size is None:
         size, stride, offset = data.shape, data.stride(), data.storage_offset()
@@ -78,12 +81,10 @@ def _wrap(
     # pin_memory, requires_grad, two dispatch policies, layout dispatch, keys, storage_size. The storage is said to have
     # no bytes because it has none: C++ that writes a storage to a file (torch.jit.save) would follow a null pointer
     # otherwise, and take the process along.
-    # Nor is it ever an inference tensor: torch's views of a tensor made outside inference mode could not be made in it.
-    with _NORMAL_MODE() if torch.is_inference_mode_enabled() else _AS_IT_IS:
-        q = _make_wrapper(
-            QTensor, size, stride, offset, None, _FLOAT, _STRIDED, data.device,
-            False, False, None, False, False, None, 0,
-        )  # fmt: skip
+    q = _make_wrapper(
+        QTensor, size, stride, offset, None, _FLOAT, _STRIDED, data.device,
+        False, False, None, False, False, None, 0,
+    )  # fmt: skip
     q._data = data
     q._qdtype = dtype
     q._qparams = qparams
@@ -153,7 +154,7 @@ class QTensor(torch.Tensor):
 
     def with_values(self, values: torch.Tensor, quantizer: Quantizer | None = None) -> QTensor:
         """A QTensor of the same dtype with these integers (one in each element)."""
-        return from_values(values, quantizer or self._quantizer, self._qdtype)
+        return from_values(values, quantizer or self._qparams.quantizer, self._qdtype)
 
     def _view_of(
         self,
@@ -334,6 +335,11 @@ class QTensor(torch.Tensor):
 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if self.dim() == 0 else object.__format__(self, spec)
+
+    def clone(self, *, memory_format: Any = torch.preserve_format) -> QTensor:
+        if self._qdtype.bits < 8 or is_watched():
+            return super().clone(memory_format=memory_format)
+        return from_values(self._data.clone(memory_format=memory_format), self._qparams.quantizer, self._qdtype)
 
     # ----------------------------------------------------------------------------------------------- refusing
 
@@ -519,8 +525,10 @@ for _name in ("reshape", "flatten"):
 
 def settled(x: torch.Tensor) -> torch.Tensor:
     """`x` in a layout that quantizing and dequantizing give, contiguous or channels last; a copy if it has neither."""
+    if x.is_contiguous():
+        return x
     memory_format = CHANNELS_LAST.get(x.dim())
-    if x.is_contiguous() or (memory_format and x.is_contiguous(memory_format=memory_format)):
+    if memory_format and x.is_contiguous(memory_format=memory_format):
         return x
     from torch._prims_common import suggest_memory_format
 
@@ -530,7 +538,7 @@ def settled(x: torch.Tensor) -> torch.Tensor:
 def from_values(values: torch.Tensor, quantizer: Quantizer, dtype: QuantizedDtype) -> QTensor:
     """A QTensor that holds these integers, one in each element; packed (a copy) if the type is below a byte."""
     if dtype.bits >= 8:
-        return QTensor(values, quantizer, dtype)
+        return _wrap(values, dtype, QParams(quantizer, values.numel()))
     if not is_dense(values):
         values = values.contiguous()
     flat = values.as_strided((values.numel(),), (1,))  # in the order of memory, whatever the order of the axes

@@ -10,18 +10,12 @@ from zeropoint.numerics.dtypes import QuantizedDtype
 from zeropoint.numerics.schemes import QScheme, per_channel_affine, per_channel_affine_float_qparams, per_tensor_affine
 from zeropoint.ops import stored
 from zeropoint.tensor.errors import QTensorError
-from zeropoint.tensor.recording import is_watched
-
-_ops = torch.ops.zeropoint
+from zeropoint.tensor.recording import run
 
 
 def is_plain(x: torch.Tensor) -> bool:
     """Whether `x` has numbers in it: fake tensors and the like, which compilers use, have none."""
-    return type(x) in (torch.Tensor, torch.nn.Parameter) and x.device.type != "meta"
-
-
-def _needs_dispatch(x: torch.Tensor) -> bool:
-    return type(x) is not torch.Tensor or x.device.type == "meta" or is_watched()
+    return type(x) in (torch.Tensor, torch.nn.Parameter) and not x.is_meta
 
 
 def _zero_point_range(dtype: QuantizedDtype) -> tuple[int, int]:
@@ -29,9 +23,9 @@ def _zero_point_range(dtype: QuantizedDtype) -> tuple[int, int]:
     return (0, 255) if dtype.bits < 8 else (dtype.qmin, dtype.qmax)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, unsafe_hash=True)
 class PerTensorQuantizer:
-    """One scale and zero point: ``x = (q - zero_point) * scale``."""
+    """One scale and zero point: ``x = (q - zero_point) * scale``. Never changed; a frozen class costs twice to make."""
 
     scale: float
     zero_point: int
@@ -47,12 +41,10 @@ class PerTensorQuantizer:
 
     def quantize(self, x: torch.Tensor, dtype: QuantizedDtype) -> torch.Tensor:
         """Integers, one in each element, not packed."""
-        run = _ops.stored_quantize if _needs_dispatch(x) else stored.stored_quantize
-        return run(x, self.scale, self.zero_point, dtype.qmin, dtype.qmax, dtype.torch_storage)
+        return run(stored.stored_quantize, x, self.scale, self.zero_point, dtype.qmin, dtype.qmax, dtype.torch_storage)
 
     def dequantize(self, values: torch.Tensor) -> torch.Tensor:
-        run = _ops.stored_dequantize if _needs_dispatch(values) else stored.stored_dequantize
-        return run(values, self.scale, self.zero_point)
+        return run(stored.stored_dequantize, values, self.scale, self.zero_point)
 
     def same(self, other: Quantizer) -> bool:
         return self == other
@@ -109,12 +101,12 @@ class PerChannelQuantizer:
 
     def quantize(self, x: torch.Tensor, dtype: QuantizedDtype) -> torch.Tensor:
         """Integers, one in each element, not packed."""
-        run = _ops.stored_quantize_per_channel if _needs_dispatch(x) else stored.stored_quantize_per_channel
-        return run(x, self.scales, self.zero_points, self.axis, dtype.qmin, dtype.qmax, dtype.torch_storage)
+        limits = dtype.qmin, dtype.qmax
+        parameters = self.scales, self.zero_points, self.axis
+        return run(stored.stored_quantize_per_channel, x, *parameters, *limits, dtype.torch_storage)
 
     def dequantize(self, values: torch.Tensor) -> torch.Tensor:
-        run = _ops.stored_dequantize_per_channel if _needs_dispatch(values) else stored.stored_dequantize_per_channel
-        return run(values, self.scales, self.zero_points, self.axis)
+        return run(stored.stored_dequantize_per_channel, values, self.scales, self.zero_points, self.axis)
 
     def same(self, other: Quantizer) -> bool:
         return self is other or (

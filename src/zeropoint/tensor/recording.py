@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from zeropoint.numerics.dtypes import QuantizedDtype, quantized_dtype
+
+_tracing_state = torch._C._get_tracing_state
+_dispatch_modes, _function_modes = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
 
 
 def is_watched() -> bool:
@@ -15,14 +19,27 @@ def is_watched() -> bool:
 
     If not, QTensors take shortcuts past it.
     """
-    return bool(
-        torch._C._get_tracing_state() or torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
-    )
+    return bool(_dispatch_modes() or _function_modes() or _tracing_state())
 
 
 def is_recorded() -> bool:
     """Whether torch.compile, torch.export or torch.jit.trace writes down what is called: operators only, then."""
-    return torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
+    return torch.compiler.is_compiling() or _tracing_state() is not None
+
+
+def needs_dispatch(x: torch.Tensor) -> bool:
+    """Whether an operator on `x` must go through torch's dispatcher: somebody watches, or `x` has no numbers in it.
+
+    Otherwise the kernel of the operator is called, which saves microseconds.
+    """
+    return type(x) is not torch.Tensor or x.is_meta or is_watched()
+
+
+def run(kernel: Callable[..., torch.Tensor], values: torch.Tensor, *arguments: Any) -> torch.Tensor:
+    """The operator of ``torch.ops.zeropoint`` that has this kernel; the kernel itself where `needs_dispatch` allows."""
+    if needs_dispatch(values):
+        return getattr(torch.ops.zeropoint, kernel.__name__)(values, *arguments)
+    return kernel(values, *arguments)
 
 
 def as_node(function: Any, *args: Any) -> Any:

@@ -14,8 +14,9 @@ from typing import Any, NoReturn
 import torch
 
 from zeropoint.ops.resampling import stored_bilinear, stored_nearest
-from zeropoint.tensor.pooling import per_tensor, run
+from zeropoint.tensor.pooling import per_tensor
 from zeropoint.tensor.qtensor import HANDLERS, QTensor, implements
+from zeropoint.tensor.recording import run
 
 aten = torch.ops.aten
 

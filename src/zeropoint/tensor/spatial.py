@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from zeropoint.ops.shuffling import stored_channel_shuffle, stored_pixel_shuffle
-from zeropoint.tensor.pooling import per_tensor, run
+from zeropoint.tensor.pooling import per_tensor
 from zeropoint.tensor.qtensor import QTensor, implements
+from zeropoint.tensor.recording import run
 
 aten = torch.ops.aten
 
