@@ -6,6 +6,7 @@
 #include "check/report.h"
 #include "check/selection.h"
 #include "check/threads.h"
+#include "check/trial.h"
 
 #include <cstdio>
 #include <cstring>
@@ -26,6 +27,7 @@ int main(int argc, char** argv) {
     check::check_selection(report);
     check::check_kernels(report, quick);
     check::check_threads(report, quick);
+    check::check_trial(report);
     check::check_operators(report, quick);
     check::check_recurrent(report, quick);
     return report.close();

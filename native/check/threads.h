@@ -68,6 +68,26 @@ inline void check_nested(Report& report) {
     report.add(c);
 }
 
+inline void check_throwing(Report& report) {
+    Check c("threads", "what a body throws reaches the caller");
+    for (int threads : {1, 3})
+        for (int64_t at : {0, 7, 63}) {
+            set_num_threads(threads);
+            const std::string text = refusal([&] {
+                parallel_for(64, 1, [&](int64_t begin, int64_t end) {
+                    if (begin <= at && at < end) throw std::invalid_argument("no memory for " + std::to_string(at));
+                });
+            });
+            c.expect(contains(text, "no memory for " + std::to_string(at)), "the exception was lost");
+            c.expect(covers_once(64, 1), "the pool is unusable after an exception");
+        }
+    set_num_threads(3);
+    const std::string text =
+        refusal([&] { parallel_for(64, 1, [](int64_t, int64_t) { throw std::invalid_argument("all of them"); }); });
+    c.expect(contains(text, "all of them") && covers_once(1000, 1), "exceptions of several threads");
+    report.add(c);
+}
+
 inline void check_callers(Report& report, bool quick) {
     Check c("threads", "concurrent callers");
     std::atomic<int> wrong{0};
@@ -127,6 +147,7 @@ inline void check_threads(Report& report, bool quick) {
     const int before = num_threads();
     check_coverage(report, quick);
     check_nested(report);
+    check_throwing(report);
     check_callers(report, quick);
 #if defined(__unix__)
     check_fork(report);

@@ -1,5 +1,7 @@
 #include "cpu/features.h"
 
+#include "cpu/trial.h"
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <immintrin.h>
@@ -7,14 +9,11 @@
 
 #if defined(__linux__) && defined(__x86_64__)
 #include <cerrno>
-#include <csetjmp>
-#include <csignal>
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
 
 #include <cstring>
-#include <iterator>
 
 namespace zeropoint {
 namespace {
@@ -66,12 +65,6 @@ std::string brand_name() {
 constexpr int kArchReqXcompPerm = 0x1023;
 constexpr int kXfeatureXtiledata = 18;
 
-// What an instruction of AMX that does not work raises: SIGILL, or SIGSEGV where LDTILECFG refuses its palette.
-constexpr int kAmxSignals[] = {SIGILL, SIGSEGV};
-
-thread_local sigjmp_buf g_amx_exit;
-extern "C" void on_amx_signal(int signal) { siglongjmp(g_amx_exit, signal); }
-
 // Palette 1 is architectural (8 tiles of 16 rows x 64 bytes): we state it rather than read CPUID leaf 0x1D, which some
 // virtual machines mask to zero. All bytes not named are zero, as LDTILECFG requires.
 struct alignas(64) TileConfig {
@@ -111,25 +104,13 @@ __attribute__((target("amx-tile,amx-int8"), noinline)) bool amx_known_answer() {
     return true;
 }
 
-// Ask the kernel for the tile state, then try it with a guard against signals. Returns "" when AMX works.
+// Ask the kernel for the tile state, then try it. Returns "" when AMX works.
 std::string try_amx() {
     if (syscall(SYS_arch_prctl, kArchReqXcompPerm, kXfeatureXtiledata) != 0)
         return std::string("the kernel refused permission for AMX tile state (arch_prctl ARCH_REQ_XCOMP_PERM: ") +
                std::strerror(errno) + ")";
-    struct sigaction guard{}, previous[std::size(kAmxSignals)] = {};
-    guard.sa_handler = on_amx_signal;
-    sigemptyset(&guard.sa_mask);
-    for (size_t i = 0; i < std::size(kAmxSignals); ++i) sigaction(kAmxSignals[i], &guard, &previous[i]);
-    std::string problem;
-    switch (sigsetjmp(g_amx_exit, 1)) {
-        case 0:
-            if (!amx_known_answer()) problem = "the AMX self-test multiply gave a wrong answer";
-            break;
-        case SIGILL: problem = "an AMX instruction raised SIGILL although the CPU announces AMX"; break;
-        default: problem = "AMX's palette 1 raised SIGSEGV although the CPU announces AMX"; break;
-    }
-    for (size_t i = 0; i < std::size(kAmxSignals); ++i) sigaction(kAmxSignals[i], &previous[i], nullptr);
-    return problem;
+    const std::string problem = tried_in_child(amx_known_answer);
+    return problem.empty() ? "" : "AMX is announced, but " + problem + " when it was tried";
 }
 
 #else

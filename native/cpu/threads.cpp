@@ -4,6 +4,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
+#include <exception>
 #include <mutex>
 #include <stdexcept>
 #include <string>
@@ -77,15 +78,28 @@ public:
           fn_(fn),
           context_(context) {}
 
-    void take_chunks() {
-        for (;;) {
-            const int64_t begin = next_.fetch_add(chunk_, std::memory_order_relaxed);
-            if (begin >= total_) return;
-            fn_(context_, begin, std::min(begin + chunk_, total_));
+    // Never throws: what a chunk throws is kept, the first of all threads, and ends the work.
+    void take_chunks() noexcept {
+        try {
+            for (;;) {
+                const int64_t begin = next_.fetch_add(chunk_, std::memory_order_relaxed);
+                if (begin >= total_) return;
+                fn_(context_, begin, std::min(begin + chunk_, total_));
+            }
+        } catch (...) {
+            if (!failed_.exchange(true)) error_ = std::current_exception();
+            next_.store(total_, std::memory_order_relaxed);
         }
     }
 
+    // For the caller, once every thread has ended its part.
+    void rethrow() const {
+        if (error_ != nullptr) std::rethrow_exception(error_);
+    }
+
 private:
+    std::atomic<bool> failed_{false};
+    std::exception_ptr error_;
     std::atomic<int64_t> next_{0};
     const int64_t total_, chunk_;
     const ChunkFn fn_;
@@ -253,8 +267,10 @@ void parallel_for_erased(int64_t total, int64_t grain, ChunkFn fn, const void* c
     if (!lock.owns_lock()) return fn(context, 0, total);
     const int64_t pieces = std::min<int64_t>(grains, int64_t{threads} * kChunksPerThread);
     Job job(total, (grains + pieces - 1) / pieces * grain, fn, context);
-    if (const OpenmpParallel parallel = g_openmp.load(std::memory_order_relaxed))
-        return run_on_openmp(parallel, threads, job);
+    if (const OpenmpParallel parallel = g_openmp.load(std::memory_order_relaxed)) {
+        run_on_openmp(parallel, threads, job);
+        return job.rethrow();
+    }
     if (o.pool == nullptr || o.pool->wanted() != threads - 1) {
         delete o.pool;
         o.pool = nullptr;
@@ -263,6 +279,7 @@ void parallel_for_erased(int64_t total, int64_t grain, ChunkFn fn, const void* c
     t_inside_pool = true;  // a nested call must not try to lock `busy` a second time
     o.pool->run(job);
     t_inside_pool = false;
+    job.rethrow();
 }
 
 }  // namespace zeropoint

@@ -25,7 +25,8 @@ void parallel_for_erased(int64_t total, int64_t grain, ChunkFn fn, const void* c
 
 // Calls body(begin, end) on disjoint ranges covering [0, total). Every range but the last is a multiple of `grain`
 // long, so at most total / grain threads take part and results never depend on how many there are. Runs inline when it
-// does not pay, when the pool is busy with another caller, or when called from a pool thread. `body` must not throw.
+// does not pay, when the pool is busy with another caller, or when called from a pool thread. What `body` throws (it
+// has no memory, say) reaches the caller once all threads have stopped; some ranges then were never begun.
 template <class Body>
 void parallel_for(int64_t total, int64_t grain, const Body& body) {
     static_assert(std::is_invocable_v<const Body&, int64_t, int64_t>);

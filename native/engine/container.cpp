@@ -206,15 +206,10 @@ void Container::parse() {
             fail("tensor '" + name + "' of shape " + text_of(tensor.sizes) + " needs " + std::to_string(bytes) +
                  " bytes, its offsets span " + std::to_string(*end - *begin));
         tensor.data = data + *begin;
-        if (reinterpret_cast<uintptr_t>(tensor.data) % static_cast<uintptr_t>(bytes_of(tensor.type)) != 0) {
-            memory_->moved.emplace_back(new uint8_t[static_cast<size_t>(bytes)]);
-            std::memcpy(memory_->moved.back().get(), tensor.data, static_cast<size_t>(bytes));
-            tensor.data = memory_->moved.back().get();
-        }
         taken.emplace_back(*begin, *end);
         tensors_[name] = std::move(tensor);
     }
-    // Tensors fill the file, each byte in one: so copies of them are never larger than the file.
+    // Tensors fill the file, each byte in one. Only then are any copied: copies are never larger than the file.
     std::sort(taken.begin(), taken.end());
     int64_t until = 0;
     for (const auto& [begin, end] : taken) {
@@ -223,6 +218,13 @@ void Container::parse() {
         until = end;
     }
     if (until != room) fail(std::to_string(room - until) + " bytes at the end belong to no tensor");
+    for (auto& [name, tensor] : tensors_) {
+        if (reinterpret_cast<uintptr_t>(tensor.data) % static_cast<uintptr_t>(bytes_of(tensor.type)) == 0) continue;
+        const size_t bytes = static_cast<size_t>(tensor.bytes());
+        memory_->moved.emplace_back(new uint8_t[bytes]);
+        std::memcpy(memory_->moved.back().get(), tensor.data, bytes);
+        tensor.data = memory_->moved.back().get();
+    }
 }
 
 }  // namespace zeropoint

@@ -59,6 +59,7 @@ int64_t count_of(const Sizes& sizes) {
 }
 
 Sizes contiguous_strides(const Sizes& sizes) {
+    (void)count_of(sizes);  // so that products of sizes fit
     Sizes strides(sizes.size());
     int64_t step = 1;
     for (size_t axis = sizes.size(); axis-- > 0;) {
@@ -69,6 +70,7 @@ Sizes contiguous_strides(const Sizes& sizes) {
 }
 
 Sizes channels_inside_strides(const Sizes& sizes) {
+    (void)count_of(sizes);
     Sizes strides(sizes.size(), 1);
     int64_t step = std::max<int64_t>(sizes[1], 1);
     for (size_t axis = sizes.size(); axis-- > 2;) {

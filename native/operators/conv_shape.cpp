@@ -184,7 +184,12 @@ double ConvShape::scratch_bytes(const Size3& in) const {
         winograd = static_cast<double>(sizes.all() + tiles * kTilePixels * out_channels) +
                    (height + width + 1) * static_cast<double>(in_channels) * kElement;
     }
-    return operand * kElement + line + winograd;
+    // What requantizes each channel: of each phase with taps, and once for those without.
+    const int64_t packs = std::min(phases(), kernel[0] * kernel[1] * kernel[2] + 1);
+    const int64_t panels = (out_channels / groups + kPanel - 1) / kPanel;
+    const double folded =
+        static_cast<double>(packs * groups * panels * (kPanel * 12)) + 1.0 * sizeof(Epilogue) * packs * groups;
+    return operand * kElement + line + winograd + folded;
 }
 
 }  // namespace zeropoint

@@ -126,14 +126,25 @@ void ConvPlan::add_phase(const WeightTensor& w, const std::array<AxisPhase, 3>& 
             else
                 for (int64_t tap : row) taps.push_back({tap});
         }
+    if (!taps.empty() || empty_pack_ == kNone) {
+        p.pack = packs_.size();
+        packs_.push_back(pack(w, taps, p.depthwise));
+        if (taps.empty()) empty_pack_ = p.pack;
+    } else {
+        p.pack = empty_pack_;
+    }
+    phases_.push_back(std::move(p));
+}
+
+ConvPlan::Pack ConvPlan::pack(const WeightTensor& w, const std::vector<std::vector<int64_t>>& taps,
+                              AlignedBytes& depthwise) const {
+    Pack made;
     const int64_t stored_taps = shape_.kernel[0] * shape_.kernel[1] * shape_.kernel[2];
     if (!is_depthwise_) {
         const int64_t n = shape_.out_channels / shape_.groups;
         for (int64_t g = 0; g < shape_.groups; ++g)
-            p.weights.push_back(
-                pack_weights(gemm_, w, g * n, n, stored_taps, shape_.in_channels / shape_.groups, taps));
-        phases_.push_back(std::move(p));
-        return;
+            made.push_back(pack_weights(gemm_, w, g * n, n, stored_taps, shape_.in_channels / shape_.groups, taps));
+        return made;
     }
     PackedWeights sizes;
     sizes.n = shape_.out_channels;
@@ -141,8 +152,8 @@ void ConvPlan::add_phase(const WeightTensor& w, const std::array<AxisPhase, 3>& 
     sizes.channels = 1;
     sizes.sums.assign(static_cast<size_t>(sizes.panel_count() * kPanel), 0);
     const int64_t pairs = (sizes.tap_count + 1) / 2;
-    p.depthwise = AlignedBytes(static_cast<size_t>(sizes.panel_count() * pairs * kPanel * 2) * sizeof(int16_t));
-    int16_t* to = reinterpret_cast<int16_t*>(p.depthwise.data());
+    depthwise = AlignedBytes(static_cast<size_t>(sizes.panel_count() * pairs * kPanel * 2) * sizeof(int16_t));
+    int16_t* to = reinterpret_cast<int16_t*>(depthwise.data());
     for (int64_t c = 0; c < sizes.n; ++c)
         for (int64_t t = 0; t < sizes.tap_count; ++t) {
             const uint8_t bits = static_cast<const uint8_t*>(w.data)[c * stored_taps + taps[static_cast<size_t>(t)][0]];
@@ -150,8 +161,8 @@ void ConvPlan::add_phase(const WeightTensor& w, const std::array<AxisPhase, 3>& 
             to[((c / kPanel * pairs + t / 2) * kPanel + c % kPanel) * 2 + t % 2] =
                 static_cast<int16_t>(value - zero_point_of(w, c));
         }
-    p.weights.push_back(std::move(sizes));
-    phases_.push_back(std::move(p));
+    made.push_back(std::move(sizes));
+    return made;
 }
 
 ConvPlan::Geometry ConvPlan::geometry(const Phase& phase, int64_t images, const Size3&, const Size3& out,
@@ -192,7 +203,7 @@ ConvPlan::Geometry ConvPlan::geometry(const Phase& phase, int64_t images, const 
     g.tap_count = taps.size() - g.first_tap;
     g.elements = static_cast<int64_t>(phase.axes[0].taps.size()) * g.height.size * g.width.size * channels;
     int64_t macs = 0;
-    for (const PackedWeights& w : phase.weights) {
+    for (const PackedWeights& w : packs_[phase.pack]) {
         macs += w.macs_per_row() * g.lines * g.counts[2];
         g.units += w.panel_count();
     }
@@ -294,7 +305,7 @@ struct ConvPlan::Task {
     void multiply_winograd(const Geometry& g, const MatmulOutput& y, const Epilogue& epilogue, int64_t plane,
                            int64_t h0, int64_t lines, int64_t begin, int64_t end) const {
         WinogradArgs a = winograd(g, lines);
-        const PackedWeights& packed = g.phase->weights[0];
+        const PackedWeights& packed = plan.packs_[g.phase->pack][0];
         a.panels = reinterpret_cast<const int8_t*>(packed.panels.data());
         a.n = packed.n;
         a.w_zero_point = packed.zero_point.empty() ? nullptr : packed.zero_point.data();
@@ -362,9 +373,10 @@ struct ConvPlan::Task {
                               [&] { plan.depthwise_.multiply(a, begin, end); });
                 continue;
             }
-            const int64_t panels = g.phase->weights[0].panel_count(), groups = plan.shape_.groups;
+            const Pack& pack = plan.packs_[g.phase->pack];
+            const int64_t panels = pack[0].panel_count(), groups = plan.shape_.groups;
             for (int64_t group = begin / panels; group < groups && group * panels < end; ++group) {
-                const PackedWeights& packed = g.phase->weights[static_cast<size_t>(group)];
+                const PackedWeights& packed = pack[static_cast<size_t>(group)];
                 const int64_t element = y.type == OutputType::f32 ? 4 : 1;
                 GemmArgs a;
                 a.x = memory + group * (channels / groups) * size;
@@ -414,15 +426,15 @@ void ConvPlan::run(const MatmulInput& x, int64_t images, const Size3& in, const 
         tasks += g.tiling.tasks();
         grain = std::max(grain, g.tiling.grain);
         elements = std::max(elements, g.elements);
-        for (const PackedWeights& w : phase.weights) bytes += fold_bytes(w);
         t_geometries.push_back(g);
     }
     const Activation activation = activation_of(x);
+    for (const Pack& pack : packs_)
+        for (const PackedWeights& w : pack) bytes += fold_bytes(w);
     uint8_t* memory = scratch_of<FoldMemory>(bytes);
-    for (Geometry& g : t_geometries) {
-        g.first_epilogue = t_epilogues.size();
+    for (const Pack& pack : packs_) {
         int64_t first = 0;
-        for (const PackedWeights& w : g.phase->weights) {
+        for (const PackedWeights& w : pack) {
             Epilogue e = fold(gemm_, w, activation, y, first, memory);
             if (y.z != nullptr) e.z = static_cast<const uint8_t*>(y.z) + first;
             t_epilogues.push_back(e);
@@ -430,6 +442,7 @@ void ConvPlan::run(const MatmulInput& x, int64_t images, const Size3& in, const 
             first += w.n;
         }
     }
+    for (Geometry& g : t_geometries) g.first_epilogue = g.phase->pack * packs_[0].size();
     prepare_output(y.y, static_cast<size_t>(images * out[0] * out[1] * out[2] * shape_.out_channels) *
                             (y.type == OutputType::f32 ? 4 : 1));
 

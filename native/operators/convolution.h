@@ -47,14 +47,17 @@ public:
 private:
     struct Phase {
         std::array<AxisPhase, 3> axes;
-        bool merged = false;                 // taps along the width are one
-        std::vector<PackedWeights> weights;  // of each group; of a depthwise convolution only its sizes
-        AlignedBytes depthwise;              // see DepthwiseArgs
+        bool merged = false;     // taps along the width are one
+        size_t pack = 0;         // its weights in packs_
+        AlignedBytes depthwise;  // see DepthwiseArgs
     };
+    using Pack = std::vector<PackedWeights>;  // of each group; of a depthwise convolution only its sizes
     struct Geometry;
     struct Task;
+    static constexpr size_t kNone = static_cast<size_t>(-1);
 
     void add_phase(const WeightTensor& w, const std::array<AxisPhase, 3>& axes);
+    Pack pack(const WeightTensor& w, const std::vector<std::vector<int64_t>>& taps, AlignedBytes& depthwise) const;
     Geometry geometry(const Phase& phase, int64_t images, const Size3& in, const Size3& out,
                       std::vector<int64_t>& taps) const;
     int64_t operand_size() const { return is_depthwise_ ? 2 : gemm_.operand_size(); }
@@ -65,6 +68,8 @@ private:
     const DepthwiseKernel& depthwise_;
     bool is_depthwise_;
     std::vector<Phase> phases_;
+    std::vector<Pack> packs_;  // one for each phase with taps, and one for all those without
+    size_t empty_pack_ = kNone;
     std::unique_ptr<LinearPlan> pointwise_;
     std::unique_ptr<ConvPlan> turned_;  // for inputs of one column
 };

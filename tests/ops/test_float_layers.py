@@ -99,6 +99,17 @@ def test_weight_that_changes_is_packed_again() -> None:
     torch.testing.assert_close(float_layers.float_linear(x, weight), x @ weight.t())
 
 
+def test_inference_tensor_that_changes_is_packed_again() -> None:
+    """Inference tensors do not count how often they are written to."""
+    with torch.inference_mode():
+        x, weight, bias = torch.randn(2, 4), torch.randn(3, 4), torch.randn(3)
+        float_layers.float_linear(x, weight, bias)
+        weight.mul_(2)
+        torch.testing.assert_close(float_layers.float_linear(x, weight, bias), x @ weight.t() + bias)
+        bias.mul_(2)
+        torch.testing.assert_close(float_layers.float_linear(x, weight, bias), x @ weight.t() + bias)
+
+
 @pytest.mark.parametrize("dims", [1, 2, 3])
 @pytest.mark.parametrize("layout", ["contiguous", "channels inside"])
 def test_pools_are_those_of_torch(dims: int, layout: str) -> None:

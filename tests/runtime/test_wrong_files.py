@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import golden_programs
 import pytest
+import torch
 from golden_programs import joined
+from torch import nn
 
+import zeropoint
 from zeropoint import _native, runtime
 
 Edit = Callable[[dict[str, Any]], None]
@@ -179,6 +185,51 @@ def test_a_transposed_convolution_has_no_more_phases_than_its_kernel_is_worth() 
 
     with pytest.raises(runtime.FormatError, match=r"step 2 \(conv\): the stride is too large for the kernel"):
         _native.Program(edited("upsampled", edit))
+
+
+def peak_of_loading(path: Path) -> tuple[int, str]:
+    """By how many bytes loading a file makes a process larger at most, and what it is refused for."""
+    code = """if True:
+        import re, sys
+        from zeropoint import runtime
+        peak = lambda: 1024 * int(re.search("VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
+        open(sys.argv[1], "rb").read()
+        before, said = peak(), ""
+        try:
+            runtime.load(sys.argv[1])
+        except runtime.FormatError as error:
+            said = str(error)
+        print(peak() - before, said)
+    """
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    peak, _, said = done.stdout.partition(" ")
+    return int(peak), said
+
+
+def test_tensors_that_overlap_are_not_copied_first(tmp_path: Path) -> None:
+    """A thousand float tensors that lie over each other at odd addresses: copies would be a gigabyte."""
+    floats = 1 << 18
+    entry = {"dtype": "F32", "shape": [floats], "data_offsets": [1, 1 + 4 * floats]}
+    header = {"odd": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}, **{f"t{i}": entry for i in range(1000)}}
+    _, program, _ = parts("image")
+    path = tmp_path / "overlap.zpt"
+    path.write_bytes(joined(header, program, bytes(1 + 4 * floats)))
+    peak, said = peak_of_loading(path)
+    assert "overlap" in said
+    assert peak < 64 << 20
+
+
+def test_phases_without_taps_are_packed_once(tmp_path: Path) -> None:
+    """A transposed 1x1 convolution with a stride of 16 by 16 has 256 phases, of which one has a weight."""
+    groups = 499  # prime, so that groups are not joined
+    model = nn.Sequential(nn.ConvTranspose2d(2 * groups, groups, 1, stride=16, groups=groups)).eval()
+    x = torch.randn(1, 2 * groups, 2, 2)
+    quantized = zeropoint.to_int8(model, (x,), [x], progress=False)
+    program = zeropoint.compile(quantized, (x,))
+    assert torch.equal(program(x), quantized(x))
+    path = tmp_path / "wide.zpt"
+    program.save(path)
+    assert peak_of_loading(path)[0] <= (2 << 20) + 1024 * path.stat().st_size
 
 
 def test_what_a_convolution_takes_for_itself_counts() -> None:

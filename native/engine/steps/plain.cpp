@@ -195,10 +195,11 @@ public:
     }
 
     void plan(Planner& p) const override {
-        constexpr int64_t kMost = int64_t{1} << 40;
+        constexpr int64_t kMost = int64_t{1} << 40, kMostStep = int64_t{1} << 20;
         const int64_t first = p.integer(first_), step = p.integer(step_),
                       count = std::max<int64_t>(p.integer(count_), 0);
-        if (std::abs(first) > kMost || std::abs(step) > (1 << 20) || count > kMost) throw PlanError("out of range");
+        if (first < -kMost || first > kMost || step < -kMostStep || step > kMostStep || count > kMost)
+            throw PlanError("out of range");
         const Tensor y = p.make(ElementType::s64, {count});
         p.give(0, y);
         if (count == 0) return;

@@ -33,9 +33,19 @@ NOTHING = (0, 0, 1.0, 0)  # no residual: address, type, scale, zero point
 # ------------------------------------------------------------------------------------------------ packed weights
 
 
-def version(t: Tensor | None) -> int:
-    """How often `t` was written to; inference tensors do not count it."""
-    return 0 if t is None or t.is_inference() else t._version
+def _state(t: Tensor | None) -> int | Tensor:
+    """What tells later whether `t` was written to: a count; of inference tensors, which have none, a copy."""
+    if t is None:
+        return 0
+    return t.clone() if t.is_inference() else t._version
+
+
+def _unchanged(t: Tensor | None, state: int | Tensor) -> bool:
+    if t is None:
+        return True
+    if isinstance(state, Tensor):
+        return t.is_inference() and torch.equal(t, state)
+    return not t.is_inference() and t._version == state
 
 
 # By the identity of the weight; not an attribute of it, which would be copied and saved with it.
@@ -47,26 +57,28 @@ class _Kept(NamedTuple):
 
     weight: Callable[[], Tensor | None]
     others: tuple[Any, ...]
-    versions: list[int]
+    states: list[int | Tensor]
     isa: str
     layer: Any
 
 
 def kept(weight: Tensor, others: tuple[Any, ...], make: Callable[[], Any]) -> Any:
     """What `make` gave for this weight and these other arguments, unless one of them changed since."""
-    versions = [version(t) for t in (weight, *others) if t is None or isinstance(t, Tensor)]
+    tensors = [t for t in (weight, *others) if t is None or isinstance(t, Tensor)]
     isa, place = _native.isa(), id(weight)
     found = _PACKED.get(place)
     if (
         found is not None
         and found.weight() is weight
-        and found.versions == versions
         and found.isa == isa
         and _same(found.others, others)
+        and all(map(_unchanged, tensors, found.states))
     ):
         return found.layer
     layer = make()
-    _PACKED[place] = _Kept(weakref.ref(weight, lambda gone: _forget(place, gone)), others, versions, isa, layer)
+    _PACKED[place] = _Kept(
+        weakref.ref(weight, lambda gone: _forget(place, gone)), others, [_state(t) for t in tensors], isa, layer
+    )
     return layer
 
 

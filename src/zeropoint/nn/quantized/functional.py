@@ -59,7 +59,8 @@ def _kept(weight: QTensor, bias: Tensor | None, shape: tuple[Any, ...], make: An
     What `make` gives must not hold the weight, which then would live forever.
     """
     # A write to a quantized tensor counts there, one to its integers is seen by `layers.kept`.
-    others = (bias, weight._qparams.quantizer, layers.version(weight), shape)
+    writes = 0 if weight.is_inference() else weight._version
+    others = (bias, weight._qparams.quantizer, writes, shape)
     return layers.kept(weight._data, others, make)
 
 
