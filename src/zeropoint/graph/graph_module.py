@@ -14,10 +14,9 @@ import torch
 from torch import fx, nn
 
 from zeropoint.graph import torch_internals as internals
+from zeropoint.graph.provenance import KEPT
 
 __all__ = ["Graph"]
-
-_KEPT = ("origin", "meaning")  # of what is known about a node
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ def _record(node: fx.Node) -> tuple[Any, ...]:
     if internals.is_operator(target):
         target = _Operator(target.namespace, target._schema.name.split("::")[1], target._overloadname)
     args, kwargs = (internals.map_nodes(a, lambda n: _Node(n.name)) for a in (tuple(node.args), dict(node.kwargs)))
-    return node.op, node.name, target, args, kwargs, {k: node.meta[k] for k in _KEPT if k in node.meta}
+    return node.op, node.name, target, args, kwargs, {k: node.meta[k] for k in KEPT if k in node.meta}
 
 
 def _restore(nodes: list[Any], codegen: bytes, kept: dict[str, Any], training: bool) -> Graph:

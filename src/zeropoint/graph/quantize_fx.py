@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from zeropoint.described import described
 from zeropoint.fake_quant.base import FakeQuantizeBase
 from zeropoint.graph.constants import constants_of, set_constants
-from zeropoint.graph.frontends.export import capture, is_training, origin
+from zeropoint.graph.frontends.export import capture, is_training
 from zeropoint.graph.lowering.integer import lower
 from zeropoint.graph.lowering.reference import reference
 from zeropoint.graph.passes.annotate import Choice, Way, operator_name, plan, skip_rounding
@@ -26,6 +26,7 @@ from zeropoint.graph.passes.insert_fake_quant import insert_fake_quant, remove_f
 from zeropoint.graph.passes.insert_observers import insert_observers, is_observer
 from zeropoint.graph.passes.qconfig_rules import unused_rules, warn_of_unused_rules
 from zeropoint.graph.passes.recurrent_precision import Runs, choose_recurrent_weights
+from zeropoint.graph.provenance import Identity, identify, origin
 from zeropoint.graph.summary import Row, Summary
 from zeropoint.nn.quantized.storage import has_observed
 from zeropoint.operators import operators
@@ -42,7 +43,7 @@ class Prepared(nn.Module):
         super().__init__()
         self.graph_module = graph
         self._notes = notes
-        self.splits: dict[str, Runs] = {}  # recurrent networks that are several nodes now
+        self.splits: dict[Identity, Runs] = {}  # recurrent networks that are several nodes now
         self._choices = {node.name: choice for node, choice in choices.items()}
         self.train(graph.training)
 
@@ -116,7 +117,7 @@ def _with_gradient(trained: Any, deployed: Any) -> Any:
 class Quantized(nn.Module):
     """A model on integers: an ordinary module, with `summary()`."""
 
-    def __init__(self, graph: fx.GraphModule, summary: Summary, splits: dict[str, Runs] | None = None) -> None:
+    def __init__(self, graph: fx.GraphModule, summary: Summary, splits: dict[Identity, Runs] | None = None) -> None:
         super().__init__()
         self.graph_module = graph
         self._summary = summary
@@ -182,6 +183,7 @@ def float_graph(model: nn.Module, example_inputs: Any, dynamic_shapes: Any = Non
     make_plain(graph)
     fold_linear(graph)
     fold_batch_norm(graph)
+    identify(graph)
     return graph
 
 

@@ -10,7 +10,6 @@ import torch
 
 from zeropoint.described import described
 from zeropoint.graph import torch_internals as internals
-from zeropoint.graph.frontends.export import origin
 from zeropoint.graph.frontends.script import saved_plan
 from zeropoint.graph.frontends.script.branches import join
 from zeropoint.graph.frontends.script.inline import simplify
@@ -37,6 +36,7 @@ from zeropoint.graph.passes.canonicalize import make_plain
 from zeropoint.graph.passes.fold_batch_norm import fold_batch_norm
 from zeropoint.graph.passes.fold_linear import fold_linear
 from zeropoint.graph.passes.insert_observers import OBSERVER, insert_observers
+from zeropoint.graph.provenance import origin
 from zeropoint.nn.quantized.storage import has_observed
 from zeropoint.observers import default_dynamic_quant_observer
 from zeropoint.operators.node import arguments
@@ -113,7 +113,7 @@ def _prepare(model: Any, qconfigs: Mapping[str, Any], name: str, dynamic: bool =
 
 def _watch(view: View, choices: dict[Any, Choice], observers: dict[str, Any]) -> dict[str, Any]:
     """Put observers into a method, and facts about them into `observers`; what to keep of the choices."""
-    insert_observers(view, choices, first=len(observers))
+    insert_observers(view, choices, first=len(observers), share=False)
     for target, observer in list(view.named_children()):
         if target.startswith(OBSERVER):
             _add(view.module, SCRIPT_OBSERVER + target.removeprefix(OBSERVER), observer, observers)

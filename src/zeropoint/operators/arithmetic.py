@@ -212,7 +212,7 @@ RECORDS = (
     ),
     Operator("div", steps=steps(_emit_floats, _overloads("div"))),
     Operator(
-        "cat", ("cat.default",), functions=(torch.cat,), relu=True, annotate=_several, lower=_cat,
+        "cat", ("cat.default",), functions=(torch.cat,), relu=True, joins=True, annotate=_several, lower=_cat,
         steps=(
             *steps(_emit_cat, "cat", "cat_relu"),
             *steps(_emit_plain_cat, "aten.cat.default", "aten.concat.default", "aten.hstack.default"),

@@ -87,6 +87,7 @@ class Operator:
         heavy: worth quantizing even if its inputs are float.
         alone: quantized in TorchScript even if its inputs are float, as PyTorch does there.
         reshapes: gives every value of its input once, in another shape or order.
+        joins: puts its inputs together: they and the result have one scale.
         averages: gives averages of its input, which are rounded to the steps of the input.
         bounds: cuts its input off at numbers, which are rounded to the steps of the input.
         annotate: ``(state, node, operator, qconfig) -> Choice``: how a node with a qconfig is computed. None: it keeps
@@ -123,6 +124,7 @@ class Operator:
     heavy: bool = False
     alone: bool = False
     reshapes: bool = False
+    joins: bool = False
     averages: bool = False
     bounds: bool = False
     annotate: Callable[..., Any] | None = None

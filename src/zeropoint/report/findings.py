@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from zeropoint.compiler import Unsupported, compile
 from zeropoint.cpu import CpuInfo, cpu_info
-from zeropoint.graph.frontends.export import origin
 from zeropoint.graph.frontends.script.saved_plan import summary
+from zeropoint.graph.provenance import origin
 from zeropoint.graph.quantize_fx import Quantized
 from zeropoint.graph.summary import Row
 from zeropoint.graph.to_int8 import call_of

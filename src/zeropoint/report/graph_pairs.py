@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
-from zeropoint.graph.frontends.export import is_training, origin
+from zeropoint.graph.frontends.export import is_training
 from zeropoint.graph.passes.recurrent_precision import split_layers
-from zeropoint.graph.provenance import Meaning, meaning, name_of
+from zeropoint.graph.provenance import Identity, Meaning, Values, meaning, origin
 from zeropoint.graph.quantize_fx import Quantized, float_graph
 from zeropoint.graph.to_int8 import call_of
 from zeropoint.operators import BY_ATEN
@@ -65,12 +65,10 @@ class GraphPairs:
     ) -> None:
         self._model = _in_evaluation(float_model)
         self._float = graph if graph is not None else float_graph(self._model, self._arguments(batch))
-        for name, runs in getattr(quantized, "splits", {}).items():
-            recurrent = next((node for node in self._float.graph.nodes if node.name == name), None)
-            if recurrent is None:
-                raise ValueError(f"the float model has no operator {name!r}: the quantized one was made of another")
-            split_layers(self._float, recurrent, runs)
-        self._by_name = {name_of(node): node for node in self._float.graph.nodes}
+        self._values = Values(self._float)
+        for value, runs in quantized.splits.items():
+            split_layers(self._float, self._source(value), runs)
+        self._values = Values(self._float)
         self._quantized = quantized.graph_module
         self._layers = {node: layer for node in self._quantized.graph.nodes if (layer := self._layer(node))}
         if not self._layers:
@@ -81,11 +79,11 @@ class GraphPairs:
 
     def run(self, batch: Any) -> Iterator[Pair]:
         inputs = pytree.tree_leaves(self._arguments(batch))
-        needed = {held.name for node in self._layers if (held := meaning(node))}
+        needed = {self._source(_held(node).value) for node in self._layers}
         kept, wanted_output = {}, None
         for node, values in steps(self._float, inputs):
-            if name_of(node) in needed or node.op == "placeholder":
-                kept[name_of(node)] = values[node]
+            if node in needed or node.op == "placeholder":
+                kept[node] = values[node]
             if node.op == "output":
                 wanted_output = first_tensor(values[node])
         for node, values in steps(self._quantized, inputs):
@@ -103,12 +101,13 @@ class GraphPairs:
         bound = inspect.signature(self._model.forward).bind(*args, **kwargs)
         return (*bound.args, *bound.kwargs.values())
 
-    def _pair(self, node: fx.Node, values: dict[fx.Node, Any], kept: dict[str, Any]) -> Pair:
+    def _pair(self, node: fx.Node, values: dict[fx.Node, Any], kept: dict[fx.Node, Any]) -> Pair:
         held = _held(node)
         got, integers = _floats(values[node], held), None
         if held.scale is not None:
             integers = values[node]
-        wanted = first_tensor(kept[held.name])
+        source = self._source(held.value)
+        wanted = first_tensor(kept[source])
         result = first_tensor(got)
         assert wanted is not None
         assert result is not None
@@ -121,25 +120,29 @@ class GraphPairs:
         if self._layers[node].computed == "float32":
             alone = result
         else:
-            local = {m.name: _floats(values[n], m) for n in node.all_input_nodes if (m := meaning(n))}
-            alone = first_tensor(self._evaluate(held.name, local, kept))
+            local = {self._source(m.value): _floats(values[n], m) for n in node.all_input_nodes if (m := meaning(n))}
+            alone = first_tensor(self._evaluate(source, local, kept))
         return Pair(self._layers[node], wanted, alone, result, integers)
 
-    def _evaluate(self, name: str, known: dict[str, Any], kept: dict[str, Any]) -> Any:
+    def _source(self, value: Identity) -> fx.Node:
+        """The node of the float graph that has a value."""
+        found = self._values.find(value)
+        if found is None:
+            raise ValueError(f"the float model has no {value}: the quantized one was made of another")
+        return found
+
+    def _evaluate(self, node: fx.Node, known: dict[fx.Node, Any], kept: dict[fx.Node, Any]) -> Any:
         """The value of a float node, from the known ones."""
-        if name not in known:
-            node = self._by_name[name]
+        if node not in known:
             if node.op == "placeholder":
-                known[name] = kept[name]
+                known[node] = kept[node]
             elif node.op == "get_attr":
-                known[name] = parameter(self._float, node)
+                known[node] = parameter(self._float, node)
             else:
-                args, kwargs = fx.node.map_arg(
-                    (node.args, node.kwargs), lambda n: self._evaluate(name_of(n), known, kept)
-                )
+                args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: self._evaluate(n, known, kept))
                 target: Any = node.target
-                known[name] = target(*args, **kwargs)
-        return known[name]
+                known[node] = target(*args, **kwargs)
+        return known[node]
 
     def _layer(self, node: fx.Node) -> Layer | None:
         """What a node computes, if it is worth a row: an operator of ours, or a float one that has a recipe."""
@@ -150,10 +153,8 @@ class GraphPairs:
         operator = node.target._schema.name.removeprefix("zeropoint::") if ours else (aten_name(node) or "")
         if operator in _NOT_A_LAYER or (not ours and (operator not in BY_ATEN or BY_ATEN[operator].annotate is None)):
             return None
-        if held.name not in self._by_name:
-            raise ValueError(f"the float model has no operator {held.name!r}: the quantized one was made of another")
         constants = [n for n in node.all_input_nodes if n.op == "get_attr"]
-        source = self._by_name[held.name]
+        source = self._source(held.value)
         weight, rounded = self._weights(source, node) if ours else (None, None)
         factors = next((m.factors for n in node.all_input_nodes if (m := meaning(n)) and m.factors is not None), None)
         if rounded is not None and factors is not None:

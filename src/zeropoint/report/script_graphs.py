@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from zeropoint.graph.frontends.export import Origin, capture, origin
+from zeropoint.graph.frontends.export import capture
 from zeropoint.graph.frontends.script import saved_plan
 from zeropoint.graph.frontends.script.evaluate import straight_graph
 from zeropoint.graph.passes.canonicalize import make_plain
 from zeropoint.graph.passes.fold_batch_norm import fold_batch_norm
 from zeropoint.graph.passes.fold_linear import fold_linear
-from zeropoint.graph.provenance import Meaning, meaning
+from zeropoint.graph.provenance import Identity, Meaning, Origin, identify, identity, meaning, origin
 from zeropoint.graph.quantize_fx import Quantized
 from zeropoint.graph.summary import Summary
 from zeropoint.graph.to_int8 import call_of
@@ -54,6 +54,7 @@ def graphs_of(float_model: Any, quantized: Any, batch: Any) -> tuple[fx.GraphMod
         make_plain(graph)
     fold_linear(source)
     fold_batch_norm(source)
+    identify(source)
     _Matching(source).run(made)
     return source, Quantized(made, _summary(quantized))
 
@@ -70,9 +71,9 @@ class _Matching:
 
     def __init__(self, source: fx.GraphModule) -> None:
         nodes = list(source.graph.nodes)
-        self.by_name = {node.name: node for node in nodes}
+        self.by_identity = {identity(node): node for node in nodes}
         self.inputs = [node for node in nodes if node.op == "placeholder"]
-        self.readers: dict[tuple[str, ...], list[fx.Node]] = {}
+        self.readers: dict[tuple[Identity, ...], list[fx.Node]] = {}
         for node in nodes:
             if node.op == "call_function" and _is_tensor(node) and aten_name(node) not in _SAME:
                 self.readers.setdefault(self.reads(node), []).append(node)
@@ -83,15 +84,15 @@ class _Matching:
             node = before
         return node
 
-    def reads(self, node: fx.Node) -> tuple[str, ...]:
-        """The names of the values that a float node reads, parameters and sizes left out."""
-        return tuple(self.root(n).name for n in node.all_input_nodes if n.op != "get_attr" and _is_tensor(n))
+    def reads(self, node: fx.Node) -> tuple[Identity, ...]:
+        """The values that a float node reads, parameters and sizes left out."""
+        return tuple(identity(self.root(n)) for n in node.all_input_nodes if n.op != "get_attr" and _is_tensor(n))
 
     def run(self, made: fx.GraphModule) -> None:
         inputs = iter(self.inputs)
         for node in made.graph.nodes:
             if node.op == "placeholder":
-                node.meta["meaning"] = Meaning(next(inputs).name)
+                node.meta["meaning"] = Meaning(identity(next(inputs)))
             elif node.op == "call_function" and _is_tensor(node):
                 self.explain(node)
 
@@ -102,20 +103,20 @@ class _Matching:
         kind = _kind(node)
         if kind in _BORDERS or aten_name(node) in _SAME:
             if known:
-                node.meta["meaning"] = _with_scale(node, known[0].name, known[0])
-                node.meta["origin"] = Origin(origin(self.by_name[known[0].name]).path, None)
+                node.meta["meaning"] = _with_scale(node, known[0].value, known[0])
+                node.meta["origin"] = Origin(origin(self.by_identity[known[0].value]).path, None)
             return
-        found = self.counterpart(node, kind, tuple(m.name for m in known)) if known or not tensors else None
+        found = self.counterpart(node, kind, tuple(m.value for m in known)) if known or not tensors else None
         if found is not None:
             result = found
             if isinstance(node.meta["val"], Tensor) and not isinstance(found.meta["val"], Tensor):
                 result = self.behind(result, lambda n: n.target is operator.getitem and n.args[1] == 0)
             if "_relu" in str(node.target):  # part of the quantized layer
                 result = self.behind(result, lambda n: (aten_name(n) or "").startswith("relu."))
-            node.meta["meaning"] = _with_scale(node, result.name, known[0] if known else Meaning(""))
+            node.meta["meaning"] = _with_scale(node, identity(result), known[0] if known else None)
             node.meta["origin"] = Origin(origin(found).path, None)
 
-    def counterpart(self, node: fx.Node, kind: str, read: tuple[str, ...]) -> fx.Node | None:
+    def counterpart(self, node: fx.Node, kind: str, read: tuple[Identity, ...]) -> fx.Node | None:
         """The first float node that fits and reads the same; else one that fits or reads the same, nearly."""
         same = self.readers.get(read, [])
         nearly = [c for key, several in self.readers.items() if read and key[:1] == read[:1] for c in several]
@@ -129,7 +130,7 @@ class _Matching:
 
     def behind(self, node: fx.Node, wanted: Callable[[fx.Node], bool]) -> fx.Node:
         """The reader of a float node that is wanted, or the node itself."""
-        readers = self.readers.get((node.name,), [])
+        readers = self.readers.get((identity(node),), [])
         found = next(filter(wanted, readers), None)
         if found is None:
             return node
@@ -160,16 +161,16 @@ def _is_tensor(node: fx.Node) -> bool:
     )
 
 
-def _with_scale(node: fx.Node, name: str, before: Meaning) -> Meaning:
-    """That `node` has the value `name`; if as integers, with its operator's scale, or else with the one before."""
+def _with_scale(node: fx.Node, held: Identity, before: Meaning | None) -> Meaning:
+    """That `node` has the value `held`; if as integers, with its operator's scale, or else with the one before."""
     value = node.meta["val"]
-    dtype = value.dtype if isinstance(value, Tensor) else before.dtype
+    dtype = value.dtype if isinstance(value, Tensor) else getattr(before, "dtype", None)
     if dtype not in (torch.uint8, torch.int8):
-        return Meaning(name)
+        return Meaning(held)
     a = arguments(node) if hasattr(node.target, "_schema") else {}
     if "_scalar" in str(node.target):
         derive = scalars.sum_parameters if "add_scalar" in str(node.target) else scalars.product_parameters
-        return Meaning(name, *derive(a["input_scale"], a["input_zero_point"], a["other"], dtype), dtype)
+        return Meaning(held, *derive(a["input_scale"], a["input_zero_point"], a["other"], dtype), dtype)
     if isinstance(a.get("scale"), float):
-        return Meaning(name, a["scale"], int(a["zero_point"]), dtype)
-    return Meaning(name, before.scale, before.zero_point, dtype)
+        return Meaning(held, a["scale"], int(a["zero_point"]), dtype)
+    return Meaning(held) if before is None else Meaning(held, before.scale, before.zero_point, dtype)

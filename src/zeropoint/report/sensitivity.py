@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from zeropoint.described import described
-from zeropoint.graph.frontends.export import origin
 from zeropoint.graph.passes.annotate import Choice, Way
+from zeropoint.graph.provenance import origin
 from zeropoint.graph.quantize_fx import Prepared, convert_layers, equalized
 from zeropoint.graph.to_int8 import calibrate, call_of, evaluated, prepare_int8
 from zeropoint.progress import shown

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from zeropoint.graph.frontends.export import origin
+from zeropoint.graph.provenance import origin
 from zeropoint.graph.quantize_fx import Quantized
 from zeropoint.graph.to_int8 import call_of
 from zeropoint.report.graph_pairs import steps

@@ -480,7 +480,7 @@ def _rounded_otherwise(prepared: Any, quantized: Any, inputs: Tensor) -> dict[st
         def run_node(self, n: fx.Node) -> Any:
             value, held = super().run_node(n), meaning(n)
             if held is not None and held.scale is not None:
-                deployed[held.name] = (value.float() - held.zero_point) * held.scale, held.scale
+                deployed[held.value.name] = (value.float() - held.zero_point) * held.scale, held.scale
             return value
 
     class Trained(fx.Interpreter):

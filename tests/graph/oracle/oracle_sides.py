@@ -214,15 +214,15 @@ class Forced(fx.Interpreter):
         held = meaning(n)
         if held is None or held.scale is None or not isinstance(result, Tensor) or held.dtype != result.dtype:
             return result
-        value = Value(held.name, result.clone(), held.scale, held.zero_point)
+        value = Value(held.value.name, result.clone(), held.scale, held.zero_point)
         self.own.append(value)
         candidates = [other for other in self.oracle if other.comparable(value)]
         if not candidates:
-            self.alone.append(held.name)
+            self.alone.append(held.value.name)
             return result
         nearest = min(candidates, key=value.steps_to)
         if self._fed_alike(n):
-            self.steps[held.name] = value.steps_to(nearest)
+            self.steps[held.value.name] = value.steps_to(nearest)
             self.equal += int((value.integers == nearest.integers).sum())
             self.count += value.integers.numel()
         self.replaced.add(n)

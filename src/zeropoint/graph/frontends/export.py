@@ -12,7 +12,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -24,8 +24,9 @@ from zeropoint.graph.frontends.dynamic_shapes import with_free_sizes
 from zeropoint.graph.frontends.export_recurrent import restore_recurrences, whole_recurrences
 from zeropoint.graph.graph_module import Graph
 from zeropoint.graph.passes.input_checks import check_sizes
+from zeropoint.graph.provenance import Origin, origin
 
-__all__ = ["CaptureError", "Origin", "capture", "is_exported", "is_training", "origin"]
+__all__ = ["CaptureError", "capture", "is_exported", "is_training"]
 
 _GUARDS = "_guards_fn"  # checks of sizes in what torch.export makes; ours are in sizes.py
 
@@ -35,26 +36,6 @@ _CAPTURING = threading.RLock()  # torch.export, its settings and sys.stderr are 
 
 class CaptureError(ValueError):
     """A model that torch.export cannot turn into a graph."""
-
-
-@dataclass(frozen=True)
-class Origin:
-    """The module that a node came from: its dotted path and its class.
-
-    Attributes:
-        scope: the blocks of control flow that the node is in, from the outermost; what is made in one is seen in those
-            within it. Graphs of torch.export have none.
-        call: the ATen operator that the model called, before passes rewrote it.
-        place: how many calls of that operator the module made before.
-        module_place: how many modules of its class the module around it called before.
-    """
-
-    path: str
-    kind: type | None
-    scope: tuple[int, ...] = ()
-    call: str = field(default="", kw_only=True)
-    place: int = field(default=0, kw_only=True)
-    module_place: int = field(default=0, kw_only=True)
 
 
 def capture(
@@ -205,8 +186,3 @@ def _count_calls(graph: fx.GraphModule) -> None:
 
 def _clean(path: str) -> str:
     return path.removeprefix("L['self'].").removeprefix("L['self']")
-
-
-def origin(node: fx.Node) -> Origin:
-    """Where a node came from."""
-    return node.meta.get("origin", Origin("", None))

@@ -18,7 +18,7 @@ from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.graph_module import Graph
 from zeropoint.graph.passes.annotate import Choice, Way, is_float, watched
 from zeropoint.graph.passes.insert_observers import OBSERVER, is_observer
-from zeropoint.graph.provenance import Meaning, name_of
+from zeropoint.graph.provenance import Identity, Meaning, identity
 from zeropoint.nn.quantized.storage import found_qparams, has_observed, plain_parts, quantize_weight
 from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.operators import BY_ATEN
@@ -148,20 +148,20 @@ class Lowering:
         """What an observer watches; other nodes as they are."""
         return node.args[0] if is_observer(node) else node
 
-    def meant(self, node: fx.Node) -> str:
-        """The name of a value in the float graph."""
-        return name_of(self.unobserved(node))
+    def meant(self, node: fx.Node) -> Identity:
+        """Which value of the float graph a node is."""
+        return identity(self.unobserved(node))
 
     def mean(self, node: fx.Node) -> None:
         """Write down which value of the float graph the new nodes hold, for who compares the two."""
         value = self.values.get(node)
         if value is None:
             return
-        name = self.meant(node)
+        meant = self.meant(node)
         if value.floats is not None:
-            value.floats.meta["meaning"] = Meaning(name)
+            value.floats.meta["meaning"] = Meaning(meant)
         if value.integers is not None and value.scale is not None:
-            value.integers.meta["meaning"] = Meaning(name, *value.scale.pair, value.scale.dtype)
+            value.integers.meta["meaning"] = Meaning(meant, *value.scale.pair, value.scale.dtype)
 
     def copy(self, node: fx.Node, form: Callable[[fx.Node], fx.Node] | None = None) -> fx.Node:
         leaving = {place: self.integers(node.args[place])[0] for place in self.joined(node)}

@@ -25,7 +25,7 @@ from torch import Tensor, fx, nn
 from zeropoint.graph.passes.annotate import Choice, Way, is_float
 from zeropoint.graph.passes.fold_batch_norm import add_parameter
 from zeropoint.graph.passes.insert_observers import OBSERVER, is_observer
-from zeropoint.graph.provenance import Meaning, name_of
+from zeropoint.graph.provenance import Meaning, identity
 from zeropoint.observers import MinMaxObserver
 from zeropoint.operators.node import arguments, parameter
 
@@ -160,7 +160,7 @@ def divide_in_quantize(graph: fx.GraphModule) -> None:
             )
         made.meta["origin"] = node.meta.get("origin")
         factors = 1 / parameter(graph, inverse)  # type: ignore[operator]
-        made.meta["meaning"] = Meaning(name_of(divided.args[0]), scale, zero_point, limits[-1], factors)
+        made.meta["meaning"] = Meaning(identity(divided.args[0]), scale, zero_point, limits[-1], factors)
         node.replace_all_uses_with(made)
         for old in (node, divided, inverse):
             graph.graph.erase_node(old)

@@ -55,7 +55,8 @@ def insert_fake_quant(graph: fx.GraphModule, choices: dict[fx.Node, Choice], mod
                 _round_weight(graph, node, weight, fake_quant)
     for node, choice in choices.items():
         record = BY_ATEN.get(aten_name(node) or "") if choice.way is Way.PASSED else None
-        if record is not None and (record.averages or record.bounds or not record.keeps_scale):
+        is_rounded = any(is_observer(user) for user in node.users)
+        if record is not None and not is_rounded and (record.averages or record.bounds or not record.keeps_scale):
             _round_result(graph, node)
     _follow_mode(graph)
     graph.graph.lint()

@@ -9,10 +9,13 @@ from torch import fx
 
 from zeropoint.graph.passes.annotate import Choice, Way
 from zeropoint.observers import (
+    FixedQParamsObserver,
     default_fixed_qparams_range_0to1_observer,
     default_fixed_qparams_range_neg1to1_observer,
 )
-from zeropoint.operators import Output
+from zeropoint.operators import BY_ATEN, Output
+from zeropoint.operators.node import aten_name
+from zeropoint.operators.plan import tensor_arguments
 
 __all__ = ["OBSERVER", "insert_observers", "is_observer"]
 
@@ -34,46 +37,102 @@ def insert_observers(
     wrap: Callable[[Any], Any] = lambda observer: observer,
     *,
     first: int = 0,
+    share: bool = True,
 ) -> None:
     """Watch every value that needs a scale: inputs of integer operators and their results. A value has one observer.
 
-    Observers are numbered from `first` on.
+    Args:
+        wrap: makes the module that is called in the graph from an observer.
+        first: observers are numbered from here on.
+        share: give values that are put together, and their result, one observer, so that integers are only copied; and
+            let what is cut off be seen before and after, so that a histogram knows which values are left.
     """
-    observers: dict[fx.Node, fx.Node] = {}
-    has_scale: set[fx.Node] = set()
-    count = first
-
-    def observe(value: fx.Node, made: Any) -> None:
-        nonlocal count
-        name = f"{OBSERVER}{count}"
-        count += 1
-        graph.add_submodule(name, wrap(made))
+    wanted = _wanted(choices, {node.name: node for node in graph.graph.nodes})
+    if share:
+        _watch_bounds(choices, wanted)
+        _share(choices, wanted)
+    names: dict[int, str] = {}
+    for value, observer in wanted.items():
+        if id(observer) not in names:
+            names[id(observer)] = f"{OBSERVER}{first + len(names)}"
+            graph.add_submodule(names[id(observer)], wrap(observer))
         users = list(value.users)
         with graph.graph.inserting_after(value):
-            node = graph.graph.call_module(name, (value,))
+            node = graph.graph.call_module(names[id(observer)], (value,))
         node.meta.update({k: value.meta[k] for k in ("val", "origin") if k in value.meta})
         for user in users:
             user.replace_input_with(value, node)
-        observers[value] = node
-        has_scale.add(node)
+    graph.graph.lint()
+    graph.recompile()
 
-    by_name = {node.name: node for node in graph.graph.nodes}
-    for node in list(graph.graph.nodes):
+
+def _wanted(choices: dict[fx.Node, Choice], by_name: dict[str, fx.Node]) -> dict[fx.Node, Any]:
+    """The values that need a scale of their own, each with a new observer."""
+    wanted: dict[fx.Node, Any] = {}
+    has_scale: set[fx.Node] = set()
+    for node in by_name.values():
         choice = choices.get(node)
         if choice is None:
             continue
         if choice.way is Way.STATIC:
             for value in (by_name[name] for name in choice.inputs):
-                if value not in observers and value not in has_scale:
-                    observe(value, choice.qconfig.activation())
+                if value not in wanted and value not in has_scale:
+                    wanted[value] = choice.qconfig.activation()
             last = by_name[choice.relu] if choice.relu else node
-            if last not in observers and not choice.to_float and choice.result is None:
+            if last not in wanted and not choice.to_float and choice.result is None:
                 fixed = _FIXED.get(choice.operator.output) if choice.operator else None
-                observe(last, choice.qconfig.activation() if fixed is None else fixed())
+                wanted[last] = choice.qconfig.activation() if fixed is None else fixed()
             has_scale.add(last)
         elif choice.way is Way.JOINED and choice.qconfig is not None and choice.result is None:
-            observe(node, choice.qconfig.activation())
+            wanted[node] = choice.qconfig.activation()
         elif choice.way in (Way.PASSED, Way.JOINED):
             has_scale.add(node)
-    graph.graph.lint()
-    graph.recompile()
+    return wanted
+
+
+def _watch_bounds(choices: dict[fx.Node, Choice], wanted: dict[fx.Node, Any]) -> None:
+    for node, choice in choices.items():
+        record = BY_ATEN.get(aten_name(node) or "")
+        if choice.way is Way.PASSED and record is not None and record.bounds and node not in wanted:
+            source = _source(node, choices, wanted)
+            if source is not None:
+                wanted[node] = wanted[source]
+
+
+def _share(choices: dict[fx.Node, Choice], wanted: dict[fx.Node, Any]) -> None:
+    """One observer for all inputs of operators that put them together, and for the result.
+
+    Inputs whose parameters are fixed, or that another kind of observer watches, keep theirs.
+    """
+    for node, choice in choices.items():
+        if choice.way is not Way.STATIC or choice.operator is None or not choice.operator.joins:
+            continue
+        result = next(user for user in node.users if user.name == choice.relu) if choice.relu else node
+        sources = [_source(value, choices, wanted) for value in tensor_arguments(node)]
+        shared = wanted[result]
+        alike = [wanted[s] for s in sources if s is not None and _are_alike(wanted[s], shared)]
+        for value, observer in wanted.items():
+            if any(observer is other for other in alike):
+                wanted[value] = shared
+
+
+def _source(node: fx.Node, choices: dict[fx.Node, Choice], wanted: dict[fx.Node, Any]) -> fx.Node | None:
+    """The value whose observer gives the scale of a node; None if that is computed from another."""
+    at: Any = node
+    while at not in wanted:
+        choice = choices.get(at)
+        if choice is None or choice.way is not Way.PASSED or choice.operator is not None:
+            return None
+        at = at.args[0]
+    return at
+
+
+def _are_alike(observer: Any, other: Any) -> bool:
+    """Whether two new observers would find the same, if they saw the same."""
+    settings = ("dtype", "qscheme", "quant_min", "quant_max", "reduce_range", "averaging_constant")
+    fixed = any(isinstance(o, FixedQParamsObserver) for o in (observer, other))
+    return (
+        not fixed
+        and type(observer) is type(other)
+        and all(getattr(observer, name, None) == getattr(other, name, None) for name in settings)
+    )

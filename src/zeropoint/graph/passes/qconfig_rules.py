@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
-from zeropoint.graph.frontends.export import Origin, origin
+from zeropoint.graph.provenance import Origin, origin
 from zeropoint.operators.node import aten_name
 from zeropoint.qconfig_mapping import QConfigMapping, get_default_qconfig_mapping
 

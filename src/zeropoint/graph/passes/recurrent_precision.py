@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, fx
 
 from zeropoint.graph.passes.annotate import Choice, Way
-from zeropoint.graph.provenance import Meaning
+from zeropoint.graph.provenance import Identity, identity
 from zeropoint.nn.quantized.storage import plain_parts, quantize_weight
 from zeropoint.operators.node import arguments, parameter
 
@@ -29,14 +29,14 @@ Runs = tuple[tuple[int, int], ...]  # layers that stay together: the first of ea
 
 def choose_recurrent_weights(
     graph: fx.GraphModule, choices: dict[fx.Node, Choice], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[dict[fx.Node, Choice], dict[str, Runs]]:
+) -> tuple[dict[fx.Node, Choice], dict[Identity, Runs]]:
     """Try the recurrent layers of a graph that are to be 8 bits on one batch.
 
     Returns:
-        `choices`, changed where they fail, and the runs of layers that these nodes were split into, by their names.
+        `choices`, changed where they fail, and the runs of layers that these nodes were split into.
     """
     found = [n for n, c in choices.items() if c.way is Way.DYNAMIC and c.operator.weights == ("params",)]
-    splits: dict[str, Runs] = {}
+    splits: dict[Identity, Runs] = {}
     if not found:
         return choices, splits
     seen = _calls(graph, found, args, kwargs)
@@ -45,7 +45,7 @@ def choose_recurrent_weights(
         decibels = [] if node not in seen else _decibels(graph, node, choices[node], *seen[node])
         if decibels and min(decibels) < _LEAST:
             del changed[node]
-            splits[node.name] = runs = _runs([d < _LEAST for d in decibels])
+            splits[identity(node)] = runs = _runs([d < _LEAST for d in decibels])
             for layers, (first, end) in zip(split_layers(graph, node, runs), runs):
                 changed[layers] = _choice_of_run(choices[node], first, end, min(decibels[first:end]))
     graph.graph.lint()
@@ -126,7 +126,7 @@ def split_layers(graph: fx.GraphModule, node: fx.Node, runs: Runs) -> list[fx.No
 
     def call(meant: str, target: Any, *rest: Any) -> fx.Node:
         new = graph.graph.call_function(target, rest)
-        new.meta.update(origin=node.meta.get("origin"), meaning=Meaning(f"{node.name}[{meant}]"))
+        new.meta.update(origin=node.meta.get("origin"), identity=identity(node).within(meant))
         return new
 
     with graph.graph.inserting_before(node):

@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import fx
 
-from zeropoint.graph.frontends.export import origin
 from zeropoint.graph.passes.annotate import Choice, State, Way
+from zeropoint.graph.provenance import origin
 from zeropoint.operators import Output
 
 __all__ = ["join"]

@@ -18,13 +18,14 @@ from torch import Tensor, fx, nn
 
 from zeropoint import torch_versions
 from zeropoint.graph import torch_internals as internals
-from zeropoint.graph.frontends.export import CaptureError, Origin, capture
+from zeropoint.graph.frontends.export import CaptureError, capture
 from zeropoint.graph.frontends.script.inline import simplify
 from zeropoint.graph.frontends.script.method import Block, Method, Node, add_tensor
 from zeropoint.graph.frontends.script.scalar_operators import ARITHMETIC, DTYPES, SCALAR_OPERATORS, TENSOR_PROPERTIES
 from zeropoint.graph.frontends.script.script_module import script_module
 from zeropoint.graph.frontends.shape_guards import is_checkable
 from zeropoint.graph.passes.unwrap_tensors import unwrap_tensors
+from zeropoint.graph.provenance import Origin
 
 __all__ = ["Evaluator", "NotStraight", "evaluator", "straight_graph"]
 

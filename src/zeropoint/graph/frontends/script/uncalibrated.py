@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import fx
 
-from zeropoint.graph.frontends.export import origin
 from zeropoint.graph.passes.annotate import Choice, Way, is_float, watched
 from zeropoint.graph.passes.insert_observers import is_observer
+from zeropoint.graph.provenance import origin
 from zeropoint.nn.quantized.storage import has_observed
 
 __all__ = ["drop_uncalibrated"]

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, fx, nn
 
 from zeropoint.graph import torch_internals as internals
-from zeropoint.graph.frontends.export import Origin
 from zeropoint.graph.frontends.script.method import Block, Method, Node, add_tensor, operator_of
 from zeropoint.graph.frontends.script.scalar_operators import DTYPES
 from zeropoint.graph.frontends.script.script_module import SCRIPT_OBSERVER
 from zeropoint.graph.passes.insert_observers import OBSERVER
+from zeropoint.graph.provenance import Origin
 from zeropoint.operators import BY_ATEN
 from zeropoint.operators.node import Unsized, overload_key
 
