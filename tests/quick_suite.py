@@ -52,7 +52,14 @@ def _names(given: str | Sequence[str]) -> tuple[str, ...]:
 
 def mark_thorough(items: Iterable[pytest.Item]) -> None:
     """Mark the combinations of parameters that repeat values of others."""
-    parametrized = [item for item in items if isinstance(item, pytest.Function) and hasattr(item, "callspec")]
+    parametrized = [
+        item
+        for item in items
+        if isinstance(item, pytest.Function)
+        and hasattr(item, "callspec")
+        # those that carry the mark stand for nothing in the quick suite
+        and item.get_closest_marker("thorough") is None
+    ]
     for _, same in groupby(parametrized, key=lambda item: item.nodeid.partition("[")[0]):
         group = list(same)
         taken = set(enough([_values(item) for item in group]))

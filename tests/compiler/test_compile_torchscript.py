@@ -194,14 +194,19 @@ TOGETHER = {name: rows for name, rows in CASES.items() if name not in ALONE}
 
 
 def several(cases: dict[str, Any], at_once: int = 12) -> list[Any]:
-    """Parameters of a test: as `spelled`, but many rows in one model, which is quicker."""
+    """Parameters of a test: as `spelled`, but many rows in one model, which is quicker.
+
+    Past the first model of each shape thorough: each operator's program is compared in `test_compiled_operators.py`,
+    and each one read from TorchScript in `tests/graph/script`.
+    """
     spellings = sorted(((shape, tried) for rows in cases.values() for shape, tried in rows), key=lambda row: row[0])
     found = []
     for shape, rows in itertools.groupby(spellings, key=lambda row: row[0]):
         tried = [row[1] for row in rows]
         for start in range(0, len(tried), at_once):
             name = f"{len(shape)} axes, {start} and more"
-            found.append(pytest.param(name, shape, tried[start : start + at_once], id=name))
+            marks = [pytest.mark.thorough] if start else []
+            found.append(pytest.param(name, shape, tried[start : start + at_once], id=name, marks=marks))
     return found
 
 

@@ -143,8 +143,9 @@ def test_a_converted_attention_is_near_to_float(options: Any) -> None:
     ours, _, xs = pair(options)
     y, weights = ours(*xs)
     quantized_y, quantized_weights = converted(ours, xs)(*xs)
-    torch.testing.assert_close(quantized_y.dequantize(), y, atol=0.03, rtol=0)
-    torch.testing.assert_close(quantized_weights.dequantize(), weights, atol=0.01, rtol=0)
+    # Projections, scores and their sum are rounded to 7 bits one after the other.
+    torch.testing.assert_close(quantized_y.dequantize(), y, atol=4 * quantized_y.q_scale(), rtol=0)
+    torch.testing.assert_close(quantized_weights.dequantize(), weights, atol=1.5 * quantized_weights.q_scale(), rtol=0)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)

@@ -62,6 +62,13 @@ def flat(output: Any) -> list[Tensor]:
     return [y, h, c]
 
 
+def assert_near(found: Tensor, exact: Tensor) -> None:
+    """Gates, states are rounded to 7 bits one after the other: four steps at most, less than one on average."""
+    steps = (found.dequantize() - exact).abs() / found.q_scale()
+    assert steps.max() <= 4
+    assert steps.mean() <= 0.75
+
+
 def with_qconfig(module: nn.Module, qconfig: Any = zeropoint.default_qconfig) -> Any:
     module.qconfig = qconfig
     return module
@@ -198,7 +205,7 @@ def test_a_quantizable_lstm_in_a_model_is_prepared_and_converted(split_gates: bo
     x = torch.randn(9, 4, 16)
     done = converted(model, x)
     assert type(done.lstm) is quantized.LSTM
-    torch.testing.assert_close(done(x)[0].dequantize(), model(x)[0], atol=0.1, rtol=0)
+    assert_near(done(x)[0], model(x)[0])
     assert torch.equal(torch.jit.script(done)(x)[0].int_repr(), done(x)[0].int_repr())
 
 
@@ -222,7 +229,7 @@ def test_a_cell_is_observed_and_quantized_by_itself() -> None:
     prepared(x)
     done = zeropoint.convert(prepared)
     assert type(done.cell.igates) is quantized.Linear
-    torch.testing.assert_close(done(x).dequantize(), model(x), atol=0.05, rtol=0)
+    assert_near(done(x), model(x))
 
 
 @pytest.mark.parametrize("options", [{}, {"bidirectional": True, "num_layers": 2}], ids=str)
