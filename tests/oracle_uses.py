@@ -18,6 +18,8 @@ USES = re.compile(
     r"|_?choose_qparams\w*|_?fake_quantize\w*|_?fused_moving_avg\w*|_saturate_weight_to_fp16|fbgemm_\w+)\b"
     r"|from torch import (ao|quantization|quantize\w*|qu?int\w+)\b"
 )
+# Tests of what stands in files: the names they look for are text.
+_TEXT = {"test_repo_rules.py"}
 _HELPERS = {path.stem: path for path in ROOT.rglob("*.py") if not path.stem.startswith("test_")}
 
 
@@ -39,31 +41,44 @@ class _WithoutWords(ast.NodeTransformer):
 
 
 def _uses(node: ast.AST) -> bool:
-    is_table = isinstance(node, ast.Assign)  # of names that something looks up
-    code = ast.unparse(node if is_table else _WithoutWords().visit(copy.deepcopy(node)))
-    return bool(USES.search(code)) or "import_module" in code
+    is_table = isinstance(node, (ast.Assign, ast.AnnAssign))  # of names that something looks up
+    return bool(USES.search(ast.unparse(node if is_table else _WithoutWords().visit(copy.deepcopy(node)))))
+
+
+def _imported(node: ast.Import | ast.ImportFrom, path: Path) -> set[str]:
+    """The names that an import binds to PyTorch's quantization, or to what a helper makes of it."""
+    helper = _HELPERS.get(getattr(node, "module", None) or "")
+    theirs = oracle_names(helper) if helper is not None and helper != path else frozenset()
+    bound = {alias.asname or alias.name.partition(".")[0]: alias for alias in node.names}
+    uses = {name for name, alias in bound.items() if _uses(_alone(node, alias)) and name != "torch"}
+    return uses | {name for name, alias in bound.items() if alias.name in theirs}
+
+
+def _alone(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> ast.AST:
+    return ast.Import([alias]) if isinstance(node, ast.Import) else ast.ImportFrom(node.module, [alias], node.level)
+
+
+def _targets(node: ast.AST) -> set[str]:
+    """The names that a statement of a module sets or changes."""
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        return {node.name}
+    if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+        return set().union(*(_names(t) for t in getattr(node, "targets", None) or [node.target]))  # type: ignore[union-attr]
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
 @functools.cache
 def oracle_names(path: Path) -> frozenset[str]:
-    """Names of a module that use PyTorch's quantization, in themselves or through others; "*": importing it does."""
+    """Names of a module that use PyTorch's quantization, in themselves or through others."""
+    if path.name in _TEXT:
+        return frozenset()
     defined: dict[str, list[ast.AST]] = {}
     tainted: set[str] = set()
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
-            helper = _HELPERS.get(getattr(node, "module", None) or "")
-            theirs = oracle_names(helper) if helper is not None and helper != path else frozenset()
-            tainted |= (theirs & {"*"}) | {a.asname or a.name for a in node.names if a.name in theirs}
-            on_import: list[ast.AST] = [node]
-        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            defined.setdefault(node.name, []).append(node)
-            on_import = list(node.decorator_list)
-        else:
-            for name in _names(node) if isinstance(node, ast.Assign) else ():
-                defined.setdefault(name, []).append(node)
-            on_import = [node]
-        if any(_uses(part) for part in on_import):
-            tainted.add("*")
+            tainted |= _imported(node, path)
+        for name in _targets(node):
+            defined.setdefault(name, []).append(node)
     tainted |= {name for name, nodes in defined.items() if any(_uses(n) for n in nodes)}
     while more := {n for n, nodes in defined.items() if n not in tainted and any(_names(d) & tainted for d in nodes)}:
         tainted |= more
@@ -73,6 +88,6 @@ def oracle_names(path: Path) -> frozenset[str]:
 def mark_oracle(items: Iterable[pytest.Item]) -> None:
     """Mark the tests that use PyTorch's quantization: `make test-future` leaves them out."""
     for item in items:
-        names = {"*", getattr(item, "originalname", item.name), getattr(getattr(item, "cls", None), "__name__", "")}
+        names = {getattr(item, "originalname", item.name), getattr(getattr(item, "cls", None), "__name__", "")}
         if names & oracle_names(item.path):
             item.add_marker("oracle")
