@@ -78,8 +78,8 @@ conformance: $(INSTALLED) ## Run PyTorch's tests of the old stack through zeropo
 	        "make conformance SEEDS=dir CONFORMANCE=dir" >&2; exit 1; \
 	fi
 
-test-future: $(INSTALLED) ## Run the tests that need no oracle on a PyTorch without quantization
-	@OMP_NUM_THREADS=1 PYTHONPATH=tests/future $(PY) -m pytest -p removal -n 0 -m "not slow" $(PYTEST_ARGS)
+test-future: $(INSTALLED) ## Run the quick tests that need no oracle on a PyTorch without quantization (PYTEST_ARGS=--one-of-each)
+	@PYTHONPATH=tests/future $(PYTEST) -p removal -m "not slow and not thorough" --hypothesis-profile=quick $(PYTEST_ARGS)
 
 test-runtime: $(INSTALLED) ## Install the wheel where PyTorch is not, and run programs there
 	@ZEROPOINT_TEST_WHEEL=1 $(PY) -m pytest tests/runtime/test_without_torch.py -q --no-header $(PYTEST_ARGS)

@@ -18,13 +18,15 @@ USES = re.compile(
     r"|_?choose_qparams\w*|_?fake_quantize\w*|_?fused_moving_avg\w*|_saturate_weight_to_fp16|fbgemm_\w+)\b"
     r"|from torch import (ao|quantization|quantize\w*|qu?int\w+)\b"
 )
-_SPELLED = re.compile(rf"{USES.pattern}|import_module")
+# Tests of what stands in files: the names they look for are text.
+_TEXT = {"test_repo_rules.py"}
 _HELPERS = {path.stem: path for path in ROOT.rglob("*.py") if not path.stem.startswith("test_")}
 
 
 def _names(node: ast.AST) -> set[str]:
     """Names that stand in the code, and those of arguments, which may be fixtures."""
-    return {n.id if isinstance(n, ast.Name) else n.arg for n in ast.walk(node) if isinstance(n, (ast.Name, ast.arg))}
+    found = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    return found | {n.arg for n in ast.walk(node) if isinstance(n, ast.arg)}
 
 
 class _WithoutWords(ast.NodeTransformer):
@@ -38,38 +40,52 @@ class _WithoutWords(ast.NodeTransformer):
         return ast.Constant("") if is_word else node
 
 
-def _uses(node: ast.AST, lines: list[str]) -> bool:
-    if not isinstance(node, (ast.Import, ast.ImportFrom)):  # whose names may be on lines of their own
+def _uses(node: ast.AST, lines: list[str] | None = None) -> bool:
+    """Whether code uses it; `lines` are those of its file, in which most code is found not to, quickly."""
+    if lines is not None:
         first = min(part.lineno for part in (node, *getattr(node, "decorator_list", ())))
-        if not _SPELLED.search("\n".join(lines[first - 1 : node.end_lineno])):
-            return False  # most: quickly, as every test session asks for all of them
-    is_table = isinstance(node, ast.Assign)  # of names that something looks up
-    code = ast.unparse(node if is_table else _WithoutWords().visit(copy.deepcopy(node)))
-    return bool(_SPELLED.search(code))
+        if not USES.search("\n".join(lines[first - 1 : node.end_lineno])):
+            return False
+    is_table = isinstance(node, (ast.Assign, ast.AnnAssign))  # of names that something looks up
+    return bool(USES.search(ast.unparse(node if is_table else _WithoutWords().visit(copy.deepcopy(node)))))
+
+
+def _imported(node: ast.Import | ast.ImportFrom, path: Path) -> set[str]:
+    """The names that an import binds to PyTorch's quantization, or to what a helper makes of it."""
+    helper = _HELPERS.get(getattr(node, "module", None) or "")
+    theirs = oracle_names(helper) if helper is not None and helper != path else frozenset()
+    bound = {alias.asname or alias.name.partition(".")[0]: alias for alias in node.names}
+    uses = {name for name, alias in bound.items() if _uses(_alone(node, alias)) and name != "torch"}
+    return uses | {name for name, alias in bound.items() if alias.name in theirs}
+
+
+def _alone(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> ast.AST:
+    return ast.Import([alias]) if isinstance(node, ast.Import) else ast.ImportFrom(node.module, [alias], node.level)
+
+
+def _targets(node: ast.AST) -> set[str]:
+    """The names that a statement of a module sets or changes."""
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        return {node.name}
+    if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+        return set().union(*(_names(t) for t in getattr(node, "targets", None) or [node.target]))  # type: ignore[union-attr]
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
 @functools.cache
 def oracle_names(path: Path) -> frozenset[str]:
-    """Names of a module that use PyTorch's quantization, in themselves or through others; "*": importing it does."""
+    """Names of a module that use PyTorch's quantization, in themselves or through others."""
+    if path.name in _TEXT:
+        return frozenset()
     defined: dict[str, list[ast.AST]] = {}
     tainted: set[str] = set()
     source = path.read_text()
     lines = source.splitlines()
     for node in ast.parse(source).body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
-            helper = _HELPERS.get(getattr(node, "module", None) or "")
-            theirs = oracle_names(helper) if helper is not None and helper != path else frozenset()
-            tainted |= (theirs & {"*"}) | {a.asname or a.name for a in node.names if a.name in theirs}
-            on_import: list[ast.AST] = [node]
-        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            defined.setdefault(node.name, []).append(node)
-            on_import = list(node.decorator_list)
-        else:
-            for name in _names(node) if isinstance(node, ast.Assign) else ():
-                defined.setdefault(name, []).append(node)
-            on_import = [node]
-        if any(_uses(part, lines) for part in on_import):
-            tainted.add("*")
+            tainted |= _imported(node, path)
+        for name in _targets(node):
+            defined.setdefault(name, []).append(node)
     users = {node for node in set().union(*defined.values()) if _uses(node, lines)}  # a table has many names
     tainted |= {name for name, nodes in defined.items() if not users.isdisjoint(nodes)}
     uses = {name: set().union(*map(_names, nodes)) for name, nodes in defined.items() if name not in tainted}
@@ -81,6 +97,6 @@ def oracle_names(path: Path) -> frozenset[str]:
 def mark_oracle(items: Iterable[pytest.Item]) -> None:
     """Mark the tests that use PyTorch's quantization: `make test-future` leaves them out."""
     for item in items:
-        names = {"*", getattr(item, "originalname", item.name), getattr(getattr(item, "cls", None), "__name__", "")}
+        names = {getattr(item, "originalname", item.name), getattr(getattr(item, "cls", None), "__name__", "")}
         if names & oracle_names(item.path):
             item.add_marker("oracle")

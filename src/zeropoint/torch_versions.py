@@ -77,7 +77,8 @@ def _larger(value: Any, spec: Any, other: int) -> Any:
 def _check_free_ones(exported: ExportedProgram, given: list[Any], larger: list[Any]) -> None:
     """Raise if a size of one was not free after all: the model fixes it, or takes it for a size that it is not.
 
-    torch.export says neither: it assumes that sizes are equal that are not, where one was to be broadcast.
+    A RuntimeError, as torch.export of later releases raises. These assume instead that sizes are equal that are not,
+    where one was to be broadcast.
     """
     inputs = [node for node in exported.graph.nodes if node.name in exported.graph_signature.user_inputs]
     meaning: dict[str, int] = {}
@@ -87,7 +88,7 @@ def _check_free_ones(exported: ExportedProgram, given: list[Any], larger: list[A
         for size, old, new in zip(node.meta["val"].shape, before.shape, after.shape):
             is_free = isinstance(size, torch.SymInt)
             if (old != new and not is_free) or (is_free and meaning.setdefault(str(size), new) != new):
-                raise ValueError(f"{node.name} has a size of one that is not free")
+                raise RuntimeError(f"{node.name} has a size of one that is not free")
 
 
 def unlifted(exported: ExportedProgram) -> Any:

@@ -6,6 +6,7 @@ import copy
 
 import pytest
 import torch
+import torch.ao.quantization as oracle
 import torch.nn.functional as F
 from module_copies import assert_equal, largest_difference
 from torch import Tensor, nn
@@ -14,8 +15,6 @@ import zeropoint
 import zeropoint.nn.quantized.dynamic as nnqd
 from zeropoint.nn.intrinsic.quantized import dynamic as nniqd
 from zeropoint.nn.qat import dynamic as nnqatd
-
-oracle = pytest.importorskip("torch.ao.quantization")
 
 
 class Tagger(nn.Module):

@@ -7,6 +7,7 @@ code asks for. Tests that need what is gone, as the oracle, are marked `oracle` 
 
 from __future__ import annotations
 
+import builtins
 import importlib.abc
 import re
 import sys
@@ -156,31 +157,126 @@ def remove() -> None:
 # ------------------------------------------------------------------------------------------ as a pytest plugin
 
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+class _Stand:
+    """In the place of what is gone while files of tests are imported: tests that use it are left out afterwards.
 
-from oracle_uses import oracle_names
+    So that a file that names PyTorch's quantization in a table or a decorator can be read, for its other tests.
+    """
+
+    __all__ = __path__ = ()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> _Stand:
+        if name.startswith("__") or not _COLLECTING:
+            raise AttributeError(f"removed: {name!r}")
+        return self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> _Stand:
+        if not _COLLECTING:
+            raise RuntimeError("removed: PyTorch's quantization")
+        return self
+
+    def __getitem__(self, key: Any) -> _Stand:
+        return self
+
+    def __iter__(self) -> Any:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+    def __contains__(self, value: object) -> bool:
+        return False
+
+
+_COLLECTING: list[bool] = []
+_BEFORE: list[tuple[Any, str, Any]] = []  # what `_stand_in` changed, until all tests are collected
+_TESTS = str(Path(__file__).parents[1])
+
+
+def _in_a_test_file(frame: Any) -> bool:
+    return bool(_COLLECTING) and frame.f_globals.get("__file__", "").startswith(_TESTS)
+
+
+def _stand_in() -> None:
+    """Show stands to files of tests, and to nobody else."""
+    find, find_by_name = builtins.__import__, importlib.import_module
+    name_of, operator_of = torch.__getattr__, torch._ops._OpNamespace.__getattr__
+
+    def load(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+        if GONE_MODULES.match(name) and _in_a_test_file(sys._getframe(1)):
+            return _Stand() if fromlist else torch
+        return find(name, globals, locals, fromlist, level)
+
+    def load_by_name(name: str, package: str | None = None) -> Any:
+        stand = GONE_MODULES.match(name) and _in_a_test_file(sys._getframe(1))
+        return _Stand() if stand else find_by_name(name, package)
+
+    def attribute(name: str) -> Any:
+        gone = GONE_NAMES.match(name) or GONE_MODULES.match(f"torch.{name}")
+        return _Stand() if gone and _in_a_test_file(sys._getframe(1)) else name_of(name)
+
+    def operator(self: Any, name: str) -> Any:
+        try:
+            return operator_of(self, name)
+        except AttributeError:
+            if not _in_a_test_file(sys._getframe(1)):
+                raise
+            return _Stand()
+
+    for place, name, function in (
+        (builtins, "__import__", load),
+        (importlib, "import_module", load_by_name),
+        (torch, "__getattr__", attribute),
+        (torch._ops._OpNamespace, "__getattr__", operator),
+    ):
+        _BEFORE.append((place, name, getattr(place, name)))
+        setattr(place, name, function)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     remove()
+    _stand_in()
+    _COLLECTING.append(True)
 
 
-def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Files that cannot even be imported."""
-    if collection_path.suffix != ".py" or not collection_path.stem.startswith("test_"):
-        return None
-    return True if "*" in oracle_names(collection_path) else None
+def pytest_collection_finish(session: pytest.Session) -> None:
+    _COLLECTING.clear()
+    while _BEFORE:
+        setattr(*_BEFORE.pop())
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--one-of-each", action="store_true", help="run one item of each test function, as CI does")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    kept = [item for item in items if item.get_closest_marker("oracle") is None]
-    config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("oracle") is not None])
-    config._future = len(kept), len(items)  # type: ignore[attr-defined]
+    free = [item for item in items if item.get_closest_marker("oracle") is None]
+    functions, all_functions = _by_function(free), _by_function(items)
+    config._future = len(free), len(items), len(functions), len(all_functions)  # type: ignore[attr-defined]
+    kept = list(functions.values()) if config.getoption("--one-of-each") else free
+    chosen = set(kept)
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = kept
 
 
+def _by_function(items: list[pytest.Item]) -> dict[str, pytest.Item]:
+    """The first item of each test function."""
+    found: dict[str, pytest.Item] = {}
+    for item in items:
+        found.setdefault(item.nodeid.partition("[")[0], item)
+    return found
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    kept, found = getattr(config, "_future", (0, 0))
+    if not (counts := getattr(config, "_future", None)):
+        return
+    free, found, functions, all_functions = counts
     if found:
-        terminalreporter.write_line(f"without PyTorch's quantization: {kept} of {found} tests ({kept / found:.0%})")
+        terminalreporter.write_line(
+            f"without PyTorch's quantization: {free} of {found} tests ({free / found:.0%}), {functions} of"
+            f" {all_functions} functions ({functions / all_functions:.0%})"
+        )

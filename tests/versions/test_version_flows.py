@@ -180,9 +180,6 @@ def test_eager_static_and_its_other_forms() -> None:
     assert torch.equal(torch.export.export(model, (x,), strict=False).module()(x), expected)
 
 
-@pytest.mark.xfail(
-    torch.__version__.startswith("2.6."), reason="2.6 does not find its way back from a zero point", strict=False
-)
 def test_eager_models_compile() -> None:
     model, x = eager_static(), images()
     assert torch.equal(torch.compile(model, backend="aot_eager")(x), model(x))

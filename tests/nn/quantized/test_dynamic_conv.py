@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+import torch.ao.quantization as oracle
 from module_copies import assert_copies_compute_the_same, assert_equal, largest_difference, tensors
 from torch import nn
 
 import zeropoint
 import zeropoint.nn.quantized.dynamic as nnqd
 import zeropoint.nn.quantized.reference as nnqr
-
-oracle = pytest.importorskip("torch.ao.quantization")
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*poor numerical accuracy")  # torch.ao of its own
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.ao.quantization as oracle
 from module_copies import (
     assert_copies_compute_the_same,
     assert_equal,
@@ -20,8 +21,6 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 import zeropoint
 import zeropoint.nn.quantized.dynamic as nnqd
 import zeropoint.nn.quantized.reference as nnqr
-
-oracle = pytest.importorskip("torch.ao.quantization")
 
 QCONFIGS = ["default_dynamic_qconfig", "per_channel_dynamic_qconfig", "float16_dynamic_qconfig"]
 CELLS = [("LSTMCell", {}), ("GRUCell", {}), ("RNNCell", {}), ("RNNCell", {"nonlinearity": "relu"})]

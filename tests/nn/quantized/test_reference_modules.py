@@ -7,18 +7,17 @@ from typing import Any
 
 import pytest
 import torch
+import torch.ao.quantization as oracle
+import torch.ao.quantization.fx._decomposed
 from module_copies import assert_copies_compute_the_same, assert_equal
 from torch import nn
+from torch.ao.quantization.utils import get_qparam_dict
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import zeropoint
 import zeropoint.nn.quantized as nnq
 import zeropoint.nn.quantized.dynamic as nnqd
 import zeropoint.nn.quantized.reference as nnqr
-
-oracle = pytest.importorskip("torch.ao.quantization")
-import torch.ao.quantization.fx._decomposed
-from torch.ao.quantization.utils import get_qparam_dict
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:To copy construct from a tensor"),  # torch.ao's
