@@ -45,7 +45,7 @@ class Sizes(nn.Module):
                 if wanted is not None and given.shape[axis] != wanted:
                     raise ValueError(
                         f"{name} has size {given.shape[axis]} along axis {axis}, but the model needs {wanted} there:"
-                        " it depends on it, or on another size"
+                        ' it depends on it, or was captured so; dynamic_shapes="all" leaves more sizes free'
                     )
         for condition in self.conditions:
             found = value_of(condition.value, lambda place: inputs[place.input].shape[place.axis])
