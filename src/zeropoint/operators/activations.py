@@ -333,7 +333,13 @@ RECORDS = (
     ),
     _bound("threshold", _threshold, nn.Threshold, emit=emit_threshold, also=("threshold",)),
     _bound("clamp", _clamp("min", "max"), also=("clamp",)),
-    Operator("clip", steps=steps(_emit_bounds, "aten.clip.default")),
+    Operator(
+        "clip",
+        steps=(
+            *steps(_emit_bounds, "aten.clip.default"),
+            *steps(emit_bounds, *(f"aten.{name}.Tensor" for name in ("clip", "clamp", "clamp_min", "clamp_max"))),
+        ),
+    ),
     _bound("clamp_min", _clamp("min", "none")),
     _bound("clamp_max", _clamp("none", "max")),
     _bound(

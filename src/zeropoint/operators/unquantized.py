@@ -31,7 +31,8 @@ def filled(c: StepBuilder, shape: list[Any], dtype: torch.dtype, value: Any) -> 
         zeros = e.tensor(filled(c, shape, dtype, 0), dtype)
         return e.step(e.call("add", zeros, e.number(value, dtype)))
     if isinstance(value, (bool, int)) or math.isfinite(value):
-        return c.add("full", shape=shape, dtype=dtype_name(dtype), value=torch.tensor(value).to(dtype).item())
+        stored = torch.tensor(value).to(dtype).item()
+        return c.add("full", shape=shape, dtype=dtype_name(dtype), value=int(stored) if dtype == torch.bool else stored)
     return c.add("expand", c.builder.constant("infinite", torch.tensor(value, dtype=dtype)), shape=shape)
 
 
