@@ -65,7 +65,17 @@ CASES: dict[str, list[Function]] = {
         lambda x, n, m: (x.sin(), x.cos(), x.tan(), (x * 1e8).sin(), x.atan(), (x / 9).asin(), (x / 9).acos()),
         lambda x, n, m: (x.sinh(), x.cosh(), x.asinh(), (x.abs() + 1).acosh(), (x / 9).atanh(), x.erf(), torch.erfc(x)),
         lambda x, n, m: (torch.log2(x.abs()), torch.log10(x.abs()), torch.exp2(x), n.sqrt(), n.exp(), n.sin()),
-        lambda x, n, m: (x**2, x**3, x.abs() ** 0.5, x.abs() ** -0.5, 1 / x, x**-2, x.abs() ** 1.7, 2.0**x, x.abs() ** x),
+        lambda x, n, m: (
+            x**2,
+            x**3,
+            x.abs() ** 0.5,
+            x.abs() ** -0.5,
+            1 / x,
+            x**-2,
+            x.abs() ** 1.7,
+            2.0**x,
+            x.abs() ** x,
+        ),
         lambda x, n, m: (torch.atan2(x, x.flip(0)), F.softplus(x * 9), F.logsigmoid(x), torch.hypot(x, x + 1)),
         lambda x, n, m: (torch.addcmul(x, x, x, value=0.5), torch.addcdiv(x, x, x + 9), torch.lerp(x, x + 1, 0.3)),
         lambda x, n, m: (torch.tanh(x) * 2 + F.silu(x) * x, F.gelu(x) + torch.sigmoid(x), torch.logit(x.sigmoid())),
@@ -76,30 +86,68 @@ CASES: dict[str, list[Function]] = {
         lambda x, n, m: (m.any(), m.any(1), m.all(), m.all(1, keepdim=True), n.any(1), x.amax((0, 1)), n.amin(1)),
         lambda x, n, m: (x.argmax(-1), x.argmin(1, keepdim=True), n.argmax(), n.max(1), n.cumsum(1), m.cumsum(1)),
         lambda x, n, m: (x.norm(), x.norm(dim=1), x.norm(p=1, dim=1), x.norm(p=float("inf")), x.norm(p=3, dim=-1)),
-        lambda x, n, m: (x.logsumexp(-1), torch.var_mean(x, 1), torch.linalg.vector_norm(x, dim=(1, 2)), n.diff(), x.diff(dim=1)),
+        lambda x, n, m: (
+            x.logsumexp(-1),
+            torch.var_mean(x, 1),
+            torch.linalg.vector_norm(x, dim=(1, 2)),
+            n.diff(),
+            x.diff(dim=1),
+        ),
     ],
     "made": [
-        lambda x, n, m: (torch.arange(n.shape[0]), torch.arange(n.shape[1], dtype=torch.float32) * 0.5, n.new_ones(3)),
-        lambda x, n, m: (x.new_zeros(x.shape[0], 2), torch.full((n.shape[0],), 3), torch.ones_like(m), x.new_full((2,), 7)),
+        lambda x, n, m: (
+            torch.arange(n.shape[0]),
+            torch.arange(n.shape[1], -1, -2),
+            torch.arange(n.shape[1], dtype=torch.float32) * 0.5,
+            n.new_ones(3),
+        ),
+        lambda x, n, m: (
+            x.new_zeros(x.shape[0], 2),
+            torch.full((n.shape[0],), 3),
+            torch.ones_like(m),
+            x.new_full((2,), 7),
+        ),
         lambda x, n, m: (torch.full(n.shape, float("-inf")).triu(1), x.tril(), x.triu(-1), torch.eye(n.shape[0])),
-        lambda x, n, m: (torch.ones(n.shape, dtype=torch.bool).tril(), F.one_hot(n, 12), torch.zeros(2, dtype=torch.int32)),
-        lambda x, n, m: (torch.meshgrid(torch.arange(n.shape[0]), n[0], indexing="ij"), torch.linspace(0, 1, 5) + x[0, 0, 0]),
+        lambda x, n, m: (
+            torch.ones(n.shape, dtype=torch.bool).tril(),
+            F.one_hot(n, 12),
+            torch.zeros(2, dtype=torch.int32),
+        ),
+        lambda x, n, m: (
+            torch.meshgrid(torch.arange(n.shape[0]), n[0], indexing="ij"),
+            torch.linspace(0, 1, 5) + x[0, 0, 0],
+        ),
         lambda x, n, m: (torch.bucketize(x, torch.tensor([-1.0, 0.0, 1.0])), torch.full_like(x, 2.0) + x.shape[0]),
     ],
     "chosen": [
         lambda x, n, m: (x[:, n[0] % 6], x[n % 2, n % 6], x.gather(1, n[..., None].expand(2, 6, 8) % 6), n.topk(3)),
         lambda x, n, m: (x.unfold(1, 3, 2), x.diagonal(0, 1, 2), F.unfold(x[:, None], (2, 3), padding=1), n.argsort(1)),
-        lambda x, n, m: (x.index_select(1, n[0] % 6), F.embedding(n % 8, x[0].T.contiguous()), n.sort(1, descending=True)),
+        lambda x, n, m: (
+            x.index_select(1, n[0] % 6),
+            F.embedding(n % 8, x[0].T.contiguous()),
+            n.sort(1, descending=True),
+        ),
     ],
     "written": [
         lambda x, n, m: (x.scatter(1, n[..., None] % 6, 9.0), x.scatter_add(1, n[..., None].expand(2, 6, 8) % 6, x)),
-        lambda x, n, m: (x.index_add(1, n[0] % 6, x), x.index_copy(0, n[0, :2] % 2, x), x.index_fill(1, n[0, :2] % 6, 4.0)),
-        lambda x, n, m: (x.index_put((n[0] % 2, n[1] % 6), x[0, 0], accumulate=True), x.index_put((m,), x.new_tensor(0.0))),
+        lambda x, n, m: (
+            x.index_add(1, n[0] % 6, x),
+            x.index_copy(0, n[0, :2] % 2, x),
+            x.index_fill(1, n[0, :2] % 6, 4.0),
+        ),
+        lambda x, n, m: (
+            x.index_put((n[0] % 2, n[1] % 6), x[0, 0], accumulate=True),
+            x.index_put((m,), x.new_tensor(0.0)),
+        ),
         lambda x, n, m: (torch.slice_scatter(x, x[:, :2] * 2, 1, 2, 4), torch.select_scatter(x, x[:, 0] * 3, 1, -1)),
         lambda x, n, m: (n.scatter(1, n % 6, n), n.scatter_reduce(1, n % 6, n, "amax"), torch.fill(x, 3.0)),
     ],
     "matrices": [
-        lambda x, n, m: (torch.einsum("bij,bkj->bik", x, x), torch.einsum("bij,bij->bi", x, x), torch.einsum("bij->ji", x)),
+        lambda x, n, m: (
+            torch.einsum("bij,bkj->bik", x, x),
+            torch.einsum("bij,bij->bi", x, x),
+            torch.einsum("bij->ji", x),
+        ),
         lambda x, n, m: (torch.einsum("...ij,...kj->...ik", x, x), torch.einsum("bij,ckj->bcik", x, x)),
         lambda x, n, m: (torch.einsum("bij,j,bkj->bik", x, x[0, 0], x), torch.einsum("ij,kl->ikjl", x[0], x[1])),
         lambda x, n, m: (x @ x[0, 0], x[0, 0] @ x[0].T, torch.mv(x[0], x[1, 0]), torch.dot(x[0, 0], x[0, 1])),
@@ -107,11 +155,13 @@ CASES: dict[str, list[Function]] = {
         lambda x, n, m: F.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None], is_causal=True),
         lambda x, n, m: F.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None], attn_mask=m[:, None, None]),
         lambda x, n, m: F.scaled_dot_product_attention(
-            x.view(2, 6, 4, 2).transpose(1, 2), x.view(2, 6, 4, 2)[:, :, :2].transpose(1, 2),
-            x.view(2, 6, 4, 2)[:, :, :2].transpose(1, 2), enable_gqa=True,
+            x.view(2, 6, 4, 2).transpose(1, 2),
+            x.view(2, 6, 4, 2)[:, :, :2].transpose(1, 2),
+            x.view(2, 6, 4, 2)[:, :, :2].transpose(1, 2),
+            enable_gqa=True,
         ),
     ],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("functions", CASES.values(), ids=CASES)

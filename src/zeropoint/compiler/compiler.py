@@ -38,7 +38,8 @@ def compile(model: nn.Module, example_inputs: Any, fallback: bool = False) -> Pr
 
     Raises:
         Unsupported: if the model has operators that no step computes, with the names of all of them and the modules
-            they are in; if TorchScript is no straight line, because of what depends on data or changes the model, with the line.
+            they are in; if TorchScript is no straight line, because of what depends on data or changes the model, with
+            the line.
 
     Example:
         >>> import zeropoint

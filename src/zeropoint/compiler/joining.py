@@ -27,13 +27,13 @@ def join_expressions(builder: ProgramBuilder) -> None:
     kept: dict[int, Step] = {}
     for number, step in enumerate(builder.steps):
         if step.op == "map":
-            for name in list(step.inputs):
-                before = kept.get(made.get(str(name), -1))
-                if before is None or readers[str(name)] != 1 or not _are_as_large(builder, before, step):
+            for operand in list(step.inputs):
+                before = kept.get(made.get(str(operand), -1))
+                if before is None or readers[str(operand)] != 1 or not _are_as_large(builder, before, step):
                     continue
                 joined = _joined(before, step)
                 if joined is not None:
-                    del kept[made[str(name)]]
+                    del kept[made[str(operand)]]
                     step = joined
             made[step.outputs[0]] = number
         kept[number] = step
@@ -80,7 +80,9 @@ def _joined(before: Step, step: Step) -> Step | None:
                 return sizes.index(part.attributes["sizes"][value])
             return places[value] if value < len(places) else value - len(places) + first
 
-        return [[name, dtype, *(operand(name, value) for value in rest)] for name, dtype, *rest in part.attributes["code"]]
+        return [
+            [name, dtype, *(operand(name, value) for value in rest)] for name, dtype, *rest in part.attributes["code"]
+        ]
 
     joined = [*moved(before, len(inputs)), *moved(step, len(inputs) + len(code_before))]
     attributes = {"types": [types[name] for name in inputs], "code": joined}

@@ -37,7 +37,7 @@ CALCULATIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "negate": (operator.neg,),
     "absolute": (operator.abs, abs),
     "float": (torch.sym_float, float),
-    "sqrt": (math.sqrt, torch._sym_sqrt),  # type: ignore[attr-defined]
+    "sqrt": (math.sqrt, torch._sym_sqrt),
     "floor": (math.floor,),
     "ceil": (math.ceil,),
     "round": (round,),

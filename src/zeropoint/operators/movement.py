@@ -272,7 +272,8 @@ RECORDS = (
     moves("amax", _emit_extremes),
     moves("amin", _emit_extremes),
     Operator(
-        "topk", ("topk.default",), output=Output.INPUT, integers=_top, steps=steps(_emit_top, "top", "aten.topk.default"),
+        "topk", ("topk.default",), output=Output.INPUT, integers=_top,
+        steps=steps(_emit_top, "top", "aten.topk.default"),
         float_form=by_operator("top", "self", "k", "dim", "largest", gives_floats=False),
     ),
     Operator(

@@ -101,9 +101,7 @@ def _emit_masked(c: StepBuilder, node: fx.Node, given: list[Any], axes: list[int
         mask = c.add("unsqueeze", mask, axis=-1)
     e = Expression(c)
     value = c.add("reshape", _in_dtype(c, a["values"], dtype), shape=[])
-    return e.step(
-        e.call("where", e.tensor(mask, torch.bool), e.tensor(value, dtype), e.term(node.args[0], dtype))
-    )
+    return e.step(e.call("where", e.tensor(mask, torch.bool), e.tensor(value, dtype), e.term(node.args[0], dtype)))
 
 
 def _emit_slice_scatter(c: StepBuilder, node: fx.Node) -> str:

@@ -1,7 +1,7 @@
 """Functions of float32 tensors, element by element, for what a model leaves unquantized.
 
-PyTorch's own differ from CPU to CPU in the last bits, even its square root. These are computed in float64 with one fixed formula each and
-rounded once (`native/kernels/map/functions.h`), and programs of the engine use them too.
+PyTorch's own differ from CPU to CPU in the last bits, even its square root. These are computed in float64 with one
+fixed formula each and rounded once (`native/kernels/map/functions.h`), and programs of the engine use them too.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from zeropoint.ops.library import operator
 __all__ = ["BINARY", "UNARY", "float_binary", "float_unary"]
 
 UNARY = (
-    "sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan",
-    "sinh", "cosh", "asinh", "acosh", "atanh", "erf", "erfc",
+    "sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",
+    "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "erf", "erfc",
 )  # fmt: skip
 BINARY = ("pow", "atan2", "floor_divide")
 

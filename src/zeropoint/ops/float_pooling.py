@@ -237,9 +237,7 @@ def float_product(input: Tensor, dim: Sequence[int] | None, keepdim: bool = Fals
     "float_variance(Tensor input, int[]? dim, float correction=1.0, bool keepdim=False) -> Tensor",
     fake=lambda input, dim, correction=1.0, keepdim=False: _fake_over(input, dim, keepdim),
 )
-def float_variance(
-    input: Tensor, dim: Sequence[int] | None, correction: float = 1.0, keepdim: bool = False
-) -> Tensor:
+def float_variance(input: Tensor, dim: Sequence[int] | None, correction: float = 1.0, keepdim: bool = False) -> Tensor:
     """``sum((x - mean(x))^2) / max(n - correction, 0)`` over some axes, or over all if none are named.
 
     Example:

@@ -76,9 +76,7 @@ def _summed(graph: fx.Graph, node: fx.Node, x: _Labelled, kept: set[str]) -> _La
     axes = [axis for axis, label in enumerate(x.labels) if label not in kept]
     if not axes:
         return x
-    return _Labelled(
-        call(graph, node, aten.sum.dim_IntList, x.tensor, axes), "".join(c for c in x.labels if c in kept)
-    )
+    return _Labelled(call(graph, node, aten.sum.dim_IntList, x.tensor, axes), "".join(c for c in x.labels if c in kept))
 
 
 def _ordered(graph: fx.Graph, node: fx.Node, x: _Labelled, labels: str) -> _Labelled:
