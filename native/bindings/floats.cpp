@@ -2,10 +2,12 @@
 #include "operators/float_layers.h"
 #include "operators/float_resampling.h"
 #include "operators/floats.h"
+#include "operators/map.h"
 
 #include "bindings/bindings.h"
 
 #include <nanobind/stl/array.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
@@ -35,6 +37,14 @@ void bind_floats(nb::module_& m) {
         "float_function",
         [](int function, Address x, Address y, int64_t count) {
             float_function(static_cast<FloatFunction>(function), at<const float>(x), at<float>(y), count);
+        },
+        release());
+    m.def(
+        "float_map",
+        [](const std::string& name, Address a, Address b, Address y, int64_t count) {
+            const std::optional<MapOperation> operation = map_operation(name);
+            if (!operation) throw std::invalid_argument("float_map: there is no function '" + name + "'");
+            float_map(*operation, at<const float>(a), at<const float>(b), at<float>(y), count);
         },
         release());
     m.def(
@@ -90,6 +100,18 @@ void bind_floats(nb::module_& m) {
         "float_sum",
         [](Address x, Address y, int64_t rows, int64_t length) {
             float_sum(at<const float>(x), at<float>(y), rows, length);
+        },
+        release());
+    m.def(
+        "float_product",
+        [](Address x, Address y, int64_t rows, int64_t length) {
+            float_product(at<const float>(x), at<float>(y), rows, length);
+        },
+        release());
+    m.def(
+        "float_variance",
+        [](Address x, Address y, int64_t rows, int64_t length, double correction) {
+            float_variance(at<const float>(x), at<float>(y), rows, length, correction);
         },
         release());
     m.def(

@@ -6,6 +6,7 @@
 #include "check/embedding.h"
 #include "check/floats.h"
 #include "check/kernels.h"
+#include "check/map.h"
 #include "check/recurrent.h"
 #include "check/norms.h"
 #include "check/spatial.h"
@@ -28,6 +29,7 @@ inline void check_kernels(Report& report, bool quick) {
         {"histogram", check_histogram},
         {"binary", check_binary},
         {"lookup", check_lookup},
+        {"map", check_map},
         {"mask_gradient", check_mask_gradient},
         {"minmax", check_minmax},
         {"pack", check_pack},

@@ -38,8 +38,16 @@ const Tensor& Planner::typed_input(size_t i, ElementType type) const {
 int64_t Planner::integer(const Integer& n) const {
     if (n.value < 0) return n.literal;
     const int64_t* found = std::get_if<int64_t>(&values_[static_cast<size_t>(n.value)]);
-    if (found == nullptr) throw PlanError("a size that is needed is a tensor");
+    if (found == nullptr) throw PlanError("a size that is needed is no whole number");
     return *found;
+}
+
+std::variant<int64_t, double> Planner::number(const Number& n) const {
+    if (n.value < 0) return n.literal;
+    const Value& found = values_[static_cast<size_t>(n.value)];
+    if (const int64_t* whole = std::get_if<int64_t>(&found)) return *whole;
+    if (const double* real = std::get_if<double>(&found)) return *real;
+    throw PlanError("a number that is needed is a tensor");
 }
 
 std::vector<int64_t> Planner::integers(const std::vector<Integer>& list) const {
@@ -58,6 +66,7 @@ void Planner::give(size_t output, Tensor tensor) {
 }
 
 void Planner::give(size_t output, int64_t integer) { set((*out_)[output], integer); }
+void Planner::give(size_t output, double real) { set((*out_)[output], real); }
 
 Place Planner::add_buffer(Buffer buffer) {
     plan_.buffers.push_back(buffer);

@@ -15,9 +15,15 @@ struct Integer {
     int32_t value = -1;
 };
 
+// One that need not be whole.
+struct Number {
+    std::variant<int64_t, double> literal;
+    int32_t value = -1;
+};
+
 class Planner {
 public:
-    using Value = std::variant<std::monostate, Tensor, int64_t>;
+    using Value = std::variant<std::monostate, Tensor, int64_t, double>;
 
     // `values`: one for each value of the program, `limit`: the most bytes a tensor may have.
     Planner(size_t values, int64_t limit) : values_(values), limit_(limit) {}
@@ -32,8 +38,10 @@ public:
     const Tensor& typed_input(size_t i, ElementType type) const;
     int64_t integer(const Integer& n) const;
     std::vector<int64_t> integers(const std::vector<Integer>& list) const;
+    std::variant<int64_t, double> number(const Number& n) const;
     void give(size_t output, Tensor tensor);
     void give(size_t output, int64_t integer);
+    void give(size_t output, double real);
 
     Tensor make(ElementType type, const Sizes& sizes, const Sizes& strides);
     Tensor make(ElementType type, const Sizes& sizes) { return make(type, sizes, contiguous_strides(sizes)); }

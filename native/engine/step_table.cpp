@@ -120,6 +120,22 @@ std::vector<Integer> StepReader::sizes(const char* name) {
     return out;
 }
 
+std::vector<Number> StepReader::numbers(const char* name, size_t most) {
+    const Json::List& given = list(name);
+    if (given.size() > most) fail(std::string("attribute '") + name + "' has more than " + std::to_string(most));
+    std::vector<Number> out;
+    for (const Json& item : given) {
+        double real = 0;
+        if (item.integer() == nullptr && item.number(real)) {
+            out.push_back({real, -1});
+        } else {
+            const Integer whole = size_of(item, name);
+            out.push_back({whole.literal, whole.value});
+        }
+    }
+    return out;
+}
+
 double StepReader::number(const char* name) {
     double value = 0;
     if (!attribute(name).number(value)) fail(std::string("attribute '") + name + "' must be a number");
@@ -145,6 +161,12 @@ std::string StepReader::text(const char* name) {
     const std::string* value = attribute(name).text();
     if (value == nullptr) fail(std::string("attribute '") + name + "' must be a string");
     return *value;
+}
+
+const Json::List& StepReader::list(const char* name) {
+    const Json::List* found = attribute(name).list();
+    if (found == nullptr) fail(std::string("attribute '") + name + "' must be a list");
+    return *found;
 }
 
 ElementType StepReader::type(const char* name) { return type_from_name(text(name)); }
@@ -191,6 +213,7 @@ const StepTable& step_table() {
     static const StepTable table = [] {
         StepTable t;
         add_border_steps(t);
+        add_calculating_steps(t);
         add_choosing_steps(t);
         add_dynamic_layer_steps(t);
         add_elementwise_steps(t);
@@ -201,15 +224,18 @@ const StepTable& step_table() {
         add_float_steps(t);
         add_foreign_steps(t);
         add_layer_steps(t);
+        add_map_steps(t);
         add_matmul_steps(t);
         add_moving_steps(t);
         add_norm_steps(t);
         add_plain_steps(t);
         add_pooling_steps(t);
         add_recurrent_steps(t);
+        add_reducing_steps(t);
         add_resampling_steps(t);
         add_view_steps(t);
         add_weight_only_steps(t);
+        add_writing_steps(t);
         return t;
     }();
     return table;

@@ -58,12 +58,15 @@ public:
     std::vector<int64_t> integers(const char* name, size_t count, int64_t low, int64_t high);
     Integer size(const char* name);
     std::vector<Integer> sizes(const char* name);
+    std::vector<Number> numbers(const char* name, size_t most);
     double number(const char* name);
     // Finite and positive, in float32 too.
     double scale(const char* name);
     bool flag(const char* name);
     std::string text(const char* name);
     ElementType type(const char* name);
+    // A list of anything, which the step checks.
+    const Json::List& list(const char* name);
     ElementType byte_type(const char* name);
     // What computes a step that the engine cannot; programs in files have none.
     Foreign& foreign(const char* name);
@@ -112,6 +115,7 @@ const StepTable& step_table();
 
 // One for each file of engine/steps/.
 void add_border_steps(StepTable& table);
+void add_calculating_steps(StepTable& table);
 void add_choosing_steps(StepTable& table);
 void add_dynamic_layer_steps(StepTable& table);
 void add_elementwise_steps(StepTable& table);
@@ -122,14 +126,17 @@ void add_float_pooling_steps(StepTable& table);
 void add_float_steps(StepTable& table);
 void add_foreign_steps(StepTable& table);
 void add_layer_steps(StepTable& table);
+void add_map_steps(StepTable& table);
 void add_matmul_steps(StepTable& table);
 void add_moving_steps(StepTable& table);
 void add_norm_steps(StepTable& table);
 void add_plain_steps(StepTable& table);
 void add_pooling_steps(StepTable& table);
 void add_recurrent_steps(StepTable& table);
+void add_reducing_steps(StepTable& table);
 void add_resampling_steps(StepTable& table);
 void add_view_steps(StepTable& table);
 void add_weight_only_steps(StepTable& table);
+void add_writing_steps(StepTable& table);
 
 }  // namespace zeropoint

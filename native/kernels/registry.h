@@ -19,6 +19,7 @@
 #include "kernels/half_gemm/half_gemm.h"
 #include "kernels/histogram/histogram.h"
 #include "kernels/lookup/lookup.h"
+#include "kernels/map/map.h"
 #include "kernels/mask_gradient/mask_gradient.h"
 #include "kernels/max_pool/max_pool.h"
 #include "kernels/minmax/minmax.h"
@@ -44,6 +45,7 @@ struct Kernels {
     HistogramFn histogram = nullptr;
     BinaryFn binary = nullptr;
     LookupFn lookup = nullptr;
+    MapFn map = nullptr;
     MaskGradientFn mask_gradient = nullptr;
     MinMaxFn minmax = nullptr;
     PackFn pack = nullptr;

@@ -132,6 +132,27 @@ void float_sum(const float* x, float* y, int64_t rows, int64_t length) {
     });
 }
 
+void float_product(const float* x, float* y, int64_t rows, int64_t length) {
+    each_row(x, y, rows, length, [length](const float* row) {
+        double product = 1;
+        for (int64_t i = 0; i < length; ++i) product *= static_cast<double>(row[i]);
+        return product;
+    });
+}
+
+void float_variance(const float* x, float* y, int64_t rows, int64_t length, double correction) {
+    each_row(x, y, rows, length, [length, correction](const float* row) {
+        double sum = 0, squares = 0;
+        for (int64_t i = 0; i < length; ++i) sum += static_cast<double>(row[i]);
+        const double mean = sum / static_cast<double>(length);
+        for (int64_t i = 0; i < length; ++i) {
+            const double distance = static_cast<double>(row[i]) - mean;
+            squares += distance * distance;
+        }
+        return squares / std::max(static_cast<double>(length) - correction, 0.0);
+    });
+}
+
 void float_norm(const float* x, float* y, int64_t rows, int64_t length) {
     each_row(x, y, rows, length, [length](const float* row) {
         double sum = 0;

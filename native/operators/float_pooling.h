@@ -26,6 +26,11 @@ void float_adaptive_average_pool(const FloatPoolTensor& tensor);
 void float_mean(const float* x, float* y, int64_t rows, int64_t length);
 // The sum of each row in float64, rounded once.
 void float_sum(const float* x, float* y, int64_t rows, int64_t length);
+// The product of each row in float64, rounded once.
+void float_product(const float* x, float* y, int64_t rows, int64_t length);
+// The sum of squares of distances from the mean of each row, both in float64, over its length less `correction`, but at
+// least over 0; rounded once.
+void float_variance(const float* x, float* y, int64_t rows, int64_t length, double correction);
 // The square root of the sum of squares of each row in float64, rounded once.
 void float_norm(const float* x, float* y, int64_t rows, int64_t length);
 

@@ -157,7 +157,7 @@ EXAMPLES = {
     "mlp-float16": Example(_mlp, _rows(40), "weight_only_linear", _HALF),
     "mlp-int8-weights": Example(_mlp, _rows(40), "weight_only_linear", {"mode": "weight_only"}),
     "mlp-int4-weights": Example(_mlp, _rows(40), "weight_only_linear", _FOUR),
-    "residual": Example(Residual, _rows(24), "float_add", _DYNAMIC),
+    "residual": Example(Residual, _rows(24), "map", _DYNAMIC),
     "convolutions": Example(_convolutions, _images, "conv_dynamic", _DYNAMIC),
 }
 SIZES = ((3, 4), (1, 4), (4, 7))

@@ -87,7 +87,7 @@ def test_rows_that_see_nothing_are_zero_in_programs_too() -> None:
         ("float_softmax", {"attributes": {"axis": 7, "safe": False}}, "axis"),
         ("float_softmax", {"attributes": {"axis": 1, "safe": 1}}, "'safe' must be true or false"),
         ("float_matmul", {"inputs": ["x", "x"]}, "cannot multiply"),
-        ("float_tanh", {"inputs": ["x", "x"]}, "there are 2 inputs"),
+        ("map", {"inputs": ["x", "x", "x", "x"]}, "must have the type of each input"),
     ],
 )
 def test_wrong_steps_are_refused(op: str, fields: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def edited(name: str, op: str, attributes: dict[str, Any], inputs: dict[int, Any
         ("mlp-dynamic", "linear_dynamic", {"more": 0}, {}, "'more' is not known"),
         ("mlp-dynamic", "linear_dynamic", {}, {1: 4}, "must be int8"),
         ("convolutions", "conv_dynamic", {"groups": 3}, {}, "groups do not divide"),
-        ("residual", "float_clamp", {"low": "0"}, {}, "'low' must be a number"),
+        ("residual", "map", {"code": [["silu", "int64", 0]]}, {}, "'silu' is of float32 only"),
     ],
 )
 def test_step_that_is_not_in_order_is_refused(

@@ -294,6 +294,7 @@ public:
             });
         };
         switch (x.type) {
+            case ElementType::boolean:
             case ElementType::u8: return emit(uint8_t{});
             case ElementType::s8: return emit(int8_t{});
             case ElementType::s32: return emit(int32_t{});

@@ -219,25 +219,46 @@ public:
     explicit Full(StepReader& r) : shape_(r.sizes("shape")), type_(r.type("dtype")), value_(r.number("value")) {
         r.require_inputs(0);
         r.require_outputs(1);
-        if (type_ != ElementType::f32 && type_ != ElementType::s64)
-            r.fail("attribute 'dtype' must be float32 or int64");
-        if (type_ == ElementType::s64 && !(std::fabs(value_) < 9e15)) r.fail("attribute 'value' is out of range");
+        if (!is_within(type_, value_)) r.fail("attribute 'value' is out of range for the dtype");
     }
 
     void plan(Planner& p) const override {
         const Tensor y = p.make(type_, p.integers(shape_));
         p.give(0, y);
-        const int64_t n = y.count();
-        if (n == 0) return;
-        p.emit({y.place}, [this, n](void* const* at) {
-            if (type_ == ElementType::f32)
-                std::fill_n(static_cast<float*>(at[0]), n, static_cast<float>(value_));
-            else
-                std::fill_n(static_cast<int64_t*>(at[0]), n, static_cast<int64_t>(value_));
-        });
+        if (y.count() == 0) return;
+        switch (type_) {
+            case ElementType::f32: return fill<float>(p, y);
+            case ElementType::s64: return fill<int64_t>(p, y);
+            case ElementType::s32: return fill<int32_t>(p, y);
+            case ElementType::s16: return fill<int16_t>(p, y);
+            case ElementType::s8: return fill<int8_t>(p, y);
+            default: return fill<uint8_t>(p, y);
+        }
     }
 
 private:
+    static bool is_within(ElementType type, double value) {
+        const auto fits = [&](double low, double high) {
+            return value >= low && value <= high && value == std::floor(value);
+        };
+        switch (type) {
+            case ElementType::f32: return true;
+            case ElementType::s64: return std::fabs(value) < 9e15;
+            case ElementType::s32: return fits(-2147483648.0, 2147483647.0);
+            case ElementType::s16: return fits(-32768.0, 32767.0);
+            case ElementType::s8: return fits(-128.0, 127.0);
+            case ElementType::u8: return fits(0.0, 255.0);
+            case ElementType::boolean: return fits(0.0, 1.0);
+            default: return false;
+        }
+    }
+    template <class T>
+    void fill(Planner& p, const Tensor& y) const {
+        p.emit({y.place}, [value = static_cast<T>(value_), n = y.count()](void* const* at) {
+            std::fill_n(static_cast<T*>(at[0]), n, value);
+        });
+    }
+
     std::vector<Integer> shape_;
     ElementType type_;
     double value_;

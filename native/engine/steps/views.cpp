@@ -250,6 +250,65 @@ private:
     std::vector<Integer> shape_;
 };
 
+// Windows of `length` along an axis, each `step` behind the one before: the axis counts them, a last one is inside.
+class Unfold : public OneInput {
+public:
+    explicit Unfold(StepReader& r)
+        : OneInput(r),
+          axis_(r.integer("axis", -8, 7)),
+          step_(r.integer("step", 1, kMostElements)),
+          length_(r.size("length")) {}
+    void plan(Planner& p) const override {
+        Tensor x = p.input(0);
+        const size_t axis = static_cast<size_t>(wrapped_axis(axis_, x.rank()));
+        const int64_t length = p.integer(length_), size = x.sizes[axis];
+        if (length < 0 || length > size)
+            throw PlanError("windows of " + std::to_string(length) + " do not fit an axis of " + std::to_string(size));
+        const int64_t step = std::min(step_, std::max<int64_t>(size, 1));
+        x.sizes.push_back(length);
+        x.strides.push_back(x.strides[axis]);
+        x.sizes[axis] = (size - length) / step_ + 1;
+        x.strides[axis] *= step;
+        p.give(0, x);
+    }
+
+private:
+    int64_t axis_, step_;
+    Integer length_;
+};
+
+// The elements of two axes whose indices differ by `offset`, as a last axis.
+class Diagonal : public OneInput {
+public:
+    explicit Diagonal(StepReader& r)
+        : OneInput(r),
+          offset_(r.integer("offset", -kMostElements, kMostElements)),
+          first_(r.integer("first", -8, 7)),
+          second_(r.integer("second", -8, 7)) {}
+    void plan(Planner& p) const override {
+        Tensor x = p.input(0);
+        const int64_t rank = x.rank();
+        const size_t first = static_cast<size_t>(wrapped_axis(first_, rank)),
+                     second = static_cast<size_t>(wrapped_axis(second_, rank));
+        if (first == second) throw PlanError("a diagonal is of two axes");
+        const int64_t down = std::max<int64_t>(-offset_, 0), along = std::max<int64_t>(offset_, 0);
+        const int64_t length =
+            std::max<int64_t>(std::min(x.sizes[first] - down, x.sizes[second] - along), 0);
+        if (length > 0) x.place.offset += (down * x.strides[first] + along * x.strides[second]) * bytes_of(x.type);
+        const int64_t stride = x.strides[first] + x.strides[second];
+        for (const size_t axis : {std::max(first, second), std::min(first, second)}) {
+            x.sizes.erase(x.sizes.begin() + static_cast<int64_t>(axis));
+            x.strides.erase(x.strides.begin() + static_cast<int64_t>(axis));
+        }
+        x.sizes.push_back(length);
+        x.strides.push_back(stride);
+        p.give(0, x);
+    }
+
+private:
+    int64_t offset_, first_, second_;
+};
+
 // The same values, contiguous in memory.
 class Contiguous : public OneInput {
 public:
@@ -348,6 +407,8 @@ void add_view_steps(StepTable& table) {
     table.add<Slice>("slice");
     table.add<Select>("select");
     table.add<Expand>("expand");
+    table.add<Unfold>("unfold");
+    table.add<Diagonal>("diagonal");
     table.add<Contiguous>("contiguous");
     table.add<SizeOf>("size");
     table.add<Arithmetic>("arithmetic");

@@ -11,12 +11,12 @@ from torch import Tensor, fx, nn
 
 from zeropoint import _native
 from zeropoint.compiler.eager import graph_of_eager, is_quantized_module
-from zeropoint.compiler.errors import Unsupported
+from zeropoint.compiler.errors import Missing, Unsupported, refusal
 from zeropoint.compiler.fallback import TorchCall
 from zeropoint.compiler.fusion import simplify
 from zeropoint.compiler.program import Program
 from zeropoint.compiler.program_builder import Input, ProgramBuilder, Size
-from zeropoint.compiler.sizes import NUMBERS, SIZES
+from zeropoint.compiler.sizes import CALCULATIONS, NUMBERS, SIZES
 from zeropoint.compiler.torchscript import graph_of
 from zeropoint.described import described
 from zeropoint.graph.frontends.shape_guards import value_of
@@ -38,8 +38,9 @@ def compile(model: nn.Module, example_inputs: Any, fallback: bool = False) -> Pr
         fallback: let PyTorch compute operators that no step does. Such a program cannot be saved.
 
     Raises:
-        Unsupported: if the model has an operator that no step computes, with its name and the module it is in; if
-            TorchScript is no straight line, because of what depends on data or changes the model, with the line.
+        Unsupported: if the model has operators that no step computes, with the names of all of them and the modules
+            they are in; if TorchScript is no straight line, because of what depends on data or changes the model, with
+            the line.
 
     Example:
         >>> import zeropoint
@@ -87,16 +88,29 @@ def _in_order(graph: Any, named: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 class _Recorder(fx.Interpreter):
-    """Runs a graph and keeps what kind of value each node gave."""
+    """Runs a graph and keeps what kind of value each node gave, and the values that are the same for all inputs."""
 
     def __init__(self, graph: fx.GraphModule) -> None:
         super().__init__(graph)
         self.found: dict[fx.Node, Any] = {}
+        self.fixed: dict[fx.Node, Any] = {}
 
     def run_node(self, node: fx.Node) -> Any:
         result = super().run_node(node)
         self.found[node] = result.to("meta") if isinstance(result, Tensor) else result
+        if self._is_fixed(node):
+            self.fixed[node] = result
         return result
+
+    def _is_fixed(self, node: fx.Node) -> bool:
+        if node.op == "get_attr":
+            return True
+        if node.op != "call_function" or any(read not in self.fixed for read in node.all_input_nodes):
+            return False
+        if node.target is operator.getitem:
+            return True
+        is_random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        return is_operator(node.target) and not node.is_impure() and not is_random
 
 
 class Compiler:
@@ -107,14 +121,23 @@ class Compiler:
         self.values: dict[fx.Node, Any] = {}
         recorder = _Recorder(graph)
         recorder.run(*example)
-        self.found = recorder.found
+        self.found, self.fixed = recorder.found, recorder.fixed
         self.node: fx.Node | None = None
+        self.missing = Missing()
 
     def run(self) -> ProgramBuilder:
+        """The whole program.
+
+        Raises:
+            Unsupported: for all operators that no step computes, at once.
+        """
         for node in self.graph.graph.nodes:
             self.node = node
+            if self.missing.is_behind(node):
+                continue
             if node.op != "get_attr":  # stored when a step reads it
                 getattr(self, node.op)(node)
+        self.missing.check()
         return self.builder
 
     # -------------------------------------------------------------------------------------------- for the records
@@ -123,21 +146,19 @@ class Compiler:
         """The name of a tensor; None for None."""
         if node is None:
             return None
-        if node.op == "get_attr" and node not in self.values:
-            self.values[node] = self.builder.constant(str(node.target).replace(".", "_"), self.parameter(node))
+        if node not in self.values and self.is_parameter(node):
+            name = str(node.target).replace(".", "_") if node.op == "get_attr" else str(node)
+            self.values[node] = self.builder.constant(name, self.parameter(node))
         return self.values[node]
 
     def parameter(self, node: Any) -> Tensor:
-        """A tensor that the graph holds."""
+        """A tensor that the graph holds, or makes of those alone."""
         if not self.is_parameter(node):
             raise self.unsupported(f"its parameter {node} is computed")
-        found: Any = self.graph
-        for part in str(node.target).split("."):
-            found = getattr(found, part)
-        return found
+        return self.fixed[node]
 
     def is_parameter(self, node: Any) -> bool:
-        return isinstance(node, fx.Node) and node.op == "get_attr"
+        return isinstance(self.fixed.get(node), Tensor)
 
     def dtype(self, node: fx.Node) -> torch.dtype:
         return self.found[node].dtype
@@ -158,6 +179,16 @@ class Compiler:
             return NUMBERS[operation](a, b)
         return Size(self.builder.add("arithmetic", [], "number", operation=operation, a=a, b=b))
 
+    def quantity(self, value: Any) -> Any:
+        """As `size`, of a number that need not be whole."""
+        return self.values[value] if isinstance(value, fx.Node) else value
+
+    def calculate(self, operation: str, *numbers: Any) -> Any:
+        """A number made from others as Python does: at once, if all are known."""
+        if not any(isinstance(n, str) for n in numbers):
+            return CALCULATIONS[operation][0](*numbers)
+        return Size(self.builder.add("calculate", [], "number", operation=operation, operands=list(numbers)))
+
     def axis_size(self, node: fx.Node, axis: int) -> Size:
         """The size of an axis of a tensor."""
         return Size(self.builder.add("size", [self.tensor(node)], "size", axis=axis))
@@ -174,10 +205,7 @@ class Compiler:
 
     def unsupported(self, why: str = "there is no step for it; with fallback=True PyTorch computes it") -> Unsupported:
         assert self.node is not None
-        origin = self.node.meta.get("origin")
-        where = f" (in module {origin.path!r})" if origin is not None and origin.path else ""
-        where = f" ({self.node.meta['line']})" if "line" in self.node.meta else where
-        return Unsupported(f"compile: {self.node.target}{where}: {why}")
+        return refusal(self.node, why)
 
     # ------------------------------------------------------------------------------------------- kinds of nodes
 
@@ -189,6 +217,7 @@ class Compiler:
             raise self.unsupported(f"input {node.target!r} is no tensor but {described(found)}")
         name = self.values[node] = self.builder.fresh(str(node.target))
         shape = list(found.shape)
+        self.builder.shapes[name] = tuple(shape)
         self.builder.inputs.append(Input(name, str(found.dtype).removeprefix("torch."), [None] * len(shape), shape))
 
     def call_module(self, node: fx.Node) -> None:
@@ -206,6 +235,8 @@ class Compiler:
             self.builder.add("require", [], "required", value=value, why=condition.refusal, **bounds)
 
     def call_function(self, node: fx.Node) -> None:
+        if node in self.fixed and not _is_view(node):  # stored when a step reads it
+            return
         if node.target is operator.getitem:
             self.values[node] = self.values[node.args[0]][node.args[1]]
             return
@@ -215,10 +246,19 @@ class Compiler:
             if emit is None:
                 raise self.unsupported()
             self.values[node] = emit(self, node)
-        except Unsupported:
+        except Unsupported as reason:
+            if node in self.fixed:
+                return
             if not self.fallback:
-                raise
+                self.missing.add(node, reason)
+                return
             self.values[node] = self.call_torch(node)
+        self._remember_shape(node)
+
+    def _remember_shape(self, node: fx.Node) -> None:
+        made, found = self.values[node], self.found[node]
+        if isinstance(made, str) and isinstance(found, Tensor):
+            self.builder.shapes[made] = tuple(found.shape)
 
     def call_torch(self, node: fx.Node) -> Any:
         """A step that PyTorch computes."""
@@ -258,3 +298,9 @@ def _name(target: Any) -> Any:
     if is_operator(target):
         return f"{target.namespace}.{target._schema.name.split('::')[1]}.{target._overloadname or 'default'}"
     return target
+
+
+def _is_view(node: fx.Node) -> bool:
+    """Whether a call gives the memory of its input in another shape."""
+    returns = node.target._schema.returns if is_operator(node.target) else ()
+    return any(value.alias_info is not None for value in returns)

@@ -1,7 +1,68 @@
-"""What the compiler raises."""
+"""What the compiler raises: all that it lacks, at once."""
 
-__all__ = ["Unsupported"]
+from __future__ import annotations
+
+from torch import fx
+
+__all__ = ["Missing", "Unsupported", "refusal"]
+
+_PLACES = 3  # that are named for each operator
 
 
 class Unsupported(NotImplementedError):
-    """An operator that no step computes."""
+    """Operators that no step computes."""
+
+    why = ""
+
+
+def _place(node: fx.Node) -> str:
+    """The line of code or the module that a node comes from."""
+    if "line" in node.meta:
+        return str(node.meta["line"])
+    origin = node.meta.get("origin")
+    return f"in module {origin.path!r}" if origin is not None and origin.path else ""
+
+
+def refusal(node: fx.Node, why: str) -> Unsupported:
+    """The error for one node."""
+    place = _place(node)
+    error = Unsupported(f"compile: {node.target}{f' ({place})' if place else ''}: {why}")
+    error.why = why
+    return error
+
+
+class Missing:
+    """The nodes that no step computes, while a graph is walked to its end."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[fx.Node, Unsupported]] = []
+        self._lost: set[fx.Node] = set()
+
+    def add(self, node: fx.Node, reason: Unsupported) -> None:
+        self._found.append((node, reason))
+        self._lost.add(node)
+
+    def is_behind(self, node: fx.Node) -> bool:
+        """Whether a node reads what is missing: it is not asked for its own steps then."""
+        if any(read in self._lost for read in node.all_input_nodes):
+            self._lost.add(node)
+        return node in self._lost
+
+    def check(self) -> None:
+        """Raise one error for all of them."""
+        if not self._found:
+            return
+        if len(self._found) == 1:
+            raise self._found[0][1]
+        rows: dict[tuple[str, str], list[str]] = {}
+        for node, reason in self._found:
+            rows.setdefault((str(node.target), reason.why), []).append(_place(node))
+        lines = []
+        for (target, why), places in sorted(rows.items(), key=lambda row: -len(row[1])):
+            named = [place for place in dict.fromkeys(places) if place]
+            shown = ", ".join(named[:_PLACES]) + (", ..." if len(named) > _PLACES else "")
+            lines.append(f"  {target}, {len(places)} x{f' ({shown})' if shown else ''}: {why}")
+        raise Unsupported(
+            f"compile: {len(self._found)} calls have no step, of {len({target for target, _ in rows})} operators; with"
+            " fallback=True PyTorch computes them, and what reads them may need more:\n" + "\n".join(lines)
+        )

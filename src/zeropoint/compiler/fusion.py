@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from zeropoint.compiler.joining import join_expressions
 from zeropoint.compiler.program_builder import ProgramBuilder, Step
 
 __all__ = ["simplify"]
@@ -14,10 +15,14 @@ _PAIRS = ("add", "multiply")
 
 
 def simplify(builder: ProgramBuilder) -> None:
-    """Fold tables into each other and into layers, sums and products into layers; drop steps that nobody reads."""
+    """Fold tables into each other and into layers, sums and products into layers, expressions into one another.
+
+    Steps that nobody reads are dropped.
+    """
     _fold_tables(builder)
     _drop_dead(builder)
     _fold_pairs(builder)
+    join_expressions(builder)
 
 
 def _readers(builder: ProgramBuilder) -> dict[str, int]:

@@ -55,6 +55,7 @@ class ProgramBuilder:
         self.outputs: list[str] = []
         self.result: Any = 0
         self.constants: dict[str, np.ndarray] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}  # of values, for the example; not of all
         self.foreign: list[Any] = []  # what computes the steps that only PyTorch can
         self._by_bytes: dict[Any, str] = {}
         self._names: set[str] = set()
@@ -75,6 +76,7 @@ class ProgramBuilder:
         if key not in self._by_bytes:
             self._by_bytes[key] = self.fresh(name)
             self.constants[self._by_bytes[key]] = array
+            self.shapes[self._by_bytes[key]] = array.shape
         return self._by_bytes[key]
 
     def add(self, op: str, inputs: list[str | None], name: str | None = None, /, **attributes: Any) -> str:

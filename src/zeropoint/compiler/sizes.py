@@ -14,14 +14,37 @@ from zeropoint.compiler.program_builder import Size
 from zeropoint.graph.frontends.shape_guards import OPERATIONS
 from zeropoint.operators.steps import Emit, StepBuilder
 
-__all__ = ["NUMBERS", "SIZES"]
+__all__ = ["CALCULATIONS", "NUMBERS", "SIZES"]
 
-# What numbers that follow from sizes are made with.
+# What numbers that follow from sizes are made with: whole ones that records ask for, by their names.
 NUMBERS: dict[str, Callable[[Any, Any], int]] = {
     **OPERATIONS,
     "subtract": operator.sub,
     "scaled": lambda a, b: int(a * b),
 }
+
+# What graphs compute with them: the names of native/engine/steps/calculating.cpp, and the functions of graphs.
+CALCULATIONS: dict[str, tuple[Callable[..., Any], ...]] = {
+    "add": (operator.add,),
+    "subtract": (operator.sub,),
+    "multiply": (operator.mul,),
+    "divide": (operator.truediv,),
+    "floor_divide": (operator.floordiv,),
+    "modulo": (operator.mod,),
+    "power": (operator.pow, math.pow),
+    "maximum": (torch.sym_max, max),
+    "minimum": (torch.sym_min, min),
+    "negate": (operator.neg,),
+    "absolute": (operator.abs, abs),
+    "float": (torch.sym_float, float),
+    "sqrt": (math.sqrt, torch._sym_sqrt),
+    "floor": (math.floor,),
+    "ceil": (math.ceil,),
+    "round": (round,),
+    "trunc": (torch.sym_int, math.trunc, int),
+}
+_COMPARISONS = (operator.ge, operator.gt, operator.le, operator.lt, operator.eq, operator.ne)
+_CHECKS = ("_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size", "_assert_async")
 
 
 def _emit_numel(c: StepBuilder, node: fx.Node) -> Any:
@@ -32,34 +55,31 @@ def _emit_size(c: StepBuilder, node: fx.Node) -> Size:
     return Size(c.add("size", c.tensor(node.args[0]), axis=node.args[1]))
 
 
-def _emit_arithmetic(c: StepBuilder, node: fx.Node) -> Any:
-    a, b = node.args
-    if node.target is operator.mul and isinstance(b, float):
-        return c.number("scaled", c.size(a), b)
-    name = next(name for name, function in NUMBERS.items() if function is node.target)
-    return c.number(name, c.size(a), c.size(b))
+def _emit_calculation(name: str) -> Emit:
+    def emit(c: StepBuilder, node: fx.Node) -> Any:
+        return c.calculate(name, *(c.quantity(value) for value in node.args))
+
+    return emit
 
 
-def _emit_whole(c: StepBuilder, node: fx.Node) -> Any:
-    """What is cut off is cut off by the product before it."""
-    return c.size(node.args[0])
+def _emit_comparison(c: StepBuilder, node: fx.Node) -> None:
+    """Questions about sizes that a check asks: programs have its own checks of them."""
+    if not all(str(getattr(user.target, "__name__", "")).split(".")[0] in _CHECKS for user in node.users):
+        raise c.unsupported("what a comparison of sizes gives is fixed when a model is captured")
 
 
-def _emit_scaled(c: StepBuilder, node: fx.Node) -> Any:
-    """A number on its way to a product with a factor, of which the whole part is taken."""
-    products = [user for user in node.users if user.target is operator.mul and isinstance(user.args[1], float)]
-    readers = [reader for product in products for reader in product.users]
-    if len(products) != len(node.users) or any(
-        r.target not in (torch.sym_int, math.trunc, math.floor) for r in readers
-    ):
-        raise c.unsupported("sizes are whole numbers")
-    return c.size(node.args[0])
+def _emit_nothing(c: StepBuilder, node: fx.Node) -> None:
+    """A check of what the model was captured with."""
 
 
 SIZES: dict[Any, Emit] = {
     "aten.sym_numel.default": _emit_numel,
     "aten.sym_size.int": _emit_size,
-    **dict.fromkeys((operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod), _emit_arithmetic),
-    **dict.fromkeys((torch.sym_int, math.trunc, math.floor), _emit_whole),
-    torch.sym_float: _emit_scaled,
+    **{function: _emit_calculation(name) for name, functions in CALCULATIONS.items() for function in functions},
+    **dict.fromkeys(_COMPARISONS, _emit_comparison),
+    **{
+        f"aten.{name}.{overload}": _emit_nothing
+        for name in _CHECKS
+        for overload in getattr(torch.ops.aten, name).overloads()
+    },
 }

@@ -7,6 +7,7 @@ from zeropoint.operators import (
     activations,
     arithmetic,
     borders,
+    elementwise,
     embedding,
     layers,
     lookup,
@@ -14,8 +15,10 @@ from zeropoint.operators import (
     norms,
     pooling,
     recurrent,
+    reducing,
     unquantized,
     views,
+    writing,
 )
 from zeropoint.operators.record import CustomModule, Fusion, ModuleForms, Operator, Output
 from zeropoint.operators.register import register_operator
@@ -67,7 +70,10 @@ _FAMILIES = (
     embedding,
     recurrent,
     lookup,
+    elementwise,
+    reducing,
     unquantized,
+    writing,
 )
 for _family in _FAMILIES:
     register(*_family.RECORDS)

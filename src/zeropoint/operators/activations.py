@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,6 +15,7 @@ from zeropoint.nn import quantized as nnq
 from zeropoint.nn.quantized.storage import quantize_weight
 from zeropoint.numerics.dtypes import qint8, quint8
 from zeropoint.observers import MinMaxObserver
+from zeropoint.operators.elementwise import emit_bounds, emit_function, emit_threshold
 from zeropoint.operators.float_forms import FloatCall, by_operator, in_parts
 from zeropoint.operators.lookup import emit_table
 from zeropoint.operators.node import arguments, aten_name, overload_key, parameter
@@ -193,40 +193,14 @@ def _soft_sign(g: Any, a: dict[str, Any]) -> FloatCall:
 
 
 def _emit_bounds(c: StepBuilder, node: fx.Node) -> str:
-    """Bounds of bytes are a table too, those of floats a step."""
-    return _emit_clamp(c, node) if c.dtype(node.args[0]) == torch.float32 else emit_table(c, node)
-
-
-def _emit_clamp(c: StepBuilder, node: fx.Node) -> str:
-    """Floats between two bounds, of which one may be missing."""
-    a = arguments(node)
-    low, high = 0.0 if "relu" in str(node.target) else a.get("min", a.get("min_val")), a.get("max", a.get("max_val"))
-    bounds = {"low": None if low == -math.inf else low, "high": None if high == math.inf else high}
-    return c.add(
-        "float_clamp", c.tensor(node.args[0]), **{k: _finite(c, v) for k, v in bounds.items() if v is not None}
-    )
-
-
-def _finite(c: StepBuilder, number: Any) -> float:
-    if not isinstance(number, (int, float)) or not math.isfinite(number):
-        raise c.unsupported(f"{number} is no finite number")
-    return float(number)
-
-
-def _emit_threshold(c: StepBuilder, node: fx.Node) -> str:
-    a = arguments(node)
-    if c.dtype(node) != torch.float32:
-        raise c.unsupported("it is a step on float32 only")
-    return c.add("float_threshold", c.tensor(node.args[0]), **{k: _finite(c, a[k]) for k in ("threshold", "value")})
-
-
-def _emit_float_function(c: StepBuilder, node: fx.Node) -> str:
-    return c.add(str(node.target).split(".")[1], c.tensor(node.args[0]))
+    """Bounds of bytes are a table, those of others a piece of an expression."""
+    is_table = c.dtype(node.args[0]) in (torch.uint8, torch.int8) and c.dtype(node) == c.dtype(node.args[0])
+    return emit_table(c, node) if is_table else emit_bounds(c, node)
 
 
 def _emit_float_gelu(c: StepBuilder, node: fx.Node) -> str:
     a = arguments(node)
-    return c.add("float_gelu_tanh" if a["approximate"] == "tanh" else "float_gelu", c.tensor(a["input"]))
+    return emit_function("gelu_tanh" if a["approximate"] == "tanh" else "gelu")(c, node)
 
 
 def _emit_prelu(c: StepBuilder, node: fx.Node) -> str:
@@ -314,7 +288,7 @@ RECORDS = (
         "hardswish", nn.Hardswish, F.hardswish, in_parts(_hard_swish), alone=True,
         forms=(ModuleForms(nn.Hardswish, nnq.Hardswish),), eager_function=(F.hardswish, qfunctions.hardswish),
     ),
-    _function("silu", nn.SiLU, F.silu, by_operator("float_silu", "self"), emit_float=_emit_float_function),
+    _function("silu", nn.SiLU, F.silu, by_operator("float_silu", "self"), emit_float=emit_function("silu")),
     _function("mish", nn.Mish, F.mish, in_parts(_mish)),
     _function(
         "gelu", nn.GELU, F.gelu, by_operator("float_gelu", "self", "approximate"), arguments=("approximate",),
@@ -335,7 +309,7 @@ RECORDS = (
     ),
     _function(
         "sigmoid", nn.Sigmoid, torch.sigmoid, by_operator("float_sigmoid", "self"), output=Output.UNIT,
-        forms=(ModuleForms(nn.Sigmoid),), emit_float=_emit_float_function,
+        forms=(ModuleForms(nn.Sigmoid),), emit_float=emit_function("sigmoid"),
     ),
     _function(
         "hardsigmoid", nn.Hardsigmoid, F.hardsigmoid, in_parts(_hard_sigmoid), output=Output.UNIT,
@@ -343,7 +317,7 @@ RECORDS = (
     ),
     _function(
         "tanh", nn.Tanh, torch.tanh, by_operator("float_tanh", "self"), output=Output.SYMMETRIC,
-        forms=(ModuleForms(nn.Tanh),), emit_float=_emit_float_function,
+        forms=(ModuleForms(nn.Tanh),), emit_float=emit_function("tanh"),
     ),
     table_function(
         "softsign", F.softsign, ops=(ours.float_softsign.default,), modules=(nn.Softsign,),
@@ -357,9 +331,15 @@ RECORDS = (
     _bound(
         "hardtanh", _clamp("min_val", "max_val"), nn.Hardtanh, float_form=in_parts(_clamped("min_val", "max_val"))
     ),
-    _bound("threshold", _threshold, nn.Threshold, emit=_emit_threshold, also=("threshold",)),
+    _bound("threshold", _threshold, nn.Threshold, emit=emit_threshold, also=("threshold",)),
     _bound("clamp", _clamp("min", "max"), also=("clamp",)),
-    Operator("clip", steps=steps(_emit_bounds, "aten.clip.default")),
+    Operator(
+        "clip",
+        steps=(
+            *steps(_emit_bounds, "aten.clip.default"),
+            *steps(emit_bounds, *(f"aten.{name}.Tensor" for name in ("clip", "clamp", "clamp_min", "clamp_max"))),
+        ),
+    ),
     _bound("clamp_min", _clamp("min", "none")),
     _bound("clamp_max", _clamp("none", "max")),
     _bound(

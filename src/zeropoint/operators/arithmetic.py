@@ -11,6 +11,7 @@ from torch import fx
 from zeropoint.nn import quantized as nnq
 from zeropoint.numerics import functions, scalars
 from zeropoint.numerics.functions import Step
+from zeropoint.operators.elementwise import emit_arithmetic, overloads
 from zeropoint.operators.float_forms import FloatCall, by_operator, in_parts
 from zeropoint.operators.lookup import emit_table
 from zeropoint.operators.node import arguments, aten_name
@@ -24,7 +25,6 @@ __all__ = ["RECORDS", "number_form"]
 
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 _SOFTMAX = {"softmax.int", "_softmax.default", "_safe_softmax.default"}
-_FLOAT_STEPS = {"add": "add", "sub": "subtract", "rsub": "subtract", "mul": "multiply", "div": "divide"}
 
 
 def _several(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> Choice:
@@ -158,27 +158,7 @@ def _emit_float_matmul(c: StepBuilder, node: fx.Node) -> str:
     return c.add("float_matmul", c.tensor(a["a"]), c.tensor(a["b"]))
 
 
-def _emit_floats(c: StepBuilder, node: fx.Node) -> str:
-    a = arguments(node)
-    x, other = node.args[:2]
-    if a.get("alpha", 1) != 1:
-        raise c.unsupported("alpha is not 1")
-    name = str(node.target).split(".")[1]
-    op, swapped = f"float_{_FLOAT_STEPS[name]}", name == "rsub"
-    for t in (x, other):
-        if isinstance(t, fx.Node) and (not isinstance(c.found[t], torch.Tensor) or c.dtype(t) != torch.float32):
-            raise c.unsupported("it is a step on float32 only")
-    if not isinstance(other, fx.Node):
-        return c.add(op, c.tensor(x), number=float(other), swapped=swapped)
-    return c.add(op, *(c.tensor(t) for t in ((other, x) if swapped else (x, other))))
-
-
 # ----------------------------------------------------------------------------------------------------------- records
-
-
-def _overloads(*names: str) -> list[str]:
-    """With a tensor, and with a number."""
-    return [f"aten.{name}.{kind}" for name in names for kind in ("Tensor", "Scalar")]
 
 
 RECORDS = (
@@ -198,7 +178,9 @@ RECORDS = (
         steps=(
             *steps(_emit_binary, "add", "add_relu"),
             *steps(emit_table, "add_scalar", "add_scalar_relu"),
-            *steps(_emit_floats, _overloads("add", "sub", "rsub")),
+            *steps(emit_arithmetic("add"), overloads("add")),
+            *steps(emit_arithmetic("sub"), overloads("sub", "subtract")),
+            *steps(emit_arithmetic("sub", swapped=True), overloads("rsub")),
         ),
     ),
     Operator(
@@ -207,10 +189,9 @@ RECORDS = (
         steps=(
             *steps(_emit_binary, "mul", "mul_relu"),
             *steps(emit_table, "mul_scalar", "mul_scalar_relu"),
-            *steps(_emit_floats, _overloads("mul")),
+            *steps(emit_arithmetic("mul"), overloads("mul", "multiply")),
         ),
     ),
-    Operator("div", steps=steps(_emit_floats, _overloads("div"))),
     Operator(
         "cat", ("cat.default",), functions=(torch.cat,), relu=True, joins=True, annotate=_several, lower=_cat,
         steps=(

@@ -57,7 +57,7 @@ def by_operator(
         packed = pytree.tree_leaves([a[k] for k in stored if a.get(k) is not None])
         if "written" in node.meta or not are_floats(g, involved, least_axes):
             return None
-        if any(w.op != "get_attr" for w in packed) or a.get("dtype") is not None or not when(a):
+        if any(w.op != "get_attr" for w in packed) or a.get("dtype") not in (None, torch.float32) or not when(a):
             return None
         return getattr(ours, name).default, g.argument([a[k] for k in taken])
 

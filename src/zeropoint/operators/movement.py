@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from zeropoint.operators.expressions import Expression
 from zeropoint.operators.float_forms import by_operator
 from zeropoint.operators.node import arguments
 from zeropoint.operators.record import Operator, Output
@@ -129,17 +130,72 @@ def _emit_gather(c: StepBuilder, node: fx.Node) -> str:
 
 def _emit_index(c: StepBuilder, node: fx.Node) -> str:
     """Axes that are indexed come together, at the front if they are not neighbours."""
-    x, given = c.tensor(node.args[0]), arguments(node)["indices"]
+    x, given = c.tensor(node.args[0]), _whole_indices(c, arguments(node)["indices"])
     axes = [axis for axis, index in enumerate(given) if index is not None]
-    for axis in axes:
-        if c.dtype(given[axis]) not in (torch.int64, torch.int32):
-            raise c.unsupported(f"indices of {dtype_name(c.dtype(given[axis]))} have no step")
-    indices = [c.add("convert", c.tensor(given[axis]), dtype="int64") for axis in axes]
+    indices = [given[axis] for axis in axes]
     first = axes[0]
     if axes != list(range(first, first + len(axes))):
         order = axes + [axis for axis in range(c.rank(node.args[0])) if axis not in axes]
         x, first = c.add("permute", x, order=order), 0
     return c.add("index", x, *indices, axis=first)
+
+
+def _whole_indices(c: StepBuilder, given: Any) -> list[str | None]:
+    """Indices as int64; of a mask that is fixed the places it names."""
+    made: list[str | None] = []
+    for index in given:
+        if index is None:
+            made.append(None)
+        elif c.dtype(index) in (torch.bool, torch.uint8):
+            if not c.is_parameter(index):
+                raise c.unsupported("how many values a mask chooses depends on data: use torch.where")
+            places = c.parameter(index).nonzero(as_tuple=True)
+            made += [c.builder.constant(f"{index}_places", place) for place in places]
+        else:
+            e = Expression(c)
+            made.append(e.step(e.term(index, torch.int64)))
+    return made
+
+
+def _emit_unfold(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    axis, length = a["dimension"], c.size(a["size"])
+    return c.add("unfold", c.tensor(node.args[0]), axis=axis, length=length, step=a["step"])
+
+
+def _emit_columns(c: StepBuilder, node: fx.Node) -> str:
+    """Windows of images as columns, (N, C * kernel, places)."""
+    a = arguments(node)
+    if list(a["dilation"]) != [1, 1] or c.rank(node.args[0]) != 4:
+        raise c.unsupported("it is a step for (N, C, H, W) without dilation only")
+    (up, left), x = a["padding"], c.tensor(node.args[0])
+    if up or left:
+        x = c.add("pad", x, pads=[left, left, up, up], value=0)
+    for axis, length, step in zip((2, 3), a["kernel_size"], a["stride"]):
+        x = c.add("unfold", x, axis=axis, length=length, step=step)
+    windows = c.add("permute", x, order=[0, 1, 4, 5, 2, 3])
+    return c.add("flatten", c.add("flatten", windows, first=4, last=5), first=1, last=3)
+
+
+def _emit_diagonal(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    return c.add("diagonal", c.tensor(node.args[0]), offset=a["offset"], first=a["dim1"], second=a["dim2"])
+
+
+def _emit_grid(c: StepBuilder, node: fx.Node) -> list[str]:
+    """Each of some vectors along an axis of its own, repeated along those of the others."""
+    a = arguments(node)
+    tensors = a["tensors"]
+    count = len(tensors)
+    order = [1, 0, *range(2, count)] if a.get("indexing") == "xy" and count > 1 else list(range(count))
+    shape: list[Any] = [1] * count
+    for place, t in zip(order, tensors):
+        shape[place] = c.axis_size(t, 0) if c.rank(t) else 1
+    made = []
+    for place, t in zip(order, tensors):
+        line = c.add("reshape", c.tensor(t), shape=[-1 if d == place else 1 for d in range(count)])
+        made.append(c.add("expand", line, shape=shape))
+    return made
 
 
 def _emit_extreme(c: StepBuilder, node: fx.Node) -> list[str]:
@@ -172,6 +228,11 @@ def _emit_sort(c: StepBuilder, node: fx.Node) -> list[str]:
     return _emit_sorted(c, node, a["dim"], bool(a["descending"]))
 
 
+def _emit_places(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    return _emit_sorted(c, node, a["dim"], bool(a["descending"]))[1]
+
+
 def _emit_top(c: StepBuilder, node: fx.Node) -> list[str]:
     a = arguments(node)
     made: list[Any] = _emit_sorted(c, node, a["dim"], a["largest"])
@@ -200,13 +261,19 @@ RECORDS = (
     moves("index_select", _emit_index_select),
     moves("index", _emit_index, "Tensor"),
     moves("gather", _emit_gather),
+    Operator("unfold", steps=steps(_emit_unfold, "aten.unfold.default", "aten.unfold_copy.default")),
+    Operator("im2col", steps=steps(_emit_columns, "aten.im2col.default")),
+    Operator("diagonal", steps=steps(_emit_diagonal, "aten.diagonal.default", "aten.diagonal_copy.default")),
+    Operator("meshgrid", steps=steps(_emit_grid, "aten.meshgrid.default", "aten.meshgrid.indexing")),
     moves("sort", _emit_sort, "default", "stable"),
+    Operator("argsort", steps=steps(_emit_places, "aten.argsort.default", "aten.argsort.stable")),
     _extreme("max"),
     _extreme("min"),
     moves("amax", _emit_extremes),
     moves("amin", _emit_extremes),
     Operator(
-        "topk", ("topk.default",), output=Output.INPUT, integers=_top, steps=steps(_emit_top, "top"),
+        "topk", ("topk.default",), output=Output.INPUT, integers=_top,
+        steps=steps(_emit_top, "top", "aten.topk.default"),
         float_form=by_operator("top", "self", "k", "dim", "largest", gives_floats=False),
     ),
     Operator(

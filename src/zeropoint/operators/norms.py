@@ -138,19 +138,6 @@ def _emit_float_log_softmax(c: StepBuilder, node: fx.Node) -> str:
     return c.add("float_log_softmax", c.tensor(a["input"]), axis=a["dim"])
 
 
-def _emit_float_norm(c: StepBuilder, node: fx.Node) -> str:
-    a = arguments(node)
-    x, rank = c.tensor(a["input"]), c.rank(a["input"])
-    axes = [axis % max(rank, 1) for axis in a["dim"] or ()]
-    if len(axes) != 1 or rank < 1:
-        raise c.unsupported("it is a step over one axis only")
-    if axes[0] == rank - 1:
-        return c.add("float_norm", x, keepdim=bool(a["keepdim"]))
-    order = [axis for axis in range(rank) if axis != axes[0]] + axes
-    y = c.add("float_norm", c.add("permute", x, order=order), keepdim=False)
-    return c.add("unsqueeze", y, axis=axes[0]) if a["keepdim"] else y
-
-
 RECORDS = (
     _norm(
         "batch_norm", "weight", "bias", "running_mean", "running_var", "eps",
@@ -225,12 +212,5 @@ RECORDS = (
     Operator(
         "safe_softmax", ("_safe_softmax.default",), float_form=by_operator("float_safe_softmax", "self", "dim"),
         steps=steps(_emit_float_softmax, "float_safe_softmax"),
-    ),
-    Operator(
-        "vector_norm", ("linalg_vector_norm.default",),
-        float_form=by_operator(
-            "float_norm", "self", "dim", "keepdim", when=lambda a: a["ord"] == 2 and len(a["dim"] or ()) == 1
-        ),
-        steps=steps(_emit_float_norm, "float_norm"),
     ),
 )  # fmt: skip

@@ -227,10 +227,6 @@ RECORDS = (
         steps=(*steps(_emit_mean, "stored_mean_over"), *steps(_emit_float_mean, "float_mean")),
     ),
     Operator(
-        "sum", ("sum.dim_IntList",), float_form=by_operator("float_sum", "self", "dim", "keepdim"),
-        steps=steps(_emit_float_mean, "float_sum"),
-    ),
-    Operator(
         "upsample_bilinear2d", ("upsample_bilinear2d.vec",),
         modules=(nn.Upsample, nn.UpsamplingNearest2d, nn.UpsamplingBilinear2d), output=Output.INPUT,
         integers=_bilinear, averages=True,

@@ -47,6 +47,12 @@ class StepBuilder(Protocol):
     def number(self, operation: str, a: Any, b: Any) -> Any:
         """A number made from two others: at once, if both are known."""
 
+    def quantity(self, value: Any) -> Any:
+        """As `size`, of a number that need not be whole."""
+
+    def calculate(self, operation: str, *numbers: Any) -> Any:
+        """A number made from others as Python does: at once, if all are known."""
+
     def axis_size(self, node: fx.Node, axis: int) -> Any:
         """The size of an axis of a tensor."""
 

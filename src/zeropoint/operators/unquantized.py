@@ -1,87 +1,161 @@
-"""What is not quantized and no step of others: other dtypes, counting, tensors of known values."""
+"""Tensors of known values, other dtypes, counting: what models make masks and positions of."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import fx
 
+from zeropoint.operators.elementwise import emit_convert, overloads
+from zeropoint.operators.expressions import Expression
 from zeropoint.operators.node import arguments
 from zeropoint.operators.record import Operator
 from zeropoint.operators.steps import StepBuilder, dtype_name, emit_same, steps
 
-__all__ = ["RECORDS"]
+__all__ = ["RECORDS", "filled", "whole_numbers"]
+
+_I64 = torch.int64
 
 
-def _emit_convert(c: StepBuilder, node: fx.Node) -> str:
-    source, wanted = c.dtype(node.args[0]), c.dtype(node)
-    taken = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float32)
-    if source != wanted and (
-        wanted not in (torch.float32, torch.int64, torch.int32, torch.bool) or source not in taken
-    ):
-        raise c.unsupported(f"there is no step from {dtype_name(source)} to {dtype_name(wanted)}")
-    return c.add("convert", c.tensor(node.args[0]), dtype=dtype_name(wanted))
+def whole_numbers(c: StepBuilder, count: Any, first: Any = 0, step: Any = 1) -> str:
+    """``first, first + step, ...`` as int64."""
+    return c.add("range", first=first, step=step, count=count)
 
 
-def _emit_cumulative_sum(c: StepBuilder, node: fx.Node) -> str:
-    a = arguments(node)
-    x, wanted = c.tensor(node.args[0]), c.dtype(node)
-    if wanted not in (torch.float32, torch.int64):
-        raise c.unsupported("it is a step to float32 and int64 only")
-    if c.dtype(node.args[0]) != wanted:
-        x = c.add("convert", x, dtype=dtype_name(wanted))
-    return c.add("cumulative_sum", x, axis=a["dim"])
+def filled(c: StepBuilder, shape: list[Any], dtype: torch.dtype, value: Any) -> str:
+    """One value everywhere; it may be a number that is known when the program runs."""
+    if isinstance(value, str):
+        e = Expression(c)
+        zeros = e.tensor(filled(c, shape, dtype, 0), dtype)
+        return e.step(e.call("add", zeros, e.number(value, dtype)))
+    if isinstance(value, (bool, int)) or math.isfinite(value):
+        stored = torch.tensor(value).to(dtype).item()
+        return c.add("full", shape=shape, dtype=dtype_name(dtype), value=int(stored) if dtype == torch.bool else stored)
+    return c.add("expand", c.builder.constant("infinite", torch.tensor(value, dtype=dtype)), shape=shape)
 
 
-def _emit_remainder(c: StepBuilder, node: fx.Node) -> str:
-    if c.dtype(node) != c.dtype(node.args[0]) or c.dtype(node) not in (torch.float32, torch.int64):
-        raise c.unsupported("it is a step on float32 and int64 only")
-    return c.add("remainder", c.tensor(node.args[0]), number=node.args[1])
+def _sizes_of(c: StepBuilder, node: fx.Node) -> list[Any]:
+    return [c.axis_size(node, axis) for axis in range(c.rank(node))]
+
+
+def _number(c: StepBuilder, value: Any) -> Any:
+    return c.size(value) if isinstance(value, fx.Node) else value
 
 
 def _emit_range(c: StepBuilder, node: fx.Node) -> str:
     a = arguments(node)
-    if c.dtype(node) != torch.int64:
-        raise c.unsupported("it is a step for int64 only")
-    first, end, step = (c.size(a.get(k, d)) for k, d in (("start", 0), ("end", None), ("step", 1)))
-    if isinstance(step, int) and step < 1:
-        raise c.unsupported(f"a step of {step}")
-    room = c.number("add", c.number("subtract", end, first), c.number("subtract", step, 1))
-    return c.add("range", first=first, step=step, count=c.number("floor_divide", room, step))
+    given = [a.get("start", 0), a["end"], a.get("step", 1)]
+    if any(isinstance(n, float) and not n.is_integer() for n in given):
+        raise c.unsupported("its numbers are not whole, and known only when it runs")
+    first, end, step = (c.size(n) for n in given)
+    if not isinstance(step, int):
+        raise c.unsupported("its step is computed")
+    room = c.number("add", c.number("subtract", end, first), step - (1 if step > 0 else -1))
+    e = Expression(c)
+    numbers = e.tensor(whole_numbers(c, c.number("floor_divide", room, step), first, step), _I64)
+    return e.step(e.convert(numbers, c.dtype(node)))
 
 
-def _emit_full(c: StepBuilder, node: fx.Node, shape: list[Any], value: Any) -> str:
-    if c.dtype(node) not in (torch.float32, torch.int64):
-        raise c.unsupported("it is a step for float32 and int64 only")
-    return c.add("full", shape=shape, dtype=dtype_name(c.dtype(node)), value=value)
+def _value_of(c: StepBuilder, node: fx.Node) -> Any:
+    a, name = arguments(node), str(node.target)
+    if "full" in name or "scalar_tensor" in name:
+        return _number(c, a["s"] if "scalar_tensor" in name else a["fill_value"])
+    return int("ones" in name)
 
 
 def _emit_filled(c: StepBuilder, node: fx.Node) -> str:
-    value = node.args[1] if "full" in str(node.target) else int("ones" in str(node.target))
-    return _emit_full(c, node, c.sizes(node.args[0]), value)
+    shape = arguments(node).get("size", [])
+    return filled(c, c.sizes(shape), c.dtype(node), _value_of(c, node))
 
 
 def _emit_filled_like(c: StepBuilder, node: fx.Node) -> str:
-    value = node.args[1] if "full" in str(node.target) else int("ones" in str(node.target))
-    shape = [c.axis_size(node.args[0], axis) for axis in range(c.rank(node.args[0]))]
-    return _emit_full(c, node, shape, value)
+    return filled(c, _sizes_of(c, node.args[0]), c.dtype(node), _value_of(c, node))
 
 
+def _emit_fill(c: StepBuilder, node: fx.Node) -> str:
+    """Another value everywhere, which may be a tensor of one."""
+    x, value = list(arguments(node).values())[:2]
+    if isinstance(value, fx.Node) and isinstance(c.found[value], torch.Tensor):
+        e = Expression(c)
+        return c.add("expand", e.step(e.term(value, c.dtype(node))), shape=_sizes_of(c, x))
+    return filled(c, _sizes_of(c, x), c.dtype(node), _number(c, value))
+
+
+def _emit_cumulative_sum(c: StepBuilder, node: fx.Node) -> str:
+    wanted = c.dtype(node)
+    if wanted not in (torch.float32, _I64):
+        raise c.unsupported("it is a step to float32 and int64 only")
+    e = Expression(c)
+    return c.add("cumulative_sum", e.step(e.term(node.args[0], wanted)), axis=arguments(node)["dim"])
+
+
+def _lines(c: StepBuilder, rows: Any, columns: Any) -> tuple[str, str]:
+    """The numbers of rows, as a column, and those of columns."""
+    return c.add("unsqueeze", whole_numbers(c, rows), axis=1), whole_numbers(c, columns)
+
+
+def _emit_eye(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    rows = c.size(a["n"])
+    e, lines = Expression(c), _lines(c, rows, c.size(a["m"]) if "m" in a else rows)
+    same = e.call("eq", *(e.tensor(line, _I64) for line in lines), gives=torch.bool)
+    return e.step(e.convert(same, c.dtype(node)))
+
+
+def _emit_triangle(c: StepBuilder, node: fx.Node) -> str:
+    """What lies below a diagonal, or above it; zeros elsewhere."""
+    a, x, dtype = arguments(node), node.args[0], c.dtype(node)
+    e = Expression(c)
+    down, along = (e.tensor(n, _I64) for n in _lines(c, c.axis_size(x, -2), c.axis_size(x, -1)))
+    diagonal = e.term(a["diagonal"], _I64)
+    kept = e.call("le" if "tril" in str(node.target) else "ge", e.call("sub", along, down), diagonal, gives=torch.bool)
+    return e.step(e.call("where", kept, e.term(x, dtype), e.number(0, dtype)))
+
+
+def _emit_one_hot(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    if a["num_classes"] == -1:
+        raise c.unsupported("how many classes there are depends on data: give num_classes")
+    e = Expression(c)
+    x = c.add("unsqueeze", c.tensor(node.args[0]), axis=-1)
+    classes = e.tensor(whole_numbers(c, c.size(a["num_classes"])), _I64)
+    found = e.call("eq", e.convert(e.tensor(x, c.dtype(node.args[0])), _I64), classes, gives=torch.bool)
+    return e.step(e.convert(found, _I64))
+
+
+def _emit_bucketize(c: StepBuilder, node: fx.Node) -> str:
+    """How many boundaries lie below each value."""
+    a = arguments(node)
+    if not isinstance(a["self"], fx.Node):
+        raise c.unsupported("of a number it has no step")
+    e, dtype = Expression(c), torch.result_type(c.found[a["self"]], c.found[a["boundaries"]])
+    x = c.add("unsqueeze", c.tensor(a["self"]), axis=-1)
+    values = e.convert(e.tensor(x, c.dtype(a["self"])), dtype)
+    below = e.call("ge" if a["right"] else "gt", values, e.term(a["boundaries"], dtype), gives=torch.bool)
+    counted = c.add("integer_sum", e.step(e.convert(below, _I64)), axes=[-1], keepdim=False)
+    made = Expression(c)
+    return made.step(made.convert(made.tensor(counted, _I64), c.dtype(node)))
+
+
+_CREATED = ("zeros", "ones", "full", "new_zeros", "new_ones", "new_full", "scalar_tensor")
 RECORDS = (
     Operator(
         "to",
-        steps=steps(
-            _emit_convert, "aten.to.dtype", "aten.to.dtype_layout", "aten._to_copy.default", "aten.type_as.default"
-        ),
+        steps=steps(emit_convert, overloads("to", "_to_copy", "type_as")),
     ),
     Operator("cumsum", steps=steps(_emit_cumulative_sum, "aten.cumsum.default")),
-    Operator("remainder", steps=steps(_emit_remainder, "aten.remainder.Scalar")),
     Operator("arange", steps=steps(_emit_range, *(f"aten.arange.{k}" for k in ("default", "start", "start_step")))),
-    Operator("full", steps=steps(_emit_filled, *(f"aten.{name}.default" for name in ("zeros", "ones", "full")))),
+    Operator("full", steps=steps(_emit_filled, *(f"aten.{name}.default" for name in _CREATED))),
     Operator(
         "full_like",
         steps=steps(_emit_filled_like, *(f"aten.{name}_like.default" for name in ("zeros", "ones", "full"))),
     ),
+    Operator("fill", steps=steps(_emit_fill, "aten.fill.Scalar", "aten.fill.Tensor")),
+    Operator("eye", steps=steps(_emit_eye, "aten.eye.default", "aten.eye.m")),
+    Operator("triangle", steps=steps(_emit_triangle, "aten.tril.default", "aten.triu.default")),
+    Operator("one_hot", steps=steps(_emit_one_hot, "aten.one_hot.default")),
+    Operator("bucketize", steps=steps(_emit_bucketize, "aten.bucketize.Tensor")),
     Operator("assert_metadata", steps=steps(emit_same, "aten._assert_tensor_metadata.default")),
 )

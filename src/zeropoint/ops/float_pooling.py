@@ -8,11 +8,14 @@ average pool  the sum of a window in float32, along the last axis first, over th
 mean          the sum in float64 over the number of elements, rounded once
 sum           in float64, rounded once
 norm          ``sqrt(sum(x^2))`` in float64, rounded once
+product       in float64, rounded once
+variance      ``sum((x - mean(x))^2) / (n - correction)`` in float64, rounded once
 ============  =======================================================================================================
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -217,3 +220,34 @@ def float_norm(input: Tensor, dim: Sequence[int] | None, keepdim: bool = False) 
         tensor([[5.]])
     """
     return _over("float_norm", _native.float_norm, input, dim, keepdim)
+
+
+@operator("float_product(Tensor input, int[]? dim, bool keepdim=False) -> Tensor", fake=_fake_over)
+def float_product(input: Tensor, dim: Sequence[int] | None, keepdim: bool = False) -> Tensor:
+    """The product over some axes, or over all if none are named.
+
+    Example:
+        >>> float_product(torch.tensor([[1.0, 2.0], [3.0, 6.0]]), [1])
+        tensor([ 2., 18.])
+    """
+    return _over("float_product", _native.float_product, input, dim, keepdim)
+
+
+@operator(
+    "float_variance(Tensor input, int[]? dim, float correction=1.0, bool keepdim=False) -> Tensor",
+    fake=lambda input, dim, correction=1.0, keepdim=False: _fake_over(input, dim, keepdim),
+)
+def float_variance(input: Tensor, dim: Sequence[int] | None, correction: float = 1.0, keepdim: bool = False) -> Tensor:
+    """``sum((x - mean(x))^2) / max(n - correction, 0)`` over some axes, or over all if none are named.
+
+    Example:
+        >>> float_variance(torch.tensor([[1.0, 2.0, 3.0]]), [1])
+        tensor([1.])
+    """
+    if not math.isfinite(correction):
+        raise ValueError(f"float_variance: correction must be finite, got {correction}")
+
+    def native(x: int, y: int, rows: int, length: int) -> None:
+        _native.float_variance(x, y, rows, length, correction)
+
+    return _over("float_variance", native, input, dim, keepdim)

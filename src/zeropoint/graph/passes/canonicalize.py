@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import fx
 
-from zeropoint.graph import torch_internals as internals
+from zeropoint.graph.passes.decompose import DECOMPOSED
+from zeropoint.graph.passes.nodes import call as _call
 from zeropoint.operators import composed_of
-from zeropoint.operators.node import Unsized, arguments, aten_name
+from zeropoint.operators.node import arguments, aten_name
 
 __all__ = ["make_plain", "rewrite", "write_nothing"]
 
@@ -97,21 +98,6 @@ def _composed(graph: fx.Graph, node: fx.Node, name: str) -> bool:
     return False
 
 
-def _call(graph: fx.Graph, like: fx.Node, target: Any, *args: Any) -> fx.Node:
-    """A new node where `like` came from, with the value that it has on the example inputs."""
-    node = graph.call_function(target, args)
-    node.meta["origin"] = like.meta.get("origin")
-    if isinstance(like.meta.get("val"), Unsized):
-        node.meta["val"] = like.meta["val"]
-    elif all(_has_value(n) for n in node.all_input_nodes):
-        node.meta["val"] = target(*internals.map_nodes(args, lambda n: n.meta["val"]))
-    return node
-
-
-def _has_value(node: fx.Node) -> bool:
-    return node.meta.get("val") is not None and not isinstance(node.meta["val"], Unsized)
-
-
 def _negated(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
     """``x - alpha * number`` as a sum."""
     if isinstance(a["other"], fx.Node) or isinstance(a["alpha"], fx.Node):
@@ -143,9 +129,12 @@ def _inverted(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | No
 def _attention(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
     """``softmax(q k' * scale + mask) v`` in its parts; where there is a mask, a row without any key gives zeros."""
     query = a["query"].meta.get("val")
-    if a["dropout_p"] or a.get("enable_gqa") or not isinstance(query, torch.Tensor):
+    if a["dropout_p"] or not isinstance(query, torch.Tensor):
         return None
     mask = a["attn_mask"]
+    if a.get("enable_gqa"):  # several heads of the query share one of the keys and values
+        shared = int(query.shape[-3]) // int(a["key"].meta["val"].shape[-3])
+        a |= {k: _call(graph, node, aten.repeat_interleave.self_int, a[k], shared, -3) for k in ("key", "value")}
     if mask is None and a["is_causal"]:
         sizes = [_call(graph, node, aten.sym_size.int, a[k], -2) for k in ("query", "key")]
         every = graph.call_function(aten.ones.default, (sizes,), {"dtype": torch.bool, "pin_memory": False})
@@ -190,14 +179,6 @@ def _stacked(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | Non
         return None
     parts = [_call(graph, node, aten.unsqueeze.default, t, a["dim"]) for t in a["tensors"]]
     return _call(graph, node, aten.cat.default, parts, a["dim"])
-
-
-def _product_and_sum(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
-    """``baddbmm(c, a, b)`` in its parts."""
-    if a["beta"] != 1 or a["alpha"] != 1:
-        return None
-    product = _call(graph, node, aten.bmm.default, a["batch1"], a["batch2"])
-    return _call(graph, node, aten.add.Tensor, product, a["self"])
 
 
 def _mean_of_all(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
@@ -277,6 +258,7 @@ def _same_type(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | N
 
 
 _REWRITTEN: dict[str, Any] = {
+    **DECOMPOSED,
     "_convolution.default": _convolved,
     "_convolution.deprecated": _convolved,
     "_convolution_mode.default": _convolved,
@@ -294,7 +276,6 @@ _REWRITTEN: dict[str, Any] = {
     "neg.default": _negative,
     "rsub.Scalar": _taken_from,
     **{f"conv{d}d.padding": _padded for d in (1, 2, 3)},
-    "baddbmm.default": _product_and_sum,
     "mean.default": _mean_of_all,
     "stack.default": _stacked,
     "sub.Tensor": _negated,

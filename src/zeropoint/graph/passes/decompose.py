@@ -1,0 +1,224 @@
+"""Operators as others that more is known about: products of matrices in all their spellings, means with variances."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, NamedTuple
+
+import torch
+from torch import fx
+
+from zeropoint.graph.passes.nodes import call
+
+__all__ = ["DECOMPOSED"]
+
+aten = torch.ops.aten
+_MOST_AXES = 8  # that an ellipsis stands for
+
+
+def _size(graph: fx.Graph, node: fx.Node, tensor: fx.Node, axis: int) -> Any:
+    """The size of an axis: a number if it is fixed."""
+    value = tensor.meta.get("val")
+    if isinstance(value, torch.Tensor) and isinstance(value.shape[axis], int):
+        return value.shape[axis]
+    return call(graph, node, aten.sym_size.int, tensor, axis)
+
+
+def _rank(tensor: Any) -> int | None:
+    value = tensor.meta.get("val") if isinstance(tensor, fx.Node) else None
+    return value.dim() if isinstance(value, torch.Tensor) else None
+
+
+# ------------------------------------------------------------------------------------------------------------- einsum
+
+
+class _Labelled(NamedTuple):
+    """A tensor and a letter for each of its axes."""
+
+    tensor: fx.Node
+    labels: str
+
+
+def _einsum(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """``einsum`` as sums, permutations and products of matrices, from left to right."""
+    ranks = [_rank(t) for t in a["tensors"]]
+    if any(rank is None for rank in ranks) or a.get("path") is not None:
+        return None
+    parsed = _parsed(a["equation"], [rank for rank in ranks if rank is not None])
+    if parsed is None:
+        return None
+    inputs, result = parsed
+    parts = [_Labelled(t, labels) for t, labels in zip(a["tensors"], inputs)]
+    made = parts[0]
+    for number, part in enumerate(parts[1:], 1):
+        later = set(result).union(*(p.labels for p in parts[number + 1 :]))
+        made = _contracted(graph, node, made, part, later)
+    made = _summed(graph, node, made, set(result))
+    return _ordered(graph, node, made, result).tensor
+
+
+def _parsed(equation: str, ranks: list[int]) -> tuple[list[str], str] | None:
+    """The letters of the inputs and of the result; an ellipsis gets letters of its own. None for a diagonal."""
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    spare = "".join(c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if c not in equation)[:_MOST_AXES]
+    hidden = [spare[len(spare) - (rank - len(labels) + 3) :] for labels, rank in zip(left.split(","), ranks)]
+    inputs = [labels.replace("...", letters) for labels, letters in zip(left.split(","), hidden)]
+    every = "".join(inputs)
+    if not arrow:
+        right = "..." + "".join(sorted(c for c in set(every) if every.count(c) == 1 and c not in spare))
+    result = right.replace("...", "".join(c for c in spare if c in every))
+    if any(len(set(labels)) != len(labels) or len(labels) != rank for labels, rank in zip(inputs, ranks)):
+        return None
+    return inputs, result
+
+
+def _summed(graph: fx.Graph, node: fx.Node, x: _Labelled, kept: set[str]) -> _Labelled:
+    axes = [axis for axis, label in enumerate(x.labels) if label not in kept]
+    if not axes:
+        return x
+    return _Labelled(call(graph, node, aten.sum.dim_IntList, x.tensor, axes), "".join(c for c in x.labels if c in kept))
+
+
+def _ordered(graph: fx.Graph, node: fx.Node, x: _Labelled, labels: str) -> _Labelled:
+    """Its axes in another order."""
+    order = [x.labels.index(label) for label in labels]
+    if order == list(range(len(order))):
+        return x
+    return _Labelled(call(graph, node, aten.permute.default, x.tensor, order), labels)
+
+
+def _contracted(graph: fx.Graph, node: fx.Node, x: _Labelled, y: _Labelled, later: set[str]) -> _Labelled:
+    """Two tensors as one: a product of matrices, whose rows and columns are the letters that one of them has."""
+    x = _summed(graph, node, x, later | set(y.labels))
+    y = _summed(graph, node, y, later | set(x.labels))
+    shared = [c for c in x.labels if c in y.labels]
+    batch, inner = "".join(c for c in shared if c in later), "".join(c for c in shared if c not in later)
+    rows = "".join(c for c in x.labels if c not in shared)
+    columns = "".join(c for c in y.labels if c not in shared)
+    left = _ordered(graph, node, x, batch + rows + inner)
+    right = _ordered(graph, node, y, batch + inner + columns)
+    sizes = {c: (left.tensor, axis) for axis, c in enumerate(left.labels)}
+    sizes |= {c: (right.tensor, axis) for axis, c in enumerate(right.labels) if c in columns}
+    kept = [_size(graph, node, *sizes[c]) for c in rows + columns]
+    matrices = (
+        _as_matrix(graph, node, left.tensor, len(batch), len(rows), len(inner)),
+        _as_matrix(graph, node, right.tensor, len(batch), len(inner), len(columns)),
+    )
+    made = call(graph, node, aten.matmul.default, *matrices)
+    if len(rows) != 1 or len(columns) != 1:
+        front = [_size(graph, node, left.tensor, axis) for axis in range(len(batch))]
+        made = call(graph, node, aten.reshape.default, made, [*front, *kept])
+    return _Labelled(made, batch + rows + columns)
+
+
+def _as_matrix(graph: fx.Graph, node: fx.Node, x: fx.Node, batch: int, rows: int, columns: int) -> fx.Node:
+    """Axes behind the batch as two: `rows` of them become one, `columns` of them the other."""
+    for first, count in ((batch + rows, columns), (batch, rows)):
+        if count == 0:
+            x = call(graph, node, aten.unsqueeze.default, x, first)
+        elif count > 1:
+            x = call(graph, node, aten.flatten.using_ints, x, first, first + count - 1)
+    return x
+
+
+# ------------------------------------------------------------------------------------------------ products of matrices
+
+
+def _scaled_sum(graph: fx.Graph, node: fx.Node, a: dict[str, Any], product: fx.Node) -> fx.Node:
+    """``beta * self + alpha * product``"""
+    first = a["self"]
+    if a["alpha"] != 1:
+        product = call(graph, node, aten.mul.Tensor, product, a["alpha"])
+    if a["beta"] == 0:
+        return product
+    if a["beta"] != 1:
+        first = call(graph, node, aten.mul.Tensor, first, a["beta"])
+    return call(graph, node, aten.add.Tensor, product, first)
+
+
+def _added_product(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """``baddbmm`` in its parts."""
+    return _scaled_sum(graph, node, a, call(graph, node, aten.bmm.default, a["batch1"], a["batch2"]))
+
+
+def _added_vector(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    return _scaled_sum(graph, node, a, call(graph, node, aten.mv.default, a["mat"], a["vec"]))
+
+
+def _summed_products(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """``addbmm``: the sum over a batch."""
+    products = call(graph, node, aten.bmm.default, a["batch1"], a["batch2"])
+    return _scaled_sum(graph, node, a, call(graph, node, aten.sum.dim_IntList, products, [0]))
+
+
+def _spelled(equation: str, *names: str) -> Any:
+    """A product of two tensors as an `einsum` of them."""
+
+    def made(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+        return _einsum(graph, node, {"equation": equation, "tensors": [a[name] for name in names]})
+
+    return made
+
+
+def _vectors(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """``matmul`` with a vector on either side as one of matrices."""
+    first, second = _rank(a["self"]), _rank(a["other"])
+    if first is None or second is None or (first > 1 and second > 1):
+        return None
+    left = call(graph, node, aten.unsqueeze.default, a["self"], 0) if first == 1 else a["self"]
+    right = call(graph, node, aten.unsqueeze.default, a["other"], 1) if second == 1 else a["other"]
+    made = call(graph, node, aten.matmul.default, left, right)
+    if second == 1:
+        made = call(graph, node, aten.squeeze.dim, made, -1)
+    return call(graph, node, aten.squeeze.dim, made, -2 if second > 1 else -1) if first == 1 else made
+
+
+# ------------------------------------------------------------------------------------------------------------- several
+
+
+def _mean_and(spread: Any) -> Any:
+    """``var_mean`` and ``std_mean``: two results, which who reads them gets from two calls."""
+
+    def made(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+        if any(user.target is not operator.getitem for user in node.users):
+            return None
+        axes, keep = list(a.get("dim") or ()), bool(a.get("keepdim"))
+        options = {"correction": a.get("correction", int(a.get("unbiased", True))), "keepdim": keep}
+        first = graph.call_function(spread, (a["self"], axes or None), options)
+        first.meta.update(origin=node.meta.get("origin"), val=node.meta["val"][0])
+        second = call(graph, node, aten.mean.dim, a["self"], axes, keep)
+        for user in list(node.users):
+            user.replace_all_uses_with((first, second)[user.args[1]])
+            graph.erase_node(user)
+        return first
+
+    return made
+
+
+def _differences(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """``diff``: each value less the one before it."""
+    if a["n"] != 1:
+        return None
+    parts = [a["prepend"], a["self"], a["append"]]
+    given = [part for part in parts if part is not None]
+    x = a["self"] if len(given) == 1 else call(graph, node, aten.cat.default, given, a["dim"])
+    later = call(graph, node, aten.slice.Tensor, x, a["dim"], 1)
+    before = call(graph, node, aten.slice.Tensor, x, a["dim"], 0, -1)
+    is_bool = isinstance(a["self"].meta.get("val"), torch.Tensor) and a["self"].meta["val"].dtype == torch.bool
+    return call(graph, node, aten.logical_xor.default if is_bool else aten.sub.Tensor, later, before)
+
+
+DECOMPOSED: dict[str, Any] = {
+    "einsum.default": _einsum,
+    "baddbmm.default": _added_product,
+    "addmv.default": _added_vector,
+    "addbmm.default": _summed_products,
+    "mv.default": _spelled("ij,j->i", "self", "vec"),
+    "dot.default": _spelled("i,i->", "self", "tensor"),
+    "vdot.default": _spelled("i,i->", "self", "other"),
+    "outer.default": _spelled("i,j->ij", "self", "vec2"),
+    "matmul.default": _vectors,
+    "diff.default": _differences,
+    **{f"var_mean.{kind}": _mean_and(aten.var.correction) for kind in ("default", "dim", "correction")},
+    **{f"std_mean.{kind}": _mean_and(aten.std.correction) for kind in ("default", "dim", "correction")},
+}

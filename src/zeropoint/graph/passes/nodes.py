@@ -1,0 +1,27 @@
+"""New nodes of graphs, with the values that they have on the example inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import fx
+
+from zeropoint.graph import torch_internals as internals
+from zeropoint.operators.node import Unsized
+
+__all__ = ["call"]
+
+
+def call(graph: fx.Graph, like: fx.Node, target: Any, *args: Any) -> fx.Node:
+    """A new node where `like` came from, with the value that it has on the example inputs."""
+    node = graph.call_function(target, args)
+    node.meta["origin"] = like.meta.get("origin")
+    if isinstance(like.meta.get("val"), Unsized):
+        node.meta["val"] = like.meta["val"]
+    elif all(_has_value(n) for n in node.all_input_nodes):
+        node.meta["val"] = target(*internals.map_nodes(args, lambda n: n.meta["val"]))
+    return node
+
+
+def _has_value(node: fx.Node) -> bool:
+    return node.meta.get("val") is not None and not isinstance(node.meta["val"], Unsized)

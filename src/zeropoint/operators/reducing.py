@@ -1,0 +1,177 @@
+"""One value for each row along some axes: sums, products, variances, norms, and whether any or all are true."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import fx
+
+from zeropoint.operators.expressions import Expression
+from zeropoint.operators.float_forms import FloatCall, in_parts
+from zeropoint.operators.node import arguments
+from zeropoint.operators.record import Operator
+from zeropoint.operators.steps import Emit, StepBuilder, steps
+
+__all__ = ["RECORDS"]
+
+aten, ours = torch.ops.aten, torch.ops.zeropoint
+
+
+def _axes(a: dict[str, Any]) -> list[int]:
+    """The axes that a call names, none for all."""
+    dim = a.get("dim")
+    return [] if dim is None else list(dim) if isinstance(dim, (list, tuple)) else [dim]
+
+
+# ---------------------------------------------------------------------------------------------------- steps of programs
+
+
+def _in_dtype(c: StepBuilder, node: fx.Node, dtype: torch.dtype) -> str:
+    e = Expression(c)
+    return e.step(e.term(node, dtype))
+
+
+def _emit_whole_numbers(op: str) -> Emit:
+    """Sums and products of integers and bools, which are int64."""
+
+    def emit(c: StepBuilder, node: fx.Node) -> str:
+        if c.dtype(node) != torch.int64:
+            raise c.unsupported("on floats it has its own operator in quantized graphs")
+        a = arguments(node)
+        x = _in_dtype(c, node.args[0], torch.int64)
+        return c.add(op, x, axes=_axes(a), keepdim=bool(a.get("keepdim")))
+
+    return emit
+
+
+def _emit_ours(c: StepBuilder, node: fx.Node) -> str:
+    """One of our operators on float32, whose steps have its name."""
+    a = arguments(node)
+    more = {"correction": a["correction"]} if "correction" in a else {}
+    op = str(node.target).split(".")[1]
+    return c.add(op, c.tensor(a["input"]), axes=_axes(a), keepdim=bool(a["keepdim"]), **more)
+
+
+def _emit_bools(largest: bool) -> Emit:
+    """`any` is the largest of bools, `all` the smallest; there are neither of none."""
+
+    def emit(c: StepBuilder, node: fx.Node) -> str:
+        a = arguments(node)
+        x, rank = _in_dtype(c, node.args[0], torch.bool), c.rank(node.args[0])
+        axes = sorted({axis % max(rank, 1) for axis in _axes(a) or range(rank)}, reverse=True) if rank else []
+        for axis in axes:
+            numbers = {"axis": axis, "keepdim": bool(a.get("keepdim")), "largest": largest}
+            x, _ = c.builder.add_several("extreme", [x], [f"{node}", f"{node}_index"], **numbers)
+        return x
+
+    return emit
+
+
+def _emit_place(largest: bool) -> Emit:
+    """Where the largest or smallest value is, along an axis or among all."""
+
+    def emit(c: StepBuilder, node: fx.Node) -> str:
+        a = arguments(node)
+        x, rank, axis = str(c.tensor(node.args[0])), c.rank(node.args[0]), a["dim"]
+        if axis is None or rank == 0:
+            x, axis = c.add("flatten", x, first=0, last=-1), 0
+        numbers = {"axis": axis, "keepdim": bool(a["keepdim"]) and a["dim"] is not None and rank > 0}
+        names = [f"{node}_value", f"{node}"]
+        place = c.builder.add_several("extreme", [x], names, largest=largest, **numbers)[1]
+        return c.add("reshape", place, shape=[1] * rank) if a["keepdim"] and a["dim"] is None else place
+
+    return emit
+
+
+# ------------------------------------------------------------------------------------------------ float forms in graphs
+
+
+def _product(g: Any, a: dict[str, Any]) -> FloatCall | None:
+    if a.get("dtype") not in (None, torch.float32):
+        return None
+    return ours.float_product.default, (g.floats(a["self"]), _axes(a), bool(a.get("keepdim")))
+
+
+def _sum(g: Any, a: dict[str, Any]) -> FloatCall | None:
+    if a.get("dtype") not in (None, torch.float32):
+        return None
+    return ours.float_sum.default, (g.floats(a["self"]), _axes(a), bool(a.get("keepdim")))
+
+
+def _variance(g: Any, a: dict[str, Any]) -> FloatCall:
+    correction = a.get("correction", float(a.get("unbiased", True)))
+    correction = 1.0 if correction is None else float(correction)
+    return ours.float_variance.default, (g.floats(a["self"]), _axes(a), correction, bool(a.get("keepdim")))
+
+
+def _deviation(g: Any, a: dict[str, Any]) -> FloatCall:
+    target, args = _variance(g, a)
+    return ours.float_unary.default, (g.call(target, *args), "sqrt")
+
+
+def _log_sum_exp(g: Any, a: dict[str, Any]) -> FloatCall:
+    """``m + log(sum(exp(x - m)))`` with the largest value m, or 0 where that is infinite."""
+    x, axes = g.floats(a["self"]), _axes(a)
+    largest = g.call(aten.amax.default, x, axes, True)
+    infinite = g.call(aten.isinf.default, largest)
+    largest = g.call(aten.masked_fill.Scalar, largest, infinite, 0.0)
+    e = g.call(ours.float_unary.default, g.call(aten.sub.Tensor, x, largest), "exp")
+    total = g.call(ours.float_unary.default, g.call(ours.float_sum.default, e, axes, True), "log")
+    made = g.call(aten.add.Tensor, total, largest)
+    return (aten.alias.default, (made,)) if a["keepdim"] else (aten.squeeze.dims, (made, axes))
+
+
+def _vector_norm(g: Any, a: dict[str, Any]) -> FloatCall | None:
+    """Norms of order 1, 2 and infinity, and others as a root of a sum of powers."""
+    order = a.get("ord", a.get("p", 2))
+    order = 2.0 if order is None else float(order)
+    if a.get("dtype") not in (None, torch.float32):
+        return None
+    x, axes, keep = g.floats(a["self"]), _axes(a), bool(a.get("keepdim"))
+    if order == 2:
+        return ours.float_norm.default, (x, axes, keep)
+    if order == 0:
+        return ours.float_sum.default, (g.call(aten.to.dtype, g.call(aten.ne.Scalar, x, 0), torch.float32), axes, keep)
+    size = g.call(aten.abs.default, x)
+    if math.isinf(order):
+        return (aten.amax if order > 0 else aten.amin).default, (size, axes, keep)
+    if order == 1:
+        return ours.float_sum.default, (size, axes, keep)
+    exponents = [g.constant(f"exponent_{n}", torch.tensor(n)) for n in (order, 1.0 / order)]
+    powers = g.call(ours.float_binary.default, size, exponents[0], "pow")
+    return ours.float_binary.default, (g.call(ours.float_sum.default, powers, axes, keep), exponents[1], "pow")
+
+
+RECORDS = (
+    Operator(
+        "sum", ("sum.default", "sum.dim_IntList"), float_form=in_parts(_sum),
+        steps=(
+            *steps(_emit_whole_numbers("integer_sum"), "aten.sum.default", "aten.sum.dim_IntList"),
+            *steps(_emit_ours, "float_sum"),
+        ),
+    ),
+    Operator(
+        "prod", ("prod.default", "prod.dim_int"), float_form=in_parts(_product),
+        steps=(
+            *steps(_emit_whole_numbers("integer_product"), "aten.prod.default", "aten.prod.dim_int"),
+            *steps(_emit_ours, "float_product"),
+        ),
+    ),
+    Operator(
+        "var", tuple(f"var.{k}" for k in ("default", "dim", "correction")), float_form=in_parts(_variance),
+        steps=steps(_emit_ours, "float_variance"),
+    ),
+    Operator("std", tuple(f"std.{k}" for k in ("default", "dim", "correction")), float_form=in_parts(_deviation)),
+    Operator("logsumexp", ("logsumexp.default",), float_form=in_parts(_log_sum_exp)),
+    Operator(
+        "vector_norm",
+        ("linalg_vector_norm.default", "norm.Scalar", "norm.ScalarOpt_dim", "norm.ScalarOpt_dim_dtype"),
+        float_form=in_parts(_vector_norm), steps=steps(_emit_ours, "float_norm"),
+    ),
+    Operator("any", steps=steps(_emit_bools(True), *(f"aten.any.{k}" for k in ("default", "dim", "dims")))),
+    Operator("all", steps=steps(_emit_bools(False), *(f"aten.all.{k}" for k in ("default", "dim", "dims")))),
+    Operator("argmax", steps=steps(_emit_place(True), "aten.argmax.default")),
+    Operator("argmin", steps=steps(_emit_place(False), "aten.argmin.default")),
+)  # fmt: skip

@@ -1,0 +1,150 @@
+"""Copies of tensors with some elements written anew or added to, at places that indices or masks name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+
+from zeropoint.operators.expressions import Expression
+from zeropoint.operators.node import arguments
+from zeropoint.operators.record import Operator
+from zeropoint.operators.steps import LAST, StepBuilder, steps
+from zeropoint.operators.unquantized import filled
+
+__all__ = ["RECORDS"]
+
+_REDUCTIONS = {"add": "add", "sum": "add", "multiply": "multiply", "prod": "multiply", "amax": "maximum"}
+_REDUCTIONS |= {"amin": "minimum"}
+
+
+def _in_dtype(c: StepBuilder, value: fx.Node, dtype: torch.dtype) -> str:
+    e = Expression(c)
+    return e.step(e.term(value, dtype))
+
+
+def _is_tensor(c: StepBuilder, value: Any) -> bool:
+    return isinstance(value, fx.Node) and isinstance(c.found[value], torch.Tensor)
+
+
+def _values(c: StepBuilder, value: Any, shape: list[Any], dtype: torch.dtype) -> str:
+    """A tensor, or a number as large as what is written."""
+    if _is_tensor(c, value):
+        return _in_dtype(c, value, dtype)
+    return filled(c, shape, dtype, c.size(value) if isinstance(value, fx.Node) else value)
+
+
+def _emit_scatter(c: StepBuilder, node: fx.Node) -> str:
+    """Along one axis."""
+    a, dtype = arguments(node), c.dtype(node)
+    mode = "add" if "scatter_add" in str(node.target) else a.get("reduce")
+    if a.get("include_self") is False or (mode is not None and mode not in _REDUCTIONS):
+        raise c.unsupported(f"with reduce={mode!r} and include_self={a.get('include_self')} it has no step")
+    index = a["index"]
+    shape = [c.axis_size(index, axis) for axis in range(c.rank(index))]
+    values = _values(c, a["src"] if "src" in a else a["value"], shape, dtype)
+    mode = "set" if mode is None else _REDUCTIONS[mode]
+    return c.add("scatter", c.tensor(a["self"]), c.tensor(index), values, axis=a["dim"], mode=mode)
+
+
+def _emit_along(c: StepBuilder, node: fx.Node) -> str:
+    """Whole slices along one axis, which comes to the front for it."""
+    a, dtype, rank = arguments(node), c.dtype(node), c.rank(node)
+    name = str(node.target)
+    if a.get("alpha", 1) != 1:
+        raise c.unsupported("alpha is not 1")
+    axis = a["dim"] % max(rank, 1)
+    order = [axis, *(d for d in range(rank) if d != axis)]
+    values = a["value"] if "fill" in name else a["source"]
+    if _is_tensor(c, values) and c.rank(values) == rank:
+        stored = c.add("permute", _in_dtype(c, values, dtype), order=order)
+    else:
+        stored = _values(c, values, [], dtype)
+    x = c.add("permute", c.tensor(a["self"]), order=order)
+    index = _in_dtype(c, a["index"], torch.int64)
+    y = c.add("index_put", x, stored, index, mode="add" if "add" in name else "set")
+    return c.add("permute", y, order=[order.index(d) for d in range(rank)])
+
+
+def _emit_index_put(c: StepBuilder, node: fx.Node) -> str:
+    """Axes that are indexed come to the front for it, and so do those of the values."""
+    a, dtype = arguments(node), c.dtype(node)
+    given, rank = list(a["indices"]), c.rank(node)
+    axes = [axis for axis, index in enumerate(given) if index is not None]
+    if any(c.dtype(given[axis]) == torch.bool for axis in axes):
+        return _emit_masked(c, node, given, axes)
+    first, count = axes[0], len(axes)
+    if axes != list(range(first, first + count)):
+        raise c.unsupported("axes that are indexed must be neighbours")
+    indices = [_in_dtype(c, given[axis], torch.int64) for axis in axes]
+    width = max(c.rank(given[axis]) for axis in axes)  # of what the indices broadcast to
+    values, wanted = _in_dtype(c, a["values"], dtype), rank - count + width
+    order = [*axes, *(axis for axis in range(rank) if axis not in axes)]
+    if first > 0:
+        for _ in range(wanted - c.rank(a["values"])):
+            values = c.add("unsqueeze", values, axis=0)
+        moved = [*range(first, first + width), *(d for d in range(wanted) if not first <= d < first + width)]
+        values = c.add("permute", values, order=moved)
+    x = c.add("permute", c.tensor(node.args[0]), order=order)
+    y = c.add("index_put", x, values, *indices, mode="add" if a.get("accumulate") else "set")
+    return c.add("permute", y, order=[order.index(axis) for axis in range(rank)])
+
+
+def _emit_masked(c: StepBuilder, node: fx.Node, given: list[Any], axes: list[int]) -> str:
+    """One number where a mask of the first axes says so."""
+    a, dtype = arguments(node), c.dtype(node)
+    if axes != [0] or c.found[a["values"]].numel() != 1 or a.get("accumulate"):
+        raise c.unsupported("how many values a mask chooses depends on data: use torch.where")
+    mask = str(c.tensor(given[0]))
+    for _ in range(c.rank(node) - c.rank(given[0])):
+        mask = c.add("unsqueeze", mask, axis=-1)
+    e = Expression(c)
+    value = c.add("reshape", _in_dtype(c, a["values"], dtype), shape=[])
+    return e.step(e.call("where", e.tensor(mask, torch.bool), e.tensor(value, dtype), e.term(node.args[0], dtype)))
+
+
+def _emit_slice_scatter(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    begin, end = (d if a[k] is None else c.size(a[k]) for k, d in (("start", 0), ("end", LAST)))
+    end = end if isinstance(end, str) else min(end, LAST)
+    values = _in_dtype(c, a["src"], c.dtype(node))
+    return c.add("slice_scatter", c.tensor(a["self"]), values, axis=a["dim"], begin=begin, end=end, step=a["step"])
+
+
+def _emit_select_scatter(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    if not isinstance(a["index"], int):
+        raise c.unsupported("its index is computed")
+    values = c.add("unsqueeze", _in_dtype(c, a["src"], c.dtype(node)), axis=a["dim"])
+    end = a["index"] + 1 or LAST
+    return c.add("slice_scatter", c.tensor(a["self"]), values, axis=a["dim"], begin=a["index"], end=end, step=1)
+
+
+def _emit_copy(c: StepBuilder, node: fx.Node) -> str:
+    """The second tensor with the shape and dtype of the first."""
+    x, values = node.args[:2]
+    shape = [c.axis_size(x, axis) for axis in range(c.rank(x))]
+    return c.add("expand", _in_dtype(c, values, c.dtype(node)), shape=shape)
+
+
+RECORDS = (
+    Operator(
+        "scatter",
+        steps=steps(
+            _emit_scatter, *(f"aten.scatter.{k}" for k in ("src", "value", "reduce", "value_reduce")),
+            "aten.scatter_add.default", "aten.scatter_reduce.two",
+        ),
+    ),
+    Operator(
+        "index_add",
+        steps=steps(
+            _emit_along, "aten.index_add.default", "aten.index_copy.default",
+            "aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor",
+        ),
+    ),
+    Operator("index_put", steps=steps(_emit_index_put, "aten.index_put.default", "aten._unsafe_index_put.default")),
+    Operator("slice_scatter", steps=steps(_emit_slice_scatter, "aten.slice_scatter.default")),
+    Operator("select_scatter", steps=steps(_emit_select_scatter, "aten.select_scatter.default")),
+    Operator("copy", steps=steps(_emit_copy, "aten.copy.default")),
+)  # fmt: skip
