@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
+from zeropoint.graph.passes.canonicalize import IN_PARTS
 from zeropoint.graph.provenance import Origin, origin
 from zeropoint.operators.node import aten_name
 from zeropoint.qconfig_mapping import QConfigMapping, get_default_qconfig_mapping
@@ -39,8 +40,6 @@ _OTHER_NAMES = {
     "upsample_nearest2d": ("interpolate", "upsample"),
     "alias": ("to", "contiguous"),
 }
-# Become several operators in a graph: a rule for one of the parts is for it, too.
-_IN_PARTS = ("scaled_dot_product_attention", "glu", "baddbmm", "stack")
 
 
 def qconfig_of(mapping: QConfigMapping, node: fx.Node, functions: tuple[Any, ...]) -> Any:
@@ -131,7 +130,8 @@ def _module_places(at: Origin) -> Iterator[tuple[str, Any, int]]:
 def _types(node: fx.Node) -> tuple[Any, ...]:
     own = (aten_name(node) or "").split(".")[0]
     called = origin(node).call or own
-    return (*_spellings(called), *(_spellings(own) if called in _IN_PARTS else ()))
+    # Of a call that became several operators, a rule for one of these is for it, too.
+    return (*_spellings(called), *(_spellings(own) if called in IN_PARTS else ()))
 
 
 @functools.cache
