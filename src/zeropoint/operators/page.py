@@ -51,6 +51,8 @@ def _static(record: Operator) -> str:
 
 def _training(record: Operator) -> str:
     weights = bool(record.weights or record.slopes)
+    if record.keeps_scale and not (record.averages or record.bounds):
+        return ""
     if _static(record) == "float32":
         return "weights" if weights else ""
     return "results, weights" if weights else "results"
