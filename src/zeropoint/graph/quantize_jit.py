@@ -36,6 +36,7 @@ from zeropoint.graph.passes.canonicalize import make_plain
 from zeropoint.graph.passes.fold_batch_norm import fold_batch_norm
 from zeropoint.graph.passes.fold_linear import fold_linear
 from zeropoint.graph.passes.insert_observers import OBSERVER, insert_observers
+from zeropoint.graph.passes.qconfig_rules import modules_without_calls
 from zeropoint.graph.provenance import origin
 from zeropoint.nn.quantized.storage import has_observed
 from zeropoint.observers import default_dynamic_quant_observer
@@ -94,9 +95,11 @@ def _prepare(model: Any, qconfigs: Mapping[str, Any], name: str, dynamic: bool =
     plans: dict[str, Any] = {}
     observers: dict[str, Any] = {}
     summarized: list[Any] = []
+    unused = {*mapping.module_name_qconfigs}
     for method in names:
         graph = simplify(module, module._get_method(method).graph, names)
         view = view_of(module, method)
+        unused &= modules_without_calls(view, mapping)
         make_plain(view)
         fold_linear(view)
         fold_batch_norm(view)
@@ -106,9 +109,19 @@ def _prepare(model: Any, qconfigs: Mapping[str, Any], name: str, dynamic: bool =
         plans[method] = _watch(view, choices, observers)
         unmark(graph)
         summarized += [(choice, plans[method][node.name]) for node, choice in choices.items()]
-    saved_plan.store(module, saved_plan.PLAN, {"methods": plans, "observers": observers})
-    saved_plan.store_summary(module, summarized)
+    notes = _notes(qconfigs, mapping, unused)
+    saved_plan.store(module, saved_plan.PLAN, {"methods": plans, "observers": observers, "notes": notes})
+    saved_plan.store_summary(module, summarized, notes)
     return module
+
+
+def _notes(qconfigs: Mapping[str, Any], mapping: QConfigMapping, unused: set[str]) -> list[str]:
+    """What a summary says about rules for nothing in the model, which are warned of, too."""
+    unknown = [name for name in qconfigs if name and name not in mapping.module_name_qconfigs]
+    without = [name for name in mapping.module_name_qconfigs if name in unused]
+    for name in without:
+        warnings.warn(f"qconfig_dict: module {name!r} computes nothing", stacklevel=5)
+    return [f"a rule for nothing in the model: {name!r}" for name in (*unknown, *without)]
 
 
 def _watch(view: View, choices: dict[Any, Choice], observers: dict[str, Any]) -> dict[str, Any]:
@@ -247,7 +260,7 @@ def _convert(model: Any, debug: bool, name: str, preserved: Any = None) -> Any:
         rows = {node.name: choice for node, choice in choices.items()}
         floats = {key: saved_plan.choice_from(value, None, None) for key, value in plans.items() if key not in rows}
         summarized += [(rows.get(key, floats.get(key)), value) for key, value in plans.items()]
-    saved_plan.store_summary(module, summarized)
+    saved_plan.store_summary(module, summarized, kept["notes"])
     _part_lists(module, [view for view, _, _ in views.values()])
     names = [method for method in module._method_names() if method != "forward"]
     names += ["training"] if module.hasattr("training") else []  # torch.jit.freeze asks for it

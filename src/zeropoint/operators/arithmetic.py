@@ -17,6 +17,7 @@ from zeropoint.operators.lookup import emit_table
 from zeropoint.operators.node import arguments, aten_name
 from zeropoint.operators.plan import Choice, State, Way, is_float, is_static, relu_after, tensor_arguments
 from zeropoint.operators.record import ModuleForms, Operator
+from zeropoint.operators.registry import BY_ATEN
 from zeropoint.operators.steps import StepBuilder, steps
 from zeropoint.operators.values import Scale, Value
 from zeropoint.ops import checks
@@ -24,7 +25,6 @@ from zeropoint.ops import checks
 __all__ = ["RECORDS", "number_form"]
 
 aten, ours = torch.ops.aten, torch.ops.zeropoint
-_SOFTMAX = {"softmax.int", "_softmax.default", "_safe_softmax.default"}
 
 
 def _several(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> Choice:
@@ -60,7 +60,8 @@ def _elementwise(state: State, node: fx.Node, operator: Operator, qconfig: Any) 
 
 def _is_masking(state: State, node: fx.Node, tensors: tuple[fx.Node, ...]) -> bool:
     """Whether a sum with something that is not quantized goes into a softmax and nowhere else."""
-    into_softmax = {aten_name(user) for user in node.users} <= _SOFTMAX
+    records = (BY_ATEN.get(aten_name(user) or "") for user in node.users)
+    into_softmax = all(record is not None and record.name in ("softmax", "safe_softmax") for record in records)
     return len(tensors) > 1 and into_softmax and any(t not in state.quantized for t in tensors)
 
 

@@ -144,7 +144,7 @@ RECORDS = (
         modules=(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d),
         relu=True,
         steps=(
-            *steps(_emit_batch_norm, "batch_norm", "batch_norm_relu"),
+            *steps(_emit_batch_norm, *(f"batch_norm{d}{r}" for d in ("", "1d", "2d", "3d") for r in ("", "_relu"))),
             *steps(_emit_float_batch_norm, "float_batch_norm"),
         ),
         float_form=by_operator(

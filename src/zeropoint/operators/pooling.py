@@ -85,14 +85,16 @@ def _bilinear(g: Any, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
 def _emit_max_pool(c: StepBuilder, node: fx.Node) -> str:
     a = arguments(node)
     dims = int(a["spatial"])
-    windows = {k: each(a[k], dims) for k in ("kernel", "stride", "padding", "dilation")}
+    windows = {k: each(a[k], dims) for k in ("kernel", "padding", "dilation")}
+    windows["stride"] = each(a["stride"] or a["kernel"], dims)
     return c.add("max_pool", c.tensor(a["q"]), spatial=dims, ceil_mode=a["ceil_mode"], **windows)
 
 
 def _emit_average_pool(c: StepBuilder, node: fx.Node) -> str:
     a = arguments(node)
     dims = int(a["spatial"])
-    windows = {k: each(a[k], dims) for k in ("kernel", "stride", "padding")}
+    windows = {k: each(a[k], dims) for k in ("kernel", "padding")}
+    windows["stride"] = each(a["stride"] or a["kernel"], dims)
     options = {"ceil_mode": a["ceil_mode"], "count_include_pad": a["count_include_pad"]}
     numbers = {"divisor": a["divisor_override"] or 0, "zero_point": int(a["zero_point"])}
     return c.add("average_pool", c.tensor(a["q"]), spatial=dims, **windows, **options, **numbers)

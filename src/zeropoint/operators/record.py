@@ -155,6 +155,11 @@ class Operator:
         return self.weights == ("weight",) and self.output is Output.OWN
 
     @property
+    def folds_batch_norm(self) -> bool:
+        """Whether a batch norm behind it can be a part of its weight and bias."""
+        return any(fusion.folds for fusion in self.fusions)
+
+    @property
     def object_types(self) -> tuple[Any, ...]:
         """What a qconfig mapping may call it: functions, then modules."""
         return (*self.functions, *self.modules)

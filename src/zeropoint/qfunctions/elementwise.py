@@ -6,28 +6,19 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from zeropoint.numerics import scalars
 from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.ops import elementwise as ops
+from zeropoint.qfunctions.dispatch import run
 from zeropoint.qfunctions.values import activation, require_quantized, result
 from zeropoint.tensor.qtensor import QTensor
-from zeropoint.tensor.quantizer import PerTensorQuantizer, is_plain
-from zeropoint.tensor.recording import is_watched
+from zeropoint.tensor.quantizer import PerTensorQuantizer
 from zeropoint.tensor.write import copy_
 
 DTYPES = ("qint32", "qint8", "quint8")
 Number = int | float
-
-
-def _run(name: str, *arguments: Any) -> Tensor:
-    """The graph operator of that name; called directly unless a compiler looks on."""
-    first = arguments[0] if isinstance(arguments[0], Tensor) else arguments[0][0]
-    if is_watched() or not is_plain(first):
-        return getattr(torch.ops.zeropoint, name)(*arguments)
-    return getattr(ops, name)(*arguments)
 
 
 def _into(op: str, y: QTensor, out: QTensor | None) -> QTensor:
@@ -50,7 +41,7 @@ def _into(op: str, y: QTensor, out: QTensor | None) -> QTensor:
 def _binary(op: str, qa: QTensor, qb: QTensor, scale: float, zero_point: int, out: QTensor | None = None) -> QTensor:
     a, b = activation(op, qa, "the first", DTYPES), activation(op, qb, "the second", DTYPES)
     scale, zero_point = float(scale), int(zero_point)
-    return _into(op, result(_run(op, *a, *b, scale, zero_point), scale, zero_point, qa._qdtype), out)
+    return _into(op, result(run(ops, op, *a, *b, scale, zero_point), scale, zero_point, qa._qdtype), out)
 
 
 def _scalar(op: str, qa: QTensor, b: Any, out: QTensor | None = None) -> QTensor:
@@ -63,7 +54,7 @@ def _scalar(op: str, qa: QTensor, b: Any, out: QTensor | None = None) -> QTensor
     number = float(b)
     parameters = scalars.sum_parameters if op.startswith("add") else scalars.product_parameters
     new = parameters(scale, zero_point, number, q.dtype)
-    return _into(op, result(_run(op, q, scale, zero_point, number), *new, qa._qdtype), out)
+    return _into(op, result(run(ops, op, q, scale, zero_point, number), *new, qa._qdtype), out)
 
 
 def _either(op: str, qa: Any, qb: Any, scale: float | None, zero_point: int | None) -> QTensor:
@@ -211,7 +202,7 @@ def _cat(op: str, qx: Sequence[QTensor], dim: int, scale: float | None, zero_poi
     tensors, scales, zero_points = zip(*(activation(op, q, f"tensor {i}", DTYPES) for i, q in enumerate(qx)))
     scale = scales[0] if scale is None else float(scale)
     zero_point = zero_points[0] if zero_point is None else int(zero_point)
-    y = _run(op, list(tensors), list(scales), list(zero_points), dim, scale, zero_point)
+    y = run(ops, op, list(tensors), list(scales), list(zero_points), dim, scale, zero_point)
     return result(y, scale, zero_point, qx[0]._qdtype)
 
 
@@ -248,7 +239,7 @@ def cat_relu_out(qx: Sequence[QTensor], dim: int, out: QTensor) -> QTensor:
 
 def _unary(op: str, q: QTensor, scale: float, zero_point: int, *arguments: float) -> QTensor:
     parameters = float(scale), int(zero_point)
-    y = _run(op, *activation(op, q, dtypes=DTYPES), *(float(a) for a in arguments), *parameters)
+    y = run(ops, op, *activation(op, q, dtypes=DTYPES), *(float(a) for a in arguments), *parameters)
     return result(y, *parameters, q._qdtype)
 
 
@@ -339,7 +330,7 @@ def prelu(qx: QTensor, weight: QTensor, output_scale: float, output_zero_point: 
     """
     parameters = float(output_scale), int(output_zero_point)
     operands = *activation("prelu", qx, dtypes=DTYPES), *activation("prelu", weight, "weight", DTYPES)
-    return result(_run("prelu", *operands, *parameters), *parameters, qx._qdtype)
+    return result(run(ops, "prelu", *operands, *parameters), *parameters, qx._qdtype)
 
 
 def requantize(qx: QTensor, scale: float, zero_point: int, dtype: Any = None) -> QTensor:
@@ -356,7 +347,7 @@ def requantize(qx: QTensor, scale: float, zero_point: int, dtype: Any = None) ->
         raise TypeError(f"requantize: dtype must be {' or '.join(reversed(DTYPES))}, got {kind.name}")
     operand = activation("requantize", qx, dtypes=DTYPES)
     parameters = float(scale), int(zero_point)
-    return result(_run("requantize", *operand, *parameters, kind.torch_storage), *parameters, kind)
+    return result(run(ops, "requantize", *operand, *parameters, kind.torch_storage), *parameters, kind)
 
 
 # ------------------------------------------------------------------------------------------------ bounds on integers
@@ -365,7 +356,7 @@ def requantize(qx: QTensor, scale: float, zero_point: int, dtype: Any = None) ->
 def _kept(op: str, q: QTensor, *arguments: Any) -> QTensor:
     """A function that keeps the parameters."""
     data, scale, zero_point = activation(op, q, dtypes=DTYPES)
-    return QTensor(_run(op, data, scale, zero_point, *arguments), PerTensorQuantizer(scale, zero_point), q._qdtype)
+    return QTensor(run(ops, op, data, scale, zero_point, *arguments), PerTensorQuantizer(scale, zero_point), q._qdtype)
 
 
 def clamp(qx: QTensor, min: float | None = None, max: float | None = None) -> QTensor:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from zeropoint.ops import norms
+from zeropoint.qfunctions.dispatch import run
 from zeropoint.qfunctions.values import activation, result
 from zeropoint.tensor.qtensor import QTensor
 
@@ -27,9 +28,7 @@ def _batch_norm(
 ) -> QTensor:
     x, x_scale, x_zero_point = activation(op, qx)
     scale, zero_point = float(scale), int(zero_point)
-    relu, ranks = op.endswith("_relu"), norms.RANKS[op.removesuffix("_relu")]
-    arguments = weight, bias, mean, var, float(eps), scale, zero_point
-    y = norms.run_batch_norm(op, x, x_scale, x_zero_point, *arguments, ranks=ranks, relu=relu)
+    y = run(norms, op, x, x_scale, x_zero_point, weight, bias, mean, var, float(eps), scale, zero_point)
     return result(y, scale, zero_point, qx._qdtype)
 
 
@@ -173,7 +172,7 @@ def layer_norm(
     """
     x = activation("layer_norm", input)
     scale, zero_point = float(output_scale), int(output_zero_point)
-    y = norms.layer_norm(*x, normalized_shape, weight, bias, float(eps), scale, zero_point)
+    y = run(norms, "layer_norm", *x, normalized_shape, weight, bias, float(eps), scale, zero_point)
     return result(y, scale, zero_point, input._qdtype)
 
 
@@ -196,7 +195,7 @@ def group_norm(
     """
     x = activation("group_norm", input)
     scale, zero_point = float(output_scale), int(output_zero_point)
-    y = norms.group_norm(*x, num_groups, weight, bias, float(eps), scale, zero_point)
+    y = run(norms, "group_norm", *x, num_groups, weight, bias, float(eps), scale, zero_point)
     return result(y, scale, zero_point, input._qdtype)
 
 
@@ -218,7 +217,7 @@ def instance_norm(
     """
     x = activation("instance_norm", input)
     scale, zero_point = float(output_scale), int(output_zero_point)
-    y = norms.instance_norm(*x, weight, bias, float(eps), scale, zero_point)
+    y = run(norms, "instance_norm", *x, weight, bias, float(eps), scale, zero_point)
     return result(y, scale, zero_point, input._qdtype)
 
 
@@ -233,5 +232,5 @@ def softmax(qx: QTensor, dim: int, output_scale: float, output_zero_point: int) 
     """
     x = activation("softmax", qx)
     scale, zero_point = float(output_scale), int(output_zero_point)
-    y = norms.softmax(*x, dim, scale, zero_point)
+    y = run(norms, "softmax", *x, dim, scale, zero_point)
     return result(y, scale, zero_point, qx._qdtype)

@@ -22,7 +22,7 @@ from zeropoint.tensor.qtensor import QTensor
 
 __all__ = ["EagerPairs"]
 
-_METHODS = ("add", "add_scalar", "mul", "mul_scalar", "cat", "add_relu", "matmul")
+_METHODS = tuple(name for name in vars(FloatFunctional) if not name.startswith("_") and name != "forward")
 _WRAPPED = "module."  # where QuantWrapper and add_quant_dequant keep the model
 
 

@@ -25,12 +25,15 @@ from zeropoint.graph.quantize_fx import Quantized
 from zeropoint.graph.summary import Summary
 from zeropoint.graph.to_int8 import call_of
 from zeropoint.numerics import scalars
-from zeropoint.operators import BY_ATEN
+from zeropoint.operators import BY_ATEN, STEPS
 from zeropoint.operators.node import arguments, aten_name
+from zeropoint.operators.steps import emit_same
 
 __all__ = ["graphs_of"]
 
-_SAME = ("dropout.default", "feature_dropout.default", "alias.default", "detach.default", "clone.default")
+_SAME = frozenset(call.removeprefix("aten.") for call, emit in STEPS.items() if emit is emit_same) | {
+    "feature_dropout.default"
+}
 _BORDERS = ("quantize_per_tensor", "dequantize", "dequantize_per_tensor", "requantize")
 _SUFFIXES = ("_fp16", "_dynamic", "_to_float", "_relu", "_scalar", "_byte", "_4bit", "_rowwise_offsets")
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import zeropoint
 from zeropoint.graph.frontends.export import CaptureError
 from zeropoint.graph.lowering.integer import NotCalibrated
+from zeropoint.graph.quantize_fx import float_graph
 
 X = torch.ones(2, 4)
 
@@ -233,3 +234,38 @@ def test_programs_show_free_sizes_by_the_names_of_the_inputs() -> None:
         ValueError, match=r"input 'input' has shape \(2, 5\), the program needs \(input\.size\(0\), 4\)"
     ):
         program(torch.ones(2, 5))
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.view(-1),
+        lambda x: x[1:],
+        lambda x: x.movedim(0, 1),
+        lambda x: x.unflatten(1, (2, 3)),
+        lambda x: x.tensor_split(2)[0],
+        lambda x: x.to(torch.float32),
+    ],
+    ids=["view", "slice", "movedim", "unflatten", "tensor_split", "to the same dtype"],
+)
+def test_a_write_through_a_view_of_what_is_used_again_is_refused(view: Any) -> None:
+    class Writes(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x * 2
+            view(x).relu_()
+            return x + 1
+
+    with pytest.raises(NotImplementedError, match=r"writes through a view .* of a tensor that is used again"):
+        float_graph(Writes().eval(), (torch.randn(4, 6),))
+
+
+@pytest.mark.parametrize("copied", [torch.clone, lambda x: x.t().contiguous(), lambda x: x.to(torch.float64)])
+def test_a_write_into_a_copy_is_taken(copied: Any) -> None:
+    class Writes(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x * 2
+            copied(x).relu_()
+            return x + 1
+
+    x = torch.randn(4, 6)
+    assert torch.equal(float_graph(Writes().eval(), (x,))(x), Writes()(x))

@@ -15,13 +15,9 @@ from zeropoint.graph.passes.nodes import call as _call
 from zeropoint.operators import composed_of
 from zeropoint.operators.node import arguments, aten_name
 
-__all__ = ["make_plain", "rewrite", "write_nothing"]
+__all__ = ["IN_PARTS", "make_plain", "rewrite", "write_nothing"]
 
 aten = torch.ops.aten
-_SAME_MEMORY = frozenset(
-    ("view", "reshape", "flatten", "transpose", "permute", "t", "squeeze", "unsqueeze", "slice", "select", "expand",
-     "detach", "narrow", "chunk", "unsafe_chunk", "split", "unbind")
-)  # fmt: skip
 
 
 def make_plain(graph: fx.GraphModule) -> fx.GraphModule:
@@ -45,11 +41,10 @@ def write_nothing(graph: fx.GraphModule) -> fx.GraphModule:
             raise NotImplementedError(f"{name} writes in place and has no other spelling")
         target = node.args[0]
         source = target.args[0] if target.target is operator.getitem else target
-        source_name = aten_name(source) or ""
-        if source_name.split(".")[0] in _SAME_MEMORY and len(source.args[0].users) > 1:
+        if _is_view(source) and len(source.args[0].users) > 1:
             raise NotImplementedError(
-                f"{name} writes through a view ({source_name}) of a tensor that is used again: write it without the"
-                " in-place operator"
+                f"{name} writes through a view ({aten_name(source)}) of a tensor that is used again: write it without"
+                " the in-place operator"
             )
         node.target = plain
         after = False
@@ -59,6 +54,26 @@ def write_nothing(graph: fx.GraphModule) -> fx.GraphModule:
             after = after or user is node
     graph.recompile()
     return graph
+
+
+def _is_view(node: fx.Node) -> bool:
+    """Whether a node gives memory of its first argument, by ATen's schema of its operator."""
+    name = aten_name(node)
+    if name is None:
+        return False
+    if name.startswith("unsafe_"):  # whose schema promises that nobody writes
+        return True
+    alias = node.target._schema.arguments[0].alias_info if node.target._schema.arguments else None
+    if alias is None or alias.is_write:
+        return False
+    return name.split(".")[0] not in ("contiguous", "to") or not _is_changed(node)
+
+
+def _is_changed(node: fx.Node) -> bool:
+    """Whether what gives its input, if that is right already, has to make another tensor."""
+    before, after = (n.meta.get("val") for n in (node.args[0], node))
+    known = isinstance(before, torch.Tensor) and isinstance(after, torch.Tensor)
+    return known and (before.dtype, before.device, before.stride()) != (after.dtype, after.device, after.stride())
 
 
 def rewrite(graph: fx.GraphModule, wanted: Callable[[str], bool] = lambda name: True) -> fx.GraphModule:
@@ -257,8 +272,17 @@ def _same_type(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | N
     return _call(graph, node, aten.alias.default, a["self"])
 
 
-_REWRITTEN: dict[str, Any] = {
+# What becomes several operators, each of which may be quantized by itself.
+_TAKEN_APART: dict[str, Any] = {
     **DECOMPOSED,
+    "glu.default": _gated,
+    "scaled_dot_product_attention.default": _attention,
+    "stack.default": _stacked,
+}
+IN_PARTS = frozenset(name.split(".")[0] for name in _TAKEN_APART)
+
+_REWRITTEN: dict[str, Any] = {
+    **_TAKEN_APART,
     "_convolution.default": _convolved,
     "_convolution.deprecated": _convolved,
     "_convolution_mode.default": _convolved,
@@ -266,7 +290,6 @@ _REWRITTEN: dict[str, Any] = {
     "add.Scalar": _weighted,
     "rsub.Tensor": _turned,
     "clip.default": _clamped,
-    "glu.default": _gated,
     "selu.default": _selu,
     "rrelu.default": _mean_slope,
     **dict.fromkeys(("to.dtype", "to.dtype_layout", "_to_copy.default", "type_as.default"), _same_type),
@@ -277,10 +300,8 @@ _REWRITTEN: dict[str, Any] = {
     "rsub.Scalar": _taken_from,
     **{f"conv{d}d.padding": _padded for d in (1, 2, 3)},
     "mean.default": _mean_of_all,
-    "stack.default": _stacked,
     "sub.Tensor": _negated,
     "sub.Scalar": _negated,
     "div.Tensor": _inverted,
     "div.Scalar": _inverted,
-    "scaled_dot_product_attention.default": _attention,
 }

@@ -10,14 +10,10 @@ import torch
 from torch import fx, nn
 
 from zeropoint.nn.qat.trained import folded
+from zeropoint.operators import BY_ATEN
 from zeropoint.operators.node import arguments, aten_name, parameter
 
 __all__ = ["Folded", "fold_batch_norm"]
-
-_LAYERS = frozenset(
-    ("conv1d.default", "conv2d.default", "conv3d.default", "linear.default", "conv_transpose1d.default",
-     "conv_transpose2d.input", "conv_transpose3d.input")
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -55,10 +51,12 @@ def fold_batch_norm(graph: fx.GraphModule) -> int:
             continue
         a = arguments(node)
         layer: Any = a["input"]
-        name = aten_name(layer)
-        if name not in _LAYERS or len(layer.users) != 1 or a["training"] or a["running_mean"] is None:
+        record = BY_ATEN.get(aten_name(layer) or "")
+        if record is None or not record.folds_batch_norm or len(layer.users) != 1:
             continue
-        if name == "linear.default" and not _has_channels_last(layer):
+        if a["training"] or a["running_mean"] is None or isinstance(arguments(layer).get("padding"), str):
+            continue
+        if record.name == "linear" and not _has_channels_last(layer):
             continue
         names = ("weight", "bias", "running_mean", "running_var")
         gamma, beta, mean, var = (parameter(graph, a[k]) for k in names)
@@ -67,7 +65,7 @@ def fold_batch_norm(graph: fx.GraphModule) -> int:
         if weight is None or mean is None or var is None or (bias is None) != (la["bias"] is None):
             continue
         norm = SimpleNamespace(running_mean=mean, running_var=var, eps=a["eps"], weight=gamma, bias=beta)
-        groups = la["groups"] if "transpose" in name else 0
+        groups = la["groups"] if record.weight_axis == 1 else 0
         with torch.no_grad():
             new_weight, new_bias = folded(weight, bias, norm, groups)
         path = str(la["weight"].target)

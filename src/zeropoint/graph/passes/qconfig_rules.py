@@ -18,11 +18,12 @@ import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
+from zeropoint.graph.passes.canonicalize import IN_PARTS
 from zeropoint.graph.provenance import Origin, origin
 from zeropoint.operators.node import aten_name
 from zeropoint.qconfig_mapping import QConfigMapping, get_default_qconfig_mapping
 
-__all__ = ["has_own_rule", "qconfig_of", "stays_float", "unused_rules", "warn_of_unused_rules"]
+__all__ = ["has_own_rule", "modules_without_calls", "qconfig_of", "stays_float", "unused_rules", "warn_of_unused_rules"]
 
 _OTHER_NAMES = {
     "sub": ("subtract", "isub", "__sub__", "__isub__"),
@@ -39,8 +40,6 @@ _OTHER_NAMES = {
     "upsample_nearest2d": ("interpolate", "upsample"),
     "alias": ("to", "contiguous"),
 }
-# Become several operators in a graph: a rule for one of the parts is for it, too.
-_IN_PARTS = ("scaled_dot_product_attention", "glu", "baddbmm", "stack")
 
 
 def qconfig_of(mapping: QConfigMapping, node: fx.Node, functions: tuple[Any, ...]) -> Any:
@@ -94,7 +93,8 @@ def unused_rules(graph: fx.GraphModule, mapping: QConfigMapping) -> tuple[str, .
     orders |= {(origin(node).path, kind, origin(node).place) for node in nodes for kind in _types(node)}
     paths = {at.path for at in places}
     defaults = get_default_qconfig_mapping("native").object_type_qconfigs
-    found = [f"set_module_name({n!r})" for n in mapping.module_name_qconfigs if not any(_inside(p, n) for p in paths)]
+    without = modules_without_calls(graph, mapping)
+    found = [f"set_module_name({n!r})" for n in mapping.module_name_qconfigs if n in without]
     regexes = mapping.module_name_regex_qconfigs
     found += [f"set_module_name_regex({r!r})" for r in regexes if not any(re.match(r, path) for path in paths)]
     for kind, qconfig in mapping.object_type_qconfigs.items():
@@ -104,6 +104,12 @@ def unused_rules(graph: fx.GraphModule, mapping: QConfigMapping) -> tuple[str, .
         if (name, kind, index) not in orders:
             found.append(f"set_module_name_object_type_order({name!r}, {_words(kind)}, {index})")
     return tuple(found)
+
+
+def modules_without_calls(graph: fx.GraphModule, mapping: QConfigMapping) -> set[str]:
+    """Modules that a mapping names and that compute nothing in a graph."""
+    paths = {origin(node).path for node in graph.graph.nodes if node.op == "call_function"}
+    return {name for name in mapping.module_name_qconfigs if not any(_inside(path, name) for path in paths)}
 
 
 def warn_of_unused_rules(rules: tuple[str, ...]) -> None:
@@ -131,7 +137,8 @@ def _module_places(at: Origin) -> Iterator[tuple[str, Any, int]]:
 def _types(node: fx.Node) -> tuple[Any, ...]:
     own = (aten_name(node) or "").split(".")[0]
     called = origin(node).call or own
-    return (*_spellings(called), *(_spellings(own) if called in _IN_PARTS else ()))
+    # Of a call that became several operators, a rule for one of these is for it, too.
+    return (*_spellings(called), *(_spellings(own) if called in IN_PARTS else ()))
 
 
 @functools.cache

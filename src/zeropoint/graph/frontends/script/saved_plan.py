@@ -58,11 +58,11 @@ def choice_from(kept: dict[str, Any], activation: Any, weight: Any) -> Choice:
     return made
 
 
-def store_summary(module: Any, choices: list[tuple[Choice, dict[str, Any]]]) -> None:
-    """Keep what a summary shows of choices and of what was kept of them."""
+def store_summary(module: Any, choices: list[tuple[Choice, dict[str, Any]]], notes: list[str]) -> None:
+    """Keep what a summary shows of choices and of what was kept of them, and its notes."""
     hidden = (Way.PASSED, Way.FUSED, Way.JOINED)
     rows = [[k["path"], k["operator"], c.way.value, c.reason] for c, k in choices if c.way not in hidden]
-    store(module, SUMMARY, rows)
+    store(module, SUMMARY, {"rows": rows, "notes": notes})
 
 
 def summary(module: Any) -> Summary:
@@ -84,4 +84,4 @@ def summary(module: Any) -> Summary:
     kept = load(module._c, SUMMARY) if isinstance(module, torch.jit.ScriptModule) else None
     if kept is None:
         raise TypeError(f"summary takes a model that zeropoint prepared or quantized, got {type(module).__name__}")
-    return Summary(tuple(Row(*row) for row in kept))
+    return Summary(tuple(Row(*row) for row in kept["rows"]), tuple(kept["notes"]))
