@@ -39,6 +39,7 @@ _CLASSES = {
     "quantized.EmbeddingPackedParamsBase": "EmbeddingPackedParams",
     "rnn.CellParamsBase": "CellParams",
 }
+_TYPED = "torch.jit._pickle.restore_type_tag"  # a list or dictionary, and its type in words
 _OPERATOR = re.compile(r"\bops\.quantized\.(\w+)\(")
 _FUNCTION = re.compile(r"\btorch\.(quantize_per_tensor|quantize_per_channel|quantize_per_tensor_dynamic)\(")
 # With a list of states, or none, behind the input it is a padded sequence; with a tensor of sizes a packed one.
@@ -135,9 +136,14 @@ def _translated(records: dict[str, bytes]) -> dict[str, bytes]:
     return {**found, **{f"{root}/code/{path}": code.encode() for path, code in _support().items()}}
 
 
-def _code(code: str) -> str:
+def _with_our_classes(text: str) -> str:
     for theirs, ours in _CLASSES.items():
-        code = re.sub(rf"{re.escape(PREFIX + theirs)}\b", f"{_OURS}.{ours}", code)
+        text = re.sub(rf"{re.escape(PREFIX + theirs)}\b", f"{_OURS}.{ours}", text)
+    return text
+
+
+def _code(code: str) -> str:
+    code = _with_our_classes(code)
     code = _OPERATOR.sub(_operator, code)
     code = _SEQUENCE.sub(_sequence, code)
     code = _FUNCTION.sub(rf"ops.{script.NAMESPACE}.\1(", code)
@@ -189,6 +195,8 @@ def _objects(pickled: bytes, records: dict[str, bytes], folder: str) -> tuple[by
             return _class(part)
         if isinstance(part, Record) and part.name.startswith(PREFIX):
             part.__class__ = _class(type(part))
+        if isinstance(part, Record) and part.name == _TYPED:
+            part.args = (part.args[0], *map(_with_our_classes, part.args[1:]))
         if isinstance(part, Record) and part.name == "torch._utils._rebuild_qtensor":
             if id(part) not in made:
                 data = script.written(built(part)).numpy().tobytes()
