@@ -145,8 +145,8 @@ RECORDS = (
     _cell("gru", nn.GRUCell, forms=(ModuleForms(nn.GRUCell, dynamic=nnqd.GRUCell, reference=nnqr.GRUCell),)),
     _cell("rnn_tanh", nn.RNNCell, forms=(ModuleForms(nn.RNNCell, dynamic=nnqd.RNNCell, reference=nnqr.RNNCell),)),
     _cell("rnn_relu", nn.RNNCell),
-    Operator("rnn_tanh", ("rnn_tanh.input",), float_form=_float),
-    Operator("rnn_relu", ("rnn_relu.input",), float_form=_float),
+    _layer("rnn_tanh", modules=(nn.RNN,)),
+    _layer("rnn_relu", modules=(nn.RNN,)),
     Operator(
         "attention", custom=(CustomModule(nn.MultiheadAttention, nnqa.MultiheadAttention, nnq.MultiheadAttention),)
     ),
