@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -373,3 +374,25 @@ def test_tables_stay_float_in_dynamic_mode_unless_asked(mode: str, policy: dict 
     data = [words] if mode == "static" else None
     quantized = zeropoint.to_int8(seeded(Worded()), (words,), data, mode=mode, policy=policy, progress=False)
     assert [row.way for row in quantized.summary().of("embedding")] == [way]
+
+
+class Cache:
+    """As what models of transformers give to the next call."""
+
+
+class Caching(Worded):
+    def __init__(self, use_cache: bool | None) -> None:
+        super().__init__()
+        if use_cache is not None:
+            self.config = SimpleNamespace(use_cache=use_cache)
+
+    def forward(self, words: Tensor) -> dict[str, object]:  # type: ignore[override]
+        return {"logits": super().forward(words), "past_key_values": Cache()}
+
+
+@pytest.mark.parametrize(
+    ("use_cache", "advice"), [(True, r"model\.config\.use_cache = False"), (None, "wrap the model")]
+)
+def test_a_result_that_is_no_tensor_is_named_with_the_way_out(use_cache: bool | None, advice: str) -> None:
+    with pytest.raises(zeropoint.CaptureError, match=f"Caching gives a Cache.*{advice}"):
+        zeropoint.to_int8(Caching(use_cache).eval(), (torch.zeros(1, 2, dtype=torch.int64),), progress=False)
