@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from zeropoint.described import described
 from zeropoint.fake_quant.base import FakeQuantizeBase
 from zeropoint.graph.constants import constants_of, set_constants
+from zeropoint.graph.frontends.dynamic_shapes import ALL
 from zeropoint.graph.frontends.export import capture, is_training
 from zeropoint.graph.lowering.integer import lower
 from zeropoint.graph.lowering.reference import reference
@@ -21,7 +22,9 @@ from zeropoint.graph.passes.annotate import Choice, Way, operator_name, plan, sk
 from zeropoint.graph.passes.canonicalize import make_plain
 from zeropoint.graph.passes.equalize import divide_in_quantize, equalize, watch_channels
 from zeropoint.graph.passes.fold_batch_norm import fold_batch_norm
+from zeropoint.graph.passes.fold_constants import fold_constants
 from zeropoint.graph.passes.fold_linear import fold_linear
+from zeropoint.graph.passes.fuse_norms import fuse_norms
 from zeropoint.graph.passes.insert_fake_quant import insert_fake_quant, remove_fake_quant, straight_through
 from zeropoint.graph.passes.insert_observers import insert_observers, is_observer
 from zeropoint.graph.passes.qconfig_rules import unused_rules, warn_of_unused_rules
@@ -177,12 +180,21 @@ def _require_some(prepared: Prepared) -> Prepared:
     return prepared
 
 
-def float_graph(model: nn.Module, example_inputs: Any, dynamic_shapes: Any = None) -> fx.GraphModule:
-    """The float operators of a model in the spelling that records have: what `prepare_fx` puts observers into."""
+def float_graph(
+    model: nn.Module, example_inputs: Any, dynamic_shapes: Any = None, *, trained: bool = False
+) -> fx.GraphModule:
+    """The float operators of a model in the spelling that records have: what `prepare_fx` puts observers into.
+
+    Args:
+        trained: its parameters will change, so nothing is computed from them in advance.
+    """
     graph = capture(model, example_inputs, dynamic_shapes=dynamic_shapes)
     make_plain(graph)
     fold_linear(graph)
+    if not trained:
+        fold_constants(graph)
     fold_batch_norm(graph)
+    fuse_norms(graph)
     identify(graph)
     return graph
 
@@ -229,7 +241,7 @@ def prepare_fx(
     if is_training(model):
         raise ValueError("prepare_fx: the model is in training mode: call model.eval(), or use prepare_qat_fx")
     mapping = mapping_of(model, qconfig_mapping)
-    graph = float_graph(model, example_inputs, dynamic_shapes)
+    graph = float_graph(model, example_inputs, ALL if dynamic_shapes is None else dynamic_shapes)
     unused = unused_rules(graph, mapping)
     warn_of_unused_rules(unused)
     return prepare_graph(graph, mapping, equalize_channels, _notes(unused))
@@ -272,7 +284,8 @@ def prepare_qat_fx(
     _refuse_backend("prepare_qat_fx", backend_config)
     _refuse(prepare_custom_config=prepare_custom_config)
     mapping = mapping_of(model, qconfig_mapping)
-    graph = float_graph(copy.deepcopy(model).eval(), example_inputs, dynamic_shapes)
+    shapes = ALL if dynamic_shapes is None else dynamic_shapes
+    graph = float_graph(copy.deepcopy(model).eval(), example_inputs, shapes, trained=True)
     unused = unused_rules(graph, mapping)
     warn_of_unused_rules(unused)
     choices = plan(graph, mapping)

@@ -17,6 +17,7 @@ from zeropoint.graph.frontends.export import call_of, is_exported
 from zeropoint.graph.passes.qconfig_rules import unused_rules, warn_of_unused_rules
 from zeropoint.graph.policy import Policy, choose_policy
 from zeropoint.graph.quantize_fx import Prepared, Quantized, convert_fx, float_graph, mapping_of, prepare_graph
+from zeropoint.graph.rounding_loss import lost_values, warn_of_lost_values
 from zeropoint.progress import during, shown
 from zeropoint.qconfig import QConfig
 from zeropoint.qconfig_mapping import QConfigMapping
@@ -42,7 +43,7 @@ def to_int8(
         calibration: batches, each a tensor, or a tuple of what the model is called with; a batch that is a dictionary
             is keywords. For ``mode="static"``; without it the example inputs are the only batch, and a warning says so.
         qconfig: for all, or a QConfigMapping; by default full 8 bits, weights per channel, and tables of 8 bits for
-            embeddings.
+            embeddings, which stay float in dynamic mode.
         mode: "static" (activations with ranges from calibration), "dynamic" (with their own) or "weight_only" (float
             activations, weights of linear layers and embedding tables in 8 bits; with
             ``qconfig=float_qparams_weight_only_qconfig_4bit`` in 4 bits, a scale for each 128 inputs).
@@ -91,6 +92,7 @@ def calibrate(prepared: Prepared, batches: Iterable[Any], policy: Policy, progre
         ValueError: for a batch that does not fit, with its number and the reason.
     """
     seen = Calibration(prepared.graph_module)
+    first: tuple[tuple[Any, ...], dict[str, Any]] | None = None
     with torch.no_grad():
         for number, batch in enumerate(shown(batches, "calibrating", progress)):
             args, kwargs = call_of(batch)
@@ -101,7 +103,12 @@ def calibrate(prepared: Prepared, batches: Iterable[Any], policy: Policy, progre
                     prepared.choose_recurrent_weights(*args, **kwargs)
             except Exception as error:
                 raise ValueError(f"to_int8: calibration batch {number} does not fit the model: {error}") from error
+            if number == 0:
+                first = args, kwargs
     seen.warn_if_constant()
+    if first is not None:
+        losses = lost_values(prepared.graph_module, prepared.choices(), *first)
+        warn_of_lost_values(losses, stacklevel=4)
 
 
 def prepare_int8(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -99,7 +100,7 @@ def test_layers_inside_an_autocast_region_are_quantized_and_compiled() -> None:
 
 
 def test_a_region_in_another_dtype_is_refused_in_words() -> None:
-    with pytest.raises(NotImplementedError, match="switches autocast to torch.bfloat16 on"):
+    with pytest.raises(NotImplementedError, match=r"switches autocast to torch\.bfloat16 on"):
         zeropoint.to_int8(seeded(Guarded(dtype=torch.bfloat16)), (random(4, 8),), progress=False)
 
 
@@ -178,3 +179,220 @@ def test_errors_can_be_caught_by_their_public_names() -> None:
         zeropoint.to_int8(Choosy(), (random(2, 2),), progress=False)
     assert issubclass(zeropoint.Unsupported, Exception)
     assert issubclass(zeropoint.NotCalibrated, ValueError)
+
+
+class Spelled(nn.Module):
+    """RMSNorm and LayerNorm in the spellings of different authors, before a layer."""
+
+    def __init__(self, spelling: str) -> None:
+        super().__init__()
+        self.spelling, self.last = spelling, nn.Linear(16, 8)
+        self.weight, self.bias = nn.Parameter(torch.rand(16) + 0.5), nn.Parameter(torch.rand(16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(getattr(self, self.spelling)(x))
+
+    def rsqrt(self, x: Tensor) -> Tensor:
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * self.weight
+
+    def llama(self, x: Tensor) -> Tensor:
+        h = x.to(torch.float32)
+        h = h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-6)
+        return self.weight * h.to(x.dtype)
+
+    def gemma(self, x: Tensor) -> Tensor:
+        y = x.float() * torch.pow(x.float().pow(2).mean(-1, keepdim=True) + 1e-6, -0.5)
+        return y * (1.0 + self.weight.float())
+
+    def divided(self, x: Tensor) -> Tensor:
+        return x / torch.sqrt((x * x).mean(2, keepdim=True) + 1e-6) * self.weight
+
+    def inverse(self, x: Tensor) -> Tensor:
+        return self.weight * ((1 / torch.sqrt(x.square().mean(-1, True) + 1e-6)) * x)
+
+    def functional(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, (16,), self.weight, 1e-6)
+
+    def layer_by_var(self, x: Tensor) -> Tensor:
+        mean, var = x.mean(-1, keepdim=True), x.var(-1, keepdim=True, unbiased=False)
+        return (x - mean) / torch.sqrt(var + 1e-6) * self.weight + self.bias
+
+    def layer_by_square(self, x: Tensor) -> Tensor:
+        mean = x.mean(-1, keepdim=True)
+        var = (x - mean).pow(2).mean(-1, keepdim=True)
+        return (x - mean) * torch.rsqrt(var + 1e-6) * self.weight + self.bias
+
+
+SPELLINGS = ("rsqrt", "llama", "gemma", "divided", "inverse", "functional", "layer_by_square", "layer_by_var")
+
+
+def spread(rows: int = 12) -> Tensor:
+    """Rows of very different size, one of them nearly zero, as that of a padding token."""
+    sizes = torch.logspace(-1, 1, rows)
+    sizes[3] = 1e-7
+    return random(2, rows, 16) * sizes[:, None]
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_a_norm_in_any_spelling_is_one_operator_in_float(spelling: str) -> None:
+    torch.manual_seed(0)
+    model, x = Spelled(spelling).eval(), spread()
+    quantized = zeropoint.to_int8(model, (x,), [x], progress=False)
+    name = "layer_norm" if spelling.startswith("layer") else "rms_norm"
+    assert [(row.operator, row.way) for row in quantized.summary().rows] == [(name, "float32"), ("linear", "int8")]
+    error = (quantized(x) - model(x)).abs().max()
+    assert error < 0.02 * model(x).abs().max()
+    equal_program(quantized, x)
+
+
+def test_what_looks_like_a_norm_and_is_none_stays_in_parts() -> None:
+    class Other(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.last = nn.Linear(16, 8)
+
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            return self.last(x * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1e-6))
+
+    x, y = random(2, 5, 16), random(2, 5, 16).flip(0) * 3
+    model = seeded(Other())
+    quantized = zeropoint.to_int8(model, (x, y), [(x, y)], progress=False)
+    assert not quantized.summary().of("rms_norm")
+    assert (quantized(x, y) - model(x, y)).abs().max() < 0.03 * model(x, y).abs().max()
+
+
+class Inverse(nn.Module):
+    """A product with a wide function, of values on integers: rounding it would leave zeros."""
+
+    def __init__(self, function: str) -> None:
+        super().__init__()
+        self.a, self.b, self.function = nn.Linear(8, 8), nn.Linear(8, 8), function
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        wide = getattr(torch, self.function)(y.abs() + 1e-6)
+        return F.relu(self.a(x)) * (wide * 2).unsqueeze(-1)
+
+
+@pytest.mark.parametrize("function", ["rsqrt", "reciprocal"])
+def test_sums_and_products_do_not_round_functions_with_wide_results(function: str) -> None:
+    model, x, y = seeded(Inverse(function)), random(16, 8), random(16) + 3
+    y[0] = 0
+    quantized = zeropoint.to_int8(model, (x, y), [(x, y)], progress=False)
+    wanted, given = model(x, y)[1:], quantized(x, y)[1:]
+    assert (given - wanted).abs().max() < 0.05 * wanted.abs().max()
+    assert any(f"reads {function}" in row.reason for row in quantized.summary().of("mul"))
+
+
+def test_an_operator_whose_values_are_lost_is_named_with_the_way_out() -> None:
+    class Lost(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(x)
+
+    model, x = seeded(Lost()), random(16, 8)
+    x[0] *= 1e6
+    with pytest.warns(UserWarning, match=r"lose nearly everything.*linear in inner.*set_module_name"):
+        zeropoint.to_int8(model, (x,), [x], progress=False)
+
+
+class Capped(nn.Module):
+    """Attention whose scores go through a tanh, as Gemma-2 has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.qkv, self.out = nn.RMSNorm(32), nn.Linear(32, 96), nn.Linear(32, 32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (part.unflatten(-1, (4, 8)).transpose(1, 2) for part in self.qkv(self.norm(x)).chunk(3, -1))
+        scores = torch.tanh(q @ k.transpose(-2, -1) / math.sqrt(8) / 50) * 50
+        return x + self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+def test_capped_scores_belong_to_attention_and_stay_float() -> None:
+    model, x = seeded(Capped()), random(2, 12, 32)
+    quantized = zeropoint.to_int8(model, (x,), [x], progress=False)
+    ways = {row.operator: row.way for row in quantized.summary().rows}
+    assert ways["tanh"] == ways["softmax"] == "float32"
+    assert ways["matmul"] == ways["linear"] == "int8"
+
+
+class Elman(nn.Module):
+    def __init__(self, **options: object) -> None:
+        super().__init__()
+        self.rnn, self.last = nn.RNN(8, 16, batch_first=True, **options), nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.rnn(x)[0])
+
+
+@pytest.mark.parametrize("mode", ["static", "dynamic"])
+@pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
+def test_simple_recurrent_layers_are_quantized_for_any_length(nonlinearity: str, mode: str) -> None:
+    model, x = seeded(Elman(nonlinearity=nonlinearity)), random(2, 6, 8)
+    quantized = zeropoint.to_int8(model, (x,), [x] if mode == "static" else None, mode=mode, progress=False)
+    (row,) = quantized.summary().of(f"quantized_rnn_{nonlinearity}")
+    assert row.way == "int8, dynamic"
+    longer = random(3, 9, 8)
+    assert (quantized(x) - model(x)).abs().max() < 0.05 * model(x).abs().max()
+    program = zeropoint.compile(quantized, (x,))
+    assert torch.equal(program(longer), quantized(longer))
+
+
+def test_packed_sequences_are_refused_in_words() -> None:
+    class Packed(Elman):
+        def forward(self, x: Tensor, lengths: Tensor) -> Tensor:  # type: ignore[override]
+            packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+            return self.last(nn.utils.rnn.pad_packed_sequence(self.rnn(packed)[0], batch_first=True)[0])
+
+    with pytest.raises(zeropoint.CaptureError, match=r"packed sequences.*quantize_dynamic"):
+        zeropoint.to_int8(seeded(Packed()), (random(2, 6, 8), torch.tensor([6, 4])), progress=False)
+
+
+class Worded(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.last = nn.Embedding(20, 8), nn.Linear(8, 4)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return self.last(self.table(words))
+
+
+@pytest.mark.parametrize(
+    ("mode", "policy", "way"),
+    [
+        ("dynamic", None, "float32"),
+        ("dynamic", {"embedding_bits": 8}, "int8, dynamic"),
+        ("static", None, "int8, dynamic"),
+        ("static", {"embedding_bits": 0}, "float32"),
+    ],
+)
+def test_tables_stay_float_in_dynamic_mode_unless_asked(mode: str, policy: dict | None, way: str) -> None:
+    words = torch.arange(6).reshape(2, 3)
+    data = [words] if mode == "static" else None
+    quantized = zeropoint.to_int8(seeded(Worded()), (words,), data, mode=mode, policy=policy, progress=False)
+    assert [row.way for row in quantized.summary().of("embedding")] == [way]
+
+
+class Cache:
+    """As what models of transformers give to the next call."""
+
+
+class Caching(Worded):
+    def __init__(self, use_cache: bool | None) -> None:
+        super().__init__()
+        if use_cache is not None:
+            self.config = SimpleNamespace(use_cache=use_cache)
+
+    def forward(self, words: Tensor) -> dict[str, object]:  # type: ignore[override]
+        return {"logits": super().forward(words), "past_key_values": Cache()}
+
+
+@pytest.mark.parametrize(
+    ("use_cache", "advice"), [(True, r"model\.config\.use_cache = False"), (None, "wrap the model")]
+)
+def test_a_result_that_is_no_tensor_is_named_with_the_way_out(use_cache: bool | None, advice: str) -> None:
+    with pytest.raises(zeropoint.CaptureError, match=f"Caching gives a Cache.*{advice}"):
+        zeropoint.to_int8(Caching(use_cache).eval(), (torch.zeros(1, 2, dtype=torch.int64),), progress=False)

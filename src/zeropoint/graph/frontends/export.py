@@ -70,9 +70,10 @@ def capture(
         return _of_exported(model)
     try:
         with torch.no_grad():
-            model(*args, **kwargs)
+            result = model(*args, **kwargs)
     except Exception as error:
         raise ValueError(f"the model does not run on the example inputs: {error}") from error
+    _require_tensors(model, result)
 
     def export(shapes: Any) -> Any:
         with _CAPTURING, torch.no_grad(), _quiet_failure(), whole_recurrences():
@@ -92,6 +93,16 @@ def capture(
     check_sizes(graph)
     _keep_origins(graph, model)
     return graph
+
+
+def _require_tensors(model: nn.Module, result: Any) -> None:
+    """Say which part of a result no graph can give."""
+    for part in internals.leaves(result):
+        if part is None or isinstance(part, (torch.Tensor, bool, int, float, complex, str, torch.dtype, torch.device)):
+            continue
+        cached = getattr(getattr(model, "config", None), "use_cache", False)
+        advice = "set model.config.use_cache = False" if cached else "wrap the model in one that gives its tensors"
+        raise CaptureError(f"{type(model).__name__} gives a {type(part).__name__}, which is no tensor: {advice}")
 
 
 def call_of(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
