@@ -208,7 +208,61 @@ def _differences(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node |
     return call(graph, node, aten.logical_xor.default if is_bool else aten.sub.Tensor, later, before)
 
 
+# ------------------------------------------------------------------------------------ what other captures call layers
+
+
+def _renamed(target: Any, *names: str) -> Any:
+    """The same under the name that layers call."""
+
+    def made(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+        return call(graph, node, target, *(a[name] for name in names))
+
+    return made
+
+
+def _first_of(target: Any, *arguments: Any) -> Any:
+    """A layer of which nobody reads more than the first result; `arguments` are names, or functions of all of them."""
+
+    def made(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+        if any(user.target is not operator.getitem or user.args[1] != 0 for user in node.users):
+            return None
+        first = call(graph, node, target, *(a[part] if isinstance(part, str) else part(a) for part in arguments))
+        first.meta.setdefault("val", node.meta["val"][0])
+        for user in list(node.users):
+            user.replace_all_uses_with(first)
+            graph.erase_node(user)
+        return first
+
+    return made
+
+
+def _padding(mode: str) -> Any:
+    """An edge of its own name as ``pad`` with a mode."""
+
+    def made(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+        return call(graph, node, aten.pad.default, a["self"], a["padding"], mode)
+
+    return made
+
+
+_POOLED = ("self", "kernel_size", "stride", "padding", "dilation", "ceil_mode")
+
+
 DECOMPOSED: dict[str, Any] = {
+    "_adaptive_avg_pool2d.default": _renamed(aten.adaptive_avg_pool2d.default, "self", "output_size"),
+    "_adaptive_avg_pool3d.default": _renamed(aten.adaptive_avg_pool3d.default, "self", "output_size"),
+    "max_pool2d_with_indices.default": _first_of(aten.max_pool2d.default, *_POOLED),
+    "max_pool3d_with_indices.default": _first_of(aten.max_pool3d.default, *_POOLED),
+    **{f"reflection_pad{d}d.default": _padding("reflect") for d in (1, 2, 3)},
+    **{f"replication_pad{d}d.default": _padding("replicate") for d in (1, 2, 3)},
+    "native_layer_norm.default": _first_of(
+        aten.layer_norm.default, "input", "normalized_shape", "weight", "bias", "eps"
+    ),
+    "native_group_norm.default": _first_of(aten.group_norm.default, "input", "group", "weight", "bias", "eps"),
+    "_native_batch_norm_legit_no_training.default": _first_of(
+        aten.batch_norm.default, "input", "weight", "bias", "running_mean", "running_var", lambda a: False, "momentum",
+        "eps", lambda a: True,
+    ),
     "einsum.default": _einsum,
     "baddbmm.default": _added_product,
     "addmv.default": _added_vector,
@@ -221,4 +275,4 @@ DECOMPOSED: dict[str, Any] = {
     "diff.default": _differences,
     **{f"var_mean.{kind}": _mean_and(aten.var.correction) for kind in ("default", "dim", "correction")},
     **{f"std_mean.{kind}": _mean_and(aten.std.correction) for kind in ("default", "dim", "correction")},
-}
+}  # fmt: skip
