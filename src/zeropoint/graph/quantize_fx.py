@@ -21,6 +21,7 @@ from zeropoint.graph.passes.annotate import Choice, Way, operator_name, plan, sk
 from zeropoint.graph.passes.canonicalize import make_plain
 from zeropoint.graph.passes.equalize import divide_in_quantize, equalize, watch_channels
 from zeropoint.graph.passes.fold_batch_norm import fold_batch_norm
+from zeropoint.graph.passes.fold_constants import fold_constants
 from zeropoint.graph.passes.fold_linear import fold_linear
 from zeropoint.graph.passes.insert_fake_quant import insert_fake_quant, remove_fake_quant, straight_through
 from zeropoint.graph.passes.insert_observers import insert_observers, is_observer
@@ -28,7 +29,8 @@ from zeropoint.graph.passes.qconfig_rules import unused_rules, warn_of_unused_ru
 from zeropoint.graph.passes.recurrent_precision import Runs, choose_recurrent_weights
 from zeropoint.graph.summary import Row, Summary
 from zeropoint.nn.quantized.storage import has_observed
-from zeropoint.operators import operators
+from zeropoint.operators import BY_ATEN, operators
+from zeropoint.operators.node import aten_name
 from zeropoint.qconfig_mapping import QConfigMapping
 from zeropoint.tensor.recording import is_recorded
 
@@ -181,8 +183,16 @@ def float_graph(model: nn.Module, example_inputs: Any, dynamic_shapes: Any = Non
     graph = capture(model, example_inputs, dynamic_shapes=dynamic_shapes)
     make_plain(graph)
     fold_linear(graph)
+    if fold_constants(graph, _has_weights):
+        fold_linear(graph)
     fold_batch_norm(graph)
     return graph
+
+
+def _has_weights(node: fx.Node) -> bool:
+    """Whether a node is a layer or a norm, whose weights are parameters wherever they can be."""
+    record = BY_ATEN.get(aten_name(node) or "")
+    return record is not None and (bool(record.weights) or "weight" in record.arguments or record.name == "matmul")
 
 
 def prepare_fx(
