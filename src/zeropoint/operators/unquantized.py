@@ -50,11 +50,9 @@ def _emit_range(c: StepBuilder, node: fx.Node) -> str:
     if any(isinstance(n, float) and not n.is_integer() for n in given):
         raise c.unsupported("its numbers are not whole, and known only when it runs")
     first, end, step = (c.size(n) for n in given)
-    if not isinstance(step, int):
-        raise c.unsupported("its step is computed")
-    room = c.number("add", c.number("subtract", end, first), step - (1 if step > 0 else -1))
+    less = c.number("floor_divide", c.number("subtract", first, end), step)  # rounded down: the count is rounded up
     e = Expression(c)
-    numbers = e.tensor(whole_numbers(c, c.number("floor_divide", room, step), first, step), _I64)
+    numbers = e.tensor(whole_numbers(c, c.number("subtract", 0, less), first, step), _I64)
     return e.step(e.convert(numbers, c.dtype(node)))
 
 
