@@ -29,7 +29,7 @@ REFUSED: dict[str, str] = {
     ),
     **dict.fromkeys(
         (
-            "as_strided.default", "empty.memory_format", "empty_strided.default", "resize_.default",
+            "as_strided.default", "empty_strided.default", "resize_.default",
             "sym_storage_offset.default", "sym_stride.int", "atan2.out",
         ),
         MEMORY,
