@@ -244,7 +244,10 @@ _EXPORTS = {
         "eager.mappings",
     ),
     "fused_moving_avg_obs_fake_quant": "ops.fused",
+    "CaptureError": "graph.frontends.export",
     "FormatError": "runtime",
+    "NotCalibrated": "graph.lowering.integer",
+    "Unsupported": "compiler",
     "compile": "compiler",
 }
 _MODULES = (

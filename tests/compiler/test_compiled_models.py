@@ -63,7 +63,9 @@ def made(name: str) -> tuple[Any, Any]:
     example = EXAMPLES[name]
     batch = example.inputs(*example.sizes[0])
     calibration = [example.inputs(4, example.sizes[0][1])] if example.mode == "static" else None
-    quantized = zeropoint.to_int8(example.make().eval(), batch, calibration, mode=example.mode, progress=False)
+    quantized = zeropoint.to_int8(
+        example.make().eval(), batch, calibration, mode=example.mode, progress=False, dynamic_shapes="all"
+    )
     return quantized, zeropoint.compile(quantized, batch)
 
 

@@ -18,7 +18,8 @@ class CRNN(nn.Module):
         super().__init__()
         self.cnn = nn.Sequential(
             nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 16, 3, padding=1),
-            nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d((4, 1)), nn.Conv2d(16, 16, (2, 1)), nn.ReLU(), nn.MaxPool2d((3, 1)),
+            nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d((4, 1)), nn.Conv2d(16, 16, (2, 1)), nn.ReLU(),
+            nn.MaxPool2d((3, 1)),
         )  # fmt: skip
         self.rnn, self.last = nn.LSTM(16, 16, bidirectional=True), nn.Linear(32, 20)
 

@@ -82,6 +82,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--keep", action="store_true", help="keep results that the output file has for other cases")
     options = parser.parse_args(arguments)
     cases = [case for case in chosen(options.names) if packages.absent(case.name) is None]
+    left_out = len(chosen(options.names)) - len(cases)
+    if left_out:
+        print(f"{left_out} left out: their packages are not installed (make test-zoo installs them)")
     packages.preload({case.name.partition("/")[0] for case in cases})
     results: dict[str, dict[str, Any]] = {}
     if options.keep and options.output.exists():

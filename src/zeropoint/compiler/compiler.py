@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -32,8 +33,8 @@ def compile(model: nn.Module, example_inputs: Any, fallback: bool = False) -> Pr
     Args:
         model: what `to_int8`, `convert_fx`, `convert_jit`, `convert_dynamic_jit`, or in eager mode `convert` or
             `quantize_dynamic` gave; TorchScript also from a file.
-        example_inputs: a tuple of what it is called with; sizes that it left free stay free, of TorchScript those that
-            it reads from its inputs.
+        example_inputs: a tuple of what it is called with, or a dictionary of keywords; sizes that it left free stay
+            free, of TorchScript those that it reads from its inputs.
         fallback: let PyTorch compute operators that no step does. Such a program cannot be saved.
 
     Raises:
@@ -50,7 +51,9 @@ def compile(model: nn.Module, example_inputs: Any, fallback: bool = False) -> Pr
         >>> torch.equal(program(x), model(x))
         True
     """
-    if not isinstance(example_inputs, (tuple, list)):
+    if isinstance(example_inputs, Mapping):
+        example_inputs = _in_order(getattr(model, "graph_module", model), example_inputs)
+    elif not isinstance(example_inputs, (tuple, list)):
         example_inputs = (example_inputs,)
     if isinstance(model, torch.jit.ScriptModule):
         graph: Any = graph_of(model, tuple(example_inputs))
@@ -72,6 +75,16 @@ def compile(model: nn.Module, example_inputs: Any, fallback: bool = False) -> Pr
         )
     except _native.FormatError as error:
         raise Unsupported(f"compile: {error}") from error
+
+
+def _in_order(graph: Any, named: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Keywords in the order of the inputs of a graph."""
+    if not isinstance(graph, fx.GraphModule):
+        raise TypeError("compile: pass example_inputs as a tuple: only graphs know their inputs by name")
+    names = [str(node.target) for node in graph.graph.nodes if node.op == "placeholder"]
+    if sorted(names) != sorted(named):
+        raise ValueError(f"compile: the model takes {', '.join(names)}; example_inputs has {', '.join(named)}")
+    return tuple(named[name] for name in names)
 
 
 class _Recorder(fx.Interpreter):

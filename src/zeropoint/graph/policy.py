@@ -2,16 +2,17 @@
 
 A policy is chosen from what a graph shows, not from the names of its modules:
 
-- a norm (LayerNorm, or ``x * rsqrt(mean(x^2) + eps) * w``) that feeds a linear layer: a few of its channels may be tens
+- a norm (LayerNorm or RMSNorm, whole or in parts) that feeds a linear layer: a few of its channels may be tens
   of times larger than the others. It stays float, and what goes into linear layers is equalized (passes/equalize.py).
 - attention, a softmax between two matrix products, next to such norms: a transformer. The sums of its blocks, its
   activations and attention weights stay float, because their large channels leave no room for the others in 8 bits.
-- functions whose results span many orders of magnitude, everywhere: 8 bits have 256 steps of one size.
+- functions whose results span many orders of magnitude, and sums and products of these, everywhere: 8 bits have 256
+  steps of one size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -40,15 +41,16 @@ __all__ = ["STAYS_FLOAT", "Evidence", "Policy", "choose_policy", "evidence_in"]
 STAYS_FLOAT = "stays_float"  # key of what is known about a node: why the policy leaves it in float
 _WIDE = ("rsqrt", "reciprocal", "exp", "log", "pow")
 _WIDE_WHY = "its results span too many orders of magnitude for 8 bits"
-_BETWEEN = ("add", "sub", "mul", "div", "softmax", "gelu", "silu")
+_ELEMENTWISE = ("add", "sub", "mul", "div")
+_BETWEEN = (*_ELEMENTWISE, "softmax", "gelu", "silu", "tanh")
 _BETWEEN_WHY = "between the layers of a transformer: a few large channels would leave the others no steps"
 _NORM_WHY = "a norm before linear layers: a few large channels would leave the others no steps"
 _HANDS_ON = frozenset(
     name.split(".")[0] for name, record in BY_ATEN.items() if record.keeps_scale and record.integers is None
 ) | {"dropout", "to", "_to_copy", "clone", "type_as"}
-_SCORES = _HANDS_ON | {"add", "mul", "div", "sub", "where", "masked_fill", "softmax", "_softmax", "_safe_softmax"}
-_PRODUCTS = ("matmul", "bmm")
 _SOFTMAX = ("softmax", "_softmax", "_safe_softmax")
+_SCORES = _HANDS_ON | {"add", "mul", "div", "sub", "where", "masked_fill", "tanh", "clamp", *_SOFTMAX}
+_PRODUCTS = ("matmul", "bmm")
 _MODES = ("static", "dynamic", "weight_only")
 
 
@@ -63,12 +65,13 @@ class Policy:
         whole_ranges: the default observer is one that keeps the range of all values seen (static mode).
         recurrent_weights: "int8", "float16", or "auto": 8 bits, but float16 for layers that 8 bits would spoil.
         granularity: of activations in dynamic mode, "per_token" or "per_tensor".
-        embedding_bits: 8 or 4 bits for embedding tables, or 0 to leave them in float.
+        embedding_bits: 8 or 4 bits for embedding tables, or 0 to leave them in float; None is 8, but float in dynamic
+            mode, whose other layers lose less than tables of 8 bits do.
 
     Example:
         >>> import dataclasses
-        >>> dataclasses.replace(Policy(), recurrent_weights="float16").embedding_bits
-        8
+        >>> dataclasses.replace(Policy(), recurrent_weights="float16").granularity
+        'per_token'
     """
 
     float_operators: tuple[tuple[str, str], ...] = tuple((name, _WIDE_WHY) for name in _WIDE)
@@ -77,13 +80,13 @@ class Policy:
     whole_ranges: bool = False
     recurrent_weights: str = "auto"
     granularity: str = "per_token"
-    embedding_bits: int = 8
+    embedding_bits: int | None = None
 
     def __post_init__(self) -> None:
         for name, accepted in (
             ("recurrent_weights", ("auto", "int8", "float16")),
             ("granularity", ("per_token", "per_tensor")),
-            ("embedding_bits", (8, 4, 0)),
+            ("embedding_bits", (None, 8, 4, 0)),
         ):
             if getattr(self, name) not in accepted:
                 listed = ", ".join(map(repr, accepted))
@@ -108,19 +111,20 @@ class Policy:
             mapping = QConfigMapping().set_global(self._default(mode))
         if mapping.global_qconfig is None:  # only what is named is quantized
             return mapping
-        for kind, given in self._by_type(mapping.global_qconfig).items():
+        for kind, given in self._by_type(mapping.global_qconfig, mode).items():
             if kind not in mapping.object_type_qconfigs:
                 mapping.set_object_type(kind, given)
         return self._with_whole_ranges(mapping)
 
-    def _by_type(self, qconfig: Any) -> dict[Any, QConfig | None]:
+    def _by_type(self, qconfig: Any, mode: str) -> dict[Any, QConfig | None]:
         """The qconfigs of layers whose weights have a form of their own."""
+        stay_float = self.embedding_bits == 0 or (self.embedding_bits is None and mode == "dynamic")
         four = self.embedding_bits == 4 or str(qconfig.weight().dtype).endswith("quint4x2")
         tables = float_qparams_weight_only_qconfig_4bit if four else float_qparams_weight_only_qconfig
         kinds = (nn.Embedding, nn.EmbeddingBag, F.embedding, F.embedding_bag)
-        found: dict[Any, QConfig | None] = dict.fromkeys(kinds, tables if self.embedding_bits else None)
+        found: dict[Any, QConfig | None] = dict.fromkeys(kinds, None if stay_float else tables)
         if self.recurrent_weights == "float16":
-            found.update(dict.fromkeys((nn.LSTM, nn.GRU), float16_dynamic_qconfig))
+            found.update(dict.fromkeys((nn.LSTM, nn.GRU, nn.RNN), float16_dynamic_qconfig))
         return found
 
     def _default(self, mode: str) -> QConfig:
@@ -140,7 +144,9 @@ class Policy:
     def mark(self, graph: fx.GraphModule, mapping: QConfigMapping) -> None:
         """Write at each node that stays float why it does, but for those that the mapping has a rule of its own for."""
         kept = dict(self.float_operators)
-        marked = {node: _NORM_WHY for norm in _norms(graph) for node in norm} if self.float_norms else {}
+        marked = dict.fromkeys(_norms(graph), _NORM_WHY) if self.float_norms else {}
+        wide = [node for node in graph.graph.nodes if kept.get(_packet(node)) == _WIDE_WHY]
+        marked.update(_readers_of_wide(graph, wide))
         for node in graph.graph.nodes:
             why = marked.get(node) or kept.get(_packet(node).removeprefix("_safe").removeprefix("_"))
             if why is not None and not has_own_rule(mapping, node):
@@ -166,7 +172,7 @@ def choose_policy(graph: fx.GraphModule) -> Policy:
 
 def evidence_in(graph: fx.GraphModule) -> Evidence:
     """Norms that feed linear layers, and attention: a softmax between two matrix products."""
-    feeds = any(_reaches(norm[-1], ("linear",), _HANDS_ON) for norm in _norms(graph))
+    feeds = any(_reaches(norm, ("linear",), _HANDS_ON) for norm in _norms(graph))
     attention = any(
         _packet(node) in _SOFTMAX and _reaches(node, _PRODUCTS, _HANDS_ON) and _comes_from(node, _PRODUCTS, _SCORES)
         for node in graph.graph.nodes
@@ -192,41 +198,20 @@ def _comes_from(node: fx.Node, wanted: tuple[str, ...], through: Any) -> bool:
     )
 
 
-def _norms(graph: fx.GraphModule) -> Iterator[list[fx.Node]]:
-    """The nodes of each norm over the last axes, the one with its result last."""
-    for node in graph.graph.nodes:
-        if _packet(node) in ("layer_norm", "rms_norm"):
-            yield [node]
-        elif _packet(node) in ("rsqrt", "sqrt"):
-            norm = _root_mean_square(node)
-            if norm:
-                yield norm
+def _norms(graph: fx.GraphModule) -> Iterator[fx.Node]:
+    """Norms over the last axes, those that a model spells in parts too (passes/fuse_norms.py)."""
+    return (node for node in graph.graph.nodes if _packet(node) in ("layer_norm", "rms_norm"))
 
 
-def _root_mean_square(root: fx.Node) -> list[fx.Node]:
-    """The nodes of ``x * rsqrt(mean(x^2) + eps) * w`` around its root, or none."""
-    inside = [root]
-    current: Any = root.args[0]
-    while _packet(current) in ("add", "mean", "to", "_to_copy", "alias"):
-        inside.append(current)
-        if _packet(current) == "mean":
-            break
-        current = current.args[0]
-    square = inside[-1].args[0] if _packet(inside[-1]) == "mean" else None
-    is_square = _packet(square) in ("pow", "square") or (
-        _packet(square) == "mul" and isinstance(square, fx.Node) and square.args[0] is square.args[1]
-    )
-    scaled = next((user for user in root.users if _packet(user) in ("mul", "div", "reciprocal")), None)
-    if not is_square or scaled is None or not isinstance(square, fx.Node):
-        return []
-    inside.append(square)
-    while scaled is not None:
-        inside.append(scaled)
-        weighted = [u for u in scaled.users if _packet(u) in ("mul", "to", "_to_copy", "alias")]
-        last = scaled
-        scaled = next((u for u in weighted if _packet(u) != "mul" or _has_parameter(u, last)), None)
-    return inside
-
-
-def _has_parameter(node: fx.Node, value: fx.Node) -> bool:
-    return any(other.op == "get_attr" for other in node.all_input_nodes if other is not value)
+def _readers_of_wide(graph: fx.GraphModule, wide: Iterable[fx.Node]) -> Iterator[tuple[fx.Node, str]]:
+    """Sums and products that read what a function with wide results gives, each with the reason to stay float."""
+    for node in wide:
+        why = f"it reads {_packet(node)}, whose results span too many orders of magnitude for 8 bits"
+        reached = [node]
+        while reached:
+            for user in reached.pop().users:
+                if _packet(user) in _ELEMENTWISE:
+                    yield user, why
+                is_number = sum(part.op != "get_attr" for part in user.all_input_nodes) == 1
+                if _packet(user) in _HANDS_ON or (_packet(user) in _ELEMENTWISE and is_number):
+                    reached.append(user)

@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from zeropoint.described import described
 from zeropoint.fake_quant.base import FakeQuantizeBase
 from zeropoint.graph.constants import constants_of, set_constants
+from zeropoint.graph.frontends.dynamic_shapes import ALL
 from zeropoint.graph.frontends.export import capture, is_training, origin
 from zeropoint.graph.lowering.integer import lower
 from zeropoint.graph.lowering.reference import reference
@@ -23,14 +24,14 @@ from zeropoint.graph.passes.equalize import divide_in_quantize, equalize, watch_
 from zeropoint.graph.passes.fold_batch_norm import fold_batch_norm
 from zeropoint.graph.passes.fold_constants import fold_constants
 from zeropoint.graph.passes.fold_linear import fold_linear
+from zeropoint.graph.passes.fuse_norms import fuse_norms
 from zeropoint.graph.passes.insert_fake_quant import insert_fake_quant, remove_fake_quant, straight_through
 from zeropoint.graph.passes.insert_observers import insert_observers, is_observer
 from zeropoint.graph.passes.qconfig_rules import unused_rules, warn_of_unused_rules
 from zeropoint.graph.passes.recurrent_precision import Runs, choose_recurrent_weights
 from zeropoint.graph.summary import Row, Summary
 from zeropoint.nn.quantized.storage import has_observed
-from zeropoint.operators import BY_ATEN, operators
-from zeropoint.operators.node import aten_name
+from zeropoint.operators import operators
 from zeropoint.qconfig_mapping import QConfigMapping
 from zeropoint.tensor.recording import is_recorded
 
@@ -178,21 +179,23 @@ def _require_some(prepared: Prepared) -> Prepared:
     return prepared
 
 
-def float_graph(model: nn.Module, example_inputs: Any, dynamic_shapes: Any = None) -> fx.GraphModule:
-    """The float operators of a model in the spelling that records have: what `prepare_fx` puts observers into."""
+def float_graph(
+    model: nn.Module, example_inputs: Any, dynamic_shapes: Any = None, *, trained: bool = False
+) -> fx.GraphModule:
+    """The float operators of a model in the spelling that records have: what `prepare_fx` puts observers into.
+
+    Args:
+        trained: its parameters will change, so nothing is computed from them in advance.
+    """
     graph = capture(model, example_inputs, dynamic_shapes=dynamic_shapes)
     make_plain(graph)
     fold_linear(graph)
-    if fold_constants(graph, _has_weights):
-        fold_linear(graph)
+    if not trained:
+        fold_constants(graph)
+        fold_linear(graph)  # with weights that were computed
     fold_batch_norm(graph)
+    fuse_norms(graph)
     return graph
-
-
-def _has_weights(node: fx.Node) -> bool:
-    """Whether a node is a layer or a norm, whose weights are parameters wherever they can be."""
-    record = BY_ATEN.get(aten_name(node) or "")
-    return record is not None and (bool(record.weights) or "weight" in record.arguments or record.name == "matmul")
 
 
 def prepare_fx(
@@ -237,7 +240,7 @@ def prepare_fx(
     if is_training(model):
         raise ValueError("prepare_fx: the model is in training mode: call model.eval(), or use prepare_qat_fx")
     mapping = mapping_of(model, qconfig_mapping)
-    graph = float_graph(model, example_inputs, dynamic_shapes)
+    graph = float_graph(model, example_inputs, ALL if dynamic_shapes is None else dynamic_shapes)
     unused = unused_rules(graph, mapping)
     warn_of_unused_rules(unused)
     return prepare_graph(graph, mapping, equalize_channels, _notes(unused))
@@ -280,7 +283,8 @@ def prepare_qat_fx(
     _refuse_backend("prepare_qat_fx", backend_config)
     _refuse(prepare_custom_config=prepare_custom_config)
     mapping = mapping_of(model, qconfig_mapping)
-    graph = float_graph(copy.deepcopy(model).eval(), example_inputs, dynamic_shapes)
+    shapes = ALL if dynamic_shapes is None else dynamic_shapes
+    graph = float_graph(copy.deepcopy(model).eval(), example_inputs, shapes, trained=True)
     unused = unused_rules(graph, mapping)
     warn_of_unused_rules(unused)
     choices = plan(graph, mapping)

@@ -13,10 +13,11 @@ from torch import fx, nn
 
 from zeropoint.described import described
 from zeropoint.graph.calibration import Calibration
-from zeropoint.graph.frontends.export import is_exported
+from zeropoint.graph.frontends.export import call_of, is_exported
 from zeropoint.graph.passes.qconfig_rules import unused_rules, warn_of_unused_rules
 from zeropoint.graph.policy import Policy, choose_policy
 from zeropoint.graph.quantize_fx import Prepared, Quantized, convert_fx, float_graph, mapping_of, prepare_graph
+from zeropoint.graph.rounding_loss import lost_values, warn_of_lost_values
 from zeropoint.progress import during, shown
 from zeropoint.qconfig import QConfig
 from zeropoint.qconfig_mapping import QConfigMapping
@@ -32,22 +33,25 @@ def to_int8(
     mode: str = "static",
     progress: bool = True,
     policy: Policy | Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
 ) -> Quantized:
     """Quantize a model in one call: capture, calibrate, convert.
 
     Args:
         model: any module that torch.export can capture.
-        example_inputs: a tuple of what the model is called with.
+        example_inputs: a tuple of what the model is called with, or a dictionary of keywords.
         calibration: batches, each a tensor, or a tuple of what the model is called with; a batch that is a dictionary
             is keywords. For ``mode="static"``; without it the example inputs are the only batch, and a warning says so.
         qconfig: for all, or a QConfigMapping; by default full 8 bits, weights per channel, and tables of 8 bits for
-            embeddings.
+            embeddings, which stay float in dynamic mode.
         mode: "static" (activations with ranges from calibration), "dynamic" (with their own) or "weight_only" (float
             activations, weights of linear layers and embedding tables in 8 bits; with
             ``qconfig=float_qparams_weight_only_qconfig_4bit`` in 4 bits, a scale for each 128 inputs).
         progress: show a bar on a terminal.
         policy: what stays float and why, equalization, recurrent weights, and more: see `Policy`. By default it is
             chosen from what the model shows, and `summary()` prints it; a dictionary changes some of its fields.
+        dynamic_shapes: which sizes of the inputs are free, as torch.export takes it. By default batches and the lengths
+            of sequences; "all" frees every size that the model does not depend on, those of images too.
 
     Raises:
         ValueError: if a batch does not fit the model, with its number.
@@ -64,7 +68,7 @@ def to_int8(
         raise ValueError("to_int8: weights alone have no ranges to be found: weight_only needs no calibration")
     model = evaluated(model)
     with during("capturing", progress):
-        prepared, policy = prepare_int8(model, example_inputs, qconfig, mode, policy)
+        prepared, policy = prepare_int8(model, example_inputs, qconfig, mode, policy, dynamic_shapes)
     if mode != "static" and policy.recurrent_weights == "auto":
         args, kwargs = call_of(example_inputs)
         prepared.choose_recurrent_weights(*args, **kwargs)
@@ -88,6 +92,7 @@ def calibrate(prepared: Prepared, batches: Iterable[Any], policy: Policy, progre
         ValueError: for a batch that does not fit, with its number and the reason.
     """
     seen = Calibration(prepared.graph_module)
+    first: tuple[tuple[Any, ...], dict[str, Any]] | None = None
     with torch.no_grad():
         for number, batch in enumerate(shown(batches, "calibrating", progress)):
             args, kwargs = call_of(batch)
@@ -98,15 +103,25 @@ def calibrate(prepared: Prepared, batches: Iterable[Any], policy: Policy, progre
                     prepared.choose_recurrent_weights(*args, **kwargs)
             except Exception as error:
                 raise ValueError(f"to_int8: calibration batch {number} does not fit the model: {error}") from error
+            if number == 0:
+                first = args, kwargs
     seen.warn_if_constant()
+    if first is not None:
+        losses = lost_values(prepared.graph_module, prepared.choices(), *first)
+        warn_of_lost_values(losses, stacklevel=4)
 
 
 def prepare_int8(
-    model: nn.Module, example_inputs: Any, qconfig: Any, mode: str, policy: Policy | Mapping[str, Any] | None
+    model: nn.Module,
+    example_inputs: Any,
+    qconfig: Any,
+    mode: str,
+    policy: Policy | Mapping[str, Any] | None,
+    dynamic_shapes: Any = None,
 ) -> tuple[Prepared, Policy]:
     """A model in evaluation mode with the observers that `to_int8` gives it, and the policy for it."""
     Policy().mapping(None, mode)  # says whether there is such a mode before the model is captured
-    graph = float_graph(model, example_inputs)
+    graph = float_graph(model, example_inputs, dynamic_shapes)
     policy = _policy(graph, policy)
     own = mapping_of(model, qconfig) if isinstance(qconfig, (QConfigMapping, Mapping)) else qconfig
     unused = unused_rules(graph, own) if isinstance(own, QConfigMapping) else ()
@@ -134,15 +149,3 @@ def evaluated(model: nn.Module) -> nn.Module:
     """A copy of a model in evaluation mode."""
     model = copy.deepcopy(model)
     return model if is_exported(model) else model.eval()  # what was exported stays as it is
-
-
-def call_of(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional arguments and keywords of a batch: a tensor, a tuple or list of arguments, or a dictionary.
-
-    Example:
-        >>> call_of({"x": 1}), call_of((1, 2)), call_of(3)
-        (((), {'x': 1}), ((1, 2), {}), ((3,), {}))
-    """
-    if isinstance(batch, dict):
-        return (), batch
-    return (tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)), {}

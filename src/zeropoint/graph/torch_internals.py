@@ -48,6 +48,7 @@ __all__ = [
     "parse_schema",
     "propagate_constants",
     "reconstruct",
+    "region_name",
     "remove_dead_code",
     "shape_guards",
     "simplify_peepholes",
@@ -155,6 +156,11 @@ def list_of_ints_type() -> Any:
 def is_operator(target: Any) -> bool:
     """Whether `target` is one overload of an operator of torch.ops."""
     return isinstance(target, torch._ops.OpOverload)
+
+
+def region_name(target: Any) -> str:
+    """The name of an operator that takes a graph, such as ``wrap_with_autocast``; "" for other targets."""
+    return target.name() if isinstance(target, torch._ops.HigherOrderOperator) else ""
 
 
 # ------------------------------------------------------------------------------------------------------------- graphs

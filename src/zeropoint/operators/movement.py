@@ -27,8 +27,8 @@ def _top(g: Any, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
 
 def _pad(g: Any, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
     if a.get("mode", "constant") != "constant":  # with values that there are
-        return g.call(aten.pad.default, q, g.argument(a["pad"]), a["mode"])
-    return g.call(aten.constant_pad_nd.default, q, g.argument(a["pad"]), s.zero_point)
+        return g.call(aten.pad.default, q, a["pad"], a["mode"])
+    return g.call(aten.constant_pad_nd.default, q, a["pad"], s.zero_point)
 
 
 def _pads_numbers(a: dict[str, Any]) -> str:

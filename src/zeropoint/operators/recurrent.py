@@ -215,8 +215,8 @@ RECORDS = (
     _cell("gru", nn.GRUCell, forms=(ModuleForms(nn.GRUCell, dynamic=nnqd.GRUCell, reference=nnqr.GRUCell),)),
     _cell("rnn_tanh", nn.RNNCell, forms=(ModuleForms(nn.RNNCell, dynamic=nnqd.RNNCell, reference=nnqr.RNNCell),)),
     _cell("rnn_relu", nn.RNNCell),
-    Operator("rnn_tanh", ("rnn_tanh.input",), float_form=_float, steps=_layer_steps("rnn_tanh")),
-    Operator("rnn_relu", ("rnn_relu.input",), float_form=_float, steps=_layer_steps("rnn_relu")),
+    _layer("rnn_tanh", modules=(nn.RNN,)),
+    _layer("rnn_relu", modules=(nn.RNN,)),
     Operator(
         "attention", custom=(CustomModule(nn.MultiheadAttention, nnqa.MultiheadAttention, nnq.MultiheadAttention),)
     ),

@@ -11,6 +11,7 @@ from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
 from zeropoint.graph.frontends.export import is_training, origin
+from zeropoint.graph.passes.input_checks import free_sizes
 from zeropoint.graph.passes.recurrent_precision import split_layers
 from zeropoint.graph.provenance import Meaning, meaning, name_of
 from zeropoint.graph.quantize_fx import Quantized, float_graph
@@ -64,7 +65,10 @@ class GraphPairs:
         self, float_model: nn.Module, quantized: Quantized, batch: Any, graph: fx.GraphModule | None = None
     ) -> None:
         self._model = _in_evaluation(float_model)
-        self._float = graph if graph is not None else float_graph(self._model, self._arguments(batch))
+        if graph is None:
+            args = self._arguments(batch)
+            graph = float_graph(self._model, args, free_sizes(quantized.graph_module, args))
+        self._float = graph
         for name, runs in getattr(quantized, "splits", {}).items():
             recurrent = next((node for node in self._float.graph.nodes if node.name == name), None)
             if recurrent is None:

@@ -20,12 +20,13 @@ from torch import fx, nn
 
 from zeropoint import torch_versions
 from zeropoint.graph import torch_internals as internals
-from zeropoint.graph.frontends.dynamic_shapes import with_free_sizes
+from zeropoint.graph.frontends.dynamic_shapes import ALL, with_free_sizes
 from zeropoint.graph.frontends.export_recurrent import restore_recurrences, whole_recurrences
 from zeropoint.graph.graph_module import Graph
+from zeropoint.graph.passes.inline_regions import inline_regions
 from zeropoint.graph.passes.input_checks import check_sizes
 
-__all__ = ["CaptureError", "Origin", "capture", "is_exported", "is_training", "origin"]
+__all__ = ["CaptureError", "Origin", "call_of", "capture", "is_exported", "is_training", "origin"]
 
 _GUARDS = "_guards_fn"  # checks of sizes in what torch.export makes; ours are in sizes.py
 
@@ -65,12 +66,13 @@ def capture(
 ) -> fx.GraphModule:
     """The graph of `model`, a copy of it, as it runs on the example inputs.
 
-    Sizes are not fixed to those of the examples: every size that the model does not depend on stays free, one included
-    unless the model broadcasts it, which a warning says.
+    Not all sizes are fixed to those of the examples: the first axis of every input and all axes of sequences (tensors
+    with up to three axes) stay free where the model does not depend on them. A warning says which of them cannot.
 
     Args:
-        example_inputs: a tuple of what the model is called with; a tensor alone will do.
-        dynamic_shapes: as for torch.export, to say more precisely which sizes are free.
+        example_inputs: a tuple of what the model is called with, or a dictionary of keywords; a tensor alone will do.
+        dynamic_shapes: as for torch.export, to say more precisely which sizes are free; or "all", for every size that
+            the model does not depend on, those of images too.
 
     Raises:
         CaptureError: if torch.export cannot follow the model, with the line where it stopped.
@@ -80,32 +82,58 @@ def capture(
         >>> graph(torch.ones(5, 2)).shape
         torch.Size([5, 3])
     """
-    args = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
-    kwargs = dict(example_kwargs or {})
+    args, kwargs = call_of(example_inputs)
+    kwargs.update(example_kwargs or {})
     model = copy.deepcopy(model)
     if is_exported(model):
         return _of_exported(model)
     try:
         with torch.no_grad():
-            model(*args, **kwargs)
+            result = model(*args, **kwargs)
     except Exception as error:
         raise ValueError(f"the model does not run on the example inputs: {error}") from error
+    _require_tensors(model, result)
 
     def export(shapes: Any) -> Any:
         with _CAPTURING, torch.no_grad(), _quiet_failure(), whole_recurrences():
             return torch_versions.export(model, args, kwargs, shapes)
 
     try:
-        given = dynamic_shapes is not None
-        exported = export(dynamic_shapes) if given else with_free_sizes(export, model, args, kwargs)
+        if dynamic_shapes is None or dynamic_shapes == ALL:
+            exported = with_free_sizes(export, model, args, kwargs, dynamic_shapes)
+        else:
+            exported = export(dynamic_shapes)
     except Exception as error:
         raise CaptureError(_explanation(model, error)) from error
     unlifted = torch_versions.unlifted(exported)
     graph = Graph(unlifted, unlifted.graph)  # an ordinary one, which has train() and eval()
+    inline_regions(graph)
     restore_recurrences(graph)
     check_sizes(graph)
     _keep_origins(graph, model)
     return graph
+
+
+def _require_tensors(model: nn.Module, result: Any) -> None:
+    """Say which part of a result no graph can give."""
+    for part in internals.leaves(result):
+        if part is None or isinstance(part, (torch.Tensor, bool, int, float, complex, str, torch.dtype, torch.device)):
+            continue
+        cached = getattr(getattr(model, "config", None), "use_cache", False)
+        advice = "set model.config.use_cache = False" if cached else "wrap the model in one that gives its tensors"
+        raise CaptureError(f"{type(model).__name__} gives a {type(part).__name__}, which is no tensor: {advice}")
+
+
+def call_of(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional arguments and keywords of a batch: a tensor, a tuple or list of arguments, or a dictionary.
+
+    Example:
+        >>> call_of({"x": 1}), call_of((1, 2)), call_of(3)
+        (((), {'x': 1}), ((1, 2), {}), ((3,), {}))
+    """
+    if isinstance(batch, Mapping):
+        return (), dict(batch)
+    return (tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)), {}
 
 
 def is_exported(model: nn.Module) -> bool:
@@ -129,6 +157,7 @@ def _of_exported(model: Any) -> fx.GraphModule:
         if node.op == "call_module" and node.target == _GUARDS:
             model.graph.erase_node(node)
     graph = Graph(model, model.graph)
+    inline_regions(graph)
     check_sizes(graph)
     for node in graph.graph.nodes:
         stack = list((node.meta.get("nn_module_stack") or {}).values())

@@ -1,7 +1,7 @@
-"""LSTM and GRU as one node each, with a sequence length that stays free.
+"""LSTM, GRU and RNN as one node each, with a sequence length that stays free.
 
-torch.export follows both step by step to find the shapes of their results, and so fixes the length of the sequence to
-that of the example. While a model is captured, operators that know these shapes stand in for the two.
+torch.export follows them step by step to find the shapes of their results, and so fixes the length of the sequence to
+that of the example. While a model is captured, operators that know these shapes stand in for them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ _OPTIONS = (
     "Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first"
 )
 _LIBRARY.define(f"lstm(Tensor input, Tensor[] hx, {_OPTIONS}) -> (Tensor, Tensor, Tensor)")
-_LIBRARY.define(f"gru(Tensor input, Tensor hx, {_OPTIONS}) -> (Tensor, Tensor)")
+_ONE_STATE = ("gru", "rnn_tanh", "rnn_relu")
+for _name in _ONE_STATE:
+    _LIBRARY.define(f"{_name}(Tensor input, Tensor hx, {_OPTIONS}) -> (Tensor, Tensor)")
 
 
 def _output(input: Tensor, hidden: Tensor, directions: int) -> Tensor:
@@ -32,32 +34,38 @@ def _lstm_shapes(input: Tensor, hx: list[Tensor], *rest: Any) -> tuple[Tensor, T
     return _output(input, hx[0], 2 if rest[5] else 1), torch.empty_like(hx[0]), torch.empty_like(hx[1])
 
 
-def _gru_shapes(input: Tensor, hx: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+def _one_state_shapes(input: Tensor, hx: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     return _output(input, hx, 2 if rest[5] else 1), torch.empty_like(hx)
 
 
 _LIBRARY.impl("lstm", torch.ops.aten.lstm.input, "CompositeExplicitAutograd")
-_LIBRARY.impl("gru", torch.ops.aten.gru.input, "CompositeExplicitAutograd")
 torch.library.register_fake("zeropoint_capture::lstm", _lstm_shapes, lib=_LIBRARY)
-torch.library.register_fake("zeropoint_capture::gru", _gru_shapes, lib=_LIBRARY)
+for _name in _ONE_STATE:
+    _LIBRARY.impl(_name, getattr(torch.ops.aten, _name).input, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"zeropoint_capture::{_name}", _one_state_shapes, lib=_LIBRARY)
 _BY_FUNCTION: dict[Any, Any] = {
-    torch._C._VariableFunctions.lstm: torch.ops.zeropoint_capture.lstm.default,
-    torch._C._VariableFunctions.gru: torch.ops.zeropoint_capture.gru.default,
+    getattr(torch._C._VariableFunctions, name): getattr(torch.ops.zeropoint_capture, name).default
+    for name in ("lstm", *_ONE_STATE)
 }
 _STAND_INS: dict[Any, Any] = {
-    torch.ops.zeropoint_capture.lstm.default: torch.ops.aten.lstm.input,
-    torch.ops.zeropoint_capture.gru.default: torch.ops.aten.gru.input,
+    getattr(torch.ops.zeropoint_capture, name).default: getattr(torch.ops.aten, name).input
+    for name in ("lstm", *_ONE_STATE)
 }
 
 
 class whole_recurrences(TorchFunctionMode):  # used as a context
-    """In here, nn.LSTM and nn.GRU are captured as stand-ins. It holds for this thread alone."""
+    """In here, nn.LSTM, nn.GRU and nn.RNN are captured as stand-ins. It holds for this thread alone."""
 
     def __torch_function__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if function is torch._C._VariableFunctions._pack_padded_sequence and torch_versions.is_exporting():
+            raise NotImplementedError(
+                "packed sequences (pack_padded_sequence) have shapes that depend on lengths: run the recurrent layer"
+                " on the padded sequence, or quantize it with zeropoint.quantize_dynamic, whose layers take them"
+            )
         stand_in = _BY_FUNCTION.get(function)
-        # Sequences that are packed have their sizes before the states.
+        # Sequences that are packed have their sizes before the states, and then the parameters.
         if stand_in is not None and isinstance(args[2], (list, tuple)) and torch_versions.is_exporting():
             return stand_in(*args)
         return function(*args, **(kwargs or {}))

@@ -26,6 +26,9 @@ _SAME_MEMORY = frozenset(
 
 def make_plain(graph: fx.GraphModule) -> fx.GraphModule:
     """`graph`, changed in place: no operator writes in place, and what has several spellings has one."""
+    for node in list(graph.graph.nodes):
+        if aten_name(node) == "_assert_tensor_metadata.default":  # what a conversion was captured with
+            graph.graph.erase_node(node)
     return rewrite(write_nothing(graph))
 
 

@@ -1,9 +1,8 @@
-"""What a graph computes from its parameters alone, computed once."""
+"""What a graph computes from its parameters and numbers alone, computed once."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,16 +13,9 @@ from zeropoint.graph import torch_internals as internals
 __all__ = ["fold_constants"]
 
 
-def fold_constants(graph: fx.GraphModule, reader: Callable[[fx.Node], bool] = lambda node: True) -> bool:
-    """Let tensors that depend on parameters only, such as a weight that is reshaped, be parameters; in place.
-
-    Args:
-        reader: whether a node needs what it reads to be a parameter; others read what is computed.
-
-    Returns:
-        Whether there were any.
-    """
-    folded = False
+def fold_constants(graph: fx.GraphModule) -> None:
+    """Let tensors that depend on parameters and numbers only be parameters, in place: a weight that is reshaped or
+    normalized, a mask of a fixed size."""
     values: dict[fx.Node, Any] = {}
     for node in list(graph.graph.nodes):
         if node.op == "get_attr":
@@ -32,22 +24,19 @@ def fold_constants(graph: fx.GraphModule, reader: Callable[[fx.Node], bool] = la
             args, kwargs = internals.map_nodes((node.args, node.kwargs), values.__getitem__)
             with torch.no_grad():
                 values[node] = node.target(*args, **kwargs)
-            if isinstance(values[node], Tensor) and any(reader(user) for user in node.users):
+            if isinstance(values[node], Tensor):
                 _replace(graph, node, values)
-                folded = True
     graph.graph.eliminate_dead_code()
     graph.recompile()
-    return folded
 
 
 def _is_foldable(node: fx.Node) -> bool:
-    """Whether a node gives the same for the same inputs, and has some."""
-    if node.op != "call_function" or not node.all_input_nodes:
+    """Whether a node gives the same whenever it is called with the same."""
+    if node.op != "call_function" or not (node.target is operator.getitem or internals.is_operator(node.target)):
         return False
-    if node.target is operator.getitem:
-        return True
     tags = getattr(node.target, "tags", ())
-    return internals.is_operator(node.target) and not node.is_impure() and torch.Tag.nondeterministic_seeded not in tags
+    is_filled = not str(getattr(node.target, "_schema", "")).startswith(("aten::empty", "aten::new_empty"))
+    return is_filled and not node.is_impure() and torch.Tag.nondeterministic_seeded not in tags
 
 
 def _replace(graph: fx.GraphModule, node: fx.Node, values: dict[fx.Node, Any]) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from torch import SymInt, Tensor, fx, nn
+from torch.export import Dim
 
 from zeropoint.described import described
 from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.frontends.shape_guards import Condition, conditions_of, value_of
 
-__all__ = ["Sizes", "check_sizes"]
+__all__ = ["Sizes", "check_sizes", "free_sizes"]
 
 
 class Sizes(nn.Module):
@@ -30,6 +31,15 @@ class Sizes(nn.Module):
         super().__init__()
         self.names, self.expected, self.conditions = names, expected, conditions
 
+    def dynamic_shapes(self) -> tuple[Any, ...]:
+        """The free sizes of each input, as torch.export takes them."""
+        return tuple(
+            {axis: Dim.STATIC if isinstance(size, int) else Dim.AUTO for axis, size in enumerate(expected)}
+            if isinstance(expected, list)
+            else None
+            for expected in self.expected
+        )
+
     def forward(self, *inputs: Any) -> None:
         free: dict[str, Any] = {}
         for name, expected, given in zip(self.names, self.expected, inputs):
@@ -45,12 +55,20 @@ class Sizes(nn.Module):
                 if wanted is not None and given.shape[axis] != wanted:
                     raise ValueError(
                         f"{name} has size {given.shape[axis]} along axis {axis}, but the model needs {wanted} there:"
-                        " it depends on it, or on another size"
+                        ' it depends on it, or was captured so; dynamic_shapes="all" leaves more sizes free'
                     )
         for condition in self.conditions:
             found = value_of(condition.value, lambda place: inputs[place.input].shape[place.axis])
             if not condition.holds(found):
                 raise ValueError(condition.refusal)
+
+
+def free_sizes(graph: fx.GraphModule, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """With which free sizes a graph was captured, for a second capture; None where inputs are nested."""
+    checks = [module for module in graph.children() if isinstance(module, Sizes)]
+    shapes = checks[0].dynamic_shapes() if checks else ()
+    flat = all(isinstance(arg, Tensor) == isinstance(shape, dict) for arg, shape in zip(args, shapes))
+    return shapes if flat and len(shapes) == len(args) else None
 
 
 def check_sizes(graph: fx.GraphModule) -> None:

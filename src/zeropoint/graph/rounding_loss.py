@@ -1,0 +1,99 @@
+"""Values that calibration shows to be lost in 8 bits: what `to_int8` warns of."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from zeropoint.graph.frontends.export import origin
+from zeropoint.graph.passes.annotate import Choice, operator_name
+from zeropoint.graph.passes.equalize import ChannelStatistics
+from zeropoint.graph.passes.insert_observers import is_observer
+from zeropoint.nn.quantized.storage import found_qparams, has_observed
+
+__all__ = ["Loss", "lost_values", "warn_of_lost_values"]
+
+_LEAST = 3.0  # dB of signal to rounding noise: below, nearly everything is lost
+_SHOWN = 5  # operators that a warning names
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A value that rounding leaves little of: the module and operator it comes from, and its signal to noise in dB."""
+
+    path: str
+    operator: str
+    sqnr: float
+
+
+class _Probe(nn.Module):
+    """Stands in for an observer: rounds what it sees as the integers will be, and keeps how much of a row is left.
+
+    Rows, along the last axis, are judged one by one, as a few large ones would hide what becomes of all others.
+    """
+
+    def __init__(self, observer: Any) -> None:
+        super().__init__()
+        scale, zero_point = found_qparams(observer)
+        self.scale, self.zero_point = float(scale), float(zero_point)
+        self.limits = float(observer.quant_min), float(observer.quant_max)
+        self.sqnr = torch.inf
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.detach().reshape(-1, x.shape[-1] if x.dim() else 1).float()
+        rounded = ((rows / self.scale).round() + self.zero_point).clamp(*self.limits)
+        noise = (rows - (rounded - self.zero_point) * self.scale).square().sum(1)
+        signal = rows.square().sum(1)
+        ratios = (signal / noise.clamp(min=torch.finfo(torch.float32).tiny))[signal > 0]
+        if len(ratios):
+            self.sqnr = min(self.sqnr, float(10 * ratios.median().log10()))
+        return x
+
+
+def lost_values(
+    graph: fx.GraphModule, choices: dict[fx.Node, Choice], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[Loss]:
+    """The values of a calibrated graph that lose nearly everything on a batch, in the order of the graph.
+
+    Values that are equalized are left out: their large channels are divided before they are rounded.
+    """
+    probes: dict[str, _Probe] = {}
+    observers: dict[str, nn.Module] = {}
+    for node in graph.graph.nodes:
+        observer = graph.get_submodule(str(node.target)) if is_observer(node) else None
+        if observer is not None and not isinstance(observer, ChannelStatistics) and has_observed(observer):
+            observers[str(node.target)], probes[str(node.target)] = observer, _Probe(observer)
+    try:
+        for name, probe in probes.items():
+            setattr(graph, name, probe)
+        with torch.no_grad():
+            graph(*args, **kwargs)
+    finally:
+        for name, observer in observers.items():
+            setattr(graph, name, observer)
+    found: dict[str, Loss] = {}
+    for node in graph.graph.nodes:
+        name = str(node.target)
+        if is_observer(node) and name in probes and probes[name].sqnr < _LEAST:
+            value = node.args[0]
+            called = operator_name(value, choices[value]) if value in choices else str(value.target)
+            found.setdefault(name, Loss(origin(value).path, called, probes[name].sqnr))
+    return list(found.values())
+
+
+def warn_of_lost_values(losses: list[Loss], stacklevel: int) -> None:
+    """Name the operators whose results are lost, and what can be done."""
+    if not losses:
+        return
+    named = ", ".join(f"{loss.operator} in {loss.path or 'the model'} ({loss.sqnr:.1f} dB)" for loss in losses[:_SHOWN])
+    more = f" and {len(losses) - _SHOWN} more" if len(losses) > _SHOWN else ""
+    warnings.warn(
+        f"to_int8: 8 bits lose nearly everything of what these give on the calibration data: {named}{more}. Their"
+        " ranges are far larger than most of their values, or nearly zero. Leave them in float:"
+        " QConfigMapping().set_module_name(path, None), or policy={'float_operators': ...}; or calibrate on real data",
+        stacklevel=stacklevel,
+    )
