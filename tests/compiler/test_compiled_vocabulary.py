@@ -34,6 +34,11 @@ def _inputs() -> Values:
     return torch.randn(2, 6, 8), numbers, numbers % 3 == 0
 
 
+def _image(x: Tensor) -> Tensor:
+    """(1, 1, 6, 8), whatever the sizes of `x` are."""
+    return (x[0, 0, 0] * torch.linspace(-3, 3, 48).sin()).reshape(1, 1, 6, 8)
+
+
 CASES: dict[str, list[Function]] = {
     "arithmetic of integers": [
         lambda x, n, m: (n + 5, n - 20, 3 - n, n * n, -n, n.abs(), (n - 6).sign(), n**2, n.square()),
@@ -141,6 +146,15 @@ CASES: dict[str, list[Function]] = {
         ),
         lambda x, n, m: (torch.slice_scatter(x, x[:, :2] * 2, 1, 2, 4), torch.select_scatter(x, x[:, 0] * 3, 1, -1)),
         lambda x, n, m: (n.scatter(1, n % 6, n), n.scatter_reduce(1, n % 6, n, "amax"), torch.fill(x, 3.0)),
+    ],
+    "distances and images": [
+        lambda x, n, m: (F.pairwise_distance(x[0], x[1]), F.cosine_similarity(x, x + 1, dim=-1)),
+        lambda x, n, m: F.adaptive_max_pool2d(_image(x), (3, 2)),
+        lambda x, n, m: (
+            F.interpolate(_image(x), (9, 5), mode="bicubic"),
+            F.interpolate(_image(x), scale_factor=1.5, mode="bicubic"),
+        ),
+        lambda x, n, m: F.interpolate(_image(x)[0], 13, mode="linear", align_corners=True),
     ],
     "matrices": [
         lambda x, n, m: (

@@ -193,6 +193,7 @@ def float_graph(
     fold_linear(graph)
     if not trained:
         fold_constants(graph)
+        fold_linear(graph)  # with weights that were computed
     fold_batch_norm(graph)
     fuse_norms(graph)
     identify(graph)

@@ -16,6 +16,7 @@ from zeropoint.operators import (
     pooling,
     recurrent,
     reducing,
+    resizing,
     unquantized,
     views,
     writing,
@@ -72,6 +73,7 @@ _FAMILIES = (
     lookup,
     elementwise,
     reducing,
+    resizing,
     unquantized,
     writing,
 )

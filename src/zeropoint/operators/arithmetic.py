@@ -162,7 +162,20 @@ def _emit_float_matmul(c: StepBuilder, node: fx.Node) -> str:
 # ----------------------------------------------------------------------------------------------------------- records
 
 
+def _added_product(g: Any, a: dict[str, Any]) -> FloatCall:
+    """``beta * c + alpha * a b`` of matrices that are computed."""
+    product = ours.float_matmul.default, (g.floats(a["mat1"]), g.floats(a["mat2"]))
+    if a["alpha"] != 1:
+        product = aten.mul.Tensor, (g.call(product[0], *product[1]), float(a["alpha"]))
+    if a["beta"] == 0:
+        return product
+    first = g.floats(a["self"])
+    first = first if a["beta"] == 1 else g.call(aten.mul.Tensor, first, float(a["beta"]))
+    return aten.add.Tensor, (g.call(product[0], *product[1]), first)
+
+
 RECORDS = (
+    Operator("addmm", ("addmm.default",), float_form=in_parts(_added_product)),
     Operator(
         "matmul", ("matmul.default",), functions=(torch.matmul, python.matmul), heavy=True, annotate=_several,
         lower=_binary, float_form=by_operator("float_matmul", "self", "other", least_axes=2),

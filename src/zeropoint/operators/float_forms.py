@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from zeropoint.operators.node import arguments, parameter
 
-__all__ = ["FloatCall", "FloatForm", "are_floats", "by_operator", "in_parts"]
+__all__ = ["FloatCall", "FloatForm", "are_floats", "by_operator", "first_of", "in_parts"]
 
 ours = torch.ops.zeropoint
 FloatCall = tuple[Any, tuple[Any, ...]]
@@ -60,6 +60,15 @@ def by_operator(
         if any(w.op != "get_attr" for w in packed) or a.get("dtype") not in (None, torch.float32) or not when(a):
             return None
         return getattr(ours, name).default, g.argument([a[k] for k in taken])
+
+    return form
+
+
+def first_of(*forms: FloatForm) -> FloatForm:
+    """The first of some forms that fits a call."""
+
+    def form(g: Any, node: fx.Node) -> FloatCall | None:
+        return next((found for found in (form(g, node) for form in forms) if found is not None), None)
 
     return form
 

@@ -19,7 +19,7 @@ from zeropoint.nn.qat import dynamic as nnqatd
 from zeropoint.nn.quantized import dynamic as nnqd
 from zeropoint.nn.quantized import reference as nnqr
 from zeropoint.nn.quantized.storage import quantize_weight
-from zeropoint.operators.float_forms import by_operator
+from zeropoint.operators.float_forms import FloatCall, by_operator, first_of, in_parts
 from zeropoint.operators.node import arguments, each, parameter
 from zeropoint.operators.plan import (
     Choice,
@@ -42,7 +42,7 @@ from zeropoint.qfunctions.weight_only import weight_only_prepack
 
 __all__ = ["RECORDS"]
 
-ours = torch.ops.zeropoint
+aten, ours = torch.ops.aten, torch.ops.zeropoint
 GROUP = 128  # inputs that share a scale in a weight of 4 bits
 _PARAMETERS = ("weight", "bias")
 
@@ -294,7 +294,9 @@ def _linear() -> Operator:
         annotate=annotate,
         lower=lower,
         reference=reference,
-        float_form=by_operator("float_linear", "input", "weight", "bias", stored=_PARAMETERS),
+        float_form=first_of(
+            by_operator("float_linear", "input", "weight", "bias", stored=_PARAMETERS), in_parts(_computed_linear)
+        ),
         steps=(
             *steps(_emit_linear, "linear", "linear_relu", "linear_to_float", "linear_dynamic", "linear_relu_dynamic"),
             *steps(_emit_weight_only_linear, "weight_only_linear", "weight_only_linear_4bit"),
@@ -393,6 +395,18 @@ def _transposed(dims: int) -> Operator:
         forms=(ModuleForms(conv, getattr(nnq, kind), getattr(nnqd, kind), getattr(nnqr, kind)),),
         fusions=(Fusion((conv, norm), folds=True),),
     )  # fmt: skip
+
+
+def _computed_linear(g: Any, a: dict[str, Any]) -> FloatCall | None:
+    """A linear layer with a weight that is computed: a product of matrices."""
+    values = [g.unobserved(a[k]).meta.get("val") for k in ("input", "weight")]
+    if any(value is None for value in values) or values[0].dim() < 2 or values[1].dim() != 2:
+        return None
+    turned = g.call(aten.transpose.int, g.floats(a["weight"]), 0, 1)
+    product = ours.float_matmul.default, (g.floats(a["input"]), turned)
+    if a["bias"] is None:
+        return product
+    return aten.add.Tensor, (g.call(product[0], *product[1]), g.floats(a["bias"]))
 
 
 RECORDS = (*(make(dims) for dims in (1, 2, 3) for make in (_convolution, _transposed)), _linear())

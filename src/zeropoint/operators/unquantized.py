@@ -50,11 +50,9 @@ def _emit_range(c: StepBuilder, node: fx.Node) -> str:
     if any(isinstance(n, float) and not n.is_integer() for n in given):
         raise c.unsupported("its numbers are not whole, and known only when it runs")
     first, end, step = (c.size(n) for n in given)
-    if not isinstance(step, int):
-        raise c.unsupported("its step is computed")
-    room = c.number("add", c.number("subtract", end, first), step - (1 if step > 0 else -1))
+    less = c.number("floor_divide", c.number("subtract", first, end), step)  # rounded down: the count is rounded up
     e = Expression(c)
-    numbers = e.tensor(whole_numbers(c, c.number("floor_divide", room, step), first, step), _I64)
+    numbers = e.tensor(whole_numbers(c, c.number("subtract", 0, less), first, step), _I64)
     return e.step(e.convert(numbers, c.dtype(node)))
 
 
@@ -139,7 +137,9 @@ def _emit_bucketize(c: StepBuilder, node: fx.Node) -> str:
     return made.step(made.convert(made.tensor(counted, _I64), c.dtype(node)))
 
 
-_CREATED = ("zeros", "ones", "full", "new_zeros", "new_ones", "new_full", "scalar_tensor")
+# Memory that nobody has written is zeros here.
+_CREATED = tuple(f"aten.{name}.default" for name in ("zeros", "ones", "full", "new_zeros", "new_ones", "new_full"))
+_CREATED += ("aten.scalar_tensor.default", "aten.new_empty.default", "aten.empty.memory_format")
 RECORDS = (
     Operator(
         "to",
@@ -147,10 +147,10 @@ RECORDS = (
     ),
     Operator("cumsum", steps=steps(_emit_cumulative_sum, "aten.cumsum.default")),
     Operator("arange", steps=steps(_emit_range, *(f"aten.arange.{k}" for k in ("default", "start", "start_step")))),
-    Operator("full", steps=steps(_emit_filled, *(f"aten.{name}.default" for name in _CREATED))),
+    Operator("full", steps=steps(_emit_filled, *_CREATED)),
     Operator(
         "full_like",
-        steps=steps(_emit_filled_like, *(f"aten.{name}_like.default" for name in ("zeros", "ones", "full"))),
+        steps=steps(_emit_filled_like, *(f"aten.{name}_like.default" for name in ("zeros", "ones", "full", "empty"))),
     ),
     Operator("fill", steps=steps(_emit_fill, "aten.fill.Scalar", "aten.fill.Tensor")),
     Operator("eye", steps=steps(_emit_eye, "aten.eye.default", "aten.eye.m")),

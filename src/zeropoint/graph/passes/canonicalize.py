@@ -15,7 +15,7 @@ from zeropoint.graph.passes.nodes import call as _call
 from zeropoint.operators import composed_of
 from zeropoint.operators.node import arguments, aten_name
 
-__all__ = ["IN_PARTS", "make_plain", "rewrite", "write_nothing"]
+__all__ = ["IN_PARTS", "REWRITTEN", "make_plain", "rewrite", "write_nothing"]
 
 aten = torch.ops.aten
 
@@ -87,10 +87,10 @@ def rewrite(graph: fx.GraphModule, wanted: Callable[[str], bool] = lambda name: 
             name = aten_name(current) or ""
             if _composed(graph.graph, current, name):
                 break
-            if name not in _REWRITTEN or not wanted(name):
+            if name not in REWRITTEN or not wanted(name):
                 break
             with graph.graph.inserting_before(current):
-                made = _REWRITTEN[name](graph.graph, current, arguments(current))
+                made = REWRITTEN[name](graph.graph, current, arguments(current))
             if made is not None:
                 made.meta.setdefault("val", current.meta.get("val"))
                 current.replace_all_uses_with(made)
@@ -284,8 +284,9 @@ _TAKEN_APART: dict[str, Any] = {
 }
 IN_PARTS = frozenset(name.split(".")[0] for name in _TAKEN_APART)
 
-_REWRITTEN: dict[str, Any] = {
+REWRITTEN: dict[str, Any] = {
     **_TAKEN_APART,
+    "convolution.default": _convolved,
     "_convolution.default": _convolved,
     "_convolution.deprecated": _convolved,
     "_convolution_mode.default": _convolved,

@@ -208,7 +208,105 @@ def _differences(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node |
     return call(graph, node, aten.logical_xor.default if is_bool else aten.sub.Tensor, later, before)
 
 
+def _gives_the_first(node: fx.Node) -> bool:
+    """Whether nobody reads another than the first of several results."""
+    return all(user.target is operator.getitem and (user.args[1] == 0 or not user.users) for user in node.users)
+
+
+def _read_instead(graph: fx.Graph, node: fx.Node, first: fx.Node) -> None:
+    for user in list(node.users):
+        user.replace_all_uses_with(first)
+        graph.erase_node(user)
+
+
+def _distance(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """``pairwise_distance``: the norm of a difference."""
+    between = call(graph, node, aten.sub.Tensor, a["x1"], a["x2"])
+    between = call(graph, node, aten.add.Tensor, between, a["eps"])
+    return call(graph, node, aten.linalg_vector_norm.default, between, a["p"], [-1], a["keepdim"])
+
+
+def _cosine(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """``sum(x / max(|x|, eps) * y / max(|y|, eps))``"""
+    parts = []
+    for x in (a["x1"], a["x2"]):
+        norm = call(graph, node, aten.linalg_vector_norm.default, x, 2, [a["dim"]], True)
+        parts.append(call(graph, node, aten.div.Tensor, x, call(graph, node, aten.clamp_min.default, norm, a["eps"])))
+    return call(graph, node, aten.sum.dim_IntList, call(graph, node, aten.mul.Tensor, *parts), [a["dim"]])
+
+
+def _adaptive_maxima(dims: int) -> Any:
+    """``adaptive_max_pool``: windows of one size, if the sizes are fixed and divide each other."""
+
+    def made(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+        value = a["self"].meta.get("val")
+        if not isinstance(value, torch.Tensor) or not _gives_the_first(node):
+            return None
+        wanted = list(a["output_size"]) * (dims if len(a["output_size"]) == 1 else 1)
+        given = list(value.shape[-dims:])
+        if any(not isinstance(n, int) or not isinstance(w, int) or n % w for n, w in zip(given, wanted)):
+            return None
+        kernel = [n // w for n, w in zip(given, wanted)]
+        first = call(graph, node, getattr(aten, f"max_pool{dims}d").default, a["self"], kernel, kernel)
+        _read_instead(graph, node, first)
+        return first
+
+    return made
+
+
+# ------------------------------------------------------------------------------------ what other captures call layers
+
+
+def _renamed(target: Any, *names: str) -> Any:
+    """The same under the name that layers call."""
+
+    def made(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+        return call(graph, node, target, *(a[name] for name in names))
+
+    return made
+
+
+def _first_of(target: Any, *arguments: Any) -> Any:
+    """A layer of which nobody reads more than the first result; `arguments` are names, or functions of all of them."""
+
+    def made(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+        if not _gives_the_first(node):
+            return None
+        first = call(graph, node, target, *(a[part] if isinstance(part, str) else part(a) for part in arguments))
+        first.meta.setdefault("val", node.meta["val"][0])
+        _read_instead(graph, node, first)
+        return first
+
+    return made
+
+
+def _padding(mode: str) -> Any:
+    """An edge of its own name as ``pad`` with a mode."""
+
+    def made(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+        return call(graph, node, aten.pad.default, a["self"], a["padding"], mode)
+
+    return made
+
+
+_POOLED = ("self", "kernel_size", "stride", "padding", "dilation", "ceil_mode")
+
+
 DECOMPOSED: dict[str, Any] = {
+    "_adaptive_avg_pool2d.default": _renamed(aten.adaptive_avg_pool2d.default, "self", "output_size"),
+    "_adaptive_avg_pool3d.default": _renamed(aten.adaptive_avg_pool3d.default, "self", "output_size"),
+    "max_pool2d_with_indices.default": _first_of(aten.max_pool2d.default, *_POOLED),
+    "max_pool3d_with_indices.default": _first_of(aten.max_pool3d.default, *_POOLED),
+    **{f"reflection_pad{d}d.default": _padding("reflect") for d in (1, 2, 3)},
+    **{f"replication_pad{d}d.default": _padding("replicate") for d in (1, 2, 3)},
+    "native_layer_norm.default": _first_of(
+        aten.layer_norm.default, "input", "normalized_shape", "weight", "bias", "eps"
+    ),
+    "native_group_norm.default": _first_of(aten.group_norm.default, "input", "group", "weight", "bias", "eps"),
+    "_native_batch_norm_legit_no_training.default": _first_of(
+        aten.batch_norm.default, "input", "weight", "bias", "running_mean", "running_var", lambda a: False, "momentum",
+        "eps", lambda a: True,
+    ),
     "einsum.default": _einsum,
     "baddbmm.default": _added_product,
     "addmv.default": _added_vector,
@@ -219,6 +317,9 @@ DECOMPOSED: dict[str, Any] = {
     "outer.default": _spelled("i,j->ij", "self", "vec2"),
     "matmul.default": _vectors,
     "diff.default": _differences,
+    "pairwise_distance.default": _distance,
+    "cosine_similarity.default": _cosine,
+    **{f"adaptive_max_pool{d}d.default": _adaptive_maxima(d) for d in (1, 2, 3)},
     **{f"var_mean.{kind}": _mean_and(aten.var.correction) for kind in ("default", "dim", "correction")},
     **{f"std_mean.{kind}": _mean_and(aten.std.correction) for kind in ("default", "dim", "correction")},
-}
+}  # fmt: skip

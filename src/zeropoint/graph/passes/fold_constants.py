@@ -41,7 +41,7 @@ def _is_foldable(node: fx.Node) -> bool:
 
 def _replace(graph: fx.GraphModule, node: fx.Node, values: dict[fx.Node, Any]) -> None:
     name = f"{node.name}_folded"
-    graph.register_buffer(name, values[node])
+    graph.register_buffer(name, values[node].detach())
     with graph.graph.inserting_before(node):
         made = graph.graph.get_attr(name)
     made.meta.update(node.meta)

@@ -1,0 +1,53 @@
+"""Images and lines of other sizes by weighted means that separate: a product of matrices along each axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from zeropoint.operators.float_forms import FloatCall, are_floats
+from zeropoint.operators.node import arguments
+from zeropoint.operators.record import Operator
+
+__all__ = ["RECORDS"]
+
+aten, ours = torch.ops.aten, torch.ops.zeropoint
+
+
+def _weights(node: fx.Node, a: dict[str, Any], axis: int, dims: int, before: int, after: int) -> Tensor:
+    """What each output along an axis takes of each input, (before, after): the operator's results for unit vectors."""
+    unit = torch.eye(before).reshape(1, before, *[before if d == axis else 1 for d in range(dims)])
+    given: dict[str, Any] = {"output_size": [after if d == axis else 1 for d in range(dims)], "scale_factors": None}
+    if a["output_size"] is None:
+        given = {
+            "output_size": None,
+            "scale_factors": [f if d == axis else 1.0 for d, f in enumerate(a["scale_factors"])],
+        }
+    with torch.no_grad():
+        return node.target(unit, align_corners=a["align_corners"], **given).reshape(before, after)
+
+
+def _resized(g: Any, node: fx.Node) -> FloatCall | None:
+    """A product with the weights of each axis, if their sizes are fixed."""
+    a = arguments(node)
+    shapes = [t.meta.get("val") for t in (g.unobserved(a["input"]), node)]
+    if "written" in node.meta or not are_floats(g, [a["input"], node]) or any(t is None for t in shapes):
+        return None
+    sizes = [list(t.shape[2:]) for t in shapes]
+    if any(not isinstance(n, int) for part in sizes for n in part):
+        return None
+    x, dims = g.floats(a["input"]), len(sizes[0])
+    matrices = [
+        g.constant(f"{node.name}_weights_{d}", _weights(node, a, d, dims, *pair)) for d, pair in enumerate(zip(*sizes))
+    ]
+    last = ours.float_matmul.default, (x, matrices[-1])
+    if dims == 1:
+        return last
+    turned = g.call(aten.transpose.int, matrices[0], 0, 1)
+    return ours.float_matmul.default, (turned, g.call(last[0], *last[1]))
+
+
+_NAMES = ("upsample_linear1d", "upsample_bicubic2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa")
+RECORDS = tuple(Operator(name, (f"{name}.vec",), float_form=_resized) for name in _NAMES)
