@@ -11,8 +11,8 @@ import torch
 from torch import fx
 
 from zeropoint.graph import torch_internals as internals
-from zeropoint.operators import composed_of
-from zeropoint.operators.node import Unsized, arguments, aten_name
+from zeropoint.operators import BY_ATEN, composed_of
+from zeropoint.operators.node import Unsized, arguments, aten_name, operator_key
 
 __all__ = ["IN_PARTS", "make_plain", "rewrite", "write_nothing"]
 
@@ -78,6 +78,10 @@ def _is_changed(node: fx.Node) -> bool:
 def rewrite(graph: fx.GraphModule, wanted: Callable[[str], bool] = lambda name: True) -> fx.GraphModule:
     """`graph`, changed in place: what has another spelling that more is known about, in that; only `wanted` names."""
     for node in list(graph.graph.nodes):
+        record = BY_ATEN.get(operator_key(node) or "")
+        if record is not None and record.parts is not None and _has_value(node):
+            _take_apart(graph, node, record.parts)
+    for node in list(graph.graph.nodes):
         current: fx.Node | None = node
         while current is not None:
             name = aten_name(current) or ""
@@ -95,6 +99,32 @@ def rewrite(graph: fx.GraphModule, wanted: Callable[[str], bool] = lambda name: 
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph
+
+
+def _take_apart(graph: fx.GraphModule, node: fx.Node, function: Callable[..., Any]) -> None:
+    """Put the operators that `function` calls in the place of `node`."""
+    reads = list(dict.fromkeys(node.all_input_nodes))
+
+    def call(*values: Any) -> Any:
+        known = dict(zip(reads, values))
+        args, kwargs = internals.map_nodes((node.args, node.kwargs), known.__getitem__)
+        return function(*args, **kwargs)
+
+    traced = internals.trace(call, [read.meta["val"] for read in reads], whole=True)
+    inputs = (step for step in traced.graph.nodes if step.op == "placeholder")
+    made: dict[fx.Node, fx.Node] = dict(zip(inputs, reads))
+    with graph.graph.inserting_before(node):
+        for step in traced.graph.nodes:
+            if step.op == "get_attr":  # a constant that the function makes
+                name = f"{node.name}_{step.target}"
+                graph.register_buffer(name, getattr(traced, str(step.target)))
+                made[step] = graph.graph.get_attr(name)
+            elif step.op == "call_function":
+                made[step] = graph.graph.node_copy(step, made.__getitem__)
+            if step in made and step.op != "placeholder":
+                made[step].meta = {"val": step.meta.get("val"), "origin": node.meta.get("origin")}
+    node.replace_all_uses_with(made[traced.graph.output_node().args[0]])
+    graph.graph.erase_node(node)
 
 
 def _composed(graph: fx.Graph, node: fx.Node, name: str) -> bool:
