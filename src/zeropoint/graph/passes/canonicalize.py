@@ -11,6 +11,7 @@ import torch
 from torch import fx
 
 from zeropoint.graph import torch_internals as internals
+from zeropoint.graph.passes.insert_traced import insert_traced
 from zeropoint.operators import BY_ATEN, composed_of
 from zeropoint.operators.node import Unsized, arguments, aten_name, operator_key
 
@@ -111,19 +112,7 @@ def _take_apart(graph: fx.GraphModule, node: fx.Node, function: Callable[..., An
         return function(*args, **kwargs)
 
     traced = internals.trace(call, [read.meta["val"] for read in reads], whole=True)
-    inputs = (step for step in traced.graph.nodes if step.op == "placeholder")
-    made: dict[fx.Node, fx.Node] = dict(zip(inputs, reads))
-    with graph.graph.inserting_before(node):
-        for step in traced.graph.nodes:
-            if step.op == "get_attr":  # a constant that the function makes
-                name = f"{node.name}_{step.target}"
-                graph.register_buffer(name, getattr(traced, str(step.target)))
-                made[step] = graph.graph.get_attr(name)
-            elif step.op == "call_function":
-                made[step] = graph.graph.node_copy(step, made.__getitem__)
-            if step in made and step.op != "placeholder":
-                made[step].meta = {"val": step.meta.get("val"), "origin": node.meta.get("origin")}
-    node.replace_all_uses_with(made[traced.graph.output_node().args[0]])
+    node.replace_all_uses_with(insert_traced(graph, node, traced, reads))
     graph.graph.erase_node(node)
 
 
