@@ -10,7 +10,7 @@ from script_graphs import calls, quantized, scripted
 from torch import nn
 
 import zeropoint
-from zeropoint.operators import custom_modules, eager_functions, keeping_modules, module_forms, operators
+from zeropoint.operators import custom_modules, eager_functions, module_forms, operators
 
 # Modules that only graphs quantize: neither torch.ao's eager mode nor ours has a quantized class for them.
 ONLY_IN_GRAPHS = {nn.BatchNorm1d, nn.CELU, nn.GELU, nn.Mish, nn.SiLU}
@@ -20,7 +20,8 @@ NOT_IN_GRAPHS = {nn.MultiheadAttention, nn.modules.linear.NonDynamicallyQuantiza
 
 def in_eager_mode() -> set[type[nn.Module]]:
     """The modules of torch.nn that eager mode quantizes, or lets quantized values through."""
-    known = {*(f.module for _, f in module_forms()), *(c.module for c in custom_modules()), *keeping_modules()}
+    keeping = {module for operator in operators() if operator.keeps_scale for module in operator.modules}
+    known = {*(f.module for _, f in module_forms()), *(c.module for c in custom_modules()), *keeping}
     return {module for module in known if module.__module__.startswith("torch.nn.")}
 
 

@@ -12,12 +12,10 @@ from zeropoint.fake_quant import (
     default_fixed_qparams_range_0to1_fake_quant,
     default_fixed_qparams_range_neg1to1_fake_quant,
 )
-from zeropoint.nn.intrinsic import FusedModule
 from zeropoint.operators import (
     Output,
     custom_modules,
     eager_functions,
-    keeping_modules,
     mapping,
     module_forms,
     operators,
@@ -149,8 +147,3 @@ def fixed_fake_quants() -> dict[type, Any]:
         Output.SYMMETRIC: default_fixed_qparams_range_neg1to1_fake_quant,
     }
     return {module: ready[op.output] for op in operators() if op.output in ready for module in op.modules}
-
-
-def takes_quantized(module: nn.Module) -> bool:
-    """Whether a module that has no quantized form works on quantized tensors as it is."""
-    return isinstance(module, (*keeping_modules(), FusedModule))

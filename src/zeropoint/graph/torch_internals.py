@@ -108,6 +108,14 @@ def inline(graph: Any) -> None:
     _C._jit_pass_inline(graph)
 
 
+def insert_function(graph: Any, node: Any, function: Any) -> None:
+    """Put the body of a scripted function in the place of a node with the same inputs and one output."""
+    with graph.insert_point_guard(node):
+        (made,) = graph.insertGraph(function.graph, list(node.inputs()))
+    node.output().replaceAllUsesWith(made)
+    node.destroy()
+
+
 def inline_forks(graph: Any) -> None:
     """Compute what is forked where it is forked."""
     _C._jit_pass_inline_fork_wait(graph)
@@ -234,9 +242,12 @@ def wrap(like: Any, inner: list[Tensor]) -> Any:
     return type(like).__tensor_unflatten__(dict(zip(names, inner)), context, like.shape, like.stride())
 
 
-def trace(function: Callable[..., Any], inputs: list[Any]) -> fx.GraphModule:
-    """The operators that a function calls on tensors without data, below those on tensors that wrap others."""
-    return make_fx(function)(*inputs)
+def trace(function: Callable[..., Any], inputs: list[Any], whole: bool = False) -> fx.GraphModule:
+    """The operators that a function calls on tensors without data, below those on tensors that wrap others.
+
+    With `whole`, as the function calls them: a linear layer is one operator.
+    """
+    return make_fx(function, pre_dispatch=whole)(*inputs)
 
 
 # ----------------------------------------------------------------------------------------------------- symbolic sizes

@@ -163,11 +163,6 @@ def rounded(x: Tensor, source: Any) -> Tensor:
     return torch.ops.zeropoint.fake_quantize_per_tensor_affine(x, scale, zero_point, dtype.qmin, dtype.qmax)
 
 
-def as_integers(func: Any, x: Tensor, options: dict[str, Any], result: Tensor, source: Any) -> Tensor:
-    """The `result` of ``func(x, **options)``, an average, with the values that the integers of `source` will give."""
-    return _as_integers(func, (standing(x, source),), options, result)
-
-
 def _as_integers(func: Any, args: Any, kwargs: Any, result: Any) -> Any:
     """The `result` of a function, in training with the values that the integers will give and its own gradient."""
     given = [t for t in tensors_in((args, kwargs)) if isinstance(t, Standing)]

@@ -261,7 +261,7 @@ def table_function(
         tuple(overload_key(op) for op in ops),
         modules,
         (function,),
-        forms=tuple(ModuleForms(module, nnq.Function) for module in modules),
+        forms=more.pop("forms", tuple(ModuleForms(module, nnq.Function) for module in modules)),
         output=output,
         annotate=function_of_one_tensor,
         lower=lower,

@@ -100,6 +100,8 @@ class Operator:
         composed: of a function that PyTorch makes of others: the last of these, by ATen's name, and ``node -> input``,
             which looks at a call of that and says what the function is of, or None if it is something else.
             ``torch.ops.zeropoint.float_<name>`` then stands for it in graphs.
+        parts: computes it with other operators, in whose place these are then annotated and lowered, each by its own
+            record.
         float_form: ``(g, node) -> (target, arguments)``: what computes it on float32, with the same bytes on every CPU
             and in a program; None for the node as it is.
         steps: calls that the operator is in graphs on integers, or as `float_form`, each with the function that emits
@@ -133,6 +135,7 @@ class Operator:
     integers: Callable[..., Any] | None = None
     refuses: Callable[[dict[str, Any]], str] | None = None
     float_form: Callable[..., Any] | None = None
+    parts: Callable[..., Any] | None = None
     composed: tuple[str, Callable[[fx.Node], fx.Node | None]] | None = None
     steps: Steps = ()
 

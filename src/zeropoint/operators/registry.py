@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from zeropoint.operators.record import CustomModule, Fusion, ModuleForms, Operator, Output
+from zeropoint.operators.record import CustomModule, Fusion, ModuleForms, Operator
 from zeropoint.operators.steps import Emit
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "custom_modules",
     "eager_functions",
     "fusions",
-    "keeping_modules",
     "mapping",
     "module_forms",
     "operators",
@@ -122,9 +121,3 @@ def custom_modules() -> tuple[CustomModule, ...]:
 def eager_functions() -> dict[Any, Any]:
     """Function of floats -> function of quantized tensors that takes scale and zero point of the result."""
     return dict(record.eager_function for record in operators() if record.eager_function is not None)
-
-
-def keeping_modules() -> tuple[type[nn.Module], ...]:
-    """Modules that take quantized tensors as they are, and keep their scale and zero point."""
-    kept = (record for record in operators() if record.output is Output.INPUT)
-    return tuple(m for record in kept for m in record.modules if m not in _BY_FORMS)

@@ -10,10 +10,12 @@ from typing import Any
 import torch
 from torch import fx
 
+from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.passes.decompose import DECOMPOSED
+from zeropoint.graph.passes.insert_traced import insert_traced
 from zeropoint.graph.passes.nodes import call as _call
-from zeropoint.operators import composed_of
-from zeropoint.operators.node import arguments, aten_name
+from zeropoint.operators import BY_ATEN, composed_of
+from zeropoint.operators.node import arguments, aten_name, operator_key
 
 __all__ = ["IN_PARTS", "REWRITTEN", "make_plain", "rewrite", "write_nothing"]
 
@@ -82,6 +84,10 @@ def _is_changed(node: fx.Node) -> bool:
 def rewrite(graph: fx.GraphModule, wanted: Callable[[str], bool] = lambda name: True) -> fx.GraphModule:
     """`graph`, changed in place: what has another spelling that more is known about, in that; only `wanted` names."""
     for node in list(graph.graph.nodes):
+        record = BY_ATEN.get(operator_key(node) or "")
+        if record is not None and record.parts is not None and _has_value(node):
+            _take_apart(graph, node, record.parts)
+    for node in list(graph.graph.nodes):
         current: fx.Node | None = node
         while current is not None:
             name = aten_name(current) or ""
@@ -99,6 +105,20 @@ def rewrite(graph: fx.GraphModule, wanted: Callable[[str], bool] = lambda name: 
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph
+
+
+def _take_apart(graph: fx.GraphModule, node: fx.Node, function: Callable[..., Any]) -> None:
+    """Put the operators that `function` calls in the place of `node`."""
+    reads = list(dict.fromkeys(node.all_input_nodes))
+
+    def call(*values: Any) -> Any:
+        known = dict(zip(reads, values))
+        args, kwargs = internals.map_nodes((node.args, node.kwargs), known.__getitem__)
+        return function(*args, **kwargs)
+
+    traced = internals.trace(call, [read.meta["val"] for read in reads], whole=True)
+    node.replace_all_uses_with(insert_traced(graph, node, traced, reads))
+    graph.graph.erase_node(node)
 
 
 def _composed(graph: fx.Graph, node: fx.Node, name: str) -> bool:

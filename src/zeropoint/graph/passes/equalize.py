@@ -145,9 +145,7 @@ def divide_in_quantize(graph: fx.GraphModule) -> None:
             continue
         divided = node.args[0]
         inverse = divided.args[1] if divided.target is aten.mul.Tensor else None
-        if not isinstance(inverse, fx.Node) or inverse.op != "get_attr":  # a product with a number
-            continue
-        if not str(inverse.target).startswith(OBSERVER):
+        if not isinstance(inverse, fx.Node) or inverse.op != "get_attr" or not str(inverse.target).startswith(OBSERVER):
             continue
         scale, zero_point, *limits = node.args[1:]
         scales = torch.tensor(scale, dtype=torch.float32) / parameter(graph, inverse)

@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor, fx
 
 from zeropoint.graph import torch_internals as internals
+from zeropoint.graph.passes.insert_traced import insert_traced
 
 __all__ = ["unwrap_tensors"]
 
@@ -55,18 +56,7 @@ def _trace_inside(graph: fx.GraphModule, node: fx.Node, inner: dict[fx.Node, lis
         return internals.inner_tensors(result) if internals.is_wrapper(result) else result
 
     traced = internals.trace(call, [part.meta["val"] for part in given])
-    made: dict[fx.Node, Any] = dict(zip((n for n in traced.graph.nodes if n.op == "placeholder"), given))
-    with graph.graph.inserting_before(node):
-        for step in traced.graph.nodes:
-            if step.op == "get_attr":  # a constant that the call makes
-                name = f"{node.name}_{step.target}"
-                graph.register_buffer(name, getattr(traced, step.target))
-                made[step] = graph.graph.get_attr(name)
-                made[step].meta.update(step.meta)
-            elif step.op == "call_function":
-                made[step] = graph.graph.node_copy(step, made.__getitem__)
-                made[step].meta.update({k: node.meta[k] for k in ("origin", "line") if k in node.meta})
-    results = internals.map_nodes(traced.graph.output_node().args[0], made.__getitem__)
+    results = insert_traced(graph, node, traced, given)
     if _is_wrapper(node):
         inner[node] = list(results)
     elif isinstance(node.meta.get("val"), Tensor):

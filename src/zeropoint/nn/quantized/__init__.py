@@ -9,7 +9,7 @@ from zeropoint.nn.quantized.batchnorm import BatchNorm2d, BatchNorm3d
 from zeropoint.nn.quantized.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from zeropoint.nn.quantized.dropout import Dropout
 from zeropoint.nn.quantized.embedding import Embedding, EmbeddingBag
-from zeropoint.nn.quantized.function import Function
+from zeropoint.nn.quantized.function import Dequantized, Function
 from zeropoint.nn.quantized.functional_modules import FloatFunctional, FXFloatFunctional, QFunctional
 from zeropoint.nn.quantized.linear import Linear
 from zeropoint.nn.quantized.lstm import LSTM
@@ -32,6 +32,7 @@ __all__ = [
     "EmbeddingBag",
     "FXFloatFunctional",
     "FloatFunctional",
+    "Dequantized",
     "Function",
     "GroupNorm",
     "Hardswish",

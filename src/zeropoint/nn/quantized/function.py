@@ -12,7 +12,7 @@ from zeropoint.nn.quantized.storage import QuantizedOutput, output_qparams, quan
 from zeropoint.numerics.affine import BYTE_LIMITS
 from zeropoint.tensor.qtensor import QTensor
 
-__all__ = ["Function"]
+__all__ = ["Dequantized", "Function"]
 
 
 class Function(QuantizedOutput):
@@ -59,11 +59,54 @@ class Function(QuantizedOutput):
     @classmethod
     def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Function:
         """The quantized form of a float module that was calibrated."""
-        scale, zero_point = output_qparams(mod)
-        function = copy.deepcopy(mod)
-        for name in ("activation_post_process", "qconfig"):
-            if hasattr(function, name):
-                delattr(function, name)
-        function._forward_hooks.clear()
-        function._forward_pre_hooks.clear()
-        return cls(float(scale), int(zero_point), function.eval())
+        return cls(*output_qparams(mod), _unobserved(mod))
+
+
+def _unobserved(mod: nn.Module) -> nn.Module:
+    """A copy of a calibrated module as it was before."""
+    function = copy.deepcopy(mod)
+    for name in ("activation_post_process", "qconfig"):
+        if hasattr(function, name):
+            delattr(function, name)
+    function._forward_hooks.clear()
+    function._forward_pre_hooks.clear()
+    return function.eval()
+
+
+class Dequantized(QuantizedOutput):
+    """A float module on quantized tensors: they are dequantized, and its result is quantized.
+
+    Args:
+        module: the float module.
+
+    Example:
+        >>> import zeropoint
+        >>> q = zeropoint.quantize_per_tensor(torch.tensor([[1.0, 2.0]]), 0.25, 100, zeropoint.quint8)
+        >>> Dequantized(0.25, 100, nn.Bilinear(2, 2, 1))(q, q).shape
+        torch.Size([1, 1])
+    """
+
+    def __init__(self, scale: float, zero_point: int, module: nn.Module) -> None:
+        super().__init__(scale, zero_point)
+        self.module = module
+
+    def forward(self, *inputs: Any) -> Any:
+        first = next(x for x in inputs if isinstance(x, QTensor))
+        dtype = first.int_repr().dtype
+        floats = [_floats(x) if isinstance(x, QTensor) else x for x in inputs]
+        q = torch.ops.zeropoint.quantize_per_tensor(
+            self.module(*floats), self.scale, self.zero_point, *BYTE_LIMITS[dtype], dtype
+        )
+        return quantized(q, self.scale, self.zero_point)
+
+    def _get_name(self) -> str:
+        return f"Dequantized{type(self.module).__name__}"
+
+    @classmethod
+    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Dequantized:
+        """The quantized form of a float module that was calibrated."""
+        return cls(*output_qparams(mod), _unobserved(mod))
+
+
+def _floats(x: QTensor) -> Tensor:
+    return torch.ops.zeropoint.dequantize(x.int_repr(), x.q_scale(), x.q_zero_point())

@@ -18,6 +18,7 @@ from zeropoint.graph.frontends.script.script_module import (
     path_of,
     walk,
 )
+from zeropoint.operators import BY_ATEN
 
 __all__ = ["simplify"]
 
@@ -41,6 +42,7 @@ def simplify(module: Any, graph: Any, apart: list[str] | None = None) -> Any:
         if graph.findNode("prim::fork") is None:
             break
         internals.inline_forks(graph)
+    _take_apart(graph)
     changed = changed_attributes(module)
     for node in list(walk(graph)):
         if node.kind() == "prim::GetAttr":
@@ -61,6 +63,14 @@ def simplify(module: Any, graph: Any, apart: list[str] | None = None) -> Any:
     hoist_exceptions(graph)
     functionalize(graph)
     return graph
+
+
+def _take_apart(graph: Any) -> None:
+    """Put what users' operators are made of in the place of their calls."""
+    functions = {f"{name.replace('.', '::', 1).partition('.')[0]}": r.parts for name, r in BY_ATEN.items() if r.parts}
+    for node in list(walk(graph)):
+        if node.kind() in functions:
+            internals.insert_function(graph, node, torch.jit.script(functions[node.kind()]))
 
 
 def _leave_whole_layers(graph: Any) -> None:
