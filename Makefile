@@ -9,6 +9,9 @@ export ONEDNN_MAX_CPU_ISA
 # bench looks itself whether that is needed, so that peers keep AMX where it is whole; what you set is left to them.
 UNMASKED := $(if $(filter file,$(origin ONEDNN_MAX_CPU_ISA)),env -u ONEDNN_MAX_CPU_ISA)
 
+# Compiled Python is kept, whatever the environment says: tests start tens of processes that import the same files.
+export PYTHONDONTWRITEBYTECODE :=
+
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check

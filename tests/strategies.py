@@ -26,8 +26,9 @@ LARGE = 41_003
 
 
 def examples(count: int) -> hypothesis.settings:
-    """`count` examples where the profile has a hundred, and in proportion: a fifth of them in the quick suite."""
-    return hypothesis.settings(max_examples=max(1, count * hypothesis.settings.default.max_examples // 100))
+    """`count` examples where the profile has a hundred, and in proportion; of them ten at least, in the quick suite."""
+    share = count * hypothesis.settings.default.max_examples // 100
+    return hypothesis.settings(max_examples=max(share, min(count, 10)))
 
 
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

@@ -40,7 +40,8 @@ _EVERY = [case.values for table in (CASES, MOVING_CASES, POOLING_CASES) for case
 @pytest.mark.parametrize(
     ("mode", "shape"),
     [
-        pytest.param(mode, shape, id=f"{mode}-{len(shape)}")
+        # The float steps are those of every mode, and a model takes seconds.
+        pytest.param(mode, shape, id=f"{mode}-{len(shape)}", marks=[pytest.mark.thorough] * (mode != "dynamic"))
         for mode in MODES
         for shape in sorted({shape for _, shape, _ in _EVERY})
         if mode != "weights" or len(shape) < 4  # of images there is nothing with weights alone

@@ -70,6 +70,16 @@ def test_choose_qparams_of_narrow_ranges_equals_the_oracle(isa, reduce_range, lo
     assert zeropoint.choose_qparams(x, reduce_range) == torch._choose_qparams_per_tensor(x, reduce_range)
 
 
+@reduce_ranges
+@pytest.mark.parametrize("scale", [0.1, 0.3, 0.7, 0.9, 1.1])
+def test_zero_points_between_two_integers_equal_the_oracle(reduce_range, scale):
+    """Which way they are rounded depends on the end of the range that they are computed from."""
+    highest = 127 if reduce_range else 255
+    for below in range(highest):
+        x = torch.tensor([-(below + 0.5) * scale, (highest - below - 0.5) * scale])
+        assert zeropoint.choose_qparams(x, reduce_range) == torch._choose_qparams_per_tensor(x, reduce_range), below
+
+
 bit_widths = pytest.mark.parametrize("bit_width", [4, 2])
 
 

@@ -38,7 +38,7 @@ def resident() -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system does not say how much memory is in use")
-@pytest.mark.parametrize("runs", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runs", [10_000, pytest.param(100_000, marks=[pytest.mark.slow, pytest.mark.thorough])])
 def test_memory_stays_flat(runs: int) -> None:
     model, x = program(), images(1)
     for _ in range(1000):

@@ -48,6 +48,15 @@ def made(name: str, path: Path) -> tuple[Any, np.ndarray, np.ndarray]:
     return runtime.load(path), x.numpy(), compiled(x).numpy()
 
 
+def other_isa() -> str:
+    """An instruction set that is not in use: its kernels read the weights of a file again."""
+    cpu = zeropoint.cpu_info()
+    others = [isa for isa in cpu.available if isa != cpu.isa]
+    if not others:
+        pytest.skip(f"this CPU has one instruction set, {cpu.isa}")
+    return others[0]
+
+
 @pytest.mark.parametrize("name", MODES)
 def test_a_loaded_program_computes_saves_and_changes_its_kernels(name: str, tmp_path: Path) -> None:
     path = tmp_path / "model.zpt"
@@ -57,7 +66,7 @@ def test_a_loaded_program_computes_saves_and_changes_its_kernels(name: str, tmp_
     assert np.array_equal(program(x), expected)
     program.save(tmp_path / "again.zpt")
     assert (tmp_path / "again.zpt").read_bytes() == data
-    with zeropoint.use_isa("portable"):
+    with zeropoint.use_isa(other_isa()):
         assert np.array_equal(program(x), expected)
     assert np.array_equal(program(x), expected)
     program.save(tmp_path / "again.zpt")
@@ -85,7 +94,7 @@ def test_a_file_that_has_changed_is_noticed(change: str, tmp_path: Path) -> None
     assert np.array_equal(program(x), expected)  # which needs none of it
     with pytest.raises(runtime.FormatError, match="has been changed since"):
         program.save(tmp_path / "again.zpt")
-    with zeropoint.use_isa("portable"), pytest.raises(runtime.FormatError, match="has been changed since"):
+    with zeropoint.use_isa(other_isa()), pytest.raises(runtime.FormatError, match="has been changed since"):
         program(x)
     assert np.array_equal(program(x), expected)
 
