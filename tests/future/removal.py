@@ -130,14 +130,17 @@ def _remove_operators() -> None:
     packets = {n.split(".")[0] for n in gone}
     spaces = {n.split("::")[0] for n in gone} - {"aten"}
     found = torch._ops._OpNamespace.__getattr__
+    seen_by_compilers: dict[tuple[str, str], Any] = {}
 
     def lookup(self: Any, name: str) -> Any:
         if self.name not in spaces and f"{self.name}::{name}" not in packets:
             return found(self, name)
         if sys._getframe(1).f_globals.get("__name__", "").startswith(_COMPILERS):
-            packet = found(self, name)
-            vars(self).pop(name, None)
-            return packet
+            known = seen_by_compilers.get((self.name, name))
+            if known is None:  # looked up once: PyTorch adds the name to a list each time, which it may be walking over
+                known = seen_by_compilers[self.name, name] = found(self, name)
+                vars(self).pop(name, None)
+            return known
         raise AttributeError(f"removed: torch.ops.{self.name}.{name}")
 
     for packet in packets:
