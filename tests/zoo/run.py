@@ -6,6 +6,8 @@ Names are parts of "package/architecture mode". Each runs in a process of its ow
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
+import importlib.util
 import json
 import multiprocessing
 import os
@@ -17,6 +19,8 @@ from typing import Any
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import zeropoint
+
 from . import packages
 from .case import examine
 from .table import CASES, Case
@@ -27,6 +31,11 @@ _INTERNAL = ("AttributeError", "KeyError", "AssertionError", "IndexError", "Recu
 def chosen(names: list[str]) -> list[Case]:
     """The cases that one of the names is a part of; all without names."""
     return [case for case in CASES if not names or any(name in case.key for name in names)]
+
+
+def _place(case: Case, names: list[str]) -> int:
+    """The first name that is a part of a case: cases run in the order of the names."""
+    return next((place for place, name in enumerate(names) if name in case.key), 0)
 
 
 def run(case: Case, seconds: float) -> dict[str, Any]:
@@ -73,6 +82,14 @@ def totals(results: list[dict[str, Any]]) -> dict[str, int]:
     }
 
 
+def machine() -> dict[str, Any]:
+    """What the cases run on."""
+    cpu = zeropoint.cpu_info()
+    installed = [name for name in ("torch", "torchvision", "timm", "transformers") if importlib.util.find_spec(name)]
+    versions = {name: importlib.metadata.version(name) for name in installed}
+    return {"cpu": cpu.brand, "isa": cpu.isa, "versions": versions, "listed": len(CASES)}
+
+
 def main(arguments: list[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -81,8 +98,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=120, help="time limit of a case")
     parser.add_argument("--keep", action="store_true", help="keep results that the output file has for other cases")
     options = parser.parse_args(arguments)
-    cases = [case for case in chosen(options.names) if packages.absent(case.name) is None]
-    left_out = len(chosen(options.names)) - len(cases)
+    wanted = sorted(chosen(options.names), key=lambda case: _place(case, options.names))
+    cases = [case for case in wanted if packages.absent(case.name) is None]
+    left_out = len(wanted) - len(cases)
     if left_out:
         print(f"{left_out} left out: their packages are not installed (make test-zoo installs them)")
     packages.preload({case.name.partition("/")[0] for case in cases})
@@ -94,7 +112,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"[{number}/{len(cases)}] {_line(result)}", flush=True)
         if options.output is not None:
             every = list(results.values())
-            options.output.write_text(json.dumps({"totals": totals(every), "results": every}, indent=1))
+            found = {"machine": machine(), "totals": totals(every), "results": every}
+            options.output.write_text(json.dumps(found, indent=1))
     print(json.dumps(totals([results[case.key] for case in cases])))
     return 0
 

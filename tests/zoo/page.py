@@ -1,0 +1,80 @@
+"""Write docs/models.md from the results of a run: ``python -m tests.zoo.page table.json``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+__all__ = ["page"]
+
+_PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+_REACHED = {"nothing": "not built", "built": "no", "quantized": "quantized", "compiled": "program"}
+
+
+def page(table: dict[str, Any]) -> str:
+    """The page for the JSON that `tests.zoo.run` writes."""
+    totals, machine = table["totals"], table["machine"]
+    rows = sorted(
+        table["results"], key=lambda r: (r["name"].partition("/")[0] != "plain", r["name"].lower(), r["mode"])
+    )
+    counts = (
+        f"{totals['cases']} cases were run of {machine['listed']} that are listed: {totals['captured']} captured,"
+        f" {totals['quantized']} quantized, {totals['compiled']} compiled without fallback, {totals['equal']} of these"
+        f" equal to the byte, {totals['reload_equal']} equal from their files."
+    )
+    lines = [
+        "# Models",
+        "",
+        "Public architectures with random weights and small inputs, through `to_int8` and `compile`. `make test-zoo`",
+        "runs them, `python -m tests.zoo.page table.json` writes this page; the list is `tests/zoo/table.py`.",
+        "",
+        f"Run on {machine['cpu']} (instruction set {machine['isa']}), one thread, with "
+        + ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+        + ".",
+        "",
+        counts,
+        "",
+        "`int8`: layers and matrix products computed on integers, of all. `SQNR`: signal to noise against float, on",
+        "inputs that calibration did not see; deep networks with random weights multiply every error, so small figures",
+        "there say little about trained ones. `seconds`: of processor time for `to_int8`.",
+        "",
+        "| architecture | mode | reached | int8 | SQNR, dB | cosine | seconds | what is missing |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [_row(result) for result in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _row(result: dict[str, Any]) -> str:
+    reached = _REACHED[result["reached"]]
+    if result["reached"] == "compiled":
+        reached += ", equal" if result.get("equal") and result.get("reloads_equal") else ", NOT EQUAL"
+    share = f"{result['heavy_int8']}/{result['heavy']}" if "heavy" in result else ""
+    numbers = [result.get("sqnr"), result.get("cosine"), result.get("to_int8_seconds")]
+    shown = ["" if number is None else f"{number:g}" for number in numbers]
+    cells = [result["name"], result["mode"], reached, share, *shown, _missing(result)]
+    return f"| {' | '.join(cells)} |"
+
+
+def _missing(result: dict[str, Any]) -> str:
+    error = result.get("error")
+    if error is None:
+        return ""
+    missing = [name for name in result.get("missing", ()) if name.startswith("aten.")]
+    if missing:
+        return ", ".join(f"`{name.removeprefix('aten.').partition('.')[0]}`" for name in missing)
+    return (
+        f"{error['type']}: {error['text'].partition('. ')[0][:100]}".replace("|", "/").replace("<", "").replace(">", "")
+    )
+
+
+def main() -> int:
+    """The command."""
+    _PAGE.write_text(page(json.loads(Path(sys.argv[1]).read_text())))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
