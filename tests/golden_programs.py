@@ -378,6 +378,54 @@ def _asked() -> bytes:
     return builder.data()
 
 
+def _expressions() -> bytes:
+    """Expressions on every dtype, functions of floats, numbers of sizes, values over axes."""
+    builder = ProgramBuilder()
+    builder.inputs.append(Input("x", "float32", ["rows", 5], [3, 5]))
+    builder.inputs.append(Input("n", "int64", [5], [5]))
+    builder.inputs.append(Input("mask", "bool", ["rows", 1], [3, 1]))
+    rows = Size(builder.add("size", ["x"], axis=0))
+    half = Size(builder.add("calculate", [], operation="divide", operands=[rows, 2]))
+    positive = [["abs", "float32", 0], ["number", "float32", 0.25], ["add", "float32", 1, 2]]
+    functions = ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "atan", "sinh", "cosh")
+    functions += ("asinh", "erf", "erfc", "sqrt", "rsqrt", "tanh", "sigmoid", "silu", "gelu", "gelu_tanh", "round")
+    made = [builder.add("map", ["x"], types=["float32"], code=[*positive, [name, "float32", 3]]) for name in functions]
+    code = [["number", "int64", 3], ["remainder", "int64", 1, 3], ["convert", "float32", 4], ["size", "float32", 0]]
+    code += [["pow", "float32", 0, 5], ["mul", "float32", 7, 6], ["number", "float32", "-inf"]]
+    code += [["where", "float32", 2, 8, 9]]
+    kinds = {"types": ["float32", "int64", "bool"], "sizes": [half]}
+    made.append(builder.add("map", ["x", "n", "mask"], code=code, **kinds))
+    for dtype in ("int32", "int8", "uint8"):
+        steps = [["convert", dtype, 0], ["mul", dtype, 1, 1], ["number", dtype, 7], ["floor_divide", dtype, 2, 3]]
+        made.append(builder.add("map", ["n"], types=["int64"], code=steps))
+    axes = {"axes": [1], "keepdim": False}
+    made += [builder.add("float_product", ["x"], **axes), builder.add("float_variance", ["x"], correction=1.0, **axes)]
+    made += [builder.add(f"integer_{kind}", ["n"], axes=[0], keepdim=True) for kind in ("sum", "product")]
+    builder.outputs += made
+    builder.result = ["tuple", list(range(len(made)))]
+    return builder.data()
+
+
+def _written() -> bytes:
+    """Elements written anew at indices, windows and diagonals."""
+    builder = ProgramBuilder()
+    builder.inputs.append(Input("x", "float32", ["rows", 4], [3, 4]))
+    builder.inputs.append(Input("at", "int64", ["rows", 2], [3, 2]))
+    within = builder.add("map", ["at"], types=["int64"], code=[["number", "int64", 3], ["remainder", "int64", 0, 1]])
+    first = builder.add("select", [within], axis=1, index=0)
+    part = builder.add("slice", ["x"], axis=1, begin=0, end=1, step=1)
+    builder.outputs += [
+        builder.add("scatter", ["x", within, "x"], axis=1, mode="add"),
+        builder.add("scatter", ["x", within, "x"], axis=0, mode="set"),
+        builder.add("index_put", ["x", "x", first], mode="multiply"),
+        builder.add("slice_scatter", ["x", part], axis=1, begin=1, end=-1, step=1),
+        builder.add("unfold", ["x"], axis=1, length=2, step=1),
+        builder.add("diagonal", ["x"], offset=1, first=0, second=1),
+    ]
+    builder.result = ["tuple", list(range(len(builder.outputs)))]
+    return builder.data()
+
+
 PROGRAMS: dict[str, Callable[[], bytes]] = {
     "image": lambda: _compiled(Image(), 2, 3, 8, 8),
     "residual": lambda: _compiled(Residual(), 2, 3, 8, 8),
@@ -406,6 +454,8 @@ PROGRAMS: dict[str, Callable[[], bytes]] = {
     "ordered": _ordered,
     "thresholds": _thresholds,
     "asked": _asked,
+    "expressions": _expressions,
+    "written": _written,
 }
 
 

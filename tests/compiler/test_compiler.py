@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
 from typing import Any
 
@@ -74,6 +75,71 @@ class Sorted(nn.Module):
 def test_operator_without_a_step_is_named() -> None:
     with pytest.raises(Unsupported, match="erfinv"):
         compiled(Sorted(), torch.randn(2, 6))
+
+
+class Lacking(nn.Module):
+    """Calls without steps, one of which reads another's result, and random numbers that nobody reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.inner = nn.Linear(6, 6), Sorted()
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        torch.rand([]).lt(0.5)
+        y = self.layer(x)
+        return torch.digamma(self.inner(y)), torch.erfinv(y), torch.igamma(y, y + 1)
+
+
+def test_all_operators_without_a_step_are_named_at_once() -> None:
+    with pytest.raises(Unsupported) as caught:
+        compiled(Lacking(), torch.randn(2, 6))
+    lines = str(caught.value).splitlines()
+    assert lines[0].startswith(
+        "compile: 3 calls have no step, of 2 operators; with fallback=True PyTorch computes them"
+    )
+    assert lines[1].startswith("  aten.erfinv.default, 2 x (in module 'inner'): there is no step for it")
+    assert lines[2].startswith("  aten.igamma.default, 1 x: there is no step for it")
+    assert len(lines) == 3  # digamma reads what is missing
+
+
+class Chain(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.scale = nn.Linear(6, 6), nn.Parameter(torch.randn(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x)
+        return torch.where(y > 0, y.exp() * self.scale + 1, torch.sin(y) / 3).clamp(-2, 2).sqrt()
+
+
+def test_operators_in_a_row_are_one_step() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(4, 6)
+    layer = zeropoint.QConfigMapping().set_module_name("layer", zeropoint.get_default_qconfig())
+    quantized = zeropoint.to_int8(Chain().eval(), (x,), [(x,)], qconfig=layer, progress=False)
+    program = zeropoint.compile(quantized, (x,))
+    assert ops(program) == ["quantize", "linear", "dequantize", "map"]
+    assert torch.equal(program(x).nan_to_num(9), quantized(x).nan_to_num(9))
+
+
+class OfSizes(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        n = x.shape[0]
+        half, least = int(n / 2), min(n, 3)
+        return self.layer(x)[:half] * n**2 / (n + 0.5), x[:least].sum() * math.sqrt(6), torch.full((n,), n - 1)
+
+
+def test_numbers_of_sizes_are_computed_for_each_size() -> None:
+    torch.manual_seed(0)
+    quantized, program = compiled(OfSizes(), torch.randn(8, 6))
+    for count in (8, 5, 4):
+        x = torch.randn(count, 6)
+        for found, expected in zip(program(x), quantized(x), strict=True):
+            assert torch.equal(found, expected)
 
 
 def test_other_models_are_refused() -> None:

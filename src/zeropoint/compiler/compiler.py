@@ -131,9 +131,10 @@ class Compiler:
         Raises:
             Unsupported: for all operators that no step computes, at once.
         """
+        read = _read(self.graph.graph)
         for node in self.graph.graph.nodes:
             self.node = node
-            if self.missing.is_behind(node):
+            if node not in read or self.missing.is_behind(node):
                 continue
             if node.op != "get_attr":  # stored when a step reads it
                 getattr(self, node.op)(node)
@@ -298,6 +299,15 @@ def _name(target: Any) -> Any:
     if is_operator(target):
         return f"{target.namespace}.{target._schema.name.split('::')[1]}.{target._overloadname or 'default'}"
     return target
+
+
+def _read(graph: fx.Graph) -> set[fx.Node]:
+    """The inputs, the checks, and what the result depends on: not the random numbers that training would have read."""
+    read: set[fx.Node] = set()
+    for node in reversed(graph.nodes):
+        if node.op in ("placeholder", "output", "call_module") or any(user in read for user in node.users):
+            read.add(node)
+    return read
 
 
 def _is_view(node: fx.Node) -> bool:

@@ -14,6 +14,7 @@ from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.passes.decompose import DECOMPOSED
 from zeropoint.graph.passes.insert_traced import insert_traced
 from zeropoint.graph.passes.nodes import call as _call
+from zeropoint.graph.passes.nodes import has_value
 from zeropoint.operators import BY_ATEN, composed_of
 from zeropoint.operators.node import arguments, aten_name, operator_key
 
@@ -85,7 +86,7 @@ def rewrite(graph: fx.GraphModule, wanted: Callable[[str], bool] = lambda name: 
     """`graph`, changed in place: what has another spelling that more is known about, in that; only `wanted` names."""
     for node in list(graph.graph.nodes):
         record = BY_ATEN.get(operator_key(node) or "")
-        if record is not None and record.parts is not None and _has_value(node):
+        if record is not None and record.parts is not None and has_value(node):
             _take_apart(graph, node, record.parts)
     for node in list(graph.graph.nodes):
         current: fx.Node | None = node

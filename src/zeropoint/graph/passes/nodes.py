@@ -9,7 +9,7 @@ from torch import fx
 from zeropoint.graph import torch_internals as internals
 from zeropoint.operators.node import Unsized
 
-__all__ = ["call"]
+__all__ = ["call", "has_value"]
 
 
 def call(graph: fx.Graph, like: fx.Node, target: Any, *args: Any) -> fx.Node:
@@ -18,10 +18,11 @@ def call(graph: fx.Graph, like: fx.Node, target: Any, *args: Any) -> fx.Node:
     node.meta["origin"] = like.meta.get("origin")
     if isinstance(like.meta.get("val"), Unsized):
         node.meta["val"] = like.meta["val"]
-    elif all(_has_value(n) for n in node.all_input_nodes):
+    elif all(has_value(n) for n in node.all_input_nodes):
         node.meta["val"] = target(*internals.map_nodes(args, lambda n: n.meta["val"]))
     return node
 
 
-def _has_value(node: fx.Node) -> bool:
+def has_value(node: fx.Node) -> bool:
+    """Whether it is known what a node gives on the example inputs."""
     return node.meta.get("val") is not None and not isinstance(node.meta["val"], Unsized)
