@@ -152,6 +152,17 @@ def test_stays_float_where_its_qconfig_is_none() -> None:
     assert_program(made, x)
 
 
+@pytest.mark.parametrize(
+    ("rule", "in_float"), [(gate, {"mul", "sigmoid"}), ("gate", {"mul", "sigmoid"}), (torch.sigmoid, {"sigmoid"})]
+)
+def test_rules_for_it_or_for_one_of_its_parts_act(rule: Any, in_float: set[str]) -> None:
+    model, x = model_and_data()
+    mapping = zeropoint.get_default_qconfig_mapping("native").set_object_type(rule, None)
+    made = zeropoint.to_int8(model, (x,), [x], qconfig=mapping, progress=False)
+    gated = [row for row in made.summary().rows if row.path == "gate"]
+    assert {row.operator for row in gated if row.way == "float32"} == in_float
+
+
 def test_an_unknown_form_is_refused() -> None:
     with pytest.raises(ValueError, match="register_operator: form must be one of table, parts, got 'whole'"):
         zeropoint.register_operator("another", gate, form="whole")

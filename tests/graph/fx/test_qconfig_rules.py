@@ -71,6 +71,25 @@ def test_rewritten_operators_keep_the_rule_of_what_was_written(rule):
     assert ways(zeropoint.prepare_fx, Halved().eval(), made)["mul"] == ["float32"]
 
 
+@pytest.mark.parametrize("rule", [torch.sigmoid, "sigmoid", torch.Tensor.sigmoid])
+def test_a_rule_for_one_spelling_wins_over_the_default_rules_for_others(rule):
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.b(torch.sigmoid(self.a(x)))
+
+    for make, prepare in (
+        (zeropoint.get_default_qconfig_mapping, zeropoint.prepare_fx),
+        (zeropoint.get_default_qat_qconfig_mapping, zeropoint.prepare_qat_fx),
+    ):
+        mapping = make("native").set_object_type(rule, None)
+        prepared = prepare(Model().eval(), mapping, (torch.randn(2, 4),))
+        assert prepared.summary().of("sigmoid")[0].way == "float32"
+
+
 @pytest.mark.parametrize("kind", [nn.MaxPool2d, F.max_pool2d])
 def test_a_pool_can_be_left_in_float(kind):
     class Pooled(Sums):

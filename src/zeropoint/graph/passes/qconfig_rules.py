@@ -20,6 +20,7 @@ from torch import fx, nn
 
 from zeropoint.graph.passes.canonicalize import IN_PARTS
 from zeropoint.graph.provenance import Origin, origin
+from zeropoint.operators import operators
 from zeropoint.operators.node import aten_name
 from zeropoint.qconfig_mapping import QConfigMapping, get_default_qconfig_mapping
 
@@ -59,7 +60,7 @@ def qconfig_of(mapping: QConfigMapping, node: fx.Node, functions: tuple[Any, ...
     for kind in types:
         if (at.path, kind, at.place) in mapping.module_name_object_type_order_qconfigs:
             return mapping.module_name_object_type_order_qconfigs[at.path, kind, at.place]
-    named = next((kind for kind in types if kind in mapping.object_type_qconfigs), types[0] if types else "")
+    named = next(_rules(mapping, types), types[0] if types else "")
     return mapping.qconfig_for(at.path, named, module_type=module_type)
 
 
@@ -69,9 +70,19 @@ def stays_float(mapping: QConfigMapping, node: fx.Node) -> bool:
     for place in (*_module_places(at), *((at.path, kind, at.place) for kind in _types(node))):
         if place in mapping.module_name_object_type_order_qconfigs:
             return mapping.module_name_object_type_order_qconfigs[place] is None
-    kinds = (at.kind, *_types(node))
-    found = [mapping.object_type_qconfigs[kind] for kind in kinds if kind in mapping.object_type_qconfigs]
-    return bool(found) and found[0] is None
+    found = next(_rules(mapping, (at.kind, *_types(node))), None)
+    return found is not None and mapping.object_type_qconfigs[found] is None
+
+
+def _rules(mapping: QConfigMapping, kinds: tuple[Any, ...]) -> Iterator[Any]:
+    """Those of some spellings of an operator that a mapping has rules for; first those that no default mapping has."""
+    found = [kind for kind in kinds if kind in mapping.object_type_qconfigs]
+    yield from sorted(found, key=lambda kind: _is_default(kind, mapping.object_type_qconfigs[kind]))
+
+
+def _is_default(kind: Any, qconfig: Any) -> bool:
+    """Whether a rule may be one of a default mapping, none of which leaves anything in float."""
+    return qconfig is not None and kind in get_default_qconfig_mapping("native").object_type_qconfigs
 
 
 def has_own_rule(mapping: QConfigMapping, node: fx.Node) -> bool:
@@ -137,8 +148,10 @@ def _module_places(at: Origin) -> Iterator[tuple[str, Any, int]]:
 def _types(node: fx.Node) -> tuple[Any, ...]:
     own = (aten_name(node) or "").split(".")[0]
     called = origin(node).call or own
+    users = [r for r in operators() if r.parts is not None and any(k.split(".")[-2] == called for k in r.aten)]
+    functions = (function for record in users for function in record.functions)
     # Of a call that became several operators, a rule for one of these is for it, too.
-    return (*_spellings(called), *(_spellings(own) if called in IN_PARTS else ()))
+    return (*functions, *_spellings(called), *(_spellings(own) if called in IN_PARTS or users else ()))
 
 
 @functools.cache
