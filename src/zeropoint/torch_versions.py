@@ -29,10 +29,11 @@ def export(
 ) -> ExportedProgram:
     """torch.export, without analysis of bytecode, that leaves sizes of one free where `dynamic_shapes` says so.
 
-    2.6 has no setting for that, and that of 2.7 fails where a model broadcasts: there the example is made larger.
+    2.6 has no setting for that, and that of 2.7 and 2.8 fails where a model broadcasts: there the example is made
+    larger.
     """
     args, kwargs = tuple(args), dict(kwargs)
-    if _RELEASE >= (2, 8):
+    if _RELEASE >= (2, 9):
         with shape_config.patch(backed_size_oblivious=True):
             return torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
     given = pytree.tree_leaves((args, kwargs))
