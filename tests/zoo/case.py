@@ -20,6 +20,7 @@ from zeropoint.compiler.compiler import Unsupported
 from zeropoint.operators import BY_NAME
 
 from .table import Case
+from .torch_ao import quantized_by_torch_ao
 
 __all__ = ["examine"]
 
@@ -27,12 +28,16 @@ _SEED = 20
 _BATCHES = 2  # of calibration
 
 
-def examine(case: Case) -> dict[str, Any]:
-    """What became of an architecture: what it reached, how near it is to float, and the error it stopped at."""
+def examine(case: Case, torch_ao: bool = False) -> dict[str, Any]:
+    """What became of an architecture: what it reached, how near it is to float, and the error it stopped at.
+
+    Args:
+        torch_ao: quantize it with torch.ao, too.
+    """
     found: dict[str, Any] = {"name": case.name, "mode": case.mode}
     begin = time.perf_counter()
     try:
-        _examine(case, found)
+        _examine(case, found, torch_ao)
     except Exception as error:
         lines = str(error).strip().splitlines() or [""]
         found["error"] = {
@@ -44,7 +49,7 @@ def examine(case: Case) -> dict[str, Any]:
     return found
 
 
-def _examine(case: Case, found: dict[str, Any]) -> None:
+def _examine(case: Case, found: dict[str, Any], torch_ao: bool) -> None:
     found["reached"] = "nothing"
     torch.manual_seed(_SEED)
     model = case.build().eval()
@@ -66,6 +71,8 @@ def _examine(case: Case, found: dict[str, Any]) -> None:
     with torch.no_grad():
         given = tensors_of(_called(quantized, unseen))
     found.update(_nearness(given, expected))
+    if torch_ao:
+        found["torch_ao_sqnr"] = _of_torch_ao(model, example, calibration, unseen, expected, case.mode)
     begin = time.process_time()
     try:
         program = zeropoint.compile(quantized, example)
@@ -118,6 +125,16 @@ def tensors_of(value: Any) -> list[Any]:
 
 def _equal(a: list[Any], b: list[Any]) -> bool:
     return len(a) == len(b) and all(torch.equal(torch.as_tensor(x), torch.as_tensor(y)) for x, y in zip(a, b))
+
+
+def _of_torch_ao(model: Any, example: Any, data: list[Any], unseen: Any, expected: list[Any], mode: str) -> Any:
+    """The signal to noise ratio of torch.ao's form of a model; None where it cannot do the model."""
+    try:
+        with torch.no_grad():
+            given = tensors_of(_called(quantized_by_torch_ao(model, example, data, mode), unseen))
+    except Exception:
+        return None
+    return _nearness(given, expected)["sqnr"]
 
 
 def _share(summary: Any) -> dict[str, Any]:

@@ -38,10 +38,11 @@ def page(table: dict[str, Any]) -> str:
         "",
         "`int8`: layers and matrix products computed on integers, of all. `SQNR`: signal to noise against float, on",
         "inputs that calibration did not see; deep networks with random weights multiply every error, so small figures",
-        "there say little about trained ones. `seconds`: of processor time for `to_int8`.",
+        "there say little about trained ones; `torch.ao`: of torch.ao's graph mode, where it was tried and can do the",
+        "model. `seconds`: of processor time for `to_int8`.",
         "",
-        "| architecture | mode | reached | int8 | SQNR, dB | cosine | seconds | what is missing |",
-        "|---|---|---|---|---|---|---|---|",
+        "| architecture | mode | reached | int8 | SQNR, dB | torch.ao | cosine | seconds | what is missing |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     lines += [_row(result) for result in rows]
     return "\n".join(lines) + "\n"
@@ -52,7 +53,7 @@ def _row(result: dict[str, Any]) -> str:
     if result["reached"] == "compiled":
         reached += ", equal" if result.get("equal") and result.get("reloads_equal") else ", NOT EQUAL"
     share = f"{result['heavy_int8']}/{result['heavy']}" if "heavy" in result else ""
-    numbers = [result.get("sqnr"), result.get("cosine"), result.get("to_int8_seconds")]
+    numbers = [result.get("sqnr"), result.get("torch_ao_sqnr"), result.get("cosine"), result.get("to_int8_seconds")]
     shown = ["" if number is None else f"{number:g}" for number in numbers]
     cells = [result["name"], result["mode"], reached, share, *shown, _missing(result)]
     return f"| {' | '.join(cells)} |"

@@ -38,11 +38,11 @@ def _place(case: Case, names: list[str]) -> int:
     return next((place for place, name in enumerate(names) if name in case.key), 0)
 
 
-def run(case: Case, seconds: float) -> dict[str, Any]:
+def run(case: Case, seconds: float, torch_ao: bool = False) -> dict[str, Any]:
     """One case in a process of its own."""
     fork = multiprocessing.get_context("fork")
     receiver, sender = fork.Pipe(duplex=False)
-    process = fork.Process(target=_send, args=(sender, case))
+    process = fork.Process(target=_send, args=(sender, case, torch_ao))
     process.start()
     sender.close()
     try:
@@ -58,10 +58,10 @@ def run(case: Case, seconds: float) -> dict[str, Any]:
     return {"name": case.name, "mode": case.mode, "reached": "nothing", "seconds": seconds, "error": problem}
 
 
-def _send(sender: Any, case: Case) -> None:
+def _send(sender: Any, case: Case, torch_ao: bool) -> None:
     if sys.stderr is not None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
-    sender.send(examine(case))
+    sender.send(examine(case, torch_ao))
     sender.close()
 
 
@@ -97,6 +97,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("-o", "--output", type=Path, help="JSON with a result for each case")
     parser.add_argument("--seconds", type=float, default=120, help="time limit of a case")
     parser.add_argument("--keep", action="store_true", help="keep results that the output file has for other cases")
+    parser.add_argument("--torch-ao", action="store_true", help="compare the error with torch.ao's")
     options = parser.parse_args(arguments)
     wanted = sorted(chosen(options.names), key=lambda case: _place(case, options.names))
     cases = [case for case in wanted if packages.absent(case.name) is None]
@@ -108,7 +109,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.keep and options.output.exists():
         results = {f"{r['name']} {r['mode']}": r for r in json.loads(options.output.read_text())["results"]}
     for number, case in enumerate(cases, 1):
-        result = results[case.key] = run(case, options.seconds)
+        result = results[case.key] = run(case, options.seconds, options.torch_ao)
         print(f"[{number}/{len(cases)}] {_line(result)}", flush=True)
         if options.output is not None:
             every = list(results.values())
@@ -122,6 +123,8 @@ def _line(result: dict[str, Any]) -> str:
     said = f"{result['name']} {result['mode']}: {result['reached']}, {result['seconds']} s"
     if "sqnr" in result:
         said += f", {result['heavy_int8']}/{result['heavy']} int8, {result['sqnr']} dB"
+    if result.get("torch_ao_sqnr") is not None:
+        said += f" (torch.ao {result['torch_ao_sqnr']} dB)"
     if "equal" in result:
         said += ", equal" if result["equal"] and result.get("reloads_equal") else ", NOT EQUAL"
     error = result.get("error")
