@@ -149,6 +149,13 @@ CASES: dict[str, list[Function]] = {
     ],
     "distances and images": [
         lambda x, n, m: (F.pairwise_distance(x[0], x[1]), F.cosine_similarity(x, x + 1, dim=-1)),
+        lambda x, n, m: [
+            F.grid_sample(_image(x), x[:1, :, :4].reshape(1, -1, 2, 2), mode, padding, align)
+            for mode in ("bilinear", "nearest")
+            for padding in ("zeros", "border")
+            for align in (True, False)
+        ],
+        lambda x, n, m: F.affine_grid(x[:, :2, :3], [x.shape[0], 1, 3, 4], align_corners=False),
         lambda x, n, m: F.adaptive_max_pool2d(_image(x), (3, 2)),
         lambda x, n, m: (
             F.interpolate(_image(x), (9, 5), mode="bicubic"),

@@ -12,7 +12,7 @@ _PLACES = 3  # that are named for each operator
 class Unsupported(NotImplementedError):
     """Operators that no step computes."""
 
-    why = ""
+    _why = ""
 
 
 def _place(node: fx.Node) -> str:
@@ -27,7 +27,7 @@ def refusal(node: fx.Node, why: str) -> Unsupported:
     """The error for one node."""
     place = _place(node)
     error = Unsupported(f"compile: {node.target}{f' ({place})' if place else ''}: {why}")
-    error.why = why
+    error._why = why
     return error
 
 
@@ -56,7 +56,7 @@ class Missing:
             raise self._found[0][1]
         rows: dict[tuple[str, str], list[str]] = {}
         for node, reason in self._found:
-            rows.setdefault((str(node.target), reason.why), []).append(_place(node))
+            rows.setdefault((str(node.target), reason._why), []).append(_place(node))
         lines = []
         for (target, why), places in sorted(rows.items(), key=lambda row: -len(row[1])):
             named = [place for place in dict.fromkeys(places) if place]

@@ -17,6 +17,7 @@ from zeropoint.operators import (
     recurrent,
     reducing,
     resizing,
+    sampling,
     unquantized,
     views,
     writing,
@@ -72,6 +73,7 @@ _FAMILIES = (
     elementwise,
     reducing,
     resizing,
+    sampling,
     unquantized,
     writing,
 )
