@@ -200,7 +200,7 @@ def _compiled(model: nn.Module, *shape: int, **options: Any) -> bytes:
 
 
 def _compiled_for(inputs: tuple[Tensor, ...], model: nn.Module, **options: Any) -> bytes:
-    quantized = zeropoint.to_int8(model.eval(), inputs, progress=False, **options)
+    quantized = zeropoint.to_int8(model.eval(), inputs, dynamic_shapes="all", progress=False, **options)
     return zeropoint.compile(quantized, inputs)._native.data()
 
 

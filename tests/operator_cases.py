@@ -222,6 +222,11 @@ CASES: dict[str, list[Case]] = {
         *_in(X1, First(nn.GRU(12, 8)), First(nn.GRU(12, 8, 2, batch_first=True, bidirectional=True))),
         *_in(X1, First(nn.GRU(12, 8, bias=False))),
     ],
+    "quantized_rnn_tanh": [
+        *_in(X1, First(nn.RNN(12, 8)), First(nn.RNN(12, 8, 2, batch_first=True, bidirectional=True))),
+        *_in(X1, First(nn.RNN(12, 8, bias=False))),
+    ],
+    "quantized_rnn_relu": _in(X1, First(nn.RNN(12, 8, nonlinearity="relu"))),
     "quantized_lstm_cell": _in(X1, Step(nn.LSTMCell(12, 8)), Step(nn.LSTMCell(12, 8, bias=False))),
     "quantized_gru_cell": _in(X1, Step(nn.GRUCell(12, 8)), Step(nn.GRUCell(12, 8, bias=False))),
     "quantized_rnn_tanh_cell": _in(X1, Step(nn.RNNCell(12, 8)), Step(nn.RNNCell(12, 8, bias=False))),

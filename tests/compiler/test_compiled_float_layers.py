@@ -169,7 +169,9 @@ def made(name: str) -> tuple[Any, Any]:
     torch.manual_seed(0)
     example = EXAMPLES[name]
     inputs = example.inputs(*SIZES[0])
-    quantized = zeropoint.to_int8(example.make().eval(), inputs, progress=False, **example.options)
+    quantized = zeropoint.to_int8(
+        example.make().eval(), inputs, dynamic_shapes="all", progress=False, **example.options
+    )
     return quantized, zeropoint.compile(quantized, inputs)
 
 

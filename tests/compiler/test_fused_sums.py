@@ -129,7 +129,7 @@ def made(name: str) -> tuple[Any, Any]:
     torch.manual_seed(0)
     example = EXAMPLES[name]
     inputs = (torch.randn(example.shapes[0]),)
-    quantized = zeropoint.to_int8(example.make().eval(), inputs, progress=False)
+    quantized = zeropoint.to_int8(example.make().eval(), inputs, dynamic_shapes="all", progress=False)
     return quantized, zeropoint.compile(quantized, inputs)
 
 
@@ -179,5 +179,5 @@ def test_a_sum_is_where_its_operand_was() -> None:
     """Activations of one size: what comes in, what the inner layer makes, and the sum in the place of the first."""
     inner = lambda m, x: x + m[1](m[0](x))  # noqa: E731
     model, x = Around([conv(32, 32), conv(32, 32)], inner, 32), torch.randn(1, 3, 16, 16)
-    program = zeropoint.compile(zeropoint.to_int8(model.eval(), (x,), progress=False), (x,))
+    program = zeropoint.compile(zeropoint.to_int8(model.eval(), (x,), dynamic_shapes="all", progress=False), (x,))
     assert program.memory().arena == 2 * 32 * 16 * 16

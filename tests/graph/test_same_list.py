@@ -13,7 +13,7 @@ import zeropoint
 from zeropoint.operators import custom_modules, eager_functions, module_forms, operators
 
 # Modules that only graphs quantize: neither torch.ao's eager mode nor ours has a quantized class for them.
-ONLY_IN_GRAPHS = {nn.BatchNorm1d, nn.CELU, nn.GELU, nn.Mish, nn.SiLU}
+ONLY_IN_GRAPHS = {nn.BatchNorm1d, nn.CELU, nn.GELU, nn.Mish, nn.RNN, nn.SiLU}
 # Modules that graphs see as something else: attention in its parts, a linear layer, and nothing at all.
 NOT_IN_GRAPHS = {nn.MultiheadAttention, nn.modules.linear.NonDynamicallyQuantizableLinear, nn.Identity}
 

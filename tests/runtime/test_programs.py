@@ -32,7 +32,7 @@ class Small(nn.Module):
 def made() -> tuple[Any, Any]:
     torch.manual_seed(0)
     x = torch.randn(4, 3, 8, 8)
-    quantized = zeropoint.to_int8(Small().eval(), (x,), progress=False)
+    quantized = zeropoint.to_int8(Small().eval(), (x,), dynamic_shapes="all", progress=False)
     return quantized, zeropoint.compile(quantized, (x,))
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import fx, nn
 
+from zeropoint.graph.frontends.dynamic_shapes import ALL
 from zeropoint.graph.frontends.export import capture
 from zeropoint.graph.lowering.integer import lower
 from zeropoint.graph.passes.canonicalize import rewrite, write_nothing
@@ -30,7 +31,7 @@ def graph_of_eager(model: nn.Module, example_inputs: tuple[Any, ...]) -> fx.Grap
         CaptureError: if torch.export cannot follow the model.
         NotImplementedError: if it takes or gives quantized tensors.
     """
-    graph = capture(model, example_inputs)
+    graph = capture(model, example_inputs, dynamic_shapes=ALL)
     unwrap_tensors(graph)
     return on_plain_tensors(graph)
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from zeropoint.graph.frontends.dynamic_shapes import ALL
 from zeropoint.graph.frontends.export import capture
 from zeropoint.graph.frontends.script import saved_plan
 from zeropoint.graph.frontends.script.evaluate import straight_graph
@@ -51,7 +52,9 @@ def graphs_of(float_model: Any, quantized: Any, batch: Any) -> tuple[fx.GraphMod
     if kwargs:
         raise ValueError("TorchScript is compared on tensors and tuples of arguments, got a dictionary")
     is_script = isinstance(float_model, torch.jit.ScriptModule)
-    source = straight_graph("compare", float_model, args) if is_script else capture(float_model, args)
+    source = (
+        straight_graph("compare", float_model, args) if is_script else capture(float_model, args, dynamic_shapes=ALL)
+    )
     made = straight_graph("compare", quantized, args)
     for graph in (source, made):
         make_plain(graph)

@@ -18,6 +18,7 @@ from torch import Tensor, fx, nn
 
 from zeropoint import torch_versions
 from zeropoint.graph import torch_internals as internals
+from zeropoint.graph.frontends.dynamic_shapes import ALL
 from zeropoint.graph.frontends.export import CaptureError, capture
 from zeropoint.graph.frontends.script.inline import simplify
 from zeropoint.graph.frontends.script.method import Block, Method, Node, add_tensor
@@ -68,7 +69,7 @@ def straight_graph(name: str, model: Any, example_inputs: tuple[Any, ...]) -> fx
     """
     try:
         with internals.keeping_annotations():
-            graph = capture(evaluator(name, model), example_inputs)
+            graph = capture(evaluator(name, model), example_inputs, dynamic_shapes=ALL)
     except ValueError as error:
         cause: BaseException | None = error
         while cause is not None and not isinstance(cause, NotStraight):
