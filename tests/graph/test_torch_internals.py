@@ -204,3 +204,15 @@ def test_what_is_asked_about_sizes_is_kept_with_the_line_that_asked() -> None:
     guards = [(str(guard), where) for guard, where in internals.shape_guards(size)]
     assert any(where.filename == "model.py" and where.lineno == 7 and expression in guard for guard, where in guards)
     assert not internals.is_free(3)
+
+
+def test_region_name() -> None:
+    class Guarded(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.autocast("cpu", enabled=False):
+                return super().forward(x)
+
+    exported = torch.export.export(Guarded().eval(), (torch.ones(1, 2),), strict=False)
+    names = [internals.region_name(node.target) for node in torch_versions.unlifted(exported).graph.nodes]
+    assert names.count("wrap_with_autocast") == 1
+    assert internals.region_name(torch.ops.aten.relu.default) == ""

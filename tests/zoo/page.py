@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -66,9 +67,8 @@ def _missing(result: dict[str, Any]) -> str:
     missing = [name for name in result.get("missing", ()) if name.startswith("aten.")]
     if missing:
         return ", ".join(f"`{name.removeprefix('aten.').partition('.')[0]}`" for name in missing)
-    return (
-        f"{error['type']}: {error['text'].partition('. ')[0][:100]}".replace("|", "/").replace("<", "").replace(">", "")
-    )
+    text = re.sub(r" at /\S+:\d+:.*", "", error["text"]).partition(". ")[0][:100]
+    return f"{error['type']}: {re.sub('[|<>]', ' ', text)}"
 
 
 def main() -> int:
