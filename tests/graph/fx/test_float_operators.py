@@ -81,7 +81,7 @@ def test_other_dtypes_stay_as_they_are() -> None:
     assert graph(x).shape == x.shape
 
 
-def test_products_with_vectors_are_products_of_matrices() -> None:
+def test_product_with_a_vector_is_one_of_matrices() -> None:
     _, graph, x = converted(lambda x: x + (x @ x[0, 0]).unsqueeze(-1))
     assert any("float_matmul" in target for target in targets(graph))
     assert graph(x).shape == x.shape

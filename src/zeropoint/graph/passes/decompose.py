@@ -41,8 +41,10 @@ class _Labelled(NamedTuple):
 
 def _einsum(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
     """``einsum`` as sums, permutations and products of matrices, from left to right."""
+    if isinstance(a["tensors"], fx.Node) or a.get("path") is not None:
+        return None
     ranks = [_rank(t) for t in a["tensors"]]
-    if any(rank is None for rank in ranks) or a.get("path") is not None:
+    if any(rank is None for rank in ranks):
         return None
     parsed = _parsed(a["equation"], [rank for rank in ranks if rank is not None])
     if parsed is None:
@@ -180,7 +182,7 @@ def _mean_and(spread: Any) -> Any:
     """``var_mean`` and ``std_mean``: two results, which who reads them gets from two calls."""
 
     def made(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
-        if any(user.target is not operator.getitem for user in node.users):
+        if any(user.target is not operator.getitem for user in node.users) or not _has_values(node):
             return None
         axes, keep = list(a.get("dim") or ()), bool(a.get("keepdim"))
         options = {"correction": a.get("correction", int(a.get("unbiased", True))), "keepdim": keep}
@@ -208,9 +210,15 @@ def _differences(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node |
     return call(graph, node, aten.logical_xor.default if is_bool else aten.sub.Tensor, later, before)
 
 
+def _has_values(node: fx.Node) -> bool:
+    """Whether what it gives on the example is known, tensor by tensor; TorchScript does not say."""
+    return isinstance(node.meta.get("val"), (tuple, list))
+
+
 def _gives_the_first(node: fx.Node) -> bool:
     """Whether nobody reads another than the first of several results."""
-    return all(user.target is operator.getitem and (user.args[1] == 0 or not user.users) for user in node.users)
+    read = all(user.target is operator.getitem and (user.args[1] == 0 or not user.users) for user in node.users)
+    return read and _has_values(node)
 
 
 def _read_instead(graph: fx.Graph, node: fx.Node, first: fx.Node) -> None:
