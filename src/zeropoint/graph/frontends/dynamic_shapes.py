@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-__all__ = ["ALL", "with_free_sizes"]
+__all__ = ["ALL", "EndsCapture", "with_free_sizes"]
 
 ALL = "all"  # every size that the model does not depend on
 _TORCH = Path(torch.__file__).parent
@@ -87,8 +87,17 @@ def _with_ones(
     return found
 
 
+class EndsCapture(Exception):
+    """What is said about a model, whichever of its sizes are free."""
+
+
 def _of_torch(error: Exception) -> Exception:
     """`error`, if PyTorch raised it; else it is raised again."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, EndsCapture):
+            raise error
+        cause = cause.__cause__ or cause.__context__
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, RuntimeError) or Path(frames[-1].filename).is_relative_to(_TORCH):
         return error

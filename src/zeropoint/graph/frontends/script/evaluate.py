@@ -18,7 +18,7 @@ from torch import Tensor, fx, nn
 
 from zeropoint import torch_versions
 from zeropoint.graph import torch_internals as internals
-from zeropoint.graph.frontends.dynamic_shapes import ALL
+from zeropoint.graph.frontends.dynamic_shapes import ALL, EndsCapture
 from zeropoint.graph.frontends.export import CaptureError, capture
 from zeropoint.graph.frontends.script.inline import simplify
 from zeropoint.graph.frontends.script.method import Block, Method, Node, add_tensor
@@ -47,7 +47,7 @@ _MEMORY_FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channel
 _SETTINGS = {"ScalarType": DTYPES, "Layout": {0: torch.strided}, "MemoryFormat": dict(enumerate(_MEMORY_FORMATS))}
 
 
-class NotStraight(NotImplementedError):
+class NotStraight(EndsCapture, NotImplementedError):
     """A model whose way depends on data, or that changes while it runs."""
 
 
