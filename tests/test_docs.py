@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import zeropoint
+from zeropoint.operators.registry import BY_NAME, unregister
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "zeropoint"
@@ -86,6 +87,15 @@ def test_python_blocks_run_and_print_what_they_say(page: Path) -> None:
     """The blocks of a page share a namespace. ``print(...)  # text`` must print the text."""
     text = page.read_text()
     namespace: dict[str, object] = {}
+    known = set(BY_NAME)
+    try:
+        _run_blocks(page, text, namespace)
+    finally:
+        for name in set(BY_NAME) - known:  # an operator that the page registers
+            unregister(name)
+
+
+def _run_blocks(page: Path, text: str, namespace: dict[str, object]) -> None:
     for block in FENCED.finditer(text):
         language, source = block.groups()
         if language != "python":

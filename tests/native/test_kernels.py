@@ -28,6 +28,7 @@ from zeropoint.numerics.affine import (
 )
 from zeropoint.numerics.blocks import blocks_along, per_channel, per_group, per_tensor, per_token
 from zeropoint.numerics.packing import pack, unpack
+from zeropoint.ops.float_maps import BINARY, UNARY, float_binary, float_unary
 
 ops = torch.ops.zeropoint
 LISTED = _native.kernel_list()
@@ -391,6 +392,13 @@ def float_function_case() -> Outputs:
     return [f(x) for x in float_values() for f in (*functions, lambda x: ops.float_gelu(x, "tanh"))]
 
 
+def map_case() -> Outputs:
+    """Functions that vectors and single numbers must give alike, at any place in a block."""
+    numbers = torch.cat([*(x.flatten() for x in float_values()), SPECIALS])
+    outputs = [float_unary(numbers[start:], name) for name in UNARY for start in (0, 1, 3)]
+    return outputs + [float_binary(numbers, numbers.flip(0), name) for name in BINARY]
+
+
 def float_softmax_case() -> Outputs:
     return [ops.float_softmax(x, dim) for x in float_values() for dim in (0, -1)]
 
@@ -433,6 +441,7 @@ def float_depthwise_case() -> Outputs:
 
 CASES: dict[str, Callable[[], Outputs]] = {
     "float_function": float_function_case,
+    "map": map_case,
     "float_softmax": float_softmax_case,
     "float_layer_norm": float_layer_norm_case,
     "float_gemm": float_gemm_case,

@@ -30,7 +30,7 @@ REFUSED: dict[str, str] = {
     **dict.fromkeys(
         (
             "as_strided.default", "empty_strided.default", "resize_.default",
-            "sym_storage_offset.default", "sym_stride.int", "atan2.out",
+            "sym_storage_offset.default", "sym_stride.int", "sym_is_contiguous.default", "atan2.out",
         ),
         MEMORY,
     ),

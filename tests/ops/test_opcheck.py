@@ -506,6 +506,10 @@ SAMPLES |= {
         for size, factors in (([7, 3], None), (None, [2.0, 1.5]))
     ],
     "float_norm": [((x, dim, True), {}) for x in FLOATS for dim in ([1], [-1])],
+    "float_product": [((x, dim, True), {}) for x in FLOATS for dim in ([1], None)],
+    "float_variance": [((x, dim, 1.0, True), {}) for x in FLOATS for dim in ([1], None)],
+    "float_unary": [((x, function), {}) for x in FLOATS for function in ("exp", "erf")],
+    "float_binary": [((x.abs(), x[0].abs(), function), {}) for x in FLOATS for function in ("pow", "atan2")],
     "top": [((x, 2, dim, dim > 0), {}) for x in (*FLOATS, codes(3, 4, 5)) for dim in (-1, 0, 1)],
 }
 for _d, _shape in ((1, (2, 3, 7)), (2, (2, 3, 6, 5)), (3, (2, 3, 4, 4, 4))):

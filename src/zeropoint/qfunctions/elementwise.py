@@ -74,6 +74,7 @@ def add(qa: Any, qb: Any, scale: float | None = None, zero_point: int | None = N
     """``qa + qb``, requantized; shapes broadcast. With a number for either: `add_scalar`.
 
     Example:
+        >>> import torch
         >>> import zeropoint
         >>> q = zeropoint.quantize_per_tensor(torch.tensor([1.0, 2.0]), 0.5, 10, zeropoint.quint8)
         >>> add(q, q, 1.0, 0).dequantize(), add(q, 1.0).dequantize()
@@ -91,6 +92,7 @@ def mul(qa: Any, qb: Any, scale: float | None = None, zero_point: int | None = N
     """``qa * qb``, requantized; shapes broadcast. With a number for either: `mul_scalar`.
 
     Example:
+        >>> import torch
         >>> import zeropoint
         >>> q = zeropoint.quantize_per_tensor(torch.tensor([1.0, 2.0]), 0.5, 0, zeropoint.quint8)
         >>> mul(q, q, 1.0, 0).dequantize(), mul(q, -2.0).dequantize()
@@ -116,6 +118,7 @@ def add_out(qa: Any, qb: Any, out: QTensor) -> QTensor:
     """`add` with the parameters of `out`, written there.
 
     Example:
+        >>> import torch
         >>> import zeropoint
         >>> q = zeropoint.quantize_per_tensor(torch.tensor([1.0, 2.0]), 0.5, 0, zeropoint.quint8)
         >>> add_out(q, q, zeropoint.empty_affine_quantized([2], scale=1.0, dtype=zeropoint.quint8)).dequantize()
@@ -143,6 +146,7 @@ def add_scalar(qa: QTensor, b: Number | Tensor) -> QTensor:
     """``qa + b`` for a number: another zero point if there is one that says it, else another scale too.
 
     Example:
+        >>> import torch
         >>> import zeropoint
         >>> q = zeropoint.quantize_per_tensor(torch.tensor([1.0, 2.0]), 0.5, 10, zeropoint.quint8)
         >>> add_scalar(q, 2.0).q_zero_point(), add_scalar(q, 2.0).dequantize()
@@ -160,6 +164,7 @@ def mul_scalar(qa: QTensor, b: Number | Tensor) -> QTensor:
     """``qa * b`` for a number: the scale times its size; a negative one mirrors integers and zero point.
 
     Example:
+        >>> import torch
         >>> import zeropoint
         >>> q = zeropoint.quantize_per_tensor(torch.tensor([1.0, 2.0]), 0.5, 10, zeropoint.quint8)
         >>> mul_scalar(q, -3.0).q_scale(), mul_scalar(q, -3.0).dequantize()
@@ -210,6 +215,7 @@ def cat(qx: Sequence[QTensor], dim: int, scale: float | None = None, zero_point:
     """Tensors joined along `dim`, each requantized to `scale` and `zero_point`; if not given, to those of the first.
 
     Example:
+        >>> import torch
         >>> import zeropoint
         >>> a = zeropoint.quantize_per_tensor(torch.tensor([1.0]), 0.5, 0, zeropoint.quint8)
         >>> b = zeropoint.quantize_per_tensor(torch.tensor([2.0]), 0.25, 3, zeropoint.quint8)
@@ -279,6 +285,7 @@ def elu(
     """``scale * x`` for positive values, ``scale * alpha * (exp(x * input_scale) - 1)`` for others, quantized as asked.
 
     Example:
+        >>> import torch
         >>> import zeropoint
         >>> q = zeropoint.quantize_per_tensor(torch.tensor([-8.0, 2.0]), 0.1, 100, zeropoint.quint8)
         >>> elu(q, 0.1, 10).dequantize()
@@ -301,6 +308,7 @@ def leaky_relu(
         inplace: PyTorch's operator takes it, warns and does without, and so does this one.
 
     Example:
+        >>> import torch
         >>> import zeropoint
         >>> q = zeropoint.quantize_per_tensor(torch.tensor([-8.0, 2.0]), 0.1, 100, zeropoint.quint8)
         >>> leaky_relu(q, 0.5, False, 0.1, 100).dequantize()
@@ -322,6 +330,7 @@ def prelu(qx: QTensor, weight: QTensor, output_scale: float, output_zero_point: 
         weight: ``(C,)`` or ``(1,)``, quantized, of the dtype of `qx`.
 
     Example:
+        >>> import torch
         >>> import zeropoint
         >>> q = zeropoint.quantize_per_tensor(torch.tensor([[-8.0, 2.0]]), 0.1, 100, zeropoint.quint8)
         >>> weight = zeropoint.quantize_per_tensor(torch.tensor([0.5]), 0.5, 0, zeropoint.quint8)
@@ -337,6 +346,7 @@ def requantize(qx: QTensor, scale: float, zero_point: int, dtype: Any = None) ->
     """The same values with other parameters, and another dtype if given.
 
     Example:
+        >>> import torch
         >>> import zeropoint
         >>> q = zeropoint.quantize_per_tensor(torch.tensor([1.0, 2.0]), 0.5, 10, zeropoint.quint8)
         >>> requantize(q, 0.25, 0, zeropoint.qint8).int_repr()
@@ -363,6 +373,7 @@ def clamp(qx: QTensor, min: float | None = None, max: float | None = None) -> QT
     """Values between `min` and `max`; the parameters stay.
 
     Example:
+        >>> import torch
         >>> import zeropoint
         >>> q = zeropoint.quantize_per_tensor(torch.tensor([-1.0, 2.0]), 0.5, 10, zeropoint.quint8)
         >>> clamp(q, 0.0, 1.0).dequantize()
@@ -375,6 +386,7 @@ def relu6(qx: QTensor, inplace: bool = False) -> QTensor:
     """Values between 0 and 6; the parameters stay. `inplace` changes `qx` itself.
 
     Example:
+        >>> import torch
         >>> import zeropoint
         >>> q = zeropoint.quantize_per_tensor(torch.tensor([-1.0, 8.0]), 0.5, 10, zeropoint.quint8)
         >>> relu6(q).dequantize()
@@ -388,6 +400,7 @@ def threshold(qx: QTensor, threshold: float, value: float) -> QTensor:
     """Values above `threshold` as they are, `value` for all others; the parameters stay.
 
     Example:
+        >>> import torch
         >>> import zeropoint
         >>> q = zeropoint.quantize_per_tensor(torch.tensor([0.5, 2.0]), 0.5, 10, zeropoint.quint8)
         >>> threshold(q, 1.0, 0.0).dequantize()
