@@ -196,7 +196,8 @@ bool Map::block(const Sized& sized, void* const* at, int64_t begin, int64_t n, u
                 loops.conversion(v.from, v.type)(read(v.a), nullptr, nullptr, to, n);
                 break;
             case MapValue::Kind::function:
-                kernels().float_function({v.function, static_cast<const float*>(read(v.a)), static_cast<float*>(to)}, 0, n);
+                kernels().float_function({v.function, static_cast<const float*>(read(v.a)), static_cast<float*>(to)}, 0,
+                                         n);
                 break;
         }
     }

@@ -60,8 +60,8 @@ public:
         std::vector<MapValue> numbers;  // in place of those of the expression; by number of the value
         int64_t count = 0;
     };
-    // `at`: the operands' addresses, and that of the result, which is written in one piece. Throws std::invalid_argument
-    // if an integer is divided by zero.
+    // `at`: the operands' addresses, and that of the result, which is written in one piece. Throws
+    // std::invalid_argument if an integer is divided by zero.
     void run(const Sized& sized, void* const* at) const;
     // Memory that each thread needs.
     double thread_bytes() const;
@@ -71,7 +71,8 @@ private:
     void fill_numbers(const Sized& sized, uint8_t* memory) const;
 
     std::vector<MapValue> values_;
-    std::vector<int> places_;  // of the values in the memory of a thread, in blocks; operands that are straight need none
+    std::vector<int>
+        places_;  // of the values in the memory of a thread, in blocks; operands that are straight need none
     int blocks_ = 0;
     size_t operands_ = 0;
 };

@@ -55,15 +55,20 @@ struct Row {
 };
 
 constexpr std::array<Row, 17> kRows{{
-    {"add", 2, [](const Value& a, const Value& b) { return combined(a, b, [](auto m, auto n) -> Value { return m + n; }); }},
+    {"add", 2,
+     [](const Value& a, const Value& b) { return combined(a, b, [](auto m, auto n) -> Value { return m + n; }); }},
     {"subtract", 2,
      [](const Value& a, const Value& b) { return combined(a, b, [](auto m, auto n) -> Value { return m - n; }); }},
     {"multiply", 2,
      [](const Value& a, const Value& b) { return combined(a, b, [](auto m, auto n) -> Value { return m * n; }); }},
     {"maximum", 2,
-     [](const Value& a, const Value& b) { return combined(a, b, [](auto m, auto n) -> Value { return std::max(m, n); }); }},
+     [](const Value& a, const Value& b) {
+         return combined(a, b, [](auto m, auto n) -> Value { return std::max(m, n); });
+     }},
     {"minimum", 2,
-     [](const Value& a, const Value& b) { return combined(a, b, [](auto m, auto n) -> Value { return std::min(m, n); }); }},
+     [](const Value& a, const Value& b) {
+         return combined(a, b, [](auto m, auto n) -> Value { return std::min(m, n); });
+     }},
     {"divide", 2,
      [](const Value& a, const Value& b) -> Value {
          if (real(b) == 0) throw PlanError("division by zero");
@@ -72,8 +77,12 @@ constexpr std::array<Row, 17> kRows{{
     {"floor_divide", 2, [](const Value& a, const Value& b) { return divided(a, b, false); }},
     {"modulo", 2, [](const Value& a, const Value& b) { return divided(a, b, true); }},
     {"power", 2, power},
-    {"negate", 1, [](const Value& a, const Value&) { return combined(Value(int64_t{0}), a, [](auto m, auto n) -> Value { return m - n; }); }},
-    {"absolute", 1, [](const Value& a, const Value&) { return combined(a, a, [](auto m, auto) -> Value { return m < 0 ? -m : m; }); }},
+    {"negate", 1,
+     [](const Value& a, const Value&) {
+         return combined(Value(int64_t{0}), a, [](auto m, auto n) -> Value { return m - n; });
+     }},
+    {"absolute", 1,
+     [](const Value& a, const Value&) { return combined(a, a, [](auto m, auto) -> Value { return m < 0 ? -m : m; }); }},
     {"float", 1, [](const Value& a, const Value&) -> Value { return real(a); }},
     {"sqrt", 1, [](const Value& a, const Value&) -> Value { return std::sqrt(real(a)); }},
     {"floor", 1, [](const Value& a, const Value&) { return whole(std::floor(real(a))); }},

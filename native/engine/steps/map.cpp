@@ -157,7 +157,9 @@ private:
 
 class MapStep : public Step {
 public:
-    explicit MapStep(StepReader& r) : sizes_(r.has("sizes") ? r.numbers("sizes", kMostOperands) : std::vector<Number>{}), map_(read(r)) {
+    explicit MapStep(StepReader& r)
+        : sizes_(r.has("sizes") ? r.numbers("sizes", kMostOperands) : std::vector<Number>{}),
+          map_(read(r)) {
         r.require_outputs(1);
     }
 
@@ -233,8 +235,8 @@ private:
                 if (whole == nullptr && values[i].type != MapType::f32)
                     throw PlanError("a size that is needed is no whole number");
                 values[i].integer = whole == nullptr ? 0 : *whole;
-                values[i].real = whole == nullptr ? static_cast<float>(std::get<double>(number))
-                                                  : static_cast<float>(*whole);
+                values[i].real =
+                    whole == nullptr ? static_cast<float>(std::get<double>(number)) : static_cast<float>(*whole);
             }
         return values;
     }

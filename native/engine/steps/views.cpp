@@ -292,8 +292,7 @@ public:
                      second = static_cast<size_t>(wrapped_axis(second_, rank));
         if (first == second) throw PlanError("a diagonal is of two axes");
         const int64_t down = std::max<int64_t>(-offset_, 0), along = std::max<int64_t>(offset_, 0);
-        const int64_t length =
-            std::max<int64_t>(std::min(x.sizes[first] - down, x.sizes[second] - along), 0);
+        const int64_t length = std::max<int64_t>(std::min(x.sizes[first] - down, x.sizes[second] - along), 0);
         if (length > 0) x.place.offset += (down * x.strides[first] + along * x.strides[second]) * bytes_of(x.type);
         const int64_t stride = x.strides[first] + x.strides[second];
         for (const size_t axis : {std::max(first, second), std::min(first, second)}) {

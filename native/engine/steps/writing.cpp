@@ -84,20 +84,20 @@ public:
         if (index.count() == 0) return;
         with_type(x.type, writing_, [&](auto zero) {
             using T = decltype(zero);
-            p.emit({y.place, index.place, values.place},
-                   [=, sizes = index.sizes, strides = y.strides, length = x.sizes[axis], n = index.count(),
-                    writing = writing_](void* const* at) {
-                       T* to = static_cast<T*>(at[0]);
-                       const int64_t* indices = static_cast<const int64_t*>(at[1]);
-                       const T* from = static_cast<const T*>(at[2]);
-                       for (int64_t i = 0; i < n; ++i) {
-                           int64_t rest = i, place = 0;
-                           for (size_t d = sizes.size(); d-- > 0; rest /= sizes[d])
-                               place += strides[d] *
-                                        (d == axis ? checked("scatter", indices[i], length, false) : rest % sizes[d]);
-                           to[place] = combined(writing, to[place], from[i]);
-                       }
-                   });
+            p.emit({y.place, index.place, values.place}, [=, sizes = index.sizes, strides = y.strides,
+                                                          length = x.sizes[axis], n = index.count(),
+                                                          writing = writing_](void* const* at) {
+                T* to = static_cast<T*>(at[0]);
+                const int64_t* indices = static_cast<const int64_t*>(at[1]);
+                const T* from = static_cast<const T*>(at[2]);
+                for (int64_t i = 0; i < n; ++i) {
+                    int64_t rest = i, place = 0;
+                    for (size_t d = sizes.size(); d-- > 0; rest /= sizes[d])
+                        place +=
+                            strides[d] * (d == axis ? checked("scatter", indices[i], length, false) : rest % sizes[d]);
+                    to[place] = combined(writing, to[place], from[i]);
+                }
+            });
         });
     }
 

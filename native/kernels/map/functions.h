@@ -140,8 +140,9 @@ inline Angle large_angle_of(float x) {
     uint32_t b;
     std::memcpy(&b, &x, sizeof b);
     const uint64_t m = (b & 0x7fffff) | 0x800000;
-    const int first = static_cast<int>((b >> 23) & 0xff) - 150 - 2;  // |x| = m 2^(first + 2); bits before it are circles
-    const auto word = [&](int at) {  // 32 bits from a place on
+    const int first =
+        static_cast<int>((b >> 23) & 0xff) - 150 - 2;  // |x| = m 2^(first + 2); bits before it are circles
+    const auto word = [&](int at) {                    // 32 bits from a place on
         const uint64_t high = at < 0 ? 0 : kTwoOverPi[at / 32], low = at < 0 ? kTwoOverPi[0] : kTwoOverPi[at / 32 + 1];
         const int shift = at < 0 ? 32 + at : at % 32;
         return static_cast<uint32_t>((((high << 32) | low) << shift) >> 32);
@@ -224,10 +225,10 @@ inline double atanh(double v) {
 
 // erfc(a) of a >= 0: exp(-a^2) t p(t - 0.625), t = 1 / (1 + 0.3 a); within 1e-11 of it for a <= 10.
 inline double erfc_inside(double a) {
-    constexpr double kTail[] = {0.40863308209856036,  0.8043147611514739,    1.2504657522589782,   1.5179153515253374,
-                                1.3808827016520675,   0.8394653815545972,    0.19775700518136732,  -0.16661589581756883,
-                                -0.15029045512004677, 0.01389709551806697,   0.06702201854339855,  0.0049828256229456575,
-                                -0.025270579130278022, -0.0028587329259696275};
+    constexpr double kTail[] = {
+        0.40863308209856036, 0.8043147611514739,    1.2504657522589782,    1.5179153515253374,    1.3808827016520675,
+        0.8394653815545972,  0.19775700518136732,   -0.16661589581756883,  -0.15029045512004677,  0.01389709551806697,
+        0.06702201854339855, 0.0049828256229456575, -0.025270579130278022, -0.0028587329259696275};
     const double t = 1.0 / (1.0 + 0.3 * a), u = t - 0.625;
     double p = kTail[13];
     for (int i = 12; i >= 0; --i) p = p * u + kTail[i];

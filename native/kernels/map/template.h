@@ -44,15 +44,16 @@ using Wrapping = std::conditional_t<(sizeof(T) < 8), uint32_t, uint64_t>;
         else                                                                                                           \
             return static_cast<T>(static_cast<Wrapping<T>>(a) sign static_cast<Wrapping<T>>(b));                       \
     }                                                                                                                  \
-    };
+    }                                                                                                                  \
+    ;
 #define FUNCTION(name)                                                                                                 \
     struct name##_ {                                                                                                   \
-        static float of(float a) { return static_cast<float>(exact::name(static_cast<double>(a))); }                  \
+        static float of(float a) { return static_cast<float>(exact::name(static_cast<double>(a))); }                   \
     };
 // Of an angle: angles that are too large for the loop are done one by one behind it.
 #define CIRCULAR(name)                                                                                                 \
     struct name##_ {                                                                                                   \
-        static float of(float a) { return static_cast<float>(exact::name##_of(exact::angle_of(a))); }                 \
+        static float of(float a) { return static_cast<float>(exact::name##_of(exact::angle_of(a))); }                  \
         static float large(float a) {                                                                                  \
             return a - a != 0.0f ? a - a : static_cast<float>(exact::name##_of(exact::large_angle_of(a)));             \
         }                                                                                                              \
@@ -98,9 +99,11 @@ UNARY(abs) {
 }
 };
 UNARY(sign) { return static_cast<T>(static_cast<T>(a > T{0}) - static_cast<T>(a < T{0})); }
-};
+}
+;
 UNARY(bitwise_not) { return static_cast<T>(~a); }
-};
+}
+;
 struct floor_ {
     static float of(float a) { return __builtin_floorf(a); }
 };
@@ -123,7 +126,9 @@ struct reciprocal_ {
     static float of(float a) { return 1.0f / a; }
 };
 struct exp2_ {
-    static float of(float a) { return static_cast<float>(exact::exp(static_cast<double>(a) * 0.693147180559945309417)); }
+    static float of(float a) {
+        return static_cast<float>(exact::exp(static_cast<double>(a) * 0.693147180559945309417));
+    }
 };
 struct log2_ {
     static float of(float a) { return static_cast<float>(exact::log(a) * exact::kLog2e); }
@@ -156,21 +161,27 @@ struct atan2_ {
     static float of(float a, float b) { return static_cast<float>(exact::atan2(a, b)); }
 };
 BINARY(minimum) { return b < a || b != b ? b : a; }
-};
+}
+;
 BINARY(maximum) { return a < b || b != b ? b : a; }
-};
+}
+;
 BINARY(bitwise_and) { return static_cast<T>(a & b); }
-};
+}
+;
 BINARY(bitwise_or) { return static_cast<T>(a | b); }
-};
+}
+;
 BINARY(bitwise_xor) { return static_cast<T>(a ^ b); }
-};
+}
+;
 // Shifts by more than there are bits, or by less than none, leave nothing but the sign.
 BINARY(shift_left) {
     constexpr int kBits = sizeof(T) * 8;
     return b < T{0} || b >= T{kBits - 1} + T{1} ? T{0} : static_cast<T>(static_cast<Wrapping<T>>(a) << b);
 }
-};
+}
+;
 BINARY(shift_right) {
     constexpr T kLast = sizeof(T) * 8 - 1;
     const bool outside = b < T{0} || b > kLast;
@@ -179,7 +190,8 @@ BINARY(shift_right) {
     else
         return outside ? T{0} : static_cast<T>(a >> b);
 }
-};
+}
+;
 
 // Exact, as C's; without a library, which is one result everywhere anyway.
 inline float float_fmod(float a, float b) { return std::fmod(a, b); }
@@ -203,19 +215,22 @@ BINARY(fmod) {
     else
         return rest(a, b);
 }
-};
+}
+;
 BINARY(remainder) {
     const T left = fmod_::of(a, b);
     return left != T{0} && (b < T{0}) != (left < T{0}) ? static_cast<T>(left + b) : left;
 }
-};
+}
+;
 BINARY(trunc_divide) {
     if constexpr (kIsFloat<T>)
         return __builtin_truncf(a / b);
     else
         return quotient(a, b);
 }
-};
+}
+;
 // Of floats: what is left over is taken away first, so that a quotient just below a whole number is not rounded up.
 BINARY(floor_divide) {
     if constexpr (kIsFloat<T>) {
@@ -231,7 +246,8 @@ BINARY(floor_divide) {
         return b != T{0} && rest(a, b) != T{0} && (a < T{0}) != (b < T{0}) ? static_cast<T>(q - T{1}) : q;
     }
 }
-};
+}
+;
 // Integers by squaring; with a negative exponent what is left of 1 / a^-b.
 BINARY(pow) {
     if constexpr (kIsFloat<T>) {
@@ -244,7 +260,8 @@ BINARY(pow) {
         return static_cast<T>(power);
     }
 }
-};
+}
+;
 
 #undef UNARY
 #undef BINARY
@@ -273,8 +290,9 @@ template <class T>
 using StoredOf = typename Element<T>::Stored;
 
 template <class Formula, class T>
-constexpr bool kDivides = !kIsFloat<T> && (std::is_same_v<Formula, floor_divide_> || std::is_same_v<Formula, fmod_> ||
-                                           std::is_same_v<Formula, remainder_> || std::is_same_v<Formula, trunc_divide_>);
+constexpr bool kDivides =
+    !kIsFloat<T> && (std::is_same_v<Formula, floor_divide_> || std::is_same_v<Formula, fmod_> ||
+                     std::is_same_v<Formula, remainder_> || std::is_same_v<Formula, trunc_divide_>);
 
 template <class Formula, class = void>
 constexpr bool kHasLarge = false;
@@ -351,7 +369,9 @@ enum Types : int { B = 1, I = 2, F = 4, N = I | F, IB = I | B, A = N | B };
 enum class Result { same, boolean };
 
 template <class T>
-constexpr int kKind = kIsFloat<T> ? F : std::is_same_v<T, bool> ? B : I;
+constexpr int kKind = kIsFloat<T>               ? F
+                      : std::is_same_v<T, bool> ? B
+                                                : I;
 
 template <class Formula, int kOperands, Result kResult, class T>
 MapLoop loop_of() {
