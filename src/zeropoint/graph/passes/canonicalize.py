@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -34,8 +34,10 @@ def make_plain(graph: fx.GraphModule) -> fx.GraphModule:
 def write_nothing(graph: fx.GraphModule) -> fx.GraphModule:
     """`graph`, changed in place: ``relu_(x)`` becomes ``relu(x)``, which later readers of `x` then read.
 
+    What is written to a part of a tensor (``x[1:] = y``) becomes a part of a new one, which its later readers read.
+
     Raises:
-        NotImplementedError: for a write through a view whose base is read later: the graph would compute another thing.
+        NotImplementedError: for a write that is seen through another view: the graph would compute another thing.
     """
     for node in list(graph.graph.nodes):
         name = aten_name(node)
@@ -45,21 +47,74 @@ def write_nothing(graph: fx.GraphModule) -> fx.GraphModule:
         plain = getattr(getattr(aten, packet.rstrip("_"), None), overload, None)
         if plain is None:
             raise NotImplementedError(f"{name} writes in place and has no other spelling")
-        target = node.args[0]
-        source = target.args[0] if target.target is operator.getitem else target
-        if _is_view(source) and len(source.args[0].users) > 1:
-            raise NotImplementedError(
-                f"{name} writes through a view ({aten_name(source)}) of a tensor that is used again: write it without"
-                " the in-place operator"
-            )
-        node.target = plain
-        after = False
-        for user in graph.graph.nodes:
-            if after and target in user.all_input_nodes:
-                user.replace_input_with(target, node)
-            after = after or user is node
+        _write(graph, node, plain)
     graph.recompile()
     return graph
+
+
+# What puts values in the place of a part of a tensor, by the view that gives the part.
+_PARTS = {"slice.Tensor": aten.slice_scatter.default, "select.int": aten.select_scatter.default}
+
+
+def _write(graph: fx.GraphModule, node: fx.Node, plain: Any) -> None:
+    """Let a node that writes in place give what it writes, to who reads that memory later."""
+    name, written = aten_name(node), node.args[0]
+    views, root = _views_to(written)
+    later = _after(graph, node)
+    others = (view for view in _views_of(root, written) if view not in views)
+    made_before = [view for view in others if view not in later]
+    if any(later & set(view.users) for view in made_before):
+        raise NotImplementedError(
+            f"{name} writes to a tensor that is read later through another view of it: write it without the in-place"
+            " operator"
+        )
+    replaced = {written: node}
+    if any(later & set(read.users) for read in (*views[1:], root) if read is not written):
+        strange = [view for view in views if aten_name(view) not in _PARTS]
+        if strange or root.op == "get_attr":
+            raise NotImplementedError(
+                f"{name} writes through a view ({aten_name((strange or views)[0])}) of a tensor that is used again:"
+                " write it without the in-place operator"
+            )
+        part = node
+        for view in views:
+            with graph.graph.inserting_after(part):
+                scattered = _PARTS[aten_name(view) or ""]
+                part = _call(graph.graph, node, scattered, view.args[0], part, *view.args[1:])
+            replaced[view.args[0]] = part
+    node.target = plain
+    for user in later:
+        for old, new in replaced.items():
+            user.replace_input_with(old, new)
+
+
+def _after(graph: fx.GraphModule, node: fx.Node) -> set[fx.Node]:
+    nodes = list(graph.graph.nodes)
+    return set(nodes[nodes.index(node) + 1 :])
+
+
+def _views_to(node: fx.Node) -> tuple[list[fx.Node], fx.Node]:
+    """The views from a node back to the tensor whose memory it gives, and that."""
+    views = []
+    while _is_view(node) or (node.target is operator.getitem and _is_view(node.args[0])):
+        if node.target is not operator.getitem:
+            views.append(node)
+        node = node.args[0]
+    return views, node
+
+
+def _views_of(node: fx.Node, but: fx.Node | None = None) -> Iterator[fx.Node]:
+    """Nodes that give memory of a node's result, directly or through others; without `but`, and without what was split
+    off together with it, which is other memory."""
+    for user in node.users:
+        if user.args[:1] != (node,) or not (_is_view(user) or (user.target is operator.getitem and _is_view(node))):
+            continue
+        is_beside = but is not None and but.target is operator.getitem and user is not but and but.args[0] is node
+        if is_beside:
+            continue
+        if user is not but:
+            yield user
+        yield from _views_of(user, but)
 
 
 def _is_view(node: fx.Node) -> bool:
