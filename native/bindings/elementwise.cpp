@@ -1,7 +1,7 @@
 // Sums, products and joined tensors for Python.
 #include "bindings/bindings.h"
 #include "operators/binary.h"
-#include "operators/joining.h"
+#include "operators/concatenation.h"
 
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>

@@ -1,9 +1,9 @@
 // Programs for Python. Arrays come in through the buffer protocol or DLPack, so that numpy is all that is needed. Those
-// of libraries that have an exchange table (PyTorch) are read through it: see bindings/exchange.h.
+// of libraries that have an exchange table (PyTorch) are read through it: see bindings/dlpack.h.
 #include "engine/program.h"
 
 #include "bindings/bindings.h"
-#include "bindings/exchange.h"
+#include "bindings/dlpack.h"
 #include "engine/copy.h"
 #include "kernels/registry.h"
 

@@ -1,6 +1,6 @@
 // kernel_check [--quick]: every kernel against its reference, the selection, the thread pool and the operators.
 // Needs nothing but the native core: no Python, no test framework. See native/README.md for how to run it.
-#include "check/every.h"
+#include "check/all_kernels.h"
 #include "check/operators.h"
 #include "check/recurrent.h"
 #include "check/report.h"

@@ -5,7 +5,7 @@
 #include "kernels/gemm/epilogue.h"
 #include "kernels/gemm/shifted.h"
 #include "kernels/simd/portable.h"
-#include "kernels/wrap.h"
+#include "kernels/conversions.h"
 
 #include <array>
 

@@ -213,8 +213,8 @@ const StepTable& step_table() {
     static const StepTable table = [] {
         StepTable t;
         add_border_steps(t);
-        add_calculating_steps(t);
-        add_choosing_steps(t);
+        add_size_arithmetic_steps(t);
+        add_selection_steps(t);
         add_dynamic_layer_steps(t);
         add_elementwise_steps(t);
         add_embedding_steps(t);
@@ -222,13 +222,13 @@ const StepTable& step_table() {
         add_float_layer_steps(t);
         add_float_pooling_steps(t);
         add_float_steps(t);
-        add_foreign_steps(t);
+        add_fallback_steps(t);
         add_layer_steps(t);
         add_map_steps(t);
         add_matmul_steps(t);
-        add_moving_steps(t);
+        add_movement_steps(t);
         add_norm_steps(t);
-        add_plain_steps(t);
+        add_unquantized_steps(t);
         add_pooling_steps(t);
         add_recurrent_steps(t);
         add_reducing_steps(t);

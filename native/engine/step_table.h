@@ -5,7 +5,7 @@
 #pragma once
 
 #include "engine/container.h"
-#include "engine/foreign.h"
+#include "engine/fallback.h"
 #include "engine/json.h"
 #include "engine/planner.h"
 
@@ -115,8 +115,8 @@ const StepTable& step_table();
 
 // One for each file of engine/steps/.
 void add_border_steps(StepTable& table);
-void add_calculating_steps(StepTable& table);
-void add_choosing_steps(StepTable& table);
+void add_size_arithmetic_steps(StepTable& table);
+void add_selection_steps(StepTable& table);
 void add_dynamic_layer_steps(StepTable& table);
 void add_elementwise_steps(StepTable& table);
 void add_embedding_steps(StepTable& table);
@@ -124,13 +124,13 @@ void add_float_function_steps(StepTable& table);
 void add_float_layer_steps(StepTable& table);
 void add_float_pooling_steps(StepTable& table);
 void add_float_steps(StepTable& table);
-void add_foreign_steps(StepTable& table);
+void add_fallback_steps(StepTable& table);
 void add_layer_steps(StepTable& table);
 void add_map_steps(StepTable& table);
 void add_matmul_steps(StepTable& table);
-void add_moving_steps(StepTable& table);
+void add_movement_steps(StepTable& table);
 void add_norm_steps(StepTable& table);
-void add_plain_steps(StepTable& table);
+void add_unquantized_steps(StepTable& table);
 void add_pooling_steps(StepTable& table);
 void add_recurrent_steps(StepTable& table);
 void add_reducing_steps(StepTable& table);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/fake_quantize/fake_quantize.h"
-#include "operators/parameters.h"
+#include "operators/affine_parameters.h"
 
 namespace zeropoint {
 

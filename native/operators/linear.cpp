@@ -3,7 +3,7 @@
 #include "cpu/memory.h"
 #include "cpu/threads.h"
 #include "kernels/registry.h"
-#include "operators/combination.h"
+#include "operators/fused_binary.h"
 #include "operators/scratch.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 #include "operators/matmul.h"
 
 #include "cpu/threads.h"
-#include "kernels/wrap.h"
+#include "kernels/conversions.h"
 
 #include <algorithm>
 #include <cstring>

@@ -43,7 +43,7 @@ struct MatmulOutput {
     float z_multiplier = 0;          // z_scale / y_scale
     const uint8_t* table = nullptr;  // 256 bytes
     // Last, y = y o b, with a tensor b of the type, shape and layout of y, which may be y; a and y are not looked at.
-    // Not together with z. See operators/combination.h.
+    // Not together with z. See operators/fused_binary.h.
     const BinaryArgs* then = nullptr;
 };
 

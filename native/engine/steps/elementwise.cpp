@@ -1,8 +1,8 @@
 // Functions of one value, sums and products of two, and tensors joined.
 #include "engine/step_table.h"
 
-#include "engine/steps/byte_pair.h"
-#include "operators/joining.h"
+#include "engine/steps/binary.h"
+#include "operators/concatenation.h"
 #include "operators/lookup.h"
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 #include "operators/float_pooling.h"
 
 #include "engine/step_table.h"
-#include "engine/steps/sliding.h"
+#include "engine/steps/pooling_windows.h"
 
 namespace zeropoint {
 namespace {

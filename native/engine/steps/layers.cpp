@@ -1,7 +1,7 @@
 // Linear layers and convolutions of integers with stored weights.
-#include "engine/steps/byte_pair.h"
+#include "engine/steps/binary.h"
 #include "engine/steps/stored_layer.h"
-#include "operators/combination.h"
+#include "operators/fused_binary.h"
 
 #include <optional>
 

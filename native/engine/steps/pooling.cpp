@@ -4,7 +4,7 @@
 #include "operators/pooling.h"
 
 #include "engine/steps/byte_tensors.h"
-#include "engine/steps/sliding.h"
+#include "engine/steps/pooling_windows.h"
 #include "engine/step_table.h"
 #include "operators/affine.h"
 #include "operators/norms.h"

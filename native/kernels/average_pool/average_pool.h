@@ -8,7 +8,7 @@
 // 4, 4 with zero_point 1 averages to 3.5, which is rne(2.5) + 1 = 3 `split`, and rne(2.5 + 1) = 4 `joined`.
 #pragma once
 
-#include "kernels/windows.h"
+#include "kernels/pooling_windows.h"
 
 namespace zeropoint {
 

@@ -2,7 +2,7 @@
 #include "kernels/depthwise/depthwise.h"
 #include "kernels/gemm/centered.h"
 #include "kernels/gemm/reference_epilogue.h"
-#include "kernels/wrap.h"
+#include "kernels/conversions.h"
 
 namespace zeropoint {
 namespace {

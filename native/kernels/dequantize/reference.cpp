@@ -1,6 +1,6 @@
 // The specification of dequantize, one element at a time. Nobody optimizes this file.
 #include "kernels/dequantize/dequantize.h"
-#include "kernels/walk.h"
+#include "kernels/grid_stretches.h"
 
 namespace zeropoint {
 namespace {

@@ -1,6 +1,6 @@
 // The specification of fake_quantize, one element at a time. Nobody optimizes this file.
 #include "kernels/fake_quantize/fake_quantize.h"
-#include "kernels/walk.h"
+#include "kernels/grid_stretches.h"
 
 #include <algorithm>
 #include <cmath>

@@ -3,7 +3,7 @@
 
 #include "kernels/fake_quantize/fake_quantize.h"
 #include "kernels/params.h"
-#include "kernels/walk.h"
+#include "kernels/grid_stretches.h"
 
 namespace zeropoint {
 namespace {

@@ -1,7 +1,7 @@
 #include "kernels/gemm/centered.h"
 #include "kernels/gemm/epilogue.h"
 #include "kernels/simd/portable.h"
-#include "kernels/wrap.h"
+#include "kernels/conversions.h"
 
 namespace zeropoint {
 namespace {

@@ -1,7 +1,7 @@
 // The specification of gemm and of its epilogue, one element at a time. Nobody optimizes this file.
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/reference_epilogue.h"
-#include "kernels/wrap.h"
+#include "kernels/conversions.h"
 
 namespace zeropoint {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/gemm/gemm.h"
-#include "kernels/wrap.h"
+#include "kernels/conversions.h"
 
 #include <cmath>
 

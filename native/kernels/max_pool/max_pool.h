@@ -3,7 +3,7 @@
 // Padding is outside every window, so it never wins.
 #pragma once
 
-#include "kernels/windows.h"
+#include "kernels/pooling_windows.h"
 
 namespace zeropoint {
 

@@ -1,6 +1,6 @@
 // The specification of minmax, one element at a time. Nobody optimizes this file.
 #include "kernels/minmax/minmax.h"
-#include "kernels/walk.h"
+#include "kernels/grid_stretches.h"
 
 #include <cmath>
 

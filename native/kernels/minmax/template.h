@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/minmax/minmax.h"
-#include "kernels/walk.h"
+#include "kernels/grid_stretches.h"
 
 namespace zeropoint {
 namespace {

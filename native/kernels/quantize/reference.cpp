@@ -1,7 +1,7 @@
 // The specification of quantize, one element at a time. Nobody optimizes this file.
 #include "kernels/quantize/quantize.h"
-#include "kernels/walk.h"
-#include "kernels/wrap.h"
+#include "kernels/grid_stretches.h"
+#include "kernels/conversions.h"
 
 #include <algorithm>
 #include <cmath>

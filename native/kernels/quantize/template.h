@@ -3,8 +3,8 @@
 
 #include "kernels/params.h"
 #include "kernels/quantize/quantize.h"
-#include "kernels/walk.h"
-#include "kernels/wrap.h"
+#include "kernels/grid_stretches.h"
+#include "kernels/conversions.h"
 
 namespace zeropoint {
 namespace {

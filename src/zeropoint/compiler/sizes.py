@@ -23,7 +23,7 @@ NUMBERS: dict[str, Callable[[Any, Any], int]] = {
     "scaled": lambda a, b: int(a * b),
 }
 
-# What graphs compute with them: the names of native/engine/steps/calculating.cpp, and the functions of graphs.
+# What graphs compute with them: the names of native/engine/steps/size_arithmetic.cpp, and the functions of graphs.
 CALCULATIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "add": (operator.add,),
     "subtract": (operator.sub,),

@@ -1,4 +1,4 @@
-#include "operators/combination.h"
+#include "operators/fused_binary.h"
 
 #include "kernels/registry.h"
 

@@ -1,4 +1,4 @@
-#include "operators/parameters.h"
+#include "operators/affine_parameters.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "engine/steps/byte_pair.h"
+#include "engine/steps/binary.h"
 
 #include <cmath>
 

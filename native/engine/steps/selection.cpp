@@ -260,7 +260,7 @@ private:
 
 }  // namespace
 
-void add_choosing_steps(StepTable& table) {
+void add_selection_steps(StepTable& table) {
     table.add<Gather>("gather");
     table.add<Index>("index");
     table.add<Sort>("sort");

@@ -1,4 +1,4 @@
-#include "engine/foreign.h"
+#include "engine/fallback.h"
 
 #include "engine/step_table.h"
 
@@ -42,6 +42,6 @@ private:
 
 }  // namespace
 
-void add_foreign_steps(StepTable& table) { table.add<ForeignStep>("foreign"); }
+void add_fallback_steps(StepTable& table) { table.add<ForeignStep>("foreign"); }
 
 }  // namespace zeropoint

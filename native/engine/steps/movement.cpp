@@ -360,7 +360,7 @@ public:
 
 }  // namespace
 
-void add_moving_steps(StepTable& table) {
+void add_movement_steps(StepTable& table) {
     table.add<Flip>("flip");
     table.add<Repeat>("repeat");
     table.add<Shuffle>("pixel_shuffle");

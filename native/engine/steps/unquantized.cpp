@@ -349,7 +349,7 @@ private:
 
 }  // namespace
 
-void add_plain_steps(StepTable& table) {
+void add_unquantized_steps(StepTable& table) {
     table.add<FloatBinary<Plus>>("float_add");
     table.add<FloatBinary<Minus>>("float_subtract");
     table.add<FloatBinary<Times>>("float_multiply");

@@ -126,6 +126,6 @@ private:
 
 }  // namespace
 
-void add_calculating_steps(StepTable& table) { table.add<Calculate>("calculate"); }
+void add_size_arithmetic_steps(StepTable& table) { table.add<Calculate>("calculate"); }
 
 }  // namespace zeropoint

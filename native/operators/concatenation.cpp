@@ -1,4 +1,4 @@
-#include "operators/joining.h"
+#include "operators/concatenation.h"
 
 #include "cpu/memory.h"
 #include "cpu/threads.h"

@@ -59,8 +59,9 @@ inline void check_kernels(Report& report, bool quick) {
     for (const Listed& k : listed()) {
         const bool found =
             std::any_of(std::begin(checks), std::end(checks), [&](const auto& c) { return c.first == k.operation; });
-        covered.expect(found,
-                       [&] { return "no check for operation '" + k.operation + "': add one to native/check/every.h"; });
+        covered.expect(found, [&] {
+            return "no check for operation '" + k.operation + "': add one to native/check/all_kernels.h";
+        });
     }
     report.add(covered);
     for (const auto& [operation, check] : checks) check(report, quick);

@@ -1,4 +1,4 @@
-#include "bindings/exchange.h"
+#include "bindings/dlpack.h"
 
 #include <array>
 #include <utility>
