@@ -182,6 +182,7 @@ LAYERS = (
     "_native",
     "cpu",
     "progress",
+    "atomic_file",
     "described",
     "torch_versions",
     "numerics",
