@@ -88,10 +88,13 @@ def load(path: str | os.PathLike[str], *, memory_limit: int | None = None) -> Pr
         memory_limit: the most bytes that the values of one run may take; 8 GiB by default.
 
     Raises:
-        FormatError: if the file is not in order, with what is wrong and where.
+        FormatError: if the file is not in order, with its path, what is wrong and where.
     """
     options = {} if memory_limit is None else {"memory_limit": memory_limit}
-    return Program(_native.Program.read(os.fspath(path), **options))
+    try:
+        return Program(_native.Program.read(os.fspath(path), **options))
+    except _native.FormatError as error:
+        raise _native.FormatError(f"{os.fspath(path)}: {error}") from None
 
 
 def _structure(text: str) -> Callable[[list[Any]], Any] | None:
