@@ -10,12 +10,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()
 TABLES = re.findall(r"\| message \| cause \| what to do \|\n\|---\|---\|---\|\n((?:\|.*\n)+)", PAGE)
-MESSAGES = [
-    message
-    for table in TABLES
-    for row in table.splitlines()
-    for message in re.findall("`([^`]+)`", row.split(" | ")[0])
-]
+ROWS = [row for table in TABLES for row in table.splitlines()]
+MESSAGES = [message for row in ROWS for message in re.findall("`([^`]+)`", row.split(" | ")[0])]
 
 
 def literals() -> str:
