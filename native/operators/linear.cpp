@@ -89,7 +89,7 @@ void LinearPlan::run(const MatmulInput& x, int64_t rows, int64_t x_stride, const
     shared.w_sums = weights_.sums.data();
     shared.x_zero_point = activation.shifted_zero_point();
     shared.y = y.y;
-    shared.epilogue = fold(kernel_, weights_, activation, y, 0, scratch_of<FoldMemory>(fold_bytes(weights_)));
+    shared.epilogue = fold(kernel_.operand, weights_, activation, y, 0, scratch_of<FoldMemory>(fold_bytes(weights_)));
     prepare_output(y.y, static_cast<size_t>(rows * n) * (y.type == OutputType::f32 ? 4 : 1));
 
     const uint64_t run = 1 + g_runs.fetch_add(1, std::memory_order_relaxed);

@@ -75,7 +75,7 @@ void pack_weights(const GemmKernel& kernel, const WeightTensor& w, int64_t first
     bool any = false;
     const int32_t shift = shift_of(w.type);
     for (int64_t i = 0; i < n; ++i) {
-        const int32_t plain = w.zero_points == 0 ? 0 : w.zero_point[w.zero_points == 1 ? 0 : first + i];
+        const int32_t plain = w.zero_point_of(first + i);
         p.zero_point[static_cast<size_t>(i)] = plain - shift;
         any = any || plain != shift;
     }
@@ -116,13 +116,13 @@ void pack_weights(const GemmKernel& kernel, const WeightTensor& w, int64_t first
 
 size_t fold_bytes(const PackedWeights& w) { return static_cast<size_t>(w.panel_count() * kPanel) * 12; }
 
-Epilogue fold(const GemmKernel& kernel, const PackedWeights& w, const Activation& activation, const MatmulOutput& out,
+Epilogue fold(Operand operand, const PackedWeights& w, const Activation& activation, const MatmulOutput& out,
               int64_t first, uint8_t* memory) {
     const int64_t all = w.panel_count() * kPanel;
     int32_t* bias = reinterpret_cast<int32_t*>(memory);
     float* multiplier = reinterpret_cast<float*>(bias + all);
     float* float_bias = multiplier + all;
-    const bool shifted = kernel.operand == Operand::shifted;
+    const bool shifted = operand == Operand::shifted;
     // Modulo 2^32, as the sums of the kernels.
     const uint32_t x_zero_point = static_cast<uint32_t>(shifted ? activation.shifted_zero_point() : 0);
     const uint32_t depth = static_cast<uint32_t>(w.tap_count * w.channels);
