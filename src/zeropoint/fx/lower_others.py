@@ -45,7 +45,7 @@ def _is_half(node: fx.Node) -> bool:
 def lower_others(model: fx.GraphModule) -> None:
     """Let operators between dequantize and quantize take and give quantized tensors."""
     own, fixed = _calls(*_WITH_OWN_RANGE), _calls(Observed.FIXED)
-    kept = _calls(Observed.SHARED, Observed.JOINED, Observed.INFO)
+    kept = _calls(Observed.SHARED, Observed.JOINED, Observed.PASSED, Observed.INFO)
     swapped = _quantized_modules()
     modules = dict(model.named_modules(remove_duplicate=False))
     for node in list(model.graph.nodes):

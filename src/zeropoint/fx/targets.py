@@ -22,6 +22,7 @@ __all__ = [
     "PER_CHANNEL",
     "PER_TENSOR",
     "call",
+    "decomposed_operators",
     "dtype_argument",
     "half_dequantize",
     "reduces_range",
@@ -39,12 +40,14 @@ _OF_PACKED_CONVOLUTIONS = {
 }
 
 # Replaced by zeropoint.compat: name of an operator -> what is called; "dtype", "dequantize": how these are
-# written; "reduce_range": whether ranges that are found while a model runs use 7 bits.
+# written; "decomposed": the operators on plain
+# integers; "reduce_range": whether ranges that are found while a model runs use 7 bits.
 CALLED: dict[str, Any] = {
     **_OF_PACKED_CONVOLUTIONS,
     "dtype": lambda dtype: dtype.name,
     "dequantize": ("call_function", dequantize),
     "reduce_range": lambda: True,
+    "decomposed": torch.ops.zeropoint,
 }
 
 
@@ -67,3 +70,8 @@ def half_dequantize() -> tuple[str, Any]:
 def reduces_range() -> bool:
     """Whether ranges that are found while a model runs use 7 bits, as PyTorch's engines for servers do."""
     return bool(CALLED["reduce_range"]())
+
+
+def decomposed_operators() -> Any:
+    """The namespace of operators that quantize to plain integers."""
+    return CALLED["decomposed"]
