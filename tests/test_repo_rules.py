@@ -199,6 +199,7 @@ LAYERS = (
     "operators",
     "graph",
     "eager",
+    "fx",
     "runtime",
     "compiler",
     "interop",
