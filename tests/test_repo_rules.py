@@ -198,6 +198,8 @@ LAYERS = (
     "operators",
     "graph",
     "eager",
+    "numeric_suite",
+    "accuracy",
     "runtime",
     "compiler",
     "interop",
