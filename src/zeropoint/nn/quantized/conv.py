@@ -80,6 +80,8 @@ class _ConvNd(QuantizedOutput, StoredWeight):
             raise NotImplementedError(
                 f"{type(self).__name__}: padding_mode must be {' or '.join(map(repr, allowed))}, got {padding_mode!r}"
             )
+        if self._TRANSPOSED and out_channels < 1:
+            raise ValueError(f"{type(self).__name__}: out_channels must be greater than 0, got {out_channels}")
         if groups < 1 or in_channels % groups or out_channels % groups:
             raise ValueError(
                 f"{type(self).__name__}: in_channels {in_channels} and out_channels {out_channels} must be multiples of"
