@@ -92,6 +92,7 @@ class _ConvNd(QuantizedOutput, StoredWeight):
         self.padding = pads(padding, self.kernel_size, self.dilation, self.stride)
         self.output_padding = each(output_padding, dims)
         self.transposed, self.padding_mode = self._TRANSPOSED, padding_mode
+        self.__dict__["_made_geometry"] = None  # made when it is used first; a module that was never called has it, too
         # What the operators take. Reflected padding happens before them.
         self._stride, self._dilation = list(self.stride), list(self.dilation)
         self._pads = [0] * dims if padding_mode == "reflect" else list(self.padding)
