@@ -198,6 +198,7 @@ LAYERS = (
     "operators",
     "graph",
     "eager",
+    "fx",
     "numeric_suite",
     "accuracy",
     "runtime",

@@ -91,7 +91,10 @@ def test_standard_deviation_is_quantized_as_its_input(dim: object, correction: i
 def test_grid_sample_is_within_half_a_step_of_floats_and_pads_with_zero() -> None:
     q = quantized(2, 3, 8, 8)
     grid = torch.rand(2, 5, 5, 2, generator=torch.Generator().manual_seed(2)) * 3 - 1.5
-    found, expected = F.grid_sample(q, grid, align_corners=False), F.grid_sample(q.dequantize(), grid, align_corners=False)
+    found, expected = (
+        F.grid_sample(q, grid, align_corners=False),
+        F.grid_sample(q.dequantize(), grid, align_corners=False),
+    )
     assert (found.dequantize() - expected).abs().max() <= STEP * 0.5001
     outside = F.grid_sample(q, torch.full((2, 1, 1, 2), 5.0), align_corners=False)
     assert outside.int_repr().unique().tolist() == [10]

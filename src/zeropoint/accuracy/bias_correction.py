@@ -1,7 +1,7 @@
 """Bias correction: what quantization adds to the mean of each channel is taken off the bias again.
 
-Rounding weights moves the expected result of a layer (Nagel et al., 2019, section 4.2). A float layer on the same inputs
-says by how much, channel by channel; the biases are corrected one layer after the other, first layer first.
+Rounding weights moves the expected result of a layer (Nagel et al., 2019, section 4.2). A float layer on the same
+inputs says by how much, channel by channel; the biases are corrected one layer after the other, first layer first.
 """
 
 from __future__ import annotations

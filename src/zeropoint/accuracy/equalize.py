@@ -1,13 +1,14 @@
 """Cross-layer equalization: the channels between two layers are scaled until their weights have the same ranges.
 
-With factors ``s``, ``layer2(f(layer1(x)))`` is the same for weights ``W1 / s`` and ``W2 * s`` and bias ``b1 / s``, if `f` is
-linear in pieces through 0 (ReLU, PReLU, nothing). ``s = sqrt(range(W1) / range(W2))`` makes both ranges equal, channel by
-channel (Nagel et al., 2019, section 4.1), so that one scale for a whole weight loses less.
+With factors ``s``, ``layer2(f(layer1(x)))`` is the same for weights ``W1 / s`` and ``W2 * s`` and bias ``b1 / s``, if
+`f` is linear in pieces through 0 (ReLU, PReLU, nothing). ``s = sqrt(range(W1) / range(W2))`` makes both ranges equal,
+channel by channel (Nagel et al., 2019, section 4.1), so that one scale for a whole weight loses less.
 """
 
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -94,7 +95,7 @@ def _pairs(model: nn.Module, groups: Iterable[Sequence[Any]]) -> list[tuple[str,
                 what = f"{type(item).__name__}, which is not in the model" if name is None else described(item)
                 raise TypeError(f"equalize: layers are given by their paths, or themselves, got {what}")
             names.append(name)
-        pairs += zip(names, names[1:])
+        pairs += itertools.pairwise(names)
     return pairs
 
 

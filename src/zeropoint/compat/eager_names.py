@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -10,26 +9,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from zeropoint.compat.additions import QuantType, check_min_max_valid
+from zeropoint.compat.additions import check_min_max_valid
 from zeropoint.eager import convert as converting
 from zeropoint.eager import prepare as preparing
 from zeropoint.eager.hooks import is_ours
 from zeropoint.eager.mappings import fixed_fake_quants, get_default_qconfig_propagation_list
-from zeropoint.fake_quant import FakeQuantizeBase
+from zeropoint.fx.modules import is_activation_post_process
 from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.numerics.qparams import qparams_from_range
 from zeropoint.numerics.schemes import qscheme as scheme_of
-from zeropoint.observers import ObserverBase
 from zeropoint.qconfig_propagation import propagate_qconfig_
 
 # ----------------------------------------------------------------------------------------------------------- observers
-
-
-def _is_activation_post_process(module: Any) -> bool:
-    """Whether a module observes or simulates quantization."""
-    if isinstance(module, (ObserverBase, FakeQuantizeBase)):
-        return True
-    return isinstance(module, torch.jit.RecursiveScriptModule) and "quantization.observer" in str(module._c._type())
 
 
 def _is_per_channel_script_obs_instance(module: Any) -> bool:
@@ -89,7 +80,7 @@ def _has_special_act_post_process(module: nn.Module) -> bool:
     return module.training and type_before_parametrizations(module) in fixed_fake_quants()
 
 
-# -------------------------------------------------------------------------------------------------- qconfigs, converting
+# ------------------------------------------------------------------------------------------------ qconfigs, converting
 
 
 def _propagate_qconfig_helper(
@@ -110,7 +101,9 @@ def _assert_valid_qconfig(qconfig: Any, mod: nn.Module) -> None:
     if qconfig is None or not isinstance(mod, (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)):
         return
     if getattr(qconfig, "weight", None) is not None and scheme_of(qconfig.weight().qscheme).per_channel:
-        raise AssertionError(f"{type(mod).__name__} takes a weight with one scale, and this qconfig has one per channel")
+        raise AssertionError(
+            f"{type(mod).__name__} takes weights with one scale, and this qconfig has one per channel"
+        )
 
 
 def _remove_qconfig(module: nn.Module) -> None:
@@ -121,7 +114,7 @@ def _remove_qconfig(module: nn.Module) -> None:
 
 def _remove_activation_post_process(module: nn.Module) -> None:
     """Take the observer of one module away, with its hooks."""
-    if _is_activation_post_process(module._modules.get("activation_post_process")):
+    if is_activation_post_process(module._modules.get("activation_post_process")):
         del module._modules["activation_post_process"]
     for hooks in (module._forward_hooks, module._forward_pre_hooks):
         for key in [k for k, hook in hooks.items() if is_ours(hook)]:
@@ -145,28 +138,6 @@ def _convert(
     return converting.convert(
         module, mapping, inplace, False, is_reference, convert_custom_config_dict, use_precomputed_fake_quant
     )
-
-
-def _get_quant_type_to_str(quant_type: QuantType) -> str:
-    """The name of a kind of quantization.
-
-    Example:
-        >>> _get_quant_type_to_str(QuantType.WEIGHT_ONLY)
-        'weight_only'
-    """
-    return QuantType(quant_type).name.lower()
-
-
-def get_swapped_custom_module_class(custom_module: nn.Module, custom_module_class_mapping: Any, qconfig: Any) -> Any:
-    """What a custom module becomes, from a mapping that may have one part for each kind of quantization."""
-    from zeropoint.compat.additions import get_quant_type
-
-    kind = _get_quant_type_to_str(get_quant_type(qconfig))
-    mapping = custom_module_class_mapping.get(kind, custom_module_class_mapping)
-    found = mapping.get(type(custom_module))
-    if found is None:
-        raise ValueError(f"{type(custom_module).__name__} has no {kind} counterpart in the mapping of custom modules")
-    return found
 
 
 # ---------------------------------------------------------------------------------------------------------- parameters
@@ -200,33 +171,6 @@ def determine_qparams(
 
 
 # -------------------------------------------------------------------------------------------------------------- modules
-
-
-def get_fqn_to_example_inputs(model: nn.Module, example_inputs: tuple[Any, ...]) -> dict[str, tuple[Any, ...]]:
-    """What every module of a model is called with, by its path, while the model runs on `example_inputs`.
-
-    Arguments given by name, and defaults, stand at their positions.
-
-    Example:
-        >>> found = get_fqn_to_example_inputs(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), (torch.ones(1, 2),))
-        >>> {path: inputs[0].shape[1] for path, inputs in found.items()}
-        {'': 2, '0': 2, '1': 3}
-    """
-    paths = {module: path for path, module in model.named_modules()}
-    found: dict[str, tuple[Any, ...]] = {}
-
-    def note(module: Any, args: Any, kwargs: Any) -> None:
-        bound = inspect.signature(module.forward).bind(*args, **kwargs)
-        bound.apply_defaults()
-        found[paths[module]] = tuple(bound.arguments.values())
-
-    handles = [module.register_forward_pre_hook(note, with_kwargs=True) for module in paths]
-    try:
-        model(*example_inputs)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return found
 
 
 def _get_module(model: nn.Module, submodule_key: str) -> nn.Module:

@@ -15,6 +15,8 @@ from torch.fx import Proxy
 from zeropoint.compat import lookup, names, script, scripted
 from zeropoint.compat.changes import Changes
 from zeropoint.compat.modules import resolve
+from zeropoint.fx import targets
+from zeropoint.numerics.dtypes import twin
 from zeropoint.tensor.qtensor import HANDLERS
 from zeropoint.torch_versions import override_kernel
 
@@ -157,3 +159,14 @@ def replace_operators(changes: Changes) -> None:
     changes.attribute(torch.ops, NAMESPACE, Namespace(theirs))
     _teach_qtensor(changes, theirs)
     _decomposed(changes)
+    _name_in_graphs(changes)
+
+
+def _name_in_graphs(changes: Changes) -> None:
+    """Let graphs of FX mode call the old operators, and name torch's dtypes, as old code looks for them."""
+    for name, found in lookup.entries(names.OPERATORS):
+        if found.path:
+            changes.item(targets.CALLED, name, getattr(getattr(torch.ops, NAMESPACE), name))
+    changes.item(targets.CALLED, "dtype", lambda dtype: twin(dtype.name))
+    changes.item(targets.CALLED, "dequantize", ("call_method", "dequantize"))
+    changes.item(targets.CALLED, "reduce_range", lambda: torch.backends.quantized.engine in ("fbgemm", "x86"))

@@ -27,7 +27,9 @@ class ConvState(NamedTuple):
 
 
 def conv_state(
-    state: Sequence[Any], listed: Callable[[Any], Sequence[Any]] = list, integer: Callable[[Any], list[int]] | None = None
+    state: Sequence[Any],
+    listed: Callable[[Any], Sequence[Any]] = list,
+    integer: Callable[[Any], list[int]] | None = None,
 ) -> ConvState:
     """Read the state of a packed convolution of any version.
 
@@ -42,7 +44,9 @@ def conv_state(
     Example:
         >>> import torch
         >>> numbers = [1, 2, 0, 1, 0, 1, 0]
-        >>> conv_state((3, numbers, [None, "weight", "bias"])) == conv_state(("2", [torch.tensor(numbers), "weight"], ["bias"]))
+        >>> conv_state((3, numbers, [None, "weight", "bias"])) == conv_state(
+        ...     ("2", [torch.tensor(numbers), "weight"], ["bias"])
+        ... )
         True
     """
     integers = integer or (lambda tensor: tensor.flatten().tolist())

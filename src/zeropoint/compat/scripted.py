@@ -318,8 +318,8 @@ def _conv_transposed_dynamic(op: Any) -> Any:
     def conv(qx: Tensor, packed_weight: ConvPackedParams, reduce_range: bool = False) -> Tensor:
         w, n = packed_weight, 2 - qx.dim()
         return op(
-            qx, _values(w, qx), w.scales, w.zero_points, w.bias_values, w.strides[n:], w.paddings[n:], w.output_paddings[n:],
-            w.dilations[n:], w.group_count, reduce_range,
+            qx, _values(w, qx), w.scales, w.zero_points, w.bias_values, w.strides[n:], w.paddings[n:],
+            w.output_paddings[n:], w.dilations[n:], w.group_count, reduce_range,
         )  # fmt: skip
 
     return conv

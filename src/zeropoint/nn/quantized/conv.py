@@ -220,8 +220,9 @@ class _ConvNd(QuantizedOutput, StoredWeight):
     @classmethod
     def from_reference(cls, ref_qconv: Any, output_scale: float, output_zero_point: int) -> Any:
         """The quantized layer of a reference layer (`zeropoint.nn.quantized.reference`)."""
-        weight = as_qtensor(ref_qconv.get_quantized_weight())
-        return cls._of(ref_qconv, weight, ref_qconv.bias, float(output_scale), int(output_zero_point))
+        layer = _convolution(ref_qconv)
+        weight = as_qtensor(layer.get_quantized_weight())
+        return cls._of(layer, weight, layer.bias, float(output_scale), int(output_zero_point))
 
     @classmethod
     def _of(cls: Any, like: Any, weight: QTensor, bias: Tensor | None, scale: float, zero_point: int) -> Any:
