@@ -200,6 +200,8 @@ LAYERS = (
     "graph",
     "eager",
     "fx",
+    "numeric_suite",
+    "accuracy",
     "runtime",
     "compiler",
     "interop",
