@@ -338,11 +338,15 @@ struct ConvPlan::Task {
     void multiply(const Geometry& g, const MatmulOutput& y, const Epilogue* epilogues, const int64_t* taps,
                   int64_t image, int64_t od, int64_t h0, int64_t lines, int64_t begin, int64_t end) const {
         const std::array<AxisPhase, 3>& axes = g.phase->axes;
-        const int64_t pixels = lines * g.counts[2], parts = (pixels + kGemmRows - 1) / kGemmRows;
-        const int64_t part = std::min(kGemmRows, ((pixels + parts - 1) / parts + 11) / 12 * 12);
+        // Whole lines, or equal parts of one.
+        const int64_t width = g.counts[2], pixels = lines * width;
+        const auto up = [](int64_t n, int64_t d) { return (n + d - 1) / d; };
+        const auto equal = [&](int64_t n, int64_t most) { return up(n, up(n, most)); };
+        const bool whole = width <= kGemmRows;
+        const int64_t part = whole ? equal(lines, kGemmRows / width) * width : equal(width, kGemmRows);
         int64_t rows[kGemmRows], y_rows[kGemmRows];
-        for (int64_t first = 0; first < pixels; first += part) {
-            const int64_t m = std::min(part, pixels - first);
+        for (int64_t first = 0, m = 0; first < pixels; first += m) {
+            m = std::min(part, whole ? pixels - first : width - first % width);
             const int64_t plane = image * out[0] + axes[0].first + od * axes[0].step;
             const int64_t row_step = g.width.step * channels, y_step = axes[2].step * pixel;
             int64_t h = first / g.counts[2], w = first % g.counts[2];
@@ -382,6 +386,8 @@ struct ConvPlan::Task {
                 a.x = memory + group * (channels / groups) * size;
                 a.rows = rows;
                 a.m = m;
+                a.run = std::min(m, width);
+                a.row_step = row_step;
                 a.taps = taps;
                 a.tap_count = packed.tap_count;
                 a.channels = packed.channels;
