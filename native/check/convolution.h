@@ -82,6 +82,17 @@ inline std::vector<ConvCase> conv_cases() {
          {2, 17, 1}},
         {"transposed 3d", transposed(conv_shape(4, 6, 2, {3, 2, 3}, {2, 2, 2}, {1, 0, 1}), {1, 0, 1}), 1, {3, 3, 4}},
         {"transposed 1x1", transposed(conv_shape(8, 12, 1, {1, 1, 1})), 2, {1, 4, 5}},
+        // Lines as tiles cut them: exactly, into unequal segments, shorter than any segment; and groups of panels.
+        {"lines of 14", conv_shape(4, 96, 1, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}), 1, {1, 5, 14}},
+        {"lines of 7", conv_shape(8, 64, 1, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}), 1, {1, 7, 7}},
+        {"lines of 13", conv_shape(5, 80, 1, {1, 2, 3}, {1, 1, 1}, {0, 0, 1}), 1, {1, 4, 13}},
+        {"lines of 10", conv_shape(7, 48, 1, {1, 3, 2}), 1, {1, 6, 11}},
+        {"lines of 8", conv_shape(3, 130, 1, {1, 3, 3}, {1, 2, 2}, {0, 1, 1}), 1, {1, 9, 16}},
+        {"lines of 4", conv_shape(6, 67, 1, {1, 2, 2}), 2, {1, 6, 5}},
+        {"lines of 3", conv_shape(6, 100, 1, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}), 2, {1, 5, 3}},
+        {"lines of 2", conv_shape(9, 40, 1, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}), 1, {1, 7, 2}},
+        {"lines of 241", conv_shape(3, 33, 1, {1, 2, 2}), 1, {1, 3, 242}},
+        {"1x1 stride 2, groups of panels", conv_shape(16, 80, 1, {1, 1, 1}, {1, 2, 2}), 1, {1, 14, 28}},
     };
 }
 inline std::vector<ConvCase> depthwise_cases() {

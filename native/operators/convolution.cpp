@@ -229,11 +229,15 @@ struct ConvPlan::Task {
     // The units [begin, end) of one strip: panels of all groups.
     void multiply(const Geometry& g, const MatmulOutput& y, const Epilogue* epilogues, const int64_t* taps,
                   const Strip& strip, int64_t begin, int64_t end) const {
-        const int64_t pixels = strip.lines * g.strips.counts[2], parts = (pixels + kGemmRows - 1) / kGemmRows;
-        const int64_t part = std::min(kGemmRows, ((pixels + parts - 1) / parts + 11) / 12 * 12);
+        // Whole lines, or equal parts of one.
+        const int64_t width = g.strips.counts[2], pixels = strip.lines * width;
+        const auto up = [](int64_t n, int64_t d) { return (n + d - 1) / d; };
+        const auto equal = [&](int64_t n, int64_t most) { return up(n, up(n, most)); };
+        const bool whole = width <= kGemmRows;
+        const int64_t part = whole ? equal(strip.lines, kGemmRows / width) * width : equal(width, kGemmRows);
         int64_t rows[kGemmRows], y_rows[kGemmRows];
-        for (int64_t first = 0; first < pixels; first += part) {
-            const int64_t m = std::min(part, pixels - first);
+        for (int64_t first = 0, m = 0; first < pixels; first += m) {
+            m = std::min(part, whole ? pixels - first : width - first % width);
             g.strips.rows(strip, first, m, channels, out, pixel, rows, y_rows);
             const Pack& pack = plan.packs_[g.phase->pack];
             const int64_t panels = pack[0].panel_count(), groups = plan.shape_.groups;
@@ -244,6 +248,8 @@ struct ConvPlan::Task {
                 a.x = memory + group * (channels / groups) * input.size;
                 a.rows = rows;
                 a.m = m;
+                a.run = std::min(m, width);
+                a.row_step = g.strips.width.step * channels;
                 a.taps = taps;
                 a.tap_count = packed.tap_count;
                 a.channels = packed.channels;

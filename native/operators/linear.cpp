@@ -80,6 +80,7 @@ void LinearPlan::run(const MatmulInput& x, int64_t rows, int64_t x_stride, const
     const int64_t stride = direct ? x_stride : operand_stride(inputs_, size);
     const Tiling t = tiling((rows + strip - 1) / strip, std::min(strip, rows) * n * inputs_, weights_.panel_count());
     GemmArgs shared;
+    shared.row_step = stride;
     shared.taps = &tap;
     shared.tap_count = 1;
     shared.channels = inputs_;
@@ -102,7 +103,7 @@ void LinearPlan::run(const MatmulInput& x, int64_t rows, int64_t x_stride, const
             direct ? nullptr : scratch_of<OperandMemory>(static_cast<size_t>((strip * stride + kOperandSlack) * size));
         for (int64_t task = begin; task < end; ++task) {
             const int64_t s = task / t.chunks, chunk = task % t.chunks, first = s * strip;
-            a.m = std::min(strip, rows - first);
+            a.m = a.run = std::min(strip, rows - first);
             const uint8_t* from = static_cast<const uint8_t*>(x.x) + first * x_stride;
             if (direct) {
                 a.x = from;
