@@ -1,4 +1,5 @@
-// kernel_speed [level]: GMAC/s of linear layers and convolutions, on one and on two threads.
+// kernel_speed [level [words]]: GMAC/s of linear layers and convolutions, on one and on two threads; only of those
+// whose name has the words.
 #include "check/inputs.h"
 #include "cpu/isa.h"
 #include "cpu/threads.h"
@@ -7,9 +8,12 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 
 namespace zeropoint::check {
 namespace {
+
+const char* g_only = "";
 
 double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -35,6 +39,7 @@ std::vector<T> random_bytes(Random& random, int64_t n) {
 
 template <class Body>
 void show(const char* what, double macs, const Body& body) {
+    if (std::strstr(what, g_only) == nullptr) return;
     std::printf("%-34s", what);
     for (int threads : {1, 2}) {
         set_num_threads(threads);
@@ -99,6 +104,7 @@ ConvShape square(int64_t in, int64_t out, int64_t groups, int64_t kernel, int64_
 int main(int argc, char** argv) {
     using namespace zeropoint;
     if (argc > 1) set_active_isa(isa_from_name(argv[1]));
+    if (argc > 2) check::g_only = argv[2];
     std::printf("level %s\n", isa_name(active_isa()));
     for (int64_t rows : {1, 2, 4, 8, 16, 32, 128, 1024}) check::linear(rows, 1024, 1024);
     check::linear(64, 4096, 4096);
@@ -111,8 +117,25 @@ int main(int argc, char** argv) {
         check::convolution("7x7 stem 3 -> 64 @ 224", square(3, 64, 1, 7, 2, 3), images, 224);
         check::convolution("1x1 stride 2 64 -> 128 @ 56", square(64, 128, 1, 1, 2, 0), images, 56);
         check::convolution("1x1 256 -> 64 @ 56", square(256, 64, 1, 1, 1, 0), images, 56);
-        check::convolution("depthwise 3x3 128 @ 56", square(128, 128, 128, 3, 1, 1), images, 56);
-        check::convolution("depthwise 3x3 512 @ 14", square(512, 512, 512, 3, 1, 1), images, 14);
+        // MobileNetV2's, and some of EfficientNet's.
+        const auto depthwise = [&](int64_t channels, int64_t kernel, int64_t stride, int64_t size) {
+            char name[64];
+            std::snprintf(name, sizeof name, "depthwise %dx%d/%d %d @ %d", int(kernel), int(kernel), int(stride),
+                          int(channels), int(size));
+            check::convolution(name, square(channels, channels, channels, kernel, stride, kernel / 2), images, size);
+        };
+        depthwise(32, 3, 1, 112);
+        depthwise(96, 3, 2, 112);
+        depthwise(144, 3, 1, 56);
+        depthwise(144, 3, 2, 56);
+        depthwise(192, 3, 1, 28);
+        depthwise(192, 3, 2, 28);
+        depthwise(384, 3, 1, 14);
+        depthwise(576, 3, 1, 14);
+        depthwise(576, 3, 2, 14);
+        depthwise(960, 3, 1, 7);
+        depthwise(240, 5, 1, 28);
+        depthwise(144, 5, 2, 56);
         ConvShape up = square(128, 64, 1, 4, 2, 1);
         up.transposed = true;
         check::convolution("transposed 4x4 128 -> 64 @ 28", up, images, 28);
