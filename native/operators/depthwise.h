@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/depthwise/depthwise.h"
+#include "kernels/depthwise/in_place.h"
 #include "operators/conv_shape.h"
 #include "operators/matmul.h"
 
@@ -26,13 +27,22 @@ private:
         AlignedBytes weights;  // see DepthwiseArgs
     };
     struct Task;
+    // What the kernel that reads activations as they are stored needs; without bytes, if it does not take the shape.
+    struct InPlace {
+        InPlaceShape shape;
+        AlignedBytes weights;
+        PackedWeights sizes;  // of the channels, with the sums of their weights
+    };
 
     AlignedBytes pack(const WeightTensor& w, const std::vector<int64_t>& taps) const;
+    InPlace pack_in_place(const WeightTensor& w) const;
+    void run_in_place(const MatmulInput& x, int64_t images, const Size3& in, const MatmulOutput& y) const;
 
     ConvShape shape_;
     const DepthwiseKernel& kernel_;
     PackedWeights sizes_;  // of the channels; their zero points are subtracted already
     std::vector<Phase> phases_;
+    InPlace in_place_;
 };
 
 }  // namespace zeropoint
