@@ -147,14 +147,10 @@ double assumed_macs(Isa isa) {
     return kHertz;
 }
 
-int64_t worth_macs() { return static_cast<int64_t>(kHandOverSeconds * assumed_macs(active_isa())); }
-
-int64_t worth_elements(int64_t bytes_each) {
-    constexpr double kBytesPerSecond = 32e9;  // read from L2 and written back by one core
-    constexpr int64_t kMultiple = 1024;
-    const auto bytes = static_cast<int64_t>(kHandOverSeconds * kBytesPerSecond);
-    const int64_t elements = bytes / std::max<int64_t>(1, bytes_each);
-    return std::max<int64_t>(1, (elements + kMultiple / 2) / kMultiple) * kMultiple;
+int64_t worth_macs(int64_t rows) {
+    constexpr double kWeightsPerSecond = 1e11;  // bytes that one core reads from L2
+    const double rate = std::min(assumed_macs(active_isa()), static_cast<double>(rows) * kWeightsPerSecond);
+    return static_cast<int64_t>(kPartSeconds * rate);
 }
 
 }  // namespace zeropoint

@@ -32,17 +32,21 @@ Machine read_machine(const std::string& root, const std::vector<int>& allowed, M
 // This machine: read on first use from sysfs, else from CPUID.
 const Machine& machine();
 
-// Until another thread has begun with what it was given, if it was waiting for it: so long must a part take at least.
-constexpr double kHandOverSeconds = 2e-6;
+// A part of a job takes at least so long: several times what another thread needs to begin with it, if it was waiting
+// (0.3 microseconds in our own pool, about one in libgomp's).
+constexpr double kPartSeconds = 2e-6;
 // How long a thread waits for the next job before it sleeps: longer than the gap between two steps of a network.
 constexpr double kSpinSeconds = 20e-6;
 
 // Multiplications a second of the 8-bit kernels for an instruction set on one core of about 3 GHz: what plans assume,
 // so that they are made without measuring. Good to a factor of two.
 double assumed_macs(Isa isa);
-// The smallest part of a layer that is worth a thread, in multiplications of the active kernels.
-int64_t worth_macs();
-// The same for loops over memory, in elements that read and write so many bytes each.
-int64_t worth_elements(int64_t bytes_each);
+// The smallest part of a layer that is worth a thread, in multiplications of the active kernels, where each weight is
+// read from L2 for so many rows.
+int64_t worth_macs(int64_t rows);
+// The same for layers in float32, and for loops over memory: in elements of so many bytes, the mean of what is read and
+// of what is written for each.
+constexpr int64_t kWorthFloatMacs = 64 << 10, kWorthBytes = 64 << 10;  // 32 G a second, in kPartSeconds
+constexpr int64_t worth_elements(int64_t bytes) { return kWorthBytes / bytes; }
 
 }  // namespace zeropoint
