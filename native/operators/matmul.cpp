@@ -1,5 +1,6 @@
 #include "operators/matmul.h"
 
+#include "cpu/machine.h"
 #include "cpu/threads.h"
 #include "kernels/conversions.h"
 
@@ -203,8 +204,7 @@ void require_valid(const char* operation, const MatmulInput& input, const Matmul
 }
 
 Tiling tiling(int64_t strips, int64_t macs, int64_t panels) {
-    // A thread that is awake takes its part within a microsecond or two: about this many multiplications.
-    constexpr int64_t kWorth = 200000;
+    const int64_t least = worth_macs(1);
     constexpr int64_t kTasksPerThread = 4;
     Tiling t;
     t.strips = strips;
@@ -213,7 +213,7 @@ Tiling tiling(int64_t strips, int64_t macs, int64_t panels) {
     if (strips == 0 || panels == 0) return t;
     if (strips < threads * kTasksPerThread) {
         const int64_t wanted = (threads * kTasksPerThread + strips - 1) / strips;
-        const int64_t worth = std::max<int64_t>(1, macs / kWorth);
+        const int64_t worth = std::max<int64_t>(1, macs / least);
         int64_t chunks = std::min({wanted, worth, panels});
         // As many for each thread.
         if (chunks > threads) chunks = chunks / threads * threads;
@@ -229,7 +229,7 @@ Tiling tiling(int64_t strips, int64_t macs, int64_t panels) {
         }
         t.chunks = parts(t.panels_per_chunk);
     }
-    t.grain = std::max<int64_t>(1, kWorth * t.chunks / std::max<int64_t>(1, macs));
+    t.grain = std::max<int64_t>(1, least * t.chunks / std::max<int64_t>(1, macs));
     return t;
 }
 
