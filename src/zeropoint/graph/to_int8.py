@@ -14,6 +14,7 @@ from torch import fx, nn
 from zeropoint.described import described
 from zeropoint.graph.calibration import Calibration
 from zeropoint.graph.frontends.export import call_of, is_exported
+from zeropoint.graph.headroom import headroom_of, leave_headroom
 from zeropoint.graph.passes.qconfig_rules import unused_rules, warn_of_unused_rules
 from zeropoint.graph.policy import Policy, choose_policy
 from zeropoint.graph.quantize_fx import Prepared, Quantized, convert_fx, float_graph, mapping_of, prepare_graph
@@ -80,19 +81,25 @@ def to_int8(
                 stacklevel=2,
             )
         batches = [example_inputs] if calibration is None else calibration
-        calibrate(prepared, batches, policy, progress)
+        calibrate(prepared, batches, policy, progress, own_ranges=qconfig is None)
     with during("converting", progress):
         return convert_fx(prepared)
 
 
-def calibrate(prepared: Prepared, batches: Iterable[Any], policy: Policy, progress: bool) -> None:
-    """Run a prepared model on batches.
+def calibrate(
+    prepared: Prepared, batches: Iterable[Any], policy: Policy, progress: bool, *, own_ranges: bool
+) -> None:
+    """Run a prepared model on batches, and leave headroom.
+
+    Args:
+        own_ranges: the observers are ours, not those of a qconfig that the caller gave.
 
     Raises:
         ValueError: for a batch that does not fit, with its number and the reason.
     """
     seen = Calibration(prepared.graph_module)
     first: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+    number = -1
     with torch.no_grad():
         for number, batch in enumerate(shown(batches, "calibrating", progress)):
             args, kwargs = call_of(batch)
@@ -106,6 +113,8 @@ def calibrate(prepared: Prepared, batches: Iterable[Any], policy: Policy, progre
             if number == 0:
                 first = args, kwargs
     seen.warn_if_constant()
+    by_default = headroom_of(number + 1) if own_ranges else 0.0
+    leave_headroom(prepared.graph_module, by_default if policy.headroom is None else policy.headroom)
     if first is not None:
         losses = lost_values(prepared.graph_module, prepared.choices(), *first)
         warn_of_lost_values(losses, stacklevel=4)
