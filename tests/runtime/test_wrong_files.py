@@ -63,7 +63,7 @@ def renamed(program: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (field("version", 2), "version 2 is newer than this library, which reads up to 1"),
+        (field("version", 3), "version 3 is newer than this library, which reads up to 2"),
         (field("version", 0), "'version' must be a positive integer"),
         (field("version", "1"), "'version' must be a positive integer"),
         (field("steps", {}), "'steps' must be a list"),

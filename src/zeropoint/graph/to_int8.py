@@ -20,6 +20,7 @@ from zeropoint.graph.passes.qconfig_rules import unused_rules, warn_of_unused_ru
 from zeropoint.graph.policy import Policy, choose_policy
 from zeropoint.graph.quantize_fx import Prepared, Quantized, convert_fx, float_graph, mapping_of, prepare_graph
 from zeropoint.graph.rounding_loss import lost_values, warn_of_lost_values
+from zeropoint.graph.state import reset_state
 from zeropoint.progress import during, shown
 from zeropoint.qconfig import QConfig
 from zeropoint.qconfig_mapping import QConfigMapping
@@ -117,7 +118,9 @@ def calibrate(
                 try:
                     seen.check(args, kwargs)
                     if number >= done:
+                        reset_state(prepared.graph_module)  # every batch is a beginning
                         prepared(*args, **kwargs)
+                        reset_state(prepared.graph_module)
                     if number == 0 and policy.recurrent_weights == "auto":
                         prepared.choose_recurrent_weights(*args, **kwargs)
                 except Exception as error:
