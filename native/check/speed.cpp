@@ -125,8 +125,25 @@ int main(int argc, char** argv) {
         check::convolution("1x1 stride 2 128 -> 256 @ 28", square(128, 256, 1, 1, 2, 0), images, 28);
         check::convolution("1x1 stride 2 256 -> 512 @ 14", square(256, 512, 1, 1, 2, 0), images, 14);
         check::convolution("1x1 256 -> 64 @ 56", square(256, 64, 1, 1, 1, 0), images, 56);
-        check::convolution("depthwise 3x3 128 @ 56", square(128, 128, 128, 3, 1, 1), images, 56);
-        check::convolution("depthwise 3x3 512 @ 14", square(512, 512, 512, 3, 1, 1), images, 14);
+        // MobileNetV2's, and some of EfficientNet's.
+        const auto depthwise = [&](int64_t channels, int64_t kernel, int64_t stride, int64_t size) {
+            char name[64];
+            std::snprintf(name, sizeof name, "depthwise %dx%d/%d %d @ %d", int(kernel), int(kernel), int(stride),
+                          int(channels), int(size));
+            check::convolution(name, square(channels, channels, channels, kernel, stride, kernel / 2), images, size);
+        };
+        depthwise(32, 3, 1, 112);
+        depthwise(96, 3, 2, 112);
+        depthwise(144, 3, 1, 56);
+        depthwise(144, 3, 2, 56);
+        depthwise(192, 3, 1, 28);
+        depthwise(192, 3, 2, 28);
+        depthwise(384, 3, 1, 14);
+        depthwise(576, 3, 1, 14);
+        depthwise(576, 3, 2, 14);
+        depthwise(960, 3, 1, 7);
+        depthwise(240, 5, 1, 28);
+        depthwise(144, 5, 2, 56);
         ConvShape up = square(128, 64, 1, 4, 2, 1);
         up.transposed = true;
         check::convolution("transposed 4x4 128 -> 64 @ 28", up, images, 28);

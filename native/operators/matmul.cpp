@@ -1,5 +1,6 @@
 #include "operators/matmul.h"
 
+#include "cpu/machine.h"
 #include "cpu/threads.h"
 #include "kernels/conversions.h"
 
@@ -78,7 +79,7 @@ void pack_weights(const GemmKernel& kernel, const WeightTensor& w, int64_t first
     bool any = false;
     const int32_t shift = shift_of(w.type);
     for (int64_t i = 0; i < n; ++i) {
-        const int32_t plain = w.zero_points == 0 ? 0 : w.zero_point[w.zero_points == 1 ? 0 : first + i];
+        const int32_t plain = w.zero_point_of(first + i);
         p.zero_point[static_cast<size_t>(i)] = plain - shift;
         any = any || plain != shift;
     }
@@ -120,13 +121,13 @@ void pack_weights(const GemmKernel& kernel, const WeightTensor& w, int64_t first
 
 size_t fold_bytes(const PackedWeights& w) { return static_cast<size_t>(w.panel_count() * kPanel) * 12; }
 
-Epilogue fold(const GemmKernel& kernel, const PackedWeights& w, const Activation& activation, const MatmulOutput& out,
+Epilogue fold(Operand operand, const PackedWeights& w, const Activation& activation, const MatmulOutput& out,
               int64_t first, uint8_t* memory) {
     const int64_t all = w.panel_count() * kPanel;
     int32_t* bias = reinterpret_cast<int32_t*>(memory);
     float* multiplier = reinterpret_cast<float*>(bias + all);
     float* float_bias = multiplier + all;
-    const bool shifted = kernel.operand == Operand::shifted;
+    const bool shifted = operand == Operand::shifted;
     // Modulo 2^32, as the sums of the kernels.
     const uint32_t x_zero_point = static_cast<uint32_t>(shifted ? activation.shifted_zero_point() : 0);
     const uint32_t depth = static_cast<uint32_t>(w.tap_count * w.channels);
@@ -205,8 +206,7 @@ void require_valid(const char* operation, const MatmulInput& input, const Matmul
 }
 
 Tiling tiling(int64_t strips, int64_t macs, int64_t panels) {
-    // A thread that is awake takes its part within a microsecond or two: about this many multiplications.
-    constexpr int64_t kWorth = 200000;
+    const int64_t least = worth_macs(1);
     constexpr int64_t kTasksPerThread = 4;
     Tiling t;
     t.strips = strips;
@@ -215,7 +215,7 @@ Tiling tiling(int64_t strips, int64_t macs, int64_t panels) {
     if (strips == 0 || panels == 0) return t;
     if (strips < threads * kTasksPerThread) {
         const int64_t wanted = (threads * kTasksPerThread + strips - 1) / strips;
-        const int64_t worth = std::max<int64_t>(1, macs / kWorth);
+        const int64_t worth = std::max<int64_t>(1, macs / least);
         int64_t chunks = std::min({wanted, worth, panels});
         // As many for each thread.
         if (chunks > threads) chunks = chunks / threads * threads;
@@ -231,7 +231,7 @@ Tiling tiling(int64_t strips, int64_t macs, int64_t panels) {
         }
         t.chunks = parts(t.panels_per_chunk);
     }
-    t.grain = std::max<int64_t>(1, kWorth * t.chunks / std::max<int64_t>(1, macs));
+    t.grain = std::max<int64_t>(1, least * t.chunks / std::max<int64_t>(1, macs));
     return t;
 }
 
