@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <stdexcept>
 
 namespace zeropoint {
 namespace {
@@ -278,6 +279,9 @@ void ConvPlan::run(const MatmulInput& x, int64_t images, const Size3& in, const 
     if (depthwise_ != nullptr) return depthwise_->run(x, images, in, y, channels_first);
     if (pointwise_ != nullptr && (!channels_first || shape_.in_channels == 1))
         return pointwise_->run(x, images * in[0] * in[1] * in[2], y);
+    if (y.function != nullptr)
+        throw std::invalid_argument(
+            "convolution: only a 1x1 convolution can have a function of float32 in its epilogue");
     if (turned_ != nullptr && in[2] == 1) return turned_->run(x, images, turned(in), y, channels_first);
 
     thread_local std::vector<Geometry> t_geometries;
