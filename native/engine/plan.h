@@ -18,16 +18,17 @@ struct Instruction {
     double macs = 0;
 };
 
-enum class BufferKind { arena, constant, input, output };
+enum class BufferKind { arena, constant, input, output, state };
 
 struct Buffer {
     BufferKind kind = BufferKind::arena;
     int64_t bytes = 0;
     int64_t offset = 0;              // of an arena buffer
     const void* constant = nullptr;  // of a constant
-    int32_t index = -1;              // of an input or output
+    int32_t index = -1;              // of an input, output or tensor of the state
     int32_t first = -1, last = -1;   // instructions that use it
     int32_t over = -1;               // a buffer whose memory it may take over, element by element
+    bool updates = false;            // it begins as a copy of that buffer
 };
 
 // What a step does for inputs of these sizes, for people who read profiles.
@@ -51,7 +52,7 @@ struct Plan {
 
     // `bases` has room for all buffers and then `most_places` addresses. `seconds`, if given, gets a number for each
     // instruction.
-    void run(const void* const* inputs, void* const* given_outputs, uint8_t* arena, void** bases,
+    void run(const void* const* inputs, void* const* given_outputs, void* const* state, uint8_t* arena, void** bases,
              double* seconds = nullptr) const;
 };
 

@@ -81,6 +81,7 @@ void LinearPlan::run(const MatmulInput& x, int64_t rows, int64_t x_stride, const
     const int64_t stride = direct ? x_stride : operand_stride(inputs_, size);
     const Tiling t = tiling((rows + strip - 1) / strip, std::min(strip, rows) * n * inputs_, weights_.panel_count());
     GemmArgs shared;
+    shared.row_step = stride;
     shared.taps = &tap;
     shared.tap_count = 1;
     shared.channels = inputs_;
@@ -90,7 +91,7 @@ void LinearPlan::run(const MatmulInput& x, int64_t rows, int64_t x_stride, const
     shared.w_sums = weights_.sums.data();
     shared.x_zero_point = activation.shifted_zero_point();
     shared.y = y.y;
-    shared.epilogue = fold(kernel_, weights_, activation, y, 0, scratch_of<FoldMemory>(fold_bytes(weights_)));
+    shared.epilogue = fold(kernel_.operand, weights_, activation, y, 0, scratch_of<FoldMemory>(fold_bytes(weights_)));
     prepare_output(y.y, static_cast<size_t>(rows * n) * (y.type == OutputType::f32 ? 4 : 1));
 
     const uint64_t run = 1 + g_runs.fetch_add(1, std::memory_order_relaxed);
@@ -103,7 +104,7 @@ void LinearPlan::run(const MatmulInput& x, int64_t rows, int64_t x_stride, const
             direct ? nullptr : scratch_of<OperandMemory>(static_cast<size_t>((strip * stride + kOperandSlack) * size));
         for (int64_t task = begin; task < end; ++task) {
             const int64_t s = task / t.chunks, chunk = task % t.chunks, first = s * strip;
-            a.m = std::min(strip, rows - first);
+            a.m = a.run = std::min(strip, rows - first);
             const uint8_t* from = static_cast<const uint8_t*>(x.x) + first * x_stride;
             if (direct) {
                 a.x = from;

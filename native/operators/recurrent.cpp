@@ -518,7 +518,8 @@ private:
         GemmArgs a;
         a.x = memory.operand;
         a.rows = row_offset;
-        a.m = count;
+        a.m = a.run = count;
+        a.row_step = operand_stride_;
         a.taps = &tap;
         a.tap_count = 1;
         a.channels = hidden_;

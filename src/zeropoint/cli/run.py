@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from zeropoint.atomic_file import replacing
 from zeropoint.cli.data import Batch, Data, Samples, load_batches, load_tensors
 from zeropoint.cli.models import Model, Pickle, load_model
 from zeropoint.cli.output import AsJson, show, work
@@ -96,9 +97,10 @@ def _arrays(value: Any) -> list[Any]:
 
 
 def _write(path: Path, arrays: list[Any]) -> None:
-    if path.suffix == ".npz":
-        np.savez(path, *arrays)
-    elif len(arrays) == 1:
-        np.save(path, arrays[0])
-    else:
+    if path.suffix != ".npz" and len(arrays) != 1:
         raise ValueError(f"the model gives {len(arrays)} arrays: write them to a .npz file")
+    with replacing(path) as new, new.open("wb") as file:
+        if path.suffix == ".npz":
+            np.savez(file, *arrays)
+        else:
+            np.save(file, arrays[0])

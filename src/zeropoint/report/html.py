@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import nn
 
+from zeropoint.atomic_file import replacing
 from zeropoint.report.compare import LayerRow
 from zeropoint.report.findings import Findings, gather
 from zeropoint.report.histograms import Histogram
@@ -59,7 +60,9 @@ def write_report(
         'Sequential'
     """
     findings = gather(float_model, quantized, data, title=title, sensitivity=sensitivity, progress=progress)
-    Path(path).write_text(page(findings), encoding="utf-8")
+    text = page(findings)
+    with replacing(path) as new:
+        new.write_text(text, encoding="utf-8")
     return findings
 
 
