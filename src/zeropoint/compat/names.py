@@ -16,8 +16,8 @@ FX = "it belongs to the inside of torch.ao's FX mode; zeropoint captures models 
 SPARSE = "block-sparse layers for QNNPACK are not part of zeropoint; use the dense ones"
 INSIDE = "it is a helper inside a module of torch.ao; the module itself has its counterpart"
 BACKEND = "what a backend supports is fixed in zeropoint.operators: all kernels are its own"
-EQUALIZE = "equalization and bias correction after training are not part of zeropoint"
-NUMERIC_SUITE = "the numeric suite compares modules of torch.ao; torch.ao.ns is left to PyTorch"
+EQUALIZE = "it is a step inside equalize; the layer itself has the weight and the bias"
+ON_DEVICE = "it leaves quantizing to the device, with passes of torch._C; quantize_dynamic_jit does it beforehand"
 NOT_OLD = "it is no part of the old stack: PyTorch keeps it"
 PACKED_BY_FBGEMM = "it exposes FBGEMM's own packed weights; quantize_dynamic, or zeropoint.qfunctions.linear_prepack"
 
@@ -33,6 +33,8 @@ MODULES = {
         "zeropoint.fake_quant.learnable": "_LearnableFakeQuantize",
     },
     "torch.ao.quantization.fake_quantize": {
+        "zeropoint.compat.additions": "_is_per_channel=is_per_channel _is_per_tensor=is_per_tensor",
+        "zeropoint.compat.eager_names": "_is_fake_quant_script_module _is_symmetric_quant",
         "zeropoint": (
             "FakeQuantize FakeQuantizeBase FixedQParamsFakeQuantize FusedMovingAvgObsFakeQuantize "
             "default_affine_fixed_qparams_fake_quant default_dynamic_fake_quant default_embedding_fake_quant "
@@ -46,6 +48,9 @@ MODULES = {
     },
     "torch.ao.quantization.fuse_modules": {
         "zeropoint": "fuse_known_modules fuse_modules fuse_modules_qat",
+        "zeropoint.compat.eager_names": "_get_module _set_module",
+        "zeropoint.eager.fuse": "_fuse_modules",
+        "zeropoint.fx.fuser_methods": "fuse_conv_bn fuse_conv_bn_relu get_fuser_method",
     },
     "torch.ao.quantization.fuser_method_mappings": {
         "zeropoint.fx.fuser_methods": (
@@ -69,7 +74,10 @@ MODULES = {
             "weight_observer_range_neg_127_to_127"
         ),
         "zeropoint.observers.partial": "_PartialWrapper=PartialWrapper",
+        "zeropoint.observers.base": "_ObserverBase=UniformQuantizationObserverBase",
+        "zeropoint.compat.eager_names": "_is_per_channel_script_obs_instance _with_args _with_callable_args",
         "zeropoint.fx.modules": "_is_activation_post_process=is_activation_post_process",
+        "abc": "ABC",
     },
     "torch.ao.quantization.qconfig": {
         "zeropoint": (
@@ -84,6 +92,8 @@ MODULES = {
             "get_default_qat_qconfig_dict get_default_qconfig get_default_qconfig_dict per_channel_dynamic_qconfig "
             "qconfig_equals"
         ),
+        "zeropoint.qconfig": "_add_module_to_qconfig_obs_ctr=add_module_to_qconfig_obs_ctr",
+        "zeropoint.compat.eager_names": "_assert_valid_qconfig",
     },
     "torch.ao.quantization.qconfig_mapping": {
         "zeropoint": "QConfigMapping get_default_qat_qconfig_mapping get_default_qconfig_mapping",
@@ -115,6 +125,7 @@ MODULES = {
             "DEFAULT_MODULE_TO_ACT_POST_PROCESS DEFAULT_QAT_MODULE_MAPPINGS "
             "DEFAULT_REFERENCE_STATIC_QUANT_MODULE_MAPPINGS DEFAULT_STATIC_QUANT_MODULE_MAPPINGS"
         ),
+        "zeropoint.compat.eager_names": "_get_special_act_post_process _has_special_act_post_process",
         SPARSE: (
             "DEFAULT_DYNAMIC_SPARSE_QUANT_MODULE_MAPPINGS DEFAULT_STATIC_SPARSE_QUANT_MODULE_MAPPINGS "
             "get_default_dynamic_sparse_quant_module_mappings get_default_static_sparse_quant_module_mappings"
@@ -126,6 +137,11 @@ MODULES = {
             "quantize_dynamic quantize_qat swap_module"
         ),
         "zeropoint.compat.additions": "_get_observer_dict",
+        "zeropoint.compat.eager_names": (
+            "_add_observer_ _convert _get_unique_devices_ _propagate_qconfig_helper"
+            " _register_activation_post_process_hook _remove_activation_post_process _remove_qconfig"
+        ),
+        "zeropoint.fx.modules": "_is_activation_post_process=is_activation_post_process",
         "zeropoint.eager.prepare": "_observer_forward_hook=_hook _observer_forward_pre_hook=_pre_hook",
     },
     "torch.ao.quantization.quantize_fx": {
@@ -209,6 +225,13 @@ MODULES = {
             " quantize_jit script_qconfig"
         ),
         "zeropoint.compat.additions": "script_qconfig_dict",
+        "zeropoint.compat.script_mode_names": (
+            "_check_forward_method _check_is_script_module _convert_jit _prepare_jit _quantize_jit"
+        ),
+        ON_DEVICE: (
+            "_convert_ondevice_dynamic_jit _convert_ondevice_jit _prepare_ondevice_dynamic_jit _prepare_ondevice_jit"
+            " _quantize_ondevice_dynamic_jit _quantize_ondevice_dynamic_jit_impl"
+        ),
     },
     "torch.ao.quantization.stubs": {
         "zeropoint": "DeQuantStub QuantStub QuantWrapper",
@@ -229,7 +252,29 @@ MODULES = {
             "NodePattern Pattern get_fqn_to_example_inputs get_swapped_custom_module_class"
         ),
         "zeropoint.fx.patterns": "MatchAllNode",
-        FX: "DEPRECATION_WARNING check_node determine_qparams",
+        "zeropoint.compat.eager_names": "determine_qparams",
+        FX: "DEPRECATION_WARNING check_node",
+    },
+    "torch.ao.quantization._equalize": {
+        "zeropoint.accuracy.equalize": "channel_range converged cross_layer_equalization equalize",
+        EQUALIZE: (
+            "expand_groups_in_paired_modules_list get_module_bias get_module_weight get_name_by_module has_bias"
+            " max_over_ndim min_over_ndim process_paired_modules_list_to_name set_module_bias set_module_weight"
+        ),
+    },
+    "torch.ao.quantization._correct_bias": {
+        "zeropoint.accuracy.bias_correction": (
+            "MeanShadowLogger bias_correction _supported_modules=FLOAT_LAYERS"
+            " _supported_modules_quantized=QUANTIZED_LAYERS"
+        ),
+        "zeropoint.compat.eager_names": "get_module=_get_module get_param parent_child_names",
+    },
+    "torch.ao.ns._numeric_suite": {
+        "zeropoint.numeric_suite": (
+            "Logger OutputLogger Shadow ShadowLogger compare_model_outputs compare_model_stub compare_weights"
+            " get_logger_dict get_matching_activations prepare_model_outputs prepare_model_with_stubs"
+        ),
+        "zeropoint.numeric_suite.eager": "NON_LEAF_MODULE_TO_ADD_OBSERVER_ALLOW_LIST",
     },
     "torch.ao.nn.intrinsic.modules.fused": {
         "zeropoint.nn.intrinsic": (
@@ -313,6 +358,7 @@ MODULES = {
     "torch.ao.nn.quantized.modules.conv": {
         "zeropoint.nn.quantized": "Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d",
         "zeropoint.nn.quantized.conv": "_ConvNd",
+        "zeropoint.compat.eager_names": "_reverse_repeat_padding",
     },
     "torch.ao.nn.quantized.modules.dropout": {
         "zeropoint.nn.quantized": "Dropout",
@@ -335,7 +381,8 @@ MODULES = {
         "zeropoint.nn.quantized": "LSTM",
     },
     "torch.ao.nn.quantized.modules.utils": {
-        "zeropoint.nn.quantized.storage": "WeightedQuantizedModule=StoredWeight",
+        "zeropoint.nn.quantized.storage": "WeightedQuantizedModule=StoredWeight _quantize_weight=quantize_weight",
+        "zeropoint.compat.eager_names": "_hide_packed_params_repr _ntuple_from_first _pair_from_first",
     },
     "torch.ao.nn.quantized.modules": {"zeropoint.nn.quantized": "DeQuantize MaxPool2d Quantize"},
     "torch.ao.nn.quantized.reference.modules.conv": {
@@ -393,6 +440,7 @@ PACKAGES = {
 # Older paths of whole trees. The longer ones come first.
 MOVED = {
     "torch.nn.quantized._reference": "torch.ao.nn.quantized.reference",
+    "torch.quantization._numeric_suite": "torch.ao.ns._numeric_suite",
     "torch.quantization": "torch.ao.quantization",
     "torch.nn.intrinsic": "torch.ao.nn.intrinsic",
     "torch.nn.qat": "torch.ao.nn.qat",
@@ -401,16 +449,12 @@ MOVED = {
 }
 
 # Packages that only hold others, and stay as they are.
-CONTAINERS = ("torch.ao", "torch.ao.nn")
+CONTAINERS = ("torch.ao", "torch.ao.nn", "torch.ao.ns")
 
 # Modules without a counterpart, with all that is below them.
 GONE = {
     "torch.ao.quantization.backend_config": BACKEND,
     "torch.ao.quantization.fx": FX,
-    "torch.ao.quantization._correct_bias": EQUALIZE,
-    "torch.ao.quantization._numeric_suite": NUMERIC_SUITE,
-    "torch.ao.quantization._numeric_suite_fx": NUMERIC_SUITE,
-    "torch.ao.quantization._equalize": EQUALIZE,
     "torch.ao.nn.sparse": SPARSE,
 }
 

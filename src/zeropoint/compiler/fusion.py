@@ -26,9 +26,9 @@ def simplify(builder: ProgramBuilder) -> None:
 
 
 def _readers(builder: ProgramBuilder) -> dict[str, int]:
-    """How often each value is read; the program's outputs count."""
+    """How often each value is read; the program's results count."""
     count: dict[str, int] = {}
-    for names in [*([n for n in step.inputs if n is not None] for step in builder.steps), builder.outputs]:
+    for names in [*([n for n in step.inputs if n is not None] for step in builder.steps), builder.results()]:
         for name in names:
             count[name] = count.get(name, 0) + 1
     return count
@@ -51,6 +51,8 @@ def _fold_tables(builder: ProgramBuilder) -> None:
         makers.update(dict.fromkeys(step.outputs, step))
     builder.steps = kept
     builder.outputs = [renamed.get(name, name) for name in builder.outputs]
+    for state in builder.state.values():
+        state.next = renamed.get(state.next, state.next)
 
 
 def _absorb(builder: ProgramBuilder, before: Step, step: Step) -> bool:
@@ -110,7 +112,7 @@ def _takes(step: Step) -> bool:
 
 
 def _drop_dead(builder: ProgramBuilder) -> None:
-    needed = set(builder.outputs)
+    needed = set(builder.results())
     kept = []
     for step in reversed(builder.steps):
         if needed & set(step.outputs) or step.op == "require":

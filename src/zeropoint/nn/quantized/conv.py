@@ -80,6 +80,8 @@ class _ConvNd(QuantizedOutput, StoredWeight):
             raise NotImplementedError(
                 f"{type(self).__name__}: padding_mode must be {' or '.join(map(repr, allowed))}, got {padding_mode!r}"
             )
+        if self._TRANSPOSED and out_channels < 1:
+            raise ValueError(f"{type(self).__name__}: out_channels must be greater than 0, got {out_channels}")
         if groups < 1 or in_channels % groups or out_channels % groups:
             raise ValueError(
                 f"{type(self).__name__}: in_channels {in_channels} and out_channels {out_channels} must be multiples of"
@@ -90,6 +92,7 @@ class _ConvNd(QuantizedOutput, StoredWeight):
         self.padding = pads(padding, self.kernel_size, self.dilation, self.stride)
         self.output_padding = each(output_padding, dims)
         self.transposed, self.padding_mode = self._TRANSPOSED, padding_mode
+        self.__dict__["_made_geometry"] = None  # made when it is used first; a module that was never called has it, too
         # What the operators take. Reflected padding happens before them.
         self._stride, self._dilation = list(self.stride), list(self.dilation)
         self._pads = [0] * dims if padding_mode == "reflect" else list(self.padding)
