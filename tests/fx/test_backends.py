@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch.ao.quantization.backend_config.utils  # noqa: F401 (torch.ao's own modules need it loaded)
+import torch.ao.quantization.backend_config.utils
 from torch import nn
 from torch.ao.quantization.backend_config import executorch, fbgemm, native, onednn, qnnpack, tensorrt, x86
 

@@ -1,7 +1,5 @@
 """prepare_fx and convert_fx: names, modules, values, checkpoints, against torch.ao."""
 
-from __future__ import annotations
-
 import copy
 import io
 from typing import Any

@@ -58,13 +58,27 @@ class Operator(torch._ops.OpOverloadPacket):
         overload = getattr(self._theirs, name, None)
         if name not in _OVERLOADS or (overload is not None and _takes_tensors_only(overload)):
             return getattr(self._theirs, name)
-        return self
+        return Overload(self)
 
     def __hash__(self) -> int:
         return hash(self.__name__)
 
     def __repr__(self) -> str:
         return f"<zeropoint.compat operator {NAMESPACE}.{self.__name__}>"
+
+
+class Overload:
+    """The one overload of an operator that takes packed weights; it is no packet again, as torch looks into those."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
+        self.__name__ = f"{operator.__name__}.default"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._operator(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._operator, name)
 
 
 class Namespace(torch._ops._OpNamespace):
@@ -169,4 +183,5 @@ def _name_in_graphs(changes: Changes) -> None:
             changes.item(targets.CALLED, name, getattr(getattr(torch.ops, NAMESPACE), name))
     changes.item(targets.CALLED, "dtype", lambda dtype: twin(dtype.name))
     changes.item(targets.CALLED, "dequantize", ("call_method", "dequantize"))
+    changes.item(targets.CALLED, "decomposed", getattr(torch.ops, DECOMPOSED))
     changes.item(targets.CALLED, "reduce_range", lambda: torch.backends.quantized.engine in ("fbgemm", "x86"))

@@ -30,7 +30,15 @@ from zeropoint.fx.plan import OBSERVED_DTYPES
 from zeropoint.fx.qconfig_dtypes import activation_is_statically_quantized, get_quant_type, weight_is_quantized
 from zeropoint.fx.qconfigs import add_fused_types, add_trained_types, qconfigs_by_node, require_same_rules
 from zeropoint.fx.support import weight_is_supported
-from zeropoint.fx.targets import DYNAMIC, PER_CHANNEL, PER_TENSOR, dtype_argument, half_dequantize, reduces_range
+from zeropoint.fx.targets import (
+    DYNAMIC,
+    PER_CHANNEL,
+    PER_TENSOR,
+    decomposed_operators,
+    dtype_argument,
+    half_dequantize,
+    reduces_range,
+)
 from zeropoint.nn import quantizable
 from zeropoint.nn.intrinsic import FusedModule
 from zeropoint.nn.quantized.reference.weight import get_qparam_dict
@@ -41,8 +49,6 @@ from zeropoint.qconfig import qconfig_equals
 from zeropoint.qconfig_mapping import QConfigMapping
 
 __all__ = ["convert"]
-
-ours = torch.ops.zeropoint
 
 
 def convert(
@@ -181,11 +187,13 @@ class _Conversion:
         x, graph = node.args[0], self.graph
         if is_dynamic:
             args = (x, dtype_argument(observer.dtype), reduces_range())
-            return graph.call_method("dequantize", (graph.call_function(DYNAMIC, args),))
+            found = graph.call_function(DYNAMIC, args)
+            if observer.dtype != torch.float16:
+                return graph.call_method("dequantize", (found,))
+            return graph.create_node(*half_dequantize(), (found,))
         if observer.dtype == torch.float16:
             half = graph.call_method("to", (x, torch.float16))
-            kind, target = half_dequantize()
-            return graph.create_node(kind, target, (half,))
+            return graph.create_node(*half_dequantize(), (half,))
         place = self._place(node)
         scale, zero_point = found_qparams(observer)
         if qscheme(observer.qscheme).per_channel:
@@ -201,7 +209,7 @@ class _Conversion:
         return graph.call_method("dequantize", (q,))
 
     def _rounded_decomposed(self, node: fx.Node, observer: Any, is_dynamic: bool) -> fx.Node:
-        x, graph, place = node.args[0], self.graph, self._place(node)
+        x, graph, ours = node.args[0], self.graph, decomposed_operators()
         if not is_dynamic and observer.dtype == torch.float16:
             half = graph.call_method("to", (x, torch.float16))
             return graph.call_method("to", (half, torch.float32))
@@ -218,7 +226,7 @@ class _Conversion:
         scale, zero_point = found_qparams(observer)
         if qscheme(observer.qscheme).per_channel:
             stored = [
-                add_buffer(self.model, graph, f"{place}_{name}_", value, self.device)
+                add_buffer(self.model, graph, f"{self._place(node)}_{name}_", value, self.device)
                 for name, value in (("scale", scale), ("zero_point", zero_point))
             ]
             rest = (*stored, int(observer.ch_axis), *numbers)
@@ -336,7 +344,8 @@ class _Conversion:
             for value in taken:
                 _skip_dequantize(value, node)
         made = swapped_class(module, self.custom.observed_to_quantized_mapping, get_quant_type(qconfig))
-        self._set(str(node.target), made.from_observed(module))  # type: ignore[attr-defined]
+        # Not `_set`: another call of the same module converts it again, with what it is called with.
+        set_module(self.model, str(node.target), made.from_observed(module))  # type: ignore[attr-defined]
 
     def _set(self, target: str, module: nn.Module) -> None:
         set_module(self.model, target, module)

@@ -11,9 +11,8 @@ from typing import Any
 
 import torch
 
-from zeropoint import qfunctions
+from zeropoint.fx.functions import FUNCTIONS
 from zeropoint.numerics.dtypes import DTYPES
-from zeropoint.qfunctions import packed
 from zeropoint.tensor.create import dequantize, quantize_per_channel, quantize_per_tensor, quantize_per_tensor_dynamic
 
 __all__ = [
@@ -22,6 +21,7 @@ __all__ = [
     "PER_CHANNEL",
     "PER_TENSOR",
     "call",
+    "decomposed_operators",
     "dtype_argument",
     "half_dequantize",
     "reduces_range",
@@ -29,28 +29,21 @@ __all__ = [
 
 PER_TENSOR, PER_CHANNEL, DYNAMIC = quantize_per_tensor, quantize_per_channel, quantize_per_tensor_dynamic
 
-_OF_PACKED_CONVOLUTIONS = {
-    **{f"conv{d}d": packed.conv for d in (1, 2, 3)},
-    **{f"conv{d}d_relu": packed.conv_relu for d in (1, 2, 3)},
-    **{f"conv{d}d_dynamic": packed.conv_dynamic for d in (1, 2, 3)},
-    **{f"conv_transpose{d}d": packed.conv for d in (1, 2, 3)},
-    **{f"conv{d}d_prepack": qfunctions.conv_prepack for d in (1, 2, 3)},
-    **{f"conv_transpose{d}d_prepack": qfunctions.conv_transpose_prepack for d in (1, 2, 3)},
-}
-
-# Replaced by zeropoint.compat: name of an operator -> what is called; "dtype", "dequantize": how these are
-# written; "reduce_range": whether ranges that are found while a model runs use 7 bits.
+# Replaced by zeropoint.compat: name of an operator -> what is called; "dtype", "dequantize": how these are written;
+# "decomposed": the operators on plain integers; "reduce_range": whether ranges that are found while a model runs use 7
+# bits.
 CALLED: dict[str, Any] = {
-    **_OF_PACKED_CONVOLUTIONS,
+    **FUNCTIONS,
     "dtype": lambda dtype: dtype.name,
     "dequantize": ("call_function", dequantize),
     "reduce_range": lambda: True,
+    "decomposed": torch.ops.zeropoint,
 }
 
 
 def call(name: str) -> Callable[..., Any]:
     """The function on quantized tensors of this name."""
-    return CALLED[name] if name in CALLED else getattr(qfunctions, name)
+    return CALLED[name]
 
 
 def dtype_argument(dtype: Any) -> Any:
@@ -67,3 +60,8 @@ def half_dequantize() -> tuple[str, Any]:
 def reduces_range() -> bool:
     """Whether ranges that are found while a model runs use 7 bits, as PyTorch's engines for servers do."""
     return bool(CALLED["reduce_range"]())
+
+
+def decomposed_operators() -> Any:
+    """The namespace of operators that quantize to plain integers."""
+    return CALLED["decomposed"]

@@ -28,6 +28,7 @@ class Observed(enum.Enum):
     NORM = "its result has a range of its own, weight and bias stay float"
     FIXED = "its result has the fixed range that the record names"
     SHARED = "its result has the observer of its input"
+    PASSED = "not at all; between quantized tensors it takes and gives them"
     INFO = "it tells about a tensor and gives none"
     BATCH_NORM = "its result has a range of its own; a ReLU behind it can be a part of it"
 
@@ -74,6 +75,7 @@ _ROWS = (
     Traced("alias", Observed.SHARED, (nn.Identity,)),
     Traced("pixel_shuffle", Observed.SHARED, (nn.PixelShuffle, F.pixel_shuffle)),
     Traced("pixel_unshuffle", Observed.SHARED, (nn.PixelUnshuffle, F.pixel_unshuffle)),
+    Traced("channel_shuffle", Observed.PASSED, (nn.ChannelShuffle, torch.channel_shuffle)),
     Traced("upsample_bilinear2d", Observed.SHARED, (F.interpolate,)),
     Traced("flatten", Observed.SHARED, (torch.flatten,)),
     Traced("mean", Observed.SHARED, (torch.mean, "mean")),
