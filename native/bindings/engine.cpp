@@ -293,9 +293,9 @@ std::vector<InputLayout> layouts_of(const std::vector<std::vector<int64_t>>& sha
 }
 
 // (op, name of its first output, number of the step, seconds, multiplications, kernel, its instruction set, types of
-// the first input and output, sizes of the output)
+// the first input and output, sizes of the output, bytes of what is stored, of the other inputs and of the outputs)
 nb::tuple profile_row(const Program& program, const Plan& plan, const Instruction& instruction, double seconds) {
-    if (instruction.step < 0) return nb::make_tuple("copy", "", -1, seconds, 0.0, "", "", "", "", nb::tuple());
+    if (instruction.step < 0) return nb::make_tuple("copy", "", -1, seconds, 0.0, "", "", "", "", nb::tuple(), 0, 0, 0);
     const auto step = static_cast<size_t>(instruction.step);
     const StepNote& note = program.notes()[step];
     const Shown& shown = plan.shown[step];
@@ -305,7 +305,7 @@ nb::tuple profile_row(const Program& program, const Plan& plan, const Instructio
     return nb::make_tuple(note.op, note.name, instruction.step, seconds, instruction.macs,
                           has_kernel ? shown.kernel : "",
                           has_kernel ? isa_name(selected_isa(shown.kernel, active_isa())) : "", name_of(shown.from),
-                          name_of(shown.to), nb::tuple(sizes));
+                          name_of(shown.to), nb::tuple(sizes), shown.stored, shown.read, shown.written);
 }
 
 }  // namespace

@@ -82,6 +82,17 @@ inline std::vector<ConvCase> conv_cases() {
          {2, 17, 1}},
         {"transposed 3d", transposed(conv_shape(4, 6, 2, {3, 2, 3}, {2, 2, 2}, {1, 0, 1}), {1, 0, 1}), 1, {3, 3, 4}},
         {"transposed 1x1", transposed(conv_shape(8, 12, 1, {1, 1, 1})), 2, {1, 4, 5}},
+        // Lines as tiles cut them: exactly, into unequal segments, shorter than any segment; and groups of panels.
+        {"lines of 14", conv_shape(4, 96, 1, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}), 1, {1, 5, 14}},
+        {"lines of 7", conv_shape(8, 64, 1, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}), 1, {1, 7, 7}},
+        {"lines of 13", conv_shape(5, 80, 1, {1, 2, 3}, {1, 1, 1}, {0, 0, 1}), 1, {1, 4, 13}},
+        {"lines of 10", conv_shape(7, 48, 1, {1, 3, 2}), 1, {1, 6, 11}},
+        {"lines of 8", conv_shape(3, 130, 1, {1, 3, 3}, {1, 2, 2}, {0, 1, 1}), 1, {1, 9, 16}},
+        {"lines of 4", conv_shape(6, 67, 1, {1, 2, 2}), 2, {1, 6, 5}},
+        {"lines of 3", conv_shape(6, 100, 1, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}), 2, {1, 5, 3}},
+        {"lines of 2", conv_shape(9, 40, 1, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}), 1, {1, 7, 2}},
+        {"lines of 241", conv_shape(3, 33, 1, {1, 2, 2}), 1, {1, 3, 242}},
+        {"1x1 stride 2, groups of panels", conv_shape(16, 80, 1, {1, 1, 1}, {1, 2, 2}), 1, {1, 14, 28}},
     };
 }
 inline std::vector<ConvCase> depthwise_cases() {
@@ -90,6 +101,18 @@ inline std::vector<ConvCase> depthwise_cases() {
         {"3x3, more than a part", conv_shape(40, 40, 40, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}), 1, {1, 21, 25}},
         {"3x3 stride 2, odd channels", conv_shape(37, 37, 37, {1, 3, 3}, {1, 2, 2}, {0, 1, 1}), 1, {1, 10, 9}},
         {"5x5", conv_shape(16, 16, 16, {1, 5, 5}, {1, 1, 1}, {0, 2, 2}), 1, {1, 8, 8}},
+        {"3x3, blocks of all sizes", conv_shape(187, 187, 187, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}), 2, {1, 5, 6}},
+        {"3x3 stride 2, several units", conv_shape(208, 208, 208, {1, 3, 3}, {1, 2, 2}, {0, 1, 1}), 1, {1, 9, 12}},
+        {"3x3, sides only", conv_shape(66, 66, 66, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}), 2, {1, 1, 2}},
+        {"3x3, no padding", conv_shape(96, 96, 96, {1, 3, 3}), 1, {1, 6, 11}},
+        {"3x3, wide padding", conv_shape(64, 64, 64, {1, 3, 3}, {1, 1, 1}, {0, 5, 4}), 1, {1, 2, 3}},
+        {"3x3, strides 2 and 1", conv_shape(80, 80, 80, {1, 3, 3}, {1, 2, 1}, {0, 1, 1}), 1, {1, 8, 7}},
+        {"1x3, strides 1 and 2", conv_shape(48, 48, 48, {1, 1, 3}, {1, 1, 2}, {0, 0, 1}), 3, {1, 3, 10}},
+        {"1x3, stride beyond it", conv_shape(34, 34, 34, {1, 1, 3}, {1, 2, 1}, {0, 0, 0}), 1, {1, 5, 8}},
+        {"3x3, several depths", conv_shape(72, 72, 72, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}), 2, {3, 4, 5}},
+        {"5x5 stride 2", conv_shape(104, 104, 104, {1, 5, 5}, {1, 2, 2}, {0, 2, 2}), 1, {1, 11, 14}},
+        {"7x7", conv_shape(112, 112, 112, {1, 7, 7}, {1, 1, 1}, {0, 3, 3}), 1, {1, 9, 10}},
+        {"7x7 stride 2", conv_shape(65, 65, 65, {1, 7, 7}, {1, 2, 2}, {0, 3, 3}), 1, {1, 12, 13}},
         {"dilation", conv_shape(3, 3, 3, {1, 3, 2}, {1, 1, 2}, {0, 2, 1}, {1, 2, 3}), 2, {1, 8, 9}},
         {"1x1", conv_shape(20, 20, 20, {1, 1, 1}), 1, {1, 3, 4}},
         {"1d", conv_shape(18, 18, 18, {1, 1, 4}, {1, 1, 1}, {0, 0, 3}), 2, {1, 1, 31}},
@@ -290,6 +313,24 @@ inline void check_matmul_refusals(Report& report) {
             o.z = x.data();
         });
     });
+    const FloatStage gelu;
+    refused("8-bit output", [&] {
+        run(input, [&](MatmulOutput& o) {
+            o.type = OutputType::f32;
+            o.function = &gelu;
+        });
+    });
+    refused("only thing", [&] {
+        run(input, [&](MatmulOutput& o) {
+            o.z = x.data();
+            o.function = &gelu;
+        });
+    });
+    refused("only a 1x1 convolution", [&] {
+        ConvPlan(weights, conv_shape(2, 2, 1, {1, 3, 3})).run(input, 1, {1, 3, 3}, output([&](MatmulOutput& o) {
+                                                                  o.function = &gelu;
+                                                              }));
+    });
     const auto convolution = [&](const ConvShape& s) { ConvPlan(weights, s); };
     refused("3 groups", [&] { convolution(conv_shape(4, 6, 3, {1, 1, 1})); });
     refused("positive along the height", [&] { convolution(conv_shape(4, 4, 1, {1, 0, 1})); });
@@ -309,6 +350,7 @@ inline void check_matmul_refusals(Report& report) {
 
 inline void check_all_gemm(Report& report, bool quick) {
     check_gemm(report, quick);
+    check_float_stage(report, quick);
     check_gemm_callers(report, quick);
     check_convolution(report, quick);
     check_matmul_refusals(report);

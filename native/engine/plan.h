@@ -36,6 +36,8 @@ struct Shown {
     const char* kernel = nullptr;  // its heaviest one, by its name in the registry; null if it has none
     ElementType from = ElementType::f32, to = ElementType::f32;  // of its first input and output
     Sizes sizes;                                                 // of its first output
+    // Bytes: of the inputs that are stored in the file, of the others, and of the outputs.
+    int64_t stored = 0, read = 0, written = 0;
 };
 
 struct Plan {

@@ -57,7 +57,7 @@ std::vector<int64_t> Planner::integers(const std::vector<Integer>& list) const {
 }
 
 void Planner::give(size_t output, Tensor tensor) {
-    count_of(tensor.sizes);
+    plan_.shown.back().written += tensor.bytes();
     if (output == 0) {
         plan_.shown.back().to = tensor.type;
         plan_.shown.back().sizes = tensor.sizes;
@@ -170,6 +170,12 @@ void Planner::begin(int32_t step, const std::vector<int32_t>& in, const std::vec
     plan_.shown.emplace_back();
     const Tensor* first = has_input(0) ? std::get_if<Tensor>(&values_[static_cast<size_t>(in[0])]) : nullptr;
     if (first != nullptr) plan_.shown.back().from = first->type;
+    for (const int32_t value : in) {
+        const Tensor* x = value < 0 ? nullptr : std::get_if<Tensor>(&get(value));
+        if (x == nullptr || x->place.buffer < 0) continue;
+        const bool is_stored = plan_.buffers[static_cast<size_t>(x->place.buffer)].kind == BufferKind::constant;
+        (is_stored ? plan_.shown.back().stored : plan_.shown.back().read) += x->bytes();
+    }
 }
 
 // Whether what replaces a tensor of the state was made by writing to copies of it that nobody else needs: then no copy is

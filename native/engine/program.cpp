@@ -200,7 +200,7 @@ Program::~Program() {
 void Program::parse() {
     const auto found = container_.metadata().find(kMetadataKey);
     if (found == container_.metadata().end())
-        throw FormatError(std::string("the file has no metadata '") + kMetadataKey + "': it is no zeropoint program");
+        throw FormatError(std::string("not a .zpt file: it has no metadata '") + kMetadataKey + "'");
     within("program", [&] {
         json_ = parse_json(found->second);
         const int64_t* version = field(json_, "version").integer();

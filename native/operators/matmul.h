@@ -11,12 +11,16 @@
 
 namespace zeropoint {
 
+struct FloatStage;  // operators/float_stage.h
+
 // Quantized weights as they are stored: output channels first, then taps, then channels; contiguous.
 struct WeightTensor {
     const void* data = nullptr;
     IntType type = IntType::s8;           // s8 or u8
     const int32_t* zero_point = nullptr;  // in the range of the type
     int64_t zero_points = 0;              // 0 (all are zero), 1, or one for each output channel
+
+    int32_t zero_point_of(int64_t n) const { return zero_points == 0 ? 0 : zero_point[zero_points == 1 ? 0 : n]; }
 };
 
 struct MatmulInput {
@@ -45,6 +49,9 @@ struct MatmulOutput {
     // Last, y = y o b, with a tensor b of the type, shape and layout of y, which may be y; a and y are not looked at.
     // Not together with z. See operators/fused_binary.h.
     const BinaryArgs* then = nullptr;
+    // Linear layers to bytes, and nothing else beside it: multiplier and float_bias are those of float32 output, which
+    // goes through a function before it is rounded. See operators/float_stage.h.
+    const FloatStage* function = nullptr;
 };
 
 // The weights of some output channels, packed for one kernel.
@@ -68,7 +75,7 @@ void pack_weights(const GemmKernel& kernel, const WeightTensor& w, int64_t first
 
 // The output of the channels from `first` on as a kernel wants it: arrays padded, zero points folded into the bias.
 // Uses memory of this thread: 12 bytes for each padded channel, at `memory`.
-Epilogue fold(const GemmKernel& kernel, const PackedWeights& w, const Activation& activation, const MatmulOutput& out,
+Epilogue fold(Operand operand, const PackedWeights& w, const Activation& activation, const MatmulOutput& out,
               int64_t first, uint8_t* memory);
 // How much memory fold() needs for these weights.
 size_t fold_bytes(const PackedWeights& w);

@@ -67,8 +67,6 @@ class Policy:
         granularity: of activations in dynamic mode, "per_token" or "per_tensor".
         embedding_bits: 8 or 4 bits for embedding tables, or 0 to leave them in float; None is 8, but float in dynamic
             mode, whose other layers lose less than tables of 8 bits do.
-        headroom: how far ranges go beyond what calibration saw, as a part of their larger end (static mode). None: by
-            the number of batches, 0.18 for two, nothing from 41 on (graph/headroom.py); nothing with a qconfig of yours.
 
     Example:
         >>> import dataclasses
@@ -83,7 +81,6 @@ class Policy:
     recurrent_weights: str = "auto"
     granularity: str = "per_token"
     embedding_bits: int | None = None
-    headroom: float | None = None
 
     def __post_init__(self) -> None:
         for name, accepted in (
@@ -94,8 +91,6 @@ class Policy:
             if getattr(self, name) not in accepted:
                 listed = ", ".join(map(repr, accepted))
                 raise ValueError(f"Policy: {name} must be one of {listed}, got {described(getattr(self, name))}")
-        if self.headroom is not None and not 0 <= self.headroom <= 1:
-            raise ValueError(f"Policy: headroom must be None or from 0 to 1, got {described(self.headroom)}")
 
     def __str__(self) -> str:
         kept = ", ".join(name for name, _ in self.float_operators)

@@ -14,9 +14,7 @@ _KEPT: list[Any] = []
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def operator(
-    schema: str, fake: Callable[..., Any], tags: tuple[torch.Tag, ...] = ()
-) -> Callable[[Function], Function]:
+def operator(schema: str, fake: Callable[..., Any], tags: tuple[torch.Tag, ...] = ()) -> Callable[[Function], Function]:
     """Define ``torch.ops.zeropoint.<schema>`` with the decorated function as its kernel on every device.
 
     `fake` answers shape, dtype and layout without data (for torch.compile, torch.export and meta tensors).

@@ -139,7 +139,7 @@ def _calibrated(model: nn.Module, batches: list[Any], qconfig: Any, mode: str, p
         raise ValueError("sensitivity: the first batch must be a tensor or a tuple of arguments, got a dictionary")
     prepared, policy = prepare_int8(model, args, qconfig, mode, policy)
     if mode == "static":
-        calibrate(prepared, batches, policy, progress, own_ranges=qconfig is None)
+        calibrate(prepared, batches, policy, progress)
     elif policy.recurrent_weights == "auto":
         prepared.choose_recurrent_weights(*args)
     return equalized(prepared)

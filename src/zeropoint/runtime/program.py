@@ -6,10 +6,10 @@ import copy
 import json
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zeropoint import _native
+from zeropoint.atomic_file import replacing
 from zeropoint.runtime.profile import Profile
 
 if TYPE_CHECKING:
@@ -95,8 +95,10 @@ class Program:
         return Profile.of(timed[1:] or timed)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the program file: what `load` reads."""
-        Path(path).write_bytes(self._native.data())
+        """Write the program file: what `load` reads. If that fails, a file that was there before stays as it was."""
+        data = self._native.data()
+        with replacing(path) as new:
+            new.write_bytes(data)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}: {dtype}{list(shape)}" for name, dtype, shape in self.inputs)
@@ -110,10 +112,13 @@ def load(path: str | os.PathLike[str], *, memory_limit: int | None = None) -> Pr
         memory_limit: the most bytes that the values of one run may take; 8 GiB by default.
 
     Raises:
-        FormatError: if the file is not in order, with what is wrong and where.
+        FormatError: if the file is not in order, with its path, what is wrong and where.
     """
     options = {} if memory_limit is None else {"memory_limit": memory_limit}
-    return Program(_native.Program.read(os.fspath(path), **options))
+    try:
+        return Program(_native.Program.read(os.fspath(path), **options))
+    except _native.FormatError as error:
+        raise _native.FormatError(f"{os.fspath(path)}: {error}") from None
 
 
 def _structure(text: str) -> Callable[[list[Any]], Any] | None:
