@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from zeropoint.interop.footprint import footprint
 
 import zeropoint
 from bench import models
 from bench.timing import CALL, Row
-from zeropoint.interop.footprint import footprint
 from zeropoint.interop.peers import OURS, PEERS, SLOW, file_bytes, ready, written
 from zeropoint.interop.tasks import Task, Unavailable
 

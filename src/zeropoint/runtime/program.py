@@ -87,7 +87,7 @@ class Program:
         return Memory(*self._native.memory(list(shapes) or self._native.example_shapes()), self._native.file_bytes)
 
     def profile(self, *inputs: Any, runs: int = 10) -> Profile:
-        """How long each step takes: the median of `runs`, behind one that is not counted. Each begins with a new state."""
+        """How long each step takes: the median of `runs`, behind one that is not counted, each with a new state."""
         timed = [self._native.profile(inputs) for _ in range(runs + 1)]
         return Profile.of(timed[1:] or timed)
 
