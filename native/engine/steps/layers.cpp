@@ -52,10 +52,17 @@ protected:
         swapped_ = r.flag("then_swapped");
     }
 
-    // Gives the result, of these sizes and strides, and emits run(address of x, output).
+    // Gives the result, of these sizes and strides, and emits run(address of x, output, images). `images`: of a batch,
+    // each computed by itself; 0 if that is not so.
     template <class Run>
-    void emit(Planner& p, const Tensor& x, const Sizes& sizes, const Sizes& strides, const Run& run, double macs,
-              double scratch) const {
+    void emit(Planner& p, const Tensor& x, const Sizes& sizes, const Sizes& strides, int64_t images, const Run& run,
+              double macs, double scratch) const {
+        const auto put = [&](const std::vector<Tensor>& tensors, const ImagesWork& work) {
+            if (images > 0) return p.emit_images(tensors, images, work, macs, weight_.bytes());
+            std::vector<Place> places;
+            for (const Tensor& tensor : tensors) places.push_back(tensor.place);
+            p.emit(std::move(places), [work](void* const* at) { work(at, 0); }, macs);
+        };
         const Tensor shape{type_, sizes, strides, {}};
         Tensor other;
         if (then_) {
@@ -66,7 +73,7 @@ protected:
             Tensor y = p.make(type_, sizes, strides);
             if (y.count() > 0) {
                 p.needs_memory(0, scratch);
-                p.emit({x.place, y.place}, [this, run](void* const* at) { run(at[0], output_at(at[1])); }, macs);
+                put({x, y}, [this, run](void* const* at, int64_t n) { run(at[0], output_at(at[1]), n); });
             }
             if (then_) y = swapped_ ? then_->plan(p, other, y) : then_->plan(p, y, other);
             p.give(0, y);
@@ -78,16 +85,13 @@ protected:
         p.give(0, y);
         if (y.count() == 0) return;
         p.needs_memory(0, scratch + combination_scratch(weight_.sizes[0]));
-        p.emit(
-            {x.place, other.place, y.place},
-            [this, run, args = then_->args(type_, swapped_)](void* const* at) {
-                BinaryArgs then = args;
-                then.b = at[1];
-                LayerOutput out = output_at(at[2]);
-                out.then = &then;
-                run(at[0], out);
-            },
-            macs);
+        put({x, other, y}, [this, run, args = then_->args(type_, swapped_)](void* const* at, int64_t n) {
+            BinaryArgs then = args;
+            then.b = at[1];
+            LayerOutput out = output_at(at[2]);
+            out.then = &then;
+            run(at[0], out, n);
+        });
     }
 
     LayerInput input_at(const void* x, IntType type) const { return {x, type, x_.scale, x_.zero_point}; }
@@ -122,10 +126,10 @@ public:
         const int64_t outputs = weight_.sizes[0];
         const Sizes sizes = product_sizes(x, outputs, weight_.sizes[1]);
         const int64_t rows = count_of(sizes) / outputs;
-        const auto run = [this, rows, type = int_type(x.type)](const void* from, const LayerOutput& y) {
+        const auto run = [this, rows, type = int_type(x.type)](const void* from, const LayerOutput& y, int64_t) {
             layer_->run(input_at(from, type), rows, y);
         };
-        emit(p, x, sizes, contiguous_strides(sizes), run,
+        emit(p, x, sizes, contiguous_strides(sizes), 0, run,
              static_cast<double>(rows) * static_cast<double>(weight_.count()),
              LinearPlan::operand_bytes(weight_.sizes[1], rows));
     }
@@ -147,11 +151,11 @@ public:
         Tensor x = p.byte_input(0);
         require_zero_point(x, x_.zero_point);
         const ConvGeometry::Fit fit = geometry_.fit(p, x);
-        const auto run = [this, images = fit.images, in = fit.in, first = fit.channels_first,
-                          type = int_type(x.type)](const void* from, const LayerOutput& y) {
+        const auto run = [this, in = fit.in, first = fit.channels_first,
+                          type = int_type(x.type)](const void* from, const LayerOutput& y, int64_t images) {
             layer_->run(input_at(from, type), images, in, first, y);
         };
-        emit(p, x, fit.sizes, channels_inside_strides(fit.sizes), run, fit.macs, fit.scratch);
+        emit(p, x, fit.sizes, channels_inside_strides(fit.sizes), fit.images, run, fit.macs, fit.scratch);
     }
 
 private:
