@@ -64,20 +64,21 @@ def mobilenet_v2() -> nn.Module:
 
 
 class EncoderLayer(nn.Module):
-    """One layer of MiniLM: 384 wide, 12 heads."""
+    """One layer of BERT and its like, 12 heads; MiniLM's is 384 wide."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 384) -> None:
         super().__init__()
-        self.query, self.key, self.value, self.attended = (nn.Linear(384, 384) for _ in range(4))
-        self.attended_norm, self.norm = nn.LayerNorm(384), nn.LayerNorm(384)
-        self.wide, self.narrow = nn.Linear(384, 1536), nn.Linear(1536, 384)
+        self.query, self.key, self.value, self.attended = (nn.Linear(width, width) for _ in range(4))
+        self.attended_norm, self.norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.head = width // 12
 
     def heads(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (12, 32)).transpose(1, 2)
+        return x.unflatten(-1, (12, self.head)).transpose(1, 2)
 
     def forward(self, x: Tensor) -> Tensor:
         query, key, value = self.heads(self.query(x)), self.heads(self.key(x)), self.heads(self.value(x))
-        weights = torch.softmax(torch.matmul(query, key.transpose(-2, -1)) * 32**-0.5, -1)
+        weights = torch.softmax(torch.matmul(query, key.transpose(-2, -1)) * self.head**-0.5, -1)
         seen = torch.matmul(weights, value).transpose(1, 2).flatten(2)
         x = self.attended_norm(x + self.attended(seen))
         return self.norm(x + self.narrow(F.gelu(self.wide(x))))
@@ -85,6 +86,10 @@ class EncoderLayer(nn.Module):
 
 def encoder() -> nn.Module:
     return nn.Sequential(*(EncoderLayer() for _ in range(6)))
+
+
+def bert_base() -> nn.Module:
+    return nn.Sequential(*(EncoderLayer(768) for _ in range(12)))
 
 
 def mobilenet_v2_relu6() -> nn.Module:
@@ -133,3 +138,70 @@ class Crepe(nn.Module):
     def forward(self, samples: Tensor) -> Tensor:
         x = self.layers(samples[:, None, :, None])
         return torch.sigmoid(self.linear(x.permute(0, 2, 1, 3).flatten(1)))
+
+
+class VoiceEncoderGru(nn.Module):
+    """The same with GRU layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru = nn.GRU(40, 256, 3, batch_first=True)
+        self.linear = nn.Linear(256, 256)
+
+    def forward(self, mels: Tensor) -> Tensor:
+        _, hidden = self.gru(mels)
+        return F.normalize(torch.relu(self.linear(hidden[-1])), dim=1)
+
+
+class Bags(nn.Module):
+    """A recommender's sparse side: bags of 20 from a table of 100,000 rows, and a small network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.EmbeddingBag(100_000, 128, mode="sum")
+        self.layers = nn.Sequential(nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 1))
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        return self.layers(self.table(numbers))
+
+
+class Decoder(nn.Module):
+    """GPT-2 small, one token: 12 layers of 768, the keys and values of what came before, 50257 words."""
+
+    WIDTH, HEADS, LAYERS, WORDS = 768, 12, 12, 50257
+
+    def __init__(self) -> None:
+        super().__init__()
+        width = self.WIDTH
+        self.words, self.places = nn.Embedding(self.WORDS, width), nn.Embedding(1024, width)
+        self.layers = nn.ModuleList(DecoderLayer(width, self.HEADS) for _ in range(self.LAYERS))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, self.WORDS, bias=False)
+
+    def forward(self, word: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """word: (batch, 1); keys and values: (layers, batch, heads, before, 64)."""
+        x = self.words(word) + self.places.weight[keys.shape[3]]
+        for i, layer in enumerate(self.layers):
+            x = layer(x, keys[i], values[i])
+        return self.head(self.norm(x))
+
+
+class DecoderLayer(nn.Module):
+    """One layer of GPT-2 on one token."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.query, self.key, self.value, self.attended = (nn.Linear(width, width) for _ in range(4))
+        self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.heads, 64)).transpose(1, 2)
+
+    def forward(self, x: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        y = self.first(x)
+        keys = torch.cat([keys, self.split(self.key(y))], 2)
+        values = torch.cat([values, self.split(self.value(y))], 2)
+        weights = torch.softmax(torch.matmul(self.split(self.query(y)), keys.transpose(-2, -1)) * 0.125, -1)
+        x = x + self.attended(torch.matmul(weights, values).transpose(1, 2).flatten(2))
+        return x + self.narrow(F.gelu(self.wide(self.second(x)), approximate="tanh"))

@@ -182,6 +182,7 @@ LAYERS = (
     "_native",
     "cpu",
     "progress",
+    "atomic_file",
     "described",
     "torch_versions",
     "numerics",
@@ -198,6 +199,9 @@ LAYERS = (
     "operators",
     "graph",
     "eager",
+    "fx",
+    "numeric_suite",
+    "accuracy",
     "runtime",
     "compiler",
     "interop",
@@ -334,3 +338,21 @@ def test_no_file_is_named_for_nothing() -> None:
     vague = re.compile(r"(^|_)(utils?|helpers|misc|new|old|do_not_use)$")
     named = [relative(path) for path in project_files() if vague.search(path.stem)]
     assert not named, f"name a file for the one idea in it: {named}"
+
+
+# ----------------------------------------------------------------------------------------------------- supply chain
+
+
+def test_security_page_gives_a_reason_for_everything_that_users_install() -> None:
+    project = (ROOT / "pyproject.toml").read_text()
+    rows = (ROOT / "SECURITY.md").read_text().split("| package | when | why |")[1]
+    explained = {name for row in rows.splitlines() if row.startswith("|") for name in row.split("|")[1].split(", ")}
+    explained = {name.strip() for name in explained}
+
+    def packages(key: str) -> set[str]:
+        listed = re.search(rf"^{key} = \[([^\]]*)\]", project, re.MULTILINE)
+        assert listed is not None, key
+        return set(re.findall(r'"([A-Za-z0-9_-]+)', listed.group(1)))
+
+    for key in ("requires", "dependencies", "torch", "cli"):
+        assert packages(key) <= explained, f"say in SECURITY.md why {packages(key) - explained} is needed"

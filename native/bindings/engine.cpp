@@ -268,13 +268,15 @@ bool any_instance(nb::handle given, nb::handle class_) {
     return false;
 }
 
-// With an input of the class `tensor`, results are what `wrap` makes of numpy's arrays.
-nb::object run(Program& program, nb::handle given, nb::handle tensor, nb::handle wrap) {
+// With an input of the class `tensor`, results are what `wrap` makes of numpy's arrays. Without a state it has a new one.
+nb::object run(Program& program, nb::handle given, nb::handle tensor, nb::handle wrap, State* state) {
     Call call;
     begin(program, given, call);
+    std::unique_ptr<State> made;
+    if (state == nullptr) state = (made = std::make_unique<State>(program.state())).get();
     {
         nb::gil_scoped_release release;
-        program.run(*call.plan, call.inputs.data(), call.outputs.data());
+        program.run(*call.plan, call.inputs.data(), call.outputs.data(), *state);
     }
     if (!tensor.is_none() && any_instance(given, tensor))
         for (nb::object& result : call.results) {
@@ -291,9 +293,9 @@ std::vector<InputLayout> layouts_of(const std::vector<std::vector<int64_t>>& sha
 }
 
 // (op, name of its first output, number of the step, seconds, multiplications, kernel, its instruction set, types of
-// the first input and output, sizes of the output)
+// the first input and output, sizes of the output, bytes of what is stored, of the other inputs and of the outputs)
 nb::tuple profile_row(const Program& program, const Plan& plan, const Instruction& instruction, double seconds) {
-    if (instruction.step < 0) return nb::make_tuple("copy", "", -1, seconds, 0.0, "", "", "", "", nb::tuple());
+    if (instruction.step < 0) return nb::make_tuple("copy", "", -1, seconds, 0.0, "", "", "", "", nb::tuple(), 0, 0, 0);
     const auto step = static_cast<size_t>(instruction.step);
     const StepNote& note = program.notes()[step];
     const Shown& shown = plan.shown[step];
@@ -303,7 +305,7 @@ nb::tuple profile_row(const Program& program, const Plan& plan, const Instructio
     return nb::make_tuple(note.op, note.name, instruction.step, seconds, instruction.macs,
                           has_kernel ? shown.kernel : "",
                           has_kernel ? isa_name(selected_isa(shown.kernel, active_isa())) : "", name_of(shown.from),
-                          name_of(shown.to), nb::tuple(sizes));
+                          name_of(shown.to), nb::tuple(sizes), shown.stored, shown.read, shown.written);
 }
 
 }  // namespace
@@ -311,6 +313,7 @@ nb::tuple profile_row(const Program& program, const Plan& plan, const Instructio
 void bind_engine(nb::module_& m) {
     nb::exception<FormatError>(m, "FormatError", PyExc_ValueError);
     m.def("engine_steps", [] { return step_table().names(); }, "The kinds of steps that programs may have.");
+    nb::class_<State>(m, "State", "What a program keeps from call to call.").def("reset", &State::reset);
     nb::class_<Program>(m, "Program", "A quantized model as a list of steps, checked and ready to run.")
         .def(
             "__init__",
@@ -349,7 +352,18 @@ void bind_engine(nb::module_& m) {
                  const std::string bytes = self.data();
                  return nb::bytes(bytes.data(), bytes.size());
              })
-        .def("run", &run, nb::arg("inputs"), nb::arg("tensor").none() = nb::none(), nb::arg("wrap").none() = nb::none())
+        .def_prop_ro("state",
+                     [](const Program& self) {
+                         std::vector<std::tuple<std::string, std::string, Sizes>> out;
+                         for (const StateTensor& tensor : self.state())
+                             out.emplace_back(tensor.name, name_of(tensor.type), tensor.sizes);
+                         return out;
+                     })
+        .def(
+            "new_state", [](const Program& self) { return new State(self.state()); }, nb::keep_alive<0, 1>(),
+            nb::rv_policy::take_ownership)
+        .def("run", &run, nb::arg("inputs"), nb::arg("tensor").none() = nb::none(), nb::arg("wrap").none() = nb::none(),
+             nb::arg("state").none() = nb::none())
         .def("memory",
              [](Program& self, const std::vector<std::vector<int64_t>>& shapes) {
                  nb::gil_scoped_release release;
@@ -363,12 +377,13 @@ void bind_engine(nb::module_& m) {
                  return shapes;
              })
         .def("profile", [](Program& self, nb::handle given) {
+            State state(self.state());
             Call call;
             begin(self, given, call);
             std::vector<double> seconds(call.plan->instructions.size());
             {
                 nb::gil_scoped_release release;
-                self.run(*call.plan, call.inputs.data(), call.outputs.data(), seconds.data());
+                self.run(*call.plan, call.inputs.data(), call.outputs.data(), state, seconds.data());
             }
             nb::list rows;
             for (size_t i = 0; i < seconds.size(); ++i)

@@ -3,6 +3,8 @@
 #include "bindings/bindings.h"
 #include "cpu/features.h"
 #include "cpu/isa.h"
+#include "cpu/machine.h"
+#include "cpu/peaks.h"
 #include "cpu/threads.h"
 #include "kernels/registry.h"
 #include "operators/affine.h"
@@ -60,7 +62,48 @@ nb::dict features_dict() {
     return d;
 }
 
+nb::dict machine_dict(const Machine& m) {
+    nb::dict d;
+    d["l1_bytes"] = m.l1_bytes;
+    d["l2_bytes"] = m.l2_bytes;
+    d["l3_bytes"] = m.l3_bytes;
+    d["l3_cpus"] = m.l3_cpus;
+    d["cpus"] = m.cpus;
+    d["cores"] = m.cores;
+    d["useful_threads"] = m.useful_threads();
+    d["source"] = m.source;
+    return d;
+}
+
+nb::dict peaks_dict() {
+    const Peaks p = [] {
+        nb::gil_scoped_release release;
+        return peaks();
+    }();
+    nb::dict d, macs;
+    for (const Isa isa : {Isa::avx2, Isa::avx512, Isa::vnni, Isa::amx})
+        if (p.macs(isa) > 0) macs[isa_name(isa)] = p.macs(isa);
+    d["macs"] = macs;
+    d["float_macs"] = p.float_macs;
+    d["l1"] = p.l1_bytes;
+    d["l2"] = p.l2_bytes;
+    d["l3"] = p.l3_bytes;
+    d["memory"] = p.memory_bytes;
+    d["all_memory"] = p.all_memory_bytes;
+    d["hand_over"] = p.hand_over_seconds;
+    d["wake"] = p.wake_seconds;
+    return d;
+}
+
 void bind_cpu(nb::module_& m) {
+    m.def("machine", [] { return machine_dict(machine()); }, "Caches and cores.");
+    m.def(
+        "read_machine",
+        [](const std::string& root, const std::vector<int>& allowed) {
+            return machine_dict(read_machine(root, allowed));
+        },
+        nb::arg("root"), nb::arg("allowed"), "The same from files laid out like sysfs, for tests.");
+    m.def("peaks", &peaks_dict, "What one thread can do a second at most: measured on the first call.");
     m.def("cpu_features", &features_dict,
           "What the CPU and the operating system allow, with the reasons for what they do not.");
     m.def(

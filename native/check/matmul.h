@@ -268,6 +268,11 @@ inline void check_gemm(Report& report, bool quick) {
     // Few rows take many panels at once.
     for (int64_t rows = 1; rows <= 5; ++rows)
         for (int64_t n : {128, 213, 300}) one(rows, n, random.between(1, 40), any_finish());
+    // Groups of panels, whole and in part, over every height of a tile.
+    for (int64_t rows = 1; rows <= 30; rows += step)
+        for (int64_t n : {64, 80, 96, 112, 128, 61, 93}) one(rows, n, random.between(1, 24), any_finish());
+    for (int finish = 0; finish < kFinishes; ++finish)
+        for (int64_t n : {64, 107}) one(13, n, 20, static_cast<Finish>(finish));
     // Several blocks of the depth, strips of rows, and chunks for the threads.
     one(15, 17, 513, Finish::plain);
     if (!quick) {

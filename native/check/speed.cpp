@@ -1,24 +1,28 @@
-// kernel_speed [level]: GMAC/s of linear layers and convolutions, on one and on two threads.
+// kernel_speed [level [word]]: GMAC/s of linear layers and convolutions, on one thread with its share of what the
+// level's instruction can do, and on two threads. With a word, only the cases whose names have it.
+#include "check/clock.h"
 #include "check/inputs.h"
+#include "check/peak.h"
 #include "cpu/isa.h"
 #include "cpu/threads.h"
 #include "operators/convolution.h"
 #include "operators/linear.h"
 
-#include <chrono>
 #include <cstdio>
+#include <string>
 
 namespace zeropoint::check {
 namespace {
 
-double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+std::string g_word;  // that a case must have in its name
+double g_peak = 0;   // of one thread, in GMAC/s; 0: not known
 
 // The best of some runs, which is what the neighbours on this machine disturb least.
 template <class Body>
 double best_time(const Body& body) {
     body();
     double best = 1e30;
-    for (const double stop = seconds() + 0.25; seconds() < stop;) {
+    for (const double stop = seconds() + 0.15; seconds() < stop;) {
         const double begin = seconds();
         body();
         best = std::min(best, seconds() - begin);
@@ -35,11 +39,13 @@ std::vector<T> random_bytes(Random& random, int64_t n) {
 
 template <class Body>
 void show(const char* what, double macs, const Body& body) {
-    std::printf("%-34s", what);
+    if (std::string(what).find(g_word) == std::string::npos) return;
+    std::printf("%-38s", what);
     for (int threads : {1, 2}) {
         set_num_threads(threads);
-        const double time = best_time(body);
-        std::printf("  %d: %8.1f GMAC/s %9.1f us", threads, macs / time * 1e-9, time * 1e6);
+        const double time = best_time(body), rate = macs / time * 1e-9;
+        std::printf("  %d: %7.1f GMAC/s %9.1f us", threads, rate, time * 1e6);
+        if (threads == 1 && g_peak > 0) std::printf(" %3.0f%%", 100 * rate / g_peak);
     }
     std::printf("\n");
 }
@@ -99,9 +105,14 @@ ConvShape square(int64_t in, int64_t out, int64_t groups, int64_t kernel, int64_
 int main(int argc, char** argv) {
     using namespace zeropoint;
     if (argc > 1) set_active_isa(isa_from_name(argv[1]));
-    std::printf("level %s\n", isa_name(active_isa()));
+    if (argc > 2) check::g_word = argv[2];
+    check::g_peak = check::peak_of(active_isa());
+    std::printf("level %s, at most %.1f GMAC/s on one thread\n", isa_name(active_isa()), check::g_peak);
     for (int64_t rows : {1, 2, 4, 8, 16, 32, 128, 1024}) check::linear(rows, 1024, 1024);
     check::linear(64, 4096, 4096);
+    check::linear(2048, 384, 384);
+    check::linear(2048, 1536, 384);
+    check::linear(2048, 384, 1536);
     for (int64_t images : {1, 16}) {
         using check::square;
         check::convolution("3x3 64 @ 56", square(64, 64, 1, 3, 1, 1), images, 56);
@@ -109,14 +120,45 @@ int main(int argc, char** argv) {
         check::convolution("3x3 256 @ 14", square(256, 256, 1, 3, 1, 1), images, 14);
         check::convolution("3x3 512 @ 7", square(512, 512, 1, 3, 1, 1), images, 7);
         check::convolution("7x7 stem 3 -> 64 @ 224", square(3, 64, 1, 7, 2, 3), images, 224);
+        check::convolution("3x3 stem 3 -> 32 @ 224", square(3, 32, 1, 3, 2, 1), images, 224);
         check::convolution("1x1 stride 2 64 -> 128 @ 56", square(64, 128, 1, 1, 2, 0), images, 56);
+        check::convolution("1x1 stride 2 128 -> 256 @ 28", square(128, 256, 1, 1, 2, 0), images, 28);
+        check::convolution("1x1 stride 2 256 -> 512 @ 14", square(256, 512, 1, 1, 2, 0), images, 14);
         check::convolution("1x1 256 -> 64 @ 56", square(256, 64, 1, 1, 1, 0), images, 56);
-        check::convolution("depthwise 3x3 128 @ 56", square(128, 128, 128, 3, 1, 1), images, 56);
-        check::convolution("depthwise 3x3 512 @ 14", square(512, 512, 512, 3, 1, 1), images, 14);
+        // MobileNetV2's, and some of EfficientNet's.
+        const auto depthwise = [&](int64_t channels, int64_t kernel, int64_t stride, int64_t size) {
+            char name[64];
+            std::snprintf(name, sizeof name, "depthwise %dx%d/%d %d @ %d", int(kernel), int(kernel), int(stride),
+                          int(channels), int(size));
+            check::convolution(name, square(channels, channels, channels, kernel, stride, kernel / 2), images, size);
+        };
+        depthwise(32, 3, 1, 112);
+        depthwise(96, 3, 2, 112);
+        depthwise(144, 3, 1, 56);
+        depthwise(144, 3, 2, 56);
+        depthwise(192, 3, 1, 28);
+        depthwise(192, 3, 2, 28);
+        depthwise(384, 3, 1, 14);
+        depthwise(576, 3, 1, 14);
+        depthwise(576, 3, 2, 14);
+        depthwise(960, 3, 1, 7);
+        depthwise(240, 5, 1, 28);
+        depthwise(144, 5, 2, 56);
         ConvShape up = square(128, 64, 1, 4, 2, 1);
         up.transposed = true;
         check::convolution("transposed 4x4 128 -> 64 @ 28", up, images, 28);
         check::convolution("groups of 4, 3x3 128 @ 56", square(128, 128, 32, 3, 1, 1), images, 56);
+    }
+    // The 1x1 convolutions of MobileNetV2: input and output channels, and the size of the image.
+    constexpr int64_t kPointwise[][3] = {{32, 16, 112}, {16, 96, 112}, {96, 24, 56},  {24, 144, 56}, {144, 24, 56},
+                                         {144, 32, 28}, {32, 192, 28}, {192, 32, 28}, {192, 64, 14}, {64, 384, 14},
+                                         {384, 64, 14}, {384, 96, 14}, {96, 576, 14}, {576, 96, 14}, {576, 160, 7},
+                                         {160, 960, 7}, {960, 160, 7}, {960, 320, 7}, {320, 1280, 7}};
+    for (const auto& [in, out, size] : kPointwise) {
+        char name[64];
+        std::snprintf(name, sizeof name, "1x1 %lld -> %lld @ %lld", static_cast<long long>(in),
+                      static_cast<long long>(out), static_cast<long long>(size));
+        check::convolution(name, check::square(in, out, 1, 1, 1, 0), 16, size);
     }
     return 0;
 }

@@ -1,10 +1,14 @@
 #include "cpu/threads.h"
 
+#include "cpu/machine.h"
+#include "cpu/spin.h"
+
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <string>
@@ -16,31 +20,17 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <pthread.h>
-#include <sched.h>
 #include <cstring>
-#endif
-#if defined(__x86_64__)
-#include <immintrin.h>
 #endif
 
 namespace zeropoint {
 namespace {
 
 constexpr int kMaxThreads = 1024;
-// Rounds of `pause` before a waiting thread parks: about 20 microseconds, the gap between the steps of one network.
-constexpr int kSpinRounds = 2000;
 // More chunks than threads, so that a core the neighbours steal delays only a part of the work.
 constexpr int kChunksPerThread = 4;
 
 thread_local bool t_inside_pool = false;
-
-void relax() {
-#if defined(__x86_64__)
-    _mm_pause();
-#else
-    std::this_thread::yield();
-#endif
-}
 
 int positive_env(const char* name) {
     const char* text = std::getenv(name);
@@ -50,18 +40,10 @@ int positive_env(const char* name) {
     return (end == text || value < 1 || value > kMaxThreads) ? 0 : static_cast<int>(value);
 }
 
-int allowed_cpus() {
-#if defined(__linux__)
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-#endif
-    return std::max(1u, std::thread::hardware_concurrency());
-}
-
 int default_threads() {
     for (const char* name : {"ZEROPOINT_NUM_THREADS", "OMP_NUM_THREADS"})
         if (const int n = positive_env(name)) return n;
-    return allowed_cpus();
+    return machine().useful_threads();
 }
 
 std::atomic<int>& thread_count() {
@@ -139,73 +121,90 @@ int find_openmp(dl_phdr_info* info, size_t, void* path) {
 class Pool {
 public:
     explicit Pool(int wanted) : wanted_(wanted) {
-        threads_.reserve(static_cast<size_t>(wanted));
+        workers_.reserve(static_cast<size_t>(wanted));
         try {
-            for (int i = 0; i < wanted; ++i) threads_.emplace_back([this] { work(); });
+            for (int i = 0; i < wanted; ++i) {
+                workers_.push_back(std::make_unique<Worker>());
+                Worker& worker = *workers_.back();
+                worker.thread = std::thread([this, &worker, i] { work(worker, i); });
+            }
         } catch (const std::system_error&) {
-            // The system refuses more threads: work with those it gave.
+            workers_.pop_back();  // the system refuses more threads: work with those it gave
         }
     }
 
     ~Pool() {
-        {
-            std::lock_guard<std::mutex> lock(mutex_);
-            stopping_ = true;
-            epoch_.fetch_add(1, std::memory_order_release);
-        }
-        wake_.notify_all();
-        for (std::thread& t : threads_) t.join();
+        stopping_.store(true);
+        post(static_cast<int>(workers_.size()));
+        for (auto& worker : workers_) worker->thread.join();
     }
 
     int wanted() const { return wanted_; }
 
-    void run(Job& job) {
+    // On the caller and `helpers` threads; the others sleep on.
+    void run(Job& job, int helpers) {
+        helpers = std::min(helpers, static_cast<int>(workers_.size()));
         job_ = &job;
-        running_.store(static_cast<int>(threads_.size()), std::memory_order_relaxed);
-        bool anyone_parked;
-        {
-            std::lock_guard<std::mutex> lock(mutex_);
-            epoch_.fetch_add(1, std::memory_order_release);
-            anyone_parked = parked_ > 0;
-        }
-        if (anyone_parked) wake_.notify_all();
+        running_.store(helpers, std::memory_order_relaxed);
+        post(helpers);
         job.take_chunks();
         // Workers still hold a pointer into the caller's frame until they have all checked out.
-        for (int round = 0; running_.load(std::memory_order_acquire) != 0; ++round) {
-            if (round < kSpinRounds)
-                relax();
-            else
-                std::this_thread::yield();
-        }
+        for (Spin spin; running_.load(std::memory_order_acquire) != 0;) spin.wait_or_yield();
     }
 
 private:
-    void work() {
+    struct Worker {
+        std::thread thread;
+        std::mutex mutex;
+        std::condition_variable wake;
+        std::atomic<bool> parked{false};
+    };
+
+    // One number says that there is a job and for how many, so that nobody takes part in a job that he is not counted
+    // in: the workers below `helpers` do, and run() waits for these.
+    static constexpr uint64_t kHelpers = 2048;
+    static_assert(kMaxThreads < static_cast<int>(kHelpers));
+
+    void post(int helpers) {
+        const uint64_t jobs = posted_.load(std::memory_order_relaxed) / kHelpers + 1;
+        posted_.store(jobs * kHelpers + static_cast<uint64_t>(helpers));
+        for (int i = 0; i < helpers; ++i) {
+            Worker& worker = *workers_[static_cast<size_t>(i)];
+            if (!worker.parked.load()) continue;
+            std::lock_guard<std::mutex> lock(worker.mutex);
+            worker.wake.notify_one();
+        }
+    }
+
+    // Jobs begin with 1, so that a worker takes part in the first, too.
+    bool counts(uint64_t posted, uint64_t seen, int index) const {
+        return posted != seen && static_cast<uint64_t>(index) < posted % kHelpers;
+    }
+
+    void work(Worker& self, int index) {
         t_inside_pool = true;
         uint64_t seen = 0;
+        const auto wanted = [&] { return counts(posted_.load(), seen, index); };
         for (;;) {
-            for (int round = 0; round < kSpinRounds && epoch_.load(std::memory_order_acquire) == seen; ++round) relax();
-            if (epoch_.load(std::memory_order_acquire) == seen) {
-                std::unique_lock<std::mutex> lock(mutex_);
-                ++parked_;
-                wake_.wait(lock, [&] { return epoch_.load(std::memory_order_acquire) != seen; });
-                --parked_;
+            for (Spin spin; !wanted() && spin.wait();) {
             }
-            // Only one job is in flight and run() waits for every worker, so the epoch moves by exactly one.
-            ++seen;
-            if (stopping_.load(std::memory_order_acquire)) return;
+            if (!wanted()) {
+                std::unique_lock<std::mutex> lock(self.mutex);
+                self.parked.store(true);  // before it looks again: whoever posts looks the other way round
+                self.wake.wait(lock, wanted);
+                self.parked.store(false);
+            }
+            seen = posted_.load();  // does not move before this worker has checked out
+            if (stopping_.load()) return;
             job_->take_chunks();
             running_.fetch_sub(1, std::memory_order_release);
         }
     }
 
     const int wanted_;
-    std::vector<std::thread> threads_;
-    std::mutex mutex_;
-    std::condition_variable wake_;
-    int parked_ = 0;
+    std::vector<std::unique_ptr<Worker>> workers_;
     std::atomic<bool> stopping_{false};
-    std::atomic<uint64_t> epoch_{0};
+    std::atomic<uint64_t> posted_{0};
     std::atomic<int> running_{0};
     Job* job_ = nullptr;
 };
@@ -268,6 +267,7 @@ void parallel_for_erased(int64_t total, int64_t grain, ChunkFn fn, const void* c
     const int64_t pieces = std::min<int64_t>(grains, int64_t{threads} * kChunksPerThread);
     Job job(total, (grains + pieces - 1) / pieces * grain, fn, context);
     if (const OpenmpParallel parallel = g_openmp.load(std::memory_order_relaxed)) {
+        // With all of them, always: libgomp ends threads that one region does not need, and starts them for the next.
         run_on_openmp(parallel, threads, job);
         return job.rethrow();
     }
@@ -277,7 +277,7 @@ void parallel_for_erased(int64_t total, int64_t grain, ChunkFn fn, const void* c
         o.pool = new Pool(threads - 1);
     }
     t_inside_pool = true;  // a nested call must not try to lock `busy` a second time
-    o.pool->run(job);
+    o.pool->run(job, static_cast<int>(std::min<int64_t>(pieces, threads)) - 1);
     t_inside_pool = false;
     job.rethrow();
 }

@@ -163,11 +163,13 @@ std::string_view Container::data() const {
 }
 
 void Container::parse() {
-    if (size_ < 8) fail("the file has " + std::to_string(size_) + " bytes, too few for a header");
+    const std::string stranger = "not a .zpt file: ";
+    if (size_ < 8) throw FormatError(stranger + "it has " + std::to_string(size_) + " bytes, too few for a header");
     uint64_t header = 0;
     for (int i = 7; i >= 0; --i) header = header << 8 | memory_->data[i];
     if (header > static_cast<uint64_t>(std::min(size_ - 8, kMostHeaderBytes)))
-        fail("a header of " + std::to_string(header) + " bytes does not fit in a file of " + std::to_string(size_));
+        throw FormatError(stranger + "a header of " + std::to_string(header) + " bytes does not fit in a file of " +
+                          std::to_string(size_));
     const char* text = reinterpret_cast<const char*>(memory_->data) + 8;
     const Json json = parse_json({text, static_cast<size_t>(header)});
     if (json.record() == nullptr) fail("the header is no JSON object");

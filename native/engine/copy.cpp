@@ -1,5 +1,6 @@
 #include "engine/copy.h"
 
+#include "cpu/machine.h"
 #include "cpu/threads.h"
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 namespace zeropoint {
 namespace {
 
-constexpr int64_t kElements = 16384;
+constexpr int64_t kElements = worth_elements(4);
 constexpr int64_t kTile = 32;
 
 }  // namespace

@@ -62,7 +62,7 @@ void place_buffers(Plan& plan) {
         if (block_of[i] >= 0) plan.buffers[i].offset = blocks[static_cast<size_t>(block_of[i])].offset;
 }
 
-void Plan::run(const void* const* inputs, void* const* given_outputs, uint8_t* arena, void** bases,
+void Plan::run(const void* const* inputs, void* const* given_outputs, void* const* state, uint8_t* arena, void** bases,
                double* seconds) const {
     for (size_t i = 0; i < buffers.size(); ++i) {
         const Buffer& b = buffers[i];
@@ -71,6 +71,7 @@ void Plan::run(const void* const* inputs, void* const* given_outputs, uint8_t* a
             case BufferKind::constant: bases[i] = const_cast<void*>(b.constant); break;
             case BufferKind::input: bases[i] = const_cast<void*>(inputs[b.index]); break;
             case BufferKind::output: bases[i] = given_outputs[b.index]; break;
+            case BufferKind::state: bases[i] = state[b.index]; break;
         }
     }
     void** const at = bases + buffers.size();

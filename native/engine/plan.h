@@ -18,16 +18,17 @@ struct Instruction {
     double macs = 0;
 };
 
-enum class BufferKind { arena, constant, input, output };
+enum class BufferKind { arena, constant, input, output, state };
 
 struct Buffer {
     BufferKind kind = BufferKind::arena;
     int64_t bytes = 0;
     int64_t offset = 0;              // of an arena buffer
     const void* constant = nullptr;  // of a constant
-    int32_t index = -1;              // of an input or output
+    int32_t index = -1;              // of an input, output or tensor of the state
     int32_t first = -1, last = -1;   // instructions that use it
     int32_t over = -1;               // a buffer whose memory it may take over, element by element
+    bool updates = false;            // it begins as a copy of that buffer
 };
 
 // What a step does for inputs of these sizes, for people who read profiles.
@@ -35,6 +36,8 @@ struct Shown {
     const char* kernel = nullptr;  // its heaviest one, by its name in the registry; null if it has none
     ElementType from = ElementType::f32, to = ElementType::f32;  // of its first input and output
     Sizes sizes;                                                 // of its first output
+    // Bytes: of the inputs that are stored in the file, of the others, and of the outputs.
+    int64_t stored = 0, read = 0, written = 0;
 };
 
 struct Plan {
@@ -49,7 +52,7 @@ struct Plan {
 
     // `bases` has room for all buffers and then `most_places` addresses. `seconds`, if given, gets a number for each
     // instruction.
-    void run(const void* const* inputs, void* const* given_outputs, uint8_t* arena, void** bases,
+    void run(const void* const* inputs, void* const* given_outputs, void* const* state, uint8_t* arena, void** bases,
              double* seconds = nullptr) const;
 };
 

@@ -57,7 +57,7 @@ std::vector<int64_t> Planner::integers(const std::vector<Integer>& list) const {
 }
 
 void Planner::give(size_t output, Tensor tensor) {
-    count_of(tensor.sizes);
+    plan_.shown.back().written += tensor.bytes();
     if (output == 0) {
         plan_.shown.back().to = tensor.type;
         plan_.shown.back().sizes = tensor.sizes;
@@ -138,6 +138,20 @@ Tensor Planner::dense(const Tensor& x) {
     return y;
 }
 
+Tensor Planner::to_be_written(const Tensor& x) {
+    Tensor y = make(x.type, x.sizes, contiguous_strides(x.sizes));
+    if (x.is_contiguous() && x.place.offset == 0) {
+        Buffer& buffer = plan_.buffers[static_cast<size_t>(y.place.buffer)];
+        buffer.over = x.place.buffer;
+        buffer.updates = true;
+    }
+    if (x.count() == 0) return y;
+    emit({x.place, y.place}, [copy = StridedCopy(x, y)](void* const* at) {
+        if (at[0] != at[1]) copy.run(at[0], at[1]);
+    });
+    return y;
+}
+
 void Planner::emit(std::vector<Place> places, Work work, double macs) {
     const int32_t now = static_cast<int32_t>(plan_.instructions.size());
     for (const Place& place : places) {
@@ -156,9 +170,68 @@ void Planner::begin(int32_t step, const std::vector<int32_t>& in, const std::vec
     plan_.shown.emplace_back();
     const Tensor* first = has_input(0) ? std::get_if<Tensor>(&values_[static_cast<size_t>(in[0])]) : nullptr;
     if (first != nullptr) plan_.shown.back().from = first->type;
+    for (const int32_t value : in) {
+        const Tensor* x = value < 0 ? nullptr : std::get_if<Tensor>(&get(value));
+        if (x == nullptr || x->place.buffer < 0) continue;
+        const bool is_stored = plan_.buffers[static_cast<size_t>(x->place.buffer)].kind == BufferKind::constant;
+        (is_stored ? plan_.shown.back().stored : plan_.shown.back().read) += x->bytes();
+    }
 }
 
-Plan Planner::finish(const std::vector<int32_t>& outputs) {
+// Whether what replaces a tensor of the state was made by writing to copies of it that nobody else needs: then no copy is
+// made, and the writes go to the state itself.
+bool Planner::is_updated_in_place(const Tensor& next, const Tensor& before) const {
+    if (next.place.offset != 0 || !next.is_contiguous()) return false;
+    int32_t at = next.place.buffer;
+    while (at != before.place.buffer) {
+        const Buffer& buffer = plan_.buffers[static_cast<size_t>(at)];
+        if (buffer.kind != BufferKind::arena || !buffer.updates || buffer.bytes != before.bytes()) return false;
+        if (plan_.buffers[static_cast<size_t>(buffer.over)].last != buffer.first) return false;
+        at = buffer.over;
+    }
+    return true;
+}
+
+void Planner::finish_state(const std::vector<StateTensor>& state) {
+    std::vector<Tensor> next;
+    for (const StateTensor& tensor : state) {
+        const Tensor* found = std::get_if<Tensor>(&get(tensor.next));
+        if (found == nullptr || found->type != tensor.type || found->sizes != tensor.sizes)
+            throw PlanError("what replaces the state '" + tensor.name + "' must be a tensor of " + name_of(tensor.type) +
+                            " and " + text_of(tensor.sizes) +
+                            (found == nullptr ? "" : std::string(", it is ") + name_of(found->type) + " and " +
+                                                         text_of(found->sizes)));
+        next.push_back(*found);
+    }
+    const auto before = [&](size_t i) { return std::get<Tensor>(get(state[i].value)); };
+    // What lies in the state now may be overwritten below.
+    for (size_t i = 0; i < state.size(); ++i)
+        if (next[i].place.buffer != before(i).place.buffer &&
+            plan_.buffers[static_cast<size_t>(next[i].place.buffer)].kind == BufferKind::state)
+            next[i] = laid_out(next[i], contiguous_strides(next[i].sizes));
+    // A copy at the end reads what another update may have to leave alone: then that is copied, too.
+    std::vector<bool> in_place(state.size(), true);
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (size_t i = 0; i < state.size(); ++i)
+            if (in_place[i] && !is_updated_in_place(next[i], before(i))) {
+                copy(contiguous(next[i]), before(i));
+                in_place[i] = false;
+                changed = true;
+            }
+    }
+    for (size_t i = 0; i < state.size(); ++i) {
+        if (!in_place[i]) continue;
+        for (int32_t at = next[i].place.buffer; at != before(i).place.buffer;) {
+            Buffer& buffer = plan_.buffers[static_cast<size_t>(at)];
+            buffer.kind = BufferKind::state;
+            buffer.index = static_cast<int32_t>(i);
+            at = buffer.over;
+        }
+    }
+}
+
+Plan Planner::finish(const std::vector<int32_t>& outputs, const std::vector<StateTensor>& state) {
     step_ = -1;
     for (size_t i = 0; i < outputs.size(); ++i) {
         const Tensor* found = std::get_if<Tensor>(&get(outputs[i]));
@@ -177,6 +250,7 @@ Plan Planner::finish(const std::vector<int32_t>& outputs) {
         buffer.index = static_cast<int32_t>(i);
         plan_.outputs.push_back(y);
     }
+    finish_state(state);
     place_buffers(plan_);
     double needed = static_cast<double>(plan_.arena_bytes) + outside_;
     for (const Tensor& y : plan_.outputs) needed += static_cast<double>(y.bytes());

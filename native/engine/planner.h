@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/plan.h"
+#include "engine/state.h"
 
 #include <algorithm>
 #include <initializer_list>
@@ -60,6 +61,8 @@ public:
     Tensor channels_inside(const Tensor& x);
     Tensor laid_out(const Tensor& x, const Sizes& strides);
     Tensor dense(const Tensor& x);
+    // A contiguous copy of x to write to. It is x itself, if nobody reads x later: a state is updated where it is.
+    Tensor to_be_written(const Tensor& x);
     // From one to the other, of the same sizes and type; y may be a part of something larger.
     void copy(const Tensor& x, const Tensor& y);
     // Which kernel does the work of the step.
@@ -72,11 +75,14 @@ public:
     void set(int32_t value, Value what) { values_[static_cast<size_t>(value)] = std::move(what); }
     const Value& get(int32_t value) const { return values_[static_cast<size_t>(value)]; }
     Place add_buffer(Buffer buffer);
-    // With these values as outputs, each in memory of its own. Throws PlanError if all that is needed for a run is more
-    // than the limit.
-    Plan finish(const std::vector<int32_t>& outputs);
+    // With these values as outputs, each in memory of its own, and the `next` values of the state in its memory. Throws
+    // PlanError if all that is needed for a run is more than the limit.
+    Plan finish(const std::vector<int32_t>& outputs, const std::vector<StateTensor>& state = {});
 
 private:
+    void finish_state(const std::vector<StateTensor>& state);
+    bool is_updated_in_place(const Tensor& next, const Tensor& before) const;
+
     Plan plan_;
     std::vector<Value> values_;
     int64_t limit_;

@@ -7,18 +7,16 @@
 #include <list>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <string_view>
-
-#if defined(__unix__) || defined(__APPLE__)
-#include <pthread.h>
-#endif
 
 namespace zeropoint {
 namespace {
 
-constexpr int64_t kVersion = 1;
+constexpr int64_t kVersion = 2;  // 1 has no state
 constexpr size_t kMostSteps = 1 << 14;
 constexpr size_t kMostInputs = 1024;
+constexpr size_t kMostState = 4096;
 constexpr size_t kKeptPlans = 16;
 constexpr int64_t kMostExample = int64_t{1} << 32;
 constexpr const char* kMetadataKey = "zeropoint.program";
@@ -92,16 +90,6 @@ ProgramInput read_input(const Json& json, std::vector<std::string>& names) {
     return input;
 }
 
-// How many forks lie between the first process with this library and this one.
-std::atomic<int> g_forks{0};
-
-void count_forks() {
-#if defined(__unix__) || defined(__APPLE__)
-    static const int once = pthread_atfork(nullptr, nullptr, [] { g_forks.fetch_add(1); });
-    (void)once;
-#endif
-}
-
 // What `result` may be: the number of an output, or a list, tuple or dictionary of such.
 void check_result(const Json& tree, size_t outputs) {
     if (const int64_t* number = tree.integer()) {
@@ -155,7 +143,7 @@ struct Program::Memory {
 // What changes while a program runs. The mutex of a parent process may be held by a thread that its child does not
 // have, and what it guards may be half changed: the child leaves both alone and begins anew.
 struct Program::Shared {
-    explicit Shared(std::shared_ptr<const Prepared> steps) : forks(g_forks.load()), prepared(std::move(steps)) {}
+    explicit Shared(std::shared_ptr<const Prepared> steps) : forks(count_of_forks()), prepared(std::move(steps)) {}
 
     const int forks;
     std::mutex mutex;
@@ -167,7 +155,7 @@ struct Program::Shared {
 
 Program::Shared& Program::shared() {
     Shared* now = shared_.load(std::memory_order_acquire);
-    if (now->forks == g_forks.load(std::memory_order_relaxed)) return *now;
+    if (now->forks == count_of_forks()) return *now;
     auto made = std::make_unique<Shared>(first_);
     if (shared_.compare_exchange_strong(now, made.get(), std::memory_order_acq_rel)) return *made.release();
     return *now;
@@ -177,7 +165,6 @@ Program::Program(Container container, int64_t memory_limit, std::vector<std::sha
     : container_(std::move(container)),
       limit_(memory_limit),
       foreign_(std::move(foreign)) {
-    count_forks();
     parse();
     auto made = make_steps(true);
     std::vector<InputLayout> layouts;
@@ -207,13 +194,13 @@ Program::Program(Container container, int64_t memory_limit, std::vector<std::sha
 
 Program::~Program() {
     // That of a parent process is left alone.
-    if (Shared* last = shared_.load(); last != nullptr && last->forks == g_forks.load()) delete last;
+    if (Shared* last = shared_.load(); last != nullptr && last->forks == count_of_forks()) delete last;
 }
 
 void Program::parse() {
     const auto found = container_.metadata().find(kMetadataKey);
     if (found == container_.metadata().end())
-        throw FormatError(std::string("the file has no metadata '") + kMetadataKey + "': it is no zeropoint program");
+        throw FormatError(std::string("not a .zpt file: it has no metadata '") + kMetadataKey + "'");
     within("program", [&] {
         json_ = parse_json(found->second);
         const int64_t* version = field(json_, "version").integer();
@@ -221,9 +208,10 @@ void Program::parse() {
         if (*version > kVersion)
             throw FormatError("version " + std::to_string(*version) +
                               " is newer than this library, which reads up to " + std::to_string(kVersion));
-        require_fields(json_, {"version", "inputs", "outputs", "result", "steps"});
+        require_fields(json_, {"version", "inputs", "outputs", "result", "steps", *version < 2 ? "steps" : "state"});
     });
-    const auto define = [&](const std::string& name, const StoredTensor* constant) {
+    const std::function<void(const std::string&, const StoredTensor*)> define = [&](const std::string& name,
+                                                                                    const StoredTensor* constant) {
         if (!values_.emplace(name, static_cast<int32_t>(constants_.size())).second)
             throw FormatError("value '" + name + "' is made twice");
         constants_.push_back(constant);
@@ -238,6 +226,7 @@ void Program::parse() {
             define(inputs_.back().name, nullptr);
         }
     });
+    if (json_.find("state") != nullptr) within("state", [&] { parse_state(define); });
     const Json::List& steps = list_field(json_, "steps");
     if (steps.size() > kMostSteps)
         throw FormatError("there are " + std::to_string(steps.size()) + " steps, more than " +
@@ -245,6 +234,43 @@ void Program::parse() {
     if (const Json* result = json_.find("result")) {
         if (result->text() == nullptr) throw FormatError("'result' must be a string");
         result_ = *result->text();
+    }
+}
+
+void Program::parse_state(const std::function<void(const std::string&, const StoredTensor*)>& define) {
+    const Json::List& list = list_field(json_, "state");
+    if (list.size() > kMostState) throw FormatError("there are more than " + std::to_string(kMostState));
+    double bytes = 0;
+    for (const Json& json : list) {
+        require_fields(json, {"name", "dtype", "shape", "initial", "next"});
+        StateTensor tensor;
+        tensor.name = text_field(json, "name");
+        tensor.next_name = text_field(json, "next");
+        tensor.type = type_from_name(text_field(json, "dtype"));
+        for (const Json& size : list_field(json, "shape")) {
+            if (size.integer() == nullptr || *size.integer() < 0)
+                throw FormatError("a size of '" + tensor.name + "' must be an integer that is not negative");
+            tensor.sizes.push_back(*size.integer());
+        }
+        try {
+            bytes += static_cast<double>(tensor.bytes());
+        } catch (const PlanError& error) {
+            throw FormatError("'" + tensor.name + "': " + error.what());
+        }
+        if (bytes > static_cast<double>(limit_))
+            throw FormatError("it needs more than the memory limit of " + std::to_string(limit_) + " bytes");
+        const Json& initial = field(json, "initial");
+        if (!initial.is_null()) {
+            const auto& stored = container_.tensors();
+            const auto found = initial.text() == nullptr ? stored.end() : stored.find(*initial.text());
+            if (found == stored.end()) throw FormatError("'initial' must be null or the name of a stored tensor");
+            tensor.initial = &found->second;
+            if (tensor.initial->type != tensor.type || tensor.initial->sizes != tensor.sizes)
+                throw FormatError("'" + tensor.name + "' has another type or shape than its initial value");
+        }
+        define(tensor.name, nullptr);
+        tensor.value = values_.at(tensor.name);
+        state_.push_back(std::move(tensor));
     }
 }
 
@@ -291,6 +317,14 @@ std::shared_ptr<const Program::Prepared> Program::make_steps(bool first) {
             }
             if (outputs_.empty()) throw FormatError("there must be one at least");
         });
+    if (first)
+        within("state", [&] {
+            for (StateTensor& tensor : state_) {
+                const auto value = values_.find(tensor.next_name);
+                if (value == values_.end()) throw FormatError("there is no value '" + tensor.next_name + "'");
+                tensor.next = value->second;
+            }
+        });
     if (first && !result_.empty()) within("result", [&] { check_result(parse_json(result_), outputs_.size()); });
     return made;
 }
@@ -299,6 +333,11 @@ std::shared_ptr<const Program::Prepared> Program::make_steps(bool first) {
 void Program::find_packed(const Prepared& made) {
     std::vector<bool> is_read(constants_.size(), false), is_packed(is_read);
     for (const int32_t value : outputs_) is_read[static_cast<size_t>(value)] = true;
+    for (const StateTensor& tensor : state_) {
+        is_read[static_cast<size_t>(tensor.next)] = true;
+        for (size_t i = 0; i < constants_.size(); ++i)
+            if (tensor.initial != nullptr && constants_[i] == tensor.initial) is_read[i] = true;
+    }
     for (const Prepared::Record& record : made.steps)
         for (size_t i = 0; i < record.inputs.size(); ++i) {
             if (record.inputs[i] < 0) continue;
@@ -371,12 +410,21 @@ Plan Program::make_plan(const std::shared_ptr<const Prepared>& made, const std::
         x.place = planner.add_buffer(buffer);
         planner.set(values_.at(inputs_[i].name), x);
     }
+    for (size_t i = 0; i < state_.size(); ++i) {
+        Tensor x{state_[i].type, state_[i].sizes, contiguous_strides(state_[i].sizes), {}};
+        Buffer buffer;
+        buffer.kind = BufferKind::state;
+        buffer.bytes = x.bytes();
+        buffer.index = static_cast<int32_t>(i);
+        x.place = planner.add_buffer(buffer);
+        planner.set(state_[i].value, x);
+    }
     for (size_t i = 0; i < made->steps.size(); ++i) {
         const Prepared::Record& record = made->steps[i];
         planner.begin(static_cast<int32_t>(i), record.inputs, record.outputs);
         within(record.where, [&] { record.step->plan(planner); });
     }
-    Plan plan = planner.finish(outputs_);
+    Plan plan = planner.finish(outputs_, state_);
     plan.steps = made;
     return plan;
 }
@@ -403,7 +451,9 @@ std::shared_ptr<const Plan> Program::plan(const std::vector<InputLayout>& layout
     return s.plans.front().second;
 }
 
-void Program::run(const Plan& plan, const void* const* inputs, void* const* outputs, double* seconds) {
+void Program::run(const Plan& plan, const void* const* inputs, void* const* outputs, State& state, double* seconds) {
+    std::optional<State::Use> use;
+    if (!state_.empty()) use.emplace(state);
     std::unique_ptr<Memory> memory;
     {
         Shared& s = shared();
@@ -424,7 +474,7 @@ void Program::run(const Plan& plan, const void* const* inputs, void* const* outp
         s.idle.emplace_back(m);
     };
     const std::unique_ptr<Memory, decltype(give_back)> held(memory.release(), give_back);
-    plan.run(inputs, outputs, arena, held->bases.data(), seconds);
+    plan.run(inputs, outputs, state.addresses(), arena, held->bases.data(), seconds);
 }
 
 }  // namespace zeropoint

@@ -1,6 +1,6 @@
 // A quantized model as a list of steps, read from a file and checked. See docs/engine.md for the format.
 //
-// Threads may share a program. Each run takes memory from a pool, so that nothing is allocated once as many runs as
+// Threads may share a program, but not a state. Each run takes memory from a pool, so that nothing is allocated once as many runs as
 // there are at the same time have been made for inputs of these sizes. A forked process may go on with the programs of
 // its parent, whatever the other threads of that were doing with them.
 #pragma once
@@ -9,6 +9,7 @@
 #include "engine/container.h"
 #include "engine/json.h"
 #include "engine/plan.h"
+#include "engine/state.h"
 #include "engine/step_table.h"
 
 #include <atomic>
@@ -54,11 +55,15 @@ public:
     // The file. Throws FormatError if it is to be read again, and has been changed.
     std::string data();
     const std::vector<StepNote>& notes() const { return notes_; }
+    // What is kept from run to run; a new State of these begins with the initial values.
+    const std::vector<StateTensor>& state() const { return state_; }
 
     // What is to be done for such inputs; kept for the next time. Throws PlanError if they do not fit.
     std::shared_ptr<const Plan> plan(const std::vector<InputLayout>& layouts);
-    // `inputs` lie as the plan was told, `outputs` have the sizes and strides of plan.outputs.
-    void run(const Plan& plan, const void* const* inputs, void* const* outputs, double* seconds = nullptr);
+    // `inputs` lie as the plan was told, `outputs` have the sizes and strides of plan.outputs. Throws std::runtime_error
+    // if another run has the state.
+    void run(const Plan& plan, const void* const* inputs, void* const* outputs, State& state,
+             double* seconds = nullptr);
 
 private:
     struct Prepared;
@@ -67,6 +72,7 @@ private:
 
     Shared& shared();
     void parse();
+    void parse_state(const std::function<void(const std::string&, const StoredTensor*)>& define);
     void find_packed(const Prepared& made);
     std::shared_ptr<const Prepared> make_steps(bool first);
     Plan make_plan(const std::shared_ptr<const Prepared>& made, const std::vector<InputLayout>& layouts) const;
@@ -79,6 +85,7 @@ private:
     std::vector<ProgramInput> inputs_;
     std::vector<int32_t> outputs_;
     std::string result_;
+    std::vector<StateTensor> state_;
     std::vector<StepNote> notes_;
     std::unordered_map<std::string, int32_t> values_;
     std::vector<const StoredTensor*> constants_;  // by value; null for others

@@ -1,5 +1,6 @@
 #include "operators/affine.h"
 
+#include "cpu/machine.h"
 #include "cpu/memory.h"
 #include "cpu/threads.h"
 #include "kernels/registry.h"
@@ -12,7 +13,7 @@ namespace zeropoint {
 namespace {
 
 // Elements per task: a multiple of every kernel's block, large enough to hide the hand-over to another thread.
-constexpr int64_t kGrain = 32768;
+constexpr int64_t kGrain = worth_elements(2);
 
 size_t size_of(IntType type) {
     switch (type) {

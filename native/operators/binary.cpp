@@ -1,5 +1,6 @@
 #include "operators/binary.h"
 
+#include "cpu/machine.h"
 #include "cpu/memory.h"
 #include "cpu/threads.h"
 #include "kernels/registry.h"
@@ -10,7 +11,7 @@
 namespace zeropoint {
 namespace {
 
-constexpr int64_t kGrain = 32768;
+constexpr int64_t kGrain = worth_elements(2);
 
 }  // namespace
 

@@ -1,5 +1,6 @@
 #include "operators/conv_shape.h"
 
+#include "cpu/machine.h"
 #include "cpu/threads.h"
 
 #include <algorithm>
@@ -9,7 +10,9 @@
 namespace zeropoint {
 namespace {
 
-constexpr int64_t kWinogradBytes = 1 << 20, kDepthwiseBytes = 192 << 10;
+// What the products of a strip of tiles, and the lines of a depthwise strip, may take of the caches.
+int64_t winograd_bytes() { return 2 * machine().l2_bytes; }
+int64_t depthwise_bytes() { return machine().l2_bytes * 3 / 8; }
 
 constexpr const char* kAxes[] = {"depth", "height", "width"};
 
@@ -128,7 +131,7 @@ int64_t strip_lines(int64_t planes, int64_t lines, int64_t width) {
 int64_t depthwise_lines(int64_t planes, int64_t lines, int64_t line) {
     constexpr int64_t kLeast = 4;
     const int64_t pieces = num_threads() * 4;
-    return std::min({lines, std::max(kLeast, kDepthwiseBytes / line), std::max(kLeast, planes * lines / pieces)});
+    return std::min({lines, std::max(kLeast, depthwise_bytes() / line), std::max(kLeast, planes * lines / pieces)});
 }
 
 bool has_winograd(const ConvShape& s) {
@@ -139,7 +142,7 @@ bool has_winograd(const ConvShape& s) {
            s.out_channels >= kLeast;
 }
 
-int64_t winograd_tiles(int64_t channels) { return kWinogradBytes / (kWinogradProducts * channels * 2); }
+int64_t winograd_tiles(int64_t channels) { return winograd_bytes() / (kWinogradProducts * channels * 2); }
 
 Size3 ConvShape::output_size(const Size3& in) const {
     Size3 out{};
@@ -168,7 +171,7 @@ double ConvShape::scratch_bytes(const Size3& in) const {
         if (p.count(out[2]) > 0) width = std::max(width, static_cast<double>(Extent(p, p.count(out[2])).size));
     const int64_t narrowest = std::max<int64_t>(1, out[2] / (transposed ? stride[2] : 1));
     const int64_t most = std::max(
-        {2 * std::max<int64_t>(1, kGemmRows / narrowest), int64_t{4}, kDepthwiseBytes / narrowest / in_channels / 2});
+        {2 * std::max<int64_t>(1, kGemmRows / narrowest), int64_t{4}, depthwise_bytes() / narrowest / in_channels / 2});
     for (const AxisPhase& p : phases_of(*this, 1)) {
         const int64_t lines = std::min(p.count(out[1]), most);
         if (lines > 0) height = std::max(height, static_cast<double>(Extent(p, lines).size));

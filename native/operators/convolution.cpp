@@ -5,6 +5,7 @@
 #include "kernels/registry.h"
 #include "operators/fused_binary.h"
 #include "operators/scratch.h"
+#include "operators/strips.h"
 
 #include <algorithm>
 #include <atomic>
@@ -15,7 +16,6 @@ namespace {
 
 struct FoldMemory;
 struct OperandMemory;
-struct LineMemory;
 struct WinogradInputs;
 struct WinogradWeights;
 struct WinogradSums;
@@ -29,17 +29,13 @@ struct Prepared {
 thread_local Prepared t_prepared;
 std::atomic<uint64_t> g_runs{0};
 
-int32_t zero_point_of(const WeightTensor& w, int64_t n) {
-    return w.zero_points == 0 ? 0 : w.zero_point[w.zero_points == 1 ? 0 : n];
-}
-
 // How many small groups fit a panel. They then are one, with weights that count nothing between them: as many
 // multiplications as in panels that are mostly empty, but in longer loops.
 int64_t joinable_groups(const WeightTensor& w, const ConvShape& s, Operand operand) {
     const int64_t n = s.out_channels / s.groups;
     // A shifted operand corrects weight zero points with sums over all channels of a group: they must not grow.
     for (int64_t i = 0; operand == Operand::shifted && i < s.out_channels; ++i)
-        if (zero_point_of(w, i) != (w.type == IntType::u8 ? 128 : 0)) return 1;
+        if (w.zero_point_of(i) != (w.type == IntType::u8 ? 128 : 0)) return 1;
     int64_t together = 1;
     for (int64_t count = 2; count <= s.groups && count * n <= kPanel; ++count)
         if (s.groups % count == 0) together = count;
@@ -53,7 +49,7 @@ std::vector<uint8_t> join_groups(const WeightTensor& w, const ConvShape& s, int6
     for (int64_t n = 0; n < s.out_channels; ++n) {
         const uint8_t* from = static_cast<const uint8_t*>(w.data) + n * taps * channels;
         uint8_t* to = joined.data() + n * taps * row;
-        std::memset(to, zero_point_of(w, n), static_cast<size_t>(taps * row));
+        std::memset(to, w.zero_point_of(n), static_cast<size_t>(taps * row));
         const int64_t place = n / outputs % together * channels;
         for (int64_t t = 0; t < taps; ++t)
             std::memcpy(to + t * row + place, from + t * channels, static_cast<size_t>(channels));
@@ -65,17 +61,14 @@ std::vector<uint8_t> join_groups(const WeightTensor& w, const ConvShape& s, int6
 
 // A phase over inputs of a given size.
 struct ConvPlan::Geometry {
-    const Phase* phase = nullptr;
-    Size3 counts{};     // outputs along each axis
-    int64_t lines = 1;  // of the output, in a strip
+    const Phase* phase;
+    Strips strips;
     bool winograd = false;
     int64_t tile_columns = 0;  // of Winograd's tiles
-    Extent height, width;
-    int64_t strips_per_plane = 0, units = 0;
-    Tiling tiling;
+    int64_t units = 0;
+    Tiling tiling{};
     int64_t first_task = 0;
-    size_t first_tap = 0, tap_count = 0, first_epilogue = 0;
-    int64_t elements = 0;  // of the operand
+    size_t first_epilogue = 0;
 };
 
 bool ConvPlan::saves_multiplications(const ConvShape& shape, const GemmKernel& kernel) {
@@ -88,11 +81,13 @@ ConvPlan::ConvPlan(const WeightTensor& w, const ConvShape& shape)
 ConvPlan::ConvPlan(const WeightTensor& w, const ConvShape& shape, const ConvKernels& kernels)
     : given_(shape),
       shape_(shape),
-      gemm_(kernels.gemm),
-      depthwise_(kernels.depthwise),
-      is_depthwise_(shape.is_depthwise()) {
+      gemm_(kernels.gemm) {
     require_valid(shape);
     zeropoint::require_valid("convolution", w, shape.out_channels);
+    if (shape.is_depthwise()) {
+        depthwise_ = std::make_unique<DepthwisePlan>(w, shape, kernels.depthwise);
+        return;
+    }
     const Size3 ones{1, 1, 1}, zeros{};
     if (shape.kernel == ones && shape.stride == ones && shape.padding == zeros && shape.output_padding == zeros &&
         shape.groups == 1)
@@ -101,7 +96,7 @@ ConvPlan::ConvPlan(const WeightTensor& w, const ConvShape& shape, const ConvKern
     WeightTensor weights = w;
     std::vector<uint8_t> joined;
     const int64_t together = joinable_groups(w, shape, gemm_.operand);
-    if (!is_depthwise_ && together > 1) {
+    if (together > 1) {
         joined = join_groups(w, shape, together);
         weights.data = joined.data();
         shape_.groups /= together;
@@ -128,7 +123,7 @@ void ConvPlan::add_phase(const WeightTensor& w, const std::array<AxisPhase, 3>& 
         }
     if (!taps.empty() || empty_pack_ == kNone) {
         p.pack = packs_.size();
-        packs_.push_back(pack(w, taps, p.depthwise));
+        packs_.push_back(pack(w, taps));
         if (taps.empty()) empty_pack_ = p.pack;
     } else {
         p.pack = empty_pack_;
@@ -136,165 +131,61 @@ void ConvPlan::add_phase(const WeightTensor& w, const std::array<AxisPhase, 3>& 
     phases_.push_back(std::move(p));
 }
 
-ConvPlan::Pack ConvPlan::pack(const WeightTensor& w, const std::vector<std::vector<int64_t>>& taps,
-                              AlignedBytes& depthwise) const {
+ConvPlan::Pack ConvPlan::pack(const WeightTensor& w, const std::vector<std::vector<int64_t>>& taps) const {
     Pack made;
     const int64_t stored_taps = shape_.kernel[0] * shape_.kernel[1] * shape_.kernel[2];
-    if (!is_depthwise_) {
-        const int64_t n = shape_.out_channels / shape_.groups;
-        for (int64_t g = 0; g < shape_.groups; ++g)
-            made.push_back(pack_weights(gemm_, w, g * n, n, stored_taps, shape_.in_channels / shape_.groups, taps));
-        return made;
-    }
-    PackedWeights sizes;
-    sizes.n = shape_.out_channels;
-    sizes.tap_count = static_cast<int64_t>(taps.size());
-    sizes.channels = 1;
-    sizes.sums.assign(static_cast<size_t>(sizes.panel_count() * kPanel), 0);
-    const int64_t pairs = (sizes.tap_count + 1) / 2;
-    depthwise = AlignedBytes(static_cast<size_t>(sizes.panel_count() * pairs * kPanel * 2) * sizeof(int16_t));
-    int16_t* to = reinterpret_cast<int16_t*>(depthwise.data());
-    for (int64_t c = 0; c < sizes.n; ++c)
-        for (int64_t t = 0; t < sizes.tap_count; ++t) {
-            const uint8_t bits = static_cast<const uint8_t*>(w.data)[c * stored_taps + taps[static_cast<size_t>(t)][0]];
-            const int32_t value = w.type == IntType::s8 ? static_cast<int8_t>(bits) : bits;
-            to[((c / kPanel * pairs + t / 2) * kPanel + c % kPanel) * 2 + t % 2] =
-                static_cast<int16_t>(value - zero_point_of(w, c));
-        }
-    made.push_back(std::move(sizes));
+    const int64_t n = shape_.out_channels / shape_.groups;
+    for (int64_t g = 0; g < shape_.groups; ++g)
+        made.push_back(pack_weights(gemm_, w, g * n, n, stored_taps, shape_.in_channels / shape_.groups, taps));
     return made;
 }
 
-ConvPlan::Geometry ConvPlan::geometry(const Phase& phase, int64_t images, const Size3&, const Size3& out,
+ConvPlan::Geometry ConvPlan::geometry(const Phase& phase, int64_t images, const Size3& out,
                                       std::vector<int64_t>& taps) const {
-    Geometry g;
-    g.phase = &phase;
-    for (size_t d = 0; d < 3; ++d) g.counts[d] = phase.axes[d].count(out[d]);
-    const int64_t planes = images * g.counts[0], pixels = planes * g.counts[1] * g.counts[2];
-    if (pixels == 0) return g;
-    g.width = Extent(phase.axes[2], g.counts[2]);
-    const int64_t line = g.width.size * phase.axes[1].in_step * shape_.in_channels * operand_size();
-    g.lines =
-        is_depthwise_ ? depthwise_lines(planes, g.counts[1], line) : strip_lines(planes, g.counts[1], g.counts[2]);
+    Geometry g{&phase, Strips(phase.axes, out)};
+    Strips& strips = g.strips;
+    const Size3& counts = strips.counts;
+    const int64_t planes = strips.planes(images);
+    if (planes * counts[1] * counts[2] == 0) return g;
+    strips.lines = strip_lines(planes, counts[1], counts[2]);
     if (saves_multiplications(shape_, gemm_)) {
-        const int64_t lines = (g.lines + 1) / 2 * 2, columns = (g.counts[2] + 1) / 2, tiles = lines / 2 * columns;
+        const int64_t lines = (strips.lines + 1) / 2 * 2, columns = (counts[2] + 1) / 2, tiles = lines / 2 * columns;
         // Transforming the weights takes as long as some of the multiplications.
         constexpr int64_t kTransform = 24;
         g.winograd = tiles <= winograd_tiles(shape_.in_channels) &&
-                     9 * g.lines * g.counts[2] > kWinogradProducts * tiles + kTransform;
+                     9 * strips.lines * counts[2] > kWinogradProducts * tiles + kTransform;
         if (g.winograd) {
-            g.lines = lines;
+            strips.lines = lines;
+            strips.width = Extent(phase.axes[2], 2 * columns);
             g.tile_columns = columns;
         }
     }
-    g.strips_per_plane = (g.counts[1] + g.lines - 1) / g.lines;
-    g.height = Extent(phase.axes[1], g.lines);
-    if (g.winograd) g.width = Extent(phase.axes[2], 2 * g.tile_columns);
-    const int64_t channels = shape_.in_channels;
-    const AxisPhase &height = phase.axes[1], &width = phase.axes[2];
-    g.first_tap = taps.size();
-    for (size_t d = 0; d < phase.axes[0].taps.size(); ++d)
-        for (const AxisPhase::Tap& h : height.taps)
-            for (const AxisPhase::Tap& w : width.taps) {
-                const int64_t line = static_cast<int64_t>(d) * g.height.size + g.height.place(height, h);
-                taps.push_back((line * g.width.size + g.width.place(width, w)) * channels);
-                if (phase.merged) break;  // the tap begins with the first
-            }
-    g.tap_count = taps.size() - g.first_tap;
-    g.elements = static_cast<int64_t>(phase.axes[0].taps.size()) * g.height.size * g.width.size * channels;
+    strips.place(shape_.in_channels, phase.merged, taps);
     int64_t macs = 0;
     for (const PackedWeights& w : packs_[phase.pack]) {
-        macs += w.macs_per_row() * g.lines * g.counts[2];
+        macs += w.macs_per_row() * strips.pixels();
         g.units += w.panel_count();
     }
-    const int64_t strips = planes * g.strips_per_plane;
-    g.tiling = tiling(strips, macs, is_depthwise_ ? 1 : g.units);
-    if (is_depthwise_) g.tiling.panels_per_chunk = g.units;
+    g.tiling = tiling(planes * strips.per_plane, macs, g.units);
     return g;
 }
 
 // One run of a plan, as its tasks see it.
 struct ConvPlan::Task {
     const ConvPlan& plan;
-    const Activation activation;
-    const uint8_t* x;
-    const Size3 in, out;
-    const bool channels_first;
-    const int64_t size, channels, pixel;  // bytes of an operand element; channels of the input; elements of a y pixel
+    const StripInput input;
+    const Size3 out;
+    const int64_t channels, pixel;  // channels of the input; elements of a y pixel
     uint8_t* memory = nullptr;
-
-    void convert(const uint8_t* from, int64_t n, uint8_t* to) const {
-        if (plan.is_depthwise_)
-            plan.depthwise_.convert(from, n, activation, to);
-        else
-            plan.gemm_.convert(from, n, activation, to);
-    }
-    // The zero point.
-    void fill(uint8_t* to, int64_t pixels) const {
-        const bool shifted = !plan.is_depthwise_ && plan.gemm_.operand == Operand::shifted;
-        if (pixels > 0)
-            std::memset(to, shifted ? activation.shifted_zero_point() : 0,
-                        static_cast<size_t>(pixels * channels * size));
-    }
-
-    // One line of the input, with channels innermost.
-    const uint8_t* line(int64_t image, int64_t id, int64_t ih) const {
-        const int64_t at = (id * in[1] + ih) * in[2], places = in[0] * in[1] * in[2];
-        if (!channels_first) return x + (image * places + at) * channels;
-        uint8_t* to = scratch_of<LineMemory>(static_cast<size_t>(in[2] * channels));
-        for (int64_t c = 0; c < channels; ++c) {
-            const uint8_t* from = x + (image * channels + c) * places + at;
-            for (int64_t i = 0; i < in[2]; ++i) to[i * channels + c] = from[i];
-        }
-        return to;
-    }
-
-    void prepare_line(const Geometry& g, const uint8_t* from, uint8_t* to) const {
-        const AxisPhase& axis = g.phase->axes[2];
-        const int64_t bytes = channels * size;
-        if (g.width.picked && axis.in_step > 1) {
-            for (int64_t i = 0; i < g.width.size; ++i) {
-                const int64_t iw = g.width.input(axis, 0, i);
-                if (iw >= 0 && iw < in[2])
-                    convert(from + iw * channels, channels, to + i * bytes);
-                else
-                    fill(to + i * bytes, 1);
-            }
-            return;
-        }
-        const int64_t low = lowest(axis);
-        const int64_t left = std::clamp<int64_t>(-low, 0, g.width.size);
-        const int64_t right = std::clamp<int64_t>(in[2] - low, left, g.width.size);
-        fill(to, left);
-        if (right > left) convert(from + (low + left) * channels, (right - left) * channels, to + left * bytes);
-        fill(to + right * bytes, g.width.size - right);
-    }
-
-    // The input that `lines` lines of the output from h0 on read.
-    void prepare(const Geometry& g, int64_t image, int64_t od, int64_t h0, int64_t lines) const {
-        const AxisPhase &depth = g.phase->axes[0], &height = g.phase->axes[1];
-        uint8_t* to = memory;
-        for (const AxisPhase::Tap& d : depth.taps) {
-            const int64_t id = od * depth.in_step + d.offset;
-            for (int64_t i = 0; i < g.height.size; ++i, to += g.width.size * channels * size) {
-                if (!g.height.is_read(height, lines, i)) continue;
-                const int64_t ih = g.height.input(height, h0, i);
-                if (id < 0 || id >= in[0] || ih < 0 || ih >= in[1])
-                    fill(to, g.width.size);
-                else
-                    prepare_line(g, line(image, id, ih), to);
-            }
-        }
-    }
 
     WinogradArgs winograd(const Geometry& g, int64_t lines) const {
         WinogradArgs a;
         a.x = reinterpret_cast<const int16_t*>(memory);
-        a.line = g.width.size * channels;
+        a.line = g.strips.width.size * channels;
         a.channels = channels;
         a.tile_lines = (lines + 1) / 2;
         a.tile_columns = g.tile_columns;
-        const WinogradSizes sizes(g.lines / 2 * g.tile_columns, channels);
+        const WinogradSizes sizes(g.strips.lines / 2 * g.tile_columns, channels);
         const auto bytes = [](int64_t n) { return static_cast<size_t>(n); };
         a.inputs = reinterpret_cast<int16_t*>(scratch_of<WinogradInputs>(bytes(sizes.inputs)));
         a.weights = reinterpret_cast<int16_t*>(scratch_of<WinogradWeights>(bytes(sizes.weights)));
@@ -302,8 +193,9 @@ struct ConvPlan::Task {
         return a;
     }
 
-    void multiply_winograd(const Geometry& g, const MatmulOutput& y, const Epilogue& epilogue, int64_t plane,
-                           int64_t h0, int64_t lines, int64_t begin, int64_t end) const {
+    void multiply_winograd(const Geometry& g, const MatmulOutput& y, const Epilogue& epilogue, const Strip& strip,
+                           int64_t begin, int64_t end) const {
+        const int64_t lines = strip.lines, line = (strip.image * out[0] + strip.depth) * out[1] + strip.line;
         WinogradArgs a = winograd(g, lines);
         const PackedWeights& packed = plan.packs_[g.phase->pack][0];
         a.panels = reinterpret_cast<const int8_t*>(packed.panels.data());
@@ -316,7 +208,7 @@ struct ConvPlan::Task {
         int64_t *tile_rows = rows + a.tiles(), *const out_rows = tile_rows + a.tiles() * kTilePixels;
         for (int64_t i = 0; i < a.tiles(); ++i) rows[i] = i * channels;
         const int64_t pixels = lines * out[2];
-        for (int64_t i = 0; i < pixels; ++i) out_rows[i] = ((plane * out[1] + h0) * out[2] + i) * pixel;
+        for (int64_t i = 0; i < pixels; ++i) out_rows[i] = (line * out[2] + i) * pixel;
         // What is to be combined with another tensor is made elsewhere.
         const int64_t first = begin * kPanel, columns = std::min(end * kPanel, packed.n) - first;
         uint8_t* made = nullptr;
@@ -334,54 +226,30 @@ struct ConvPlan::Task {
         if (made != nullptr) combine(y, made, static_cast<uint8_t*>(y.y) + first, out_rows, pixels, columns);
     }
 
-    // The units [begin, end) of one strip: panels of all groups, or blocks of channels.
+    // The units [begin, end) of one strip: panels of all groups.
     void multiply(const Geometry& g, const MatmulOutput& y, const Epilogue* epilogues, const int64_t* taps,
-                  int64_t image, int64_t od, int64_t h0, int64_t lines, int64_t begin, int64_t end) const {
-        const std::array<AxisPhase, 3>& axes = g.phase->axes;
-        const int64_t pixels = lines * g.counts[2], parts = (pixels + kGemmRows - 1) / kGemmRows;
-        const int64_t part = std::min(kGemmRows, ((pixels + parts - 1) / parts + 11) / 12 * 12);
+                  const Strip& strip, int64_t begin, int64_t end) const {
+        // Whole lines, or equal parts of one.
+        const int64_t width = g.strips.counts[2], pixels = strip.lines * width;
+        const auto up = [](int64_t n, int64_t d) { return (n + d - 1) / d; };
+        const auto equal = [&](int64_t n, int64_t most) { return up(n, up(n, most)); };
+        const bool whole = width <= kGemmRows;
+        const int64_t part = whole ? equal(strip.lines, kGemmRows / width) * width : equal(width, kGemmRows);
         int64_t rows[kGemmRows], y_rows[kGemmRows];
-        for (int64_t first = 0; first < pixels; first += part) {
-            const int64_t m = std::min(part, pixels - first);
-            const int64_t plane = image * out[0] + axes[0].first + od * axes[0].step;
-            const int64_t row_step = g.width.step * channels, y_step = axes[2].step * pixel;
-            int64_t h = first / g.counts[2], w = first % g.counts[2];
-            for (int64_t i = 0; i < m; ++h, w = 0) {
-                const int64_t line = plane * out[1] + axes[1].first + (h0 + h) * axes[1].step;
-                int64_t row = h * g.height.step * g.width.size * channels + w * row_step;
-                int64_t y_row = (line * out[2] + axes[2].first) * pixel + w * y_step;
-                for (const int64_t end = std::min(m, i + g.counts[2] - w); i < end; ++i) {
-                    rows[i] = row;
-                    y_rows[i] = y_row;
-                    row += row_step;
-                    y_row += y_step;
-                }
-            }
-            if (plan.is_depthwise_) {
-                DepthwiseArgs a;
-                a.x = reinterpret_cast<const int16_t*>(memory);
-                a.rows = rows;
-                a.m = m;
-                a.taps = taps;
-                a.tap_count = static_cast<int64_t>(g.tap_count);
-                a.channels = channels;
-                a.w = reinterpret_cast<const int16_t*>(g.phase->depthwise.data());
-                a.y = y.y;
-                a.y_rows = y_rows;
-                a.epilogue = epilogues[0];
-                multiply_part(y, m, begin * kPanel, std::min(end * kPanel, channels) - begin * kPanel, a,
-                              [&] { plan.depthwise_.multiply(a, begin, end); });
-                continue;
-            }
+        for (int64_t first = 0, m = 0; first < pixels; first += m) {
+            m = std::min(part, whole ? pixels - first : width - first % width);
+            g.strips.rows(strip, first, m, channels, out, pixel, rows, y_rows);
             const Pack& pack = plan.packs_[g.phase->pack];
             const int64_t panels = pack[0].panel_count(), groups = plan.shape_.groups;
             for (int64_t group = begin / panels; group < groups && group * panels < end; ++group) {
                 const PackedWeights& packed = pack[static_cast<size_t>(group)];
                 const int64_t element = y.type == OutputType::f32 ? 4 : 1;
                 GemmArgs a;
-                a.x = memory + group * (channels / groups) * size;
+                a.x = memory + group * (channels / groups) * input.size;
                 a.rows = rows;
                 a.m = m;
+                a.run = std::min(m, width);
+                a.row_step = g.strips.width.step * channels;
                 a.taps = taps;
                 a.tap_count = packed.tap_count;
                 a.channels = packed.channels;
@@ -389,7 +257,7 @@ struct ConvPlan::Task {
                 a.n = packed.n;
                 a.w_zero_point = packed.zero_point.empty() ? nullptr : packed.zero_point.data();
                 a.w_sums = packed.sums.data();
-                a.x_zero_point = activation.shifted_zero_point();
+                a.x_zero_point = input.activation.shifted_zero_point();
                 a.y = static_cast<uint8_t*>(y.y) + group * packed.n * element;
                 a.y_rows = y_rows;
                 a.epilogue = epilogues[group];
@@ -407,11 +275,11 @@ void ConvPlan::run(const MatmulInput& x, int64_t images, const Size3& in, const 
     zeropoint::require_valid("convolution", x, y, shape_.out_channels);
     const Size3 out = shape_.output_size(in);
     if (images == 0) return;
+    if (depthwise_ != nullptr) return depthwise_->run(x, images, in, y, channels_first);
     if (pointwise_ != nullptr && (!channels_first || shape_.in_channels == 1))
         return pointwise_->run(x, images * in[0] * in[1] * in[2], y);
     if (turned_ != nullptr && in[2] == 1) return turned_->run(x, images, turned(in), y, channels_first);
 
-    const int64_t size = operand_size();
     thread_local std::vector<Geometry> t_geometries;
     thread_local std::vector<int64_t> t_taps;
     thread_local std::vector<Epilogue> t_epilogues;
@@ -421,11 +289,11 @@ void ConvPlan::run(const MatmulInput& x, int64_t images, const Size3& in, const 
     int64_t tasks = 0, elements = 0, grain = 1;
     size_t bytes = 0;
     for (const Phase& phase : phases_) {
-        Geometry g = geometry(phase, images, in, out, t_taps);
+        Geometry g = geometry(phase, images, out, t_taps);
         g.first_task = tasks;
         tasks += g.tiling.tasks();
         grain = std::max(grain, g.tiling.grain);
-        elements = std::max(elements, g.elements);
+        elements = std::max(elements, g.strips.elements);
         t_geometries.push_back(g);
     }
     const Activation activation = activation_of(x);
@@ -435,7 +303,7 @@ void ConvPlan::run(const MatmulInput& x, int64_t images, const Size3& in, const 
     for (const Pack& pack : packs_) {
         int64_t first = 0;
         for (const PackedWeights& w : pack) {
-            Epilogue e = fold(gemm_, w, activation, y, first, memory);
+            Epilogue e = fold(gemm_.operand, w, activation, y, first, memory);
             if (y.z != nullptr) e.z = static_cast<const uint8_t*>(y.z) + first;
             t_epilogues.push_back(e);
             memory += fold_bytes(w);
@@ -446,43 +314,43 @@ void ConvPlan::run(const MatmulInput& x, int64_t images, const Size3& in, const 
     prepare_output(y.y, static_cast<size_t>(images * out[0] * out[1] * out[2] * shape_.out_channels) *
                             (y.type == OutputType::f32 ? 4 : 1));
 
-    const Task shared{*this,
-                      activation,
-                      static_cast<const uint8_t*>(x.x),
-                      in,
-                      out,
-                      channels_first,
-                      size,
-                      shape_.in_channels,
-                      shape_.out_channels};
+    const bool shifted = gemm_.operand == Operand::shifted;
+    const StripInput input{static_cast<const uint8_t*>(x.x),
+                           in,
+                           shape_.in_channels,
+                           channels_first,
+                           activation,
+                           gemm_.convert,
+                           gemm_.operand_size(),
+                           shifted ? activation.shifted_zero_point() : 0};
+    const Task shared{*this, input, out, shape_.in_channels, shape_.out_channels};
     const std::vector<Geometry>& geometries = t_geometries;
     const int64_t* taps = t_taps.data();
     const Epilogue* epilogues = t_epilogues.data();
     const uint64_t run = 1 + g_runs.fetch_add(1, std::memory_order_relaxed);
     parallel_for(tasks, grain, [&](int64_t begin, int64_t end) {
         Task task = shared;
-        task.memory = scratch_of<OperandMemory>(static_cast<size_t>((elements + kOperandSlack) * size));
+        task.memory = scratch_of<OperandMemory>(static_cast<size_t>((elements + kOperandSlack) * input.size));
         size_t phase = 0;
         for (int64_t i = begin; i < end; ++i) {
             while (i >= geometries[phase].first_task + geometries[phase].tiling.tasks()) ++phase;
             const Geometry& g = geometries[phase];
-            const int64_t strip = (i - g.first_task) / g.tiling.chunks, chunk = (i - g.first_task) % g.tiling.chunks;
-            const int64_t plane = strip / g.strips_per_plane, h0 = strip % g.strips_per_plane * g.lines;
-            const int64_t image = plane / g.counts[0], od = plane % g.counts[0];
-            const int64_t lines = std::min(g.lines, g.counts[1] - h0);
+            const int64_t place = (i - g.first_task) / g.tiling.chunks, chunk = (i - g.first_task) % g.tiling.chunks;
+            const Strip strip = g.strips.at(place);
             const int64_t number = static_cast<int64_t>(phase);
-            if (t_prepared.run != run || t_prepared.phase != number || t_prepared.strip != strip) {
-                task.prepare(g, image, od, h0, g.winograd ? (lines + 1) / 2 * 2 : lines);
-                if (g.winograd) gemm_.winograd->transform(task.winograd(g, lines));
-                t_prepared = {run, number, strip};
+            if (t_prepared.run != run || t_prepared.phase != number || t_prepared.strip != place) {
+                Strip read = strip;
+                if (g.winograd) read.lines = (strip.lines + 1) / 2 * 2;
+                input.prepare(g.strips, read, task.memory);
+                if (g.winograd) gemm_.winograd->transform(task.winograd(g, strip.lines));
+                t_prepared = {run, number, place};
             }
             const int64_t first = chunk * g.tiling.panels_per_chunk,
                           past = std::min(first + g.tiling.panels_per_chunk, g.units);
             if (g.winograd)
-                task.multiply_winograd(g, y, epilogues[g.first_epilogue], plane, h0, lines, first, past);
+                task.multiply_winograd(g, y, epilogues[g.first_epilogue], strip, first, past);
             else
-                task.multiply(g, y, epilogues + g.first_epilogue, taps + g.first_tap, image, od, h0, lines, first,
-                              past);
+                task.multiply(g, y, epilogues + g.first_epilogue, taps + g.strips.first_tap, strip, first, past);
         }
     });
 }

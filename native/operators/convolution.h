@@ -11,8 +11,8 @@
 //          where the padding is, in memory of the thread that works on the strip.
 #pragma once
 
-#include "kernels/depthwise/depthwise.h"
 #include "operators/conv_shape.h"
+#include "operators/depthwise.h"
 #include "operators/linear.h"
 
 #include <array>
@@ -47,29 +47,25 @@ public:
 private:
     struct Phase {
         std::array<AxisPhase, 3> axes;
-        bool merged = false;     // taps along the width are one
-        size_t pack = 0;         // its weights in packs_
-        AlignedBytes depthwise;  // see DepthwiseArgs
+        bool merged = false;  // taps along the width are one
+        size_t pack = 0;      // its weights in packs_
     };
-    using Pack = std::vector<PackedWeights>;  // of each group; of a depthwise convolution only its sizes
+    using Pack = std::vector<PackedWeights>;  // of each group
     struct Geometry;
     struct Task;
     static constexpr size_t kNone = static_cast<size_t>(-1);
 
     void add_phase(const WeightTensor& w, const std::array<AxisPhase, 3>& axes);
-    Pack pack(const WeightTensor& w, const std::vector<std::vector<int64_t>>& taps, AlignedBytes& depthwise) const;
-    Geometry geometry(const Phase& phase, int64_t images, const Size3& in, const Size3& out,
-                      std::vector<int64_t>& taps) const;
-    int64_t operand_size() const { return is_depthwise_ ? 2 : gemm_.operand_size(); }
+    Pack pack(const WeightTensor& w, const std::vector<std::vector<int64_t>>& taps) const;
+    Geometry geometry(const Phase& phase, int64_t images, const Size3& out, std::vector<int64_t>& taps) const;
 
     ConvShape given_;
     ConvShape shape_;  // with small groups joined
     const GemmKernel& gemm_;
-    const DepthwiseKernel& depthwise_;
-    bool is_depthwise_;
     std::vector<Phase> phases_;
     std::vector<Pack> packs_;  // one for each phase with taps, and one for all those without
     size_t empty_pack_ = kNone;
+    std::unique_ptr<DepthwisePlan> depthwise_;  // all of it, if every channel has a kernel of its own
     std::unique_ptr<LinearPlan> pointwise_;
     std::unique_ptr<ConvPlan> turned_;  // for inputs of one column
 };

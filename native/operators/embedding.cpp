@@ -1,5 +1,6 @@
 #include "operators/embedding.h"
 
+#include "cpu/machine.h"
 #include "cpu/memory.h"
 #include "cpu/threads.h"
 #include "kernels/half.h"
@@ -36,7 +37,9 @@ private:
 };
 
 // Rows per task: a task should be worth handing over.
-int64_t rows_per_task(int64_t columns) { return std::max<int64_t>(1, 16384 / std::max<int64_t>(columns, 16)); }
+int64_t rows_per_task(int64_t columns) {
+    return std::max<int64_t>(1, worth_elements(4) / std::max<int64_t>(columns, 16));
+}
 
 // Where each bag begins, and where the last one ends.
 const int64_t* checked_offsets(const std::string& op, const Bags& b, int64_t bags) {

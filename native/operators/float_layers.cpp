@@ -1,5 +1,6 @@
 #include "operators/float_layers.h"
 
+#include "cpu/machine.h"
 #include "cpu/memory.h"
 #include "cpu/threads.h"
 #include "kernels/registry.h"
@@ -10,9 +11,9 @@
 namespace zeropoint {
 namespace {
 
-constexpr int64_t kStrip = 96;          // rows that are gathered together
-constexpr int64_t kDepth = 256;         // and of these so many elements: what is multiplied stays in the cache
-constexpr double kMacs = 65536;         // worth a thread
+constexpr int64_t kStrip = 96;   // rows that are gathered together
+constexpr int64_t kDepth = 256;  // and of these so many elements: what is multiplied stays in the cache
+constexpr double kMacs = kWorthFloatMacs;
 constexpr int64_t kSharesOfThread = 4;  // tasks, so that the threads end together
 
 struct GatherMemory;

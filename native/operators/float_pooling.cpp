@@ -1,5 +1,6 @@
 #include "operators/float_pooling.h"
 
+#include "cpu/machine.h"
 #include "cpu/memory.h"
 #include "cpu/threads.h"
 
@@ -10,7 +11,7 @@
 namespace zeropoint {
 namespace {
 
-constexpr int64_t kElements = 16384;  // worth a thread
+constexpr int64_t kElements = worth_elements(4);  // worth a thread
 
 // The places [begin, end) of an axis, every `step`-th, that a window reaches; `size` counts those of the padding, too.
 struct Reach {

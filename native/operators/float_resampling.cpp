@@ -1,5 +1,6 @@
 #include "operators/float_resampling.h"
 
+#include "cpu/machine.h"
 #include "cpu/memory.h"
 #include "cpu/threads.h"
 
@@ -8,7 +9,7 @@
 namespace zeropoint {
 namespace {
 
-constexpr int64_t kElements = 16384;  // worth a thread
+constexpr int64_t kElements = worth_elements(4);  // worth a thread
 
 // Between which two inputs an output lies, and what the second one counts.
 struct Between {

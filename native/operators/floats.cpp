@@ -1,5 +1,6 @@
 #include "operators/floats.h"
 
+#include "cpu/machine.h"
 #include "cpu/memory.h"
 #include "cpu/threads.h"
 #include "kernels/activations_reference.h"
@@ -11,7 +12,7 @@
 namespace zeropoint {
 namespace {
 
-constexpr int64_t kElements = 8192;  // worth a thread
+constexpr int64_t kElements = worth_elements(8);  // worth a thread
 
 // Rows of `length` elements that make a share of work.
 int64_t grain_of(int64_t length) { return std::max<int64_t>(1, kElements / std::max<int64_t>(length, 1)); }
@@ -110,13 +111,12 @@ void float_matmul(const float* a, const float* b, float* y, const FloatMatrices&
     prepare_floats(y, batches * m.rows * m.columns);
     // A task packs and multiplies some columns of one matrix.
     constexpr int64_t kColumns = 4 * kFloatPanel, kStrip = 96;
-    constexpr int64_t kMacs = 65536;  // worth a thread
     const int64_t tasks = (m.columns + kColumns - 1) / kColumns;
     const int64_t macs = m.rows * std::min(kColumns, m.columns) * std::max<int64_t>(m.depth, 1);
     const FloatGemmFn kernel = kernels().float_gemm;
     struct Panels {};
     struct Last {};
-    parallel_for(batches * tasks, std::max<int64_t>(1, kMacs / macs), [&](int64_t begin, int64_t end) {
+    parallel_for(batches * tasks, std::max<int64_t>(1, kWorthFloatMacs / macs), [&](int64_t begin, int64_t end) {
         float* panels = float_scratch<Panels>(kColumns * m.depth);
         float* last = float_scratch<Last>(kStrip * kFloatPanel);
         for (int64_t task = begin; task < end; ++task) {

@@ -1,5 +1,6 @@
 #include "operators/linear.h"
 
+#include "cpu/machine.h"
 #include "cpu/memory.h"
 #include "cpu/threads.h"
 #include "kernels/registry.h"
@@ -24,10 +25,10 @@ thread_local Prepared t_prepared;
 std::atomic<uint64_t> g_runs{0};
 
 // Rows of a strip: as many as their operand leaves in L2, and equal strips that the threads can share.
-constexpr int64_t kBytes = 768 << 10, kLeast = 24, kStep = 12, kShared = 96;
+constexpr int64_t kLeast = 24, kStep = 12, kShared = 96;
 int64_t strip_rows(int64_t rows, int64_t row_bytes) {
     const auto up = [](int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; };
-    const int64_t most = std::max(kLeast, kBytes / std::max<int64_t>(1, row_bytes) / kStep * kStep);
+    const int64_t most = std::max(kLeast, machine().l2_share() / std::max<int64_t>(1, row_bytes) / kStep * kStep);
     int64_t strips = (rows + std::min(most, kGemmRows) - 1) / std::min(most, kGemmRows);
     if (const int64_t shared = up(strips, 4 * num_threads()); strips > 1 && rows / shared >= kShared) strips = shared;
     return std::min(kGemmRows, up((rows + strips - 1) / strips, kStep));
@@ -63,7 +64,7 @@ double LinearPlan::operand_bytes(int64_t inputs, int64_t rows) {
                      kBetween = 128;  // bytes: of an element at most, and from the end of a row to the next
     const double row = static_cast<double>(inputs) * kElement + kBetween;
     const double most = std::max(static_cast<double>(kLeast) * row,
-                                 static_cast<double>(kBytes) + static_cast<double>(kGemmRows) * kBetween);
+                                 static_cast<double>(machine().l2_share()) + static_cast<double>(kGemmRows) * kBetween);
     return std::min(most, (static_cast<double>(rows) + static_cast<double>(kStep)) * row);
 }
 
@@ -80,6 +81,7 @@ void LinearPlan::run(const MatmulInput& x, int64_t rows, int64_t x_stride, const
     const int64_t stride = direct ? x_stride : operand_stride(inputs_, size);
     const Tiling t = tiling((rows + strip - 1) / strip, std::min(strip, rows) * n * inputs_, weights_.panel_count());
     GemmArgs shared;
+    shared.row_step = stride;
     shared.taps = &tap;
     shared.tap_count = 1;
     shared.channels = inputs_;
@@ -89,7 +91,7 @@ void LinearPlan::run(const MatmulInput& x, int64_t rows, int64_t x_stride, const
     shared.w_sums = weights_.sums.data();
     shared.x_zero_point = activation.shifted_zero_point();
     shared.y = y.y;
-    shared.epilogue = fold(kernel_, weights_, activation, y, 0, scratch_of<FoldMemory>(fold_bytes(weights_)));
+    shared.epilogue = fold(kernel_.operand, weights_, activation, y, 0, scratch_of<FoldMemory>(fold_bytes(weights_)));
     prepare_output(y.y, static_cast<size_t>(rows * n) * (y.type == OutputType::f32 ? 4 : 1));
 
     const uint64_t run = 1 + g_runs.fetch_add(1, std::memory_order_relaxed);
@@ -102,7 +104,7 @@ void LinearPlan::run(const MatmulInput& x, int64_t rows, int64_t x_stride, const
             direct ? nullptr : scratch_of<OperandMemory>(static_cast<size_t>((strip * stride + kOperandSlack) * size));
         for (int64_t task = begin; task < end; ++task) {
             const int64_t s = task / t.chunks, chunk = task % t.chunks, first = s * strip;
-            a.m = std::min(strip, rows - first);
+            a.m = a.run = std::min(strip, rows - first);
             const uint8_t* from = static_cast<const uint8_t*>(x.x) + first * x_stride;
             if (direct) {
                 a.x = from;

@@ -1,5 +1,6 @@
 #include "operators/map.h"
 
+#include "cpu/machine.h"
 #include "cpu/memory.h"
 #include "cpu/threads.h"
 #include "kernels/registry.h"
@@ -14,9 +15,9 @@
 namespace zeropoint {
 namespace {
 
-constexpr int64_t kBlock = 1024;      // elements
-constexpr int64_t kElements = 16384;  // worth a thread
-constexpr int64_t kWidest = 8;        // bytes of an element
+constexpr int64_t kBlock = 1024;                  // elements
+constexpr int64_t kElements = worth_elements(4);  // worth a thread
+constexpr int64_t kWidest = 8;                    // bytes of an element
 
 struct OperationRow {
     const char* name;

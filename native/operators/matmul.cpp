@@ -1,5 +1,6 @@
 #include "operators/matmul.h"
 
+#include "cpu/machine.h"
 #include "cpu/threads.h"
 #include "kernels/conversions.h"
 
@@ -33,8 +34,9 @@ void require_zero_point(const char* operation, const char* whose, IntType type, 
 }
 
 // `words` times the channels that stand side by side, each as one word.
+// `step`: bytes from one to the next where they go.
 template <class Word>
-void put_words(const uint8_t* from, int64_t words, uint8_t flip, int8_t* to) {
+void put_words(const uint8_t* from, int64_t words, uint8_t flip, int8_t* to, int64_t step) {
     constexpr int64_t kSize = sizeof(Word);
     Word flips;
     std::memset(&flips, flip, sizeof flips);
@@ -42,7 +44,7 @@ void put_words(const uint8_t* from, int64_t words, uint8_t flip, int8_t* to) {
         Word word;
         std::memcpy(&word, from + i * kSize, sizeof word);
         word = static_cast<Word>(word ^ flips);
-        std::memcpy(to + i * kPanel * kSize, &word, sizeof word);
+        std::memcpy(to + i * step, &word, sizeof word);
     }
 }
 
@@ -68,14 +70,16 @@ void pack_weights(const GemmKernel& kernel, const WeightTensor& w, int64_t first
     const size_t bytes = static_cast<size_t>(p.panel_count() * panel_size);
     if (p.panels.size() < bytes)
         p.panels = AlignedBytes(bytes);
-    else if (n < all)  // the output channels that are not there
-        std::memset(p.panels.data() + bytes - panel_size, 0, static_cast<size_t>(panel_size));
+    else if (n < all) {  // the output channels that are not there: their panel may stand between others
+        const int64_t last = std::min(p.panel_count(), kernel.layout.group) * panel_size;
+        std::memset(p.panels.data() + bytes - static_cast<size_t>(last), 0, static_cast<size_t>(last));
+    }
     p.sums.assign(static_cast<size_t>(all), 0);
     p.zero_point.assign(static_cast<size_t>(all), 0);
     bool any = false;
     const int32_t shift = shift_of(w.type);
     for (int64_t i = 0; i < n; ++i) {
-        const int32_t plain = w.zero_points == 0 ? 0 : w.zero_point[w.zero_points == 1 ? 0 : first + i];
+        const int32_t plain = w.zero_point_of(first + i);
         p.zero_point[static_cast<size_t>(i)] = plain - shift;
         any = any || plain != shift;
     }
@@ -85,14 +89,15 @@ void pack_weights(const GemmKernel& kernel, const WeightTensor& w, int64_t first
         const uint8_t* from = static_cast<const uint8_t*>(w.data) + (first + i) * stored_taps * channels;
         const int32_t padding = kernel.operand == Operand::centered ? p.zero_point[static_cast<size_t>(i)] : 0;
         int64_t sum = 0;
+        const PanelLayout::Place place = kernel.layout.place(i / kPanel, p.panel_count(), panel_size);
         for (int64_t t = 0; t < p.tap_count; ++t) {
-            int8_t* at = to + i / kPanel * panel_size + t * padded * kPanel + i % kPanel * together;
+            int8_t* at = to + place.begin + t * (padded / together) * place.step + i % kPanel * together;
             int64_t beside = 0;  // how many of the channels that stand side by side are there
             const auto put = [&](int8_t value) {
                 *at++ = value;
                 if (++beside < together) return;
                 beside = 0;
-                at += (kPanel - 1) * together;
+                at += place.step - together;
             };
             for (int64_t source : taps[static_cast<size_t>(t)]) {
                 const uint8_t* row = from + source * channels;
@@ -101,10 +106,10 @@ void pack_weights(const GemmKernel& kernel, const WeightTensor& w, int64_t first
                 sum += part;
                 const int64_t words = beside == 0 && (together == 2 || together == 4) ? channels / together : 0;
                 if (together == 2)
-                    put_words<uint16_t>(row, words, flip, at);
+                    put_words<uint16_t>(row, words, flip, at, place.step);
                 else
-                    put_words<uint32_t>(row, words, flip, at);
-                at += words * kPanel * together;
+                    put_words<uint32_t>(row, words, flip, at, place.step);
+                at += words * place.step;
                 for (int64_t c = words * together; c < channels; ++c) put(static_cast<int8_t>(row[c] ^ flip));
             }
             for (int64_t c = p.channels; c < padded; ++c) put(static_cast<int8_t>(padding));
@@ -116,13 +121,13 @@ void pack_weights(const GemmKernel& kernel, const WeightTensor& w, int64_t first
 
 size_t fold_bytes(const PackedWeights& w) { return static_cast<size_t>(w.panel_count() * kPanel) * 12; }
 
-Epilogue fold(const GemmKernel& kernel, const PackedWeights& w, const Activation& activation, const MatmulOutput& out,
+Epilogue fold(Operand operand, const PackedWeights& w, const Activation& activation, const MatmulOutput& out,
               int64_t first, uint8_t* memory) {
     const int64_t all = w.panel_count() * kPanel;
     int32_t* bias = reinterpret_cast<int32_t*>(memory);
     float* multiplier = reinterpret_cast<float*>(bias + all);
     float* float_bias = multiplier + all;
-    const bool shifted = kernel.operand == Operand::shifted;
+    const bool shifted = operand == Operand::shifted;
     // Modulo 2^32, as the sums of the kernels.
     const uint32_t x_zero_point = static_cast<uint32_t>(shifted ? activation.shifted_zero_point() : 0);
     const uint32_t depth = static_cast<uint32_t>(w.tap_count * w.channels);
@@ -199,8 +204,7 @@ void require_valid(const char* operation, const MatmulInput& input, const Matmul
 }
 
 Tiling tiling(int64_t strips, int64_t macs, int64_t panels) {
-    // A thread that is awake takes its part within a microsecond or two: about this many multiplications.
-    constexpr int64_t kWorth = 200000;
+    const int64_t least = worth_macs(1);
     constexpr int64_t kTasksPerThread = 4;
     Tiling t;
     t.strips = strips;
@@ -209,17 +213,23 @@ Tiling tiling(int64_t strips, int64_t macs, int64_t panels) {
     if (strips == 0 || panels == 0) return t;
     if (strips < threads * kTasksPerThread) {
         const int64_t wanted = (threads * kTasksPerThread + strips - 1) / strips;
-        const int64_t worth = std::max<int64_t>(1, macs / kWorth);
+        const int64_t worth = std::max<int64_t>(1, macs / least);
         int64_t chunks = std::min({wanted, worth, panels});
         // As many for each thread.
         if (chunks > threads) chunks = chunks / threads * threads;
         const auto parts = [&](int64_t per) { return (panels + per - 1) / per; };
-        const int64_t per = parts(chunks), even = round_up(per, 2);
-        // Pairs of panels, which the kernels take together, unless a thread then has nothing to do.
-        t.panels_per_chunk = per > 8 || parts(even) % threads == 0 ? even : per;
+        const int64_t per = parts(chunks);
+        t.panels_per_chunk = per;
+        // Panels that kernels take together, unless a thread then has nothing to do.
+        for (const int64_t together : {4, 2}) {
+            const int64_t whole = round_up(per, together);
+            if (per <= 4 * together && parts(whole) % threads != 0) continue;
+            t.panels_per_chunk = whole;
+            break;
+        }
         t.chunks = parts(t.panels_per_chunk);
     }
-    t.grain = std::max<int64_t>(1, kWorth * t.chunks / std::max<int64_t>(1, macs));
+    t.grain = std::max<int64_t>(1, least * t.chunks / std::max<int64_t>(1, macs));
     return t;
 }
 

@@ -17,6 +17,8 @@ struct WeightTensor {
     IntType type = IntType::s8;           // s8 or u8
     const int32_t* zero_point = nullptr;  // in the range of the type
     int64_t zero_points = 0;              // 0 (all are zero), 1, or one for each output channel
+
+    int32_t zero_point_of(int64_t n) const { return zero_points == 0 ? 0 : zero_point[zero_points == 1 ? 0 : n]; }
 };
 
 struct MatmulInput {
@@ -68,7 +70,7 @@ void pack_weights(const GemmKernel& kernel, const WeightTensor& w, int64_t first
 
 // The output of the channels from `first` on as a kernel wants it: arrays padded, zero points folded into the bias.
 // Uses memory of this thread: 12 bytes for each padded channel, at `memory`.
-Epilogue fold(const GemmKernel& kernel, const PackedWeights& w, const Activation& activation, const MatmulOutput& out,
+Epilogue fold(Operand operand, const PackedWeights& w, const Activation& activation, const MatmulOutput& out,
               int64_t first, uint8_t* memory);
 // How much memory fold() needs for these weights.
 size_t fold_bytes(const PackedWeights& w);

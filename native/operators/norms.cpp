@@ -1,5 +1,6 @@
 #include "operators/norms.h"
 
+#include "cpu/machine.h"
 #include "cpu/memory.h"
 #include "cpu/threads.h"
 #include "kernels/registry.h"
@@ -15,7 +16,7 @@
 namespace zeropoint {
 namespace {
 
-constexpr int64_t kElements = 32768;  // worth a thread
+constexpr int64_t kElements = worth_elements(2);  // worth a thread
 
 // Rows of `length` elements that make a share of work.
 int64_t grain_of(int64_t length) { return std::max<int64_t>(1, kElements / std::max<int64_t>(length, 1)); }

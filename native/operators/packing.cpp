@@ -1,5 +1,6 @@
 #include "operators/packing.h"
 
+#include "cpu/machine.h"
 #include "cpu/memory.h"
 #include "cpu/threads.h"
 #include "kernels/registry.h"
@@ -8,8 +9,7 @@ namespace zeropoint {
 namespace {
 
 void over_rows(PackFn kernel, const PackArgs& args, int64_t rows) {
-    constexpr int64_t kValues = 65536;
-    const int64_t grain = args.columns >= kValues ? 1 : kValues / (args.columns > 0 ? args.columns : 1);
+    const int64_t grain = args.columns >= kWorthBytes ? 1 : kWorthBytes / (args.columns > 0 ? args.columns : 1);
     parallel_for(rows, grain, [&](int64_t begin, int64_t end) { kernel(args, begin, end); });
 }
 

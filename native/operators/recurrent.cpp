@@ -1,6 +1,8 @@
 #include "operators/recurrent.h"
 
+#include "cpu/machine.h"
 #include "cpu/memory.h"
+#include "cpu/spin.h"
 #include "cpu/threads.h"
 #include "kernels/registry.h"
 #include "operators/affine.h"
@@ -15,12 +17,7 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <type_traits>
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 namespace zeropoint {
 namespace {
@@ -110,14 +107,6 @@ AlignedBytes panels_of(const RecurrentWeight& w, int64_t gates, int64_t hidden, 
     return panels;
 }
 
-void pause_a_little(int round) {
-    constexpr int kSpinRounds = 2000;
-    if (round > kSpinRounds) return std::this_thread::yield();
-#if defined(__x86_64__)
-    _mm_pause();
-#endif
-}
-
 // Aligned pieces of one allocation.
 class Pieces {
 public:
@@ -202,10 +191,10 @@ public:
           y_(sequence.y + direction * hidden_),
           operand_stride_(width_ + 64),
           run_(1 + g_runs.fetch_add(1, std::memory_order_relaxed)) {
-        // Parts of the hidden units, each with its share of the recurrent matrix.
-        constexpr int64_t kWorth = 48000;
-        const int64_t macs = batch_ * columns_ * hidden_;
-        const int64_t parts = std::max<int64_t>(1, std::min({blocks_, threads, macs / kWorth}));
+        // Parts of the hidden units, each with its share of the recurrent matrix. The threads meet after every step
+        // and are handed nothing: a part of a step may be a fourth of what is worth a thread elsewhere.
+        const int64_t macs = batch_ * columns_ * hidden_, least = std::max<int64_t>(1, worth_macs(batch_) / 4);
+        const int64_t parts = std::max<int64_t>(1, std::min({blocks_, threads, macs / least}));
         blocks_per_part_ = std::max<int64_t>(1, (blocks_ + parts - 1) / parts);
         parts_ = (blocks_ + blocks_per_part_ - 1) / blocks_per_part_;
         begun_ = std::vector<std::atomic<int64_t>>(static_cast<size_t>(parts_));
@@ -377,8 +366,9 @@ private:
         const Clock::time_point finished = Clock::now();
         const Clock::duration patience = 2 * (finished - start) + kLong;
         bool counted = false;
+        Spin spin;
         for (int round = 0; done_.load(std::memory_order_acquire) < all; ++round) {
-            pause_a_little(round);
+            spin.wait_or_yield();
             if (counted || round % 256 != 255 || Clock::now() - finished < patience) continue;
             counted = true;
             if (waits_in_vain_.fetch_add(1, std::memory_order_relaxed) + 1 >= kWaitsInVain)
@@ -528,7 +518,8 @@ private:
         GemmArgs a;
         a.x = memory.operand;
         a.rows = row_offset;
-        a.m = count;
+        a.m = a.run = count;
+        a.row_step = operand_stride_;
         a.taps = &tap;
         a.tap_count = 1;
         a.channels = hidden_;

@@ -1,5 +1,6 @@
 #include "operators/weight_only.h"
 
+#include "cpu/machine.h"
 #include "cpu/memory.h"
 #include "cpu/threads.h"
 #include "kernels/registry.h"
@@ -115,7 +116,7 @@ void WeightOnlyLayer::pack(const WeightOnlyTensor& w) {
     const int64_t element = step / kWeightPanel, row_bytes = steps * element;
     const uint8_t* from = static_cast<const uint8_t*>(w.data);
     const uint8_t flip = static_cast<uint8_t>(shift_of(w.storage));
-    parallel_for(panels(), std::max<int64_t>(1, 65536 / std::max<int64_t>(1, steps * step)),
+    parallel_for(panels(), std::max<int64_t>(1, kWorthBytes / std::max<int64_t>(1, steps * step)),
                  [&](int64_t begin, int64_t end) {
                      for (int64_t panel = begin; panel < end; ++panel) {
                          uint8_t* to = packed_ + panel * steps * step;
@@ -147,8 +148,7 @@ void WeightOnlyLayer::run(const void* x, FloatType x_type, int64_t rows, void* y
 
 void WeightOnlyLayer::run_rows(const void* x, FloatType x_type, int64_t rows, void* y, FloatType y_type,
                                bool relu) const {
-    constexpr int64_t kStrip = 96;      // rows whose sums stay in L1 beside a block of weights
-    constexpr int64_t kWork = 1 << 16;  // multiplications that are worth a thread
+    constexpr int64_t kStrip = 96;  // rows whose sums stay in L1 beside a block of weights
     const int64_t y_size = y_type == FloatType::bf16 ? 2 : 4;
 
     WeightOnlyArgs shared;
@@ -167,7 +167,7 @@ void WeightOnlyLayer::run_rows(const void* x, FloatType x_type, int64_t rows, vo
     shared.relu = relu;
     shared.y_bfloat16 = y_type == FloatType::bf16;
 
-    const int64_t row_grain = std::max<int64_t>(1, kWork / std::max<int64_t>(1, inputs_));
+    const int64_t row_grain = std::max<int64_t>(1, kWorthFloatMacs / std::max<int64_t>(1, inputs_));
     // The rows of a tile are read side by side: a distance of a multiple of 1 kB would put them all into the same few
     // places of the L1 cache.
     constexpr int64_t kTogether = 4, kPage = 256, kAway = 16;
@@ -211,7 +211,7 @@ void WeightOnlyLayer::run_rows(const void* x, FloatType x_type, int64_t rows, vo
     const int64_t pairs = (panels() + 1) / 2;
     const int64_t work = std::max<int64_t>(1, 2 * kWeightPanel * inputs_ * strip);
     // A thread takes neighbouring pairs: what it reads is one stretch of memory.
-    const int64_t grain = std::max<int64_t>(1, kWork / work);
+    const int64_t grain = std::max<int64_t>(1, kWorthFloatMacs / work);
     parallel_for(strips * pairs, grain, [&](int64_t begin, int64_t end) {
         float* memory =
             reinterpret_cast<float*>(scratch_of<BlockMemory>(static_cast<size_t>(weight_only_scratch(strip))));

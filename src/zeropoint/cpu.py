@@ -4,14 +4,72 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from zeropoint import _native
 
-__all__ = ["CpuInfo", "cpu_info", "get_num_threads", "set_num_threads", "use_isa"]
+__all__ = ["CpuInfo", "Machine", "Peaks", "cpu_info", "get_num_threads", "peaks", "set_num_threads", "use_isa"]
 
 ISAS = ("portable", "avx2", "avx512", "vnni", "amx")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Caches and cores, from which the native core decides what is cut into parts, and how large they are.
+
+    Args:
+        l1_bytes: the data cache of one core, as `l2_bytes`.
+        l3_bytes: what `l3_cpus` CPUs share.
+        cpus: that this process may run on.
+        cores: of them, with hyperthreads of one core counted once.
+        useful_threads: what a process begins with: the cores, and the hyperthreads where there is one core only.
+        source: who said so: sysfs, CPUID, or nobody ("assumed").
+    """
+
+    l1_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+    l3_cpus: int
+    cpus: int
+    cores: int
+    useful_threads: int
+    source: str
+
+    def __str__(self) -> str:
+        caches = f"L1 {_size(self.l1_bytes)}, L2 {_size(self.l2_bytes)}, L3 {_size(self.l3_bytes)}"
+        return f"{self.cores} cores, {self.cpus} CPUs; {caches} for {self.l3_cpus} CPUs ({self.source})"
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """What one thread can do in a second at most, measured.
+
+    Args:
+        macs: multiplications of bytes, by instruction set.
+        float_macs: those of float32.
+        l1: bytes read from it, as `l2`, `l3` and `memory`; `all_memory` is what all threads read together.
+        hand_over: seconds until a thread that was waiting has taken part in a job; `wake`: one that slept.
+    """
+
+    macs: Mapping[str, float]
+    float_macs: float
+    l1: float
+    l2: float
+    l3: float
+    memory: float
+    all_memory: float
+    hand_over: float
+    wake: float
+
+    def __str__(self) -> str:
+        products = ", ".join(f"{isa} {macs / 1e9:.0f}" for isa, macs in self.macs.items())
+        reading = f"L1 {self.l1 / 1e9:.0f}, L2 {self.l2 / 1e9:.0f}, L3 {self.l3 / 1e9:.0f}"
+        return (
+            f"GMAC/s: {products}, float32 {self.float_macs / 1e9:.0f}; GB/s: {reading}, memory"
+            f" {self.memory / 1e9:.0f} (all threads {self.all_memory / 1e9:.0f}); a thread begins after"
+            f" {self.hand_over * 1e6:.1f} us, from sleep {self.wake * 1e6:.0f} us"
+        )
 
 
 @dataclass(frozen=True)
@@ -29,6 +87,7 @@ class CpuInfo:
     available: tuple[str, ...]
     missing: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
+    machine: Machine
 
     @property
     def amx_is_masked(self) -> bool:
@@ -41,6 +100,7 @@ class CpuInfo:
             f"kernels    {self.isa}"
             + (f" (forced by {self.forced_by}; the best here is {self.best_isa})" if self.forced_by else ""),
             f"threads    {self.threads}",
+            f"machine    {self.machine}",
             f"usable     {', '.join(self.available)}",
         ]
         lines += [f"not {name:<7}{reason}" for name, reason in self.missing]
@@ -79,7 +139,22 @@ def cpu_info() -> CpuInfo:
         available=available,
         missing=tuple((name, str(reasons[name])) for name in ISAS if name not in available),
         notes=(str(found["amx_note"]),) if found["amx_int8"] and found["amx_note"] else (),
+        machine=Machine(**_native.machine()),
     )
+
+
+def peaks() -> Peaks:
+    """What this machine can do at most. The first call measures it, in about 50 ms; later ones remember.
+
+    Example:
+        >>> peaks().l1 >= 0
+        True
+    """
+    return Peaks(**_native.peaks())
+
+
+def _size(count: int) -> str:
+    return f"{count >> 20} MB" if count >= 1 << 20 else f"{count >> 10} kB"
 
 
 def get_num_threads() -> int:
@@ -94,7 +169,7 @@ def get_num_threads() -> int:
 
 def set_num_threads(n: int) -> None:
     """Use `n` threads in the kernels from now on. The default is ``ZEROPOINT_NUM_THREADS``, else ``OMP_NUM_THREADS``,
-    else the CPUs this process may run on.
+    else the cores this process may run on.
 
     Raises:
         ValueError: unless ``1 <= n <= 1024``.

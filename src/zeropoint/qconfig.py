@@ -5,6 +5,7 @@ The defaults are data: named values, and two tables (backend, version) -> QConfi
 
 from __future__ import annotations
 
+import copy
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
@@ -355,7 +356,8 @@ def _choose(caller: str, table: Mapping[tuple[str, int], QConfig], backend: str,
     ):
         if choice not in choices:
             raise ValueError(f"{caller}: {name} must be one of {choices}, got {choice!r}")
-    return table[backend, version]
+    # New constructors each time: old code tells the answers of two calls apart.
+    return QConfig(*map(copy.copy, table[backend, version]))
 
 
 # -------------------------------------------------------------------------------------------------------- comparison

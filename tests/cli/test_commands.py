@@ -190,8 +190,12 @@ def test_bench_times_float_and_integers_in_one_run() -> None:
     found = ran.json()
     names = [row["runs_as"] for row in found["results"]]
     assert names[:3] == ["torch float32", "zeropoint graph", "zeropoint program"]
-    assert all(row["milliseconds"] > 0 for row in found["results"])
+    for row in found["results"]:
+        low, high = row["quartiles"]
+        assert 0 < low <= row["milliseconds"] <= high
+        assert row["setting"]
     assert found["threads"] == 1
+    assert any("of the time" in words for words in found["advice"])
 
 
 def test_doctor_describes_the_machine() -> None:
@@ -291,6 +295,19 @@ def test_a_program_gives_the_bytes_of_the_graph() -> None:
         assert run("quantize", "model.pt2", "-d", "images.npy", "-o", f"same.{suffix}").code == 0
         assert run("run", f"same.{suffix}", "-d", "images.npy", "-o", f"{suffix}.npy").code == 0
     assert np.array_equal(np.load("zpt.npy"), np.load("pt2.npy"))
+
+
+def test_a_profile_says_what_limits_each_step() -> None:
+    run("quantize", "model.pt2", "-d", "images.npy", "-o", "profiled.zpt")
+    found = run("run", "profiled.zpt", "-d", "images.npy", "--profile", "--json").json()["profile"]
+    kinds = {"compute", "L2", "L3", "memory", "threads", "overhead"}
+    assert {step["limit"] for step in found["steps"]} <= kinds
+    assert any("of the time" in words for words in found["advice"])
+    shown = run("run", "profiled.zpt", "-d", "images.npy", "--profile")
+    assert found["advice"][0].split(":")[-1].strip() in shown.out.replace("\n", " ")
+    refused = run("run", "model.pt2", "-d", "images.npy", "--profile")
+    assert refused.code == 2
+    assert "--profile is for .zpt programs" in " ".join(refused.err.replace("│", " ").split())
 
 
 def test_a_program_is_inspected_and_compared() -> None:

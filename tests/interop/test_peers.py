@@ -14,7 +14,7 @@ from torch import nn
 
 import zeropoint
 from zeropoint.interop import peers
-from zeropoint.interop.footprint import footprint
+from zeropoint.interop.contender import Contender, Times, take_turns
 from zeropoint.interop.tasks import Task, Unavailable
 
 NEEDS = {"ONNX Runtime": ("onnx", "onnxruntime", "onnxscript"), "OpenVINO": ("openvino", "nncf")}
@@ -35,28 +35,87 @@ def test_a_peer_gives_nearly_what_the_float_model_gives(name: str, task: Task, t
             peers.written(name, task, tmp_path)
         return
     path = peers.written(name, task, tmp_path)
-    assert path is not None
     assert peers.file_bytes(path) > 500
-    found = np.asarray(peers.ready(name, task, path, 1)())
+    ready = peers.PEERS[name].load(path, task.arrays, 1)
+    assert ready.setting
+    found = np.asarray(ready.call())
     with torch.no_grad():
         wanted = task.model(*task.inputs).numpy()
     assert found.shape == wanted.shape
     assert np.sum(found * wanted) / np.sqrt(np.sum(found**2) * np.sum(wanted**2)) > 0.98
 
 
-def test_what_runs_has_a_footprint_without_torch(task: Task, tmp_path: Path) -> None:
+def test_a_contender_has_a_process_of_its_own_without_torch(task: Task, tmp_path: Path) -> None:
     path = peers.written(peers.OURS, task, tmp_path)
-    assert path is not None
-    found = footprint(peers.OURS, path, task.arrays, 1)
-    assert found.load > 0
-    assert found.first > 0
-    assert 5e6 < found.peak < 150e6  # a process with torch has more
+    with Contender(peers.OURS, path, task.arrays, 1) as contender:
+        found = contender.footprint
+        assert found.load > 0
+        assert found.first > 0
+        assert 5e6 < found.peak < 150e6  # a process with torch has more
+        assert found.setting.startswith("a program in zeropoint.runtime")
+        assert contender.result().shape == (4, 8)
+        assert all(0 < seconds < 1 for seconds in contender.turn())
 
 
 def test_a_process_that_fails_says_why(task: Task, tmp_path: Path) -> None:
     (tmp_path / "broken.zpt").write_bytes(b"no program")
     with pytest.raises(Unavailable, match=r"zeropoint, in a process of its own: .*FormatError"):
-        footprint(peers.OURS, tmp_path / "broken.zpt", task.arrays, 1)
+        Contender(peers.OURS, tmp_path / "broken.zpt", task.arrays, 1)
+
+
+class Scripted:
+    """Takes so many turns of three calls, then fails."""
+
+    def __init__(self, name: str, turns: int) -> None:
+        self.name, self.left = name, turns
+
+    def turn(self) -> list[float]:
+        self.left -= 1
+        if self.left < 0:
+            raise Unavailable(f"{self.name} fell over")
+        return [3.0, 1.0, 2.0]
+
+
+def test_turns_go_on_until_all_have_had_enough_and_without_those_that_fail() -> None:
+    times, out = take_turns([Scripted("steady", 100), Scripted("weak", 1)], seconds=0.0, least=7)
+    assert list(times) == ["steady"]
+    assert len(times["steady"].values) == 9
+    assert str(out["weak"]) == "weak fell over"
+
+
+def test_times_have_a_median_and_quartiles() -> None:
+    times = Times((4.0, 1.0, 2.0, 3.0, 5.0))
+    assert times.median == 3.0
+    assert times.quartiles == (2.0, 4.0)
+
+
+def test_a_file_that_is_not_a_quarter_is_found_out() -> None:
+    assert peers.is_quantized("ONNX Runtime", 1_500_000, 5_700_000)
+    assert not peers.is_quantized("ONNX Runtime", 5_600_000, 5_700_000)
+    assert peers.is_quantized("torch float32", 5_700_000, 5_700_000)
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(64, 256, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.lstm(x)[0]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_onnx_runtime_quantizes_recurrent_layers(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, x = Recurrent().eval(), (torch.randn(1, 4, 64),)
+    task = Task(model, x, (x,), dynamic=True)
+    if any(importlib.util.find_spec(package) is None for package in NEEDS["ONNX Runtime"]):
+        with pytest.raises(Unavailable, match="is not installed"):
+            peers.written("ONNX Runtime", task, tmp_path)
+        return
+    path = peers.written("ONNX Runtime", task, tmp_path)
+    floats = sum(4 * p.numel() for p in model.parameters())
+    assert peers.is_quantized("ONNX Runtime", peers.file_bytes(path), floats)
 
 
 def test_torch_ao_refuses_exported_graphs(task: Task, tmp_path: Path) -> None:

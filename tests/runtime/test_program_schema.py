@@ -32,7 +32,11 @@ def test_kept_programs_fit(path: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"version": 2},
+        {"version": 3},
+        {"state": []},
+        {"version": 2, "state": [{"name": "s", "dtype": "int8", "shape": [-1], "initial": None, "next": "s"}]},
+        {"version": 2, "state": [{"name": "s", "dtype": "int8", "shape": [1], "next": "s"}]},
+        {"version": 2, "state": [{"name": "s", "dtype": "int8", "shape": [1], "initial": 0, "next": "s"}]},
         {"version": 1.5},
         {"outputs": []},
         {"outputs": [1]},

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import golden_programs
+import numpy as np
 import pytest
+import safetensors.numpy
 import torch
 from golden_programs import joined
 from torch import nn
@@ -61,7 +63,7 @@ def renamed(program: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (field("version", 2), "version 2 is newer than this library, which reads up to 1"),
+        (field("version", 3), "version 3 is newer than this library, which reads up to 2"),
         (field("version", 0), "'version' must be a positive integer"),
         (field("version", "1"), "'version' must be a positive integer"),
         (field("steps", {}), "'steps' must be a list"),
@@ -272,3 +274,23 @@ def test_a_file_that_was_cut_off_is_refused(name: str) -> None:
     for length in {*range(0, len(data), 97), 1, 7, 8, 9, len(data) - 1}:
         with pytest.raises(runtime.FormatError):
             _native.Program(data[:length])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\x89PNG\r\n" * 50, b"PK\x03\x04" + bytes(200), bytes(range(256))],
+    ids=["empty", "png", "zip", "bytes"],
+)
+def test_what_is_no_program_at_all_is_said_with_its_path(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "picture.zpt"
+    path.write_bytes(content)
+    with pytest.raises(runtime.FormatError) as caught:
+        runtime.load(path)
+    assert str(caught.value).startswith(f"{path}: not a .zpt file: ")
+
+
+def test_file_of_tensors_is_said_to_be_no_program(tmp_path: Path) -> None:
+    path = tmp_path / "weights.safetensors"
+    safetensors.numpy.save_file({"weight": np.zeros(4, np.float32)}, path)
+    with pytest.raises(runtime.FormatError, match=r"weights\.safetensors: not a \.zpt file: it has no metadata"):
+        runtime.load(path)

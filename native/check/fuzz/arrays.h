@@ -74,7 +74,8 @@ inline std::vector<Bytes> outputs_of(Program& program, const Plan& plan, const A
     std::vector<void*> to;
     for (const Tensor& y : plan.outputs) outputs.emplace_back(static_cast<size_t>(y.bytes()), before);
     for (Bytes& bytes : outputs) to.push_back(bytes.data());
-    program.run(plan, arrays.from.data(), to.data());
+    State state(program.state());
+    program.run(plan, arrays.from.data(), to.data(), state);
     return outputs;
 }
 

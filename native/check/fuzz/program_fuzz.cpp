@@ -247,7 +247,8 @@ int run_threads(const Options& options) {
             for (const Tensor& y : plan->outputs) outputs.emplace_back(static_cast<size_t>(y.bytes()));
             for (const auto& bytes : inputs) from.push_back(bytes.data());
             for (auto& bytes : outputs) to.push_back(bytes.data());
-            program.run(*plan, from.data(), to.data());
+            State state(program.state());
+            program.run(*plan, from.data(), to.data(), state);
             return outputs;
         };
         // Some programs have no result for a batch of one or two.

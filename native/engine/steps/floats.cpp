@@ -1,4 +1,5 @@
 // Bounds and thresholds of float32 tensors. NaN stays NaN.
+#include "cpu/machine.h"
 #include "cpu/threads.h"
 #include "engine/step_table.h"
 
@@ -8,7 +9,7 @@
 namespace zeropoint {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // elements that are worth a thread
+constexpr int64_t kGrain = worth_elements(4);
 
 // y = min(max(x, low), high), of which either may be missing.
 class FloatClamp : public Step {

@@ -1,6 +1,7 @@
 // Steps that choose elements of any type by indices, in their order, or from the other side of an edge.
 #include "engine/step_table.h"
 
+#include "cpu/machine.h"
 #include "cpu/threads.h"
 
 #include <algorithm>
@@ -10,7 +11,7 @@
 namespace zeropoint {
 namespace {
 
-constexpr int64_t kElements = 8192;  // worth a thread
+constexpr int64_t kElements = worth_elements(8);  // worth a thread
 
 int64_t checked(const char* op, int64_t index, int64_t size, bool wraps) {
     if (index < (wraps ? -size : 0) || index >= size)

@@ -2,6 +2,7 @@
 // that the bytes are those of PyTorch.
 #include "engine/step_table.h"
 
+#include "cpu/machine.h"
 #include "cpu/threads.h"
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 namespace zeropoint {
 namespace {
 
-constexpr int64_t kElements = 16384;  // worth a thread
+constexpr int64_t kElements = worth_elements(4);  // worth a thread
 
 struct Axis {
     int64_t size, a, b, y;

@@ -79,7 +79,7 @@ public:
                             text_of(values.sizes));
         values.sizes = index.sizes;
         values = p.contiguous(values);
-        const Tensor y = p.laid_out(x, contiguous_strides(x.sizes));
+        const Tensor y = p.to_be_written(x);
         p.give(0, y);
         if (index.count() == 0) return;
         with_type(x.type, writing_, [&](auto zero) {
@@ -106,11 +106,13 @@ private:
     Writing writing_;
 };
 
-// y = x, but y[a[i], b[i], ...] = values[i, ...]: the first axes, one for each of the int64 indices, which broadcast;
-// the values broadcast to what is written. Negative indices count from the end. Inputs: x, values, indices.
+// y = x, but y[..., a[i], b[i], ...] = values[..., i, ...]: axes from `axis` on, one for each of the int64 indices, which
+// broadcast; the values broadcast to what is written. Negative indices count from the end. Inputs: x, values, indices.
 class IndexPut : public Step {
 public:
-    explicit IndexPut(StepReader& r) : writing_(read_writing(r)) {
+    explicit IndexPut(StepReader& r)
+        : writing_(read_writing(r)),
+          axis_(r.has("axis") ? static_cast<size_t>(r.integer("axis", 0, kMostAxes - 1)) : 0) {
         r.require_inputs(3, 2 + kMostAxes);
         r.require_outputs(1);
     }
@@ -118,7 +120,7 @@ public:
         const Tensor& x = p.input(0);
         Tensor values = p.typed_input(1, x.type);
         const size_t count = p.inputs() - 2;
-        if (count > x.sizes.size()) throw PlanError("there are more indices than axes");
+        if (axis_ + count > x.sizes.size()) throw PlanError("there are more indices than axes");
         Sizes shape;
         for (size_t i = 0; i < count; ++i) shape = broadcast(shape, p.typed_input(2 + i, ElementType::s64).sizes);
         std::vector<Place> places;
@@ -128,38 +130,48 @@ public:
             index.sizes = shape;
             places.push_back(p.contiguous(index).place);
         }
-        const auto behind = x.sizes.begin() + static_cast<int64_t>(count);
-        Sizes written = shape;
+        const auto first = x.sizes.begin() + static_cast<int64_t>(axis_);
+        const auto behind = first + static_cast<int64_t>(count);
+        Sizes written(x.sizes.begin(), first);
+        written.insert(written.end(), shape.begin(), shape.end());
         written.insert(written.end(), behind, x.sizes.end());
         values.strides = expanded_strides(values, written);
         values.sizes = written;
         values = p.contiguous(values);
-        const Tensor y = p.laid_out(x, contiguous_strides(x.sizes));
+        const Tensor y = p.to_be_written(x);
         p.give(0, y);
         if (count_of(written) == 0) return;
-        const Sizes lengths(x.sizes.begin(), behind);
-        const int64_t wanted = count_of(shape), run = count_of({behind, x.sizes.end()});
+        const Sizes lengths(first, behind);
+        const int64_t outer = count_of({x.sizes.begin(), first}), wanted = count_of(shape), inside = count_of(lengths),
+                      run = count_of({behind, x.sizes.end()});
+        places.push_back(p.scratch(wanted * bytes_of(ElementType::s64)));
         places.push_back(values.place);
         places.push_back(y.place);
         with_type(x.type, writing_, [&](auto zero) {
             using T = decltype(zero);
             p.emit(places, [=, writing = writing_](void* const* at) {
-                const T* from = static_cast<const T*>(at[count]);
-                T* to = static_cast<T*>(at[count + 1]);
+                // All indices are looked at before anything is written: a state is not left half changed.
+                int64_t* found = static_cast<int64_t*>(at[count]);
                 for (int64_t i = 0; i < wanted; ++i) {
-                    int64_t place = 0;
+                    found[i] = 0;
                     for (size_t d = 0; d < count; ++d)
-                        place = place * lengths[d] +
-                                checked("index_put", static_cast<const int64_t*>(at[d])[i], lengths[d], true);
-                    for (int64_t k = 0; k < run; ++k)
-                        to[place * run + k] = combined(writing, to[place * run + k], from[i * run + k]);
+                        found[i] = found[i] * lengths[d] +
+                                   checked("index_put", static_cast<const int64_t*>(at[d])[i], lengths[d], true);
                 }
+                const T* from = static_cast<const T*>(at[count + 1]);
+                T* const to = static_cast<T*>(at[count + 2]);
+                for (int64_t o = 0; o < outer; ++o)
+                    for (int64_t i = 0; i < wanted; ++i, from += run) {
+                        T* row = to + (o * inside + found[i]) * run;
+                        for (int64_t k = 0; k < run; ++k) row[k] = combined(writing, row[k], from[k]);
+                    }
             });
         });
     }
 
 private:
     Writing writing_;
+    size_t axis_;
 };
 
 // y = x, but every `step`-th index from begin to end along an axis is one of the values, which broadcast. Negative
@@ -183,7 +195,7 @@ public:
             return std::clamp<int64_t>(index < 0 && index >= -size ? index + size : index, 0, size);
         };
         const int64_t begin = inside(p.integer(begin_)), end = std::max(begin, inside(p.integer(end_)));
-        const Tensor y = p.laid_out(x, contiguous_strides(x.sizes));
+        const Tensor y = p.to_be_written(x);
         p.give(0, y);
         Tensor part = y;
         part.sizes[axis] = (end - begin + step - 1) / step;

@@ -25,11 +25,15 @@ struct DepthwiseArgs {
     Epilogue epilogue;
 };
 
+struct InPlaceKernel;  // kernels/depthwise/in_place.h
+
 struct DepthwiseKernel {
     // Prepares n neighbouring activations: int16, x - x_zp.
     void (*convert)(const uint8_t* x, int64_t n, const Activation& activation, void* to);
     // The channels of blocks [begin, end), for all rows.
     void (*multiply)(const DepthwiseArgs& args, int64_t begin, int64_t end);
+    // The same on activations as they are stored, for some shapes; null where that is not faster.
+    const InPlaceKernel* in_place = nullptr;
 };
 
 using DepthwiseFn = const DepthwiseKernel& (*)();

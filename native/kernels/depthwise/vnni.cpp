@@ -2,6 +2,7 @@
 // so. Interleaving works within 128-bit lanes, so the two vectors of sums hold the channels 0-3, 8-11, 16-19, 24-27 and
 // 4-7, 12-15, 20-23, 28-31.
 #include "kernels/depthwise/depthwise.h"
+#include "kernels/depthwise/in_place_vnni.h"
 #include "kernels/gemm/centered.h"
 #include "kernels/gemm/epilogue.h"
 #include "kernels/simd/avx512.h"
@@ -103,7 +104,7 @@ void multiply(const DepthwiseArgs& a, int64_t begin, int64_t end) {
 }  // namespace
 
 const DepthwiseKernel& depthwise_vnni() {
-    static const DepthwiseKernel kernel = {convert_centered, multiply};
+    static const DepthwiseKernel kernel = {convert_centered, multiply, &in_place_vnni()};
     return kernel;
 }
 

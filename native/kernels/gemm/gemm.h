@@ -31,13 +31,25 @@ constexpr int64_t kOperandSlack = 64;
 enum class Operand { centered, shifted };
 
 // Weights are stored as s8 (u8 weights minus 128, and so their zero points) in the order
-//   [panel of 16 output channels][tap][channel / together][output channel of the panel][channel % together]
-// Padding counts as zero, whatever it is multiplied with: for a centered operand it is w_zp, for a shifted one 0.
+//   [group of panels][tap][channel / together][panel][output channel of the panel][channel % together]
+// with 16 output channels in a panel. A tile that takes all panels of a group reads one stream. The last group has the
+// panels that are left, side by side. Padding counts as zero, whatever it is multiplied with: for a centered operand it
+// is w_zp, for a shifted one 0.
 struct PanelLayout {
-    int64_t together;  // channels of one output channel that stand side by side
-    int64_t multiple;  // channels of a tap are padded to a multiple of this
+    int64_t together;   // channels of one output channel that stand side by side
+    int64_t multiple;   // channels of a tap are padded to a multiple of this
+    int64_t group = 1;  // panels
 
     int64_t padded(int64_t channels) const { return (channels + multiple - 1) / multiple * multiple; }
+    // Where a panel begins, and how far it is from one `together` channels to the next; in bytes. `size`: of a panel.
+    struct Place {
+        int64_t begin, step;
+    };
+    Place place(int64_t panel, int64_t panels, int64_t size) const {
+        const int64_t word = kPanel * together, first = panel / group * group;
+        const int64_t width = panels - first < group ? panels - first : group;
+        return {first * size + (panel - first) * word, width * word};
+    }
 };
 
 enum class OutputType : int { u8 = 0, s8 = 1, f32 = 2 };
@@ -71,6 +83,9 @@ struct GemmArgs {
     const void* x = nullptr;        // prepared, see Operand
     const int64_t* rows = nullptr;  // m of them; in elements
     int64_t m = 0;                  // at most kGemmRows
+    // Rows come in runs of so many (the last may be shorter), which are `row_step` elements apart: the lines of an
+    // image, or all rows of a matrix. 1: nothing is known.
+    int64_t run = 1, row_step = 0;
     const int64_t* taps = nullptr;  // in elements
     int64_t tap_count = 0, channels = 0;
     const int8_t* panels = nullptr;

@@ -3,11 +3,9 @@
 namespace zeropoint {
 namespace {
 
-constexpr PanelLayout kLayout = {4, 4};
+constexpr PanelLayout kLayout = {4, 4, 4};
 
-void multiply(const GemmArgs& a, int64_t begin, int64_t end) {
-    multiply_vnni(a, begin, end, kLayout.padded(a.channels));
-}
+void multiply(const GemmArgs& a, int64_t begin, int64_t end) { multiply_vnni(a, begin, end, kLayout); }
 
 }  // namespace
 

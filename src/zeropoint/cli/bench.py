@@ -10,17 +10,20 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Group
 
 from zeropoint.cli.data import Batch, Data, Samples, load_tensors
 from zeropoint.cli.models import Model, Pickle, load_model
 from zeropoint.cli.output import AsJson, note, show, work
 from zeropoint.cli.programs import compiled
 from zeropoint.cli.quantize import Mode, quantized_form
+from zeropoint.interop.contender import Contender, Times, Turns, take_turns, timed
 from zeropoint.progress import during
 
 __all__ = ["bench"]
 
-HEADER = ("runs as", "milliseconds", "against float32", "file, MB")
+HEADER = ("runs as", "milliseconds", "quartiles", "against float32", "file, MB", "setting")
+LEAST = 5  # calls of each
 FLOAT, GRAPH, PROGRAM = "torch float32", "zeropoint graph", "zeropoint program"
 
 
@@ -45,8 +48,9 @@ def bench(
 ) -> None:
     """Time a model in float, quantized by zeropoint, and by what else is installed; all take turns in one run.
 
-    Peers: torch.ao, ONNX Runtime, OpenVINO with NNCF. What is not installed, or cannot take the model, is named with
-    the reason.
+    Each has a process of its own, and the settings that it is quickest with. Peers: torch.ao, ONNX Runtime, OpenVINO
+    with NNCF. What is not installed, or cannot take the model, is named with the reason. At the end: why the program is
+    not quicker.
     """
     from zeropoint.interop.peers import OURS, PEERS, SLOW, keep_from_masked_amx
 
@@ -63,70 +67,99 @@ def bench(
         batches = load_tensors(data, source, batch, samples)
         peers = [name for name in PEERS if name not in (OURS, FLOAT) and name not in left_out]
         with _threads(threads) as used, tempfile.TemporaryDirectory() as folder:
-            found = _times(source, batches, mode, peers, Path(folder), used, seconds)
-        first = found[0].milliseconds
+            found, advice = _times(source, batches, mode, peers, Path(folder), used, seconds)
         from zeropoint.report.table import rich_table
 
+        first = found[0].times.median
         rows = [
-            (t.name, f"{t.milliseconds:.3f}", f"{first / t.milliseconds:.2f}x", f"{t.size / 1e6:.2f}" if t.size else "")
+            (
+                t.name,
+                f"{1e3 * t.times.median:.3f}",
+                " ".join(f"{1e3 * q:.3f}" for q in t.times.quartiles),
+                f"{first / t.times.median:.2f}x",
+                f"{t.size / 1e6:.2f}" if t.size else "",
+                t.setting,
+            )
             for t in found
         ]
-        results = [{"runs_as": t.name, "milliseconds": t.milliseconds, "bytes": t.size} for t in found]
-        show(rich_table(HEADER, rows), {"threads": used, "batch": len(batches[0][0]), "results": results}, as_json)
+        results = [
+            {"runs_as": t.name, "milliseconds": 1e3 * t.times.median, "bytes": t.size, "setting": t.setting}
+            | {"quartiles": [1e3 * q for q in t.times.quartiles]}
+            for t in found
+        ]
+        facts = {"threads": used, "batch": len(batches[0][0]), "results": results, "advice": list(advice)}
+        show(Group(rich_table(HEADER, rows), *advice), facts, as_json)
 
 
 @dataclass(frozen=True)
 class _Time:
     name: str
-    milliseconds: float
+    times: Times
     size: int | None  # of the file
+    setting: str
+
+
+@dataclass(frozen=True)
+class _InThisProcess:
+    """The quantized graph, which PyTorch runs."""
+
+    call: Callable[[], object]
+    name: str = GRAPH
+
+    def turn(self) -> list[float]:
+        self.call()
+        return list(timed(self.call))
 
 
 def _times(
     source: Any, batches: list[Any], mode: Mode, peers: list[str], folder: Path, threads: int, seconds: float
-) -> list[_Time]:
+) -> tuple[list[_Time], tuple[str, ...]]:
     import torch
 
-    from zeropoint.interop.peers import file_bytes, ready, written
+    from zeropoint.interop.peers import OURS, file_bytes, is_quantized, written
     from zeropoint.interop.tasks import Task, Unavailable, first_line
-    from zeropoint.report.timing import alternating
 
-    calls: list[tuple[str, Callable[[], object], int | None]] = []
     x = batches[0]
+    sizes: dict[str, int] = {}
+    settings = {GRAPH: "in PyTorch"}
+    contenders: list[Turns] = []
 
-    def add(name: str, make: Callable[[], tuple[Callable[[], Any], int | None]]) -> None:
+    def add(name: str, peer: str, write: Callable[[], Path]) -> None:
         try:
             with during(name, progress=True):
-                call, size = make()
-                call()
-            calls.append((name, call, size))
+                path = write()
+                one = processes.enter_context(Contender(peer, path, tuple(t.numpy() for t in x), threads))
         except Unavailable as reason:
-            note(f"left out: {reason}")
+            return note(f"left out: {reason}")
         except Exception as error:  # a peer that cannot take the model is no failure of ours
-            note(f"left out: {name}: {first_line(error)}")
+            return note(f"left out: {name}: {first_line(error)}")
+        one.name = name
+        sizes[name], settings[name] = file_bytes(path), one.footprint.setting
+        if not is_quantized(peer, sizes[name], sizes.get(FLOAT, 0) or sizes[name]):
+            note(f"{name}: its file has {sizes[name] / 1e6:.1f} MB of {sizes[FLOAT] / 1e6:.1f}: not all is quantized")
+        contenders.append(one)
 
-    def program() -> tuple[Callable[[], Any], int]:
-        made = compiled(quantized, x)
-        made.save(folder / "model.zpt")
-        return lambda: made(*x), file_bytes(folder / "model.zpt")
+    def saved(program: Any) -> Path:
+        program.save(folder / "model.zpt")
+        return folder / "model.zpt"
 
-    def peer(name: str) -> tuple[Callable[[], Any], int | None]:
-        if mode is Mode.weight_only or isinstance(x, dict):
-            raise Unavailable(f"{name}: it is not compared in mode weight_only, nor for a model called with keywords")
-        task = Task(source, x, tuple(batches), mode is Mode.dynamic)
-        path = written(name, task, folder)
-        return ready(name, task, path, threads), None if path is None else file_bytes(path)
-
-    with torch.inference_mode(False), torch.no_grad():
+    if isinstance(x, dict):
+        raise ValueError("bench takes models that are called with tensors in order; this one is called with keywords")
+    task = Task(source, x, tuple(batches), mode is Mode.dynamic, 8 if mode is Mode.weight_only else None)
+    with torch.inference_mode(False), torch.no_grad(), contextlib.ExitStack() as processes:
         quantized = quantized_form(source, batches, mode, None)
-        add(FLOAT, lambda: (lambda: source(*x), None))
-        add(GRAPH, lambda: (lambda: quantized(*x), None))
-        add(PROGRAM, program)
+        program = compiled(quantized, x)
+        add(FLOAT, FLOAT, lambda: written(FLOAT, task, folder))
+        contenders.append(_InThisProcess(lambda: quantized(*x)))
+        add(PROGRAM, OURS, lambda: saved(program))
         for name in peers:
-            add(name, lambda name=name: peer(name))  # type: ignore[misc]
+            add(name, name, lambda name=name: written(name, task, folder))  # type: ignore[misc]
         with during("timing", progress=True):
-            found = alternating([call for _, call, _ in calls], seconds)
-    return [_Time(name, ms, size) for (name, _, size), ms in zip(calls, found)]
+            found, fallen = take_turns(contenders, seconds / len(contenders), LEAST)
+        for reason in fallen.values():
+            note(f"left out: {reason}")
+        advice = program.profile(*x).advice
+    return [_Time(name, times, sizes.get(name), settings[name]) for name, times in found.items()], advice
 
 
 @contextlib.contextmanager

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from zeropoint.atomic_file import replacing
+
 __all__ = ["compiled", "on_tensors", "write_quantized"]
 
 
@@ -56,4 +58,5 @@ def _export(quantized: Any, batch: Any, path: Path) -> None:
     free = tuple({0: Dim.AUTO} if isinstance(v, torch.Tensor) and v.dim() else None for v in batch)
     with torch.no_grad():
         exported = torch.export.export(quantized.graph_module, tuple(batch), dynamic_shapes=free)
-    torch.export.save(exported, path)
+    with replacing(path) as new:
+        torch.export.save(exported, new)

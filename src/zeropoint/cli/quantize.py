@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from zeropoint.atomic_file import replacing
 from zeropoint.cli.data import Batch, Data, Samples, load_tensors
 from zeropoint.cli.models import Model, Pickle, is_script, load_model
 from zeropoint.cli.output import AsJson, show, work
@@ -105,7 +106,8 @@ def _script(model: Any, batches: list[Any], mode: Mode, output: Path, keep: Any,
             written = zeropoint.compile(quantized, batches[0])
             written.save(output)
         else:
-            torch.jit.save(quantized, str(output))
+            with replacing(output) as new:
+                torch.jit.save(quantized, str(new))
     facts = {"operators": dict(zeropoint.summary(quantized).counts())}
     return facts | _judged(model, quantized, written, batches, output, report)
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from zeropoint.atomic_file import replacing
 from zeropoint.cli.data import Batch, Data, Samples, load_batches, load_tensors
 from zeropoint.cli.models import Model, Pickle, load_model
 from zeropoint.cli.output import AsJson, show, work
@@ -21,16 +22,25 @@ def run(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A .npy or .npz file for the results.")] = None,
     batch: Batch = 8,
     samples: Samples = 1_000_000,
+    profile: Annotated[
+        bool,
+        typer.Option("--profile", help="Also show where the time of a program goes, and what limits each step."),
+    ] = False,
     pickle: Pickle = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a model on data and write what it gives. A .zpt program runs without PyTorch."""
+    if profile and not model.endswith(".zpt"):
+        raise typer.BadParameter(f"--profile is for .zpt programs, got {model}: zeropoint quantize makes one")
     if output is not None and output.suffix not in (".npy", ".npz"):
         raise typer.BadParameter(f"output must end in .npy or .npz, got {output}")
     with work(as_json):
         source = load_model(model, pickle)
+        found = None
         if model.endswith(".zpt"):
-            results = [_arrays(source(*b)) for b in load_batches(data, source, batch, samples)]
+            batches = load_batches(data, source, batch, samples)
+            results = [_arrays(source(*b)) for b in batches]
+            found = source.profile(*batches[0]) if profile else None
         else:
             results = _run_torch(source, load_tensors(data, source, batch, samples))
         joined = [np.concatenate(parts) for parts in zip(*results)]
@@ -43,7 +53,26 @@ def run(
         lines = [f"{f['dtype']}{f['shape']} from {f['low']:.4g} to {f['high']:.4g}" for f in facts]
         if output is not None:
             lines.append(f"wrote {output}")
-        show("\n".join(lines), {"results": facts, "output": None if output is None else str(output)}, as_json)
+        told: dict[str, Any] = {"results": facts, "output": None if output is None else str(output)}
+        if found is not None:
+            lines += ["", str(found)]
+            told["profile"] = _profile_facts(found)
+        show("\n".join(lines), told, as_json)
+
+
+def _profile_facts(profile: Any) -> dict[str, Any]:
+    steps = [
+        {
+            "op": row.op,
+            "name": row.name,
+            "microseconds": row.seconds * 1e6,
+            "gmacs": row.gmacs,
+            "precision": row.precision,
+        }
+        | {"of_peak": limit.of_peak, "limit": limit.kind}
+        for row, limit in zip(profile, profile.limits)
+    ]
+    return {"microseconds": profile.seconds * 1e6, "steps": steps, "advice": list(profile.advice)}
 
 
 def _run_torch(model: Any, batches: list[Any]) -> list[list[Any]]:
@@ -68,9 +97,10 @@ def _arrays(value: Any) -> list[Any]:
 
 
 def _write(path: Path, arrays: list[Any]) -> None:
-    if path.suffix == ".npz":
-        np.savez(path, *arrays)
-    elif len(arrays) == 1:
-        np.save(path, arrays[0])
-    else:
+    if path.suffix != ".npz" and len(arrays) != 1:
         raise ValueError(f"the model gives {len(arrays)} arrays: write them to a .npz file")
+    with replacing(path) as new, new.open("wb") as file:
+        if path.suffix == ".npz":
+            np.savez(file, *arrays)
+        else:
+            np.save(file, arrays[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NoReturn
 
 
@@ -24,8 +25,9 @@ class _Absent(type):
         return f"<absent: {cls._reason}>"
 
 
+@functools.cache
 def absent(path: str, reason: str) -> Any:
-    """A stand-in for the old name `path`.
+    """A stand-in for the old name `path`; the same one every time.
 
     Example:
         >>> absent("torch.ao.x.Thing", "nobody used it")()

@@ -6,6 +6,7 @@ A module that is loaded already is changed in place, as people hold references t
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -40,7 +41,7 @@ def _looking_up(module: ModuleType, known: dict[str, lookup.Counterpart], reason
             found = lookup.Counterpart(None, reason)
         if found is None:
             raise AttributeError(f"module {path!r} has no attribute {name!r}")
-        value = resolve(found.path) if found.path else absent(f"{path}.{name}", found.reason)
+        value = resolve(found.path) if found.path else absent(f"{lookup.current_path(path)}.{name}", found.reason)
         vars(module)[name] = value
         return value
 
@@ -86,6 +87,9 @@ class _BelowGone(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def replace_modules(changes: Changes) -> None:
     """Give every old module the names of the table."""
+    for path in names.CONTAINERS:  # what they hold besides stays theirs
+        with contextlib.suppress(ImportError):
+            importlib.import_module(path)
     finder = _BelowGone()
     sys.meta_path.insert(0, finder)
     changes.later(lambda: sys.meta_path.remove(finder))

@@ -16,8 +16,8 @@ FX = "it belongs to the inside of torch.ao's FX mode; zeropoint captures models 
 SPARSE = "block-sparse layers for QNNPACK are not part of zeropoint; use the dense ones"
 INSIDE = "it is a helper inside a module of torch.ao; the module itself has its counterpart"
 BACKEND = "what a backend supports is fixed in zeropoint.operators: all kernels are its own"
-EQUALIZE = "equalization and bias correction after training are not part of zeropoint"
-NUMERIC_SUITE = "the numeric suite compares modules of torch.ao; torch.ao.ns is left to PyTorch"
+EQUALIZE = "it is a step inside equalize; the layer itself has the weight and the bias"
+ON_DEVICE = "it leaves quantizing to the device, with passes of torch._C; quantize_dynamic_jit does it beforehand"
 NOT_OLD = "it is no part of the old stack: PyTorch keeps it"
 PACKED_BY_FBGEMM = "it exposes FBGEMM's own packed weights; quantize_dynamic, or zeropoint.qfunctions.linear_prepack"
 
@@ -26,12 +26,15 @@ PACKED_BY_FBGEMM = "it exposes FBGEMM's own packed weights; quantize_dynamic, or
 MODULES = {
     "torch.ao.quantization": {
         "zeropoint.compat.additions": "default_eval_fn get_combined_dict",
-        FX: "MatchAllNode ObserverOrFakeQuantize Pattern",
+        "zeropoint.compat.fx_additions": "ObserverOrFakeQuantize Pattern",
+        "zeropoint.fx.patterns": "MatchAllNode",
     },
     "torch.ao.quantization._learnable_fake_quantize": {
         "zeropoint.fake_quant.learnable": "_LearnableFakeQuantize",
     },
     "torch.ao.quantization.fake_quantize": {
+        "zeropoint.compat.additions": "_is_per_channel=is_per_channel _is_per_tensor=is_per_tensor",
+        "zeropoint.compat.eager_names": "_is_fake_quant_script_module _is_symmetric_quant",
         "zeropoint": (
             "FakeQuantize FakeQuantizeBase FixedQParamsFakeQuantize FusedMovingAvgObsFakeQuantize "
             "default_affine_fixed_qparams_fake_quant default_dynamic_fake_quant default_embedding_fake_quant "
@@ -45,10 +48,14 @@ MODULES = {
     },
     "torch.ao.quantization.fuse_modules": {
         "zeropoint": "fuse_known_modules fuse_modules fuse_modules_qat",
+        "zeropoint.compat.eager_names": "_get_module _set_module",
+        "zeropoint.eager.fuse": "_fuse_modules",
+        "zeropoint.fx.fuser_methods": "fuse_conv_bn fuse_conv_bn_relu get_fuser_method",
     },
     "torch.ao.quantization.fuser_method_mappings": {
-        FUSING: (
+        "zeropoint.fx.fuser_methods": (
             "fuse_conv_bn fuse_conv_bn_relu fuse_convtranspose_bn fuse_linear_bn get_fuser_method get_fuser_method_new"
+            " _sequential_wrapper2=sequential_wrapper2"
         ),
     },
     "torch.ao.quantization.observer": {
@@ -67,6 +74,10 @@ MODULES = {
             "weight_observer_range_neg_127_to_127"
         ),
         "zeropoint.observers.partial": "_PartialWrapper=PartialWrapper",
+        "zeropoint.observers.base": "_ObserverBase=UniformQuantizationObserverBase",
+        "zeropoint.compat.eager_names": "_is_per_channel_script_obs_instance _with_args _with_callable_args",
+        "zeropoint.fx.modules": "_is_activation_post_process=is_activation_post_process",
+        "abc": "ABC",
     },
     "torch.ao.quantization.qconfig": {
         "zeropoint": (
@@ -81,12 +92,24 @@ MODULES = {
             "get_default_qat_qconfig_dict get_default_qconfig get_default_qconfig_dict per_channel_dynamic_qconfig "
             "qconfig_equals"
         ),
+        "zeropoint.qconfig": "_add_module_to_qconfig_obs_ctr=add_module_to_qconfig_obs_ctr",
+        "zeropoint.compat.eager_names": "_assert_valid_qconfig",
     },
     "torch.ao.quantization.qconfig_mapping": {
         "zeropoint": "QConfigMapping get_default_qat_qconfig_mapping get_default_qconfig_mapping",
+        "zeropoint.qconfig_mapping": (
+            "_get_symmetric_qnnpack_qat_qconfig_mapping=get_symmetric_qnnpack_qat_qconfig_mapping"
+            " _get_symmetric_qnnpack_qconfig_mapping=get_symmetric_qnnpack_qconfig_mapping"
+        ),
+        "zeropoint.compat.fx_additions": (
+            "_GLOBAL_DICT_KEY _MODULE_NAME_DICT_KEY _MODULE_NAME_OBJECT_TYPE_ORDER_DICT_KEY"
+            " _MODULE_NAME_REGEX_DICT_KEY _OBJECT_TYPE_DICT_KEY"
+        ),
     },
     "torch.ao.quantization.quant_type": {
-        "zeropoint.compat.additions": "QuantType",
+        "zeropoint.fx.qconfig_dtypes": (
+            "QuantType _get_quant_type_to_str=quant_type_to_str _quant_type_from_str=quant_type_from_str"
+        ),
     },
     "torch.ao.quantization.quantization_mappings": {
         "zeropoint": (
@@ -102,6 +125,7 @@ MODULES = {
             "DEFAULT_MODULE_TO_ACT_POST_PROCESS DEFAULT_QAT_MODULE_MAPPINGS "
             "DEFAULT_REFERENCE_STATIC_QUANT_MODULE_MAPPINGS DEFAULT_STATIC_QUANT_MODULE_MAPPINGS"
         ),
+        "zeropoint.compat.eager_names": "_get_special_act_post_process _has_special_act_post_process",
         SPARSE: (
             "DEFAULT_DYNAMIC_SPARSE_QUANT_MODULE_MAPPINGS DEFAULT_STATIC_SPARSE_QUANT_MODULE_MAPPINGS "
             "get_default_dynamic_sparse_quant_module_mappings get_default_static_sparse_quant_module_mappings"
@@ -113,11 +137,87 @@ MODULES = {
             "quantize_dynamic quantize_qat swap_module"
         ),
         "zeropoint.compat.additions": "_get_observer_dict",
+        "zeropoint.compat.eager_names": (
+            "_add_observer_ _convert _get_unique_devices_ _propagate_qconfig_helper"
+            " _register_activation_post_process_hook _remove_activation_post_process _remove_qconfig"
+        ),
+        "zeropoint.fx.modules": "_is_activation_post_process=is_activation_post_process",
         "zeropoint.eager.prepare": "_observer_forward_hook=_hook _observer_forward_pre_hook=_pre_hook",
     },
     "torch.ao.quantization.quantize_fx": {
-        "zeropoint": "convert_fx convert_to_reference_fx fuse_fx prepare_fx prepare_qat_fx",
-        FX: "attach_preserved_attrs_to_model",
+        "zeropoint.fx": "convert_fx convert_to_reference_fx fuse_fx prepare_fx prepare_qat_fx",
+        "zeropoint.fx.quantize_fx": "_convert_to_reference_decomposed_fx=convert_to_reference_decomposed_fx",
+        "zeropoint.fx.observed": "attach_preserved_attrs_to_model",
+    },
+    "torch.ao.quantization.backend_config.backend_config": {
+        "zeropoint.fx": "BackendConfig BackendPatternConfig DTypeConfig DTypeWithConstraints ObservationType",
+    },
+    "torch.ao.quantization.backend_config.executorch": {"zeropoint.fx": "get_executorch_backend_config"},
+    "torch.ao.quantization.backend_config.fbgemm": {"zeropoint.fx": "get_fbgemm_backend_config"},
+    "torch.ao.quantization.backend_config.native": {
+        "zeropoint.fx": "get_native_backend_config get_native_backend_config_dict",
+        "zeropoint.fx.backends": (
+            "get_test_only_legacy_native_backend_config get_test_only_legacy_native_backend_config_dict"
+        ),
+    },
+    "torch.ao.quantization.backend_config.onednn": {"zeropoint.fx": "get_onednn_backend_config"},
+    "torch.ao.quantization.backend_config.qnnpack": {"zeropoint.fx": "get_qnnpack_backend_config"},
+    "torch.ao.quantization.backend_config.tensorrt": {
+        "zeropoint.fx": "get_tensorrt_backend_config get_tensorrt_backend_config_dict",
+    },
+    "torch.ao.quantization.backend_config.utils": {
+        "zeropoint.compat.fx_additions": (
+            "get_fused_module_classes get_fuser_method_mapping get_fusion_pattern_to_extra_inputs_getter"
+            " get_fusion_pattern_to_root_node_getter get_module_to_qat_module get_pattern_to_dtype_configs"
+            " get_pattern_to_input_type_to_index get_qat_module_classes get_root_module_to_quantized_reference_module"
+        ),
+    },
+    "torch.ao.quantization.backend_config.x86": {"zeropoint.fx": "get_x86_backend_config"},
+    "torch.ao.quantization.fx.custom_config": {
+        "zeropoint.fx": "ConvertCustomConfig FuseCustomConfig PrepareCustomConfig StandaloneModuleConfigEntry",
+        "zeropoint.fx.custom_config": (
+            "FLOAT_TO_OBSERVED_DICT_KEY INPUT_QUANTIZED_INDEXES_DICT_KEY NON_TRACEABLE_MODULE_CLASS_DICT_KEY"
+            " NON_TRACEABLE_MODULE_NAME_DICT_KEY OBSERVED_TO_QUANTIZED_DICT_KEY OUTPUT_QUANTIZED_INDEXES_DICT_KEY"
+            " PRESERVED_ATTRIBUTES_DICT_KEY STANDALONE_MODULE_CLASS_DICT_KEY STANDALONE_MODULE_NAME_DICT_KEY"
+        ),
+    },
+    "torch.ao.quantization.fx.graph_module": {
+        "zeropoint.compat.fx_additions": (
+            "_get_observed_graph_module_attr _is_observed_module _is_observed_standalone_module"
+        ),
+    },
+    "torch.ao.quantization.fx.lstm_utils": {
+        "zeropoint.fx.lstm_parts": (
+            "_get_lstm_with_individually_observed_parts=lstm_with_observed_parts"
+            " _get_reference_quantized_lstm_module=reference_lstm"
+        ),
+    },
+    "torch.ao.quantization.fx.match_utils": {
+        "zeropoint.fx.patterns": "MatchAllNode _is_match=is_match",
+    },
+    "torch.ao.quantization.fx.pattern_utils": {
+        "zeropoint.compat.fx_additions": (
+            "_DEFAULT_FUSION_PATTERNS _DEFAULT_OUTPUT_FAKE_QUANTIZE_MAP _DEFAULT_OUTPUT_OBSERVER_MAP"
+            " _DEFAULT_QUANTIZATION_PATTERNS _register_fusion_pattern _register_quant_pattern"
+            " get_default_fusion_patterns get_default_output_activation_post_process_map get_default_quant_patterns"
+        ),
+    },
+    "torch.ao.quantization.fx.qconfig_mapping_utils": {
+        "zeropoint.fx.qconfigs": (
+            "_get_module_name_qconfig=module_name_qconfig _get_module_name_regex_qconfig=module_name_regex_qconfig"
+            " _get_object_type_qconfig=object_type_qconfig"
+            " _maybe_adjust_qconfig_for_module_name_object_type_order=order_qconfig"
+        ),
+    },
+    "torch.ao.quantization.fx.quantize_handler": {
+        "zeropoint.compat.fx_additions": "DefaultNodeQuantizeHandler QuantizeHandler",
+        "zeropoint.fx.patterns": "_default_root_node_getter=root_of",
+    },
+    "torch.ao.quantization.fx.tracer": {"zeropoint.fx.tracer": "QuantizationTracer"},
+    "torch.ao.quantization.fx.utils": {
+        "zeropoint.fx.custom_recurrent": "_reroute_tuple_getitem_pattern=skip_tuples",
+        "zeropoint.compat.fx_additions": "NodeInfo",
+        "zeropoint.fx.observed": "ObservedGraphModuleAttrs",
     },
     "torch.ao.quantization.quantize_jit": {
         "zeropoint": (
@@ -125,23 +225,56 @@ MODULES = {
             " quantize_jit script_qconfig"
         ),
         "zeropoint.compat.additions": "script_qconfig_dict",
+        "zeropoint.compat.script_mode_names": (
+            "_check_forward_method _check_is_script_module _convert_jit _prepare_jit _quantize_jit"
+        ),
+        ON_DEVICE: (
+            "_convert_ondevice_dynamic_jit _convert_ondevice_jit _prepare_ondevice_dynamic_jit _prepare_ondevice_jit"
+            " _quantize_ondevice_dynamic_jit _quantize_ondevice_dynamic_jit_impl"
+        ),
     },
     "torch.ao.quantization.stubs": {
         "zeropoint": "DeQuantStub QuantStub QuantWrapper",
     },
     "torch.ao.quantization.utils": {
         "zeropoint": "get_qparam_dict",
-        "zeropoint.compat.additions": (
+        "zeropoint.fx.qconfig_dtypes": (
             "activation_dtype activation_is_dynamically_quantized activation_is_int32_quantized "
-            "activation_is_int8_quantized activation_is_statically_quantized calculate_qmin_qmax check_min_max_valid "
-            "get_combined_dict get_qconfig_dtypes get_quant_type getattr_from_fqn "
-            "has_no_children_ignoring_parametrizations is_per_channel is_per_tensor op_is_int8_dynamically_quantized "
-            "to_underlying_dtype validate_qmin_qmax weight_dtype weight_is_quantized weight_is_statically_quantized"
+            "activation_is_int8_quantized activation_is_statically_quantized get_qconfig_dtypes get_quant_type "
+            "op_is_int8_dynamically_quantized weight_dtype weight_is_quantized weight_is_statically_quantized"
         ),
-        FX: (
-            "DEPRECATION_WARNING MatchAllNode NodePattern Pattern check_node determine_qparams "
-            "get_fqn_to_example_inputs get_swapped_custom_module_class"
+        "zeropoint.compat.additions": (
+            "calculate_qmin_qmax check_min_max_valid get_combined_dict getattr_from_fqn "
+            "has_no_children_ignoring_parametrizations is_per_channel is_per_tensor to_underlying_dtype "
+            "validate_qmin_qmax"
         ),
+        "zeropoint.compat.fx_additions": (
+            "NodePattern Pattern get_fqn_to_example_inputs get_swapped_custom_module_class"
+        ),
+        "zeropoint.fx.patterns": "MatchAllNode",
+        "zeropoint.compat.eager_names": "determine_qparams",
+        FX: "DEPRECATION_WARNING check_node",
+    },
+    "torch.ao.quantization._equalize": {
+        "zeropoint.accuracy.equalize": "channel_range converged cross_layer_equalization equalize",
+        EQUALIZE: (
+            "expand_groups_in_paired_modules_list get_module_bias get_module_weight get_name_by_module has_bias"
+            " max_over_ndim min_over_ndim process_paired_modules_list_to_name set_module_bias set_module_weight"
+        ),
+    },
+    "torch.ao.quantization._correct_bias": {
+        "zeropoint.accuracy.bias_correction": (
+            "MeanShadowLogger bias_correction _supported_modules=FLOAT_LAYERS"
+            " _supported_modules_quantized=QUANTIZED_LAYERS"
+        ),
+        "zeropoint.compat.eager_names": "get_module=_get_module get_param parent_child_names",
+    },
+    "torch.ao.ns._numeric_suite": {
+        "zeropoint.numeric_suite": (
+            "Logger OutputLogger Shadow ShadowLogger compare_model_outputs compare_model_stub compare_weights"
+            " get_logger_dict get_matching_activations prepare_model_outputs prepare_model_with_stubs"
+        ),
+        "zeropoint.numeric_suite.eager": "NON_LEAF_MODULE_TO_ADD_OBSERVER_ALLOW_LIST",
     },
     "torch.ao.nn.intrinsic.modules.fused": {
         "zeropoint.nn.intrinsic": (
@@ -225,6 +358,7 @@ MODULES = {
     "torch.ao.nn.quantized.modules.conv": {
         "zeropoint.nn.quantized": "Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d",
         "zeropoint.nn.quantized.conv": "_ConvNd",
+        "zeropoint.compat.eager_names": "_reverse_repeat_padding",
     },
     "torch.ao.nn.quantized.modules.dropout": {
         "zeropoint.nn.quantized": "Dropout",
@@ -247,7 +381,8 @@ MODULES = {
         "zeropoint.nn.quantized": "LSTM",
     },
     "torch.ao.nn.quantized.modules.utils": {
-        "zeropoint.nn.quantized.storage": "WeightedQuantizedModule=StoredWeight",
+        "zeropoint.nn.quantized.storage": "WeightedQuantizedModule=StoredWeight _quantize_weight=quantize_weight",
+        "zeropoint.compat.eager_names": "_hide_packed_params_repr _ntuple_from_first _pair_from_first",
     },
     "torch.ao.nn.quantized.modules": {"zeropoint.nn.quantized": "DeQuantize MaxPool2d Quantize"},
     "torch.ao.nn.quantized.reference.modules.conv": {
@@ -277,6 +412,7 @@ _QUANTIZATION = (
 # Package -> the modules whose names it has too, relative to it.
 PACKAGES = {
     "torch.ao.quantization": _QUANTIZATION,
+    "torch.ao.quantization.backend_config": "backend_config executorch fbgemm native onednn qnnpack tensorrt x86",
     "torch.ao.nn.intrinsic": "modules",
     "torch.ao.nn.intrinsic.modules": "fused",
     "torch.ao.nn.intrinsic.qat": "modules",
@@ -304,6 +440,7 @@ PACKAGES = {
 # Older paths of whole trees. The longer ones come first.
 MOVED = {
     "torch.nn.quantized._reference": "torch.ao.nn.quantized.reference",
+    "torch.quantization._numeric_suite": "torch.ao.ns._numeric_suite",
     "torch.quantization": "torch.ao.quantization",
     "torch.nn.intrinsic": "torch.ao.nn.intrinsic",
     "torch.nn.qat": "torch.ao.nn.qat",
@@ -312,16 +449,12 @@ MOVED = {
 }
 
 # Packages that only hold others, and stay as they are.
-CONTAINERS = ("torch.ao", "torch.ao.nn")
+CONTAINERS = ("torch.ao", "torch.ao.nn", "torch.ao.ns")
 
 # Modules without a counterpart, with all that is below them.
 GONE = {
     "torch.ao.quantization.backend_config": BACKEND,
     "torch.ao.quantization.fx": FX,
-    "torch.ao.quantization._correct_bias": EQUALIZE,
-    "torch.ao.quantization._numeric_suite": NUMERIC_SUITE,
-    "torch.ao.quantization._numeric_suite_fx": NUMERIC_SUITE,
-    "torch.ao.quantization._equalize": EQUALIZE,
     "torch.ao.nn.sparse": SPARSE,
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from zeropoint.compat.packed_versions import conv_state
 from zeropoint.qfunctions.embedding import EmbeddingPackedParams
 from zeropoint.qfunctions.packed import ConvPackedParams, LinearPackedParams, LinearPackedParamsFp16
 from zeropoint.qfunctions.recurrent import CellParams
@@ -21,14 +22,12 @@ def _linear(weight: Any, bias: Any) -> Any:
     return LinearPackedParams(weight, bias) if isinstance(weight, QTensor) else LinearPackedParamsFp16(weight, bias)
 
 
-def _conv(version: str, tensors: Any, optional: Any) -> Any:
-    if str(version) != "2":
-        raise ValueError(f"a packed convolution has version {version!r}, and files since PyTorch 1.6 have '2'")
-    dims, *numbers = tensors[0].tolist()
+def _conv(*state: Any) -> Any:
+    (dims, *numbers), weight, bias = conv_state(state)
     stride, padding, dilation, output_padding = (numbers[i * dims : (i + 1) * dims] for i in range(4))
     groups, transposed = numbers[4 * dims :]
     more = output_padding if transposed else None
-    return ConvPackedParams(tensors[1], optional[0], stride, padding, dilation, groups, more)
+    return ConvPackedParams(weight, bias, stride, padding, dilation, groups, more)
 
 
 def _embedding(version: int, tensors: Any, doubles: Any, longs: Any) -> Any:

@@ -15,6 +15,8 @@ from torch.fx import Proxy
 from zeropoint.compat import lookup, names, script, scripted
 from zeropoint.compat.changes import Changes
 from zeropoint.compat.modules import resolve
+from zeropoint.fx import targets
+from zeropoint.numerics.dtypes import twin
 from zeropoint.tensor.qtensor import HANDLERS
 from zeropoint.torch_versions import override_kernel
 
@@ -39,6 +41,8 @@ class Operator(torch._ops.OpOverloadPacket):
             first = next(iter(first), None)
         if isinstance(first, Proxy):  # torch.fx traces, and wants a node
             return first.tracer.create_proxy("call_function", self, args, kwargs)
+        if kwargs.get("out") is not None:
+            return resolve(f"zeropoint.qfunctions.{self.__name__}_out")(*args, **kwargs)
         return self._function(*args, **kwargs)
 
     @property
@@ -54,13 +58,27 @@ class Operator(torch._ops.OpOverloadPacket):
         overload = getattr(self._theirs, name, None)
         if name not in _OVERLOADS or (overload is not None and _takes_tensors_only(overload)):
             return getattr(self._theirs, name)
-        return self
+        return Overload(self)
 
     def __hash__(self) -> int:
         return hash(self.__name__)
 
     def __repr__(self) -> str:
         return f"<zeropoint.compat operator {NAMESPACE}.{self.__name__}>"
+
+
+class Overload:
+    """The one overload of an operator that takes packed weights; it is no packet again, as torch looks into those."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
+        self.__name__ = f"{operator.__name__}.default"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._operator(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._operator, name)
 
 
 class Namespace(torch._ops._OpNamespace):
@@ -155,3 +173,15 @@ def replace_operators(changes: Changes) -> None:
     changes.attribute(torch.ops, NAMESPACE, Namespace(theirs))
     _teach_qtensor(changes, theirs)
     _decomposed(changes)
+    _name_in_graphs(changes)
+
+
+def _name_in_graphs(changes: Changes) -> None:
+    """Let graphs of FX mode call the old operators, and name torch's dtypes, as old code looks for them."""
+    for name, found in lookup.entries(names.OPERATORS):
+        if found.path:
+            changes.item(targets.CALLED, name, getattr(getattr(torch.ops, NAMESPACE), name))
+    changes.item(targets.CALLED, "dtype", lambda dtype: twin(dtype.name))
+    changes.item(targets.CALLED, "dequantize", ("call_method", "dequantize"))
+    changes.item(targets.CALLED, "decomposed", getattr(torch.ops, DECOMPOSED))
+    changes.item(targets.CALLED, "reduce_range", lambda: torch.backends.quantized.engine in ("fbgemm", "x86"))

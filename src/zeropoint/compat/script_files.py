@@ -19,6 +19,7 @@ from zeropoint.compat import script, scripted
 from zeropoint.compat.changes import Changes
 from zeropoint.compat.objects import PREFIX
 from zeropoint.compat.old_files import StoredTensor, built, storage_id
+from zeropoint.compat.packed_versions import conv_state, current_code
 from zeropoint.compat.pickle_records import (
     Persistent,
     Record,
@@ -39,6 +40,7 @@ _CLASSES = {
     "quantized.EmbeddingPackedParamsBase": "EmbeddingPackedParams",
     "rnn.CellParamsBase": "CellParams",
 }
+_OLD = re.compile(rb"\bops\.quantized\.|torch\.quantize|torch\.classes\.(?:quantized|rnn|sparse)\.|_rebuild_qtensor")
 _TYPED = "torch.jit._pickle.restore_type_tag"  # a list or dictionary, and its type in words
 _OPERATOR = re.compile(r"\bops\.quantized\.(\w+)\(")
 _FUNCTION = re.compile(r"\btorch\.(quantize_per_tensor|quantize_per_channel|quantize_per_tensor_dynamic)\(")
@@ -70,28 +72,57 @@ def load_script(file: str | os.PathLike[str] | IO[bytes], map_location: Any = No
             records = {name: archive.read(name) for name in archive.namelist()}
     except zipfile.BadZipFile as error:
         raise ValueError(f"{file} is not a TorchScript file: {error}") from None
+    return _loaded(records, _plain(torch.jit.load), map_location=map_location)
+
+
+def _loaded(records: dict[str, bytes], load: Any, **options: Any) -> torch.jit.ScriptModule:
     with scripted.quietly():
-        return torch.jit.load(io.BytesIO(_written(_translated(records))), map_location=map_location)
-
-
-def explaining(load: Any) -> Any:
-    """torch.jit.load, with a word on what it cannot find of the old stack."""
-
-    @functools.wraps(load)
-    def explained(*args: Any, **kwargs: Any) -> Any:
         try:
-            return load(*args, **kwargs)
+            return load(io.BytesIO(_written(_translated(records))), **options)
         except RuntimeError as error:
-            if "quantized::" not in str(error) and PREFIX not in str(error):
+            if "quantized::" not in str(error):
                 raise
             raise NotImplementedError(
-                "this file has quantized operators that PyTorch does not have: load it with"
-                " zeropoint.compat.load_script, with a PyTorch that can still read quantized tensors, and save it"
-                " again; then it needs zeropoint only."
-                f" PyTorch said: {str(error).strip()}"
+                "this file has an operator of torch.ops.quantized that zeropoint does not have: quantize the original"
+                f" model with zeropoint, or keep the PyTorch that wrote the file. PyTorch said: {str(error).strip()}"
             ) from error
 
-    return explained
+
+def _plain(load: Any) -> Any:
+    """PyTorch's own torch.jit.load."""
+    return getattr(load, "__wrapped__", load) if getattr(load, "_reads_old_files", False) else load
+
+
+def on_our_operators(load: Any) -> Any:
+    """torch.jit.load that reads files of the old stack as `load_script` does, and leaves others to PyTorch."""
+
+    @functools.wraps(load)
+    def loading(f: Any, *args: Any, **kwargs: Any) -> Any:
+        records = _records_of_the_old_stack(f)
+        if records is None:
+            return load(f, *args, **kwargs)
+        names = ("map_location", "_extra_files", "_restore_shapes")
+        return _loaded(records, load, **dict(zip(names, args)), **kwargs)
+
+    loading._reads_old_files = True  # type: ignore[attr-defined]
+    return loading
+
+
+def _records_of_the_old_stack(file: Any) -> dict[str, bytes] | None:
+    """What is in a file, if its code or objects name parts of the old stack."""
+    start = file.tell() if hasattr(file, "tell") else 0
+    try:
+        with zipfile.ZipFile(file) as archive:
+            read = archive.namelist()
+            words = [archive.read(name) for name in read if name.endswith((".py", ".pkl"))]
+            if not any(_OLD.search(word) for word in words):
+                return None
+            return {name: archive.read(name) for name in read}
+    except (zipfile.BadZipFile, OSError):
+        return None  # PyTorch says what is wrong with it
+    finally:
+        if hasattr(file, "seek"):
+            file.seek(start)
 
 
 def _saving_a_copy(save: Any) -> Any:
@@ -111,8 +142,8 @@ def replace_script_saving(changes: Changes) -> None:
 
 
 def replace_script_loading(changes: Changes) -> None:
-    """Let torch.jit.load say what to do with what is gone."""
-    changes.attribute(torch.jit, "load", explaining(torch.jit.load))
+    """Let torch.jit.load put files of the old stack on our operators."""
+    changes.attribute(torch.jit, "load", on_our_operators(torch.jit.load))
 
 
 def _translated(records: dict[str, bytes]) -> dict[str, bytes]:
@@ -122,7 +153,7 @@ def _translated(records: dict[str, bytes]) -> dict[str, bytes]:
     is_changed = False
     for name, content in records.items():
         if name.endswith(".py"):
-            new = _code(content.decode()).encode()
+            new = _code(content.decode(), name).encode()
         elif name.endswith(".pkl"):
             new, memory = _objects(content, records, name.removesuffix(".pkl"))
             found |= memory
@@ -142,7 +173,8 @@ def _with_our_classes(text: str) -> str:
     return text
 
 
-def _code(code: str) -> str:
+def _code(code: str, path: str) -> str:
+    code = current_code(code, path, lambda kind: f"{_OURS}.{kind}PackedParams")
     code = _with_our_classes(code)
     code = _OPERATOR.sub(_operator, code)
     code = _SEQUENCE.sub(_sequence, code)
@@ -194,15 +226,15 @@ def _objects(pickled: bytes, records: dict[str, bytes], folder: str) -> tuple[by
         if is_global(part):
             return _class(part)
         if isinstance(part, Record) and part.name.startswith(PREFIX):
+            if _class(type(part)).name == f"{_OURS}.ConvPackedParams":
+                part.state = _current_conv(part.state, folder, memory)
             part.__class__ = _class(type(part))
         if isinstance(part, Record) and part.name == _TYPED:
             part.args = (part.args[0], *map(_with_our_classes, part.args[1:]))
         if isinstance(part, Record) and part.name == "torch._utils._rebuild_qtensor":
             if id(part) not in made:
                 data = script.written(built(part)).numpy().tobytes()
-                key = f"quantized_{len(memory)}"
-                memory[f"{folder}/{key}"] = data
-                made[id(part)] = _bytes_tensor(key, len(data))
+                made[id(part)] = _tensor(data, "Byte", len(data), folder, memory)
             return made[id(part)]
         return part
 
@@ -229,11 +261,30 @@ def _class(cls: type[Record]) -> type[Record]:
     return cls if ours is None else named_record(f"{_OURS}.{ours}")
 
 
-def _bytes_tensor(key: str, count: int) -> Record:
-    """A tensor of bytes in the memory of that name."""
-    pid = ("storage", named_record("torch.ByteStorage"), key, "cpu", count)
+def _tensor(data: bytes, kind: str, count: int, folder: str, memory: dict[str, bytes]) -> Record:
+    """A tensor of one dimension in memory that is added beside the pickle."""
+    key = f"quantized_{len(memory)}"
+    memory[f"{folder}/{key}"] = data
+    pid = ("storage", named_record(f"torch.{kind}Storage"), key, "cpu", count)
     args = Persistent(pid), 0, (count,), (1,), False, named_record("collections.OrderedDict")()
     return named_record("torch._utils._rebuild_tensor_v2")(*args)
+
+
+def _current_conv(state: Any, folder: str, memory: dict[str, bytes]) -> Any:
+    """The state of a packed convolution as `scripted.ConvPackedParams` reads it."""
+    if str(state[0]) == "2":
+        return state
+
+    def listed(part: Any) -> Any:
+        return part.args[0] if isinstance(part, Record) else part
+
+    def integers(part: Any) -> list[int]:
+        return built(part).flatten().tolist()
+
+    numbers, weight, bias = conv_state(state, listed, integers)
+    data = _tensor(torch.tensor(numbers, dtype=torch.int64).numpy().tobytes(), "Long", len(numbers), folder, memory)
+    tensors = named_record("torch.jit._pickle.build_tensorlist")([data, weight])
+    return "2", tensors, named_record(_TYPED)([bias], "List[Optional[Tensor]]")
 
 
 @functools.cache

@@ -49,17 +49,17 @@ class LinearPackedParams:
         self.zero_points: Tensor = zero_points
         self.axis: int = axis
         self.dtype: str = dtype
-        self.bias: Optional[Tensor] = bias
+        self.bias_values: Optional[Tensor] = bias
 
     def unpack(self) -> Tuple[Tensor, Optional[Tensor]]:
         weight = torch.ops.zeropoint_compat.weight(self.values, self.scales, self.zero_points, self.axis, self.dtype)
-        return weight, self.bias
+        return weight, self.bias_values
 
     def written(self) -> Tuple[Tensor, Optional[Tensor]]:
         weight = torch.ops.zeropoint_compat.written_weight(
             self.values, self.scales, self.zero_points, self.axis, self.dtype
         )
-        return weight, self.bias
+        return weight, self.bias_values
 
     def __getstate__(self) -> Tuple[Tensor, Optional[Tensor]]:
         return self.written()
@@ -71,7 +71,7 @@ class LinearPackedParams:
         self.zero_points = zero_points
         self.axis = axis
         self.dtype = dtype
-        self.bias = state[1]
+        self.bias_values = state[1]
 
 
 def linear_prepack(W: Tensor, B: Optional[Tensor] = None) -> LinearPackedParams:
@@ -87,7 +87,7 @@ def _linear(op: Any) -> Any:
         w = W_prepack
         x, scale, zero_point = integers_of(X)
         y = op(
-            x, scale, zero_point, w.values, w.scales, w.zero_points, w.bias, Y_scale_i,
+            x, scale, zero_point, w.values, w.scales, w.zero_points, w.bias_values, Y_scale_i,
             Y_zero_point_i,
         )  # fmt: skip
         return quantized(y, Y_scale_i, Y_zero_point_i)
@@ -101,7 +101,7 @@ def linear_leaky_relu(
     w = W_prepack
     x, scale, zero_point = integers_of(X)
     y = torch.ops.zeropoint.linear_leaky_relu(
-        x, scale, zero_point, w.values, w.scales, w.zero_points, w.bias, Y_scale_i,
+        x, scale, zero_point, w.values, w.scales, w.zero_points, w.bias_values, Y_scale_i,
         Y_zero_point_i, negative_slope,
     )  # fmt: skip
     return quantized(y, Y_scale_i, Y_zero_point_i)
@@ -111,8 +111,8 @@ def _linear_dynamic(op: Any, op_fp16: Any) -> Any:
     def linear_dynamic(X: Tensor, W_prepack: LinearPackedParams, reduce_range: bool = False) -> Tensor:
         w = W_prepack
         if w.dtype == "float16":
-            return op_fp16(X, w.values, w.bias)
-        return op(X, w.values, w.scales, w.zero_points, w.bias, reduce_range)
+            return op_fp16(X, w.values, w.bias_values)
+        return op(X, w.values, w.scales, w.zero_points, w.bias_values, reduce_range)
 
     return linear_dynamic
 
@@ -123,7 +123,7 @@ def _cell(op: Any) -> Any:
     ) -> Tensor:
         return op(
             input, hx, w_ih.values, w_ih.scales, w_ih.zero_points, w_hh.values, w_hh.scales, w_hh.zero_points,
-            w_ih.bias, w_hh.bias, True,
+            w_ih.bias_values, w_hh.bias_values, True,
         )  # fmt: skip
 
     return cell
@@ -135,7 +135,7 @@ def quantized_lstm_cell_dynamic(
 ) -> Tuple[Tensor, Tensor]:  # fmt: skip
     return torch.ops.zeropoint.quantized_lstm_cell_dynamic(
         input, hx, w_ih.values, w_ih.scales, w_ih.zero_points, w_hh.values, w_hh.scales, w_hh.zero_points,
-        w_ih.bias, w_hh.bias, True,
+        w_ih.bias_values, w_hh.bias_values, True,
     )  # fmt: skip
 
 
@@ -163,7 +163,7 @@ class ConvPackedParams:
         self.zero_points: Tensor = zero_points
         self.axis: int = axis
         self.dtype: str = dtype
-        self.bias: Optional[Tensor] = bias
+        self.bias_values: Optional[Tensor] = bias
         self.strides: List[int] = stride
         self.paddings: List[int] = padding
         self.output_paddings: List[int] = output_padding
@@ -173,13 +173,13 @@ class ConvPackedParams:
 
     def unpack(self) -> Tuple[Tensor, Optional[Tensor]]:
         weight = torch.ops.zeropoint_compat.weight(self.values, self.scales, self.zero_points, self.axis, self.dtype)
-        return weight, self.bias
+        return weight, self.bias_values
 
     def written(self) -> Tuple[Tensor, Optional[Tensor]]:
         weight = torch.ops.zeropoint_compat.written_weight(
             self.values, self.scales, self.zero_points, self.axis, self.dtype
         )
-        return weight, self.bias
+        return weight, self.bias_values
 
     def __getstate__(self) -> Tuple[str, List[Tensor], List[Optional[Tensor]]]:
         weight, bias = self.written()
@@ -195,7 +195,7 @@ class ConvPackedParams:
         self.zero_points = zero_points
         self.axis = axis
         self.dtype = dtype
-        self.bias = state[2][0]
+        self.bias_values = state[2][0]
         numbers: List[int] = state[1][0].to(torch.int64).tolist()
         dims = numbers[0]
         self.strides = numbers[1 : dims + 1]
@@ -264,7 +264,7 @@ def _conv(op: Any) -> Any:
         w, n = packed_weight, 2 - qx.dim()
         x, scale, zero_point = integers_of(qx)
         y = op(
-            x, scale, zero_point, _values(w, qx), w.scales, w.zero_points, w.bias,
+            x, scale, zero_point, _values(w, qx), w.scales, w.zero_points, w.bias_values,
             w.strides[n:], w.paddings[n:], w.dilations[n:], w.group_count, output_scale, output_zero_point,
         )  # fmt: skip
         return quantized(y, output_scale, output_zero_point)
@@ -277,7 +277,7 @@ def _conv_transposed(op: Any) -> Any:
         w, n = packed_weight, 2 - qx.dim()
         x, scale, zero_point = integers_of(qx)
         y = op(
-            x, scale, zero_point, _values(w, qx), w.scales, w.zero_points, w.bias,
+            x, scale, zero_point, _values(w, qx), w.scales, w.zero_points, w.bias_values,
             w.strides[n:], w.paddings[n:], w.output_paddings[n:], w.dilations[n:], w.group_count, output_scale,
             output_zero_point,
         )  # fmt: skip
@@ -294,7 +294,7 @@ def _conv_add(op: Any) -> Any:
         x, scale, zero_point = integers_of(qx)
         sum, sum_scale, sum_zero_point = integers_of(qaccum)
         y = op(
-            x, scale, zero_point, w.values, w.scales, w.zero_points, w.bias, w.strides,
+            x, scale, zero_point, w.values, w.scales, w.zero_points, w.bias_values, w.strides,
             w.paddings, w.dilations, w.group_count, sum, sum_scale, sum_zero_point,
             output_scale, output_zero_point,
         )  # fmt: skip
@@ -307,7 +307,7 @@ def _conv_dynamic(op: Any) -> Any:
     def conv(qx: Tensor, packed_weight: ConvPackedParams, reduce_range: bool = False) -> Tensor:
         w, n = packed_weight, 2 - qx.dim()
         return op(
-            qx, _values(w, qx), w.scales, w.zero_points, w.bias, w.strides[n:], w.paddings[n:], w.dilations[n:],
+            qx, _values(w, qx), w.scales, w.zero_points, w.bias_values, w.strides[n:], w.paddings[n:], w.dilations[n:],
             w.group_count, reduce_range,
         )  # fmt: skip
 
@@ -318,8 +318,8 @@ def _conv_transposed_dynamic(op: Any) -> Any:
     def conv(qx: Tensor, packed_weight: ConvPackedParams, reduce_range: bool = False) -> Tensor:
         w, n = packed_weight, 2 - qx.dim()
         return op(
-            qx, _values(w, qx), w.scales, w.zero_points, w.bias, w.strides[n:], w.paddings[n:], w.output_paddings[n:],
-            w.dilations[n:], w.group_count, reduce_range,
+            qx, _values(w, qx), w.scales, w.zero_points, w.bias_values, w.strides[n:], w.paddings[n:],
+            w.output_paddings[n:], w.dilations[n:], w.group_count, reduce_range,
         )  # fmt: skip
 
     return conv
@@ -371,7 +371,7 @@ def _weights(params: List[CellParams]) -> Tuple[List[Tensor], List[Tensor], List
             if w.dtype != "float16":
                 scales.append(w.scales)
                 zero_points.append(w.zero_points)
-            bias = w.bias
+            bias = w.bias_values
             if bias is not None:
                 biases.append(bias)
     return values, scales, zero_points, biases, params[0].reduce_range
@@ -552,7 +552,7 @@ _WEIGHT = {
     "zero_points": _part(2),
     "axis": _part(3),
     "dtype": _part(4),
-    "bias": property(lambda packed_weight: packed_weight._bias),
+    "bias_values": property(lambda packed_weight: packed_weight._bias),
 }
 _GEOMETRY = {
     "strides": property(lambda packed_weight: packed_weight.stride()),

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch.package import PackageExporter
 
 from zeropoint.compat.changes import Changes
 from zeropoint.compat.objects import PACKED
@@ -59,8 +60,20 @@ def _naming_packed_weights(create_arg: Any) -> Any:
     return with_ours
 
 
+def _with_zeropoint_outside(can_implicitly_extern: Any) -> Any:
+    """torch.package leaves torch outside of packages, and with it what stands for a part of torch."""
+
+    def with_ours(self: Any, module_name: str) -> bool:
+        return module_name.partition(".")[0] == "zeropoint" or can_implicitly_extern(self, module_name)
+
+    return with_ours
+
+
 def adapt_surroundings(changes: Changes) -> None:
-    """Let torch.fx leave quantized modules whole and know packed weights, and offer torch.backends.quantized."""
+    """Let torch.fx leave quantized modules whole and know packed weights, torch.package leave our modules outside, and
+    offer torch.backends.quantized."""
+    outside = _with_zeropoint_outside(PackageExporter._can_implicitly_extern)
+    changes.attribute(PackageExporter, "_can_implicitly_extern", outside)
     changes.attribute(torch.fx.Tracer, "is_leaf_module", _leaving_whole(torch.fx.Tracer.is_leaf_module))
     changes.attribute(torch.fx.Tracer, "create_arg", _naming_packed_weights(torch.fx.Tracer.create_arg))
     if not hasattr(torch.backends, "quantized"):

@@ -15,16 +15,19 @@ from zeropoint.compiler.errors import Missing, Unsupported, refusal
 from zeropoint.compiler.fallback import TorchCall
 from zeropoint.compiler.fusion import FUSIONS, Fusion, simplify
 from zeropoint.compiler.program import Program
-from zeropoint.compiler.program_builder import Input, ProgramBuilder, Size
+from zeropoint.compiler.program_builder import Input, ProgramBuilder, Size, State
 from zeropoint.compiler.sizes import CALCULATIONS, NUMBERS, SIZES
 from zeropoint.compiler.torchscript import graph_of
 from zeropoint.described import described
 from zeropoint.graph.frontends.shape_guards import value_of
 from zeropoint.graph.passes.input_checks import Sizes
+from zeropoint.graph.state import kept_state
 from zeropoint.graph.torch_internals import is_operator, output_nesting
 from zeropoint.operators import STEPS
 
 __all__ = ["Unsupported", "compile"]
+
+_UPDATE = torch.ops.zeropoint.update_state.default
 
 
 def compile(model: nn.Module, example_inputs: Any, fallback: bool = False) -> Program:
@@ -125,7 +128,8 @@ class Compiler:
         self.graph, self.builder, self.fallback = graph, ProgramBuilder(), fallback
         self.values: dict[fx.Node, Any] = {}
         recorder = _Recorder(graph)
-        recorder.run(*example)
+        with kept_state(graph):
+            recorder.run(*example)
         self.found, self.fixed = recorder.found, recorder.fixed
         self.node: fx.Node | None = None
         self.missing = Missing()
@@ -208,6 +212,22 @@ class Compiler:
     def add(self, op: str, *inputs: str | None, **attributes: Any) -> str:
         """A step for the node at hand."""
         return self.builder.add(op, list(inputs), str(self.node), **attributes)
+
+    def state(self, node: Any) -> str:
+        """The name of a tensor that the program keeps from call to call."""
+        if node not in self.values:
+            found = self.fixed[node]
+            name = self.values[node] = self.builder.fresh(str(node.target).replace(".", "_"))
+            self.builder.shapes[name] = tuple(found.shape)
+            self.builder.state[name] = State(str(found.dtype).removeprefix("torch."), list(found.shape))
+        return self.values[node]
+
+    def update_state(self, node: Any, following: str | None, initial: Tensor) -> None:
+        """Say what replaces a state at the end of a call, and what it begins with."""
+        name = self.state(node)
+        state = self.builder.state[name]
+        state.next = str(following)
+        state.initial = self.builder.constant(f"{name}_initial", initial) if bool(initial.any()) else None
 
     def unsupported(self, why: str = "there is no step for it; with fallback=True PyTorch computes it") -> Unsupported:
         assert self.node is not None
@@ -307,10 +327,11 @@ def _name(target: Any) -> Any:
 
 
 def _read(graph: fx.Graph) -> set[fx.Node]:
-    """The inputs, the checks, and what the result depends on: not the random numbers that training would have read."""
+    """The inputs, the checks, and what result and state depend on: not random numbers that training would have read."""
     read: set[fx.Node] = set()
     for node in reversed(graph.nodes):
-        if node.op in ("placeholder", "output", "call_module") or any(user in read for user in node.users):
+        is_kept = node.op in ("placeholder", "output", "call_module") or node.target is _UPDATE
+        if is_kept or any(user in read for user in node.users):
             read.add(node)
     return read
 

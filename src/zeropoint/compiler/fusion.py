@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from zeropoint.compiler.attention import fuse_attention
+from zeropoint.compiler.float_stages import fuse_functions, fuse_norms
 from zeropoint.compiler.joining import join_expressions
 from zeropoint.compiler.program_builder import ProgramBuilder, Step
 
@@ -35,9 +36,9 @@ def simplify(builder: ProgramBuilder, fusions: Sequence[Fusion] | None = None) -
 
 
 def _readers(builder: ProgramBuilder) -> dict[str, int]:
-    """How often each value is read; the program's outputs count."""
+    """How often each value is read; the program's results count."""
     count: dict[str, int] = {}
-    for names in [*([n for n in step.inputs if n is not None] for step in builder.steps), builder.outputs]:
+    for names in [*([n for n in step.inputs if n is not None] for step in builder.steps), builder.results()]:
         for name in names:
             count[name] = count.get(name, 0) + 1
     return count
@@ -60,6 +61,8 @@ def _fold_tables(builder: ProgramBuilder) -> None:
         makers.update(dict.fromkeys(step.outputs, step))
     builder.steps = kept
     builder.outputs = [renamed.get(name, name) for name in builder.outputs]
+    for state in builder.state.values():
+        state.next = renamed.get(state.next, state.next)
 
 
 def _absorb(builder: ProgramBuilder, before: Step, step: Step) -> bool:
@@ -119,7 +122,7 @@ def _takes(step: Step) -> bool:
 
 
 def _drop_dead(builder: ProgramBuilder) -> None:
-    needed = set(builder.outputs)
+    needed = set(builder.results())
     kept = []
     for step in reversed(builder.steps):
         if needed & set(step.outputs) or step.op == "require":
@@ -133,5 +136,7 @@ FUSIONS: tuple[Fusion, ...] = (
     Fusion("a table behind a layer or a table", "that layer or table", _fold_tables),
     Fusion("a sum or product behind a layer", "that layer", _fold_pairs),
     Fusion("matmul, dequantize, map, float_softmax, quantize, matmul, transpose", "attention", fuse_attention),
+    Fusion("linear to float32, a function, quantize", "linear with a function", fuse_functions),
+    Fusion("a sum, float_layer_norm, quantize", "float_layer_norm", fuse_norms),
     Fusion("a map that reads a map", "one map", join_expressions),
 )

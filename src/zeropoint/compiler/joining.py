@@ -20,7 +20,7 @@ def join_expressions(builder: ProgramBuilder) -> None:
     A smaller one stays alone: it would be computed again wherever it is repeated.
     """
     readers: dict[str, int] = {}
-    for names in [*(step.reads() for step in builder.steps), builder.outputs]:
+    for names in [*(step.reads() for step in builder.steps), builder.results()]:
         for name in names:
             readers[name] = readers.get(name, 0) + 1
     made: dict[str, int] = {}

@@ -26,5 +26,5 @@ class Program(runtime.Program):
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         given = self._ordered(inputs, named) if named else inputs
-        results = self._native.run(given, torch.Tensor, torch.from_numpy)
+        results = self._native.run(given, torch.Tensor, torch.from_numpy, self._state)
         return results[0] if self._result is None else self._result(results)

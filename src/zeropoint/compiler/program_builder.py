@@ -13,6 +13,7 @@ from safetensors.numpy import save
 __all__ = ["VERSION", "ProgramBuilder", "Input", "Step"]
 
 VERSION = 1
+VERSION_WITH_STATE = 2
 
 
 @dataclass
@@ -23,6 +24,16 @@ class Input:
     dtype: str
     shape: list[int | str | None]
     example: list[int]
+
+
+@dataclass
+class State:
+    """A tensor that is kept from call to call: which value replaces it, and the constant it begins with, or zeros."""
+
+    dtype: str
+    shape: list[int]
+    next: str = ""
+    initial: str | None = None
 
 
 @dataclass
@@ -51,6 +62,7 @@ class ProgramBuilder:
 
     def __init__(self) -> None:
         self.inputs: list[Input] = []
+        self.state: dict[str, State] = {}
         self.steps: list[Step] = []
         self.outputs: list[str] = []
         self.result: Any = 0
@@ -59,6 +71,10 @@ class ProgramBuilder:
         self.foreign: list[Any] = []  # what computes the steps that only PyTorch can
         self._by_bytes: dict[Any, str] = {}
         self._names: set[str] = set()
+
+    def results(self) -> list[str]:
+        """The values that are read when all steps have run: outputs, and what replaces the state."""
+        return [*self.outputs, *(state.next for state in self.state.values())]
 
     def fresh(self, name: str) -> str:
         """`name`, or that with a number behind it if there is one already."""
@@ -91,14 +107,17 @@ class ProgramBuilder:
 
     def data(self) -> bytes:
         """The program file."""
-        used = {name for step in self.steps for name in step.reads()} | set(self.outputs)
-        program = {
-            "version": VERSION,
+        used = {name for step in self.steps for name in step.reads()} | set(self.results())
+        used |= {state.initial for state in self.state.values() if state.initial is not None}
+        program: dict[str, Any] = {
+            "version": VERSION_WITH_STATE if self.state else VERSION,
             "inputs": [vars(i) for i in self.inputs],
             "outputs": self.outputs,
             "result": "" if self.result == 0 else json.dumps(self.result),
             "steps": [vars(s) for s in self.steps],
         }
+        if self.state:
+            program["state"] = [{"name": name, **vars(state)} for name, state in self.state.items()]
         text = json.dumps(program, separators=(",", ":"), allow_nan=False)
         stored = {name: array for name, array in self.constants.items() if name in used}
         return save(stored, metadata={"zeropoint.program": text})

@@ -63,7 +63,7 @@ def convert(
     custom = convert_custom_config_dict.get("observed_to_quantized_custom_module_class", {})
     _convert(module, mapping, custom, is_reference, use_precomputed_fake_quant)
     if remove_qconfig:
-        _clean(module)
+        remove_observers(module)
     return module
 
 
@@ -114,7 +114,7 @@ def swap_module(
     return new
 
 
-def _clean(model: nn.Module) -> None:
+def remove_observers(model: nn.Module) -> None:
     """Take qconfigs, observers and their hooks away."""
     for module in model.modules():
         for hooks in (module._forward_hooks, module._forward_pre_hooks):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -43,7 +44,8 @@ def fold_batch_norm(layer: Any, bn: Any) -> nn.Module:
     return made
 
 
-def _fuse(modules: Sequence[nn.Module], is_qat: bool, more: Mapping[Any, Any]) -> nn.Module:
+def fuse_parts(modules: Sequence[nn.Module], is_qat: bool, more: Mapping[Any, Any] = MappingProxyType({})) -> nn.Module:
+    """The module that these become, without their hooks; `more`: tuple of types -> function of (is_qat, *modules)."""
     kinds = tuple(type_before_parametrizations(m) for m in modules)
     if kinds in more:
         return more[kinds](is_qat, *modules)
@@ -80,7 +82,7 @@ def fuse_known_modules(
         >>> fuse_known_modules([nn.Linear(1, 1), nn.ReLU()], is_qat=True)[1]
         Identity()
     """
-    fused = _fuse(mod_list, is_qat, additional_fuser_method_mapping or {})
+    fused = fuse_parts(mod_list, is_qat, additional_fuser_method_mapping or {})
     first, last = mod_list[0], mod_list[-1]
     move_hooks(first, last, fused)
     first._forward_pre_hooks.clear()

@@ -185,7 +185,7 @@ def _observe(
             if getattr(child, "qconfig", None) is not None:
                 child.activation_post_process = _post_process(child, here)
         elif isinstance(child, FusedModule) or kind in non_leaf:
-            _add_observer(child, here, fixed_fake_quants_for(child))
+            _add_observer(child, here)
         elif getattr(child, "qconfig", None) is not None and kind in custom:
             observed_child = custom[kind].from_float(child)
             _part_of_a_model(observed_child)

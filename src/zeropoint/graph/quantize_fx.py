@@ -30,6 +30,7 @@ from zeropoint.graph.passes.insert_observers import insert_observers, is_observe
 from zeropoint.graph.passes.qconfig_rules import unused_rules, warn_of_unused_rules
 from zeropoint.graph.passes.recurrent_precision import Runs, choose_recurrent_weights
 from zeropoint.graph.provenance import Identity, identify, origin
+from zeropoint.graph.state import reset_state
 from zeropoint.graph.summary import Row, Summary
 from zeropoint.nn.quantized.storage import has_observed
 from zeropoint.operators import operators
@@ -137,6 +138,10 @@ class Quantized(nn.Module):
     def set_extra_state(self, state: Tensor) -> None:
         """Take the scales and zero points of a state_dict. ValueError, if it is that of another graph."""
         set_constants(self.graph_module, state)
+
+    def reset(self) -> None:
+        """Begin anew: give what the model keeps from call to call, as the cache of a decoder, its initial value."""
+        reset_state(self.graph_module)
 
     def summary(self) -> Summary:
         """What became of each operator, and why."""
@@ -318,6 +323,7 @@ def convert_fx(
     if not isinstance(graph_module, Prepared):
         raise TypeError(f"convert_fx takes what prepare_fx or prepare_qat_fx gave, got {type(graph_module).__name__}")
     prepared = copy.deepcopy(graph_module).eval()
+    reset_state(prepared.graph_module)
     with torch.no_grad():
         remove_fake_quant(prepared.graph_module)
         choices = equalize(prepared.graph_module, prepared.choices())

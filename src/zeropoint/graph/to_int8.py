@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import os
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,11 +14,13 @@ from torch import fx, nn
 
 from zeropoint.described import described
 from zeropoint.graph.calibration import Calibration
+from zeropoint.graph.calibration_checkpoint import CalibrationCheckpoint
 from zeropoint.graph.frontends.export import call_of, is_exported
 from zeropoint.graph.passes.qconfig_rules import unused_rules, warn_of_unused_rules
 from zeropoint.graph.policy import Policy, choose_policy
 from zeropoint.graph.quantize_fx import Prepared, Quantized, convert_fx, float_graph, mapping_of, prepare_graph
 from zeropoint.graph.rounding_loss import lost_values, warn_of_lost_values
+from zeropoint.graph.state import reset_state
 from zeropoint.progress import during, shown
 from zeropoint.qconfig import QConfig
 from zeropoint.qconfig_mapping import QConfigMapping
@@ -34,6 +37,7 @@ def to_int8(
     progress: bool = True,
     policy: Policy | Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> Quantized:
     """Quantize a model in one call: capture, calibrate, convert.
 
@@ -52,6 +56,8 @@ def to_int8(
             chosen from what the model shows, and `summary()` prints it; a dictionary changes some of its fields.
         dynamic_shapes: which sizes of the inputs are free, as torch.export takes it. By default batches and the lengths
             of sequences; "all" frees every size that the model does not depend on, those of images too.
+        checkpoint: a file for long calibrations. What was seen so far is written there every minute, and when an error
+            or Ctrl-C stops it; the same call goes on from there. The file is removed at the end.
 
     Raises:
         ValueError: if a batch does not fit the model, with its number.
@@ -80,31 +86,57 @@ def to_int8(
                 stacklevel=2,
             )
         batches = [example_inputs] if calibration is None else calibration
-        calibrate(prepared, batches, policy, progress)
+        calibrate(prepared, batches, policy, progress, checkpoint)
     with during("converting", progress):
         return convert_fx(prepared)
 
 
-def calibrate(prepared: Prepared, batches: Iterable[Any], policy: Policy, progress: bool) -> None:
+def calibrate(
+    prepared: Prepared,
+    batches: Iterable[Any],
+    policy: Policy,
+    progress: bool,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> None:
     """Run a prepared model on batches.
+
+    Args:
+        checkpoint: where to keep what was seen, and to go on from if it is there: see `to_int8`.
 
     Raises:
         ValueError: for a batch that does not fit, with its number and the reason.
     """
     seen = Calibration(prepared.graph_module)
+    kept = None if checkpoint is None else CalibrationCheckpoint(checkpoint, prepared)
+    done = 0 if kept is None else kept.batches
+    number = -1
     first: tuple[tuple[Any, ...], dict[str, Any]] | None = None
-    with torch.no_grad():
-        for number, batch in enumerate(shown(batches, "calibrating", progress)):
-            args, kwargs = call_of(batch)
-            try:
-                seen.check(args, kwargs)
-                prepared(*args, **kwargs)
-                if number == 0 and policy.recurrent_weights == "auto":
-                    prepared.choose_recurrent_weights(*args, **kwargs)
-            except Exception as error:
-                raise ValueError(f"to_int8: calibration batch {number} does not fit the model: {error}") from error
-            if number == 0:
-                first = args, kwargs
+    try:
+        with torch.no_grad():
+            for number, batch in enumerate(shown(batches, "calibrating", progress)):
+                args, kwargs = call_of(batch)
+                try:
+                    seen.check(args, kwargs)
+                    if number >= done:
+                        reset_state(prepared.graph_module)  # every batch is a beginning
+                        prepared(*args, **kwargs)
+                        reset_state(prepared.graph_module)
+                    if number == 0 and policy.recurrent_weights == "auto":
+                        prepared.choose_recurrent_weights(*args, **kwargs)
+                except Exception as error:
+                    raise ValueError(f"to_int8: calibration batch {number} does not fit the model: {error}") from error
+                if number == 0:
+                    first = args, kwargs
+                if kept is not None and number + 1 == done:
+                    kept.restore()
+                elif kept is not None and number >= done:
+                    kept.seen(number + 1)
+    except BaseException:
+        if kept is not None and kept.batches > done:
+            kept.write()
+        raise
+    if kept is not None:
+        kept.remove(number + 1)
     seen.warn_if_constant()
     if first is not None:
         losses = lost_values(prepared.graph_module, prepared.choices(), *first)

@@ -1,11 +1,11 @@
-"""OpenVINO, with a model quantized by NNCF (dynamic: weights in 8 bits, activations as the plugin chooses)."""
+"""OpenVINO, with a model quantized by NNCF; with `weight_bits`, whose weights NNCF has compressed."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from zeropoint.interop.tasks import Arrays, Call, Task, Unavailable, first_line, quietly
+from zeropoint.interop.tasks import Arrays, Ready, Task, Unavailable, best_of, first_line, quietly
 
 __all__ = ["load", "write"]
 
@@ -24,10 +24,13 @@ def write(task: Task, folder: Path) -> Path:
     with quietly():
         try:
             converted = openvino.convert_model(**_source(task))
-            data = nncf.Dataset([[x.numpy() for x in batch] for batch in task.calibration])
-            attends = evidence_in(float_graph(task.model, task.inputs)).attention
-            kind = {"model_type": nncf.ModelType.TRANSFORMER} if attends else {}
-            quantized = nncf.quantize(converted, data, subset_size=len(task.calibration), **kind)
+            if task.weight_bits is not None:
+                quantized = nncf.compress_weights(converted, **_compression(task.weight_bits))
+            else:
+                data = nncf.Dataset([[x.numpy() for x in batch] for batch in task.calibration])
+                attends = evidence_in(float_graph(task.model, task.inputs)).attention
+                kind = {"model_type": nncf.ModelType.TRANSFORMER} if attends else {}
+                quantized = nncf.quantize(converted, data, subset_size=len(task.calibration), **kind)
             openvino.save_model(quantized, path, compress_to_fp16=False)
         except Exception as error:
             raise Unavailable(f"OpenVINO: {first_line(error)}") from error
@@ -46,11 +49,42 @@ def _source(task: Task) -> dict[str, Any]:
     return {"input_model": task.model, "example_input": task.inputs, "input": shapes}
 
 
-def load(path: Path, inputs: Arrays, threads: int) -> Call:
-    """A compiled model that answers one request after the other."""
+def _compression(bits: int) -> dict[str, Any]:
+    import nncf
+
+    if bits == 8:
+        return {"mode": nncf.CompressWeightsMode.INT8_ASYM}
+    return {"mode": nncf.CompressWeightsMode.INT4_SYM, "group_size": 128, "ratio": 1.0}
+
+
+def load(path: Path, inputs: Arrays, threads: int) -> Ready:
+    """Compiled for latency; of batches, also for throughput, with as many requests at a time as it asks for."""
     import openvino
 
-    options = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "PERFORMANCE_HINT": "LATENCY"}
-    request = openvino.Core().compile_model(path, "CPU", options).create_infer_request()
-    given = list(inputs)
-    return lambda: request.infer(given, share_inputs=True, share_outputs=True)[0]
+    given, core = list(inputs), openvino.Core()
+
+    def for_latency() -> Ready:
+        options = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
+        request = core.compile_model(path, "CPU", options).create_infer_request()
+        call = lambda: request.infer(given, share_inputs=True, share_outputs=True)[0]  # noqa: E731
+        return Ready(call, "NNCF, latency hint")
+
+    def for_throughput() -> Ready:
+        options = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "THROUGHPUT"}
+        compiled = core.compile_model(path, "CPU", options)
+        requests = [
+            compiled.create_infer_request() for _ in range(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
+        ]
+
+        def call() -> Any:
+            for request in requests:
+                request.start_async(given, share_inputs=True)
+            for request in requests:
+                request.wait()
+            return requests[0].get_output_tensor(0).data
+
+        return Ready(call, f"NNCF, throughput hint, {len(requests)} requests at a time", len(requests))
+
+    if inputs[0].shape[:1] in ((), (1,)):
+        return for_latency()
+    return best_of([for_latency(), for_throughput()])

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from zeropoint.cpu import cpu_info
 from zeropoint.interop import onnx_runtime, openvino_nncf, torch_ao, torch_float
-from zeropoint.interop.tasks import Arrays, Call, Task, Unavailable
+from zeropoint.interop.tasks import Arrays, Ready, Task
 
-__all__ = ["OURS", "PEERS", "SLOW", "Peer", "file_bytes", "keep_from_masked_amx", "ready", "written"]
+__all__ = ["FLOAT", "OURS", "PEERS", "SLOW", "Peer", "file_bytes", "is_quantized", "keep_from_masked_amx", "written"]
 
-OURS = "zeropoint"
+OURS, FLOAT = "zeropoint", "torch float32"
 MASK = "ONEDNN_MAX_CPU_ISA"
 
 
@@ -27,77 +27,77 @@ class Peer:
     Args:
         write: quantizes, and writes the file that would be deployed into a folder. It raises `Unavailable`, with the
             reason, where packages are missing or cannot take the model.
-        load: a call on these inputs, with so many threads, from the file alone.
-        make: a call from the task, where no file is deployed, or something else is quicker than what is in it.
+        load: a call on these inputs, with so many threads, from the file alone, and how it runs in words.
+        quantizes: whether the file should be smaller than the float model's.
     """
 
-    write: Callable[[Task, Path], Path] | None = None
-    load: Callable[[Path, Arrays, int], Call] | None = None
-    make: Callable[[Task], Call] | None = None
+    write: Callable[[Task, Path], Path]
+    load: Callable[[Path, Arrays, int], Ready]
+    quantizes: bool = True
 
 
 def _write_program(task: Task, folder: Path) -> Path:
     import zeropoint
 
     mode, data = ("dynamic", None) if task.dynamic else ("static", task.calibration)
-    quantized = zeropoint.to_int8(task.model, task.inputs, data, mode=mode, progress=False)
+    config = None
+    if task.weight_bits is not None:
+        mode, data = "weight_only", None
+        config = zeropoint.float_qparams_weight_only_qconfig_4bit if task.weight_bits == 4 else None
+    quantized = zeropoint.to_int8(task.model, task.inputs, data, config, mode=mode, progress=False)
     path = folder / "model.zpt"
     zeropoint.compile(quantized, task.inputs).save(path)
     return path
 
 
-def _load_program(path: Path, inputs: Arrays, threads: int) -> Call:
+def _load_program(path: Path, inputs: Arrays, threads: int) -> Ready:
     import zeropoint
 
     zeropoint.set_num_threads(threads)
     program = zeropoint.runtime.load(path)
-    return lambda: program(*inputs)
+    return Ready(lambda: program(*inputs), f"a program in zeropoint.runtime, without torch, {zeropoint.cpu_info().isa}")
 
 
 PEERS: dict[str, Peer] = {
     OURS: Peer(_write_program, _load_program),
-    "torch float32": Peer(torch_float.write, torch_float.load, torch_float.eager),
-    "torch.compile float32": Peer(make=torch_float.compiled),
+    FLOAT: Peer(torch_float.write, torch_float.load, quantizes=False),
+    "torch.compile float32": Peer(torch_float.write, torch_float.load_compiled, quantizes=False),
     "torch.ao jit": Peer(torch_ao.write, torch_ao.load),
-    "torchao compiled": Peer(make=torch_float.torchao),
+    "torchao compiled": Peer(torch_float.write_torchao, torch_float.load_torchao, quantizes=False),
     "ONNX Runtime": Peer(onnx_runtime.write, onnx_runtime.load),
     "OpenVINO": Peer(openvino_nncf.write, openvino_nncf.load),
 }
 SLOW = ("torch.compile float32", "torchao compiled")  # minutes until they run
 
 
-def written(name: str, task: Task, folder: Path) -> Path | None:
-    """The file of a peer, in a folder of its own inside `folder`; None if it has none.
+def written(name: str, task: Task, folder: Path) -> Path:
+    """The file of a peer, in a folder of its own inside `folder`.
 
     Raises:
         Unavailable: with the reason.
     """
-    write = PEERS[name].write
-    if write is None:
-        return None
     own = folder / name.replace(" ", "_")
     own.mkdir()
-    return write(task, own)
-
-
-def ready(name: str, task: Task, path: Path | None, threads: int) -> Call:
-    """A peer that can be called, from what `written` gave; threads of torch must be set already.
-
-    Raises:
-        Unavailable: with the reason.
-    """
-    peer = PEERS[name]
-    if peer.make is not None:
-        return peer.make(task)
-    if peer.load is None or path is None:
-        raise Unavailable(f"{name} has nothing to run")
-    return peer.load(path, task.arrays, threads)
+    return PEERS[name].write(task, own)
 
 
 def file_bytes(path: Path) -> int:
     """Bytes of a file, and of the weights beside it."""
-    beside = path.with_suffix(".bin")
-    return path.stat().st_size + (beside.stat().st_size if beside.exists() else 0)
+    beside = (path.with_suffix(".bin"), path.with_name(path.name + ".data"))
+    return path.stat().st_size + sum(other.stat().st_size for other in beside if other.exists())
+
+
+def is_quantized(name: str, size: int, float_size: int) -> bool:
+    """Whether a file is as small as one with 8-bit weights should be: about a quarter of the float one.
+
+    A third, and 100 kB for what is not weights, are allowed. A peer whose file is larger has left layers in float, and
+    a comparison with it says less than it seems to.
+
+    Example:
+        >>> is_quantized("ONNX Runtime", 5_600_000, 5_900_000)
+        False
+    """
+    return not PEERS[name].quantizes or size <= float_size / 3 + 100_000
 
 
 def keep_from_masked_amx() -> str:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-__all__ = ["Arrays", "Call", "Task", "Unavailable", "first_line", "quietly"]
+__all__ = ["Arrays", "Call", "Ready", "Task", "Unavailable", "best_of", "first_line", "quietly"]
 
 Call = Callable[[], Any]
 Arrays = tuple[Any, ...]  # numpy arrays
@@ -29,16 +30,53 @@ class Task:
     Args:
         calibration: batches, each a tuple like `inputs`.
         dynamic: ranges of activations are found while it runs.
+        weight_bits: quantize weights only, to so many bits: 8 or 4.
     """
 
     model: nn.Module
     inputs: tuple[Tensor, ...]
     calibration: tuple[tuple[Tensor, ...], ...]
     dynamic: bool = False
+    weight_bits: int | None = None
 
     @property
     def arrays(self) -> Arrays:
         return tuple(x.numpy() for x in self.inputs)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Something that can be called.
+
+    Args:
+        setting: how it runs, in words.
+        together: calls that are under way at the same time, in each `call`.
+    """
+
+    call: Call
+    setting: str
+    together: int = 1
+
+
+def best_of(choices: Iterable[Ready], calls: int = 5) -> Ready:
+    """The one whose quickest of some calls is the quickest.
+
+    Example:
+        >>> best_of([Ready(lambda: 1, "only")]).setting
+        'only'
+    """
+
+    def quickest(ready: Ready) -> float:
+        ready.call()
+        times = []
+        for _ in range(calls):
+            start = time.perf_counter()
+            ready.call()
+            times.append(time.perf_counter() - start)
+        return min(times) / ready.together
+
+    kept = list(choices)
+    return kept[0] if len(kept) == 1 else min(kept, key=quickest)
 
 
 def first_line(error: BaseException) -> str:

@@ -8,7 +8,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from zeropoint.interop.tasks import Arrays, Call, Task, Unavailable, first_line
+from zeropoint.interop.tasks import Arrays, Call, Ready, Task, Unavailable, first_line
 
 __all__ = ["load", "namespaces", "write"]
 
@@ -41,6 +41,8 @@ def write(task: Task, folder: Path) -> Path:
 
     if namespaces() is None:
         raise Unavailable("torch.ao: this PyTorch no longer has it")
+    if task.weight_bits is not None:
+        raise Unavailable("torch.ao has no layers with float activations and 8-bit weights")
     if is_exported(task.model):
         raise Unavailable("torch.ao quantizes modules, not exported graphs: name the code, package.module:factory")
     best, reason = (float("inf"), folder), ""
@@ -48,7 +50,7 @@ def write(task: Task, folder: Path) -> Path:
         path = folder / f"{engine}.pt"
         try:
             torch.jit.save(_frozen(task, engine), str(path))
-            call = load(path, task.arrays, torch.get_num_threads())
+            call = load(path, task.arrays, torch.get_num_threads()).call
             best = min(best, (min(_timed(call) for _ in range(5)), path))
         except Exception as error:
             reason = f"torch.ao {engine}: {first_line(error)}"
@@ -57,7 +59,7 @@ def write(task: Task, folder: Path) -> Path:
     return best[1]
 
 
-def load(path: Path, inputs: Arrays, threads: int) -> Call:
+def load(path: Path, inputs: Arrays, threads: int) -> Ready:
     """A TorchScript file, packed for the engine that it is named after."""
     import torch
 
@@ -71,10 +73,10 @@ def load(path: Path, inputs: Arrays, threads: int) -> Call:
     tensors = tuple(map(torch.from_numpy, inputs))
 
     def call() -> Any:
-        with torch.no_grad():
+        with torch.inference_mode():
             return model(*tensors)
 
-    return call
+    return Ready(call, f"FX graph mode, traced and frozen, engine {path.stem}, the quicker of {' and '.join(ENGINES)}")
 
 
 def _frozen(task: Task, engine: str) -> Any:

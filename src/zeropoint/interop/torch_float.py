@@ -2,78 +2,91 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import Any
 
-from zeropoint.interop.tasks import Arrays, Call, Task, Unavailable, first_line
+from zeropoint.interop.tasks import Arrays, Ready, Task, Unavailable, first_line
 
-__all__ = ["compiled", "eager", "load", "torchao", "write"]
+__all__ = ["load", "load_compiled", "load_torchao", "write", "write_torchao"]
 
 
 def write(task: Task, folder: Path) -> Path:
-    """A file of torch.export."""
+    """The module itself; where it cannot be pickled, a file of torch.export."""
     import torch
 
-    path = folder / "float.pt2"
+    path = folder / "float.pt"
+    try:
+        if isinstance(task.model, torch.jit.ScriptModule):
+            torch.jit.save(task.model, str(path.with_suffix(".torchscript")))
+            return path.with_suffix(".torchscript")
+        torch.save(task.model, path)
+        return path
+    except Exception:
+        path.unlink(missing_ok=True)
     try:
         with torch.no_grad():
-            torch.export.save(torch.export.export(task.model, task.inputs), path)
+            torch.export.save(torch.export.export(task.model, task.inputs), path.with_suffix(".pt2"))
     except Exception as error:
-        raise Unavailable(f"torch.export: {first_line(error)}") from error
+        raise Unavailable(f"torch: {first_line(error)}") from error
+    return path.with_suffix(".pt2")
+
+
+def load(path: Path, inputs: Arrays, threads: int) -> Ready:
+    """What is in the file, as it is."""
+    return _ready(_model(path, threads), inputs, "float32, eager")
+
+
+def load_compiled(path: Path, inputs: Arrays, threads: int) -> Ready:
+    """torch.compile with its own compiler; as it is by default, or with the search that it has for CPUs."""
+    import torch
+
+    return _ready(torch.compile(_model(path, threads)), inputs, "float32, torch.compile with inductor")
+
+
+def write_torchao(task: Task, folder: Path) -> Path:
+    """The float module: torchao quantizes it where it runs."""
+    try:
+        import torchao  # noqa: F401
+    except ImportError as error:
+        raise Unavailable(f"torchao is not installed ({first_line(error)})") from error
+    path = write(task, folder)
+    if task.weight_bits is not None:
+        path = path.rename(path.with_name(f"int{task.weight_bits}-{path.name}"))
     return path
 
 
-def load(path: Path, inputs: Arrays, threads: int) -> Call:
-    """What is in a file of torch.export."""
+def load_torchao(path: Path, inputs: Arrays, threads: int) -> Ready:
+    """torch.ao's successor: linear layers with dynamic 8-bit activations, or 8-bit weights only, compiled."""
+    import torch
+    from torchao.quantization import Int8DynamicActivationInt8WeightConfig, Int8WeightOnlyConfig, quantize_
+
+    model = _model(path, threads)
+    if path.name.startswith("int4"):
+        raise ValueError("torchao has no 4-bit weights for CPUs without packages that are not here")
+    only = path.name.startswith("int8")
+    quantize_(model, Int8WeightOnlyConfig() if only else Int8DynamicActivationInt8WeightConfig())
+    kind = "8-bit weights" if only else "8-bit weights, dynamic activations"
+    return _ready(torch.compile(model), inputs, f"{kind}, linear layers only, torch.compile")
+
+
+def _model(path: Path, threads: int) -> Any:
     import torch
 
     torch.set_num_threads(threads)
-    return _call(torch.export.load(path).module(), tuple(map(torch.from_numpy, inputs)))
+    if path.suffix == ".pt2":
+        return torch.export.load(path).module()
+    if path.suffix == ".torchscript":
+        return torch.jit.load(str(path))
+    return torch.load(path, weights_only=False)  # which this process's parent wrote
 
 
-def eager(task: Task) -> Call:
-    """torch, as it is."""
-    return _call(task.model, task.inputs)
-
-
-def compiled(task: Task) -> Call:
-    """torch.compile with its own compiler."""
+def _ready(model: Any, inputs: Arrays, setting: str) -> Ready:
     import torch
 
-    torch._dynamo.reset()
-    call = _call(torch.compile(task.model), task.inputs)
-    try:
-        call()
-    except Exception as error:
-        raise Unavailable(f"torch.compile: {first_line(error)}") from error
-    return call
-
-
-def torchao(task: Task) -> Call:
-    """torch.ao's successor: linear layers with dynamic 8-bit activations, compiled."""
-    import torch
-
-    try:
-        from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
-    except ImportError as error:
-        raise Unavailable(f"torchao is not installed ({first_line(error)})") from error
-    torch._dynamo.reset()
-    model = copy.deepcopy(task.model)
-    try:
-        quantize_(model, Int8DynamicActivationInt8WeightConfig())
-        call = _call(torch.compile(model), task.inputs)
-        call()
-    except Exception as error:
-        raise Unavailable(f"torchao: {first_line(error)}") from error
-    return call
-
-
-def _call(model: Any, inputs: tuple[Any, ...]) -> Call:
-    import torch
+    tensors = tuple(map(torch.from_numpy, inputs))
 
     def call() -> Any:
-        with torch.no_grad():
-            return model(*inputs)
+        with torch.inference_mode():
+            return model(*tensors)
 
-    return call
+    return Ready(call, setting)

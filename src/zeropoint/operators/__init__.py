@@ -18,6 +18,7 @@ from zeropoint.operators import (
     reducing,
     resizing,
     sampling,
+    state,
     unquantized,
     views,
     writing,
@@ -74,6 +75,7 @@ _FAMILIES = (
     reducing,
     resizing,
     sampling,
+    state,
     unquantized,
     writing,
 )

@@ -62,6 +62,12 @@ class StepBuilder(Protocol):
     def add(self, op: str, *inputs: str | None, **attributes: Any) -> str:
         """A step for the node at hand; the name of its result."""
 
+    def state(self, node: Any) -> str:
+        """The name of a tensor that the program keeps from call to call."""
+
+    def update_state(self, node: Any, following: str | None, initial: Tensor) -> None:
+        """Say what replaces a state at the end of a call, and what it begins with."""
+
     def unsupported(self, why: str = ...) -> Exception:
         """The error for a node that no step computes."""
 

@@ -49,46 +49,27 @@ def _emit_scatter(c: StepBuilder, node: fx.Node) -> str:
 
 
 def _emit_along(c: StepBuilder, node: fx.Node) -> str:
-    """Whole slices along one axis, which comes to the front for it."""
+    """Whole slices along one axis."""
     a, dtype, rank = arguments(node), c.dtype(node), c.rank(node)
     name = str(node.target)
     if a.get("alpha", 1) != 1:
         raise c.unsupported("alpha is not 1")
-    axis = a["dim"] % max(rank, 1)
-    order = [axis, *(d for d in range(rank) if d != axis)]
-    values = a["value"] if "fill" in name else a["source"]
-    if _is_tensor(c, values) and c.rank(values) == rank:
-        stored = c.add("permute", _in_dtype(c, values, dtype), order=order)
-    else:
-        stored = _values(c, values, [], dtype)
-    x = c.add("permute", c.tensor(a["self"]), order=order)
-    index = _in_dtype(c, a["index"], torch.int64)
-    y = c.add("index_put", x, stored, index, mode="add" if "add" in name else "set")
-    return c.add("permute", y, order=[order.index(d) for d in range(rank)])
+    values = _values(c, a["value"] if "fill" in name else a["source"], [], dtype)
+    index, mode = _in_dtype(c, a["index"], torch.int64), "add" if "add" in name else "set"
+    return c.add("index_put", c.tensor(a["self"]), values, index, mode=mode, axis=a["dim"] % max(rank, 1))
 
 
 def _emit_index_put(c: StepBuilder, node: fx.Node) -> str:
-    """Axes that are indexed come to the front for it, and so do those of the values."""
     a, dtype = arguments(node), c.dtype(node)
-    given, rank = list(a["indices"]), c.rank(node)
+    given = list(a["indices"])
     axes = [axis for axis, index in enumerate(given) if index is not None]
     if any(c.dtype(given[axis]) == torch.bool for axis in axes):
         return _emit_masked(c, node, given, axes)
-    first, count = axes[0], len(axes)
-    if axes != list(range(first, first + count)):
+    if axes != list(range(axes[0], axes[0] + len(axes))):
         raise c.unsupported("axes that are indexed must be neighbours")
     indices = [_in_dtype(c, given[axis], torch.int64) for axis in axes]
-    width = max(c.rank(given[axis]) for axis in axes)  # of what the indices broadcast to
-    values, wanted = _in_dtype(c, a["values"], dtype), rank - count + width
-    order = [*axes, *(axis for axis in range(rank) if axis not in axes)]
-    if first > 0:
-        for _ in range(wanted - c.rank(a["values"])):
-            values = c.add("unsqueeze", values, axis=0)
-        moved = [*range(first, first + width), *(d for d in range(wanted) if not first <= d < first + width)]
-        values = c.add("permute", values, order=moved)
-    x = c.add("permute", c.tensor(node.args[0]), order=order)
-    y = c.add("index_put", x, values, *indices, mode="add" if a.get("accumulate") else "set")
-    return c.add("permute", y, order=[order.index(axis) for axis in range(rank)])
+    values, mode = _in_dtype(c, a["values"], dtype), "add" if a.get("accumulate") else "set"
+    return c.add("index_put", c.tensor(node.args[0]), values, *indices, mode=mode, axis=axes[0])
 
 
 def _emit_masked(c: StepBuilder, node: fx.Node, given: list[Any], axes: list[int]) -> str:

@@ -23,6 +23,7 @@ from zeropoint.ops import (
     recurrent,
     resampling,
     shuffling,
+    state,
     stored,
     weight_only,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "recurrent",
     "resampling",
     "shuffling",
+    "state",
     "stored",
     "weight_only",
 ]

@@ -14,7 +14,7 @@ _KEPT: list[Any] = []
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def operator(schema: str, fake: Callable[..., Any]) -> Callable[[Function], Function]:
+def operator(schema: str, fake: Callable[..., Any], tags: tuple[torch.Tag, ...] = ()) -> Callable[[Function], Function]:
     """Define ``torch.ops.zeropoint.<schema>`` with the decorated function as its kernel on every device.
 
     `fake` answers shape, dtype and layout without data (for torch.compile, torch.export and meta tensors).
@@ -25,7 +25,7 @@ def operator(schema: str, fake: Callable[..., Any]) -> Callable[[Function], Func
     """
 
     def register(kernel: Function) -> Function:
-        name = _define(schema)
+        name = _define(schema, tags)
         LIBRARY.impl(name, kernel, "CompositeExplicitAutograd")
         torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=LIBRARY)
         return kernel
@@ -57,12 +57,12 @@ def differentiable(
     torch.library.register_autograd(f"{NAMESPACE}::{name}", backward, setup_context=setup_context, lib=LIBRARY)
 
 
-def _define(schema: str) -> str:
+def _define(schema: str, tags: tuple[torch.Tag, ...] = ()) -> str:
     name = schema.split("(", 1)[0]
     packet = getattr(getattr(torch.ops, NAMESPACE), name.split(".")[0], None)
     if packet is not None:
         # A new overload makes torch replace this object, whose address TorchScript keeps as that of an operator. If
         # something else came to lie there, such as a list of a module, torch.jit.script would take that for one.
         _KEPT.append(packet._op)
-    LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
+    LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag, *tags))
     return name

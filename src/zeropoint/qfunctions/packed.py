@@ -75,6 +75,10 @@ class LinearPackedParams:
         """The weight and the bias."""
         return self._weight, self._bias
 
+    def bias(self) -> Tensor | None:
+        """The bias."""
+        return self._bias
+
     def __reduce__(self) -> Any:
         return LinearPackedParams, (self._weight, self._bias)
 
@@ -107,6 +111,10 @@ class LinearPackedParamsFp16:
     def unpack(self) -> tuple[Tensor, Tensor | None]:
         """The weight, as float32, and the bias."""
         return self._weight.to(torch.float32), self._bias
+
+    def bias(self) -> Tensor | None:
+        """The bias."""
+        return self._bias
 
     def __reduce__(self) -> Any:
         return LinearPackedParamsFp16, (self._weight, self._bias)

@@ -44,6 +44,7 @@ class Findings:
     activations: dict[str, Histogram] = field(default_factory=dict)  # by the name of the layer
     weights: dict[str, Histogram] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
+    advice: tuple[str, ...] = ()
     left_in_float: tuple[Row, ...] = ()
     sensitivity: Sensitivity | None = None
     cpu: CpuInfo | None = None
@@ -86,10 +87,11 @@ def gather(
         program = None if kwargs else _program(quantized, args)
         deployed = quantized if program is None else program
         float_ms, ms = alternating([lambda: float_model(*args, **kwargs), lambda: deployed(*args, **kwargs)], seconds)
+        advice: tuple[str, ...] = ()
         if program is None:
             steps = step_times(quantized, batches[0])
         else:
-            steps = program_times(program, _paths(quantized, comparison), args)
+            steps, advice = program_times(program, _paths(quantized, comparison), args)
     return Findings(
         title=title or type(float_model).__name__,
         comparison=comparison,
@@ -102,6 +104,7 @@ def gather(
         weights=weights,
         runs_as="in PyTorch" if program is None else "as a program",
         steps=steps,
+        advice=advice,
         left_in_float=tuple(r for r in summary(quantized).rows if r.way == "float32") if _is_graph(quantized) else (),
         sensitivity=sensitivity,
         cpu=cpu_info(),

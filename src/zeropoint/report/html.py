@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import nn
 
+from zeropoint.atomic_file import replacing
 from zeropoint.report.compare import LayerRow
 from zeropoint.report.findings import Findings, gather
 from zeropoint.report.histograms import Histogram
@@ -59,7 +60,9 @@ def write_report(
         'Sequential'
     """
     findings = gather(float_model, quantized, data, title=title, sensitivity=sensitivity, progress=progress)
-    Path(path).write_text(page(findings), encoding="utf-8")
+    text = page(findings)
+    with replacing(path) as new:
+        new.write_text(text, encoding="utf-8")
     return findings
 
 
@@ -309,7 +312,9 @@ def _figure(what: str, histogram: Histogram | None, row: LayerRow) -> str:
 
 
 def _speed_of(step: Step) -> str:
-    return f", {step.gmacs:.0f} GMAC/s" if step.gmacs else ""
+    speed = f", {step.gmacs:.0f} GMAC/s" if step.gmacs else ""
+    near = "" if step.of_peak is None else f", {step.of_peak:.0%} of the peak"
+    return speed + near + (f", limited by {step.limit}" if step.limit else "")
 
 
 def _speed(f: Findings) -> str:
@@ -324,9 +329,10 @@ def _speed(f: Findings) -> str:
         for step in ranked
         if step.milliseconds >= 0.002 * total
     ]
+    about = f"Median time of each step {f.runs_as}, on a batch of {f.batch}; {_milliseconds(total)} in all."
     return _section(
         "Speed by step",
-        escape(f"Median time of each step {f.runs_as}, on a batch of {f.batch}; {_milliseconds(total)} in all."),
+        escape(" ".join((about, *f.advice))),
         _folded(items, _panel),
     )
 

@@ -22,13 +22,16 @@ __all__ = ["Step", "alternating", "program_times", "step_times"]
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a quantized model: where it came from, its median time, and its multiplications a second."""
+    """One step of a quantized model: where it came from, its median time, its multiplications a second, how much that
+    is of what the machine can do, and what limits it."""
 
     name: str
     path: str
     operator: str
     milliseconds: float
     gmacs: float = 0.0
+    of_peak: float | None = None
+    limit: str = ""
 
 
 def alternating(calls: list[Callable[[], object]], seconds: float, least: int = 5) -> list[float]:
@@ -82,12 +85,17 @@ def step_times(quantized: nn.Module, batch: Any, repeats: int = 7) -> tuple[Step
     )
 
 
-def program_times(program: Any, paths: dict[str, str], inputs: tuple[Any, ...]) -> tuple[Step, ...]:
-    """Median times of the steps of a program, with the modules that they came from, by their names."""
-    return tuple(
-        Step(row.name, paths.get(row.name, ""), row.op, 1e3 * row.seconds, row.gmacs)
-        for row in program.profile(*inputs, runs=5)
+def program_times(
+    program: Any, paths: dict[str, str], inputs: tuple[Any, ...]
+) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+    """Median times of the steps of a program, with the modules that they came from, by their names; and why it is not
+    quicker, in sentences."""
+    profile = program.profile(*inputs, runs=5)
+    steps = tuple(
+        Step(row.name, paths.get(row.name, ""), row.op, 1e3 * row.seconds, row.gmacs, limit.of_peak, limit.kind)
+        for row, limit in zip(profile, profile.limits)
     )
+    return steps, profile.advice
 
 
 def _operator(node: Any) -> str:

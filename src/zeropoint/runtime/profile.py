@@ -7,6 +7,9 @@ import statistics
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from zeropoint.runtime.advice import advice
+from zeropoint.runtime.limits import Here, Limit, Work, limit_of
+
 __all__ = ["Profile", "Row"]
 
 _INT8_KERNELS = ("gemm", "depthwise")
@@ -17,7 +20,8 @@ class Row(NamedTuple):
 
     `macs` are its multiplications, 0 where it is no layer; `kernel` is what does the work, and `isa` for which
     instruction set it was chosen, both empty where a plain loop does it; the types are those of the first input and
-    output, whose sizes are `shape`.
+    output, whose sizes are `shape`. `stored`, `read` and `written` are bytes: of weights, of the other inputs, and of
+    the outputs.
     """
 
     op: str
@@ -30,6 +34,9 @@ class Row(NamedTuple):
     dtype_in: str
     dtype_out: str
     shape: tuple[int, ...]
+    stored: int = 0
+    read: int = 0
+    written: int = 0
 
     @property
     def precision(self) -> str:
@@ -43,18 +50,43 @@ class Row(NamedTuple):
         """Billions of multiplications a second."""
         return self.macs / self.seconds / 1e9 if self.seconds else 0.0
 
+    def work(self, here: Here, all_stored: int) -> Work:
+        """What it does, for `limit_of`. Of a table, such as an embedding's, no more is read than is written."""
+        is_int8 = self.precision == "int8" and self.kernel in _INT8_KERNELS
+        peak = here.peaks.macs.get(self.isa, 0.0) if is_int8 else here.peaks.float_macs
+        stored = self.stored if self.macs else min(self.stored, self.written)
+        return Work(self.seconds, self.macs, peak, stored, all_stored, self.read + self.written)
+
 
 class Profile(tuple[Row, ...]):
-    """The rows of a profile. Printed, they are a table."""
+    """The rows of a profile. Printed, they are a table, and what to do about it in words.
+
+    `limits` says for each row what keeps it from being quicker, `advice` what that means for the whole.
+    """
+
+    here: Here
 
     @classmethod
-    def of(cls, runs: Sequence[Sequence[tuple[Any, ...]]]) -> Profile:
-        """The medians of some runs of one plan."""
+    def of(cls, runs: Sequence[Sequence[tuple[Any, ...]]], here: Here | None = None) -> Profile:
+        """The medians of some runs of one plan, on this machine if no other is given."""
         rows = []
         for timed in zip(*runs, strict=True):
             first = Row(*timed[0])
             rows.append(first._replace(seconds=statistics.median(Row(*row).seconds for row in timed)))
-        return cls(rows)
+        made = cls(rows)
+        made.here = Here.now() if here is None else here
+        return made
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        """What holds back each row: compute, L2, L3, memory, threads or overhead."""
+        stored = sum({row.step: row.stored for row in self if row.macs}.values())
+        return tuple(limit_of(row.work(self.here, stored), self.here) for row in self)
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """Why it is not quicker, and what may help, in sentences; the weightiest first."""
+        return advice(self, self.limits, self.here)
 
     @property
     def seconds(self) -> float:
@@ -77,14 +109,18 @@ class Profile(tuple[Row, ...]):
 
     def __str__(self) -> str:
         total = self.seconds or 1.0
-        columns = "{:<22} {:<32} {:<18} {:<12} {:<20} {:>10} {:>6} {:>7}"
-        lines = [columns.format("step", "value", "shape", "precision", "kernel", "us", "share", "GMAC/s")]
-        for row in self:
+        columns = "{:<22} {:<32} {:<18} {:<12} {:<20} {:>10} {:>6} {:>7} {:>5}  {}"
+        lines = [
+            columns.format("step", "value", "shape", "precision", "kernel", "us", "share", "GMAC/s", "peak", "limit")
+        ]
+        for row, limit in zip(self, self.limits):
             shape, kernel = "x".join(map(str, row.shape)), f"{row.kernel} {row.isa}"
             numbers = f"{row.seconds * 1e6:.1f}", f"{row.seconds / total:.1%}", f"{row.gmacs:.1f}" if row.macs else ""
-            lines.append(columns.format(row.op, row.name[:32], shape, row.precision, kernel, *numbers).rstrip())
+            near = "" if limit.of_peak is None else f"{limit.of_peak:.0%}"
+            named = row.op, row.name[:32], shape, row.precision, kernel
+            lines.append(columns.format(*named, *numbers, near, limit.kind).rstrip())
         spent: dict[str, float] = {}
         for row in self:
             spent[row.precision or "copies"] = spent.get(row.precision or "copies", 0.0) + row.seconds
         shares = ", ".join(f"{seconds / total:.1%} {kind}" for kind, seconds in sorted(spent.items()))
-        return "\n".join([*lines, f"{self.seconds * 1e6:.1f} us: {shares}"])
+        return "\n".join([*lines, f"{self.seconds * 1e6:.1f} us: {shares}", *self.advice])

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zeropoint import _native
+from zeropoint.atomic_file import replacing
 from zeropoint.runtime.profile import Profile
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["Memory", "Program", "load"]
 
@@ -27,24 +31,29 @@ class Memory(NamedTuple):
 
 
 class Program:
-    """A quantized model, ready to run. Threads may share it.
+    """A quantized model, ready to run. Threads may share it, if it has no state.
 
     Called with one array for each input, in order or by name; gives what the model gave, with arrays for tensors.
     Inputs have the buffer protocol, as numpy's arrays, or DLPack, as PyTorch's tensors; those that are contiguous, or
     channels last, are read where they are.
 
+    A program with state (`state` lists it) continues where its last call ended, as a decoder with a cache does, until
+    `reset()`. Calls of one program then follow each other; `copy()` gives one with a state of its own.
+
     Raises:
         TypeError: for the wrong number of inputs, or another dtype.
         ValueError: for a shape that does not fit, with what would.
+        RuntimeError: if another call is running with the same state.
     """
 
     def __init__(self, native: _native.Program) -> None:
         self._native = native
+        self._state = native.new_state()
         self._names = [name for name, _, _ in native.inputs]
         self._result = _structure(native.result)
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
-        results = self._native.run(self._ordered(inputs, named) if named else inputs)
+        results = self._native.run(self._ordered(inputs, named) if named else inputs, state=self._state)
         return results[0] if self._result is None else self._result(results)
 
     def _ordered(self, inputs: Sequence[Any], named: dict[str, Any]) -> list[Any]:
@@ -61,18 +70,35 @@ class Program:
             for name, dtype, shape in self._native.inputs
         ]
 
+    @property
+    def state(self) -> list[tuple[str, str, tuple[int, ...]]]:
+        """Name, dtype and shape of each tensor that is kept from call to call."""
+        return [(name, dtype, tuple(shape)) for name, dtype, shape in self._native.state]
+
+    def reset(self) -> None:
+        """Begin anew: give the state its initial values. RuntimeError, if a call is running."""
+        self._state.reset()
+
+    def copy(self) -> Self:
+        """The same program with a state of its own, new. It shares weights, plans and memory for runs with this one."""
+        made = copy.copy(self)
+        made._state = self._native.new_state()
+        return made
+
     def memory(self, *shapes: Sequence[int]) -> Memory:
         """The memory that inputs of these shapes need; without shapes, those of the example."""
         return Memory(*self._native.memory(list(shapes) or self._native.example_shapes()), self._native.file_bytes)
 
     def profile(self, *inputs: Any, runs: int = 10) -> Profile:
-        """How long each step takes: the median of `runs`, behind one that is not counted."""
+        """How long each step takes: the median of `runs`, behind one that is not counted. Each begins with a new state."""
         timed = [self._native.profile(inputs) for _ in range(runs + 1)]
         return Profile.of(timed[1:] or timed)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the program file: what `load` reads."""
-        Path(path).write_bytes(self._native.data())
+        """Write the program file: what `load` reads. If that fails, a file that was there before stays as it was."""
+        data = self._native.data()
+        with replacing(path) as new:
+            new.write_bytes(data)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}: {dtype}{list(shape)}" for name, dtype, shape in self.inputs)
@@ -86,10 +112,13 @@ def load(path: str | os.PathLike[str], *, memory_limit: int | None = None) -> Pr
         memory_limit: the most bytes that the values of one run may take; 8 GiB by default.
 
     Raises:
-        FormatError: if the file is not in order, with what is wrong and where.
+        FormatError: if the file is not in order, with its path, what is wrong and where.
     """
     options = {} if memory_limit is None else {"memory_limit": memory_limit}
-    return Program(_native.Program.read(os.fspath(path), **options))
+    try:
+        return Program(_native.Program.read(os.fspath(path), **options))
+    except _native.FormatError as error:
+        raise _native.FormatError(f"{os.fspath(path)}: {error}") from None
 
 
 def _structure(text: str) -> Callable[[list[Any]], Any] | None:

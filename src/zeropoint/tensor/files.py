@@ -27,6 +27,7 @@ from typing import Any
 
 import torch
 
+from zeropoint.atomic_file import replacing
 from zeropoint.numerics.blocks import is_dense
 from zeropoint.tensor.qtensor import QTensor, rebuild
 from zeropoint.tensor.quantizer import PerTensorQuantizer
@@ -77,7 +78,8 @@ def save_qtensors(tensors: Mapping[str, torch.Tensor], path: Path, metadata: Map
             parts[name] = tensor.detach()
     stored, views = _without_sharing(parts)
     description = json.dumps({"version": VERSION, "quantized": quantized, "views": views})
-    save_file(stored, path, {**(metadata or {}), _KEY: description})
+    with replacing(path) as new:
+        save_file(stored, new, {**(metadata or {}), _KEY: description})
 
 
 def _taken_apart(name: str, q: QTensor, parts: dict[str, torch.Tensor]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -35,6 +36,16 @@ def _index(operator: Any) -> None:
 
     found.__name__ = name
     implements(operator)(found)
+
+
+@implements(aten.std.correction)
+def std(
+    q: QTensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> QTensor:
+    """The standard deviation of the values, quantized as they are."""
+    per_tensor_only("std", q)
+    values = aten.std.correction(q.dequantize(), dim, correction=correction, keepdim=keepdim)
+    return q.with_values(q._quantizer.quantize(values, q._qdtype))
 
 
 _of_integers(aten.max.default, indexed=False)

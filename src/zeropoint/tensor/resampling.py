@@ -75,6 +75,19 @@ def upsample_bilinear2d_vec(
     return upsample_bilinear2d(q, size, align_corners, *scales)
 
 
+@implements(aten.grid_sampler_2d.default)
+def grid_sampler_2d(
+    q: QTensor, grid: torch.Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> QTensor:
+    """Places between integers, in float32; outside of the input is the zero point. Halves are rounded away from 0."""
+    quantizer = per_tensor("grid_sample", q)
+    steps = q.values().to(torch.float32) - quantizer.zero_point
+    sampled = aten.grid_sampler_2d.default(steps, grid, interpolation_mode, padding_mode, align_corners)
+    places = sampled + quantizer.zero_point
+    rounded = torch.trunc(places + torch.copysign(torch.full_like(places, 0.5), places))
+    return q.with_values(rounded.clamp(q._qdtype.qmin, q._qdtype.qmax).to(q.values().dtype))
+
+
 def _refused(mode: str, name: str) -> None:
     # Their decompositions would work on a QTensor as if it were a float tensor.
     def refuse(q: QTensor, *arguments: Any, **kwargs: Any) -> NoReturn:

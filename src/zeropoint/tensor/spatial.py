@@ -37,6 +37,19 @@ def _moves(operator: Any, name: str) -> None:
     implements(operator)(move)
 
 
+def _moves_into(operator: Any, name: str) -> None:
+    def move(q: QTensor, *arguments: Any, out: QTensor) -> QTensor:
+        result = operator.default(q, *arguments)
+        if not isinstance(out, QTensor) or out._quantizer != q._quantizer or out._qdtype is not q._qdtype:
+            raise ValueError(f"{name}: out must be quantized as the input is")
+        if out.shape != result.shape:
+            raise ValueError(f"{name}: out must have the shape {tuple(result.shape)}, got {tuple(out.shape)}")
+        return out.copy_(result)
+
+    move.__name__ = f"{name}_out"
+    implements(operator.out)(move)
+
+
 for _name in (
     "reflection_pad1d",
     "reflection_pad2d",
@@ -46,6 +59,7 @@ for _name in (
     "replication_pad3d",
 ):
     _moves(getattr(aten, _name).default, _name)
+    _moves_into(getattr(aten, _name), _name)
 
 
 @implements(aten.pixel_shuffle.default)

@@ -68,9 +68,12 @@ def capture(
     model = copy.deepcopy(model)
     if is_exported(model):
         return _of_exported(model)
+    before = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     try:
         with torch.no_grad():
             result = model(*args, **kwargs)
+            for buffer, value in before:  # what it keeps from call to call does not begin with the example
+                buffer.copy_(value)
     except Exception as error:
         raise ValueError(f"the model does not run on the example inputs: {error}") from error
     _require_tensors(model, result)

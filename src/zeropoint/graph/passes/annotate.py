@@ -92,6 +92,8 @@ def _choose(state: State, node: fx.Node) -> Choice | None:
     found = BY_ATEN.get(name)
     if found is not None and found.keeps_scale:
         return _keep_scale(state, node, found)
+    if name.startswith("zeropoint.read_state"):  # computes nothing
+        return None
     if found is None or found.annotate is None:
         computes = is_float(node) and any(is_float(t) for t in tensor_arguments(node))
         return Choice(Way.FLOAT, "no recipe") if computes else None

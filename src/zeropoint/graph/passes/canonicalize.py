@@ -15,6 +15,7 @@ from zeropoint.graph.passes.decompose import DECOMPOSED
 from zeropoint.graph.passes.insert_traced import insert_traced
 from zeropoint.graph.passes.nodes import call as _call
 from zeropoint.graph.passes.nodes import has_value
+from zeropoint.graph.state import keep_state, read_states
 from zeropoint.operators import BY_ATEN, composed_of
 from zeropoint.operators.node import arguments, aten_name, operator_key
 
@@ -34,22 +35,31 @@ def make_plain(graph: fx.GraphModule) -> fx.GraphModule:
 def write_nothing(graph: fx.GraphModule) -> fx.GraphModule:
     """`graph`, changed in place: ``relu_(x)`` becomes ``relu(x)``, which later readers of `x` then read.
 
-    What is written to a part of a tensor (``x[1:] = y``) becomes a part of a new one, which its later readers read.
+    What is written to a part of a tensor (``x[1:] = y``) becomes a part of a new one, which its later readers read. What
+    is written to a buffer of the model is its state (`graph/state.py`).
 
     Raises:
         NotImplementedError: for a write that is seen through another view: the graph would compute another thing.
     """
-    for node in list(graph.graph.nodes):
-        name = aten_name(node)
-        if name is None or not name.split(".")[0].endswith("_") or name.startswith("_"):
-            continue
+    writing = [node for node in graph.graph.nodes if _writes(node)]
+    roots = {_views_to(node.args[0])[1] for node in writing}
+    stand_ins = read_states(graph, {root for root in roots if root.op == "get_attr"})
+    for node in writing:
+        name = aten_name(node) or ""
         packet, overload = name.split(".")
         plain = getattr(getattr(aten, packet.rstrip("_"), None), overload, None)
         if plain is None:
             raise NotImplementedError(f"{name} writes in place and has no other spelling")
         _write(graph, node, plain)
+    keep_state(graph, stand_ins)
     graph.recompile()
     return graph
+
+
+def _writes(node: fx.Node) -> bool:
+    """Whether a node writes in place."""
+    name = aten_name(node)
+    return name is not None and name.split(".")[0].endswith("_") and not name.startswith("_")
 
 
 # What puts values in the place of a part of a tensor, by the view that gives the part.
@@ -71,7 +81,7 @@ def _write(graph: fx.GraphModule, node: fx.Node, plain: Any) -> None:
     replaced = {written: node}
     if any(later & set(read.users) for read in (*views[1:], root) if read is not written):
         strange = [view for view in views if aten_name(view) not in _PARTS]
-        if strange or root.op == "get_attr":
+        if strange:
             raise NotImplementedError(
                 f"{name} writes through a view ({aten_name((strange or views)[0])}) of a tensor that is used again:"
                 " write it without the in-place operator"

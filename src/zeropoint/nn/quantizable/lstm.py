@@ -294,6 +294,12 @@ class LSTM(nn.Module):
     def from_float(cls, other: Any, qconfig: Any = None, split_gates: bool = False) -> LSTM:
         """The LSTM of an nn.LSTM, observed; in training, with fake quantization inside."""
         _require_type(cls, other)
+        made = cls.with_weights_of(other, qconfig, split_gates)
+        return workflow("prepare_qat" if other.training else "prepare")(made, inplace=True)
+
+    @classmethod
+    def with_weights_of(cls, other: Any, qconfig: Any = None, split_gates: bool = False) -> LSTM:
+        """The LSTM of an nn.LSTM with a qconfig, not yet observed."""
         if other.proj_size:
             raise NotImplementedError(
                 f"{cls.__name__}.from_float: an LSTM with proj_size={other.proj_size} has no quantized form; set its"
@@ -311,8 +317,7 @@ class LSTM(nn.Module):
                 wi, wh, bi, bh = (getattr(other, name, None) for name in names)
                 cells.append(LSTMCell.from_params(wi, wh, bi, bh, split_gates))
             made.layers[i] = _Layer(cells[0], cells[1] if other.bidirectional else None)
-        made.train(other.training)
-        return workflow("prepare_qat" if other.training else "prepare")(made, inplace=True)
+        return made.train(other.training)
 
     @classmethod
     def from_observed(cls, other: Any) -> Any:

@@ -52,11 +52,12 @@ class _BatchNorm(QuantizedOutput, FloatBatchNorm):
     @classmethod
     def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
         """The quantized batch norm of a float one, alone or fused with a ReLU, that was calibrated."""
-        return cls.from_reference(mod[0] if isinstance(mod, nn.Sequential) else mod, *output_qparams(mod))
+        return cls.from_reference(mod, *output_qparams(mod))
 
     @classmethod
     def from_reference(cls, bn: Any, output_scale: float, output_zero_point: int) -> Any:
         """The quantized batch norm of a float one, for a result with this scale and zero point."""
+        bn = bn[0] if isinstance(bn, nn.Sequential) else bn
         if bn.running_mean is None or bn.running_var is None:
             raise ValueError(
                 f"{cls.__name__}: the float module keeps no statistics (track_running_stats=False), and a quantized"

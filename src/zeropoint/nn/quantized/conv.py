@@ -80,6 +80,8 @@ class _ConvNd(QuantizedOutput, StoredWeight):
             raise NotImplementedError(
                 f"{type(self).__name__}: padding_mode must be {' or '.join(map(repr, allowed))}, got {padding_mode!r}"
             )
+        if self._TRANSPOSED and out_channels < 1:
+            raise ValueError(f"{type(self).__name__}: out_channels must be greater than 0, got {out_channels}")
         if groups < 1 or in_channels % groups or out_channels % groups:
             raise ValueError(
                 f"{type(self).__name__}: in_channels {in_channels} and out_channels {out_channels} must be multiples of"
@@ -90,6 +92,7 @@ class _ConvNd(QuantizedOutput, StoredWeight):
         self.padding = pads(padding, self.kernel_size, self.dilation, self.stride)
         self.output_padding = each(output_padding, dims)
         self.transposed, self.padding_mode = self._TRANSPOSED, padding_mode
+        self.__dict__["_made_geometry"] = None  # made when it is used first; a module that was never called has it, too
         # What the operators take. Reflected padding happens before them.
         self._stride, self._dilation = list(self.stride), list(self.dilation)
         self._pads = [0] * dims if padding_mode == "reflect" else list(self.padding)
@@ -217,8 +220,9 @@ class _ConvNd(QuantizedOutput, StoredWeight):
     @classmethod
     def from_reference(cls, ref_qconv: Any, output_scale: float, output_zero_point: int) -> Any:
         """The quantized layer of a reference layer (`zeropoint.nn.quantized.reference`)."""
-        weight = as_qtensor(ref_qconv.get_quantized_weight())
-        return cls._of(ref_qconv, weight, ref_qconv.bias, float(output_scale), int(output_zero_point))
+        layer = _convolution(ref_qconv)
+        weight = as_qtensor(layer.get_quantized_weight())
+        return cls._of(layer, weight, layer.bias, float(output_scale), int(output_zero_point))
 
     @classmethod
     def _of(cls: Any, like: Any, weight: QTensor, bias: Tensor | None, scale: float, zero_point: int) -> Any:

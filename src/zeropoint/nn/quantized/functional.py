@@ -295,7 +295,7 @@ def avg_pool2d(
         >>> avg_pool2d(x, (1, 2)).dequantize()
         tensor([[[[2.]]]])
     """
-    require_quantized("avg_pool2d", "input", input)
+    require_quantized("avg_pool2d", "input", input, elementwise.DTYPES)
     return F.avg_pool2d(input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
@@ -309,7 +309,7 @@ def avg_pool3d(
     divisor_override: int | None = None,
 ) -> QTensor:
     """`avg_pool2d` of three dimensions."""
-    require_quantized("avg_pool3d", "input", input)
+    require_quantized("avg_pool3d", "input", input, elementwise.DTYPES)
     return F.avg_pool3d(input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
@@ -322,18 +322,18 @@ def adaptive_avg_pool2d(input: QTensor, output_size: Any) -> QTensor:
         >>> adaptive_avg_pool2d(x, 1).dequantize()
         tensor([[[[2.]]]])
     """
-    require_quantized("adaptive_avg_pool2d", "input", input)
+    require_quantized("adaptive_avg_pool2d", "input", input, elementwise.DTYPES)
     return F.adaptive_avg_pool2d(input, output_size)
 
 
 def adaptive_avg_pool3d(input: QTensor, output_size: Any) -> QTensor:
     """`adaptive_avg_pool2d` of three dimensions."""
-    require_quantized("adaptive_avg_pool3d", "input", input)
+    require_quantized("adaptive_avg_pool3d", "input", input, elementwise.DTYPES)
     return F.adaptive_avg_pool3d(input, output_size)
 
 
 def _max_pool(op: str, input: QTensor, arguments: tuple[Any, ...], return_indices: bool) -> QTensor:
-    require_quantized(op, "input", input)
+    require_quantized(op, "input", input, elementwise.DTYPES)
     if return_indices:
         raise NotImplementedError(f"{op}: return_indices is not for quantized tensors: call .dequantize() first")
     return getattr(torch, op)(input, *arguments)
@@ -392,7 +392,7 @@ def interpolate(
         >>> interpolate(x, size=(1, 4)).dequantize()
         tensor([[[[1., 1., 3., 3.]]]])
     """
-    require_quantized("interpolate", "input", input)
+    require_quantized("interpolate", "input", input, elementwise.DTYPES)
     if is_recorded():
         spatial = input.dim() - 2
         sizes, factors = (

@@ -121,7 +121,7 @@ def _binary(name: str, op: Any, eager: Any, what: str) -> Any:
 
     def method(self: Any, x: Tensor, y: Tensor) -> Tensor:
         if not torch.jit.is_scripting() and not is_recorded():
-            return eager(x, y, self.scale, self.zero_point)
+            return self._logged(eager(x, y, self.scale, self.zero_point))
         r = op(
             *integers_of(x), *integers_of(y), self.scale,
             self.zero_point,
@@ -146,6 +146,12 @@ class QFunctional(QuantizedOutput):
 
     def forward(self, x: Tensor) -> Tensor:
         raise RuntimeError("this module is not called: use its methods, as in self.functional.add(x, y)")
+
+    @torch.jit.unused
+    def _logged(self, r: Tensor) -> Tensor:
+        """`r`, seen by a logger of the numeric suite if there is one."""
+        logger = self._modules.get("activation_post_process")
+        return r if logger is None else logger(r)
 
     def _get_name(self) -> str:
         return "QFunctional"
@@ -183,7 +189,7 @@ class QFunctional(QuantizedOutput):
     def cat(self, x: list[Tensor], dim: int = 0) -> Tensor:
         """Tensors one after the other along `dim`."""
         if not torch.jit.is_scripting() and not is_recorded():
-            return elementwise.cat(x, dim, self.scale, self.zero_point)
+            return self._logged(elementwise.cat(x, dim, self.scale, self.zero_point))
         read = [integers_of(t) for t in x]
         values, scales, zero_points = [t[0] for t in read], [t[1] for t in read], [t[2] for t in read]
         y = torch.ops.zeropoint.cat(values, scales, zero_points, dim, self.scale, self.zero_point)

@@ -213,8 +213,9 @@ class Linear(QuantizedOutput):
     @classmethod
     def from_reference(cls, ref_qlinear: Any, output_scale: float, output_zero_point: int) -> Linear:
         """The quantized layer of a reference layer (`zeropoint.nn.quantized.reference`)."""
-        weight = as_qtensor(ref_qlinear.get_quantized_weight())
-        return cls._of(weight, ref_qlinear.bias, float(output_scale), int(output_zero_point))
+        layer = ref_qlinear[0] if isinstance(ref_qlinear, nn.Sequential) else ref_qlinear
+        weight = as_qtensor(layer.get_quantized_weight())
+        return cls._of(weight, layer.bias, float(output_scale), int(output_zero_point))
 
     @classmethod
     def _of(cls, weight: QTensor, bias: Tensor | None, scale: float, zero_point: int) -> Linear:

@@ -211,10 +211,26 @@ def quantize_weight(weight: Tensor, observer: Any) -> QTensor:
     dtype, scheme = quantized_dtype(observer.dtype), str(observer.qscheme)
     weight = weight.detach().float()
     if "per_tensor" in scheme:
-        return cast(QTensor, quantize_per_tensor(weight, float(scale), int(zero_point), dtype))
-    if "float_qparams" not in scheme:
-        zero_point = zero_point.to(torch.int64)
-    return quantize_per_channel(weight, scale.to(torch.float64), zero_point, observer.ch_axis, dtype)
+        made = cast(QTensor, quantize_per_tensor(weight, float(scale), int(zero_point), dtype))
+        return _within(made, dtype, observer, (made.q_scale(), made.q_zero_point()))
+    if "float_qparams" in scheme:
+        return quantize_per_channel(weight, scale.to(torch.float64), zero_point, observer.ch_axis, dtype)
+    zero_point = zero_point.to(torch.int64)
+    made = quantize_per_channel(weight, scale.to(torch.float64), zero_point, observer.ch_axis, dtype)
+    parameters = made.q_per_channel_scales(), made.q_per_channel_zero_points(), made.q_per_channel_axis()
+    return _within(made, dtype, observer, parameters)
+
+
+def _within(weight: QTensor, dtype: Any, observer: Any, parameters: Any) -> QTensor:
+    """`weight` with no integer outside the range of its observer.
+
+    Values beyond what the observer saw, as those of a moving average, would leave a range that is narrower than the
+    dtype.
+    """
+    qmin, qmax = getattr(observer, "quant_min", dtype.qmin), getattr(observer, "quant_max", dtype.qmax)
+    if dtype.bits < 8 or (qmin <= dtype.qmin and qmax >= dtype.qmax):
+        return weight
+    return rebuild(weight.int_repr().clamp(qmin, qmax), dtype.name, parameters, None)
 
 
 class FloatLayer(NamedTuple):

@@ -26,6 +26,9 @@ class LinearReLU(nnq.Linear):
     _RELU = True
     _graph = linear_graph(torch.ops.zeropoint.linear_relu)
 
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, dtype: Any = qint8) -> None:
+        super().__init__(in_features, out_features, bias, dtype)
+
 
 class LinearLeakyReLU(nnq.Linear):
     """`zeropoint.nn.quantized.Linear` whose negative results are multiplied by `negative_slope`."""
@@ -78,6 +81,9 @@ class LinearTanh(nnq.Linear):
     _FLOAT = (fused.LinearTanh,)
     _NAME = "QuantizedLinearTanh"
     _graph = linear_graph(torch.ops.zeropoint.linear_tanh)
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, dtype: Any = qint8) -> None:
+        super().__init__(in_features, out_features, bias, dtype)
 
     def _eager(self, x: QTensor) -> QTensor:
         return packed.run_linear_tanh(x, self._packed_params.layer(), self.scale, self.zero_point)

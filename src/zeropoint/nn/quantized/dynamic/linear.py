@@ -89,8 +89,9 @@ class Linear(static.Linear):
     @classmethod
     def from_reference(cls, ref_qlinear: Any) -> Linear:  # type: ignore[override]
         """The dynamically quantized layer of a reference layer."""
-        weight = as_qtensor(ref_qlinear.get_quantized_weight())
+        layer = ref_qlinear[0] if isinstance(ref_qlinear, nn.Sequential) else ref_qlinear
+        weight = as_qtensor(layer.get_quantized_weight())
         dtype = weight._qdtype if isinstance(weight, QTensor) else torch.float16
-        made = cls(ref_qlinear.in_features, ref_qlinear.out_features, ref_qlinear.bias is not None, dtype)
-        made.set_weight_bias(weight, ref_qlinear.bias)
+        made = cls(layer.in_features, layer.out_features, layer.bias is not None, dtype)
+        made.set_weight_bias(weight, layer.bias)
         return made

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from zeropoint.nn.intrinsic import fused
 from zeropoint.nn.intrinsic import qat as nniqat
 from zeropoint.nn.quantized import dynamic
+from zeropoint.numerics.dtypes import qint8
 
 __all__ = ["LinearReLU"]
 
@@ -18,6 +21,9 @@ class LinearReLU(dynamic.Linear):
     _FLOAT = (fused.LinearReLU, nniqat.LinearReLU)
     _NAME = "DynamicQuantizedLinearReLU"
     _RELU = True
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, dtype: Any = qint8) -> None:
+        super().__init__(in_features, out_features, bias, dtype)
 
     def _graph(self, x: Tensor) -> Tensor:
         w = self._packed_params

@@ -1,0 +1,40 @@
+"""Values of a graph that depend on no input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import fx
+
+__all__ = ["compute", "producers"]
+
+
+def producers(node: fx.Node) -> list[fx.Node] | None:
+    """The nodes that a value is computed from, itself included; None if one of them is an input."""
+    found, pending = [], [node]
+    while pending:
+        current = pending.pop()
+        if current.op == "placeholder":
+            return None
+        if current not in found:
+            found.append(current)
+            pending += current.all_input_nodes
+    return found
+
+
+def compute(model: fx.GraphModule, node: fx.Node) -> Any:
+    """The value of a node that depends on no input; its modules are called."""
+    if node.op == "get_attr":
+        value: Any = model
+        for part in str(node.target).split("."):
+            value = getattr(value, part)
+        return value
+    args = fx.map_arg(node.args, lambda n: compute(model, n))
+    kwargs = fx.map_arg(node.kwargs, lambda n: compute(model, n))
+    if node.op == "call_module":
+        return model.get_submodule(str(node.target))(*args, **kwargs)
+    if node.op == "call_method":
+        return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+    if node.op == "call_function":
+        return node.target(*args, **kwargs)  # type: ignore[operator]
+    raise ValueError(f"{node.name} depends on an input of the graph")

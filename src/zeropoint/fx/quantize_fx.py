@@ -1,0 +1,195 @@
+"""FX graph mode: a model is traced symbolically, prepared with observers, and converted, its modules at their paths."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import fx, nn
+
+from zeropoint.described import described
+from zeropoint.fx.backend_config import BackendConfig
+from zeropoint.fx.backends import get_native_backend_config
+from zeropoint.fx.convert import convert
+from zeropoint.fx.custom_config import ConvertCustomConfig, FuseCustomConfig, PrepareCustomConfig, attributes_of
+from zeropoint.fx.fuse import fuse
+from zeropoint.fx.observed import attach_preserved_attrs_to_model
+from zeropoint.fx.prepare import prepare
+from zeropoint.fx.tracer import QuantizationTracer, trace
+from zeropoint.qconfig_mapping import QConfigMapping
+
+__all__ = [
+    "convert_fx",
+    "convert_to_reference_decomposed_fx",
+    "convert_to_reference_fx",
+    "fuse_fx",
+    "prepare_fx",
+    "prepare_qat_fx",
+]
+
+
+def _given(kind: Any, given: Any, name: str) -> Any:
+    """An argument as an object of class `kind`: it may be one, a dictionary for one, or None."""
+    if given is None or isinstance(given, kind):
+        return given
+    if isinstance(given, Mapping):
+        return kind.from_dict(given)
+    raise TypeError(f"{name} must be a {kind.__name__} or a dictionary, got {described(given)}")
+
+
+def _backend(given: Any) -> BackendConfig:
+    return _given(BackendConfig, given, "backend_config") or get_native_backend_config()
+
+
+def _require_graph_module(model: Any) -> None:
+    if not isinstance(model, fx.GraphModule):
+        raise ValueError(f"convert_fx takes the GraphModule that prepare_fx gave, got {described(model)}")
+
+
+def prepare_traced(
+    model: nn.Module,
+    qconfig_mapping: Any,
+    example_inputs: Any,
+    prepare_custom_config: Any = None,
+    backend_config: Any = None,
+    *,
+    is_qat: bool,
+    is_standalone: bool = False,
+    equalization: Any = None,
+) -> fx.GraphModule:
+    """`model` traced, fused and prepared; `is_standalone`: it is a part that is quantized by itself."""
+    custom = _given(PrepareCustomConfig, prepare_custom_config, "prepare_custom_config") or PrepareCustomConfig()
+    mapping = _given(QConfigMapping, qconfig_mapping, "qconfig_mapping")
+    if mapping is None:
+        raise TypeError("qconfig_mapping must be a QConfigMapping or a dictionary, got None")
+    equalization = _given(QConfigMapping, equalization, "_equalization_config")
+    backend = _backend(backend_config)
+    preserved = attributes_of(model, custom.preserved_attributes)
+    tracer = QuantizationTracer(*custom.untraced(is_standalone))
+    graph = fuse(trace(model, tracer), is_qat, backend)
+    scopes = tracer.node_name_to_scope
+    made = prepare(graph, mapping, is_qat, scopes, custom, backend, equalization, is_standalone)
+    attach_preserved_attrs_to_model(made, preserved)
+    return made
+
+
+def fuse_fx(model: nn.Module, fuse_custom_config: Any = None, backend_config: Any = None) -> fx.GraphModule:
+    """`model`, in evaluation mode, as a graph in which layers, batch norms and activations are one module.
+
+    Example:
+        >>> fuse_fx(nn.Sequential(nn.Linear(1, 1), nn.ReLU()).eval()).get_submodule("0")
+        LinearReLU(
+          (0): Linear(in_features=1, out_features=1, bias=True)
+          (1): ReLU()
+        )
+    """
+    custom = _given(FuseCustomConfig, fuse_custom_config, "fuse_custom_config") or FuseCustomConfig()
+    preserved = attributes_of(model, custom.preserved_attributes)
+    graph = trace(model, QuantizationTracer([], []))
+    made = fuse(graph, False, _backend(backend_config))
+    attach_preserved_attrs_to_model(made, preserved)
+    return made
+
+
+def prepare_fx(
+    model: nn.Module,
+    qconfig_mapping: QConfigMapping | Mapping[str, Any],
+    example_inputs: Any,
+    prepare_custom_config: PrepareCustomConfig | Mapping[str, Any] | None = None,
+    _equalization_config: Any = None,
+    backend_config: BackendConfig | Mapping[str, Any] | None = None,
+) -> fx.GraphModule:
+    """`model` with observers, for calibration: run it on some data, then call `convert_fx`.
+
+    Args:
+        model: a module that torch.fx can trace; in evaluation mode.
+        qconfig_mapping: which modules, functions and methods get which qconfig; None leaves them in float.
+        example_inputs: what the model is called with; it is not run.
+        prepare_custom_config: modules that are not traced, or are quantized by themselves.
+        backend_config: what can be quantized, and how; None: all that `get_native_backend_config` has.
+
+    Example:
+        >>> import torch, zeropoint
+        >>> model = nn.Sequential(nn.Linear(2, 2), nn.ReLU()).eval()
+        >>> prepared = prepare_fx(model, zeropoint.get_default_qconfig_mapping(), (torch.ones(1, 2),))
+        >>> [node.name for node in prepared.graph.nodes]
+        ['input_1', 'activation_post_process_0', '_0', 'activation_post_process_1', 'output']
+    """
+    return prepare_traced(
+        model, qconfig_mapping, example_inputs, prepare_custom_config, backend_config, is_qat=False,
+        equalization=_equalization_config,
+    )  # fmt: skip
+
+
+def prepare_qat_fx(
+    model: nn.Module,
+    qconfig_mapping: QConfigMapping | Mapping[str, Any],
+    example_inputs: Any,
+    prepare_custom_config: PrepareCustomConfig | Mapping[str, Any] | None = None,
+    backend_config: BackendConfig | Mapping[str, Any] | None = None,
+) -> fx.GraphModule:
+    """`model`, in training mode, with fake quantization: train it, then call `convert_fx`. Arguments as there."""
+    return prepare_traced(model, qconfig_mapping, example_inputs, prepare_custom_config, backend_config, is_qat=True)
+
+
+def _convert(
+    graph_module: Any, convert_custom_config: Any, qconfig_mapping: Any, backend_config: Any, **options: Any
+) -> fx.GraphModule:
+    custom = _given(ConvertCustomConfig, convert_custom_config, "convert_custom_config") or ConvertCustomConfig()
+    _require_graph_module(graph_module)
+    preserved = attributes_of(graph_module, custom.preserved_attributes)
+    mapping = _given(QConfigMapping, qconfig_mapping, "qconfig_mapping") if qconfig_mapping else None
+    made = convert(
+        graph_module, custom=custom, backend_config=_backend(backend_config), qconfig_mapping=mapping, **options
+    )
+    attach_preserved_attrs_to_model(made, preserved)
+    return made
+
+
+def convert_fx(
+    graph_module: fx.GraphModule,
+    convert_custom_config: ConvertCustomConfig | Mapping[str, Any] | None = None,
+    _remove_qconfig: bool = True,
+    qconfig_mapping: QConfigMapping | Mapping[str, Any] | None = None,
+    backend_config: BackendConfig | Mapping[str, Any] | None = None,
+    keep_original_weights: bool = False,
+) -> fx.GraphModule:
+    """The model on integers, from one that was calibrated (`prepare_fx`) or trained (`prepare_qat_fx`).
+
+    Observers that saw no data give scale 1 and zero point 0, so that a state_dict can be loaded into the result.
+
+    Args:
+        qconfig_mapping: that of `prepare_fx`, with None for what is to stay float after all.
+        keep_original_weights: keep the float weights of functions in ``original_weights_lookup``.
+    """
+    return _convert(
+        graph_module, convert_custom_config, qconfig_mapping, backend_config, is_reference=False,
+        remove_qconfig=_remove_qconfig, keep_original_weights=keep_original_weights,
+    )  # fmt: skip
+
+
+def convert_to_reference_fx(
+    graph_module: fx.GraphModule,
+    convert_custom_config: ConvertCustomConfig | Mapping[str, Any] | None = None,
+    _remove_qconfig: bool = True,
+    qconfig_mapping: QConfigMapping | Mapping[str, Any] | None = None,
+    backend_config: BackendConfig | Mapping[str, Any] | None = None,
+) -> fx.GraphModule:
+    """As `convert_fx`, with float operators between dequantize and quantize, for other backends to lower."""
+    return _convert(
+        graph_module, convert_custom_config, qconfig_mapping, backend_config, is_reference=True,
+        remove_qconfig=_remove_qconfig,
+    )  # fmt: skip
+
+
+def convert_to_reference_decomposed_fx(
+    graph_module: fx.GraphModule,
+    convert_custom_config: ConvertCustomConfig | Mapping[str, Any] | None = None,
+    qconfig_mapping: QConfigMapping | Mapping[str, Any] | None = None,
+    backend_config: BackendConfig | Mapping[str, Any] | None = None,
+) -> fx.GraphModule:
+    """As `convert_to_reference_fx`, with operators on plain integers, and no quantized tensors."""
+    return _convert(
+        graph_module, convert_custom_config, qconfig_mapping, backend_config, is_reference=True,
+        remove_qconfig=False, is_decomposed=True,
+    )  # fmt: skip

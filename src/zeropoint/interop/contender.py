@@ -1,0 +1,234 @@
+"""One contender in a process of its own: it reads its file, and runs it when it is its turn.
+
+Its threads are its own: nobody else's spin on its cores while it runs, and none of its settings reaches another.
+``python -m zeropoint.interop.contender PEER FILE INPUTS.npz THREADS`` is that process: it says how it began in one line
+of JSON, then reads one order a line, and answers each with a line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from zeropoint.interop.peers import PEERS
+from zeropoint.interop.tasks import Arrays, Unavailable
+
+__all__ = ["Contender", "Footprint", "Turns", "Times", "take_turns", "timed"]
+
+SETTLE = 0.02  # seconds between two turns, in which the threads of the last one stop spinning
+TURN = 0.1  # seconds of calls in one turn
+MOST_CALLS = 200  # in one turn
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """How a process began.
+
+    Args:
+        load: seconds to import what the peer needs and to read its file.
+        first: seconds of the first call.
+        peak: the most bytes that the process had in memory, Python and libraries included.
+        setting: how the peer runs, in words.
+        together: calls that are under way at the same time; a time is that of all, divided by them.
+    """
+
+    load: float
+    first: float
+    peak: int
+    setting: str
+    together: int
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of one contender's calls."""
+
+    values: tuple[float, ...]
+
+    def quantile(self, q: float) -> float:
+        return float(np.quantile(self.values, q))
+
+    @property
+    def median(self) -> float:
+        return self.quantile(0.5)
+
+    @property
+    def quartiles(self) -> tuple[float, float]:
+        return self.quantile(0.25), self.quantile(0.75)
+
+
+class Turns(Protocol):
+    """Whoever takes turns."""
+
+    @property
+    def name(self) -> str: ...
+
+    def turn(self) -> list[float]:
+        """Seconds of each of some calls."""
+
+
+class Contender:
+    """A process that runs the file of a peer; to be closed.
+
+    Raises:
+        Unavailable: if it fails, with the reason.
+    """
+
+    def __init__(self, name: str, path: Path, inputs: Arrays, threads: int) -> None:
+        self.name = name
+        self._folder = tempfile.TemporaryDirectory()
+        self._errors = open(Path(self._folder.name) / "errors", "w+")  # noqa: SIM115  # closed in close
+        arrays = Path(self._folder.name) / "inputs.npz"
+        np.savez(arrays, *inputs)
+        command = [sys.executable, "-m", __name__, name, str(path), str(arrays), str(threads)]
+        # What a peer takes from the environment; the caller may have set it for itself.
+        counts = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "ZEROPOINT_NUM_THREADS"), str(threads))
+        pipe, environment = subprocess.PIPE, os.environ | counts
+        self._process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=self._errors, text=True, env=environment
+        )
+        try:
+            self.footprint = Footprint(**self._answer())
+        except BaseException:
+            self.close()
+            raise
+
+    def turn(self) -> list[float]:
+        """Seconds of each of some calls, one after the other, behind one that is not counted."""
+        return self._order({"do": "turn"})["seconds"]
+
+    def result(self) -> Any:
+        """What a call gives: the first output, as an array."""
+        path = Path(self._folder.name) / "result.npy"
+        self._order({"do": "result", "path": str(path)})
+        return np.load(path)
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._errors.close()
+        self._folder.cleanup()
+
+    def __enter__(self) -> Contender:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _order(self, what: Mapping[str, Any]) -> Any:
+        assert self._process.stdin is not None
+        try:
+            print(json.dumps(what), file=self._process.stdin, flush=True)
+        except BrokenPipeError:
+            raise self._failure() from None
+        return self._answer()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{"):  # libraries print, too
+                return json.loads(line)
+        raise self._failure()
+
+    def _failure(self) -> Unavailable:
+        code = self._process.wait()
+        self._errors.seek(0)
+        reason = self._errors.read().strip().splitlines()[-1:] or [f"exit code {code}"]
+        return Unavailable(f"{self.name}, in a process of its own: {reason[0][:160]}")
+
+
+def take_turns(
+    contenders: Sequence[Turns], seconds: float, least: int
+) -> tuple[dict[str, Times], dict[str, Unavailable]]:
+    """Times of all, turn by turn until each had so many seconds and calls; and why those that fell out did."""
+    times: dict[str, list[float]] = {c.name: [] for c in contenders}
+    out: dict[str, Unavailable] = {}
+    while True:
+        waiting = [
+            c for c in contenders
+            if c.name not in out and (len(times[c.name]) < least or sum(times[c.name]) < seconds)
+        ]  # fmt: skip
+        if not waiting:
+            return {name: Times(tuple(values)) for name, values in times.items() if name not in out}, out
+        # All of them as long as one is waiting, so that a slow moment of the machine hits all.
+        for c in (c for c in contenders if c.name not in out):
+            time.sleep(SETTLE)
+            try:
+                times[c.name] += c.turn()
+            except Unavailable as reason:
+                out[c.name] = reason
+
+
+def _peak() -> int:
+    """The most bytes that this process had in memory.
+
+    Linux counts for ``getrusage`` what the parent had when it started the process, too, so its own file is read.
+    """
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+    except (OSError, StopIteration):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def timed(call: Any) -> Iterator[float]:
+    """Seconds of calls, until a turn is over."""
+    end = time.perf_counter() + TURN
+    for _ in range(MOST_CALLS):
+        start = time.perf_counter()
+        call()
+        now = time.perf_counter()
+        yield now - start
+        if now > end:
+            return
+
+
+def _main(name: str, path: str, arrays: str, threads: str) -> None:
+    with np.load(arrays) as stored:
+        inputs = tuple(stored[key] for key in stored.files)
+
+    def say(what: Any) -> None:
+        print(json.dumps(what), flush=True)
+
+    start = time.perf_counter()
+    ready = PEERS[name].load(Path(path), inputs, int(threads))
+    loaded = time.perf_counter()
+    ready.call()
+    called = time.perf_counter()
+    for _ in range(2):
+        ready.call()
+    began = {"load": loaded - start, "first": called - loaded, "peak": _peak()}
+    say(began | {"setting": ready.setting, "together": ready.together})
+    for line in sys.stdin:
+        order = json.loads(line)
+        if order["do"] == "turn":
+            ready.call()
+            say({"seconds": [s / ready.together for s in timed(ready.call)]})
+        else:
+            np.save(order["path"], np.asarray(ready.call()))
+            say({"written": order["path"]})
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

@@ -1,0 +1,115 @@
+"""Single behaviours of the old stack that programs rely on."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import zeropoint
+import zeropoint.nn.intrinsic.quantized as nniq
+import zeropoint.nn.intrinsic.quantized.dynamic as nniqd
+import zeropoint.nn.quantized as nnq
+import zeropoint.nn.quantized.functional as qF
+
+STEP = 0.1
+
+
+def quantized(*shape: int, dtype: object = zeropoint.quint8, seed: int = 0) -> zeropoint.QTensor:
+    x = torch.randn(*shape, generator=torch.Generator().manual_seed(seed)) * 2
+    return zeropoint.quantize_per_tensor(x, STEP, 10, dtype)
+
+
+def test_fused_linear_layers_take_the_argument_bias() -> None:
+    for layer in (nniq.LinearReLU(3, 2, bias=False), nniq.LinearTanh(3, 2, bias=False)):
+        assert layer.bias() is None
+    assert nniq.LinearReLU(3, 2, bias=True, dtype=zeropoint.qint8).bias().shape == (2,)
+    assert nniqd.LinearReLU(3, 2, bias=False).bias() is None
+
+
+@pytest.mark.usefixtures("installed")
+def test_packed_weights_give_their_bias_by_a_method() -> None:
+    weight, bias = quantized(2, 2, dtype=zeropoint.qint8), torch.ones(2)
+    assert torch.equal(torch.ops.quantized.linear_prepack(weight, bias).bias(), bias)
+    assert torch.equal(torch.ops.quantized.linear_prepack_fp16(torch.ones(2, 2), bias).bias(), bias)
+
+
+def test_activations_among_non_leaf_modules_get_the_observer_of_the_qconfig() -> None:
+    fixed = zeropoint.FixedQParamsObserver.with_args(scale=123.0, zero_point=0)
+    model = nn.Sequential(zeropoint.QuantStub(), nn.Sigmoid(), nn.Softmax(1), nn.Tanh(), zeropoint.DeQuantStub())
+    model.qconfig = zeropoint.QConfig(activation=fixed, weight=zeropoint.default_weight_observer)
+    kinds = [nn.Sigmoid, nn.Softmax, nn.Tanh]
+    prepared = zeropoint.prepare(model, observer_non_leaf_module_list=kinds)
+    for layer in prepared[1:4]:
+        assert type(layer.activation_post_process) is zeropoint.FixedQParamsObserver
+        assert float(layer.activation_post_process.scale) == 123.0
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("name", ["add", "add_relu", "mul", "mul_relu"])
+def test_arithmetic_writes_into_out(name: str) -> None:
+    a, b = quantized(4, 5), quantized(4, 5, seed=1)
+    out = zeropoint.empty_affine_quantized([4, 5], scale=0.3, zero_point=7, dtype=zeropoint.quint8)
+    operator = getattr(torch.ops.quantized, name)
+    assert operator(a, b, out=out) is out
+    assert torch.equal(out.int_repr(), operator(a, b, 0.3, 7).int_repr())
+
+
+@pytest.mark.parametrize("spatial", [1, 2])
+def test_reflection_padding_writes_into_out(spatial: int) -> None:
+    q = quantized(*(2, 3, 6, 6)[: spatial + 2])
+    pad = [1] * (2 * spatial)
+    expected = F.pad(q, pad, mode="reflect")
+    function = getattr(torch._C._nn, f"reflection_pad{spatial}d")
+    out = zeropoint.empty_affine_quantized(expected.shape, scale=STEP, zero_point=10, dtype=zeropoint.quint8)
+    assert torch.equal(function(q, pad, out=out).int_repr(), expected.int_repr())
+    other = zeropoint.empty_affine_quantized(expected.shape, scale=2.0, zero_point=10, dtype=zeropoint.quint8)
+    with pytest.raises(ValueError, match="out must be quantized as the input is"):
+        function(q, pad, out=other)
+
+
+def test_functions_that_pass_values_on_take_32_bits() -> None:
+    q, narrow = quantized(2, 3, 8, 8, dtype=zeropoint.qint32), quantized(2, 3, 8, 8, dtype=zeropoint.qint8)
+    for function in (
+        lambda x: qF.max_pool2d(x, 2),
+        lambda x: qF.interpolate(x, size=(5, 4)),
+        lambda x: qF.interpolate(x, size=(5, 4), mode="bilinear", align_corners=True),
+    ):
+        assert function(q).int_repr().tolist() == function(narrow).int_repr().tolist()
+
+
+@pytest.mark.parametrize("dim", [None, 1, (0, 2)])
+@pytest.mark.parametrize("correction", [0, 1])
+def test_standard_deviation_is_quantized_as_its_input(dim: object, correction: int) -> None:
+    q = quantized(4, 5, 6)
+    found = torch.std(q, dim, correction=correction)
+    expected = torch.std(q.dequantize(), dim, correction=correction)
+    assert torch.equal(found.int_repr(), zeropoint.quantize_per_tensor(expected, STEP, 10, zeropoint.quint8).int_repr())
+
+
+def test_grid_sample_is_within_half_a_step_of_floats_and_pads_with_zero() -> None:
+    q = quantized(2, 3, 8, 8)
+    grid = torch.rand(2, 5, 5, 2, generator=torch.Generator().manual_seed(2)) * 3 - 1.5
+    found, expected = (
+        F.grid_sample(q, grid, align_corners=False),
+        F.grid_sample(q.dequantize(), grid, align_corners=False),
+    )
+    assert (found.dequantize() - expected).abs().max() <= STEP * 0.5001
+    outside = F.grid_sample(q, torch.full((2, 1, 1, 2), 5.0), align_corners=False)
+    assert outside.int_repr().unique().tolist() == [10]
+
+
+def test_a_transposed_convolution_without_outputs_is_refused() -> None:
+    for kind in (nnq.ConvTranspose1d, nnq.ConvTranspose2d, nnq.ConvTranspose3d):
+        with pytest.raises(ValueError, match="out_channels must be greater than 0, got 0"):
+            kind(3, 0, 3)
+
+
+def test_weights_beyond_what_a_moving_average_saw_stay_in_the_range_of_the_observer() -> None:
+    observer = zeropoint.MovingAverageMinMaxObserver(
+        averaging_constant=1.0, dtype=zeropoint.qint8, quant_min=-10, quant_max=10, qscheme="per_tensor_symmetric"
+    )
+    observer(torch.tensor([-1.0, 1.0]))
+    made = nnq.storage.quantize_weight(torch.tensor([-1.5, 0.5, 2.0]), observer)
+    assert made.int_repr().tolist() == [-10, 5, 10]
