@@ -19,6 +19,7 @@ from zeropoint.compiler.program_builder import Input, ProgramBuilder, Size, Stat
 from zeropoint.compiler.sizes import CALCULATIONS, NUMBERS, SIZES
 from zeropoint.compiler.torchscript import graph_of
 from zeropoint.described import described
+from zeropoint.fx.numbers import is_converted, with_numbers
 from zeropoint.graph.frontends.shape_guards import value_of
 from zeropoint.graph.passes.input_checks import Sizes
 from zeropoint.graph.state import kept_state
@@ -65,6 +66,8 @@ def compile_with(fusions: Sequence[Fusion], model: nn.Module, example_inputs: An
         example_inputs = (example_inputs,)
     if isinstance(model, torch.jit.ScriptModule):
         graph: Any = graph_of(model, tuple(example_inputs))
+    elif is_converted(model):
+        graph = graph_of_eager(with_numbers(model), tuple(example_inputs))  # type: ignore[arg-type]
     elif not isinstance(model, fx.GraphModule) and is_quantized_module(model) and not hasattr(model, "graph_module"):
         graph = graph_of_eager(model, tuple(example_inputs))
     else:
