@@ -2,6 +2,7 @@
 #include "engine/steps/binary.h"
 #include "engine/steps/stored_layer.h"
 #include "operators/fused_binary.h"
+#include "operators/map.h"
 
 #include <optional>
 
@@ -17,7 +18,8 @@ bool lie_alike(const Tensor& a, const Tensor& b) {
 }
 
 // Input 5 is a table that bytes of the result go through, or null; input 6 is what the result is then added to or
-// multiplied with, or null. `swapped`: that is the first operand, and the result of the layer the second.
+// multiplied with, or null. `swapped`: that is the first operand, and the result of the layer the second. `function`: of
+// the float32 that a linear layer gives, before they are rounded to bytes.
 class Layer : public StoredLayer {
 protected:
     Layer(StepReader& r, int64_t weight_rank)
@@ -44,8 +46,10 @@ protected:
             y_.table = table_;
         }
         type_ = type;
+        if (r.has("function")) read_function(r, weight_rank);
         if (r.inputs().size() <= kOther || r.inputs()[kOther] < 0) return;
-        if (type == ElementType::f32) r.fail("only a result of bytes can be combined with another tensor");
+        if (type == ElementType::f32 || stage_)
+            r.fail("only a result of bytes, without a function, can be combined with another tensor");
         const std::string operation = r.text("then");
         if (operation != "add" && operation != "multiply") r.fail("attribute 'then' must be add or multiply");
         then_.emplace(r, operation == "add" ? BinaryOperation::add : BinaryOperation::multiply, "then_");
@@ -98,6 +102,7 @@ protected:
     LayerOutput output_at(void* y) const {
         LayerOutput out = y_;
         out.y = y;
+        if (stage_) out.function = &*stage_;
         return out;
     }
 
@@ -107,7 +112,19 @@ protected:
     ElementType type_ = ElementType::u8;
 
 private:
+    // A function of float32 between the product and the bytes, whose scale is then not that of the product.
+    void read_function(StepReader& r, int64_t weight_rank) {
+        const std::string name = r.text("function");
+        const auto function = float_function_named(name);
+        if (!function) r.fail("there is no function '" + name + "'");
+        if (weight_rank != 2 || type_ == ElementType::f32 || table_ != nullptr)
+            r.fail("only a linear layer to bytes, without a table, can have a function");
+        stage_ = FloatStage{*function, r.scale("scale"), Spelling::split};
+        y_.scale = 1;
+    }
+
     static constexpr size_t kOther = 6;
+    std::optional<FloatStage> stage_;
     std::optional<BytePair> then_;
     bool swapped_ = false;
 };
