@@ -191,6 +191,20 @@ class Moved(nn.Module):
         return x.amax(1), x.max(2).values
 
 
+class Remembering(nn.Module):
+    """A state: what the last call got is added to what this one gets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.register_buffer("last", torch.zeros(3, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.layer(x) + self.last
+        self.last.copy_(x)
+        return x
+
+
 def _layers() -> nn.Module:
     return nn.Sequential(nn.Linear(24, 17), nn.ReLU(), nn.Linear(17, 3))
 
@@ -456,6 +470,8 @@ PROGRAMS: dict[str, Callable[[], bytes]] = {
     "asked": _asked,
     "expressions": _expressions,
     "written": _written,
+    "encoder": lambda: _compiled(nn.TransformerEncoderLayer(8, 2, 12, activation="gelu", batch_first=True), 2, 3, 8),
+    "remembering": lambda: _compiled(Remembering(), 3, 4),
 }
 
 

@@ -72,6 +72,8 @@ SAMPLES: dict[str, list[tuple[tuple, dict]]] = {
     "quantize_per_tensor.tensor2": [
         ((values(3, 5), SCALE, ZERO, one(0, torch.int64), one(255, torch.int64), torch.uint8), {}),
     ],
+    "read_state": [((values(3, 5),), {}), ((codes(2, 3),), {})],
+    "update_state": [((values(3, 5), values(3, 5), values(3, 5)), {})],
     "dequantize": [((codes(3, 5), 0.1, 3), {}), ((codes(2, 3, 4, 4, dtype=torch.uint8), 0.1, 128), {})],
     "dequantize_per_tensor": [
         ((codes(3, 5), 0.1, 3, *INT8), {}),
