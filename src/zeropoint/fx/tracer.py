@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ class QuantizationTracer(fx.Tracer):
         skipped_module_names, skipped_module_classes: modules that stay whole.
     """
 
-    def __init__(self, skipped_module_names: list[str], skipped_module_classes: list[Any]) -> None:
+    def __init__(self, skipped_module_names: Sequence[str] = (), skipped_module_classes: Sequence[Any] = ()) -> None:
         super().__init__()
         self.skipped_module_names = skipped_module_names
         self.skipped_module_classes = skipped_module_classes
