@@ -112,11 +112,10 @@ format: $(INSTALLED) ## Rewrite the sources in the project's style
 bench: $(INSTALLED) $(COMPETITORS) ## Measure against torch, ONNX Runtime, OpenVINO (BENCH_ARGS=..., BENCH_THREADS=2)
 	@$(UNMASKED) OMP_NUM_THREADS=$(BENCH_THREADS) MKL_NUM_THREADS=$(BENCH_THREADS) $(PY) -m bench $(BENCH_ARGS)
 
-# With priority over other work where the system lets us. The process that prepares models waits without spinning; those
-# that are measured do not inherit that.
+# With priority over other work where the system lets us.
 bench-tables: $(INSTALLED) $(COMPETITORS) ## Measure whole models and scaling; write the table and the picture of docs/benchmarks.md
 	@mkdir -p build
-	@$(UNMASKED) OMP_NUM_THREADS=$(BENCH_THREADS) MKL_NUM_THREADS=$(BENCH_THREADS) OMP_WAIT_POLICY=passive \
+	@$(UNMASKED) OMP_NUM_THREADS=$(BENCH_THREADS) MKL_NUM_THREADS=$(BENCH_THREADS) \
 	    $(PY) -m bench engine --without slow \
 	    --threads $(BENCH_THREADS) --json build/engine.json $$(chrt -f 10 true 2>/dev/null && echo --realtime) $(BENCH_ARGS)
 	@$(UNMASKED) OMP_NUM_THREADS=$(BENCH_THREADS) $(PY) -m bench scaling --threads $(BENCH_THREADS) --json build/scaling.json \
