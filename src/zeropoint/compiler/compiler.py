@@ -62,7 +62,7 @@ def compile(model: nn.Module, example_inputs: Any, fallback: bool = False) -> Pr
     if isinstance(model, torch.jit.ScriptModule):
         graph: Any = graph_of(model, tuple(example_inputs))
     elif is_converted(model):
-        graph = graph_of_eager(with_numbers(model), tuple(example_inputs))  # type: ignore[arg-type]
+        graph = graph_of_eager(with_numbers(model), tuple(example_inputs))
     elif not isinstance(model, fx.GraphModule) and is_quantized_module(model) and not hasattr(model, "graph_module"):
         graph = graph_of_eager(model, tuple(example_inputs))
     else:
