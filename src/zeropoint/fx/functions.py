@@ -50,6 +50,7 @@ def _traceable(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args, **kwargs)
 
     called.__module__, called.__name__, called.__qualname__ = __name__, name, name
+    called.__doc__ = f"`{function.__module__}.{function.__name__}`, as a node of a graph."
     return called
 
 
