@@ -268,7 +268,8 @@ bool any_instance(nb::handle given, nb::handle class_) {
     return false;
 }
 
-// With an input of the class `tensor`, results are what `wrap` makes of numpy's arrays. Without a state it has a new one.
+// With an input of the class `tensor`, results are what `wrap` makes of numpy's arrays. Without a state it has a new
+// one.
 nb::object run(Program& program, nb::handle given, nb::handle tensor, nb::handle wrap, State* state) {
     Call call;
     begin(program, given, call);

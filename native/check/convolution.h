@@ -92,6 +92,8 @@ inline std::vector<ConvCase> conv_cases() {
         {"lines of 3", conv_shape(6, 100, 1, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}), 2, {1, 5, 3}},
         {"lines of 2", conv_shape(9, 40, 1, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}), 1, {1, 7, 2}},
         {"lines of 241", conv_shape(3, 33, 1, {1, 2, 2}), 1, {1, 3, 242}},
+        {"1x1 stride 2, in place", conv_shape(64, 40, 1, {1, 1, 1}, {2, 2, 3}), 2, {3, 5, 10}},
+        {"1x1 groups, in place", conv_shape(128, 40, 2, {1, 1, 1}, {1, 1, 2}), 1, {1, 4, 9}},
         {"1x1 stride 2, groups of panels", conv_shape(16, 80, 1, {1, 1, 1}, {1, 2, 2}), 1, {1, 14, 28}},
     };
 }
@@ -313,6 +315,29 @@ inline void check_matmul_refusals(Report& report) {
             o.z = x.data();
         });
     });
+    const FloatStage gelu;
+    refused("8-bit output", [&] {
+        run(input, [&](MatmulOutput& o) {
+            o.type = OutputType::f32;
+            o.function = &gelu;
+        });
+    });
+    refused("only thing", [&] {
+        run(input, [&](MatmulOutput& o) {
+            o.z = x.data();
+            o.function = &gelu;
+        });
+    });
+    refused("only a 1x1 convolution", [&] {
+        ConvPlan(weights, conv_shape(4, 4, 4, {1, 3, 3})).run(input, 1, {1, 3, 3}, output([&](MatmulOutput& o) {
+                                                                  o.function = &gelu;
+                                                              }));
+    });
+    refused("only a 1x1 convolution", [&] {
+        ConvPlan(weights, conv_shape(2, 2, 1, {1, 3, 3})).run(input, 1, {1, 3, 3}, output([&](MatmulOutput& o) {
+                                                                  o.function = &gelu;
+                                                              }));
+    });
     const auto convolution = [&](const ConvShape& s) { ConvPlan(weights, s); };
     refused("3 groups", [&] { convolution(conv_shape(4, 6, 3, {1, 1, 1})); });
     refused("positive along the height", [&] { convolution(conv_shape(4, 4, 1, {1, 0, 1})); });
@@ -332,6 +357,7 @@ inline void check_matmul_refusals(Report& report) {
 
 inline void check_all_gemm(Report& report, bool quick) {
     check_gemm(report, quick);
+    check_float_stage(report, quick);
     check_gemm_callers(report, quick);
     check_convolution(report, quick);
     check_matmul_refusals(report);

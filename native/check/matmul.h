@@ -7,10 +7,17 @@
 #include "check/report.h"
 #include "check/tiles.h"
 #include "cpu/threads.h"
+#include "operators/affine.h"
+#include "operators/float_stage.h"
+#include "operators/floats.h"
 #include "operators/linear.h"
 
 #include <atomic>
 #include <thread>
+
+namespace zeropoint {
+const GemmKernel& gemm_vnni_without_vbmi();
+}
 
 namespace zeropoint::check {
 
@@ -199,6 +206,9 @@ inline std::vector<GemmCandidate> gemm_candidates(Report* report, const char* su
             report->skip(subject, isa_name(k.isa), missing);
     }
     r.push_back({gemm_amx_emulated(), Check(subject, "emulated amx tiles")});
+#if defined(__x86_64__)
+    if (why_not(Isa::vnni).empty()) r.push_back({gemm_vnni_without_vbmi(), Check(subject, "vnni without VBMI")});
+#endif
     return r;
 }
 
@@ -287,6 +297,56 @@ inline void check_gemm(Report& report, bool quick) {
             one(rows, 5, k, Finish::f32);
             one(rows, 5, k, Finish::plain, Values::smallest, Values::smallest);
             one(rows, 5, k, Finish::f32, Values::largest, Values::smallest);
+        }
+    set_num_threads(before);
+    for (const GemmCandidate& c : candidates) report.add(c.check);
+}
+
+// A function in the epilogue gives the bytes of three steps: linear to float32, the function, quantize.
+inline void check_float_stage(Report& report, bool quick) {
+    const int before = num_threads();
+    std::vector<GemmCandidate> candidates = gemm_candidates(nullptr, "gemm and a function");
+    Random random(34);
+    constexpr FloatFunction kFunctions[] = {FloatFunction::gelu, FloatFunction::gelu_tanh, FloatFunction::tanh,
+                                            FloatFunction::sigmoid, FloatFunction::silu};
+    constexpr int64_t kShapes[][3] = {{1, 1, 1}, {1, 70, 9}, {5, 64, 16}, {12, 33, 7}, {13, 128, 20}, {40, 100, 31}};
+    int count = 0;
+    for (const auto& [rows, n, k] : kShapes)
+        for (const FloatFunction function : kFunctions) {
+            if (quick && count % 2 == 1 && rows > 5) continue;
+            MatmulCase c =
+                matmul_case(random, rows * k, n * k, rows * n, n, k, count % 3 == 0 ? Finish::f32_relu : Finish::f32);
+            FloatStage stage;
+            stage.function = function;
+            stage.scale = 0.003 + 0.02 * random.unit();
+            stage.rounding = random.of({Spelling::split, Spelling::fused});
+            const bool is_signed = random.below(2) != 0;
+            const IntType type = is_signed ? IntType::s8 : IntType::u8;
+            const int32_t low = is_signed ? -128 : 0, high = is_signed ? 127 : 255;
+            const int32_t zero_point = zero_point_of(random, type);
+            set_num_threads(1 + count++ % 3);
+            const size_t elements = static_cast<size_t>(rows * n);
+            for (GemmCandidate& candidate : candidates) {
+                const LinearPlan plan(c.weights(), n, k, candidate.kernel);
+                std::vector<float> floats(elements);
+                std::vector<uint8_t> want(elements);
+                MatmulOutput out = c.out;
+                out.y = floats.data();
+                plan.run(c.input(), rows, out);
+                float_function(function, floats.data(), floats.data(), rows * n);
+                quantize_tensor(floats.data(), want.data(), type, rows * n, stage.scale, zero_point, stage.rounding,
+                                low, high);
+                MatmulCase bytes = c;
+                bytes.out.type = is_signed ? OutputType::s8 : OutputType::u8;
+                bytes.out.zero_point = zero_point;
+                bytes.out.lo = low;
+                bytes.out.hi = high;
+                bytes.out.function = &stage;
+                expect_bytes(candidate.check, bytes, want,
+                             "function " + std::to_string(static_cast<int>(function)) + ", " + std::to_string(rows) +
+                                 "x" + std::to_string(n) + "x" + std::to_string(k),
+                             [&](const MatmulOutput& y) { plan.run(c.input(), rows, y); });
+            }
         }
     set_num_threads(before);
     for (const GemmCandidate& c : candidates) report.add(c.check);

@@ -178,8 +178,8 @@ void Planner::begin(int32_t step, const std::vector<int32_t>& in, const std::vec
     }
 }
 
-// Whether what replaces a tensor of the state was made by writing to copies of it that nobody else needs: then no copy is
-// made, and the writes go to the state itself.
+// Whether what replaces a tensor of the state was made by writing to copies of it that nobody else needs: then no copy
+// is made, and the writes go to the state itself.
 bool Planner::is_updated_in_place(const Tensor& next, const Tensor& before) const {
     if (next.place.offset != 0 || !next.is_contiguous()) return false;
     int32_t at = next.place.buffer;
@@ -197,10 +197,11 @@ void Planner::finish_state(const std::vector<StateTensor>& state) {
     for (const StateTensor& tensor : state) {
         const Tensor* found = std::get_if<Tensor>(&get(tensor.next));
         if (found == nullptr || found->type != tensor.type || found->sizes != tensor.sizes)
-            throw PlanError("what replaces the state '" + tensor.name + "' must be a tensor of " + name_of(tensor.type) +
-                            " and " + text_of(tensor.sizes) +
-                            (found == nullptr ? "" : std::string(", it is ") + name_of(found->type) + " and " +
-                                                         text_of(found->sizes)));
+            throw PlanError("what replaces the state '" + tensor.name + "' must be a tensor of " +
+                            name_of(tensor.type) + " and " + text_of(tensor.sizes) +
+                            (found == nullptr
+                                 ? ""
+                                 : std::string(", it is ") + name_of(found->type) + " and " + text_of(found->sizes)));
         next.push_back(*found);
     }
     const auto before = [&](size_t i) { return std::get<Tensor>(get(state[i].value)); };

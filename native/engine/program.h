@@ -1,8 +1,8 @@
 // A quantized model as a list of steps, read from a file and checked. See docs/engine.md for the format.
 //
-// Threads may share a program, but not a state. Each run takes memory from a pool, so that nothing is allocated once as many runs as
-// there are at the same time have been made for inputs of these sizes. A forked process may go on with the programs of
-// its parent, whatever the other threads of that were doing with them.
+// Threads may share a program, but not a state. Each run takes memory from a pool, so that nothing is allocated once as
+// many runs as there are at the same time have been made for inputs of these sizes. A forked process may go on with the
+// programs of its parent, whatever the other threads of that were doing with them.
 #pragma once
 
 #include "cpu/isa.h"
@@ -60,8 +60,8 @@ public:
 
     // What is to be done for such inputs; kept for the next time. Throws PlanError if they do not fit.
     std::shared_ptr<const Plan> plan(const std::vector<InputLayout>& layouts);
-    // `inputs` lie as the plan was told, `outputs` have the sizes and strides of plan.outputs. Throws std::runtime_error
-    // if another run has the state.
+    // `inputs` lie as the plan was told, `outputs` have the sizes and strides of plan.outputs. Throws
+    // std::runtime_error if another run has the state.
     void run(const Plan& plan, const void* const* inputs, void* const* outputs, State& state,
              double* seconds = nullptr);
 

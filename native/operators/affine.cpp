@@ -68,10 +68,14 @@ void quantize(const float* x, void* y, IntType dst, const Grid& grid, const Para
     args.wide ? run(double{}) : run(float{});
 }
 
+float inverse_scale(double scale, Spelling spelling) {
+    require_invertible("quantize", one(scale));
+    return spelling == Spelling::split ? static_cast<float>(1.0 / scale) : 1.0f / static_cast<float>(scale);
+}
+
 void quantize_tensor(const float* x, void* y, IntType dst, int64_t n, double scale, double zero_point,
                      Spelling spelling, double qmin, double qmax) {
-    require_invertible("quantize", one(scale));
-    const float inv = spelling == Spelling::split ? static_cast<float>(1.0 / scale) : 1.0f / static_cast<float>(scale);
+    const float inv = inverse_scale(scale, spelling);
     const float zero = static_cast<float>(zero_point);
     QuantizeArgs args;
     args.x = x;

@@ -15,6 +15,8 @@ void quantize(const float* x, void* y, IntType dst, const Grid& grid, const Para
 // op (split) divides in float64 and rounds the quotient, quantize_per_tensor divides in float32.
 void quantize_tensor(const float* x, void* y, IntType dst, int64_t n, double scale, double zero_point,
                      Spelling spelling, double qmin, double qmax);
+// 1 / scale as it takes it.
+float inverse_scale(double scale, Spelling spelling);
 
 // integers q -> float32 y; `zero_point` may be empty (0). See DequantizeArgs for `exact` and `wide`.
 void dequantize(const void* q, IntType src, float* y, const Grid& grid, const ParameterView& scale,

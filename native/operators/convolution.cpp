@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <stdexcept>
 
 namespace zeropoint {
 namespace {
@@ -170,12 +171,22 @@ ConvPlan::Geometry ConvPlan::geometry(const Phase& phase, int64_t images, const 
     return g;
 }
 
+// Where one place of the input makes a row, and is as the kernel wants it: a shifted operand of unsigned activations,
+// of which no kernel reads beyond the channels.
+bool ConvPlan::reads_in_place(const Activation& activation, bool channels_first) const {
+    const Size3 ones{1, 1, 1}, zeros{};
+    return gemm_.operand == Operand::shifted && !activation.is_signed && !channels_first && !shape_.transposed &&
+           shape_.kernel == ones && shape_.padding == zeros &&
+           shape_.in_channels / shape_.groups % gemm_.layout.multiple == 0;
+}
+
 // One run of a plan, as its tasks see it.
 struct ConvPlan::Task {
     const ConvPlan& plan;
     const StripInput input;
     const Size3 out;
     const int64_t channels, pixel;  // channels of the input; elements of a y pixel
+    const bool in_place;            // the kernel reads the input itself
     uint8_t* memory = nullptr;
 
     WinogradArgs winograd(const Geometry& g, int64_t lines) const {
@@ -239,17 +250,18 @@ struct ConvPlan::Task {
         for (int64_t first = 0, m = 0; first < pixels; first += m) {
             m = std::min(part, whole ? pixels - first : width - first % width);
             g.strips.rows(strip, first, m, channels, out, pixel, rows, y_rows);
+            if (in_place) g.strips.rows_in_place(strip, first, m, channels, input.in, rows);
             const Pack& pack = plan.packs_[g.phase->pack];
             const int64_t panels = pack[0].panel_count(), groups = plan.shape_.groups;
             for (int64_t group = begin / panels; group < groups && group * panels < end; ++group) {
                 const PackedWeights& packed = pack[static_cast<size_t>(group)];
                 const int64_t element = y.type == OutputType::f32 ? 4 : 1;
                 GemmArgs a;
-                a.x = memory + group * (channels / groups) * input.size;
+                a.x = (in_place ? input.x : memory) + group * (channels / groups) * input.size;
                 a.rows = rows;
                 a.m = m;
                 a.run = std::min(m, width);
-                a.row_step = g.strips.width.step * channels;
+                a.row_step = (in_place ? plan.shape_.stride[2] : g.strips.width.step) * channels;
                 a.taps = taps;
                 a.tap_count = packed.tap_count;
                 a.channels = packed.channels;
@@ -275,9 +287,13 @@ void ConvPlan::run(const MatmulInput& x, int64_t images, const Size3& in, const 
     zeropoint::require_valid("convolution", x, y, shape_.out_channels);
     const Size3 out = shape_.output_size(in);
     if (images == 0) return;
-    if (depthwise_ != nullptr) return depthwise_->run(x, images, in, y, channels_first);
     if (pointwise_ != nullptr && (!channels_first || shape_.in_channels == 1))
         return pointwise_->run(x, images * in[0] * in[1] * in[2], y);
+    if (y.function != nullptr)
+        throw std::invalid_argument(
+            "convolution: only a 1x1 convolution of stride 1 can have a function of float32 in its epilogue, and only "
+            "if the channels of its input are innermost");
+    if (depthwise_ != nullptr) return depthwise_->run(x, images, in, y, channels_first);
     if (turned_ != nullptr && in[2] == 1) return turned_->run(x, images, turned(in), y, channels_first);
 
     thread_local std::vector<Geometry> t_geometries;
@@ -323,14 +339,16 @@ void ConvPlan::run(const MatmulInput& x, int64_t images, const Size3& in, const 
                            gemm_.convert,
                            gemm_.operand_size(),
                            shifted ? activation.shifted_zero_point() : 0};
-    const Task shared{*this, input, out, shape_.in_channels, shape_.out_channels};
+    const Task shared{
+        *this, input, out, shape_.in_channels, shape_.out_channels, reads_in_place(activation, channels_first)};
     const std::vector<Geometry>& geometries = t_geometries;
     const int64_t* taps = t_taps.data();
     const Epilogue* epilogues = t_epilogues.data();
     const uint64_t run = 1 + g_runs.fetch_add(1, std::memory_order_relaxed);
     parallel_for(tasks, grain, [&](int64_t begin, int64_t end) {
         Task task = shared;
-        task.memory = scratch_of<OperandMemory>(static_cast<size_t>((elements + kOperandSlack) * input.size));
+        if (!task.in_place)
+            task.memory = scratch_of<OperandMemory>(static_cast<size_t>((elements + kOperandSlack) * input.size));
         size_t phase = 0;
         for (int64_t i = begin; i < end; ++i) {
             while (i >= geometries[phase].first_task + geometries[phase].tiling.tasks()) ++phase;
@@ -338,7 +356,7 @@ void ConvPlan::run(const MatmulInput& x, int64_t images, const Size3& in, const 
             const int64_t place = (i - g.first_task) / g.tiling.chunks, chunk = (i - g.first_task) % g.tiling.chunks;
             const Strip strip = g.strips.at(place);
             const int64_t number = static_cast<int64_t>(phase);
-            if (t_prepared.run != run || t_prepared.phase != number || t_prepared.strip != place) {
+            if (!task.in_place && (t_prepared.run != run || t_prepared.phase != number || t_prepared.strip != place)) {
                 Strip read = strip;
                 if (g.winograd) read.lines = (strip.lines + 1) / 2 * 2;
                 input.prepare(g.strips, read, task.memory);

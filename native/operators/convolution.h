@@ -57,6 +57,7 @@ private:
 
     void add_phase(const WeightTensor& w, const std::array<AxisPhase, 3>& axes);
     Pack pack(const WeightTensor& w, const std::vector<std::vector<int64_t>>& taps) const;
+    bool reads_in_place(const Activation& activation, bool channels_first) const;
     Geometry geometry(const Phase& phase, int64_t images, const Size3& out, std::vector<int64_t>& taps) const;
 
     ConvShape given_;

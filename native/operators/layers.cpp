@@ -47,6 +47,7 @@ MatmulOutput output_of(const LayerOutput& y, const Rescaling::Arrays& arrays) {
     out.z_multiplier = y.z_scale / y.scale;
     out.table = y.table;
     out.then = y.then;
+    out.function = y.function;
     return out;
 }
 

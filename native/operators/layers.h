@@ -11,6 +11,7 @@
 #include "kernels/narrow_gemm/narrow_gemm.h"
 #include "kernels/registry.h"
 #include "operators/convolution.h"
+#include "operators/float_stage.h"
 #include "operators/linear.h"
 
 #include <atomic>
@@ -37,8 +38,9 @@ struct LayerOutput {
     IntType z_type = IntType::u8;
     float z_scale = 1;
     int32_t z_zero_point = 0;
-    const uint8_t* table = nullptr;    // 256 bytes
-    const BinaryArgs* then = nullptr;  // applied last, see MatmulOutput
+    const uint8_t* table = nullptr;        // 256 bytes
+    const BinaryArgs* then = nullptr;      // applied last, see MatmulOutput
+    const FloatStage* function = nullptr;  // of linear layers; scale is then 1, and that of y in there
 };
 
 // Weight scales and bias, and what follows from them for a pair of activation scales. What the first pair gives is

@@ -4,6 +4,7 @@
 #include "cpu/memory.h"
 #include "cpu/threads.h"
 #include "kernels/registry.h"
+#include "operators/float_stage.h"
 #include "operators/fused_binary.h"
 #include "operators/scratch.h"
 
@@ -125,8 +126,11 @@ void LinearPlan::run(const MatmulInput& x, int64_t rows, int64_t x_stride, const
             }
             const int64_t panel = chunk * t.panels_per_chunk;
             const int64_t last = std::min(panel + t.panels_per_chunk, weights_.panel_count());
-            multiply_part(y, a.m, panel * kPanel, std::min(last * kPanel, n) - panel * kPanel, a,
-                          [&] { kernel_.multiply(a, panel, last); });
+            if (y.function != nullptr)
+                multiply_through(kernel_, y, a, panel, last);
+            else
+                multiply_part(y, a.m, panel * kPanel, std::min(last * kPanel, n) - panel * kPanel, a,
+                              [&] { kernel_.multiply(a, panel, last); });
         }
     });
 }

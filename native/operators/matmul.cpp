@@ -149,7 +149,7 @@ Epilogue fold(Operand operand, const PackedWeights& w, const Activation& activat
     copy(out.float_bias, 0.0f, float_bias);
 
     Epilogue e;
-    e.type = out.type;
+    e.type = out.function != nullptr ? OutputType::f32 : out.type;
     e.bias = bias;
     e.multiplier = multiplier;
     e.float_bias = float_bias;
@@ -186,8 +186,8 @@ void require_valid(const char* operation, const MatmulInput& input, const Matmul
                std::to_string(n) + " output channels";
     });
     if (out.type == OutputType::f32) {
-        require(out.z == nullptr && out.table == nullptr && out.then == nullptr, operation,
-                [] { return "a residual, a table or a sum needs 8-bit output"; });
+        require(out.z == nullptr && out.table == nullptr && out.then == nullptr && out.function == nullptr, operation,
+                [] { return "a residual, a table, a sum or a function needs 8-bit output"; });
         return;
     }
     const IntType type = out.type == OutputType::u8 ? IntType::u8 : IntType::s8;
@@ -198,6 +198,8 @@ void require_valid(const char* operation, const MatmulInput& input, const Matmul
                type_name(type);
     });
     if (out.z != nullptr) require_zero_point(operation, "the residual", out.z_type, out.z_zero_point);
+    require(out.function == nullptr || (out.z == nullptr && out.table == nullptr && out.then == nullptr && !out.leaky),
+            operation, [] { return "a function of float32 must be the only thing that happens to the output"; });
     if (out.then != nullptr)
         require(out.then->type == type && !out.then->b_is_one && out.z == nullptr, operation,
                 [] { return "what is combined with the output must be like it, and the only thing that is"; });

@@ -11,6 +11,8 @@
 
 namespace zeropoint {
 
+struct FloatStage;  // operators/float_stage.h
+
 // Quantized weights as they are stored: output channels first, then taps, then channels; contiguous.
 struct WeightTensor {
     const void* data = nullptr;
@@ -47,6 +49,9 @@ struct MatmulOutput {
     // Last, y = y o b, with a tensor b of the type, shape and layout of y, which may be y; a and y are not looked at.
     // Not together with z. See operators/fused_binary.h.
     const BinaryArgs* then = nullptr;
+    // Linear layers to bytes, and nothing else beside it: multiplier and float_bias are those of float32 output, which
+    // goes through a function before it is rounded. See operators/float_stage.h.
+    const FloatStage* function = nullptr;
 };
 
 // The weights of some output channels, packed for one kernel.

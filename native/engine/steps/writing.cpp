@@ -106,8 +106,9 @@ private:
     Writing writing_;
 };
 
-// y = x, but y[..., a[i], b[i], ...] = values[..., i, ...]: axes from `axis` on, one for each of the int64 indices, which
-// broadcast; the values broadcast to what is written. Negative indices count from the end. Inputs: x, values, indices.
+// y = x, but y[..., a[i], b[i], ...] = values[..., i, ...]: axes from `axis` on, one for each of the int64 indices,
+// which broadcast; the values broadcast to what is written. Negative indices count from the end. Inputs: x, values,
+// indices.
 class IndexPut : public Step {
 public:
     explicit IndexPut(StepReader& r)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from zeropoint import _native
 from zeropoint.compiler.eager import graph_of_eager, is_quantized_module
 from zeropoint.compiler.errors import Missing, Unsupported, refusal
 from zeropoint.compiler.fallback import TorchCall
-from zeropoint.compiler.fusion import simplify
+from zeropoint.compiler.fusion import FUSIONS, Fusion, simplify
 from zeropoint.compiler.program import Program
 from zeropoint.compiler.program_builder import Input, ProgramBuilder, Size, State
 from zeropoint.compiler.sizes import CALCULATIONS, NUMBERS, SIZES
@@ -55,6 +55,11 @@ def compile(model: nn.Module, example_inputs: Any, fallback: bool = False) -> Pr
         >>> torch.equal(program(x), model(x))
         True
     """
+    return compile_with(FUSIONS, model, example_inputs, fallback)
+
+
+def compile_with(fusions: Sequence[Fusion], model: nn.Module, example_inputs: Any, fallback: bool = False) -> Program:
+    """`compile` with these fusions only: for tests, which compare programs with and without them."""
     if isinstance(example_inputs, Mapping):
         example_inputs = _in_order(getattr(model, "graph_module", model), example_inputs)
     elif not isinstance(example_inputs, (tuple, list)):
@@ -74,7 +79,7 @@ def compile(model: nn.Module, example_inputs: Any, fallback: bool = False) -> Pr
         )
     with torch.no_grad():
         builder = Compiler(graph, tuple(example_inputs), fallback).run()
-    simplify(builder)
+    simplify(builder, fusions)
     try:
         return Program(
             _native.Program(builder.data(), foreign=builder.foreign), [str(call) for call in builder.foreign]

@@ -1,7 +1,8 @@
 """State: buffers that a model writes to in one call and reads in the next, as the cache of a decoder.
 
-In a graph each is read once, at the beginning (`read_state`), and replaced once, at the end (`update_state`); between the
-two nothing writes in place. `update_state` also holds the initial value, that of the buffer when the model was captured.
+In a graph each is read once, at the beginning (`read_state`), and replaced once, at the end (`update_state`); between
+the two nothing writes in place. `update_state` also holds the initial value: that of the buffer when the model was
+captured.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def kept_state(graph: fx.GraphModule) -> Iterator[None]:
 def _states(graph: fx.GraphModule) -> list[tuple[Tensor, Tensor]]:
     """Each state with its initial value."""
     updates = (node for node in graph.graph.nodes if node.target is ours.update_state.default)
-    return [tuple(_attribute(graph, str(node.args[i].target)) for i in (0, 2)) for node in updates]  # type: ignore[misc]
+    return [tuple(_attribute(graph, str(node.args[i].target)) for i in (0, 2)) for node in updates]
 
 
 def _attribute(graph: fx.GraphModule, name: str) -> Tensor:

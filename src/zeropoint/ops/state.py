@@ -1,4 +1,4 @@
-"""State of graphs: a tensor that a model keeps from one call to the next, read at its beginning, replaced at its end."""
+"""State of graphs: tensors that a model keeps from one call to the next, read at its beginning, replaced at its end."""
 
 from __future__ import annotations
 

@@ -6,14 +6,11 @@ import copy
 import json
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from zeropoint import _native
 from zeropoint.atomic_file import replacing
 from zeropoint.runtime.profile import Profile
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 __all__ = ["Memory", "Program", "load"]
 
@@ -79,7 +76,7 @@ class Program:
         """Begin anew: give the state its initial values. RuntimeError, if a call is running."""
         self._state.reset()
 
-    def copy(self) -> Self:
+    def copy(self) -> Program:
         """The same program with a state of its own, new. It shares weights, plans and memory for runs with this one."""
         made = copy.copy(self)
         made._state = self._native.new_state()
@@ -90,7 +87,7 @@ class Program:
         return Memory(*self._native.memory(list(shapes) or self._native.example_shapes()), self._native.file_bytes)
 
     def profile(self, *inputs: Any, runs: int = 10) -> Profile:
-        """How long each step takes: the median of `runs`, behind one that is not counted. Each begins with a new state."""
+        """How long each step takes: the median of `runs`, behind one that is not counted, each with a new state."""
         timed = [self._native.profile(inputs) for _ in range(runs + 1)]
         return Profile.of(timed[1:] or timed)
 

@@ -32,6 +32,9 @@ __all__ = ["CaptureError", "call_of", "capture", "is_exported", "is_training"]
 _GUARDS = "_guards_fn"  # checks of sizes in what torch.export makes; ours are in sizes.py
 
 
+_NO_CACHE = (
+    "set model.config.use_cache = False; or, to generate, give it a cache of a fixed size (docs/guides/generation.md)"
+)
 _CAPTURING = threading.RLock()  # torch.export, its settings and sys.stderr are for the whole process
 
 
@@ -68,12 +71,11 @@ def capture(
     model = copy.deepcopy(model)
     if is_exported(model):
         return _of_exported(model)
-    before = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    # What a model keeps from call to call does not begin with the example: all but its weights is copied for it.
+    weights: dict[int, Any] = {id(parameter): parameter for parameter in model.parameters()}
     try:
         with torch.no_grad():
-            result = model(*args, **kwargs)
-            for buffer, value in before:  # what it keeps from call to call does not begin with the example
-                buffer.copy_(value)
+            result = copy.deepcopy(model, weights)(*args, **kwargs)
     except Exception as error:
         raise ValueError(f"the model does not run on the example inputs: {error}") from error
     _require_tensors(model, result)
@@ -93,9 +95,29 @@ def capture(
     graph = Graph(unlifted, unlifted.graph)  # an ordinary one, which has train() and eval()
     inline_regions(graph)
     restore_recurrences(graph)
+    _register_tensors(graph)
     check_sizes(graph)
     _keep_origins(graph, model)
     return graph
+
+
+def _register_tensors(graph: fx.GraphModule) -> None:
+    """Make buffers of the tensors that a model holds as ordinary attributes, and let one tensor have one name.
+
+    They are copied and saved with the graph then; and what is written to a tensor is seen by all who read it.
+    """
+    names: dict[int, str] = {}
+    for node in graph.graph.nodes:
+        if node.op != "get_attr":
+            continue
+        path, _, name = str(node.target).rpartition(".")
+        owner = graph.get_submodule(path)
+        value = getattr(owner, name)
+        if isinstance(value, torch.Tensor):
+            if name in vars(owner):
+                delattr(owner, name)
+                owner.register_buffer(name, value)
+            node.target = names.setdefault(id(value), str(node.target))
 
 
 def _require_tensors(model: nn.Module, result: Any) -> None:
@@ -104,7 +126,7 @@ def _require_tensors(model: nn.Module, result: Any) -> None:
         if part is None or isinstance(part, (torch.Tensor, bool, int, float, complex, str, torch.dtype, torch.device)):
             continue
         cached = getattr(getattr(model, "config", None), "use_cache", False)
-        advice = "set model.config.use_cache = False" if cached else "wrap the model in one that gives its tensors"
+        advice = _NO_CACHE if cached else "wrap the model in one that gives its tensors"
         raise CaptureError(f"{type(model).__name__} gives a {type(part).__name__}, which is no tensor: {advice}")
 
 

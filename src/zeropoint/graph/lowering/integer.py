@@ -280,9 +280,9 @@ class _Root(torch.nn.Module):
         for name, module in old.named_children():
             if not name.startswith(OBSERVER):
                 self.add_module(name, module)
-        for name, p in old.named_parameters(recurse=False):
+        for name, p in old.named_parameters(recurse=False, remove_duplicate=False):
             self.register_parameter(name, p)
-        for name, b in old.named_buffers(recurse=False):
+        for name, b in old.named_buffers(recurse=False, remove_duplicate=False):
             self.register_buffer(name, b)
         for name, value in tensors.items():
             self.register_buffer(name, value)

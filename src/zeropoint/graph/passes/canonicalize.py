@@ -35,8 +35,8 @@ def make_plain(graph: fx.GraphModule) -> fx.GraphModule:
 def write_nothing(graph: fx.GraphModule) -> fx.GraphModule:
     """`graph`, changed in place: ``relu_(x)`` becomes ``relu(x)``, which later readers of `x` then read.
 
-    What is written to a part of a tensor (``x[1:] = y``) becomes a part of a new one, which its later readers read. What
-    is written to a buffer of the model is its state (`graph/state.py`).
+    What is written to a part of a tensor (``x[1:] = y``) becomes a part of a new one, which its later readers read.
+    What is written to a buffer of the model is its state (`graph/state.py`).
 
     Raises:
         NotImplementedError: for a write that is seen through another view: the graph would compute another thing.
@@ -44,6 +44,8 @@ def write_nothing(graph: fx.GraphModule) -> fx.GraphModule:
     writing = [node for node in graph.graph.nodes if _writes(node)]
     roots = {_views_to(node.args[0])[1] for node in writing}
     stand_ins = read_states(graph, {root for root in roots if root.op == "get_attr"})
+    for read in stand_ins:
+        _drop_other_names(graph, read)
     for node in writing:
         name = aten_name(node) or ""
         packet, overload = name.split(".")
@@ -54,6 +56,14 @@ def write_nothing(graph: fx.GraphModule) -> fx.GraphModule:
     keep_state(graph, stand_ins)
     graph.recompile()
     return graph
+
+
+def _drop_other_names(graph: fx.GraphModule, state: fx.Node) -> None:
+    """Let readers of a state read it itself, not through calls that give all of it as it is."""
+    for view in list(_views_of(state)):
+        if (aten_name(view) or "").split(".")[0] in ("to", "detach", "alias") and view.users:
+            view.replace_all_uses_with(view.args[0])
+            graph.graph.erase_node(view)
 
 
 def _writes(node: fx.Node) -> bool:
