@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="time for each row")
     parser.add_argument("--least-rounds", type=int, help="of each row, however long they take; default: the row's own")
     parser.add_argument("--threads", type=int, default=2, help="for everybody")
-    parser.add_argument("--only", default="", help="rows whose name contains this")
+    parser.add_argument("--only", default="", help="rows whose name contains this, or one of these, with commas")
     parser.add_argument(
         "--without", default="", help="peers to leave out, with commas; slow: those that take minutes to start"
     )
@@ -67,13 +67,13 @@ def main() -> None:
     if AMX:
         print(AMX, flush=True)
     without = [name for name in arguments.without.split(",") if name]
-    how = How(without, arguments.seconds, arguments.least_rounds, arguments.realtime)
+    how = How(without, arguments.seconds, arguments.least_rounds, arguments.realtime, arguments.threads)
     results: list[Result] = []
     failures = 0
     for name in arguments.suite or SUITES:
         print(f"\n{name}", flush=True)
         for row in importlib.import_module(f"bench.{name}").rows():
-            if arguments.only not in row.name:
+            if not any(part in row.name for part in arguments.only.split(",")):
                 continue
             try:
                 results.append(row.measure(how))

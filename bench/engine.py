@@ -96,7 +96,7 @@ def rows() -> Iterator[Row]:
 
 
 def _race(case: Case, batch: int, asked: float, row: Row, how: How, least: int) -> Result:
-    threads, task = torch.get_num_threads(), _task(case, batch)
+    threads, task = how.threads, _task(case, batch)
     with torch.no_grad():
         wanted = task.model(*task.inputs)
     details: list[str] = []

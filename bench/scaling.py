@@ -45,7 +45,7 @@ def _race(sweep: Sweep, size: int, row: Row, how: How, least: int) -> Result:
     inputs = (sweep.inputs(size).numpy(),)
     path = _program(sweep)
     macs = sum(step.macs for step in zeropoint.runtime.load(path).profile(*inputs, runs=1))
-    with Contender(OURS, path, inputs, torch.get_num_threads(), how.realtime) as contender:
+    with Contender(OURS, path, inputs, how.threads, how.realtime) as contender:
         times, out = take_turns([contender], how.seconds, least)
     for reason in out.values():
         return Result(row, {}, failed=str(reason))

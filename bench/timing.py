@@ -40,12 +40,14 @@ class How:
         seconds: of each row's contenders.
         least_rounds: of each row, in the place of its own.
         realtime: turns of processes have priority over whatever else the machine does.
+        threads: of each contender.
     """
 
     without: Sequence[str] = ()
     seconds: float = 2.0
     least_rounds: int | None = None
     realtime: bool = False
+    threads: int = 2
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ NEEDED = {"reference", "portable", "avx2", "avx512"}
 # Bytes are multiplied with VNNI or AMX, not with plain AVX512.
 FEWER = {
     "quantization_loss": {"avx512"},
-    **dict.fromkeys(("attention", "gemm", "narrow_gemm", "depthwise"), {"avx512"}),
+    **{name: {"avx512"} for name in ("attention", "gemm", "narrow_gemm", "depthwise")},
 }
 MORE = {"attention": {"vnni"}, "gemm": {"vnni", "amx"}, "narrow_gemm": {"vnni", "amx"}, "depthwise": {"vnni"}}
 FOUNDATION = {

@@ -149,6 +149,7 @@ MODULES = {
         "zeropoint.fx": "convert_fx convert_to_reference_fx fuse_fx prepare_fx prepare_qat_fx",
         "zeropoint.fx.quantize_fx": "_convert_to_reference_decomposed_fx=convert_to_reference_decomposed_fx",
         "zeropoint.fx.observed": "attach_preserved_attrs_to_model",
+        "zeropoint.fx.tracer": "QuantizationTracer",
     },
     "torch.ao.quantization.backend_config.backend_config": {
         "zeropoint.fx": "BackendConfig BackendPatternConfig DTypeConfig DTypeWithConstraints ObservationType",
@@ -304,7 +305,10 @@ MODULES = {
             " get_unmatchable_types_map=unmatchable"
         ),
     },
-    "torch.ao.ns.fx.ns_types": {"zeropoint.numeric_suite.graph.matching": "NSSubgraph=Subgraph"},
+    "torch.ao.ns.fx.ns_types": {
+        "zeropoint.numeric_suite.graph.matching": "NSSubgraph=Subgraph",
+        "zeropoint.numeric_suite.graph.results": "NSSingleResultValuesType=ResultKind NSResultsType=Results",
+    },
     "torch.ao.ns.fx.pattern_utils": {
         "zeropoint.numeric_suite.graph.related": "get_type_a_related_to_b=related_types",
     },
@@ -319,6 +323,7 @@ MODULES = {
     "torch.ao.ns.fx.weight_utils": {
         "zeropoint.numeric_suite.graph.weights": (
             "extract_weight_from_node=weight_of get_op_to_type_to_weight_extraction_fn=weight_extraction"
+            " get_linear_fun_weight=weight_of_function get_conv_fun_weight=weight_of_function"
         ),
     },
     "torch.ao.nn.intrinsic.modules.fused": {

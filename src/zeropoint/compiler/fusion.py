@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from zeropoint.compiler.attention import fuse_attention
+from zeropoint.compiler.float_stages import fuse_functions, fuse_norms
 from zeropoint.compiler.joining import join_expressions
 from zeropoint.compiler.program_builder import ProgramBuilder, Step
 
@@ -135,5 +136,7 @@ FUSIONS: tuple[Fusion, ...] = (
     Fusion("a table behind a layer or a table", "that layer or table", _fold_tables),
     Fusion("a sum or product behind a layer", "that layer", _fold_pairs),
     Fusion("matmul, dequantize, map, float_softmax, quantize, matmul, transpose", "attention", fuse_attention),
+    Fusion("linear to float32, a function, quantize", "linear with a function", fuse_functions),
+    Fusion("a sum, float_layer_norm, quantize", "float_layer_norm", fuse_norms),
     Fusion("a map that reads a map", "one map", join_expressions),
 )

@@ -15,7 +15,7 @@ class StepUses:
     def __init__(self, builder: ProgramBuilder) -> None:
         self._makers: dict[str, Step] = {}
         self._readers: dict[str, list[Step]] = {}
-        self._outputs = set(builder.outputs)
+        self._outputs = set(builder.results())
         for step in builder.steps:
             self._makers.update(dict.fromkeys(step.outputs, step))
             for name in step.reads():

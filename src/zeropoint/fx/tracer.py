@@ -10,6 +10,7 @@ from torch import fx, nn
 
 from zeropoint.nn.intrinsic import FusedModule
 from zeropoint.nn.quantized import FloatFunctional, FXFloatFunctional
+from zeropoint.nn.stubs import DeQuantStub, QuantStub
 
 __all__ = ["QuantizationTracer", "trace"]
 
@@ -31,7 +32,7 @@ class QuantizationTracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         known = m.__module__.startswith(("torch.nn", "torch.ao.nn", "zeropoint.nn."))
         return (
-            (known and not isinstance(m, nn.Sequential))
+            (known and not isinstance(m, (nn.Sequential, QuantStub, DeQuantStub)))  # stubs hand on what they get
             or module_qualified_name in self.skipped_module_names
             or type(m) in self.skipped_module_classes
             or isinstance(m, FusedModule)

@@ -1,8 +1,8 @@
 """One contender in a process of its own: it reads its file, and runs it when it is its turn.
 
 Its threads are its own: nobody else's spin on its cores while it runs, and none of its settings reaches another.
-``python -m zeropoint.interop.contender PEER FILE INPUTS.npz THREADS`` is that process: it says how it began in one line
-of JSON, then reads one order a line, and answers each with a line.
+``python -m zeropoint.interop.contender PEER FILE INPUTS.npz THREADS REALTIME`` is that process: it says how it began in
+one line of JSON, then reads one order a line, and answers each with a line.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Contender:
     """A process that runs the file of a peer; to be closed.
 
     Args:
-        realtime: its turns have priority over whatever else the machine does, which Linux must allow.
+        realtime: its calls have priority over whatever else the machine does, which Linux must allow.
 
     Raises:
         Unavailable: if it fails, with the reason.
@@ -93,15 +93,15 @@ class Contender:
 
     def __init__(self, name: str, path: Path, inputs: Arrays, threads: int, realtime: bool = False) -> None:
         self.name = name
-        self._realtime = realtime
         self._folder = tempfile.TemporaryDirectory()
         self._errors = open(Path(self._folder.name) / "errors", "w+")  # noqa: SIM115  # closed in close
         arrays = Path(self._folder.name) / "inputs.npz"
         np.savez(arrays, *inputs)
-        command = [sys.executable, "-m", __name__, name, str(path), str(arrays), str(threads)]
+        command = [sys.executable, "-m", __name__, name, str(path), str(arrays), str(threads), str(int(realtime))]
         # What a peer takes from the environment; the caller may have set it for itself.
         counts = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "ZEROPOINT_NUM_THREADS"), str(threads))
-        pipe, environment = subprocess.PIPE, os.environ | counts
+        pipe = subprocess.PIPE
+        environment = {k: v for k, v in os.environ.items() if k not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")} | counts
         self._process = subprocess.Popen(
             command, stdin=pipe, stdout=pipe, stderr=self._errors, text=True, env=environment
         )
@@ -113,7 +113,7 @@ class Contender:
 
     def turn(self) -> list[float]:
         """Seconds of each of some calls, one after the other, behind one that is not counted."""
-        return self._order({"do": "turn", "realtime": self._realtime})["seconds"]
+        return self._order({"do": "turn"})["seconds"]
 
     def result(self) -> Any:
         """What a call gives: the first output, as an array."""
@@ -234,7 +234,7 @@ def timed(call: Any) -> Iterator[float]:
             return
 
 
-def _main(name: str, path: str, arrays: str, threads: str) -> None:
+def _main(name: str, path: str, arrays: str, threads: str, realtime: str) -> None:
     with np.load(arrays) as stored:
         inputs = tuple(stored[key] for key in stored.files)
 
@@ -244,16 +244,18 @@ def _main(name: str, path: str, arrays: str, threads: str) -> None:
     start = time.perf_counter()
     ready = PEERS[name].load(Path(path), inputs, int(threads))
     loaded = time.perf_counter()
-    ready.call()
-    called = time.perf_counter()
-    for _ in range(2):
+    with priority(realtime == "1"):
+        begun = time.perf_counter()
         ready.call()
-    began = {"load": loaded - start, "first": called - loaded, "peak": _peak()}
+        called = time.perf_counter()
+        for _ in range(2):
+            ready.call()
+    began = {"load": loaded - start, "first": called - begun, "peak": _peak()}
     say(began | {"setting": ready.setting, "together": ready.together})
     for line in sys.stdin:
         order = json.loads(line)
         if order["do"] == "turn":
-            with priority(order["realtime"]):
+            with priority(realtime == "1"):
                 ready.call()
                 seconds = [s / ready.together for s in timed(ready.call)]
             say({"seconds": seconds})

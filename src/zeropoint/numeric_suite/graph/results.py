@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
-__all__ = ["Results", "collect", "compared", "entry_of", "rekeyed"]
+__all__ = ["ResultKind", "Results", "collect", "compared", "entry_of", "rekeyed"]
+
+
+class ResultKind(str, enum.Enum):
+    """What was compared."""
+
+    WEIGHT = "weight"
+    NODE_OUTPUT = "node_output"
+    NODE_INPUT = "node_input"
+
 
 Results = dict[str, dict[str, dict[str, list[dict[str, Any]]]]]
 

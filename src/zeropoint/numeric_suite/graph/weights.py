@@ -15,7 +15,7 @@ from zeropoint.nn.quantized import dynamic as nnqd
 from zeropoint.numeric_suite.graph.matching import called
 from zeropoint.numeric_suite.graph.related import related_sets
 
-__all__ = ["weight_extraction", "weight_of"]
+__all__ = ["weight_extraction", "weight_of", "weight_of_function"]
 
 _LAYERS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
 _FUNCTIONS = (F.conv1d, F.conv2d, F.conv3d, F.linear)
@@ -50,7 +50,8 @@ def _source(node: fx.Node) -> fx.Node:
     return node
 
 
-def _of_function(node: fx.Node, gm: nn.Module) -> Tensor | None:
+def weight_of_function(node: fx.Node, gm: nn.Module) -> Tensor | None:
+    """The weight that a function of floats is called with, if it is an attribute."""
     weight = node.args[1] if len(node.args) > 1 else node.kwargs.get("weight")
     if not isinstance(weight, fx.Node) or (source := _source(weight)).op != "get_attr":
         return None
@@ -79,7 +80,7 @@ def weight_extraction() -> dict[str, dict[Any, Callable[..., Any]]]:
             modules |= {member: _of_layer for member in members if isinstance(member, type)}
     modules |= {nn.LSTM: _of_lstm, nnqd.LSTM: _of_lstm}
     modules.pop(nnq.LSTM, None)
-    functions: dict[Any, Callable[..., Any]] = dict.fromkeys(_FUNCTIONS, _of_function)
+    functions: dict[Any, Callable[..., Any]] = dict.fromkeys(_FUNCTIONS, weight_of_function)
     functions |= {CALLED[name]: _of_packed for name in _QUANTIZED.split() if name in CALLED}
     return {"call_module": modules, "call_function": functions}
 
