@@ -360,15 +360,13 @@ def test_small_functions_refuse_mistakes() -> None:
 
 
 def test_a_name_without_counterpart_can_be_imported_and_says_why_when_used() -> None:
-    from torch.ao.quantization.backend_config import get_native_backend_config
-    from torch.ao.quantization.fx.custom_config import PrepareCustomConfig
-    from torch.ao.quantization.utils import Pattern
+    from torch.ao.nn.quantized.dynamic.modules.rnn import pack_weight_bias
+    from torch.ao.quantization.utils import check_node
 
-    assert not isinstance(3, PrepareCustomConfig)
+    assert not isinstance(3, check_node)
     for name, use in {
-        "torch.ao.quantization.backend_config.get_native_backend_config": get_native_backend_config,
-        "torch.ao.quantization.fx.custom_config.PrepareCustomConfig": PrepareCustomConfig,
-        "torch.ao.quantization.utils.Pattern": lambda: Pattern.anything,
+        "torch.ao.nn.quantized.dynamic.modules.rnn.pack_weight_bias": pack_weight_bias,
+        "torch.ao.quantization.utils.check_node": lambda: check_node.anything,
         "torch.fbgemm_linear_quantize_weight": torch.fbgemm_linear_quantize_weight,
     }.items():
         with pytest.raises(NotImplementedError, match=f"^{name} has no counterpart in zeropoint: .* "):

@@ -48,6 +48,28 @@ FLOWS = {
         f = lambda q: zeropoint.quantize_per_tensor(q[:, 1:].dequantize() * q.q_scale() + 1, 0.1, 3, zeropoint.quint8)
         assert torch.equal(torch.compile(f, backend="aot_eager", fullgraph=True)(q), f(q))
     """,
+    "FX graph mode": """
+        from zeropoint import fx
+        m = model().module
+        prepared = fx.prepare_fx(m, zeropoint.get_default_qconfig_mapping("native"), (x,))
+        prepared(x)
+        c = fx.convert_fx(prepared)
+        same(zeropoint.compile(c, (x,))(x), c(x))
+        again = fx.convert_fx(fx.prepare_fx(model().module, zeropoint.get_default_qconfig_mapping("native"), (x,)))
+        again.load_state_dict(c.state_dict())
+        same(again(x), c(x))
+        halves = zeropoint.QConfigMapping().set_global(zeropoint.float16_static_qconfig)
+        backend = fx.backends.get_test_only_legacy_native_backend_config()
+        h = fx.prepare_fx(nn.Sequential(nn.Linear(8, 4)).eval(), halves, (x,), backend_config=backend)
+        assert fx.convert_to_reference_fx(h, backend_config=backend)(x).shape == (2, 3, 8, 4)
+    """,
+    "FX graph mode, old names": """
+        zeropoint.compat.install()
+        from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
+        prepared = prepare_fx(model().module, zeropoint.get_default_qconfig_mapping("native"), (x,))
+        prepared(x)
+        assert convert_fx(prepared)(x).shape == (2, 5)
+    """,
     "eager static": "assert converted()(x).shape == (2, 5)",
     "eager QAT": """
         m = model().train()

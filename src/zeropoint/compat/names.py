@@ -12,10 +12,10 @@ from __future__ import annotations
 # ------------------------------------------------------------------------------------------------------------ reasons
 
 FUSING = "which layers fuse, and into what, is a table now: zeropoint.operators; fuse_modules takes your own methods"
-FX = "it belongs to the inside of torch.ao's FX mode; zeropoint captures models with torch.export and has other insides"
+FX = "it belongs to the inside of torch.ao's FX mode; the graphs are the same, what makes them is zeropoint.fx"
 SPARSE = "block-sparse layers for QNNPACK are not part of zeropoint; use the dense ones"
 INSIDE = "it is a helper inside a module of torch.ao; the module itself has its counterpart"
-BACKEND = "what a backend supports is fixed in zeropoint.operators: all kernels are its own"
+BACKEND = "it belongs to the inside of torch.ao's backends; zeropoint.fx makes them from zeropoint.operators"
 EQUALIZE = "it is a step inside equalize; the layer itself has the weight and the bias"
 N_SHADOWS = "it tries several qconfigs for each layer in one model; compare the models one by one, with add_shadow_loggers"
 ON_DEVICE = "it leaves quantizing to the device, with passes of torch._C; quantize_dynamic_jit does it beforehand"

@@ -67,7 +67,7 @@ def compile_with(fusions: Sequence[Fusion], model: nn.Module, example_inputs: An
     if isinstance(model, torch.jit.ScriptModule):
         graph: Any = graph_of(model, tuple(example_inputs))
     elif is_converted(model):
-        graph = graph_of_eager(with_numbers(model), tuple(example_inputs))  # type: ignore[arg-type]
+        graph = graph_of_eager(with_numbers(model), tuple(example_inputs))
     elif not isinstance(model, fx.GraphModule) and is_quantized_module(model) and not hasattr(model, "graph_module"):
         graph = graph_of_eager(model, tuple(example_inputs))
     else:

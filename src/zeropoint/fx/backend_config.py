@@ -174,12 +174,12 @@ class BackendPatternConfig:
         self.root_module = root_module
         return self
 
-    def set_qat_module(self, qat_module: type[torch.nn.Module]) -> BackendPatternConfig:
+    def set_qat_module(self, qat_module: type[torch.nn.Module] | None) -> BackendPatternConfig:
         """What stands for it in training."""
         self.qat_module = qat_module
         return self
 
-    def set_reference_quantized_module(self, reference: type[torch.nn.Module]) -> BackendPatternConfig:
+    def set_reference_quantized_module(self, reference: type[torch.nn.Module] | None) -> BackendPatternConfig:
         """What stands for the root module in reference models."""
         self.reference_quantized_module = reference
         return self
@@ -312,8 +312,9 @@ class BackendConfig:
         for config in backend_config_dict.get("configs", ()):
             if not isinstance(config, (BackendPatternConfig, Mapping)):
                 raise ValueError(f"configs must be a list of dictionaries, got {described(config)} in it")
-            is_made = isinstance(config, BackendPatternConfig)
-            made.set_backend_pattern_config(config if is_made else BackendPatternConfig.from_dict(config))
+            if not isinstance(config, BackendPatternConfig):
+                config = BackendPatternConfig.from_dict(config)
+            made.set_backend_pattern_config(config)
         return made
 
     def to_dict(self) -> dict[str, Any]:

@@ -36,5 +36,5 @@ def compute(model: fx.GraphModule, node: fx.Node) -> Any:
     if node.op == "call_method":
         return getattr(args[0], str(node.target))(*args[1:], **kwargs)
     if node.op == "call_function":
-        return node.target(*args, **kwargs)  # type: ignore[operator]
+        return node.target(*args, **kwargs)
     raise ValueError(f"{node.name} depends on an input of the graph")

@@ -159,7 +159,7 @@ class _Conversion:
         elif attributes is not None and attributes.is_observed_standalone_module:
             self._convert_standalone(node, module, attributes)
         elif kind in self.references or kind in self.trained or kind in self.fused:
-            inner = type_before_parametrizations(module[0]) if kind in self.fused else None  # type: ignore[index]
+            inner = type_before_parametrizations(module[0]) if kind in self.fused else None
             if inner is None or inner in self.references:
                 self._convert_weighted(node, module)
         elif kind in classes_of(self.custom.observed_to_quantized_mapping):
@@ -174,7 +174,7 @@ class _Conversion:
         is_dynamic = bool(getattr(observer, "is_dynamic", False))
         left_float = all(self._has_none(n) for n in (*node.args, *node.users))
         if left_float or not (is_dynamic or observer.dtype in OBSERVED_DTYPES):
-            node.replace_all_uses_with(node.args[0])  # type: ignore[arg-type]
+            node.replace_all_uses_with(node.args[0])
         else:
             with self.graph.inserting_before(node):
                 node.replace_all_uses_with(self._rounded(node, observer, is_dynamic))
@@ -291,7 +291,7 @@ class _Conversion:
         fused = module if isinstance(module, FusedModule) else None
         layer: Any = module if fused is None else fused[0]
         qparams = {"is_decomposed": self.is_decomposed, **self._weight_qparams(layer, qconfig, trained)}
-        made = self.references[type_before_parametrizations(layer)].from_float(layer, qparams)  # type: ignore[attr-defined]
+        made = self.references[type_before_parametrizations(layer)].from_float(layer, qparams)
         if fused is None:
             self._set(target, made)
         else:
@@ -333,7 +333,7 @@ class _Conversion:
         if activation_is_statically_quantized(qconfig):
             self._quantized_custom.add(node)
             if is_custom_lstm(node, self.modules):
-                taken = [node.args[0], *(node.args[1] if len(node.args) > 1 else ())]  # type: ignore[misc]
+                taken = [node.args[0], *(node.args[1] if len(node.args) > 1 else ())]
             elif isinstance(module, quantizable.MultiheadAttention):
                 taken = list(node.args[:3])
             else:
@@ -356,7 +356,7 @@ def _skip_dequantize(value: Any, user: fx.Node) -> None:
     """Let `user` take the quantized tensor behind a value, or behind each value of a list or dictionary."""
     if isinstance(value, fx.Node):
         if value.op == "call_method" and value.target == "dequantize":
-            user.replace_input_with(value, value.args[0])  # type: ignore[arg-type]
+            user.replace_input_with(value, value.args[0])
     elif isinstance(value, (list, tuple)):
         for part in value:
             _skip_dequantize(part, user)

@@ -15,7 +15,7 @@ from torch.fx import Proxy
 from zeropoint import qfunctions
 from zeropoint.qfunctions import packed
 
-_CONVOLUTIONS = {
+_CONVOLUTIONS: dict[str, Callable[..., Any]] = {
     **{f"conv{d}d": packed.conv for d in (1, 2, 3)},
     **{f"conv{d}d_relu": packed.conv_relu for d in (1, 2, 3)},
     **{f"conv{d}d_dynamic": packed.conv_dynamic for d in (1, 2, 3)},
@@ -50,6 +50,7 @@ def _traceable(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args, **kwargs)
 
     called.__module__, called.__name__, called.__qualname__ = __name__, name, name
+    called.__doc__ = f"`{function.__module__}.{function.__name__}`, as a node of a graph."
     return called
 
 

@@ -69,25 +69,25 @@ def _swap(model: fx.GraphModule, node: fx.Node, module: Any, *numbers: Any, form
 
 def _numbers(model: fx.GraphModule, quantize: fx.Node) -> tuple[Any, Any]:
     scale, zero_point = quantize.args[1:3]
-    return getattr(model, scale.target), getattr(model, zero_point.target)  # type: ignore[union-attr]
+    return getattr(model, scale.target), getattr(model, zero_point.target)
 
 
 def _replace(model: fx.GraphModule, quantize: fx.Node, node: fx.Node) -> None:
     """The quantized `node` stands for what was quantized behind it."""
     for argument in node.args:
         if is_dequantize(argument):
-            node.replace_input_with(argument, argument.args[0])  # type: ignore[arg-type, union-attr]
+            node.replace_input_with(argument, argument.args[0])
     quantize.replace_all_uses_with(node)
     numbers = quantize.args[1:3]
     model.graph.erase_node(quantize)
     for number in numbers:
-        model.graph.erase_node(number)  # type: ignore[arg-type]
+        model.graph.erase_node(number)
 
 
 def _lower_layers(model: fx.GraphModule, qconfigs: Mapping[str, Any]) -> None:
     modules = dict(model.named_modules(remove_duplicate=False))
     known = {kind for kind in _quantized_forms("static") if kind not in (ConvAdd2d, ConvAddReLU2d)}
-    known -= set(_transposed())
+    known -= _transposed()
     for node in list(model.graph.nodes):
         match = static_match(node, modules, qconfigs, known, (0,))
         if match is None or match.relu is not None:
@@ -97,11 +97,9 @@ def _lower_layers(model: fx.GraphModule, qconfigs: Mapping[str, Any]) -> None:
             _replace(model, match.quantize, match.node)
 
 
-def _transposed() -> dict[type, type]:
+def _transposed() -> set[Any]:
     """Reference modules of transposed convolutions, which no activation is fused with."""
-    return {
-        f.reference: f.static for record, f in module_forms() if "transpose" in record.name and f.reference is not None
-    }  # type: ignore[misc]
+    return {f.reference for record, f in module_forms() if "transpose" in record.name}
 
 
 def _lower_sums_into_layers(model: fx.GraphModule, qconfigs: Mapping[str, Any]) -> None:

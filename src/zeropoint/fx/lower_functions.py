@@ -63,18 +63,18 @@ def lower_functions(model: fx.GraphModule, qconfigs: Mapping[str, Any]) -> None:
         if match is None:
             continue
         record, layer = layers[match.node.target], match.node
-        weight = layer.args[1].args[0] if len(layer.args) > 1 else None  # type: ignore[union-attr]
+        weight = layer.args[1].args[0] if len(layer.args) > 1 else None
         if not (is_quantize(weight) or (isinstance(weight, fx.Node) and weight.target is PER_CHANNEL)):
             continue
         scale, zero_point = match.quantize.args[1:3]
         with model.graph.inserting_before(scale):
-            packed = _prepack(model.graph, layer, record, weight)  # type: ignore[arg-type]
+            packed = _prepack(model.graph, layer, record, weight)
         fuses = match.relu is not None and record.relu
         layer.target = call(f"{record.name}{'_relu' if fuses else ''}")
-        layer.args = (layer.args[0].args[0], packed, scale, zero_point)  # type: ignore[union-attr]
+        layer.args = (layer.args[0].args[0], packed, scale, zero_point)
         layer.kwargs = {}
         match.quantize.replace_all_uses_with(layer)
-        zero_point.append(layer)  # type: ignore[union-attr]
+        zero_point.append(layer)
         model.graph.erase_node(match.quantize)
         if match.relu is not None:
             if fuses:
@@ -135,10 +135,10 @@ def lower_sums(model: fx.GraphModule, qconfigs: Mapping[str, Any]) -> None:
         match = static_match(node, modules, qconfigs, _SUMS, (0, 1))
         if match is None:
             continue
-        args = [a.args[0] if is_dequantize(a) else a for a in match.node.args]  # type: ignore[union-attr]
+        args = [a.args[0] if is_dequantize(a) else a for a in match.node.args]
         if sum(map(is_dequantize, match.node.args)) == 2:
             args += match.quantize.args[1:3]
-        name = _SUMS[match.node.target]  # type: ignore[index]
+        name = _SUMS[match.node.target]
         with model.graph.inserting_after(match.quantize):
             made = model.graph.call_function(call(f"{name}{'_relu' if match.relu is not None else ''}"), tuple(args))
         made.stack_trace = match.node.stack_trace

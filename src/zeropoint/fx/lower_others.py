@@ -62,7 +62,7 @@ def lower_others(model: fx.GraphModule) -> None:
         if source.op == "call_module" and called in swapped and not is_half:
             _swap(model, node, source, modules[str(source.target)], swapped[called])
         for value in taken:
-            source.replace_input_with(value, value.args[0])  # type: ignore[arg-type]
+            source.replace_input_with(value, value.args[0])
         numbers = node.args[1:3]
         node.replace_all_uses_with(source)
         model.graph.erase_node(node)
@@ -78,11 +78,11 @@ def _first_tensors(node: fx.Node) -> list[fx.Node] | None:
     """The dequantized tensors that a node is called with first; None if one of them is not dequantized."""
     first = node.args[0] if node.args else next(iter(node.kwargs.values()), None)
     parts = list(first) if isinstance(first, (list, tuple)) else [first]
-    return parts if parts and all(map(is_dequantize, parts)) else None  # type: ignore[return-value]
+    return parts if parts and all(map(is_dequantize, parts)) else None
 
 
 def _swap(model: fx.GraphModule, quantize: fx.Node, node: fx.Node, module: nn.Module, kind: Any) -> None:
-    scale, zero_point = (getattr(model, number.target) for number in quantize.args[1:3])  # type: ignore[union-attr]
+    scale, zero_point = (getattr(model, number.target) for number in quantize.args[1:3])
     set_module(model, str(node.target), kind.from_reference(module, scale, zero_point))
 
 

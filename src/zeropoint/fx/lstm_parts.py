@@ -76,7 +76,7 @@ def reference_lstm(observed_lstm: Any, backend_config: Any = None) -> quantized.
         cell = copy.deepcopy(observed_lstm.layers.get_submodule(str(index)).layer_fw.cell)
         reference = convert_to_reference_fx(cell, backend_config=backend_config)
         _take_quantized(reference)
-        layer.layer_fw.cell = reference  # type: ignore[union-attr]
+        layer.layer_fw.cell = reference
     return made
 
 

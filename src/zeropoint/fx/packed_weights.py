@@ -47,7 +47,7 @@ def pack_weights(model: fx.GraphModule, scopes: Scopes, keep_original_weights: b
 
 def _as_key(name: str) -> str:
     """A name without what paths of modules may have and identifiers may not."""
-    return name.translate(str.maketrans({":": "_", "/": "_", "|": "_", " ": ""})).lower()
+    return name.translate(str.maketrans(":/|", "___", " ")).lower()
 
 
 def _originals(model: fx.GraphModule, sources: list[fx.Node]) -> list[Any]:

@@ -54,7 +54,7 @@ def prepare(
     mapping, equalization = copy.deepcopy(qconfig_mapping), copy.deepcopy(equalization or QConfigMapping())
     add_fused_types(model, mapping)
     add_fused_types(model, equalization)
-    rules = {"": mapping.global_qconfig, **mapping.object_type_qconfigs, **mapping.module_name_qconfigs}
+    rules: dict[Any, Any] = {"": mapping.global_qconfig, **mapping.object_type_qconfigs, **mapping.module_name_qconfigs}
     propagate_qconfig_(model, rules, custom.to_dict())
     if is_qat:
         swap_modules(model, mapping=backend_config.training_modules(), inplace=True, remove_qconfig=False)
@@ -336,7 +336,7 @@ class _Preparation:
             return False
         shared = self.modules[str(calls[0].target)]  # type: ignore[union-attr]
         for call in (*calls[1:], *node.users):
-            set_module(self.model, str(call.target), shared)  # type: ignore[union-attr]
+            set_module(self.model, str(call.target), shared)
         return True
 
     def _observer_before(self, node: Any) -> fx.Node | None:

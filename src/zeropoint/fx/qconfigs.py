@@ -108,7 +108,7 @@ def qconfigs_by_node(
             _of_node(node, modules, mapping, scopes, seen), modules.get(str(node.target))
         )
         if node.op == "call_module":
-            modules[node.target].qconfig = found[node.name]  # type: ignore[assignment]
+            modules[node.target].qconfig = found[node.name]
     return found
 
 

@@ -63,6 +63,11 @@ def prepare_traced(
     if mapping is None:
         raise TypeError("qconfig_mapping must be a QConfigMapping or a dictionary, got None")
     equalization = _given(QConfigMapping, equalization, "_equalization_config")
+    if equalization is not None and any(equalization.to_dict().values()):
+        raise NotImplementedError(
+            "prepare_fx: _equalization_config is not supported; zeropoint.prepare_fx(..., equalize_channels=True),"
+            " which captures models with torch.export, divides large channels"
+        )
     backend = _backend(backend_config)
     preserved = attributes_of(model, custom.preserved_attributes)
     tracer = QuantizationTracer(*custom.untraced(is_standalone))
