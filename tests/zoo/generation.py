@@ -13,10 +13,10 @@ from .packages import hugging
 __all__ = ["DECODERS", "Cached", "decoder"]
 
 _NO_SCORE = -1e9  # of places behind the one that looks; added, so that eager attention takes it
-DECODERS = {
-    "gpt2": ("GPT2LMHeadModel", "GPT2Config"),
-    "llama": ("LlamaForCausalLM", "LlamaConfig"),
-    "qwen2": ("Qwen2ForCausalLM", "Qwen2Config"),
+DECODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "gpt2": ("GPT2LMHeadModel", "GPT2Config", {}),
+    "llama": ("LlamaForCausalLM", "LlamaConfig", {"num_key_value_heads": 2}),
+    "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", {"num_key_value_heads": 2}),
 }
 
 
@@ -46,4 +46,5 @@ class Cached(nn.Module):
 def decoder(name: str, length: int) -> nn.Module:
     """One of `DECODERS` with a tiny configuration and fixed weights."""
     torch.manual_seed(20)
-    return Cached(hugging(*DECODERS[name], attn_implementation="eager")().eval(), length).eval()
+    model, config, options = DECODERS[name]
+    return Cached(hugging(model, config, attn_implementation="eager", **options)().eval(), length).eval()
