@@ -47,7 +47,7 @@ ENCODER := $(VENV)/.encoder-installed
 DOCS := $(VENV)/.docs-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-zoo test-runtime conformance lint format bench bench-runs docs fuzz sanitize clean distclean
+.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-zoo test-runtime conformance lint format bench bench-tables bench-runs docs fuzz sanitize clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -111,6 +111,18 @@ format: $(INSTALLED) ## Rewrite the sources in the project's style
 
 bench: $(INSTALLED) $(COMPETITORS) ## Measure against torch, ONNX Runtime, OpenVINO (BENCH_ARGS=..., BENCH_THREADS=2)
 	@$(UNMASKED) OMP_NUM_THREADS=$(BENCH_THREADS) MKL_NUM_THREADS=$(BENCH_THREADS) $(PY) -m bench $(BENCH_ARGS)
+
+# With priority over other work where the system lets us. The process that prepares models waits without spinning; those
+# that are measured do not inherit that.
+bench-tables: $(INSTALLED) $(COMPETITORS) ## Measure whole models and scaling; write the table and the picture of docs/benchmarks.md
+	@mkdir -p build
+	@$(UNMASKED) OMP_NUM_THREADS=$(BENCH_THREADS) MKL_NUM_THREADS=$(BENCH_THREADS) OMP_WAIT_POLICY=passive \
+	    $(PY) -m bench engine --without slow \
+	    --threads $(BENCH_THREADS) --json build/engine.json $$(chrt -f 10 true 2>/dev/null && echo --realtime) $(BENCH_ARGS)
+	@$(UNMASKED) OMP_NUM_THREADS=$(BENCH_THREADS) $(PY) -m bench scaling --threads $(BENCH_THREADS) --json build/scaling.json \
+	    $$(chrt -f 10 true 2>/dev/null && echo --realtime)
+	@$(PY) -m bench.table build/engine.json docs/benchmarks.md
+	@$(PY) -m bench.plot build/scaling.json docs/pictures/scaling.svg
 
 bench-runs: $(INSTALLED) ## Run every suite of bench briefly, with the peers that are installed: that it runs, not how fast
 	@$(UNMASKED) OMP_NUM_THREADS=$(BENCH_THREADS) $(PY) -m bench --seconds 0.1 --least-rounds 1 --without slow $(BENCH_ARGS)

@@ -1,12 +1,12 @@
 """``python -m bench [suite ...] [--only TEXT] [--without NAMES] [--seconds S]
-[--least-rounds N] [--threads N] [--json FILE]``: run the
-benchmarks, print ratios."""
+[--least-rounds N] [--threads N] [--realtime] [--json FILE]``: run the benchmarks, print ratios."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
 import pathlib
+import sys
 import warnings
 
 import zeropoint
@@ -17,7 +17,10 @@ AMX = keep_from_masked_amx()  # before torch is there
 import torch
 
 from bench import report
-from bench.timing import Result, measure
+from bench.timing import How, Result
+from zeropoint.cpu import peaks
+from zeropoint.interop.contender import priority
+from zeropoint.interop.tasks import first_line
 
 SUITES = (
     "affine",
@@ -32,6 +35,7 @@ SUITES = (
     "eager",
     "graph",
     "engine",
+    "scaling",
     "script",
 )
 
@@ -43,10 +47,13 @@ def main() -> None:
     )
     parser.add_argument("--seconds", type=float, default=2.0, help="time for each row")
     parser.add_argument("--least-rounds", type=int, help="of each row, however long they take; default: the row's own")
-    parser.add_argument("--threads", type=int, default=2, help="for everybody; engine runs with one, too")
-    parser.add_argument("--only", default="", help="rows whose name contains this")
+    parser.add_argument("--threads", type=int, default=2, help="for everybody")
+    parser.add_argument("--only", default="", help="rows whose name contains this, or one of these, with commas")
     parser.add_argument(
         "--without", default="", help="peers to leave out, with commas; slow: those that take minutes to start"
+    )
+    parser.add_argument(
+        "--realtime", action="store_true", help="engine and scaling: turns before all else on the machine (needs root)"
     )
     parser.add_argument("--json", type=pathlib.Path, help="also write the results here")
     arguments = parser.parse_args()
@@ -54,23 +61,35 @@ def main() -> None:
     warnings.filterwarnings("ignore")  # the peers' deprecation is why this project exists
     torch.set_num_threads(arguments.threads)
     zeropoint.set_num_threads(arguments.threads)
+    with priority(arguments.realtime):
+        peaks()  # measured here
     print(report.header(), flush=True)
     if AMX:
         print(AMX, flush=True)
     without = [name for name in arguments.without.split(",") if name]
+    how = How(without, arguments.seconds, arguments.least_rounds, arguments.realtime, arguments.threads)
     results: list[Result] = []
+    failures = 0
     for name in arguments.suite or SUITES:
         print(f"\n{name}", flush=True)
         for row in importlib.import_module(f"bench.{name}").rows():
-            if arguments.only not in row.name:
+            if not any(part in row.name for part in arguments.only.split(",")):
                 continue
-            ready = row.ready(without)
-            results.append(measure(ready, arguments.seconds, arguments.least_rounds or ready.least_rounds))
+            try:
+                results.append(row.measure(how))
+            except Exception as error:  # the next row may do better
+                failures += 1
+                print(f"{row.name:<44} FAILED: {type(error).__name__}: {first_line(error)}", flush=True)
+                continue
+            failures += bool(results[-1].failed)
             print(report.line(results[-1]), flush=True)
-    missed = [(r.row.name, peer) for r in results for peer in r.row.peers if r.verdict(peer) == "missed"]
-    print(f"\n{len(missed)} of {sum(len(r.row.peers) for r in results)} ratios below what was asked, beyond noise")
-    if arguments.json:
-        arguments.json.write_text(report.as_json(results))
+            if arguments.json:  # after each row: what was measured is kept if the rest is not
+                arguments.json.write_text(report.as_json(results))
+    missed = [(r.row.name, peer) for r in results for peer in r.peers if r.verdict(peer) == "missed"]
+    print(f"\n{len(missed)} of {sum(len(r.peers) for r in results)} ratios below what was asked, beyond noise")
+    if failures:
+        print(f"{failures} rows failed")
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -1,124 +1,195 @@
 """Compiled programs against everything that ships 8-bit models on CPUs today (src/zeropoint/interop/peers.py).
 
-Each row is one model, batch size and number of threads; all contenders take turns on the same input. Under the row with
-most threads: how alike each result is to that of the float model (cosine), what is deployed (MB), and, of a process of
-its own that runs it, seconds to load it (imports included), the time of the first call, and the most memory it had.
+Each row is one model and batch size. Every contender has a process of its own and the settings it is quickest with;
+they take turns on the same input. Under a row: ours in GMAC/s and as a part of the instruction's peak, measured in the
+same run, and what limits it; and for everybody how alike the result is to that of the float model (cosine), what is
+deployed (MB), seconds to load it (imports included), the time of the first call, the most memory, and the setting. A
+peer whose file is not about a quarter of the float one is marked: it has not quantized everything.
+
 `torch.compile` takes minutes for these models: ``--without slow`` leaves it out, ``--only`` chooses rows.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import nn
-from zeropoint.interop.footprint import footprint
+from torch import Tensor, nn
 
 import zeropoint
-from bench import models
-from bench.timing import CALL, Row
-from zeropoint.interop.peers import OURS, PEERS, SLOW, file_bytes, ready, written
-from zeropoint.interop.tasks import Task, Unavailable
+from bench import models, vision
+from bench.timing import OURS, How, Result, Row
+from zeropoint.interop.contender import Contender, priority, take_turns
+from zeropoint.interop.peers import PEERS, SLOW, file_bytes, is_quantized, written
+from zeropoint.interop.tasks import Task, Unavailable, first_line
+
+Inputs = Callable[[int], tuple[Tensor, ...]]
+
+
+def floats(*shape: int) -> Inputs:
+    return lambda batch: (torch.randn(batch, *shape),)
+
+
+def bags(batch: int) -> tuple[Tensor, ...]:
+    return (torch.randint(0, 100_000, (batch, 20)),)
+
+
+def token(batch: int) -> tuple[Tensor, ...]:
+    """A word behind 128 others."""
+    d = models.Decoder
+    before = (d.LAYERS, batch, d.HEADS, 128, d.WIDTH // d.HEADS)
+    return torch.randint(0, d.WORDS, (batch, 1)), torch.randn(before), torch.randn(before)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A model, the shape of one example, and what is asked of us with and without AMX."""
+    """A model, what it is called with, and how it is quantized.
+
+    Args:
+        asked_amx: the ratio that is asked of us where there is AMX; elsewhere 1.
+        samples: for calibration.
+    """
 
     name: str
     make: Callable[[], nn.Module]
-    shape: tuple[int, ...]
-    asked_amx: float
+    inputs: Inputs
+    batches: tuple[int, ...] = (1, 16)
+    asked_amx: float = 1.5
     dynamic: bool = False
+    weight_bits: int | None = None
+    samples: int = 64
 
 
 CASES = (
-    Case("ResNet-18 224x224", models.resnet18, (3, 224, 224), 2.0),
-    Case("MobileNetV2 ReLU6 224x224", models.mobilenet_v2_relu6, (3, 224, 224), 1.5),
-    Case("MiniLM encoder, 128 tokens", models.encoder, (128, 384), 2.0),
-    Case("voice encoder LSTM, 160 frames", models.VoiceEncoder, (160, 40), 1.5, dynamic=True),
-    Case("MLP 784-512-512-10", models.mlp, (784,), 2.0),
-    Case("CREPE full", models.Crepe, (1024,), 1.5),
+    Case("ResNet-18 224x224", models.resnet18, floats(3, 224, 224), asked_amx=2.0),
+    Case("MobileNetV2 ReLU6 224x224", models.mobilenet_v2_relu6, floats(3, 224, 224)),
+    Case("EfficientNet-B0 224x224", vision.efficientnet_b0, floats(3, 224, 224)),
+    Case("YOLO-like 640x640", vision.Detector, floats(3, 640, 640), (1,), samples=4),
+    Case("U-Net 256x256", vision.UNet, floats(3, 256, 256), (1,), samples=8),
+    Case("MiniLM encoder, 128 tokens", models.encoder, floats(128, 384), asked_amx=2.0),
+    Case("BERT-base encoder, 384 tokens", models.bert_base, floats(384, 768), (1,), asked_amx=2.0, samples=8),
+    Case("voice encoder LSTM, 160 frames", models.VoiceEncoder, floats(160, 40), dynamic=True),
+    Case("voice encoder GRU, 160 frames", models.VoiceEncoderGru, floats(160, 40), dynamic=True),
+    Case("MLP 784-512-512-10", models.mlp, floats(784), asked_amx=2.0),
+    Case("CREPE full", models.Crepe, floats(1024)),
+    Case("embedding bags of 20, 100000x128", models.Bags, bags, (64,), weight_bits=8),
+    Case("GPT-2 small, one token, int8 weights", models.Decoder, token, (1,), weight_bits=8),
+    Case("GPT-2 small, one token, int4 weights", models.Decoder, token, (1,), weight_bits=4),
 )
-BATCHES = (1, 16)
 ROUNDS = 30  # times that each contender is run, at least
 
 
 def rows() -> Iterator[Row]:
     amx = zeropoint.cpu_info().isa == "amx"
-    most = torch.get_num_threads()
+    threads = torch.get_num_threads()
     for case in CASES:
-        for batch in BATCHES:
-            for threads in sorted({most, 1}, reverse=True):
-                yield Row(
-                    f"{case.name}, batch {batch}, {threads} thread{'s' * (threads > 1)}",
-                    least_rounds=ROUNDS,
-                    make=functools.partial(_row, case, batch, threads, case.asked_amx if amx else 1.0, threads == most),
-                )
+        for batch in case.batches:
+            name = f"{case.name}, batch {batch}, {threads} thread{'s' * (threads > 1)}"
+            race = functools.partial(_race, case, batch, case.asked_amx if amx else 1.0)
+            yield Row(name, least_rounds=ROUNDS, race=race)
 
 
-def _row(case: Case, batch: int, threads: int, asked: float, with_details: bool, without: Sequence[str]) -> Row:
-    torch.set_num_threads(threads)
-    zeropoint.set_num_threads(threads)
-    task, files = _files(case, batch, tuple(without))
+def _race(case: Case, batch: int, asked: float, row: Row, how: How, least: int) -> Result:
+    threads, task = how.threads, _task(case, batch)
     with torch.no_grad():
-        floats = task.model(*task.inputs)
-    calls: dict[str, CALL] = {}
-    details = []
-    for name, path in files.items():
-        try:
-            if isinstance(path, Unavailable):
-                raise path
-            calls[name] = call = ready(name, task, path, threads)
-            if with_details:
-                details.append(f"{name:<22} cosine {cosine(call(), floats):.5f} {_deployed(name, task, path, threads)}")
-        except Unavailable as reason:
-            details.append(f"{name:<22} left out: {reason}")
-    ours = calls.pop(OURS)
-    return Row("", ours, calls, dict.fromkeys(calls, asked), details=tuple(details))
+        wanted = task.model(*task.inputs)
+    details: list[str] = []
+    known: dict[str, dict[str, Any]] = {}
+    with contextlib.ExitStack() as open_ones, tempfile.TemporaryDirectory() as folder:
+        contenders = []
+        for name in (n for n in PEERS if n not in how.without and not ("slow" in how.without and n in SLOW)):
+            try:
+                path = written(name, task, Path(folder))
+                one = open_ones.enter_context(Contender(name, path, task.arrays, threads, how.realtime))
+                known[name] = _facts(one, path, wanted, task)
+                if name == OURS:
+                    with priority(how.realtime):
+                        known[name] |= _work(path, task)
+                contenders.append(one)
+            except Unavailable as reason:
+                known[name] = {"left_out": str(reason)}
+            except Exception as error:
+                known[name] = {"left_out": f"{name}: {type(error).__name__}: {first_line(error)}"}
+        times, fallen = take_turns(contenders, how.seconds, least)
+    for name, reason in fallen.items():
+        known[name] = {"left_out": str(reason)}
+    if OURS in times:
+        known[OURS] |= _speed(known[OURS], times[OURS].median)
+    details = [f"{name:<22} {_words(facts)}" for name, facts in known.items()]
+    failed = "" if OURS in times else known.get(OURS, {}).get("left_out", "it was left out")
+    return Result(row, times, dict.fromkeys(times, asked), tuple(details), {"contenders": known}, failed)
 
 
-@functools.lru_cache(maxsize=1)
-def _files(case: Case, batch: int, without: tuple[str, ...]) -> tuple[Task, dict[str, Path | Unavailable | None]]:
-    """A task, and the files of everybody for it, or why there is none. Rows with other threads have the same."""
+def _task(case: Case, batch: int) -> Task:
     torch.manual_seed(0)
     model = case.make().eval()
-    calibration = tuple((torch.randn(batch, *case.shape),) for _ in range(64 // batch))
-    task = Task(model, (torch.randn(batch, *case.shape),), calibration, case.dynamic)
-    folder = Path(tempfile.mkdtemp(dir=_folder().name))
-    files: dict[str, Path | Unavailable | None] = {}
-    for name in PEERS:
-        if name in without or ("slow" in without and name in SLOW):
-            continue
-        try:
-            files[name] = written(name, task, folder)
-        except Unavailable as reason:
-            files[name] = reason
-    return task, files
+    calibration = tuple(case.inputs(batch) for _ in range(max(1, case.samples // batch)))
+    return Task(model, case.inputs(batch), calibration, case.dynamic, case.weight_bits)
 
 
-@functools.cache
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory()  # which goes when the process does
+def _facts(one: Contender, path: Path, wanted: Tensor, task: Task) -> dict[str, Any]:
+    found, size = one.footprint, file_bytes(path)
+    floats = sum(p.numel() * p.element_size() for p in task.model.parameters())
+    return {
+        "cosine": cosine(one.result(), wanted),
+        "bytes": size,
+        "quantized": is_quantized(one.name, size, floats),
+        "load": found.load,
+        "first": found.first,
+        "peak": found.peak,
+        "setting": found.setting,
+    }
 
 
-def _deployed(name: str, task: Task, path: Path | None, threads: int) -> str:
-    if path is None:
-        return "(nothing to deploy)"
-    found = footprint(name, path, task.arrays, threads)
-    return (
-        f"{file_bytes(path) / 1e6:8.2f} MB   loads in {found.load:6.3f} s, first call {1e3 * found.first:8.2f} ms,"
-        f" peak memory {found.peak / 1e6:6.0f} MB"
+def _work(path: Path, task: Task) -> dict[str, Any]:
+    """What a run of ours does, and what limits it."""
+    profile = zeropoint.runtime.load(path).profile(*task.arrays, runs=5)
+    stored = sum({row.step: row.stored for row in profile if row.macs}.values())
+    limits: dict[str, float] = {}
+    for row, limit in zip(profile, profile.limits):
+        limits[limit.kind] = limits.get(limit.kind, 0.0) + row.seconds / (profile.seconds or 1.0)
+    macs = sum(row.macs for row in profile)
+    peak = sum(
+        row.macs / row.work(profile.here, 0).peak for row in profile if row.macs and row.work(profile.here, 0).peak
     )
+    return {"macs": macs, "at_peak": peak / profile.here.cores, "stored": stored, "limits": limits}
 
 
-def cosine(result: Any, floats: torch.Tensor) -> float:
+def _speed(facts: dict[str, Any], seconds: float) -> dict[str, Any]:
+    return {
+        "gmacs": facts["macs"] / seconds / 1e9,
+        "of_peak": facts["at_peak"] / seconds,
+        "weights_gb_per_second": facts["stored"] / seconds / 1e9,
+    }
+
+
+def _words(facts: dict[str, Any]) -> str:
+    if "left_out" in facts:
+        return f"left out: {facts['left_out']}"
+    text = (
+        f"cosine {facts['cosine']:.5f} {facts['bytes'] / 1e6:8.2f} MB   loads in {facts['load']:6.3f} s,"
+        f" first call {1e3 * facts['first']:8.2f} ms, peak memory {facts['peak'] / 1e6:6.0f} MB; {facts['setting']}"
+    )
+    if not facts["quantized"]:
+        text += "; NOT A QUARTER of the float file: layers stay in float"
+    if "gmacs" in facts:
+        ranked = sorted(facts["limits"].items(), key=lambda item: -item[1])
+        limits = ", ".join(f"{kind} {share:.0%}" for kind, share in ranked if share >= 0.05)
+        text += (
+            f"\n    {'':<22} {facts['macs'] / 1e9:.4f} GMAC, {facts['gmacs']:.0f} GMAC/s,"
+            f" {facts['of_peak']:.0%} of the peak; weights {facts['weights_gb_per_second']:.1f} GB/s;"
+            f" time limited by {limits}"
+        )
+    return text
+
+
+def cosine(result: Any, wanted: Tensor) -> float:
     """How alike a result is to that of the float model, over all of it."""
-    found = torch.as_tensor(np.asarray(result)).flatten().double()
-    return float(nn.functional.cosine_similarity(found, floats.flatten().double(), 0))
+    found = torch.from_numpy(result).flatten().double()
+    return float(nn.functional.cosine_similarity(found, wanted.flatten().double(), 0))

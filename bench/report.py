@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Iterable
+from dataclasses import asdict
 
 import torch
 
 import zeropoint
-from bench.timing import Result
+from bench.timing import OURS, Result
+from zeropoint.cpu import peaks
 
 
 def header() -> str:
@@ -17,31 +19,37 @@ def header() -> str:
     capability = torch.backends.cpu.get_cpu_capability()
     return (
         f"{info.brand} · kernels {info.isa} · {info.threads} threads · torch {torch.__version__} ({capability},"
-        f" {torch.get_num_threads()} threads) · Python {platform.python_version()}"
+        f" {torch.get_num_threads()} threads) · Python {platform.python_version()}\n{info.machine}\n{peaks()}"
     )
 
 
 def line(result: Result) -> str:
-    ours = result.seconds["zeropoint"]
-    text = f"{result.row.name:<44}{ours * 1e3:9.3f} ms"
-    for peer in result.row.peers:
-        target = result.row.targets[peer]
+    if result.failed:
+        return "\n".join((f"{result.row.name:<44} FAILED: {result.failed}", *(f"    {d}" for d in result.details)))
+    ours = result.times[OURS]
+    low, high = ours.quartiles
+    text = f"{result.row.name:<44}{ours.median * 1e3:9.3f} ms ({low * 1e3:.3f}-{high * 1e3:.3f})"
+    for peer in result.peers:
+        target = result.target(peer)
         asked = f" (asked {target:g}x: {result.verdict(peer)})" if target else ""
         text += f"   {result.ratio(peer):6.2f}x {peer}{asked}"
-    if "copy" in result.seconds:
-        text += f"   {result.seconds['copy'] / ours:5.0%} of a copy"
-    return "\n".join((text, *(f"    {detail}" for detail in result.row.details)))
+    if "copy" in result.times:
+        text += f"   {result.times['copy'].median / ours.median:5.0%} of a copy"
+    return "\n".join((text, *(f"    {detail}" for detail in result.details)))
 
 
 def as_json(results: Iterable[Result]) -> str:
     rows = [
         {
             "name": r.row.name,
-            "milliseconds": {name: seconds * 1e3 for name, seconds in r.seconds.items()},
-            "ratios": {peer: r.ratio(peer) for peer in r.row.peers},
-            "targets": dict(r.row.targets),
-            "details": list(r.row.details),
+            "milliseconds": {name: times.median * 1e3 for name, times in r.times.items()},
+            "quartiles": {name: [q * 1e3 for q in times.quartiles] for name, times in r.times.items()},
+            "ratios": {peer: r.ratio(peer) for peer in r.peers},
+            "targets": {peer: r.target(peer) for peer in r.peers},
+            "details": list(r.details),
+            "failed": r.failed,
         }
+        | dict(r.facts)
         for r in results
     ]
-    return json.dumps({"machine": header(), "rows": rows}, indent=1)
+    return json.dumps({"machine": header(), "peaks": asdict(peaks()), "rows": rows}, indent=1)

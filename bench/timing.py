@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+from zeropoint.interop.contender import Times
 
 TIE = 1.3  # on a shared machine a smaller difference is noise
+OURS = "zeropoint"
 CALL = Callable[[], object]
 
 
-def interleaved(calls: Mapping[str, CALL], seconds: float, least_rounds: int) -> dict[str, float]:
-    """Median seconds of each call. They take turns, so that a slow moment of the machine hits all of them."""
+def interleaved(calls: Mapping[str, CALL], seconds: float, least_rounds: int) -> dict[str, Times]:
+    """Seconds of each call. They take turns, so that a slow moment of the machine hits all of them."""
     for call in calls.values():
         call()
         call()
@@ -25,7 +28,26 @@ def interleaved(calls: Mapping[str, CALL], seconds: float, least_rounds: int) ->
             call()
             times[name].append(time.perf_counter() - start)
         rounds += 1
-    return {name: statistics.median(values) for name, values in times.items()}
+    return {name: Times(tuple(values)) for name, values in times.items()}
+
+
+@dataclass(frozen=True)
+class How:
+    """How rows are measured.
+
+    Args:
+        without: names of peers.
+        seconds: of each row's contenders.
+        least_rounds: of each row, in the place of its own.
+        realtime: turns of processes have priority over whatever else the machine does.
+        threads: of each contender.
+    """
+
+    without: Sequence[str] = ()
+    seconds: float = 2.0
+    least_rounds: int | None = None
+    realtime: bool = False
+    threads: int = 2
 
 
 @dataclass(frozen=True)
@@ -33,7 +55,7 @@ class Row:
     """One line of a benchmark: ours against the best peer, the ratio asked for, and the memory limit.
 
     Args:
-        make: makes all but the name, without some peers, when the row is wanted: for what takes long to set up.
+        race: measures the row in its own way, with so many calls at least.
     """
 
     name: str
@@ -42,37 +64,53 @@ class Row:
     targets: Mapping[str, float] = field(default_factory=dict)
     copy: CALL | None = None  # moves as many bytes as `ours` reads and writes
     near_copy: float = 0.0  # the share of the copy's speed that is enough, whatever the peers do
-    details: tuple[str, ...] = ()  # lines about the contenders
     least_rounds: int = 15
-    make: Callable[[Sequence[str]], Row] | None = None
+    race: Callable[[Row, How, int], Result] | None = None
 
-    def ready(self, without: Sequence[str]) -> Row:
-        """The row with everything it needs."""
-        if self.make is not None:
-            return replace(self.make(without), name=self.name, least_rounds=self.least_rounds)
-        kept = {name: call for name, call in self.peers.items() if name not in without}
-        return replace(self, peers=kept)
+    def measure(self, how: How) -> Result:
+        """Everybody's times, in turns."""
+        least = how.least_rounds or self.least_rounds
+        if self.race is not None:
+            return self.race(self, how, least)
+        row = replace(self, peers={name: call for name, call in self.peers.items() if name not in how.without})
+        calls = {OURS: row.ours, **row.peers}
+        if row.copy is not None:
+            calls["copy"] = row.copy
+        return Result(row, interleaved(calls, how.seconds, least))
 
 
 @dataclass(frozen=True)
 class Result:
+    """What was measured.
+
+    Args:
+        targets: the ratio asked for, by peer.
+        details: lines about the contenders, for people.
+        facts: the same for scripts.
+        failed: why ours did not take part.
+    """
+
     row: Row
-    seconds: Mapping[str, float]
+    times: Mapping[str, Times]
+    targets: Mapping[str, float] = field(default_factory=dict)
+    details: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    failed: str = ""
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        return () if self.failed else tuple(name for name in self.times if name not in (OURS, "copy"))
 
     def ratio(self, peer: str) -> float:
-        return self.seconds[peer] / self.seconds["zeropoint"]
+        return self.times[peer].median / self.times[OURS].median
+
+    def target(self, peer: str) -> float:
+        return self.targets.get(peer, self.row.targets.get(peer, 0.0))
 
     def verdict(self, peer: str) -> str:
-        target, ratio = self.row.targets[peer], self.ratio(peer)
+        target, ratio = self.target(peer), self.ratio(peer)
         if ratio >= target:
             return "reached"
-        if self.row.near_copy and self.seconds["copy"] >= self.row.near_copy * self.seconds["zeropoint"]:
+        if self.row.near_copy and self.times["copy"].median >= self.row.near_copy * self.times[OURS].median:
             return "near a copy"
         return "tie" if ratio * TIE >= target else "missed"
-
-
-def measure(row: Row, seconds: float, least_rounds: int) -> Result:
-    calls = {"zeropoint": row.ours, **row.peers}
-    if row.copy is not None:
-        calls["copy"] = row.copy
-    return Result(row, interleaved(calls, seconds, least_rounds))

@@ -20,7 +20,7 @@ from torch.ao.quantization.fx.tracer import QuantizationTracer
 
 from zeropoint import qconfig_mapping as ours
 from zeropoint.observers import MinMaxObserver, default_weight_observer
-from zeropoint.qconfig import QConfig, default_qconfig, get_default_qconfig
+from zeropoint.qconfig import QConfig, default_qconfig, get_default_qconfig, qconfig_equals
 from zeropoint.qconfig_mapping import QConfigMapping, get_default_qat_qconfig_mapping, get_default_qconfig_mapping
 
 pytestmark = [
@@ -394,4 +394,4 @@ def test_a_dictionary_of_another_form_is_refused(rules: Any, words: str) -> None
 
 
 def test_get_default_qconfig_is_the_global_rule() -> None:
-    assert get_default_qconfig_mapping("native").global_qconfig == get_default_qconfig("native")
+    assert qconfig_equals(get_default_qconfig_mapping("native").global_qconfig, get_default_qconfig("native"))

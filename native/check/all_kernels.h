@@ -1,6 +1,7 @@
 // The checks of all operations, found through the kernel lists.
 #pragma once
 
+#include "check/attention.h"
 #include "check/binary.h"
 #include "check/convolution.h"
 #include "check/embedding.h"
@@ -23,6 +24,7 @@ namespace zeropoint::check {
 inline void check_kernels(Report& report, bool quick) {
     using CheckFn = void (*)(Report&, bool);
     const std::pair<const char*, CheckFn> checks[] = {
+        {"attention", check_attention},
         {"quantize", check_quantize},
         {"dequantize", check_dequantize},
         {"fake_quantize", check_fake_quantize},

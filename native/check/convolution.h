@@ -92,6 +92,8 @@ inline std::vector<ConvCase> conv_cases() {
         {"lines of 3", conv_shape(6, 100, 1, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}), 2, {1, 5, 3}},
         {"lines of 2", conv_shape(9, 40, 1, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}), 1, {1, 7, 2}},
         {"lines of 241", conv_shape(3, 33, 1, {1, 2, 2}), 1, {1, 3, 242}},
+        {"1x1 stride 2, in place", conv_shape(64, 40, 1, {1, 1, 1}, {2, 2, 3}), 2, {3, 5, 10}},
+        {"1x1 groups, in place", conv_shape(128, 40, 2, {1, 1, 1}, {1, 1, 2}), 1, {1, 4, 9}},
         {"1x1 stride 2, groups of panels", conv_shape(16, 80, 1, {1, 1, 1}, {1, 2, 2}), 1, {1, 14, 28}},
     };
 }
@@ -275,6 +277,57 @@ inline void check_depthwise(Report& report, bool quick) {
     for (const ConvCandidate& c : candidates) report.add(c.check);
 }
 
+// Plans keep what follows from the first shapes, zero points and arrays they see. More of them than there is room for,
+// asked for by many callers at once, get the bytes of plans that have kept nothing.
+inline void check_kept(Report& report) {
+    Check check("convolution", "what plans keep");
+    const int before = num_threads();
+    set_num_threads(2);
+    Random random(35);
+    const int64_t channels = 5, outputs = 40, kernel = 3;
+    const ConvShape shape = conv_shape(channels, outputs, 1, {1, kernel, kernel}, {1, 1, 1}, {0, 1, 1});
+    struct Call {
+        int64_t size;
+        int32_t zero_point;
+        std::vector<uint8_t> x, want;
+    };
+    for (GemmCandidate& candidate : gemm_candidates(nullptr, "kept")) {
+        const MatmulCase c = matmul_case(random, 1, outputs * kernel * kernel * channels, 1, outputs,
+                                         kernel * kernel * channels, Finish::relu);
+        const ConvKernels kernels{candidate.kernel, depthwise_portable()};
+        const auto run = [&](const ConvPlan& plan, const Call& call, bool kept, std::vector<uint8_t>& y) {
+            MatmulOutput out = c.out;
+            out.y = y.data();
+            out.bias = nullptr;
+            out.kept = kept;
+            plan.run({call.x.data(), c.x_type, call.zero_point}, 1, {1, call.size, call.size}, out);
+        };
+        std::vector<Call> calls;
+        for (int32_t i = 0; i < 7; ++i) {
+            Call call{3 + i, 11 * i, values(random, (3 + i) * (3 + i) * channels, c.x_type, Values::any), {}};
+            call.want.resize(static_cast<size_t>(call.size * call.size * outputs));
+            run(ConvPlan(c.weights(), shape, kernels), call, false, call.want);
+            calls.push_back(call);
+        }
+        const ConvPlan plan(c.weights(), shape, kernels);
+        std::atomic<int> wrong{0};
+        std::vector<std::thread> callers;
+        for (size_t caller = 0; caller < 3; ++caller)
+            callers.emplace_back([&, caller] {
+                for (size_t i = 0; i < 3 * calls.size(); ++i) {
+                    const Call& call = calls[(i + 2 * caller) % calls.size()];
+                    std::vector<uint8_t> y(call.want.size());
+                    run(plan, call, true, y);
+                    if (y != call.want) ++wrong;
+                }
+            });
+        for (std::thread& t : callers) t.join();
+        check.expect(wrong == 0, "a caller got another result");
+    }
+    set_num_threads(before);
+    report.add(check);
+}
+
 // What is refused, before anything is read or written, and with which words.
 inline void check_matmul_refusals(Report& report) {
     Check c("gemm", "bad parameters");
@@ -327,6 +380,11 @@ inline void check_matmul_refusals(Report& report) {
         });
     });
     refused("only a 1x1 convolution", [&] {
+        ConvPlan(weights, conv_shape(4, 4, 4, {1, 3, 3})).run(input, 1, {1, 3, 3}, output([&](MatmulOutput& o) {
+                                                                  o.function = &gelu;
+                                                              }));
+    });
+    refused("only a 1x1 convolution", [&] {
         ConvPlan(weights, conv_shape(2, 2, 1, {1, 3, 3})).run(input, 1, {1, 3, 3}, output([&](MatmulOutput& o) {
                                                                   o.function = &gelu;
                                                               }));
@@ -353,6 +411,7 @@ inline void check_all_gemm(Report& report, bool quick) {
     check_float_stage(report, quick);
     check_gemm_callers(report, quick);
     check_convolution(report, quick);
+    check_kept(report);
     check_matmul_refusals(report);
 }
 

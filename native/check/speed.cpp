@@ -2,10 +2,11 @@
 // level's instruction can do, and on two threads. With a word, only the cases whose names have it.
 #include "check/clock.h"
 #include "check/inputs.h"
-#include "check/peak.h"
 #include "cpu/isa.h"
+#include "cpu/peaks.h"
 #include "cpu/threads.h"
 #include "operators/convolution.h"
+#include "operators/float_stage.h"
 #include "operators/linear.h"
 
 #include <cstdio>
@@ -50,7 +51,10 @@ void show(const char* what, double macs, const Body& body) {
     std::printf("\n");
 }
 
-void linear(int64_t rows, int64_t outputs, int64_t inputs) {
+enum class Finish { plain, gelu, residual, table };
+constexpr const char* kFinishes[] = {"", ", gelu", ", residual", ", table"};
+
+void linear(int64_t rows, int64_t outputs, int64_t inputs, Finish finish = Finish::plain) {
     Random random(1);
     const auto x = random_bytes<uint8_t>(random, rows * inputs);
     const auto w = random_bytes<int8_t>(random, outputs * inputs);
@@ -61,9 +65,16 @@ void linear(int64_t rows, int64_t outputs, int64_t inputs) {
     out.y = y.data();
     out.multiplier = &multiplier;
     out.zero_point = 128;
+    FloatStage gelu;
+    gelu.scale = 0.02;
+    const auto z = random_bytes<uint8_t>(random, rows * outputs), table = random_bytes<uint8_t>(random, 256);
+    out.z_multiplier = 0.5f;
+    if (finish == Finish::gelu) out.function = &gelu;
+    if (finish == Finish::residual) out.z = z.data();
+    if (finish == Finish::table) out.table = table.data();
     char what[64];
-    std::snprintf(what, sizeof what, "linear %lldx%lld M=%lld", static_cast<long long>(outputs),
-                  static_cast<long long>(inputs), static_cast<long long>(rows));
+    std::snprintf(what, sizeof what, "linear %lldx%lld M=%lld%s", static_cast<long long>(outputs),
+                  static_cast<long long>(inputs), static_cast<long long>(rows), kFinishes[static_cast<size_t>(finish)]);
     show(what, static_cast<double>(rows * outputs * inputs), [&] { plan.run({x.data(), IntType::u8, 3}, rows, out); });
 }
 
@@ -106,13 +117,19 @@ int main(int argc, char** argv) {
     using namespace zeropoint;
     if (argc > 1) set_active_isa(isa_from_name(argv[1]));
     if (argc > 2) check::g_word = argv[2];
-    check::g_peak = check::peak_of(active_isa());
+    check::g_peak = peaks().macs(active_isa()) * 1e-9;
     std::printf("level %s, at most %.1f GMAC/s on one thread\n", isa_name(active_isa()), check::g_peak);
     for (int64_t rows : {1, 2, 4, 8, 16, 32, 128, 1024}) check::linear(rows, 1024, 1024);
     check::linear(64, 4096, 4096);
     check::linear(2048, 384, 384);
     check::linear(2048, 1536, 384);
     check::linear(2048, 384, 1536);
+    using check::Finish;
+    check::linear(2048, 1536, 384, Finish::gelu);
+    for (const Finish finish : {Finish::residual, Finish::table}) {
+        check::linear(2048, 384, 64, finish);
+        check::linear(2048, 384, 384, finish);
+    }
     for (int64_t images : {1, 16}) {
         using check::square;
         check::convolution("3x3 64 @ 56", square(64, 64, 1, 3, 1, 1), images, 56);

@@ -142,6 +142,7 @@ void detect_x86(CpuFeatures& f) {
         f.avx512_note = "the CPU has AVX512 but the operating system has not enabled its registers (XCR0)";
 
     f.avx512_vnni = f.avx512 && bit(seven.ecx, 11);
+    f.avx512_vbmi = f.avx512 && bit(seven.ecx, 1);
     if (!f.avx512)
         f.vnni_note = "needs AVX512, which is not usable: " + f.avx512_note;
     else if (!f.avx512_vnni)

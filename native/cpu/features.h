@@ -12,6 +12,7 @@ struct CpuFeatures {
     bool avx2 = false;         // AVX2 + FMA + F16C, with YMM state enabled
     bool avx512 = false;       // AVX512 F + BW + DQ + VL, with ZMM state enabled
     bool avx512_vnni = false;  // avx512 + AVX512_VNNI
+    bool avx512_vbmi = false;  // avx512 + AVX512_VBMI
     bool amx_int8 = false;     // avx512_vnni + AMX-TILE + AMX-INT8, permitted by the OS and verified by execution
 
     std::string vendor;       // "GenuineIntel", "AuthenticAMD", ...

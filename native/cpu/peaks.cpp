@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <chrono>
 #include <thread>
-#include <vector>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -28,12 +27,17 @@ template <class Work>
 double best_rate(double amount, const Work& work) {
     int64_t rounds = 1;
     for (double took = 0; took < kShort; rounds *= 2) {
-        const Clock::time_point start = Clock::now();
-        work(rounds);
-        took = since(start);
+        took = kEach;
+        for (int i = 0; i < 3; ++i) {  // one alone may be long because it was interrupted
+            const Clock::time_point start = Clock::now();
+            work(rounds);
+            took = std::min(took, since(start));
+        }
     }
     double best = 0;
-    for (const Clock::time_point begin = Clock::now(); since(begin) < kEach;) {
+    constexpr int kTries = 10;  // at least, if all the time went to a neighbour
+    int tries = 0;
+    for (const Clock::time_point begin = Clock::now(); tries < kTries || since(begin) < kEach; ++tries) {
         const Clock::time_point start = Clock::now();
         work(rounds);
         best = std::max(best, amount * static_cast<double>(rounds) / since(start));
@@ -192,17 +196,16 @@ void measure_reading(Peaks& p) {
     p.all_memory_bytes = std::max(p.all_memory_bytes, p.memory_bytes);
 }
 
-// One of the better times of a job without work: neighbours only add to it.
+// The best time of a job without work: neighbours only add to it.
 double hand_over(int tries, std::chrono::microseconds between) {
-    std::vector<double> times;
+    double best = 1;
     for (int i = 0; i < tries; ++i) {
         if (between.count() > 0) std::this_thread::sleep_for(between);
         const Clock::time_point start = Clock::now();
         parallel_for(num_threads(), 1, [](int64_t, int64_t) {});
-        times.push_back(since(start));
+        best = std::min(best, since(start));
     }
-    std::sort(times.begin(), times.end());
-    return times[static_cast<size_t>(tries / 5)];
+    return best;
 }
 
 Peaks measured() {

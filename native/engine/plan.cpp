@@ -1,6 +1,9 @@
 #include "engine/plan.h"
 
+#include "cpu/threads.h"
+
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <numeric>
 
@@ -17,17 +20,14 @@ struct Block {
     int32_t first = 0, last = 0;
 };
 
-}  // namespace
-
-void place_buffers(Plan& plan) {
+// Gives these buffers their offsets in one stretch of memory, and returns its size.
+int64_t place(std::vector<Buffer>& buffers, const std::vector<size_t>& which) {
     std::vector<Block> blocks;
-    std::vector<int32_t> block_of(plan.buffers.size(), -1);
-    for (size_t i = 0; i < plan.buffers.size(); ++i) {
-        const Buffer& b = plan.buffers[i];
-        if (b.kind != BufferKind::arena || b.first < 0) continue;
-        plan.value_bytes += rounded(b.bytes);
+    std::vector<int32_t> block_of(buffers.size(), -1);
+    for (const size_t i : which) {
+        const Buffer& b = buffers[i];
         if (b.over >= 0) {
-            const Buffer& from = plan.buffers[static_cast<size_t>(b.over)];
+            const Buffer& from = buffers[static_cast<size_t>(b.over)];
             const int32_t shared = block_of[static_cast<size_t>(b.over)];
             if (shared >= 0 && from.last == b.first && from.bytes >= b.bytes) {
                 block_of[i] = shared;
@@ -43,6 +43,7 @@ void place_buffers(Plan& plan) {
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return blocks[a].bytes > blocks[b].bytes; });
     std::vector<size_t> placed;  // by offset
+    int64_t all = 0;
     for (const size_t i : order) {
         Block& block = blocks[i];
         int64_t offset = 0;
@@ -56,10 +57,42 @@ void place_buffers(Plan& plan) {
         const auto later = std::upper_bound(placed.begin(), placed.end(), i,
                                             [&](size_t a, size_t b) { return blocks[a].offset < blocks[b].offset; });
         placed.insert(later, i);
-        plan.arena_bytes = std::max(plan.arena_bytes, offset + block.bytes);
+        all = std::max(all, offset + block.bytes);
     }
-    for (size_t i = 0; i < plan.buffers.size(); ++i)
-        if (block_of[i] >= 0) plan.buffers[i].offset = blocks[static_cast<size_t>(block_of[i])].offset;
+    for (const size_t i : which) buffers[i].offset = blocks[static_cast<size_t>(block_of[i])].offset;
+    return all;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace
+
+void place_buffers(Plan& plan) {
+    std::vector<size_t> outside;
+    std::vector<std::vector<size_t>> inside(plan.runs.size());
+    for (size_t i = 0; i < plan.buffers.size(); ++i) {
+        const Buffer& b = plan.buffers[i];
+        if (b.kind != BufferKind::arena || b.first < 0) continue;
+        plan.value_bytes += rounded(b.run >= 0 ? b.bytes * plan.runs[static_cast<size_t>(b.run)].images : b.bytes);
+        if (b.run >= 0)
+            inside[static_cast<size_t>(b.run)].push_back(i);
+        else
+            outside.push_back(i);
+    }
+    for (size_t i = 0; i < plan.runs.size(); ++i) {
+        DepthFirst& run = plan.runs[i];
+        run.slot_bytes = place(plan.buffers, inside[i]);
+        Buffer slots;
+        slots.bytes = run.slot_bytes * run.slots;
+        slots.first = run.first;
+        slots.last = run.last;
+        run.buffer = static_cast<int32_t>(plan.buffers.size());
+        outside.push_back(plan.buffers.size());
+        plan.buffers.push_back(slots);
+    }
+    plan.arena_bytes = place(plan.buffers, outside);
 }
 
 void Plan::run(const void* const* inputs, void* const* given_outputs, void* const* state, uint8_t* arena, void** bases,
@@ -74,18 +107,61 @@ void Plan::run(const void* const* inputs, void* const* given_outputs, void* cons
             case BufferKind::state: bases[i] = state[b.index]; break;
         }
     }
+    for (size_t i = 0; i < buffers.size(); ++i)
+        if (buffers[i].run >= 0)
+            bases[i] =
+                static_cast<uint8_t*>(bases[runs[static_cast<size_t>(buffers[i].run)].buffer]) + buffers[i].offset;
     void** const at = bases + buffers.size();
-    using Clock = std::chrono::steady_clock;
-    for (const Instruction& instruction : instructions) {
+    size_t next = 0;
+    for (size_t i = 0; i < instructions.size(); ++i) {
+        if (next < runs.size() && runs[next].first == static_cast<int32_t>(i)) {
+            run_depth_first(next, bases, seconds == nullptr ? nullptr : seconds + i);
+            i = static_cast<size_t>(runs[next++].last);
+            continue;
+        }
+        const Instruction& instruction = instructions[i];
         for (size_t p = 0; p < instruction.places.size(); ++p)
             at[p] = static_cast<uint8_t*>(bases[instruction.places[p].buffer]) + instruction.places[p].offset;
-        if (seconds == nullptr) {
-            instruction.work(at);
-        } else {
-            const Clock::time_point begin = Clock::now();
-            instruction.work(at);
-            *seconds++ = std::chrono::duration<double>(Clock::now() - begin).count();
+        const auto begin =
+            seconds == nullptr ? std::chrono::steady_clock::time_point() : std::chrono::steady_clock::now();
+        instruction.run(at);
+        if (seconds != nullptr) seconds[i] = seconds_since(begin);
+    }
+}
+
+// Every thread takes one image after the other through all instructions. Their seconds are the mean of the threads'.
+void Plan::run_depth_first(size_t number, void** bases, double* seconds) const {
+    const DepthFirst& run = runs[number];
+    const size_t count = static_cast<size_t>(run.last - run.first + 1);
+    std::vector<double> times(seconds == nullptr ? 0 : count * static_cast<size_t>(run.slots), 0.0);
+    std::atomic<int64_t> next{0};
+    parallel_for(run.slots, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t slot = begin; slot < end; ++slot) {
+            void** const at = bases + buffers.size() + static_cast<size_t>(slot) * run.places;
+            for (int64_t image = next++; image < run.images; image = next++)
+                for (size_t i = 0; i < count; ++i) {
+                    const Instruction& instruction = instructions[static_cast<size_t>(run.first) + i];
+                    for (size_t p = 0; p < instruction.places.size(); ++p) {
+                        const Place& place = instruction.places[p];
+                        const bool inside = buffers[static_cast<size_t>(place.buffer)].run >= 0;
+                        const int64_t offset =
+                            inside ? slot * run.slot_bytes : place.offset + image * instruction.per_image.strides[p];
+                        at[p] = static_cast<uint8_t*>(bases[place.buffer]) + offset;
+                    }
+                    if (times.empty()) {
+                        instruction.per_image.work(at, 1);
+                        continue;
+                    }
+                    const auto start = std::chrono::steady_clock::now();
+                    instruction.per_image.work(at, 1);
+                    times[static_cast<size_t>(slot) * count + i] += seconds_since(start);
+                }
         }
+    });
+    for (size_t i = 0; i < count && seconds != nullptr; ++i) {
+        seconds[i] = 0;
+        for (int slot = 0; slot < run.slots; ++slot)
+            seconds[i] += times[static_cast<size_t>(slot) * count + i] / run.slots;
     }
 }
 

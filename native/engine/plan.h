@@ -11,11 +11,30 @@ namespace zeropoint {
 // Gets the addresses of its places, in their order.
 using Work = std::function<void(void* const* at)>;
 
+// The same for some images of a batch. Gets the addresses of the first of them.
+using ImagesWork = std::function<void(void* const* at, int64_t images)>;
+
+// An instruction that computes each image of a batch by itself.
+struct PerImage {
+    int64_t images = 0;            // of the batch; 0 if the instruction takes it as a whole
+    std::vector<int64_t> strides;  // of its places: bytes from image to image
+    int64_t weights = 0;           // bytes that it reads again for every image
+    ImagesWork work;
+};
+
 struct Instruction {
     std::vector<Place> places;
-    Work work;
+    Work work;          // if it takes a batch as a whole
     int32_t step = -1;  // of the program; -1 is a copy at its end
     double macs = 0;
+    PerImage per_image;
+
+    void run(void* const* at) const {
+        if (per_image.images > 0)
+            per_image.work(at, per_image.images);
+        else
+            work(at);
+    }
 };
 
 enum class BufferKind { arena, constant, input, output, state };
@@ -29,6 +48,17 @@ struct Buffer {
     int32_t first = -1, last = -1;   // instructions that use it
     int32_t over = -1;               // a buffer whose memory it may take over, element by element
     bool updates = false;            // it begins as a copy of that buffer
+    int32_t run = -1;                // that it is inside of: then its offset is that in a slot, for one image
+};
+
+// Instructions that are executed depth first: see engine/depth_first.h.
+struct DepthFirst {
+    int32_t first = 0, last = 0;  // instructions
+    int64_t images = 0;
+    int slots = 1;           // threads that take images through it, each with memory of its own
+    int64_t slot_bytes = 0;  // of which
+    int32_t buffer = -1;     // that has all slots
+    size_t places = 0;       // the most of an instruction
 };
 
 // What a step does for inputs of these sizes, for people who read profiles.
@@ -44,16 +74,21 @@ struct Plan {
     std::vector<Instruction> instructions;
     std::vector<Buffer> buffers;
     std::vector<Tensor> outputs;
-    std::vector<Shown> shown;  // by step
+    std::vector<Shown> shown;      // by step
+    std::vector<DepthFirst> runs;  // in their order
+    int threads = 1;               // that the runs are for
     int64_t arena_bytes = 0;
     int64_t value_bytes = 0;  // what the arena would be if nothing shared memory
     size_t most_places = 0;
     std::shared_ptr<const void> steps;  // which the instructions refer to
 
-    // `bases` has room for all buffers and then `most_places` addresses. `seconds`, if given, gets a number for each
-    // instruction.
+    // `bases` has room for all buffers and then `most_places` addresses: of an instruction, or of those that the
+    // threads of a run execute at once. `seconds`, if given, gets a number for each instruction.
     void run(const void* const* inputs, void* const* given_outputs, void* const* state, uint8_t* arena, void** bases,
              double* seconds = nullptr) const;
+
+private:
+    void run_depth_first(size_t run, void** bases, double* seconds) const;
 };
 
 // Gives every arena buffer its offset: two that are in use at the same time never share memory.

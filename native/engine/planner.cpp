@@ -1,7 +1,9 @@
 #include "engine/planner.h"
 
+#include "cpu/machine.h"
 #include "cpu/threads.h"
 #include "engine/copy.h"
+#include "engine/depth_first.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -160,7 +162,19 @@ void Planner::emit(std::vector<Place> places, Work work, double macs) {
         buffer.last = now;
     }
     plan_.most_places = std::max(plan_.most_places, places.size());
-    plan_.instructions.push_back({std::move(places), std::move(work), step_, macs});
+    plan_.instructions.push_back({std::move(places), std::move(work), step_, macs, {}});
+}
+
+void Planner::emit_images(const std::vector<Tensor>& tensors, int64_t images, ImagesWork work, double macs,
+                          int64_t weights) {
+    std::vector<Place> places;
+    PerImage per_image{images, {}, weights, std::move(work)};
+    for (const Tensor& tensor : tensors) {
+        places.push_back(tensor.place);
+        per_image.strides.push_back(tensor.bytes() / images);
+    }
+    emit(std::move(places), nullptr, macs);
+    plan_.instructions.back().per_image = std::move(per_image);
 }
 
 void Planner::begin(int32_t step, const std::vector<int32_t>& in, const std::vector<int32_t>& out) {
@@ -252,6 +266,8 @@ Plan Planner::finish(const std::vector<int32_t>& outputs, const std::vector<Stat
         plan_.outputs.push_back(y);
     }
     finish_state(state);
+    plan_.threads = num_threads();
+    find_runs(plan_, {plan_.threads, machine().l2_share()});
     place_buffers(plan_);
     double needed = static_cast<double>(plan_.arena_bytes) + outside_;
     for (const Tensor& y : plan_.outputs) needed += static_cast<double>(y.bytes());

@@ -69,6 +69,10 @@ public:
     void runs(const char* kernel) { plan_.shown.back().kernel = kernel; }
     // `work` gets the addresses of these places.
     void emit(std::vector<Place> places, Work work, double macs = 0);
+    // The same for n images of a batch of `images`, each computed by itself: work(addresses of the first, n). In each
+    // of these tensors the images lie one behind the other. `weights`: bytes that are read for every image.
+    void emit_images(const std::vector<Tensor>& tensors, int64_t images, ImagesWork work, double macs = 0,
+                     int64_t weights = 0);
 
     // ------------------------------------------------------------------------------------------- for the program
     void begin(int32_t step, const std::vector<int32_t>& in, const std::vector<int32_t>& out);

@@ -1,6 +1,7 @@
 #include "engine/program.h"
 
 #include "cpu/memory.h"
+#include "cpu/threads.h"
 
 #include <algorithm>
 #include <initializer_list>
@@ -442,6 +443,10 @@ std::shared_ptr<const Plan> Program::plan(const std::vector<InputLayout>& layout
     }
     for (auto at = s.plans.begin(); at != s.plans.end(); ++at)
         if (at->first == layouts) {
+            if (at->second->threads != num_threads()) {
+                s.plans.erase(at);
+                break;
+            }
             if (at != s.plans.begin()) s.plans.splice(s.plans.begin(), s.plans, at);
             return at->second;
         }

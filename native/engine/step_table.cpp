@@ -212,6 +212,7 @@ std::vector<std::string> StepTable::names() const {
 const StepTable& step_table() {
     static const StepTable table = [] {
         StepTable t;
+        add_attention_steps(t);
         add_border_steps(t);
         add_size_arithmetic_steps(t);
         add_selection_steps(t);

@@ -114,6 +114,7 @@ private:
 const StepTable& step_table();
 
 // One for each file of engine/steps/.
+void add_attention_steps(StepTable& table);
 void add_border_steps(StepTable& table);
 void add_size_arithmetic_steps(StepTable& table);
 void add_selection_steps(StepTable& table);

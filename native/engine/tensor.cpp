@@ -98,6 +98,8 @@ bool Tensor::is_channels_last() const {
     return rank() == 5 && lie_in_order(*this, {0, 2, 3, 4, 1});
 }
 
+int64_t Tensor::batch() const { return rank() > 0 && memory_order()[0] == 0 && sizes[0] > 0 ? sizes[0] : 1; }
+
 std::vector<int64_t> Tensor::memory_order() const {
     std::vector<int64_t> order(sizes.size());
     std::iota(order.begin(), order.end(), 0);

@@ -62,6 +62,8 @@ struct Tensor {
     bool is_channels_last() const;
     // Every element once, without gaps, in any order of the axes.
     bool is_dense() const;
+    // Of a dense tensor: the size of the first axis where that is the outermost in memory, else 1.
+    int64_t batch() const;
     // The axes, outermost in memory first.
     std::vector<int64_t> memory_order() const;
 };

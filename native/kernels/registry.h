@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cpu/isa.h"
+#include "kernels/attention/attention.h"
 #include "kernels/average_pool/average_pool.h"
 #include "kernels/bilinear/bilinear.h"
 #include "kernels/binary/binary.h"
@@ -39,6 +40,7 @@ namespace zeropoint {
 
 // One chosen kernel per operation.
 struct Kernels {
+    AttentionFn attention = nullptr;
     QuantizeFn quantize = nullptr;
     DequantizeFn dequantize = nullptr;
     FakeQuantizeFn fake_quantize = nullptr;

@@ -72,6 +72,16 @@ struct ConvPlan::Geometry {
     size_t first_epilogue = 0;
 };
 
+// All phases, and how they are shared out.
+struct ConvPlan::Cut {
+    std::vector<Geometry> geometries;
+    std::vector<int64_t> taps;
+    int64_t tasks = 0, grain = 1;
+    int64_t elements = 0;  // of the largest operand
+};
+
+ConvPlan::~ConvPlan() = default;
+
 bool ConvPlan::saves_multiplications(const ConvShape& shape, const GemmKernel& kernel) {
     return kernel.winograd != nullptr && has_winograd(shape);
 }
@@ -171,12 +181,36 @@ ConvPlan::Geometry ConvPlan::geometry(const Phase& phase, int64_t images, const 
     return g;
 }
 
+ConvPlan::Cut ConvPlan::cut(int64_t images, const Size3& out) const {
+    Cut c;
+    for (const Phase& phase : phases_) {
+        Geometry g = geometry(phase, images, out, c.taps);
+        g.first_task = c.tasks;
+        g.first_epilogue = phase.pack * packs_[0].size();
+        c.tasks += g.tiling.tasks();
+        c.grain = std::max(c.grain, g.tiling.grain);
+        c.elements = std::max(c.elements, g.strips.elements);
+        c.geometries.push_back(g);
+    }
+    return c;
+}
+
+// Where one place of the input makes a row, and is as the kernel wants it: a shifted operand of unsigned activations,
+// of which no kernel reads beyond the channels.
+bool ConvPlan::reads_in_place(const Activation& activation, bool channels_first) const {
+    const Size3 ones{1, 1, 1}, zeros{};
+    return gemm_.operand == Operand::shifted && !activation.is_signed && !channels_first && !shape_.transposed &&
+           shape_.kernel == ones && shape_.padding == zeros &&
+           shape_.in_channels / shape_.groups % gemm_.layout.multiple == 0;
+}
+
 // One run of a plan, as its tasks see it.
 struct ConvPlan::Task {
     const ConvPlan& plan;
     const StripInput input;
     const Size3 out;
     const int64_t channels, pixel;  // channels of the input; elements of a y pixel
+    const bool in_place;            // the kernel reads the input itself
     uint8_t* memory = nullptr;
 
     WinogradArgs winograd(const Geometry& g, int64_t lines) const {
@@ -240,17 +274,18 @@ struct ConvPlan::Task {
         for (int64_t first = 0, m = 0; first < pixels; first += m) {
             m = std::min(part, whole ? pixels - first : width - first % width);
             g.strips.rows(strip, first, m, channels, out, pixel, rows, y_rows);
+            if (in_place) g.strips.rows_in_place(strip, first, m, channels, input.in, rows);
             const Pack& pack = plan.packs_[g.phase->pack];
             const int64_t panels = pack[0].panel_count(), groups = plan.shape_.groups;
             for (int64_t group = begin / panels; group < groups && group * panels < end; ++group) {
                 const PackedWeights& packed = pack[static_cast<size_t>(group)];
                 const int64_t element = y.type == OutputType::f32 ? 4 : 1;
                 GemmArgs a;
-                a.x = memory + group * (channels / groups) * input.size;
+                a.x = (in_place ? input.x : memory) + group * (channels / groups) * input.size;
                 a.rows = rows;
                 a.m = m;
                 a.run = std::min(m, width);
-                a.row_step = g.strips.width.step * channels;
+                a.row_step = (in_place ? plan.shape_.stride[2] : g.strips.width.step) * channels;
                 a.taps = taps;
                 a.tap_count = packed.tap_count;
                 a.channels = packed.channels;
@@ -276,45 +311,52 @@ void ConvPlan::run(const MatmulInput& x, int64_t images, const Size3& in, const 
     zeropoint::require_valid("convolution", x, y, shape_.out_channels);
     const Size3 out = shape_.output_size(in);
     if (images == 0) return;
-    if (depthwise_ != nullptr) return depthwise_->run(x, images, in, y, channels_first);
     if (pointwise_ != nullptr && (!channels_first || shape_.in_channels == 1))
         return pointwise_->run(x, images * in[0] * in[1] * in[2], y);
     if (y.function != nullptr)
         throw std::invalid_argument(
-            "convolution: only a 1x1 convolution can have a function of float32 in its epilogue");
+            "convolution: only a 1x1 convolution of stride 1 can have a function of float32 in its epilogue, and only "
+            "if the channels of its input are innermost");
+    if (depthwise_ != nullptr) return depthwise_->run(x, images, in, y, channels_first);
     if (turned_ != nullptr && in[2] == 1) return turned_->run(x, images, turned(in), y, channels_first);
 
-    thread_local std::vector<Geometry> t_geometries;
-    thread_local std::vector<int64_t> t_taps;
-    thread_local std::vector<Epilogue> t_epilogues;
-    t_geometries.clear();
-    t_taps.clear();
-    t_epilogues.clear();
-    int64_t tasks = 0, elements = 0, grain = 1;
-    size_t bytes = 0;
-    for (const Phase& phase : phases_) {
-        Geometry g = geometry(phase, images, out, t_taps);
-        g.first_task = tasks;
-        tasks += g.tiling.tasks();
-        grain = std::max(grain, g.tiling.grain);
-        elements = std::max(elements, g.strips.elements);
-        t_geometries.push_back(g);
-    }
+    const Cut* kept = cuts_.get({images, in, num_threads()}, [&] { return cut(images, out); });
+    const Cut made = kept != nullptr ? Cut{} : cut(images, out);
+    const Cut& all = kept != nullptr ? *kept : made;
     const Activation activation = activation_of(x);
+    size_t bytes = 0;
     for (const Pack& pack : packs_)
         for (const PackedWeights& w : pack) bytes += fold_bytes(w);
-    uint8_t* memory = scratch_of<FoldMemory>(bytes);
-    for (const Pack& pack : packs_) {
-        int64_t first = 0;
-        for (const PackedWeights& w : pack) {
-            Epilogue e = fold(gemm_.operand, w, activation, y, first, memory);
-            if (y.z != nullptr) e.z = static_cast<const uint8_t*>(y.z) + first;
-            t_epilogues.push_back(e);
-            memory += fold_bytes(w);
-            first += w.n;
+    // Calls visit(weights, first output channel, place of their arrays) for all of them.
+    const auto each = [&](const auto& visit) {
+        size_t at = 0;
+        for (const Pack& pack : packs_) {
+            int64_t first = 0;
+            for (const PackedWeights& w : pack) {
+                visit(w, first, at);
+                at += fold_bytes(w);
+                first += w.n;
+            }
         }
+    };
+    const auto fill = [&](uint8_t* to) {
+        each([&](const PackedWeights& w, int64_t first, size_t at) {
+            fold_arrays(gemm_.operand, w, activation, y, first, to + at);
+        });
+    };
+    const uint8_t* arrays = folds_.get(gemm_.operand, activation, y, bytes, fill);
+    if (arrays == nullptr) {
+        uint8_t* const memory = scratch_of<FoldMemory>(bytes);
+        fill(memory);
+        arrays = memory;
     }
-    for (Geometry& g : t_geometries) g.first_epilogue = g.phase->pack * packs_[0].size();
+    thread_local std::vector<Epilogue> t_epilogues;
+    t_epilogues.clear();
+    each([&](const PackedWeights& w, int64_t first, size_t at) {
+        Epilogue e = folded(w, y, arrays + at);
+        if (y.z != nullptr) e.z = static_cast<const uint8_t*>(y.z) + first;
+        t_epilogues.push_back(e);
+    });
     prepare_output(y.y, static_cast<size_t>(images * out[0] * out[1] * out[2] * shape_.out_channels) *
                             (y.type == OutputType::f32 ? 4 : 1));
 
@@ -327,14 +369,16 @@ void ConvPlan::run(const MatmulInput& x, int64_t images, const Size3& in, const 
                            gemm_.convert,
                            gemm_.operand_size(),
                            shifted ? activation.shifted_zero_point() : 0};
-    const Task shared{*this, input, out, shape_.in_channels, shape_.out_channels};
-    const std::vector<Geometry>& geometries = t_geometries;
-    const int64_t* taps = t_taps.data();
+    const Task shared{
+        *this, input, out, shape_.in_channels, shape_.out_channels, reads_in_place(activation, channels_first)};
+    const std::vector<Geometry>& geometries = all.geometries;
+    const int64_t* taps = all.taps.data();
     const Epilogue* epilogues = t_epilogues.data();
     const uint64_t run = 1 + g_runs.fetch_add(1, std::memory_order_relaxed);
-    parallel_for(tasks, grain, [&](int64_t begin, int64_t end) {
+    parallel_for(all.tasks, all.grain, [&](int64_t begin, int64_t end) {
         Task task = shared;
-        task.memory = scratch_of<OperandMemory>(static_cast<size_t>((elements + kOperandSlack) * input.size));
+        if (!task.in_place)
+            task.memory = scratch_of<OperandMemory>(static_cast<size_t>((all.elements + kOperandSlack) * input.size));
         size_t phase = 0;
         for (int64_t i = begin; i < end; ++i) {
             while (i >= geometries[phase].first_task + geometries[phase].tiling.tasks()) ++phase;
@@ -342,7 +386,7 @@ void ConvPlan::run(const MatmulInput& x, int64_t images, const Size3& in, const 
             const int64_t place = (i - g.first_task) / g.tiling.chunks, chunk = (i - g.first_task) % g.tiling.chunks;
             const Strip strip = g.strips.at(place);
             const int64_t number = static_cast<int64_t>(phase);
-            if (t_prepared.run != run || t_prepared.phase != number || t_prepared.strip != place) {
+            if (!task.in_place && (t_prepared.run != run || t_prepared.phase != number || t_prepared.strip != place)) {
                 Strip read = strip;
                 if (g.winograd) read.lines = (strip.lines + 1) / 2 * 2;
                 input.prepare(g.strips, read, task.memory);

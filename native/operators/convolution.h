@@ -33,6 +33,7 @@ public:
     // Keeps no reference to them. The kernels are the best for the active level.
     ConvPlan(const WeightTensor& w, const ConvShape& shape);
     ConvPlan(const WeightTensor& w, const ConvShape& shape, const ConvKernels& kernels);
+    ~ConvPlan();
 
     // x is (images, depth, height, width, in_channels), or with channels_first (images, in_channels, depth, height,
     // width); y is (images, depth, height, width, out_channels) of shape.output_size(in). Both are contiguous.
@@ -52,12 +53,23 @@ private:
     };
     using Pack = std::vector<PackedWeights>;  // of each group
     struct Geometry;
+    struct Cut;
+    struct CutKey {
+        int64_t images;
+        Size3 in;
+        int threads;
+        bool operator==(const CutKey& other) const {
+            return images == other.images && in == other.in && threads == other.threads;
+        }
+    };
     struct Task;
     static constexpr size_t kNone = static_cast<size_t>(-1);
 
     void add_phase(const WeightTensor& w, const std::array<AxisPhase, 3>& axes);
     Pack pack(const WeightTensor& w, const std::vector<std::vector<int64_t>>& taps) const;
+    bool reads_in_place(const Activation& activation, bool channels_first) const;
     Geometry geometry(const Phase& phase, int64_t images, const Size3& out, std::vector<int64_t>& taps) const;
+    Cut cut(int64_t images, const Size3& out) const;
 
     ConvShape given_;
     ConvShape shape_;  // with small groups joined
@@ -68,6 +80,8 @@ private:
     std::unique_ptr<DepthwisePlan> depthwise_;  // all of it, if every channel has a kernel of its own
     std::unique_ptr<LinearPlan> pointwise_;
     std::unique_ptr<ConvPlan> turned_;  // for inputs of one column
+    FoldCache folds_;
+    SmallCache<CutKey, Cut> cuts_;
 };
 
 }  // namespace zeropoint

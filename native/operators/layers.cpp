@@ -34,6 +34,7 @@ MatmulOutput output_of(const LayerOutput& y, const Rescaling::Arrays& arrays) {
     out.multiplier = arrays.multiplier;
     out.multipliers = arrays.multipliers;
     out.float_bias = arrays.bias;
+    out.kept = arrays.kept;
     out.zero_point = y.zero_point;
     out.lo = y.lo;
     out.hi = y.hi;
@@ -93,24 +94,22 @@ Rescaling::Rescaling(const char* operation, const float* scale, int64_t scales, 
 }
 
 Rescaling::Arrays Rescaling::arrays(float x_scale, float y_scale) const {
-    const Kept* kept = kept_.load(std::memory_order_acquire);
-    if (kept != nullptr && kept->x_scale == x_scale && kept->y_scale == y_scale) return placed(kept->values.data());
-    require_scale(operation_, "the input's scale", x_scale);
-    require_scale(operation_, "the output's scale", y_scale);
     const size_t count = scale_.size() + bias_.size();
     const auto fill = [&](float* to) {
+        require_scale(operation_, "the input's scale", x_scale);
+        require_scale(operation_, "the output's scale", y_scale);
         for (const float s : scale_) *to++ = x_scale * s / y_scale;
         for (const float b : bias_) *to++ = b / y_scale;
     };
-    if (kept == nullptr) {
-        auto made = std::make_unique<Kept>(Kept{x_scale, y_scale, std::vector<float>(count)});
-        fill(made->values.data());
-        if (kept_.compare_exchange_strong(kept, made.get(), std::memory_order_acq_rel))
-            return placed(made.release()->values.data());
-    }
+    const std::vector<float>* kept = kept_.get({x_scale, y_scale}, [&] {
+        std::vector<float> made(count);
+        fill(made.data());
+        return made;
+    });
+    if (kept != nullptr) return placed(kept->data(), true);
     float* values = reinterpret_cast<float*>(scratch_of<RescalingMemory>(count * sizeof(float)));
     fill(values);
-    return placed(values);
+    return placed(values, false);
 }
 
 void LinearLayer::run(const LayerInput& x, int64_t rows, const LayerOutput& y) const {
@@ -217,7 +216,7 @@ void matmul(const LayerInput& a, const LinearPlan& w, float w_scale, int64_t row
     require_scale("matmul", "the second scale", w_scale);
     require_scale("matmul", "the output's scale", y.scale);
     const float multiplier = a.scale * w_scale / y.scale;
-    w.run({a.x, a.type, a.zero_point}, rows, output_of(y, {&multiplier, nullptr, 1}));
+    w.run({a.x, a.type, a.zero_point}, rows, output_of(y, {&multiplier, nullptr, 1, false}));
 }
 
 double batched_matmul_scratch(int64_t columns, int64_t depth) {

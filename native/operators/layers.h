@@ -14,7 +14,6 @@
 #include "operators/float_stage.h"
 #include "operators/linear.h"
 
-#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -43,35 +42,35 @@ struct LayerOutput {
     const FloatStage* function = nullptr;  // of linear layers; scale is then 1, and that of y in there
 };
 
-// Weight scales and bias, and what follows from them for a pair of activation scales. What the first pair gives is
-// kept: in most layers there is no other.
+// Weight scales and bias, and what follows from them for a pair of activation scales. What the first pairs give is
+// kept: most layers see no other.
 class Rescaling {
 public:
     // `scales` is 1 or n; `bias` may be null. Throws std::invalid_argument unless every scale is finite and positive.
     Rescaling(const char* operation, const float* scale, int64_t scales, const float* bias, int64_t n);
-    ~Rescaling() { delete kept_.load(); }
 
-    // Valid until this thread asks any Rescaling again.
+    // Valid until this thread asks any Rescaling again, unless they are kept.
     struct Arrays {
         const float *multiplier = nullptr, *bias = nullptr;  // bias: null if there is none
         int64_t multipliers = 0;
+        bool kept = false;  // valid as long as the Rescaling
     };
     // Throws std::invalid_argument unless both scales are finite and positive.
     Arrays arrays(float x_scale, float y_scale) const;
 
 private:
-    struct Kept {
+    struct Key {
         float x_scale, y_scale;
-        std::vector<float> values;
+        bool operator==(const Key& other) const { return x_scale == other.x_scale && y_scale == other.y_scale; }
     };
-    Arrays placed(const float* values) const {
+    Arrays placed(const float* values, bool kept) const {
         const int64_t count = static_cast<int64_t>(scale_.size());
-        return {values, bias_.empty() ? nullptr : values + count, count};
+        return {values, bias_.empty() ? nullptr : values + count, count, kept};
     }
 
     const char* operation_;
     std::vector<float> scale_, bias_;  // bias: empty if there is none
-    mutable std::atomic<const Kept*> kept_{nullptr};
+    SmallCache<Key, std::vector<float>> kept_;
 };
 
 // Whether a narrow_gemm kernel may read these activations.

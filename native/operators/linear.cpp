@@ -57,6 +57,7 @@ void LinearPlan::pack(const WeightTensor& w, int64_t outputs, int64_t inputs) {
     static const std::vector<std::vector<int64_t>> kOneTap{{0}};
     require_valid("linear", w, outputs);
     inputs_ = inputs;
+    folds_.clear();
     pack_weights(kernel_, w, 0, outputs, 1, inputs, kOneTap, weights_);
 }
 
@@ -92,7 +93,14 @@ void LinearPlan::run(const MatmulInput& x, int64_t rows, int64_t x_stride, const
     shared.w_sums = weights_.sums.data();
     shared.x_zero_point = activation.shifted_zero_point();
     shared.y = y.y;
-    shared.epilogue = fold(kernel_.operand, weights_, activation, y, 0, scratch_of<FoldMemory>(fold_bytes(weights_)));
+    const auto fill = [&](uint8_t* to) { fold_arrays(kernel_.operand, weights_, activation, y, 0, to); };
+    const uint8_t* arrays = folds_.get(kernel_.operand, activation, y, fold_bytes(weights_), fill);
+    if (arrays == nullptr) {
+        uint8_t* const memory = scratch_of<FoldMemory>(fold_bytes(weights_));
+        fill(memory);
+        arrays = memory;
+    }
+    shared.epilogue = folded(weights_, y, arrays);
     prepare_output(y.y, static_cast<size_t>(rows * n) * (y.type == OutputType::f32 ? 4 : 1));
 
     const uint64_t run = 1 + g_runs.fetch_add(1, std::memory_order_relaxed);

@@ -33,6 +33,7 @@ private:
     const GemmKernel& kernel_;
     int64_t inputs_;
     PackedWeights weights_;
+    FoldCache folds_;
 };
 
 }  // namespace zeropoint

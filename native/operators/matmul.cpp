@@ -123,6 +123,12 @@ size_t fold_bytes(const PackedWeights& w) { return static_cast<size_t>(w.panel_c
 
 Epilogue fold(Operand operand, const PackedWeights& w, const Activation& activation, const MatmulOutput& out,
               int64_t first, uint8_t* memory) {
+    fold_arrays(operand, w, activation, out, first, memory);
+    return folded(w, out, memory);
+}
+
+void fold_arrays(Operand operand, const PackedWeights& w, const Activation& activation, const MatmulOutput& out,
+                 int64_t first, uint8_t* memory) {
     const int64_t all = w.panel_count() * kPanel;
     int32_t* bias = reinterpret_cast<int32_t*>(memory);
     float* multiplier = reinterpret_cast<float*>(bias + all);
@@ -147,12 +153,15 @@ Epilogue fold(Operand operand, const PackedWeights& w, const Activation& activat
     }
     copy(out.multipliers == 1 ? nullptr : out.multiplier, out.multiplier[0], multiplier);
     copy(out.float_bias, 0.0f, float_bias);
+}
 
+Epilogue folded(const PackedWeights& w, const MatmulOutput& out, const uint8_t* memory) {
+    const int64_t all = w.panel_count() * kPanel;
     Epilogue e;
     e.type = out.function != nullptr ? OutputType::f32 : out.type;
-    e.bias = bias;
-    e.multiplier = multiplier;
-    e.float_bias = float_bias;
+    e.bias = reinterpret_cast<const int32_t*>(memory);
+    e.multiplier = reinterpret_cast<const float*>(e.bias + all);
+    e.float_bias = e.multiplier + all;
     e.leaky = out.leaky;
     e.slope = out.slope;
     e.low = out.low;

@@ -5,6 +5,7 @@
 #include "cpu/memory.h"
 #include "kernels/binary/binary.h"
 #include "kernels/gemm/gemm.h"
+#include "operators/small_cache.h"
 
 #include <memory>
 #include <vector>
@@ -37,6 +38,7 @@ struct MatmulOutput {
     const float* multiplier = nullptr;  // x_scale * w_scale[n] / y_scale; float32 output: x_scale * w_scale[n]
     int64_t multipliers = 1;            // 1, or one for each output channel
     const float* float_bias = nullptr;  // in units of y_scale, or none
+    bool kept = false;                  // multiplier and float_bias stay where and as they are as long as the plan does
     int32_t zero_point = 0, lo = 0, hi = 255;
     float low = -std::numeric_limits<float>::infinity(), high = std::numeric_limits<float>::infinity();
     bool leaky = false;
@@ -79,6 +81,39 @@ Epilogue fold(Operand operand, const PackedWeights& w, const Activation& activat
               int64_t first, uint8_t* memory);
 // How much memory fold() needs for these weights.
 size_t fold_bytes(const PackedWeights& w);
+// The two parts of fold(): the arrays, and the output with arrays that were made before.
+void fold_arrays(Operand operand, const PackedWeights& w, const Activation& activation, const MatmulOutput& out,
+                 int64_t first, uint8_t* memory);
+Epilogue folded(const PackedWeights& w, const MatmulOutput& out, const uint8_t* memory);
+
+// Arrays of fold() that are made once for every zero point of the input and every pair of kept arrays.
+class FoldCache {
+public:
+    // Those of all weights of a plan: make(memory) fills `bytes` bytes. Null if they cannot be kept.
+    template <class Make>
+    const uint8_t* get(Operand operand, const Activation& activation, const MatmulOutput& out, size_t bytes,
+                       const Make& make) const {
+        if (!out.kept || out.bias != nullptr) return nullptr;
+        const int32_t zero_point = operand == Operand::shifted ? activation.shifted_zero_point() : 0;
+        const AlignedBytes* arrays = arrays_.get({zero_point, out.multiplier, out.float_bias}, [&] {
+            AlignedBytes made(bytes);
+            make(made.data());
+            return made;
+        });
+        return arrays != nullptr ? arrays->data() : nullptr;
+    }
+    void clear() { arrays_.clear(); }
+
+private:
+    struct Key {
+        int32_t zero_point;
+        const float *multiplier, *float_bias;
+        bool operator==(const Key& other) const {
+            return zero_point == other.zero_point && multiplier == other.multiplier && float_bias == other.float_bias;
+        }
+    };
+    SmallCache<Key, AlignedBytes> arrays_;
+};
 
 Activation activation_of(const MatmulInput& input);
 

@@ -57,6 +57,17 @@ void Strips::rows(const Strip& strip, int64_t first, int64_t m, int64_t channels
     }
 }
 
+void Strips::rows_in_place(const Strip& strip, int64_t first, int64_t m, int64_t channels, const Size3& in,
+                           int64_t* rows) const {
+    const int64_t plane = strip.image * in[0] + strip.depth * (*axes)[0].in_step, step = (*axes)[2].in_step * channels;
+    int64_t h = first / counts[2], w = first % counts[2];
+    for (int64_t i = 0; i < m; ++h, w = 0) {
+        const int64_t line = plane * in[1] + (strip.line + h) * (*axes)[1].in_step;
+        int64_t row = line * in[2] * channels + w * step;
+        for (const int64_t end = std::min(m, i + counts[2] - w); i < end; ++i, row += step) rows[i] = row;
+    }
+}
+
 // The zero point.
 void StripInput::fill(uint8_t* to, int64_t pixels) const {
     if (pixels > 0) std::memset(to, zero, static_cast<size_t>(pixels * channels * size));

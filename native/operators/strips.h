@@ -39,6 +39,9 @@ struct Strips {
     // elements in each place.
     void rows(const Strip& strip, int64_t first, int64_t m, int64_t channels, const Size3& out, int64_t pixel,
               int64_t* rows, int64_t* y_rows) const;
+    // The same of kernels of one place, without padding, in an input of size `in`.
+    void rows_in_place(const Strip& strip, int64_t first, int64_t m, int64_t channels, const Size3& in,
+                       int64_t* rows) const;
 };
 
 // The input of a convolution, as its strips read it.

@@ -14,7 +14,8 @@ import torch
 
 import zeropoint
 import zeropoint.tensor  # registers every operator
-from zeropoint import _native
+from zeropoint import _native, runtime
+from zeropoint.compiler.program_builder import Input, ProgramBuilder
 from zeropoint.numerics.affine import (
     Beyond,
     Spelling,
@@ -38,8 +39,11 @@ AVAILABLE = zeropoint.cpu_info().available
 # Every operation is written for these. Eight lanes are part of quantization_loss's contract: no AVX512 kernel.
 NEEDED = {"reference", "portable", "avx2", "avx512"}
 # Bytes are multiplied with VNNI or AMX, not with plain AVX512.
-FEWER = {"quantization_loss": {"avx512"}, "gemm": {"avx512"}, "narrow_gemm": {"avx512"}, "depthwise": {"avx512"}}
-MORE = {"gemm": {"vnni", "amx"}, "narrow_gemm": {"vnni", "amx"}, "depthwise": {"vnni"}}
+FEWER = {
+    "quantization_loss": {"avx512"},
+    **{name: {"avx512"} for name in ("attention", "gemm", "narrow_gemm", "depthwise")},
+}
+MORE = {"attention": {"vnni"}, "gemm": {"vnni", "amx"}, "narrow_gemm": {"vnni", "amx"}, "depthwise": {"vnni"}}
 FOUNDATION = {
     "dequantize",
     "fake_quantize",
@@ -399,6 +403,30 @@ def map_case() -> Outputs:
     return outputs + [float_binary(numbers, numbers.flip(0), name) for name in BINARY]
 
 
+def attention_case() -> Outputs:
+    """Through a program: the step is the only one that runs it."""
+    g = torch.Generator().manual_seed(13)
+    outputs = []
+    for heads, rows, columns, depth, width in ((1, 1, 1, 1, 1), (3, 7, 33, 5, 17), (2, 70, 65, 32, 32)):
+        shapes = (heads, rows, depth), (heads, depth, columns), (heads, columns, width)
+        given = [torch.randint(0, 256, shape, generator=g, dtype=torch.uint8) for shape in shapes]
+        given.append(torch.randn(rows, columns, generator=g))
+        builder = ProgramBuilder()
+        for name, x in zip("qkvm", given):
+            dtype = str(x.dtype).removeprefix("torch.")
+            builder.inputs.append(Input(builder.fresh(name), dtype, [None] * x.dim(), list(x.shape)))
+        scales = {"q": 0.02, "k": 0.02, "score": 0.05, "v": 0.03}
+        attributes: dict[str, object] = {f"{name}_scale": scale for name, scale in scales.items()}
+        attributes |= {f"{name}_zero_point": 120 for name in scales}
+        attributes |= {"share_dtype": "uint8", "share_scale": 1 / 128, "share_zero_point": 3, "share_low": 0}
+        attributes |= {"share_high": 255, "scale": 0.04, "zero_point": 99, "safe": False, "heads_inside": False}
+        attributes["operations"] = [["multiply", 0.2], ["add_mask"]]
+        builder.outputs = [builder.add("attention", list("qkvm"), **attributes)]
+        program = runtime.Program(_native.Program(builder.data()))
+        outputs.append(torch.from_numpy(program(*(x.numpy() for x in given))))
+    return outputs
+
+
 def float_softmax_case() -> Outputs:
     return [ops.float_softmax(x, dim) for x in float_values() for dim in (0, -1)]
 
@@ -440,6 +468,7 @@ def float_depthwise_case() -> Outputs:
 
 
 CASES: dict[str, Callable[[], Outputs]] = {
+    "attention": attention_case,
     "float_function": float_function_case,
     "map": map_case,
     "float_softmax": float_softmax_case,

@@ -106,12 +106,21 @@ Tensor BytePair::plan(Planner& p, Tensor a, Tensor b) const {
     if (y.count() == 0) return y;
     t.length = y.count();
     if (!alike) place(p, a, b, y, t);
-    p.emit({a.place, b.place, y.place}, [t](void* const* at) {
-        BinaryTensors now = t;
+    const auto run = [](BinaryTensors now, void* const* at) {
         now.a.data = at[0];
         now.b.data = at[1];
         now.y = at[2];
         binary(now);
+    };
+    if (!alike) {
+        p.emit({a.place, b.place, y.place}, [t, run](void* const* at) { run(t, at); });
+        return y;
+    }
+    const int64_t images = y.batch();
+    p.emit_images({a, b, y}, images, [t, run, each = t.length / images](void* const* at, int64_t n) {
+        BinaryTensors some = t;
+        some.length = n * each;
+        run(some, at);
     });
     return y;
 }

@@ -29,8 +29,9 @@ public:
         const Tensor y = p.make_like(x, type_, true);
         p.give(0, y);
         if (x.count() == 0) return;
-        p.emit({x.place, y.place}, [this, n = x.count()](void* const* at) {
-            lookup(static_cast<const uint8_t*>(at[0]), table_, static_cast<uint8_t*>(at[1]), n);
+        const int64_t images = x.batch();
+        p.emit_images({x, y}, images, [this, each = x.count() / images](void* const* at, int64_t n) {
+            lookup(static_cast<const uint8_t*>(at[0]), table_, static_cast<uint8_t*>(at[1]), n * each);
         });
     }
 

@@ -1,8 +1,10 @@
 // Functions, norms, softmax and products of float32 tensors. See operators/floats.h: graphs compute them there, too.
 #include "operators/floats.h"
+#include "operators/residual_norm.h"
 
 #include "cpu/threads.h"
 #include "engine/step_table.h"
+#include "engine/steps/byte_tensors.h"
 
 #include <cmath>
 
@@ -29,31 +31,74 @@ public:
     }
 };
 
-// Over the last axes. Inputs: x, weight or null, bias or null, flat.
+// Over the last axes. Inputs: x, weight or null, bias or null, flat, and what is added to x before, or none. With `dtype`
+// the result is quantized, too: the last output is bytes, and the first one, if there are two, float32.
 class FloatLayerNorm : public Step {
 public:
     explicit FloatLayerNorm(StepReader& r)
         : weight_(r.optional_constant(1, ElementType::f32, 1)),
           bias_(r.optional_constant(2, ElementType::f32, 1)),
           axes_(r.integer("axes", 1, static_cast<int64_t>(kMostAxes))),
-          eps_(r.number("eps")) {
-        r.require_inputs(3);
-        r.require_outputs(1);
+          eps_(r.number("eps")),
+          to_bytes_(r.has("dtype")) {
+        r.require_inputs(3, 4);
         if (!(eps_ >= 0) || !std::isfinite(eps_)) r.fail("attribute 'eps' must not be negative");
+        if (r.outputs() != 2 || !to_bytes_) r.require_outputs(1);
+        to_floats_ = !to_bytes_ || r.outputs() == 2;
+        if (!to_bytes_) return;
+        type_ = r.byte_type("dtype");
+        scale_ = r.scale("scale");
+        zero_point_ = r.integer("zero_point", -128, 255);
+        const auto [least, most] = range_of(type_);
+        low_ = r.integer("low", least, most);
+        high_ = r.integer("high", low_, most);
     }
 
     void plan(Planner& p) const override {
         p.runs("float_layer_norm");
-        const Tensor x = p.contiguous(p.typed_input(0, ElementType::f32));
+        Tensor x = p.typed_input(0, ElementType::f32), other;
+        const bool adds = p.has_input(3);
+        if (adds) {
+            other = p.typed_input(3, ElementType::f32);
+            const Sizes sizes = broadcast(x.sizes, other.sizes);
+            other = p.contiguous(repeated(other, sizes));
+            x = p.contiguous(repeated(x, sizes));
+        } else {
+            x = p.contiguous(x);
+        }
         if (x.rank() < axes_) throw PlanError("an input of shape " + text_of(x.sizes) + " has too few axes");
-        const int64_t length = count_of({x.sizes.end() - axes_, x.sizes.end()});
-        const float *weight = floats_of(weight_, length), *bias = floats_of(bias_, length);
-        const Tensor y = p.make(x.type, x.sizes);
-        p.give(0, y);
-        if (y.count() == 0) return;
-        p.emit({x.place, y.place}, [=, rows = y.count() / length, eps = eps_](void* const* at) {
-            float_layer_norm(static_cast<const float*>(at[0]), static_cast<float*>(at[1]), rows, length, weight, bias,
-                             eps);
+        ResidualNorm n;
+        n.length = count_of({x.sizes.end() - axes_, x.sizes.end()});
+        n.weight = floats_of(weight_, n.length);
+        n.bias = floats_of(bias_, n.length);
+        n.eps = eps_;
+        n.type = int_type(type_);
+        n.scale = scale_;
+        n.zero_point = static_cast<double>(zero_point_);
+        n.low = static_cast<double>(low_);
+        n.high = static_cast<double>(high_);
+        std::vector<Place> places{x.place};
+        if (adds) places.push_back(other.place);
+        if (to_floats_) {
+            const Tensor y = p.make(x.type, x.sizes);
+            p.give(0, y);
+            places.push_back(y.place);
+        }
+        if (to_bytes_) {
+            const Tensor bytes = p.make(type_, x.sizes);
+            p.give(to_floats_ ? 1 : 0, bytes);
+            places.push_back(bytes.place);
+            p.needs_memory(0, static_cast<double>(n.length) * sizeof(float) * ResidualNorm::kMostRows);
+        }
+        if (x.count() == 0) return;
+        n.rows = x.count() / n.length;
+        p.emit(places, [n, adds, floats = to_floats_, bytes = to_bytes_](void* const* at) {
+            ResidualNorm now = n;
+            now.x = static_cast<const float*>(*at++);
+            if (adds) now.other = static_cast<const float*>(*at++);
+            if (floats) now.y = static_cast<float*>(*at++);
+            if (bytes) now.bytes = *at;
+            residual_norm(now);
         });
     }
 
@@ -65,9 +110,17 @@ private:
         return reinterpret_cast<const float*>(stored->data);
     }
 
+    static Tensor repeated(const Tensor& x, const Sizes& sizes) {
+        return {x.type, sizes, expanded_strides(x, sizes), x.place};
+    }
+
     const StoredTensor *weight_, *bias_;
     int64_t axes_;
     double eps_;
+    bool to_bytes_, to_floats_ = true;
+    ElementType type_ = ElementType::u8;
+    double scale_ = 1;
+    int64_t zero_point_ = 0, low_ = 0, high_ = 255;
 };
 
 // Over one axis.

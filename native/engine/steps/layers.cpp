@@ -2,6 +2,7 @@
 #include "engine/steps/binary.h"
 #include "engine/steps/stored_layer.h"
 #include "operators/fused_binary.h"
+#include "operators/map.h"
 
 #include <optional>
 
@@ -17,7 +18,8 @@ bool lie_alike(const Tensor& a, const Tensor& b) {
 }
 
 // Input 5 is a table that bytes of the result go through, or null; input 6 is what the result is then added to or
-// multiplied with, or null. `swapped`: that is the first operand, and the result of the layer the second.
+// multiplied with, or null. `swapped`: that is the first operand, and the result of the layer the second. `function`: of
+// the float32 that a linear layer gives, before they are rounded to bytes.
 class Layer : public StoredLayer {
 protected:
     Layer(StepReader& r, int64_t weight_rank)
@@ -44,18 +46,27 @@ protected:
             y_.table = table_;
         }
         type_ = type;
+        if (r.has("function")) read_function(r, weight_rank);
         if (r.inputs().size() <= kOther || r.inputs()[kOther] < 0) return;
-        if (type == ElementType::f32) r.fail("only a result of bytes can be combined with another tensor");
+        if (type == ElementType::f32 || stage_)
+            r.fail("only a result of bytes, without a function, can be combined with another tensor");
         const std::string operation = r.text("then");
         if (operation != "add" && operation != "multiply") r.fail("attribute 'then' must be add or multiply");
         then_.emplace(r, operation == "add" ? BinaryOperation::add : BinaryOperation::multiply, "then_");
         swapped_ = r.flag("then_swapped");
     }
 
-    // Gives the result, of these sizes and strides, and emits run(address of x, output).
+    // Gives the result, of these sizes and strides, and emits run(address of x, output, images). `images`: of a batch,
+    // each computed by itself; 0 if that is not so.
     template <class Run>
-    void emit(Planner& p, const Tensor& x, const Sizes& sizes, const Sizes& strides, const Run& run, double macs,
-              double scratch) const {
+    void emit(Planner& p, const Tensor& x, const Sizes& sizes, const Sizes& strides, int64_t images, const Run& run,
+              double macs, double scratch) const {
+        const auto put = [&](const std::vector<Tensor>& tensors, const ImagesWork& work) {
+            if (images > 0) return p.emit_images(tensors, images, work, macs, weight_.bytes());
+            std::vector<Place> places;
+            for (const Tensor& tensor : tensors) places.push_back(tensor.place);
+            p.emit(std::move(places), [work](void* const* at) { work(at, 0); }, macs);
+        };
         const Tensor shape{type_, sizes, strides, {}};
         Tensor other;
         if (then_) {
@@ -66,7 +77,7 @@ protected:
             Tensor y = p.make(type_, sizes, strides);
             if (y.count() > 0) {
                 p.needs_memory(0, scratch);
-                p.emit({x.place, y.place}, [this, run](void* const* at) { run(at[0], output_at(at[1])); }, macs);
+                put({x, y}, [this, run](void* const* at, int64_t n) { run(at[0], output_at(at[1]), n); });
             }
             if (then_) y = swapped_ ? then_->plan(p, other, y) : then_->plan(p, y, other);
             p.give(0, y);
@@ -78,22 +89,20 @@ protected:
         p.give(0, y);
         if (y.count() == 0) return;
         p.needs_memory(0, scratch + combination_scratch(weight_.sizes[0]));
-        p.emit(
-            {x.place, other.place, y.place},
-            [this, run, args = then_->args(type_, swapped_)](void* const* at) {
-                BinaryArgs then = args;
-                then.b = at[1];
-                LayerOutput out = output_at(at[2]);
-                out.then = &then;
-                run(at[0], out);
-            },
-            macs);
+        put({x, other, y}, [this, run, args = then_->args(type_, swapped_)](void* const* at, int64_t n) {
+            BinaryArgs then = args;
+            then.b = at[1];
+            LayerOutput out = output_at(at[2]);
+            out.then = &then;
+            run(at[0], out, n);
+        });
     }
 
     LayerInput input_at(const void* x, IntType type) const { return {x, type, x_.scale, x_.zero_point}; }
     LayerOutput output_at(void* y) const {
         LayerOutput out = y_;
         out.y = y;
+        if (stage_) out.function = &*stage_;
         return out;
     }
 
@@ -103,7 +112,19 @@ protected:
     ElementType type_ = ElementType::u8;
 
 private:
+    // A function of float32 between the product and the bytes, whose scale is then not that of the product.
+    void read_function(StepReader& r, int64_t weight_rank) {
+        const std::string name = r.text("function");
+        const auto function = float_function_named(name);
+        if (!function) r.fail("there is no function '" + name + "'");
+        if (weight_rank != 2 || type_ == ElementType::f32 || table_ != nullptr)
+            r.fail("only a linear layer to bytes, without a table, can have a function");
+        stage_ = FloatStage{*function, r.scale("scale"), Spelling::split};
+        y_.scale = 1;
+    }
+
     static constexpr size_t kOther = 6;
+    std::optional<FloatStage> stage_;
     std::optional<BytePair> then_;
     bool swapped_ = false;
 };
@@ -122,10 +143,10 @@ public:
         const int64_t outputs = weight_.sizes[0];
         const Sizes sizes = product_sizes(x, outputs, weight_.sizes[1]);
         const int64_t rows = count_of(sizes) / outputs;
-        const auto run = [this, rows, type = int_type(x.type)](const void* from, const LayerOutput& y) {
+        const auto run = [this, rows, type = int_type(x.type)](const void* from, const LayerOutput& y, int64_t) {
             layer_->run(input_at(from, type), rows, y);
         };
-        emit(p, x, sizes, contiguous_strides(sizes), run,
+        emit(p, x, sizes, contiguous_strides(sizes), 0, run,
              static_cast<double>(rows) * static_cast<double>(weight_.count()),
              LinearPlan::operand_bytes(weight_.sizes[1], rows));
     }
@@ -147,11 +168,11 @@ public:
         Tensor x = p.byte_input(0);
         require_zero_point(x, x_.zero_point);
         const ConvGeometry::Fit fit = geometry_.fit(p, x);
-        const auto run = [this, images = fit.images, in = fit.in, first = fit.channels_first,
-                          type = int_type(x.type)](const void* from, const LayerOutput& y) {
+        const auto run = [this, in = fit.in, first = fit.channels_first,
+                          type = int_type(x.type)](const void* from, const LayerOutput& y, int64_t images) {
             layer_->run(input_at(from, type), images, in, first, y);
         };
-        emit(p, x, fit.sizes, channels_inside_strides(fit.sizes), run, fit.macs, fit.scratch);
+        emit(p, x, fit.sizes, channels_inside_strides(fit.sizes), fit.images, run, fit.macs, fit.scratch);
     }
 
 private:

@@ -37,8 +37,8 @@ public:
         p.runs("max_pool");
         const Pooled pooled = begin(p, p.byte_input(0));
         if (pooled.y.count() == 0) return;
-        p.emit({pooled.images.x.place, pooled.y.place},
-               [this, t = native(pooled)](void* const* at) { max_pool(at_places(t, at), windows_); });
+        pooled.emit(p, native(pooled),
+                    [this](const PoolTensor& t, void* const* at) { max_pool(at_places(t, at), windows_); });
     }
 };
 
@@ -68,8 +68,9 @@ public:
         const auto [low, high] = range_of(images.x.type);
         rule.qmin = static_cast<float>(low);
         rule.qmax = static_cast<float>(high);
-        p.emit({images.x.place, pooled.y.place},
-               [this, rule, t = native(pooled)](void* const* at) { average_pool(at_places(t, at), windows_, rule); });
+        pooled.emit(p, native(pooled), [this, rule](const PoolTensor& t, void* const* at) {
+            average_pool(at_places(t, at), windows_, rule);
+        });
     }
 
 private:
@@ -96,8 +97,8 @@ public:
         rule.averaging = !images.channels_last          ? Averaging::chained
                          : images.channels() >= kVector ? Averaging::fused
                                                         : Averaging::joined;
-        p.emit({images.x.place, pooled.y.place},
-               [rule, t = native(pooled)](void* const* at) { adaptive_average_pool(at_places(t, at), rule); });
+        pooled.emit(p, native(pooled),
+                    [rule](const PoolTensor& t, void* const* at) { adaptive_average_pool(at_places(t, at), rule); });
     }
 
 private:

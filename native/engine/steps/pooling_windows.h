@@ -24,6 +24,17 @@ struct Pooled {
         return t;
     }
 
+    // Emits run(sizes, addresses): sizes, as described, of a batch or of some of its images.
+    template <class PoolSizes, class Run>
+    void emit(Planner& p, const PoolSizes& sizes, const Run& run) const {
+        const int64_t batch = images.x.rank() == images.spatial + 2 ? images.x.size(0) : 1;
+        p.emit_images({images.x, y}, batch, [sizes, run, each = sizes.images / batch](void* const* at, int64_t n) {
+            PoolSizes some = sizes;
+            some.images = n * each;
+            run(some, at);
+        });
+    }
+
     Images images;
     Three out;
     Tensor y;

@@ -44,11 +44,12 @@ struct FloatSoftmaxRow {
             parts[k] = V::add(parts[k], e);
         }
     }
-    void run(bool safe) const {
+    // y = exp(x - largest), and what each is then multiplied with.
+    float exponentials_of_row(bool safe) const {
         const float found = largest();
         if (safe && found == kLeast && !has_nan()) {
             for (int64_t i = 0; i < length; ++i) y[i] = 0.0f;
-            return;
+            return 1.0f;
         }
         const F most = V::set(found);
         F parts[kParts];
@@ -61,12 +62,14 @@ struct FloatSoftmaxRow {
             exponentials(last, last, most, parts);
             for (int64_t k = i; k < length; ++k) y[k] = last[k - i];
         }
-        float lanes[kLanes];
-        for (int k = 0; k < kParts; ++k) V::store(lanes + k * V::W, parts[k]);
-        for (int half = kLanes / 2; half > 0; half /= 2)
-            for (int k = 0; k < half; ++k) lanes[k] += lanes[k + half];
-        const float factor = 1.0f / lanes[0];
-        for (i = 0; i + V::W <= length; i += V::W) V::store(y + i, V::mul(V::load(y + i), V::set(factor)));
+        for (int half = kParts / 2; half > 0; half /= 2)
+            for (int k = 0; k < half; ++k) parts[k] = V::add(parts[k], parts[k + half]);
+        return 1.0f / V::reduce_add(parts[0]);
+    }
+    void run(bool safe) const {
+        const float factor = exponentials_of_row(safe);
+        int64_t i = 0;
+        for (; i + V::W <= length; i += V::W) V::store(y + i, V::mul(V::load(y + i), V::set(factor)));
         for (; i < length; ++i) y[i] *= factor;
     }
 };

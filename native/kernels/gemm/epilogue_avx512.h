@@ -1,8 +1,8 @@
-// The epilogue with AVX512, on the sums of up to four neighbouring panels: from registers where it is only scale, bias
-// and bounds, else from memory. See gemm.h for the formula.
+// The epilogue with AVX512, on the sums of up to four neighbouring panels, from registers. See gemm.h for the formula.
 #pragma once
 
 #include "kernels/gemm/gemm.h"
+#include "kernels/lookup/places_avx512.h"
 
 #include <immintrin.h>
 
@@ -15,11 +15,12 @@ using Sums = int __attribute__((vector_size(64)));
 class Epilogue512 {
 public:
     // The sums must have e.bias already.
-    Epilogue512(const Epilogue& e, void* y, int64_t n)
+    Epilogue512(const Epilogue& e, void* y, int64_t n, LookUpPlaces look_up)
         : e_(e),
           y_(y),
           n_(n),
-          from_registers_(e.type == OutputType::f32 || (e.z == nullptr && !e.leaky && e.table == nullptr)) {
+          look_up_(look_up),
+          is_plain_(e.z == nullptr && !e.leaky && e.table == nullptr) {
         // Signed bytes are unsigned ones, shifted: one way to pack, and a flip of the highest bit.
         const int32_t shift = e.type == OutputType::s8 ? 128 : 0;
         flip_ = static_cast<char>(shift);
@@ -28,14 +29,20 @@ public:
         high_ = static_cast<float>(e.hi - e.zero_point);
     }
 
-    // sum[i]: row y_rows[i] and kPanels panels from `panel` on.
+    // sum[i]: the row at *y_rows[i] and kPanels panels from `panel` on.
     template <int kRows, int kPanels>
     __attribute__((always_inline)) void store(const Sums (&sum)[kRows][kPanels], int64_t panel,
                                               const int64_t* const (&y_rows)[kRows]) const {
         const int64_t first = panel * kPanel;
-        if (__builtin_expect(!from_registers_, 0)) return through_memory<kRows, kPanels>(sum, first, y_rows);
         if (e_.type == OutputType::f32) return to_floats<kRows, kPanels>(sum, first, y_rows);
-        to_bytes<kRows, kPanels>(sum, first, y_rows);
+        if (is_plain_) return to_bytes<kRows, kPanels, false>(sum, first, y_rows);
+        to_bytes<kRows, kPanels, true>(sum, first, y_rows);
+        if (e_.table != nullptr) {
+            int64_t at[kRows];
+            for (int i = 0; i < kRows; ++i) at[i] = *y_rows[i] + first;
+            const int64_t left = n_ - first;
+            look_up_(e_.table, static_cast<uint8_t*>(y_), at, kRows, left < kPanels * kPanel ? left : kPanels * kPanel);
+        }
     }
 
 private:
@@ -67,14 +74,19 @@ private:
         return _mm512_permutexvar_epi32(order, _mm512_xor_si512(packed, c.flip));
     }
 
-    template <int kRows, int kPanels>
+    template <int kRows, int kPanels, bool kMore>
     __attribute__((always_inline)) void to_bytes(const Sums (&sum)[kRows][kPanels], int64_t first,
                                                  const int64_t* const (&y_rows)[kRows]) const {
         const Constants c = constants();
         uint8_t* const y = static_cast<uint8_t*>(y_) + first;
         const int64_t left = n_ - first;
         const auto at = [&](int i, int j) __attribute__((always_inline)) {
-            return rounded(scaled(sum[i][j], first + j * kPanel), c);
+            __m512 v = scaled(sum[i][j], first + j * kPanel);
+            if constexpr (kMore) {
+                if (e_.z != nullptr) v = _mm512_add_ps(v, residual(*y_rows[i] + first + j * kPanel, left - j * kPanel));
+                if (e_.leaky) v = leaky(v);
+            }
+            return rounded(v, c);
         };
         if constexpr (kPanels == 4) {
             const __mmask64 there = left < 64 ? (__mmask64{1} << left) - 1 : ~__mmask64{0};
@@ -134,6 +146,15 @@ private:
         return static_cast<__mmask16>(left >= kPanel ? 0xFFFFu : left > 0 ? (1u << left) - 1 : 0u);
     }
 
+    __attribute__((always_inline)) __m512 residual(int64_t at, int64_t left) const {
+        const uint8_t* const from = static_cast<const uint8_t*>(e_.z) + at;
+        const __m128i z = left >= kPanel ? _mm_loadu_si128(reinterpret_cast<const __m128i*>(from))
+                                         : _mm_maskz_loadu_epi8(lanes(left), from);
+        const __m512i wide = e_.z_signed ? _mm512_cvtepi8_epi32(z) : _mm512_cvtepu8_epi32(z);
+        const __m512i centered = _mm512_sub_epi32(wide, _mm512_set1_epi32(e_.z_zero_point));
+        return _mm512_mul_ps(_mm512_cvtepi32_ps(centered), _mm512_set1_ps(e_.z_multiplier));
+    }
+
     template <int kRows, int kPanels>
     __attribute__((always_inline)) void to_floats(const Sums (&sum)[kRows][kPanels], int64_t first,
                                                   const int64_t* const (&y_rows)[kRows]) const {
@@ -157,64 +178,11 @@ private:
         }
     }
 
-    // The sums of a tile, as finish() reads them.
-    template <int kRows, int kPanels>
-    __attribute__((always_inline)) void through_memory(const Sums (&sum)[kRows][kPanels], int64_t first,
-                                                       const int64_t* const (&y_rows)[kRows]) const {
-        alignas(64) int32_t acc[kRows * kPanels * kPanel];
-        int64_t at[kRows];
-#pragma GCC unroll 16
-        for (int i = 0; i < kRows; ++i) {
-            at[i] = *y_rows[i];
-#pragma GCC unroll 4
-            for (int j = 0; j < kPanels; ++j)
-                _mm512_store_si512(acc + (i * kPanels + j) * kPanel, reinterpret_cast<__m512i>(sum[i][j]));
-        }
-        finish(acc, kRows, kPanels, first, at);
-    }
-
-    // acc[rows][panels][16], with everything that may happen to them.
-    __attribute__((noinline)) void finish(const int32_t* acc, int rows, int panels, int64_t first,
-                                          const int64_t* y_rows) const {
-        const Constants c = constants();
-        const __m512i z_zero_point = _mm512_set1_epi32(e_.z_zero_point);
-        const __m512 z_multiplier = _mm512_set1_ps(e_.z_multiplier);
-        for (int i = 0; i < rows; ++i) {
-            const int64_t place = y_rows[i] + first;
-            __m512i q[4] = {};
-            for (int j = 0; j < panels; ++j) {
-                const __mmask16 there = lanes(n_ - first - j * kPanel);
-                __m512 v = scaled(reinterpret_cast<Sums>(_mm512_load_si512(acc + (i * panels + j) * kPanel)),
-                                  first + j * kPanel);
-                if (e_.z != nullptr) {
-                    const __m128i z =
-                        _mm_maskz_loadu_epi8(there, static_cast<const uint8_t*>(e_.z) + place + j * kPanel);
-                    const __m512i wide = e_.z_signed ? _mm512_cvtepi8_epi32(z) : _mm512_cvtepu8_epi32(z);
-                    const __m512 other = _mm512_cvtepi32_ps(_mm512_sub_epi32(wide, z_zero_point));
-                    v = _mm512_add_ps(v, _mm512_mul_ps(other, z_multiplier));
-                }
-                if (e_.leaky) v = leaky(v);
-                q[j] = rounded(v, c);
-            }
-            const __m512i row = bytes(words(q[0], q[1], c), words(q[2], q[3], c), c);
-            const int64_t left = n_ - first < panels * kPanel ? n_ - first : panels * kPanel;
-            const __mmask64 there = left < 64 ? (__mmask64{1} << left) - 1 : ~__mmask64{0};
-            uint8_t* const to = static_cast<uint8_t*>(y_) + place;
-            if (e_.table != nullptr) {
-                alignas(64) uint8_t part[64];
-                _mm512_store_si512(part, row);
-                for (uint8_t& b : part) b = e_.table[b];
-                _mm512_mask_storeu_epi8(to, there, _mm512_load_si512(part));
-            } else {
-                _mm512_mask_storeu_epi8(to, there, row);
-            }
-        }
-    }
-
     const Epilogue& e_;
     void* y_;
     int64_t n_;
-    bool from_registers_;
+    LookUpPlaces look_up_;
+    bool is_plain_;  // scale, bias and bounds
     char flip_, lo_;
     int16_t zero_point_;
     float high_;

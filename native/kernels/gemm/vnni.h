@@ -41,14 +41,14 @@ struct VnniJob {
     const uint32_t* row_sums;  // if the weights have zero points
     Epilogue512 epilogue;
 
-    VnniJob(const GemmArgs& args, const PanelLayout& weights, const uint32_t* sums)
+    VnniJob(const GemmArgs& args, const PanelLayout& weights, const uint32_t* sums, LookUpPlaces look_up)
         : a(args),
           layout(weights),
           padded(weights.padded(args.channels)),
           panels((args.n + kPanel - 1) / kPanel),
           panel_size(args.tap_count * padded * kPanel),
           row_sums(sums),
-          epilogue(args.epilogue, args.y, args.n) {}
+          epilogue(args.epilogue, args.y, args.n, look_up) {}
 };
 
 // The weights of neighbouring panels.
@@ -270,11 +270,12 @@ inline void panels_vnni(const VnniJob& job, const RowCut& cut, int64_t panel) {
 }
 
 // For a layout with groups of four panels.
-inline void multiply_vnni(const GemmArgs& a, int64_t begin, int64_t end, const PanelLayout& layout) {
+inline void multiply_vnni(const GemmArgs& a, int64_t begin, int64_t end, const PanelLayout& layout,
+                          LookUpPlaces look_up) {
     constexpr int64_t kMatrix = 6, kImage = 7;
     uint32_t sums[kGemmRows];
     if (a.w_zero_point != nullptr) row_sums_vnni(a, sums);
-    const VnniJob job(a, layout, a.w_zero_point != nullptr ? sums : nullptr);
+    const VnniJob job(a, layout, a.w_zero_point != nullptr ? sums : nullptr, look_up);
     // Four panels at once: for the rows of a matrix, and for single ones.
     const RowCut matrix(a, kMatrix), image(a, kImage);
     const bool wide = a.run >= a.m || matrix.length == 1;
@@ -296,10 +297,11 @@ inline void multiply_vnni(const GemmArgs& a, int64_t begin, int64_t end, const P
 
 // At most `kFewRows` rows, for a layout of single panels.
 constexpr int64_t kFewRows = 4;
-inline void few_rows_vnni(const GemmArgs& a, int64_t begin, int64_t end, const PanelLayout& layout) {
+inline void few_rows_vnni(const GemmArgs& a, int64_t begin, int64_t end, const PanelLayout& layout,
+                          LookUpPlaces look_up) {
     uint32_t sums[kFewRows];
     if (a.w_zero_point != nullptr) row_sums_vnni(a, sums);
-    const VnniJob job(a, layout, a.w_zero_point != nullptr ? sums : nullptr);
+    const VnniJob job(a, layout, a.w_zero_point != nullptr ? sums : nullptr, look_up);
     constexpr int16_t kRows[] = {0, 1, 2, 3};
     const auto run = [&](auto panels, int64_t p) {
         constexpr int kPanels = decltype(panels)::value;

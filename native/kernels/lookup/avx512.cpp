@@ -1,39 +1,10 @@
 #include "kernels/lookup/lookup.h"
-
-#include <immintrin.h>
+#include "kernels/lookup/rows_avx512.h"
 
 namespace zeropoint {
-namespace {
-
-// The same halving of 16 rows as avx2.cpp; the first comes free with a masked shuffle. Without VBMI, which has a
-// shuffle of 128 bytes but is not part of our avx512 level.
-struct Rows {
-    __m512i row[16];
-
-    explicit Rows(const uint8_t* table) {
-        for (int r = 0; r < 16; ++r)
-            row[r] = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table + 16 * r)));
-    }
-
-    __m512i operator()(__m512i x) const {
-        const __m512i low = _mm512_and_si512(x, _mm512_set1_epi8(0x0F));
-        const __mmask64 bit4 = _mm512_test_epi8_mask(x, _mm512_set1_epi8(0x10));
-        const __mmask64 bit5 = _mm512_test_epi8_mask(x, _mm512_set1_epi8(0x20));
-        const __mmask64 bit6 = _mm512_test_epi8_mask(x, _mm512_set1_epi8(0x40));
-        const __mmask64 bit7 = _mm512_movepi8_mask(x);
-        const auto two = [&](int r) {
-            return _mm512_mask_shuffle_epi8(_mm512_shuffle_epi8(row[r], low), bit4, row[r + 1], low);
-        };
-        const auto four = [&](int r) { return _mm512_mask_blend_epi8(bit5, two(r), two(r + 2)); };
-        const auto eight = [&](int r) { return _mm512_mask_blend_epi8(bit6, four(r), four(r + 4)); };
-        return _mm512_mask_blend_epi8(bit7, eight(0), eight(8));
-    }
-};
-
-}  // namespace
 
 void lookup_avx512(const LookupArgs& a, int64_t begin, int64_t end) {
-    const Rows rows(a.table);
+    const LookupRows rows(a.table);
     int64_t i = begin;
     for (; i + 64 <= end; i += 64) _mm512_storeu_si512(a.y + i, rows(_mm512_loadu_si512(a.x + i)));
     if (i < end) {

@@ -198,6 +198,11 @@ struct Avx2 {
         const __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4E));
         return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xB1)));
     }
+    static float reduce_add(F a) {
+        const __m128 four = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+        const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+        return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+    }
     static float reduce_min(F a) {
         __m128 m = _mm_min_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
         m = _mm_min_ps(m, _mm_movehl_ps(m, m));

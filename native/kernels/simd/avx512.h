@@ -188,6 +188,12 @@ struct Avx512 {
         return {_mm512_add_epi32(sum.v, _mm512_add_epi32(_mm512_madd_epi16(low, low), _mm512_madd_epi16(high, high)))};
     }
     static int32_t reduce_add(I a) { return _mm512_reduce_add_epi32(a.v); }
+    static float reduce_add(F a) {
+        const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+        const __m128 four = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+        const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+        return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+    }
     static float reduce_min(F a) { return _mm512_reduce_min_ps(a); }
     static float reduce_max(F a) { return _mm512_reduce_max_ps(a); }
 };

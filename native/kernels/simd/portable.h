@@ -318,6 +318,12 @@ struct Portable {
         for (int32_t lane : a.v) sum += lane;
         return sum;
     }
+    // Lane k gets lane k + W / 2, then k + W / 4, ... k + 1; lane 0 is the sum.
+    static float reduce_add(F a) {
+        for (int half = W / 2; half > 0; half /= 2)
+            for (int k = 0; k < half; ++k) a.v[k] += a.v[k + half];
+        return a.v[0];
+    }
     static float reduce_min(F a) {
         float r = a.v[0];
         for (float x : a.v) r = x < r ? x : r;

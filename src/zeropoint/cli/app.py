@@ -14,6 +14,7 @@ from zeropoint.cli.compare import compare
 from zeropoint.cli.convert import convert
 from zeropoint.cli.doctor import doctor
 from zeropoint.cli.inspect import inspect
+from zeropoint.cli.migrate import migrate
 from zeropoint.cli.quantize import quantize
 from zeropoint.cli.report import report
 from zeropoint.cli.run import run
@@ -27,7 +28,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="markdown",
 )
-for command in (quantize, inspect, run, bench, compare, sensitivity, report, convert, doctor):
+for command in (quantize, inspect, run, bench, compare, sensitivity, report, convert, migrate, doctor):
     app.command()(command)
 
 

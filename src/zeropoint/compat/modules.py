@@ -32,11 +32,15 @@ def resolve(path: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def _looking_up(module: ModuleType, known: dict[str, lookup.Counterpart], reason: str) -> Any:
+def _looking_up(
+    module: ModuleType, known: dict[str, lookup.Counterpart], reason: str, private: dict[str, Any]
+) -> Any:
     path = module.__name__
 
     def __getattr__(name: str) -> Any:
         found = known.get(name)
+        if found is None and name in private:
+            return private[name]
         if found is None and reason and not name.startswith("__"):
             found = lookup.Counterpart(None, reason)
         if found is None:
@@ -51,10 +55,13 @@ def _looking_up(module: ModuleType, known: dict[str, lookup.Counterpart], reason
 def _fill(module: ModuleType, reason: str) -> None:
     """Take all names out that the module defined, and let it find those of the table."""
     known = lookup.names_of(module.__name__)
+    private = {}
     for name, value in list(vars(module).items()):
         if not name.startswith("__") and not isinstance(value, ModuleType):
+            if name.startswith("_") and name not in known:
+                private[name] = value  # libraries beside us take such names of PyTorch's: they get PyTorch's
             del vars(module)[name]
-    vars(module)["__getattr__"] = _looking_up(module, known, reason)
+    vars(module)["__getattr__"] = _looking_up(module, known, reason, private)
     vars(module)["__all__"] = [name for name, found in known.items() if found.path and not name.startswith("_")]
 
 

@@ -17,6 +17,7 @@ SPARSE = "block-sparse layers for QNNPACK are not part of zeropoint; use the den
 INSIDE = "it is a helper inside a module of torch.ao; the module itself has its counterpart"
 BACKEND = "what a backend supports is fixed in zeropoint.operators: all kernels are its own"
 EQUALIZE = "it is a step inside equalize; the layer itself has the weight and the bias"
+N_SHADOWS = "it tries several qconfigs for each layer in one model; compare the models one by one, with add_shadow_loggers"
 ON_DEVICE = "it leaves quantizing to the device, with passes of torch._C; quantize_dynamic_jit does it beforehand"
 NOT_OLD = "it is no part of the old stack: PyTorch keeps it"
 PACKED_BY_FBGEMM = "it exposes FBGEMM's own packed weights; quantize_dynamic, or zeropoint.qfunctions.linear_prepack"
@@ -148,6 +149,7 @@ MODULES = {
         "zeropoint.fx": "convert_fx convert_to_reference_fx fuse_fx prepare_fx prepare_qat_fx",
         "zeropoint.fx.quantize_fx": "_convert_to_reference_decomposed_fx=convert_to_reference_decomposed_fx",
         "zeropoint.fx.observed": "attach_preserved_attrs_to_model",
+        "zeropoint.fx.tracer": "QuantizationTracer",
     },
     "torch.ao.quantization.backend_config.backend_config": {
         "zeropoint.fx": "BackendConfig BackendPatternConfig DTypeConfig DTypeWithConstraints ObservationType",
@@ -210,7 +212,9 @@ MODULES = {
         ),
     },
     "torch.ao.quantization.fx.quantize_handler": {
-        "zeropoint.compat.fx_additions": "DefaultNodeQuantizeHandler QuantizeHandler",
+        "zeropoint.compat.fx_additions": (
+            "DefaultNodeQuantizeHandler QuantizeHandler _get_pattern_to_quantize_handlers=get_pattern_to_dtype_configs"
+        ),
         "zeropoint.fx.patterns": "_default_root_node_getter=root_of",
     },
     "torch.ao.quantization.fx.tracer": {"zeropoint.fx.tracer": "QuantizationTracer"},
@@ -275,6 +279,52 @@ MODULES = {
             " get_logger_dict get_matching_activations prepare_model_outputs prepare_model_with_stubs"
         ),
         "zeropoint.numeric_suite.eager": "NON_LEAF_MODULE_TO_ADD_OBSERVER_ALLOW_LIST",
+    },
+    "torch.ao.ns._numeric_suite_fx": {
+        "zeropoint.numeric_suite.graph.compare": (
+            "NSTracer add_loggers add_shadow_loggers extend_logger_results_with_comparison extract_logger_info"
+            " extract_shadow_logger_info extract_weights _extract_weights_impl=extract_weights_of_graphs"
+            " _add_loggers_impl=add_loggers_to_graphs _add_shadow_loggers_impl=add_shadow_loggers_to_graphs"
+        ),
+        "zeropoint.numeric_suite.graph.loggers": "OutputComparisonLogger OutputLogger RNNReturnType=Recurrent",
+        N_SHADOWS: (
+            "_n_shadows_compare_weights _prepare_n_shadows_add_loggers_model convert_n_shadows_model"
+            " extract_results_n_shadows_model loggers_set_enabled loggers_set_save_activations prepare_n_shadows_model"
+            " print_comparisons_n_shadows_model"
+        ),
+    },
+    "torch.ao.ns.fx.graph_matcher": {
+        "zeropoint.numeric_suite.graph.matching": (
+            "GraphMatchingException get_matching_subgraph_pairs=matching_subgraphs"
+        ),
+    },
+    "torch.ao.ns.fx.mappings": {
+        "zeropoint.numeric_suite.graph.related": (
+            "add_op_to_sets_of_related_ops=add_to_set get_base_name_for_op=base_name_of"
+            " get_base_name_to_sets_of_related_ops=related_sets get_node_type_to_io_type_map=io_types"
+            " get_unmatchable_types_map=unmatchable"
+        ),
+    },
+    "torch.ao.ns.fx.ns_types": {
+        "zeropoint.numeric_suite.graph.matching": "NSSubgraph=Subgraph",
+        "zeropoint.numeric_suite.graph.results": "NSSingleResultValuesType=ResultKind NSResultsType=Results",
+    },
+    "torch.ao.ns.fx.pattern_utils": {
+        "zeropoint.numeric_suite.graph.related": "get_type_a_related_to_b=related_types",
+    },
+    "torch.ao.ns.fx.qconfig_multi_mapping": {
+        "zeropoint.numeric_suite.graph.multi_mapping": "QConfigMultiMapping",
+    },
+    "torch.ao.ns.fx.utils": {
+        "zeropoint.numeric_suite.graph.measures": (
+            "compute_cosine_similarity compute_normalized_l2_error compute_sqnr"
+        ),
+    },
+    "torch.ao.ns.fx.weight_utils": {
+        "zeropoint.numeric_suite.graph.weights": (
+            "extract_weight_from_node=weight_of get_op_to_type_to_weight_extraction_fn=weight_extraction"
+            " get_linear_fun_weight=weight_of_function get_conv_fun_weight=weight_of_function"
+        ),
     },
     "torch.ao.nn.intrinsic.modules.fused": {
         "zeropoint.nn.intrinsic": (
@@ -449,7 +499,7 @@ MOVED = {
 }
 
 # Packages that only hold others, and stay as they are.
-CONTAINERS = ("torch.ao", "torch.ao.nn", "torch.ao.ns")
+CONTAINERS = ("torch.ao", "torch.ao.nn", "torch.ao.ns", "torch.ao.ns.fx")
 
 # Modules without a counterpart, with all that is below them.
 GONE = {

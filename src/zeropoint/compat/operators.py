@@ -41,7 +41,7 @@ class Operator(torch._ops.OpOverloadPacket):
             first = next(iter(first), None)
         if isinstance(first, Proxy):  # torch.fx traces, and wants a node
             return first.tracer.create_proxy("call_function", self, args, kwargs)
-        if kwargs.get("out") is not None:
+        if kwargs.get("out") is not None and not self.__name__.endswith("_out"):
             return resolve(f"zeropoint.qfunctions.{self.__name__}_out")(*args, **kwargs)
         return self._function(*args, **kwargs)
 

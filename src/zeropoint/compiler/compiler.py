@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,12 +13,13 @@ from zeropoint import _native
 from zeropoint.compiler.eager import graph_of_eager, is_quantized_module
 from zeropoint.compiler.errors import Missing, Unsupported, refusal
 from zeropoint.compiler.fallback import TorchCall
-from zeropoint.compiler.fusion import simplify
+from zeropoint.compiler.fusion import FUSIONS, Fusion, simplify
 from zeropoint.compiler.program import Program
 from zeropoint.compiler.program_builder import Input, ProgramBuilder, Size, State
 from zeropoint.compiler.sizes import CALCULATIONS, NUMBERS, SIZES
 from zeropoint.compiler.torchscript import graph_of
 from zeropoint.described import described
+from zeropoint.fx.numbers import is_converted, with_numbers
 from zeropoint.graph.frontends.shape_guards import value_of
 from zeropoint.graph.passes.input_checks import Sizes
 from zeropoint.graph.state import kept_state
@@ -54,12 +55,19 @@ def compile(model: nn.Module, example_inputs: Any, fallback: bool = False) -> Pr
         >>> torch.equal(program(x), model(x))
         True
     """
+    return compile_with(FUSIONS, model, example_inputs, fallback)
+
+
+def compile_with(fusions: Sequence[Fusion], model: nn.Module, example_inputs: Any, fallback: bool = False) -> Program:
+    """`compile` with these fusions only: for tests, which compare programs with and without them."""
     if isinstance(example_inputs, Mapping):
         example_inputs = _in_order(getattr(model, "graph_module", model), example_inputs)
     elif not isinstance(example_inputs, (tuple, list)):
         example_inputs = (example_inputs,)
     if isinstance(model, torch.jit.ScriptModule):
         graph: Any = graph_of(model, tuple(example_inputs))
+    elif is_converted(model):
+        graph = graph_of_eager(with_numbers(model), tuple(example_inputs))  # type: ignore[arg-type]
     elif not isinstance(model, fx.GraphModule) and is_quantized_module(model) and not hasattr(model, "graph_module"):
         graph = graph_of_eager(model, tuple(example_inputs))
     else:
@@ -71,7 +79,7 @@ def compile(model: nn.Module, example_inputs: Any, fallback: bool = False) -> Pr
         )
     with torch.no_grad():
         builder = Compiler(graph, tuple(example_inputs), fallback).run()
-    simplify(builder)
+    simplify(builder, fusions)
     try:
         return Program(
             _native.Program(builder.data(), foreign=builder.foreign), [str(call) for call in builder.foreign]

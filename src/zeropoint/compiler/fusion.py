@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
 import numpy as np
 import torch
 
+from zeropoint.compiler.attention import fuse_attention
+from zeropoint.compiler.float_stages import fuse_functions, fuse_norms
 from zeropoint.compiler.joining import join_expressions
 from zeropoint.compiler.program_builder import ProgramBuilder, Step
 
-__all__ = ["simplify"]
+__all__ = ["FUSIONS", "Fusion", "simplify"]
 
 _LAYERS = ("linear", "conv")
 _PAIRS = ("add", "multiply")
 
 
-def simplify(builder: ProgramBuilder) -> None:
-    """Fold tables into each other and into layers, sums and products into layers, expressions into one another.
+class Fusion(NamedTuple):
+    """Steps that become fewer: what is looked for, what takes its place, and what does it."""
 
-    Steps that nobody reads are dropped.
-    """
-    _fold_tables(builder)
+    replaces: str
+    by: str
+    apply: Callable[[ProgramBuilder], None]
+
+
+def simplify(builder: ProgramBuilder, fusions: Sequence[Fusion] | None = None) -> None:
+    """Drop steps that nobody reads, and fuse those that follow each other. Tests leave out some of the fusions."""
     _drop_dead(builder)
-    _fold_pairs(builder)
-    join_expressions(builder)
+    for fusion in FUSIONS if fusions is None else fusions:
+        fusion.apply(builder)
+    _drop_dead(builder)
 
 
 def _readers(builder: ProgramBuilder) -> dict[str, int]:
@@ -119,3 +129,14 @@ def _drop_dead(builder: ProgramBuilder) -> None:
             kept.append(step)
             needed |= step.reads()
     builder.steps = kept[::-1]
+
+
+# In this order: an expression that has been joined with another is no mask of attention any more.
+FUSIONS: tuple[Fusion, ...] = (
+    Fusion("a table behind a layer or a table", "that layer or table", _fold_tables),
+    Fusion("a sum or product behind a layer", "that layer", _fold_pairs),
+    Fusion("matmul, dequantize, map, float_softmax, quantize, matmul, transpose", "attention", fuse_attention),
+    Fusion("linear to float32, a function, quantize", "linear with a function", fuse_functions),
+    Fusion("a sum, float_layer_norm, quantize", "float_layer_norm", fuse_norms),
+    Fusion("a map that reads a map", "one map", join_expressions),
+)

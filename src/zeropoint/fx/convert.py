@@ -187,11 +187,13 @@ class _Conversion:
         x, graph = node.args[0], self.graph
         if is_dynamic:
             args = (x, dtype_argument(observer.dtype), reduces_range())
-            return graph.call_method("dequantize", (graph.call_function(DYNAMIC, args),))
+            found = graph.call_function(DYNAMIC, args)
+            if observer.dtype != torch.float16:
+                return graph.call_method("dequantize", (found,))
+            return graph.create_node(*half_dequantize(), (found,))
         if observer.dtype == torch.float16:
             half = graph.call_method("to", (x, torch.float16))
-            kind, target = half_dequantize()
-            return graph.create_node(kind, target, (half,))
+            return graph.create_node(*half_dequantize(), (half,))
         place = self._place(node)
         scale, zero_point = found_qparams(observer)
         if qscheme(observer.qscheme).per_channel:

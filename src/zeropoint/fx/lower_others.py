@@ -10,7 +10,7 @@ from torch import fx, nn
 
 from zeropoint.fx.modules import set_module
 from zeropoint.fx.reference import is_dequantize, is_quantize
-from zeropoint.fx.targets import CALLED, call
+from zeropoint.fx.targets import call
 from zeropoint.operators import eager_functions, module_forms
 from zeropoint.operators.registry import BY_NAME
 from zeropoint.operators.traced import Observed, traced
@@ -78,14 +78,7 @@ def _first_tensors(node: fx.Node) -> list[fx.Node] | None:
     """The dequantized tensors that a node is called with first; None if one of them is not dequantized."""
     first = node.args[0] if node.args else next(iter(node.kwargs.values()), None)
     parts = list(first) if isinstance(first, (list, tuple)) else [first]
-    is_one = isinstance(first, fx.Node) and _is_half_dequantize(first)
-    if not parts or not all(is_dequantize(part) or _is_half_dequantize(part) for part in parts):
-        return None if not is_one else parts  # type: ignore[return-value]
-    return parts  # type: ignore[return-value]
-
-
-def _is_half_dequantize(node: Any) -> bool:
-    return isinstance(node, fx.Node) and (node.op, node.target) == CALLED["dequantize"]
+    return parts if parts and all(map(is_dequantize, parts)) else None  # type: ignore[return-value]
 
 
 def _swap(model: fx.GraphModule, quantize: fx.Node, node: fx.Node, module: nn.Module, kind: Any) -> None:

@@ -34,7 +34,7 @@ def pack_weights(model: fx.GraphModule, scopes: Scopes, keep_original_weights: b
         with graph.inserting_before(node):
             node.replace_all_uses_with(graph.get_attr(name))
         if keep_original_weights:
-            originals[name.lower()] = _originals(model, sources)
+            originals[_as_key(name)] = _originals(model, sources)
         graph.erase_node(node)
     graph.eliminate_dead_code()
     made = fx.GraphModule(model, graph)
@@ -43,6 +43,11 @@ def pack_weights(model: fx.GraphModule, scopes: Scopes, keep_original_weights: b
     if keep_original_weights:
         setattr(made, ORIGINAL_WEIGHTS_LOOKUP, originals)
     return made
+
+
+def _as_key(name: str) -> str:
+    """A name without what paths of modules may have and identifiers may not."""
+    return name.translate(str.maketrans({":": "_", "/": "_", "|": "_", " ": ""})).lower()
 
 
 def _originals(model: fx.GraphModule, sources: list[fx.Node]) -> list[Any]:

@@ -85,7 +85,7 @@ def fuse_fx(model: nn.Module, fuse_custom_config: Any = None, backend_config: An
     """
     custom = _given(FuseCustomConfig, fuse_custom_config, "fuse_custom_config") or FuseCustomConfig()
     preserved = attributes_of(model, custom.preserved_attributes)
-    graph = trace(model, QuantizationTracer([], []))
+    graph = trace(model, QuantizationTracer())
     made = fuse(graph, False, _backend(backend_config))
     attach_preserved_attrs_to_model(made, preserved)
     return made

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import fx, nn
 
 from zeropoint.fx.modules import called_module
-from zeropoint.fx.targets import DYNAMIC, PER_TENSOR
+from zeropoint.fx.targets import DYNAMIC, PER_TENSOR, half_dequantize
 
 __all__ = [
     "StaticMatch",
@@ -34,8 +34,8 @@ class StaticMatch:
 
 
 def is_dequantize(node: Any) -> bool:
-    """Whether a node dequantizes."""
-    return isinstance(node, fx.Node) and node.op == "call_method" and node.target == "dequantize"
+    """Whether a node dequantizes, or makes floats of float16."""
+    return isinstance(node, fx.Node) and (node.op, node.target) in (("call_method", "dequantize"), half_dequantize())
 
 
 def is_quantize(node: Any) -> bool:

@@ -11,9 +11,8 @@ from typing import Any
 
 import torch
 
-from zeropoint import qfunctions
+from zeropoint.fx.functions import FUNCTIONS
 from zeropoint.numerics.dtypes import DTYPES
-from zeropoint.qfunctions import packed
 from zeropoint.tensor.create import dequantize, quantize_per_channel, quantize_per_tensor, quantize_per_tensor_dynamic
 
 __all__ = [
@@ -30,20 +29,11 @@ __all__ = [
 
 PER_TENSOR, PER_CHANNEL, DYNAMIC = quantize_per_tensor, quantize_per_channel, quantize_per_tensor_dynamic
 
-_OF_PACKED_CONVOLUTIONS = {
-    **{f"conv{d}d": packed.conv for d in (1, 2, 3)},
-    **{f"conv{d}d_relu": packed.conv_relu for d in (1, 2, 3)},
-    **{f"conv{d}d_dynamic": packed.conv_dynamic for d in (1, 2, 3)},
-    **{f"conv_transpose{d}d": packed.conv for d in (1, 2, 3)},
-    **{f"conv{d}d_prepack": qfunctions.conv_prepack for d in (1, 2, 3)},
-    **{f"conv_transpose{d}d_prepack": qfunctions.conv_transpose_prepack for d in (1, 2, 3)},
-}
-
-# Replaced by zeropoint.compat: name of an operator -> what is called; "dtype", "dequantize": how these are
-# written; "decomposed": the operators on plain
-# integers; "reduce_range": whether ranges that are found while a model runs use 7 bits.
+# Replaced by zeropoint.compat: name of an operator -> what is called; "dtype", "dequantize": how these are written;
+# "decomposed": the operators on plain integers; "reduce_range": whether ranges that are found while a model runs use 7
+# bits.
 CALLED: dict[str, Any] = {
-    **_OF_PACKED_CONVOLUTIONS,
+    **FUNCTIONS,
     "dtype": lambda dtype: dtype.name,
     "dequantize": ("call_function", dequantize),
     "reduce_range": lambda: True,
@@ -53,7 +43,7 @@ CALLED: dict[str, Any] = {
 
 def call(name: str) -> Callable[..., Any]:
     """The function on quantized tensors of this name."""
-    return CALLED[name] if name in CALLED else getattr(qfunctions, name)
+    return CALLED[name]
 
 
 def dtype_argument(dtype: Any) -> Any:

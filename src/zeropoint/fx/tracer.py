@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import fx, nn
 
 from zeropoint.nn.intrinsic import FusedModule
 from zeropoint.nn.quantized import FloatFunctional, FXFloatFunctional
+from zeropoint.nn.stubs import DeQuantStub, QuantStub
 
 __all__ = ["QuantizationTracer", "trace"]
 
@@ -20,7 +22,7 @@ class QuantizationTracer(fx.Tracer):
         skipped_module_names, skipped_module_classes: modules that stay whole.
     """
 
-    def __init__(self, skipped_module_names: list[str], skipped_module_classes: list[Any]) -> None:
+    def __init__(self, skipped_module_names: Sequence[str] = (), skipped_module_classes: Sequence[Any] = ()) -> None:
         super().__init__()
         self.skipped_module_names = skipped_module_names
         self.skipped_module_classes = skipped_module_classes
@@ -30,7 +32,7 @@ class QuantizationTracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         known = m.__module__.startswith(("torch.nn", "torch.ao.nn", "zeropoint.nn."))
         return (
-            (known and not isinstance(m, nn.Sequential))
+            (known and not isinstance(m, (nn.Sequential, QuantStub, DeQuantStub)))  # stubs hand on what they get
             or module_qualified_name in self.skipped_module_names
             or type(m) in self.skipped_module_classes
             or isinstance(m, FusedModule)

@@ -19,6 +19,7 @@ from zeropoint.ops.weight_only import make_fp16_layer, run_weight_only
 from zeropoint.qfunctions.values import activation, require_quantized, result
 from zeropoint.tensor.qtensor import QTensor
 from zeropoint.tensor.quantizer import PerChannelQuantizer, PerTensorQuantizer
+from zeropoint.tensor.recording import needs_dispatch
 
 
 def _weight_parameters(op: str, weight: QTensor, axis: int, repeat: int = 1) -> tuple[Tensor, Tensor]:
@@ -441,8 +442,10 @@ def matmul(qa: QTensor, qb: QTensor, scale: float, zero_point: int) -> QTensor:
     a, a_scale, a_zero_point = activation("matmul", qa, "the first")
     b, b_scale, b_zero_point = activation("matmul", qb, "the second")
     scale, zero_point = float(scale), int(zero_point)
-    y = layers.run_matmul(a, a_scale, a_zero_point, b, b_scale, b_zero_point, scale, zero_point)
-    return result(y, scale, zero_point, qa._qdtype)
+    run = torch.ops.zeropoint.matmul if needs_dispatch(a) else layers.run_matmul
+    return result(
+        run(a, a_scale, a_zero_point, b, b_scale, b_zero_point, scale, zero_point), scale, zero_point, qa._qdtype
+    )
 
 
 def bmm(qa: QTensor, qb: QTensor, scale: float, zero_point: int) -> QTensor:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from zeropoint.numerics.dtypes import QuantizedDtype
 from zeropoint.tensor.qtensor import QTensor, from_values
 from zeropoint.tensor.quantizer import PerTensorQuantizer
+from zeropoint.tensor.recording import is_recorded, is_watched
 
 BYTES = ("qint8", "quint8")
 
@@ -29,6 +31,8 @@ def activation(op: str, q: Any, name: str = "input", dtypes: tuple[str, ...] = B
     """Integers, scale and zero point of `q`, which must be quantized per tensor."""
     if type(q) is not QTensor or q._qdtype.name not in dtypes:
         require_quantized(op, name, q, dtypes)
+    if is_watched() and is_recorded():
+        return torch.ops.zeropoint.int_repr(q), q.q_scale(), q.q_zero_point()
     quantizer = q._qparams.quantizer
     if type(quantizer) is not PerTensorQuantizer:
         raise ValueError(f"{op}: {name} must be quantized per tensor, got {quantizer.scheme}")
@@ -39,4 +43,6 @@ def result(data: Tensor, scale: float, zero_point: int, dtype: QuantizedDtype) -
     """Integers with their scale and zero point as a quantized tensor."""
     if not dtype.qmin <= zero_point <= dtype.qmax:
         raise ValueError(f"zero_point {zero_point} is outside the range of {dtype.name}, {dtype.qmin}..{dtype.qmax}")
+    if is_watched() and is_recorded():
+        return torch.ops.zeropoint.qtensor(data, scale, zero_point, dtype.name)
     return from_values(data, PerTensorQuantizer(scale, zero_point), dtype)

@@ -112,11 +112,11 @@ def quantize_per_channel(
     return _quantized(input, PerChannelQuantizer.of(scales, zero_points, _axis(input, axis)), kind)
 
 
-def quantize_per_tensor_dynamic(input: torch.Tensor, dtype: Any, reduce_range: bool = False) -> QTensor:
+def quantize_per_tensor_dynamic(input: torch.Tensor, dtype: Any, reduce_range: bool = False) -> Any:
     """Quantize a float tensor with the scale that its own range asks for.
 
     Args:
-        dtype: qint8 or quint8.
+        dtype: qint8 or quint8; for torch.float16 the tensor in that, which has no scale.
         reduce_range: use one bit less.
 
     Example:
@@ -124,6 +124,8 @@ def quantize_per_tensor_dynamic(input: torch.Tensor, dtype: Any, reduce_range: b
         >>> quantize_per_tensor_dynamic(torch.tensor([0.0, 2.55]), zeropoint.quint8).int_repr()
         tensor([  0, 255], dtype=torch.uint8)
     """
+    if dtype == torch.float16:
+        return input.to(torch.float16)
     kind = quantized_dtype(dtype)
     if kind not in (qint8, quint8):
         raise TypeError(f"dynamic quantization is defined for qint8 and quint8, got {kind.name}")

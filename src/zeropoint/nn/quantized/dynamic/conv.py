@@ -18,6 +18,11 @@ __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "
 class _Dynamic(static._ConvNd):
     """What convolutions on floats share. Their `scale` and `zero_point` stay 1 and 0, and are not used."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "_FLOAT" in vars(cls):  # the name that torch.ao has for it
+            cls._FLOAT_MODULE = cls._FLOAT[0]  # type: ignore[attr-defined]
+
     def forward(self, input: Tensor, reduce_range: bool | None = None) -> Tensor:
         """`input` convolved; `reduce_range`: quantize it to 7 bits, instead of what the layer was made with."""
         if reduce_range is None:

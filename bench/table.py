@@ -1,0 +1,93 @@
+"""``python -m bench.table engine.json [FILE.md]``: what ``bench engine --json`` wrote as a table in Markdown.
+
+Printed; or put between the lines ``<!-- engine table -->`` and ``<!-- end of table -->`` of a file.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+BEGIN, END = "<!-- engine table -->", "<!-- end of table -->"
+PEERS = ("torch float32", "torch.compile float32", "torch.ao jit", "torchao compiled", "ONNX Runtime", "OpenVINO")
+OURS = "zeropoint"
+
+
+def table(results: dict[str, Any]) -> str:
+    """One line for each row: ours, and how many times as long each peer takes; * marks peers that stay in float."""
+    rows = [row for row in results["rows"] if "contenders" in row]
+    peers = [peer for peer in PEERS if any(peer in row["ratios"] for row in rows)]
+    head = ("model", "zeropoint, ms (quartiles)", "GMAC/s (of peak)", *peers, "cosine: ours, best peer's")
+    lines = [_line(head), _line("---" for _ in head)]
+    for row in rows:
+        if row["failed"]:
+            lines.append(_line((row["name"], f"failed: {row['failed']}", *[""] * (len(head) - 2))))
+            continue
+        known = row["contenders"]
+        low, high = row["quartiles"][OURS]
+        ours = f"{_short(row['milliseconds'][OURS])} ({_short(low)}-{_short(high)})"
+        speed = f"{known[OURS]['gmacs']:.0f} ({known[OURS]['of_peak']:.0%})"
+        others = [known[p]["cosine"] for p in row["ratios"] if not p.endswith("float32") and "cosine" in known[p]]
+        alike = f"{known[OURS]['cosine']:.5f}" + (f", {max(others):.5f}" if others else "")
+        lines.append(_line((row["name"], ours, speed, *(_ratio(row, peer) for peer in peers), alike)))
+    return "\n".join(lines)
+
+
+def settings(results: dict[str, Any]) -> str:
+    """How each peer ran, in words: the settings that occurred, and in how many rows."""
+    found: dict[str, dict[str, int]] = {}
+    for row in results["rows"]:
+        for peer, facts in row.get("contenders", {}).items():
+            said = facts.get("setting") or f"left out: {facts['left_out']}"
+            counts = found.setdefault(peer, {})
+            counts[said] = counts.get(said, 0) + 1
+    return "\n".join(
+        f"- {peer}: " + "; ".join(f"{said} ({count} rows)" for said, count in counts.items())
+        for peer, counts in found.items()
+    )
+
+
+def text(results: dict[str, Any]) -> str:
+    """The machine, the table and the settings."""
+    machine = "\n".join(f"    {line}" for line in results["machine"].splitlines())
+    note = "Numbers of peers are how many times as long they take; * their file is not a quarter of the float one."
+    return f"{machine}\n\n{table(results)}\n\n{note}\n\n{settings(results)}"
+
+
+def put(page: str, new: str) -> str:
+    """The page with `new` between its marks.
+
+    Raises:
+        ValueError: if the page has no marks.
+    """
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"the page has no lines {BEGIN} and {END}")
+    return f"{before}{BEGIN}\n\n{new}\n\n{END}{after}"
+
+
+def _ratio(row: dict[str, Any], peer: str) -> str:
+    if peer not in row["ratios"]:
+        return "-"
+    mark = "" if row["contenders"][peer]["quantized"] else " *"
+    return f"{row['ratios'][peer]:.2f}x{mark}"
+
+
+def _short(ms: float) -> str:
+    return f"{ms:.3f}" if ms < 1 else f"{ms:.2f}" if ms < 10 else f"{ms:.1f}" if ms < 100 else f"{ms:.0f}"
+
+
+def _line(cells: Any) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+if __name__ == "__main__":
+    made = text(json.loads(Path(sys.argv[1]).read_text()))
+    if len(sys.argv) > 2:
+        page = Path(sys.argv[2])
+        page.write_text(put(page.read_text(), made))
+    else:
+        print(made)

@@ -1,0 +1,116 @@
+// attention for any vector type V of simd/, and any Products: what multiplies 8-bit matrices.
+//
+// A Products is made of the arguments and of memory. pack(head) prepares keys and values of a head. scores(head, row,
+// count, to, stride) writes x = (s - score_zero_point) * score_scale of `count` rows; share(i) is where the shares of
+// the i-th of them are put as bytes, and products(head, row, count) multiplies them with the values and writes y.
+#pragma once
+
+#include "kernels/attention/attention.h"
+#include "kernels/float_softmax/template.h"
+#include "kernels/quantize/template.h"
+
+namespace zeropoint {
+namespace {
+
+inline int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+// Pieces of memory, each on a 64-byte boundary.
+class Pieces {
+public:
+    explicit Pieces(uint8_t* memory) : at_(memory) {}
+    template <class T>
+    T* take(int64_t count) {
+        T* const piece = reinterpret_cast<T*>(at_);
+        at_ += round_up(count * static_cast<int64_t>(sizeof(T)), 64);
+        return piece;
+    }
+
+private:
+    uint8_t* at_;
+};
+
+template <class V>
+struct ScoreLine {
+    using F = typename V::F;
+
+    const AttentionArgs& a;
+    int64_t head, row;
+    float* x;  // with room for whole vectors
+
+    template <class Each>
+    void each(const Each& one) const {
+        for (int64_t i = 0; i < a.columns; i += V::W) V::store(x + i, one(V::load(x + i)));
+    }
+    template <class T, class Each>
+    void with_mask(const ScoreOperation& o, const Each& one) const {
+        const T* mask = static_cast<const T*>(o.mask) + a.place(o.heads, head) + row * o.row;
+        if (o.column == 0) {
+            const T same = *mask;
+            for (int64_t i = 0; i < a.columns; ++i) x[i] = one(x[i], same);
+        } else {
+            for (int64_t i = 0; i < a.columns; ++i) x[i] = one(x[i], mask[i]);
+        }
+    }
+    void apply(const ScoreOperation& o) const {
+        const F number = V::set(o.number);
+        const float n = o.number;
+        switch (o.kind) {
+            case ScoreOperationKind::multiply: return each([&](F v) { return V::mul(v, number); });
+            case ScoreOperationKind::divide: return each([&](F v) { return V::div(v, number); });
+            case ScoreOperationKind::add: return each([&](F v) { return V::add(v, number); });
+            case ScoreOperationKind::add_mask: return with_mask<float>(o, [](float v, float mask) { return v + mask; });
+            case ScoreOperationKind::keep:
+                return with_mask<uint8_t>(o, [n](float v, uint8_t mask) { return mask != 0 ? v : n; });
+            case ScoreOperationKind::replace:
+                return with_mask<uint8_t>(o, [n](float v, uint8_t mask) { return mask != 0 ? n : v; });
+        }
+    }
+    // From scores to the bytes of shares; `shares` has room for whole blocks.
+    template <class T>
+    void shares(T* to) const {
+        for (int i = 0; i < a.operation_count; ++i) apply(a.operations[i]);
+        const F factor = V::set(FloatSoftmaxRow<V>{x, x, a.columns}.exponentials_of_row(a.safe));
+        QuantizeArgs q;
+        q.qmin = a.share_low;
+        q.qmax = a.share_high;
+        const QuantizeRange<V, float> range(q);
+        const F inverse = V::set(a.share_inverse), zero_point = V::set(static_cast<float>(a.share_zero_point));
+        const auto one = [&](int64_t i) {
+            return quantize_vector<V, Spelling::split, T>(V::mul(V::load(x + i), factor), inverse, zero_point, range);
+        };
+        for (int64_t i = 0; i < a.columns; i += 4 * V::W)
+            V::store4(to + i, one(i), one(i + V::W), one(i + 2 * V::W), one(i + 3 * V::W));
+    }
+};
+
+template <class V, class Products>
+void attention_with(const AttentionArgs& a, int64_t begin, int64_t end, uint8_t* memory) {
+    Pieces pieces(memory);
+    // Whole blocks of four vectors are read; what is behind the last column is quantized, too, and not used.
+    const int64_t stride = round_up(a.columns, 64);
+    float* const x = pieces.take<float>(AttentionArgs::kRows * stride);
+    for (int64_t i = 0; i < AttentionArgs::kRows * stride; ++i) x[i] = 0;
+    Products products(a, pieces);
+    int64_t packed = -1;
+    for (int64_t item = begin; item < end; ++item) {
+        const int64_t head = item / a.blocks(), first = item % a.blocks() * AttentionArgs::kBlock;
+        const int64_t last = a.rows < first + AttentionArgs::kBlock ? a.rows : first + AttentionArgs::kBlock;
+        if (head != packed) products.pack(head);
+        packed = head;
+        for (int64_t row = first; row < last; row += AttentionArgs::kRows) {
+            const int64_t count = last - row < AttentionArgs::kRows ? last - row : AttentionArgs::kRows;
+            products.scores(head, row, count, x, stride);
+            for (int64_t i = 0; i < count; ++i) {
+                const ScoreLine<V> line{a, head, row + i, x + i * stride};
+                if (a.share_type == IntType::u8)
+                    line.shares(products.share(i));
+                else
+                    line.shares(reinterpret_cast<int8_t*>(products.share(i)));
+            }
+            products.products(head, row, count);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace zeropoint

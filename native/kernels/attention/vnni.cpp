@@ -1,0 +1,267 @@
+// attention with vpdpbusd: u8 times s8, so that queries and shares are shifted to u8, keys and values to s8. Zero
+// points remain for the sums that a product begins with, as in kernels/gemm/gemm.h:
+//   sum((x - x_zp) (w - w_zp)) = sum(x w) - x_zp sum(w) - w_zp sum(x) + K x_zp w_zp
+#include "kernels/simd/avx512.h"
+#include "kernels/attention/template.h"
+
+namespace zeropoint {
+namespace {
+
+constexpr int64_t kLanes = 16, kTogether = 4;  // columns of a panel; bytes of a column that stand side by side
+
+// A matrix of weights: [panel of 16 columns][depth / 4][column][depth % 4], and what the sums of each column begin
+// with.
+struct Panels {
+    int8_t* data;
+    int32_t* begin;
+    int64_t columns, steps;  // steps: of four along the depth
+
+    int64_t size() const { return steps * kLanes * kTogether; }
+};
+
+__m512i flip_of(IntType type, IntType kept) { return _mm512_set1_epi8(type == kept ? 0 : static_cast<char>(0x80)); }
+
+// Rows become columns: out[c] has the c-th 32 bits of every row.
+void transpose(const __m512i* rows, __m512i* out) {
+    __m512i a[16], b[16];
+    for (int i = 0; i < 16; i += 2) {
+        a[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
+        a[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+        b[i] = _mm512_unpacklo_epi64(a[i], a[i + 2]);
+        b[i + 1] = _mm512_unpackhi_epi64(a[i], a[i + 2]);
+        b[i + 2] = _mm512_unpacklo_epi64(a[i + 1], a[i + 3]);
+        b[i + 3] = _mm512_unpackhi_epi64(a[i + 1], a[i + 3]);
+    }
+    for (int i = 0; i < 4; ++i) {
+        const __m512i low = _mm512_shuffle_i32x4(b[i], b[i + 4], 0x88),
+                      high = _mm512_shuffle_i32x4(b[i], b[i + 4], 0xDD);
+        const __m512i low2 = _mm512_shuffle_i32x4(b[i + 8], b[i + 12], 0x88),
+                      high2 = _mm512_shuffle_i32x4(b[i + 8], b[i + 12], 0xDD);
+        out[i] = _mm512_shuffle_i32x4(low, low2, 0x88);
+        out[i + 8] = _mm512_shuffle_i32x4(low, low2, 0xDD);
+        out[i + 4] = _mm512_shuffle_i32x4(high, high2, 0x88);
+        out[i + 12] = _mm512_shuffle_i32x4(high, high2, 0xDD);
+    }
+}
+
+// What the 16 sums of a panel begin with: x_zp (K w_zp - sum(w)).
+__m512i beginning(__m512i sums, int64_t depth, int32_t x_zero_point, int32_t w_zero_point) {
+    const uint32_t all = static_cast<uint32_t>(depth) * static_cast<uint32_t>(w_zero_point);
+    const __m512i rest = _mm512_sub_epi32(_mm512_set1_epi32(static_cast<int32_t>(all)), sums);
+    return _mm512_mullo_epi32(rest, _mm512_set1_epi32(x_zero_point));
+}
+
+// The rows of m are the columns.
+void pack_rows(const uint8_t* x, const AttentionMatrix& m, int64_t depth, int32_t x_zero_point, int32_t zero_point,
+               const Panels& to) {
+    const __m512i flip = flip_of(m.type, IntType::s8), ones = _mm512_set1_epi8(1);
+    for (int64_t n = 0; n < to.columns; n += kLanes) {
+        const int64_t rows = to.columns - n < kLanes ? to.columns - n : kLanes;
+        int8_t* panel = to.data + n / kLanes * to.size();
+        __m512i sums = _mm512_setzero_si512();
+        for (int64_t d = 0; d < depth; d += 64) {
+            const __mmask64 there = depth - d < 64 ? (uint64_t{1} << (depth - d)) - 1 : ~uint64_t{0};
+            const __m512i flipped = _mm512_maskz_mov_epi8(there, flip);
+            __m512i in[16], out[16];
+            for (int64_t i = 0; i < 16; ++i)
+                in[i] = i < rows ? _mm512_xor_si512(_mm512_maskz_loadu_epi8(there, x + (n + i) * m.row + d), flipped)
+                                 : _mm512_setzero_si512();
+            transpose(in, out);
+            for (int64_t c = 0; c < 16 && d / 4 + c < to.steps; ++c) {
+                _mm512_store_si512(panel + (d / 4 + c) * 64, out[c]);
+                sums = _mm512_dpbusd_epi32(sums, ones, out[c]);
+            }
+        }
+        _mm512_store_si512(to.begin + n, beginning(sums, depth, x_zero_point, zero_point));
+    }
+}
+
+// The columns of m are the columns.
+void pack_columns(const uint8_t* x, const AttentionMatrix& m, int64_t depth, int32_t x_zero_point, int32_t zero_point,
+                  const Panels& to) {
+    const __m128i flip = _mm512_castsi512_si128(flip_of(m.type, IntType::s8));
+    const __m512i ones = _mm512_set1_epi8(1);
+    for (int64_t n = 0; n < to.columns; n += kLanes) {
+        const int64_t left = to.columns - n;
+        const __mmask16 there =
+            left < kLanes ? static_cast<__mmask16>((1u << left) - 1) : static_cast<__mmask16>(0xFFFF);
+        const __m128i flipped = _mm_maskz_mov_epi8(there, flip);
+        int8_t* panel = to.data + n / kLanes * to.size();
+        __m512i sums = _mm512_setzero_si512();
+        for (int64_t d = 0; d < depth; d += kTogether) {
+            __m128i row[kTogether];
+            for (int64_t i = 0; i < kTogether; ++i)
+                row[i] = d + i < depth ? _mm_xor_si128(_mm_maskz_loadu_epi8(there, x + (d + i) * m.row + n), flipped)
+                                       : _mm_setzero_si128();
+            const __m128i low = _mm_unpacklo_epi8(row[0], row[1]), high = _mm_unpackhi_epi8(row[0], row[1]);
+            const __m128i low2 = _mm_unpacklo_epi8(row[2], row[3]), high2 = _mm_unpackhi_epi8(row[2], row[3]);
+            __m512i all = _mm512_castsi128_si512(_mm_unpacklo_epi16(low, low2));
+            all = _mm512_inserti32x4(all, _mm_unpackhi_epi16(low, low2), 1);
+            all = _mm512_inserti32x4(all, _mm_unpacklo_epi16(high, high2), 2);
+            all = _mm512_inserti32x4(all, _mm_unpackhi_epi16(high, high2), 3);
+            _mm512_store_si512(panel + d / kTogether * 64, all);
+            sums = _mm512_dpbusd_epi32(sums, ones, all);
+        }
+        _mm512_store_si512(to.begin + n, beginning(sums, depth, x_zero_point, zero_point));
+    }
+}
+
+// Rows of u8 that are multiplied, and what their sums begin with.
+struct Operand {
+    uint8_t* data;
+    int64_t stride;
+    int32_t begin[AttentionArgs::kRows];
+
+    // Row i is x with flipped bits, with zeros behind it; sum(x) becomes -w_zp sum(x).
+    void put(int64_t i, const uint8_t* x, int64_t n, __m512i flip, int32_t w_zero_point) {
+        uint8_t* row = data + i * stride;
+        __m512i sums = _mm512_setzero_si512();
+        for (int64_t k = 0; k < n; k += 64) {
+            const __mmask64 there = n - k < 64 ? (uint64_t{1} << (n - k)) - 1 : ~uint64_t{0};
+            const __m512i bytes =
+                _mm512_xor_si512(_mm512_maskz_loadu_epi8(there, x + k), _mm512_maskz_mov_epi8(there, flip));
+            _mm512_store_si512(row + k, bytes);
+            sums = _mm512_dpbusd_epi32(sums, bytes, _mm512_set1_epi8(1));
+        }
+        const uint32_t sum = static_cast<uint32_t>(_mm512_reduce_add_epi32(sums));
+        begin[i] = static_cast<int32_t>(0u - sum * static_cast<uint32_t>(w_zero_point));
+    }
+};
+
+// Sums in this type, not in __m512i, which GCC 12 moves from register to register between products.
+using Sums = int __attribute__((vector_size(64)));
+
+// done(row, column, sums) for kRows rows from `first` on and kPanels panels from `p` on.
+template <int kRows, int kPanels, class Done>
+__attribute__((noinline)) void tile(const Operand& x, int64_t first, const Panels& w, int64_t p, const Done& given) {
+    const Done done = given;
+    Sums sum[kRows][kPanels];
+    const int64_t steps = w.steps, stride = x.stride, size = w.size();
+    const uint8_t* row[kRows];
+    const int8_t* panel[kPanels];
+#pragma GCC unroll 4
+    for (int i = 0; i < kRows; ++i) row[i] = x.data + (first + i) * stride;
+#pragma GCC unroll 4
+    for (int j = 0; j < kPanels; ++j) panel[j] = w.data + (p + j) * size;
+#pragma GCC unroll 4
+    for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 4
+        for (int j = 0; j < kPanels; ++j)
+            sum[i][j] = (Sums)_mm512_add_epi32(_mm512_load_si512(w.begin + (p + j) * kLanes),
+                                               _mm512_set1_epi32(x.begin[first + i]));
+    for (int64_t c = 0; c < steps; ++c) {
+        __m512i weights[kPanels];
+#pragma GCC unroll 4
+        for (int j = 0; j < kPanels; ++j) weights[j] = _mm512_load_si512(panel[j] + c * kLanes * kTogether);
+#pragma GCC unroll 4
+        for (int i = 0; i < kRows; ++i) {
+            const __m512i v = _mm512_broadcastd_epi32(_mm_loadu_si32(row[i] + c * kTogether));
+#pragma GCC unroll 4
+            for (int j = 0; j < kPanels; ++j) sum[i][j] = (Sums)_mm512_dpbusd_epi32((__m512i)sum[i][j], v, weights[j]);
+        }
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 4
+        for (int j = 0; j < kPanels; ++j) done(first + i, (p + j) * kLanes, (__m512i)sum[i][j]);
+}
+
+template <int kRows, class Done>
+inline void panels_of(const Operand& x, int64_t first, const Panels& w, const Done& done) {
+    const int64_t panels = (w.columns + kLanes - 1) / kLanes;
+    int64_t p = 0;
+    for (; p + 4 <= panels; p += 4) tile<kRows, 4>(x, first, w, p, done);
+    if (p + 2 <= panels) {
+        tile<kRows, 2>(x, first, w, p, done);
+        p += 2;
+    }
+    if (p < panels) tile<kRows, 1>(x, first, w, p, done);
+}
+
+template <class Done>
+inline void multiply(const Operand& x, int64_t count, const Panels& w, const Done& done) {
+    if (count == AttentionArgs::kRows) return panels_of<AttentionArgs::kRows>(x, 0, w, done);
+    for (int64_t i = 0; i < count; ++i) panels_of<1>(x, i, w, done);
+}
+
+int32_t as_u8(IntType type, int32_t zero_point) { return type == IntType::s8 ? zero_point + 128 : zero_point; }
+int32_t as_s8(IntType type, int32_t zero_point) { return type == IntType::u8 ? zero_point - 128 : zero_point; }
+
+class ShiftedProducts {
+public:
+    ShiftedProducts(const AttentionArgs& a, Pieces& pieces)
+        : a_(a),
+          k_zero_point_(as_s8(a.k.type, a.k.zero_point)),
+          v_zero_point_(as_s8(a.v.type, a.v.zero_point)),
+          k_(panels(pieces, a.columns, a.depth)),
+          v_(panels(pieces, a.width, a.columns)),
+          q_(operand(pieces, a.depth)),
+          p_(operand(pieces, a.columns)) {}
+
+    void pack(int64_t head) {
+        pack_rows(a_.k.x + a_.place(a_.k.heads, head), a_.k, a_.depth, as_u8(a_.q.type, a_.q.zero_point), k_zero_point_,
+                  k_);
+        pack_columns(a_.v.x + a_.place(a_.v.heads, head), a_.v, a_.columns, as_u8(a_.share_type, a_.share_zero_point),
+                     v_zero_point_, v_);
+    }
+    void scores(int64_t head, int64_t row, int64_t count, float* to, int64_t stride) {
+        const uint8_t* const q = a_.q.x + a_.place(a_.q.heads, head) + row * a_.q.row;
+        for (int64_t i = 0; i < count; ++i)
+            q_.put(i, q + i * a_.q.row, a_.depth, flip_of(a_.q.type, IntType::u8), k_zero_point_);
+        const __m512 multiplier = _mm512_set1_ps(a_.score_multiplier), scale = _mm512_set1_ps(a_.score_scale);
+        const float least = static_cast<float>(least_of(a_.q.type) - a_.score_zero_point);
+        const __m512 low = _mm512_set1_ps(least), high = _mm512_set1_ps(least + 255.0f);
+        multiply(q_, count, k_, [=](int64_t i, int64_t n, __m512i sum) {
+            const __m512 v = Avx512::min(_mm512_mul_ps(_mm512_cvtepi32_ps(sum), multiplier), high);
+            _mm512_store_ps(to + i * stride + n, _mm512_mul_ps(Avx512::max(Avx512::round(v), low), scale));
+        });
+    }
+    uint8_t* share(int64_t i) { return p_.data + i * p_.stride; }
+    void products(int64_t head, int64_t row, int64_t count) {
+        for (int64_t i = 0; i < count; ++i)
+            p_.put(i, share(i), a_.columns, flip_of(a_.share_type, IntType::u8), v_zero_point_);
+        const __m512 multiplier = _mm512_set1_ps(a_.multiplier);
+        const int32_t least = least_of(a_.share_type);
+        const __m512 high = _mm512_set1_ps(static_cast<float>(least + 255 - a_.zero_point)),
+                     low = _mm512_set1_ps(static_cast<float>(least - a_.zero_point));
+        const __m512i zero_point = _mm512_set1_epi32(a_.zero_point);
+        uint8_t* const y = a_.y + a_.place(a_.y_heads, head) + row * a_.y_row;
+        const int64_t y_row = a_.y_row, width = a_.width;
+        multiply(p_, count, v_, [=](int64_t i, int64_t e, __m512i sum) {
+            const __m512 v = Avx512::max(Avx512::min(_mm512_mul_ps(_mm512_cvtepi32_ps(sum), multiplier), high), low);
+            const __m128i bytes = _mm512_cvtepi32_epi8(_mm512_add_epi32(_mm512_cvtps_epi32(v), zero_point));
+            const int64_t left = width - e;
+            const __mmask16 there =
+                left < kLanes ? static_cast<__mmask16>((1u << left) - 1) : static_cast<__mmask16>(0xFFFF);
+            _mm_mask_storeu_epi8(y + i * y_row + e, there, bytes);
+        });
+    }
+
+private:
+    static Panels panels(Pieces& pieces, int64_t columns, int64_t depth) {
+        Panels p{nullptr, nullptr, columns, (depth + kTogether - 1) / kTogether};
+        const int64_t all = round_up(columns, kLanes);
+        p.data = pieces.take<int8_t>(all / kLanes * p.size());
+        p.begin = pieces.take<int32_t>(all);
+        return p;
+    }
+    static Operand operand(Pieces& pieces, int64_t depth) {
+        const int64_t stride = round_up(depth, 64);
+        return {pieces.take<uint8_t>(AttentionArgs::kRows * stride), stride, {}};
+    }
+
+    const AttentionArgs& a_;
+    int32_t k_zero_point_, v_zero_point_;
+    Panels k_, v_;
+    Operand q_, p_;
+};
+
+}  // namespace
+
+void attention_vnni(const AttentionArgs& a, int64_t begin, int64_t end, uint8_t* memory) {
+    attention_with<Avx512, ShiftedProducts>(a, begin, end, memory);
+}
+
+}  // namespace zeropoint

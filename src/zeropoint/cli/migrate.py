@@ -1,0 +1,49 @@
+"""zeropoint migrate"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from zeropoint.cli.output import AsJson, note, show, work
+
+__all__ = ["migrate"]
+
+
+def migrate(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A Python file, or a directory of them.")],
+    write: Annotated[bool, typer.Option("--write", help="Write the files instead of showing what would change.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Rewrite code for torch.ao.quantization to zeropoint's own names, and name the lines that stay.
+
+    Shows a diff. Exit code 1 if some lines are left to you.
+    """
+    if not path.exists():
+        raise typer.BadParameter(f"there is no {path}")
+    with work(as_json):
+        try:
+            from zeropoint.compat.migrate import migrate as rewritten
+            from zeropoint.compat.migrate import python_files
+        except ImportError as error:
+            raise ImportError(f"zeropoint migrate needs libcst ({error}): pip install 'zeropoint[migrate]'") from error
+        files = [rewritten(file.read_text(), str(file)) for file in python_files(path)]
+        changed = [file for file in files if file.before != file.after]
+        if write:
+            for file in changed:
+                Path(file.path).write_text(file.after)
+        left = [(file.path, finding) for file in files for finding in file.left]
+        data = {
+            "files": [{"file": file.path, "diff": file.diff()} for file in changed],
+            "written": write,
+            "left": [{"file": name, "line": f.line, "name": f.name, "reason": f.reason} for name, f in left],
+        }
+        text = f"{len(changed)} files written" if write else "".join(file.diff() for file in changed)
+        show(text or "nothing to change", data, as_json)
+    if not as_json:
+        for name, finding in left:
+            note(f"{name}:{finding.line}: {finding.name} stays: {finding.reason}")
+    if left:
+        raise typer.Exit(1)

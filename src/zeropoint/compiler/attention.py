@@ -1,0 +1,172 @@
+"""Attention as one step: two products of bytes, and the scale, the masks and the softmax between them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from zeropoint.compiler.program_builder import ProgramBuilder, Step
+from zeropoint.compiler.step_uses import StepUses, replace_steps
+
+__all__ = ["fuse_attention"]
+
+_MOST_OPERATIONS = 8  # as native/kernels/attention/attention.h has it
+# What makes a copy in the order of the axes anyway, so that nobody sees in which order the memory was before.
+_IN_ORDER = ("flatten", "reshape", "contiguous")
+
+
+class _Operation(NamedTuple):
+    """What is done to a score, and the mask that it reads."""
+
+    name: str
+    number: Any = None
+    mask: str | None = None
+
+    def described(self) -> list[Any]:
+        return [self.name] if self.number is None else [self.name, self.number]
+
+
+def fuse_attention(builder: ProgramBuilder) -> None:
+    """``matmul, dequantize, map..., float_softmax, quantize, matmul (, transpose)`` become ``attention``."""
+    for softmax in [step for step in builder.steps if step.op == "float_softmax"]:
+        uses = StepUses(builder)
+        found = _Attention.around(builder, uses, softmax)
+        if found is not None:
+            replace_steps(builder, found.steps, found.last, found.fused())
+
+
+class _Attention(NamedTuple):
+    scores: Step
+    dequantize: Step
+    operations: list[_Operation]
+    maps: list[Step]
+    softmax: Step
+    quantize: Step
+    product: Step
+    transpose: Step | None
+
+    @property
+    def steps(self) -> list[Step]:
+        steps = [self.scores, self.dequantize, *self.maps, self.softmax, self.quantize, self.product]
+        return steps if self.transpose is None else [*steps, self.transpose]
+
+    @property
+    def last(self) -> Step:
+        return self.product if self.transpose is None else self.transpose
+
+    @classmethod
+    def around(cls, builder: ProgramBuilder, uses: StepUses, softmax: Step) -> _Attention | None:
+        """What attention a softmax is a part of, if it is of one that the step computes."""
+        if not _is_last_axis(builder, softmax):
+            return None
+        name, maps, operations = softmax.inputs[0], [], list[_Operation]()
+        while (step := uses.maker(name, "map")) is not None:
+            chain = next((found for i in step.inputs if (found := _chain(builder, uses, step, i)) is not None), None)
+            if chain is None:
+                return None
+            name, more = chain
+            maps.insert(0, step)
+            operations = more + operations
+        dequantize = uses.maker(name, "dequantize")
+        scores = uses.maker(dequantize.inputs[0], "matmul") if dequantize is not None else None
+        quantize = uses.reader(softmax.outputs[0], "quantize")
+        product = uses.reader(quantize.outputs[0], "matmul") if quantize is not None else None
+        if dequantize is None or scores is None or quantize is None or product is None:
+            return None
+        is_left = product.inputs[0] == quantize.outputs[0] != product.inputs[1]
+        is_stored = scores.inputs[1] in builder.constants or product.inputs[1] in builder.constants
+        if not is_left or is_stored or len(operations) > _MOST_OPERATIONS:
+            return None
+        if quantize.attributes.get("rounding", "split") != "split":
+            return None
+        if not _is_same_scale(scores, "", dequantize, "") or not _is_same_scale(quantize, "", product, "a_"):
+            return None
+        transpose = _transpose_behind(builder, uses, product)
+        return cls(scores, dequantize, operations, maps, softmax, quantize, product, transpose)
+
+    def fused(self) -> Step:
+        scores, quantize, product = self.scores.attributes, self.quantize.attributes, self.product.attributes
+        attributes: dict[str, Any] = {}
+        for kind in ("scale", "zero_point"):
+            attributes |= {f"q_{kind}": scores[f"a_{kind}"], f"k_{kind}": scores[f"b_{kind}"]}
+            attributes |= {f"score_{kind}": scores[kind], f"share_{kind}": quantize[kind]}
+            attributes |= {f"v_{kind}": product[f"b_{kind}"], kind: product[kind]}
+        attributes |= {f"share_{name}": quantize[name] for name in ("dtype", "low", "high")}
+        attributes["operations"] = [operation.described() for operation in self.operations]
+        attributes |= {"safe": self.softmax.attributes["safe"], "heads_inside": self.transpose is not None}
+        masks = [operation.mask for operation in self.operations if operation.mask is not None]
+        inputs = [self.scores.inputs[0], self.scores.inputs[1], self.product.inputs[1], *masks]
+        return Step("attention", inputs, self.last.outputs, attributes)
+
+
+def _is_last_axis(builder: ProgramBuilder, softmax: Step) -> bool:
+    axis, shape = softmax.attributes["axis"], builder.shapes.get(softmax.outputs[0])
+    return axis == -1 or (shape is not None and axis == len(shape) - 1)
+
+
+def _is_same_scale(a: Step, a_prefix: str, b: Step, b_prefix: str) -> bool:
+    return all(a.attributes[a_prefix + kind] == b.attributes[b_prefix + kind] for kind in ("scale", "zero_point"))
+
+
+def _chain(
+    builder: ProgramBuilder, uses: StepUses, step: Step, name: str | None
+) -> tuple[str, list[_Operation]] | None:
+    """The code of a map as operations on one of its inputs, if it is that: each reads what the one before it gave."""
+    if name is None or uses.maker(name, "map", "dequantize") is None:
+        return None
+    types, code = step.attributes["types"], step.attributes["code"]
+    first = len(step.inputs)
+    at = step.inputs.index(name)
+    numbers: dict[int, Any] = {}
+    operations: list[_Operation] = []
+    for index, (op, dtype, *operands) in enumerate(code, first):
+        if op == "number":
+            numbers[index] = operands[0]
+            continue
+        if dtype != "float32" or operands.count(at) != 1:
+            return None
+        others = [i for i in operands if i != at]
+        made = _operation(op, operands.index(at), [_operand(step, types, numbers, i) for i in others])
+        if made is None:
+            return None
+        operations.append(made)
+        at = index
+    return (name, operations) if at == first + len(code) - 1 else None
+
+
+def _operand(step: Step, types: list[str], numbers: dict[int, Any], index: int) -> tuple[str, Any]:
+    """What kind of thing a value is that goes into a chain, and the thing."""
+    if index in numbers:
+        return "number", numbers[index]
+    if index < len(step.inputs):
+        return types[index], step.inputs[index]
+    return "computed", None
+
+
+def _operation(op: str, place: int, others: list[tuple[str, Any]]) -> _Operation | None:
+    """What an instruction does to the score, which is its operand number `place`."""
+    kinds, things = [kind for kind, _ in others], [thing for _, thing in others]
+    match op, place, kinds:
+        case "mul", _, ["number"]:
+            return _Operation("multiply", things[0])
+        case "div", 0, ["number"]:
+            return _Operation("divide", things[0])
+        case "add", _, ["number"]:
+            return _Operation("add", things[0])
+        case "add", _, ["float32"]:
+            return _Operation("add_mask", mask=things[0])
+        case "where", 1, ["bool", "number"]:
+            return _Operation("keep", things[1], things[0])
+        case "where", 2, ["bool", "number"]:
+            return _Operation("replace", things[1], things[0])
+    return None
+
+
+def _transpose_behind(builder: ProgramBuilder, uses: StepUses, product: Step) -> Step | None:
+    """The transpose that puts heads next to what each of them gives, if all who read it want them in this order."""
+    shape, step = builder.shapes.get(product.outputs[0]), uses.reader(product.outputs[0], "transpose")
+    if step is None or shape is None or len(shape) < 3:
+        return None
+    axes = {axis % len(shape) for axis in (step.attributes["first"], step.attributes["second"])}
+    readers = uses.readers(step.outputs[0])
+    in_order = bool(readers) and not uses.is_output(step.outputs[0]) and all(r.op in _IN_ORDER for r in readers)
+    return step if in_order and axes == {len(shape) - 3, len(shape) - 2} else None

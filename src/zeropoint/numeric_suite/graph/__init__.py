@@ -1,0 +1,1 @@
+"""The numeric suite for traced graphs: layers of two graphs are matched, and their weights and results compared."""

@@ -1,0 +1,126 @@
+"""The harness of the benchmarks: rows that fail say why, and results become tables and pictures."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from typing import Any
+
+import pytest
+import torch
+
+from bench import engine, models, plot, report, table, vision
+from bench.timing import OURS, How, Result, Row
+from zeropoint.interop.contender import Times
+
+
+def test_plain_rows_leave_out_peers_by_name() -> None:
+    row = Row("row", lambda: None, {"slow one": lambda: None, "other": lambda: None}, {"other": 0.0})
+    found = row.measure(How(without=["slow one"], seconds=0.0, least_rounds=3))
+    assert found.peers == ("other",)
+    assert len(found.times[OURS].values) == 3
+    assert "other" in report.line(found)
+
+
+@pytest.mark.parametrize(("ours", "peer", "verdict"), [(1.0, 1.5, "reached"), (1.2, 1.0, "tie"), (2.0, 1.0, "missed")])
+def test_small_differences_are_ties(ours: float, peer: float, verdict: str) -> None:
+    found = Result(Row("row"), {OURS: Times((ours,)), "peer": Times((peer,))}, {"peer": 1.0})
+    assert found.verdict("peer") == verdict
+
+
+def test_a_row_of_ours_that_failed_has_no_ratios_and_says_why() -> None:
+    found = Result(Row("row"), {"peer": Times((1.0,))}, failed="no kernel")
+    assert found.peers == ()
+    assert "FAILED: no kernel" in report.line(found)
+    assert json.loads(report.as_json([found]))["rows"][0]["failed"] == "no kernel"
+
+
+def test_a_model_that_we_cannot_compile_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str, *_: Any) -> Any:
+        raise ValueError(f"{name} refuses")
+
+    monkeypatch.setattr(engine, "written", refuse)
+    case = engine.Case("small", models.mlp, engine.floats(784), (1,))
+    monkeypatch.setattr(engine, "CASES", (case,))
+    (row,) = engine.rows()
+    found = row.measure(How(seconds=0.0, least_rounds=1))
+    assert found.failed == "zeropoint: ValueError: zeropoint refuses"
+    assert any("OpenVINO refuses" in detail for detail in found.details)
+
+
+@pytest.mark.parametrize(
+    "case", [c for c in engine.CASES if "YOLO" not in c.name and "BERT" not in c.name], ids=lambda c: c.name
+)
+def test_models_take_their_inputs(case: engine.Case) -> None:
+    torch.manual_seed(0)
+    with torch.no_grad():
+        assert torch.isfinite(case.make().eval()(*case.inputs(1))).all()
+
+
+def test_the_detector_has_the_places_of_three_sizes() -> None:
+    with torch.no_grad():
+        found = vision.Detector().eval()(torch.randn(1, 3, 64, 64))
+    assert found.shape == (1, 144, 8 * 8 + 4 * 4 + 2 * 2)
+
+
+def scaling(growth: float) -> dict[str, Any]:
+    rows = [
+        {
+            "name": f"net {n}",
+            "sweep": "net <batch>",
+            "size": n,
+            "macs": 1e9 * n,
+            "failed": "",
+            "milliseconds": {OURS: n**growth},
+        }
+        for n in (1, 2, 4, 64)
+    ]
+    return {"machine": "a machine & its kernels\nmore", "rows": rows}
+
+
+def test_a_picture_is_made_of_results() -> None:
+    drawn = plot.picture(scaling(1.0))
+    root = ET.fromstring(drawn)
+    (line,) = root.iter("{http://www.w3.org/2000/svg}polyline")
+    points = [tuple(map(float, p.split(","))) for p in line.attrib["points"].split()]
+    assert len(points) == 4
+    assert [x for x, _ in points] == sorted(x for x, _ in points)
+    assert "a machine &amp; its kernels" in drawn
+    assert "1000 to 1000 GMAC/s" in drawn
+
+
+def test_a_picture_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="bench scaling --json"):
+        plot.picture({"machine": "", "rows": [{"name": "other"}]})
+
+
+def results() -> dict[str, Any]:
+    known = {
+        OURS: {"cosine": 0.99, "gmacs": 120.4, "of_peak": 0.51, "quantized": True, "setting": "a program"},
+        "ONNX Runtime": {"cosine": 0.98, "quantized": False, "setting": "dynamic"},
+        "OpenVINO": {"left_out": "it is not installed"},
+    }
+    row = {
+        "name": "net, batch 1", "failed": "", "milliseconds": {OURS: 12.345}, "quartiles": {OURS: [12.1, 13.0]},
+        "ratios": {"ONNX Runtime": 1.25}, "contenders": known,
+    }  # fmt: skip
+    broken = {"name": "other, batch 1", "failed": "no kernel", "contenders": {}, "ratios": {}}
+    return {"machine": "one\ntwo", "rows": [row, broken]}
+
+
+def test_a_table_marks_peers_that_stay_in_float() -> None:
+    lines = table.table(results()).splitlines()
+    assert lines[2] == "| net, batch 1 | 12.3 (12.1-13.0) | 120 (51%) | 1.25x * | 0.99000, 0.98000 |"
+    assert "failed: no kernel" in lines[3]
+
+
+def test_a_table_says_how_peers_ran() -> None:
+    assert "- ONNX Runtime: dynamic (1 rows)" in table.settings(results())
+    assert "- OpenVINO: left out: it is not installed (1 rows)" in table.settings(results())
+
+
+def test_a_table_is_put_between_its_marks() -> None:
+    page = f"before\n{table.BEGIN}\nold\n{table.END}\nafter\n"
+    assert table.put(page, "new") == f"before\n{table.BEGIN}\n\nnew\n\n{table.END}\nafter\n"
+    with pytest.raises(ValueError, match="has no lines"):
+        table.put("nothing", "new")
