@@ -66,7 +66,9 @@ int64_t embedding_block(const EmbeddingTable<V, kBits>& table, int64_t first, in
     const int64_t* const end = a.picks + (last - a.picks_begin);
     const float* weight = kKind == BagKind::weighted_sum ? a.weights + first : nullptr;
     const F zero = V::set(0.0f);
+    // Every loop over it is unrolled: else GCC keeps it in memory.
     F sum[kVectors];
+#pragma GCC unroll 8
     for (int k = 0; k < kVectors; ++k) sum[k] = kMax ? V::set(-std::numeric_limits<float>::infinity()) : zero;
     for (; pick < end; ++pick) {
         if (fetch) table.fetch(pick + table.kAhead);
@@ -74,6 +76,7 @@ int64_t embedding_block(const EmbeddingTable<V, kBits>& table, int64_t first, in
             if (!a.is_zeros(*pick)) return a.picks_begin + (pick - a.picks);
             if constexpr (kKind == BagKind::weighted_sum) ++weight;
             if constexpr (kMax)
+#pragma GCC unroll 8
                 for (int k = 0; k < kVectors; ++k) sum[k] = V::max(zero, sum[k]);
             continue;
         }
@@ -90,6 +93,7 @@ int64_t embedding_block(const EmbeddingTable<V, kBits>& table, int64_t first, in
             std::memcpy(padded, values, static_cast<size_t>((columns * kBits + 7) / 8));
             values = padded;
         }
+#pragma GCC unroll 8
         for (int k = 0; k < kVectors; ++k) {
             const F v = V::to_float(V::template load_bits<kBits>(values + k * kVectorBytes));
             if constexpr (kMax)
@@ -100,6 +104,7 @@ int64_t embedding_block(const EmbeddingTable<V, kBits>& table, int64_t first, in
     }
     if (a.mode == BagMode::mean) {
         const F count = V::set(static_cast<float>(last - first));
+#pragma GCC unroll 8
         for (int k = 0; k < kVectors; ++k) sum[k] = V::div(sum[k], count);
     }
     if constexpr (kPart) {
@@ -107,6 +112,7 @@ int64_t embedding_block(const EmbeddingTable<V, kBits>& table, int64_t first, in
         V::store(whole, sum[0]);
         std::memcpy(y + column, whole, static_cast<size_t>(columns) * sizeof(float));
     } else {
+#pragma GCC unroll 8
         for (int k = 0; k < kVectors; ++k) V::store(y + column + k * V::W, sum[k]);
     }
     return -1;
