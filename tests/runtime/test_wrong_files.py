@@ -125,7 +125,7 @@ def summand(name: str | None) -> Edit:
         (layer_with_a_sum(then_scale=0), "attribute 'then_scale' must be a positive number"),
         (layer_with_a_sum(then_a_scale=1e39), "attribute 'then_a_scale' must be finite"),
         (layer_with_a_sum(then_b_zero_point=-1), "zero point -1 is outside the range of uint8"),
-        (layer_with_a_sum(dtype="float32", relu=False), "only a result of bytes can be combined"),
+        (layer_with_a_sum(dtype="float32", relu=False), "only a result of bytes, without a function, can be combined"),
         (summand(None), "attribute 'then[a-z_]*' is not known"),
         (summand("image"), "input 6 must be uint8 or int8"),
         (summand("nothing"), "input 'nothing' has not been made before"),

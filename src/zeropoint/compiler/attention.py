@@ -58,7 +58,7 @@ class _Attention(NamedTuple):
         """What attention a softmax is a part of, if it is of one that the step computes."""
         if not _is_last_axis(builder, softmax):
             return None
-        name, maps, operations = softmax.inputs[0], [], list[_Operation]()
+        name, maps, operations = softmax.inputs[0], list[Step](), list[_Operation]()
         while (step := uses.maker(name, "map")) is not None:
             chain = next((found for i in step.inputs if (found := _chain(builder, uses, step, i)) is not None), None)
             if chain is None:

@@ -21,7 +21,7 @@ class _Dynamic(static._ConvNd):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "_FLOAT" in vars(cls):  # the name that torch.ao has for it
-            cls._FLOAT_MODULE = cls._FLOAT[0]  # type: ignore[attr-defined]
+            cls._FLOAT_MODULE = cls._FLOAT[0]
 
     def forward(self, input: Tensor, reduce_range: bool | None = None) -> Tensor:
         """`input` convolved; `reduce_range`: quantize it to 7 bits, instead of what the layer was made with."""
