@@ -32,9 +32,9 @@ void residual_norm(const ResidualNorm& n) {
         for (int64_t row = begin; row < end; row += ResidualNorm::kMostRows) {
             const int64_t rows = std::min(ResidualNorm::kMostRows, end - row), count = rows * n.length,
                           at = row * n.length;
-            float* y = n.y != nullptr ? n.y + at
-                                      : reinterpret_cast<float*>(
-                                            scratch_of<Rows>(static_cast<size_t>(count) * sizeof(float)));
+            float* y = n.y != nullptr
+                           ? n.y + at
+                           : reinterpret_cast<float*>(scratch_of<Rows>(static_cast<size_t>(count) * sizeof(float)));
             const float* from = n.x + at;
             if (n.other != nullptr) {
                 const float* other = n.other + at;

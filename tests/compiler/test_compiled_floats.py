@@ -96,7 +96,8 @@ def test_wrong_steps_are_refused(op: str, fields: dict[str, Any], message: str, 
     x = torch.randn(2, 7, 24)
     mapping = zeropoint.get_default_qconfig_mapping().set_object_type(torch.matmul, None)
     path = tmp_path / "attention.zpt"
-    compile_with((), zeropoint.to_int8(Attention().eval(), (x,), qconfig=mapping, progress=False), (x,)).save(path)
+    graph = zeropoint.to_int8(Attention().eval(), (x,), qconfig=mapping, progress=False)
+    compile_with((), graph, (x,)).save(path)
     header, program, data = golden_programs.parts_of(path.read_bytes())
     step = next(s for s in program["steps"] if s["op"] == op)
     step.update(fields)

@@ -31,8 +31,8 @@ public:
     }
 };
 
-// Over the last axes. Inputs: x, weight or null, bias or null, flat, and what is added to x before, or none. With `dtype`
-// the result is quantized, too: the last output is bytes, and the first one, if there are two, float32.
+// Over the last axes. Inputs: x, weight or null, bias or null, flat, and what is added to x before, or none. With
+// `dtype` the result is quantized, too: the last output is bytes, and the first one, if there are two, float32.
 class FloatLayerNorm : public Step {
 public:
     explicit FloatLayerNorm(StepReader& r)

@@ -18,8 +18,8 @@ bool lie_alike(const Tensor& a, const Tensor& b) {
 }
 
 // Input 5 is a table that bytes of the result go through, or null; input 6 is what the result is then added to or
-// multiplied with, or null. `swapped`: that is the first operand, and the result of the layer the second. `function`: of
-// the float32 that a linear layer gives, before they are rounded to bytes.
+// multiplied with, or null. `swapped`: that is the first operand, and the result of the layer the second. `function`:
+// of the float32 that a linear layer gives, before they are rounded to bytes.
 class Layer : public StoredLayer {
 protected:
     Layer(StepReader& r, int64_t weight_rank)

@@ -1,0 +1,103 @@
+"""Functions in linear layers, sums and bytes of norms: the bytes of the steps that they replace, and of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import golden_programs
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import zeropoint
+from zeropoint import _native
+from zeropoint.compiler.compiler import compile_with
+
+
+class Block(nn.Module):
+    """A norm, a wide layer with a function, and the sum with what went past it."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor], affine: bool = True) -> None:
+        super().__init__()
+        self.function = function
+        self.first, self.last = nn.LayerNorm(24, elementwise_affine=affine), nn.LayerNorm(24)
+        self.wide, self.narrow, self.head = nn.Linear(24, 70), nn.Linear(70, 24), nn.Linear(24, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        y = y + F.scaled_dot_product_attention(y, y, y)  # models with attention keep functions in float32
+        y = self.last(y + self.narrow(self.function(self.wide(y))))
+        return self.head(y)
+
+
+FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+}
+
+
+def compiled(model: nn.Module, x: Tensor) -> tuple[Any, Any, Any]:
+    graph = zeropoint.to_int8(model.eval(), (x,), progress=False)
+    return graph, zeropoint.compile(graph, (x,)), compile_with((), graph, (x,))
+
+
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_sums_and_norms_have_the_bytes_of_the_steps_and_of_the_graph(name: str, affine: bool) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(3, 7, 24)
+    graph, fused, plain = compiled(Block(FUNCTIONS[name], affine), x)
+    ops = [row.op for row in fused.profile(x)]
+    assert not any(op in ("map", "float_gelu") for op in ops[-5:])
+    assert len(ops) < len([row.op for row in plain.profile(x)])
+    for shape in ((3, 7, 24), (1, 1, 24), (5, 33, 24)):
+        given = torch.randn(shape)
+        with torch.no_grad():
+            expected = graph(given)
+        assert torch.equal(fused(given), expected)
+        assert torch.equal(plain(given), expected)
+
+
+def test_a_sum_that_repeats_one_operand_stays_right_for_other_batches() -> None:
+    class Positions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.place = nn.Parameter(torch.randn(1, 7, 24))
+            self.norm, self.head = nn.LayerNorm(24), nn.Linear(24, 5)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.norm(x + self.place))
+
+    torch.manual_seed(0)
+    graph, fused, plain = compiled(Positions(), torch.randn(2, 7, 24))
+    for batch in (1, 2, 9):
+        given = torch.randn(batch, 7, 24)
+        with torch.no_grad():
+            assert torch.equal(fused(given), graph(given))
+        assert torch.equal(fused(given), plain(given))
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes", "message"),
+    [
+        ("linear", {"function": "cosine"}, "no function 'cosine'"),
+        ("linear", {"function": 3}, "function"),
+        ("float_layer_norm", {"dtype": "float32"}, "dtype"),
+        ("float_layer_norm", {"scale": -1.0}, "scale"),
+        ("float_layer_norm", {"low": 7, "high": 3}, "high"),
+    ],
+)
+def test_a_wrong_step_is_refused(op: str, attributes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    compiled(Block(F.gelu), torch.randn(2, 7, 24))[1].save(tmp_path / "wrong.zpt")
+    header, program, data = golden_programs.parts_of((tmp_path / "wrong.zpt").read_bytes())
+    wanted = "function" if op == "linear" else "dtype"
+    next(s for s in program["steps"] if s["op"] == op and wanted in s["attributes"])["attributes"].update(attributes)
+    with pytest.raises(zeropoint.FormatError, match=message):
+        _native.Program(golden_programs.joined(header, program, data))
