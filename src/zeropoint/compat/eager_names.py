@@ -101,9 +101,7 @@ def _assert_valid_qconfig(qconfig: Any, mod: nn.Module) -> None:
     if qconfig is None or not isinstance(mod, (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)):
         return
     if getattr(qconfig, "weight", None) is not None and scheme_of(qconfig.weight().qscheme).per_channel:
-        raise AssertionError(
-            f"{type(mod).__name__} takes weights with one scale, and this qconfig has one per channel"
-        )
+        raise AssertionError(f"{type(mod).__name__} takes weights with one scale, and this qconfig has one per channel")
 
 
 def _remove_qconfig(module: nn.Module) -> None:
