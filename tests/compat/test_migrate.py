@@ -51,7 +51,9 @@ def rewritten(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.oracle
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("way", ["under_compat", "rewritten"])
-def test_a_flow_computes_what_it_did(name: str, way: str, stock: dict[str, Any], request: pytest.FixtureRequest) -> None:
+def test_a_flow_computes_what_it_did(
+    name: str, way: str, stock: dict[str, Any], request: pytest.FixtureRequest
+) -> None:
     found, expected = request.getfixturevalue(way)[name], stock[name]
     assert found["step"] == pytest.approx(expected["step"], rel=1e-3)
     apart = [abs(a - b) for a, b in zip(found["result"], expected["result"], strict=True)]
@@ -62,7 +64,9 @@ def test_a_flow_computes_what_it_did(name: str, way: str, stock: dict[str, Any],
 
 
 def test_names_imported_one_by_one_are_imported_from_where_they_are_now() -> None:
-    done = migrate("from torch.ao.quantization import prepare as p, QuantStub\nfrom torch.nn import Linear\np(QuantStub())\n")
+    done = migrate(
+        "from torch.ao.quantization import prepare as p, QuantStub\nfrom torch.nn import Linear\np(QuantStub())\n"
+    )
     assert done.after == "from zeropoint import prepare as p, QuantStub\nfrom torch.nn import Linear\np(QuantStub())\n"
     assert done.left == ()
 
@@ -76,7 +80,9 @@ def test_names_through_modules_are_written_out() -> None:
 
 
 def test_operators_and_functions_of_torch_are_found() -> None:
-    after = migrate("import torch\nq = torch.quantize_per_tensor(x, 1.0, 0, torch.quint8)\ntorch.ops.quantized.add(q, q)\n").after
+    after = migrate(
+        "import torch\nq = torch.quantize_per_tensor(x, 1.0, 0, torch.quint8)\ntorch.ops.quantized.add(q, q)\n"
+    ).after
     assert "q = zeropoint.quantize_per_tensor(x, 1.0, 0, zeropoint.quint8)\n" in after
     assert "zeropoint.qfunctions.add(q, q)\n" in after
 

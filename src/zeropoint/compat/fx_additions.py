@@ -12,6 +12,7 @@ from zeropoint.fake_quant import FixedQParamsFakeQuantize
 from zeropoint.fx.backend_config import BackendConfig
 from zeropoint.fx.custom_config import swapped_class
 from zeropoint.fx.fuse import nested_method
+from zeropoint.fx.modules import free_name
 from zeropoint.fx.observed import observed_attributes
 from zeropoint.fx.qconfig_dtypes import get_quant_type
 
@@ -190,3 +191,17 @@ def _as_positional(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     parameters = list(inspect.signature(function).parameters.values())[len(args) :]
     last = max((i for i, p in enumerate(parameters) if p.name in kwargs), default=-1)
     return (*args, *(kwargs.get(p.name, p.default) for p in parameters[: last + 1]))
+
+
+def get_new_attr_name_with_prefix(prefix: str) -> Callable[[nn.Module], str]:
+    """A function that finds a name for an attribute of a module that it does not have yet."""
+
+    def name(module: nn.Module) -> str:
+        return free_name(module, prefix)
+
+    return name
+
+
+def is_equalization_observer(observer: Any) -> bool:
+    """Whether a module observes for equalization: none of ours does."""
+    return False

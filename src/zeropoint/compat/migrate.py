@@ -1,7 +1,7 @@
 """Source code with the old names, rewritten to zeropoint's own: what `zeropoint migrate` does.
 
-The table of `zeropoint.compat.names` says what each name is called now. Imports and dotted names are rewritten; all else
-of the file, its layout and its comments, stays. What has no counterpart is left as it is and named with its line.
+The table of `zeropoint.compat.names` says what each name is called now. Imports and dotted names are rewritten; all
+else of the file, its layout and its comments, stays. What has no counterpart is left as it is and named with its line.
 """
 
 from __future__ import annotations

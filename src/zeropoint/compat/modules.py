@@ -7,14 +7,18 @@ A module that is loaded already is changed in place, as people hold references t
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+import torch
 
 from zeropoint.compat import lookup, names
 from zeropoint.compat.absent import absent
@@ -32,15 +36,15 @@ def resolve(path: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def _looking_up(
-    module: ModuleType, known: dict[str, lookup.Counterpart], reason: str, private: dict[str, Any]
-) -> Any:
+def _looking_up(module: ModuleType, known: dict[str, lookup.Counterpart], reason: str, private: dict[str, Any]) -> Any:
     path = module.__name__
 
     def __getattr__(name: str) -> Any:
         found = known.get(name)
-        if found is None and name in private:
-            return private[name]
+        if found is None and name.startswith("_") and not name.startswith("__"):
+            theirs = private or _private_names(path)
+            if name in theirs:
+                return theirs[name]
         if found is None and reason and not name.startswith("__"):
             found = lookup.Counterpart(None, reason)
         if found is None:
@@ -50,6 +54,24 @@ def _looking_up(
         return value
 
     return __getattr__
+
+
+@functools.cache
+def _private_names(path: str) -> dict[str, Any]:
+    """The names with an underscore that PyTorch's own module of this path has, in a copy that nobody else sees."""
+    place = Path(torch.__file__).parent.joinpath(*path.split(".")[1:])
+    file = next((f for f in (place.with_suffix(".py"), place / "__init__.py") if f.is_file()), None)
+    if file is None:
+        return {}
+    spec = importlib.util.spec_from_file_location(path, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except (ImportError, AttributeError, RuntimeError, NotImplementedError):  # it needs what is not there
+        return {}
+    return {name: value for name, value in vars(module).items() if name.startswith("_") and not name.startswith("__")}
 
 
 def _fill(module: ModuleType, reason: str) -> None:

@@ -17,7 +17,9 @@ SPARSE = "block-sparse layers for QNNPACK are not part of zeropoint; use the den
 INSIDE = "it is a helper inside a module of torch.ao; the module itself has its counterpart"
 BACKEND = "it belongs to the inside of torch.ao's backends; zeropoint.fx makes them from zeropoint.operators"
 EQUALIZE = "it is a step inside equalize; the layer itself has the weight and the bias"
-N_SHADOWS = "it tries several qconfigs for each layer in one model; compare the models one by one, with add_shadow_loggers"
+N_SHADOWS = (
+    "it tries several qconfigs for each layer in one model; compare the models one by one, with add_shadow_loggers"
+)
 ON_DEVICE = "it leaves quantizing to the device, with passes of torch._C; quantize_dynamic_jit does it beforehand"
 NOT_OLD = "it is no part of the old stack: PyTorch keeps it"
 PACKED_BY_FBGEMM = "it exposes FBGEMM's own packed weights; quantize_dynamic, or zeropoint.qfunctions.linear_prepack"
@@ -217,10 +219,12 @@ MODULES = {
         ),
         "zeropoint.fx.patterns": "_default_root_node_getter=root_of",
     },
+    "torch.ao.quantization.fx._equalize": {"zeropoint.compat.fx_additions": "is_equalization_observer"},
     "torch.ao.quantization.fx.tracer": {"zeropoint.fx.tracer": "QuantizationTracer"},
     "torch.ao.quantization.fx.utils": {
         "zeropoint.fx.custom_recurrent": "_reroute_tuple_getitem_pattern=skip_tuples",
-        "zeropoint.compat.fx_additions": "NodeInfo",
+        "zeropoint.compat.fx_additions": "NodeInfo get_new_attr_name_with_prefix",
+        "zeropoint.fx.modules": "assert_and_get_unique_device=unique_device",
         "zeropoint.fx.observed": "ObservedGraphModuleAttrs",
     },
     "torch.ao.quantization.quantize_jit": {

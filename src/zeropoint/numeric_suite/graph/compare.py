@@ -69,7 +69,7 @@ def extract_weights_of_graphs(
                 continue
             kind = target_name(gm, node)
             entry = {
-                "type": "weight", "values": [weight] if not isinstance(weight, list) else [weight],
+                "type": "weight", "values": [weight],
                 "prev_node_name": node.name, "prev_node_target_type": kind, "ref_node_name": node.name,
                 "ref_node_target_type": kind, "index_within_arg": 0, "index_of_arg": 0, "fqn": node_path(gm, node),
             }  # fmt: skip

@@ -55,7 +55,9 @@ class QConfigMultiMapping:
         """See `QConfigMapping.set_global`."""
         return self._set("set_global", (), global_qconfig_list)
 
-    def set_object_type(self, object_type: Callable[..., Any] | str, qconfig_list: Sequence[Any]) -> QConfigMultiMapping:
+    def set_object_type(
+        self, object_type: Callable[..., Any] | str, qconfig_list: Sequence[Any]
+    ) -> QConfigMultiMapping:
         """See `QConfigMapping.set_object_type`."""
         return self._set("set_object_type", (object_type,), qconfig_list)
 

@@ -134,7 +134,6 @@ def unmatchable() -> dict[str, set[Any]]:
     }
 
 
-
 _MOVING = (
     "chunk clamp contiguous dequantize detach detach_ mean numel permute repeat repeat_interleave reshape resize_ shape"
     " size squeeze squeeze_ to transpose unsqueeze unsqueeze_ view"
@@ -144,7 +143,9 @@ _MOVING = (
 def io_types() -> dict[str, set[Any]]:
     """Calls by what they take and give: floats, quantized tensors, or whichever they get."""
     found: dict[str, set[Any]] = {
-        f"{kind}_io_type_{name}": set() for kind in ("funs", "mods", "meths") for name in ("fp32", "int8", "fp32_or_int8")
+        f"{kind}_io_type_{name}": set()
+        for kind in ("funs", "mods", "meths")
+        for name in ("fp32", "int8", "fp32_or_int8")
     } | {"funs_io_type_fp16": set()}
     quantized = {call for name, call in CALLED.items() if callable(call) and "dynamic" not in name}
     both = {call for row in traced(*_PASSING) for call in row.calls} | {torch.relu, F.sigmoid, F.tanh}
