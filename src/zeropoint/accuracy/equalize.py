@@ -84,7 +84,7 @@ def _along(values: Tensor, dims: int, axis: int) -> Tensor:
 def _pairs(model: nn.Module, groups: Iterable[Sequence[Any]]) -> list[tuple[str, str]]:
     """Neighbours in each group, by their paths."""
     paths = {module: path for path, module in model.named_modules()}
-    pairs = []
+    pairs: list[tuple[str, str]] = []
     for group in groups:
         if len(group) < 2:
             raise ValueError(f"equalize: a group has at least two layers, got {len(group)}")

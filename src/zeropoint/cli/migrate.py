@@ -14,9 +14,7 @@ __all__ = ["migrate"]
 
 def migrate(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A Python file, or a directory of them.")],
-    write: Annotated[
-        bool, typer.Option("--write", help="Write the files instead of showing a diff.")
-    ] = False,
+    write: Annotated[bool, typer.Option("--write", help="Write the files instead of showing a diff.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Rewrite code for torch.ao.quantization to zeropoint's own names, and name the lines that stay.

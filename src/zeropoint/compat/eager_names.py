@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from zeropoint.compat.additions import check_min_max_valid
-from zeropoint.eager import convert as converting
-from zeropoint.eager import prepare as preparing
+from zeropoint.eager.convert import convert
 from zeropoint.eager.hooks import is_ours
 from zeropoint.eager.mappings import fixed_fake_quants, get_default_qconfig_propagation_list
+from zeropoint.eager.prepare import _hook, _observe, _pre_hook
 from zeropoint.fx.modules import is_activation_post_process
 from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.numerics.qparams import qparams_from_range
@@ -53,8 +53,8 @@ def _with_callable_args(cls_or_self: Any, *args: Any, **kwargs: Any) -> Any:
 def _register_activation_post_process_hook(module: nn.Module, pre_hook: bool = False) -> Any:
     """Let the observer of a module watch what it gets, or what it gives."""
     if pre_hook:
-        return module.register_forward_pre_hook(preparing._pre_hook, prepend=True)
-    return module.register_forward_hook(preparing._hook, prepend=True)
+        return module.register_forward_pre_hook(_pre_hook, prepend=True)
+    return module.register_forward_hook(_hook, prepend=True)
 
 
 def _add_observer_(
@@ -67,7 +67,7 @@ def _add_observer_(
     """Observers for the modules inside `module` that have a qconfig."""
     listed = qconfig_propagation_list
     types = get_default_qconfig_propagation_list() if listed is None else set(listed)
-    preparing._observe(module, types, set(non_leaf_module_list or ()), custom_module_class_mapping or {}, device)
+    _observe(module, types, set(non_leaf_module_list or ()), custom_module_class_mapping or {}, device)
 
 
 def _get_special_act_post_process(module: nn.Module) -> Any:
@@ -133,7 +133,7 @@ def _convert(
     use_precomputed_fake_quant: bool = False,
 ) -> nn.Module:
     """`convert`, with qconfigs and observers left in."""
-    return converting.convert(
+    return convert(
         module, mapping, inplace, False, is_reference, convert_custom_config_dict, use_precomputed_fake_quant
     )
 

@@ -95,7 +95,8 @@ def current_code(code: str, path: str, packed: Callable[[str], str]) -> str:
 
 def _arguments(code: str, start: int) -> tuple[int, list[str]]:
     """Where the bracket that opened before `start` closes, and the arguments up to there."""
-    depth, begin, found = 0, start, []
+    found: list[str] = []
+    depth, begin = 0, start
     for place in range(start, len(code)):
         character = code[place]
         if character in "([":

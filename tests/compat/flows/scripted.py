@@ -4,7 +4,7 @@ import io
 
 import torch
 from torch import nn
-from torch.ao.quantization import convert, get_default_qconfig, prepare, QuantWrapper
+from torch.ao.quantization import QuantWrapper, convert, get_default_qconfig, prepare
 
 torch.manual_seed(0)
 model = QuantWrapper(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.MaxPool2d(2))).eval()

@@ -42,7 +42,7 @@ def _traced(model: nn.Module) -> fx.GraphModule:
     how = observed_attributes(model)
     scopes = getattr(model, "_node_name_to_scope", None) if how is None else how.node_name_to_scope
     if scopes is not None:
-        gm._node_name_to_scope = scopes  # type: ignore[assignment]
+        gm._node_name_to_scope = scopes
     return gm
 
 

@@ -59,7 +59,7 @@ def _chains() -> tuple[tuple[tuple[Any, ...], int], ...]:
             found.append((chain, 0))
         found += [((kind, *chain), 0) for kind in (ObserverBase, FakeQuantizeBase)]
     half = (("to", torch.float16), F.relu, F.linear, "dequantize")
-    others = [(half, 1)]
+    others: list[tuple[tuple[Any, ...], int]] = [(half, 1)]
     for conv, norm in (
         (nn.Conv1d, nn.BatchNorm1d),
         (nn.Conv2d, nn.BatchNorm2d),

@@ -103,7 +103,7 @@ class _Shadows:
             return "the scale of its input is not known"
         node, nodes = a.end_node, [a.end_node]
         while node is not a.start_node:
-            node = node.args[0]  # type: ignore[assignment]
+            node = node.args[0]
             nodes.append(node)
         for node in nodes:
             others = (*node.args[1:], *node.kwargs.values())
@@ -132,7 +132,7 @@ class _Shadows:
         """The layer of A in the new graph, with another input."""
         nodes = [a.end_node]
         while nodes[-1] is not a.start_node:
-            nodes.append(nodes[-1].args[0])  # type: ignore[arg-type]
+            nodes.append(nodes[-1].args[0])
         value = first
         for node in reversed(nodes):
             value = self._copy(node, (value, *self._parameters(node.args[1:])), self._parameters(node.kwargs), prefix)
@@ -178,7 +178,8 @@ def a_shadows_b(
     Layers whose inputs cannot be shared get neither shadow nor logger.
     """
     shadows = _Shadows(gm_a, gm_b, io_types() if io is None else io)
-    graph, made = shadows.graph, {}
+    graph = shadows.graph
+    made: dict[fx.Node, fx.Node] = {}
     by_start = {b.start_node: (name, a, b) for name, (a, b) in pairs.items() if not shadows.reason_against(a, b)}
     by_end = {b.end_node: entry for entry in by_start.values() for b in (entry[2],)}
 
