@@ -6,7 +6,6 @@ A module that is loaded already is changed in place, as people hold references t
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib
 import importlib.abc
@@ -117,8 +116,7 @@ class _BelowGone(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 def replace_modules(changes: Changes) -> None:
     """Give every old module the names of the table."""
     for path in names.CONTAINERS:  # what they hold besides stays theirs
-        with contextlib.suppress(ImportError):
-            importlib.import_module(path)
+        _load(changes, path)
     finder = _BelowGone()
     sys.meta_path.insert(0, finder)
     changes.later(lambda: sys.meta_path.remove(finder))
@@ -132,6 +130,24 @@ def replace_modules(changes: Changes) -> None:
         elif path not in names.CONTAINERS:
             changes.contents(module)
             _fill(module, reason)
+
+
+def _load(changes: Changes, path: str) -> None:
+    """Load a module of PyTorch's, if PyTorch has it; undoing unloads what was not loaded before."""
+    if path in sys.modules:
+        return
+    try:
+        module = importlib.import_module(path)
+    except ImportError:
+        return
+    parent, _, name = path.rpartition(".")
+
+    def unload() -> None:
+        sys.modules.pop(path, None)
+        if vars(sys.modules[parent]).get(name) is module:
+            delattr(sys.modules[parent], name)
+
+    changes.later(unload)
 
 
 def _put(changes: Changes, module: ModuleType) -> None:
