@@ -1,4 +1,4 @@
-"""max, min, argmax, sort and topk, against PyTorch's quantized tensors."""
+"""max, min, argmax, std, sort and topk, against PyTorch's quantized tensors."""
 
 from __future__ import annotations
 
@@ -64,6 +64,26 @@ def test_where_the_extreme_is(dtype, data):
         assert torch.equal(function(q), function(q.int_repr()))
         assert torch.equal(function(q, dim, keepdim), function(q.int_repr(), dim, keepdim))
     assert q.int_repr().flatten()[q.argmax()] == q.max().int_repr()
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("dtype", [qint8, quint8], ids=lambda d: d.name)
+@given(data=st.data())
+def test_the_standard_deviation(dtype, data):
+    """It is a sum of floats, whose order is nobody's promise: a value between two steps may go to either."""
+    q, oracle = data.draw(tensors(dtype, min_dims=1, min_side=2))
+    dim, keepdim, correction = some_dim(data, q), data.draw(st.booleans()), data.draw(st.sampled_from((0, 1)))
+    for ours, expected in (
+        (torch.std(q), torch.std(oracle)),
+        (
+            torch.std(q, dim, correction=correction, keepdim=keepdim),
+            torch.std(oracle, dim, correction=correction, keepdim=keepdim),
+        ),
+    ):
+        assert isinstance(ours, QTensor)
+        assert (ours.q_scale(), ours.q_zero_point()) == (expected.q_scale(), expected.q_zero_point())
+        assert ours.shape == expected.shape
+        assert (ours.int_repr().int() - expected.int_repr().int()).abs().max() <= 1
 
 
 @pytest.mark.oracle
@@ -142,6 +162,7 @@ def test_an_empty_tensor_has_no_extreme(name):
         torch.argmin,
         torch.sort,
         torch.msort,
+        torch.std,
         lambda q: q.topk(1),
     ],
 )
@@ -151,7 +172,7 @@ def test_per_channel_is_refused(function):
         function(q)
 
 
-@pytest.mark.parametrize("function", [torch.amax, torch.amin, torch.aminmax, torch.median, torch.std])
+@pytest.mark.parametrize("function", [torch.amax, torch.amin, torch.aminmax, torch.median])
 def test_what_pytorch_lacked_too_is_refused(function):
     q = zeropoint.quantize_per_tensor(torch.randn(3, 4), 0.1, 0, qint8)
     with pytest.raises(NotImplementedError, match=r"call \.dequantize\(\) first"):

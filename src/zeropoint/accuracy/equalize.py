@@ -22,7 +22,7 @@ __all__ = ["converged", "cross_layer_equalization", "equalize"]
 
 _LAYERS = (nn.Conv1d, nn.Conv2d, nn.Linear)
 _FUSED = (ConvReLU1d, ConvReLU2d, LinearReLU)
-# A channel without weights has no range to divide by.
+# Below this, the weights of a channel count as equal.
 _SMALLEST_RANGE = 1e-9
 
 
@@ -51,7 +51,7 @@ def cross_layer_equalization(module1: nn.Module, module2: nn.Module, output_axis
     """Scale the channels between two layers so that the weights of both have the same range in every channel.
 
     Raises:
-        ValueError: if a module is no convolution of 1 or 2 dimensions or linear layer.
+        ValueError: if a module is no convolution of 1 or 2 dimensions or linear layer, or its weight is not finite.
         TypeError: if the second does not take as many channels as the first gives.
 
     Example:
@@ -61,6 +61,10 @@ def cross_layer_equalization(module1: nn.Module, module2: nn.Module, output_axis
         True
     """
     first, second = _layer(module1), _layer(module2)
+    for layer in (first, second):
+        if not bool(layer.weight.isfinite().all()):
+            shape = tuple(layer.weight.shape)
+            raise ValueError(f"equalize: a weight of {type(layer).__name__}, of shape {shape}, has inf or NaN in it")
     channels = first.weight.shape[output_axis]
     if channels != second.weight.shape[input_axis]:
         raise TypeError(
@@ -68,8 +72,10 @@ def cross_layer_equalization(module1: nn.Module, module2: nn.Module, output_axis
             f" {tuple(second.weight.shape)}, takes {second.weight.shape[input_axis]}"
         )
     with torch.no_grad():
-        smaller = channel_range(second.weight, input_axis) + _SMALLEST_RANGE
-        factors = torch.sqrt(channel_range(first.weight, output_axis) / smaller)
+        given, taken = channel_range(first.weight, output_axis), channel_range(second.weight, input_axis)
+        # A channel without a range on one side has nothing to share: it stays as it is.
+        has_ranges = (given > _SMALLEST_RANGE) & (taken > _SMALLEST_RANGE)
+        factors = torch.sqrt(given / taken).where(has_ranges, 1.0)
         inverse = torch.reciprocal(factors)
         first.weight = nn.Parameter(first.weight * _along(inverse, first.weight.dim(), output_axis))
         second.weight = nn.Parameter(second.weight * _along(factors, second.weight.dim(), input_axis))

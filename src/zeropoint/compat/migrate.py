@@ -69,9 +69,9 @@ def migrate(source: str, path: str = "<source>") -> Migrated:
         ValueError: if it is not Python.
 
     Example:
-        >>> print(migrate("import torch.ao.quantization as tq\\ntq.prepare(model)").after)
-        import zeropoint
-        zeropoint.prepare(model)
+        >>> print(migrate("from torch.ao.quantization import prepare\\nprepare(model)").after)
+        from zeropoint import prepare
+        prepare(model)
     """
     try:
         wrapper = metadata.MetadataWrapper(cst.parse_module(source))

@@ -16,4 +16,4 @@ for _ in range(3):
     optimizer.step()
 converted = convert_fx(trained.eval())
 RESULT = converted(images)
-STEP = 0.03
+STEP = float(getattr(converted, "4").scale)

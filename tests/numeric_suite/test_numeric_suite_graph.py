@@ -1,0 +1,152 @@
+"""The numeric suite on traced models, against torch.ao's own on the same model."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.ao.ns._numeric_suite_fx as their_suite
+import torch.ao.quantization as theirs
+import torch.ao.quantization.quantize_fx as their_fx
+from torch import nn
+
+import zeropoint
+import zeropoint.fx
+from zeropoint import QTensor
+from zeropoint.numeric_suite.graph import compare, loggers, measures
+from zeropoint.numeric_suite.graph.matching import GraphMatchingException
+
+OURS = SimpleNamespace(
+    **{name: getattr(compare, name) for name in compare.__all__}, OutputLogger=loggers.OutputLogger
+)  # fmt: skip
+# Sums of float32 in another order may move a value over the edge between two steps.
+STEPS_APART = 1.01
+
+
+def both(mapping: Any, fx: Any, suite: Any) -> SimpleNamespace:
+    """A network prepared and converted."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 16, 5)).eval()
+    x = torch.randn(8, 3, 6, 6)
+    prepared = fx.prepare_fx(model, mapping("x86"), (x,))
+    prepared(x)
+    again = fx.prepare_fx(model, mapping("x86"), (x,))
+    again(x)
+    return SimpleNamespace(prepared=again, converted=fx.convert_fx(prepared), x=x, suite=suite)
+
+
+@pytest.fixture
+def ours() -> SimpleNamespace:
+    return both(zeropoint.get_default_qconfig_mapping, zeropoint.fx, OURS)
+
+
+@pytest.fixture
+def oracle() -> SimpleNamespace:
+    return both(theirs.get_default_qconfig_mapping, their_fx, their_suite)
+
+
+def weights(side: SimpleNamespace) -> dict[str, Any]:
+    return side.suite.extract_weights("a", side.prepared, "b", side.converted)
+
+
+def logged(side: SimpleNamespace, should_log_inputs: bool = False) -> dict[str, Any]:
+    logger = side.suite.OutputLogger
+    a, b = side.suite.add_loggers("a", side.prepared, "b", side.converted, logger, should_log_inputs)
+    a(side.x)
+    b(side.x)
+    return side.suite.extract_logger_info(a, b, logger, "b")
+
+
+def shadowed(side: SimpleNamespace, should_log_inputs: bool = False) -> dict[str, Any]:
+    logger = side.suite.OutputLogger
+    made = side.suite.add_shadow_loggers("a", side.prepared, "b", side.converted, logger, should_log_inputs)
+    made(side.x)
+    return side.suite.extract_shadow_logger_info(made, logger, "b")
+
+
+def floats(value: Any) -> torch.Tensor:
+    return value.dequantize() if isinstance(value, QTensor) or value.is_quantized else value.detach()
+
+
+def step_of(value: Any) -> float:
+    """The largest step of a quantized tensor; of a float one, what float32 loses in a sum."""
+    if not value.is_quantized:
+        return 1e-5
+    is_whole = value.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric)
+    return value.q_scale() if is_whole else float(value.q_per_channel_scales().max())
+
+
+def assert_same(found: dict[str, Any], expected: dict[str, Any], apart: float) -> None:
+    """The same layers, kinds, models and entries; values within a step, floats within `apart`."""
+    assert found.keys() == expected.keys()
+    for layer, kinds in expected.items():
+        assert found[layer].keys() == kinds.keys()
+        for kind, models in kinds.items():
+            assert found[layer][kind].keys() == models.keys()
+            for model, entries in models.items():
+                for mine, entry in zip(found[layer][kind][model], entries, strict=True):
+                    for name in ("type", "index_within_arg", "index_of_arg", "fqn"):
+                        assert mine[name] == entry[name], (layer, kind, model, name)
+                    for value, reference in zip(mine["values"], entry["values"], strict=True):
+                        bound = STEPS_APART * max(step_of(reference), 0.0 if reference.is_quantized else apart)
+                        torch.testing.assert_close(floats(value), floats(reference), rtol=0, atol=bound)
+
+
+def apart_by_a_step(side: SimpleNamespace) -> float:
+    """How far a float layer goes apart when all of its inputs are one step apart."""
+    layers = [m for m in side.prepared.modules() if isinstance(m, (nn.Conv2d, nn.Linear))]
+    gain = max(float(layer.weight.detach().flatten(1).abs().sum(1).max()) for layer in layers)
+    scales = [float(m.scale) for m in side.converted.modules() if isinstance(getattr(m, "scale", None), float)]
+    return gain * max(scales)
+
+
+@pytest.mark.oracle
+def test_weights_are_those_of_torch_ao(ours: SimpleNamespace, oracle: SimpleNamespace) -> None:
+    found, expected = weights(ours), weights(oracle)
+    assert len(found) == 2
+    assert_same(found, expected, apart=0.0)
+    for layer in expected:
+        mine, theirs_ = (r[layer]["weight"]["b"][0]["values"][0] for r in (found, expected))
+        assert torch.equal(mine.int_repr(), theirs_.int_repr())
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("should_log_inputs", [False, True])
+def test_results_are_those_of_torch_ao(ours: SimpleNamespace, oracle: SimpleNamespace, should_log_inputs: bool) -> None:
+    found, expected = logged(ours, should_log_inputs), logged(oracle, should_log_inputs)
+    assert_same(found, expected, apart=0.0)
+    assert all(("node_input" in kinds) == should_log_inputs for kinds in found.values())
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("should_log_inputs", [False, True])
+def test_shadows_see_what_those_of_torch_ao_see(
+    ours: SimpleNamespace, oracle: SimpleNamespace, should_log_inputs: bool
+) -> None:
+    apart = apart_by_a_step(ours)
+    assert_same(shadowed(ours, should_log_inputs), shadowed(oracle, should_log_inputs), apart)
+
+
+def test_a_model_with_shadows_computes_what_it_did(ours: SimpleNamespace) -> None:
+    expected = ours.converted(ours.x)
+    made = compare.add_shadow_loggers("a", ours.prepared, "b", ours.converted, loggers.OutputLogger)
+    assert torch.equal(made(ours.x), expected)
+
+
+def test_comparisons_are_put_into_the_entries_of_the_second_model(ours: SimpleNamespace) -> None:
+    found = logged(ours)
+    compare.extend_logger_results_with_comparison(found, "a", "b", measures.compute_sqnr, "sqnr")
+    for kinds in found.values():
+        (entry,) = kinds["node_output"]["b"]
+        assert float(entry["sqnr"][0]) > 20
+
+
+def test_models_with_other_layers_are_refused() -> None:
+    with pytest.raises(GraphMatchingException, match="stand at the same place and are not related"):
+        compare.extract_weights("a", nn.Sequential(nn.Linear(2, 2)), "b", nn.Sequential(nn.Conv2d(2, 2, 1)))
+    with pytest.raises(GraphMatchingException, match="the second graph has no layer for"):
+        compare.extract_weights(
+            "a", nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), "b", nn.Sequential(nn.Linear(2, 2))
+        )
