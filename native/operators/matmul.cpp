@@ -70,7 +70,7 @@ void pack_weights(const GemmKernel& kernel, const WeightTensor& w, int64_t first
     const size_t bytes = static_cast<size_t>(p.panel_count() * panel_size);
     if (p.panels.size() < bytes)
         p.panels = AlignedBytes(bytes);
-    else if (n < all) {  // the output channels that are not there: their panel may stand between others
+    else if (n < all && bytes > 0) {  // the output channels that are not there: their panel may stand between others
         const int64_t last = std::min(p.panel_count(), kernel.layout.group) * panel_size;
         std::memset(p.panels.data() + bytes - static_cast<size_t>(last), 0, static_cast<size_t>(last));
     }
