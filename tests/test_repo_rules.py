@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -356,3 +357,9 @@ def test_security_page_gives_a_reason_for_everything_that_users_install() -> Non
 
     for key in ("requires", "dependencies", "torch", "cli"):
         assert packages(key) <= explained, f"say in SECURITY.md why {packages(key) - explained} is needed"
+
+
+def test_names_of_test_files_are_unique() -> None:
+    """pytest imports them by their bare names: two of one name cannot be run together."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -329,3 +331,16 @@ def test_a_write_into_what_conversions_give_is_taken(copied: Any) -> None:
 
     x = torch.randn(4, 6)
     assert torch.equal(float_graph(Writes().eval(), (x,))(x), Writes()(x))
+
+
+def test_line_is_named_in_a_folder_that_is_called_zeropoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "zeropoint"
+    folder.mkdir()
+    (folder / "asking_model.py").write_text(
+        "from torch import nn\n\n\nclass Asking(nn.Module):\n    def forward(self, x):\n"
+        "        return x if x.sum() > 0 else -x\n"
+    )
+    monkeypatch.syspath_prepend(str(folder))
+    model = importlib.import_module("asking_model").Asking().eval()
+    with pytest.raises(zeropoint.CaptureError, match=r"zeropoint/asking_model\.py:6: return x if"):
+        zeropoint.to_int8(model, (torch.ones(2, 2),), progress=False)

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import io
 import logging
+import os
 import sys
 import threading
 import traceback
@@ -196,13 +197,17 @@ def _quiet_failure() -> Iterator[None]:
     sys.stderr.write(written.getvalue())
 
 
+# Files that are no user's: those of the packages, wherever they are. A user's folder may be called zeropoint, too.
+_OURS = tuple(os.path.dirname(path) + os.sep for path in (torch.__file__, torch_versions.__file__))
+
+
 def _explanation(model: nn.Module, error: Exception) -> str:
     """One message: what, where in the user's code, and the ways out."""
     lines = str(error).strip().splitlines()
     what = lines[0].rstrip(".") if lines else type(error).__name__
     line = ""
     for frame in traceback.extract_tb(error.__traceback__):
-        if "/torch/" not in frame.filename and "/zeropoint/" not in frame.filename:
+        if not frame.filename.startswith(_OURS):
             line = f" at {frame.filename}:{frame.lineno}: {frame.line}"
     code = next((text.strip() for text in str(error).splitlines() if text.strip().startswith("File ")), "")
     where = line or (f" at {code}" if code else "")
