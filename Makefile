@@ -26,7 +26,9 @@ BENCH_ARGS ?=
 FUZZ_COUNT ?= 1000000
 ZOO_ARGS ?= -o build/zoo.json
 FUZZ_SEED ?= 1
-export FUZZ_COUNT FUZZ_SEED
+FUZZ_SECONDS ?= 60
+export FUZZ_COUNT FUZZ_SEED FUZZ_SECONDS
+DIFFERENTIAL_ARGS ?= --count 10000
 SANITIZER ?= address
 
 # PyTorch's own tests of the old stack, and the program that runs them; neither is part of this repository.
@@ -36,10 +38,11 @@ CONFORMANCE_ARGS ?=
 
 # Directories are listed with the files: their time changes when a file is deleted or renamed.
 NATIVE_SOURCES := $(shell find native cmake 2>/dev/null)
-CXX_SOURCES := $(filter %.h %.cpp,$(NATIVE_SOURCES))
+CXX_SOURCES := $(filter %.h %.hpp %.cpp,$(NATIVE_SOURCES)) $(wildcard examples/cpp/*.cpp)
 
 TOOLS := $(VENV)/.tools-ready
 INSTALLED := $(VENV)/.zeropoint-installed
+CHECKS := $(VENV)/.checks-built
 COMPETITORS := $(VENV)/.competitors-installed
 MODELS := $(VENV)/.models-installed
 ZOO := $(VENV)/.zoo-installed
@@ -47,7 +50,7 @@ ENCODER := $(VENV)/.encoder-installed
 DOCS := $(VENV)/.docs-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-zoo test-runtime conformance lint format bench bench-tables bench-runs docs fuzz sanitize clean distclean
+.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-zoo test-runtime conformance lint format bench bench-tables bench-runs c-api wheel docs fuzz differential reproducible sanitize clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -60,10 +63,10 @@ demo: $(INSTALLED) $(ENCODER) ## Run the demonstration; its files go to build/de
 
 PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n $(TEST_WORKERS) --dist worksteal
 
-test: $(INSTALLED) ## Run the quick tests (PYTEST_ARGS='tests/ops -k linear', TEST_WORKERS=0 for one process)
+test: $(INSTALLED) $(CHECKS) ## Run the quick tests (PYTEST_ARGS='tests/ops -k linear', TEST_WORKERS=0 for one process)
 	@$(PYTEST) -m 'not thorough' --hypothesis-profile=quick $(PYTEST_ARGS)
 
-test-all: $(INSTALLED) ## Run all tests: every combination of parameters, five times the Hypothesis examples
+test-all: $(INSTALLED) $(CHECKS) ## Run all tests: every combination of parameters, five times the Hypothesis examples
 	@$(PYTEST) $(PYTEST_ARGS)
 
 test-more: $(INSTALLED) ## Run the tests on other Hypothesis examples; prints the SEED that repeats them
@@ -123,16 +126,29 @@ bench-tables: $(INSTALLED) $(COMPETITORS) ## Measure whole models and scaling; w
 	@$(PY) -m bench.table build/engine.json docs/benchmarks.md
 	@$(PY) -m bench.plot build/scaling.json docs/pictures/scaling.svg
 
-bench-runs: $(INSTALLED) ## Run every suite of bench briefly, with the peers that are installed: that it runs, not how fast
-	@$(UNMASKED) OMP_NUM_THREADS=$(BENCH_THREADS) $(PY) -m bench --seconds 0.1 --least-rounds 1 --without slow $(BENCH_ARGS)
+bench-runs: $(INSTALLED) ## Run every row of bench briefly, whole models without peers: that it runs, not how fast
+	@$(UNMASKED) OMP_NUM_THREADS=$(BENCH_THREADS) $(PY) -m bench --seconds 0.1 --least-rounds 1 --samples 1 --without peers \
+	    $(BENCH_ARGS)
 
 docs: $(INSTALLED) $(DOCS) ## Build the documentation into build/site
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet && echo "docs: build/site/index.html"
 
-fuzz: $(INSTALLED) ## Try a million wrong program files (FUZZ_COUNT=1000000, FUZZ_SEED=1)
+fuzz: $(INSTALLED) ## Try a million wrong program files, then some by coverage (FUZZ_COUNT=1000000, FUZZ_SEED=1, FUZZ_SECONDS=60)
 	@PYTHON=$(PY) scripts/fuzz.sh
 
-sanitize: $(INSTALLED) ## Run the native tests under sanitizers (SANITIZER=address, or thread)
+c-api: $(INSTALLED) ## Build libzeropoint.so and install it with its headers (PREFIX=build/c_api)
+	@PYTHON=$(PY) scripts/install_c_api.sh $(or $(PREFIX),build/c_api)
+
+wheel: $(INSTALLED) ## Build a wheel for each interpreter into dist/ and try it without PyTorch (PYTHONS='python3.10 python3.12')
+	@scripts/build_wheels.sh $(or $(PYTHONS),$(PY))
+
+differential: $(INSTALLED) ## Compare random models as programs with PyTorch's graph (DIFFERENTIAL_ARGS='--count 300 --first 0')
+	@OMP_NUM_THREADS=1 $(PY) tests/differential.py $(DIFFERENTIAL_ARGS)
+
+reproducible: $(INSTALLED) ## Build the wheel of the last commit twice, and compare the bytes
+	@PYTHON=$(PY) scripts/reproducible.sh
+
+sanitize: $(INSTALLED) ## Run the native tests under sanitizers (SANITIZER=address, or thread; programs: a quick form)
 	@PYTHON=$(PY) scripts/sanitize.sh $(SANITIZER)
 
 clean: ## Remove build products and caches (keeps .venv)
@@ -158,6 +174,12 @@ $(INSTALLED): $(TOOLS) pyproject.toml CMakeLists.txt $(NATIVE_SOURCES)
 	@scripts/check_compiler.sh
 	@echo "setup: packages and native core"
 	@$(PIP) install -qq --no-build-isolation -c constraints.txt -e '.[$(EXTRAS)]'
+	@touch $@
+
+# Programs that test the native core without Python; compiled here, on all cores, not while tests wait for them.
+$(CHECKS): $(INSTALLED)
+	@echo "setup: programs that check the native core"
+	@PYTHON=$(PY) scripts/build_checks.sh kernel_check program_fuzz >/dev/null
 	@touch $@
 
 # What bench compares with. Where one has no wheel, bench goes on with those it can import.

@@ -1,30 +1,32 @@
 #!/usr/bin/env bash
-# sanitize.sh [address|thread] [arguments of kernel_check]: builds the native core and its checks with sanitizers in
+# sanitize.sh [address|thread|programs] [arguments of kernel_check]: builds the native core and its checks with sanitizers in
 # build/sanitize or build/sanitize-thread, and runs them.
 #   address (default): AddressSanitizer and UndefinedBehaviorSanitizer on kernel_check, on the program files of the
-#                      tests at every instruction set, on files that once were trouble, and on SANITIZE_COUNT wrong ones
+#                      tests at every instruction set and with every request for memory refused, on files that once
+#                      were trouble, and on SANITIZE_COUNT wrong ones
+#   programs:          the same on program files alone, and fewer wrong ones: kernel_check takes most of the time
 #   thread:            ThreadSanitizer on programs that threads share
 # PYTHON names the interpreter whose cmake and ninja are used.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 which=address
-case "${1:-}" in address | thread) which=$1 && shift ;; esac
+case "${1:-}" in address | thread | programs) which=$1 && shift ;; esac
 tools=$(dirname "${PYTHON:-.venv/bin/python}")
 [ -x "$tools/cmake" ] && PATH="$(cd "$tools" && pwd):$PATH"
 for tool in cmake ninja; do
     command -v "$tool" >/dev/null || { echo "sanitize: $tool not found; run 'make setup' first" >&2; exit 1; }
 done
 
-build=build/sanitize
-[ "$which" = address ] || build=build/sanitize-$which
+build=build/sanitize sanitizers=address
+[ "$which" != thread ] || { build=build/sanitize-thread && sanitizers=thread; }
 log=$build/build.log
 targets=(program_fuzz)
-[ "$which" = thread ] || targets+=(kernel_check)
+[ "$which" != address ] || targets+=(kernel_check)
 mkdir -p "$build"
 echo "sanitize: building $build"
 { cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DSKBUILD_PROJECT_VERSION=0 -DZEROPOINT_PYTHON=OFF \
-    "-DZEROPOINT_SANITIZE=$which" && cmake --build "$build" --target "${targets[@]}"; } >"$log" 2>&1 \
+    "-DZEROPOINT_SANITIZE=$sanitizers" && cmake --build "$build" --target "${targets[@]}"; } >"$log" 2>&1 \
     || { tail -n 40 "$log" >&2; echo "sanitize: FAILED to build, see $log" >&2; exit 1; }
 
 # A forked child leaves by _exit, so only the parent looks for leaks.
@@ -48,7 +50,10 @@ if [ "$which" = thread ]; then
     ZEROPOINT_NUM_THREADS=2 run program_fuzz threads "$golden"/*.zpt
     exit
 fi
-run program_fuzz replay "$golden"/*.zpt tests/fuzz/found/*.zpt
+run program_fuzz replay "$golden"/*.zpt tests/fuzz/found/*.zpt tests/fuzz/corpus/*.zpt
 run program_fuzz levels "$golden"/*.zpt
-run program_fuzz fuzz "$golden" --count "${SANITIZE_COUNT:-20000}" --keep "$build/found"
-run kernel_check "$@"
+run program_fuzz starve "$golden"/*.zpt
+count=20000
+[ "$which" = address ] || count=2000
+run program_fuzz fuzz "$golden" --count "${SANITIZE_COUNT:-$count}" --keep "$build/found"
+[ "$which" != address ] || run kernel_check "$@"

@@ -41,7 +41,7 @@ const Exchange* exchange_of(PyTypeObject* type) {
         if (class_ == type) return exchange;
     const Exchange* exchange = found_in(type);
     if (exchange != nullptr) {
-        Py_INCREF(type);
+        Py_INCREF(reinterpret_cast<PyObject*>(type));
         known->emplace_back(type, exchange);
     }
     return exchange;

@@ -14,6 +14,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <system_error>
 
 namespace zeropoint {
@@ -86,7 +87,7 @@ struct Numpy {
         nb::object shape = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(y.sizes.size())));
         for (size_t i = 0; i < y.sizes.size(); ++i) {
             const size_t axis = order.empty() ? i : static_cast<size_t>(order[i]);
-            PyTuple_SET_ITEM(shape.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(y.sizes[axis]));
+            PyTuple_SetItem(shape.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(y.sizes[axis]));
         }
         nb::object made = empty(shape, types[static_cast<size_t>(y.type)]);
         if (order.empty()) return made;
@@ -140,6 +141,7 @@ struct Call {
     std::unique_ptr<View[]> views;
     std::vector<InputLayout> layouts;
     std::vector<const void*> inputs;
+    std::vector<std::function<void()>> to_copy;  // inputs that steps cannot read where they are
     std::vector<nb::object> results;
     std::vector<void*> outputs;
     std::shared_ptr<const Plan> plan;
@@ -159,7 +161,7 @@ void settle(nb::object& array, Call& call) {
     };
     if (exchange_of(Py_TYPE(array.ptr())) == nullptr && nb::hasattr(array, "detach")) replace("detach");
     static PyObject* const is_neg = PyUnicode_InternFromString("is_neg");
-    const nb::object changed = nb::steal(PyObject_CallMethodNoArgs(array.ptr(), is_neg));
+    const nb::object changed = nb::steal(PyObject_CallMethodObjArgs(array.ptr(), is_neg, nullptr));
     if (!changed.is_valid()) PyErr_Clear();
     if (changed.is(nb::handle(Py_True))) replace("resolve_neg");
 }
@@ -197,11 +199,13 @@ void read_exchanged(const Exchange& exchange, const nb::object& array, const Pro
     if (!aligned) refuse(input, "memory that is not on a boundary of its elements");
     layout.channels_last = !x.is_contiguous() && x.is_channels_last();
     if (x.is_contiguous() || layout.channels_last) return;
-    Tensor copied = x;
-    copied.strides = contiguous_strides(x.sizes);
-    call.copies.emplace_back(new uint8_t[static_cast<size_t>(x.bytes())]);
-    StridedCopy(x, copied).run(address, call.copies.back().get());
-    address = call.copies.back().get();
+    call.to_copy.emplace_back([x, &address, &call] {
+        Tensor copied = x;
+        copied.strides = contiguous_strides(x.sizes);
+        call.copies.emplace_back(new uint8_t[static_cast<size_t>(x.bytes())]);
+        StridedCopy(x, copied).run(address, call.copies.back().get());
+        address = call.copies.back().get();
+    });
 }
 
 void read_inputs(Program& program, nb::handle given, Call& call) {
@@ -229,15 +233,17 @@ void read_inputs(Program& program, nb::handle given, Call& call) {
         if (!has_type(view.buffer, input.type))
             refuse(input, std::string("elements of ") + std::to_string(view.buffer.itemsize) + " bytes in format '" +
                               (view.buffer.format == nullptr ? "B" : view.buffer.format) + "'");
-        if (!layout_of(view.buffer, call.layouts[i])) {
+        call.inputs[i] = view.buffer.buf;
+        if (layout_of(view.buffer, call.layouts[i])) continue;
+        call.to_copy.emplace_back([array, &call, &view, &input, i] {
             call.kept.push_back(Numpy::get().copied(array, nb::arg("order") = "C"));
             PyBuffer_Release(&view.buffer);
             view.buffer.obj = nullptr;
             if (!view.open(call.kept.back().ptr(), PyBUF_FORMAT | PyBUF_STRIDES) ||
-                !layout_of(view.buffer, call.layouts[i]))
+                !layout_of(view.buffer, call.layouts[i]) || call.layouts[i].channels_last)
                 refuse(input, "memory that cannot be copied");
-        }
-        call.inputs[i] = view.buffer.buf;
+            call.inputs[i] = view.buffer.buf;
+        });
     }
 }
 
@@ -247,6 +253,7 @@ void begin(Program& program, nb::handle given, Call& call) {
         nb::gil_scoped_release release;
         call.plan = program.plan(call.layouts);
     }
+    for (const auto& copy : call.to_copy) copy();  // of sizes that fit
     for (const Tensor& y : call.plan->outputs) {
         call.results.push_back(Numpy::get().make(y));
         View view;
@@ -258,7 +265,7 @@ void begin(Program& program, nb::handle given, Call& call) {
 nb::object results_of(const Call& call) {
     nb::object list = nb::steal(PyList_New(static_cast<Py_ssize_t>(call.results.size())));
     for (size_t i = 0; i < call.results.size(); ++i)
-        PyList_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(i), nb::object(call.results[i]).release().ptr());
+        PyList_SetItem(list.ptr(), static_cast<Py_ssize_t>(i), nb::object(call.results[i]).release().ptr());
     return list;
 }
 
@@ -281,7 +288,7 @@ nb::object run(Program& program, nb::handle given, nb::handle tensor, nb::handle
     }
     if (!tensor.is_none() && any_instance(given, tensor))
         for (nb::object& result : call.results) {
-            result = nb::steal(PyObject_CallOneArg(wrap.ptr(), result.ptr()));
+            result = nb::steal(PyObject_CallFunctionObjArgs(wrap.ptr(), result.ptr(), nullptr));
             if (!result.is_valid()) nb::raise_python_error();
         }
     return results_of(call);
@@ -330,7 +337,7 @@ void bind_engine(nb::module_& m) {
             [](const std::string& path, int64_t memory_limit) {
                 try {
                     nb::gil_scoped_release release;
-                    return new Program(Container::read(path), memory_limit);
+                    return Program::of_stranger(Container::read(path), memory_limit).release();
                 } catch (const std::system_error& error) {
                     errno = error.code().value();
                     PyErr_SetFromErrnoWithFilename(PyExc_OSError, path.c_str());
@@ -346,6 +353,7 @@ void bind_engine(nb::module_& m) {
                          return out;
                      })
         .def_prop_ro("result", &Program::result)
+        .def_prop_ro("arguments", &Program::arguments)
         .def_prop_ro("file_bytes", &Program::file_bytes)
         .def_prop_ro("steps", [](const Program& self) { return self.notes().size(); })
         .def("data",

@@ -16,11 +16,11 @@ namespace {
 
 using Steps = std::vector<int64_t>;
 // (x, y, images, channels, sizes of the input, of the output)
-using PoolTuple = std::tuple<Address, Address, int64_t, int64_t, Size3, Size3>;
+using FloatPoolTuple = std::tuple<Address, Address, int64_t, int64_t, Size3, Size3>;
 // (rows, depth, columns, steps: from row to row of a, from row to row of b, from column to column of b)
 using MatrixTuple = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t>;
 
-FloatPoolTensor pool_of(const PoolTuple& t) {
+FloatPoolTensor float_pool_of(const FloatPoolTuple& t) {
     return {at<const float>(std::get<0>(t)),
             at<float>(std::get<1>(t)),
             std::get<2>(t),
@@ -77,17 +77,18 @@ void bind_floats(nb::module_& m) {
         release());
     m.def(
         "float_average_pool",
-        [](const PoolTuple& t, const Size3& kernel, const Size3& stride, const Size3& padding, bool count_padding,
+        [](const FloatPoolTuple& t, const Size3& kernel, const Size3& stride, const Size3& padding, bool count_padding,
            int64_t divisor) {
-            float_average_pool(pool_of(t), {kernel, stride, padding, {1, 1, 1}}, count_padding, divisor);
+            float_average_pool(float_pool_of(t), {kernel, stride, padding, {1, 1, 1}}, count_padding, divisor);
         },
         release());
     m.def(
-        "float_adaptive_average_pool", [](const PoolTuple& t) { float_adaptive_average_pool(pool_of(t)); }, release());
+        "float_adaptive_average_pool", [](const FloatPoolTuple& t) { float_adaptive_average_pool(float_pool_of(t)); },
+        release());
     m.def(
         "float_bilinear",
-        [](const PoolTuple& t, bool align_corners, double scale_height, double scale_width) {
-            float_bilinear(pool_of(t), {align_corners, scale_height, scale_width});
+        [](const FloatPoolTuple& t, bool align_corners, double scale_height, double scale_width) {
+            float_bilinear(float_pool_of(t), {align_corners, scale_height, scale_width});
         },
         release());
     m.def(

@@ -12,9 +12,9 @@ namespace {
 constexpr int kHalf = -1, kFloat = -2;
 
 // (address, integer type or -1 for float16 or -2 for float32, zero points, how many, scales, how many, bias or 0)
-using WeightTuple = std::tuple<Address, int, Address, int64_t, Address, int64_t, Address>;
+using CellWeightTuple = std::tuple<Address, int, Address, int64_t, Address, int64_t, Address>;
 
-RecurrentWeight weight_of(const WeightTuple& t) {
+RecurrentWeight weight_of(const CellWeightTuple& t) {
     RecurrentWeight w;
     w.data = at<const void>(std::get<0>(t));
     const int type = std::get<1>(t);
@@ -36,7 +36,7 @@ void bind_recurrent(nb::module_& m) {
     nb::class_<RecurrentLayer>(m, "RecurrentLayer", "One direction of a recurrent layer, packed for this CPU.")
         .def("__init__",
              [](RecurrentLayer* self, int cell, int64_t hidden, int64_t inputs, bool reduce_range,
-                const WeightTuple& input, const WeightTuple& recurrent) {
+                const CellWeightTuple& input, const CellWeightTuple& recurrent) {
                  new (self) RecurrentLayer(static_cast<Cell>(cell), hidden, inputs, reduce_range, weight_of(input),
                                            weight_of(recurrent));
              })

@@ -9,7 +9,7 @@ namespace zeropoint {
 namespace {
 
 // (address, storage, group size)
-using WeightTuple = std::tuple<Address, int, int64_t>;
+using GroupWeightTuple = std::tuple<Address, int, int64_t>;
 // (address, count)
 using ArrayTuple = std::tuple<Address, int64_t>;
 // (address, float type)
@@ -22,8 +22,8 @@ WeightParameters parameters_of(const ArrayTuple& a) { return {at<const float>(st
 void bind_weight_only(nb::module_& m) {
     nb::class_<WeightOnlyLayer>(m, "WeightOnlyLayer", "Weights for float activations, packed for this CPU.")
         .def("__init__",
-             [](WeightOnlyLayer* self, const WeightTuple& w, int64_t outputs, int64_t inputs, const ArrayTuple& scale,
-                const ArrayTuple& zero_point, const ArrayTuple& shift, Address bias) {
+             [](WeightOnlyLayer* self, const GroupWeightTuple& w, int64_t outputs, int64_t inputs,
+                const ArrayTuple& scale, const ArrayTuple& zero_point, const ArrayTuple& shift, Address bias) {
                  const WeightOnlyTensor tensor{at<const void>(std::get<0>(w)),
                                                static_cast<WeightStorage>(std::get<1>(w)),
                                                std::get<2>(w),

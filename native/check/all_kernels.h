@@ -3,7 +3,6 @@
 
 #include "check/attention.h"
 #include "check/binary.h"
-#include "check/convolution.h"
 #include "check/embedding.h"
 #include "check/floats.h"
 #include "check/kernels.h"
@@ -12,6 +11,7 @@
 #include "check/norms.h"
 #include "check/spatial.h"
 #include "check/weight_only.h"
+#include "check/winograd.h"
 
 #include <algorithm>
 #include <iterator>
@@ -30,6 +30,7 @@ inline void check_kernels(Report& report, bool quick) {
         {"fake_quantize", check_fake_quantize},
         {"histogram", check_histogram},
         {"binary", check_binary},
+        {"interleave", check_interleave},
         {"lookup", check_lookup},
         {"map", check_map},
         {"mask_gradient", check_mask_gradient},
@@ -52,6 +53,7 @@ inline void check_kernels(Report& report, bool quick) {
         {"softmax", check_softmax},
         {"weight_only", check_weight_only},
         {"float_function", check_float_function},
+        {"quantized_function", check_quantized_function},
         {"float_softmax", check_float_softmax},
         {"float_layer_norm", check_float_layer_norm},
         {"float_gemm", check_float_gemm},

@@ -68,6 +68,73 @@ inline void check_float_function(Report& report, bool quick) {
     contest.close(report);
 }
 
+// Numbers whose results are where rounding changes its mind: the last and the first of neighbouring bytes.
+inline std::vector<float> undecided(FloatFunctionFn kernel, FloatFunction function, float inv) {
+    std::vector<float> found;
+    const auto steps = [&](float x) {
+        float y = 0;
+        kernel({function, &x, &y}, 0, 1);
+        return std::nearbyint(y * inv);
+    };
+    for (const auto& [first, last] : {std::pair{-9.0f, -0.8f}, std::pair{-0.7f, 9.0f}})
+        for (float x = first; x < last; x += 0.03f) {
+            float low = x, high = x + 0.03f;
+            if (steps(low) == steps(high)) continue;
+            for (float middle = 0; (middle = low + (high - low) / 2) > low && middle < high;)
+                (steps(middle) == steps(low) ? low : high) = middle;
+            for (float side : {-kInf, kInf})
+                for (float v : {low, high})
+                    for (int k = 0; k < 3; ++k, v = std::nextafter(v, side)) found.push_back(v);
+        }
+    return found;
+}
+
+inline void check_quantized_function(Report& report, bool quick) {
+    Contest<QuantizedFunctionFn> contest(report, "quantized_function", &Kernels::quantized_function);
+    const FloatFunctionFn function_kernel = select_kernels(Isa::reference).float_function;
+    Random random(63);
+    for (int number = 0; number < 5; ++number)
+        for (const float inv : {0.01f, 1.0f, 20.1f, 51.7f, 128.0f, 5000.0f})
+            for (const IntType type : {IntType::u8, IntType::s8}) {
+                const FloatFunction function = static_cast<FloatFunction>(number);
+                std::vector<float> x = numbers(random, 67, 0.5f);
+                for (int64_t i = 0; i < (quick ? 500 : 20000); ++i)
+                    x.push_back(static_cast<float>(random.unit() * 16 - 8));
+                const std::vector<float> more = undecided(function_kernel, function, inv);
+                x.insert(x.end(), more.begin(), more.end());
+                QuantizedFunctionArgs a;
+                a.function = function;
+                a.x = x.data();
+                a.type = type;
+                a.inv = inv;
+                const int32_t least = type == IntType::s8 ? -128 : 0;
+                a.zero_point = least + static_cast<int32_t>(random.below(256));
+                a.lo = random.below(2) != 0 ? least : least + 3;
+                a.hi = random.below(2) != 0 ? least + 255 : least + 250;
+                for (const int64_t columns : {int64_t{64}, int64_t{37}, int64_t{200}}) {
+                    const int64_t rows = static_cast<int64_t>(x.size()) / columns, apart = columns + 5;
+                    std::vector<int64_t> y_rows;
+                    for (int64_t i = 0; i < rows; ++i) y_rows.push_back((rows - 1 - i) * apart);
+                    a.columns = columns;
+                    a.y_rows = y_rows.data();
+                    Guarded<uint8_t> want(rows * apart), got(rows * apart);
+                    a.y = want.data();
+                    contest.reference(a, 0, rows);
+                    contest.contract.expect(want.untouched_outside({0, rows * apart - 5}), "wrote outside its rows");
+                    for (auto& candidate : contest.candidates) {
+                        got.reset();
+                        a.y = got.data();
+                        candidate.kernel(a, 0, rows);
+                        const int64_t at = got.difference(want);
+                        candidate.check.expect(at == got.kNone, [&] {
+                            return "function " + std::to_string(number) + ", byte " + std::to_string(at);
+                        });
+                    }
+                }
+            }
+    contest.close(report);
+}
+
 inline void check_float_softmax(Report& report, bool quick) {
     Contest<FloatSoftmaxFn> contest(report, "float_softmax", &Kernels::float_softmax);
     Random random(62);

@@ -334,6 +334,31 @@ inline void check_fake_quantize(Report& report, bool quick) {
     contest.close(report);
 }
 
+inline void check_interleave(Report& report, bool quick) {
+    Contest<InterleaveFn> contest(report, "interleave", &Kernels::interleave);
+    Random random(12);
+    for (int64_t planes : {1, 2, 3, 4, 5, 8, 15, 16, 17, 33, 64})
+        for (int64_t places = 0; places <= (quick ? 50 : 130); ++places) {
+            const int64_t stride = places + random.below(9);
+            const GridCase c = grid_case(places, 1, planes, 1);
+            const std::vector<uint8_t> x = integers<uint8_t>(random, planes * stride);
+            Guarded<uint8_t> want(planes * places), got(planes * places);
+            for (Span span : {Span{0, places}, Span{places / 3, places}, Span{places / 3, places / 2}}) {
+                want.reset();
+                contest.reference({x.data(), stride, planes, want.data()}, span.begin, span.end);
+                contest.contract.expect(want.untouched_outside({span.begin * planes, span.end * planes}),
+                                        "wrote outside its range");
+                for (auto& candidate : contest.candidates) {
+                    got.reset();
+                    candidate.kernel({x.data(), stride, planes, got.data()}, span.begin, span.end);
+                    candidate.check.expect(got.difference(want) == got.kNone,
+                                           [&] { return mismatch("y", c, span, want, got); });
+                }
+            }
+        }
+    contest.close(report);
+}
+
 inline void check_lookup(Report& report, bool quick) {
     Contest<LookupFn> contest(report, "lookup", &Kernels::lookup);
     Random random(11);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <stdexcept>
 
 namespace zeropoint {
 
@@ -15,11 +16,34 @@ constexpr size_t kHugePageThreshold = size_t{4} << 20;
 // refused or unsupported.
 void prepare_output(void* data, size_t bytes);
 
+// What all AlignedBytes that this thread makes may take together, while one of these lives: weights that a file asks
+// for become larger when they are packed, by padding.
+class MemoryLimit {
+public:
+    explicit MemoryLimit(int64_t bytes);
+    ~MemoryLimit();
+    MemoryLimit(const MemoryLimit&) = delete;
+    MemoryLimit& operator=(const MemoryLimit&) = delete;
+
+    struct Exceeded : std::runtime_error {
+        using std::runtime_error::runtime_error;
+    };
+
+private:
+    friend class AlignedBytes;
+    void take(size_t bytes);
+
+    const int64_t limit_;
+    int64_t left_;
+    MemoryLimit* const outer_;
+};
+
 // Bytes on a boundary of 64. From 2 MB on they begin with a page of 2 MB, if the system has such: what is read again
 // and again then needs fewer entries of the translation buffers, and its first use fewer page faults.
 class AlignedBytes {
 public:
     AlignedBytes() = default;
+    // Throws MemoryLimit::Exceeded if there is a limit, and it is less.
     explicit AlignedBytes(size_t size, bool zero = true);
     uint8_t* data() const { return memory_.get(); }
     size_t size() const { return size_; }

@@ -130,14 +130,14 @@ public:
             }
         } catch (const std::system_error&) {
             workers_.pop_back();  // the system refuses more threads: work with those it gave
+        } catch (...) {           // no memory: the threads that began must end before what they look at
+            if (!workers_.empty() && !workers_.back()->thread.joinable()) workers_.pop_back();
+            stop();
+            throw;
         }
     }
 
-    ~Pool() {
-        stopping_.store(true);
-        post(static_cast<int>(workers_.size()));
-        for (auto& worker : workers_) worker->thread.join();
-    }
+    ~Pool() { stop(); }
 
     int wanted() const { return wanted_; }
 
@@ -164,6 +164,12 @@ private:
     // in: the workers below `helpers` do, and run() waits for these.
     static constexpr uint64_t kHelpers = 2048;
     static_assert(kMaxThreads < static_cast<int>(kHelpers));
+
+    void stop() {
+        stopping_.store(true);
+        post(static_cast<int>(workers_.size()));
+        for (auto& worker : workers_) worker->thread.join();
+    }
 
     void post(int helpers) {
         const uint64_t jobs = posted_.load(std::memory_order_relaxed) / kHelpers + 1;

@@ -3,6 +3,7 @@
 #include "engine/json.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -88,7 +89,10 @@ struct Container::Memory {
     uint8_t* data;
     std::vector<std::unique_ptr<uint8_t[]>> moved;  // tensors that were not on a boundary of their type
     int file = -1;                                  // open as long as parts may be forgotten
-    std::vector<Part> forgotten;
+    std::vector<Part> parts;                        // what may be forgotten: chosen once
+    // A process may be forked at any time, and its child go on: one value says which of the two holds, and it says so
+    // before memory is given back and after it is filled.
+    std::atomic<bool> forgotten{false};
 };
 
 Container::Container(std::string_view bytes) : memory_(std::make_shared<Memory>(bytes.size())) {
@@ -123,25 +127,28 @@ void Container::forget(const std::vector<const StoredTensor*>& tensors) {
     constexpr size_t kWorth = size_t{1} << 20;  // less is not worth a file that stays open
     Memory& m = *memory_;
     if (m.file < 0) return;
-    size_t all = 0;
-    std::vector<Memory::Part> parts;
-    for (const StoredTensor* tensor : tensors) {
-        const uintptr_t data = reinterpret_cast<uintptr_t>(m.data), at = reinterpret_cast<uintptr_t>(tensor->data);
-        if (at < data || at >= data + static_cast<uintptr_t>(size_)) continue;  // moved
-        const uintptr_t begin = (at + kPage - 1) / kPage * kPage;
-        const uintptr_t end = (at + static_cast<uintptr_t>(tensor->bytes())) / kPage * kPage;
-        if (begin >= end) continue;
-        const uint8_t* from = m.data + (begin - data);
-        parts.push_back({begin - data, end - begin, hash_of(from, end - begin)});
-        all += end - begin;
+    if (m.parts.empty()) {
+        size_t all = 0;
+        std::vector<Memory::Part> parts;
+        for (const StoredTensor* tensor : tensors) {
+            const uintptr_t data = reinterpret_cast<uintptr_t>(m.data), at = reinterpret_cast<uintptr_t>(tensor->data);
+            if (at < data || at >= data + static_cast<uintptr_t>(size_)) continue;  // moved
+            const uintptr_t begin = (at + kPage - 1) / kPage * kPage;
+            const uintptr_t end = (at + static_cast<uintptr_t>(tensor->bytes())) / kPage * kPage;
+            if (begin >= end) continue;
+            const uint8_t* from = m.data + (begin - data);
+            parts.push_back({begin - data, end - begin, hash_of(from, end - begin)});
+            all += end - begin;
+        }
+        if (all < kWorth) {
+            close(m.file);
+            m.file = -1;
+            return;
+        }
+        m.parts = std::move(parts);
     }
-    if (all < kWorth) {
-        close(m.file);
-        m.file = -1;
-        return;
-    }
-    m.forgotten = std::move(parts);
-    for (const Memory::Part& part : m.forgotten) (void)madvise(m.data + part.offset, part.bytes, MADV_DONTNEED);
+    m.forgotten = true;
+    for (const Memory::Part& part : m.parts) (void)madvise(m.data + part.offset, part.bytes, MADV_DONTNEED);
 #else
     (void)tensors;
 #endif
@@ -149,12 +156,13 @@ void Container::forget(const std::vector<const StoredTensor*>& tensors) {
 
 void Container::recall() {
 #if defined(__linux__)
-    for (const Memory::Part& part : memory_->forgotten) {
+    if (!memory_->forgotten) return;
+    for (const Memory::Part& part : memory_->parts) {
         uint8_t* at = memory_->data + part.offset;
         if (!read_at(memory_->file, at, part.bytes, part.offset) || hash_of(at, part.bytes) != part.hash)
             throw FormatError("the file that the program was loaded from has been changed since: load it again");
     }
-    memory_->forgotten.clear();
+    memory_->forgotten = false;
 #endif
 }
 

@@ -36,7 +36,8 @@ public:
     std::string_view data() const;
 
     // Gives back the memory of those of these tensors that are worth it, until recall() reads them again. Does nothing
-    // for a container that was not read from a file, or where the system cannot do so.
+    // for a container that was not read from a file, or where the system cannot do so. The tensors of the first call
+    // are those of every call.
     void forget(const std::vector<const StoredTensor*>& tensors);
     // Throws FormatError if the file is not what it was.
     void recall();

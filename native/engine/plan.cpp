@@ -10,9 +10,9 @@
 namespace zeropoint {
 namespace {
 
-constexpr int64_t kLine = 64;
+constexpr int64_t kAlignment = 64;
 
-int64_t rounded(int64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+int64_t rounded(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 // Buffers that share one stretch of memory, one taking over from the other.
 struct Block {

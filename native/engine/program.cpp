@@ -14,7 +14,7 @@
 namespace zeropoint {
 namespace {
 
-constexpr int64_t kVersion = 2;  // 1 has no state
+constexpr int64_t kVersion = 3;  // 1 has no state, 2 no arguments and no constants in the result
 constexpr size_t kMostSteps = 1 << 14;
 constexpr size_t kMostInputs = 1024;
 constexpr size_t kMostState = 4096;
@@ -91,27 +91,62 @@ ProgramInput read_input(const Json& json, std::vector<std::string>& names) {
     return input;
 }
 
-// What `result` may be: the number of an output, or a list, tuple or dictionary of such.
-void check_result(const Json& tree, size_t outputs) {
+// What `result` and `arguments` may be: the number of an output or input, or a list, tuple or dictionary of such; with
+// `constants` also ['constant', a number, a flag, a word or null].
+void check_nesting(const Json& tree, const std::string& what, size_t count, bool constants) {
     if (const int64_t* number = tree.integer()) {
-        if (*number < 0 || *number >= static_cast<int64_t>(outputs))
-            throw FormatError("there is no output " + std::to_string(*number));
+        if (*number < 0 || *number >= static_cast<int64_t>(count))
+            throw FormatError("there is no " + what + " " + std::to_string(*number));
         return;
     }
     const Json::List* node = tree.list();
     const std::string* kind = node != nullptr && node->size() == 2 ? (*node)[0].text() : nullptr;
+    if (constants && kind != nullptr && *kind == "constant") {
+        if ((*node)[1].list() != nullptr || (*node)[1].record() != nullptr)
+            throw FormatError("a constant must be a number, a flag, a word or null");
+        return;
+    }
     const Json::List* parts = kind != nullptr ? (*node)[1].list() : nullptr;
     if (parts == nullptr || (*kind != "list" && *kind != "tuple" && *kind != "dict"))
-        throw FormatError("expected the number of an output, or ['list' or 'tuple' or 'dict', [...]]");
+        throw FormatError("expected the number of an " + what + ", or ['list' or 'tuple' or 'dict', [...]]");
     for (const Json& part : *parts) {
         if (*kind != "dict") {
-            check_result(part, outputs);
+            check_nesting(part, what, count, constants);
             continue;
         }
         if (part.list() == nullptr || part.list()->size() != 2 || (*part.list())[0].text() == nullptr)
             throw FormatError("expected pairs of a key and a value");
-        check_result((*part.list())[1], outputs);
+        check_nesting((*part.list())[1], what, count, constants);
     }
+}
+
+// Counts how often each array is named by a nesting that was checked.
+void count_arrays(const Json& tree, std::vector<int>& named) {
+    if (const int64_t* number = tree.integer()) {
+        ++named[static_cast<size_t>(*number)];
+        return;
+    }
+    const Json::List& node = *tree.list();
+    if (*node[0].text() == "constant") return;
+    for (const Json& part : *node[1].list()) count_arrays(*node[0].text() == "dict" ? (*part.list())[1] : part, named);
+}
+
+// Whether a part of a call is a tuple or a dictionary of that kind.
+bool is_kind(const Json& tree, const char* kind) {
+    const Json::List* node = tree.list();
+    return node != nullptr && node->size() == 2 && (*node)[0].text() != nullptr && *(*node)[0].text() == kind;
+}
+
+// A call is a tuple of a tuple and a dictionary, and has every input once.
+void check_arguments(const Json& tree, size_t inputs) {
+    check_nesting(tree, "input", inputs, true);
+    const Json::List* parts = is_kind(tree, "tuple") ? (*tree.list())[1].list() : nullptr;
+    if (parts == nullptr || parts->size() != 2 || !is_kind((*parts)[0], "tuple") || !is_kind((*parts)[1], "dict"))
+        throw FormatError("expected a tuple of a tuple and a dictionary");
+    std::vector<int> named(inputs);
+    count_arrays(tree, named);
+    for (size_t i = 0; i < inputs; ++i)
+        if (named[i] != 1) throw FormatError("input " + std::to_string(i) + " must be named once");
 }
 
 }  // namespace
@@ -193,6 +228,23 @@ Program::Program(Container container, int64_t memory_limit, std::vector<std::sha
     shared_ = shared.release();
 }
 
+int64_t packed_limit(int64_t file_bytes, int64_t memory_limit) {
+    const int64_t worth = (int64_t{64} << 20) + 64 * file_bytes;
+    return memory_limit > kDefaultMemoryLimit ? std::max(worth, memory_limit) : worth;
+}
+
+std::unique_ptr<Program> Program::of_stranger(Container container, int64_t memory_limit) {
+    const MemoryLimit limit(packed_limit(container.bytes(), memory_limit));
+    try {
+        return std::make_unique<Program>(std::move(container), memory_limit);
+    } catch (const MemoryLimit::Exceeded& error) {
+        throw FormatError(std::string("its weights take ") + error.what() +
+                          " when they are packed for this CPU, which is out of proportion to the file. If you trust it,"
+                          " load it with a memory_limit that is more, and above " +
+                          std::to_string(kDefaultMemoryLimit));
+    }
+}
+
 Program::~Program() {
     // That of a parent process is left alone.
     if (Shared* last = shared_.load(); last != nullptr && last->forks == count_of_forks()) delete last;
@@ -209,7 +261,9 @@ void Program::parse() {
         if (*version > kVersion)
             throw FormatError("version " + std::to_string(*version) +
                               " is newer than this library, which reads up to " + std::to_string(kVersion));
-        require_fields(json_, {"version", "inputs", "outputs", "result", "steps", *version < 2 ? "steps" : "state"});
+        require_fields(json_, {"version", "inputs", "outputs", "result", "steps", *version < 2 ? "steps" : "state",
+                               *version < 3 ? "steps" : "arguments"});
+        constants_in_nesting_ = *version >= 3;
     });
     const std::function<void(const std::string&, const StoredTensor*)> define = [&](const std::string& name,
                                                                                     const StoredTensor* constant) {
@@ -232,10 +286,12 @@ void Program::parse() {
     if (steps.size() > kMostSteps)
         throw FormatError("there are " + std::to_string(steps.size()) + " steps, more than " +
                           std::to_string(kMostSteps));
-    if (const Json* result = json_.find("result")) {
-        if (result->text() == nullptr) throw FormatError("'result' must be a string");
-        result_ = *result->text();
-    }
+    for (const auto& [name, kept] :
+         {std::pair<const char*, std::string*>{"result", &result_}, {"arguments", &arguments_}})
+        if (const Json* nesting = json_.find(name)) {
+            if (nesting->text() == nullptr) throw FormatError(std::string("'") + name + "' must be a string");
+            *kept = *nesting->text();
+        }
 }
 
 void Program::parse_state(const std::function<void(const std::string&, const StoredTensor*)>& define) {
@@ -326,7 +382,10 @@ std::shared_ptr<const Program::Prepared> Program::make_steps(bool first) {
                 tensor.next = value->second;
             }
         });
-    if (first && !result_.empty()) within("result", [&] { check_result(parse_json(result_), outputs_.size()); });
+    if (first && !result_.empty())
+        within("result", [&] { check_nesting(parse_json(result_), "output", outputs_.size(), constants_in_nesting_); });
+    if (first && !arguments_.empty())
+        within("arguments", [&] { check_arguments(parse_json(arguments_), inputs_.size()); });
     return made;
 }
 
@@ -472,11 +531,15 @@ void Program::run(const Plan& plan, const void* const* inputs, void* const* outp
     uint8_t* arena = memory->arena(plan.arena_bytes);
     if (memory->bases.size() < plan.buffers.size() + plan.most_places)
         memory->bases.resize(plan.buffers.size() + plan.most_places);
-    // Given back whatever happens.
-    const auto give_back = [this](Memory* m) {
-        Shared& s = shared();
-        std::lock_guard<std::mutex> lock(s.mutex);
-        s.idle.emplace_back(m);
+    // Given back whatever happens; to the system, if there is no memory for the list of what is idle.
+    const auto give_back = [this](Memory* m) noexcept {
+        std::unique_ptr<Memory> used(m);
+        try {
+            Shared& s = shared();
+            std::lock_guard<std::mutex> lock(s.mutex);
+            s.idle.push_back(std::move(used));
+        } catch (const std::bad_alloc&) {
+        }
     };
     const std::unique_ptr<Memory, decltype(give_back)> held(memory.release(), give_back);
     plan.run(inputs, outputs, state.addresses(), arena, held->bases.data(), seconds);

@@ -40,16 +40,25 @@ struct StepNote {
     std::string op, name;  // name: of its first output
 };
 
+// The most that the weights of a file may take when they are packed: 64 MiB and 64 bytes for each byte of the file, or
+// what the caller allows for a run, if that is more than the default.
+int64_t packed_limit(int64_t file_bytes, int64_t memory_limit);
+
 class Program {
 public:
     // Throws FormatError if the file is not in order, and says what and where.
     explicit Program(Container container, int64_t memory_limit = kDefaultMemoryLimit,
                      std::vector<std::shared_ptr<Foreign>> foreign = {});
+    // The same for a file that may come from anywhere: its packed weights take no more than it is worth.
+    static std::unique_ptr<Program> of_stranger(Container container, int64_t memory_limit = kDefaultMemoryLimit);
     ~Program();
 
     const std::vector<ProgramInput>& inputs() const { return inputs_; }
     // The structure of the results, as JSON; empty if there is one.
     const std::string& result() const { return result_; }
+    // The structure of a call, as JSON: a tuple of the tuple of what comes in order and the dictionary of what has
+    // names; empty if it is the inputs one by one.
+    const std::string& arguments() const { return arguments_; }
     size_t outputs() const { return outputs_.size(); }
     int64_t file_bytes() const { return container_.bytes(); }
     // The file. Throws FormatError if it is to be read again, and has been changed.
@@ -84,7 +93,8 @@ private:
     Json json_;
     std::vector<ProgramInput> inputs_;
     std::vector<int32_t> outputs_;
-    std::string result_;
+    std::string result_, arguments_;
+    bool constants_in_nesting_ = false;
     std::vector<StateTensor> state_;
     std::vector<StepNote> notes_;
     std::unordered_map<std::string, int32_t> values_;

@@ -6,7 +6,7 @@
 namespace zeropoint {
 namespace {
 
-constexpr int64_t kMostInputs = 1 << 16;
+constexpr int64_t kMostStepInputs = 1 << 16;
 
 }  // namespace
 
@@ -15,7 +15,7 @@ StepReader::StepReader(const Json& step, const Names& names) : names_(names), at
     if (inputs == nullptr || inputs->list() == nullptr) fail("inputs must be a list");
     if (outputs == nullptr || outputs->list() == nullptr) fail("outputs must be a list");
     if (attributes_ != nullptr && attributes_->record() == nullptr) fail("attributes must be an object");
-    if (inputs->list()->size() > kMostInputs) fail("too many inputs");
+    if (inputs->list()->size() > kMostStepInputs) fail("too many inputs");
     outputs_ = outputs->list()->size();
     for (const Json& name : *inputs->list()) {
         if (name.is_null()) {
@@ -214,6 +214,9 @@ const StepTable& step_table() {
         StepTable t;
         add_attention_steps(t);
         add_border_steps(t);
+        add_box_steps(t);
+        add_folding_steps(t);
+        add_sequence_steps(t);
         add_size_arithmetic_steps(t);
         add_selection_steps(t);
         add_dynamic_layer_steps(t);

@@ -87,6 +87,15 @@ private:
     std::vector<size_t> packed_;
 };
 
+// A step with one input and one output.
+class OneInput : public Step {
+protected:
+    explicit OneInput(StepReader& r) {
+        r.require_inputs(1);
+        r.require_outputs(1);
+    }
+};
+
 // Scale and zero point of bytes, and the range they may have.
 struct ByteScale {
     float scale = 1;
@@ -116,6 +125,9 @@ const StepTable& step_table();
 // One for each file of engine/steps/.
 void add_attention_steps(StepTable& table);
 void add_border_steps(StepTable& table);
+void add_box_steps(StepTable& table);
+void add_folding_steps(StepTable& table);
+void add_sequence_steps(StepTable& table);
 void add_size_arithmetic_steps(StepTable& table);
 void add_selection_steps(StepTable& table);
 void add_dynamic_layer_steps(StepTable& table);

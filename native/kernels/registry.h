@@ -19,6 +19,7 @@
 #include "kernels/gemm/gemm.h"
 #include "kernels/half_gemm/half_gemm.h"
 #include "kernels/histogram/histogram.h"
+#include "kernels/interleave/interleave.h"
 #include "kernels/lookup/lookup.h"
 #include "kernels/map/map.h"
 #include "kernels/mask_gradient/mask_gradient.h"
@@ -31,6 +32,7 @@
 #include "kernels/quantization_loss/quantization_loss.h"
 #include "kernels/quantize/quantize.h"
 #include "kernels/quantize_range/quantize_range.h"
+#include "kernels/quantized_function/quantized_function.h"
 #include "kernels/softmax/softmax.h"
 #include "kernels/weight_only/weight_only.h"
 
@@ -46,6 +48,7 @@ struct Kernels {
     FakeQuantizeFn fake_quantize = nullptr;
     HistogramFn histogram = nullptr;
     BinaryFn binary = nullptr;
+    InterleaveFn interleave = nullptr;
     LookupFn lookup = nullptr;
     MapFn map = nullptr;
     MaskGradientFn mask_gradient = nullptr;
@@ -60,6 +63,7 @@ struct Kernels {
     GemmFn narrow_gemm = nullptr;
     DepthwiseFn depthwise = nullptr;
     EmbeddingFn embedding = nullptr;
+    QuantizedFunctionFn quantized_function = nullptr;
     QuantizeRangeFn quantize_range = nullptr;
     HalfGemmFn half_gemm = nullptr;
     CellFn cell = nullptr;

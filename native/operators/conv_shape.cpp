@@ -2,6 +2,7 @@
 
 #include "cpu/machine.h"
 #include "cpu/threads.h"
+#include "operators/winograd.h"
 
 #include <algorithm>
 #include <stdexcept>
@@ -10,8 +11,7 @@
 namespace zeropoint {
 namespace {
 
-// What the products of a strip of tiles, and the lines of a depthwise strip, may take of the caches.
-int64_t winograd_bytes() { return 2 * machine().l2_bytes; }
+// What the lines of a depthwise strip may take of the caches.
 int64_t depthwise_bytes() { return machine().l2_bytes * 3 / 8; }
 
 constexpr const char* kAxes[] = {"depth", "height", "width"};
@@ -134,16 +134,6 @@ int64_t depthwise_lines(int64_t planes, int64_t lines, int64_t line) {
     return std::min({lines, std::max(kLeast, depthwise_bytes() / line), std::max(kLeast, planes * lines / pieces)});
 }
 
-bool has_winograd(const ConvShape& s) {
-    const Size3 ones{1, 1, 1}, kernel{1, 3, 3};
-    constexpr int64_t kLeast = 32;  // channels
-    return !s.transposed && s.groups == 1 && s.kernel == kernel && s.stride == ones && s.dilation == ones &&
-           s.in_channels % kWinogradMultiple == 0 && s.in_channels >= kLeast && s.in_channels <= kWinogradMost &&
-           s.out_channels >= kLeast;
-}
-
-int64_t winograd_tiles(int64_t channels) { return winograd_bytes() / (kWinogradProducts * channels * 2); }
-
 Size3 ConvShape::output_size(const Size3& in) const {
     Size3 out{};
     for (size_t d = 0; d < 3; ++d) {
@@ -160,8 +150,8 @@ Size3 ConvShape::output_size(const Size3& in) const {
     return out;
 }
 
-double ConvShape::scratch_bytes(const Size3& in) const {
-    if (is_column(*this) && in[2] == 1) return turned(*this).scratch_bytes(turned(in));
+double ConvShape::scratch_bytes(int64_t images, const Size3& in) const {
+    if (is_column(*this) && in[2] == 1) return turned(*this).scratch_bytes(images, turned(in));
     constexpr double kElement = 2;  // bytes of an operand element, at most
     const Size3 out = output_size(in);
     // The largest of all phases, axis by axis.
@@ -178,21 +168,12 @@ double ConvShape::scratch_bytes(const Size3& in) const {
     }
     const double line = static_cast<double>(in[2]) * static_cast<double>(in_channels);
     const double operand = taps * height * width * static_cast<double>(in_channels) + kOperandSlack;
-    double winograd = 0;
-    if (has_winograd(*this)) {
-        const int64_t limit = winograd_tiles(in_channels);
-        const int64_t tiles = std::min(limit, (most / 2 + 1) * std::min(limit, out[2] / 2 + 1));
-        const WinogradSizes sizes(tiles, in_channels);
-        // And one more line and column of the operand.
-        winograd = static_cast<double>(sizes.all() + tiles * kTilePixels * out_channels) +
-                   (height + width + 1) * static_cast<double>(in_channels) * kElement;
-    }
     // What requantizes each channel: of each phase with taps, and once for those without.
     const int64_t packs = std::min(phases(), kernel[0] * kernel[1] * kernel[2] + 1);
     const int64_t panels = (out_channels / groups + kPanel - 1) / kPanel;
     const double folded =
         static_cast<double>(packs * groups * panels * (kPanel * 12)) + 1.0 * sizeof(Epilogue) * packs * groups;
-    return operand * kElement + line + winograd + folded;
+    return operand * kElement + line + folded + winograd_scratch(*this, images, out);
 }
 
 }  // namespace zeropoint

@@ -2,7 +2,7 @@
 // operators/convolution.h for the words.
 #pragma once
 
-#include "kernels/gemm/winograd.h"
+#include "kernels/gemm/gemm.h"
 
 #include <array>
 #include <cstddef>
@@ -23,7 +23,7 @@ struct ConvShape {
     // Throws std::invalid_argument if it has no output.
     Size3 output_size(const Size3& in) const;
     // The most memory that a thread takes to run it, beside its input, its output and its weights.
-    double scratch_bytes(const Size3& in) const;
+    double scratch_bytes(int64_t images, const Size3& in) const;
     // The number of phases.
     int64_t phases() const { return transposed ? stride[0] * stride[1] * stride[2] : 1; }
 };
@@ -78,25 +78,5 @@ int64_t strip_lines(int64_t planes, int64_t lines, int64_t width);
 // each of several chunks, costs more than the few multiplications: as many as the L2 cache holds.
 // `line`: bytes of the operand for one line of the output.
 int64_t depthwise_lines(int64_t planes, int64_t lines, int64_t line);
-
-// Convolutions that Winograd's algorithm computes, see kernels/gemm/winograd.h. With few channels, its transforms take
-// longer than the multiplications it saves.
-bool has_winograd(const ConvShape& shape);
-
-// The most tiles of a strip: of more, the transformed inputs would not stay in L2.
-int64_t winograd_tiles(int64_t channels);
-
-// The memory that a strip of some tiles takes, in bytes.
-struct WinogradSizes {
-    int64_t inputs, weights, sums, rows;
-
-    WinogradSizes(int64_t tiles, int64_t channels)
-        : inputs(kWinogradProducts * WinogradArgs::inputs_stride(tiles, channels) * 2),
-          weights(kWinogradProducts * WinogradArgs::weights_stride(channels) * 2),
-          sums(kWinogradProducts * WinogradArgs::sums_stride(tiles) * 4),
-          rows(tiles * (1 + 2 * kTilePixels) * 8) {}
-
-    int64_t all() const { return inputs + weights + sums + rows; }
-};
 
 }  // namespace zeropoint

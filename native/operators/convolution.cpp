@@ -6,6 +6,7 @@
 #include "operators/fused_binary.h"
 #include "operators/scratch.h"
 #include "operators/strips.h"
+#include "operators/winograd.h"
 
 #include <algorithm>
 #include <atomic>
@@ -64,10 +65,12 @@ std::vector<uint8_t> join_groups(const WeightTensor& w, const ConvShape& s, int6
 struct ConvPlan::Geometry {
     const Phase* phase;
     Strips strips;
-    bool winograd = false;
-    int64_t tile_columns = 0;  // of Winograd's tiles
+    // Winograd's tiles; none: the plain kernel.
+    int64_t tile_columns = 0;
+    int64_t together = 1;  // strips that a task takes at once
+    int64_t all_strips = 0;
     int64_t units = 0;
-    Tiling tiling{};
+    Tiling tiling{};  // of such blocks of strips
     int64_t first_task = 0;
     size_t first_epilogue = 0;
 };
@@ -83,7 +86,7 @@ struct ConvPlan::Cut {
 ConvPlan::~ConvPlan() = default;
 
 bool ConvPlan::saves_multiplications(const ConvShape& shape, const GemmKernel& kernel) {
-    return kernel.winograd != nullptr && has_winograd(shape);
+    return kernel.winograd != nullptr && has_winograd(shape, *kernel.winograd);
 }
 
 ConvPlan::ConvPlan(const WeightTensor& w, const ConvShape& shape)
@@ -104,6 +107,7 @@ ConvPlan::ConvPlan(const WeightTensor& w, const ConvShape& shape, const ConvKern
         shape.groups == 1)
         pointwise_ = std::make_unique<LinearPlan>(w, shape.out_channels, shape.in_channels, gemm_);
     if (is_column(shape)) turned_ = std::make_unique<ConvPlan>(w, turned(shape), kernels);
+    winograd_ = saves_multiplications(shape, gemm_) && winograd_is_exact(w, shape);
     WeightTensor weights = w;
     std::vector<uint8_t> joined;
     const int64_t together = joinable_groups(w, shape, gemm_.operand);
@@ -159,17 +163,14 @@ ConvPlan::Geometry ConvPlan::geometry(const Phase& phase, int64_t images, const 
     const int64_t planes = strips.planes(images);
     if (planes * counts[1] * counts[2] == 0) return g;
     strips.lines = strip_lines(planes, counts[1], counts[2]);
-    if (saves_multiplications(shape_, gemm_)) {
-        const int64_t lines = (strips.lines + 1) / 2 * 2, columns = (counts[2] + 1) / 2, tiles = lines / 2 * columns;
-        // Transforming the weights takes as long as some of the multiplications.
-        constexpr int64_t kTransform = 24;
-        g.winograd = tiles <= winograd_tiles(shape_.in_channels) &&
-                     9 * strips.lines * counts[2] > kWinogradProducts * tiles + kTransform;
-        if (g.winograd) {
-            strips.lines = lines;
-            strips.width = Extent(phase.axes[2], 2 * columns);
-            g.tile_columns = columns;
-        }
+    WinogradCut winograd;
+    if (winograd_)
+        winograd = winograd_cut(gemm_.winograd->costs, shape_, {planes, counts[1], counts[2]}, num_threads());
+    if (winograd.lines > 0) {
+        g.tile_columns = (counts[2] + kWinogradTile - 1) / kWinogradTile;
+        g.together = winograd.together;
+        strips.lines = winograd.lines * kWinogradTile;
+        strips.width = Extent(phase.axes[2], g.tile_columns * kWinogradTile);
     }
     strips.place(shape_.in_channels, phase.merged, taps);
     int64_t macs = 0;
@@ -177,7 +178,14 @@ ConvPlan::Geometry ConvPlan::geometry(const Phase& phase, int64_t images, const 
         macs += w.macs_per_row() * strips.pixels();
         g.units += w.panel_count();
     }
-    g.tiling = tiling(planes * strips.per_plane, macs, g.units);
+    g.all_strips = planes * strips.per_plane;
+    g.tiling = tiling(g.all_strips, macs, g.units);
+    if (winograd.lines > 0) {
+        g.tiling.strips = (g.all_strips + g.together - 1) / g.together;
+        g.tiling.panels_per_chunk = winograd.panels_per_chunk;
+        g.tiling.chunks = (g.units + winograd.panels_per_chunk - 1) / winograd.panels_per_chunk;
+        g.tiling.grain = 1;
+    }
     return g;
 }
 
@@ -213,14 +221,24 @@ struct ConvPlan::Task {
     const bool in_place;            // the kernel reads the input itself
     uint8_t* memory = nullptr;
 
-    WinogradArgs winograd(const Geometry& g, int64_t lines) const {
+    // visit(strip, its lines of tiles, its first tile) for the strips of a block.
+    template <class Visit>
+    void each_strip(const Geometry& g, int64_t block, const Visit& visit) const {
+        const int64_t first = block * g.together, past = std::min(first + g.together, g.all_strips);
+        int64_t tile = 0;
+        for (int64_t i = first; i < past; ++i) {
+            const Strip strip = g.strips.at(i);
+            const int64_t tile_lines = (strip.lines + kWinogradTile - 1) / kWinogradTile;
+            visit(strip, tile_lines, tile);
+            tile += tile_lines * g.tile_columns;
+        }
+    }
+
+    WinogradArgs winograd(const Geometry& g, int64_t block) const {
         WinogradArgs a;
-        a.x = reinterpret_cast<const int16_t*>(memory);
-        a.line = g.strips.width.size * channels;
         a.channels = channels;
-        a.tile_lines = (lines + 1) / 2;
-        a.tile_columns = g.tile_columns;
-        const WinogradSizes sizes(g.strips.lines / 2 * g.tile_columns, channels);
+        each_strip(g, block, [&](const Strip&, int64_t lines, int64_t) { a.tiles += lines * g.tile_columns; });
+        const WinogradSizes sizes(g.strips.lines / kWinogradTile * g.tile_columns * g.together, channels);
         const auto bytes = [](int64_t n) { return static_cast<size_t>(n); };
         a.inputs = reinterpret_cast<int16_t*>(scratch_of<WinogradInputs>(bytes(sizes.inputs)));
         a.weights = reinterpret_cast<int16_t*>(scratch_of<WinogradWeights>(bytes(sizes.weights)));
@@ -228,35 +246,56 @@ struct ConvPlan::Task {
         return a;
     }
 
-    void multiply_winograd(const Geometry& g, const MatmulOutput& y, const Epilogue& epilogue, const Strip& strip,
+    // Transforms the inputs of a block of strips, one after the other in the same memory.
+    void transform(const Geometry& g, int64_t block) const {
+        const WinogradArgs a = winograd(g, block);
+        each_strip(g, block, [&](const Strip& strip, int64_t tile_lines, int64_t tile) {
+            Strip read = strip;
+            read.lines = tile_lines * kWinogradTile;
+            input.prepare(g.strips, read, memory);
+            plan.gemm_.winograd->transform(a,
+                                           {memory, g.strips.width.size * channels, tile_lines, g.tile_columns, tile});
+        });
+    }
+
+    void multiply_winograd(const Geometry& g, const MatmulOutput& y, const Epilogue& epilogue, int64_t block,
                            int64_t begin, int64_t end) const {
-        const int64_t lines = strip.lines, line = (strip.image * out[0] + strip.depth) * out[1] + strip.line;
-        WinogradArgs a = winograd(g, lines);
+        WinogradArgs a = winograd(g, block);
         const PackedWeights& packed = plan.packs_[g.phase->pack][0];
         a.panels = reinterpret_cast<const int8_t*>(packed.panels.data());
         a.n = packed.n;
         a.w_zero_point = packed.zero_point.empty() ? nullptr : packed.zero_point.data();
+        a.w_sums = packed.sums.data();
+        a.x_zero_point = input.activation.shifted_zero_point();
         a.y = y.y;
         a.epilogue = epilogue;
-        const size_t bytes = static_cast<size_t>(WinogradSizes(a.tiles(), channels).rows);
-        int64_t* const rows = reinterpret_cast<int64_t*>(scratch_of<WinogradRows>(bytes));
-        int64_t *tile_rows = rows + a.tiles(), *const out_rows = tile_rows + a.tiles() * kTilePixels;
-        for (int64_t i = 0; i < a.tiles(); ++i) rows[i] = i * channels;
-        const int64_t pixels = lines * out[2];
-        for (int64_t i = 0; i < pixels; ++i) out_rows[i] = (line * out[2] + i) * pixel;
+        const size_t bytes = static_cast<size_t>(WinogradSizes(a.tiles, channels).rows);
+        int64_t *tile_rows = reinterpret_cast<int64_t*>(scratch_of<WinogradRows>(bytes)), *const out_rows =
+                                                                                              tile_rows +
+                                                                                              a.tiles * kTilePixels;
         // What is to be combined with another tensor is made elsewhere.
         const int64_t first = begin * kPanel, columns = std::min(end * kPanel, packed.n) - first;
         uint8_t* made = nullptr;
-        if (y.then != nullptr) a.y = made = scratch_of<PartMemory>(static_cast<size_t>(pixels * columns));
-        a.rows = rows;
+        if (y.then != nullptr)
+            a.y = made = scratch_of<PartMemory>(static_cast<size_t>(a.tiles * kTilePixels * columns));
         a.y_rows = tile_rows;
-        for (int64_t i = 0; i < a.tile_lines; ++i)
-            for (int64_t j = 0; j < a.tile_columns; ++j)
-                for (int64_t k = 0; k < kTilePixels; ++k) {
-                    const int64_t h = 2 * i + k / 2, w = 2 * j + k % 2, at = h * out[2] + w;
-                    const bool exists = h < lines && w < out[2];
-                    *tile_rows++ = !exists ? kNoPixel : made != nullptr ? at * columns - first : out_rows[at];
-                }
+        int64_t pixels = 0;
+        each_strip(g, block, [&](const Strip& strip, int64_t tile_lines, int64_t) {
+            const int64_t line = (strip.image * out[0] + strip.depth) * out[1] + strip.line;
+            for (int64_t i = 0; i < tile_lines; ++i)
+                for (int64_t j = 0; j < g.tile_columns; ++j)
+                    for (int64_t k = 0; k < kTilePixels; ++k) {
+                        const int64_t h = i * kWinogradTile + k / kWinogradTile,
+                                      w = j * kWinogradTile + k % kWinogradTile;
+                        *tile_rows = kNoPixel;
+                        if (h < strip.lines && w < out[2]) {
+                            out_rows[pixels] = ((line + h) * out[2] + w) * pixel;
+                            *tile_rows = made != nullptr ? pixels * columns - first : out_rows[pixels];
+                            ++pixels;
+                        }
+                        ++tile_rows;
+                    }
+        });
         plan.gemm_.winograd->multiply(a, begin, end);
         if (made != nullptr) combine(y, made, static_cast<uint8_t*>(y.y) + first, out_rows, pixels, columns);
     }
@@ -384,21 +423,22 @@ void ConvPlan::run(const MatmulInput& x, int64_t images, const Size3& in, const 
             while (i >= geometries[phase].first_task + geometries[phase].tiling.tasks()) ++phase;
             const Geometry& g = geometries[phase];
             const int64_t place = (i - g.first_task) / g.tiling.chunks, chunk = (i - g.first_task) % g.tiling.chunks;
-            const Strip strip = g.strips.at(place);
             const int64_t number = static_cast<int64_t>(phase);
-            if (!task.in_place && (t_prepared.run != run || t_prepared.phase != number || t_prepared.strip != place)) {
-                Strip read = strip;
-                if (g.winograd) read.lines = (strip.lines + 1) / 2 * 2;
-                input.prepare(g.strips, read, task.memory);
-                if (g.winograd) gemm_.winograd->transform(task.winograd(g, strip.lines));
-                t_prepared = {run, number, place};
-            }
+            const bool is_new = t_prepared.run != run || t_prepared.phase != number || t_prepared.strip != place;
             const int64_t first = chunk * g.tiling.panels_per_chunk,
                           past = std::min(first + g.tiling.panels_per_chunk, g.units);
-            if (g.winograd)
-                task.multiply_winograd(g, y, epilogues[g.first_epilogue], strip, first, past);
-            else
-                task.multiply(g, y, epilogues + g.first_epilogue, taps + g.strips.first_tap, strip, first, past);
+            if (g.tile_columns > 0) {
+                if (is_new) task.transform(g, place);
+                t_prepared = {run, number, place};
+                task.multiply_winograd(g, y, epilogues[g.first_epilogue], place, first, past);
+                continue;
+            }
+            const Strip strip = g.strips.at(place);
+            if (!task.in_place && is_new) {
+                input.prepare(g.strips, strip, task.memory);
+                t_prepared = {run, number, place};
+            }
+            task.multiply(g, y, epilogues + g.first_epilogue, taps + g.strips.first_tap, strip, first, past);
         }
     });
 }

@@ -42,7 +42,7 @@ public:
 
     const ConvShape& shape() const { return given_; }
 
-    // Whether a plan with this kernel needs fewer multiplications than the definition has: see kernels/gemm/winograd.h.
+    // Whether plans with this kernel may need fewer multiplications than the definition has: see operators/winograd.h.
     static bool saves_multiplications(const ConvShape& shape, const GemmKernel& kernel);
 
 private:
@@ -74,6 +74,7 @@ private:
     ConvShape given_;
     ConvShape shape_;  // with small groups joined
     const GemmKernel& gemm_;
+    bool winograd_ = false;  // whether Winograd's algorithm is exact for these weights
     std::vector<Phase> phases_;
     std::vector<Pack> packs_;  // one for each phase with taps, and one for all those without
     size_t empty_pack_ = kNone;

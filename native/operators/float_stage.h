@@ -1,6 +1,7 @@
-// A function of float32 between the scale of a linear layer and the rounding of its output: gelu, silu, sigmoid, tanh.
-// The bytes are those of three steps, linear to float32, operators/floats.h, operators/affine.h; but the float32 exist
-// for some rows and panels at a time, in the L1 cache of the thread that made them.
+// A function of float32 between the scale of a linear layer and the rounding of its output, or behind a layer whose
+// output is float32: gelu, silu, sigmoid, tanh. The bytes are those of three steps, linear to float32,
+// operators/floats.h, operators/affine.h; but the float32 are made and read for some rows and panels at a time, in the
+// L1 cache of the thread that made them.
 #pragma once
 
 #include "kernels/float_function/float_function.h"
@@ -12,11 +13,10 @@ namespace zeropoint {
 // The output's zero_point, lo and hi are those of the bytes; its low and high bound the float32 that go in.
 struct FloatStage {
     FloatFunction function = FloatFunction::gelu;
-    double scale = 1;  // of the bytes
-    Spelling rounding = Spelling::split;
+    double scale = 1;  // of the bytes, if there are some
 };
 
-// The panels [begin, end) of the rows of `a`, whose epilogue makes float32, to bytes of `output`.
+// The panels [begin, end) of the rows of `a`, whose epilogue makes float32, to `output`.
 void multiply_through(const GemmKernel& kernel, const MatmulOutput& output, GemmArgs a, int64_t begin, int64_t end);
 
 }  // namespace zeropoint

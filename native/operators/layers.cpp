@@ -118,47 +118,55 @@ void LinearLayer::run(const LayerInput& x, int64_t rows, const LayerOutput& y) c
     plan.run({x.x, x.type, x.zero_point}, rows, output_of(y, arrays));
 }
 
-void LinearLayer::run_dynamic(const float* x, int64_t rows, float* y, bool reduce_range, bool per_row,
-                              bool relu) const {
-    const int64_t k = inputs(), n = outputs(), elements = rows * k;
-    if (elements == 0 && rows == 0) return;
-    LayerOutput out;
-    out.y = y;
-    out.type = OutputType::f32;
-    if (relu) out.low = 0;
-    if (!per_row) {
-        run(quantized_by_range("linear_dynamic", x, elements, reduce_range), rows, out);
-        return;
-    }
+DynamicRows quantize_rows(const char* operation, const float* x, int64_t rows, int64_t columns, bool reduce_range,
+                          bool per_row) {
+    const int64_t elements = rows * columns;
+    if (!per_row) return {quantized_by_range(operation, x, elements, reduce_range), rows};
     uint8_t* q = scratch_of<ActivationMemory>(static_cast<size_t>(elements));
-    // Each row its own scale: quantize row by row, multiply with x_scale = 1, and scale the rows of the result.
     float* scale = reinterpret_cast<float*>(scratch_of<RowScaleMemory>(static_cast<size_t>(3 * rows) * sizeof(float)));
-    float *high = scale + rows, *zero = high + rows;
-    std::fill(zero, zero + rows, 0.0f);
-    minmax(x, {rows, 1, k, 1, nullptr}, rows, scale, high);
+    float *high = scale + rows, *middle = high + rows;
+    constexpr int32_t kMiddle = 128;
+    std::fill(middle, middle + rows, static_cast<float>(kMiddle));
+    minmax(x, {rows, 1, columns, 1, nullptr}, rows, scale, high);
     for (int64_t r = 0; r < rows; ++r) {
         const float most = std::max(std::fabs(scale[r]), std::fabs(high[r]));
         if (!std::isfinite(most))
-            throw std::invalid_argument("linear_dynamic: the input must be finite to be quantized, row " +
+            throw std::invalid_argument(std::string(operation) + ": the input must be finite to be quantized, row " +
                                         std::to_string(r) + " is not");
         scale[r] = std::max(most / 127.0f, std::numeric_limits<float>::epsilon());
     }
-    quantize(x, q, IntType::s8, {rows, 1, k, 1, nullptr}, {scale, ScalarType::f32, rows}, {zero, ScalarType::f32, rows},
-             Spelling::split, -127, 127);
+    quantize(x, q, IntType::u8, {rows, 1, columns, 1, nullptr}, {scale, ScalarType::f32, rows},
+             {middle, ScalarType::f32, rows}, Spelling::split, kMiddle - 127, kMiddle + 127);
+    return {{q, IntType::u8, 1.0f, kMiddle}, rows, scale};
+}
+
+void LinearLayer::run(const DynamicRows& x, float* y, bool relu, const FloatStage* function) const {
+    const int64_t n = outputs(), rows = x.rows;
+    if (rows == 0) return;
+    LayerOutput out;
+    out.y = y;
+    out.type = OutputType::f32;
+    if (x.scale == nullptr) {
+        if (relu) out.low = 0;
+        out.function = function;
+        run(x.input, rows, out);
+        return;
+    }
+    // Each row has its own scale: multiply without one, and scale the rows of the result.
     const Rescaling::Arrays arrays = rescaling_.arrays(1.0f, 1.0f);
     MatmulOutput plain = output_of(out, arrays);
     plain.float_bias = nullptr;
-    plain.low = -std::numeric_limits<float>::infinity();
-    plans_.any().run({q, IntType::s8, 0}, rows, plain);
+    plans_.any().run({x.input.x, x.input.type, x.input.zero_point}, rows, plain);
     const float* bias = arrays.bias;
     const float least = relu ? 0.0f : -std::numeric_limits<float>::infinity();
     parallel_for(rows, std::max<int64_t>(1, 16384 / std::max<int64_t>(n, 1)), [&](int64_t begin, int64_t end) {
         for (int64_t r = begin; r < end; ++r) {
             float* row = y + r * n;
             for (int64_t i = 0; i < n; ++i) {
-                const float v = row[i] * scale[r] + (bias != nullptr ? bias[i] : 0.0f);
+                const float v = row[i] * x.scale[r] + (bias != nullptr ? bias[i] : 0.0f);
                 row[i] = v < least ? least : v;
             }
+            if (function != nullptr) kernels().float_function({function->function, row, row}, 0, n);
         }
     });
 }

@@ -98,6 +98,18 @@ private:
     std::unique_ptr<Plan> any_, narrow_;
 };
 
+// Rows of float32 as bytes by their own range, in memory of this thread: valid until it makes others.
+struct DynamicRows {
+    LayerInput input;
+    int64_t rows = 0;
+    const float* scale = nullptr;  // of each row, and input.scale is 1; null if all have that of the input
+};
+// As u8 with one scale from the range of all (7 bits if reduce_range), or, with per_row, each row symmetrically in
+// 8 bits, as u8 around 128: kernels with unsigned activations read them as they are. Throws std::invalid_argument,
+// naming `operation`, unless x is finite.
+DynamicRows quantize_rows(const char* operation, const float* x, int64_t rows, int64_t columns, bool reduce_range,
+                          bool per_row);
+
 class LinearLayer {
 public:
     LinearLayer(const WeightTensor& w, int64_t outputs, int64_t inputs, const float* scale, int64_t scales,
@@ -108,10 +120,12 @@ public:
     // x is (rows, inputs), y is (rows, outputs), both contiguous.
     void run(const LayerInput& x, int64_t rows, const LayerOutput& y) const;
 
-    // float32 in and out: x is quantized to u8 with one scale from its own range (7 bits if reduce_range), or, with
-    // per_row, each row to s8 symmetrically. relu: y = max(y, 0).
-    // Throws std::invalid_argument unless x is finite.
-    void run_dynamic(const float* x, int64_t rows, float* y, bool reduce_range, bool per_row, bool relu) const;
+    // y is float32. relu: y = max(y, 0); function: y = f(y), or null.
+    void run(const DynamicRows& x, float* y, bool relu, const FloatStage* function = nullptr) const;
+    // float32 in and out, see quantize_rows().
+    void run_dynamic(const float* x, int64_t rows, float* y, bool reduce_range, bool per_row, bool relu) const {
+        run(quantize_rows("linear_dynamic", x, rows, inputs(), reduce_range, per_row), y, relu);
+    }
 
     int64_t outputs() const { return plans_.any().outputs(); }
     int64_t inputs() const { return plans_.any().inputs(); }

@@ -5,6 +5,7 @@
 #include "kernels/conversions.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -119,7 +120,8 @@ void pack_weights(const GemmKernel& kernel, const WeightTensor& w, int64_t first
     if (!any) p.zero_point.clear();
 }
 
-size_t fold_bytes(const PackedWeights& w) { return static_cast<size_t>(w.panel_count() * kPanel) * 12; }
+// The arrays, and one number behind them: Epilogue::bounded.
+size_t fold_bytes(const PackedWeights& w) { return static_cast<size_t>(w.panel_count() * kPanel) * 12 + 64; }
 
 Epilogue fold(Operand operand, const PackedWeights& w, const Activation& activation, const MatmulOutput& out,
               int64_t first, uint8_t* memory) {
@@ -153,6 +155,12 @@ void fold_arrays(Operand operand, const PackedWeights& w, const Activation& acti
     }
     copy(out.multipliers == 1 ? nullptr : out.multiplier, out.multiplier[0], multiplier);
     copy(out.float_bias, 0.0f, float_bias);
+    constexpr float kMultiplier = 1.0f / 4, kBias = 1 << 28;  // 2^31 / 4 + 2^28 < 2^30
+    int32_t beyond = 0;                                       // NaN is beyond, too
+    for (int64_t i = 0; i < all; ++i)
+        beyond |= static_cast<int32_t>(!(std::fabs(multiplier[i]) <= kMultiplier)) |
+                  static_cast<int32_t>(!(std::fabs(float_bias[i]) <= kBias));
+    *reinterpret_cast<int32_t*>(float_bias + all) = beyond;
 }
 
 Epilogue folded(const PackedWeights& w, const MatmulOutput& out, const uint8_t* memory) {
@@ -174,6 +182,7 @@ Epilogue folded(const PackedWeights& w, const MatmulOutput& out, const uint8_t* 
     e.z_zero_point = out.z_zero_point;
     e.z_multiplier = out.z_multiplier;
     e.table = out.table;
+    e.bounded = *reinterpret_cast<const int32_t*>(e.float_bias + all) == 0;
     return e;
 }
 
@@ -195,8 +204,10 @@ void require_valid(const char* operation, const MatmulInput& input, const Matmul
                std::to_string(n) + " output channels";
     });
     if (out.type == OutputType::f32) {
-        require(out.z == nullptr && out.table == nullptr && out.then == nullptr && out.function == nullptr, operation,
-                [] { return "a residual, a table, a sum or a function needs 8-bit output"; });
+        require(out.z == nullptr && out.table == nullptr && out.then == nullptr, operation,
+                [] { return "a residual, a table or a sum needs 8-bit output"; });
+        require(out.function == nullptr || !out.leaky, operation,
+                [] { return "a function of float32 must be the only thing that happens to the output"; });
         return;
     }
     const IntType type = out.type == OutputType::u8 ? IntType::u8 : IntType::s8;

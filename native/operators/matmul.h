@@ -51,8 +51,8 @@ struct MatmulOutput {
     // Last, y = y o b, with a tensor b of the type, shape and layout of y, which may be y; a and y are not looked at.
     // Not together with z. See operators/fused_binary.h.
     const BinaryArgs* then = nullptr;
-    // Linear layers to bytes, and nothing else beside it: multiplier and float_bias are those of float32 output, which
-    // goes through a function before it is rounded. See operators/float_stage.h.
+    // Linear layers, and nothing else beside it: multiplier and float_bias are those of float32 output, which goes
+    // through a function, and is then rounded if y is bytes. See operators/float_stage.h.
     const FloatStage* function = nullptr;
 };
 
@@ -76,7 +76,7 @@ void pack_weights(const GemmKernel& kernel, const WeightTensor& w, int64_t first
                   int64_t channels, const std::vector<std::vector<int64_t>>& taps, PackedWeights& packed);
 
 // The output of the channels from `first` on as a kernel wants it: arrays padded, zero points folded into the bias.
-// Uses memory of this thread: 12 bytes for each padded channel, at `memory`.
+// Uses fold_bytes() of memory of this thread, at `memory`.
 Epilogue fold(Operand operand, const PackedWeights& w, const Activation& activation, const MatmulOutput& out,
               int64_t first, uint8_t* memory);
 // How much memory fold() needs for these weights.

@@ -198,9 +198,7 @@ public:
         blocks_per_part_ = std::max<int64_t>(1, (blocks_ + parts - 1) / parts);
         parts_ = (blocks_ + blocks_per_part_ - 1) / blocks_per_part_;
         begun_ = std::vector<std::atomic<int64_t>>(static_cast<size_t>(parts_));
-        // Steps whose input gates are computed together: these should stay in the cache until they are used.
-        constexpr int64_t kGateBytes = 2 << 20;
-        group_rows_ = std::max(batch_, kGateBytes / (columns_ * static_cast<int64_t>(sizeof(float))));
+        group_rows_ = std::max(batch_, gate_bytes() / (columns_ * static_cast<int64_t>(sizeof(float))));
     }
 
     // first_h, ...: (batch, hidden). Returns whether every hidden state that had to be quantized was finite.

@@ -8,6 +8,7 @@
 //   float32 weights, of layers that are not quantized: see kernels/float_gemm/float_gemm.h
 #pragma once
 
+#include "cpu/machine.h"
 #include "kernels/cell/cell.h"
 #include "operators/linear.h"
 
@@ -15,6 +16,9 @@
 #include <vector>
 
 namespace zeropoint {
+
+// The input gates of several steps are computed together: of as many as stay in L2 until they are used.
+inline int64_t gate_bytes() { return machine().l2_share(); }
 
 enum class RecurrentNumbers { bytes, halves, floats };
 

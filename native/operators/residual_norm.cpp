@@ -1,5 +1,6 @@
 #include "operators/residual_norm.h"
 
+#include "cpu/machine.h"
 #include "cpu/memory.h"
 #include "cpu/threads.h"
 #include "kernels/registry.h"
@@ -26,7 +27,7 @@ void residual_norm(const ResidualNorm& n) {
     const QuantizeFn quantize = kernels().quantize;
     const float inverse = n.bytes != nullptr ? inverse_scale(n.scale, Spelling::split) : 1.0f;
     const float zero_point = static_cast<float>(n.zero_point);
-    constexpr int64_t kElements = 8192;  // worth a thread
+    constexpr int64_t kElements = worth_elements(8);  // worth a thread
     struct Rows {};
     parallel_for(n.rows, std::max<int64_t>(1, kElements / n.length), [&](int64_t begin, int64_t end) {
         for (int64_t row = begin; row < end; row += ResidualNorm::kMostRows) {

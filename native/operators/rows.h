@@ -3,24 +3,18 @@
 
 #include "cpu/machine.h"
 #include "cpu/threads.h"
+#include "operators/scratch.h"
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
 namespace zeropoint {
 
-// At least `bytes` bytes that only this thread uses, until its next call. Kept from call to call: fresh memory of this
-// size would cost more page faults than the work it is for.
+// Memory of this thread, kept from call to call: fresh memory of this size would cost more page faults than the work it
+// is for.
 inline void* thread_scratch(size_t bytes) {
-    thread_local std::unique_ptr<std::max_align_t[]> memory;
-    thread_local size_t size = 0;
-    if (size < bytes) {
-        memory.reset();
-        size = bytes;
-        memory.reset(new std::max_align_t[bytes / sizeof(std::max_align_t) + 1]);
-    }
-    return memory.get();
+    struct Rows;
+    return scratch_of<Rows>(bytes);
 }
 
 // Calls body(begin, end, scratch) on disjoint ranges covering [0, rows). `work`: elements one row touches.

@@ -1,17 +1,32 @@
 #include "operators/shuffling.h"
 
 #include "cpu/memory.h"
+#include "kernels/registry.h"
 #include "operators/rows.h"
 
 namespace zeropoint {
 namespace {
 
+void interleave_row(const uint8_t* x, uint8_t* y, const Interleave& a) {
+    kernels().interleave({x, a.group_stride, a.groups, y}, 0, a.length);
+}
+
 // kGroups 0: any number. Numbers known to the compiler become vector instructions.
-template <int64_t kGroups, class T>
-void interleave_row(const T* __restrict x, T* __restrict y, int64_t groups_, int64_t stride, int64_t length) {
-    const int64_t groups = kGroups > 0 ? kGroups : groups_;
-    for (int64_t k = 0; k < length; ++k)
-        for (int64_t g = 0; g < groups; ++g) y[k * groups + g] = x[g * stride + k];
+template <int64_t kGroups>
+void interleave_words(const uint32_t* __restrict x, uint32_t* __restrict y, const Interleave& a) {
+    const int64_t groups = kGroups > 0 ? kGroups : a.groups;
+    for (int64_t k = 0; k < a.length; ++k)
+        for (int64_t g = 0; g < groups; ++g) y[k * groups + g] = x[g * a.group_stride + k];
+}
+
+void interleave_row(const uint32_t* x, uint32_t* y, const Interleave& a) {
+    switch (a.groups) {
+        case 2: return interleave_words<2>(x, y, a);
+        case 3: return interleave_words<3>(x, y, a);
+        case 4: return interleave_words<4>(x, y, a);
+        case 8: return interleave_words<8>(x, y, a);
+        default: return interleave_words<0>(x, y, a);
+    }
 }
 
 template <class T>
@@ -25,13 +40,7 @@ void run(const Interleave& a) {
         for (int64_t r = begin; r < end; ++r, y += row) {
             const T* x =
                 static_cast<const T*>(a.x) + first * a.strides[0] + second * a.strides[1] + third * a.strides[2];
-            switch (a.groups) {
-                case 2: interleave_row<2>(x, y, 2, a.group_stride, a.length); break;
-                case 3: interleave_row<3>(x, y, 3, a.group_stride, a.length); break;
-                case 4: interleave_row<4>(x, y, 4, a.group_stride, a.length); break;
-                case 8: interleave_row<8>(x, y, 8, a.group_stride, a.length); break;
-                default: interleave_row<0>(x, y, a.groups, a.group_stride, a.length);
-            }
+            interleave_row(x, y, a);
             if (++third < a.counts[2]) continue;
             third = 0;
             if (++second < a.counts[1]) continue;

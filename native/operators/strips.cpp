@@ -1,5 +1,6 @@
 #include "operators/strips.h"
 
+#include "kernels/registry.h"
 #include "operators/scratch.h"
 
 #include <algorithm>
@@ -78,10 +79,7 @@ const uint8_t* StripInput::line(int64_t image, int64_t id, int64_t ih) const {
     const int64_t at = (id * in[1] + ih) * in[2], places = in[0] * in[1] * in[2];
     if (!channels_first) return x + (image * places + at) * channels;
     uint8_t* to = scratch_of<LineMemory>(static_cast<size_t>(in[2] * channels));
-    for (int64_t c = 0; c < channels; ++c) {
-        const uint8_t* from = x + (image * channels + c) * places + at;
-        for (int64_t i = 0; i < in[2]; ++i) to[i * channels + c] = from[i];
-    }
+    kernels().interleave({x + image * channels * places + at, places, channels, to}, 0, in[2]);
     return to;
 }
 

@@ -15,6 +15,7 @@ namespace {
 std::atomic<int64_t> g_live{0}, g_peak{0}, g_largest{0};
 std::atomic<int64_t> g_limit{std::numeric_limits<int64_t>::max()};
 std::atomic<int> g_fill{0};
+std::atomic<int64_t> g_requests{0}, g_fails{0};
 
 void raise_to(std::atomic<int64_t>& mark, int64_t value) {
     int64_t seen = mark.load(std::memory_order_relaxed);
@@ -25,6 +26,8 @@ void raise_to(std::atomic<int64_t>& mark, int64_t value) {
 void* allocate(size_t bytes, size_t boundary) {
     const int64_t wanted = bytes > size_t{1} << 62 ? int64_t{1} << 62 : static_cast<int64_t>(bytes);
     raise_to(g_largest, wanted);
+    if (g_requests.fetch_add(1, std::memory_order_relaxed) + 1 == g_fails.load(std::memory_order_relaxed))
+        throw std::bad_alloc();
     if (wanted > g_limit.load(std::memory_order_relaxed) - g_live.load(std::memory_order_relaxed))
         throw std::bad_alloc();
     void* memory = nullptr;
@@ -55,6 +58,13 @@ void reset_allocations() {
 }
 
 void limit_allocations(int64_t bytes) { g_limit = bytes; }
+void fail_request(int64_t number) {
+    g_fails = number;
+    g_requests = 0;
+}
+
+int64_t requests() { return g_requests.load(); }
+
 void fill_allocations(uint8_t byte) { g_fill = byte; }
 
 }  // namespace zeropoint::check

@@ -16,6 +16,10 @@ Allocations allocations();
 void reset_allocations();
 // Requests that would make more than this live are refused with std::bad_alloc; they count as `largest` all the same.
 void limit_allocations(int64_t bytes);
+// Of the requests from now on, by any thread, the one of this number fails; none if it is 0.
+void fail_request(int64_t number);
+// Requests since then.
+int64_t requests();
 // New memory is filled with this byte, so that what reads it before it is written differs from run to run.
 void fill_allocations(uint8_t byte);
 

@@ -1,6 +1,8 @@
 #include "check/fuzz/mutate.h"
 
+#include "check/fuzz/fitting.h"
 #include "check/fuzz/json_text.h"
+#include "check/fuzz/json_tree.h"
 #include "engine/step_table.h"
 
 #include <algorithm>
@@ -54,17 +56,6 @@ Json::Record& record_of(Json& json) {
     return std::get<Json::Record>(json.value);
 }
 
-Json* find(Json& json, std::string_view key) { return const_cast<Json*>(json.find(key)); }
-
-// Every value below, itself included.
-void collect(Json& json, std::vector<Json*>& out) {
-    out.push_back(&json);
-    if (json.list() != nullptr)
-        for (Json& item : std::get<Json::List>(json.value)) collect(item, out);
-    if (json.record() != nullptr)
-        for (auto& field : std::get<Json::Record>(json.value)) collect(field.second, out);
-}
-
 Json nested(Random& random) {
     Json deep;
     const size_t depth = random.one_in(4) ? random.below(5000) : random.below(40);
@@ -83,11 +74,6 @@ Json nested(Random& random) {
 }
 
 Json small_integer(Random& random) { return {random.between(-1, 9)}; }
-
-Json::List* list_in(Json& program, const char* name) {
-    Json* found = find(program, name);
-    return found == nullptr || found->list() == nullptr ? nullptr : &std::get<Json::List>(found->value);
-}
 
 // Dtypes, shapes and offsets of stored tensors: mostly so that they still fit the bytes.
 void change_tensors(Json& header, Random& random) {
@@ -404,6 +390,23 @@ void Mutator::change_program(FileParts& parts, Random& random) const {
         shape->push_back((*shape)[axis]);
         example->push_back((*example)[axis]);
     }
+}
+
+std::string Mutator::change(FileParts parts, Random& random) const {
+    for (bool more = true; more; more = random.one_in(3)) {
+        const size_t kind = random.below(20);
+        if (kind < 12)
+            change_in_order(parts, random);
+        else if (kind < 15)
+            change_steps(parts, random);
+        else if (kind < 17)
+            change_program(parts, random);
+        else if (kind < 19)
+            change_data(parts.data, random);
+        else
+            change_tensors(parts.header, random);
+    }
+    return parts.file(0);
 }
 
 std::string Mutator::make(uint64_t seed, uint64_t number) const {

@@ -28,6 +28,8 @@ public:
 
     // The file of this number: some changes to one of the files.
     std::string make(uint64_t seed, uint64_t number) const;
+    // Some changes to this file; most of them leave it in order.
+    std::string change(FileParts parts, Random& random) const;
 
 private:
     void change_program(FileParts& parts, Random& random) const;

@@ -4,10 +4,13 @@
 //   program_fuzz replay FILE...                                                     these files, as they are
 //   program_fuzz threads FILE...                                                    programs that threads share
 //   program_fuzz levels FILE...                                                     programs on every instruction set
+//   program_fuzz starve FILE...                                                     each request for memory refused
+//   once
 //
 // Files are made and tried in a child process, which is replaced when it dies or hangs; the file is then kept.
 #include "check/fuzz/levels.h"
 #include "check/fuzz/mutate.h"
+#include "check/fuzz/starve.h"
 #include "check/fuzz/trial.h"
 #include "cpu/isa.h"
 #include "cpu/threads.h"
@@ -224,13 +227,14 @@ int replay(const Options& options) {
     return failures == 0 ? 0 : 1;
 }
 
-// Every program run by four threads at once, with plans that come and go; all must give what one thread gives.
+// Every program run by eight threads at once, with plans that come and go, while one more thread loads it, runs it and
+// lets go of it; all must give what one thread gives.
 int run_threads(const Options& options) {
-    constexpr int kThreads = 4, kRuns = 40, kFirst = 3, kBatches = 20;  // more batches than plans are kept
+    constexpr int kThreads = 8, kRuns = 20, kLoads = 10, kFirst = 3, kBatches = 20;  // more than plans are kept
     std::atomic<int> wrong{0};
     for (const std::string& path : options.files) {
-        Program program(Container::read(path));
-        const auto once = [&](int64_t batch) {
+        Program shared(Container::read(path));
+        const auto once = [](Program& program, int64_t batch) {
             std::vector<InputLayout> layouts;
             std::vector<std::vector<uint8_t>> inputs, outputs;
             std::vector<const void*> from;
@@ -253,15 +257,21 @@ int run_threads(const Options& options) {
         };
         // Some programs have no result for a batch of one or two.
         std::vector<std::vector<std::vector<uint8_t>>> expected;
-        for (int64_t batch = kFirst; batch < kFirst + kBatches; ++batch) expected.push_back(once(batch));
+        for (int64_t batch = kFirst; batch < kFirst + kBatches; ++batch) expected.push_back(once(shared, batch));
         std::vector<std::thread> threads;
         for (int t = 0; t < kThreads; ++t)
             threads.emplace_back([&, t] {
                 for (int i = 0; i < kRuns; ++i) {
                     const size_t which = static_cast<size_t>(t * 7 + i) % expected.size();
-                    if (once(static_cast<int64_t>(which) + kFirst) != expected[which]) ++wrong;
+                    if (once(shared, static_cast<int64_t>(which) + kFirst) != expected[which]) ++wrong;
                 }
             });
+        threads.emplace_back([&] {
+            for (size_t i = 0; i < kLoads; ++i) {
+                Program own(Container::read(path));
+                if (once(own, static_cast<int64_t>(i) + kFirst) != expected[i]) ++wrong;
+            }
+        });
         for (std::thread& thread : threads) thread.join();
     }
     std::printf("%zu programs, %d threads\n%d wrong\n", options.files.size(), kThreads, wrong.load());
@@ -272,7 +282,8 @@ int usage() {
     std::fprintf(stderr, "usage: program_fuzz fuzz FOLDER [--count N] [--seed N] [--seconds N] [--keep FOLDER]\n"
                          "       program_fuzz replay FILE...\n"
                          "       program_fuzz threads FILE...\n"
-                         "       program_fuzz levels FILE...\n");
+                         "       program_fuzz levels FILE...\n"
+                         "       program_fuzz starve FILE...\n");
     return 2;
 }
 
@@ -286,6 +297,7 @@ int run(const std::vector<std::string>& words) {
     }
     if (words[0] == "threads") return run_threads(options);
     if (words[0] == "levels") return check_levels(options.files) == 0 ? 0 : 1;
+    if (words[0] == "starve") return check_starved(options.files) == 0 ? 0 : 1;
     if (words[0] != "fuzz" || words.size() % 2 != 0) return usage();
     options.folder = words[1];
     for (size_t i = 2; i + 1 < words.size(); i += 2) {

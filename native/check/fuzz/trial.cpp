@@ -9,21 +9,20 @@
 namespace zeropoint::check {
 namespace {
 
-constexpr double kMostMacs = 2e7;                  // larger runs are planned, not run
 constexpr int64_t kMostInput = int64_t{1} << 20;   // bytes
 constexpr int64_t kMostPlaces = int64_t{1} << 22;  // elements of the values of a run
 constexpr int kShapes = 3;
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-bool is_small(const Program& program, const std::vector<InputLayout>& layouts, const Plan& plan) {
+bool is_small(const Program& program, const std::vector<InputLayout>& layouts, const Plan& plan, double most_macs) {
     double macs = 0;
     int64_t bytes = plan.value_bytes;
     for (const Instruction& instruction : plan.instructions) macs += instruction.macs;
     for (const Tensor& y : plan.outputs) bytes += y.bytes();
     for (size_t i = 0; i < layouts.size(); ++i)
         if (count_of(layouts[i].sizes) * bytes_of(program.inputs()[i].type) > kMostInput) return false;
-    return macs <= kMostMacs && bytes <= kMostPlaces;
+    return macs <= most_macs && bytes <= kMostPlaces;
 }
 
 }  // namespace
@@ -54,7 +53,7 @@ Trial try_file(std::string_view file, uint64_t number, const Bounds& bounds, voi
     try {
         Container container(file);
         enter(Stage::program);
-        program = std::make_unique<Program>(std::move(container), bounds.memory_limit);
+        program = Program::of_stranger(std::move(container), bounds.memory_limit);
         enter(Stage::loaded);
     } catch (const FormatError& error) {
         trial.refusal = error.what();
@@ -86,7 +85,7 @@ Trial try_file(std::string_view file, uint64_t number, const Bounds& bounds, voi
         for (const Tensor& y : plan->outputs) results += y.bytes();
         if (results > bounds.memory_limit)
             trial.wrong = "a plan needs " + std::to_string(results) + " bytes, more than the limit";
-        if (!trial.wrong.empty() || !is_small(*program, layouts, *plan)) continue;
+        if (!trial.wrong.empty() || !is_small(*program, layouts, *plan, bounds.macs)) continue;
         const Arrays arrays(*program, layouts, random, true);
         enter(Stage::ran);
         begin = now();

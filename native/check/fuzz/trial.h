@@ -2,7 +2,9 @@
 #pragma once
 
 #include "check/fuzz/allocations.h"
+#include "engine/program.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -14,8 +16,11 @@ struct Bounds {
     int64_t memory_limit = int64_t{4} << 20;  // given to the program
     int64_t per_byte = 1024;                  // of the file: the JSON, and weights packed for this CPU
     int64_t always = int64_t{2} << 20;
+    double macs = 2e7;  // larger runs are planned, not run
 
-    int64_t load(int64_t file) const { return always + per_byte * file; }
+    int64_t load(int64_t file) const {
+        return std::min(always + per_byte * file, always + packed_limit(file, memory_limit));
+    }
     int64_t run(int64_t file) const { return load(file) + memory_limit; }
 };
 

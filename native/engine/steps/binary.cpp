@@ -5,7 +5,7 @@
 namespace zeropoint {
 namespace {
 
-struct Axis {
+struct ByteAxis {
     int64_t size, a, b;
 };
 
@@ -20,17 +20,17 @@ ByteScale read_operand(StepReader& r, const std::string& prefix) {
 void place(Planner& p, Tensor& a, Tensor& b, const Tensor& y, BinaryTensors& t) {
     constexpr int64_t kShort = 64;  // shorter rows cost more to begin than to compute
     const Sizes a_strides = expanded_strides(a, y.sizes), b_strides = expanded_strides(b, y.sizes);
-    std::vector<Axis> axes;
+    std::vector<ByteAxis> axes;
     for (const int64_t d : y.memory_order()) {
         const size_t axis = static_cast<size_t>(d);
-        const Axis next{y.sizes[axis], a_strides[axis], b_strides[axis]};
+        const ByteAxis next{y.sizes[axis], a_strides[axis], b_strides[axis]};
         if (next.size == 1) continue;
         if (!axes.empty() && axes.back().a == next.size * next.a && axes.back().b == next.size * next.b)
             axes.back() = {axes.back().size * next.size, next.a, next.b};
         else
             axes.push_back(next);
     }
-    const Axis last = axes.empty() ? Axis{1, 1, 1} : axes.back();
+    const ByteAxis last = axes.empty() ? ByteAxis{1, 1, 1} : axes.back();
     const auto fits = [](int64_t step) { return step == 0 || step == 1; };
     const bool walks = fits(last.a) && fits(last.b) && last.a + last.b > 0;
     if (!walks || (last.size < kShort && axes.size() > 1)) {
@@ -47,7 +47,7 @@ void place(Planner& p, Tensor& a, Tensor& b, const Tensor& y, BinaryTensors& t) 
     t.length = last.size;
     const bool swapped = last.a == 0;  // both operations are symmetric
     t.b_is_one = swapped || last.b == 0;
-    for (const Axis& axis : axes) {
+    for (const ByteAxis& axis : axes) {
         t.sizes.push_back(axis.size);
         t.a_strides.push_back(swapped ? axis.b : axis.a);
         t.b_strides.push_back(swapped ? axis.a : axis.b);

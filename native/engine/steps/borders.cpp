@@ -40,8 +40,9 @@ public:
         const Tensor y = p.make_like(x, type_);
         p.give(0, y);
         if (x.count() == 0) return;
-        p.emit({x.place, y.place}, [this, n = x.count()](void* const* at) {
-            quantize_tensor(static_cast<const float*>(at[0]), at[1], int_type(type_), n, scale_,
+        const int64_t images = x.batch();
+        p.emit_images({x, y}, images, [this, each = x.count() / images](void* const* at, int64_t n) {
+            quantize_tensor(static_cast<const float*>(at[0]), at[1], int_type(type_), n * each, scale_,
                             static_cast<double>(zero_point_), rounding_, static_cast<double>(low_),
                             static_cast<double>(high_));
         });

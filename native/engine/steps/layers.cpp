@@ -119,7 +119,7 @@ private:
         if (!function) r.fail("there is no function '" + name + "'");
         if (weight_rank != 2 || type_ == ElementType::f32 || table_ != nullptr)
             r.fail("only a linear layer to bytes, without a table, can have a function");
-        stage_ = FloatStage{*function, r.scale("scale"), Spelling::split};
+        stage_ = FloatStage{*function, r.scale("scale")};
         y_.scale = 1;
     }
 

@@ -14,14 +14,6 @@ namespace {
 
 constexpr int64_t kMostPad = int64_t{1} << 31;
 
-class OneInput : public Step {
-protected:
-    explicit OneInput(StepReader& r) {
-        r.require_inputs(1);
-        r.require_outputs(1);
-    }
-};
-
 // The other way round along some axes.
 class Flip : public OneInput {
 public:

@@ -5,6 +5,7 @@
 #include "engine/steps/byte_tensors.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace zeropoint {
 namespace {
@@ -14,8 +15,9 @@ constexpr int64_t kMostLayers = 1024, kMostTimes = 1 << 24;
 // Layers one behind the other. Inputs: x (times, batch, features), or with batch_first (batch, times, features), the
 // first hidden state (layers * directions, batch, hidden), for an lstm the first cell state; and then for each
 // direction of each layer the matrices from the input and from the hidden state, (gates * hidden, ...), each with its
-// scales, zero points and bias: scales and zero points are null for floats, the bias may be. Outputs: y, as x, and the
-// last states.
+// scales, zero points and bias: scales and zero points are null for floats, the bias may be. At last there may be batch
+// sizes, (times), int64: x is padded then, the longest sequence first, and y is zeros behind their ends. Outputs: y, as
+// x, and the last states.
 class Recurrent : public Step {
 public:
     explicit Recurrent(StepReader& r)
@@ -31,7 +33,9 @@ public:
             r.fail("attribute 'weight_dtype' must be uint8, int8, float16 or float32");
         r.require_outputs(1 + states_);
         size_t input = 1 + states_;
-        r.require_inputs(input + static_cast<size_t>(layers_ * directions_) * 2 * kPartsOfMatrix);
+        sizes_input_ = input + static_cast<size_t>(layers_ * directions_) * 2 * kPartsOfMatrix;
+        r.require_inputs(sizes_input_, sizes_input_ + 1);
+        if (batch_first_ && r.inputs().size() > sizes_input_) r.fail("batch sizes are for sequences with times first");
         hidden_ = r.constant(input + kPartsOfMatrix, type_, 2).sizes[1];
         features_ = r.constant(input, type_, 2).sizes[1];
         if (hidden_ < 1 || features_ < 1) r.fail("a matrix is empty");
@@ -62,6 +66,14 @@ public:
                             std::to_string(features_) + " features");
         if (batch_first_) swap_first_axes(x);
         x = p.contiguous(x);
+        const bool is_padded = p.has_input(sizes_input_);
+        Tensor sizes;
+        if (is_padded) {
+            sizes = p.contiguous(p.typed_input(sizes_input_, ElementType::s64));
+            if (sizes.sizes != Sizes{x.size(0)})
+                throw PlanError("batch sizes of shape " + text_of(sizes.sizes) + " must be one for each of " +
+                                std::to_string(x.size(0)) + " steps");
+        }
         const int64_t times = x.size(0), batch = x.size(1);
         if (times < 1 || times > kMostTimes)
             throw PlanError("a sequence of " + std::to_string(times) + " steps; there must be 1 to " +
@@ -77,7 +89,10 @@ public:
         }
         for (int64_t layer = 0; layer < layers_; ++layer) {
             const Tensor y = p.make(ElementType::f32, {times, batch, directions_ * hidden_});
-            if (batch > 0) emit(p, layer, x, y, first, last);
+            if (batch > 0 && is_padded)
+                emit_padded(p, layer, x, y, sizes, first, last);
+            else if (batch > 0)
+                emit(p, layer, x, y, first, last);
             x = y;
         }
         if (batch_first_) swap_first_axes(x);
@@ -133,10 +148,10 @@ private:
 
     // What a layer takes while it runs: states, operands and gates of each direction, its input as bytes.
     double scratch_bytes(const Tensor& x) const {
-        constexpr double kGates = 1 << 19;  // of several steps at once, if they are fewer
+        const double together = static_cast<double>(gate_bytes()) / sizeof(float);
         const double batch = static_cast<double>(x.size(1));
         const double width = static_cast<double>((hidden_ + kCellBlock - 1) / kCellBlock * kCellBlock);
-        const double gates = std::max(batch * width * static_cast<double>(cell_gates(cell_)), kGates);
+        const double gates = std::max(batch * width * static_cast<double>(cell_gates(cell_)), together);
         const double floats = batch * (4 * width + 64) + 2 * gates;
         return static_cast<double>(directions_) * floats * sizeof(float) + static_cast<double>(x.count());
     }
@@ -146,13 +161,12 @@ private:
         std::swap(x.strides[0], x.strides[1]);
     }
 
-    void emit(Planner& p, int64_t layer, const Tensor& x, const Tensor& y, const std::vector<Tensor>& first,
-              const std::vector<Tensor>& last) const {
-        const int64_t batch = x.size(1);
-        p.needs_memory(scratch_bytes(x));
+    // x, y, and the first and last states of a layer.
+    std::vector<Place> places_of(int64_t layer, const Tensor& x, const Tensor& y, const std::vector<Tensor>& first,
+                                 const std::vector<Tensor>& last) const {
         const auto of_layer = [&](const Tensor& state) {
             Place place = state.place;
-            place.offset += layer * directions_ * batch * hidden_ * static_cast<int64_t>(sizeof(float));
+            place.offset += layer * directions_ * x.size(1) * hidden_ * static_cast<int64_t>(sizeof(float));
             return place;
         };
         std::vector<Place> places{x.place, y.place};
@@ -160,32 +174,82 @@ private:
             places.push_back(of_layer(first[i]));
             places.push_back(of_layer(last[i]));
         }
-        const double products =
-            static_cast<double>(directions_ * cell_gates(cell_) * hidden_) * static_cast<double>(x.size(2) + hidden_);
+        return places;
+    }
+
+    double products_of(const Tensor& x) const {
+        return static_cast<double>(directions_ * cell_gates(cell_) * hidden_) *
+               static_cast<double>(x.size(2) + hidden_) * static_cast<double>(x.size(0) * x.size(1));
+    }
+
+    // Rows that belong to sequences are put together before, and back to their places behind.
+    void emit_padded(Planner& p, int64_t layer, const Tensor& x, const Tensor& y, const Tensor& sizes,
+                     const std::vector<Tensor>& first, const std::vector<Tensor>& last) const {
+        const int64_t batch = x.size(1), times = x.size(0), width = x.size(2), units = y.size(2);
+        p.needs_memory(scratch_bytes(x));
+        std::vector<Place> places = places_of(layer, x, y, first, last);
+        const size_t more = places.size();
+        places.push_back(sizes.place);
+        places.push_back(p.scratch(x.count() * static_cast<int64_t>(sizeof(float))));
+        places.push_back(p.scratch(y.count() * static_cast<int64_t>(sizeof(float))));
         p.emit(
             std::move(places),
-            [this, layer, batch, steps = x.size(0)](void* const* at) {
-                RecurrentSequence s;
-                s.x = static_cast<const float*>(at[0]);
-                s.batch = batch;
-                s.steps = steps;
-                s.y = static_cast<float*>(at[1]);
-                s.first_h = static_cast<const float*>(at[2]);
-                s.last_h = static_cast<float*>(at[3]);
-                if (cell_ == Cell::lstm) {
-                    s.first_c = static_cast<const float*>(at[4]);
-                    s.last_c = static_cast<float*>(at[5]);
+            [this, layer, batch, times, width, units, more](void* const* at) {
+                const int64_t* size = static_cast<const int64_t*>(at[more]);
+                const float* from = static_cast<const float*>(at[0]);
+                float* to = static_cast<float*>(at[1]);
+                float* rows = static_cast<float*>(at[more + 1]);
+                float* results = static_cast<float*>(at[more + 2]);
+                int64_t steps = 0;
+                for (; steps < times && size[steps] > 0; ++steps) {
+                    if (size[steps] > (steps == 0 ? batch : size[steps - 1]))
+                        throw std::invalid_argument("batch sizes must not grow, nor be more than the batch");
+                    rows = std::copy_n(from + steps * batch * width, size[steps] * width, rows);
                 }
+                if (steps == 0 || size[0] != batch) throw std::invalid_argument("every sequence must have a step");
+                RecurrentSequence s = sequence(at, batch, steps);
+                s.batch_sizes = size;
+                s.x = static_cast<const float*>(at[more + 1]);
+                s.y = results;
                 run_recurrent(both_[static_cast<size_t>(layer)], s);
+                std::fill_n(to, times * batch * units, 0.0f);
+                for (int64_t t = 0; t < steps; results += size[t] * units, ++t)
+                    std::copy_n(results, size[t] * units, to + t * batch * units);
             },
-            products * static_cast<double>(x.size(0)) * static_cast<double>(batch));
+            products_of(x));
+    }
+
+    RecurrentSequence sequence(void* const* at, int64_t batch, int64_t steps) const {
+        RecurrentSequence s;
+        s.x = static_cast<const float*>(at[0]);
+        s.batch = batch;
+        s.steps = steps;
+        s.y = static_cast<float*>(at[1]);
+        s.first_h = static_cast<const float*>(at[2]);
+        s.last_h = static_cast<float*>(at[3]);
+        if (cell_ == Cell::lstm) {
+            s.first_c = static_cast<const float*>(at[4]);
+            s.last_c = static_cast<float*>(at[5]);
+        }
+        return s;
+    }
+
+    void emit(Planner& p, int64_t layer, const Tensor& x, const Tensor& y, const std::vector<Tensor>& first,
+              const std::vector<Tensor>& last) const {
+        p.needs_memory(scratch_bytes(x));
+        p.emit(
+            places_of(layer, x, y, first, last),
+            [this, layer, batch = x.size(1), steps = x.size(0)](void* const* at) {
+                run_recurrent(both_[static_cast<size_t>(layer)], sequence(at, batch, steps));
+            },
+            products_of(x));
     }
 
     Cell cell_;
     int64_t layers_, directions_;
     bool batch_first_, reduce_range_;
     ElementType type_;
-    size_t states_;
+    size_t states_, sizes_input_ = 0;
     int64_t hidden_ = 0, features_ = 0;
     std::vector<Matrix> matrices_;  // for each direction of each layer: from the input, from the hidden state
     std::vector<std::unique_ptr<RecurrentLayer>> cells_;

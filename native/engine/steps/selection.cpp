@@ -3,6 +3,7 @@
 
 #include "cpu/machine.h"
 #include "cpu/threads.h"
+#include "engine/steps/indices.h"
 
 #include <algorithm>
 #include <cstring>
@@ -11,14 +12,7 @@
 namespace zeropoint {
 namespace {
 
-constexpr int64_t kElements = worth_elements(8);  // worth a thread
-
-int64_t checked(const char* op, int64_t index, int64_t size, bool wraps) {
-    if (index < (wraps ? -size : 0) || index >= size)
-        throw std::invalid_argument(std::string(op) + ": index " + std::to_string(index) + " is outside an axis of " +
-                                    std::to_string(size));
-    return index < 0 ? index + size : index;
-}
+constexpr int64_t kIndices = worth_elements(8);  // worth a thread
 
 // y[i][j][k] = x[i][index[i][j][k]][k] along an axis, of as many axes as there are. Inputs: x, int64 indices, nowhere
 // larger than x but along the axis.
@@ -39,18 +33,19 @@ public:
         p.give(0, y);
         if (y.count() == 0) return;
         const int64_t element = bytes_of(x.type);
-        p.emit({x.place, index.place, y.place}, [=, sizes = index.sizes, strides = x.strides, length = x.sizes[axis],
-                                                 n = y.count()](void* const* at) {
-            const uint8_t* from = static_cast<const uint8_t*>(at[0]);
-            const int64_t* indices = static_cast<const int64_t*>(at[1]);
-            uint8_t* to = static_cast<uint8_t*>(at[2]);
-            for (int64_t i = 0; i < n; ++i) {
-                int64_t rest = i, place = 0;
-                for (size_t d = sizes.size(); d-- > 0; rest /= sizes[d])
-                    place += strides[d] * (d == axis ? checked("gather", indices[i], length, false) : rest % sizes[d]);
-                std::memcpy(to + i * element, from + place * element, static_cast<size_t>(element));
-            }
-        });
+        p.emit({x.place, index.place, y.place},
+               [=, sizes = index.sizes, strides = x.strides, length = x.sizes[axis], n = y.count()](void* const* at) {
+                   const uint8_t* from = static_cast<const uint8_t*>(at[0]);
+                   const int64_t* indices = static_cast<const int64_t*>(at[1]);
+                   uint8_t* to = static_cast<uint8_t*>(at[2]);
+                   for (int64_t i = 0; i < n; ++i) {
+                       int64_t rest = i, place = 0;
+                       for (size_t d = sizes.size(); d-- > 0; rest /= sizes[d])
+                           place += strides[d] *
+                                    (d == axis ? checked_index("gather", indices[i], length, false) : rest % sizes[d]);
+                       std::memcpy(to + i * element, from + place * element, static_cast<size_t>(element));
+                   }
+               });
     }
 
 private:
@@ -97,7 +92,7 @@ public:
                 int64_t place = 0;
                 for (size_t d = 0; d < count; ++d)
                     place = place * lengths[d] +
-                            checked("index", static_cast<const int64_t*>(at[1 + d])[i], lengths[d], true);
+                            checked_index("index", static_cast<const int64_t*>(at[1 + d])[i], lengths[d], true);
                 for (int64_t o = 0; o < outer; ++o)
                     std::memcpy(to + (o * wanted + i) * bytes, from + (o * all + place) * bytes,
                                 static_cast<size_t>(bytes));
@@ -150,7 +145,7 @@ private:
     void emit(Planner& p, const Tensor& x, const Tensor& y, const Tensor& where, int64_t length) const {
         const bool descending = descending_;
         p.emit({x.place, y.place, where.place}, [=, rows = x.count() / length](void* const* at) {
-            parallel_for(rows, std::max<int64_t>(1, kElements / length), [&](int64_t begin, int64_t end) {
+            parallel_for(rows, std::max<int64_t>(1, kIndices / length), [&](int64_t begin, int64_t end) {
                 for (int64_t row = begin; row < end; ++row) {
                     const T* values = static_cast<const T*>(at[0]) + row * length;
                     int64_t* places = static_cast<int64_t*>(at[2]) + row * length;
@@ -220,7 +215,7 @@ public:
         p.emit({x.place, y.place}, [this, axes, inner, rows, element = bytes_of(x.type)](void* const* at) {
             const uint8_t* values = static_cast<const uint8_t*>(at[0]);
             uint8_t* to = static_cast<uint8_t*>(at[1]);
-            parallel_for(rows, std::max<int64_t>(1, kElements / inner.size), [&](int64_t begin, int64_t end) {
+            parallel_for(rows, std::max<int64_t>(1, kIndices / inner.size), [&](int64_t begin, int64_t end) {
                 for (int64_t row = begin; row < end; ++row) {
                     int64_t rest = row, place = 0;
                     for (size_t d = axes.size(); d-- > 0; rest /= axes[d].size)

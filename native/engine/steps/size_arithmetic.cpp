@@ -10,7 +10,7 @@ namespace {
 
 using Value = std::variant<int64_t, double>;
 
-constexpr int64_t kMost = int64_t{1} << 31;
+constexpr int64_t kMostSize = int64_t{1} << 31;
 constexpr double kMostWhole = 9007199254740992.0;  // 2^53
 
 double real(const Value& v) {
@@ -105,7 +105,7 @@ public:
         for (size_t i = 0; i < operands_.size(); ++i) {
             given[i] = p.number(operands_[i]);
             const int64_t* n = std::get_if<int64_t>(&given[i]);
-            if (n != nullptr && (*n < -kMost || *n > kMost)) throw PlanError("a number is out of range");
+            if (n != nullptr && (*n < -kMostSize || *n > kMostSize)) throw PlanError("a number is out of range");
         }
         const Value made = row_.compute(given[0], given[1]);
         if (const int64_t* n = std::get_if<int64_t>(&made)) return p.give(0, *n);

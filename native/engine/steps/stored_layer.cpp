@@ -8,8 +8,6 @@ namespace {
 constexpr int64_t kMostGeometry = 1 << 15;  // kernel, stride, padding, dilation
 constexpr int64_t kFreePhases = 256;        // of a transposed convolution; more only with as many kernel positions
 
-const StoredTensor& weight_of(StepReader& r, int64_t rank) { return r.constant(1, r.byte_type("weight_dtype"), rank); }
-
 bool lies_channels_inside(const Tensor& x) {
     const Sizes strides = channels_inside_strides(x.sizes);
     for (size_t axis = 0; axis < x.sizes.size(); ++axis)
@@ -19,13 +17,12 @@ bool lies_channels_inside(const Tensor& x) {
 
 }  // namespace
 
-StoredLayer::StoredLayer(StepReader& r, int64_t weight_rank)
-    : weight_(weight_of(r, weight_rank)),
-      scale_(r.constant(2, ElementType::f32, 1)),
-      zero_point_(r.constant(3, ElementType::s32, 1)),
-      bias_(r.optional_constant(4, ElementType::f32, 1)) {
-    r.require_outputs(1);
-    r.packs(1);
+StoredWeight::StoredWeight(StepReader& r, size_t first, int64_t rank)
+    : weight_(r.constant(first, r.byte_type("weight_dtype"), rank)),
+      scale_(r.constant(first + 1, ElementType::f32, 1)),
+      zero_point_(r.constant(first + 2, ElementType::s32, 1)),
+      bias_(r.optional_constant(first + 3, ElementType::f32, 1)) {
+    r.packs(first);
     for (const int64_t n : weight_.sizes)
         if (n < 1) r.fail("a weight of shape " + text_of(weight_.sizes) + " is empty");
     const int64_t n = weight_.sizes[0];
@@ -91,7 +88,7 @@ ConvGeometry::Fit ConvGeometry::fit(Planner& p, Tensor& x) const {
     fit.sizes.insert(fit.sizes.end(), out.end() - spatial_, out.end());
     fit.channels_first = x.is_contiguous() && !lies_channels_inside(x);
     if (!fit.channels_first) x = p.channels_inside(x);
-    fit.scratch = shape_.scratch_bytes(fit.in);
+    fit.scratch = shape_.scratch_bytes(fit.images, fit.in);
     const Size3& places = shape_.transposed ? fit.in : out;
     fit.macs = static_cast<double>(fit.images) * static_cast<double>(shape_.out_channels) *
                static_cast<double>(shape_.in_channels / shape_.groups);

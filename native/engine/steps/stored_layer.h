@@ -7,11 +7,10 @@
 
 namespace zeropoint {
 
-// Inputs: x, weight, its scales and zero points (one, or one for each output channel), bias or null, and what the kind
-// of step adds. The weight has its output channels first.
-class StoredLayer : public Step {
-protected:
-    StoredLayer(StepReader& r, int64_t weight_rank);
+// Inputs from `first` on: weight, its scales and zero points (one, or one for each output channel), bias or null. The
+// weight has its output channels first.
+struct StoredWeight {
+    StoredWeight(StepReader& r, size_t first, int64_t rank);
 
     WeightTensor weight_tensor() const {
         return {weight_.data, int_type(weight_.type), reinterpret_cast<const int32_t*>(zero_point_.data),
@@ -28,6 +27,12 @@ protected:
     const StoredTensor& scale_;
     const StoredTensor& zero_point_;
     const StoredTensor* bias_;
+};
+
+// Inputs: x, a stored weight, and what the kind of step adds.
+class StoredLayer : public Step, protected StoredWeight {
+protected:
+    StoredLayer(StepReader& r, int64_t weight_rank) : StoredWeight(r, 1, weight_rank) { r.require_outputs(1); }
 };
 
 // The sizes of x w' over the last axis of x, w a matrix (outputs, inputs). Throws PlanError if they do not fit.

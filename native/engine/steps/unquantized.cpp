@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kElements = worth_elements(4);  // worth a thread
 
-struct Axis {
+struct FloatAxis {
     int64_t size, a, b, y;
 };
 
@@ -43,11 +43,11 @@ public:
                                             : p.make(a.type, sizes);
         p.give(0, y);
         if (y.count() == 0) return;
-        std::vector<Axis> axes = walk(expanded_strides(a, sizes), expanded_strides(b, sizes), y);
-        const Axis inner = axes.back();
+        std::vector<FloatAxis> axes = walk(expanded_strides(a, sizes), expanded_strides(b, sizes), y);
+        const FloatAxis inner = axes.back();
         axes.pop_back();
         int64_t rows = 1;
-        for (const Axis& axis : axes) rows *= axis.size;
+        for (const FloatAxis& axis : axes) rows *= axis.size;
         p.emit({a.place, b.place, y.place}, [this, axes, inner, rows](void* const* at) {
             const float *x = static_cast<const float*>(at[0]), *w = static_cast<const float*>(at[1]);
             float* to = static_cast<float*>(at[2]);
@@ -72,11 +72,11 @@ public:
 
 private:
     // Axes in the order of y in memory, those that can be walked as one taken together; at least one.
-    static std::vector<Axis> walk(const Sizes& a, const Sizes& b, const Tensor& y) {
-        std::vector<Axis> axes;
+    static std::vector<FloatAxis> walk(const Sizes& a, const Sizes& b, const Tensor& y) {
+        std::vector<FloatAxis> axes;
         for (const int64_t d : y.memory_order()) {
             const size_t i = static_cast<size_t>(d);
-            const Axis next{y.sizes[i], a[i], b[i], y.strides[i]};
+            const FloatAxis next{y.sizes[i], a[i], b[i], y.strides[i]};
             if (next.size == 1) continue;
             if (!axes.empty() && axes.back().a == next.size * next.a && axes.back().b == next.size * next.b &&
                 axes.back().y == next.size * next.y)
@@ -88,7 +88,7 @@ private:
         return axes;
     }
 
-    void line(const float* a, const float* b, float* y, int64_t n, const Axis& step) const {
+    void line(const float* a, const float* b, float* y, int64_t n, const FloatAxis& step) const {
         if (has_number_ && step.a == 1 && step.y == 1) {
             const float number = number_;
             if (swapped_)
@@ -309,6 +309,61 @@ private:
     int64_t axis_;
 };
 
+// The greatest value along an axis up to each element, or the least, of float32 or int64, and where it was (int64): the
+// last of equal ones. NaN stays.
+class CumulativeExtreme : public Step {
+public:
+    explicit CumulativeExtreme(StepReader& r) : axis_(r.integer("axis", -8, 7)), largest_(r.flag("largest")) {
+        r.require_inputs(1);
+        r.require_outputs(2);
+    }
+
+    void plan(Planner& p) const override {
+        const Tensor x = p.contiguous(p.input(0));
+        if (x.type != ElementType::f32 && x.type != ElementType::s64)
+            throw PlanError(std::string("there are no extremes of ") + name_of(x.type));
+        const int64_t axis = x.rank() == 0 ? 0 : wrapped_axis(axis_, x.rank());
+        const Tensor y = p.make(x.type, x.sizes), where = p.make(ElementType::s64, x.sizes);
+        p.give(0, y);
+        p.give(1, where);
+        if (y.count() == 0) return;
+        const int64_t length = x.rank() == 0 ? 1 : x.size(axis);
+        const int64_t inner = x.rank() == 0 ? 1 : count_of({x.sizes.begin() + axis + 1, x.sizes.end()});
+        p.emit({x.place, y.place, where.place},
+               [=, type = x.type, largest = largest_, lines = y.count() / length](void* const* at) {
+                   for (int64_t line = 0; line < lines; ++line) {
+                       const int64_t first = line / inner * length * inner + line % inner;
+                       if (type == ElementType::f32)
+                           follow<float>(at, first, length, inner, largest);
+                       else
+                           follow<int64_t>(at, first, length, inner, largest);
+                   }
+               });
+    }
+
+private:
+    template <class T>
+    static void follow(void* const* at, int64_t first, int64_t length, int64_t step, bool largest) {
+        const T* from = static_cast<const T*>(at[0]) + first;
+        T* to = static_cast<T*>(at[1]) + first;
+        int64_t* where = static_cast<int64_t*>(at[2]) + first;
+        T best = from[0];
+        int64_t place = 0;
+        for (int64_t i = 0; i < length; ++i) {
+            const T value = from[i * step];
+            if (value != value || (best == best && (largest ? value >= best : value <= best))) {
+                best = value;
+                place = i;
+            }
+            to[i * step] = best;
+            where[i * step] = place;
+        }
+    }
+
+    int64_t axis_;
+    bool largest_;
+};
+
 // y = x - floor(x / number) * number, of float32 or int64; it has the sign of the number.
 class Remainder : public Step {
 public:
@@ -357,6 +412,7 @@ void add_unquantized_steps(StepTable& table) {
     table.add<FloatBinary<Over>>("float_divide");
     table.add<Convert>("convert");
     table.add<CumulativeSum>("cumulative_sum");
+    table.add<CumulativeExtreme>("cumulative_extreme");
     table.add<Remainder>("remainder");
     table.add<Range>("range");
     table.add<Full>("full");

@@ -6,14 +6,6 @@
 namespace zeropoint {
 namespace {
 
-class OneInput : public Step {
-protected:
-    explicit OneInput(StepReader& r) {
-        r.require_inputs(1);
-        r.require_outputs(1);
-    }
-};
-
 Tensor with_sizes(Planner& p, const Tensor& x, const Sizes& sizes) {
     if (count_of(sizes) != x.count())
         throw PlanError("a tensor of shape " + text_of(x.sizes) + " cannot have shape " + text_of(sizes));

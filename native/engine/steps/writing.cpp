@@ -1,18 +1,13 @@
 // Copies of a tensor with some elements written anew, or added to, at places that indices name.
 #include "engine/step_table.h"
 
+#include "engine/steps/indices.h"
+
 #include <algorithm>
 #include <array>
 
 namespace zeropoint {
 namespace {
-
-int64_t checked(const char* op, int64_t index, int64_t size, bool wraps) {
-    if (index < (wraps ? -size : 0) || index >= size)
-        throw std::invalid_argument(std::string(op) + ": index " + std::to_string(index) + " is outside an axis of " +
-                                    std::to_string(size));
-    return index < 0 ? index + size : index;
-}
 
 enum class Writing { set, add, multiply, maximum, minimum };
 
@@ -93,8 +88,8 @@ public:
                 for (int64_t i = 0; i < n; ++i) {
                     int64_t rest = i, place = 0;
                     for (size_t d = sizes.size(); d-- > 0; rest /= sizes[d])
-                        place +=
-                            strides[d] * (d == axis ? checked("scatter", indices[i], length, false) : rest % sizes[d]);
+                        place += strides[d] *
+                                 (d == axis ? checked_index("scatter", indices[i], length, false) : rest % sizes[d]);
                     to[place] = combined(writing, to[place], from[i]);
                 }
             });
@@ -157,7 +152,7 @@ public:
                     found[i] = 0;
                     for (size_t d = 0; d < count; ++d)
                         found[i] = found[i] * lengths[d] +
-                                   checked("index_put", static_cast<const int64_t*>(at[d])[i], lengths[d], true);
+                                   checked_index("index_put", static_cast<const int64_t*>(at[d])[i], lengths[d], true);
                 }
                 const T* from = static_cast<const T*>(at[count + 1]);
                 T* const to = static_cast<T*>(at[count + 2]);

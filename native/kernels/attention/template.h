@@ -65,11 +65,31 @@ struct ScoreLine {
                 return with_mask<uint8_t>(o, [n](float v, uint8_t mask) { return mask != 0 ? n : v; });
         }
     }
-    // From scores to the bytes of shares; `shares` has room for whole blocks.
+    // From scores to what is taken to a power: answers the largest.
+    float powers() const {
+        const int last = a.operation_count - 1;
+        for (int i = 0; i < last; ++i) apply(a.operations[i]);
+        if (last >= 0 && a.operations[last].kind == ScoreOperationKind::multiply && a.columns % V::W == 0) {
+            const F number = V::set(a.operations[last].number);
+            F most = V::set(FloatSoftmaxRow<V>::kLeast);
+            for (int64_t i = 0; i < a.columns; i += V::W) {
+                const F v = V::mul(V::load(x + i), number);
+                V::store(x + i, v);
+                most = V::max(v, most);
+            }
+            return V::reduce_max(most);
+        }
+        if (last >= 0) apply(a.operations[last]);
+        return FloatSoftmaxRow<V>{x, x, a.columns}.largest();
+    }
+    // From powers to exponentials: answers what they are multiplied with.
+    float exponentials(float largest) const {
+        return FloatSoftmaxRow<V>{x, x, a.columns}.exponentials_of_row(largest, a.safe);
+    }
+    // From exponentials to the bytes of shares; `to` has room for whole blocks.
     template <class T>
-    void shares(T* to) const {
-        for (int i = 0; i < a.operation_count; ++i) apply(a.operations[i]);
-        const F factor = V::set(FloatSoftmaxRow<V>{x, x, a.columns}.exponentials_of_row(a.safe));
+    void shares(float multiplier, T* to) const {
+        const F factor = V::set(multiplier);
         QuantizeArgs q;
         q.qmin = a.share_low;
         q.qmax = a.share_high;
@@ -100,12 +120,17 @@ void attention_with(const AttentionArgs& a, int64_t begin, int64_t end, uint8_t*
         for (int64_t row = first; row < last; row += AttentionArgs::kRows) {
             const int64_t count = last - row < AttentionArgs::kRows ? last - row : AttentionArgs::kRows;
             products.scores(head, row, count, x, stride);
+            // All rows through one part after the other: the largest, and a sum, end with a long chain, during which
+            // there is work on the next row.
+            const auto line = [&](int64_t i) { return ScoreLine<V>{a, head, row + i, x + i * stride}; };
+            float factor[AttentionArgs::kRows];
+            for (int64_t i = 0; i < count; ++i) factor[i] = line(i).powers();
+            for (int64_t i = 0; i < count; ++i) factor[i] = line(i).exponentials(factor[i]);
             for (int64_t i = 0; i < count; ++i) {
-                const ScoreLine<V> line{a, head, row + i, x + i * stride};
                 if (a.share_type == IntType::u8)
-                    line.shares(products.share(i));
+                    line(i).shares(factor[i], products.share(i));
                 else
-                    line.shares(reinterpret_cast<int8_t*>(products.share(i)));
+                    line(i).shares(factor[i], reinterpret_cast<int8_t*>(products.share(i)));
             }
             products.products(head, row, count);
         }

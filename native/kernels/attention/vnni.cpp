@@ -208,6 +208,10 @@ public:
     }
     void scores(int64_t head, int64_t row, int64_t count, float* to, int64_t stride) {
         const uint8_t* const q = a_.q.x + a_.place(a_.q.heads, head) + row * a_.q.row;
+        // Rows are as far apart as all heads are wide: CPUs do not expect the next ones.
+        constexpr int64_t kAhead = 2 * AttentionArgs::kRows;
+        for (int64_t i = 0; i < count; ++i)
+            __builtin_prefetch(q + (row + i + kAhead < a_.rows ? i + kAhead : i) * a_.q.row);
         for (int64_t i = 0; i < count; ++i)
             q_.put(i, q + i * a_.q.row, a_.depth, flip_of(a_.q.type, IntType::u8), k_zero_point_);
         const __m512 multiplier = _mm512_set1_ps(a_.score_multiplier), scale = _mm512_set1_ps(a_.score_scale);

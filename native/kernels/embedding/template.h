@@ -95,7 +95,7 @@ int64_t embedding_block(const EmbeddingTable<V, kBits>& table, int64_t first, in
         }
 #pragma GCC unroll 8
         for (int k = 0; k < kVectors; ++k) {
-            const F v = V::to_float(V::template load_bits<kBits>(values + k * kVectorBytes));
+            const F v = V::template load_bit_floats<kBits>(values + k * kVectorBytes);
             if constexpr (kMax)
                 sum[k] = V::max(V::fma(v, scale, bias), sum[k]);
             else

@@ -35,37 +35,54 @@ double float_sum(const float* x, int64_t length, float filler, const Next& next)
     return total;
 }
 
-template <class V>
-void float_layer_norm_with(const FloatLayerNormArgs& a, int64_t begin, int64_t end) {
+// kRows rows from `row` on, all of them through one part after the other: the end of a sum is a long chain, during
+// which there is work on the next row.
+template <class V, int kRows>
+inline void float_layer_norm_rows(const FloatLayerNormArgs& a, int64_t row) {
     using F = typename V::F;
     const double count = static_cast<double>(a.length);
-    for (int64_t row = begin; row < end; ++row) {
-        const float* x = a.x + row * a.length;
-        float* y = a.y + row * a.length;
+    float mean[kRows], r[kRows];
+    for (int k = 0; k < kRows; ++k) {
+        const float* x = a.x + (row + k) * a.length;
         const double sum = float_sum<V>(x, a.length, 0.0f, [](F s, F v) { return V::add(s, v); });
-        const float mean = static_cast<float>(sum / count);
-        const F m = V::set(mean);
-        const double squares = float_sum<V>(x, a.length, mean, [&](F s, F v) {
+        mean[k] = static_cast<float>(sum / count);
+    }
+    for (int k = 0; k < kRows; ++k) {
+        const F m = V::set(mean[k]);
+        const double squares = float_sum<V>(a.x + (row + k) * a.length, a.length, mean[k], [&](F s, F v) {
             const F d = V::sub(v, m);
             return V::fma(d, d, s);
         });
         const double variance = static_cast<double>(static_cast<float>(squares / count));
-        const F r = V::set(static_cast<float>(1.0 / std::sqrt(variance + a.eps)));
+        r[k] = static_cast<float>(1.0 / std::sqrt(variance + a.eps));
+    }
+    for (int k = 0; k < kRows; ++k) {
+        const float* x = a.x + (row + k) * a.length;
+        float* y = a.y + (row + k) * a.length;
+        const F m = V::set(mean[k]), factor = V::set(r[k]);
         const auto one = [&](const float* from, const float* weight, const float* bias) {
-            return V::fma(V::mul(V::sub(V::load(from), m), r), V::load(weight), V::load(bias));
+            return V::fma(V::mul(V::sub(V::load(from), m), factor), V::load(weight), V::load(bias));
         };
         int64_t i = 0;
         for (; i + V::W <= a.length; i += V::W) V::store(y + i, one(x + i, a.weight + i, a.bias + i));
         if (i == a.length) continue;
         float last[V::W] = {}, weight[V::W] = {}, bias[V::W] = {};
-        for (int64_t k = i; k < a.length; ++k) {
-            last[k - i] = x[k];
-            weight[k - i] = a.weight[k];
-            bias[k - i] = a.bias[k];
+        for (int64_t c = i; c < a.length; ++c) {
+            last[c - i] = x[c];
+            weight[c - i] = a.weight[c];
+            bias[c - i] = a.bias[c];
         }
         V::store(last, one(last, weight, bias));
-        for (int64_t k = i; k < a.length; ++k) y[k] = last[k - i];
+        for (int64_t c = i; c < a.length; ++c) y[c] = last[c - i];
     }
+}
+
+template <class V>
+void float_layer_norm_with(const FloatLayerNormArgs& a, int64_t begin, int64_t end) {
+    constexpr int kRows = 4;
+    int64_t row = begin;
+    for (; row + kRows <= end; row += kRows) float_layer_norm_rows<V, kRows>(a, row);
+    for (; row < end; ++row) float_layer_norm_rows<V, 1>(a, row);
 }
 
 }  // namespace

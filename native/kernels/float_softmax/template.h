@@ -44,9 +44,8 @@ struct FloatSoftmaxRow {
             parts[k] = V::add(parts[k], e);
         }
     }
-    // y = exp(x - largest), and what each is then multiplied with.
-    float exponentials_of_row(bool safe) const {
-        const float found = largest();
+    // y = exp(x - found), the largest, and what each is then multiplied with.
+    float exponentials_of_row(float found, bool safe) const {
         if (safe && found == kLeast && !has_nan()) {
             for (int64_t i = 0; i < length; ++i) y[i] = 0.0f;
             return 1.0f;
@@ -67,7 +66,7 @@ struct FloatSoftmaxRow {
         return 1.0f / V::reduce_add(parts[0]);
     }
     void run(bool safe) const {
-        const float factor = exponentials_of_row(safe);
+        const float factor = exponentials_of_row(largest(), safe);
         int64_t i = 0;
         for (; i + V::W <= length; i += V::W) V::store(y + i, V::mul(V::load(y + i), V::set(factor)));
         for (; i < length; ++i) y[i] *= factor;

@@ -178,7 +178,7 @@ void multiply(const GemmArgs& a, int64_t begin, int64_t end) {
 }  // namespace
 
 const GemmKernel& gemm_avx2() {
-    static const WinogradKernel winograd = {winograd_transform, winograd_multiply};
+    static const WinogradKernel winograd = {16, kWinogradCostsAvx2, winograd_transform, winograd_multiply};
     static const GemmKernel kernel = {{2, 2}, Operand::centered, convert_centered, multiply, &winograd};
     return kernel;
 }

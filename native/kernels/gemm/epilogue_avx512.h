@@ -20,12 +20,15 @@ public:
           y_(y),
           n_(n),
           look_up_(look_up),
-          is_plain_(e.z == nullptr && !e.leaky && e.table == nullptr) {
+          form_(e.z != nullptr || e.leaky || e.table != nullptr ? Form::any
+                : e.bounded                                     ? Form::bounded
+                                                                : Form::plain) {
         // Signed bytes are unsigned ones, shifted: one way to pack, and a flip of the highest bit.
         const int32_t shift = e.type == OutputType::s8 ? 128 : 0;
         flip_ = static_cast<char>(shift);
         zero_point_ = static_cast<int16_t>(e.zero_point + shift);
         lo_ = static_cast<char>(e.lo + shift);
+        hi_ = static_cast<char>(e.hi + shift);
         high_ = static_cast<float>(e.hi - e.zero_point);
     }
 
@@ -35,8 +38,9 @@ public:
                                               const int64_t* const (&y_rows)[kRows]) const {
         const int64_t first = panel * kPanel;
         if (e_.type == OutputType::f32) return to_floats<kRows, kPanels>(sum, first, y_rows);
-        if (is_plain_) return to_bytes<kRows, kPanels, false>(sum, first, y_rows);
-        to_bytes<kRows, kPanels, true>(sum, first, y_rows);
+        if (form_ == Form::bounded) return to_bytes<kRows, kPanels, Form::bounded>(sum, first, y_rows);
+        if (form_ == Form::plain) return to_bytes<kRows, kPanels, Form::plain>(sum, first, y_rows);
+        to_bytes<kRows, kPanels, Form::any>(sum, first, y_rows);
         if (e_.table != nullptr) {
             int64_t at[kRows];
             for (int i = 0; i < kRows; ++i) at[i] = *y_rows[i] + first;
@@ -46,12 +50,15 @@ public:
     }
 
 private:
+    // plain: scale, bias and bounds; bounded: these, and Epilogue::bounded.
+    enum class Form { bounded, plain, any };
     struct Constants {
         __m512 high;
-        __m512i zero_point, lo, flip;
+        __m512i zero_point, lo, hi, flip;
     };
     __attribute__((always_inline)) Constants constants() const {
-        return {_mm512_set1_ps(high_), _mm512_set1_epi16(zero_point_), _mm512_set1_epi8(lo_), _mm512_set1_epi8(flip_)};
+        return {_mm512_set1_ps(high_), _mm512_set1_epi16(zero_point_), _mm512_set1_epi8(lo_), _mm512_set1_epi8(hi_),
+                _mm512_set1_epi8(flip_)};
     }
 
     __attribute__((always_inline)) __m512 scaled(Sums sum, int64_t channel) const {
@@ -59,22 +66,25 @@ private:
             _mm512_mul_ps(_mm512_cvtepi32_ps(reinterpret_cast<__m512i>(sum)), _mm512_loadu_ps(e_.multiplier + channel));
         return _mm512_add_ps(v, _mm512_loadu_ps(e_.float_bias + channel));
     }
-    // The upper bound is taken before the conversion, which could overflow; what saturates in 16 bits is below all
-    // lower bounds.
+    // The upper bound is taken before the conversion, where that could overflow; what saturates in 16 bits is beyond
+    // all bounds.
+    template <Form kForm>
     static __attribute__((always_inline)) __m512i rounded(__m512 v, const Constants& c) {
-        return _mm512_cvtps_epi32(_mm512_min_ps(v, c.high));
+        return _mm512_cvtps_epi32(kForm == Form::bounded ? v : _mm512_min_ps(v, c.high));
     }
     static __attribute__((always_inline)) __m512i words(__m512i a, __m512i b, const Constants& c) {
         return _mm512_adds_epi16(_mm512_packs_epi32(a, b), c.zero_point);
     }
     // Packing works within 128 bits, hence the order of the results: 4 bytes of each of the four vectors, four times.
+    template <Form kForm>
     static __attribute__((always_inline)) __m512i bytes(__m512i a, __m512i b, const Constants& c) {
         const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-        const __m512i packed = _mm512_max_epu8(_mm512_packus_epi16(a, b), c.lo);
+        __m512i packed = _mm512_max_epu8(_mm512_packus_epi16(a, b), c.lo);
+        if constexpr (kForm == Form::bounded) packed = _mm512_min_epu8(packed, c.hi);
         return _mm512_permutexvar_epi32(order, _mm512_xor_si512(packed, c.flip));
     }
 
-    template <int kRows, int kPanels, bool kMore>
+    template <int kRows, int kPanels, Form kForm>
     __attribute__((always_inline)) void to_bytes(const Sums (&sum)[kRows][kPanels], int64_t first,
                                                  const int64_t* const (&y_rows)[kRows]) const {
         const Constants c = constants();
@@ -82,17 +92,17 @@ private:
         const int64_t left = n_ - first;
         const auto at = [&](int i, int j) __attribute__((always_inline)) {
             __m512 v = scaled(sum[i][j], first + j * kPanel);
-            if constexpr (kMore) {
+            if constexpr (kForm == Form::any) {
                 if (e_.z != nullptr) v = _mm512_add_ps(v, residual(*y_rows[i] + first + j * kPanel, left - j * kPanel));
                 if (e_.leaky) v = leaky(v);
             }
-            return rounded(v, c);
+            return rounded<kForm>(v, c);
         };
         if constexpr (kPanels == 4) {
             const __mmask64 there = left < 64 ? (__mmask64{1} << left) - 1 : ~__mmask64{0};
 #pragma GCC unroll 16
             for (int i = 0; i < kRows; ++i) {
-                const __m512i row = bytes(words(at(i, 0), at(i, 1), c), words(at(i, 2), at(i, 3), c), c);
+                const __m512i row = bytes<kForm>(words(at(i, 0), at(i, 1), c), words(at(i, 2), at(i, 3), c), c);
                 uint8_t* const to = y + *y_rows[i];
                 if (left >= 64)
                     _mm512_storeu_si512(to, row);
@@ -111,7 +121,7 @@ private:
 #pragma GCC unroll 16
             for (int i = 0; i < kRows; i += 2) {
                 const int next = i + 1 < kRows ? i + 1 : i;
-                const __m512i rows = bytes(words(at(i, 0), at(i, 1), c), words(at(next, 0), at(next, 1), c), c);
+                const __m512i rows = bytes<kForm>(words(at(i, 0), at(i, 1), c), words(at(next, 0), at(next, 1), c), c);
                 put(i, _mm512_castsi512_si256(rows));
                 if (next > i) put(next, _mm512_extracti64x4_epi64(rows, 1));
             }
@@ -128,7 +138,7 @@ private:
 #pragma GCC unroll 16
             for (int i = 0; i < kRows; i += 4) {
                 const int b = i + 1 < kRows ? i + 1 : i, d = i + 2 < kRows ? i + 2 : i, f = i + 3 < kRows ? i + 3 : i;
-                const __m512i rows = bytes(words(at(i, 0), at(b, 0), c), words(at(d, 0), at(f, 0), c), c);
+                const __m512i rows = bytes<kForm>(words(at(i, 0), at(b, 0), c), words(at(d, 0), at(f, 0), c), c);
                 put(i, _mm512_castsi512_si128(rows));
                 put(i + 1, _mm512_extracti32x4_epi32(rows, 1));
                 put(i + 2, _mm512_extracti32x4_epi32(rows, 2));
@@ -182,8 +192,8 @@ private:
     void* y_;
     int64_t n_;
     LookUpPlaces look_up_;
-    bool is_plain_;  // scale, bias and bounds
-    char flip_, lo_;
+    Form form_;
+    char flip_, lo_, hi_;
     int16_t zero_point_;
     float high_;
 };

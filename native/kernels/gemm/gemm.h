@@ -77,6 +77,9 @@ struct Epilogue {
     int32_t z_zero_point = 0;
     float z_multiplier = 0;
     const uint8_t* table = nullptr;
+    // For every sum, 2^31 in size at most, |float(acc + bias) * multiplier + float_bias| < 2^30: it is rounded to an
+    // int32 as it is, and bounds may be taken in 8 or 16 bits that saturate.
+    bool bounded = false;
 };
 
 struct GemmArgs {

@@ -74,6 +74,18 @@ struct TileShape {
     static_assert(kLength <= 7 && kPanels <= 4);
 };
 
+// Row k of a segment of at most seven, whose rows are s apart.
+inline __attribute__((always_inline)) const uint8_t* row_of_segment(const uint8_t* base, int k, int64_t s, int64_t s3,
+                                                                    int64_t s5) {
+    return k == 0   ? base
+           : k == 1 ? base + s
+           : k == 2 ? base + 2 * s
+           : k == 3 ? base + s3
+           : k == 4 ? base + 4 * s
+           : k == 5 ? base + s5
+                    : base + 2 * s3;
+}
+
 // sum += four channels of every row times those of every panel.
 template <int kSegments, int kLength, int kPanels>
 inline __attribute__((always_inline)) void step_vnni(const uint8_t* const (&x)[kSegments], int64_t offset, int64_t s,
@@ -84,15 +96,7 @@ inline __attribute__((always_inline)) void step_vnni(const uint8_t* const (&x)[k
     for (int j = 0; j < kPanels; ++j) weights[j] = _mm512_load_si512(w + j * apart);
 #pragma GCC unroll 16
     for (int i = 0; i < kSegments * kLength; ++i) {
-        const uint8_t* const base = x[i / kLength] + offset;
-        const int k = i % kLength;
-        const uint8_t* const at = k == 0   ? base
-                                  : k == 1 ? base + s
-                                  : k == 2 ? base + 2 * s
-                                  : k == 3 ? base + s3
-                                  : k == 4 ? base + 4 * s
-                                  : k == 5 ? base + s5
-                                           : base + 2 * s3;
+        const uint8_t* const at = row_of_segment(x[i / kLength] + offset, i % kLength, s, s3, s5);
         const __m512i v = _mm512_broadcastd_epi32(_mm_loadu_si32(at));
 #pragma GCC unroll 4
         for (int j = 0; j < kPanels; ++j)

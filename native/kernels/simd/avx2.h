@@ -87,6 +87,10 @@ struct Avx2 {
         const __m256i each = _mm256_srlv_epi32(_mm256_set1_epi32(static_cast<int32_t>(all)), shifts);
         return {_mm256_and_si256(each, _mm256_set1_epi32((1 << kBits) - 1))};
     }
+    template <int kBits>
+    static F load_bit_floats(const uint8_t* p) {
+        return to_float(load_bits<kBits>(p));
+    }
     static float from_half(uint16_t half) { return _cvtsh_ss(half); }
     static I set_int(int32_t x) { return {_mm256_set1_epi32(x)}; }
     static I add(I a, I b) { return {_mm256_add_epi32(a.v, b.v)}; }

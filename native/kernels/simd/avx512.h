@@ -94,6 +94,16 @@ struct Avx512 {
         if constexpr (kBits == 4) all = _mm512_mask_set1_epi32(all, 0xFF00, static_cast<int32_t>(parts[1]));
         return {_mm512_and_si512(_mm512_srlv_epi32(all, shifts), _mm512_set1_epi32((1 << kBits) - 1))};
     }
+    // The same as float32. 4 bits: looked up in a register, for which the bits above them do not count.
+    template <int kBits>
+    static F load_bit_floats(const uint8_t* p) {
+        if constexpr (kBits != 4) return to_float(load_bits<kBits>(p));
+        const __m512i halves = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+        const __m512i shifts = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+        const __m512 values = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        const __m512i all = _mm512_permutexvar_epi32(halves, _mm512_castsi128_si512(_mm_loadu_si64(p)));
+        return _mm512_permutexvar_ps(_mm512_srlv_epi32(all, shifts), values);
+    }
     static float from_half(uint16_t half) { return _cvtsh_ss(half); }
     static I set_int(int32_t x) { return {_mm512_set1_epi32(x)}; }
     static I add(I a, I b) { return {_mm512_add_epi32(a.v, b.v)}; }

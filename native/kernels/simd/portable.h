@@ -196,6 +196,10 @@ struct Portable {
         return each<I, int32_t>([&](int i) { return p[i * kBits / 8] >> (i * kBits % 8) & ((1 << kBits) - 1); });
     }
     // Exact.
+    template <int kBits>
+    static F load_bit_floats(const uint8_t* p) {
+        return to_float(load_bits<kBits>(p));
+    }
     static float from_half(uint16_t half) { return zeropoint::from_half(half); }
     static I set_int(int32_t x) {
         return each<I, int32_t>([&](int) { return x; });
