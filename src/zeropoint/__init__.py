@@ -61,6 +61,7 @@ _EXPORTS = {
             "EntropyObserver",
             "FixedQParamsObserver",
             "Granularity",
+            "GroupedWeightObserver",
             "HistogramObserver",
             "MSEObserver",
             "MappingType",
@@ -165,6 +166,7 @@ _EXPORTS = {
             "float_qparams_weight_only_qconfig_4bit",
             "get_default_qat_qconfig",
             "get_default_qconfig",
+            "get_weight_only_qconfig_4bit",
             "is_reuse_input_qconfig",
             "per_channel_dynamic_qconfig",
             "per_token_dynamic_qconfig",
@@ -187,9 +189,12 @@ _EXPORTS = {
     "propagate_qconfig_": "qconfig_propagation",
     "fuse_fx": "fx.quantize_fx",
     "to_int8": "graph.to_int8",
+    "nms": "ops.boxes",
     "Policy": "graph.policy",
     "compare": "report.compare",
     "sensitivity": "report.sensitivity",
+    "tune": "accuracy.tune",
+    "calibration_advice": "accuracy.advice",
     "write_report": "report.html",
     **dict.fromkeys(("convert_fx", "convert_to_reference_fx", "prepare_fx", "prepare_qat_fx"), "graph.quantize_fx"),
     **dict.fromkeys(
@@ -247,6 +252,9 @@ _EXPORTS = {
     "CaptureError": "graph.frontends.export",
     "FormatError": "runtime",
     "NotCalibrated": "graph.lowering.integer",
+    "export_onnx": "interop.onnx.export",
+    "from_onnx": "interop.onnx.model",
+    "from_pt2e": "interop.pt2e",
     "Unsupported": "compiler",
     "compile": "compiler",
 }
@@ -275,6 +283,8 @@ __all__ = [*_EXPORTS, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("zeropoint")
     module = _EXPORTS.get(name)
     if module is None and name not in _MODULES:
         raise AttributeError(f"module 'zeropoint' has no attribute {name!r}")
@@ -324,6 +334,19 @@ def _meet_torch() -> None:
         [*stand_ins.values(), *((f, f"zeropoint.{path}") for path, f in stand_ins.items())]
     )
     importlib.import_module("zeropoint.ops")
+    makers = importlib.import_module("zeropoint.ops.stored").MAKERS
+    for name in ("per_tensor", "per_channel"):
+        makers.setdefault(name, _maker(makers, name))
+
+
+def _maker(makers: Any, name: str) -> Any:
+    """What makes QTensors until zeropoint.tensor is loaded: it loads that, which puts its own in this place."""
+
+    def make(*parts: Any) -> Any:
+        importlib.import_module("zeropoint.tensor")
+        return makers[name](*parts)
+
+    return make
 
 
 class _AfterTorch:

@@ -53,6 +53,7 @@ from zeropoint.observers import (
     per_channel_weight_observer_range_neg_127_to_127,
     weight_observer_range_neg_127_to_127,
 )
+from zeropoint.observers.grouped import GROUP, GroupedWeightObserver
 from zeropoint.observers.partial import PartialWrapper
 
 __all__ = [
@@ -84,6 +85,7 @@ __all__ = [
     "float_qparams_weight_only_qconfig_4bit",
     "get_default_qat_qconfig",
     "get_default_qconfig",
+    "get_weight_only_qconfig_4bit",
     "is_reuse_input_qconfig",
     "per_channel_dynamic_qconfig",
     "per_token_dynamic_qconfig",
@@ -115,7 +117,7 @@ class QConfig(_Constructors):
     __slots__ = ()
 
     def __new__(cls, activation: Any, weight: Any) -> QConfig:
-        _refuse_instances(cls.__name__, activation, weight)
+        refuse_instances(cls.__name__, activation=activation, weight=weight)
         return super().__new__(cls, activation, weight)
 
 
@@ -135,15 +137,16 @@ class QConfigDynamic(_Constructors):
 
     def __new__(cls, activation: Any = nn.Identity, weight: Any = nn.Identity) -> QConfigDynamic:
         warnings.warn("QConfigDynamic is deprecated: write QConfig, with both fields", FutureWarning, stacklevel=2)
-        _refuse_instances(cls.__name__, activation, weight)
+        refuse_instances(cls.__name__, activation=activation, weight=weight)
         return super().__new__(cls, activation, weight)
 
 
 QConfigAny = QConfig | None
 
 
-def _refuse_instances(name: str, activation: Any, weight: Any) -> None:
-    for field, value in (("activation", activation), ("weight", weight)):
+def refuse_instances(name: str, **fields: Any) -> None:
+    """Raise ValueError if a field of the qconfig class `name` is an observer that is built already."""
+    for field, value in fields.items():
         if isinstance(value, nn.Module):
             built = type(value).__name__
             raise ValueError(
@@ -155,6 +158,8 @@ def _refuse_instances(name: str, activation: Any, weight: Any) -> None:
 def check_qconfig(where: str, qconfig: Any) -> None:
     """Raise TypeError, starting with `where`, unless `qconfig` is None or has an activation and a weight.
 
+    The activation of an EqualizationQConfig, which mappings take too, is ``input_activation``.
+
     Example:
         >>> check_qconfig("set_global", default_qconfig)
         >>> check_qconfig("set_global", "x86")
@@ -163,7 +168,9 @@ def check_qconfig(where: str, qconfig: Any) -> None:
         TypeError: set_global: expected a QConfig or None, got 'x86'; for a backend: get_default_qconfig('x86')
     """
     if qconfig is None or (
-        not isinstance(qconfig, type) and hasattr(qconfig, "activation") and hasattr(qconfig, "weight")
+        not isinstance(qconfig, type)
+        and (hasattr(qconfig, "activation") or hasattr(qconfig, "input_activation"))
+        and hasattr(qconfig, "weight")
     ):
         return
     if isinstance(qconfig, str):
@@ -332,6 +339,16 @@ def get_default_qconfig(backend: str = "x86", version: int = 0) -> QConfig:
     return _choose("get_default_qconfig", _CALIBRATION, backend, version)
 
 
+def get_weight_only_qconfig_4bit(group_size: int = GROUP) -> QConfig:
+    """The QConfig for weights of 4 bits and float activations, with a scale for each `group_size` inputs of an output.
+
+    Example:
+        >>> get_weight_only_qconfig_4bit(32).weight().group_size
+        32
+    """
+    return QConfig(default_placeholder_observer, GroupedWeightObserver.with_args(group_size=group_size))
+
+
 def get_default_qat_qconfig(backend: str = "x86", version: int = 1) -> QConfig:
     """The QConfig for training a model that will run on `backend`: fake-quantize with moving averages.
 
@@ -376,10 +393,8 @@ def qconfig_equals(q1: QConfigAny, q2: QConfigAny) -> bool:
     """
     if q1 is None or q2 is None:
         return q1 is q2
-    return bool(
-        _spelled_out(q1.activation) == _spelled_out(q2.activation)
-        and _spelled_out(q1.weight) == _spelled_out(q2.weight)
-    )
+    fields = ("activation", "input_activation", "weight")  # an EqualizationQConfig has the second, others the first
+    return all(bool(_spelled_out(getattr(q1, f, None)) == _spelled_out(getattr(q2, f, None))) for f in fields)
 
 
 def _spelled_out(constructor: Any) -> Any:

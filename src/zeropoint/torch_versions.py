@@ -14,12 +14,21 @@ from typing import Any
 import torch
 import torch.fx.experimental._config as shape_config
 from torch import Tensor, nn
+from torch._dispatch.python import enable_python_dispatcher
 from torch.export import Dim, ExportedProgram
 from torch.fx import proxy, traceback
 from torch.library import Library
 from torch.utils import _pytree as pytree
 
-__all__ = ["annotated", "export", "is_exporting", "keeping_annotations", "override_kernel", "unlifted"]
+__all__ = [
+    "annotated",
+    "calls_with_free_sizes",
+    "export",
+    "is_exporting",
+    "keeping_annotations",
+    "override_kernel",
+    "unlifted",
+]
 
 _RELEASE = tuple(int(number) for number in torch.__version__.split(".")[:2])
 
@@ -100,6 +109,14 @@ def unlifted(exported: ExportedProgram) -> Any:
     if "check_guards" in inspect.signature(exported.module).parameters:
         return exported.module(check_guards=False)
     return exported.module()
+
+
+def calls_with_free_sizes() -> contextlib.AbstractContextManager[None]:
+    """In here, operators of ATen take tensors with free sizes.
+
+    In 2.8 a reshape ends in C++ that wants numbers, unless PyTorch is told to look for a kernel in Python first.
+    """
+    return enable_python_dispatcher() if _RELEASE < (2, 9) else contextlib.nullcontext()
 
 
 def is_exporting() -> bool:

@@ -2,6 +2,7 @@
 
 Rounding weights moves the expected result of a layer (Nagel et al., 2019, section 4.2). A float layer on the same
 inputs says by how much, channel by channel; the biases are corrected one layer after the other, first layer first.
+`correct_biases` does it for graphs and eager models; `bias_correction` is the old function, which leaves shadows in.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from zeropoint.accuracy.layers import Change, layers_of
 from zeropoint.nn import quantized as nnq
 from zeropoint.numeric_suite.eager import prepare_model_with_stubs
 from zeropoint.numeric_suite.loggers import Logger
@@ -18,7 +21,7 @@ from zeropoint.numeric_suite.shadow import Shadow
 from zeropoint.tensor.create import dequantize
 from zeropoint.tensor.qtensor import QTensor
 
-__all__ = ["MeanShadowLogger", "bias_correction"]
+__all__ = ["MeanShadowLogger", "bias_correction", "correct_biases"]
 
 FLOAT_LAYERS = (nn.Linear, nn.Conv2d)
 QUANTIZED_LAYERS = (nnq.Linear, nnq.Conv2d)
@@ -97,3 +100,32 @@ def _correct(shadow: Any, bias: Tensor) -> None:
         layer.set_weight_bias(layer.weight(), corrected)
     else:
         layer.bias.data = corrected
+
+
+def correct_biases(float_model: Any, quantized: nn.Module, batches: Iterable[Any]) -> tuple[Change, ...]:
+    """Take what each layer's channels are off in the mean, over some batches, off its bias, in place.
+
+    A layer is changed only if its result comes nearer to the float model's; one without a bias gets one then.
+
+    Args:
+        float_model: what `quantized` was made of.
+        quantized: of `to_int8`, `convert_fx`, eager `convert` or `quantize_dynamic`.
+        batches: what to run on, without labels.
+    """
+    changes = []
+    for layer in layers_of(float_model, quantized, batches):
+        if not layer.gives_wanted:
+            continue
+        axis = layer.operation.channel_axis
+        channels = layer.wanted[0].shape[axis]
+        off, rows = torch.zeros(channels, dtype=torch.float64), 0
+        for wanted, got in zip(layer.wanted, layer.run()):
+            difference = (wanted.double() - got.double()).movedim(axis, -1).reshape(-1, channels)
+            off += difference.sum(0)
+            rows += len(difference)
+        mean = (off / max(rows, 1)).float()
+        bias = mean if layer.bias is None else layer.bias.detach() + mean
+        changes.append(
+            layer.try_bias(bias, "bias correction", f"{channels} biases by {float(mean.abs().max()):.2g} at most")
+        )
+    return tuple(changes)

@@ -13,12 +13,14 @@ from zeropoint.cli.bench import bench
 from zeropoint.cli.compare import compare
 from zeropoint.cli.convert import convert
 from zeropoint.cli.doctor import doctor
+from zeropoint.cli.export import export
 from zeropoint.cli.inspect import inspect
 from zeropoint.cli.migrate import migrate
 from zeropoint.cli.quantize import quantize
 from zeropoint.cli.report import report
 from zeropoint.cli.run import run
 from zeropoint.cli.sensitivity import sensitivity
+from zeropoint.cli.tune import tune
 
 __all__ = ["app"]
 
@@ -28,7 +30,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="markdown",
 )
-for command in (quantize, inspect, run, bench, compare, sensitivity, report, convert, migrate, doctor):
+for command in (quantize, tune, export, inspect, run, bench, compare, sensitivity, report, convert, migrate, doctor):
     app.command()(command)
 
 
@@ -47,8 +49,8 @@ def zeropoint(
 ) -> None:
     """Quantize models to 8 bits, look inside, measure, and find the layer that went wrong.
 
-    A MODEL is a file of torch.export (`.pt2`), of TorchScript (`.pt`), or `package.module:factory`, a function that
-    makes it. DATA is a `.npy`, `.npz` or `.safetensors` file, samples along the first axis, or
+    A MODEL is a file of torch.export (`.pt2`), ONNX or TorchScript (`.pt`), or `package.module:factory`, a function
+    that makes it. DATA is a `.npy`, `.npz` or `.safetensors` file, samples along the first axis, or
     `package.module:iterable`.
     """
     warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)  # torch's, about its own files

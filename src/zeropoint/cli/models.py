@@ -12,7 +12,9 @@ from zeropoint.cli.named import existing, is_named, named
 
 __all__ = ["Model", "Pickle", "fixed_batch", "input_names", "is_script", "is_torchscript", "load_model"]
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="A .pt2 or TorchScript file, or package.module:factory.")]
+Model = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A .pt2, .onnx or TorchScript file, or package.module:factory.")
+]
 Pickle = Annotated[
     bool, typer.Option("--pickle", help="Read pickled models, too. They can run any code: only for files you trust.")
 ]
@@ -27,6 +29,10 @@ def load_model(text: str, pickle: bool = False) -> Any:
         from zeropoint import runtime
 
         return runtime.load(path)  # takes and gives arrays
+    if path.suffix == ".onnx":
+        from zeropoint.interop.onnx.model import from_onnx
+
+        return from_onnx(path)
     import torch
 
     import zeropoint.ops  # noqa: F401  # operators that a quantized file calls
@@ -82,6 +88,8 @@ def input_names(model: Any) -> list[str]:
         return [name for name, _, _ in model.inputs]
     if is_script(model):
         return [argument.name for argument in model.forward.schema.arguments if argument.name != "self"]
+    if hasattr(model, "input_names"):  # an ONNX file
+        return list(model.input_names)
     import inspect
 
     return list(inspect.signature(model.forward).parameters)
@@ -94,6 +102,9 @@ def fixed_batch(model: Any) -> int | None:
         return shape[0] if shape and isinstance(shape[0], int) else None
     from zeropoint.graph.frontends.export import is_exported
 
+    if getattr(model, "input_shapes", None):  # an ONNX file
+        shape = model.input_shapes[0]
+        return shape[0] if shape and isinstance(shape[0], int) and shape[0] > 0 else None
     if not is_exported(model):
         return None
     first = next((node.meta.get("val") for node in model.graph.nodes if node.op == "placeholder"), None)

@@ -32,7 +32,7 @@ def install() -> None:
         >>> torch.ao.quantization.prepare is zeropoint.prepare
         True
         >>> uninstall()
-        >>> torch.ao.quantization.prepare is zeropoint.prepare
+        >>> is_installed()
         False
     """
     global _changes

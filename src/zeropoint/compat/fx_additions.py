@@ -11,6 +11,7 @@ from torch import nn
 from zeropoint.fake_quant import FixedQParamsFakeQuantize
 from zeropoint.fx.backend_config import BackendConfig
 from zeropoint.fx.custom_config import swapped_class
+from zeropoint.fx.equalization.convert import equalize, find_equalization_scales
 from zeropoint.fx.fuse import nested_method
 from zeropoint.fx.modules import free_name
 from zeropoint.fx.observed import observed_attributes
@@ -202,6 +203,12 @@ def get_new_attr_name_with_prefix(prefix: str) -> Callable[[nn.Module], str]:
     return name
 
 
-def is_equalization_observer(observer: Any) -> bool:
-    """Whether a module observes for equalization: none of ours does."""
-    return False
+def update_obs_for_equalization(model: Any, modules: Any) -> dict[str, Any]:
+    """Find the scales of layers that are equalized: name of a node -> the observer of its weight."""
+    return find_equalization_scales(model)
+
+
+def convert_eq_obs(model: Any, modules: Any, weight_eq_obs_dict: dict[str, Any]) -> None:
+    """Multiply inputs and divide weights by the scales that were found."""
+    if weight_eq_obs_dict:
+        equalize(model)

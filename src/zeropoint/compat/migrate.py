@@ -206,7 +206,11 @@ class _Rewriting(cst.CSTTransformer):
                     self._leave_alone(original_node, f"{module}.{name}", reason)
                 kept.append(alias)
                 continue
-            moved[_module_of(found.path)].append(alias.with_changes(name=cst.Name(found.path.rpartition(".")[2])))
+            ours = found.path.rpartition(".")[2]
+            renamed = alias.with_changes(name=cst.Name(ours))
+            if ours != name and alias.asname is None:  # the code goes on with the old name
+                renamed = renamed.with_changes(asname=cst.AsName(cst.Name(name)))
+            moved[_module_of(found.path)].append(renamed)
         if not moved and len(kept) == len(original_node.names):
             return updated_node
         made = [_from(where, aliases) for where, aliases in sorted(moved.items())]

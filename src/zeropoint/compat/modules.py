@@ -40,8 +40,8 @@ def _looking_up(module: ModuleType, known: dict[str, lookup.Counterpart], reason
 
     def __getattr__(name: str) -> Any:
         found = known.get(name)
-        if found is None and name.startswith("_") and not name.startswith("__"):
-            theirs = private or _private_names(path)
+        if found is None and not name.startswith("__") and (name.startswith("_") or _is_inside(path)):
+            theirs = private if name in private else _their_names(path)
             if name in theirs:
                 return theirs[name]
         if found is None and reason and not name.startswith("__"):
@@ -55,9 +55,14 @@ def _looking_up(module: ModuleType, known: dict[str, lookup.Counterpart], reason
     return __getattr__
 
 
+def _is_inside(path: str) -> bool:
+    """Whether a module is one of the insides that libraries beside us take functions of."""
+    return _BelowGone._reason(path) is not None
+
+
 @functools.cache
-def _private_names(path: str) -> dict[str, Any]:
-    """The names with an underscore that PyTorch's own module of this path has, in a copy that nobody else sees."""
+def _their_names(path: str) -> dict[str, Any]:
+    """The names that PyTorch's own module of this path has, in a copy that nobody else sees."""
     place = Path(torch.__file__).parent.joinpath(*path.split(".")[1:])
     file = next((f for f in (place.with_suffix(".py"), place / "__init__.py") if f.is_file()), None)
     if file is None:
@@ -70,7 +75,7 @@ def _private_names(path: str) -> dict[str, Any]:
         spec.loader.exec_module(module)
     except (ImportError, AttributeError, RuntimeError, NotImplementedError):  # it needs what is not there
         return {}
-    return {name: value for name, value in vars(module).items() if name.startswith("_") and not name.startswith("__")}
+    return {name: value for name, value in vars(module).items() if not name.startswith("__")}
 
 
 def _fill(module: ModuleType, reason: str) -> None:
@@ -79,7 +84,7 @@ def _fill(module: ModuleType, reason: str) -> None:
     private = {}
     for name, value in list(vars(module).items()):
         if not name.startswith("__") and not isinstance(value, ModuleType):
-            if name.startswith("_") and name not in known:
+            if (name.startswith("_") or _is_inside(module.__name__)) and name not in known:
                 private[name] = value  # libraries beside us take such names of PyTorch's: they get PyTorch's
             del vars(module)[name]
     vars(module)["__getattr__"] = _looking_up(module, known, reason, private)
@@ -130,6 +135,32 @@ def replace_modules(changes: Changes) -> None:
         elif path not in names.CONTAINERS:
             changes.contents(module)
             _fill(module, reason)
+    for path, place in names.IN_TORCHAO.items():
+        if path not in sys.modules and not _is_pytorchs(path):
+            _put(changes, _at_torchao(finder, path, place))
+
+
+def _is_pytorchs(path: str) -> bool:
+    """Whether this PyTorch has a module, loaded or not."""
+    place = Path(torch.__file__).parent.joinpath(*path.split(".")[1:])
+    return place.with_suffix(".py").is_file() or (place / "__init__.py").is_file()
+
+
+def _at_torchao(finder: _BelowGone, path: str, place: str) -> ModuleType:
+    """An old module whose names are those of one of torchao's, which is loaded when one of them is used."""
+    module = importlib.util.module_from_spec(importlib.machinery.ModuleSpec(path, finder, is_package=True))
+
+    def __getattr__(name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        try:
+            theirs = importlib.import_module(place)
+        except ModuleNotFoundError as error:
+            raise ImportError(f"{path}.{name} is {place}.{name} now: pip install torchao") from error
+        return getattr(theirs, name)
+
+    vars(module)["__getattr__"] = __getattr__
+    return module
 
 
 def _load(changes: Changes, path: str) -> None:

@@ -11,17 +11,13 @@ from __future__ import annotations
 
 # ------------------------------------------------------------------------------------------------------------ reasons
 
-FUSING = "which layers fuse, and into what, is a table now: zeropoint.operators; fuse_modules takes your own methods"
 FX = "it belongs to the inside of torch.ao's FX mode; the graphs are the same, what makes them is zeropoint.fx"
-SPARSE = "block-sparse layers for QNNPACK are not part of zeropoint; use the dense ones"
 INSIDE = "it is a helper inside a module of torch.ao; the module itself has its counterpart"
 BACKEND = "it belongs to the inside of torch.ao's backends; zeropoint.fx makes them from zeropoint.operators"
 EQUALIZE = "it is a step inside equalize; the layer itself has the weight and the bias"
-N_SHADOWS = (
-    "it tries several qconfigs for each layer in one model; compare the models one by one, with add_shadow_loggers"
-)
 ON_DEVICE = "it leaves quantizing to the device, with passes of torch._C; quantize_dynamic_jit does it beforehand"
 NOT_OLD = "it is no part of the old stack: PyTorch keeps it"
+REFUSED = "PyTorch refuses it, too: models that call it have to be saved anew; zeropoint.compat.load_script reads them"
 PACKED_BY_FBGEMM = "it exposes FBGEMM's own packed weights; quantize_dynamic, or zeropoint.qfunctions.linear_prepack"
 
 # ------------------------------------------------------------------------------------------------------------ modules
@@ -59,6 +55,7 @@ MODULES = {
         "zeropoint.fx.fuser_methods": (
             "fuse_conv_bn fuse_conv_bn_relu fuse_convtranspose_bn fuse_linear_bn get_fuser_method get_fuser_method_new"
             " _sequential_wrapper2=sequential_wrapper2"
+            " _DEFAULT_OP_LIST_TO_FUSER_METHOD=FUSER_METHODS"
         ),
     },
     "torch.ao.quantization.observer": {
@@ -129,7 +126,7 @@ MODULES = {
             "DEFAULT_REFERENCE_STATIC_QUANT_MODULE_MAPPINGS DEFAULT_STATIC_QUANT_MODULE_MAPPINGS"
         ),
         "zeropoint.compat.eager_names": "_get_special_act_post_process _has_special_act_post_process",
-        SPARSE: (
+        "zeropoint.compat.sparse": (
             "DEFAULT_DYNAMIC_SPARSE_QUANT_MODULE_MAPPINGS DEFAULT_STATIC_SPARSE_QUANT_MODULE_MAPPINGS "
             "get_default_dynamic_sparse_quant_module_mappings get_default_static_sparse_quant_module_mappings"
         ),
@@ -151,7 +148,12 @@ MODULES = {
         "zeropoint.fx": "convert_fx convert_to_reference_fx fuse_fx prepare_fx prepare_qat_fx",
         "zeropoint.fx.quantize_fx": "_convert_to_reference_decomposed_fx=convert_to_reference_decomposed_fx",
         "zeropoint.fx.observed": "attach_preserved_attrs_to_model",
-        "zeropoint.fx.tracer": "QuantizationTracer",
+        "zeropoint.fx.tracer": "QuantizationTracer _swap_ff_with_fxff=replace_float_functionals",
+        "torch.fx.proxy": "Scope ScopeContextManager",
+        FX: (
+            "_check_is_graph_module _convert_fx _convert_standalone_module_fx _fuse_fx _prepare_fx"
+            " _prepare_standalone_module_fx"
+        ),
     },
     "torch.ao.quantization.backend_config.backend_config": {
         "zeropoint.fx": "BackendConfig BackendPatternConfig DTypeConfig DTypeWithConstraints ObservationType",
@@ -177,6 +179,15 @@ MODULES = {
         ),
     },
     "torch.ao.quantization.backend_config.x86": {"zeropoint.fx": "get_x86_backend_config"},
+    "torch.ao.quantization.fx": {
+        "zeropoint.fx.convert": "convert",
+        "zeropoint.fx.fuse": "fuse",
+        "zeropoint.fx.prepare": "prepare",
+    },
+    "torch.ao.quantization.fx.convert": {"zeropoint.fx.convert": "convert"},
+    "torch.ao.quantization.fx.fuse": {"zeropoint.fx.fuse": "fuse"},
+    "torch.ao.quantization.fx.fuse_handler": {FX: "DefaultFuseHandler FuseHandler"},
+    "torch.ao.quantization.fx.prepare": {"zeropoint.fx.prepare": "prepare"},
     "torch.ao.quantization.fx.custom_config": {
         "zeropoint.fx": "ConvertCustomConfig FuseCustomConfig PrepareCustomConfig StandaloneModuleConfigEntry",
         "zeropoint.fx.custom_config": (
@@ -219,7 +230,44 @@ MODULES = {
         ),
         "zeropoint.fx.patterns": "_default_root_node_getter=root_of",
     },
-    "torch.ao.quantization.fx._equalize": {"zeropoint.compat.fx_additions": "is_equalization_observer"},
+    "torch.ao.quantization.fx._equalize": {
+        "zeropoint.fx.equalization": (
+            "EqualizationQConfig _InputEqualizationObserver=InputEqualizationObserver"
+            " _WeightEqualizationObserver=WeightEqualizationObserver calculate_equalization_scale"
+            " default_equalization_qconfig input_equalization_observer weight_equalization_observer"
+        ),
+        "zeropoint.fx.equalization.observers": "is_equalization_observer",
+        "zeropoint.compat.fx_additions": "convert_eq_obs update_obs_for_equalization",
+        "zeropoint.fx.equalization.convert": "_convert_equalization_ref=equalize",
+        "zeropoint.fx.equalization.layers": "node_supports_equalization=equalizes",
+        "zeropoint.numeric_suite.graph.ranking": (
+            "get_equalization_qconfig_dict=equalize_worst get_layer_sqnr_dict=layer_sqnr"
+        ),
+        FX: (
+            "CUSTOM_MODULE_SUPP_LIST clear_weight_quant_obs_node custom_module_supports_equalization"
+            " fused_module_supports_equalization get_op_node_and_weight_eq_obs maybe_get_next_equalization_scale"
+            " maybe_get_next_input_eq_obs maybe_get_weight_eq_obs_node nn_module_supports_equalization"
+            " qsheme_mapping_per_tensor_to_per_channel remove_node reshape_scale scale_input_observer"
+            " scale_weight_functional scale_weight_node"
+        ),
+    },
+    "torch.ao.quantization.fx._model_report.detector": {
+        "zeropoint.fx.model_report": (
+            "DetectorBase DetectorQConfigInfo DynamicStaticDetector InputWeightEqualizationDetector OutlierDetector"
+            " PerChannelDetector"
+        ),
+        "zeropoint.fx.model_report.detector": (
+            "DETECTOR_IS_POST_OBS_KEY=IS_POST DETECTOR_OBS_ARGS_KEY=ARGUMENTS DETECTOR_OBS_TO_INSERT_KEY=OBSERVER"
+            " DETECTOR_TARGET_NODE_KEY=TARGET"
+        ),
+    },
+    "torch.ao.quantization.fx._model_report.model_report": {"zeropoint.fx.model_report": "ModelReport"},
+    "torch.ao.quantization.fx._model_report.model_report_observer": {
+        "zeropoint.fx.model_report": "ModelReportObserver",
+    },
+    "torch.ao.quantization.fx._model_report.model_report_visualizer": {
+        "zeropoint.fx.model_report": "ModelReportVisualizer",
+    },
     "torch.ao.quantization.fx.tracer": {"zeropoint.fx.tracer": "QuantizationTracer"},
     "torch.ao.quantization.fx.utils": {
         "zeropoint.fx.custom_recurrent": "_reroute_tuple_getitem_pattern=skip_tuples",
@@ -291,9 +339,12 @@ MODULES = {
             " _add_loggers_impl=add_loggers_to_graphs _add_shadow_loggers_impl=add_shadow_loggers_to_graphs"
         ),
         "zeropoint.numeric_suite.graph.loggers": "OutputComparisonLogger OutputLogger RNNReturnType=Recurrent",
-        N_SHADOWS: (
-            "_n_shadows_compare_weights _prepare_n_shadows_add_loggers_model convert_n_shadows_model"
-            " extract_results_n_shadows_model loggers_set_enabled loggers_set_save_activations prepare_n_shadows_model"
+        "zeropoint.numeric_suite.graph.n_shadows": (
+            "convert_n_shadows_model loggers_set_enabled loggers_set_save_activations prepare_n_shadows_model"
+            " _prepare_n_shadows_add_loggers_model=prepare_shadow_network"
+        ),
+        "zeropoint.numeric_suite.graph.n_shadows_results": (
+            "_n_shadows_compare_weights=n_shadows_compare_weights extract_results_n_shadows_model"
             " print_comparisons_n_shadows_model"
         ),
     },
@@ -383,6 +434,9 @@ MODULES = {
         "zeropoint.nn.quantizable": "LSTM LSTMCell",
         "zeropoint.nn.quantizable.lstm": "_LSTMLayer=_Layer _LSTMSingleLayer=_Direction",
     },
+    "torch.ao.nn.sparse.quantized.linear": {"zeropoint.compat.sparse": "Linear LinearPackedParams"},
+    "torch.ao.nn.sparse.quantized.dynamic.linear": {"zeropoint.compat.sparse": "Linear=DynamicLinear"},
+    "torch.ao.nn.sparse.quantized.utils": {"zeropoint.compat.sparse": "LinearBlockSparsePattern"},
     "torch.ao.nn.quantized.dynamic.modules.conv": {
         "zeropoint.nn.quantized.dynamic": "Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d",
     },
@@ -467,6 +521,7 @@ _QUANTIZATION = (
 PACKAGES = {
     "torch.ao.quantization": _QUANTIZATION,
     "torch.ao.quantization.backend_config": "backend_config executorch fbgemm native onednn qnnpack tensorrt x86",
+    "torch.ao.quantization.fx._model_report": "",
     "torch.ao.nn.intrinsic": "modules",
     "torch.ao.nn.intrinsic.modules": "fused",
     "torch.ao.nn.intrinsic.qat": "modules",
@@ -487,12 +542,17 @@ PACKAGES = {
     ),
     "torch.ao.nn.quantized.dynamic": "modules",
     "torch.ao.nn.quantized.dynamic.modules": "conv linear rnn",
+    "torch.ao.nn.sparse": "",
+    "torch.ao.nn.sparse.quantized": "linear utils",
+    "torch.ao.nn.sparse.quantized.dynamic": "linear",
     "torch.ao.nn.quantized.reference": "modules",
     "torch.ao.nn.quantized.reference.modules": "conv linear rnn sparse utils",
 }
 
 # Older paths of whole trees. The longer ones come first.
 MOVED = {
+    "torch.quantization.fx.fusion_patterns": "torch.ao.quantization.fx.fuse_handler",
+    "torch.quantization.fx.quantization_patterns": "torch.ao.quantization.fx.quantize_handler",
     "torch.nn.quantized._reference": "torch.ao.nn.quantized.reference",
     "torch.quantization._numeric_suite": "torch.ao.ns._numeric_suite",
     "torch.quantization": "torch.ao.quantization",
@@ -509,7 +569,16 @@ CONTAINERS = ("torch.ao", "torch.ao.nn", "torch.ao.ns", "torch.ao.ns.fx")
 GONE = {
     "torch.ao.quantization.backend_config": BACKEND,
     "torch.ao.quantization.fx": FX,
-    "torch.ao.nn.sparse": SPARSE,
+}
+
+# Modules that PyTorch gave to torchao, which has their names: where PyTorch has them no more, they are found there.
+IN_TORCHAO = {
+    "torch.ao.quantization.quantize_pt2e": "torchao.quantization.pt2e.quantize_pt2e",
+    "torch.ao.quantization.quantizer": "torchao.quantization.pt2e.quantizer",
+    "torch.ao.quantization.quantizer.quantizer": "torchao.quantization.pt2e.quantizer.quantizer",
+    "torch.ao.quantization.quantizer.x86_inductor_quantizer": (
+        "torchao.quantization.pt2e.quantizer.x86_inductor_quantizer"
+    ),
 }
 
 # ----------------------------------------------------------------------------- torch, torch.Tensor, torch.ops.quantized
@@ -589,14 +658,13 @@ OPERATORS = {
         " conv3d_groups=groups conv_transpose2d_groups=groups conv_transpose3d_groups=groups"
         " conv2d_transpose=transpose conv3d_transpose=transpose conv_transpose2d_transpose=transpose"
         " conv_transpose3d_transpose=transpose conv_unpack=unpack conv2d_unpack=unpack"
-        " conv3d_unpack=unpack conv_transpose2d_unpack=unpack"
+        " conv3d_unpack=unpack conv_transpose2d_unpack=unpack conv2d_unpack_sizes=unpack_sizes"
+        " make_quantized_cell_params"
         " conv_transpose3d_unpack=unpack linear_dynamic_fp16_unpacked_weight"
         " linear_with_input_q_dq_qweight_dq_output_fp32 linear_with_input_q_dq_qweight_dq_relu_output_fp32"
     ),
     "zeropoint.compat.functions": "max_pool1d=quantized_max_pool1d max_pool2d=quantized_max_pool2d",
-    PACKED_BY_FBGEMM: (
-        "conv2d_unpack_sizes linear_prepack_fp16_legacy linear_prepack_legacy make_quantized_cell_params"
-    ),
+    REFUSED: "linear_prepack_fp16_legacy linear_prepack_legacy",
     NOT_OLD: "int4mm_packed_weight_cpu",
 }
 

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zeropoint.numerics.dtypes import quint8
+from zeropoint.numerics.dtypes import qint8, quint8
+from zeropoint.observers.minmax import MinMaxObserver
 from zeropoint.qfunctions import packed
 from zeropoint.qfunctions.packed import (
     ConvPackedParams,
@@ -15,7 +16,9 @@ from zeropoint.qfunctions.packed import (
     LinearPackedParamsFp16,
     linear_dynamic_fp16,
 )
+from zeropoint.qfunctions.recurrent import CellParams, make_quantized_cell_params_dynamic
 from zeropoint.tensor.create import quantize_per_tensor
+from zeropoint.tensor.qtensor import QTensor
 
 
 def _reading(name: str) -> Any:
@@ -35,6 +38,14 @@ dilation, groups = _reading("dilation"), _reading("groups")
 def transpose(packed_weights: Any) -> int:
     """1 for transposed convolutions, 0 for others."""
     return int(packed_weights.transpose())
+
+
+def unpack_sizes(packed_weights: ConvPackedParams) -> tuple[Any, ...]:
+    """The sizes of weight and bias, and the numbers of a convolution."""
+    weight, bias = packed_weights.unpack()
+    sizes = list(weight.shape), None if bias is None else list(bias.shape)
+    numbers = packed_weights.stride(), packed_weights.padding(), packed_weights.dilation(), packed_weights.groups()
+    return *sizes, *numbers
 
 
 def _with_one_dimension(packed_weight: ConvPackedParams) -> ConvPackedParams:
@@ -100,3 +111,17 @@ def linear_with_input_q_dq_qweight_dq_relu_output_fp32(
 ) -> Tensor:
     """As `linear_with_input_q_dq_qweight_dq_output_fp32`, with a ReLU."""
     return linear_with_input_q_dq_qweight_dq_output_fp32(X, X_scale, X_zero_point, W_prepack).relu_()
+
+
+def make_quantized_cell_params(w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor) -> CellParams:
+    """The parameters of a recurrent cell with 8-bit weights, from floats: one scale for each matrix."""
+
+    def packed_weight(weight: Tensor, bias: Tensor) -> LinearPackedParams:
+        observer = MinMaxObserver(dtype=qint8)
+        observer(weight)
+        scale, zero_point = observer.calculate_qparams()
+        quantized = quantize_per_tensor(weight, scale, zero_point, qint8)
+        assert isinstance(quantized, QTensor)  # of one weight
+        return packed.linear_prepack(quantized, bias)
+
+    return make_quantized_cell_params_dynamic(packed_weight(w_ih, b_ih), packed_weight(w_hh, b_hh), b_ih, b_hh)

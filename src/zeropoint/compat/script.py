@@ -32,6 +32,10 @@ _SCHEMAS = (
     "quantize_per_tensor.tensors(Tensor[] tensors, Tensor scales, Tensor zero_points, int dtype) -> Tensor[]",
     "quantize_per_channel(Tensor input, Tensor scales, Tensor zero_points, int axis, int dtype) -> Tensor",
     "quantize_per_tensor_dynamic(Tensor input, int dtype, bool reduce_range) -> Tensor",
+    # Graphs of FX mode name dtypes where PyTorch has none.
+    "quantize_per_tensor.named(Tensor input, Tensor scale, Tensor zero_point, str dtype) -> Tensor",
+    "quantize_per_channel.named(Tensor input, Tensor scales, Tensor zero_points, int axis, str dtype) -> Tensor",
+    "quantize_per_tensor_dynamic.named(Tensor input, str dtype, bool reduce_range) -> Tensor",
     "dequantize.self(Tensor input) -> Tensor",
     "dequantize.tensors(Tensor[] tensors) -> Tensor[]",
     "_make_per_tensor_quantized_tensor(Tensor input, float scale, int zero_point) -> Tensor",

@@ -20,6 +20,7 @@ from zeropoint.qfunctions.embedding import EmbeddingPackedParams
 from zeropoint.qfunctions.packed import LinearPackedParams, LinearPackedParamsFp16
 from zeropoint.qfunctions.recurrent import CellParams
 from zeropoint.tensor.files import load_qtensors, save_qtensors
+from zeropoint.tensor.safetensors_file import read_safetensors
 
 __all__ = ["read_state_dict", "write_state_dict"]
 
@@ -50,11 +51,8 @@ def read_state_dict(path: str | os.PathLike[str]) -> dict[str, Any]:
     Raises:
         ValueError: if the file is damaged, or another program wrote it.
     """
-    from safetensors import safe_open
-
     tensors = load_qtensors(path)
-    with safe_open(path, framework="pt") as file:
-        text = (file.metadata() or {}).get(_KEY)
+    text = read_safetensors(path)[1].get(_KEY)
     if text is None:
         return dict(tensors)
     try:

@@ -23,7 +23,7 @@ from zeropoint.fx.numbers import is_converted, with_numbers
 from zeropoint.graph.frontends.shape_guards import value_of
 from zeropoint.graph.passes.input_checks import Sizes
 from zeropoint.graph.state import kept_state
-from zeropoint.graph.torch_internals import is_operator, output_nesting
+from zeropoint.graph.torch_internals import input_nesting, is_operator, output_nesting
 from zeropoint.operators import STEPS
 
 __all__ = ["Unsupported", "compile"]
@@ -60,8 +60,26 @@ def compile(model: nn.Module, example_inputs: Any, fallback: bool = False) -> Pr
 
 def compile_with(fusions: Sequence[Fusion], model: nn.Module, example_inputs: Any, fallback: bool = False) -> Program:
     """`compile` with these fusions only: for tests, which compare programs with and without them."""
+    graph, example = graph_to_compile("compile", model, example_inputs)
+    with torch.no_grad():
+        builder = Compiler(graph, example, fallback).run()
+    simplify(builder, fusions)
+    try:
+        return Program(
+            _native.Program(builder.data(), foreign=builder.foreign), [str(call) for call in builder.foreign]
+        )
+    except _native.FormatError as error:
+        raise Unsupported(f"compile: {error}") from error
+
+
+def graph_to_compile(who: str, model: nn.Module, example_inputs: Any) -> tuple[fx.GraphModule, tuple[Any, ...]]:
+    """The graph of a quantized model, whatever workflow made it, and its example as a tuple.
+
+    Args:
+        who: whom messages speak of.
+    """
     if isinstance(example_inputs, Mapping):
-        example_inputs = _in_order(getattr(model, "graph_module", model), example_inputs)
+        example_inputs = _in_order(who, getattr(model, "graph_module", model), example_inputs)
     elif not isinstance(example_inputs, (tuple, list)):
         example_inputs = (example_inputs,)
     if isinstance(model, torch.jit.ScriptModule):
@@ -74,31 +92,23 @@ def compile_with(fusions: Sequence[Fusion], model: nn.Module, example_inputs: An
         graph = getattr(model, "graph_module", model)
     if not isinstance(graph, fx.GraphModule):
         raise TypeError(
-            "compile takes a quantized model, from to_int8, convert_fx, convert_jit, convert or quantize_dynamic, got"
+            f"{who} takes a quantized model, from to_int8, convert_fx, convert_jit, convert or quantize_dynamic, got"
             f" {type(model).__name__}"
         )
-    with torch.no_grad():
-        builder = Compiler(graph, tuple(example_inputs), fallback).run()
-    simplify(builder, fusions)
-    try:
-        return Program(
-            _native.Program(builder.data(), foreign=builder.foreign), [str(call) for call in builder.foreign]
-        )
-    except _native.FormatError as error:
-        raise Unsupported(f"compile: {error}") from error
+    return graph, tuple(example_inputs)
 
 
-def _in_order(graph: Any, named: Mapping[str, Any]) -> tuple[Any, ...]:
+def _in_order(who: str, graph: Any, named: Mapping[str, Any]) -> tuple[Any, ...]:
     """Keywords in the order of the inputs of a graph."""
     if not isinstance(graph, fx.GraphModule):
-        raise TypeError("compile: pass example_inputs as a tuple: only graphs know their inputs by name")
+        raise TypeError(f"{who}: pass example_inputs as a tuple: only graphs know their inputs by name")
     names = [str(node.target) for node in graph.graph.nodes if node.op == "placeholder"]
     if sorted(names) != sorted(named):
-        raise ValueError(f"compile: the model takes {', '.join(names)}; example_inputs has {', '.join(named)}")
+        raise ValueError(f"{who}: the model takes {', '.join(names)}; example_inputs has {', '.join(named)}")
     return tuple(named[name] for name in names)
 
 
-class _Recorder(fx.Interpreter):
+class Recorder(fx.Interpreter):
     """Runs a graph and keeps what kind of value each node gave, and the values that are the same for all inputs."""
 
     def __init__(self, graph: fx.GraphModule) -> None:
@@ -130,7 +140,7 @@ class Compiler:
     def __init__(self, graph: fx.GraphModule, example: tuple[Any, ...], fallback: bool = False) -> None:
         self.graph, self.builder, self.fallback = graph, ProgramBuilder(), fallback
         self.values: dict[fx.Node, Any] = {}
-        recorder = _Recorder(graph)
+        recorder = Recorder(graph)
         with kept_state(graph):
             recorder.run(*example)
         self.found, self.fixed = recorder.found, recorder.fixed
@@ -143,7 +153,7 @@ class Compiler:
         Raises:
             Unsupported: for all operators that no step computes, at once.
         """
-        read = _read(self.graph.graph)
+        read = read_nodes(self.graph.graph)
         for node in self.graph.graph.nodes:
             self.node = node
             if node not in read or self.missing.is_behind(node):
@@ -240,7 +250,7 @@ class Compiler:
 
     def placeholder(self, node: fx.Node) -> None:
         found = self.found[node]
-        if found is None:
+        if found is None or isinstance(found, (bool, int, float, str)):  # the graph has it inside
             return
         if not isinstance(found, Tensor):
             raise self.unsupported(f"input {node.target!r} is no tensor but {described(found)}")
@@ -269,7 +279,7 @@ class Compiler:
         if node.target is operator.getitem:
             self.values[node] = self.values[node.args[0]][node.args[1]]
             return
-        name = _name(node.target)
+        name = call_name(node.target)
         emit = SIZES.get(name) or STEPS.get(name)
         try:
             if emit is None:
@@ -304,32 +314,60 @@ class Compiler:
 
     def output(self, node: fx.Node) -> None:
         flat = list(node.args[0]) if isinstance(node.args[0], (tuple, list)) else [node.args[0]]
+        leaves: list[Any] = []
         for part in flat:
-            if not isinstance(part, fx.Node):
-                raise self.unsupported(f"the model gives {part!r}, which is no tensor")
-            self.builder.outputs.append(str(self.tensor(part)))
-        self.builder.result = self._described(output_nesting(self.graph.graph, len(flat)))
+            if isinstance(part, fx.Node):
+                leaves.append(len(self.builder.outputs))
+                self.builder.outputs.append(str(self.tensor(part)))
+            elif part is None or isinstance(part, (bool, int, float, str)):
+                leaves.append(["constant", part])
+            else:
+                raise self.unsupported(f"the model gives {described(part)}, which is no tensor")
+        if not self.builder.outputs:
+            raise self.unsupported("the model gives no tensor")
+        nesting = self._described(output_nesting(self.graph.graph, len(flat)), leaves)
+        self.builder.result = nesting
+        self.builder.arguments = self._arguments()
 
-    def _described(self, tree: Any) -> Any:
+    def _arguments(self) -> Any:
+        """How the model is called, where that is not its tensors one by one."""
+        placeholders = [node for node in self.graph.graph.nodes if node.op == "placeholder"]
+        nested = input_nesting(self.graph.graph, len(placeholders))
+        numbers = {name: place for place, name in enumerate(i.name for i in self.builder.inputs)}
+        leaves = [
+            numbers[self.values[node]] if node in self.values else ["constant", self.found[node]]
+            for node in placeholders
+        ]
+        if nested is None or (leaves == list(range(len(leaves))) and _is_flat(nested)):
+            return None
+        return self._described(nested, leaves)
+
+    def _described(self, tree: Any, leaves: list[Any]) -> Any:
         if isinstance(tree, int):
-            return tree
+            return leaves[tree]
         if type(tree) is dict and all(isinstance(key, str) for key in tree):
-            return ["dict", [[key, self._described(part)] for key, part in tree.items()]]
+            return ["dict", [[key, self._described(part, leaves)] for key, part in tree.items()]]
         if isinstance(tree, (tuple, list)):
-            return ["tuple" if isinstance(tree, tuple) else "list", [self._described(part) for part in tree]]
+            return ["tuple" if isinstance(tree, tuple) else "list", [self._described(part, leaves) for part in tree]]
         if hasattr(tree, "items"):  # what models of transformers give
-            return self._described(dict(tree.items()))
-        raise self.unsupported(f"the model gives a {type(tree).__name__}")
+            return self._described(dict(tree.items()), leaves)
+        raise self.unsupported(f"the model takes or gives a {type(tree).__name__}")
 
 
-def _name(target: Any) -> Any:
+def _is_flat(call: Any) -> bool:
+    """Whether a call is tensors in order and by name, without nesting."""
+    args, kwargs = call
+    return all(isinstance(value, int) for value in (*args, *kwargs.values()))
+
+
+def call_name(target: Any) -> Any:
     """``aten.relu.default``; other functions are their own names."""
     if is_operator(target):
         return f"{target.namespace}.{target._schema.name.split('::')[1]}.{target._overloadname or 'default'}"
     return target
 
 
-def _read(graph: fx.Graph) -> set[fx.Node]:
+def read_nodes(graph: fx.Graph) -> set[fx.Node]:
     """The inputs, the checks, and what result and state depend on: not random numbers that training would have read."""
     read: set[fx.Node] = set()
     for node in reversed(graph.nodes):

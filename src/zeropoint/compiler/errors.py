@@ -7,6 +7,8 @@ from torch import fx
 __all__ = ["Missing", "Unsupported", "refusal"]
 
 _PLACES = 3  # that are named for each operator
+_NO_STEP = "no step"
+_FALLBACK = "; with fallback=True PyTorch computes them, and what reads them may need more"
 
 
 class Unsupported(NotImplementedError):
@@ -23,18 +25,24 @@ def _place(node: fx.Node) -> str:
     return f"in module {origin.path!r}" if origin is not None and origin.path else ""
 
 
-def refusal(node: fx.Node, why: str) -> Unsupported:
-    """The error for one node."""
+def refusal(node: fx.Node, why: str, who: str = "compile") -> Unsupported:
+    """The error for one node; `who` refuses."""
     place = _place(node)
-    error = Unsupported(f"compile: {node.target}{f' ({place})' if place else ''}: {why}")
+    error = Unsupported(f"{who}: {node.target}{f' ({place})' if place else ''}: {why}")
     error._why = why
     return error
 
 
 class Missing:
-    """The nodes that no step computes, while a graph is walked to its end."""
+    """The nodes that cannot be taken, while a graph is walked to its end.
 
-    def __init__(self) -> None:
+    Args:
+        who: whom messages speak of.
+        lacks: what such nodes lack, and what can be done.
+    """
+
+    def __init__(self, who: str = "compile", lacks: str = _NO_STEP, advice: str = _FALLBACK) -> None:
+        self._who, self._lacks, self._advice = who, lacks, advice
         self._found: list[tuple[fx.Node, Unsupported]] = []
         self._lost: set[fx.Node] = set()
 
@@ -63,6 +71,6 @@ class Missing:
             shown = ", ".join(named[:_PLACES]) + (", ..." if len(named) > _PLACES else "")
             lines.append(f"  {target}, {len(places)} x{f' ({shown})' if shown else ''}: {why}")
         raise Unsupported(
-            f"compile: {len(self._found)} calls have no step, of {len({target for target, _ in rows})} operators; with"
-            " fallback=True PyTorch computes them, and what reads them may need more:\n" + "\n".join(lines)
+            f"{self._who}: {len(self._found)} calls have {self._lacks}, of {len({target for target, _ in rows})}"
+            f" operators{self._advice}:\n" + "\n".join(lines)
         )

@@ -1,11 +1,11 @@
-"""What is float32 between layers of bytes: functions become part of the layer before them, sums and bytes of a norm."""
+"""What is float32 between layers: functions become part of the layer before them, sums and bytes of a norm."""
 
 from __future__ import annotations
 
 from zeropoint.compiler.program_builder import ProgramBuilder, Step
 from zeropoint.compiler.step_uses import StepUses, replace_steps
 
-__all__ = ["fuse_functions", "fuse_norms"]
+__all__ = ["fuse_dynamic_functions", "fuse_functions", "fuse_norms", "join_dynamic_layers"]
 
 _FUNCTIONS = ("gelu", "gelu_tanh", "tanh", "sigmoid", "silu")  # of native/kernels/float_function/float_function.h
 _SUM = [["add", "float32", 0, 1]]
@@ -16,19 +16,25 @@ def _rounds_as_layers_do(quantize: Step | None) -> bool:
     return quantize is not None and quantize.attributes.get("rounding", "split") == "split"
 
 
+def _is_function(step: Step) -> bool:
+    code = step.attributes["code"]
+    return len(code) == 1 and code[0][0] in _FUNCTIONS
+
+
 def fuse_functions(builder: ProgramBuilder) -> None:
     """``linear`` to float32, ``map`` of one function, ``quantize`` become ``linear`` with a function."""
     for quantize in [step for step in builder.steps if step.op == "quantize"]:
         uses = StepUses(builder)
         function = uses.maker(quantize.inputs[0], "map")
-        code = function.attributes["code"] if function is not None else []
-        if function is None or len(code) != 1 or code[0][0] not in _FUNCTIONS or not _rounds_as_layers_do(quantize):
+        if function is None or not _is_function(function) or not _rounds_as_layers_do(quantize):
             continue
         linear = uses.maker(function.inputs[0], "linear")
         if linear is None or linear.attributes["dtype"] != "float32" or linear.attributes["relu"]:
             continue
         attributes = {name: value for name, value in linear.attributes.items() if name not in ("dtype", "relu")}
-        attributes |= {name: quantize.attributes[name] for name in _BYTES} | {"function": code[0][0]}
+        attributes |= {name: quantize.attributes[name] for name in _BYTES} | {
+            "function": function.attributes["code"][0][0]
+        }
         fused = Step("linear", linear.inputs, quantize.outputs, attributes)
         replace_steps(builder, [linear, function, quantize], quantize, fused)
 
@@ -51,3 +57,29 @@ def fuse_norms(builder: ProgramBuilder) -> None:
             replaced.append(quantize)
         if len(replaced) > 1:
             replace_steps(builder, replaced, norm, Step(norm.op, inputs, outputs, attributes))
+
+
+def fuse_dynamic_functions(builder: ProgramBuilder) -> None:
+    """``linear_dynamic`` and ``map`` of one function become ``linear_dynamic`` with a function."""
+    for function in [step for step in builder.steps if step.op == "map" and _is_function(step)]:
+        linear = StepUses(builder).maker(function.inputs[0], "linear_dynamic")
+        if linear is None or linear.attributes["relu"] or "function" in linear.attributes:
+            continue
+        attributes = linear.attributes | {"function": function.attributes["code"][0][0]}
+        fused = Step(linear.op, linear.inputs, function.outputs, attributes)
+        replace_steps(builder, [linear, function], function, fused)
+
+
+def join_dynamic_layers(builder: ProgramBuilder) -> None:
+    """``linear_dynamic`` of one input with different weights become one, which quantizes the input once."""
+    first: dict[tuple[object, ...], Step] = {}
+    kept = []
+    for step in builder.steps:
+        if step.op == "linear_dynamic":
+            one = first.setdefault((step.inputs[0], *sorted(step.attributes.items())), step)
+            if one is not step:
+                one.inputs += step.inputs[1:]
+                one.outputs += step.outputs
+                continue
+        kept.append(step)
+    builder.steps = kept

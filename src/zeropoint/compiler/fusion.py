@@ -9,7 +9,12 @@ import numpy as np
 import torch
 
 from zeropoint.compiler.attention import fuse_attention
-from zeropoint.compiler.float_stages import fuse_functions, fuse_norms
+from zeropoint.compiler.float_stages import (
+    fuse_dynamic_functions,
+    fuse_functions,
+    fuse_norms,
+    join_dynamic_layers,
+)
 from zeropoint.compiler.joining import join_expressions
 from zeropoint.compiler.program_builder import ProgramBuilder, Step
 
@@ -137,6 +142,8 @@ FUSIONS: tuple[Fusion, ...] = (
     Fusion("a sum or product behind a layer", "that layer", _fold_pairs),
     Fusion("matmul, dequantize, map, float_softmax, quantize, matmul, transpose", "attention", fuse_attention),
     Fusion("linear to float32, a function, quantize", "linear with a function", fuse_functions),
+    Fusion("linear_dynamic, a function", "linear_dynamic with a function", fuse_dynamic_functions),
+    Fusion("linear_dynamic of one input", "linear_dynamic with many results", join_dynamic_layers),
     Fusion("a sum, float_layer_norm, quantize", "float_layer_norm", fuse_norms),
     Fusion("a map that reads a map", "one map", join_expressions),
 )

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from zeropoint import runtime
+from zeropoint.runtime.nesting import filled
 
 __all__ = ["Program"]
 
@@ -25,6 +26,5 @@ class Program(runtime.Program):
         super().save(path)
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
-        given = self._ordered(inputs, named) if named else inputs
-        results = self._native.run(given, torch.Tensor, torch.from_numpy, self._state)
-        return results[0] if self._result is None else self._result(results)
+        results = self._native.run(self._ordered(inputs, named), torch.Tensor, torch.from_numpy, self._state)
+        return results[0] if self._result == 0 else filled(self._result, results)

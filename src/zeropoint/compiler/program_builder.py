@@ -14,6 +14,7 @@ __all__ = ["VERSION", "ProgramBuilder", "Input", "Step"]
 
 VERSION = 1
 VERSION_WITH_STATE = 2
+VERSION_WITH_ARGUMENTS = 3
 
 
 @dataclass
@@ -58,7 +59,11 @@ class Size(str):
 
 
 class ProgramBuilder:
-    """Inputs, steps, outputs and constants. `result` says how outputs make up what the model gives."""
+    """Inputs, steps, outputs and constants.
+
+    `result` says how outputs make up what the model gives, `arguments` how inputs make up what it is called with; None
+    if that is the inputs one by one.
+    """
 
     def __init__(self) -> None:
         self.inputs: list[Input] = []
@@ -66,6 +71,7 @@ class ProgramBuilder:
         self.steps: list[Step] = []
         self.outputs: list[str] = []
         self.result: Any = 0
+        self.arguments: Any = None
         self.constants: dict[str, np.ndarray] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}  # of values, for the example; not of all
         self.foreign: list[Any] = []  # what computes the steps that only PyTorch can
@@ -110,7 +116,7 @@ class ProgramBuilder:
         used = {name for step in self.steps for name in step.reads()} | set(self.results())
         used |= {state.initial for state in self.state.values() if state.initial is not None}
         program: dict[str, Any] = {
-            "version": VERSION_WITH_STATE if self.state else VERSION,
+            "version": self._version(),
             "inputs": [vars(i) for i in self.inputs],
             "outputs": self.outputs,
             "result": "" if self.result == 0 else json.dumps(self.result),
@@ -118,6 +124,20 @@ class ProgramBuilder:
         }
         if self.state:
             program["state"] = [{"name": name, **vars(state)} for name, state in self.state.items()]
+        if self.arguments is not None:
+            program["arguments"] = json.dumps(self.arguments)
         text = json.dumps(program, separators=(",", ":"), allow_nan=False)
         stored = {name: array for name, array in self.constants.items() if name in used}
         return save(stored, metadata={"zeropoint.program": text})
+
+    def _version(self) -> int:
+        if self.arguments is not None or _has_constants(self.result):
+            return VERSION_WITH_ARGUMENTS
+        return VERSION_WITH_STATE if self.state else VERSION
+
+
+def _has_constants(tree: Any) -> bool:
+    if isinstance(tree, int):
+        return False
+    kind, parts = tree
+    return kind == "constant" or any(_has_constants(part[1] if kind == "dict" else part) for part in parts)

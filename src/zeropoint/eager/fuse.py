@@ -54,7 +54,8 @@ def fuse_parts(modules: Sequence[nn.Module], is_qat: bool, more: Mapping[Any, An
     if fusion is None:
         known = "; ".join(" + ".join(t.__name__ for t in f.parts) for f in fusions())
         raise NotImplementedError(f"cannot fuse {names}. What can be fused: {known}")
-    if len({m.training for m in modules}) > 1:
+    # Layers and batch norms compute another thing in training; an activation without values of its own does not.
+    if len({m.training for m in modules if m.state_dict()}) > 1:
         raise ValueError(f"cannot fuse {names}: some are in training mode and some are not")
     if is_qat:
         if fusion.training is None:

@@ -1,5 +1,6 @@
 """FX graph mode: a model is traced symbolically, prepared with observers, and converted, its modules at their paths."""
 
+from zeropoint.fx import backends
 from zeropoint.fx.backend_config import (
     BackendConfig,
     BackendPatternConfig,
@@ -7,17 +8,7 @@ from zeropoint.fx.backend_config import (
     DTypeWithConstraints,
     ObservationType,
 )
-from zeropoint.fx.backends import (
-    get_executorch_backend_config,
-    get_fbgemm_backend_config,
-    get_native_backend_config,
-    get_native_backend_config_dict,
-    get_onednn_backend_config,
-    get_qnnpack_backend_config,
-    get_tensorrt_backend_config,
-    get_tensorrt_backend_config_dict,
-    get_x86_backend_config,
-)
+from zeropoint.fx.backends import *  # noqa: F403 (one list of backends, there)
 from zeropoint.fx.custom_config import (
     ConvertCustomConfig,
     FuseCustomConfig,
@@ -39,15 +30,7 @@ __all__ = [
     "convert_fx",
     "convert_to_reference_fx",
     "fuse_fx",
-    "get_executorch_backend_config",
-    "get_fbgemm_backend_config",
-    "get_native_backend_config",
-    "get_native_backend_config_dict",
-    "get_onednn_backend_config",
-    "get_qnnpack_backend_config",
-    "get_tensorrt_backend_config",
-    "get_tensorrt_backend_config_dict",
-    "get_x86_backend_config",
     "prepare_fx",
     "prepare_qat_fx",
+    *backends.__all__,
 ]

@@ -22,9 +22,8 @@ from zeropoint.fx.conv_add import conv_add_configs
 from zeropoint.fx.fuser_methods import fuse_linear_bn_leaky_relu, get_fuser_method
 from zeropoint.nn import intrinsic as nni
 from zeropoint.numerics.dtypes import qint8, quint4x2, quint8
-from zeropoint.operators import Operator, Output, module_forms, operators
+from zeropoint.operators import Observed, Operator, Output, module_forms, operators, traced
 from zeropoint.operators.registry import BY_NAME
-from zeropoint.operators.traced import Observed, Traced, traced
 
 __all__ = [
     "get_executorch_backend_config",
@@ -35,8 +34,6 @@ __all__ = [
     "get_qnnpack_backend_config",
     "get_tensorrt_backend_config",
     "get_tensorrt_backend_config_dict",
-    "get_test_only_legacy_native_backend_config",
-    "get_test_only_legacy_native_backend_config_dict",
     "get_x86_backend_config",
 ]
 
@@ -140,13 +137,12 @@ def _layers(convs: list[DTypeConfig], linear: list[DTypeConfig]) -> Iterator[Bac
             yield from _layer(record, linear if record.name == "linear" else convs)
 
 
-def _sums(rows: Iterable[Traced], dtypes: list[DTypeConfig]) -> Iterator[BackendPatternConfig]:
+def _sums(calls: Iterable[Any], dtypes: list[DTypeConfig]) -> Iterator[BackendPatternConfig]:
     """Sums and products, with or without a ReLU behind them."""
     by_tensors = {0: _OWN, 1: _SHARED, 2: _OWN}
-    for row in rows:
-        for call in row.calls:
-            for pattern in ((call, nn.ReLU), (call, F.relu), (call, torch.relu), call):
-                yield _config(pattern, dtypes)._set_num_tensor_args_to_observation_type(by_tensors)
+    for call in calls:
+        for pattern in ((call, nn.ReLU), (call, F.relu), (call, torch.relu), call):
+            yield _config(pattern, dtypes)._set_num_tensor_args_to_observation_type(by_tensors)
 
 
 # Where weight and bias stand in the arguments of norms.
@@ -154,8 +150,8 @@ _PARAMETERS = {F.layer_norm: (2, 3), F.group_norm: (2, 3), F.instance_norm: (3, 
 
 
 def _calls(observed: Observed, dtypes: list[DTypeConfig], observation: ObservationType) -> Iterator[Any]:
-    for row in traced(observed):
-        for call in row.calls:
+    for record in traced(observed):
+        for call in record.traced_calls:
             config = _config(call, dtypes, observation)
             if call in _PARAMETERS:
                 config._set_input_type_to_index(dict(zip(("weight", "bias"), _PARAMETERS[call])))
@@ -164,9 +160,9 @@ def _calls(observed: Observed, dtypes: list[DTypeConfig], observation: Observati
 
 def _fixed(dtypes: list[DTypeConfig]) -> Iterator[BackendPatternConfig]:
     """Operators whose results have fixed parameters, which an observer must then have."""
-    for row in traced(Observed.FIXED):
-        fixed = _FIXED[BY_NAME[row.record].output]
-        for call in row.calls:
+    for record in traced(Observed.FIXED):
+        fixed = _FIXED[record.output]
+        for call in record.traced_calls:
             yield _config(call, [_with_fixed(d, fixed) for d in dtypes])
 
 
@@ -203,7 +199,8 @@ _EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 
 def _backend(name: str, dtypes: _Dtypes) -> BackendConfig:
     made = BackendConfig(name).set_backend_pattern_configs(_layers(dtypes.conv, dtypes.linear))
-    made.set_backend_pattern_configs(_sums(traced(Observed.SUM), dtypes.binary))
+    sums = (call for record in traced(Observed.SUM) for call in record.traced_calls)
+    made.set_backend_pattern_configs(_sums(sums, dtypes.binary))
     made.set_backend_pattern_configs(_calls(Observed.PRODUCT, dtypes.binary, _OWN))
     made.set_backend_pattern_configs(_calls(Observed.JOINED, dtypes.joined or dtypes.plain, _SHARED))
     made.set_backend_pattern_configs(_calls(Observed.OWN, dtypes.plain, _OWN) if dtypes.plain else ())
@@ -329,8 +326,8 @@ def get_executorch_backend_config() -> BackendConfig:
     trained = made.by_pattern[nn.Linear].qat_module
     made.set_backend_pattern_configs(c for c in _layer(BY_NAME["linear"], linear) if c.pattern is trained)
     made.set_backend_pattern_configs(_layer(BY_NAME["conv2d"], [SYMMETRIC, STATIC]))
-    subtracted = Traced("add", Observed.SUM, tuple(f for f in BY_NAME["add"].functions if "sub" in f.__name__))
-    made.set_backend_pattern_configs(_sums((*traced(Observed.SUM), subtracted), [SYMMETRIC_PLAIN, STATIC]))
+    with_differences = (function for record in traced(Observed.SUM) for function in record.functions)
+    made.set_backend_pattern_configs(_sums(with_differences, [SYMMETRIC_PLAIN, STATIC]))
     made.set_backend_pattern_configs(_config(call, plain, _SHARED) for call in _EXECUTORCH)
     made.set_backend_pattern_config(_config(nn.BatchNorm2d, plain))
     made.set_backend_pattern_configs(

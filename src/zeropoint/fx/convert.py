@@ -17,6 +17,7 @@ from zeropoint.fx.backend_config import BackendConfig
 from zeropoint.fx.constants import compute, producers
 from zeropoint.fx.custom_config import ConvertCustomConfig, classes_of, swapped_class
 from zeropoint.fx.custom_recurrent import is_custom_lstm
+from zeropoint.fx.equalization.convert import equalize
 from zeropoint.fx.lower import lower
 from zeropoint.fx.modules import (
     add_buffer,
@@ -69,6 +70,8 @@ def convert(
     attributes = observed_attributes(model)
     if attributes is None:
         raise ValueError("convert_fx takes what prepare_fx or prepare_qat_fx gave")
+    if any(attributes.equalization_node_name_to_qconfig.values()):
+        equalize(model)
     work = _Conversion(model, attributes, is_reference, is_decomposed, custom, backend_config)
     if qconfig_mapping is not None:
         work.use_rules(qconfig_mapping)

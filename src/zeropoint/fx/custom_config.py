@@ -48,13 +48,13 @@ class StandaloneModuleConfigEntry:
         )
 
 
-def _made(kind: Any, given: Any, key: str) -> Any:
-    """`given` as an object of class `kind`, which it may be already, or a dictionary for one."""
+def as_config(kind: Any, given: Any, name: str, error: type[Exception] = TypeError) -> Any:
+    """`given` as an object of class `kind`: it may be one, a dictionary for one, or None; else `error` names it."""
     if given is None or isinstance(given, kind):
         return given
     if isinstance(given, Mapping):
         return kind.from_dict(given)
-    raise ValueError(f"{key}: expected a {kind.__name__} or a dictionary, got {described(given)}")
+    raise error(f"{name} must be a {kind.__name__} or a dictionary, got {described(given)}")
 
 
 def _shown(config: Any) -> str:
@@ -153,10 +153,10 @@ class PrepareCustomConfig:
         ):
             for which, qconfigs, inputs, custom, backend in given.get(key, ()):
                 parts = (
-                    _made(QConfigMapping, qconfigs, key),
+                    as_config(QConfigMapping, qconfigs, key, ValueError),
                     inputs,
-                    _made(PrepareCustomConfig, custom, key),
-                    _made(BackendConfig, backend, key),
+                    as_config(PrepareCustomConfig, custom, key, ValueError),
+                    as_config(BackendConfig, backend, key, ValueError),
                 )
                 setter(which, *parts)
         for kind, classes in given.get(FLOAT_TO_OBSERVED_DICT_KEY, {}).items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from torch import nn
@@ -14,6 +15,7 @@ from zeropoint.nn import intrinsic as nni
 from zeropoint.operators import fusions
 
 __all__ = [
+    "FUSER_METHODS",
     "fuse_conv_bn",
     "fuse_conv_bn_relu",
     "fuse_convtranspose_bn",
@@ -100,6 +102,10 @@ def get_fuser_method(op_list: Any, additional_fuser_method_mapping: Mapping[Any,
         return fuse_parts(modules, is_qat)
 
     return fuser_method
+
+
+# Types of modules in a row -> what makes one of them.
+FUSER_METHODS = MappingProxyType({fusion.parts: get_fuser_method(fusion.parts) for fusion in fusions()})
 
 
 def _with_wildcards(pattern: Any) -> list[Any]:

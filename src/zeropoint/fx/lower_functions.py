@@ -138,6 +138,8 @@ def lower_sums(model: fx.GraphModule, qconfigs: Mapping[str, Any]) -> None:
         args = [a.args[0] if is_dequantize(a) else a for a in match.node.args]
         if sum(map(is_dequantize, match.node.args)) == 2:
             args += match.quantize.args[1:3]
+        elif not is_dequantize(match.node.args[0]):
+            args.reverse()  # the tensor first, as scripted code wants it: both operations commute
         name = _SUMS[match.node.target]
         with model.graph.inserting_after(match.quantize):
             made = model.graph.call_function(call(f"{name}{'_relu' if match.relu is not None else ''}"), tuple(args))

@@ -11,9 +11,8 @@ from torch import fx, nn
 from zeropoint.fx.modules import set_module
 from zeropoint.fx.reference import is_dequantize, is_quantize
 from zeropoint.fx.targets import call
-from zeropoint.operators import eager_functions, module_forms
+from zeropoint.operators import Observed, eager_functions, module_forms, traced
 from zeropoint.operators.registry import BY_NAME
-from zeropoint.operators.traced import Observed, traced
 
 __all__ = ["lower_others"]
 
@@ -23,7 +22,7 @@ _WITH_OWN_RANGE = (Observed.OWN, Observed.NORM, Observed.BATCH_NORM)
 
 
 def _calls(*observed: Observed) -> set[Any]:
-    return {call for row in traced(*observed) for call in row.calls}
+    return {call for record in traced(*observed) for call in record.traced_calls}
 
 
 def _quantized_modules() -> dict[type, type]:

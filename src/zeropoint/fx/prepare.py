@@ -14,6 +14,8 @@ from zeropoint.eager.convert import convert as swap_modules
 from zeropoint.fx.backend_config import BackendConfig, ObservationType
 from zeropoint.fx.custom_config import PrepareCustomConfig, classes_of, swapped_class
 from zeropoint.fx.custom_recurrent import add_dequantize_stubs, lstm_behind
+from zeropoint.fx.equalization.insert import insert_equalization_observers, why_not
+from zeropoint.fx.equalization.layers import equalizes
 from zeropoint.fx.modules import (
     free_name,
     is_observer_call,
@@ -61,8 +63,11 @@ def prepare(
         add_trained_types(mapping, backend_config)
     modules = dict(model.named_modules(remove_duplicate=False))
     equalized = qconfigs_by_node(modules, model.graph, equalization, scopes)
+    for name, qconfig in equalized.items():
+        if qconfig is not None and not hasattr(qconfig, "input_activation"):
+            raise TypeError(f"_equalization_config gives {name} a {type(qconfig).__name__}, not an EqualizationQConfig")
     qconfigs = qconfigs_by_node(modules, model.graph, mapping, scopes)
-    work = _Preparation(model, qconfigs, custom, backend_config, is_qat)
+    work = _Preparation(model, qconfigs, custom, backend_config, is_qat, equalized)
     work.prepare_standalone_modules()
     work.plan()
     work.insert()
@@ -88,8 +93,9 @@ class _Preparation:
         custom: PrepareCustomConfig,
         backend_config: BackendConfig,
         is_qat: bool,
+        equalized: dict[str, Any],
     ) -> None:
-        self.model, self.graph, self.qconfigs = model, model.graph, qconfigs
+        self.model, self.graph, self.qconfigs, self.equalized = model, model.graph, qconfigs, equalized
         self.custom, self.backend_config, self.is_qat = custom, backend_config, is_qat
         self.modules = dict(model.named_modules(remove_duplicate=False))
         self.is_plain = Plainness(self.modules)
@@ -235,10 +241,10 @@ class _Preparation:
             if node is match.last:
                 self._observe_output(node, match, qconfig)
 
-    def _add_observer(self, node: fx.Node, observer: nn.Module) -> fx.Node:
+    def _add_observer(self, node: fx.Node, observer: nn.Module, prefix: str = "activation_post_process_") -> fx.Node:
         if self.device is not None:
             observer.to(self.device)
-        name = free_name(self.model, "activation_post_process_")
+        name = free_name(self.model, prefix)
         setattr(self.model, name, observer)
         self.modules[name] = observer
         with self.graph.inserting_after(node):
@@ -254,9 +260,16 @@ class _Preparation:
     # inputs
 
     def _observe_inputs(self, node: fx.Node, match: Match, qconfig: Any) -> None:
+        equalization = self.equalized.get(node.name) if equalizes(node, self.modules) else None
+        reason = why_not(node, self.model, self.qconfigs) if equalization else ""
         args = tuple(self._observed_input(node, argument, match, qconfig) for argument in node.args)
         kwargs = {k: self._observed_input(node, argument, match, qconfig) for k, argument in node.kwargs.items()}
         node.args, node.kwargs = args, kwargs
+        if equalization is not None:
+            insert_equalization_observers(node, equalization, reason, self.modules, self._add_equalization_observer)
+
+    def _add_equalization_observer(self, node: fx.Node, observer: nn.Module) -> fx.Node:
+        return self._add_observer(node, observer, f"{node.name}_equalization_process_")
 
     def _observed_input(self, node: fx.Node, argument: Any, match: Match, qconfig: Any) -> Any:
         if isinstance(argument, (list, tuple)):

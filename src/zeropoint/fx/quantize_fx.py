@@ -11,7 +11,13 @@ from zeropoint.described import described
 from zeropoint.fx.backend_config import BackendConfig
 from zeropoint.fx.backends import get_native_backend_config
 from zeropoint.fx.convert import convert
-from zeropoint.fx.custom_config import ConvertCustomConfig, FuseCustomConfig, PrepareCustomConfig, attributes_of
+from zeropoint.fx.custom_config import (
+    ConvertCustomConfig,
+    FuseCustomConfig,
+    PrepareCustomConfig,
+    as_config,
+    attributes_of,
+)
 from zeropoint.fx.fuse import fuse
 from zeropoint.fx.observed import attach_preserved_attrs_to_model
 from zeropoint.fx.prepare import prepare
@@ -28,17 +34,8 @@ __all__ = [
 ]
 
 
-def _given(kind: Any, given: Any, name: str) -> Any:
-    """An argument as an object of class `kind`: it may be one, a dictionary for one, or None."""
-    if given is None or isinstance(given, kind):
-        return given
-    if isinstance(given, Mapping):
-        return kind.from_dict(given)
-    raise TypeError(f"{name} must be a {kind.__name__} or a dictionary, got {described(given)}")
-
-
 def _backend(given: Any) -> BackendConfig:
-    return _given(BackendConfig, given, "backend_config") or get_native_backend_config()
+    return as_config(BackendConfig, given, "backend_config") or get_native_backend_config()
 
 
 def _require_graph_module(model: Any) -> None:
@@ -58,16 +55,11 @@ def prepare_traced(
     equalization: Any = None,
 ) -> fx.GraphModule:
     """`model` traced, fused and prepared; `is_standalone`: it is a part that is quantized by itself."""
-    custom = _given(PrepareCustomConfig, prepare_custom_config, "prepare_custom_config") or PrepareCustomConfig()
-    mapping = _given(QConfigMapping, qconfig_mapping, "qconfig_mapping")
+    custom = as_config(PrepareCustomConfig, prepare_custom_config, "prepare_custom_config") or PrepareCustomConfig()
+    mapping = as_config(QConfigMapping, qconfig_mapping, "qconfig_mapping")
     if mapping is None:
         raise TypeError("qconfig_mapping must be a QConfigMapping or a dictionary, got None")
-    equalization = _given(QConfigMapping, equalization, "_equalization_config")
-    if equalization is not None and any(equalization.to_dict().values()):
-        raise NotImplementedError(
-            "prepare_fx: _equalization_config is not supported; zeropoint.prepare_fx(..., equalize_channels=True),"
-            " which captures models with torch.export, divides large channels"
-        )
+    equalization = as_config(QConfigMapping, equalization, "_equalization_config")
     backend = _backend(backend_config)
     preserved = attributes_of(model, custom.preserved_attributes)
     tracer = QuantizationTracer(*custom.untraced(is_standalone))
@@ -88,7 +80,7 @@ def fuse_fx(model: nn.Module, fuse_custom_config: Any = None, backend_config: An
           (1): ReLU()
         )
     """
-    custom = _given(FuseCustomConfig, fuse_custom_config, "fuse_custom_config") or FuseCustomConfig()
+    custom = as_config(FuseCustomConfig, fuse_custom_config, "fuse_custom_config") or FuseCustomConfig()
     preserved = attributes_of(model, custom.preserved_attributes)
     graph = trace(model, QuantizationTracer())
     made = fuse(graph, False, _backend(backend_config))
@@ -111,6 +103,7 @@ def prepare_fx(
         qconfig_mapping: which modules, functions and methods get which qconfig; None leaves them in float.
         example_inputs: what the model is called with; it is not run.
         prepare_custom_config: modules that are not traced, or are quantized by themselves.
+        _equalization_config: a mapping to EqualizationQConfigs of the layers that are equalized with their inputs.
         backend_config: what can be quantized, and how; None: all that `get_native_backend_config` has.
 
     Example:
@@ -140,10 +133,10 @@ def prepare_qat_fx(
 def _convert(
     graph_module: Any, convert_custom_config: Any, qconfig_mapping: Any, backend_config: Any, **options: Any
 ) -> fx.GraphModule:
-    custom = _given(ConvertCustomConfig, convert_custom_config, "convert_custom_config") or ConvertCustomConfig()
+    custom = as_config(ConvertCustomConfig, convert_custom_config, "convert_custom_config") or ConvertCustomConfig()
     _require_graph_module(graph_module)
     preserved = attributes_of(graph_module, custom.preserved_attributes)
-    mapping = _given(QConfigMapping, qconfig_mapping, "qconfig_mapping") if qconfig_mapping else None
+    mapping = as_config(QConfigMapping, qconfig_mapping, "qconfig_mapping") if qconfig_mapping else None
     made = convert(
         graph_module, custom=custom, backend_config=_backend(backend_config), qconfig_mapping=mapping, **options
     )

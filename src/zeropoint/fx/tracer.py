@@ -12,7 +12,7 @@ from zeropoint.nn.intrinsic import FusedModule
 from zeropoint.nn.quantized import FloatFunctional, FXFloatFunctional
 from zeropoint.nn.stubs import DeQuantStub, QuantStub
 
-__all__ = ["QuantizationTracer", "trace"]
+__all__ = ["QuantizationTracer", "replace_float_functionals", "trace"]
 
 
 class QuantizationTracer(fx.Tracer):
@@ -45,13 +45,14 @@ def trace(model: nn.Module, tracer: QuantizationTracer) -> fx.GraphModule:
     Raises:
         torch.fx.proxy.TraceError: if the model decides by values.
     """
-    _replace_float_functionals(model)
+    replace_float_functionals(model)
     return fx.GraphModule(model, tracer.trace(model))
 
 
-def _replace_float_functionals(model: nn.Module) -> None:
+def replace_float_functionals(model: nn.Module) -> None:
+    """Let the FloatFunctionals inside a model be ones that can be traced, in place."""
     for name, module in model.named_children():
         if isinstance(module, FloatFunctional):
             model._modules[name] = FXFloatFunctional()
         else:
-            _replace_float_functionals(module)
+            replace_float_functionals(module)

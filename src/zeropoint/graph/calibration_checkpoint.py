@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from zeropoint.atomic_file import replacing
 from zeropoint.graph.passes.insert_observers import OBSERVER
+from zeropoint.tensor.safetensors_file import read_safetensors
 
 __all__ = ["CalibrationCheckpoint"]
 
@@ -45,13 +46,9 @@ class CalibrationCheckpoint:
             self._read()
 
     def _read(self) -> None:
-        from safetensors import SafetensorError, safe_open
-
         try:
-            with safe_open(self.path, framework="pt") as file:
-                facts = file.metadata() or {}
-                self._state = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
+            self._state, facts = read_safetensors(self.path)
+        except (ValueError, OSError) as error:
             raise ValueError(f"{self.path} is no checkpoint of a calibration: {error}") from error
         if not facts.get(_BATCHES, "").isdigit() or facts.get(_MODEL) != self._model:
             raise ValueError(

@@ -13,7 +13,7 @@ from torch import fx
 
 from zeropoint.operators.node import overload_key
 
-__all__ = ["Identity", "Meaning", "Origin", "Values", "identify", "identity", "meaning", "origin"]
+__all__ = ["Identity", "Meaning", "Origin", "Values", "has_identities", "identify", "identity", "meaning", "origin"]
 
 ORIGIN, IDENTITY, MEANING = "origin", "identity", "meaning"  # keys of a node's meta
 KEPT = (ORIGIN, IDENTITY, MEANING)
@@ -115,6 +115,11 @@ def identify(graph: fx.GraphModule) -> None:
         counts[key] += 1
         node.meta[IDENTITY] = Identity(*known, f"{operator} {counts[key] - 1}", position, node.name)
         position += node.op == "call_function"
+
+
+def has_identities(graph: fx.GraphModule) -> bool:
+    """Whether a graph is a float graph whose nodes have identities, not something that is to be captured first."""
+    return any(IDENTITY in node.meta for node in graph.graph.nodes)
 
 
 def _operator(node: fx.Node) -> str:

@@ -67,7 +67,7 @@ class Prepared(nn.Module):
 
     def summary(self) -> Summary:
         """What will become of each operator, and why."""
-        return _summary(self.choices(), self._notes)
+        return summarized(self.choices(), self._notes)
 
 
 class InTraining(Prepared):
@@ -144,11 +144,11 @@ class Quantized(nn.Module):
         reset_state(self.graph_module)
 
     def summary(self) -> Summary:
-        """What became of each operator, and why."""
+        """How each operator is computed, and why."""
         return self._summary
 
 
-def _summary(choices: dict[fx.Node, Choice], notes: tuple[str, ...]) -> Summary:
+def summarized(choices: dict[fx.Node, Choice], notes: tuple[str, ...]) -> Summary:
     return Summary(
         tuple(
             Row(origin(node).path, operator_name(node, choice), choice.way.value, choice.reason)
@@ -193,7 +193,11 @@ def float_graph(
     Args:
         trained: its parameters will change, so nothing is computed from them in advance.
     """
-    graph = capture(model, example_inputs, dynamic_shapes=dynamic_shapes)
+    return in_known_operators(capture(model, example_inputs, dynamic_shapes=dynamic_shapes), trained=trained)
+
+
+def in_known_operators(graph: fx.GraphModule, *, trained: bool = False) -> fx.GraphModule:
+    """A captured graph, changed into the spelling that records have; see `float_graph`."""
     make_plain(graph)
     fold_linear(graph)
     if not trained:
@@ -254,15 +258,25 @@ def prepare_fx(
 
 
 def prepare_graph(
-    graph: fx.GraphModule, mapping: QConfigMapping, equalize_channels: bool, notes: tuple[str, ...]
+    graph: fx.GraphModule,
+    mapping: QConfigMapping,
+    equalize_channels: bool,
+    notes: tuple[str, ...],
+    *,
+    may_be_float: bool = False,
 ) -> Prepared:
-    """`graph`, from `float_graph`, with observers; `notes` are for its summary."""
+    """`graph`, from `float_graph`, with observers; `notes` are for its summary.
+
+    Args:
+        may_be_float: whether all of it may stay float.
+    """
     choices = plan(graph, mapping)
     skip_rounding(choices)
     insert_observers(graph, choices)
     if equalize_channels:
         watch_channels(graph, choices)
-    return _require_some(Prepared(graph.eval(), choices, notes)).eval()
+    prepared = Prepared(graph.eval(), choices, notes)
+    return (prepared if may_be_float else _require_some(prepared)).eval()
 
 
 def prepare_qat_fx(
@@ -362,7 +376,7 @@ def convert_layers(prepared: Prepared, layers: Collection[str]) -> Quantized:
             kept = before is not None and before.way is not Way.FLOAT
         choices[node] = choice if kept else Choice(Way.FLOAT, choice.reason or "left out", choice.operator)
     with torch.no_grad():
-        return Quantized(lower(prepared.graph_module, choices), _summary(choices, prepared._notes))
+        return Quantized(lower(prepared.graph_module, choices), summarized(choices, prepared._notes))
 
 
 def _before(node: fx.Node) -> Any:

@@ -1,4 +1,4 @@
-"""What became of each operator of a model, and why."""
+"""How each operator of a model is computed, and why."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from zeropoint.progress import during, shown
 from zeropoint.qconfig import QConfig
 from zeropoint.qconfig_mapping import QConfigMapping
 
-__all__ = ["call_of", "evaluated", "prepare_int8", "to_int8"]
+__all__ = ["call_of", "evaluated", "policy_of", "prepare_int8", "to_int8"]
 
 
 def to_int8(
@@ -50,7 +50,8 @@ def to_int8(
             embeddings, which stay float in dynamic mode.
         mode: "static" (activations with ranges from calibration), "dynamic" (with their own) or "weight_only" (float
             activations, weights of linear layers and embedding tables in 8 bits; with
-            ``qconfig=float_qparams_weight_only_qconfig_4bit`` in 4 bits, a scale for each 128 inputs).
+            ``qconfig=float_qparams_weight_only_qconfig_4bit`` in 4 bits, a scale for each 128 inputs, with
+            ``get_weight_only_qconfig_4bit(32)`` for each 32).
         progress: show a bar on a terminal.
         policy: what stays float and why, equalization, recurrent weights, and more: see `Policy`. By default it is
             chosen from what the model shows, and `summary()` prints it; a dictionary changes some of its fields.
@@ -154,7 +155,7 @@ def prepare_int8(
     """A model in evaluation mode with the observers that `to_int8` gives it, and the policy for it."""
     Policy().mapping(None, mode)  # says whether there is such a mode before the model is captured
     graph = float_graph(model, example_inputs, dynamic_shapes)
-    policy = _policy(graph, policy)
+    policy = policy_of(graph, policy)
     own = mapping_of(model, qconfig) if isinstance(qconfig, (QConfigMapping, Mapping)) else qconfig
     unused = unused_rules(graph, own) if isinstance(own, QConfigMapping) else ()
     warn_of_unused_rules(unused)
@@ -165,7 +166,8 @@ def prepare_int8(
     return prepare_graph(graph, mapping, policy.equalize and mode == "static", (str(policy), *notes)), policy
 
 
-def _policy(graph: fx.GraphModule, given: Policy | Mapping[str, Any] | None) -> Policy:
+def policy_of(graph: fx.GraphModule, given: Policy | Mapping[str, Any] | None) -> Policy:
+    """The policy for a float graph: the one that is given, or the one it asks for, with some fields changed."""
     if isinstance(given, Policy):
         return given
     if given is not None and not isinstance(given, Mapping):

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import SymBool, SymFloat, SymInt, Tensor, fx
+from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
@@ -201,6 +202,38 @@ def output_nesting(graph: fx.Graph, count: int) -> Any:
     if info is None or info.out_spec is None:
         return 0 if count == 1 else numbers
     return pytree.tree_unflatten(numbers, info.out_spec)
+
+
+def stored_names(exported: Any) -> list[str]:
+    """The names of all parameters, buffers and constants of an exported model."""
+    return list(dict.fromkeys([*exported.state_dict, *exported.constants]))
+
+
+def rename_stored(exported: Any, names: dict[str, str]) -> None:
+    """Give parameters, buffers and constants of an exported model other names, before `module()` is called."""
+    signature = exported.graph_signature
+    stored = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ)
+    written = {OutputKind.BUFFER_MUTATION, getattr(OutputKind, "PARAMETER_MUTATION", OutputKind.BUFFER_MUTATION)}
+    for spec in signature.input_specs:
+        if spec.kind in stored and spec.target in names:
+            spec.target = names[spec.target]
+    for spec in signature.output_specs:
+        if spec.kind in written and spec.target in names:
+            spec.target = names[spec.target]
+    for kept in (exported._state_dict, exported._constants):
+        renamed = {names.get(name, name): value for name, value in kept.items()}
+        kept.clear()
+        kept.update(renamed)
+
+
+def input_nesting(graph: fx.Graph, count: int) -> tuple[Any, Any] | None:
+    """Positional arguments and keywords of a call with the numbers of inputs in their places; None if unknown."""
+    info = getattr(graph._codegen, "pytree_info", None)
+    if info is None or info.in_spec is None or info.in_spec.num_leaves != count:
+        return None
+    nested = pytree.tree_unflatten(list(range(count)), info.in_spec)
+    is_call = isinstance(nested, tuple) and len(nested) == 2 and isinstance(nested[1], dict)
+    return nested if is_call and isinstance(nested[0], tuple) else None
 
 
 def leaves(nested: Any) -> list[Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from zeropoint.interop.tasks import Arrays, Call, Ready, Task, Unavailable, first_line
 
-__all__ = ["load", "namespaces", "write"]
+__all__ = ["fx_static", "load", "namespaces", "write"]
 
 ENGINES = ("x86", "onednn")
 
@@ -20,8 +20,8 @@ def namespaces() -> tuple[Any, Any] | None:
 
     Example:
         >>> found = namespaces()
-        >>> found is None or found[0].__name__
-        'torch.ao.quantization'
+        >>> found is None or found[0].__name__ == "torch.ao.quantization"
+        True
     """
     try:
         with warnings.catch_warnings():
@@ -99,6 +99,21 @@ def _frozen(task: Task, engine: str) -> Any:
             return torch.jit.freeze(torch.jit.trace(convert_fx(prepared).eval(), task.inputs))
     finally:
         torch.backends.quantized.engine = before
+
+
+def fx_static(model: Any, example: tuple[Any, ...], calibration: list[Any], engine: str = "onednn") -> Any:
+    """A copy of a model, quantized in FX graph mode with the default ranges, to measure its accuracy."""
+    import torch
+    from torch.ao.quantization import get_default_qconfig_mapping
+    from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
+
+    torch.backends.quantized.engine = engine
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        prepared = prepare_fx(copy.deepcopy(model), get_default_qconfig_mapping(engine), example)
+        for batch in calibration:
+            prepared(*(batch if isinstance(batch, tuple) else (batch,)))
+        return convert_fx(prepared).eval()
 
 
 def _timed(call: Call) -> float:

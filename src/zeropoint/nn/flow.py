@@ -23,8 +23,10 @@ from zeropoint.tensor.create import quantize_per_tensor
 from zeropoint.tensor.qtensor import QTensor
 from zeropoint.tensor.recording import is_recorded
 
+# The lists are of names that Python calls in eager models and that quantized tensors take; the records of operators, a
+# layer below, name calls of graphs. A function that no list has is tried, so that one that is missing costs time only.
 # Functions whose results are some of the values they were given, or bounds that the integers keep too.
-_PASSING = frozenset(
+PASSING = frozenset(
     (
         "relu", "relu_", "relu6", "hardtanh", "hardtanh_", "clamp", "clamp_", "clip", "threshold", "dropout",
         "dropout1d", "dropout2d", "dropout3d", "max_pool1d", "max_pool2d", "max_pool3d", "reshape", "view", "view_as",
@@ -35,14 +37,14 @@ _PASSING = frozenset(
     )
 )  # fmt: skip
 # Functions whose results lie between the values they were given, and are rounded to the same steps.
-_AVERAGING = frozenset(
+AVERAGING = frozenset(
     (
         "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
         "mean", "interpolate", "upsample", "upsample_nearest", "upsample_bilinear",
     )
 )  # fmt: skip
 # Functions that join tensors with the scale and zero point of the first.
-_JOINING = frozenset(("cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack"))
+JOINING = frozenset(("cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack"))
 
 
 class Standing(torch.Tensor):
@@ -61,18 +63,18 @@ class Standing(torch.Tensor):
         name = getattr(func, "__name__", "")
         if name == "__get__":
             name = getattr(getattr(func, "__self__", None), "__name__", "")
-            if name not in _PASSING:
+            if name not in PASSING:
                 return result
         if not _has_float(result):
             return result
         sources = list(dict.fromkeys(t._source for t in tensors_in((args, kwargs)) if isinstance(t, Standing)))
         source: Any = sources[0] if sources else None
-        if name in _PASSING:
+        if name in PASSING:
             layouts = _layouts(func, name, args, kwargs)
             return _map(result, lambda t: standing(t, source, next(layouts, None)))
-        if name not in _AVERAGING:
+        if name not in AVERAGING:
             keeps = _require_quantizable(func, name, args, kwargs)
-            if name in _JOINING and len(sources) > 1:
+            if name in JOINING and len(sources) > 1:
                 _warn_of_joining(name)
             if keeps is None:
                 return result

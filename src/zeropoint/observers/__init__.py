@@ -35,6 +35,7 @@ from zeropoint.observers.granularity import (
     ZeroPointDomain,
     get_block_size,
 )
+from zeropoint.observers.grouped import GroupedWeightObserver
 from zeropoint.observers.histogram import (
     EntropyObserver,
     HistogramObserver,
@@ -64,6 +65,7 @@ __all__ = [
     "EntropyObserver",
     "FixedQParamsObserver",
     "Granularity",
+    "GroupedWeightObserver",
     "HistogramObserver",
     "MSEObserver",
     "MappingType",

@@ -13,7 +13,7 @@ from zeropoint.observers.base import EPS, ObserverBase
 
 
 class FixedQParamsObserver(ObserverBase):
-    """Answers a given (scale, zero_point): for outputs whose range is known, as a sigmoid's.
+    """Returns a given (scale, zero_point): for outputs whose range is known, as a sigmoid's.
 
     Example:
         >>> FixedQParamsObserver(scale=1 / 256, zero_point=0).calculate_qparams()

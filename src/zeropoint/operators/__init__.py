@@ -21,13 +21,17 @@ from zeropoint.operators import (
     state,
     unquantized,
     views,
+    windows,
     writing,
 )
-from zeropoint.operators.record import CustomModule, Fusion, ModuleForms, Operator, Output
+from zeropoint.operators.onnx import attached
+from zeropoint.operators.record import CustomModule, Fusion, ModuleForms, Observed, Operator, Output, Traced
 from zeropoint.operators.register import register_operator
 from zeropoint.operators.registry import (
     BY_ATEN,
     BY_NAME,
+    ONNX_READS,
+    ONNX_WRITES,
     STEPS,
     composed_of,
     custom_modules,
@@ -37,6 +41,7 @@ from zeropoint.operators.registry import (
     module_forms,
     operators,
     register,
+    traced,
 )
 
 __all__ = [
@@ -45,9 +50,13 @@ __all__ = [
     "CustomModule",
     "Fusion",
     "ModuleForms",
+    "ONNX_READS",
+    "ONNX_WRITES",
+    "Observed",
     "Operator",
     "Output",
     "STEPS",
+    "Traced",
     "composed_of",
     "custom_modules",
     "eager_functions",
@@ -57,6 +66,7 @@ __all__ = [
     "operators",
     "register",
     "register_operator",
+    "traced",
 ]
 
 _FAMILIES = (
@@ -77,7 +87,8 @@ _FAMILIES = (
     sampling,
     state,
     unquantized,
+    windows,
     writing,
 )
 for _family in _FAMILIES:
-    register(*_family.RECORDS)
+    register(*attached(_family.RECORDS))

@@ -20,7 +20,7 @@ from zeropoint.operators.float_forms import FloatCall, by_operator, in_parts
 from zeropoint.operators.lookup import emit_table
 from zeropoint.operators.node import arguments, aten_name, overload_key, parameter
 from zeropoint.operators.plan import Choice, State, Way, function_of_one_tensor
-from zeropoint.operators.record import ModuleForms, Operator, Output
+from zeropoint.operators.record import ModuleForms, Observed, Operator, Output, Traced
 from zeropoint.operators.steps import Emit, StepBuilder, dtype_name, emit_same, steps
 from zeropoint.operators.values import Scale, Value
 
@@ -287,6 +287,7 @@ RECORDS = (
     _function(
         "hardswish", nn.Hardswish, F.hardswish, in_parts(_hard_swish), alone=True,
         forms=(ModuleForms(nn.Hardswish, nnq.Hardswish),), eager_function=(F.hardswish, qfunctions.hardswish),
+        traced=Traced(Observed.OWN),
     ),
     _function("silu", nn.SiLU, F.silu, by_operator("float_silu", "self"), emit_float=emit_function("silu")),
     _function("mish", nn.Mish, F.mish, in_parts(_mish)),
@@ -297,42 +298,53 @@ RECORDS = (
     _function(
         "elu", nn.ELU, F.elu, in_parts(_elu), arguments=("alpha", "scale", "input_scale"), alone=True,
         forms=(ModuleForms(nn.ELU, nnq.ELU),), eager_function=(F.elu, qfunctions.elu),
+        traced=Traced(Observed.OWN),
     ),
     _function("celu", nn.CELU, F.celu, in_parts(_celu), arguments=("alpha",), alone=True),
     _function(
         "leaky_relu", nn.LeakyReLU, F.leaky_relu, in_parts(_leaky_relu), arguments=("negative_slope",),
         forms=(ModuleForms(nn.LeakyReLU, nnq.LeakyReLU),), eager_function=(F.leaky_relu, qfunctions.leaky_relu),
+        traced=Traced(Observed.OWN),
     ),
     _function(
         "prelu", nn.PReLU, F.prelu, in_parts(_prelu), annotate=_annotate_prelu, lower=_lower_prelu,
         reference=_reference_prelu, emit=_emit_prelu, slopes=("weight",), forms=(ModuleForms(nn.PReLU, nnq.PReLU),),
+        traced=Traced(Observed.OWN, without=(F.prelu,)),
     ),
     _function(
         "sigmoid", nn.Sigmoid, torch.sigmoid, by_operator("float_sigmoid", "self"), output=Output.UNIT,
         forms=(ModuleForms(nn.Sigmoid),), emit_float=emit_function("sigmoid"),
+        traced=Traced(Observed.FIXED, ("sigmoid", "sigmoid_")),
     ),
     _function(
         "hardsigmoid", nn.Hardsigmoid, F.hardsigmoid, in_parts(_hard_sigmoid), output=Output.UNIT,
-        forms=(ModuleForms(nn.Hardsigmoid),),
+        forms=(ModuleForms(nn.Hardsigmoid),), traced=Traced(Observed.FIXED, ("hardsigmoid", "hardsigmoid_")),
     ),
     _function(
         "tanh", nn.Tanh, torch.tanh, by_operator("float_tanh", "self"), output=Output.SYMMETRIC,
         forms=(ModuleForms(nn.Tanh),), emit_float=emit_function("tanh"),
+        traced=Traced(Observed.FIXED, ("tanh", "tanh_")),
     ),
     table_function(
         "softsign", F.softsign, ops=(ours.float_softsign.default,), modules=(nn.Softsign,),
         composed=("div.Tensor", _is_soft_sign), float_form=in_parts(_soft_sign),
     ),
-    _bound("relu", _relu, nn.ReLU, bounds=False),  # zero is a step
+    _bound(  # zero is a step
+        "relu", _relu, nn.ReLU, bounds=False, functions=(F.relu,), traced=Traced(Observed.SHARED, ("relu", "relu_")),
+    ),
     _bound(
         "relu6", _relu6, nn.ReLU6, forms=(ModuleForms(nn.ReLU6, nnq.ReLU6),), float_form=in_parts(_clamped(0.0, 6.0)),
-        emit=None, also=("relu6",),
+        emit=None, also=("relu6",), functions=(F.relu6,), traced=Traced(Observed.SHARED),
     ),
     _bound(
-        "hardtanh", _clamp("min_val", "max_val"), nn.Hardtanh, float_form=in_parts(_clamped("min_val", "max_val"))
+        "hardtanh", _clamp("min_val", "max_val"), nn.Hardtanh, float_form=in_parts(_clamped("min_val", "max_val")),
+        functions=(F.hardtanh, F.hardtanh_), traced=Traced(Observed.SHARED),
     ),
     _bound("threshold", _threshold, nn.Threshold, emit=emit_threshold, also=("threshold",)),
-    _bound("clamp", _clamp("min", "max"), also=("clamp",)),
+    _bound(
+        "clamp", _clamp("min", "max"), also=("clamp",), functions=(torch.clamp,),
+        traced=Traced(Observed.SHARED, ("clamp",)),
+    ),
     Operator(
         "clip",
         steps=(
@@ -344,6 +356,6 @@ RECORDS = (
     _bound("clamp_max", _clamp("none", "max")),
     _bound(
         "dropout", _same, nn.Dropout, bounds=False, emit=emit_same, forms=(ModuleForms(nn.Dropout, nnq.Dropout),),
-        eager_function=(F.dropout, qfunctions.dropout),
+        functions=(F.dropout,), eager_function=(F.dropout, qfunctions.dropout), traced=Traced(Observed.OWN),
     ),
 )  # fmt: skip

@@ -16,7 +16,7 @@ from zeropoint.operators.float_forms import FloatCall, by_operator, in_parts
 from zeropoint.operators.lookup import emit_table
 from zeropoint.operators.node import arguments, aten_name
 from zeropoint.operators.plan import Choice, State, Way, is_float, is_static, relu_after, tensor_arguments
-from zeropoint.operators.record import ModuleForms, Operator
+from zeropoint.operators.record import ModuleForms, Observed, Operator, Traced
 from zeropoint.operators.registry import BY_ATEN
 from zeropoint.operators.steps import StepBuilder, steps
 from zeropoint.operators.values import Scale, Value
@@ -179,6 +179,7 @@ RECORDS = (
     Operator(
         "matmul", ("matmul.default",), functions=(torch.matmul, python.matmul), heavy=True, annotate=_several,
         lower=_binary, float_form=by_operator("float_matmul", "self", "other", least_axes=2),
+        traced=Traced(Observed.PRODUCT, without=(python.matmul,)),
         steps=(*steps(_emit_matmul, "matmul"), *steps(_emit_float_matmul, "float_matmul")),
     ),
     Operator(
@@ -189,6 +190,7 @@ RECORDS = (
     Operator(
         "add", ("add.Tensor", "add.Scalar", "sub.Tensor"), functions=(torch.add, torch.sub, python.add, python.sub),
         relu=True, annotate=_elementwise, lower=_with_number, float_form=_weighted,
+        traced=Traced(Observed.SUM, without=(torch.sub, python.sub)),
         steps=(
             *steps(_emit_binary, "add", "add_relu"),
             *steps(emit_table, "add_scalar", "add_scalar_relu"),
@@ -199,7 +201,7 @@ RECORDS = (
     ),
     Operator(
         "mul", ("mul.Tensor", "mul.Scalar"), functions=(torch.mul, python.mul), relu=True, annotate=_elementwise,
-        lower=_with_number,
+        lower=_with_number, traced=Traced(Observed.SUM),
         steps=(
             *steps(_emit_binary, "mul", "mul_relu"),
             *steps(emit_table, "mul_scalar", "mul_scalar_relu"),
@@ -208,10 +210,12 @@ RECORDS = (
     ),
     Operator(
         "cat", ("cat.default",), functions=(torch.cat,), relu=True, joins=True, annotate=_several, lower=_cat,
+        traced=Traced(Observed.JOINED),
         steps=(
             *steps(_emit_cat, "cat", "cat_relu"),
             *steps(_emit_plain_cat, "aten.cat.default", "aten.concat.default", "aten.hstack.default"),
         ),
     ),
+    Operator("stack", functions=(torch.stack,), traced=Traced(Observed.SHARED)),  # elsewhere it is cat before we look
     Operator("float_functional", forms=(ModuleForms(nnq.FloatFunctional, nnq.QFunctional),)),
 )  # fmt: skip

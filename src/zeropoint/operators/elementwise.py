@@ -7,6 +7,7 @@ What is not exact in floats is replaced by our own operator in graphs, whose byt
 from __future__ import annotations
 
 import math
+import operator as python
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch import fx
 from zeropoint.operators.expressions import Expression, Term
 from zeropoint.operators.float_forms import FloatCall, FloatForm, are_floats, in_parts
 from zeropoint.operators.node import arguments
-from zeropoint.operators.record import Operator
+from zeropoint.operators.record import Observed, Operator, Traced
 from zeropoint.operators.steps import Emit, StepBuilder, steps
 from zeropoint.ops.float_maps import UNARY
 
@@ -329,11 +330,11 @@ def _hypotenuse(g: Any, a: dict[str, Any]) -> FloatCall:
 # ----------------------------------------------------------------------------------------------------------- records
 
 
-def _mapped(name: str, emit: Emit, *more: str, float_form: FloatForm | None = None) -> Operator:
+def _mapped(name: str, emit: Emit, *more: str, float_form: FloatForm | None = None, **other: Any) -> Operator:
     """One operator of ATen with all its overloads; `more`: other names of it."""
     every = (name, *more)
     taken = _aten_names(*every) if float_form is not None else ()
-    return Operator(name, taken, float_form=float_form, steps=steps(emit, overloads(*every)))
+    return Operator(name, taken, float_form=float_form, steps=steps(emit, overloads(*every)), **other)
 
 
 _OTHER_NAMES = {"asin": ("arcsin",), "acos": ("arccos",), "atan": ("arctan",), "asinh": ("arcsinh",)}
@@ -376,7 +377,10 @@ RECORDS = (
     _mapped("remainder", emit_arithmetic("remainder")),
     _mapped("fmod", emit_arithmetic("fmod")),
     _mapped("div", _emit_divide, "divide", "true_divide", float_form=_form(_floor_form)),
-    _mapped("floor_divide", _emit_divide, float_form=_form(_floor_form)),
+    _mapped(
+        "floor_divide", _emit_divide, float_form=_form(_floor_form), functions=(python.floordiv,),
+        traced=Traced(Observed.SHARED),
+    ),
     _mapped("pow", _emit_power, float_form=_form(_power)),
     _mapped("atan2", emit_arithmetic("atan2"), "arctan2", float_form=_binary_form("atan2")),
     _mapped("bitwise_and", emit_arithmetic("bitwise_and"), "__and__"),

@@ -19,7 +19,9 @@ from zeropoint.nn.qat import dynamic as nnqatd
 from zeropoint.nn.quantized import dynamic as nnqd
 from zeropoint.nn.quantized import reference as nnqr
 from zeropoint.nn.quantized.storage import quantize_weight
-from zeropoint.operators.float_forms import FloatCall, by_operator, first_of, in_parts
+from zeropoint.observers.grouped import GROUP
+from zeropoint.operators.computed_weights import computed_conv, computed_linear
+from zeropoint.operators.float_forms import by_operator, first_of, in_parts
 from zeropoint.operators.node import arguments, each, parameter
 from zeropoint.operators.plan import (
     Choice,
@@ -43,7 +45,6 @@ from zeropoint.qfunctions.weight_only import weight_only_prepack
 __all__ = ["RECORDS"]
 
 aten, ours = torch.ops.aten, torch.ops.zeropoint
-GROUP = 128  # inputs that share a scale in a weight of 4 bits
 _PARAMETERS = ("weight", "bias")
 
 # -------------------------------------------------------------------------------------------------------- annotation
@@ -121,7 +122,8 @@ def _weight_only(g: Any, a: dict[str, Any], choice: Choice) -> Value:
     """A linear layer on floats with weights of 8 bits, as observed, or of 4 bits in groups of inputs."""
     weight, name = g.parameter(a["weight"]), str(a["weight"].target)
     if choice.way is Way.WEIGHT_4:
-        packed = weight_only_prepack(weight, bits=4, group_size=GROUP, symmetric=False)
+        group_size = getattr(choice.qconfig.weight(), "group_size", GROUP)
+        packed = weight_only_prepack(weight, bits=4, group_size=group_size, symmetric=False)
     else:
         packed = weight_only_prepack(quantize_weight(weight, g.weight_observer(a["weight"], choice.qconfig.weight)))
     scale, zero_point = packed.qparams()
@@ -189,13 +191,25 @@ def _emit_linear(c: StepBuilder, node: fx.Node) -> str:
     return _emit_layer(c, node, "linear", c.parameter(arguments(node)["weight"]))
 
 
-def _spatial(values: Any, missing: int, dims: int) -> list[int]:
-    return list(three([int(v) for v in values], missing, dims))
+def _spatial(c: StepBuilder, values: Any, missing: int, dims: int) -> list[int]:
+    return list(three([int(v) for v in _numbers(c, values)], missing, dims))
+
+
+def _numbers(c: StepBuilder, values: Any) -> Any:
+    """Strides, paddings, dilations: their steps take numbers only."""
+    if any(isinstance(v, fx.Node) for v in values):
+        raise c.unsupported("its stride, padding or dilation is computed from sizes of the inputs")
+    return values
+
+
+def _groups(c: StepBuilder, groups: Any) -> int:
+    """A number; if it is that of the channels of the input, the one of the example: no other fits the weight."""
+    return int(c.found[groups] if isinstance(groups, fx.Node) else groups)
 
 
 def _emit_conv(c: StepBuilder, node: fx.Node) -> str:
     a = arguments(node)
-    weight, groups = c.parameter(a["weight"]), int(a["groups"])
+    weight, groups = c.parameter(a["weight"]), _groups(c, a["groups"])
     dims = weight.dim() - 2
     transposed = "output_padding" in a
     if transposed:  # (in, out / groups, ...) -> (out, in / groups, ...)
@@ -206,9 +220,9 @@ def _emit_conv(c: StepBuilder, node: fx.Node) -> str:
     return _emit_layer(
         c, node, "conv", stored, groups if transposed else 1,
         spatial=dims, groups=groups, transposed=transposed,
-        stride=_spatial(a["stride"], 1, dims), padding=_spatial(a["padding"], 0, dims),
-        dilation=_spatial(a["dilation"], 1, dims),
-        output_padding=_spatial(a["output_padding"] if transposed else [0], 0, dims),
+        stride=_spatial(c, a["stride"], 1, dims), padding=_spatial(c, a["padding"], 0, dims),
+        dilation=_spatial(c, a["dilation"], 1, dims),
+        output_padding=_spatial(c, a["output_padding"] if transposed else [0], 0, dims),
     )  # fmt: skip
 
 
@@ -263,8 +277,9 @@ def _emit_float_conv(c: StepBuilder, node: fx.Node) -> str:
     a = arguments(node)
     require_stored(c, a["weight"], a["bias"])
     weight = c.parameter(a["weight"])
-    dims, numbers = weight.dim() - 2, (a["stride"], a["padding"], a["dilation"], int(a["groups"]))
-    geometry = Geometry("conv", dims, *numbers, a.get("output_padding"))
+    dims = weight.dim() - 2
+    stride, padding, dilation = (_numbers(c, a[k]) for k in ("stride", "padding", "dilation"))
+    geometry = Geometry("conv", dims, stride, padding, dilation, _groups(c, a["groups"]), a.get("output_padding"))
     stored = c.builder.constant(str(a["weight"].target), stored_weight(weight, geometry))
     x, is_single = c.tensor(a["input"]), c.rank(a["input"]) == dims + 1
     if is_single:
@@ -295,7 +310,7 @@ def _linear() -> Operator:
         lower=lower,
         reference=reference,
         float_form=first_of(
-            by_operator("float_linear", "input", "weight", "bias", stored=_PARAMETERS), in_parts(_computed_linear)
+            by_operator("float_linear", "input", "weight", "bias", stored=_PARAMETERS), in_parts(computed_linear)
         ),
         steps=(
             *steps(_emit_linear, "linear", "linear_relu", "linear_to_float", "linear_dynamic", "linear_relu_dynamic"),
@@ -346,9 +361,12 @@ def _convolution(dims: int) -> Operator:
         annotate=annotate,
         lower=lower,
         reference=reference,
-        float_form=by_operator(
-            "float_conv", "input", *_PARAMETERS, "stride", "padding", "dilation", "groups", stored=_PARAMETERS,
-            when=lambda a: not isinstance(a["padding"], str),
+        float_form=first_of(
+            by_operator(
+                "float_conv", "input", *_PARAMETERS, "stride", "padding", "dilation", "groups", stored=_PARAMETERS,
+                when=lambda a: not isinstance(a["padding"], str),
+            ),
+            in_parts(computed_conv),
         ),
         steps=(
             *steps(_emit_conv, *(f"conv{dims}d{kind}" for kind in ("", "_relu", "_dynamic"))),
@@ -395,18 +413,6 @@ def _transposed(dims: int) -> Operator:
         forms=(ModuleForms(conv, getattr(nnq, kind), getattr(nnqd, kind), getattr(nnqr, kind)),),
         fusions=(Fusion((conv, norm), folds=True),),
     )  # fmt: skip
-
-
-def _computed_linear(g: Any, a: dict[str, Any]) -> FloatCall | None:
-    """A linear layer with a weight that is computed: a product of matrices."""
-    values = [g.unobserved(a[k]).meta.get("val") for k in ("input", "weight")]
-    if any(value is None for value in values) or values[0].dim() < 2 or values[1].dim() != 2:
-        return None
-    turned = g.call(aten.transpose.int, g.floats(a["weight"]), 0, 1)
-    product = ours.float_matmul.default, (g.floats(a["input"]), turned)
-    if a["bias"] is None:
-        return product
-    return aten.add.Tensor, (g.call(product[0], *product[1]), g.floats(a["bias"]))
 
 
 RECORDS = (*(make(dims) for dims in (1, 2, 3) for make in (_convolution, _transposed)), _linear())

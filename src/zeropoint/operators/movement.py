@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import fx, nn
 
 from zeropoint.operators.expressions import Expression
 from zeropoint.operators.float_forms import by_operator
 from zeropoint.operators.node import arguments
-from zeropoint.operators.record import Operator, Output
+from zeropoint.operators.record import Observed, Operator, Output, Traced
 from zeropoint.operators.steps import LAST, StepBuilder, dtype_name, steps
 from zeropoint.operators.values import Scale
-from zeropoint.operators.views import moves
+from zeropoint.operators.views import moves, shared
 
 __all__ = ["RECORDS"]
 
@@ -163,20 +164,6 @@ def _emit_unfold(c: StepBuilder, node: fx.Node) -> str:
     return c.add("unfold", c.tensor(node.args[0]), axis=axis, length=length, step=a["step"])
 
 
-def _emit_columns(c: StepBuilder, node: fx.Node) -> str:
-    """Windows of images as columns, (N, C * kernel, places)."""
-    a = arguments(node)
-    if list(a["dilation"]) != [1, 1] or c.rank(node.args[0]) != 4:
-        raise c.unsupported("it is a step for (N, C, H, W) without dilation only")
-    (up, left), x = a["padding"], c.tensor(node.args[0])
-    if up or left:
-        x = c.add("pad", x, pads=[left, left, up, up], value=0)
-    for axis, length, step in zip((2, 3), a["kernel_size"], a["stride"]):
-        x = c.add("unfold", x, axis=axis, length=length, step=step)
-    windows = c.add("permute", x, order=[0, 1, 4, 5, 2, 3])
-    return c.add("flatten", c.add("flatten", windows, first=4, last=5), first=1, last=3)
-
-
 def _emit_diagonal(c: StepBuilder, node: fx.Node) -> str:
     a = arguments(node)
     return c.add("diagonal", c.tensor(node.args[0]), offset=a["offset"], first=a["dim1"], second=a["dim2"])
@@ -251,18 +238,28 @@ def _extreme(name: str) -> Operator:
 RECORDS = (
     moves("flip", _emit_flip),
     moves("roll", _emit_roll),
-    moves("repeat", _emit_repeat),
+    moves("repeat", _emit_repeat, traced=shared("repeat")),
     moves("tile", _emit_repeat),
-    moves("repeat_interleave", _emit_repeat_interleave, "self_int"),
+    moves(
+        "repeat_interleave", _emit_repeat_interleave, "self_int", functions=(torch.repeat_interleave,),
+        traced=shared("repeat_interleave"),
+    ),
     moves("rot90", _emit_rotate),
-    moves("pixel_shuffle", _emit_pixel_shuffle, modules=(nn.PixelShuffle,)),
-    moves("pixel_unshuffle", _emit_pixel_shuffle, modules=(nn.PixelUnshuffle,)),
-    moves("channel_shuffle", _emit_channel_shuffle, modules=(nn.ChannelShuffle,)),
+    moves(
+        "pixel_shuffle", _emit_pixel_shuffle, modules=(nn.PixelShuffle,), functions=(F.pixel_shuffle,), traced=shared(),
+    ),
+    moves(
+        "pixel_unshuffle", _emit_pixel_shuffle, modules=(nn.PixelUnshuffle,), functions=(F.pixel_unshuffle,),
+        traced=shared(),
+    ),
+    moves(
+        "channel_shuffle", _emit_channel_shuffle, modules=(nn.ChannelShuffle,), functions=(torch.channel_shuffle,),
+        traced=Traced(Observed.PASSED),
+    ),
     moves("index_select", _emit_index_select),
     moves("index", _emit_index, "Tensor"),
     moves("gather", _emit_gather),
     Operator("unfold", steps=steps(_emit_unfold, "aten.unfold.default", "aten.unfold_copy.default")),
-    Operator("im2col", steps=steps(_emit_columns, "aten.im2col.default")),
     Operator("diagonal", steps=steps(_emit_diagonal, "aten.diagonal.default", "aten.diagonal_copy.default")),
     Operator("meshgrid", steps=steps(_emit_grid, "aten.meshgrid.default", "aten.meshgrid.indexing")),
     moves("sort", _emit_sort, "default", "stable"),

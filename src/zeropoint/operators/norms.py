@@ -17,7 +17,7 @@ from zeropoint.operators.activations import lower_function
 from zeropoint.operators.float_forms import FloatCall, by_operator, in_parts
 from zeropoint.operators.node import arguments
 from zeropoint.operators.plan import function_of_one_tensor
-from zeropoint.operators.record import Fusion, ModuleForms, Operator, Output
+from zeropoint.operators.record import Fusion, ModuleForms, Observed, Operator, Output, Traced
 from zeropoint.operators.steps import StepBuilder, require_stored, steps
 from zeropoint.ops.floats import batch_norm_line
 
@@ -143,6 +143,7 @@ RECORDS = (
         "batch_norm", "weight", "bias", "running_mean", "running_var", "eps",
         modules=(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d),
         relu=True,
+        traced=Traced(Observed.BATCH_NORM, without=(nn.BatchNorm1d, F.batch_norm)),
         steps=(
             *steps(_emit_batch_norm, *(f"batch_norm{d}{r}" for d in ("", "1d", "2d", "3d") for r in ("", "_relu"))),
             *steps(_emit_float_batch_norm, "float_batch_norm"),
@@ -167,6 +168,7 @@ RECORDS = (
         modules=(nn.LayerNorm,),
         forms=(ModuleForms(nn.LayerNorm, nnq.LayerNorm),),
         eager_function=(F.layer_norm, qfunctions.layer_norm),
+        traced=Traced(Observed.NORM),
         steps=(*steps(_emit_layer_norm, "layer_norm"), *steps(_emit_float_layer_norm, "float_layer_norm")),
         float_form=by_operator("float_layer_norm", "input", "normalized_shape", "weight", "bias", "eps"),
     ),
@@ -174,6 +176,7 @@ RECORDS = (
         "group_norm", "num_groups", "weight", "bias", "eps",
         modules=(nn.GroupNorm,),
         forms=(ModuleForms(nn.GroupNorm, nnq.GroupNorm),),
+        traced=Traced(Observed.OWN, without=(nn.GroupNorm,)),
         steps=(*steps(_emit_group_norm, "group_norm"), *steps(_emit_float_group_norm, "float_group_norm")),
         float_form=by_operator("float_group_norm", "input", "num_groups", "weight", "bias", "eps", stored=_PARAMETERS),
     ),
@@ -186,6 +189,7 @@ RECORDS = (
             ModuleForms(nn.InstanceNorm3d, nnq.InstanceNorm3d),
         ),
         eager_function=(F.instance_norm, qfunctions.instance_norm),
+        traced=Traced(Observed.OWN),
         steps=(*steps(_emit_group_norm, "instance_norm"), *steps(_emit_float_group_norm, "float_instance_norm")),
         float_form=by_operator(
             "float_instance_norm", "input", "weight", "bias", "eps",
@@ -200,7 +204,7 @@ RECORDS = (
     Operator(
         "softmax", ("softmax.int", "_softmax.default"), modules=(nn.Softmax,), functions=(F.softmax,),
         forms=(ModuleForms(nn.Softmax, nnq.Softmax),), output=Output.UNIT, arguments=("dim",),
-        annotate=function_of_one_tensor, lower=lower_function,
+        annotate=function_of_one_tensor, lower=lower_function, traced=Traced(Observed.FIXED, without=(F.softmax,)),
         float_form=by_operator("float_softmax", "self", "dim"),
         steps=(*steps(_emit_softmax, "softmax"), *steps(_emit_float_softmax, "float_softmax")),
     ),

@@ -19,9 +19,10 @@ What becomes of each operator in a quantized model. This page is made from the r
 - **dynamic**, **weight-only**: whether it has a form with ranges found when it runs, or with quantized weights alone.
 - **eager**: whether its module has a quantized form in eager mode (`prepare`, `convert`).
 - **program**: whether `zeropoint.compile` has steps for it, on integers or as it stays float.
+- **ONNX**: which operators of ONNX files `from_onnx` reads as it, and whether `export_onnx` writes it ("out").
 
-| operator | modules | static | TorchScript | training | dynamic | weight-only | eager | program |
-|---|---|---|---|---|---|---|---|---|
+| operator | modules | static | TorchScript | training | dynamic | weight-only | eager | program | ONNX |
+|---|---|---|---|---|---|---|---|---|---|
 """
 
 
@@ -39,8 +40,13 @@ def _row(record: Operator) -> str:
     marks = (record.dynamic, record.weight_only, bool(record.modules) and eager, has_steps)
     script = "also of floats" if record.alone else "as static"
     ways = (_static(record), script, _training(record))
-    cells = (f"`{record.name}`", modules, *ways, *("yes" if mark else "" for mark in marks))
+    cells = (f"`{record.name}`", modules, *ways, *("yes" if mark else "" for mark in marks), _onnx(record))
     return "| " + " | ".join(cells) + " |\n"
+
+
+def _onnx(record: Operator) -> str:
+    read = [f"`{name}`" for name, _ in record.onnx.reads]
+    return ", ".join([*read, *(["out"] if record.onnx.writes else [])])
 
 
 def _static(record: Operator) -> str:

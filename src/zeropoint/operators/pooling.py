@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import fx, nn
 
 from zeropoint.operators.float_forms import by_operator
 from zeropoint.operators.node import arguments, each
-from zeropoint.operators.record import Operator, Output
+from zeropoint.operators.record import Observed, Operator, Output, Traced
 from zeropoint.operators.steps import StepBuilder, steps
 from zeropoint.operators.values import Scale
 
@@ -187,8 +188,10 @@ def _emit_float_mean(c: StepBuilder, node: fx.Node) -> str:
 
 
 def _pool(name: str, integers: Any, module: str, dims: int, **more: Any) -> Operator:
-    modules = (getattr(nn, f"{module}{dims}d"),)
-    return Operator(name, (f"{name}.default",), modules, output=Output.INPUT, integers=integers(dims), **more)
+    return Operator(
+        name, (f"{name}.default",), (getattr(nn, f"{module}{dims}d"),), (getattr(F, name),), output=Output.INPUT,
+        integers=integers(dims), traced=Traced(Observed.SHARED), **more,
+    )  # fmt: skip
 
 
 def _averaging(kind: str, integers: Any, emit: Any, emit_float: Any, *taken: str, dims: int) -> Operator:
@@ -211,7 +214,7 @@ def _pools(dims: int) -> tuple[Operator, ...]:
     windows = _WINDOWS[: 6 if dims == 1 else 7]
     maximum = (*steps(_emit_max_pool, "stored_max_pool"), *steps(_emit_float_pool, f"aten.max_pool{dims}d.default"))
     return (
-        _pool(f"max_pool{dims}d", _max_pool, "MaxPool", dims, steps=maximum),
+        _pool(f"max_pool{dims}d", _max_pool, "MaxPool", dims, steps=maximum, chooses=True),
         _averaging("", _average_pool, _emit_average_pool, _emit_float_pool, *windows, dims=dims),
         _averaging(
             "Adaptive", _adaptive_pool, _emit_adaptive_pool, _emit_float_adaptive_pool, "self", "output_size", dims=dims
@@ -220,18 +223,20 @@ def _pools(dims: int) -> tuple[Operator, ...]:
     )
 
 
+_UPSAMPLING = (nn.Upsample, nn.UpsamplingNearest2d, nn.UpsamplingBilinear2d)
 RECORDS = (
     *(record for dims in (1, 2, 3) for record in _pools(dims)),
     Operator(
         "mean", ("mean.dim",), functions=(torch.mean,), output=Output.INPUT, integers=_mean, averages=True,
+        traced=Traced(Observed.SHARED, ("mean",)),
         refuses=lambda a: "changes the dtype" if a["dtype"] is not None else "",
         float_form=by_operator("float_mean", "self", "dim", "keepdim"),
         steps=(*steps(_emit_mean, "stored_mean_over"), *steps(_emit_float_mean, "float_mean")),
     ),
     Operator(
         "upsample_bilinear2d", ("upsample_bilinear2d.vec",),
-        modules=(nn.Upsample, nn.UpsamplingNearest2d, nn.UpsamplingBilinear2d), output=Output.INPUT,
-        integers=_bilinear, averages=True,
+        modules=_UPSAMPLING, functions=(F.interpolate,), output=Output.INPUT, integers=_bilinear, averages=True,
+        traced=Traced(Observed.SHARED, without=_UPSAMPLING),
         float_form=by_operator("float_bilinear", "input", "output_size", "align_corners", "scale_factors"),
         steps=(*steps(_emit_bilinear, "stored_bilinear"), *steps(_emit_float_bilinear, "float_bilinear")),
     ),

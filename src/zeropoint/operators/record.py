@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import fx, nn
 
+from zeropoint.operators.onnx_forms import OnnxForms
 from zeropoint.operators.steps import Steps
 
-__all__ = ["CustomModule", "Fusion", "ModuleForms", "Operator", "Output"]
+__all__ = ["CustomModule", "Fusion", "ModuleForms", "Observed", "Operator", "Output", "Traced"]
 
 
 class Output(enum.Enum):
@@ -62,6 +63,36 @@ class Fusion:
     folds: bool = False
 
 
+class Observed(enum.Enum):
+    """How an operator is observed in FX graph mode."""
+
+    SUM = "of two tensors: its result has a range of its own; of a tensor and a number: that of the tensor"
+    PRODUCT = "a product of matrices: its result has a range of its own"
+    JOINED = "inputs and result share one observer"
+    OWN = "its result has a range of its own"
+    NORM = "its result has a range of its own, weight and bias stay float"
+    FIXED = "its result has the fixed range that the record names"
+    SHARED = "its result has the observer of its input"
+    PASSED = "not at all; between quantized tensors it takes and gives them"
+    INFO = "it tells about a tensor and gives none"
+    BATCH_NORM = "its result has a range of its own; a ReLU behind it can be a part of it"
+
+
+@dataclass(frozen=True)
+class Traced:
+    """An operator in FX graph mode, which knows it by what a symbolic trace calls: modules, functions and methods.
+
+    Args:
+        observed: how observers treat it.
+        methods: the names of the methods of tensors that call it.
+        without: modules and functions of the record that FX graph mode leaves in float, as torch.ao does.
+    """
+
+    observed: Observed
+    methods: tuple[str, ...] = ()
+    without: tuple[Any, ...] = ()
+
+
 @dataclass(frozen=True)
 class Operator:
     """One operator: its names, and what becomes of it in every workflow.
@@ -90,6 +121,7 @@ class Operator:
         joins: puts its inputs together: they and the result have one scale.
         averages: gives averages of its input, which are rounded to the steps of the input.
         bounds: cuts its input off at numbers, which are rounded to the steps of the input.
+        chooses: gives the largest values of its input: the others are not read.
         annotate: ``(state, node, operator, qconfig) -> Choice``: how a node with a qconfig is computed. None: it keeps
             the scale of its input, or stays float.
         lower: ``(g, node, choice) -> Value``: the node of the graph on integers.
@@ -104,8 +136,10 @@ class Operator:
             record.
         float_form: ``(g, node) -> (target, arguments)``: what computes it on float32, with the same bytes on every CPU
             and in a program; None for the node as it is.
+        traced: how FX graph mode sees it; None for layers, whose fused forms say it, and for what stays float there.
         steps: calls that the operator is in graphs on integers, or as `float_form`, each with the function that emits
             the steps of a program for it; see `steps`.
+        onnx: what ONNX has for it, given by the file of its family in `onnx/`.
     """
 
     name: str
@@ -129,6 +163,7 @@ class Operator:
     joins: bool = False
     averages: bool = False
     bounds: bool = False
+    chooses: bool = False
     annotate: Callable[..., Any] | None = None
     lower: Callable[..., Any] | None = None
     reference: Callable[..., None] | None = None
@@ -137,7 +172,9 @@ class Operator:
     float_form: Callable[..., Any] | None = None
     parts: Callable[..., Any] | None = None
     composed: tuple[str, Callable[[fx.Node], fx.Node | None]] | None = None
+    traced: Traced | None = None
     steps: Steps = ()
+    onnx: OnnxForms = field(default_factory=OnnxForms)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Operator:
         return self
@@ -166,3 +203,11 @@ class Operator:
     def object_types(self) -> tuple[Any, ...]:
         """What a qconfig mapping may call it: functions, then modules."""
         return (*self.functions, *self.modules)
+
+    @property
+    def traced_calls(self) -> tuple[Any, ...]:
+        """What a symbolic trace calls it where FX graph mode quantizes it: modules, functions, names of methods."""
+        if self.traced is None:
+            return ()
+        named = (call for call in (*self.modules, *self.functions) if call not in self.traced.without)
+        return (*named, *self.traced.methods)

@@ -82,7 +82,8 @@ def _lower(g: Any, node: fx.Node, choice: Choice) -> Value:
     states = [g.floats(h) for h in hx] if isinstance(hx, (list, tuple)) else g.floats(hx)
     op = getattr(ours, choice.operator.name).input
     options = (a["num_layers"], 0.0, False, a["bidirectional"], a["batch_first"], True)
-    return Value(g.call(op, g.floats(a["input"]), states, *columns, stored, *options))
+    sizes = [g.argument(a["batch_sizes"])] if "batch_sizes" in a else []
+    return Value(g.call(op, g.floats(a["input"]), states, *columns, stored, *options, *sizes))
 
 
 def _lower_cell(g: Any, node: fx.Node, choice: Choice) -> Value:
@@ -100,7 +101,8 @@ def _float_inputs(g: Any, node: fx.Node, *stored: str) -> dict[str, Any] | None:
     weights = pytree.tree_leaves([a[k] for k in stored if a[k] is not None])
     if "written" in node.meta or any(w.op != "get_attr" for w in weights):
         return None
-    return a if are_floats(g, [*node.all_input_nodes, node]) else None
+    sizes = a.get("batch_sizes")
+    return a if are_floats(g, [*(n for n in node.all_input_nodes if n is not sizes), node]) else None
 
 
 def _float(g: Any, node: fx.Node) -> FloatCall | None:
@@ -109,8 +111,11 @@ def _float(g: Any, node: fx.Node) -> FloatCall | None:
         return None
     weights, biases = (g.argument(part) for part in _split(a))
     options = (a["num_layers"], 0.0, False, a["bidirectional"], a["batch_first"])
-    op = getattr(ours, f"quantized_{node.target._schema.name.removeprefix('aten::')}").input
-    return op, (*g.argument([a["input"], a["hx"]]), weights, [], [], biases, *options)
+    name = node.target._schema.name.rpartition("::")[2].removesuffix("_padded")
+    sizes = [False, g.argument(a["batch_sizes"])] if "batch_sizes" in a else []
+    return getattr(ours, f"quantized_{name}").input, (
+        *g.argument([a["input"], a["hx"]]), weights, [], [], biases, *options, *sizes,
+    )  # fmt: skip
 
 
 def _float_cell(g: Any, node: fx.Node) -> FloatCall | None:
@@ -136,13 +141,15 @@ def _matrix(c: StepBuilder, weight: fx.Node, scale: Any, zero_point: Any, bias: 
 
 
 def _emit_recurrent(
-    c: StepBuilder, kind: Kind, x: Any, states: list[Any], matrices: list[Any], weight: fx.Node, **numbers: Any
-) -> list[str]:
+    c: StepBuilder, kind: Kind, x: Any, states: list[Any], matrices: list[Any], weight: fx.Node, sizes: Any = None,
+    **numbers: Any,
+) -> list[str]:  # fmt: skip
     """The step: the names of its output and of the last states."""
     names = [str(c.node), *(f"{c.node}_{state}" for state in ("hidden", "cell"))][: 1 + len(states)]
     dtype = dtype_name(c.parameter(weight).dtype)
     numbers |= {"cell": kind.name, "weight_dtype": dtype}
-    return c.builder.add_several("recurrent", [x, *states, *(part for m in matrices for part in m)], names, **numbers)
+    inputs = [x, *states, *(part for m in matrices for part in m), *([] if sizes is None else [sizes])]
+    return c.builder.add_several("recurrent", inputs, names, **numbers)
 
 
 def _each(given: Any, count: int) -> list[Any]:
@@ -159,7 +166,8 @@ def _emit_layer(kind: Kind) -> Emit:
         states = [c.tensor(h) for h in (a["hx"] if kind.has_cell_state else [a["hx"]])]
         numbers: dict[str, Any] = {k: bool(a[k]) for k in ("batch_first", "reduce_range")}
         numbers |= {"layers": a["num_layers"], "directions": 2 if a["bidirectional"] else 1}
-        return _emit_recurrent(c, kind, c.tensor(a["input"]), states, matrices, a["weights"][0], **numbers)
+        x, sizes = c.tensor(a["input"]), c.tensor(a["batch_sizes"])
+        return _emit_recurrent(c, kind, x, states, matrices, a["weights"][0], sizes, **numbers)
 
     return emit
 
@@ -181,6 +189,16 @@ def _emit_cell(kind: Kind) -> Emit:
     return emit
 
 
+def _emit_batch_sizes(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    return c.add("batch_sizes", c.tensor(a["lengths"]), steps=c.size(a["steps"]))
+
+
+def _emit_padding_mask(c: StepBuilder, node: fx.Node) -> str:
+    a = arguments(node)
+    return c.add("padding_mask", c.tensor(a["batch_sizes"]), batch=c.size(a["batch"]), whole=bool(a["whole"]))
+
+
 # ----------------------------------------------------------------------------------------------------------- records
 
 
@@ -190,8 +208,9 @@ def _layer_steps(name: str) -> Steps:
 
 def _layer(name: str, **more: Any) -> Operator:
     return Operator(
-        f"quantized_{name}", (f"{name}.input",), output=Output.FLOAT, weights=("params",), dynamic=True, heavy=True,
-        annotate=_annotate, lower=_lower, float_form=_float, steps=_layer_steps(name), **more,
+        f"quantized_{name}", (f"{name}.input", f"zeropoint.{name}_padded.default"), output=Output.FLOAT,
+        weights=("params",), dynamic=True, heavy=True, annotate=_annotate, lower=_lower, float_form=_float,
+        steps=_layer_steps(name), **more,
     )  # fmt: skip
 
 
@@ -217,6 +236,8 @@ RECORDS = (
     _cell("rnn_relu", nn.RNNCell),
     _layer("rnn_tanh", modules=(nn.RNN,)),
     _layer("rnn_relu", modules=(nn.RNN,)),
+    Operator("batch_sizes", steps=steps(_emit_batch_sizes, "batch_sizes")),
+    Operator("padding_mask", steps=steps(_emit_padding_mask, "padding_mask")),
     Operator(
         "attention", custom=(CustomModule(nn.MultiheadAttention, nnqa.MultiheadAttention, nnq.MultiheadAttention),)
     ),

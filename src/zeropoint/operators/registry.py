@@ -9,12 +9,15 @@ from typing import Any
 
 from torch import nn
 
-from zeropoint.operators.record import CustomModule, Fusion, ModuleForms, Operator
+from zeropoint.operators.onnx_forms import Read, Write
+from zeropoint.operators.record import CustomModule, Fusion, ModuleForms, Observed, Operator
 from zeropoint.operators.steps import Emit
 
 __all__ = [
     "BY_ATEN",
     "BY_NAME",
+    "ONNX_READS",
+    "ONNX_WRITES",
     "STEPS",
     "composed_of",
     "custom_modules",
@@ -24,6 +27,7 @@ __all__ = [
     "module_forms",
     "operators",
     "register",
+    "traced",
     "unregister",
 ]
 
@@ -31,12 +35,17 @@ _BY_NAME: dict[str, Operator] = {}
 _BY_ATEN: dict[str, Operator] = {}
 _BY_FORMS: dict[type, tuple[Operator, ModuleForms]] = {}
 _STEPS: dict[str, Emit] = {}
+_ONNX_WRITES: dict[str, Write] = {}
+_ONNX_READS: dict[str, Read] = {}
 
 # Operators by their name, and by the overload of ATen that is this operator ("conv2d.default"); what emits the steps of
-# a program by the call in a quantized graph ("zeropoint.conv2d.default"). All grow when an operator is registered.
+# a program by the call in a quantized graph ("zeropoint.conv2d.default"); what writes such a call to an ONNX file, and
+# what reads an operator of ONNX ("Conv"). All grow when an operator is registered.
 BY_NAME: Mapping[str, Operator] = MappingProxyType(_BY_NAME)
 BY_ATEN: Mapping[str, Operator] = MappingProxyType(_BY_ATEN)
 STEPS: Mapping[str, Emit] = MappingProxyType(_STEPS)
+ONNX_WRITES: Mapping[str, Write] = MappingProxyType(_ONNX_WRITES)
+ONNX_READS: Mapping[str, Read] = MappingProxyType(_ONNX_READS)
 
 
 def register(*records: Operator) -> None:
@@ -56,6 +65,8 @@ def register(*records: Operator) -> None:
         _BY_ATEN.update(dict.fromkeys(record.aten, record))
         _BY_FORMS.update({forms.module: (record, forms) for forms in record.forms})
         _STEPS.update(record.steps)
+        _ONNX_WRITES.update(record.onnx.writes)
+        _ONNX_READS.update(record.onnx.reads)
 
 
 def _stored(record: Operator) -> tuple[Any, ...]:
@@ -80,6 +91,11 @@ def unregister(name: str) -> None:
         del _BY_FORMS[forms.module]
     _STEPS.clear()  # calls may be shared, as convolutions over any number of axes share one
     _STEPS.update(step for kept in _BY_NAME.values() for step in kept.steps)
+    _ONNX_WRITES.clear()
+    _ONNX_READS.clear()
+    for kept in _BY_NAME.values():
+        _ONNX_WRITES.update(kept.onnx.writes)
+        _ONNX_READS.update(kept.onnx.reads)
 
 
 def operators() -> Iterator[Operator]:
@@ -121,3 +137,9 @@ def custom_modules() -> tuple[CustomModule, ...]:
 def eager_functions() -> dict[Any, Any]:
     """Function of floats -> function of quantized tensors that takes scale and zero point of the result."""
     return dict(record.eager_function for record in operators() if record.eager_function is not None)
+
+
+def traced(*observed: Observed) -> Iterator[Operator]:
+    """Operators that FX graph mode observes in one of these ways; all that it knows, if none is named."""
+    known = (record for record in operators() if record.traced is not None)
+    return (record for record in known if not observed or record.traced.observed in observed)  # type: ignore[union-attr]

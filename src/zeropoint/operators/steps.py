@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, fx
 
-__all__ = ["LAST", "Emit", "StepBuilder", "Steps", "dtype_name", "emit_same", "require_stored", "steps"]
+__all__ = ["LAST", "Emit", "StepBuilder", "Steps", "dtype_name", "emit_same", "full_names", "require_stored", "steps"]
 
 LAST = 2**62  # beyond the end of every axis
 
@@ -87,8 +87,13 @@ def steps(emit: Emit, *targets: str | Sequence[str]) -> Steps:
         >>> [name for name, _ in steps(print, "aten.flip.default", "linear")]
         ['aten.flip.default', 'zeropoint.linear.default']
     """
-    names = (name for target in targets for name in ([target] if isinstance(target, str) else target))
-    return tuple((name if "." in name else f"zeropoint.{name}.default", emit) for name in names)
+    return tuple((name, emit) for name in full_names(*targets))
+
+
+def full_names(*calls: str | Sequence[str]) -> list[str]:
+    """Calls with their namespace and overload; ours may be given by the name alone."""
+    names = (name for call in calls for name in ([call] if isinstance(call, str) else call))
+    return [name if "." in name else f"zeropoint.{name}.default" for name in names]
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -82,11 +82,24 @@ def _emit_fill(c: StepBuilder, node: fx.Node) -> str:
 
 
 def _emit_cumulative_sum(c: StepBuilder, node: fx.Node) -> str:
-    wanted = c.dtype(node)
-    if wanted not in (torch.float32, _I64):
-        raise c.unsupported("it is a step to float32 and int64 only")
-    e = Expression(c)
-    return c.add("cumulative_sum", e.step(e.term(node.args[0], wanted)), axis=arguments(node)["dim"])
+    wanted, e = c.dtype(node), Expression(c)
+    if wanted.is_floating_point and wanted != torch.float32:
+        raise c.unsupported("of floats it is a step to float32 only")
+    if wanted.is_floating_point or wanted == _I64:
+        return c.add("cumulative_sum", e.step(e.term(node.args[0], wanted)), axis=arguments(node)["dim"])
+    whole = e.step(e.convert(e.term(node.args[0], wanted), _I64))
+    sums = Expression(c)  # what does not fit wraps, as it does in the sums of smaller integers
+    added = c.add("cumulative_sum", whole, axis=arguments(node)["dim"])
+    return sums.step(sums.convert(sums.tensor(added, _I64), wanted))
+
+
+def _emit_cumulative_extreme(c: StepBuilder, node: fx.Node) -> list[str]:
+    dtype = c.dtype(node.args[0])
+    if dtype not in (torch.float32, _I64):
+        raise c.unsupported("it is a step on float32 and int64 only")
+    axis, largest = arguments(node)["dim"], "cummax" in str(node.target)
+    names = [str(node), f"{node}_places"]
+    return c.builder.add_several("cumulative_extreme", [c.tensor(node.args[0])], names, axis=axis, largest=largest)
 
 
 def _lines(c: StepBuilder, rows: Any, columns: Any) -> tuple[str, str]:
@@ -146,6 +159,7 @@ RECORDS = (
         steps=steps(emit_convert, overloads("to", "_to_copy", "type_as")),
     ),
     Operator("cumsum", steps=steps(_emit_cumulative_sum, "aten.cumsum.default")),
+    Operator("cummax", steps=steps(_emit_cumulative_extreme, "aten.cummax.default", "aten.cummin.default")),
     Operator("arange", steps=steps(_emit_range, *(f"aten.arange.{k}" for k in ("default", "start", "start_step")))),
     Operator("full", steps=steps(_emit_filled, *_CREATED)),
     Operator(

@@ -26,6 +26,11 @@ class Scale:
         return self.scale, self.zero_point
 
     @property
+    def as_uint8(self) -> Scale:
+        """The same numbers; bytes of int8 become those of uint8."""
+        return Scale(self.scale, self.zero_point + 128, torch.uint8) if self.dtype == torch.int8 else self
+
+    @property
     def limits(self) -> tuple[int, int]:
         return BYTE_LIMITS[self.dtype]
 

@@ -8,10 +8,10 @@ import torch
 from torch import fx, nn
 
 from zeropoint.operators.node import arguments
-from zeropoint.operators.record import Operator, Output
+from zeropoint.operators.record import Observed, Operator, Output, Traced
 from zeropoint.operators.steps import LAST, Emit, StepBuilder, emit_same, steps
 
-__all__ = ["RECORDS", "moves"]
+__all__ = ["RECORDS", "moves", "shared"]
 
 # ------------------------------------------------------------------------------------------------- steps of programs
 
@@ -152,9 +152,8 @@ def moves(
     name: str,
     emit: Emit,
     *overloads: str,
-    modules: tuple[type[nn.Module], ...] = (),
     also: tuple[str, ...] = (),
-    reshapes: bool = False,
+    **more: Any,
 ) -> Operator:
     """Calls that give values of their input, as ``aten::<name>`` with these overloads does.
 
@@ -162,7 +161,12 @@ def moves(
     """
     aten_names = tuple(f"{name}.{overload}" for overload in overloads or ("default",))
     made = steps(emit, *(f"aten.{call}" for call in (*aten_names, *also)))
-    return Operator(name, aten_names, modules, output=Output.INPUT, reshapes=reshapes, steps=made)
+    return Operator(name, aten_names, output=Output.INPUT, steps=made, **more)
+
+
+def shared(*methods: str, without: tuple[Any, ...] = ()) -> Traced:
+    """In FX graph mode: with the observer of the input; `methods` of tensors call it, too."""
+    return Traced(Observed.SHARED, methods, without)
 
 
 def _reshapes(name: str, emit: Emit, *overloads: str, **more: Any) -> Operator:
@@ -170,21 +174,28 @@ def _reshapes(name: str, emit: Emit, *overloads: str, **more: Any) -> Operator:
 
 
 RECORDS = (
-    _reshapes("reshape", _emit_reshape, also=("view.default",)),
-    _reshapes("flatten", _emit_flatten, "using_ints", modules=(nn.Flatten,)),
+    _reshapes("reshape", _emit_reshape, also=("view.default",), traced=shared("reshape", "resize_", "view")),
+    Operator("size", traced=Traced(Observed.INFO, ("shape", "size"))),
+    _reshapes(
+        "flatten", _emit_flatten, "using_ints", modules=(nn.Flatten,), functions=(torch.flatten,),
+        traced=shared(without=(nn.Flatten,)),
+    ),
     _reshapes("unflatten", _emit_unflatten, "int", modules=(nn.Unflatten,)),
-    _reshapes("transpose", _emit_transpose, "int"),
-    _reshapes("permute", _emit_permute),
+    _reshapes("transpose", _emit_transpose, "int", functions=(torch.transpose,), traced=shared("transpose")),
+    _reshapes("permute", _emit_permute, traced=shared("permute")),
     _reshapes("t", _emit_turned),
-    _reshapes("squeeze", _emit_squeeze, "default", "dim", "dims"),
-    _reshapes("unsqueeze", _emit_unsqueeze),
-    _reshapes("contiguous", _emit_contiguous),
+    _reshapes(
+        "squeeze", _emit_squeeze, "default", "dim", "dims", functions=(torch.squeeze,),
+        traced=shared("squeeze", "squeeze_"),
+    ),
+    _reshapes("unsqueeze", _emit_unsqueeze, functions=(torch.unsqueeze,), traced=shared("unsqueeze", "unsqueeze_")),
+    _reshapes("contiguous", _emit_contiguous, traced=shared("contiguous")),
     _reshapes("clone", emit_same),
     _reshapes("movedim", _emit_movedim, "int", "intlist"),
     _reshapes("swapaxes", _emit_transpose),
     _reshapes("swapdims", _emit_transpose),
     _reshapes("ravel", _emit_flatten),
-    _reshapes("detach", emit_same),
+    _reshapes("detach", emit_same, traced=shared("detach", "detach_")),
     moves("expand", _emit_expand),
     moves("expand_as", _emit_as),
     moves("broadcast_to", _emit_expand),
@@ -192,14 +203,14 @@ RECORDS = (
     moves("numpy_T", _emit_turned),
     moves("mT", _emit_turned),
     moves("reshape_as", _emit_as),
-    moves("alias", emit_same, modules=(nn.Identity,)),
+    moves("alias", emit_same, modules=(nn.Identity,), traced=shared()),
     moves("lift_fresh_copy", emit_same),
     moves("slice", _emit_slice, "Tensor"),
     moves("select", _emit_select, "int"),
-    moves("narrow", _emit_narrow),
+    moves("narrow", _emit_narrow, functions=(torch.narrow,), traced=shared()),
     moves("chunk", _emit_chunk, also=("unsafe_chunk.default",)),
     moves("split", _emit_split, "Tensor"),
     moves("split_with_sizes", _emit_split_with_sizes),
     moves("tensor_split", _emit_sections, "sections"),
     moves("unbind", _emit_unbind, "int"),
-)
+)  # fmt: skip

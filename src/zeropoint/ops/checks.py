@@ -85,3 +85,15 @@ def require_dims(op: str, x: torch.Tensor, least: int) -> None:
 def require_zero_point_inside(op: str, zero_point: int, qmin: int, qmax: int) -> None:
     if not qmin <= zero_point <= qmax:
         raise ValueError(f"{op}: zero_point {zero_point} must lie between quant_min {qmin} and quant_max {qmax}")
+
+
+def require_no_trace(op: str) -> None:
+    """Refuse a kernel that is called past its operator while torch.jit.trace records: it would leave no trace.
+
+    Inside an operator nothing is recorded.
+    """
+    if torch._C._get_tracing_state() is not None:
+        raise NotImplementedError(
+            f"torch.jit.trace cannot record {op} on packed weights: trace a module of zeropoint.nn, or call an operator"
+            " of torch.ops.zeropoint"
+        )

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from zeropoint import _native
-from zeropoint.ops.checks import INPUT_DTYPES, require_dtype
+from zeropoint.ops.checks import INPUT_DTYPES, require_dtype, require_no_trace
 from zeropoint.ops.library import operator
 
 NAMES = {8: "byte", 4: "4bit", 2: "2bit"}
@@ -380,6 +380,7 @@ def run_bags(
     include_last_offset: bool,
 ) -> Tensor:
     """The bags of a contiguous table whose rows have `columns` values."""
+    require_no_trace(op)
     bags = _number_of_bags(op, indices, offsets, mode, per_sample_weights, include_last_offset)
     _require_cpu(op, table, indices, offsets, per_sample_weights)
     mapping = _mapping(op, pruned_weights, compressed_indices_mapping)

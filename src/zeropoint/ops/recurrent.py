@@ -28,6 +28,7 @@ from zeropoint.numerics.affine import INTEGER_CODES
 from zeropoint.ops import checks
 from zeropoint.ops.layers import BYTES, kept, layer_parameters
 from zeropoint.ops.library import operator
+from zeropoint.ops.sequences import packed_rows
 
 FLOAT_CODES = {torch.float16: -1, torch.float32: -2}
 
@@ -198,6 +199,7 @@ def run_recurrent(
         x: ``(steps, batch, inputs)``, or, packed, ``(rows, inputs)``.
         states: the first hidden state, and for an LSTM the first cell state: ``(layers, batch, hidden)``.
     """
+    checks.require_no_trace(op)
     checks.require_dtype(op, "input", x.dtype, (torch.float32,))
     if options.num_layers < 1 or len(layers) != options.num_layers * options.directions:
         raise ValueError(
@@ -287,6 +289,7 @@ def _require_batch_sizes(op: str, batch_sizes: Tensor, data: Tensor) -> Tensor:
 
 def run_cell(op: str, layer: _native.RecurrentLayer, x: Tensor, states: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """One step: ``(batch, inputs)`` and states ``(batch, hidden)`` to the next states."""
+    checks.require_no_trace(op)
     if x.dim() != 2 or x.shape[1] != layer.inputs:
         raise ValueError(f"{op}: input must be (batch, {layer.inputs}), got shape {tuple(x.shape)}")
     for state in states:
@@ -342,6 +345,24 @@ def _states(op: str, kind: Kind, hx: Any) -> list[Tensor]:
     return states
 
 
+def _run_padded(
+    op: str,
+    layers: Sequence[_native.RecurrentLayer],
+    x: Tensor,
+    batch_sizes: Tensor,
+    states: Sequence[Tensor],
+    options: Options,
+) -> tuple[Tensor, ...]:
+    """A padded sequence, ``(steps, batch, inputs)``, as the packed one it stands for; zeros behind the ends."""
+    if x.dim() != 3 or options.batch_first:
+        raise ValueError(f"{op}: with batch_sizes, input must be (steps, batch, inputs), got shape {tuple(x.shape)}")
+    rows, sizes, mask = packed_rows(x, batch_sizes)
+    y, *last = run_recurrent(op, layers, rows, sizes, states, options)
+    made = y.new_zeros((*x.shape[:2], y.shape[-1]))
+    made[mask] = y
+    return (made, *last)
+
+
 def _fake_states(kind: Kind, hx: Any) -> list[Tensor]:
     states = [hx] if isinstance(hx, Tensor) else list(hx)
     return [s.new_empty(s.shape) for s in states]
@@ -364,6 +385,7 @@ def _define_sequence(name: str, kind: Kind) -> tuple[Callable[..., Any], Callabl
         bidirectional: bool,
         batch_first: bool,
         reduce_range: bool = False,
+        batch_sizes: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
         units = weights[1].shape[1] * (2 if bidirectional else 1)
         first, second = input.shape[:2]
@@ -371,8 +393,8 @@ def _define_sequence(name: str, kind: Kind) -> tuple[Callable[..., Any], Callabl
         return (y.transpose(0, 1) if batch_first else y, *_fake_states(kind, hx))
 
     @operator(
-        f"{name}.input(Tensor input, {hx}, {_WEIGHTS}, {_OPTIONS}, bool batch_first, bool reduce_range=False)"
-        f" -> {returned}",
+        f"{name}.input(Tensor input, {hx}, {_WEIGHTS}, {_OPTIONS}, bool batch_first, bool reduce_range=False,"
+        f" Tensor? batch_sizes=None) -> {returned}",
         fake=fake_input,
     )
     def of_input(
@@ -388,9 +410,12 @@ def _define_sequence(name: str, kind: Kind) -> tuple[Callable[..., Any], Callabl
         bidirectional: bool,
         batch_first: bool,
         reduce_range: bool = False,
+        batch_sizes: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
         layers = _cells(name, kind, weights, weight_scales, weight_zero_points, biases, reduce_range)
         options = Options(num_layers, dropout, train, bidirectional, batch_first)
+        if batch_sizes is not None:
+            return _run_padded(name, layers, input, batch_sizes, _states(name, kind, hx), options)
         return run_recurrent(name, layers, input, None, _states(name, kind, hx), options)
 
     def fake_data(
@@ -437,7 +462,8 @@ def _define_sequence(name: str, kind: Kind) -> tuple[Callable[..., Any], Callabl
     of_input.__doc__ = f"""{kind.name} layers on a sequence; see `run_recurrent`.
 
     Weights, scales, zero points and biases stand in the order ih, hh for each direction of each layer; float weights
-    come without scales and zero points, and biases may be left away (empty lists)."""
+    come without scales and zero points, and biases may be left away (empty lists). With `batch_sizes` the input is
+    a padded sequence, see `zeropoint.ops.sequences`."""
     of_data.__name__ = of_data.__qualname__ = f"{name}_data"
     of_data.__doc__ = f"As `{name}`, on a packed sequence (torch.nn.utils.rnn.PackedSequence)."
     return of_input, of_data

@@ -189,6 +189,7 @@ def make_fp16_layer(op: str, weight: Tensor, bias: Tensor | None) -> _native.Wei
 
 def run_weight_only(op: str, x: Tensor, layer: _native.WeightOnlyLayer, relu: bool = False) -> Tensor:
     """A linear layer on floats, ``(..., inputs)`` to ``(..., outputs)`` of the same dtype: float32 or bfloat16."""
+    checks.require_no_trace(op)
     checks.require_dtype(op, "input", x.dtype, tuple(FLOATS))
     if x.dim() == 0 or x.shape[-1] != layer.inputs:
         raise ValueError(

@@ -19,7 +19,7 @@ from zeropoint.ops.weight_only import make_fp16_layer, run_weight_only
 from zeropoint.qfunctions.values import activation, require_quantized, result
 from zeropoint.tensor.qtensor import QTensor
 from zeropoint.tensor.quantizer import PerChannelQuantizer, PerTensorQuantizer
-from zeropoint.tensor.recording import needs_dispatch
+from zeropoint.tensor.recording import is_recorded, is_watched, needs_dispatch
 
 
 def _weight_parameters(op: str, weight: QTensor, axis: int, repeat: int = 1) -> tuple[Tensor, Tensor]:
@@ -71,6 +71,10 @@ class LinearPackedParams:
             made = layers.make_linear_layer("linear", self._weight._data, self._scale, self._zero_point, self._bias)
             self._layer = isa, made
         return self._layer[1]
+
+    def operands(self) -> tuple[Any, ...]:
+        """What operators take for it: integers, scales, zero points, bias."""
+        return self._weight._data, self._scale, self._zero_point, self._bias
 
     def unpack(self) -> tuple[QTensor, Tensor | None]:
         """The weight and the bias."""
@@ -170,6 +174,12 @@ class ConvPackedParams:
             self._layer = isa, made
         return self._layer[1]
 
+    def operands(self) -> tuple[Any, ...]:
+        """What operators take for it: integers, scales, zero points, bias, and the numbers of the geometry."""
+        weight = self._weight._data, self._scale, self._zero_point, self._bias
+        pads = (self.padding(), self.output_padding()) if self.transpose() else (self.padding(),)
+        return *weight, self.stride(), *pads, self.dilation(), self.groups()
+
     def unpack(self) -> tuple[QTensor, Tensor | None]:
         """The weight and the bias."""
         return self._weight, self._bias
@@ -254,6 +264,17 @@ def conv_transpose_prepack(
     return ConvPackedParams(weight, bias, stride, padding, dilation, groups, output_padding)
 
 
+def _is_recorded() -> bool:
+    """Whether operators have to be called: a native layer leaves nothing for those who write down what is called."""
+    return is_watched() and is_recorded()
+
+
+def _recorded(op: str, X: QTensor, operands: tuple[Any, ...], scale: float, zero_point: int, *more: Any) -> QTensor:
+    x, scale, zero_point = activation(op, X), float(scale), int(zero_point)
+    y = getattr(torch.ops.zeropoint, op)(*x, *operands, scale, zero_point, *more)
+    return result(y, scale, zero_point, X._qdtype)
+
+
 # ------------------------------------------------------------------------------------------------------------ linear
 
 
@@ -267,11 +288,15 @@ def linear(X: QTensor, W_prepack: LinearPackedParams, Y_scale: float, Y_zero_poi
         >>> linear(x, w, 0.1, 0).dequantize()
         tensor([[3.]])
     """
+    if _is_recorded():
+        return _recorded("linear", X, W_prepack.operands(), Y_scale, Y_zero_point)
     return run_linear("linear", X, W_prepack.layer(), Y_scale, Y_zero_point)
 
 
 def linear_relu(X: QTensor, W_prepack: LinearPackedParams, Y_scale: float, Y_zero_point: int) -> QTensor:
     """As `linear`, with a ReLU."""
+    if _is_recorded():
+        return _recorded("linear_relu", X, W_prepack.operands(), Y_scale, Y_zero_point)
     return run_linear("linear_relu", X, W_prepack.layer(), Y_scale, Y_zero_point, relu=True)
 
 
@@ -279,11 +304,15 @@ def linear_leaky_relu(
     X: QTensor, W_prepack: LinearPackedParams, Y_scale: float, Y_zero_point: int, negative_slope: float
 ) -> QTensor:
     """As `linear`, with negative results multiplied by `negative_slope`."""
+    if _is_recorded():
+        return _recorded("linear_leaky_relu", X, W_prepack.operands(), Y_scale, Y_zero_point, negative_slope)
     return run_linear("linear_leaky_relu", X, W_prepack.layer(), Y_scale, Y_zero_point, slope=negative_slope)
 
 
 def linear_tanh(X: QTensor, W_prepack: LinearPackedParams, Y_scale: float, Y_zero_point: int) -> QTensor:
     """As `linear`, with a tanh of the result before it is rounded."""
+    if _is_recorded():
+        return _recorded("linear_tanh", X, W_prepack.operands(), Y_scale, Y_zero_point)
     return run_linear_tanh(X, W_prepack.layer(), float(Y_scale), int(Y_zero_point))
 
 
@@ -325,6 +354,8 @@ def linear_dynamic(
         >>> linear_dynamic(torch.tensor([[1.0, 2.0]]), w)
         tensor([[2.9961]])
     """
+    if _is_recorded():
+        return torch.ops.zeropoint.linear_dynamic(X, *W_prepack.operands(), reduce_range, per_token)
     return layers.run_linear_dynamic("linear_dynamic", X, W_prepack.layer(), reduce_range, per_token, False)
 
 
@@ -332,6 +363,8 @@ def linear_relu_dynamic(
     X: Tensor, W_prepack: LinearPackedParams, reduce_range: bool = False, per_token: bool = False
 ) -> Tensor:
     """As `linear_dynamic`, with a ReLU."""
+    if _is_recorded():
+        return torch.ops.zeropoint.linear_relu_dynamic(X, *W_prepack.operands(), reduce_range, per_token)
     return layers.run_linear_dynamic("linear_relu_dynamic", X, W_prepack.layer(), reduce_range, per_token, True)
 
 
@@ -347,6 +380,9 @@ def linear_relu_dynamic_fp16(X: Tensor, W_prepack: LinearPackedParamsFp16) -> Te
 
 def _linear_fp16(op: str, X: Tensor, packed: LinearPackedParamsFp16, relu: bool) -> Tensor:
     checks.require_dtype(op, "input", X.dtype, (torch.float32,))
+    if _is_recorded():
+        made: Tensor = getattr(torch.ops.zeropoint, op)(X, packed._weight, packed._bias)
+        return made
     return run_weight_only(op, X, packed.layer(), relu)
 
 
@@ -388,6 +424,11 @@ def conv_add_relu(
 def _conv(
     X: QTensor, packed: ConvPackedParams, scale: float, zero_point: int, relu: bool, other: QTensor | None = None
 ) -> QTensor:
+    if _is_recorded():
+        op = packed._geometry.op.removesuffix("_prepack") + ("_add" if other is not None else "")
+        op += "_relu" if relu else ""
+        added = () if other is None else activation(op, other, "what is added")
+        return _recorded(op, X, (*packed.operands(), *added), scale, zero_point)
     return run_conv(X, packed._geometry, packed._weight._data, packed.layer(), scale, zero_point, relu, other)
 
 
@@ -422,6 +463,10 @@ def run_conv(
 
 def conv_dynamic(X: Tensor, packed_weight: ConvPackedParams, reduce_range: bool = False) -> Tensor:
     """A convolution on floats: quantized by their own range on the way in, float32 out."""
+    if _is_recorded():
+        op = packed_weight._geometry.op.removesuffix("_prepack") + "_dynamic"
+        made: Tensor = getattr(torch.ops.zeropoint, op)(X, *packed_weight.operands(), reduce_range)
+        return made
     return layers.run_conv_dynamic(
         packed_weight._geometry, X, packed_weight._weight._data, packed_weight.layer(), reduce_range
     )

@@ -1,4 +1,4 @@
-"""Which layer is guilty: a float model and its quantized form, layer by layer."""
+"""Which layers lose accuracy: a float model and its quantized form, layer by layer."""
 
 from __future__ import annotations
 

@@ -26,7 +26,17 @@ from zeropoint.report.sensitivity import Sensitivity
 from zeropoint.report.sizes import model_bytes
 from zeropoint.report.timing import Step, alternating, program_times, step_times
 
-__all__ = ["Findings", "gather"]
+__all__ = ["Findings", "Search", "gather"]
+
+
+@dataclass(frozen=True)
+class Search:
+    """What `zeropoint.tune` tried, as a table, and the points of its Pareto front: milliseconds, dB, and in words."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    result: str
+    points: tuple[tuple[float, float, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -47,6 +57,7 @@ class Findings:
     advice: tuple[str, ...] = ()
     left_in_float: tuple[Row, ...] = ()
     sensitivity: Sensitivity | None = None
+    search: Search | None = None
     cpu: CpuInfo | None = None
     versions: tuple[tuple[str, str], ...] = ()
 
@@ -58,6 +69,7 @@ def gather(
     *,
     title: str = "",
     sensitivity: Sensitivity | None = None,
+    search: Search | None = None,
     seconds: float = 1.0,
     progress: bool = True,
 ) -> Findings:
@@ -66,6 +78,7 @@ def gather(
     Args:
         title: of the report; the class of the model if it is empty.
         sensitivity: what `zeropoint.sensitivity` found, to be shown as well.
+        search: what `zeropoint.tune` tried, to be shown as well.
         seconds: to spend on timing.
     """
     batches = list(data)
@@ -107,6 +120,7 @@ def gather(
         advice=advice,
         left_in_float=tuple(r for r in summary(quantized).rows if r.way == "float32") if _is_graph(quantized) else (),
         sensitivity=sensitivity,
+        search=search,
         cpu=cpu_info(),
         versions=(
             ("zeropoint", metadata.version("zeropoint")),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -20,10 +20,27 @@ from zeropoint.operators import BY_ATEN
 from zeropoint.operators.node import arguments, aten_name, parameter
 from zeropoint.report.pairs import OUTPUT, Layer, Pair, first_tensor
 
-__all__ = ["GraphPairs", "steps"]
+__all__ = ["GraphPairs", "evaluate", "floats_of", "layer_before_relu", "steps"]
 
 _WEIGHTS_ONLY = {"weight_only_linear": "int8 weights", "weight_only_linear_4bit": "int4 weights"}
 _NOT_A_LAYER = ("dequantize_per_tensor", "dequantize", "stored_max_pool")  # exact
+
+
+def evaluate(
+    graph: fx.GraphModule, node: fx.Node, values: Mapping[fx.Node, Any], given: Iterator[Any] | None = None
+) -> Any:
+    """The value of one node, from those of the nodes it reads; `given` are the inputs of the graph that are to come."""
+    args, kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+    if node.op == "placeholder":
+        return next(given or iter(()), node.args[0] if node.args else None)
+    if node.op == "get_attr":
+        return parameter(graph, node)
+    if node.op == "call_function":
+        target: Any = node.target
+        return target(*args, **kwargs)
+    if node.op == "call_module":
+        return graph.get_submodule(str(node.target))(*args, **kwargs)
+    return args[0]
 
 
 def steps(graph: fx.GraphModule, inputs: list[Any]) -> Iterator[tuple[fx.Node, dict[fx.Node, Any]]]:
@@ -33,17 +50,7 @@ def steps(graph: fx.GraphModule, inputs: list[Any]) -> Iterator[tuple[fx.Node, d
     left = {node: len(node.users) for node in graph.graph.nodes}
     given = iter(inputs)
     for node in graph.graph.nodes:
-        args, kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
-        if node.op == "placeholder":
-            values[node] = next(given, node.args[0] if node.args else None)
-        elif node.op == "get_attr":
-            values[node] = parameter(graph, node)
-        elif node.op == "call_function":
-            values[node] = node.target(*args, **kwargs)
-        elif node.op == "call_module":
-            values[node] = graph.get_submodule(str(node.target))(*args, **kwargs)
-        else:
-            values[node] = args[0]
+        values[node] = evaluate(graph, node, values, given)
         yield node, values
         for used in node.all_input_nodes:
             left[used] -= 1
@@ -107,7 +114,7 @@ class GraphPairs:
 
     def _pair(self, node: fx.Node, values: dict[fx.Node, Any], kept: dict[fx.Node, Any]) -> Pair:
         held = _held(node)
-        got, integers = _floats(values[node], held), None
+        got, integers = floats_of(values[node], held), None
         if held.scale is not None:
             integers = values[node]
         source = self._source(held.value)
@@ -124,7 +131,7 @@ class GraphPairs:
         if self._layers[node].computed == "float32":
             alone = result
         else:
-            local = {self._source(m.value): _floats(values[n], m) for n in node.all_input_nodes if (m := meaning(n))}
+            local = {self._source(m.value): floats_of(values[n], m) for n in node.all_input_nodes if (m := meaning(n))}
             alone = first_tensor(self._evaluate(source, local, kept))
         return Pair(self._layers[node], wanted, alone, result, integers)
 
@@ -163,7 +170,7 @@ class GraphPairs:
         factors = next((m.factors for n in node.all_input_nodes if (m := meaning(n)) and m.factors is not None), None)
         if rounded is not None and factors is not None:
             rounded = rounded / factors
-        layer = _unfused(source)
+        layer = layer_before_relu(source)
         stored = [parameter(self._quantized, n) for n in constants]
         halves = any(t is not None and t.dtype == torch.float16 for t in stored)
         return Layer(
@@ -185,7 +192,7 @@ class GraphPairs:
 
     def _weights(self, source: fx.Node, node: fx.Node) -> tuple[Tensor | None, Tensor | None]:
         """The weight of a layer in float and as its integers stand for it, if they are one for each value."""
-        floats = next((n for n in _unfused(source).all_input_nodes if n.op == "get_attr"), None)
+        floats = next((n for n in layer_before_relu(source).all_input_nodes if n.op == "get_attr"), None)
         weight = parameter(self._float, floats)
         a = arguments(node)
         prefix = "weight_" if "weight_scale" in a else ""
@@ -218,7 +225,7 @@ def _held(node: fx.Node) -> Meaning:
     return held
 
 
-def _unfused(node: fx.Node) -> fx.Node:
+def layer_before_relu(node: fx.Node) -> fx.Node:
     """The layer before a ReLU or dropout that is part of it."""
     while not any(n.op == "get_attr" for n in node.all_input_nodes) and len(node.all_input_nodes) == 1:
         before = node.all_input_nodes[0]
@@ -228,8 +235,9 @@ def _unfused(node: fx.Node) -> fx.Node:
     return node
 
 
-def _floats(value: Any, held: Meaning) -> Any:
-    if held.scale is None or not isinstance(value, Tensor):
+def floats_of(value: Any, held: Meaning | None) -> Any:
+    """What a node of a quantized graph holds, as floats."""
+    if held is None or held.scale is None or not isinstance(value, Tensor):
         return value
     floats = (value.float() - held.zero_point) * held.scale
     return floats if held.factors is None else floats * held.factors

@@ -14,10 +14,10 @@ from torch import nn
 
 from zeropoint.atomic_file import replacing
 from zeropoint.report.compare import LayerRow
-from zeropoint.report.findings import Findings, gather
+from zeropoint.report.findings import Findings, Search, gather
 from zeropoint.report.histograms import Histogram
 from zeropoint.report.sensitivity import Sensitivity
-from zeropoint.report.svg import histogram_svg, lines_svg
+from zeropoint.report.svg import histogram_svg, lines_svg, points_svg
 from zeropoint.report.table import readable_bytes
 from zeropoint.report.timing import Step
 
@@ -36,6 +36,7 @@ def write_report(
     *,
     title: str = "",
     sensitivity: Sensitivity | None = None,
+    search: Search | None = None,
     progress: bool = True,
 ) -> Findings:
     """Compare a model with its quantized form on `data`, time both, and write a page about it: one file, no network.
@@ -45,6 +46,7 @@ def write_report(
         float_model, quantized, data: as for `compare`.
         title: the class of the model, if there is none.
         sensitivity: what `sensitivity` found, to be shown as well.
+        search: what `tune` tried, to be shown as well (`Tuned.write_report` passes it).
         progress: show a bar on a terminal.
 
     Returns:
@@ -59,7 +61,9 @@ def write_report(
         >>> found.title
         'Sequential'
     """
-    findings = gather(float_model, quantized, data, title=title, sensitivity=sensitivity, progress=progress)
+    findings = gather(
+        float_model, quantized, data, title=title, sensitivity=sensitivity, search=search, progress=progress
+    )
     text = page(findings)
     with replacing(path) as new:
         new.write_text(text, encoding="utf-8")
@@ -69,7 +73,7 @@ def write_report(
 def page(findings: Findings) -> str:
     """The page, as text."""
     template = Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
-    sections = (_guilt, _along, _layers, _spread, _speed, _size, _sensitivity, _left_in_float)
+    sections = (_guilt, _along, _layers, _spread, _speed, _size, _sensitivity, _search, _left_in_float)
     return template.substitute(
         title=escape(findings.title),
         verdict=_verdict(findings),
@@ -190,7 +194,7 @@ def _guilt(f: Findings) -> str:
             f'<div class="number">{max(left, 0):.1%}</div></div>'
         )
     return _section(
-        "Who is guilty",
+        "Layers that lose most",
         "Each layer's own error, relative to its signal, as a part of the sum over all layers. An error that a layer"
         " only passes on does not count.",
         _folded(items, _panel),
@@ -379,6 +383,22 @@ def _sensitivity(f: Findings) -> str:
         ),
         _table("sensitivity", head, lines),
     )
+
+
+def _search(f: Findings) -> str:
+    found = f.search
+    if found is None:
+        return ""
+    lines = ["<tr>" + "".join(f'<td class="text">{escape(cell)}</td>' for cell in row) + "</tr>" for row in found.rows]
+    head = "".join(f'<th class="text">{escape(title)}</th>' for title in found.header)
+    picture = _panel(f'<div class="chart">{points_svg(found.points)}</div>') if found.points else ""
+    about = "All that was tried, from cheap to dear." + (
+        " The picture has the quickest choices of how layers are computed, by the times of their steps and the sum of"
+        " their errors."
+        if found.points
+        else ""
+    )
+    return _section("Tuning", escape(f"{about} {found.result}"), _table("tuning", head, lines) + picture)
 
 
 def _left_in_float(f: Findings) -> str:

@@ -8,6 +8,7 @@ went wrong in this layer.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -15,6 +16,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from zeropoint.graph.graph_module import Graph
+from zeropoint.graph.provenance import has_identities
 from zeropoint.graph.quantize_fx import Quantized
 
 __all__ = ["Layer", "Pair", "Pairs", "first_tensor", "pairs_of"]
@@ -91,5 +94,6 @@ def pairs_of(float_model: nn.Module, quantized: nn.Module, batch: Any) -> Pairs:
         source, made = graphs_of(float_model, quantized, batch)
         return GraphPairs(float_model, made, batch, source)
     if isinstance(quantized, Quantized):
-        return GraphPairs(float_model, quantized, batch)
+        known = isinstance(float_model, Graph) and has_identities(float_model)
+        return GraphPairs(float_model, quantized, batch, copy.deepcopy(float_model) if known else None)
     return EagerPairs(float_model, quantized)

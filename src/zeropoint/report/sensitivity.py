@@ -23,7 +23,7 @@ from zeropoint.report.pairs import first_tensor
 from zeropoint.report.script_layers import ScriptLayers
 from zeropoint.report.table import plain_table, rich_table
 
-__all__ = ["Sensitivity", "SensitivityRow", "sensitivity"]
+__all__ = ["Sensitivity", "SensitivityRow", "measure_of", "sensitivity"]
 
 Metric = Callable[[nn.Module], float]
 
@@ -95,7 +95,7 @@ def sensitivity(
         model: any module that torch.export can capture; or TorchScript, whose layers are its modules.
         data: batches to calibrate and to measure with: each a tensor, a tuple of arguments or a dictionary of keywords.
         metric: "sqnr" (dB), "cosine" or "agreement" (of the largest output) with the float model on `data`, or a
-            function of a model that answers a number: the larger, the better.
+            function of a model that returns a number: the larger, the better.
         qconfig: as for `to_int8`, as well as `mode` and `policy`.
         cumulative: also measure with the least sensitive layer, the two least sensitive ones, and so on.
         progress: show a bar on a terminal.
@@ -116,7 +116,7 @@ def sensitivity(
         prepared = _calibrated(model, batches, qconfig, mode, policy, progress)
         layers = [(n.name, origin(n).path, _operator(c)) for n, c in prepared.choices().items() if _is_layer(c)]
         with_layers = partial(convert_layers, prepared)
-    measure = _measure(model, batches, metric)
+    measure = measure_of(model, batches, metric)
     title = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
     with torch.no_grad():
         in_float = measure(model)
@@ -153,7 +153,7 @@ def _operator(choice: Choice) -> str:
     return str(choice.operator.name) + ("_relu" if choice.relu else "")
 
 
-def _measure(model: nn.Module, batches: list[Any], metric: str | Metric) -> Metric:
+def measure_of(model: nn.Module, batches: list[Any], metric: str | Metric) -> Metric:
     """The metric as a function of a model."""
     if callable(metric):
         return metric

@@ -8,7 +8,7 @@ from html import escape
 
 from zeropoint.report.histograms import Histogram
 
-__all__ = ["histogram_svg", "lines_svg"]
+__all__ = ["histogram_svg", "lines_svg", "points_svg"]
 
 
 def histogram_svg(histogram: Histogram, width: int = 240, height: int = 64) -> str:
@@ -77,4 +77,45 @@ def lines_svg(
     return (
         f'<svg class="lines" viewBox="0 0 {width} {height}" role="img" aria-label="dB by layer">'
         f"{''.join(marks)}{''.join(drawn)}</svg>"
+    )
+
+
+def points_svg(points: Sequence[tuple[float, float, str]], width: int = 1000, height: int = 260) -> str:
+    """Milliseconds, along, against dB, up, as points on a line; each has a text for who points at it.
+
+    What is infinite is at the top.
+
+    Example:
+        >>> points_svg([(1.0, 20.0, "int8"), (4.0, 60.0, "float")]).count("<circle")
+        2
+    """
+    known = [level for _, level, _ in points if math.isfinite(level)]
+    low, high = math.floor(min(known, default=0.0) / 10) * 10, math.ceil(max(known, default=1.0) / 10) * 10 + 10
+    slowest = max((milliseconds for milliseconds, _, _ in points), default=1.0) or 1.0
+    left, top, bottom = 34, 8, height - 28
+
+    def place(milliseconds: float, level: float) -> tuple[float, float]:
+        up = (min(max(level, low), high) - low) / (high - low)
+        return left + milliseconds / slowest * (width - left - 16), bottom - up * (bottom - top)
+
+    marks = []
+    for mark in range(int(low), int(high) + 1, max(10, math.ceil((high - low) / 50) * 10)):
+        y = place(0.0, mark)[1]
+        marks.append(
+            f'<path class="grid" d="M{left} {y:.1f}H{width}"/>'
+            f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{mark}</text>'
+        )
+    for part in range(5):
+        milliseconds = slowest * part / 4
+        x = place(milliseconds, low)[0]
+        marks.append(f'<text x="{x:.1f}" y="{height - 8}" text-anchor="middle">{milliseconds:.3g} ms</text>')
+    places = [place(milliseconds, level) for milliseconds, level, _ in points]
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    circles = "".join(
+        f'<circle class="all" cx="{x:.1f}" cy="{y:.1f}" r="4"><title>{escape(text)}</title></circle>'
+        for (x, y), (_, _, text) in zip(places, points)
+    )
+    return (
+        f'<svg class="lines" viewBox="0 0 {width} {height}" role="img" aria-label="dB against milliseconds">'
+        f'{"".join(marks)}<polyline class="all" points="{line}"/>{circles}</svg>'
     )

@@ -56,7 +56,8 @@ class Limit:
     """What holds a step back: ``compute``, ``L2``, ``L3``, ``memory``, ``threads`` or ``overhead``.
 
     Args:
-        of_peak: how much of what all threads can multiply at most was multiplied; None without multiplications.
+        of_peak: how much of what all threads can multiply at most was multiplied; None without multiplications. Those
+            of the definition count: a convolution that needs fewer, by Winograd's algorithm, may be above 1.
         of_reading: how much of what the caches, or memory, can deliver was needed.
     """
 

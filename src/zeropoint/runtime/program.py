@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from zeropoint import _native
 from zeropoint.atomic_file import replacing
+from zeropoint.runtime.nesting import filled, flattened, is_array
 from zeropoint.runtime.profile import Profile
 
 __all__ = ["Memory", "Program", "load"]
@@ -30,7 +31,8 @@ class Memory(NamedTuple):
 class Program:
     """A quantized model, ready to run. Threads may share it, if it has no state.
 
-    Called with one array for each input, in order or by name; gives what the model gave, with arrays for tensors.
+    Called as the model was, or with one array for each input, in order or by name; gives what the model gave, with
+    arrays for tensors.
     Inputs have the buffer protocol, as numpy's arrays, or DLPack, as PyTorch's tensors; those that are contiguous, or
     channels last, are read where they are.
 
@@ -47,13 +49,20 @@ class Program:
         self._native = native
         self._state = native.new_state()
         self._names = [name for name, _, _ in native.inputs]
-        self._result = _structure(native.result)
+        self._result = json.loads(native.result) if native.result else 0
+        self._arguments = json.loads(native.arguments) if native.arguments else None
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
-        results = self._native.run(self._ordered(inputs, named) if named else inputs, state=self._state)
-        return results[0] if self._result is None else self._result(results)
+        results = self._native.run(self._ordered(inputs, named), state=self._state)
+        return results[0] if self._result == 0 else filled(self._result, results)
 
-    def _ordered(self, inputs: Sequence[Any], named: dict[str, Any]) -> list[Any]:
+    def _ordered(self, inputs: Sequence[Any], named: dict[str, Any]) -> Sequence[Any]:
+        if self._arguments is not None:
+            one_by_one = len(inputs) + len(named) == len(self._names) and all(map(is_array, (*inputs, *named.values())))
+            if not one_by_one:
+                return flattened(self._arguments, inputs, named, len(self._names))
+        if not named:
+            return inputs
         rest = self._names[len(inputs) :]
         if sorted(rest) != sorted(named):
             raise TypeError(f"the program takes {', '.join(self._names)}; got {len(inputs)} and {', '.join(named)}")
@@ -106,7 +115,8 @@ def load(path: str | os.PathLike[str], *, memory_limit: int | None = None) -> Pr
     """Read a program file, check all of it, and pack its weights for this CPU.
 
     Args:
-        memory_limit: the most bytes that the values of one run may take; 8 GiB by default.
+        memory_limit: the most bytes that the values of one run may take; 8 GiB by default. With more than that, the
+            packed weights may take as much, too; else 64 MiB and 64 bytes for each byte of the file.
 
     Raises:
         FormatError: if the file is not in order, with its path, what is wrong and where.
@@ -116,19 +126,3 @@ def load(path: str | os.PathLike[str], *, memory_limit: int | None = None) -> Pr
         return Program(_native.Program.read(os.fspath(path), **options))
     except _native.FormatError as error:
         raise _native.FormatError(f"{os.fspath(path)}: {error}") from None
-
-
-def _structure(text: str) -> Callable[[list[Any]], Any] | None:
-    """How the results make up what the model gave: numbers of results in lists, tuples and dictionaries."""
-    tree = json.loads(text) if text else 0
-    return None if tree == 0 else lambda results: _filled(tree, results)
-
-
-def _filled(tree: Any, results: list[Any]) -> Any:
-    if isinstance(tree, int):
-        return results[tree]
-    kind, parts = tree
-    if kind == "dict":
-        return {key: _filled(part, results) for key, part in parts}
-    made = [_filled(part, results) for part in parts]
-    return tuple(made) if kind == "tuple" else made

@@ -31,6 +31,7 @@ from zeropoint.atomic_file import replacing
 from zeropoint.numerics.blocks import is_dense
 from zeropoint.tensor.qtensor import QTensor, rebuild
 from zeropoint.tensor.quantizer import PerTensorQuantizer
+from zeropoint.tensor.safetensors_file import read_safetensors
 
 VERSION = 1
 _KEY = "zeropoint"
@@ -150,14 +151,8 @@ def load_qtensors(path: Path, device: Any = "cpu") -> dict[str, torch.Tensor]:
         ...     load_qtensors(f"{folder}/model.safetensors")["q"].q_scale()
         0.5
     """
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="pt", device=str(device)) as file:
-            metadata = file.metadata() or {}
-            stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except SafetensorError as error:
-        raise ValueError(f"{path} is not a whole safetensors file: {error}") from error
+    stored, metadata = read_safetensors(path)
+    stored = {name: tensor.to(device) for name, tensor in stored.items()}
     if _KEY not in metadata:
         raise ValueError(
             f"{path} has no {_KEY!r} entry in its metadata, so zeropoint.save_qtensors did not write it: read it with"

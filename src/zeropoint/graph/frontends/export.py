@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import io
 import logging
 import os
@@ -21,7 +22,10 @@ from torch import fx, nn
 
 from zeropoint import torch_versions
 from zeropoint.graph import torch_internals as internals
-from zeropoint.graph.frontends.dynamic_shapes import ALL, with_free_sizes
+from zeropoint.graph.frontends.dynamic_shapes import ALL, EndsCapture, with_free_sizes
+from zeropoint.graph.frontends.export_attention import masks_as_they_are
+from zeropoint.graph.frontends.export_names import rename_unusable
+from zeropoint.graph.frontends.export_packed import check_packed, take_packed
 from zeropoint.graph.frontends.export_recurrent import restore_recurrences, whole_recurrences
 from zeropoint.graph.graph_module import Graph
 from zeropoint.graph.passes.inline_regions import inline_regions
@@ -80,6 +84,9 @@ def capture(
     except Exception as error:
         raise ValueError(f"the model does not run on the example inputs: {error}") from error
     _require_tensors(model, result)
+    masks_as_they_are(model)
+    take_packed(model)
+    _name_keywords(model, kwargs)
 
     def export(shapes: Any) -> Any:
         with _CAPTURING, torch.no_grad(), _quiet_failure(), whole_recurrences():
@@ -92,14 +99,36 @@ def capture(
             exported = export(dynamic_shapes)
     except Exception as error:
         raise CaptureError(_explanation(model, error)) from error
+    rename_unusable(exported)
     unlifted = torch_versions.unlifted(exported)
     graph = Graph(unlifted, unlifted.graph)  # an ordinary one, which has train() and eval()
     inline_regions(graph)
     restore_recurrences(graph)
+    try:
+        check_packed(graph)
+    except EndsCapture as error:
+        raise CaptureError(_explanation(model, error)) from error
     _register_tensors(graph)
     check_sizes(graph)
     _keep_origins(graph, model)
     return graph
+
+
+def _name_keywords(model: nn.Module, given: Mapping[str, Any]) -> None:
+    """Give ``forward(**options)`` the names that it is called with: torch.export frees no sizes of other keywords."""
+    forward = model.forward
+    signature = inspect.signature(forward)
+    known = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    more = [name for name in given if name not in signature.parameters]
+    if len(known) == len(signature.parameters) or not more:
+        return
+
+    def named(*args: Any, **kwargs: Any) -> Any:
+        return forward(*args, **kwargs)
+
+    added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in more]
+    named.__signature__ = signature.replace(parameters=[*known, *added])  # type: ignore[attr-defined]
+    model.forward = named
 
 
 def _register_tensors(graph: fx.GraphModule) -> None:

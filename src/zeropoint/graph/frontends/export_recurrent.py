@@ -13,6 +13,7 @@ from torch import Tensor, fx
 from torch.overrides import TorchFunctionMode
 
 from zeropoint import torch_versions
+from zeropoint.graph.frontends.export_packed import PACKING
 
 __all__ = ["restore_recurrences", "whole_recurrences"]
 
@@ -59,11 +60,8 @@ class whole_recurrences(TorchFunctionMode):  # used as a context
     def __torch_function__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if function is torch._C._VariableFunctions._pack_padded_sequence and torch_versions.is_exporting():
-            raise NotImplementedError(
-                "packed sequences (pack_padded_sequence) have shapes that depend on lengths: run the recurrent layer"
-                " on the padded sequence, or quantize it with zeropoint.quantize_dynamic, whose layers take them"
-            )
+        if function in PACKING and torch_versions.is_exporting():
+            return PACKING[function](*args, **(kwargs or {}))
         stand_in = _BY_FUNCTION.get(function)
         # Sequences that are packed have their sizes before the states, and then the parameters.
         if stand_in is not None and isinstance(args[2], (list, tuple)) and torch_versions.is_exporting():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ from zeropoint.operators import BY_ATEN
 from zeropoint.operators.node import arguments, aten_name, only_reads_shape, operator_key, parameter
 from zeropoint.operators.values import Scale, Value
 
-__all__ = ["NotCalibrated", "lower"]
+__all__ = ["Lowering", "NotCalibrated", "lower"]
 
 ours = torch.ops.zeropoint
 
@@ -188,7 +189,7 @@ class Lowering:
 
     def observed(self, node: fx.Node) -> None:
         value = self.values[node.args[0]]
-        scale = self.scale_of(node)
+        scale = self.byte_scale(node)
         if value.scale is not None and value.scale != scale:  # behind a dropout, which training sees and this does not
             rescaled = self.call(ours.requantize.default, *self.quantized(node.args[0]), *scale.pair, scale.dtype)
             self.values[node] = Value(integers=rescaled, scale=scale)
@@ -207,9 +208,23 @@ class Lowering:
         scale, zero_point = found_qparams(module)
         return Scale(float(scale), int(zero_point), quantized_dtype(module.dtype).torch_storage)
 
+    def byte_scale(self, observer: fx.Node) -> Scale:
+        """`scale_of`, with one dtype in all of the graph: operators give bytes of the dtype that they take.
+
+        Observers differ where activations are int8 and a function has parameters of its own, which are uint8.
+        """
+        scale = self.scale_of(observer)
+        return scale.as_uint8 if self._observers_differ else scale
+
+    @cached_property
+    def _observers_differ(self) -> bool:
+        observers = [self.old.get_submodule(str(node.target)) for node in self.by_name.values() if is_observer(node)]
+        kinds = {quantized_dtype(getattr(o, "post_process", o).dtype).torch_storage for o in observers}
+        return {torch.uint8, torch.int8} <= kinds
+
     def output_scale(self, node: fx.Node, choice: Choice) -> Scale:
         last = watched(node, self.choices, self.by_name)
-        return self.scale_of(next(u for u in last.users if is_observer(u)))
+        return self.byte_scale(next(u for u in last.users if is_observer(u)))
 
     # ---------------------------------------------------------------------------------------------- operators
 

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import fx
 
 from zeropoint.graph.passes.qconfig_rules import qconfig_of, stays_float
@@ -20,6 +21,7 @@ __all__ = [
     "Choice",
     "State",
     "Way",
+    "choose",
     "is_float",
     "is_static",
     "operator_name",
@@ -48,7 +50,7 @@ def plan(
     state = State(graph, mapping, alone)
     for node in graph.graph.nodes:
         if node.op == "call_function" and node not in state.choices:
-            choice = join(state, node) if join is not None and "ends" in node.meta else _choose(state, node)
+            choice = join(state, node) if join is not None and "ends" in node.meta else choose(state, node)
             if choice is None:
                 continue
             state.choices[node] = choice
@@ -80,7 +82,8 @@ def skip_rounding(choices: dict[fx.Node, Choice]) -> None:
             choice.to_float = all(c is not None and c.way is Way.FLOAT for c in read_by)
 
 
-def _choose(state: State, node: fx.Node) -> Choice | None:
+def choose(state: State, node: fx.Node) -> Choice | None:
+    """The choice for one node, from those before it; None if it computes nothing."""
     name = operator_key(node)
     if node.target is operator.getitem:
         of_bags = state.choices.get(node.args[0])
@@ -104,7 +107,27 @@ def _choose(state: State, node: fx.Node) -> Choice | None:
         return Choice(Way.FLOAT, node.meta["stays_float"], found)
     if any("written" in part.meta for part in (node, *node.all_input_nodes)):
         return Choice(Way.FLOAT, WRITTEN, found)
-    return found.annotate(state, node, found, qconfig)
+    choice = found.annotate(state, node, found, qconfig)
+    other = _other_floats(node, choice.way)
+    if other is not None:
+        return Choice(Way.FLOAT, f"it computes in {other}: model.float() makes it float32", found)
+    return choice
+
+
+# What quantizes takes these floats; what finds ranges when it runs takes float32 only.
+_TAKEN = {
+    Way.STATIC: (torch.float32, torch.float16, torch.bfloat16),
+    Way.DYNAMIC: (torch.float32,),
+}
+
+
+def _other_floats(node: fx.Node, way: Way) -> str | None:
+    """The dtype of an input that no operator on integers takes; None if there is none."""
+    for value in (read.meta.get("val") for read in node.all_input_nodes):
+        is_other = isinstance(value, torch.Tensor) and value.is_floating_point() and way in _TAKEN
+        if is_other and value.dtype not in _TAKEN[way]:
+            return str(value.dtype).removeprefix("torch.")
+    return None
 
 
 def _keep_scale(state: State, node: fx.Node, found: Operator) -> Choice | None:

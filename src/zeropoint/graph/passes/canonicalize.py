@@ -12,6 +12,8 @@ from torch import fx
 
 from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.passes.decompose import DECOMPOSED
+from zeropoint.graph.passes.decompose_experts import EXPERTS
+from zeropoint.graph.passes.decompose_fourier import FOURIER
 from zeropoint.graph.passes.insert_traced import insert_traced
 from zeropoint.graph.passes.nodes import call as _call
 from zeropoint.graph.passes.nodes import has_value
@@ -166,7 +168,7 @@ def rewrite(graph: fx.GraphModule, wanted: Callable[[str], bool] = lambda name: 
     for node in list(graph.graph.nodes):
         current: fx.Node | None = node
         while current is not None:
-            name = aten_name(current) or ""
+            name = operator_key(current) or ""
             if _composed(graph.graph, current, name):
                 break
             if name not in REWRITTEN or not wanted(name):
@@ -382,6 +384,8 @@ IN_PARTS = frozenset(name.split(".")[0] for name in _TAKEN_APART)
 
 REWRITTEN: dict[str, Any] = {
     **_TAKEN_APART,
+    **EXPERTS,
+    **FOURIER,
     "convolution.default": _convolved,
     "_convolution.default": _convolved,
     "_convolution.deprecated": _convolved,

@@ -243,6 +243,18 @@ def _cosine(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None
     return call(graph, node, aten.sum.dim_IntList, call(graph, node, aten.mul.Tensor, *parts), [a["dim"]])
 
 
+def _distances(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """``cdist``: the norms of the differences between every row of one and every row of the other."""
+    between = [call(graph, node, aten.unsqueeze.default, a[name], axis) for name, axis in (("x1", -2), ("x2", -3))]
+    difference = call(graph, node, aten.sub.Tensor, *between)
+    return call(graph, node, aten.linalg_vector_norm.default, difference, a["p"], [-1])
+
+
+def _other_dropout(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """Those that drop channels, or to another value than zero: outside of training all are the same."""
+    return None if a["train"] else call(graph, node, aten.dropout.default, a["input"], a["p"], False)
+
+
 def _adaptive_maxima(dims: int) -> Any:
     """``adaptive_max_pool``: windows of one size, if the sizes are fixed and divide each other."""
 
@@ -327,6 +339,8 @@ DECOMPOSED: dict[str, Any] = {
     "diff.default": _differences,
     "pairwise_distance.default": _distance,
     "cosine_similarity.default": _cosine,
+    "cdist.default": _distances,
+    **{f"{name}.default": _other_dropout for name in ("feature_dropout", "alpha_dropout", "feature_alpha_dropout")},
     **{f"adaptive_max_pool{d}d.default": _adaptive_maxima(d) for d in (1, 2, 3)},
     **{f"var_mean.{kind}": _mean_and(aten.var.correction) for kind in ("default", "dim", "correction")},
     **{f"std_mean.{kind}": _mean_and(aten.std.correction) for kind in ("default", "dim", "correction")},

@@ -29,7 +29,7 @@ from zeropoint.graph.provenance import Meaning, identity
 from zeropoint.observers import MinMaxObserver
 from zeropoint.operators.node import arguments, parameter
 
-__all__ = ["ChannelStatistics", "divide_in_quantize", "equalize", "watch_channels"]
+__all__ = ["ChannelStatistics", "divide_in_quantize", "equalize", "integer_readers", "watch_channels"]
 
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 _STEPS = 255
@@ -59,6 +59,7 @@ class ChannelStatistics(nn.Module):
         self.register_buffer("high", torch.full((channels,), -torch.inf))
         self.register_buffer("mean_square", torch.zeros(channels))
         self.register_buffer("rows", torch.tensor(0))
+        self.chosen: Tensor | None = None  # factors that were searched for (zeropoint.accuracy.scaling)
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.detach().reshape(-1, x.shape[-1]).float()
@@ -71,6 +72,8 @@ class ChannelStatistics(nn.Module):
 
     def factors(self, weights: list[Tensor]) -> Tensor:
         """What each channel is divided by, for linear layers with these weights ``(outputs, channels)``."""
+        if self.chosen is not None:
+            return self.chosen
         largest = torch.maximum(self.low.abs(), self.high.abs())
         top, usual = float(largest.max()), _USUAL * float(largest.mean())
         best, least = torch.ones_like(largest), float("inf")
@@ -100,7 +103,7 @@ def watch_channels(graph: fx.GraphModule, choices: dict[fx.Node, Choice]) -> Non
     for node in graph.graph.nodes:
         if not is_observer(node) or not _is_made_of_floats(node.args[0], choices):
             continue
-        readers = _integer_readers(node, choices)
+        readers = integer_readers(node, choices)
         if readers and all(_is_linear(reader, choices) for reader in readers):
             name = str(node.target)
             channels = parameter(graph, arguments(readers[0])["weight"]).shape[1]  # type: ignore[union-attr]
@@ -115,7 +118,7 @@ def equalize(graph: fx.GraphModule, choices: dict[fx.Node, Choice]) -> dict[fx.N
         if not isinstance(watched, ChannelStatistics):
             continue
         setattr(graph, str(node.target), watched.post_process)
-        readers = _integer_readers(node, choices)
+        readers = integer_readers(node, choices)
         weights: list[Any] = [parameter(graph, arguments(reader)["weight"]) for reader in readers]
         factors = watched.factors(weights) if watched.rows else torch.ones(1)
         if bool((factors == 1).all()):
@@ -179,7 +182,7 @@ def _is_made_of_floats(value: Any, choices: dict[fx.Node, Choice]) -> bool:
     return is_float(value) and (choice is None or choice.way in (Way.FLOAT, Way.DYNAMIC, Way.HALF))
 
 
-def _integer_readers(observer: fx.Node, choices: dict[fx.Node, Choice]) -> list[fx.Node]:
+def integer_readers(observer: fx.Node, choices: dict[fx.Node, Choice]) -> list[fx.Node]:
     """Nodes that take an observed value as integers."""
     integer = (Way.STATIC, Way.PASSED, Way.FUSED)
     return [user for user in observer.users if user in choices and choices[user].way in integer]

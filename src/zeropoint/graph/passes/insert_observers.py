@@ -45,11 +45,12 @@ def insert_observers(
         wrap: makes the module that is called in the graph from an observer.
         first: observers are numbered from here on.
         share: give values that are put together, and their result, one observer, so that integers are only copied; and
-            let what is cut off be seen before and after, so that a histogram knows which values are left.
+            let what is cut off, or chosen from, be seen before and after, so that a histogram knows which values are
+            left, and that an error in these is an error in the result.
     """
     wanted = _wanted(choices, {node.name: node for node in graph.graph.nodes})
     if share:
-        _watch_bounds(choices, wanted)
+        _watch_what_is_left(choices, wanted)
         _share(choices, wanted)
     names: dict[int, str] = {}
     for value, observer in wanted.items():
@@ -90,10 +91,11 @@ def _wanted(choices: dict[fx.Node, Choice], by_name: dict[str, fx.Node]) -> dict
     return wanted
 
 
-def _watch_bounds(choices: dict[fx.Node, Choice], wanted: dict[fx.Node, Any]) -> None:
+def _watch_what_is_left(choices: dict[fx.Node, Choice], wanted: dict[fx.Node, Any]) -> None:
     for node, choice in choices.items():
         record = BY_ATEN.get(aten_name(node) or "")
-        if choice.way is Way.PASSED and record is not None and record.bounds and node not in wanted:
+        leaves_some = record is not None and (record.bounds or record.chooses)
+        if choice.way is Way.PASSED and leaves_some and node not in wanted:
             source = _source(node, choices, wanted)
             if source is not None:
                 wanted[node] = wanted[source]

@@ -8,6 +8,7 @@ from torch import fx
 
 from zeropoint.graph import torch_internals as internals
 from zeropoint.operators.node import Unsized
+from zeropoint.torch_versions import calls_with_free_sizes
 
 __all__ = ["call", "has_value"]
 
@@ -19,7 +20,8 @@ def call(graph: fx.Graph, like: fx.Node, target: Any, *args: Any) -> fx.Node:
     if isinstance(like.meta.get("val"), Unsized):
         node.meta["val"] = like.meta["val"]
     elif all(has_value(n) for n in node.all_input_nodes):
-        node.meta["val"] = target(*internals.map_nodes(args, lambda n: n.meta["val"]))
+        with calls_with_free_sizes():
+            node.meta["val"] = target(*internals.map_nodes(args, lambda n: n.meta["val"]))
     return node
 
 

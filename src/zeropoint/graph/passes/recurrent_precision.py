@@ -61,14 +61,17 @@ def _choice_of_run(choice: Choice, first: int, end: int, worst: float) -> Choice
     return Choice(Way.HALF, reason, choice.operator, choice.qconfig)
 
 
-def _calls(graph: fx.GraphModule, nodes: list[fx.Node], args: Any, kwargs: Any) -> dict[fx.Node, tuple[Any, Any]]:
-    """Input and states of each of `nodes` when the graph is run."""
-    seen: dict[fx.Node, tuple[Any, Any]] = {}
+_OWN = 7  # arguments behind input and states that all recurrent operators have
+
+
+def _calls(graph: fx.GraphModule, nodes: list[fx.Node], args: Any, kwargs: Any) -> dict[fx.Node, tuple[Any, Any, Any]]:
+    """Input, states and batch sizes of each of `nodes` when the graph is run."""
+    seen: dict[fx.Node, tuple[Any, Any, Any]] = {}
     targets: dict[fx.Node, Any] = {node: node.target for node in nodes}
 
     def recording(node: fx.Node) -> Any:
         def call(x: Tensor, hx: Any, *rest: Any) -> Any:
-            seen[node] = x, hx
+            seen[node] = x, hx, rest[_OWN:]
             return targets[node](x, hx, *rest)
 
         return call
@@ -86,7 +89,7 @@ def _calls(graph: fx.GraphModule, nodes: list[fx.Node], args: Any, kwargs: Any) 
     return seen
 
 
-def _decibels(graph: fx.GraphModule, node: fx.Node, choice: Choice, x: Tensor, hx: Any) -> list[float]:
+def _decibels(graph: fx.GraphModule, node: fx.Node, choice: Choice, x: Tensor, hx: Any, sizes: Any) -> list[float]:
     """Signal to noise of each layer in 8 bits, on what the layers before it give in float."""
     run: Any = node.target
     a, found = arguments(node), []
@@ -95,11 +98,12 @@ def _decibels(graph: fx.GraphModule, node: fx.Node, choice: Choice, x: Tensor, h
         states = [_layer_of(a, h, layer) for h in hx] if isinstance(hx, (list, tuple)) else _layer_of(a, hx, layer)
         with torch.no_grad():
             options = (1, 0.0, False, a["bidirectional"], a["batch_first"])
-            y = run(x, states, params, a["has_biases"], *options)[0]
+            y = run(x, states, params, a["has_biases"], *options, *sizes)[0]
             step = 4 if a["has_biases"] else 2
             weights = zip(*(_quantized(w, choice) for i, w in enumerate(params) if i % step < 2))
             biases = [b for i, b in enumerate(params) if i % step >= 2]
-            tried = getattr(ours, choice.operator.name).input(x, states, *map(list, weights), biases, *options, True)[0]
+            op = getattr(ours, choice.operator.name).input
+            tried = op(x, states, *map(list, weights), biases, *options, True, *sizes)[0]
         noise, signal = float((tried - y).square().sum()), float(y.square().sum())
         found.append(math.inf if noise == 0 else 10 * math.log10(max(signal, 1e-30) / noise))
         x = y
@@ -136,7 +140,8 @@ def split_layers(graph: fx.GraphModule, node: fx.Node, runs: Runs) -> list[fx.No
             parts = [call(f"{name} state {i}", aten.slice.Tensor, h, *rows) for i, h in states]
             params = a["params"][first * per_layer : end * per_layer]
             options = (a["has_biases"], end - first, a["dropout"], a["train"], a["bidirectional"], a["batch_first"])
-            made.append(call(name, node.target, x, parts if several else parts[0], params, *options))
+            sizes = [a["batch_sizes"]] if "batch_sizes" in a else []
+            made.append(call(name, node.target, x, parts if several else parts[0], params, *options, *sizes))
             x = call(f"{name} output", operator.getitem, made[-1], 0)
         outputs = [x]
         for i in range(1, 3 if several else 2):

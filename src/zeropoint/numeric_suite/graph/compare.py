@@ -12,7 +12,7 @@ from zeropoint.fx.observed import observed_attributes
 from zeropoint.fx.tracer import QuantizationTracer
 from zeropoint.numeric_suite.graph.instrument import Layer, node_path, target_name, with_loggers
 from zeropoint.numeric_suite.graph.matching import matching_subgraphs
-from zeropoint.numeric_suite.graph.results import Results, collect, compared, rekeyed
+from zeropoint.numeric_suite.graph.results import Results, collected, compared, rekeyed
 from zeropoint.numeric_suite.graph.shadows import a_shadows_b
 from zeropoint.numeric_suite.graph.weights import weight_of
 
@@ -43,6 +43,10 @@ def _traced(model: nn.Module) -> fx.GraphModule:
     scopes = getattr(model, "_node_name_to_scope", None) if how is None else how.node_name_to_scope
     if scopes is not None:
         gm._node_name_to_scope = scopes
+    for node in gm.graph.nodes:  # a function's input may be given by name: it stands first
+        if node.op == "call_function" and not node.args and isinstance(node.kwargs.get("input"), fx.Node):
+            node.args = (node.kwargs["input"],)
+            node.kwargs = {name: value for name, value in node.kwargs.items() if name != "input"}
     return gm
 
 
@@ -163,10 +167,7 @@ def extract_logger_info(
     model_a: nn.Module, model_b: nn.Module, logger_cls: Any, model_name_to_use_for_layer_names: str
 ) -> Results:
     """What the loggers of both models kept: layer -> kind of value -> model -> entries."""
-    results: Results = {}
-    for model in (model_a, model_b):
-        collect(model, logger_cls, results)
-    return rekeyed(results, model_name_to_use_for_layer_names)
+    return collected((model_a, model_b), logger_cls, model_name_to_use_for_layer_names)
 
 
 def extend_logger_results_with_comparison(
@@ -225,6 +226,4 @@ def extract_shadow_logger_info(
     model_a_shadows_b: nn.Module, logger_cls: Any, model_name_to_use_for_layer_names: str
 ) -> Results:
     """What the loggers of a model with shadows kept."""
-    results: Results = {}
-    collect(model_a_shadows_b, logger_cls, results)
-    return rekeyed(results, model_name_to_use_for_layer_names)
+    return collected((model_a_shadows_b,), logger_cls, model_name_to_use_for_layer_names)

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from zeropoint.eager.mappings import get_default_float_to_quantized_operator_mappings
 from zeropoint.fake_quant import FakeQuantizeBase
 from zeropoint.fx.targets import CALLED
 from zeropoint.nn import quantized as nnq
 from zeropoint.observers import ObserverBase
-from zeropoint.operators import fusions, mapping
-from zeropoint.operators.traced import Observed, traced
+from zeropoint.operators import Observed, fusions, mapping, traced
 from zeropoint.tensor.create import quantize_per_tensor
 
 __all__ = ["add_to_set", "base_name_of", "io_types", "related_sets", "related_types", "unmatchable"]
@@ -79,24 +79,26 @@ def related_sets() -> dict[str, set[Any]]:
         True
     """
     sets = _Sets()
-    for row in traced():
-        if row.record not in ("instance_norm", "batch_norm", "dropout", "reshape"):
+    for record in traced():
+        if record.name not in ("instance_norm", "batch_norm", "dropout", "reshape", "size"):
             # Functions and modules are told apart where their quantized forms are.
-            modules = [call for call in row.calls if isinstance(call, type)]
-            others = [call for call in row.calls if not isinstance(call, type)]
-            apart = row.record in ("elu", "leaky_relu", "hardswish", "layer_norm")
+            modules = [call for call in record.traced_calls if isinstance(call, type)]
+            others = [call for call in record.traced_calls if not isinstance(call, type)]
+            apart = record.name in ("elu", "leaky_relu", "hardswish", "layer_norm")
             for group in (modules, others) if apart else ((*modules, *others),):
                 if group:
                     sets.join(*group)
     for functions, quantized in _FUNCTIONS:
         sets.join(*functions, *(CALLED[name] for name in quantized.split() if name in CALLED))
+    for function, made in get_default_float_to_quantized_operator_mappings().items():
+        sets.join(function, made)
     for form in ("static", "dynamic", "training", "reference"):
         for module, made in mapping(form).items():
             sets.join(module, *(made if isinstance(made, tuple) else (made,)))
     for fusion in fusions():
-        for made in (fusion.evaluation, fusion.training):
-            if isinstance(made, type):
-                sets.join(fusion.parts[0], made)
+        for fused in (fusion.evaluation, fusion.training):
+            if isinstance(fused, type):
+                sets.join(fusion.parts[0], fused)
     return {str(index): found for index, found in enumerate(sets.sets())}
 
 
@@ -148,7 +150,7 @@ def io_types() -> dict[str, set[Any]]:
         for name in ("fp32", "int8", "fp32_or_int8")
     } | {"funs_io_type_fp16": set()}
     quantized = {call for name, call in CALLED.items() if callable(call) and "dynamic" not in name}
-    both = {call for row in traced(*_PASSING) for call in row.calls} | {torch.relu, F.sigmoid, F.tanh}
+    both = {call for record in traced(*_PASSING) for call in record.traced_calls} | {torch.relu, F.sigmoid, F.tanh}
     for members in related_sets().values():
         for call in members:
             kind = "mods" if isinstance(call, type) else "meths" if isinstance(call, str) else "funs"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import nn
 
-__all__ = ["ResultKind", "Results", "collect", "compared", "entry_of", "rekeyed"]
+__all__ = ["ResultKind", "Results", "collect", "collected", "compared", "entry_of", "rekeyed"]
 
 
 class ResultKind(str, enum.Enum):
@@ -68,6 +68,14 @@ def rekeyed(results: Results, model_name: str) -> Results:
     return found
 
 
+def collected(models: Iterable[nn.Module], logger_cls: Any, model_name: str) -> Results:
+    """What the loggers of these models kept, with the layers called as the nodes of one of them."""
+    results: Results = {}
+    for model in models:
+        collect(model, logger_cls, results)
+    return rekeyed(results, model_name)
+
+
 def compared(results: Results, first: str, second: str, measure: Callable[[Any, Any], Any], name: str) -> None:
     """Put a measure of each value of the second model against that of the first into the entry of the second.
 
@@ -80,6 +88,8 @@ def compared(results: Results, first: str, second: str, measure: Callable[[Any, 
                 if model not in models:
                     raise ValueError(f"layer {layer} has results of {', '.join(models)}, and none of {model}")
             by_place = {(e["index_of_arg"], e["index_within_arg"]): e for e in models[first]}
-            for entry in models[second]:
-                other = by_place[entry["index_of_arg"], entry["index_within_arg"]]
+            for order, entry in enumerate(models[second]):
+                # The number of ``1.0 + x`` stands behind in quantized graphs: then the order tells.
+                place = entry["index_of_arg"], entry["index_within_arg"]
+                other = by_place[place] if place in by_place else models[first][order]
                 entry[name] = [measure(a, b) for a, b in zip(other["values"], entry["values"])]

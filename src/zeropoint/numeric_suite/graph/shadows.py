@@ -88,6 +88,8 @@ class _Shadows:
     def __init__(self, gm_a: fx.GraphModule, gm_b: fx.GraphModule, io: dict[str, set[Any]]) -> None:
         self.gm_a, self.gm_b, self.graph = gm_a, gm_b, fx.Graph()
         self.kinds_a, self.kinds_b = _Kinds(gm_a, io), _Kinds(gm_b, io)
+        self._input_names = {node.name for node in gm_b.graph.nodes if node.op == "placeholder"}
+        self.inputs: dict[str, fx.Node] = {}  # those of the new graph
 
     def reason_against(self, a: Subgraph, b: Subgraph) -> str:
         """Why a layer gets no shadow, or ""."""
@@ -107,9 +109,13 @@ class _Shadows:
             nodes.append(node)
         for node in nodes:
             others = (*node.args[1:], *node.kwargs.values())
-            if any(isinstance(other, fx.Node) and not _is_parameter(other) for other in others):
+            if any(isinstance(other, fx.Node) and not self._is_known(other) for other in others):
                 return "its other inputs are computed"
         return ""
+
+    def _is_known(self, node: fx.Node) -> bool:
+        """Whether a value is there without the layers of A: from attributes, or an input that B has, too."""
+        return _is_parameter(node) or (node.op == "placeholder" and node.name in self._input_names)
 
     def cast(self, value: Any, a: Subgraph, b: Subgraph) -> Any:
         """A value of the graph B as the layer of A takes it."""
@@ -142,6 +148,8 @@ class _Shadows:
         return map_arg(arguments, lambda node: self._parameter(node))
 
     def _parameter(self, node: fx.Node) -> fx.Node:
+        if node.op == "placeholder":
+            return self.inputs[node.name]
         if node.op != "get_attr":
             return self._copy(node, self._parameters(node.args), self._parameters(node.kwargs), f"{node.name}_shadow_")
         owner, _, attribute = str(node.target).rpartition(".")
@@ -204,6 +212,8 @@ def a_shadows_b(
                         path_b, (0, within), target_name(gm_b, part),
                     )  # fmt: skip
         made[node] = graph.node_copy(node, load)
+        if node.op == "placeholder":
+            shadows.inputs[node.name] = made[node]
         if shared is not None:
             first = shadows.cast(shared, a, b)
             if should_log_inputs:

@@ -66,7 +66,7 @@ def store_summary(module: Any, choices: list[tuple[Choice, dict[str, Any]]], not
 
 
 def summary(module: Any) -> Summary:
-    """What became of each operator of a model, and why; of a ScriptModule, or of what has a ``summary()`` itself.
+    """How each operator of a model is computed, and why; of a ScriptModule, or of what has a ``summary()`` itself.
 
     Raises:
         TypeError: for a model that zeropoint did not quantize.

@@ -1,0 +1,157 @@
+"""The layers of a model on integers, one after the other, each with what it gets and what it should give.
+
+An algorithm that changes weights or biases is a loop over `layers_of`. When it has changed a layer, the layers behind
+it get what the changed one gives. What it changes are the integers that will be deployed, and errors are measured with
+the operator that will run: what is tuned is what is deployed.
+"""
+
+from __future__ import annotations
+
+import abc
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from zeropoint.accuracy.operation import Operation
+from zeropoint.graph.quantize_fx import Quantized
+from zeropoint.report.measures import Distance
+
+__all__ = ["Change", "TunableLayer", "layers_of"]
+
+MEMORY = 1 << 30  # bytes that the values of all batches may take at one place of a graph
+
+
+@dataclass(frozen=True)
+class Change:
+    """What an algorithm did to a layer: SQNR of its result against that of the float model, in dB, before and after.
+
+    `what` says it in words. A layer that would have become worse was left as it was; then both numbers are the same.
+    """
+
+    name: str
+    path: str
+    algorithm: str
+    what: str
+    before: float
+    after: float
+
+
+class TunableLayer(abc.ABC):
+    """A layer with an integer weight: what it gets in each batch, what it should give, and its integers.
+
+    Attributes:
+        inputs: what it gets, in float: what the integers stand for.
+        wanted: what it gives in the float model.
+        weight: in float, as it was before it was rounded.
+        scale, zero_point: of every weight, in the shape of `weight` or one that is broadcast to it.
+        low, high: the integers that a weight may be.
+        gives_wanted: whether `operation` of `inputs` is what should be `wanted`; not so inside of a recurrent layer.
+    """
+
+    name: str
+    path: str
+    operation: Operation
+    inputs: list[Tensor]
+    wanted: list[Tensor]
+    weight: Tensor
+    scale: Tensor
+    zero_point: Tensor
+    low: int
+    high: int
+    gives_wanted: bool = True
+
+    @property
+    @abc.abstractmethod
+    def integers(self) -> Tensor:
+        """Its integers, one for each weight, as int32."""
+
+    @property
+    @abc.abstractmethod
+    def bias(self) -> Tensor | None:
+        """Its bias."""
+
+    @abc.abstractmethod
+    def store(self, integers: Tensor) -> None:
+        """Replace its integers."""
+
+    @abc.abstractmethod
+    def store_bias(self, bias: Tensor) -> None:
+        """Replace its bias, or give it one."""
+
+    @abc.abstractmethod
+    def run(self) -> list[Tensor]:
+        """What it gives now, in float, by the operator that will run."""
+
+    def sqnr(self) -> float:
+        """Of what it gives now against what it should give, in dB."""
+        distance = Distance()
+        for wanted, got in zip(self.wanted, self.run()):
+            distance.add(wanted, got)
+        return distance.sqnr
+
+    def rounded(self, integers: Tensor | None = None) -> Tensor:
+        """What integers stand for, its own by default."""
+        stored = self.integers if integers is None else integers
+        return (stored.float() - self.zero_point) * self.scale
+
+    def try_bias(self, bias: Tensor, algorithm: str, what: str) -> Change:
+        """Take this bias if the layer is nearer to the float model with it."""
+        old, before = self.bias, self.sqnr()
+        self.store_bias(bias)
+        after = self.sqnr()
+        if after <= before:
+            self.store_bias(torch.zeros_like(bias) if old is None else old)
+            return Change(self.name, self.path, algorithm, "left as it was", before, before)
+        return Change(self.name, self.path, algorithm, what, before, after)
+
+    def try_integers(self, integers: Tensor, algorithm: str) -> Change:
+        """Take these integers if the layer is nearer to the float model with them."""
+        old, before = self.integers, self.sqnr()
+        self.store(integers)
+        after = self.sqnr()
+        if after <= before:
+            self.store(old)
+            return Change(self.name, self.path, algorithm, "left as it was", before, before)
+        moved = int((integers != old).sum())
+        return Change(self.name, self.path, algorithm, f"{moved} of {old.numel()} weights", before, after)
+
+
+def layers_of(
+    float_model: Any, quantized: nn.Module, batches: Iterable[Any], memory: int = MEMORY
+) -> Iterator[TunableLayer]:
+    """The layers with integer weights of what `to_int8`, `convert_fx` or eager `convert` made, in their order.
+
+    Args:
+        float_model: what `quantized` was made of: a module, or its graph (`zeropoint.graph.quantize_fx.float_graph`).
+        batches: each a tensor, a tuple of arguments or a dictionary of keywords. As many are used as fit into `memory`.
+        memory: bytes for the values of all batches at one place.
+
+    Raises:
+        ValueError: without a batch.
+
+    Example:
+        >>> import zeropoint
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).eval()
+        >>> batches = [torch.randn(16, 4) for _ in range(4)]
+        >>> quantized = zeropoint.to_int8(model, (batches[0],), batches, progress=False)
+        >>> [(layer.path, layer.integers.shape) for layer in layers_of(model, quantized, batches)]
+        [('0', torch.Size([8, 4])), ('2', torch.Size([2, 8]))]
+    """
+    from zeropoint.accuracy.eager_layers import eager_layers
+    from zeropoint.accuracy.graph_layers import graph_layers
+
+    iterator = iter(batches)
+    first = next(iterator, None)
+    if first is None:
+        raise ValueError("there is no batch to tune with")
+    every = itertools.chain([first], iterator)
+    if isinstance(quantized, Quantized):
+        yield from graph_layers(float_model, quantized, every, memory)
+    elif isinstance(quantized, torch.jit.ScriptModule):
+        raise NotImplementedError("TorchScript models have no layers to tune: capture the model with to_int8")
+    else:
+        yield from eager_layers(float_model, quantized, every, memory)

@@ -1,0 +1,271 @@
+"""Mixed precision: how each layer is computed, so that the model is as quick as it can be within an error.
+
+For every layer and every way to compute it (int8 with ranges of calibration, int8 with ranges of each call, weights of
+8 or 4 bits or float16 alone, float) two numbers are measured: the squared error of the model's output with that layer
+alone quantized that way, and the time of its steps in a program. Errors of layers that do not know of each other add
+up, so the best choice for a given sum is a small integer program::
+
+    minimize  sum(time[l, w] x[l, w])    with  sum(error[l, w] x[l, w]) <= limit,  one w for each l
+
+which `scipy.optimize.milp` solves exactly. All limits together give the Pareto front, time against error.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from zeropoint.accuracy.recipe import WAYS, Bench, Recipe
+from zeropoint.compiler import Unsupported, compile
+from zeropoint.graph.passes.annotate import Way
+from zeropoint.graph.provenance import origin
+from zeropoint.graph.quantize_fx import Prepared, Quantized, convert_fx, convert_layers, equalized
+from zeropoint.progress import shown
+from zeropoint.report.pairs import first_tensor
+from zeropoint.report.table import plain_table, rich_table
+
+__all__ = ["Front", "Option", "Point", "choose", "precision_front"]
+
+INT8 = "int8"
+_CHOSEN = {
+    INT8: Way.STATIC,
+    "int8 dynamic": Way.DYNAMIC,
+    "int8 weights": Way.WEIGHT,
+    "int4 weights": Way.WEIGHT_4,
+    "float16 weights": Way.HALF,
+}
+_POINTS = 16  # limits that are tried, from the least error to the largest
+_RUNS = 9  # of each program, for the medians of its steps
+
+
+@dataclass(frozen=True)
+class Option:
+    """One way to compute a layer: the squared error it adds to the output, milliseconds, and bytes of its weights."""
+
+    path: str
+    way: str
+    error: float
+    milliseconds: float
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Point:
+    """A choice for all layers, with what it costs by the sums."""
+
+    ways: tuple[tuple[str, str], ...]
+    error: float
+    milliseconds: float
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Front:
+    """The Pareto front: no point is both quicker and nearer than another. Prints as a table, the quickest first."""
+
+    points: tuple[Point, ...]
+    options: tuple[Option, ...]
+    signal: float  # the power of the outputs, to which errors relate
+
+    HEADER = ("int8", "dynamic", "weights", "4 bits", "float16", "float", "ms", "bytes", "SQNR\ndB")
+
+    @classmethod
+    def of(cls, options: Sequence[Option], signal: float) -> Front:
+        """The front of all choices of one way for each layer."""
+        return cls(_front(options), tuple(options), signal)
+
+    def sqnr(self, point: Point) -> float:
+        """Of the output, in dB, if the errors of layers add up."""
+        return math.inf if point.error <= 0 else 10 * math.log10(self.signal / point.error)
+
+    def table(self) -> list[tuple[str, ...]]:
+        """A row for each point."""
+        return [
+            (
+                *(str(sum(way == w for _, way in p.ways)) for w in (INT8, *WAYS)),
+                f"{p.milliseconds:.3f}",
+                f"{p.nbytes:,}",
+                f"{self.sqnr(p):.1f}",
+            )
+            for p in self.points
+        ]
+
+    def described_points(self) -> tuple[tuple[float, float, str], ...]:
+        """Milliseconds, dB, and in words which layers are computed how."""
+        names = ("int8", *WAYS)
+        return tuple(
+            (
+                p.milliseconds,
+                self.sqnr(p),
+                ", ".join(f"{n} {w}" for w in names if (n := sum(v == w for _, v in p.ways))),
+            )
+            for p in self.points
+        )
+
+    def __str__(self) -> str:
+        return plain_table(self.HEADER, self.table())
+
+    def __rich__(self) -> Any:
+        return rich_table(self.HEADER, self.table())
+
+
+def choose(options: Sequence[Option], limit: float) -> Point | None:
+    """The quickest choice of one way for each layer whose errors sum to `limit` at most; None if there is none.
+
+    Raises:
+        ModuleNotFoundError: without scipy.
+
+    Example:
+        >>> slow, quick = Option("a", "float", 0.0, 3.0, 4), Option("a", "int8", 1.0, 1.0, 1)
+        >>> choose([slow, quick], 0.5).ways, choose([slow, quick], 2.0).ways
+        ((('a', 'float'),), (('a', 'int8'),))
+    """
+    try:
+        from scipy.optimize import Bounds, LinearConstraint, milp
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("mixed precision needs scipy: pip install 'zeropoint[tune]'") from error
+    import numpy as np
+
+    paths = sorted({option.path for option in options})
+    one = np.array([[option.path == path for option in options] for path in paths], dtype=float)
+    errors = np.array([option.error for option in options])
+    scale = max(limit, float(errors.max(initial=0.0)), 1e-300)  # sums near 1, as solvers like them
+    # Bytes break ties between ways that are as quick.
+    cost = np.array([option.milliseconds for option in options])
+    size = np.array([option.nbytes for option in options], dtype=float)
+    cost = cost + 1e-6 * cost.max(initial=1.0) * size / max(size.max(initial=1.0), 1.0)
+    solved = milp(
+        cost,
+        integrality=np.ones(len(options)),
+        bounds=Bounds(0, 1),
+        constraints=[
+            LinearConstraint(one, 1, 1),
+            LinearConstraint(errors[None] / scale, -np.inf, limit / scale * (1 + 1e-9)),
+        ],
+    )
+    if solved.x is None:
+        return None
+    taken = [option for option, x in zip(options, solved.x) if x > 0.5]
+    return Point(
+        tuple((option.path, option.way) for option in taken),
+        sum(option.error for option in taken),
+        sum(option.milliseconds for option in taken),
+        sum(option.nbytes for option in taken),
+    )
+
+
+def precision_front(bench: Bench, recipe: Recipe = Recipe(), progress: bool = True) -> Front:  # noqa: B008
+    """Measure every layer in every way, and find the Pareto front.
+
+    Args:
+        recipe: what else is done to the model; algorithms that work on integers are left out here.
+    """
+    plain = Recipe(tuple(name for name in recipe.algorithms if name in ("equalize", "ranges")))
+    graph = bench.make(Recipe(tuple(n for n in plain.algorithms if n == "equalize"))).graph
+    layers = _layers(equalized(bench.prepared(plain, copy.deepcopy(graph))))
+    wanted, signal = _outputs(bench, graph)
+    options: list[Option] = []
+    for way in shown((INT8, *WAYS), "measuring each layer in each way", progress):
+        ways = () if way == INT8 else tuple((path, way) for path in layers)
+        prepared = equalized(bench.prepared(Recipe(plain.algorithms, ways), copy.deepcopy(graph)))
+        quantized = convert_fx(prepared)
+        times, sizes = _times(bench, quantized), _sizes(quantized)
+        for path, names in _chosen(prepared, layers, way).items():
+            error = 0.0 if way == "float" else _error(bench, convert_layers(prepared, names), wanted)
+            options.append(Option(path, way, error, times.get(path, 0.0), sizes.get(path, 0)))
+    return Front.of(options, signal)
+
+
+def _front(options: Sequence[Option]) -> tuple[Point, ...]:
+    least = sum(min(o.error for o in options if o.path == p) for p in {o.path for o in options})
+    most = sum(max(o.error for o in options if o.path == p) for p in {o.path for o in options})
+    smallest = min((o.error for o in options if o.error > 0), default=1.0)
+    low, high = math.log(max(least, smallest)), math.log(max(most, smallest))
+    limits = [least, *(math.exp(low + (high - low) * k / (_POINTS - 1)) for k in range(_POINTS))]
+    found = [point for limit in limits if (point := choose(options, limit)) is not None]
+    best = {point.ways: point for point in found}.values()
+    return tuple(
+        sorted(
+            (p for p in best if not any(q.milliseconds < p.milliseconds and q.error < p.error for q in best)),
+            key=lambda p: (p.milliseconds, p.error),
+        )
+    )
+
+
+def _layers(prepared: Prepared) -> list[str]:
+    """Paths of modules with weights that are chosen for integers, each once."""
+    found = [
+        origin(node).path
+        for node, choice in prepared.choices().items()
+        if choice.operator is not None
+        and choice.operator.weights
+        and choice.operator.heavy
+        and choice.way is not Way.FLOAT
+    ]
+    return [path for path in dict.fromkeys(found) if path]
+
+
+def _chosen(prepared: Prepared, layers: list[str], way: str) -> dict[str, set[str]]:
+    """The layers that are computed in a way, each with the names of its nodes; all of them for float."""
+    if way == "float":
+        return {path: set() for path in layers}
+    found: dict[str, set[str]] = {}
+    for node, choice in prepared.choices().items():
+        path = origin(node).path
+        heavy = choice.operator is not None and choice.operator.weights and choice.operator.heavy
+        is_default = way == INT8 and choice.way is not Way.FLOAT
+        if path in layers and heavy and (choice.way is _CHOSEN[way] or is_default):
+            found.setdefault(path, set()).add(node.name)
+    return found
+
+
+def _outputs(bench: Bench, graph: Any) -> tuple[list[Any], float]:
+    with torch.no_grad():
+        wanted = [first_tensor(graph(*batch)) for batch in bench.inputs]
+    return wanted, sum(float(y.double().square().sum()) for y in wanted if y is not None)
+
+
+def _error(bench: Bench, quantized: Quantized, wanted: list[Any]) -> float:
+    total = 0.0
+    with torch.no_grad():
+        for batch, right in zip(bench.inputs, wanted):
+            got = first_tensor(quantized(*batch))
+            total += float((got.double() - right.double()).square().sum())  # type: ignore[union-attr]
+    return total
+
+
+def _times(bench: Bench, quantized: Quantized) -> dict[str, float]:
+    """Milliseconds of the steps of each module, in a program; in PyTorch where a step is missing."""
+    paths = {node.name: origin(node).path for node in quantized.graph_module.graph.nodes}
+    spent: dict[str, float] = {}
+    try:
+        profile = compile(quantized, bench.inputs[0]).profile(*bench.inputs[0], runs=_RUNS)
+        rows = [(paths.get(row.name, ""), 1e3 * row.seconds) for row in profile]
+    except Unsupported:
+        from zeropoint.report.timing import step_times
+
+        rows = [(step.path, step.milliseconds) for step in step_times(quantized, bench.inputs[0], _RUNS)]
+    for path, milliseconds in rows:
+        spent[path] = spent.get(path, 0.0) + milliseconds
+    return spent
+
+
+def _sizes(quantized: Quantized) -> dict[str, int]:
+    """Bytes of the constants of each module."""
+    found: dict[str, int] = {}
+    for node in quantized.graph_module.graph.nodes:
+        if node.op != "call_function":
+            continue
+        for used in node.all_input_nodes:
+            if used.op == "get_attr":
+                value = quantized.graph_module
+                for part in str(used.target).split("."):
+                    value = getattr(value, part)
+                path = origin(node).path
+                found[path] = found.get(path, 0) + value.numel() * value.element_size()
+    return found

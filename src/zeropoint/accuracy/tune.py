@@ -1,0 +1,397 @@
+"""Give a target, get the quickest model that meets it: algorithms from cheap to dear, then mixed precision.
+
+`tune` is a loop over `ALGORITHMS`: each is added to the recipe so far and stays if the metric rises. It stops where the
+target is met. Where all of them are not enough, layers that cost most are computed in other ways, along the Pareto
+front of `precision.py`. What is returned is what was measured, as a model and as a program, to the byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, astuple, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from zeropoint.accuracy.layers import Change
+from zeropoint.accuracy.precision import Front, Option, precision_front
+from zeropoint.accuracy.recipe import ALGORITHMS, Bench, Recipe, Result
+from zeropoint.atomic_file import replacing
+from zeropoint.compiler import Unsupported, compile
+from zeropoint.graph.policy import Policy
+from zeropoint.graph.quantize_fx import Quantized
+from zeropoint.graph.to_int8 import call_of
+from zeropoint.progress import during
+from zeropoint.report.compare import finite
+from zeropoint.report.findings import Findings, Search
+from zeropoint.report.html import write_report
+from zeropoint.report.sensitivity import measure_of
+from zeropoint.report.table import plain_table, rich_table
+
+__all__ = ["Trial", "Tuned", "tune"]
+
+Metric = Callable[[nn.Module], float]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One recipe that was tried: the metric of its model, the seconds it took, and what that meant."""
+
+    recipe: Recipe
+    metric: float
+    seconds: float
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What `tune` found; prints as a table of all that was tried.
+
+    Attributes:
+        model: on integers, the best that was found.
+        program: the same as a program, with the same bytes; None if a step is missing for it (`note` says which).
+        recipe: how it was made.
+        metric: of the model; `float_metric` of the float model.
+        met: whether the target was reached; None without one.
+        changes: of the algorithms of the recipe, layer by layer.
+        front: time against error, where mixed precision was tried.
+        graph: the float graph that `model` stands for; its channels are scaled if layers were equalized.
+    """
+
+    model: Quantized
+    program: Any
+    recipe: Recipe
+    metric: float
+    float_metric: float
+    target: float | None
+    trials: tuple[Trial, ...]
+    changes: tuple[Change, ...] = field(repr=False)
+    front: Front | None = field(repr=False)
+    graph: Any = field(repr=False)
+    title: str = "sqnr"
+    note: str = ""
+
+    HEADER = ("tried", "metric", "seconds", "verdict")
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the target was reached; None without one."""
+        return None if self.target is None else self.metric >= self.target
+
+    def table(self) -> list[tuple[str, ...]]:
+        """A row for each trial."""
+        return [(str(t.recipe), f"{t.metric:.5g}", f"{t.seconds:.1f}", t.verdict) for t in self.trials]
+
+    def _last(self) -> str:
+        goal = "" if self.target is None else f", target {self.target:.5g}: {'met' if self.met else 'not met'}"
+        return f"{self.recipe}: {self.title} {self.metric:.5g} (float {self.float_metric:.5g}){goal}" + (
+            f"\n{self.note}" if self.note else ""
+        )
+
+    def __str__(self) -> str:
+        return "\n".join([plain_table(self.HEADER, self.table()), self._last()])
+
+    def __rich__(self) -> Any:
+        from rich.console import Group
+
+        parts = [rich_table(self.HEADER, self.table()), self._last()]
+        return Group(*parts, *([self.front] if self.front is not None else []))
+
+    def write_report(self, path: str | Path, data: Iterable[Any], **options: Any) -> Findings:
+        """The page of `zeropoint.write_report` about the model, with all that was tried and the Pareto front.
+
+        Args:
+            data: batches to compare with.
+            options: of `zeropoint.write_report`.
+        """
+        points = () if self.front is None else self.front.described_points()
+        search = Search(self.HEADER, tuple(self.table()), self._last(), points)
+        return write_report(path, self.graph, self.model, data, search=search, **options)
+
+    def to_json(self) -> str:
+        """Everything but the model and the program, as JSON; what is infinite is null."""
+        names = ("recipe", "metric", "float_metric", "target", "trials", "changes", "front", "title", "note")
+        facts = {name: getattr(self, name) for name in names}
+        plain = {k: asdict(v) if hasattr(v, "__dataclass_fields__") else v for k, v in facts.items()}
+        for name in ("trials", "changes"):
+            plain[name] = [asdict(item) for item in facts[name]]
+        return json.dumps(finite({**plain, "met": self.met}))
+
+
+def tune(
+    model: nn.Module,
+    example_inputs: Any,
+    calibration: Iterable[Any],
+    metric: str | Metric = "sqnr",
+    target: float | None = None,
+    budget: float | None = None,
+    *,
+    validation: Iterable[Any] | None = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    mixed_precision: bool = True,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: bool = True,
+) -> Tuned:
+    """Quantize a model so that a metric meets a target, by algorithms from cheap to dear.
+
+    Tries plain int8, then adds `ranges`, `scaling`, `equalize`, `bias`, `gptq` and `adaround`, each only if the metric
+    rises, then computes layers in other ways. Stops when the target is met, when the budget is spent, or at Ctrl-C, and
+    returns the best so far.
+
+    Args:
+        model: any module that torch.export can capture, or TorchScript whose way does not depend on data.
+        example_inputs: a tuple of what it is called with, or a dictionary of keywords.
+        calibration: batches without labels, for ranges and for all algorithms.
+        metric: "sqnr" (dB), "cosine" or "agreement" with the float model, or a function of a model that answers a
+            number: the larger, the better.
+        target: stop when the metric is at least this; without one everything is tried that is not mixed precision.
+        budget: minutes after which nothing new is begun; `adaround` leaves the layers to come as they are then.
+        validation: batches to measure "sqnr", "cosine" and "agreement" on; those of the calibration by default.
+        policy: changes some fields of the `Policy` that is chosen from what the model shows.
+        mixed_precision: whether layers may be computed in other ways than int8; needs scipy.
+        checkpoint: a file for what was measured. The same call goes on from there; it stays when `tune` ends.
+        progress: show on a terminal what is tried, with the best so far.
+
+    Raises:
+        ValueError: without a batch, for an unknown metric, or for a checkpoint of another model.
+
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4)).eval()
+        >>> batches = [torch.randn(32, 16) for _ in range(4)]
+        >>> tuned = tune(model, (batches[0],), batches, target=30.0, progress=False)
+        >>> tuned.met, str(tuned.recipe)
+        (True, 'plain')
+        >>> torch.equal(tuned.program(batches[0]), tuned.model(batches[0]))
+        True
+    """
+    bench = Bench(model, example_inputs, calibration, policy)
+    measured = bench.batches if validation is None else list(validation)
+    search = _Search(bench, measure_of(model, measured, metric), target, budget, checkpoint, progress)
+    title = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
+    with torch.no_grad():
+        float_metric = search.measure(model)
+    front, note = None, ""
+    try:
+        front, note = _explore(search, mixed_precision, progress)
+    except KeyboardInterrupt:
+        note = "interrupted: the best so far"
+    if search.best is None:
+        raise KeyboardInterrupt
+    result = search.best_result()
+    program, missing = _program(result.quantized, example_inputs)
+    notes = "; ".join(text for text in (note, missing) if text)
+    return Tuned(
+        result.quantized, program, search.best.recipe, search.best.metric, float_metric, target,
+        tuple(search.trials), result.changes, front, result.graph, title, notes,
+    )  # fmt: skip
+
+
+def _explore(search: _Search, mixed_precision: bool, progress: bool) -> tuple[Front | None, str]:
+    """Try everything until the search is over; the front, if one was made, and why the search ended."""
+    search.attempt(Recipe(), "plain int8")
+    for algorithm in ALGORITHMS:
+        if search.over:
+            break
+        assert search.best is not None
+        search.attempt(search.best.recipe.with_algorithm(algorithm.name))
+    if search.over or search.target is None or not mixed_precision:
+        return None, search.why
+    assert search.best is not None
+    with during(f"mixed precision; {search.so_far}", progress):
+        front = search.front()
+    _bisect(search, front)
+    return front, search.why
+
+
+def _bisect(search: _Search, front: Front) -> None:
+    """Find the quickest point of the front that meets the target: with each step the half that it is not in is gone."""
+    assert search.best is not None
+    assert search.target is not None
+    algorithms = search.best.recipe.algorithms
+    quickest, slowest = 0, len(front.points) - 1
+    while quickest <= slowest and not search.spent:
+        middle = (quickest + slowest) // 2
+        ways = tuple((path, way) for path, way in front.points[middle].ways if way != "int8")
+        trial = search.attempt(Recipe(algorithms, ways), quicker_wins=True)
+        if trial is not None and trial.metric >= search.target:
+            slowest = middle - 1
+        else:
+            quickest = middle + 1
+
+
+class _Search:
+    """What was tried so far, and the best of it."""
+
+    def __init__(
+        self,
+        bench: Bench,
+        measure: Metric,
+        target: float | None,
+        budget: float | None,
+        checkpoint: str | os.PathLike[str] | None,
+        progress: bool,
+    ) -> None:
+        self.bench, self.measure, self.target = bench, measure, target
+        self.trials: list[Trial] = []
+        self.best: Trial | None = None
+        self._result: tuple[Recipe, Result] | None = None
+        self._progress = progress
+        self._end = None if budget is None else time.monotonic() + 60 * budget
+        self._file = None if checkpoint is None else _Checkpoint(Path(checkpoint), bench)
+
+    @property
+    def spent(self) -> bool:
+        """Whether the budget is spent."""
+        return self._end is not None and time.monotonic() >= self._end
+
+    @property
+    def _left(self) -> float:
+        """Seconds for one trial: with a target, half of what there is, as mixed precision comes last."""
+        left = math.inf if self._end is None else max(self._end - time.monotonic(), 0.0)
+        return left if self.target is None else left / 2
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing left to look for."""
+        return self.spent or self._met(self.best)
+
+    @property
+    def why(self) -> str:
+        return "the budget is spent" if self.spent and not self._met(self.best) else ""
+
+    @property
+    def so_far(self) -> str:
+        return "nothing yet" if self.best is None else f"best {self.best.metric:.5g} ({self.best.recipe})"
+
+    def _met(self, trial: Trial | None) -> bool:
+        return trial is not None and self.target is not None and trial.metric >= self.target
+
+    def attempt(self, recipe: Recipe, first: str = "", quicker_wins: bool = False) -> Trial | None:
+        """Make the model of a recipe and measure it, unless the checkpoint knows it.
+
+        Args:
+            first: the verdict, if there is nothing to compare with.
+            quicker_wins: take it, as it is quicker than the best, if both meet the target.
+        """
+        started = time.monotonic()
+        known = None if self._file is None else self._file.known(recipe)
+        if known is None:
+            with during(f"trying {recipe}; {self.so_far}", self._progress):
+                try:
+                    made = self.bench.make(recipe, self._left)
+                except NotImplementedError as error:
+                    self.trials.append(Trial(recipe, float("nan"), time.monotonic() - started, f"left out: {error}"))
+                    return None
+                with torch.no_grad():
+                    metric = float(self.measure(made.quantized))
+            seconds = time.monotonic() - started
+        else:
+            metric, seconds, made = *known, None
+        better = self.best is None or metric > self.best.metric
+        if quicker_wins and self.best is not None and self._met(self.best):
+            better = self.target is not None and metric >= self.target
+        verdict = first if self.best is None else "kept" if better else "no better: dropped"
+        trial = Trial(recipe, metric, seconds, verdict)
+        self.trials.append(trial)
+        if self._file is not None and known is None:
+            self._file.add(recipe, metric, seconds)
+        if better:
+            self.best = trial
+            self._result = None if made is None else (recipe, made)
+        return trial
+
+    def front(self) -> Front:
+        """Time against error of layers in all ways, for the best recipe; from the checkpoint if it knows it."""
+        assert self.best is not None
+        known = None if self._file is None else self._file.front
+        front = precision_front(self.bench, self.best.recipe, progress=False) if known is None else known
+        if self._file is not None and known is None:
+            self._file.add_front(front)
+        return front
+
+    def best_result(self) -> Result:
+        """The model of the best recipe, made anew where only the checkpoint knew it."""
+        assert self.best is not None
+        if self._result is None or self._result[0] != self.best.recipe:
+            self._result = self.best.recipe, self.bench.make(self.best.recipe, self._left)
+            with torch.no_grad():  # with less time left than it had, it may be another model
+                self.best = replace(self.best, metric=float(self.measure(self._result[1].quantized)))
+        return self._result[1]
+
+
+class _Checkpoint:
+    """A file of recipes and their metrics, for one model and one calibration."""
+
+    def __init__(self, path: Path, bench: Bench) -> None:
+        self._path, self._model = path, _fingerprint(bench)
+        self._known: dict[str, tuple[float, float]] = {}
+        self.front: Front | None = None
+        if path.exists():
+            try:
+                facts = json.loads(path.read_text(encoding="utf-8"))
+                model, known, front = facts["model"], facts["trials"], facts["front"]
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(f"{path} is no checkpoint of tune: {error}") from error
+            if model != self._model:
+                raise ValueError(
+                    f"{path} belongs to another model, or to other calibration data. Delete it, or name another file"
+                )
+            self._known = {key: (float(metric), float(seconds)) for key, (metric, seconds) in known.items()}
+            self.front = None if front is None else Front.of([Option(*option) for option in front[0]], front[1])
+
+    def known(self, recipe: Recipe) -> tuple[float, float] | None:
+        """Metric and seconds of a recipe that was tried before."""
+        return self._known.get(_key(recipe))
+
+    def add(self, recipe: Recipe, metric: float, seconds: float) -> None:
+        """Write down what was measured."""
+        self._known[_key(recipe)] = metric, seconds
+        self._write()
+
+    def add_front(self, front: Front) -> None:
+        """Write down what was measured of all layers."""
+        self.front = front
+        self._write()
+
+    def _write(self) -> None:
+        front = None if self.front is None else ([astuple(o) for o in self.front.options], self.front.signal)
+        facts = {"model": self._model, "trials": self._known, "front": front}
+        with replacing(self._path) as new:
+            new.write_text(json.dumps(facts), encoding="utf-8")
+
+
+def _key(recipe: Recipe) -> str:
+    return json.dumps([recipe.algorithms, recipe.ways])
+
+
+def _fingerprint(bench: Bench) -> str:
+    """Of the weights and of the calibration data."""
+    digest = hashlib.sha256()
+    tensors = [value for _, value in sorted(bench.graph.state_dict().items())]
+    tensors += [value for batch in bench.inputs for value in batch if isinstance(value, torch.Tensor)]
+    for value in tensors:
+        digest.update(repr((tuple(value.shape), value.dtype)).encode())
+        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _program(quantized: Quantized, example_inputs: Any) -> tuple[Any, str]:
+    """The program of a model and its bytes checked, or why there is none."""
+    try:
+        program = compile(quantized, example_inputs)
+    except Unsupported as error:
+        return None, f"no program: {error}"
+    args, kwargs = call_of(example_inputs)
+    with torch.no_grad():
+        wanted, got = quantized(*args, **kwargs), program(*args, **kwargs)
+    same = torch.utils._pytree.tree_leaves(torch.utils._pytree.tree_map(torch.equal, wanted, got))
+    assert all(same), "a program gives other bytes than the model that was tuned"
+    return program, ""

@@ -1,0 +1,59 @@
+"""zeropoint tune"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from zeropoint.cli.data import Batch, Data, Samples, load_tensors
+from zeropoint.cli.models import Model, Pickle, is_script, load_model
+from zeropoint.cli.output import AsJson, note, show, work
+from zeropoint.cli.sensitivity import Metric
+
+__all__ = ["tune"]
+
+
+def tune(
+    model: Model,
+    data: Data,
+    output: Annotated[Path, typer.Option("--output", "-o", help="A .zpt or .pt2 file.")],
+    metric: Annotated[Metric, typer.Option("--metric", help="Against the float model.")] = Metric.sqnr,
+    target: Annotated[
+        float | None, typer.Option("--target", "-t", help="Stop when the metric is at least this.")
+    ] = None,
+    budget: Annotated[
+        float | None, typer.Option("--budget", min=0.0, help="Minutes; nothing new is begun after.")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option("--checkpoint", help="Keep what was measured here, and go on.")
+    ] = None,
+    mixed_precision: Annotated[bool, typer.Option(help="Let layers be computed in other ways than int8.")] = True,
+    batch: Batch = 8,
+    samples: Samples = 100,
+    pickle: Pickle = False,
+    as_json: AsJson = False,
+) -> None:
+    """Quantize a model so that it meets a target: algorithms from cheap to dear, then mixed precision.
+
+    Example: `zeropoint tune resnet18.pt2 --data images.npy -o resnet18.zpt --metric agreement --target 0.99`
+    """
+    if output.suffix not in (".zpt", ".pt2"):
+        raise typer.BadParameter(f"output must end in .zpt or .pt2, got {output}")
+    with work(as_json):
+        source = load_model(model, pickle)
+        if is_script(source):
+            raise ValueError("tune takes models of torch.export or of code, not TorchScript: see zeropoint quantize")
+        batches = load_tensors(data, source, batch, samples)
+        from zeropoint.accuracy.tune import tune as search
+        from zeropoint.cli.programs import write_quantized
+
+        found = search(
+            source, batches[0], batches, metric.value, target, budget,
+            mixed_precision=mixed_precision, checkpoint=checkpoint,
+        )  # fmt: skip
+        write_quantized(found.model, batches[0], output)
+        if found.met is False:
+            note(f"the target was not met: {output} has the best that was found")
+        show(found, found.to_json(), as_json)

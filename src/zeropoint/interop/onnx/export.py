@@ -1,0 +1,210 @@
+"""Quantized models into ONNX files."""
+
+from __future__ import annotations
+
+import operator
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from zeropoint.atomic_file import replacing
+from zeropoint.compiler.compiler import Recorder, call_name, graph_to_compile, read_nodes
+from zeropoint.compiler.errors import Missing, Unsupported
+from zeropoint.described import described
+from zeropoint.graph.frontends.export import capture, is_exported
+from zeropoint.graph.passes.input_checks import Sizes
+from zeropoint.graph.state import kept_state
+from zeropoint.operators import ONNX_WRITES
+
+__all__ = ["export_onnx"]
+
+_IR_VERSION = 10  # of opset 21
+_LARGE = 2**31 - 2**24  # a protobuf file ends before 2 GiB; weights of larger models lie beside it
+VALUE = "zeropoint.value"  # metadata of operators: the name of the value in our graph
+RUNTIMES = ("onnx", "onnxruntime", "openvino")
+
+
+def export_onnx(model: nn.Module, example_inputs: Any, path: str | os.PathLike[str], *, runtime: str = "onnx") -> None:
+    """Write a quantized model as an ONNX file: float operators between QuantizeLinear and DequantizeLinear (opset 21).
+
+    Scales and zero points are those of the model; sizes that it left free are named dimensions. What other runtimes
+    compute differs by one step of a tensor where they round otherwise: see docs/interchange.md.
+
+    Args:
+        model: what `compile` takes: from `to_int8`, `convert_fx`, `convert_jit`, `convert` or `quantize_dynamic`; or
+            such a model from a .pt2 file.
+        example_inputs: a tuple of what it is called with, or a dictionary of keywords.
+        path: the file; weights of 2 GB and more are written beside it, as ``<path>.data``.
+        runtime: whom the file is for. "onnx": operators of ONNX alone, for all. "onnxruntime": also what only ONNX
+            Runtime runs, or runs fast: DynamicQuantizeLSTM, which multiplies in 8 bits, and bounds on integers.
+            "openvino": as "onnx", with recurrent weights as floats, as OpenVINO wants them in static models.
+
+    Raises:
+        Unsupported: for all operators that ONNX has nothing for, at once.
+
+    Example:
+        >>> import tempfile, onnx, zeropoint
+        >>> layers = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).eval()
+        >>> x = torch.randn(16, 4, generator=torch.Generator().manual_seed(0))
+        >>> model = zeropoint.to_int8(layers, (x,), [x], progress=False)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     zeropoint.export_onnx(model, (x,), f"{folder}/model.onnx")
+        ...     [node.op_type for node in onnx.load(f"{folder}/model.onnx").graph.node][:4]
+        ['QuantizeLinear', 'DequantizeLinear', 'DequantizeLinear', 'Gemm']
+    """
+    if runtime not in RUNTIMES:
+        raise ValueError(f"export_onnx: runtime must be one of {', '.join(RUNTIMES)}, got {runtime!r}")
+    try:
+        import onnx_ir as ir
+    except ImportError as error:
+        raise ImportError("export_onnx needs onnx and onnx-ir: pip install 'zeropoint[onnx]'") from error
+    if is_exported(model):  # from a .pt2 file
+        model = capture(model, example_inputs)
+    graph, example = graph_to_compile("export_onnx", model, example_inputs)
+    made = _model(graph, example, runtime)
+    size = sum(value.const_value.nbytes for value in made.graph.initializers.values() if value.const_value is not None)
+    path = Path(path)
+    with replacing(path) as new:
+        if size >= _LARGE:
+            beside = path.with_name(path.name + ".data")
+            beside.unlink(missing_ok=True)
+            ir.save(made, new, external_data=beside.name)
+        else:
+            ir.save(made, new)
+
+
+def _model(graph: fx.GraphModule, example: tuple[Any, ...], runtime: str) -> Any:
+    import onnx_ir as ir
+
+    from zeropoint.interop.onnx.writer import OPSET
+
+    with torch.no_grad():
+        made = _File(graph, example, runtime)
+        made.run()
+    w = made.w
+    imports = {"": OPSET, **dict.fromkeys(sorted(w.domains), 1)}
+    whole = ir.Graph(
+        made.inputs, made.outputs, nodes=w.tape.nodes, initializers=w.tape.initializers, opset_imports=imports,
+        name=type(graph).__name__,
+    )  # fmt: skip
+    return ir.Model(whole, ir_version=_IR_VERSION, producer_name="zeropoint")
+
+
+class _File:
+    """A graph, written node by node."""
+
+    def __init__(self, graph: fx.GraphModule, example: tuple[Any, ...], runtime: str) -> None:
+        from zeropoint.interop.onnx.writer import Writer
+
+        recorder = Recorder(graph)
+        with kept_state(graph):
+            recorder.run(*example)
+        self.graph, self.w = graph, Writer(recorder.found, recorder.fixed, runtime)
+        self.missing = Missing("export_onnx", "nothing in ONNX", "")
+        self.inputs: list[Any] = []
+        self.outputs: list[Any] = []
+
+    def run(self) -> None:
+        read = read_nodes(self.graph.graph)
+        for node in self.graph.graph.nodes:
+            self.w.begin(node)
+            if node in read and not self.missing.is_behind(node) and node.op != "get_attr":
+                getattr(self, f"_{node.op}")(node)
+        self.missing.check()
+
+    def _placeholder(self, node: fx.Node) -> None:
+        import onnx_ir as ir
+
+        from zeropoint.interop.onnx.writer import DTYPES
+
+        found = self.w.found[node]
+        if found is None:
+            return
+        if not isinstance(found, Tensor):
+            raise self.w.unsupported(f"input {node.target!r} is no tensor but {described(found)}")
+        shape = self._dimensions(node, list(found.shape))
+        made = ir.val(self.w.fresh(str(node.target)), DTYPES[found.dtype], shape)
+        self.w.values[node] = self.w.typed(made, found.dtype)
+        self.inputs.append(made)
+
+    def _dimensions(self, node: fx.Node, shape: list[int]) -> list[int | str]:
+        """Sizes that are fixed, and names for those that are free: the same for those that must be equal."""
+        for module in self.graph.modules():
+            if isinstance(module, Sizes) and str(node.target) in module.names:
+                expected = module.expected[module.names.index(str(node.target))]
+                if isinstance(expected, list):
+                    return [
+                        size if isinstance(size, int) else _dimension(size, str(node.target), axis)
+                        for axis, size in enumerate(expected)
+                    ]
+        return list(shape)
+
+    def _call_module(self, node: fx.Node) -> None:
+        if not isinstance(self.graph.get_submodule(str(node.target)), Sizes):
+            raise self.w.unsupported("it stays as it is in the graph")
+
+    def _call_function(self, node: fx.Node) -> None:
+        from zeropoint.interop.onnx.sizes import SIZES
+
+        if node in self.w.fixed:  # stored when an operator reads it
+            return
+        if node.target is operator.getitem:
+            whole = self.w.values[node.args[0]]
+            self.w.values[node] = whole[node.args[1]] if isinstance(whole, (list, tuple)) else whole
+            return
+        name = call_name(node.target)
+        write = SIZES.get(name) or ONNX_WRITES.get(name)
+        try:
+            if write is None:
+                raise self.w.unsupported("ONNX has nothing for it")
+            self.w.values[node] = write(self.w, node)
+        except Unsupported as reason:
+            self.missing.add(node, reason)
+            return
+        self._name(node)
+
+    def _name(self, node: fx.Node) -> None:
+        """Say in the file which value of the model an operator gives, for who compares the two."""
+        value = self.w.values[node]
+        producer = value.producer() if hasattr(value, "producer") else None
+        if producer is not None:
+            producer.metadata_props.setdefault(VALUE, node.name)
+
+    def _output(self, node: fx.Node) -> None:
+        import onnx_ir as ir
+
+        from zeropoint.interop.onnx.writer import DTYPES
+
+        flat = list(node.args[0]) if isinstance(node.args[0], (tuple, list)) else [node.args[0]]
+        for number, part in enumerate(flat):
+            if not isinstance(part, fx.Node):
+                raise self.w.unsupported(f"the model gives {part!r}, which is no tensor")
+            found = self.w.found[part]
+            if not isinstance(found, Tensor):
+                raise self.w.unsupported(f"the model gives {described(found)}, which is no tensor")
+            # An output of its own, as the same value may be an input, or given twice.
+            made = self.w.op("Identity", self.w.tensor(part))
+            made.name = self.w.fresh("output" if len(flat) == 1 else f"output_{number}")
+            made.type, made.shape = ir.TensorType(DTYPES[found.dtype]), self._result_shape(part, found)
+            self.outputs.append(made)
+
+    def _result_shape(self, node: fx.Node, found: Tensor) -> Any:
+        """Only the number of axes is said: sizes that follow from free ones have no names."""
+        import onnx_ir as ir
+
+        is_free = any(isinstance(size, str) for value in self.inputs for size in _named(value.shape))
+        return ir.Shape([None] * found.dim()) if is_free else ir.Shape(list(found.shape))
+
+
+def _named(shape: Any) -> list[Any]:
+    return [size if isinstance(size, int) else str(size) for size in shape]
+
+
+def _dimension(size: Any, name: str, axis: int) -> str:
+    """``batch`` for the first axis of the first input, ``x_size_1`` for ``x.size(1)``."""
+    text = str(size) if size else f"{name}.size({axis})"
+    return re.sub(r"\W+", "_", text).strip("_")

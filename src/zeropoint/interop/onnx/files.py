@@ -1,0 +1,91 @@
+"""ONNX files as they come from anywhere: read without running anything, and without leaving their folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnx import AttributeProto, GraphProto, ModelProto, TensorProto
+
+__all__ = ["OnnxFileError", "read_model"]
+
+MOST_BYTES = 2**31  # that protobuf reads
+MOST_NODES = 1_000_000
+OLDEST_OPSET = 7  # before it arithmetic had axes of its own
+
+
+class OnnxFileError(ValueError):
+    """A file that is no ONNX model, or one that is not read."""
+
+
+def read_model(path: str | os.PathLike[str]) -> ModelProto:
+    """The model of a file, with its weights, checked: one graph, whose data lies in the folder of the file.
+
+    Raises:
+        OnnxFileError: with the reason.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"from_onnx: there is no file {path}")
+    size = path.stat().st_size
+    if size >= MOST_BYTES:
+        raise OnnxFileError(f"from_onnx: {path} has {size} bytes; weights of 2 GB and more lie beside an ONNX file")
+    try:
+        model = onnx.load_model_from_string(path.read_bytes())
+    except Exception as error:  # protobuf has several kinds
+        raise OnnxFileError(f"from_onnx: {path} is no ONNX model: {error}") from error
+    if not model.graph.node:
+        raise OnnxFileError(f"from_onnx: {path} is no ONNX model, or one that computes nothing")
+    _check(model, path)
+    for tensor in _tensors(model.graph):
+        if tensor.data_location == TensorProto.EXTERNAL:
+            _require_inside(tensor, path.parent, path)
+    if model.functions:
+        from onnx import inliner
+
+        model = inliner.inline_local_functions(model)
+    try:
+        onnx.load_external_data_for_model(model, str(path.parent))
+    except Exception as error:
+        raise OnnxFileError(f"from_onnx: the data of {path} cannot be read: {error}") from error
+    return model
+
+
+def _check(model: ModelProto, path: Path) -> None:
+    opset = {entry.domain: entry.version for entry in model.opset_import}.get("", OLDEST_OPSET)
+    if opset < OLDEST_OPSET:
+        raise OnnxFileError(f"from_onnx: {path} has opset {opset}; {OLDEST_OPSET} and later are read")
+    if len(model.graph.node) > MOST_NODES:
+        raise OnnxFileError(f"from_onnx: {path} has {len(model.graph.node)} nodes; at most {MOST_NODES} are read")
+    if model.graph.sparse_initializer:
+        raise OnnxFileError(f"from_onnx: {path} has sparse weights, which are not read")
+
+
+def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
+    """Every tensor that is stored: weights, and those of attributes. Graphs within nodes are refused elsewhere."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.TENSOR:
+                yield attribute.t
+            yield from attribute.tensors
+
+
+def _require_inside(tensor: TensorProto, folder: Path, path: Path) -> None:
+    """Refuse data outside of the folder, and beyond the end of its file."""
+    given: dict[str, Any] = {entry.key: entry.value for entry in tensor.external_data}
+    location = given.get("location", "")
+    whole = (folder / location).resolve()
+    if not location or Path(location).is_absolute() or not whole.is_relative_to(folder.resolve()):
+        raise OnnxFileError(f"from_onnx: {path}: the data of {tensor.name!r} lies at {location!r}, outside its folder")
+    if not whole.is_file():
+        raise OnnxFileError(f"from_onnx: {path}: the data of {tensor.name!r} is not there: {location!r}")
+    try:
+        offset, length = int(given.get("offset", 0)), int(given.get("length", 0))
+    except ValueError as error:
+        raise OnnxFileError(f"from_onnx: {path}: the place of {tensor.name!r} is no number") from error
+    if offset < 0 or length < 0 or offset + length > whole.stat().st_size:
+        raise OnnxFileError(f"from_onnx: {path}: the data of {tensor.name!r} ends behind the end of {location!r}")

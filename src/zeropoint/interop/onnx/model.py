@@ -1,0 +1,415 @@
+"""ONNX files as models of PyTorch: every node a module of its own, which computes it with operators of ATen."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from zeropoint.interop.onnx.values import Constant, Numbers, StoredWeight, as_tensor, dtype_of, integer_array
+
+__all__ = ["OnnxModel", "from_onnx"]
+
+_MOST_FOLDED = 2**26  # elements of a constant that is computed when a file is read
+_KEPT = "DequantizeLinear"  # the integers that weights are made of stay visible
+_QUANTIZED = ("QuantizeLinear", "MatMulInteger", "DynamicQuantizeLSTM")
+
+
+class NotRead(NotImplementedError):
+    """Operators of an ONNX file that are not read."""
+
+
+class _Node:
+    """A node of the file with its inputs: what functions of the records see as `ReadNode`."""
+
+    def __init__(self, proto: Any, version: int, inputs: list[Any], attributes: dict[str, Any]) -> None:
+        self.op_type, self.version, self.inputs = proto.op_type, version, inputs
+        self.outputs = len([name for name in proto.output if name])
+        self._attributes = attributes
+        self._proto = proto
+
+    def attribute(self, name: str, *default: Any) -> Any:
+        if name in self._attributes:
+            return self._attributes[name]
+        if default:
+            return default[0]
+        raise NotRead(f"{self.op_type} has no attribute {name!r}")
+
+    def torch_dtype(self, code: int) -> torch.dtype:
+        return _torch_dtype(code)
+
+
+def _torch_dtype(code: int) -> torch.dtype:
+    from onnx import helper
+
+    name = str(helper.tensor_dtype_to_np_dtype(code))
+    found = getattr(torch, {"object": "string"}.get(name, name), None)
+    if not isinstance(found, torch.dtype):
+        raise NotRead(f"the dtype {name} is not read")
+    return found
+
+
+class _Call(nn.Module):
+    """One node: what it is called with goes through the function of its record."""
+
+    def __init__(self, proto: Any, version: int, attributes: dict[str, Any], read: Any) -> None:
+        super().__init__()
+        self.proto, self.version, self.attributes, self.read = proto, version, attributes, read
+
+    def __deepcopy__(self, memo: Any) -> _Call:
+        return self  # it has no numbers of its own
+
+    def __reduce__(self) -> Any:
+        return _restored, (self.proto.SerializeToString(), self.version)
+
+    def forward(self, inputs: list[Any]) -> Any:
+        from zeropoint.interop.onnx.known import compute, shape_of
+
+        n = _Node(self.proto, self.version, inputs, self.attributes)
+        if n.op_type == "Shape":
+            return shape_of(n, as_tensor(inputs[0]))
+        known = compute(n)
+        return self.read(_Reader(n), n) if known is None else known
+
+
+def _restored(data: bytes, version: int) -> _Call:
+    from onnx import NodeProto
+
+    proto = NodeProto()
+    proto.ParseFromString(data)
+    return _call(proto, version)
+
+
+def _call(proto: Any, version: int) -> _Call:
+    from zeropoint.operators import ONNX_READS
+
+    attributes = {a.name: _attribute(a) for a in proto.attribute}
+    return _Call(proto, version, attributes, ONNX_READS.get(_full_name(proto)))
+
+
+def _full_name(proto: Any) -> str:
+    """``Conv``, or ``com.microsoft.DynamicQuantizeLSTM``."""
+    return proto.op_type if proto.domain in ("", "ai.onnx") else f"{proto.domain}.{proto.op_type}"
+
+
+def _attribute(proto: Any) -> Any:
+    from onnx import AttributeProto, helper, numpy_helper
+
+    if proto.type == AttributeProto.TENSOR:
+        return torch.from_numpy(numpy_helper.to_array(proto.t).copy())
+    value = helper.get_attribute_value(proto)
+    if isinstance(value, bytes):
+        return value.decode()
+    if proto.type in (AttributeProto.INTS, AttributeProto.FLOATS):
+        return list(value)
+    return [item.decode() for item in value] if proto.type == AttributeProto.STRINGS else value
+
+
+class _Reader:
+    """Inputs of a node in the forms that functions of the records ask for: their `OnnxReader`."""
+
+    def __init__(self, n: _Node) -> None:
+        self.n = n
+
+    def tensor(self, value: Any) -> Any:
+        return as_tensor(value)
+
+    def is_known(self, value: Any) -> bool:
+        return isinstance(value, (Constant, Numbers, StoredWeight))
+
+    def array(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            raise self.unsupported("one of its inputs is computed, where a number that is known is wanted")
+        return value.array
+
+    def numbers(self, value: Any) -> list[Any]:
+        return list(self.array(value).reshape(-1).tolist())
+
+    def number(self, value: Any) -> Any:
+        return self.numbers(value)[0]
+
+    def count(self, value: Any) -> int:
+        return int(self.array(value).size)
+
+    def operand(self, value: Any) -> Any:
+        is_number = isinstance(value, (Constant, Numbers)) and value.array.size == 1 and value.array.ndim <= 1
+        others = [other for other in self.n.inputs if other is not value]
+        return self.number(value) if is_number and any(isinstance(o, Tensor) for o in others) else as_tensor(value)
+
+    def dtype(self, value: Any) -> torch.dtype:
+        return dtype_of(value)
+
+    def rank(self, value: Any) -> int:
+        return value.dim() if isinstance(value, Tensor) else value.array.ndim
+
+    def weight(self, value: Any, order: Sequence[int] | None = None) -> Any:
+        if isinstance(value, StoredWeight):
+            return value.turned(range(value.array.ndim) if order is None else order)
+        tensor = as_tensor(value)
+        return tensor if order is None or list(order) == sorted(order) else tensor.permute(*order)
+
+    def stored(self, integers: Any, scale: Any, zero_point: Any, n: _Node) -> Any:
+        if not all(isinstance(v, Constant) or v is None for v in (integers, scale, zero_point)):
+            raise self.unsupported("its scale or zero point is computed")
+        if scale.array.size == 1:
+            return StoredWeight(integers, scale, zero_point, None, 0)
+        axis = n.attribute("axis", 1) % integers.array.ndim
+        return StoredWeight(integers, scale, zero_point, axis, n.attribute("block_size", 0))
+
+    def axes(self, n: _Node) -> tuple[list[int], bool]:
+        given = n.attribute("axes", None)
+        if len(n.inputs) > 1 and n.inputs[1] is not None:
+            given = [int(axis) for axis in self.numbers(n.inputs[1])]
+        if not given:
+            given = list(range(self.rank(n.inputs[0])))
+        return list(given), bool(n.attribute("keepdims", 1))
+
+    def torch_dtype(self, code: int) -> torch.dtype:
+        return _torch_dtype(code)
+
+    def unsupported(self, why: str) -> NotRead:
+        return NotRead(f"from_onnx: {self.n.op_type}: {why}")
+
+
+class OnnxModel(nn.Module):
+    """A model that was read from an ONNX file. It is called with its inputs in the order of the file, or by name.
+
+    Its modules are the nodes of the file by their names, ``layer1.conv.Conv`` for ``/layer1/conv/Conv``, so that
+    `summary()` and QConfigMappings speak of these. What was stored in the file lies in `stored`.
+
+    Attributes:
+        input_names, output_names: as the file has them.
+        input_shapes: for each input, a number for each size that is fixed and None or a name for others.
+        is_quantized: whether the file has QuantizeLinear.
+    """
+
+    def __init__(self, proto: Any) -> None:
+        from zeropoint.interop.onnx.patterns import join_dynamic
+
+        super().__init__()
+        self.stored = nn.Module()
+        self._constants: dict[str, str] = {}
+        self._known: dict[str, Any] = {}
+        versions = {entry.domain: entry.version for entry in proto.opset_import}
+        version = versions.get("", versions.get("ai.onnx", 1))
+        for tensor in proto.graph.initializer:
+            self._store(tensor.name, _array(tensor))
+        for node in proto.graph.node:
+            if node.op_type == "Constant":
+                self._store(node.output[0], _constant_of(_call(node, version).attributes))
+        inputs = [value for value in proto.graph.input if value.name not in self._constants]
+        self.input_names = [value.name for value in inputs]
+        self.input_shapes = [_shape(value) for value in inputs]
+        self.input_dtypes = [_torch_dtype(value.type.tensor_type.elem_type) for value in inputs]
+        self.output_names = [value.name for value in proto.graph.output]
+        wanted = set(self.output_names)
+        known = {name: array for name, array in self._known.items() if array.size < 2 or array.ndim < 3}
+        nodes = _read(join_dynamic(_read(proto.graph.node, wanted), known, wanted), wanted)
+        _require_readable(nodes)
+        self.is_quantized = any(node.op_type in _QUANTIZED for node in nodes)
+        self._calls: list[tuple[str, list[str], list[str]]] = []
+        names: Counter[str] = Counter()
+        for node in nodes:
+            call = _call(node, version)
+            if not self._fold(node, call):
+                path = self._add(_path(node, names), call)
+                self._calls.append((path, list(node.input), list(node.output)))
+        self.eval()
+
+    def _store(self, name: str, array: Any) -> None:
+        place = f"t{len(self._constants)}_{re.sub(r'[^0-9a-zA-Z_]', '_', name)[-60:]}"
+        tensor = torch.from_numpy(integer_array(array).copy())
+        if tensor.is_floating_point() and tensor.dim() > 0:
+            self.stored.register_parameter(place, nn.Parameter(tensor, requires_grad=False))
+        else:
+            self.stored.register_buffer(place, tensor)
+        self._constants[name] = place
+        self._known[name] = array
+
+    def _constant(self, name: str) -> Constant:
+        return Constant(self._known[name], self._constants[name], self.stored)
+
+    def _fold(self, node: Any, call: _Call) -> bool:
+        """Compute at once what reads constants alone, but for the integers that weights are made of."""
+        if node.op_type == "Constant":
+            return True
+        if node.op_type == _KEPT or not all(name in self._constants for name in node.input if name):
+            return False
+        inputs = [self._constant(name) if name else None for name in node.input]
+        tensors: list[Tensor] = []
+        if _grows_to(node.op_type, inputs) <= _MOST_FOLDED:
+            with torch.no_grad():
+                made = call(inputs)
+            tensors = [as_tensor(value) for value in (made if isinstance(made, (list, tuple)) else [made])]
+        if not tensors or sum(tensor.numel() for tensor in tensors) > _MOST_FOLDED:
+            raise NotRead(
+                f"from_onnx: {node.op_type} {node.name!r} makes a constant of more than {_MOST_FOLDED} numbers"
+            )
+        for name, tensor in zip(node.output, tensors):
+            self._store(name, tensor.detach().numpy())
+        return True
+
+    def _add(self, path: str, call: _Call) -> str:
+        """Put a call at its path, with plain modules above it."""
+        owner: nn.Module = self
+        *above, last = path.split(".")
+        for part in above:
+            if part not in owner._modules:
+                owner.add_module(part, nn.Module())
+            owner = owner._modules[part]
+        while last in owner._modules or hasattr(owner, last):
+            last += "_"
+        owner.add_module(last, call)
+        return ".".join([*above, last])
+
+    def forward(self, *inputs: Tensor, **named: Tensor) -> Any:
+        given = dict(zip(self.input_names, inputs), **named)
+        missing = [name for name in self.input_names if name not in given]
+        if missing or len(given) != len(self.input_names):
+            raise ValueError(f"the model takes {', '.join(self.input_names)}, got {len(inputs) + len(named)} inputs")
+        values: dict[str, Any] = {name: self._constant(name) for name in self._constants} | given
+        values[""] = None
+        for path, read, written in self._calls:
+            made = self.get_submodule(path)([values[name] for name in read])
+            for name, value in zip(written, made if isinstance(made, (list, tuple)) else [made]):
+                values[name] = value
+        results = [as_tensor(values[name]) for name in self.output_names]
+        return results[0] if len(results) == 1 else tuple(results)
+
+
+def _grows_to(op_type: str, inputs: list[Any]) -> float:
+    """How many numbers an operator gives whose inputs say so, before it is computed."""
+    if op_type not in ("ConstantOfShape", "Expand", "Tile", "Pad", "Resize", "Upsample", "Range"):
+        return 0.0
+    arrays = [value.array.astype(float) for value in inputs if value is not None and value.array.size]
+    if op_type in ("ConstantOfShape", "Expand"):
+        return float(abs(arrays[-1]).prod()) if arrays else 0.0
+    if op_type == "Range":
+        first, end, step = (float(a.reshape(-1)[0]) for a in arrays)
+        return abs(end - first) / max(abs(step), 1e-12)
+    factors = [float((1.0 + abs(a)).prod()) for a in arrays[1:]]
+    return arrays[0].size * max(factors, default=1.0)
+
+
+def _array(tensor: Any) -> Any:
+    from onnx import numpy_helper
+
+    from zeropoint.interop.onnx.files import OnnxFileError
+
+    try:
+        return numpy_helper.to_array(tensor)
+    except Exception as error:
+        raise OnnxFileError(f"from_onnx: the tensor {tensor.name!r} is broken: {error}") from error
+
+
+def _constant_of(attributes: dict[str, Any]) -> Any:
+    import numpy as np
+
+    name, value = next(iter(attributes.items()))
+    if name == "value":
+        return value.numpy()
+    return np.asarray(value, dtype=np.float32 if "float" in name else np.int64)
+
+
+def _shape(value: Any) -> list[int | str | None] | None:
+    kind = value.type.tensor_type
+    if not kind.HasField("shape"):
+        return None
+    return [d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in kind.shape.dim]
+
+
+def _path(node: Any, names: Counter[str]) -> str:
+    """``layer1.conv.Conv`` for ``/layer1/conv/Conv``; nodes without a name have that of their operator and a number."""
+    parts = [re.sub(r"\W", "_", part) for part in re.split(r"[/.]", node.name) if part]
+    if not parts:
+        parts = [node.op_type]
+    names[".".join(parts)] += 1
+    count = names[".".join(parts)] - 1
+    parts[-1] += f"_{count}" if count else ""
+    return ".".join(f"_{part}" if part[:1].isdigit() else part for part in parts)
+
+
+def _read(nodes: Any, outputs: set[str]) -> list[Any]:
+    """The nodes that results depend on, in their order."""
+    wanted = set(outputs)
+    kept = []
+    for node in reversed(nodes):
+        if any(name in wanted for name in node.output):
+            kept.append(node)
+            wanted.update(name for name in node.input if name)
+    return kept[::-1]
+
+
+def _require_readable(nodes: list[Any]) -> None:
+    """Name every operator that is not read, at once."""
+    from onnx import AttributeProto
+
+    from zeropoint.operators import ONNX_READS
+
+    known = {*ONNX_READS, "Constant", "Shape"}
+    found: Counter[str] = Counter()
+    for node in nodes:
+        inner = any(a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for a in node.attribute)
+        if inner or _full_name(node) not in known:
+            found[_full_name(node)] += 1
+    if found:
+        shown = ", ".join(f"{name} ({count} x)" for name, count in found.most_common())
+        raise NotRead(
+            f"from_onnx: {len(found)} operators of the file are not read: {shown}. docs/operators.md has what is"
+        )
+
+
+def from_onnx(path: str | os.PathLike[str], example_inputs: Any = None) -> nn.Module:
+    """A model from an ONNX file.
+
+    A float model is a module, for `to_int8` and all that takes modules. A model with QuantizeLinear, as ONNX Runtime's
+    `quantize_static`, NNCF or `export_onnx` write it, is a model on integers with the scales of the file, for
+    `compile`: what `to_int8` would have given.
+
+    Args:
+        path: the file. Weights beside it are read from its folder only; nothing in it is run.
+        example_inputs: of a quantized model: a tuple of what it is called with. By default tensors of the sizes that
+            the file names, with 2 for those that are free.
+
+    Raises:
+        NotImplementedError: with all operators that are not read.
+        ValueError: if the file is broken, or its sizes are needed and not there.
+
+    Example:
+        >>> import tempfile, zeropoint
+        >>> layers = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).eval()
+        >>> x = torch.randn(16, 4, generator=torch.Generator().manual_seed(0))
+        >>> model = zeropoint.to_int8(layers, (x,), [x], progress=False)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     zeropoint.export_onnx(model, (x,), f"{folder}/model.onnx")
+        ...     again = zeropoint.from_onnx(f"{folder}/model.onnx")
+        >>> torch.equal(again(x), model(x))
+        True
+    """
+    try:
+        from zeropoint.interop.onnx.files import read_model
+    except ImportError as error:
+        raise ImportError("from_onnx needs onnx: pip install 'zeropoint[onnx]'") from error
+    model = OnnxModel(read_model(path))
+    if not model.is_quantized:
+        return model
+    from zeropoint.graph.from_qdq import from_qdq
+
+    example = _example(model) if example_inputs is None else example_inputs
+    return from_qdq(model, example)
+
+
+def _example(model: OnnxModel) -> tuple[Tensor, ...]:
+    """Tensors of the sizes that the file names."""
+    made = []
+    for name, shape, dtype in zip(model.input_names, model.input_shapes, model.input_dtypes):
+        if shape is None:
+            raise ValueError(f"from_onnx: the file says nothing about the sizes of {name!r}: pass example_inputs")
+        sizes = [size if isinstance(size, int) and size > 0 else 2 for size in shape]
+        made.append(torch.zeros(sizes, dtype=dtype))
+    return tuple(made)

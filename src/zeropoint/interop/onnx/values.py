@@ -1,0 +1,125 @@
+"""Values of an ONNX model while it is read: tensors, numbers that are known or follow from sizes, stored weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from zeropoint.numerics.affine import BYTE_LIMITS
+
+__all__ = ["Constant", "Numbers", "StoredWeight", "as_tensor", "dtype_of"]
+
+ours = torch.ops.zeropoint
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A tensor of the file: its numbers, and where the model keeps it."""
+
+    array: Any
+    name: str
+    owner: nn.Module
+
+    @property
+    def tensor(self) -> Tensor:
+        return getattr(self.owner, self.name)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Numbers that follow from sizes: an array of objects, whose elements may be free."""
+
+    array: Any
+    dtype: torch.dtype
+
+    @property
+    def tensor(self) -> Tensor:
+        flat = [torch.full((), value, dtype=self.dtype) for value in self.array.reshape(-1).tolist()]
+        if not flat:
+            return torch.empty(self.array.shape, dtype=self.dtype)
+        return torch.stack(flat).reshape(self.array.shape) if self.array.ndim else flat[0]
+
+
+@dataclass(frozen=True)
+class StoredWeight:
+    """Integers of the file with scale and zero point, as DequantizeLinear takes them: floats where somebody reads them.
+
+    Args:
+        axis: along which scales lie; None for one scale.
+        block: how many along the axis share one; 0 if each has its own.
+    """
+
+    integers: Constant
+    scale: Constant
+    zero_point: Constant | None
+    axis: int | None
+    block: int
+
+    @property
+    def array(self) -> Any:
+        return self.integers.array
+
+    @property
+    def bits(self) -> int:
+        return 4 if "int4" in str(self.integers.array.dtype) else 8
+
+    def turned(self, order: Sequence[int]) -> Tensor:
+        """The floats, their axes in another order."""
+        kind = self.integers.tensor.dtype
+        if kind not in BYTE_LIMITS or self.block or self.bits == 4:
+            return self.floats().permute(*order)
+        q = self.integers.tensor
+        if list(order) != list(range(q.dim())):
+            q = q.permute(*order)
+        limits = BYTE_LIMITS[kind]
+        shift = None if self.zero_point is None else self.zero_point.array
+        if self.axis is None:
+            zero_point = 0 if shift is None else int(shift.reshape(-1)[0])
+            return ours.dequantize_per_tensor(q, float(self.scale.array.reshape(-1)[0]), zero_point, *limits, kind)
+        scales = self.scale.tensor
+        shifts = (
+            torch.zeros_like(scales, dtype=torch.int64) if self.zero_point is None else self.zero_point.tensor.long()
+        )
+        return ours.dequantize_per_channel(q, scales, shifts, list(order).index(self.axis), *limits, kind)
+
+    def floats(self) -> Tensor:
+        """``(q - zero_point) * scale``, whatever shares a scale."""
+        q = self.integers.tensor.to(torch.float32)
+        scale = self.scale.tensor
+        shift = torch.zeros_like(scale) if self.zero_point is None else self.zero_point.tensor.to(torch.float32)
+        if self.block and self.axis is not None:
+            size = q.shape[self.axis]
+            scale, shift = (
+                t.repeat_interleave(self.block, self.axis).narrow(self.axis, 0, size) for t in (scale, shift)
+            )
+        elif self.axis is not None:
+            shape = [-1 if axis == self.axis else 1 for axis in range(q.dim())]
+            scale, shift = scale.reshape(shape), shift.reshape(shape)
+        return (q - shift) * scale
+
+    @property
+    def tensor(self) -> Tensor:
+        return self.turned(range(self.integers.tensor.dim()))
+
+
+def as_tensor(value: Any) -> Any:
+    """A value as a tensor; None for None."""
+    return value if value is None or isinstance(value, Tensor) else value.tensor
+
+
+def dtype_of(value: Any) -> torch.dtype:
+    """The dtype of a value, without making a tensor of it."""
+    if isinstance(value, StoredWeight):
+        return torch.float32
+    return value.tensor.dtype if isinstance(value, Constant) else value.dtype
+
+
+def integer_array(array: Any) -> Any:
+    """Integers of 4 bits as bytes, which is what PyTorch has."""
+    name = str(array.dtype)
+    return array.astype(np.uint8 if name == "uint4" else np.int8) if name in ("int4", "uint4") else array

@@ -1,0 +1,258 @@
+"""Linear layers and convolutions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import fx
+
+from zeropoint.numerics.packing import unpack
+from zeropoint.operators.node import arguments, each
+from zeropoint.operators.onnx.windows import padded_both_sides, pads_of
+from zeropoint.operators.onnx_forms import OnnxForms, OnnxReader, OnnxWriter, ReadNode, reads, writes
+from zeropoint.ops.weight_only import small_weight
+
+__all__ = ["FORMS"]
+
+# ------------------------------------------------------------------------------------------------------------- writing
+
+
+def _weight(w: OnnxWriter, a: dict[str, Any], order: tuple[int, ...] | None = None, axis: int = 0) -> Any:
+    """The floats of a layer's weight, its axes in another order; `axis` counts output channels before that."""
+    weight = w.parameter(a["weight"])
+    order = order or tuple(range(weight.dim()))
+    moved = weight.permute(order).contiguous()
+    if a.get("weight_scale") is None:
+        return w.constant(moved.float(), str(a["weight"].target))
+    scale, zero_point = (w.parameter(a[f"weight_{k}"]).reshape(-1) for k in ("scale", "zero_point"))
+    return w.dequantized(moved, scale, zero_point, order.index(axis), str(a["weight"].target))
+
+
+def _bias(w: OnnxWriter, a: dict[str, Any]) -> Any:
+    return None if a["bias"] is None else w.constant(w.parameter(a["bias"]).float(), str(a["bias"].target))
+
+
+def _product(w: OnnxWriter, a: dict[str, Any], x: Any) -> Any:
+    """``x W^T + b``: one operator for matrices, which runtimes turn into one on integers; else a product and a sum."""
+    if not w.is_parameter(a["weight"]):
+        product = w.op("MatMul", x, w.op("Transpose", w.floats(a["weight"]), perm=[1, 0]))
+        return product if a["bias"] is None else w.op("Add", product, w.floats(a["bias"]))
+    if w.rank(a["input"]) == 2:
+        return w.op("Gemm", x, _weight(w, a), _bias(w, a), transB=1)
+    product = w.op("MatMul", x, _weight(w, a, (1, 0)))
+    return product if a["bias"] is None else w.op("Add", product, _bias(w, a))
+
+
+def _write_linear(w: OnnxWriter, node: fx.Node) -> Any:
+    a = arguments(node)
+    return w.result(_product(w, a, w.floats(a["input"])))
+
+
+def _write_linear_dynamic(w: OnnxWriter, node: fx.Node) -> Any:
+    """A product of integers, with the range of the input found when it runs."""
+    a = arguments(node)
+    weight = w.parameter(a["weight"]).t().contiguous()
+    scale, zero_point = (w.parameter(a[f"weight_{k}"]).reshape(-1) for k in ("scale", "zero_point"))
+    stored, x = w.constant(weight, str(a["weight"].target)), w.floats(a["input"])
+    shift = zero_point.to(weight.dtype) if zero_point.numel() > 1 else zero_point.reshape(()).to(weight.dtype)
+    weights = (stored, shift) if zero_point.any() else (stored, None)
+    q, x_scale, x_shift = _rounded_when_run(w, x, bool(a["per_token"]), bool(a["reduce_range"]))
+    product = w.op("MatMulInteger", q, weights[0], x_shift, weights[1])
+    y = w.convert(product, torch.float32)
+    if a["per_token"]:  # one by one: ONNX Runtime 1.31 takes the product of the two for that of one scale and a vector
+        y = w.op("Mul", w.op("Mul", y, x_scale), scale.float())
+    else:
+        y = w.op("Mul", y, w.op("Mul", x_scale, scale.float()))
+    return w.result(y if a["bias"] is None else w.op("Add", y, _bias(w, a)))
+
+
+def _rounded_when_run(w: OnnxWriter, x: Any, by_row: bool, reduce_range: bool) -> Any:
+    """Integers, their scale and zero point: by DynamicQuantizeLinear, or what it has not in parts.
+
+    A scale for each row is that of its largest size, of 127 steps; the integers are moved up by 128, as products of
+    unsigned ones are what runtimes are fastest at. In 7 bits the range is that of all values.
+    """
+    if not by_row and not reduce_range:
+        return w.ops("DynamicQuantizeLinear", 3, x)
+    smallest = w.number(torch.finfo(torch.float32).eps)
+    if by_row:
+        most = w.op("ReduceMax", w.op("Abs", x), w.ints([-1]), keepdims=1)
+        scale = w.op("Max", w.op("Div", most, w.number(127.0)), smallest)
+        steps = w.op("Add", w.op("Round", w.op("Div", x, scale)), w.number(128.0))
+        return w.convert(steps, torch.uint8), scale, torch.tensor(128, dtype=torch.uint8)
+    zero, top = w.number(0.0), w.number(127.0)
+    low, high = w.op("Min", w.op("ReduceMin", x, keepdims=0), zero), w.op("Max", w.op("ReduceMax", x, keepdims=0), zero)
+    scale = w.op("Max", w.op("Div", w.op("Sub", high, low), top), smallest)
+    shift = w.op("Clip", w.op("Round", w.op("Neg", w.op("Div", low, scale))), zero, top)
+    steps = w.op("Clip", w.op("Add", w.op("Round", w.op("Div", x, scale)), shift), zero, top)
+    return w.convert(steps, torch.uint8), scale, w.convert(shift, torch.uint8)
+
+
+def _geometry(a: dict[str, Any], dims: int) -> dict[str, Any]:
+    padding = each(a["padding"], dims)
+    return {
+        "strides": each(a["stride"], dims), "dilations": each(a["dilation"], dims), "group": int(a["groups"]),
+        "pads": padding * 2,
+    }  # fmt: skip
+
+
+def _write_conv(w: OnnxWriter, node: fx.Node) -> Any:
+    a = arguments(node)
+    dims = w.found[a["weight"]].dim() - 2
+    x = w.floats(a["input"])
+    is_single = w.rank(a["input"]) == dims + 1
+    if is_single:
+        x = w.op("Unsqueeze", x, w.ints([0]))
+    weight = _weight(w, a) if w.is_parameter(a["weight"]) else w.floats(a["weight"])
+    kernel = list(w.found[a["weight"]].shape[2:])
+    y = w.op("Conv", x, weight, _bias(w, a), kernel_shape=kernel, **_geometry(a, dims))
+    return w.result(w.op("Squeeze", y, w.ints([0])) if is_single else y)
+
+
+def _write_conv_transpose(w: OnnxWriter, node: fx.Node) -> Any:
+    a = arguments(node)
+    weight = w.parameter(a["weight"])
+    dims = weight.dim() - 2
+    options = _geometry(a, dims) | {"output_padding": each(a["output_padding"], dims)}
+    stored = _weight(w, a, axis=1)
+    x = w.floats(a["input"])
+    return w.result(w.op("ConvTranspose", x, stored, _bias(w, a), kernel_shape=list(weight.shape[2:]), **options))
+
+
+def _write_conv_dynamic(w: OnnxWriter, node: fx.Node) -> Any:
+    """As a float convolution of values rounded when it runs: integer ones of ONNX take unsigned weights only."""
+    a = arguments(node)
+    dims = w.parameter(a["weight"]).dim() - 2
+    x = w.op("DequantizeLinear", *_rounded_when_run(w, w.floats(a["input"]), False, bool(a["reduce_range"])))
+    transposed = "output_padding" in a
+    options = _geometry(a, dims) | ({"output_padding": each(a["output_padding"], dims)} if transposed else {})
+    weight = _weight(w, a, axis=1 if transposed else 0)
+    return w.result(w.op("ConvTranspose" if transposed else "Conv", x, weight, _bias(w, a), **options))
+
+
+def _write_weight_only(w: OnnxWriter, node: fx.Node) -> Any:
+    """Weights in blocks of inputs, with the inputs along the first axis, as runtimes with such products ask for."""
+    a = arguments(node)
+    parts = (None if a[k] is None else w.parameter(a[k]) for k in ("weight", "scale", "zero_point", "bias"))
+    weight, scale, zero_point, bias = parts
+    inputs, bits = int(w.found[a["input"]].shape[-1]), 4 if "4bit" in str(node.target) else 8
+    small = small_weight(str(node.target), weight, inputs, bits, scale, zero_point, bias, a["group_size"])
+    if small.shift is not None:
+        raise w.unsupported("its weight has zero points that are no integers, which DequantizeLinear has not")
+    integers = unpack(small.weight, inputs, 4) if bits == 4 else small.weight
+    stored = w.dequantized_blocks(small, integers, str(a["weight"].target))
+    product = w.op("MatMul", w.floats(a["input"]), stored)
+    return w.result(product if a["bias"] is None else w.op("Add", product, _bias(w, a)))
+
+
+def _write_half(w: OnnxWriter, node: fx.Node) -> Any:
+    a = arguments(node)
+    stored = w.constant(w.parameter(a["weight"]).to(torch.float16).t().contiguous(), str(a["weight"].target))
+    product = w.op("MatMul", w.floats(a["input"]), w.convert(stored, torch.float32))
+    return w.result(product if a["bias"] is None else w.op("Add", product, _bias(w, a)))
+
+
+# ------------------------------------------------------------------------------------------------------------- reading
+
+
+def _read_conv(r: OnnxReader, n: ReadNode) -> Any:
+    x, weight = r.tensor(n.inputs[0]), r.weight(n.inputs[1])
+    bias = r.tensor(n.inputs[2]) if len(n.inputs) > 2 else None
+    dims = weight.dim() - 2
+    stride, dilation = (list(n.attribute(k, [1] * dims)) for k in ("strides", "dilations"))
+    x, padding = padded_both_sides(x, pads_of(r, n, x, list(weight.shape[2:]), stride, dilation), 0.0)
+    conv = (F.conv1d, F.conv2d, F.conv3d)[dims - 1]
+    return conv(x, weight, bias, stride, padding, dilation, n.attribute("group", 1))
+
+
+def _read_conv_transpose(r: OnnxReader, n: ReadNode) -> Any:
+    x, weight = r.tensor(n.inputs[0]), r.weight(n.inputs[1])
+    bias = r.tensor(n.inputs[2]) if len(n.inputs) > 2 else None
+    dims = weight.dim() - 2
+    stride, dilation = (list(n.attribute(k, [1] * dims)) for k in ("strides", "dilations"))
+    more = list(n.attribute("output_padding", [0] * dims))
+    pads = list(n.attribute("pads", [0] * (2 * dims)))
+    if n.attribute("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or n.attribute("output_shape", None):
+        raise r.unsupported("it has auto_pad or output_shape: write its pads as numbers")
+    if pads[:dims] != pads[dims:]:
+        raise r.unsupported(f"pads that differ on the two sides: {pads}")
+    conv = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[dims - 1]
+    return conv(x, weight, bias, stride, pads[:dims], more, n.attribute("group", 1), dilation)
+
+
+def _read_gemm(r: OnnxReader, n: ReadNode) -> Any:
+    alpha, beta = n.attribute("alpha", 1.0), n.attribute("beta", 1.0)
+    x = r.tensor(n.inputs[0])
+    x = x.t() if n.attribute("transA", 0) else x
+    c = r.tensor(n.inputs[2]) if len(n.inputs) > 2 else None
+    if r.is_known(n.inputs[1]) and alpha == beta == 1.0 and (c is None or c.dim() == 1):
+        return F.linear(x, r.weight(n.inputs[1], (0, 1) if n.attribute("transB", 0) else (1, 0)), c)
+    b = r.tensor(n.inputs[1])
+    product = torch.matmul(x, b.t() if n.attribute("transB", 0) else b)
+    product = product if alpha == 1.0 else product * alpha
+    return product if c is None else product + (c if beta == 1.0 else c * beta)
+
+
+def _read_matmul(r: OnnxReader, n: ReadNode) -> Any:
+    a, b = n.inputs
+    if r.is_known(b) and r.rank(b) == 2 and not r.is_known(a):
+        return F.linear(r.tensor(a), r.weight(b, (1, 0)))
+    return torch.matmul(r.tensor(a), r.tensor(b))
+
+
+def _read_linear_dynamic(r: OnnxReader, n: ReadNode) -> Any:
+    """A whole layer, ``x, weight, scale, zero point, bias``, which was joined from its parts when the file was read."""
+    if n.attribute("per_token", None) is None:
+        raise r.unsupported("it is no part of a linear layer whose input is rounded when it runs")
+    x, weight, scale, shift, bias = n.inputs
+    scales = r.tensor(scale).reshape(-1)
+    shifts = (
+        torch.zeros_like(scales, dtype=torch.int64) if shift is None else r.tensor(shift).to(torch.int64).reshape(-1)
+    )
+    arguments_ = r.tensor(x), r.weight(weight, (1, 0)).contiguous(), scales, shifts, r.tensor(bias)
+    return torch.ops.zeropoint.linear_dynamic(*arguments_, False, bool(n.attribute("per_token")))
+
+
+def _convolution(dims: int) -> OnnxForms:
+    kinds = ("", "_relu")
+    calls = [f"conv{dims}d{kind}" for kind in kinds]
+    return OnnxForms(
+        writes=(
+            *writes(_write_conv, calls, f"aten.conv{dims}d.default", *(["float_conv"] if dims == 2 else [])),
+            *writes(_write_conv_dynamic, f"conv{dims}d_dynamic"),
+        ),
+        reads=reads(_read_conv, "Conv"),
+    )
+
+
+def _transposed(dims: int) -> OnnxForms:
+    name = f"conv_transpose{dims}d"
+    float_call = ["float_conv_transpose"] if dims == 2 else []
+    return OnnxForms(
+        writes=(
+            *writes(_write_conv_transpose, name, *float_call, f"aten.{name}.{'default' if dims == 1 else 'input'}"),
+            *writes(_write_conv_dynamic, f"{name}_dynamic"),
+        ),
+        reads=reads(_read_conv_transpose, "ConvTranspose"),
+    )
+
+
+FORMS = {
+    **{f"conv{dims}d": _convolution(dims) for dims in (1, 2, 3)},
+    **{f"conv_transpose{dims}d": _transposed(dims) for dims in (1, 2, 3)},
+    "linear": OnnxForms(
+        writes=(
+            *writes(_write_linear, "linear", "linear_relu", "linear_to_float", "float_linear", "aten.linear.default"),
+            *writes(_write_linear_dynamic, "linear_dynamic", "linear_relu_dynamic"),
+            *writes(_write_weight_only, "weight_only_linear", "weight_only_linear_4bit"),
+            *writes(_write_half, "linear_dynamic_fp16", "linear_relu_dynamic_fp16"),
+        ),
+        reads=(
+            *reads(_read_gemm, "Gemm"),
+            *reads(_read_matmul, "MatMul"),
+            *reads(_read_linear_dynamic, "MatMulInteger"),
+        ),
+    ),
+}

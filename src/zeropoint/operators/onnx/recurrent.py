@@ -1,0 +1,232 @@
+"""LSTM, GRU and RNN layers.
+
+The gates of ONNX stand in another order than PyTorch's: input, output, forget, cell; update, reset, new.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from zeropoint.operators.node import arguments
+from zeropoint.operators.onnx_forms import OnnxForms, OnnxReader, OnnxWriter, Read, ReadNode, Write, reads, writes
+
+__all__ = ["FORMS"]
+
+# PyTorch's gates in the order of ONNX.
+_ORDER = {"LSTM": [0, 3, 1, 2], "GRU": [1, 0, 2], "RNN": [0]}
+
+
+def _in_order(t: Tensor, order: list[int]) -> Tensor:
+    """The gates along the first axis in another order."""
+    gates = t.reshape(len(order), -1, *t.shape[1:])
+    return torch.cat([gates[i] for i in order]).contiguous()
+
+
+def _floats(weight: Tensor, scale: Tensor, zero_point: Tensor | None) -> Tensor:
+    shift = 0 if zero_point is None else zero_point.reshape(-1, 1)
+    return (weight.float() - shift) * scale.float().reshape(-1, 1)
+
+
+# ------------------------------------------------------------------------------------------------------------- writing
+
+
+class _Matrices:
+    """The weights of a layer, by their numbers in its lists."""
+
+    def __init__(self, w: OnnxWriter, a: dict[str, Any], kind: str) -> None:
+        self.w, self.a, self.order = w, a, _ORDER[kind]
+
+    def plain(self, number: int) -> tuple[Tensor, Tensor | None, Tensor | None, str]:
+        """A matrix with its gates in the order of ONNX, its scales and zero points, or None for floats."""
+        node = self.a["weights"][number]
+        weight = _in_order(self.w.parameter(node), self.order)
+        if not self.a["weight_scales"]:
+            return weight, None, None, str(node.target)
+        parts = [self.w.parameter(self.a[k][number]).reshape(-1) for k in ("weight_scales", "weight_zero_points")]
+        scale, zero_point = (_in_order(t, self.order) if t.numel() > 1 else t for t in parts)
+        return weight, scale, zero_point, str(node.target)
+
+    def floats(self, numbers: list[int]) -> Any:
+        """``(directions, gates * hidden, inputs)``"""
+        made = []
+        for number in numbers:
+            weight, scale, zero_point, name = self.plain(number)
+            if scale is not None and self.w.runtime == "openvino":  # which takes recurrent weights as floats only
+                weight, scale = _floats(weight, scale, zero_point), None
+            if scale is None:
+                value = self.w.convert(self.w.constant(weight.unsqueeze(0), name), torch.float32)
+            else:
+                value = self.w.dequantized(weight.unsqueeze(0), scale, zero_point, 1, name)
+            made.append(value)
+        return made[0] if len(made) == 1 else self.w.op("Concat", *made, axis=0)
+
+    def biases(self, numbers: list[int]) -> Any:
+        """``(directions, 2 * gates * hidden)``: those of inputs, then those of hidden states."""
+        if not self.a["biases"]:
+            return None
+        given = [[_in_order(self.w.parameter(self.a["biases"][n + i]), self.order) for i in (0, 1)] for n in numbers]
+        return self.w.constant(torch.stack([torch.cat(pair).float() for pair in given]))
+
+    def packed(self, numbers: list[int]) -> list[Any] | None:
+        """What DynamicQuantizeLSTM takes: ``(directions, inputs, gates * hidden)``, scales and zero points."""
+        parts = [self.plain(number) for number in numbers]
+        if any(scale is None for _, scale, _, _ in parts):
+            return None
+        weights = torch.stack([weight.t() for weight, _, _, _ in parts])
+        scales = torch.stack([scale.float() for _, scale, _, _ in parts if scale is not None])
+        zero_points = torch.stack([z.to(weights.dtype) for _, _, z, _ in parts if z is not None])
+        flat = scales.shape[1] == 1
+        values = (weights, scales.reshape(-1) if flat else scales, zero_points.reshape(-1) if flat else zero_points)
+        return [self.w.constant(value.contiguous(), parts[0][3]) for value in values]
+
+
+def _write_layers(kind: str, activation: str = "") -> Write:
+    """One operator for each layer: of ONNX around weights that are dequantized, or ONNX Runtime's own."""
+
+    def write(w: OnnxWriter, node: fx.Node) -> Any:
+        a = arguments(node)
+        directions, layers = 2 if a["bidirectional"] else 1, int(a["num_layers"])
+        states = list(a["hx"]) if kind == "LSTM" else [a["hx"]]
+        x = w.floats(a["input"])
+        x = w.op("Transpose", x, perm=[1, 0, 2]) if a["batch_first"] else x
+        begin = [
+            w.ops("Split", layers, w.floats(h), axis=0, num_outputs=layers) if layers > 1 else [w.floats(h)]
+            for h in states
+        ]
+        matrices = _Matrices(w, a, kind)
+        hidden = int(w.found[states[0]].shape[-1])
+        options: dict[str, Any] = {
+            "hidden_size": hidden,
+            "direction": "bidirectional" if directions == 2 else "forward",
+        }
+        if kind == "GRU":
+            options["linear_before_reset"] = 1
+        if activation:
+            options["activations"] = [activation] * directions
+        last: list[list[Any]] = [[] for _ in states]
+        for layer in range(layers):
+            first = layer * directions * 2
+            numbers = [first + 2 * d for d in range(directions)]
+            given = [values[layer] for values in begin]
+            bias = matrices.biases(numbers)
+            made = None
+            if kind == "LSTM" and w.runtime == "onnxruntime":
+                made = _runtimes_own(w, matrices, x, numbers, bias, given, options)
+            if made is None:
+                weights = matrices.floats(numbers), matrices.floats([n + 1 for n in numbers])
+                made = w.ops(kind, 1 + len(states), x, *weights, bias, None, *given, **options)
+            x, *ends = made  # (sequence, directions, batch, hidden)
+            if directions == 1:
+                x = w.op("Squeeze", x, w.ints([1]))
+            else:
+                x = w.op("Reshape", w.op("Transpose", x, perm=[0, 2, 1, 3]), w.ints([0, 0, directions * hidden]))
+            for kept, end in zip(last, ends):
+                kept.append(end)
+        x = w.op("Transpose", x, perm=[1, 0, 2]) if a["batch_first"] else x
+        return [x, *(kept[0] if layers == 1 else w.op("Concat", *kept, axis=0) for kept in last)]
+
+    return write
+
+
+def _runtimes_own(w: OnnxWriter, m: _Matrices, x: Any, numbers: list[int], bias: Any, given: Any, options: Any) -> Any:
+    inputs, hidden = m.packed(numbers), m.packed([n + 1 for n in numbers])
+    if inputs is None or hidden is None:
+        return None
+    tensors = x, inputs[0], hidden[0], bias, None, *given, None, *inputs[1:], *hidden[1:]
+    return w.ops("DynamicQuantizeLSTM", 3, *tensors, domain="com.microsoft", **options)
+
+
+# ------------------------------------------------------------------------------------------------------------- reading
+
+
+def _read_layer(kind: str) -> Read:
+    def read(r: OnnxReader, n: ReadNode) -> Any:
+        if n.attribute("direction", "forward") == "reverse":
+            raise r.unsupported("it runs backwards only")
+        if n.attribute("layout", 0) or n.attribute("clip", None) is not None or n.attribute("input_forget", 0):
+            raise r.unsupported("it has a layout, a clip or input_forget")
+        names = [str(name).lower() for name in n.attribute("activations", None) or []]
+        usual = {"LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"], "RNN": ["tanh"]}[kind]
+        is_relu = kind == "RNN" and bool(names) and set(names) == {"relu"}
+        if names and not is_relu and names != usual * (len(names) // len(usual)):
+            raise r.unsupported(f"its activations are {', '.join(names)}")
+        given = [*n.inputs, *[None] * 8]
+        if given[4] is not None or (kind == "LSTM" and given[7] is not None):
+            raise r.unsupported("it has lengths of sequences or peepholes")
+        if kind == "GRU" and not n.attribute("linear_before_reset", 0):
+            raise r.unsupported("linear_before_reset is 0, which PyTorch's GRU has not")
+        return _computed(r, n, kind, given, is_relu)
+
+    return read
+
+
+def _computed(r: OnnxReader, n: ReadNode, kind: str, given: list[Any], is_relu: bool) -> Any:
+    x, hidden = r.tensor(given[0]), n.attribute("hidden_size")
+    weights, recurrent = r.weight(given[1]), r.weight(given[2])
+    directions = weights.shape[0]
+    order = [_ORDER[kind].index(i) for i in range(len(_ORDER[kind]))]  # the other way round
+    bias = None if given[3] is None else r.tensor(given[3])
+    params = []
+    for d in range(directions):
+        params += [_in_order(weights[d], order), _in_order(recurrent[d], order)]
+        if bias is not None:
+            params += [_in_order(part, order) for part in bias[d].chunk(2)]
+    shape = (directions, x.shape[1], hidden)
+    starts = [
+        x.new_zeros(shape) if given[i] is None else r.tensor(given[i]) for i in ((5, 6) if kind == "LSTM" else (5,))
+    ]
+    options = bias is not None, 1, 0.0, False, directions == 2, False
+    if kind == "LSTM":
+        y, *last = torch.lstm(x, starts, params, *options)
+    else:
+        function = torch.gru if kind == "GRU" else torch.rnn_relu if is_relu else torch.rnn_tanh
+        y, *last = function(x, starts[0], params, *options)
+    y = y.unflatten(2, (directions, hidden)).transpose(1, 2)  # (sequence, directions, batch, hidden)
+    return [y, *last][: n.outputs]
+
+
+def _read_dynamic(r: OnnxReader, n: ReadNode) -> Any:
+    """ONNX Runtime's LSTM of 8-bit weights, whose inputs are rounded when it runs, as ours does."""
+    if n.attribute("direction", "forward") == "reverse" or n.attribute("input_forget", 0):
+        raise r.unsupported("it runs backwards only, or has input_forget")
+    x, hidden = r.tensor(n.inputs[0]), n.attribute("hidden_size")
+    given = [*n.inputs, *[None] * 12][:12]
+    if given[4] is not None or given[7] is not None:
+        raise r.unsupported("it has lengths of sequences or peepholes")
+    order = [_ORDER["LSTM"].index(i) for i in range(4)]
+    directions = r.tensor(given[1]).shape[0]
+    columns: list[list[Any]] = [[], [], []]
+    biases: list[Any] = []
+    for d in range(directions):
+        for weight, scale, shift in ((given[1], given[8], given[9]), (given[2], given[10], given[11])):
+            numbers = [r.tensor(part)[d].reshape(-1) for part in (scale, shift)]
+            numbers = [_in_order(part, order) if part.numel() > 1 else part for part in numbers]
+            parts = _in_order(r.tensor(weight)[d].t(), order), numbers[0], numbers[1].to(torch.int64)
+            for column, part in zip(columns, parts):
+                column.append(part)
+        if given[3] is not None:
+            biases += [_in_order(part, order) for part in r.tensor(given[3])[d].chunk(2)]
+    shape = (directions, x.shape[1], hidden)
+    starts = [x.new_zeros(shape) if given[i] is None else r.tensor(given[i]) for i in (5, 6)]
+    options = 1, 0.0, False, directions == 2, False, False
+    y, *last = torch.ops.zeropoint.quantized_lstm.input(x, starts, *columns, biases, *options)
+    y = y.unflatten(2, (directions, hidden)).transpose(1, 2)
+    return [y, *last][: n.outputs]
+
+
+FORMS = {
+    "quantized_lstm": OnnxForms(
+        writes(_write_layers("LSTM"), "zeropoint.quantized_lstm.input"),
+        (*reads(_read_layer("LSTM"), "LSTM"), *reads(_read_dynamic, "com.microsoft.DynamicQuantizeLSTM")),
+    ),
+    "quantized_gru": OnnxForms(
+        writes(_write_layers("GRU"), "zeropoint.quantized_gru.input"), reads(_read_layer("GRU"), "GRU")
+    ),
+    "quantized_rnn_tanh": OnnxForms(
+        writes(_write_layers("RNN", "Tanh"), "zeropoint.quantized_rnn_tanh.input"), reads(_read_layer("RNN"), "RNN")
+    ),
+    "quantized_rnn_relu": OnnxForms(writes(_write_layers("RNN", "Relu"), "zeropoint.quantized_rnn_relu.input")),
+}  # fmt: skip
