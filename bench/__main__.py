@@ -1,7 +1,12 @@
 """``python -m bench [suite ...] [--only TEXT] [--without NAMES] [--seconds S]
-[--least-rounds N] [--threads N] [--realtime] [--json FILE]``: run the benchmarks, print ratios."""
+[--least-rounds N] [--samples N] [--threads N] [--realtime] [--json FILE]``: run the benchmarks, print ratios."""
 
 from __future__ import annotations
+
+import contextlib
+
+with contextlib.suppress(ImportError):  # before zeropoint and torch: loading it after them ended the process here
+    import onnxruntime  # noqa: F401
 
 import argparse
 import importlib
@@ -50,8 +55,11 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2, help="for everybody")
     parser.add_argument("--only", default="", help="rows whose name contains this, or one of these: MLP|GRU")
     parser.add_argument(
-        "--without", default="", help="peers to leave out, with commas; slow: those that take minutes to start"
+        "--without",
+        default="",
+        help="peers to leave out, with commas; slow: those that take minutes to start; peers: all with own processes",
     )
+    parser.add_argument("--samples", type=int, help="that whole models are calibrated on, at most")
     parser.add_argument(
         "--realtime", action="store_true", help="engine and scaling: turns before all else on the machine (needs root)"
     )
@@ -67,7 +75,9 @@ def main() -> None:
     if AMX:
         print(AMX, flush=True)
     without = [name for name in arguments.without.split(",") if name]
-    how = How(without, arguments.seconds, arguments.least_rounds, arguments.realtime, arguments.threads)
+    how = How(
+        without, arguments.seconds, arguments.least_rounds, arguments.realtime, arguments.threads, arguments.samples
+    )
     results: list[Result] = []
     failures = 0
     for name in arguments.suite or SUITES:

@@ -6,7 +6,8 @@ same run, and what limits it; and for everybody how alike the result is to that 
 deployed (MB), seconds to load it (imports included), the time of the first call, the most memory, and the setting. A
 peer whose file is not about a quarter of the float one is marked: it has not quantized everything.
 
-`torch.compile` takes minutes for these models: ``--without slow`` leaves it out, ``--only`` chooses rows.
+`torch.compile` takes minutes for these models: ``--without slow`` leaves it out, ``--without peers`` all of them,
+and ``--only`` chooses rows.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,14 +97,14 @@ def rows() -> Iterator[Row]:
 
 
 def _race(case: Case, batch: int, asked: float, row: Row, how: How, least: int) -> Result:
-    threads, task = how.threads, _task(case, batch)
+    threads, task = how.threads, _task(case, batch, how.samples)
     with torch.no_grad():
         wanted = task.model(*task.inputs)
     details: list[str] = []
     known: dict[str, dict[str, Any]] = {}
     with contextlib.ExitStack() as open_ones, tempfile.TemporaryDirectory() as folder:
         contenders = []
-        for name in (n for n in PEERS if n not in how.without and not ("slow" in how.without and n in SLOW)):
+        for name in _contenders(how.without):
             try:
                 path = written(name, task, Path(folder))
                 one = open_ones.enter_context(Contender(name, path, task.arrays, threads, how.realtime))
@@ -126,10 +127,17 @@ def _race(case: Case, batch: int, asked: float, row: Row, how: How, least: int) 
     return Result(row, times, dict.fromkeys(times, asked), tuple(details), {"contenders": known}, failed)
 
 
-def _task(case: Case, batch: int) -> Task:
+def _contenders(without: Sequence[str]) -> list[str]:
+    """Us, and the peers that are not left out, by name or in one word."""
+    left_out = {*without, *(SLOW if "slow" in without else ()), *(PEERS if "peers" in without else ())}
+    return [name for name in PEERS if name == OURS or name not in left_out]
+
+
+def _task(case: Case, batch: int, most: int | None) -> Task:
     torch.manual_seed(0)
     model = case.make().eval()
-    calibration = tuple(case.inputs(batch) for _ in range(max(1, case.samples // batch)))
+    samples = case.samples if most is None else min(case.samples, most)
+    calibration = tuple(case.inputs(batch) for _ in range(max(1, samples // batch)))
     return Task(model, case.inputs(batch), calibration, case.dynamic, case.weight_bits)
 
 

@@ -41,6 +41,7 @@ class How:
         least_rounds: of each row, in the place of its own.
         realtime: turns of processes have priority over whatever else the machine does.
         threads: of each contender.
+        samples: that models are calibrated on, at most.
     """
 
     without: Sequence[str] = ()
@@ -48,6 +49,7 @@ class How:
     least_rounds: int | None = None
     realtime: bool = False
     threads: int = 2
+    samples: int | None = None
 
 
 @dataclass(frozen=True)

@@ -205,6 +205,48 @@ class Remembering(nn.Module):
         return x
 
 
+class Windows(nn.Module):
+    """Pools that say where a value comes from, values put back there, windows added up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.last = nn.Conv2d(2, 4, 1), nn.Conv2d(4, 2, 1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        x, places = F.max_pool2d(self.conv(image), 2, return_indices=True)
+        x = F.max_unpool2d(x, places, 2)
+        x = F.fold(F.unfold(self.last(x), 2, stride=2), (6, 6), 2, stride=2)
+        return x.cummax(-1).values
+
+
+class Boxes(nn.Module):
+    """Boxes and scores, and which of the boxes are kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.box, self.score = nn.Linear(6, 4), nn.Linear(6, 1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        corner, size = self.box(x).chunk(2, -1)
+        kept, count = zeropoint.nms(
+            torch.cat([corner, corner + size.abs() + 1], -1), self.score(x)[:, 0], iou_threshold=0.3, max_output=4
+        )
+        return kept, count
+
+
+class Packed(nn.Module):
+    """Sequences of several lengths."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(3, 4, bidirectional=True, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        lengths = x.size(1) - torch.arange(x.size(0)).clamp(max=x.size(1) - 1)
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+        return nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True)[0]
+
+
 def _layers() -> nn.Module:
     return nn.Sequential(nn.Linear(24, 17), nn.ReLU(), nn.Linear(17, 3))
 
@@ -472,6 +514,9 @@ PROGRAMS: dict[str, Callable[[], bytes]] = {
     "written": _written,
     "encoder": lambda: _compiled(nn.TransformerEncoderLayer(8, 2, 12, activation="gelu", batch_first=True), 2, 3, 8),
     "remembering": lambda: _compiled(Remembering(), 3, 4),
+    "windows": lambda: _compiled(Windows(), 2, 2, 6, 6),
+    "boxes": lambda: _compiled(Boxes(), 5, 6, mode="dynamic"),
+    "packed": lambda: _compiled(Packed(), 2, 4, 3, mode="dynamic"),
 }
 
 

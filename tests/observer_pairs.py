@@ -185,6 +185,8 @@ def _smooth(g: torch.Generator, shape: tuple[int, ...]) -> torch.Tensor:
     return torch.randn(shape, generator=g, dtype=torch.float64)
 
 
+ONE_RANGE = ("MinMaxObserver", "MovingAverageMinMaxObserver")
+MANY_RANGES = ("PerChannelMinMaxObserver", "MovingAveragePerChannelMinMaxObserver")
 KINDS: dict[str, Callable[[torch.Generator, tuple[int, ...]], torch.Tensor]] = {
     "normal": _smooth,
     "far-from-zero": lambda g, shape: _smooth(g, shape) * 0.01 + 50,

@@ -36,7 +36,6 @@ from zeropoint.qconfig import (
 )
 
 pytestmark = [
-    pytest.mark.oracle,
     pytest.mark.filterwarnings("ignore:Please use quant_min and quant_max:UserWarning"),  # PyTorch's, at reduce_range
     pytest.mark.filterwarnings("ignore:Default qconfig of oneDNN backend:UserWarning"),
 ]

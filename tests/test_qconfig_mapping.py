@@ -24,7 +24,6 @@ from zeropoint.qconfig import QConfig, default_qconfig, get_default_qconfig, qco
 from zeropoint.qconfig_mapping import QConfigMapping, get_default_qat_qconfig_mapping, get_default_qconfig_mapping
 
 pytestmark = [
-    pytest.mark.oracle,
     pytest.mark.filterwarnings("ignore:Please use quant_min and quant_max:UserWarning"),  # PyTorch's, at reduce_range
     pytest.mark.filterwarnings("ignore:Default qconfig of oneDNN backend:UserWarning"),
     pytest.mark.filterwarnings("ignore:.*get_default_q.*_dict.* is deprecated:FutureWarning"),

@@ -19,8 +19,6 @@ from zeropoint.qconfig import default_qconfig, get_default_qconfig
 from zeropoint.qconfig_mapping import QConfigMapping
 from zeropoint.qconfig_propagation import propagate_qconfig_
 
-pytestmark = pytest.mark.oracle
-
 CLASSES = [nn.Linear, nn.ReLU, nn.Sequential, Block, Model]
 EVERY_NAME = ["", *NAMES]
 choices = st.dictionaries(st.sampled_from([*EVERY_NAME, *CLASSES]), some, max_size=5)

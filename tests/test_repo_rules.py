@@ -202,11 +202,11 @@ LAYERS = (
     "eager",
     "fx",
     "numeric_suite",
-    "accuracy",
     "runtime",
     "compiler",
     "interop",
     "report",
+    "accuracy",
     "compat",
     "cli",
     "demo_digits",
@@ -316,11 +316,9 @@ def test_machine_paths_are_recognized(text: str, folder: str) -> None:
     assert re.search(MACHINE_PATH, text.format(folder))
 
 
-@pytest.mark.parametrize(
-    "text", ["https://a.org/home/x", "frame/work/x", "${TMPDIR:-/tmp}", "/path/to/c++", "/workers"]
-)
+@pytest.mark.parametrize("text", ["https://a.org/{}/x", "frame/{}/x", "${{TMPDIR:-/tmp}}", "/path/to/c++", "/{}ers"])
 def test_other_paths_are_left_alone(text: str) -> None:
-    assert not re.search(MACHINE_PATH, text)
+    assert not re.search(MACHINE_PATH, text.format("work"))
 
 
 def test_no_path_of_a_machine_is_written_down() -> None:

@@ -31,6 +31,24 @@ def _there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(folder))
 
 
+# ------------------------------------------------------------------------------------------------------------ export
+
+
+def test_export_writes_an_onnx_file_of_a_quantized_one_and_refuses_programs() -> None:
+    import onnx
+
+    for name in ("out.pt2", "out.zpt"):
+        assert run("quantize", "model.pt2", "-d", "images.npy", "-o", name).code == 0
+    ran = run("export", "out.pt2", "-d", "images.npy", "-o", "out.onnx")
+    assert ran.code == 0
+    written = onnx.load("out.onnx")
+    onnx.checker.check_model(written, full_check=True)
+    assert {"QuantizeLinear", "Conv", "Gemm"} <= {node.op_type for node in written.graph.node}
+    refused = run("export", "out.zpt", "-d", "images.npy", "-o", "out.onnx")
+    assert refused.code == 1
+    assert "Export the model it was compiled from" in refused.err
+
+
 # ---------------------------------------------------------------------------------------------------------- quantize
 
 
@@ -51,7 +69,7 @@ def test_quantize_writes_a_report() -> None:
     ran = run("quantize", "model.pt2", "-d", "images.npy", "-o", "out.pt2", "--report", "report.html")
     assert ran.code == 0
     assert "report     report.html" in ran.out
-    assert "Who is guilty" in Path("report.html").read_text()
+    assert "Layers that lose most" in Path("report.html").read_text()
 
 
 def test_a_hundred_images_make_a_program_and_a_page(folder: Path) -> None:
@@ -177,6 +195,23 @@ def test_sensitivity_ranks_layers() -> None:
     assert [row["cumulative"] for row in found["rows"]] == [None, None]
 
 
+def test_tune_stops_at_the_target_and_writes_a_program() -> None:
+    ran = run("tune", "model.pt2", "-d", "images.npy", "-o", "tuned.zpt", "--target", "5", "--json")
+    found = ran.json()
+    assert found["met"] is True
+    assert [trial["verdict"] for trial in found["trials"]] == ["plain int8"]
+    assert run("run", "tuned.zpt", "-d", "images.npy", "-o", "y.npy").code == 0
+
+
+def test_tune_says_that_a_target_was_not_met() -> None:
+    given = ("-o", "tuned.pt2", "--target", "1000", "--budget", "0", "--checkpoint", "tune.json")
+    ran = run("tune", "model.pt2", "-d", "images.npy", *given)
+    assert ran.code == 0
+    assert "the target was not met" in ran.err
+    assert "not met" in ran.out
+    assert Path("tune.json").exists()
+
+
 def test_report_writes_a_page() -> None:
     ran = run("report", "model.pt2", "-d", "images.npy", "-o", "page.html", "--sensitivity", "--title", "Mine")
     assert ran.code == 0
@@ -251,6 +286,7 @@ def test_doctor_names_the_instruction_set_that_gives_wrong_results(monkeypatch: 
         (("quantize", "my_code:missing", "-d", "images.npy", "-o", "x.pt2"), "has no 'missing'"),
         (("sensitivity", "model.pt2", "-d", "images.npy", "--metric", "luck"), "'luck' is not one of"),
         (("bench", "model.pt2", "-d", "images.npy", "--without", "TVM"), "ONNX Runtime, OpenVINO, got TVM"),
+        (("tune", "model.pt2", "-d", "images.npy", "-o", "x.pt"), "output must end in .zpt or .pt2"),
         (("fly",), "No such command 'fly'"),
     ],
 )

@@ -32,6 +32,8 @@ EVERYTHING = """
         places = [torch, torch.Tensor, torch.ops, torch.fx.Tracer, zeropoint.QTensor, weight]
         places += [sys.modules[m] for m in sorted(sys.modules) if m.startswith(OLD)]
         state = {f"{getattr(p, '__name__', p)}": dict(vars(p)) for p in places}
+        for name in [n for n in state["torch.ops"] if n.startswith("zeropoint")]:
+            del state["torch.ops"][name]  # ours, which importing zeropoint's modules registers
         state["modules"] = {m for m in sys.modules if m.startswith(OLD)}
         state["handlers"] = dict(zeropoint.tensor.qtensor.HANDLERS)
         ours = zeropoint.quantize_per_tensor, zeropoint.fake_quantize_per_tensor_affine, torch.save

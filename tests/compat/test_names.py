@@ -60,7 +60,6 @@ def is_gone(path: str) -> bool:
     return any(current == gone or current.startswith(gone + ".") for gone in names.GONE)
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("path", [p for p in old_modules() if not is_gone(p) and p not in names.CONTAINERS])
 def test_every_exported_name_is_in_the_table(path: str) -> None:
     forgotten = exported(path) - set(lookup.names_of(path)) - BROKEN.get(path, set())
@@ -103,7 +102,7 @@ def test_every_absent_name_has_its_reason() -> None:
     assert all(len(reason.split()) > 5 for reason in reasons)
 
 
-@pytest.mark.oracle
+@pytest.mark.oracle  # it walks over what PyTorch has
 def test_every_function_and_value_of_torch_is_in_the_table() -> None:
     known = dict(lookup.entries(names.FUNCTIONS)) | dict(lookup.entries(names.VALUES))
     found = {n for n in dir(torch) if OLD_NAME.search(n) and not inspect.ismodule(getattr(torch, n))}
@@ -111,7 +110,6 @@ def test_every_function_and_value_of_torch_is_in_the_table() -> None:
     assert not {n for n in known if not hasattr(torch, n)}
 
 
-@pytest.mark.oracle
 def test_every_method_of_tensors_is_in_the_table() -> None:
     assert {n for n in dir(torch.Tensor) if OLD_NAME.search(n)} | {"dequantize"} == set(names.METHODS.split())
 
@@ -120,7 +118,7 @@ def operators(namespace: str) -> set[str]:
     return {s.name.split("::")[1] for s in torch._C._jit_get_all_schemas() if s.name.startswith(f"{namespace}::")}
 
 
-@pytest.mark.oracle
+@pytest.mark.oracle  # it walks over what PyTorch has
 def test_every_operator_is_in_the_table() -> None:
     known = {name for name, _ in lookup.entries(names.OPERATORS)}
     assert not operators("quantized") - known

@@ -231,7 +231,6 @@ def old_tensors() -> dict[str, Any]:
     return {**made, "floats": {name: q.dequantize() for name, q in made.items()}}
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("weights_only", [True, False])
 def test_quantized_tensors_of_old_files_become_qtensors(weights_only: bool) -> None:
     loaded = torch.load(written_by_pytorch(old_tensors), weights_only=weights_only)
@@ -254,7 +253,6 @@ def old_model() -> tuple[Any, Tensor]:
     return converted, converted(X)
 
 
-@pytest.mark.oracle
 def test_old_state_dictionaries_load_into_new_modules() -> None:
     def state() -> Any:
         converted, result = old_model()
@@ -305,7 +303,6 @@ ABOUT_QCONFIGS = (
 )
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("qconfig", QCONFIGS)
 def test_what_is_said_about_qconfigs(qconfig: str) -> None:
     from torch.ao.quantization import utils
@@ -318,7 +315,6 @@ def test_what_is_said_about_qconfigs(qconfig: str) -> None:
         assert getattr(utils, function)(ours) == by_torch(function, theirs), function
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize(
     ("function", "arguments"),
     [

@@ -23,7 +23,7 @@ import zeropoint
 import zeropoint.compat
 from zeropoint.compat import objects
 
-pytestmark = [pytest.mark.oracle]
+pytestmark = pytest.mark.oracle  # of a program that makes the files, in a process of its own
 PROGRAM = Path(__file__).parent / "old_models.py"
 NAMES = [
     "static", "observed", "trained", "trained_and_converted", "functions", "static_lstm", "tables", "dynamic_lstm",

@@ -45,7 +45,6 @@ def test_code_that_took_packed_weights_for_tensors_gets_their_type_and_loses_the
     assert "ops.quantized.conv2d_relu(_1, self._packed_params, 1., 0)" in code
 
 
-@pytest.mark.oracle
 def test_a_file_without_types_of_packed_weights_loads_and_computes_the_same() -> None:
     torch.manual_seed(0)
     layer = torch.ao.nn.quantized.Linear(3, 2)

@@ -27,9 +27,10 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     return path, run(SAVING.format(path=path))
 
 
-def test_a_process_that_has_our_modules_runs_it(saved: tuple[str, str]) -> None:
+@pytest.mark.parametrize("imported", ["zeropoint", "zeropoint.nn"])
+def test_a_process_that_has_zeropoint_runs_it(saved: tuple[str, str], imported: str) -> None:
     path, expected = saved
-    assert run(f"import torch, zeropoint.nn\nprint(torch.jit.load({path!r})(torch.ones(1, 4)).tolist())") == expected
+    assert run(f"import torch, {imported}\nprint(torch.jit.load({path!r})(torch.ones(1, 4)).tolist())") == expected
 
 
 def test_a_process_without_zeropoint_is_told_which_operators_are_missing(saved: tuple[str, str]) -> None:

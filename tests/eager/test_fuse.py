@@ -164,6 +164,10 @@ class TestErrors:
         with pytest.raises(ValueError, match="some are in training mode"):
             zeropoint.fuse_modules_qat(model, ["0", "1"])
 
+    def test_an_activation_in_another_mode_is_fused(self) -> None:
+        model = nn.Sequential(nn.Linear(1, 1).eval(), nn.ReLU())
+        assert type(zeropoint.fuse_modules(model, ["0", "1"])[0]) is zeropoint.nn.intrinsic.LinearReLU
+
     def test_folding_in_training_says_what_to_do(self) -> None:
         model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1))
         with pytest.raises(ValueError, match=r"\.eval\(\).*fuse_modules_qat"):

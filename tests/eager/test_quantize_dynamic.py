@@ -131,7 +131,6 @@ def test_a_layer_trained_for_dynamic_quantization():
     torch.testing.assert_close(model(x), wanted, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("dtype", ["qint8", "float16"])
 def test_results_stay_as_close_to_those_of_floats_as_the_oracle_does(tagger, dtype):
     x = torch.randn(4, 10, 8)
@@ -173,7 +172,6 @@ class Block(nn.Module):
         return self.norm2(x + self.down(F.gelu(self.up(x))))
 
 
-@pytest.mark.oracle
 @torch.no_grad()
 def test_per_channel_weights_keep_what_an_encoder_with_outlying_weights_computes():
     torch.manual_seed(0)

@@ -63,7 +63,119 @@ FLOWS = {
         h = fx.prepare_fx(nn.Sequential(nn.Linear(8, 4)).eval(), halves, (x,), backend_config=backend)
         assert fx.convert_to_reference_fx(h, backend_config=backend)(x).shape == (2, 3, 8, 4)
     """,
-    "FX graph mode, old names": """
+    "FX training": """
+        from zeropoint import fx
+        p = fx.prepare_qat_fx(model().module.train(), zeropoint.get_default_qat_qconfig_mapping("native"), (x,))
+        p(x).sum().backward()
+        p.eval().apply(zeropoint.disable_observer)
+        expected = p(x)
+        c = fx.convert_fx(p)
+        assert type(c.get_submodule("0")) is zeropoint.nn.intrinsic.quantized.ConvReLU2d
+        assert (c(x) - expected).abs().max() <= float(c.get_submodule("4").scale)
+    """,
+    "FX checkpoint": """
+        from zeropoint import fx
+        mapping = zeropoint.get_default_qconfig_mapping("native")
+        p = fx.prepare_fx(model().module, mapping, (x,))
+        p(x)
+        c = fx.convert_fx(p)
+        file = io.BytesIO(); torch.save(c.state_dict(), file); file.seek(0)
+        again = fx.convert_fx(fx.prepare_fx(model().module, mapping, (x,)))
+        again.load_state_dict(torch.load(file, weights_only=True))
+        same(again(x), c(x))
+        file = io.BytesIO(); torch.jit.save(torch.jit.trace(c, (x,)), file); file.seek(0)
+        same(torch.jit.load(file)(x), c(x))
+    """,
+    "FX equalization and report": """
+        from zeropoint.fx import convert_fx, equalization, model_report, prepare_fx
+        mapping = zeropoint.get_default_qconfig_mapping("native")
+        detectors = {model_report.OutlierDetector(), model_report.InputWeightEqualizationDetector(0.4)}
+        report = model_report.ModelReport(prepare_fx(model().module, mapping, (x,)), detectors)
+        report.prepare_detailed_calibration()(x)
+        equalized = zeropoint.QConfigMapping().set_global(equalization.default_equalization_qconfig)
+        assert set(report.generate_equalization_mapping().module_name_qconfigs) <= {"0", "4"}
+        assert len(report.generate_model_report(True)) == 2
+        m = model().module
+        expected = m(x)
+        p = prepare_fx(m, mapping, (x,), _equalization_config=equalized)
+        p(x)
+        assert (convert_fx(p)(x) - expected).abs().max() < 0.1
+    """,
+    "numeric suite": """
+        from zeropoint import numeric_suite
+        torch.manual_seed(1)
+        m = model()
+        m.qconfig = zeropoint.get_default_qconfig("native")
+        p = zeropoint.prepare(m)
+        p(x)
+        c = zeropoint.convert(p)
+        found = numeric_suite.compare_model_outputs(m, c, x)
+        pair = found["module.4.stats"]
+        assert (pair["float"][0] - pair["quantized"][0].dequantize()).abs().max() < 0.5
+        assert len(numeric_suite.compare_weights(m.state_dict(), c.state_dict())) == 2
+    """,
+    "numeric suite of graphs": """
+        from zeropoint import fx
+        from zeropoint.numeric_suite.graph import compare, loggers, multi_mapping, n_shadows, n_shadows_results
+        mapping = zeropoint.get_default_qconfig_mapping("native")
+        p = fx.prepare_fx(model().module, mapping, (x,))
+        p(x)
+        import copy
+        c = fx.convert_fx(copy.deepcopy(p))
+        a, b = compare.add_loggers("float", copy.deepcopy(p), "int8", copy.deepcopy(c), loggers.OutputLogger)
+        a(x), b(x)
+        assert "_4" in compare.extract_logger_info(a, b, loggers.OutputLogger, "int8")
+        assert len(compare.extract_weights("float", p, "int8", c)) == 2
+        shadowed = compare.add_shadow_loggers("float", p, "int8", c, loggers.OutputLogger)
+        shadowed(x)
+        assert compare.extract_shadow_logger_info(shadowed, loggers.OutputLogger, "int8")
+        tried = multi_mapping.QConfigMultiMapping().set_global(
+            [zeropoint.default_qconfig, zeropoint.default_dynamic_qconfig])
+        shadows = n_shadows.prepare_n_shadows_model(model().module, (x,), tried, fx.get_native_backend_config())
+        shadows(x)
+        n_shadows.convert_n_shadows_model(shadows)
+        n_shadows.loggers_set_enabled(shadows, True)
+        shadows(x)
+        assert n_shadows_results.summarized(n_shadows_results.extract_results_n_shadows_model(shadows))
+    """,
+    "compat FX checkpoint": """
+        import zeropoint.compat
+        zeropoint.compat.install()
+        from torch.ao.quantization import get_default_qconfig_mapping
+        from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
+        p = prepare_fx(model().module, get_default_qconfig_mapping("x86"), (x,))
+        p(x)
+        c = convert_fx(p)
+        file = io.BytesIO(); torch.save(c.state_dict(), file); file.seek(0)
+        again = convert_fx(prepare_fx(model().module, get_default_qconfig_mapping("x86"), (x,)))
+        again.load_state_dict(torch.load(file, weights_only=False))
+        same(again(x), c(x))
+        file = io.BytesIO(); torch.jit.save(torch.jit.script(c), file); file.seek(0)
+        same(torch.jit.load(file)(x), c(x))
+    """,
+    "compat numeric suite": """
+        import copy
+        import zeropoint.compat
+        zeropoint.compat.install()
+        import torch.ao.ns._numeric_suite as ns
+        import torch.ao.ns._numeric_suite_fx as nsfx
+        import torch.ao.quantization as tq
+        from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
+        m = tq.QuantWrapper(model().module)
+        m.qconfig = tq.get_default_qconfig("x86")
+        p = tq.prepare(m)
+        p(x)
+        c = tq.convert(p)
+        assert ns.compare_model_stub(copy.deepcopy(m), copy.deepcopy(c), {nn.Linear}, x)
+        p = prepare_fx(model().module, tq.get_default_qconfig_mapping("x86"), (x,))
+        p(x)
+        c = convert_fx(copy.deepcopy(p))
+        found = nsfx.extract_weights("float", p, "int8", c)
+        nsfx.extend_logger_results_with_comparison(found, "float", "int8", torch.ao.ns.fx.utils.compute_sqnr, "sqnr")
+        assert all(entry["weight"]["int8"][0]["sqnr"][0] > 20 for entry in found.values())
+    """,
+    "compat FX graph mode": """
+        import zeropoint.compat
         zeropoint.compat.install()
         from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
         prepared = prepare_fx(model().module, zeropoint.get_default_qconfig_mapping("native"), (x,))

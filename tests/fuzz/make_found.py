@@ -38,6 +38,12 @@ def _a_name_for_every_size(program: Program) -> None:
     ]
 
 
+def _sizes_whose_product_overflows(program: Program) -> None:
+    first = program["inputs"][0]
+    first["shape"] = [None] * 8
+    first["example"] = [1 << 32] * 7 + [0]  # no elements, but strides of 2^192
+
+
 FILES: dict[str, tuple[str, Callable[[Program], None]]] = {
     "phases_of_a_stride": ("upsampled", _attributes("conv", 1, stride=[1, 1 << 15, 1 << 15])),
     "gathered_by_dilation": (
@@ -48,6 +54,8 @@ FILES: dict[str, tuple[str, Callable[[Program], None]]] = {
     "overflow_in_a_factor": ("moving", _attributes("pixel_unshuffle", factor=1 << 15)),
     "unchecked_result": ("image", lambda program: program.update(result='{"tuple": [0, 7, "')),
     "results_that_do_not_count": ("image", _every_value_many_times),
+    "least_integer": ("chosen", _attributes("range", first=-(1 << 63), step=-(1 << 63))),
+    "strides_that_overflow": ("moving", _sizes_whose_product_overflows),
     "names_of_sizes": ("image", _a_name_for_every_size),
 }
 

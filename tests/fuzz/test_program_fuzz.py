@@ -13,6 +13,7 @@ import zeropoint
 from zeropoint import _native
 
 FOUND = sorted((Path(__file__).parent / "found").glob("*.zpt"))
+CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.zpt"))  # scripts/cover.sh
 
 
 def test_files_to_start_from_have_every_kind_of_step() -> None:
@@ -38,6 +39,26 @@ def test_wrong_files_are_refused_or_run_within_their_bounds() -> None:
 def test_files_that_once_were_trouble() -> None:
     output = run(built("program_fuzz"), "replay", *golden_programs.paths(), *FOUND, timeout=300)
     assert output.splitlines()[-1] == "0 wrong", output
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_files_that_reach_every_branch_that_fuzzing_reached() -> None:
+    assert sum(path.stat().st_size for path in CORPUS) < 2 << 20
+    output = run(built("program_fuzz"), "replay", *CORPUS, timeout=300)
+    assert output.splitlines()[-1] == "0 wrong", output
+    assert int(re.search(r"^  ran +(\d+)$", output, re.MULTILINE)[1]) > len(CORPUS) // 2  # planners and steps, too
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_each_request_for_memory_may_fail() -> None:
+    # The large ones take minutes: make sanitize has them all.
+    paths = [path for path in golden_programs.paths() if path.stem in ("product", "remembering", "upsampled", "gru")]
+    output = run(built("program_fuzz"), "starve", *paths, timeout=300)
+    assert output.splitlines()[-2:] == ["4 programs", "0 wrong"], output
+    counts = [(int(a), int(b)) for a, b in re.findall(r", (\d+) requests, (\d+) refused", output)]
+    assert all(refused > requests * 0.9 for requests, refused in counts), output  # some have another way
 
 
 @pytest.mark.slow

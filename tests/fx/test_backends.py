@@ -13,8 +13,6 @@ from torch.ao.quantization.backend_config import executorch, fbgemm, native, one
 import zeropoint
 from zeropoint import fx
 from zeropoint.fx import backends
-from zeropoint.operators.registry import BY_NAME
-from zeropoint.operators.traced import traced
 
 THEIRS = {
     "get_native_backend_config": native,
@@ -57,10 +55,6 @@ def test_shipped_backends_have_the_patterns_and_dtypes_of_torch_ao(getter: str) 
         assert shown(mine.fused_module) == shown(config.fused_module), pattern
         assert mine._input_type_to_index == config._input_type_to_index, pattern
         assert (mine.fuser_method is None) == (config.fuser_method is None), pattern
-
-
-def test_every_traced_call_belongs_to_a_record() -> None:
-    assert {row.record for row in traced()} <= set(BY_NAME)
 
 
 def test_a_backend_survives_its_dictionary() -> None:

@@ -128,3 +128,25 @@ def test_convert_refuses_what_prepare_did_not_give() -> None:
         fx.convert_fx(nn.Linear(1, 1))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="prepare_fx"):
         fx.convert_fx(torch.fx.symbolic_trace(nn.Sequential(nn.ReLU())))
+
+
+def test_a_number_stands_behind_the_tensor_in_sums() -> None:
+    class Sum(nn.Module):
+        def __init__(self, is_first: bool) -> None:
+            super().__init__()
+            self.is_first = is_first
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = torch.cat([x, x])
+            return 0.5 + (2.0 * y) if self.is_first else (y * 2.0) + 0.5
+
+    x, results = torch.randn(3, 4), []
+    for is_first in (True, False):
+        mapping = zeropoint.QConfigMapping().set_global(zeropoint.default_qconfig)
+        prepared = fx.prepare_fx(Sum(is_first).eval(), mapping, (x,))
+        prepared(x)
+        converted = fx.convert_fx(prepared)
+        sums = [n for n in converted.graph.nodes if getattr(n.target, "__name__", "") in ("add", "mul")]
+        assert [n.args[1] for n in sums] == [2.0, 0.5]
+        results.append(converted(x))
+    assert torch.equal(*results)

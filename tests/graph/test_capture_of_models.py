@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 import zeropoint
 from zeropoint.graph.frontends.export import capture
@@ -74,3 +74,32 @@ def test_linear_layer_that_only_floats_read_is_not_rounded():
     quantized = zeropoint.to_int8(model, (x, torch.zeros(2, 6, 6)), progress=False)
     targets = [str(n.target) for n in quantized.graph_module.graph.nodes]
     assert targets.count("zeropoint.linear_to_float.default") == 1
+
+
+@pytest.mark.parametrize("mode", ["static", "dynamic"])
+def test_a_model_takes_keywords_that_its_forward_does_not_name(mode: str) -> None:
+    class Keywords(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 3), nn.Linear(4, 3)
+
+        def forward(self, x: Tensor, **more: Tensor) -> Tensor:
+            return self.first(x) + self.second(more["y"])
+
+    torch.manual_seed(0)
+    inputs = {"x": torch.randn(2, 4), "y": torch.randn(2, 4)}
+    data = {"calibration": [inputs]} if mode == "static" else {}
+    quantized = zeropoint.to_int8(Keywords().eval(), inputs, mode=mode, progress=False, **data)
+    longer = {name: torch.randn(5, 4) for name in inputs}
+    program = zeropoint.compile(quantized, inputs)
+    assert torch.equal(program(**longer), quantized(**longer))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "mode"), [(torch.float64, "static"), (torch.float64, "dynamic"), (torch.bfloat16, "dynamic")], ids=str
+)
+def test_a_model_in_floats_that_cannot_be_quantized_is_refused_with_the_way_out(dtype: torch.dtype, mode: str) -> None:
+    x = torch.randn(2, 4, dtype=dtype)
+    data = {"calibration": [x]} if mode == "static" else {}
+    with pytest.raises(ValueError, match=rf"computes in {str(dtype)[6:]}: model\.float\(\) makes it float32"):
+        zeropoint.to_int8(nn.Linear(4, 3).to(dtype).eval(), (x,), mode=mode, progress=False, **data)

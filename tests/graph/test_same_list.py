@@ -42,7 +42,7 @@ def test_what_graphs_quantize_eager_mode_does() -> None:
 
 def test_functions_of_eager_mode_are_in_the_table_of_operators() -> None:
     named = {f for operator in operators() for f in operator.functions}
-    assert set(eager_functions()) - named == {torch.nn.functional.dropout}  # which both views pass through
+    assert set(eager_functions()) <= named
 
 
 def everything() -> nn.Module:

@@ -113,6 +113,7 @@ def test_simplify_peepholes() -> None:
     graph = twice.graph.copy()
     internals.simplify_peepholes(graph)
     internals.lint(graph)
+    assert kinds(graph) == []
 
 
 def test_new_graph() -> None:

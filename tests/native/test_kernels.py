@@ -41,6 +41,7 @@ NEEDED = {"reference", "portable", "avx2", "avx512"}
 # Bytes are multiplied with VNNI or AMX, not with plain AVX512.
 FEWER = {
     "quantization_loss": {"avx512"},
+    "interleave": {"avx512"},  # 16 bytes at a time are enough: memory is what limits it
     **{name: {"avx512"} for name in ("attention", "gemm", "narrow_gemm", "depthwise")},
 }
 MORE = {"attention": {"vnni"}, "gemm": {"vnni", "amx"}, "narrow_gemm": {"vnni", "amx"}, "depthwise": {"vnni"}}
@@ -188,6 +189,13 @@ def images() -> Outputs:
 
 def lookup_case() -> Outputs:
     return [ops.stored_function(q, "sigmoid", [], 0.1, 3, 1 / 256, 0, 0, 255) for q in images()]
+
+
+def interleave_case() -> Outputs:
+    g = torch.Generator().manual_seed(16)
+    shapes = [(2, 2 * groups, 5, 9) for groups in (1, 2, 3, 4, 5, 16, 17)]
+    given = [torch.randint(0, 256, shape, generator=g, dtype=torch.uint8) for shape in shapes]
+    return [ops.stored_channel_shuffle(q.contiguous(memory_format=torch.channels_last), q.shape[1] // 2) for q in given]
 
 
 def max_pool_case() -> Outputs:
@@ -427,6 +435,30 @@ def attention_case() -> Outputs:
     return outputs
 
 
+def quantized_function_case() -> Outputs:
+    """Through a program: a linear layer with a function is the only one that runs it."""
+    g = torch.Generator().manual_seed(17)
+    outputs = []
+    for function in ("gelu", "gelu_tanh", "tanh", "sigmoid", "silu"):
+        for width, scale in ((70, 0.02), (64, 0.0001)):
+            builder = ProgramBuilder()
+            builder.inputs.append(Input(builder.fresh("x"), "uint8", [None, None], [13, 20]))
+            weight = torch.randint(-128, 128, (width, 20), generator=g, dtype=torch.int8)
+            stored = [
+                builder.constant("weight", weight),
+                builder.constant("scale", torch.tensor([0.002])),
+                builder.constant("zero_point", torch.zeros(1, dtype=torch.int32)),
+                builder.constant("bias", torch.randn(width, generator=g)),
+            ]
+            attributes = {"weight_dtype": "int8", "input_scale": 0.01, "input_zero_point": 120, "dtype": "uint8"}
+            attributes |= {"scale": scale, "zero_point": 9, "low": 0, "high": 255, "function": function}
+            builder.outputs = [builder.add("linear", ["x", *stored, None], **attributes)]
+            program = runtime.Program(_native.Program(builder.data()))
+            given = torch.randint(0, 256, (13, 20), generator=g, dtype=torch.uint8)
+            outputs.append(torch.from_numpy(program(given.numpy())))
+    return outputs
+
+
 def float_softmax_case() -> Outputs:
     return [ops.float_softmax(x, dim) for x in float_values() for dim in (0, -1)]
 
@@ -487,7 +519,9 @@ CASES: dict[str, Callable[[], Outputs]] = {
     "narrow_gemm": narrow_gemm_case,
     "gemm": gemm_case,
     "depthwise": depthwise_case,
+    "interleave": interleave_case,
     "lookup": lookup_case,
+    "quantized_function": quantized_function_case,
     "max_pool": max_pool_case,
     "average_pool": average_pool_case,
     "bilinear": bilinear_case,

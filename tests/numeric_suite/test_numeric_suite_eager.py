@@ -76,7 +76,6 @@ def assert_close(found: Any, expected: Any) -> None:
     assert (found.int_repr().int() - expected.int_repr().int()).abs().max() <= STEPS_APART
 
 
-@pytest.mark.oracle
 def test_weights_are_those_of_torch_ao(ours: SimpleNamespace, oracle: SimpleNamespace) -> None:
     found, expected = weights(ours), weights(oracle)
     assert list(found) == list(expected) == ["module.0.weight", "module.3._packed_params._packed_params"]
@@ -86,7 +85,6 @@ def test_weights_are_those_of_torch_ao(ours: SimpleNamespace, oracle: SimpleName
             assert_close(found[key][kind], value)
 
 
-@pytest.mark.oracle
 def test_every_module_on_the_same_inputs_is_as_in_torch_ao(ours: SimpleNamespace, oracle: SimpleNamespace) -> None:
     found, expected = shadows(ours), shadows(oracle)
     assert sorted(found) == sorted(expected) == ["module.0.stats", "module.3.stats"]
@@ -101,7 +99,6 @@ def test_every_module_on_the_same_inputs_is_as_in_torch_ao(ours: SimpleNamespace
     )
 
 
-@pytest.mark.oracle
 def test_results_of_both_models_are_as_in_torch_ao(ours: SimpleNamespace, oracle: SimpleNamespace) -> None:
     found, expected = outputs(ours), outputs(oracle)
     assert sorted(found) == sorted(expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from types import SimpleNamespace
 from typing import Any
 
@@ -102,7 +103,6 @@ def apart_by_a_step(side: SimpleNamespace) -> float:
     return gain * max(scales)
 
 
-@pytest.mark.oracle
 def test_weights_are_those_of_torch_ao(ours: SimpleNamespace, oracle: SimpleNamespace) -> None:
     found, expected = weights(ours), weights(oracle)
     assert len(found) == 2
@@ -112,7 +112,6 @@ def test_weights_are_those_of_torch_ao(ours: SimpleNamespace, oracle: SimpleName
         assert torch.equal(mine.int_repr(), theirs_.int_repr())
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("should_log_inputs", [False, True])
 def test_results_are_those_of_torch_ao(ours: SimpleNamespace, oracle: SimpleNamespace, should_log_inputs: bool) -> None:
     found, expected = logged(ours, should_log_inputs), logged(oracle, should_log_inputs)
@@ -120,7 +119,6 @@ def test_results_are_those_of_torch_ao(ours: SimpleNamespace, oracle: SimpleName
     assert all(("node_input" in kinds) == should_log_inputs for kinds in found.values())
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("should_log_inputs", [False, True])
 def test_shadows_see_what_those_of_torch_ao_see(
     ours: SimpleNamespace, oracle: SimpleNamespace, should_log_inputs: bool
@@ -150,3 +148,41 @@ def test_models_with_other_layers_are_refused() -> None:
         compare.extract_weights(
             "a", nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), "b", nn.Sequential(nn.Linear(2, 2))
         )
+
+
+def test_an_input_that_is_given_by_name_gets_a_shadow() -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(4, 4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.linear(input=x, weight=self.weight)
+
+    model, x = torch.fx.symbolic_trace(Named()), torch.randn(2, 4)
+    shadowed = compare.add_shadow_loggers("a", model, "b", copy.deepcopy(model), loggers.OutputLogger)
+    shadowed(x)
+    found = compare.extract_shadow_logger_info(shadowed, loggers.OutputLogger, "b")
+    values = [found["linear"]["node_output"][name][0]["values"][0] for name in ("a", "b")]
+    assert torch.equal(*values)
+
+
+def test_a_recurrent_layer_with_a_state_gets_a_shadow() -> None:
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm = nn.LSTM(3, 4)
+
+        def forward(self, x: torch.Tensor, state: Any) -> Any:
+            return self.lstm(x, state)
+
+    x, state = torch.randn(2, 1, 3), (torch.randn(1, 1, 4), torch.randn(1, 1, 4))
+    mapping = zeropoint.QConfigMapping().set_object_type(nn.LSTM, zeropoint.default_dynamic_qconfig)
+    prepared = zeropoint.fx.prepare_fx(Recurrent().eval(), mapping, (x, state))
+    quantized = zeropoint.fx.convert_fx(copy.deepcopy(prepared))
+    shadowed = compare.add_shadow_loggers("float", prepared, "int8", quantized, loggers.OutputLogger)
+    shadowed(x, state)
+    found = compare.extract_shadow_logger_info(shadowed, loggers.OutputLogger, "int8")
+    values = {name: found["lstm"]["node_output"][name][0]["values"][0][0] for name in ("float", "int8")}
+    assert torch.equal(values["float"], prepared(x, state)[0])
+    assert torch.equal(values["int8"], quantized(x, state)[0])

@@ -24,8 +24,6 @@ import zeropoint
 from zeropoint.numerics import affine, blocks
 from zeropoint.numerics.affine import Spelling
 
-pytestmark = pytest.mark.oracle
-
 EIGHT_BIT = (zeropoint.quint8, zeropoint.qint8)
 ALL = (*EIGHT_BIT, zeropoint.qint32)
 

@@ -44,8 +44,8 @@ def test_a_dtype_goes_by_its_object_and_its_name(dtype):
     assert getattr(zeropoint, dtype.name) is dtype
 
 
+@pytest.mark.oracle  # found by name
 @dtypes
-@pytest.mark.oracle
 def test_a_dtype_goes_by_torch_s(dtype):
     assert quantized_dtype(getattr(torch, dtype.name)) is dtype
 
@@ -57,8 +57,8 @@ def test_a_scheme_goes_by_its_object_and_its_name(scheme):
     assert getattr(zeropoint, scheme.name) is scheme
 
 
+@pytest.mark.oracle  # found by name
 @schemes
-@pytest.mark.oracle
 def test_a_scheme_goes_by_torch_s(scheme):
     assert qscheme(getattr(torch, scheme.name)) is scheme
 

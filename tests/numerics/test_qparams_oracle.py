@@ -11,8 +11,6 @@ from strategies import assert_same, generator, lay_out, layouts, numbers, seeds,
 import zeropoint
 from zeropoint.numerics.qparams import qparams_from_range
 
-pytestmark = pytest.mark.oracle
-
 reduce_ranges = pytest.mark.parametrize("reduce_range", [False, True], ids=["8-bit", "7-bit"])
 
 

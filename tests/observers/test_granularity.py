@@ -106,7 +106,6 @@ def test_granularities_are_block_sizes(granularity, block, grid):
     assert tuple(scale.shape) == tuple(zero_point.shape) == grid
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("shape", [(4, 6), (2, 3, 4), (5,)], ids=str)
 def test_block_sizes_are_the_oracles(shape):
     theirs = torch.ao.quantization.observer

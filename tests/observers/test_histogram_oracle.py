@@ -1,23 +1,20 @@
-"""Histogram observers: PyTorch's against ours, memory, merging, and what our own ones mean."""
+"""Histogram observers: PyTorch's against ours, and memory."""
 
 from __future__ import annotations
 
-import copy
-import itertools
 import time
-import warnings
 from typing import Any
 
 import hypothesis.strategies as st
 import pytest
 import torch
+from histogram_data import ONE_BIN, every_reader
 from hypothesis import given
 from observer_pairs import (
     KINDS,
     RANGES,
     assert_equal,
     assert_same_qparams,
-    assert_same_settings,
     assert_same_state,
     assert_twins,
     copies,
@@ -34,30 +31,13 @@ import zeropoint
 from zeropoint.numerics.histogram import (
     MOST_PIECES,
     add_to_histogram,
-    least_error_range,
-    merge_histograms,
-    percentile_range,
     spread,
 )
 from zeropoint.observers import (
-    EntropyObserver,
     HistogramObserver,
-    MinMaxObserver,
-    MSEObserver,
-    PercentileObserver,
-    StreamingHistogramObserver,
 )
 
-oracle = pytest.mark.oracle
 INF, NAN = float("inf"), float("nan")
-OWN: list[Any] = [HistogramObserver, PercentileObserver, MSEObserver, EntropyObserver]
-every_reader = pytest.mark.parametrize("kind", OWN, ids=lambda kind: kind.__name__)
-
-# A value in a histogram stands within its bin, so it may move by one bin's width each time the bins are redrawn. Above
-# that, float32 may round a value on a border to either side of it.
-ONE_BIN = 1.0 + 1e-3
-
-
 # PyTorch's formulas overflow with ranges wider than float32; ours do not.
 NOT_HUGE = tuple(kind for kind in KINDS if kind != "huge")
 # The old counts are spread in 16 pieces of each bin, added up in float32 as PyTorch does: where 2048 * 16 equal pieces
@@ -77,7 +57,6 @@ def growing(draw: st.DrawFn, kinds: tuple[str, ...] = NOT_HUGE) -> torch.Tensor:
 # ---------------------------------------------------------------------------------------------- against the oracle
 
 
-@oracle
 @given(data=st.data())
 def test_streams_are_counted_as_the_oracle_counts_them(isa, data):
     bins = data.draw(st.one_of(st.integers(3, 300), st.sampled_from([256, 512, 1024, 2048])))
@@ -93,7 +72,6 @@ def test_streams_are_counted_as_the_oracle_counts_them(isa, data):
         assert_same_state(*both)
 
 
-@oracle
 @examples(50)
 @given(data=st.data())
 def test_images_of_any_layout_are_counted_as_the_oracle_counts_them(data):
@@ -105,7 +83,6 @@ def test_images_of_any_layout_are_counted_as_the_oracle_counts_them(data):
         assert_same_state(*both)
 
 
-@oracle
 @examples(10)  # PyTorch's search takes up to a second
 @given(data=st.data())
 def test_qparams_equal_the_oracle(data):
@@ -124,7 +101,6 @@ def test_qparams_equal_the_oracle(data):
     assert_twins(*both)
 
 
-@oracle
 @pytest.mark.parametrize("kind", [k for k in KINDS if k != "huge"])
 def test_qparams_of_each_kind_of_data_equal_the_oracle(kind):
     both = pair("HistogramObserver", bins=512)
@@ -133,7 +109,6 @@ def test_qparams_of_each_kind_of_data_equal_the_oracle(kind):
     assert_twins(*both)
 
 
-@oracle
 @pytest.mark.parametrize("n", [10, 1000])
 @pytest.mark.parametrize("bins", [256, 2048])
 def test_search_errors_equal_the_oracle_for_any_range_of_bins(n, bins):
@@ -148,7 +123,6 @@ def test_search_errors_equal_the_oracle_for_any_range_of_bins(n, bins):
     assert_same_qparams(*both)
 
 
-@oracle
 @given(data=st.data())
 def test_search_errors_equal_the_oracle_for_any_histogram(data):
     dtype = data.draw(st.sampled_from([torch.quint8, torch.qint32, torch.int16, torch.quint4x2]))
@@ -161,7 +135,6 @@ def test_search_errors_equal_the_oracle_for_any_histogram(data):
     assert_equal(mine, other)
 
 
-@oracle
 @pytest.mark.parametrize("dtype", [torch.qint8, torch.quint8], ids=str)
 @pytest.mark.parametrize("scheme", [torch.per_tensor_affine, torch.per_tensor_symmetric], ids=str)
 @pytest.mark.parametrize("reduce_range", [False, True])
@@ -181,7 +154,6 @@ def test_three_bins_by_hand(dtype, scheme, reduce_range):
     assert_twins(*both)
 
 
-@oracle
 def test_one_sided_data_has_its_zero_point_at_the_bottom():
     both = pair("HistogramObserver", bins=8, reduce_range=True)
     feed(both, torch.tensor([0.0, 0.3, 1.2, 1.7]))
@@ -191,7 +163,6 @@ def test_one_sided_data_has_its_zero_point_at_the_bottom():
     assert_twins(*both)
 
 
-@oracle
 @pytest.mark.parametrize("value", [0.0, 1.0, -3.5, 1e-40, 1e30, -1e30, 16777216.0, 2.0**25 + 4])
 def test_constant_data_and_what_follows_equal_the_oracle(value):
     both = pair("HistogramObserver", bins=7)
@@ -202,7 +173,6 @@ def test_constant_data_and_what_follows_equal_the_oracle(value):
             assert_same_state(*both)
 
 
-@oracle
 def test_ones_zeros_and_a_wider_range_afterwards():
     both = pair("HistogramObserver", bins=3, dtype=torch.qint8, qscheme=torch.per_tensor_symmetric)
     for x in (torch.ones(4), torch.zeros(4), torch.zeros(4), torch.arange(2.0, 6.0), torch.arange(5.0, 9.0)):
@@ -211,7 +181,6 @@ def test_ones_zeros_and_a_wider_range_afterwards():
     assert both[0].histogram.sum() == 20
 
 
-@oracle
 def test_infinities_are_left_out_with_a_warning():
     observer, clean = HistogramObserver(), HistogramObserver()
     x = torch.randn(4, 4, 4, 4, generator=generator(0))
@@ -229,7 +198,6 @@ def test_infinities_are_left_out_with_a_warning():
     assert_same_state(observer, clean)
 
 
-@oracle
 def test_subnormal_data_equals_the_oracle():
     both = pair("HistogramObserver")
     x = torch.tensor([0.0, 0.0, 4.58e-41, 4.58e-41])
@@ -239,7 +207,6 @@ def test_subnormal_data_equals_the_oracle():
     assert_same_qparams(*both)
 
 
-@oracle
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_masks_near_infinity_keep_softmax_exact(sign):
     both = pair("HistogramObserver")
@@ -253,7 +220,6 @@ def test_masks_near_infinity_keep_softmax_exact(sign):
     torch.testing.assert_close(torch.softmax(x + rounded, 1), torch.softmax(x + mask, 1))
 
 
-@oracle
 def test_ranges_that_overflow_float32_keep_their_mass():
     observer = HistogramObserver()
     x = (torch.rand(1000, generator=generator(0)) * 2 - 1) * 3.4e38
@@ -381,7 +347,6 @@ def test_nan_is_refused_and_nothing_is_lost(kind, first, wider, dtype):
     assert observer.histogram.sum() == before["histogram"].sum() + 2
 
 
-@oracle
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_half_precision_is_counted_as_its_float32_values(dtype):
     """PyTorch has no histc for these."""
@@ -447,305 +412,3 @@ def test_spreading_through_pieces_and_exactly_agree_within_a_bin():
     exact = spread(counts, -1.0, 1.0, -3.0, 2.0, MOST_PIECES // 64 + 1)
     assert pieces.sum().item() == pytest.approx(exact.sum().item(), rel=1e-3)
     torch.testing.assert_close(cumulative(pieces), cumulative(exact), rtol=1e-3, atol=0.5)
-
-
-# --------------------------------------------------------------------------------------------------------- merging
-
-# Two histograms on one pair of bins differ from one over all by what a value moves in two redrawings.
-MERGED = 2 * ONE_BIN
-# Of the scale. The divergence is flat around its minimum, so a few values more or less in a bin move that far.
-CLOSE = {EntropyObserver: 0.15}
-
-DATA = {
-    "normal": lambda g: torch.randn(20000, generator=g),
-    "relu": lambda g: torch.randn(20000, generator=g).relu(),
-    "outliers": lambda g: torch.where(torch.rand(20000, generator=g) < 1e-3, 30.0, torch.randn(20000, generator=g)),
-    "even": lambda g: torch.rand(20000, generator=g) * 5 - 1,
-    "heavy": lambda g: torch.randn(20000, generator=g) / torch.randn(20000, generator=g).abs().clamp(0.05),
-}
-
-
-@every_reader
-@pytest.mark.parametrize("data", DATA.values(), ids=DATA.keys())
-@pytest.mark.parametrize("parts", [2, 4])
-def test_parts_merge_to_what_one_observer_of_all_finds(kind, data, parts):
-    x = data(generator(3))
-    # Of 20000 values 99.99 percent are all but one at each end: a range that one value decides is no matter here.
-    options = {"percentile": 99.5} if kind is PercentileObserver else {}
-    every = kind(**options)
-    every(x)
-    observers = []
-    for part in x.chunk(parts):
-        observers.append(kind(**options))
-        for batch in part.chunk(2):
-            observers[-1](batch)
-    merged = observers[0]
-    ids = ids_of_buffers(merged)
-    others = copy.deepcopy(observers[1:])
-    for other in observers[1:]:
-        merged.merge(other)
-    assert ids_of_buffers(merged) == ids
-    for other, unchanged in zip(observers[1:], others):
-        assert_same_state(other, unchanged)
-    assert_equal(merged.min_val, every.min_val)
-    assert_equal(merged.max_val, every.max_val)
-    assert merged.histogram.sum().item() == pytest.approx(20000, rel=1e-6)
-    assert_counts_of(merged, x, MERGED)
-    (scale, zero_point), (expected, expected_zero_point) = qparams(merged), qparams(every)
-    assert scale.item() == pytest.approx(expected.item(), rel=CLOSE.get(kind, 0.01))
-    assert abs(zero_point.item() - expected_zero_point.item()) <= (2 if kind not in CLOSE else 15)
-
-
-def test_merging_into_or_from_nothing_takes_over_or_changes_nothing():
-    seen, nothing = HistogramObserver(bins=16), HistogramObserver(bins=16)
-    seen(torch.randn(100, generator=generator(0)))
-    before = copy.deepcopy(seen)
-    seen.merge(nothing)
-    assert_same_state(seen, before)
-    nothing.merge(seen)
-    assert_same_state(nothing, before)
-    empty = HistogramObserver(bins=16)
-    empty.merge(HistogramObserver(bins=16))
-    assert empty.histogram.sum() == 0
-    assert empty.min_val == INF
-
-
-def test_constants_merge_with_anything():
-    for first, second in itertools.permutations(([2.0, 2.0, 2.0], [2.0], [-1.0, 5.0], [3.0]), 2):
-        one, two = HistogramObserver(bins=10), HistogramObserver(bins=10)
-        one(torch.tensor(first)), two(torch.tensor(second))
-        one.merge(two)
-        every = [*first, *second]
-        assert (one.min_val.item(), one.max_val.item()) == (min(every), max(every))
-        assert one.histogram.sum() == len(every)
-
-
-@given(data=st.data())
-def test_merging_keeps_mass_and_range_of_any_data(data):
-    sides = []
-    for _ in range(2):
-        state = torch.zeros(50), torch.tensor(INF), torch.tensor(-INF)
-        x = data.draw(growing(tuple(KINDS)))
-        add_to_histogram(x, *state)
-        sides.append((x, state))
-    (x, one), (y, two) = sides
-    merge_histograms(*one, two)
-    every = torch.cat([x, y])
-    assert one[0].sum().item() == pytest.approx(every.numel(), rel=1e-5)
-    assert (one[1], one[2]) == (every.min(), every.max())
-
-
-def test_only_equals_merge():
-    with pytest.raises(TypeError, match="HistogramObserver merges with its own kind only, got MinMaxObserver"):
-        HistogramObserver().merge(MinMaxObserver())
-    with pytest.raises(ValueError, match="a histogram of 8 bins into one of 16"):
-        HistogramObserver(bins=16).merge(HistogramObserver(bins=8))
-
-
-# ------------------------------------------------------------------------------------------- what our own ones mean
-
-
-def squared_error(x: torch.Tensor, observer: Any) -> float:
-    scale, zero_point = qparams(observer)
-    low, high = observer.quant_min, observer.quant_max
-    y = zeropoint.fake_quantize_per_tensor_affine(x, scale.item(), int(zero_point), low, high)
-    return (y - x).square().mean().item()
-
-
-def bell_with_outliers(seed: int = 0, outlier: float = 40.0) -> torch.Tensor:
-    x = torch.randn(100_000, generator=generator(seed))
-    x[::10_000] = outlier
-    return x
-
-
-BITS = {4: {"dtype": "quint4x2"}, 8: {"dtype": "quint8"}}
-
-
-@pytest.mark.parametrize("bits", BITS)
-@pytest.mark.parametrize("scheme", ["per_tensor_affine", "per_tensor_symmetric"])
-def test_mse_range_loses_less_than_the_whole_range(bits, scheme):
-    x = bell_with_outliers(outlier=12.0)
-    options = {
-        "qscheme": scheme,
-        "dtype": "qint8",
-        "quant_min": -(2 ** (bits - 1)),
-        "quant_max": 2 ** (bits - 1) - 1,
-    }
-    mse, minmax = MSEObserver(**options), MinMaxObserver(**options)
-    mse(x), minmax(x)
-    assert squared_error(x, mse) <= squared_error(x, minmax)
-    if bits == 4:
-        assert squared_error(x, mse) < 0.6 * squared_error(x, minmax)
-
-
-@pytest.mark.parametrize("bits", BITS)
-def test_mse_range_loses_no_more_than_any_other_observer(bits):
-    x = torch.randn(100_000, generator=generator(1))
-    errors = {}
-    for kind in (MSEObserver, HistogramObserver, PercentileObserver, EntropyObserver, MinMaxObserver):
-        observer = kind(**BITS[bits])
-        observer(x)
-        errors[kind.__name__] = squared_error(x, observer)
-    # Bins have a width, so the least error of the histogram is not quite that of the data.
-    assert errors["MSEObserver"] <= 1.02 * min(errors.values()), errors
-
-
-def test_mse_of_a_grid_of_candidates_is_least_by_brute_force():
-    """The search goes along the diagonal, then each end alone: here it finds the best of all pairs."""
-    counts = torch.zeros(64)
-    counts[8:40] = torch.rand(32, generator=generator(0)) * 100
-    counts[63] = 1
-    low, high = torch.tensor(-1.0), torch.tensor(3.0)
-    eps = torch.tensor([1e-9])
-    found = least_error_range(counts, low, high, 0, 15, eps=eps)
-    middles = low + (high - low) * (torch.arange(64) + 0.5) / 64
-
-    def error(a: torch.Tensor, b: torch.Tensor) -> float:
-        scale = (b.clamp(min=0) - a.clamp(max=0)) / 15
-        zero_point = (-torch.round(a.clamp(max=0) / scale)).clamp(0, 15)
-        q = (torch.round(middles / scale) + zero_point).clamp(0, 15)
-        return (((q - zero_point) * scale - middles).square() * counts).sum().item()
-
-    best = min(error(low * i / 20, high * j / 20) for i in range(1, 21) for j in range(1, 21))
-    assert error(*found) <= 1.1 * best
-
-
-@pytest.mark.parametrize("percentile", [50.0, 90.0, 99.0, 99.99, 100.0])
-@pytest.mark.parametrize("data", DATA.values(), ids=DATA.keys())
-def test_percentile_range_holds_its_share_of_the_values(percentile, data):
-    x = data(generator(5))
-    observer = PercentileObserver(percentile=percentile)
-    observer(x)
-    low, high = observer._kept_range()
-    assert observer.min_val <= low <= high <= observer.max_val
-    width = (observer.max_val - observer.min_val).item() / observer.bins
-    inside = ((x >= low - width) & (x <= high + width)).sum().item()
-    assert inside >= percentile / 100 * len(x) - 1
-    if percentile < 100:
-        strictly = ((x > low + width) & (x < high - width)).sum().item()
-        assert strictly <= percentile / 100 * len(x) + 1
-    else:
-        torch.testing.assert_close(torch.stack([low, high]), torch.stack([x.min(), x.max()]))
-
-
-@given(data=st.data())
-def test_percentile_range_is_inside_and_grows_with_the_percentile(data):
-    counts = torch.rand(data.draw(st.integers(1, 40)), generator=generator(data.draw(seeds)))
-    counts[torch.rand(counts.shape, generator=generator(1)) < 0.5] = 0
-    counts[data.draw(st.integers(0, len(counts) - 1))] += 1
-    ends = torch.tensor(-2.0), torch.tensor(5.0)
-    last = None
-    for percentile in (1.0, 30.0, 80.0, 99.9, 100.0):
-        low, high = percentile_range(counts, *ends, percentile)
-        assert ends[0] <= low <= high <= ends[1]
-        if last is not None:
-            assert low <= last[0]
-            assert high >= last[1]
-        last = low, high
-
-
-def test_entropy_range_cuts_outliers():
-    x = bell_with_outliers(outlier=100.0)
-    observer = EntropyObserver()
-    observer(x)
-    low, high = observer._kept_range()
-    assert 2.5 < high < 20
-    assert low >= observer.min_val
-    whole = MinMaxObserver()
-    whole(x)
-    bulk = x[x < 10]
-    assert squared_error(bulk, observer) < 0.2 * squared_error(bulk, whole)
-
-
-def test_entropy_range_is_not_drawn_to_the_peak_at_zero_of_a_relu():
-    bell = torch.randn(200_000, generator=generator(0))
-    relu, bare = EntropyObserver(), EntropyObserver()
-    relu(torch.cat([bell.relu(), torch.zeros(1_000_000)]))
-    bare(bell.abs())
-    (low, high), (_, expected) = relu._kept_range(), bare._kept_range()
-    assert low == 0
-    assert high > 2
-    assert high.item() == pytest.approx(expected.item(), rel=0.15)
-
-
-@pytest.mark.parametrize("sign", [1, -1])
-def test_entropy_range_of_one_sided_data_is_cut_at_its_far_end_only(sign):
-    x = torch.rand(50_000, generator=generator(0)) + 1
-    x[0] = 60
-    observer = EntropyObserver()
-    observer(sign * x)
-    low, high = observer._kept_range()
-    near, far = (low, high) if sign > 0 else (-high, -low)
-    assert near == (sign * x).abs().min()
-    assert 1.9 < far < 30
-
-
-@every_reader
-@pytest.mark.parametrize("value", [0.0, 3.0, -2.0, 1e-41])
-def test_constant_data_has_sensible_parameters(kind, value):
-    observer = kind()
-    observer(torch.full((10,), value))
-    scale, zero_point = qparams(observer)
-    assert scale.isfinite().all()
-    assert (scale > 0).all()
-    assert 0 <= zero_point.item() <= 255
-    y = zeropoint.fake_quantize_per_tensor_affine(torch.tensor([value]), scale.item(), int(zero_point), 0, 255)
-    assert y.item() == pytest.approx(value, abs=max(abs(value) * 0.01, 1e-6))
-
-
-@every_reader
-@examples(30)
-@given(data=st.data())
-def test_kept_ranges_are_inside_what_was_seen(kind, data):
-    observer = kind(
-        bins=data.draw(st.sampled_from([1, 2, 16, 300])), dtype=data.draw(st.sampled_from(["quint8", "qint8"]))
-    )
-    for _ in range(data.draw(st.integers(1, 3))):
-        observer(data.draw(growing()))
-    low, high = observer._kept_range()
-    if kind is MSEObserver:  # which looks for a range with 0 in it, as quantization has
-        assert low <= 0 <= high
-        low, high = torch.maximum(low, observer.min_val), torch.minimum(high, observer.max_val)
-    slack = 1e-5 * (observer.max_val - observer.min_val + observer.max_val.abs() + observer.min_val.abs())
-    assert observer.min_val - slack <= low <= high <= observer.max_val + slack
-    scale, zero_point = qparams(observer)
-    assert scale > 0
-    assert observer.quant_min <= zero_point <= observer.quant_max
-
-
-@every_reader
-def test_readers_script_save_and_answer_alike(kind, tmp_path):
-    eager, scripted = kind(), torch.jit.script(kind())
-    for seed in range(2):
-        x = torch.randn(1000, generator=generator(seed)) * (1 + seed)
-        eager(x), scripted(x)
-    torch.jit.save(scripted, tmp_path / "observer.pt")
-    loaded = torch.jit.load(tmp_path / "observer.pt")
-    for other in (scripted, loaded):
-        assert_same_state(eager, other)
-        assert_same_qparams(eager, other)
-
-
-@every_reader
-def test_readers_warn_and_answer_defaults_before_data(kind):
-    with pytest.warns(UserWarning, match="before the observer saw any data"):
-        scale, zero_point = kind().calculate_qparams()
-    assert (scale.tolist(), zero_point.tolist()) == ([1.0], [0])
-
-
-@oracle
-def test_default_histogram_observer_equals_the_oracle():
-    both = pair("default_histogram_observer")
-    assert_same_settings(*both)
-    feed(both, torch.randn(500, generator=generator(0)))
-    assert_twins(*both)
-    assert isinstance(both[0], StreamingHistogramObserver)
-
-
-def test_readers_say_nothing_when_all_is_well():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for kind in OWN:
-            observer = kind()
-            observer(torch.randn(100, generator=generator(0)))
-            observer.calculate_qparams()

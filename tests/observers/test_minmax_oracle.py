@@ -38,8 +38,6 @@ from zeropoint.observers import (
     PerChannelMinMaxObserver,
 )
 
-pytestmark = pytest.mark.oracle
-
 PER_TENSOR = ("MinMaxObserver", "MovingAverageMinMaxObserver")
 PER_CHANNEL = ("PerChannelMinMaxObserver", "MovingAveragePerChannelMinMaxObserver")
 OURS: list[Any] = [

@@ -106,7 +106,6 @@ def test_ranges_beyond_the_dtype_are_refused(kind, dtype, high):
         kind(dtype=dtype, quant_min=0, quant_max=high)
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("dtype", list(RANGES), ids=str)
 def test_what_the_oracle_takes_we_take(dtype):
     for low, high in RANGES[dtype]:

@@ -37,7 +37,6 @@ from zeropoint.observers import (
 )
 from zeropoint.observers.partial import PartialWrapper
 
-oracle = pytest.mark.oracle
 IDLE: list[Any] = [NoopObserver, PlaceholderObserver, RecordingObserver, ReuseInputObserver]
 each_idle = pytest.mark.parametrize("kind", IDLE, ids=lambda kind: kind.__name__)
 
@@ -52,7 +51,6 @@ def test_tensors_pass_unchanged_and_have_no_parameters(kind):
         observer.calculate_qparams()
 
 
-@oracle
 @each_idle
 def test_settings_are_the_oracles(kind):
     assert_same_settings(*pair(kind.__name__))
@@ -69,7 +67,6 @@ def test_idle_observers_script_copy_and_pickle(kind):
         assert again(x) is x
 
 
-@oracle
 def test_placeholder_keeps_what_it_is_given():
     given = {"dtype": torch.quint8, "custom_op_name": "mine", "quant_min": 0, "quant_max": 255, "is_dynamic": True}
     mine, other = pair("PlaceholderObserver", **given, eps=2**-12, qscheme=torch.per_tensor_symmetric)
@@ -109,7 +106,6 @@ def test_recording_observer_keeps_its_tensors_when_scripted_and_saved(dtype):
         assert_equal(observer.get_tensor_value()[0], x)
 
 
-@oracle
 def test_fixed_parameters_are_answered_as_given():
     both = pair("FixedQParamsObserver", scale=0.1, zero_point=3, dtype=torch.qint8, quant_min=-8, quant_max=7)
     for x in (torch.empty(0), torch.randn(3)):
@@ -122,7 +118,6 @@ def test_fixed_parameters_are_answered_as_given():
         FixedQParamsObserver(0.1, 0, is_dynamic=True)
 
 
-@oracle
 def test_fixed_parameters_load_from_the_oracle():
     mine, _ = pair("FixedQParamsObserver", scale=1.0, zero_point=0)
     _, other = pair("FixedQParamsObserver", scale=0.25, zero_point=7)
@@ -170,7 +165,6 @@ def test_callable_arguments_are_inherited():
     assert base().quant_max == 255
 
 
-@oracle
 def test_constructors_answer_as_the_oracles():
     for side in (ours, theirs):
         with quietly():
@@ -194,7 +188,6 @@ def test_constructors_pickle_and_copy():
 DEFAULTS = [name for name in zeropoint.observers.__all__ if name.startswith(("default_", "weight_", "per_channel_w"))]
 
 
-@oracle
 @pytest.mark.parametrize("name", DEFAULTS)
 def test_every_default_observer_is_the_oracles(name):
     both = pair(name)
@@ -209,7 +202,6 @@ def test_every_default_observer_is_the_oracles(name):
         assert_same_qparams(*both)
 
 
-@oracle
 def test_no_default_observer_is_missing():
     module = torch.ao.quantization.observer
     names = [n for n in vars(module) if n.startswith("default_") or n.endswith("range_neg_127_to_127")]

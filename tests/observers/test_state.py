@@ -69,7 +69,6 @@ def test_eager_state_holds_the_activation_observers_alone(kind):
     assert state._metadata["activation_post_process"]["version"] == 3
 
 
-@pytest.mark.oracle
 @each_kind
 def test_eager_state_is_what_the_oracle_takes_out(kind):
     model = watched(kind, 0)

@@ -37,7 +37,7 @@ REFUSED: dict[str, str] = {
     **dict.fromkeys(
         (
             "_cdist_forward.default", "_pdist_forward.default", "_embedding_bag.default", "_fft_c2r.default",
-            "_fft_r2c.default", "col2im.default",
+            "_fft_r2c.default",
         ),
         "no model has asked for it yet: fallback=True",
     ),

@@ -13,7 +13,8 @@ from torch import nn
 
 import zeropoint
 from zeropoint import qconfig_mapping
-from zeropoint.operators import STEPS, Operator, Output, mapping, module_forms, operators, register
+from zeropoint.nn import flow
+from zeropoint.operators import STEPS, Observed, Operator, Output, mapping, module_forms, operators, register, traced
 from zeropoint.operators.registry import unregister
 from zeropoint.operators.steps import steps
 
@@ -110,3 +111,41 @@ def test_static_forms_have_from_float() -> None:
 def test_what_is_annotated_can_be_lowered() -> None:
     for record in operators():
         assert (record.annotate is None) == (record.lower is None), record.name
+
+
+def test_fx_graph_mode_leaves_out_what_a_record_has_and_nothing_else() -> None:
+    for record in traced():
+        assert record.traced is not None
+        assert set(record.traced.without) <= {*record.modules, *record.functions}, record.name
+        assert record.traced_calls, record.name
+
+
+def test_a_call_belongs_to_one_record_in_fx_graph_mode() -> None:
+    calls = [call for record in traced() for call in record.traced_calls]
+    assert len(calls) == len(set(calls))
+    assert {nn.ReLU, torch.nn.functional.relu, "relu"} <= set(calls)
+    assert nn.BatchNorm1d not in calls  # it is left in float, as in torch.ao
+
+
+def test_fixed_ranges_in_fx_graph_mode_are_those_of_the_records() -> None:
+    fixed = {record.name: record.output for record in traced(Observed.FIXED)}
+    assert fixed == {
+        "sigmoid": Output.UNIT,
+        "hardsigmoid": Output.UNIT,
+        "softmax": Output.UNIT,
+        "tanh": Output.SYMMETRIC,
+    }
+
+
+def test_what_eager_models_pass_on_agrees_with_the_records() -> None:
+    """`nn.flow` knows functions by the names that Python calls; where a record has the name, it says the same."""
+    named = {name: record for record in operators() for name in (key.split(".")[0] for key in record.aten)}
+    named |= {function.__name__: record for record in operators() for function in record.functions}
+    for names, says in (
+        (flow.PASSING, lambda record: record.keeps_scale and not record.averages),
+        (flow.AVERAGING, lambda record: record.averages),
+        (flow.JOINING, lambda record: record.joins or record.name == "stack"),
+    ):
+        common = names & set(named)
+        assert len(common) > len(names) / 2 or names is flow.JOINING
+        assert all(says(named[name]) for name in common), sorted(name for name in common if not says(named[name]))

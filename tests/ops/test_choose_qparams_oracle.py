@@ -11,8 +11,6 @@ from strategies import FLOAT8, INPUTS, INTEGERS, assert_same, lay_out, layouts, 
 
 import zeropoint.ops  # noqa: F401 (registers the operators)
 
-pytestmark = pytest.mark.oracle
-
 ours = torch.ops.zeropoint
 oracle = torch.ops.quantized_decomposed
 

@@ -23,8 +23,6 @@ from strategies import (
 
 import zeropoint.ops
 
-pytestmark = pytest.mark.oracle
-
 ours = torch.ops.zeropoint
 oracle = torch.ops.quantized_decomposed
 

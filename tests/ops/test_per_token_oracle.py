@@ -28,8 +28,6 @@ from strategies import (
 
 import zeropoint.ops  # noqa: F401 (registers the operators)
 
-pytestmark = pytest.mark.oracle
-
 ours = torch.ops.zeropoint
 oracle = torch.ops.quantized_decomposed
 

@@ -202,7 +202,6 @@ def test_changed_weight_or_scale_is_seen():
 # ------------------------------------------------------------------------------------------------------ PyTorch's
 
 
-@pytest.mark.oracle
 @floats
 @pytest.mark.parametrize("m", [1, 4, 33])
 def test_int8_is_close_to_pytorchs(dtype, m):
@@ -216,7 +215,6 @@ def test_int8_is_close_to_pytorchs(dtype, m):
     assert ((mine.double() - theirs.double()).abs() <= steps * size).all()
 
 
-@pytest.mark.oracle
 @floats
 @pytest.mark.parametrize("group_size", [32, 64, 128, 256])
 @pytest.mark.parametrize("m", [1, 33])

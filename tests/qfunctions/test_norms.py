@@ -43,14 +43,17 @@ def pair(values: torch.Tensor, scale: float, zero_point: int) -> tuple[QTensor, 
 
 
 def assert_close(mine: QTensor, oracle: torch.Tensor) -> None:
-    """Never more than one step away, and equal in 99.9%, if PyTorch has vectors for this CPU."""
+    """Never more than one step away, and equal in 99.8%, if PyTorch has vectors for this CPU.
+
+    Where inputs have few different values, a tie is there several times.
+    """
     assert f"torch.{mine.qdtype.name}" == str(oracle.dtype)
     assert (mine.q_scale(), mine.q_zero_point()) == (oracle.q_scale(), oracle.q_zero_point())
     assert mine.shape == oracle.shape
     differences = (mine.int_repr().to(torch.int32) - oracle.int_repr().to(torch.int32)).abs()
     if differences.numel():
         assert differences.max() <= 1
-        assert not VECTORS or differences.sum() <= 1 + differences.numel() // 1000
+        assert not VECTORS or differences.sum() <= 2 + differences.numel() // 500
 
 
 @st.composite
@@ -85,7 +88,6 @@ zero_points = st.integers(0, 255)
 # -------------------------------------------------------------------------------------------------------- batch norm
 
 
-@pytest.mark.oracle
 @by_dtype
 @pytest.mark.parametrize("relu", ["", "_relu"], ids=["plain", "relu"])
 @examples(20)
@@ -104,7 +106,6 @@ def test_batch_norm(dtype, relu, isa, data):
         assert_laid_out_like(result.int_repr(), oracle.int_repr())
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last], ids=["NCHW", "NHWC"])
 def test_batch_norm_rounds_ties_as_pytorch(memory_format, isa):
     q, oracle = pair(integers(0, (2, 64, 8, 8), torch.uint8).contiguous(memory_format=memory_format), 0.5, 10)
@@ -141,7 +142,6 @@ def test_statistics_of_batch_norm_in_another_dtype():
 # -------------------------------------------------------------------------------------------- layer, group, instance
 
 
-@pytest.mark.oracle
 @by_dtype
 @examples(25)
 @given(data=st.data())
@@ -160,7 +160,6 @@ def test_layer_norm(dtype, isa, data):
     )
 
 
-@pytest.mark.oracle
 @by_dtype
 @examples(25)
 @given(data=st.data())
@@ -199,7 +198,6 @@ def alternating(*shape: int) -> torch.Tensor:
     return values.reshape(shape)
 
 
-@pytest.mark.oracle
 def test_layer_norm_rounds_ties_as_pytorch(isa):
     q, oracle = pair(alternating(5, 256), 0.5, 10)
     weight, bias = torch.arange(256) % 9 * 0.25, torch.arange(256) % 7 * 0.125
@@ -207,7 +205,6 @@ def test_layer_norm_rounds_ties_as_pytorch(isa):
     assert_same_in_vectors(ours.layer_norm(q, *arguments).int_repr(), theirs.layer_norm(oracle, *arguments).int_repr())
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last], ids=["NCHW", "NHWC"])
 @pytest.mark.parametrize("groups", [1, 2, 8, 64])
 def test_group_norm_rounds_ties_as_pytorch(groups, memory_format, isa):
@@ -217,7 +214,6 @@ def test_group_norm_rounds_ties_as_pytorch(groups, memory_format, isa):
     assert_same_in_vectors(ours.group_norm(q, *arguments).int_repr(), theirs.group_norm(oracle, *arguments).int_repr())
 
 
-@pytest.mark.oracle
 @by_dtype
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last], ids=["NCHW", "NHWC"])
 def test_norms_of_tensors_large_enough_for_two_threads(dtype, memory_format, isa):
@@ -253,7 +249,6 @@ def test_constant_input_becomes_the_bias(dtype, isa):
         )
 
 
-@pytest.mark.oracle
 def test_a_constant_without_epsilon_is_what_pytorch_makes_of_nan(isa):
     q, oracle = pair(torch.full((2, 64), 9, dtype=torch.uint8), 0.1, 3)
     arguments = [64], None, None, 0.0, 0.1, 5
@@ -263,7 +258,6 @@ def test_a_constant_without_epsilon_is_what_pytorch_makes_of_nan(isa):
 # ----------------------------------------------------------------------------------------------------------- softmax
 
 
-@pytest.mark.oracle
 @by_dtype
 @examples(30)
 @given(data=st.data())

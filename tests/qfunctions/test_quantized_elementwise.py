@@ -70,7 +70,6 @@ def assert_one_step(q: QTensor, expected: torch.Tensor) -> None:
 # ------------------------------------------------------------------------------------------------ sums and products
 
 
-@pytest.mark.oracle
 @by_bytes
 @pytest.mark.parametrize("name", BINARY)
 @given(data=st.data())
@@ -127,7 +126,6 @@ def test_a_tensor_with_itself_expanded(name):
     assert_same(y.int_repr(), one.int_repr().expand(9, 70))
 
 
-@pytest.mark.oracle
 @by_bytes
 @pytest.mark.parametrize("name", BINARY)
 @given(data=st.data())
@@ -138,7 +136,6 @@ def test_one_step_at_most_from_the_tails_of_the_oracle(dtype, name, data):
     assert_one_step(y, getattr(oracle, name)(theirs(a, 0.5, 3), theirs(b, 0.25, 5), 1.0, 7))
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("name", ["add", "add_relu"])
 @given(data=st.data())
 def test_sums_of_32_bits(name, data):
@@ -156,7 +153,6 @@ def test_sums_of_32_bits(name, data):
         assert (apart <= 1 + 2.0**-22 * sizes / step[2]).all()
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("name", ["mul", "mul_relu"])
 def test_products_of_32_bits(name):
     # Products below 2^24, which float32 holds: the oracle's wrap around beyond 2^31.
@@ -195,7 +191,6 @@ def test_out_gives_its_parameters_and_takes_the_integers(dtype, name):
 # ---------------------------------------------------------------------------------------------------- with a number
 
 
-@pytest.mark.oracle
 @by_bytes
 @pytest.mark.parametrize("name", SCALAR)
 @given(data=st.data())
@@ -207,7 +202,6 @@ def test_with_any_number(dtype, name, data):
     assert_twins(getattr(ours, name)(q, number), getattr(oracle, name)(expected, number))
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("name", SCALAR)
 @pytest.mark.parametrize("number", [0.3, -0.5, 0.0, 1e8, -6.4e8])
 def test_32_bits_with_a_number(name, number):
@@ -216,7 +210,6 @@ def test_32_bits_with_a_number(name, number):
     assert_twins(getattr(ours, name)(mine(values, 0.3, 20), number), expected)
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("number", [2.0, -200.0])
 def test_every_spelling_of_a_number(number):
     q, expected = mine(every(quint8), 0.3, 20), theirs(every(quint8), 0.3, 20)
@@ -241,7 +234,6 @@ def test_every_spelling_of_a_number(number):
 # ----------------------------------------------------------------------------------------------------------- joining
 
 
-@pytest.mark.oracle
 @by_bytes
 @pytest.mark.parametrize("name", ["cat", "cat_relu"])
 @given(data=st.data())
@@ -267,7 +259,6 @@ def test_cat_in_every_layout_along_every_axis(isa, dtype, name, data):
     assert y.is_contiguous(memory_format=memory_format) or y.is_contiguous()
 
 
-@pytest.mark.oracle
 @by_bytes
 @pytest.mark.parametrize("name", ["cat", "cat_relu"])
 def test_cat_of_channels_rounds_as_the_oracle(dtype, name):
@@ -280,7 +271,6 @@ def test_cat_of_channels_rounds_as_the_oracle(dtype, name):
         assert y.is_contiguous(memory_format=torch.channels_last)
 
 
-@pytest.mark.oracle
 def test_cat_of_32_bits():
     values = integers(3, (4, 16), torch.int32) % 5000
     pieces = [(values, 0.25, 9), (values, 0.125, 100)]
@@ -342,7 +332,6 @@ def in_steps(q: QTensor, function, scale: float, zero_point: int) -> torch.Tenso
     return function(q.dequantize().to(torch.float64)) / torch.tensor(scale).to(torch.float64) + zero_point
 
 
-@pytest.mark.oracle
 @by_bytes
 @pytest.mark.parametrize("name", FUNCTIONS)
 @given(data=st.data())
@@ -384,7 +373,6 @@ def test_gelu_can_be_approximated():
     assert not torch.equal(ours.gelu(q, 0.0002, 128), ours.gelu(q, 0.0002, 128, "tanh"))
 
 
-@pytest.mark.oracle
 @by_bytes
 @pytest.mark.parametrize("shape", [(2, 3, 256), (2, 64, 4, 64), (256, 1), (1, 70, 8, 8)], ids=str)
 @pytest.mark.parametrize("layout", ["contiguous", "channels_last", "sliced"])
@@ -427,7 +415,6 @@ def test_requantize_is_dequantize_and_quantize(dtype, target, data):
 # ------------------------------------------------------------------------------------------------ bounds on integers
 
 
-@pytest.mark.oracle
 @by_bytes
 @given(data=st.data())
 def test_bounds(dtype, data):

@@ -35,12 +35,12 @@ def graph(model: Net, mapping: zeropoint.QConfigMapping) -> nn.Module:
 def test_outliers_in_a_weight_are_found_in_a_graph() -> None:
     model = with_outliers(net())
     found = zeropoint.compare(model, graph(model, zeropoint.QConfigMapping().set_global(per_tensor())), batches())
-    guilty = found.rows[0]
-    assert guilty.path == BAD
-    assert guilty.share > 0.5
-    assert guilty.weight_sqnr is not None
-    assert guilty.weight_sqnr < 30
-    assert "outliers in its weight" in guilty.why
+    worst = found.rows[0]
+    assert worst.path == BAD
+    assert worst.share > 0.5
+    assert worst.weight_sqnr is not None
+    assert worst.weight_sqnr < 30
+    assert "outliers in its weight" in worst.why
 
 
 def test_a_clipped_range_is_found_in_a_graph() -> None:

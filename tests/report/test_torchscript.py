@@ -54,12 +54,12 @@ def quantized(script: Any, qconfigs: Any, data: list[Any]) -> Any:
 def test_outliers_in_a_weight_are_found(traced: bool) -> None:
     script = scripted(with_outliers(net()), traced, batches()[0])
     found = zeropoint.compare(script, quantized(script, {"": per_tensor()}, batches()), batches())
-    guilty = found.rows[0]
-    assert guilty.path == BAD
-    assert guilty.share > 0.5
-    assert guilty.weight_sqnr is not None
-    assert guilty.weight_sqnr < 30
-    assert "outliers in its weight" in guilty.why
+    worst = found.rows[0]
+    assert worst.path == BAD
+    assert worst.share > 0.5
+    assert worst.weight_sqnr is not None
+    assert worst.weight_sqnr < 30
+    assert "outliers in its weight" in worst.why
     [third] = [row for row in found.rows if row.path == "third"]
     assert third.sqnr < 20
     assert third.alone > 30

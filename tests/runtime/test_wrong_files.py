@@ -51,6 +51,10 @@ def field(name: str, value: Any) -> Edit:
     return lambda program: program.update({name: value})
 
 
+def called(arguments: str) -> Edit:
+    return lambda program: program.update(version=3, arguments=arguments)
+
+
 def rewired(program: dict[str, Any]) -> None:
     """The first step reads what the last one makes."""
     program["steps"][0]["inputs"][0] = program["steps"][-1]["outputs"][0]
@@ -63,7 +67,14 @@ def renamed(program: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (field("version", 3), "version 3 is newer than this library, which reads up to 2"),
+        (field("version", 4), "version 4 is newer than this library, which reads up to 3"),
+        (field("arguments", "0"), "program: .arguments. is not known"),
+        (field("result", '["constant",1]'), "result: expected the number"),
+        (called("0"), "arguments: expected a tuple of a tuple and a dictionary"),
+        (called('["tuple",[0,["dict",[]]]]'), "arguments: expected a tuple of a tuple and a dictionary"),
+        (called('["tuple",[["tuple",[1]],["dict",[]]]]'), "arguments: there is no input 1"),
+        (called('["tuple",[["tuple",[]],["dict",[]]]]'), "arguments: input 0 must be named once"),
+        (called('["tuple",[["tuple",[0]],["dict",[["x",0]]]]]'), "arguments: input 0 must be named once"),
         (field("version", 0), "'version' must be a positive integer"),
         (field("version", "1"), "'version' must be a positive integer"),
         (field("steps", {}), "'steps' must be a list"),
@@ -232,6 +243,22 @@ def test_phases_without_taps_are_packed_once(tmp_path: Path) -> None:
     path = tmp_path / "wide.zpt"
     program.save(path)
     assert peak_of_loading(path)[0] <= (2 << 20) + 1024 * path.stat().st_size
+
+
+def test_weights_that_grow_out_of_proportion_are_refused(tmp_path: Path) -> None:
+    """A kernel of 16 by 16 with that stride is 256 phases; each of the groups has a padded panel in each phase."""
+    groups = 1999
+    model = nn.Sequential(nn.ConvTranspose2d(2 * groups, groups, 16, stride=16, groups=groups)).eval()
+    x = torch.randn(1, 2 * groups, 1, 1)
+    program = zeropoint.compile(zeropoint.to_int8(model, (x,), [x], progress=False), (x,))
+    path = tmp_path / "bomb.zpt"
+    program.save(path)
+    peak, said = peak_of_loading(path)
+    assert "packed" in said
+    assert "memory_limit" in said
+    assert peak <= (64 << 20) + 64 * path.stat().st_size
+    trusted = runtime.load(path, memory_limit=(8 << 30) + 1)
+    np.testing.assert_array_equal(trusted(x.numpy()), program(x.numpy()))
 
 
 def test_what_a_convolution_takes_for_itself_counts() -> None:

@@ -26,7 +26,6 @@ def drawn(data: st.DataObject, dtype: zeropoint.QuantizedDtype) -> tuple[tuple[f
     return ((scale, zero_point // 2), values // 2) if dtype == qint32 else ((scale, zero_point), values)
 
 
-@pytest.mark.oracle
 @by_comparison
 @by_dtype
 @given(data=st.data())
@@ -40,7 +39,6 @@ def test_two_quantized_tensors(dtype, compare, data):
     assert torch.equal(ours, compare(theirs(a, *qparams), theirs(b, *other)))
 
 
-@pytest.mark.oracle
 @by_comparison
 @by_dtype
 @given(data=st.data())
@@ -78,7 +76,6 @@ def test_integers_do_not_decide_where_their_order_is_not_that_of_the_values(comp
     assert torch.equal(compare(q, other), compare(q.dequantize(), other.dequantize()))
 
 
-@pytest.mark.oracle
 @by_dtype
 @given(data=st.data())
 def test_equal(dtype, data):

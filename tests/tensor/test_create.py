@@ -39,9 +39,6 @@ from zeropoint.numerics.dtypes import QuantizedDtype, qint8, qint32, quint2x4, q
 from zeropoint.tensor import QTensor
 from zeropoint.tensor.errors import QTensorError
 
-pytestmark = pytest.mark.oracle
-
-
 # --------------------------------------------------------------------------------------------------------- from floats
 
 

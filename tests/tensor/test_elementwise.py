@@ -72,7 +72,6 @@ def many_qparams(dtype: zeropoint.QuantizedDtype, count: int) -> Iterator[tuple[
 # --------------------------------------------------------------------------------------------- functions with a table
 
 
-@pytest.mark.oracle
 @by_bytes
 @by_function
 def test_every_integer_with_many_qparams(dtype, ours, oracle):
@@ -81,7 +80,6 @@ def test_every_integer_with_many_qparams(dtype, ours, oracle):
         assert_twins(ours(mine(every, scale, zero_point, dtype)), oracle(theirs(every, scale, zero_point)))
 
 
-@pytest.mark.oracle
 @by_bytes
 @given(data=st.data())
 def test_every_shape_and_layout(isa, dtype, data):
@@ -95,7 +93,6 @@ def test_every_shape_and_layout(isa, dtype, data):
     assert_laid_out_like(y.int_repr(), x)
 
 
-@pytest.mark.oracle
 @by_bytes
 @pytest.mark.parametrize("slope", [1e9, -1e9, float("inf"), float("nan")])
 def test_results_that_no_integer_stands_for(dtype, slope):
@@ -113,7 +110,6 @@ def test_results_that_no_integer_stands_for(dtype, slope):
 ONE_STEP = 1
 
 
-@pytest.mark.oracle
 @by_bytes
 @given(data=st.data())
 def test_one_step_at_most_from_the_tails_of_the_oracle(dtype, data):
@@ -130,7 +126,6 @@ def test_one_step_at_most_from_the_tails_of_the_oracle(dtype, data):
 STEPS_32 = {"tanh": 2**7}
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("name", FUNCTIONS)
 @given(data=st.data())
 def test_32_bits(name, data):
@@ -224,7 +219,6 @@ def tensors(draw: st.DrawFn, dtype: zeropoint.QuantizedDtype) -> tuple[QTensor, 
     return mine(x, scale, zero_point, dtype), theirs(x, scale, zero_point)
 
 
-@pytest.mark.oracle
 @by_dtype
 @given(data=st.data())
 def test_relu(dtype, data):
@@ -234,7 +228,6 @@ def test_relu(dtype, data):
         assert_laid_out_like(function(q).int_repr(), q.int_repr())
 
 
-@pytest.mark.oracle
 @by_dtype
 @given(data=st.data())
 def test_relu6_and_hardtanh(dtype, data):
@@ -245,7 +238,6 @@ def test_relu6_and_hardtanh(dtype, data):
     assert_twins(F.hardtanh(q, low, high), F.hardtanh(oracle, low, high))
 
 
-@pytest.mark.oracle
 @by_dtype
 @given(data=st.data())
 def test_clamp(dtype, data):
@@ -297,7 +289,6 @@ def test_in_place_writes_through_views(dtype, in_place, function):
     assert torch.equal(base.values()[untouched], before.values()[untouched])
 
 
-@pytest.mark.oracle
 @by_dtype
 def test_hardsigmoid_in_place_takes_over_its_qparams(dtype):
     x = integers(1, (4, 64), dtype.torch_storage)

@@ -66,7 +66,6 @@ def unmixed(pool: Any, oracle: torch.Tensor, spatial: int, **arguments: Any) -> 
 # -------------------------------------------------------------------------------------------------------- maximum
 
 
-@pytest.mark.oracle
 @by_spatial
 @by_dtype
 @examples(25)  # for each dtype, rank and instruction set
@@ -123,7 +122,6 @@ def test_max_pool_has_no_indices():
 # ----------------------------------------------------------------------------------------------------------- mean
 
 
-@pytest.mark.oracle
 @by_spatial
 @by_dtype
 @examples(25)  # for each dtype, rank and instruction set
@@ -144,7 +142,6 @@ def test_avg_pool(dtype, spatial, isa, data):
         assert_same(AVG_POOL[spatial](q, **arguments).int_repr(), ours.int_repr())
 
 
-@pytest.mark.oracle
 @by_spatial
 @by_dtype
 @examples(25)  # for each dtype, rank and instruction set
@@ -174,7 +171,6 @@ def ties(seed: int, shape: tuple[int, ...], dtype: zeropoint.QuantizedDtype) -> 
     return x.reshape(shape).to(dtype.torch_storage)
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
 @pytest.mark.parametrize("channels", [1, 3, 32])
 @by_bytes
@@ -193,7 +189,6 @@ def test_ties(dtype, channels, layout, isa, data):
     assert_twins(F.adaptive_avg_pool3d(q, (2, 1, 1)), F.adaptive_avg_pool3d(oracle, (2, 1, 1)))
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("channels", [8, 16, 24])
 def test_layouts_round_differently(channels):
     """PyTorch's own disagreement, as described in ops/pooling.py. Ours is the same for every number of channels from 8;
@@ -205,7 +200,6 @@ def test_layouts_round_differently(channels):
         assert_same_lanes(F.avg_pool2d(q, 2), F.avg_pool2d(oracle, 2), 2, by_vector=layout == "channels_last")
 
 
-@pytest.mark.oracle
 @by_bytes
 def test_divisor_saturates(dtype, isa):
     q, oracle = twins(torch.full((1, 8, 4, 4), dtype.qmax, dtype=dtype.torch_storage), 0.5, 3, dtype)
@@ -215,7 +209,6 @@ def test_divisor_saturates(dtype, isa):
         assert ours.int_repr().unique().tolist() == [dtype.qmax if divisor > 0 else dtype.qmin]
 
 
-@pytest.mark.oracle
 @by_dtype
 @examples(25)
 @given(data=st.data())

@@ -33,7 +33,6 @@ def some_dim(data: st.DataObject, q: QTensor) -> int:
     return data.draw(st.integers(-rank, rank - 1))
 
 
-@pytest.mark.oracle
 @by_dtype
 @given(data=st.data())
 def test_the_extreme_of_all(dtype, data):
@@ -42,7 +41,6 @@ def test_the_extreme_of_all(dtype, data):
     assert_twins(torch.min(q), torch.min(oracle))
 
 
-@pytest.mark.oracle
 @by_dtype
 @given(data=st.data())
 def test_the_extreme_along_an_axis(dtype, data):
@@ -66,7 +64,6 @@ def test_where_the_extreme_is(dtype, data):
     assert q.int_repr().flatten()[q.argmax()] == q.max().int_repr()
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("dtype", [qint8, quint8], ids=lambda d: d.name)
 @given(data=st.data())
 def test_the_standard_deviation(dtype, data):
@@ -86,7 +83,6 @@ def test_the_standard_deviation(dtype, data):
         assert (ours.int_repr().int() - expected.int_repr().int()).abs().max() <= 1
 
 
-@pytest.mark.oracle
 @by_dtype
 @given(data=st.data())
 def test_sort(dtype, data):
@@ -106,7 +102,6 @@ def test_sort(dtype, data):
     )
 
 
-@pytest.mark.oracle
 @by_dtype
 @given(data=st.data())
 def test_msort_and_argsort(dtype, data):
@@ -116,7 +111,6 @@ def test_msort_and_argsort(dtype, data):
     assert torch.equal(q.int_repr().gather(-1, order), q.sort(-1).values.int_repr())
 
 
-@pytest.mark.oracle
 @by_dtype
 @given(data=st.data())
 def test_topk(dtype, data):

@@ -37,7 +37,6 @@ def targets(draw: st.DrawFn, sizes: tuple[int, ...]) -> dict[str, object]:
     return arguments
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
 @by_spatial
 @by_dtype
@@ -67,7 +66,6 @@ def test_nearest(dtype, spatial, mode, data):
         assert_same_layout(ours, expected)
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("align_corners", [False, True], ids=["pixels", "corners"])
 @by_dtype
 @examples(30)
@@ -93,7 +91,6 @@ def test_bilinear(dtype, align_corners, isa, data):
         assert_same(F.interpolate(q, **arguments).int_repr(), ours.int_repr())
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
 @pytest.mark.parametrize("dtype", BYTES, ids=lambda d: d.name)
 def test_bilinear_of_many(dtype, layout, isa):
@@ -105,7 +102,6 @@ def test_bilinear_of_many(dtype, layout, isa):
             assert_twins(F.interpolate(q, **arguments), F.interpolate(oracle, **arguments))
 
 
-@pytest.mark.oracle
 def test_the_detour_over_the_zero_point(isa):
     """rne((v - zero_point) + zero_point): just below a half becomes a half once 100 has been added to it."""
     x = torch.tensor([[0, 1], [0, 1]], dtype=torch.int8).reshape(1, 1, 2, 2)

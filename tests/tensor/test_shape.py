@@ -291,7 +291,6 @@ def check(operator: Operator, ours: QTensor, oracle: Tensor | None) -> None:
             assert_pair(a, b, layout=False)  # PyTorch's clones forget about channels last
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda o: o.__name__)
 @examples(30)
 @given(data=st.data(), pair=pairs(max_dims=5))
@@ -465,7 +464,6 @@ def test_resize_keeps_every_element(dtype: QuantizedDtype) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:All inputs of this cat operator must share")
-@pytest.mark.oracle
 @examples(60)
 @given(st.data(), st.sampled_from([qint8, quint8]))
 def test_joining_requantizes_to_the_first(data: st.DataObject, dtype: QuantizedDtype) -> None:

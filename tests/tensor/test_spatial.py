@@ -19,7 +19,6 @@ from zeropoint.tensor.errors import QTensorError
 by_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
 
 
-@pytest.mark.oracle
 @by_dtype
 @given(data=st.data())
 def test_constant(dtype, data):
@@ -61,7 +60,6 @@ def by_index(x: torch.Tensor, pad: tuple[int, ...], mode: str) -> torch.Tensor:
     return x
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("mode", ["reflect", "replicate"])
 @pytest.mark.parametrize("spatial", [1, 2, 3], ids=["1d", "2d", "3d"])
 @by_dtype
@@ -81,7 +79,6 @@ def test_reflect_and_replicate(dtype, spatial, mode, data):
         assert_twins(ours, F.pad(oracle, pad, mode=mode))
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("factor", [1, 2, 3])
 @by_dtype
@@ -93,7 +90,6 @@ def test_pixel_shuffle(dtype, factor, layout):
             assert_twins(F.pixel_unshuffle(q, factor), F.pixel_unshuffle(oracle, factor))
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("groups", [1, 2, 3, 4, 6, 12])
 def test_channel_shuffle(groups, layout):

@@ -18,8 +18,6 @@ from zeropoint.numerics.dtypes import QuantizedDtype, qint8, quint4x2, quint8
 from zeropoint.tensor import QTensor
 from zeropoint.tensor.errors import QTensorError
 
-pytestmark = pytest.mark.oracle
-
 TORCH_SCHEMES = ("per_tensor", "per_channel")
 FILLS = (-1, 1, 2**32, 0.3)
 

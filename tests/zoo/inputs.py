@@ -8,7 +8,10 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-__all__ = ["Inputs", "both", "floats", "graph", "image", "named", "tokens", "video"]
+__all__ = [
+    "Inputs", "both", "floats", "graph", "image", "image_bytes", "lengths", "mask", "named", "nested", "nothing",
+    "tokens", "tokens_below", "video",
+]  # fmt: skip
 
 Inputs = Callable[[Generator], Any]
 
@@ -27,6 +30,30 @@ def video(frames: int, size: int) -> Inputs:
 
 def tokens(length: int = 12, vocabulary: int = 99, batch: int = 2) -> Inputs:
     return lambda g: (torch.randint(3, vocabulary, (batch, length), generator=g),)
+
+
+def tokens_below(vocabulary: int, *shape: int) -> Inputs:
+    """Tokens of any shape, all that are below a number."""
+    return lambda g: (torch.randint(0, vocabulary, shape, generator=g),)
+
+
+def image_bytes(g: Generator) -> tuple[Tensor, ...]:
+    """Pictures as they come from files: bytes, channels last."""
+    return (torch.randint(0, 256, (2, 12, 12, 3), generator=g, dtype=torch.uint8),)
+
+
+def nothing(g: Generator) -> tuple[None, ...]:
+    """An argument that is None."""
+    return (None,)
+
+
+def nested(g: Generator) -> tuple[Any, ...]:
+    """A dictionary with a list and a tuple of tensors."""
+
+    def some(size: int) -> Tensor:
+        return torch.randn(3, size, generator=g)
+
+    return ({"left": [some(6), some(6)], "right": (some(4), some(4))},)
 
 
 def both(*parts: Inputs) -> Inputs:

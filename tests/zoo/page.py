@@ -1,17 +1,41 @@
-"""Write docs/models.md from the results of a run: ``python -m tests.zoo.page table.json``."""
+"""Write docs/models.md from the results of a run: ``python -m tests.zoo.page table.json``.
+
+With ``--keep`` what the page has for other cases stays, in a table of its own with the machine it was run on.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import sys
 from pathlib import Path
 from typing import Any
 
-__all__ = ["page"]
+__all__ = ["kept", "page"]
 
 _PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 _REACHED = {"nothing": "not built", "built": "no", "quantized": "quantized", "compiled": "program"}
+
+
+_HEAD = (
+    "| architecture | mode | reached | int8 | SQNR, dB | torch.ao | cosine | seconds | what is missing |",
+    "|---|---|---|---|---|---|---|---|---|",
+)
+_EARLIER = "## From an earlier run"
+
+
+def kept(old: str, table: dict[str, Any]) -> str:
+    """What an older page has for cases that were not run now: a section, with the machine; empty if nothing is left."""
+    run = {(result["name"], result["mode"]) for result in table["results"]}
+    sections = []
+    for part in old.split(_EARLIER):
+        machine = next(line for line in part.splitlines() if line.startswith("Run on "))
+        rows = [line for line in part.splitlines() if re.match(r"\| \w+/", line)]
+        left = [row for row in rows if tuple(row.split(" | ")[:2]) not in {(f"| {name}", mode) for name, mode in run}]
+        if left:
+            sections += ["", _EARLIER, "", machine, "", *_HEAD, *left]
+    return "\n".join(sections) + "\n" if sections else ""
 
 
 def page(table: dict[str, Any]) -> str:
@@ -42,8 +66,7 @@ def page(table: dict[str, Any]) -> str:
         "there say little about trained ones; `torch.ao`: of torch.ao's graph mode, where it was tried and can do the",
         "model. `seconds`: of processor time for `to_int8`.",
         "",
-        "| architecture | mode | reached | int8 | SQNR, dB | torch.ao | cosine | seconds | what is missing |",
-        "|---|---|---|---|---|---|---|---|---|",
+        *_HEAD,
     ]
     lines += [_row(result) for result in rows]
     return "\n".join(lines) + "\n"
@@ -73,7 +96,12 @@ def _missing(result: dict[str, Any]) -> str:
 
 def main() -> int:
     """The command."""
-    _PAGE.write_text(page(json.loads(Path(sys.argv[1]).read_text())))
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("table", type=Path)
+    parser.add_argument("--keep", action="store_true", help="keep what the page has for other cases")
+    options = parser.parse_args()
+    table = json.loads(options.table.read_text())
+    _PAGE.write_text(page(table) + (kept(_PAGE.read_text(), table) if options.keep else ""))
     return 0
 
 

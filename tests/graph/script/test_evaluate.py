@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from eight_bit_steps import steps_between
 from script_graphs import BOTH_WAYS, quantized, scripted
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
@@ -128,5 +129,5 @@ def test_attention_has_a_branch_that_only_raises() -> None:
     assert zeropoint.summary(made).counts()["int8"] > 0
     with torch.no_grad():
         expected, found = model(x, x, x), made(x, x, x)
-    assert (expected[0] - found[0]).abs().max() < 0.1
+    assert steps_between(expected[0], found[0]) <= 3
     assert "_native_multi_head_attention" not in str(made.graph)

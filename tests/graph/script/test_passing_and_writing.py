@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from eight_bit_steps import steps_between
 from script_graphs import BOTH_WAYS, STATIC, calls, quantized, scripted
 from torch import Tensor, nn
 
@@ -62,7 +63,7 @@ def test_what_passes_values_on_needs_no_scale_of_its_own(traced: bool) -> None:
     made = quantized(script, x)
     found = calls(made)
     assert found.count("quantize_per_tensor") == found.count("dequantize") == 1
-    assert (made(x) - model(x)).abs().max() < 0.05 * model(x).abs().max() + 0.02
-    if not traced:  # other sizes
-        other: Any = torch.randn(1, 3, 14, 9)
-        assert (made(other) - model(other)).abs().max() < 0.1
+    assert steps_between(made(x), model(x)) <= 6  # of three results that are rounded, with seven bits each
+    if not traced:  # other sizes, nearly in the range that was seen
+        other: Any = x[:1].repeat(1, 1, 2, 1)[:, :, :14, :9]
+        assert steps_between(made(other), model(other), model(x)) <= 8

@@ -107,7 +107,6 @@ def test_sequences_without_a_batch() -> None:
         torch.testing.assert_close(a, b)
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("options", [o for o in OPTIONS if "batch_first" not in o and "add_bias_kv" not in o], ids=str)
 def test_a_converted_attention_gives_the_integers_of_torch(options: Any) -> None:
     ours, theirs, xs = pair(options)
@@ -128,7 +127,6 @@ def test_a_converted_attention_gives_the_integers_of_torch(options: Any) -> None
     assert (model(*xs)[0].int_repr().int() - their_model(*xs)[0].int_repr().int()).abs().max() <= 1
 
 
-@pytest.mark.oracle
 def test_the_state_of_torchs_observed_attention_loads() -> None:
     ours, theirs, xs = pair({})
     their_prepared, prepared = tq.prepare(theirs), zeropoint.prepare(ours)

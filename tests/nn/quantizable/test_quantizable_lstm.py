@@ -95,7 +95,6 @@ def test_a_new_lstm_has_the_weights_of_the_float_one(options: Any) -> None:
     assert [t.shape for t in flat(made(torch.randn(5, 3, 6)))] == [t.shape for t in flat(lstm(torch.randn(5, 3, 6)))]
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("options", [o for o in SHAPES if "bidirectional" not in o], ids=str)
 def test_a_converted_lstm_gives_the_integers_of_torch(options: Any) -> None:
     ours, theirs, x = pair(**options)
@@ -112,7 +111,6 @@ def test_a_converted_lstm_gives_the_integers_of_torch(options: Any) -> None:
         assert (steps == 0).float().mean() >= 0.999
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("options", [o for o in SHAPES if "bidirectional" in o], ids=str)
 def test_a_converted_bidirectional_lstm_is_as_near_to_float_as_torch(options: Any) -> None:
     ours, theirs, x = pair(**options)
@@ -173,7 +171,6 @@ def test_a_quantized_lstm_can_be_copied_saved_scripted_and_traced(options: Any) 
     assert all(torch.equal(a.int_repr(), b) for a, b in zip(flat(fresh(x)), expected, strict=True))
 
 
-@pytest.mark.oracle
 def test_the_state_of_torchs_lstm_loads() -> None:
     ours, theirs, x = pair(num_layers=2)
     their_prepared = tq.prepare(theirs)

@@ -415,7 +415,6 @@ def torch_pair(name: str, per_channel: bool):
     return Convolution(x, w, torch.randn(n, generator=g) * 3, *geometry, y_scale, 101), tx, tw
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("per_channel", [False, True], ids=["per-tensor", "per-channel"])
 @pytest.mark.parametrize("name", SHAPES)
 def test_is_within_one_step_of_pytorch(engine, name, per_channel):
@@ -431,7 +430,6 @@ def test_is_within_one_step_of_pytorch(engine, name, per_channel):
         )
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("padding_mode", ["zeros", "reflect"])
 def test_functional_is_within_one_step_of_pytorchs(engine, padding_mode):
     c, tx, tw = torch_pair("conv2d", True)
@@ -446,7 +444,6 @@ def test_functional_is_within_one_step_of_pytorchs(engine, padding_mode):
     assert_within_one_step(mine.int_repr(), theirs.int_repr())
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("name", ["conv2d_add", "conv2d_add_relu"])
 def test_addition_is_within_one_step_of_pytorchs(name):
     if "onednn" not in ENGINES:
@@ -470,7 +467,6 @@ def test_addition_is_within_one_step_of_pytorchs(name):
 EXACT_ENGINES = [e for e in ("fbgemm", "qnnpack") if e in torch.backends.quantized.supported_engines]
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("engine", EXACT_ENGINES, indirect=True)
 def test_transposed_is_within_half_a_step_of_float64_as_pytorchs_exact_engines_are(engine):
     g = generator(1)
@@ -492,7 +488,6 @@ def test_transposed_is_within_half_a_step_of_float64_as_pytorchs_exact_engines_a
         assert ((result.int_repr().double() - 128) - exact / scale).abs().max() <= 0.5 + 1e-3
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("engine", [e for e in ENGINES if e != "onednn"], indirect=True)
 @dimensions
 def test_transposed_is_within_one_step_of_pytorchs(engine, dims):
@@ -510,7 +505,6 @@ def test_transposed_is_within_one_step_of_pytorchs(engine, dims):
     assert_within_one_step(mine.int_repr(), theirs.int_repr())
 
 
-@pytest.mark.oracle
 def test_dynamic_is_that_of_pytorch_before_it_rounds_the_result_to_the_steps_of_the_input(engine):
     """PyTorch's result is quantized with the qparams of the input, and so cut off at its range; ours is not."""
     c, _, tw = torch_pair("conv2d", True)

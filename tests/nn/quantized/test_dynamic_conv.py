@@ -39,7 +39,6 @@ def made(kind: str, qconfig: str, **options: Any) -> tuple[Any, Any, torch.Tenso
     return ours, getattr(torch.ao.nn.quantized.dynamic, kind).from_float(theirs), x
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize(
     ("kind", "qconfig"),
@@ -85,7 +84,6 @@ def test_copies_compute_the_same(kind):
     assert_copies_compute_the_same(ours, getattr(nnqd, kind)(4, 6, 3, padding=1), (x,))
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("kind", KINDS)
 def test_state_dict_of_torch_ao_loads(kind):
     ours, theirs, x = made(kind, "default_dynamic_qconfig")

@@ -56,7 +56,6 @@ def assert_same_weights(ours: Any, theirs: Any) -> None:
 # ----------------------------------------------------------------------------------------------- layers on sequences
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"batch_first": True}])
 @pytest.mark.parametrize("qconfig", QCONFIGS)
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
@@ -70,7 +69,6 @@ def test_three_layers_compute_what_the_oracle_computes(kind, qconfig, options):
     assert largest_difference(ours(x), wanted) <= largest_difference(theirs(x), wanted) + 1e-5
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("qconfig", QCONFIGS)
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 def test_first_states_are_taken_and_last_ones_given(kind, qconfig):
@@ -82,7 +80,6 @@ def test_first_states_are_taken_and_last_ones_given(kind, qconfig):
     assert largest_difference(got, wanted) < 1e-5
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("qconfig", QCONFIGS)
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 def test_packed_sequences_of_any_order(kind, qconfig):
@@ -133,7 +130,6 @@ def test_script_with_a_packed_sequence(kind):
     assert_equal(loaded(x)[1], ours(x)[1])
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("qconfig", QCONFIGS)
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 def test_state_dict_of_torch_ao_loads(kind, qconfig):
@@ -212,7 +208,6 @@ def cell_and_state(kind: str, qconfig: str, options: dict[str, Any]) -> tuple[An
     return module, ours, theirs, x, (h, h) if kind == "LSTMCell" else h
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("qconfig", QCONFIGS)
 @pytest.mark.parametrize(("kind", "options"), CELLS)
 def test_cells_compute_what_the_oracle_computes(kind, options, qconfig):
@@ -244,7 +239,6 @@ def test_copies_of_cells_compute_the_same(kind, options, qconfig):
     assert_copies_compute_the_same(ours, blank, (x, state))
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("qconfig", QCONFIGS)
 @pytest.mark.parametrize(("kind", "options"), CELLS)
 def test_state_dict_of_a_cell_of_torch_ao_loads(kind, options, qconfig):

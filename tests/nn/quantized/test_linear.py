@@ -297,7 +297,6 @@ def torch_pair(seed: int, m: int, k: int, n: int, per_channel: bool):
     return x, w, tx, tw, torch.randn(n, generator=g) * 3, filling_scale(x, scale, k) / 2
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("per_channel", [False, True], ids=["per-tensor", "per-channel"])
 @pytest.mark.parametrize("relu", [False, True], ids=["linear", "relu"])
 def test_is_within_one_step_of_pytorch(engine, per_channel, relu):
@@ -309,7 +308,6 @@ def test_is_within_one_step_of_pytorch(engine, per_channel, relu):
         assert_within_one_step(mine.int_repr(), theirs.int_repr())
 
 
-@pytest.mark.oracle
 def test_functional_is_within_one_step_of_pytorchs(engine):
     x, w, tx, tw, bias, scale = torch_pair(0, 61, 64, 345, False)
     theirs = torch.ao.nn.quantized.functional.linear(tx, tw, bias, scale, 101)
@@ -318,7 +316,6 @@ def test_functional_is_within_one_step_of_pytorchs(engine):
     )
 
 
-@pytest.mark.oracle
 def test_leaky_relu_and_tanh_are_within_one_step_of_pytorchs():
     if "onednn" not in ENGINES:
         pytest.skip("PyTorch was built without oneDNN")
@@ -334,7 +331,6 @@ def test_leaky_relu_and_tanh_are_within_one_step_of_pytorchs():
         torch.backends.quantized.engine = before
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("relu", [False, True], ids=["linear", "relu"])
 def test_dynamic_with_reduced_range_is_that_of_pytorch(engine, relu):
     _, w, _, tw, bias, _ = torch_pair(2, 61, 64, 345, True)
@@ -346,7 +342,6 @@ def test_dynamic_with_reduced_range_is_that_of_pytorch(engine, relu):
     assert (mine - theirs).abs().max() <= 1e-5 * theirs.abs().max() * math.sqrt(64)
 
 
-@pytest.mark.oracle
 def test_float16_layer_is_close_to_pytorchs():
     weight, x = torch.randn(33, 64, generator=generator(6)), torch.randn(5, 64, generator=generator(7))
     bias = torch.randn(33, generator=generator(8))

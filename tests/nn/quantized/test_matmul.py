@@ -85,7 +85,6 @@ def test_bmm_is_matmul_of_three_dimensions(isa):
         functional.bmm(quantized(Codes(a.data[0], 0.1, 7)), quantized(b), 3.0, 100)
 
 
-@pytest.mark.oracle
 def test_is_within_one_step_of_pytorch():
     g = generator(0)
     a = Codes(torch.randint(0, 256, (7, 61, 33), dtype=torch.uint8, generator=g), 0.02, 53)

@@ -74,7 +74,6 @@ def made(kind: str, observer: str, is_decomposed: bool) -> tuple[Any, Any, tuple
     return getattr(nnqr, kind).from_float(module, ours), other, args
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("is_decomposed", [False, True])
 @pytest.mark.parametrize("observer", OBSERVERS)
 @pytest.mark.parametrize("kind", EVERY)
@@ -100,7 +99,6 @@ def test_copies_compute_the_same(kind, observer, is_decomposed):
     assert_copies_compute_the_same(ours, blank, args, script=kind not in ("LSTM", "GRU"))
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("kind", ["Embedding", "EmbeddingBag"])
 def test_tables_with_float_zero_points_equal_the_oracle(kind):
     ours, theirs, args = made(kind, "default_float_qparams_observer", False)
@@ -158,7 +156,6 @@ def rounded(weight: torch.Tensor, qparams: dict[str, Any]) -> nn.Parameter:
     return nn.Parameter(q.dequantize())
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize(
     ("kind", "options"),
     [("LSTMCell", {}), ("GRUCell", {}), ("RNNCell", {"nonlinearity": "tanh"}), ("RNNCell", {"nonlinearity": "relu"})],
@@ -182,7 +179,6 @@ def _first(result: Any) -> Any:
     return tuple(t[0] for t in result) if isinstance(result, tuple) else result[0]
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("bidirectional", [True, False])
 def test_lstm_with_the_weights_of_a_float_lstm(bidirectional):
     x = torch.randn(4, 2, 3)
@@ -206,7 +202,6 @@ def test_lstm_with_the_weights_of_a_float_lstm(bidirectional):
     assert_equal(reference(packed)[0].data, lstm(packed)[0].data)
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("scheme", ["per_tensor", "per_channel"])
 @pytest.mark.parametrize("kind", ["Embedding", "EmbeddingBag"])
 def test_tables_with_the_weight_of_a_float_table(kind, scheme):
@@ -241,7 +236,6 @@ def test_decomposed_linear_has_the_range_of_its_observer_in_its_graph():
     assert_equal(traced(x), nnqr.Linear.from_float(linear, qparams)(x))
 
 
-@pytest.mark.oracle
 @pytest.mark.parametrize("observer", [*OBSERVERS, "default_float_qparams_observer", "default_histogram_observer"])
 def test_get_qparam_dict_equals_the_oracle(observer):
     ours, theirs = getattr(zeropoint, observer)(), getattr(oracle, observer)()

@@ -1,0 +1,237 @@
+"""One call: a target in, the model that meets it out, with everything that was tried; and the parts it is made of."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+import zeropoint
+from zeropoint.accuracy.precision import Front, Option, choose, precision_front
+from zeropoint.accuracy.recipe import ALGORITHMS, Bench, Recipe
+from zeropoint.accuracy.tune import Tuned
+
+
+def spread_network() -> nn.Module:
+    """Channels between two layers that are a thousand times apart: plain int8 loses the small ones."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4)).eval()
+    factors = 10.0 ** torch.linspace(-1.5, 1.5, 16)
+    with torch.no_grad():
+        model[0].weight *= factors[:, None]
+        model[0].bias *= factors
+        model[2].weight /= factors
+    return model
+
+
+def batches(count: int = 4) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randn(32, 8, generator=generator) for _ in range(count)]
+
+
+def tuned(target: float | None, **options) -> Tuned:
+    data = batches()
+    return zeropoint.tune(spread_network(), (data[0],), data, target=target, progress=False, **options)
+
+
+def plain_sqnr() -> float:
+    data = batches()
+    quantized = zeropoint.to_int8(spread_network(), (data[0],), data, progress=False)
+    return zeropoint.compare(spread_network(), quantized, data, progress=False).sqnr
+
+
+def test_a_target_that_plain_int8_meets_ends_the_search_at_once():
+    found = tuned(target=5.0)
+    assert found.met
+    assert [str(trial.recipe) for trial in found.trials] == ["plain"]
+    assert found.metric == pytest.approx(plain_sqnr())
+
+
+def test_algorithms_are_added_until_the_target_is_met_and_no_further():
+    before = plain_sqnr()
+    found = tuned(target=before + 10)
+    assert found.met
+    assert found.metric >= before + 10
+    assert "equalize" in found.recipe.algorithms
+    tried = [trial.recipe.algorithms for trial in found.trials]
+    assert tried == sorted(tried, key=len)
+    assert all("adaround" not in algorithms for algorithms in tried)
+    assert found.trials[-1].recipe == found.recipe
+    assert all(
+        change.after >= change.before for change in found.changes if change.algorithm != "cross-layer equalization"
+    )
+
+
+def test_the_program_gives_exactly_the_tuned_numbers(tmp_path):
+    found = tuned(target=plain_sqnr() + 10)
+    found.program.save(tmp_path / "tuned.zpt")
+    loaded = zeropoint.runtime.load(tmp_path / "tuned.zpt")
+    for x in batches(2):
+        assert torch.equal(found.program(x), found.model(x))
+        assert torch.equal(torch.from_numpy(loaded(x.numpy())), found.model(x))
+
+
+def test_layers_are_computed_otherwise_where_int8_is_not_enough():
+    # 60 dB are 10 bits: no integers of 8 bits have them, float layers do.
+    found = tuned(target=60.0)
+    assert found.met
+    assert found.front is not None
+    assert {way for _, way in found.recipe.ways} & {"float", "int8 weights"}
+    assert found.front.points[0].milliseconds <= found.front.points[-1].milliseconds
+    assert "SQNR" in str(found.front)
+
+
+def test_what_cannot_be_reached_gives_the_best_and_says_so():
+    found = tuned(target=1000.0, mixed_precision=False)
+    assert not found.met
+    assert found.metric == max(trial.metric for trial in found.trials)
+    assert "not met" in str(found)
+    assert len(found.trials) == 1 + len(ALGORITHMS)
+
+
+def test_a_spent_budget_stops_with_the_best_so_far():
+    found = tuned(target=1000.0, budget=0.0)
+    assert [str(trial.recipe) for trial in found.trials] == ["plain"]
+    assert found.note == "the budget is spent"
+
+
+def test_the_metric_may_be_a_function_of_a_model():
+    data, model = batches(), spread_network()
+
+    def right(candidate: nn.Module) -> float:
+        return float((candidate(data[0]).argmax(1) == model(data[0]).argmax(1)).float().mean())
+
+    found = zeropoint.tune(model, (data[0],), data, right, target=0.99, progress=False)
+    assert found.title == "right"
+    assert found.float_metric == 1.0
+    assert found.metric == right(found.model)
+
+
+def test_an_interrupted_search_goes_on_from_its_checkpoint(tmp_path):
+    file, data, model = tmp_path / "tune.json", batches(), spread_network()
+    calls = []
+
+    def metric(candidate: nn.Module) -> float:
+        calls.append(candidate)
+        if len(calls) == 4:  # the float model, plain, ranges, and then
+            raise KeyboardInterrupt
+        wanted = model(data[0])
+        return -float((candidate(data[0]) - wanted).square().sum())
+
+    first = zeropoint.tune(model, (data[0],), data, metric, 0.0, checkpoint=file, mixed_precision=False, progress=False)
+    assert first.note == "interrupted: the best so far"
+    assert len(first.trials) == 2
+    again = zeropoint.tune(model, (data[0],), data, metric, 0.0, checkpoint=file, mixed_precision=False, progress=False)
+    assert [t.metric for t in again.trials[:2]] == [t.metric for t in first.trials]
+    assert len(calls) == 4 + 1 + len(ALGORITHMS) - 1  # the float model again, and what was not tried yet
+    assert again.metric == max(t.metric for t in again.trials)
+    others = [x + 1 for x in data]
+    with pytest.raises(ValueError, match="other calibration data"):
+        zeropoint.tune(model, (data[0],), others, metric, 0.0, checkpoint=file, progress=False)
+
+
+def test_the_report_is_json():
+    facts = json.loads(tuned(target=5.0).to_json())
+    assert facts["met"] is True
+    assert facts["trials"][0]["verdict"] == "plain int8"
+
+
+def test_tune_needs_a_batch_and_a_known_metric():
+    model = spread_network()
+    with pytest.raises(ValueError, match="no batch"):
+        zeropoint.tune(model, (batches()[0],), [], progress=False)
+    with pytest.raises(ValueError, match="metric must be"):
+        zeropoint.tune(model, (batches()[0],), batches(), "speed", progress=False)
+
+
+def test_an_unknown_field_of_the_policy_is_named():
+    data = batches()
+    with pytest.raises(ValueError, match="policy has no field 'bits'"):
+        zeropoint.tune(spread_network(), (data[0],), data, policy={"bits": 4}, progress=False)
+
+
+def test_an_unknown_algorithm_is_named():
+    data = batches()
+    with pytest.raises(ValueError, match="no algorithm 'magic'; there are ranges, "):
+        Bench(spread_network(), (data[0],), data).make(Recipe(("magic",)))
+
+
+OPTIONS = (
+    Option("a", "int8", 4.0, 1.0, 1), Option("a", "float", 0.0, 3.0, 4),
+    Option("b", "int8", 1.0, 1.0, 1), Option("b", "float", 0.0, 5.0, 4),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("limit", "ways"),
+    [
+        (5.0, {"a": "int8", "b": "int8"}),
+        (4.0, {"a": "float", "b": "int8"}),  # both 4 + 0 (6 ms) and 0 + 1 (4 ms) fit: the quicker one is taken
+        (0.5, {"a": "float", "b": "float"}),
+    ],
+)
+def test_the_quickest_choice_within_an_error_is_exact(limit, ways):
+    point = choose(OPTIONS, limit)
+    assert dict(point.ways) == ways
+    assert point.error <= limit
+
+
+def test_no_choice_fits_an_error_below_the_least():
+    assert choose([Option("a", "int8", 1.0, 1.0, 1)], 0.5) is None
+
+
+def test_the_front_has_no_point_that_another_beats():
+    front = Front.of(OPTIONS, signal=100.0)
+    assert [(p.milliseconds, p.error) for p in front.points] == [(2.0, 5.0), (4.0, 1.0), (8.0, 0.0)]
+    assert front.sqnr(front.points[1]) == pytest.approx(20.0)
+
+
+def test_every_layer_is_measured_in_every_way_it_has():
+    data = batches()
+    front = precision_front(Bench(spread_network(), (data[0],), data), progress=False)
+    ways = {path: {o.way for o in front.options if o.path == path} for path in ("0", "2", "4")}
+    everything = {"int8", "int8 dynamic", "int8 weights", "int4 weights", "float16 weights", "float"}
+    assert ways == {"0": everything, "2": everything, "4": everything}
+    of_second = {o.way: o for o in front.options if o.path == "2"}
+    assert of_second["float"].error == 0.0
+    assert of_second["int4 weights"].error > of_second["int8 weights"].error > 0.0
+    assert of_second["int8"].nbytes < of_second["float"].nbytes
+    assert all(o.milliseconds > 0 for o in front.options)
+
+
+def test_advice_says_when_ranges_stop_moving():
+    model = nn.Sequential(nn.Linear(4, 2)).eval()
+    still = [torch.linspace(-1, 1, 64).reshape(16, 4)] * 8
+    advice = zeropoint.calibration_advice(model, (still[0],), still)
+    assert (advice.batches, advice.seen) == (1, 8)
+    assert advice.moved[-1][1] == 0.0
+    growing = [still[0] * k for k in range(1, 9)]
+    advice = zeropoint.calibration_advice(model, (still[0],), iter(growing))
+    assert advice.batches is None
+    assert advice.moved[0][1] > 0.8  # after one batch the range is an eighth of the last
+    assert "not enough" in str(advice)
+    with pytest.raises(ValueError, match="no batch"):
+        zeropoint.calibration_advice(model, (still[0],), [])
+
+
+def test_the_page_shows_what_was_tried_and_the_front(tmp_path):
+    found = tuned(target=60.0)
+    findings = found.write_report(tmp_path / "report.html", batches(), title="spread", progress=False)
+    page = (tmp_path / "report.html").read_text()
+    assert "Tuning" in page
+    assert page.count("<circle") >= len(found.front.points)
+    assert findings.search.rows == tuple(found.table())
+    # Values are compared with those of the graph whose channels were scaled, not with those of the model.
+    assert findings.comparison.sqnr >= 60
+    assert min(row.sqnr for row in findings.comparison.rows) > 20
+
+
+def test_torchscript_that_is_a_straight_line_is_tuned():
+    data = batches()
+    scripted = torch.jit.script(spread_network())
+    found = zeropoint.tune(scripted, (data[0],), data, target=plain_sqnr() + 10, progress=False)
+    assert found.met
+    assert "equalize" in found.recipe.algorithms
+    assert torch.equal(found.program(data[1]), found.model(data[1]))

@@ -1,0 +1,183 @@
+"""``python tests/differential.py [--count 300] [--first 0] [--seconds 500]``: random models, computed in many ways.
+
+Each model is quantized and compiled. What PyTorch gives for the quantized graph is right. The program must give the
+same bytes on every instruction set of this CPU, with one thread and with two, for inputs at every alignment, contiguous
+and channels last, with batches that it was not made for, in new memory, and after it was saved and loaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import traceback
+import warnings
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from random_models import RandomModel
+
+import zeropoint
+from zeropoint import _native
+from zeropoint.compiler.errors import Unsupported
+from zeropoint.runtime.program import Program
+
+__all__ = ["Outcome", "compare"]
+
+# Names of zeropoint; None is the default of the mode.
+_QCONFIGS = {
+    "static": (
+        None,
+        "default_qconfig",
+        "default_per_channel_symmetric_qnnpack_qconfig",
+        "default_symmetric_qnnpack_qconfig",
+        "default_quint8_weight_qconfig",
+    ),
+    "dynamic": (None, "per_token_dynamic_qconfig", "per_channel_dynamic_qconfig", "float16_dynamic_qconfig"),
+    "weight_only": (None,),
+}
+
+
+@dataclass
+class Outcome:
+    """What became of a model: "equal", "unsupported" (its operators have no steps), or "wrong", and then why."""
+
+    seed: int
+    result: str = "equal"
+    words: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    runs: int = 0
+    unsupported: str = ""
+    decibels: float = float("inf")  # of the quantized graph against the float model
+
+
+def _aligned(x: torch.Tensor, offset: int, channels_last: bool) -> np.ndarray[Any, Any]:
+    """A copy that begins `offset` elements behind a boundary of 64 bytes."""
+    values = x.numpy()
+    order = (0, *range(2, values.ndim), 1) if channels_last else tuple(range(values.ndim))
+    moved = values.transpose(order)
+    room = np.empty(moved.size + 32, values.dtype)
+    start = (-room.ctypes.data // room.itemsize) % (64 // room.itemsize) + offset
+    placed = room[start : start + moved.size].reshape(moved.shape)
+    placed[...] = moved
+    return placed.transpose(np.argsort(order))
+
+
+def _bytes(value: Any) -> list[tuple[tuple[int, ...], bytes]]:
+    parts = value if isinstance(value, (list, tuple)) else [value]
+    arrays = [np.ascontiguousarray(part.numpy() if isinstance(part, torch.Tensor) else part) for part in parts]
+    # Neither the sign nor the payload of a NaN is part of any contract.
+    return [(a.shape, np.where(np.isnan(a), np.float32(np.nan), a).tobytes()) for a in arrays]
+
+
+def _distance(got: Any, want: Any) -> str:
+    pairs = zip(*([v] if not isinstance(v, (list, tuple)) else list(v) for v in (got, want)))
+    apart = [np.asarray(a, np.float64) - np.asarray(b, np.float64) for a, b in pairs]
+    return ", ".join(f"{np.count_nonzero(a)} of {a.size} differ, most {np.abs(a).max(initial=0):.3g}" for a in apart)
+
+
+def _decibels(got: Any, want: Any) -> float:
+    """The least signal-to-noise ratio of the results."""
+    pairs = zip(*(list(v) if isinstance(v, tuple) else [v] for v in (got, want)))
+    return min(float(20 * torch.log10(w.norm() / (g - w).norm().clamp_min(1e-30))) for g, w in pairs)
+
+
+def compare(seed: int) -> Outcome:
+    """One model in all ways."""
+    outcome = Outcome(seed)
+    model = RandomModel(seed)
+    outcome.words = [model.kind, *model.words]
+    generator = torch.Generator().manual_seed(seed)
+    modes = ("static", "static", "dynamic", "weight_only") if model.kind in ("sequence", "vector") else ("static",)
+    mode = modes[seed % len(modes)]
+    example, *batches = [model.inputs(2, generator) for _ in range(3)]
+    name = _QCONFIGS[mode][seed // 4 % len(_QCONFIGS[mode])]
+    outcome.words.append(f"{mode}, {name}")
+    given: dict[str, Any] = {"calibration": [example, *batches]} if mode == "static" else {}
+    if name is not None:
+        given["qconfig"] = getattr(zeropoint, name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        quantized = zeropoint.to_int8(model, example, mode=mode, progress=False, **given)
+        try:
+            program = zeropoint.compile(quantized, example)
+        except Unsupported as error:
+            outcome.result, outcome.unsupported = "unsupported", str(error)
+            return outcome
+    data = program._native.data()
+    with torch.no_grad():
+        outcome.decibels = _decibels(quantized(*example), model(*example))
+
+    def tried(called: Program, where: str, x: Any, want: Any, expected: Any) -> None:
+        outcome.runs += 1
+        got = called(x)
+        if _bytes(got) != expected:
+            outcome.wrong.append(f"{where}: {_distance(got, want)}")
+
+    threads = zeropoint.get_num_threads()
+    try:
+        for batch in (2, 1, 3):
+            (x,) = model.inputs(batch, generator)
+            with torch.no_grad():
+                want = quantized(x)
+            expected = _bytes(want)
+            for level in zeropoint.cpu_info().available:
+                with zeropoint.use_isa(level):
+                    for count in (1, 2):
+                        zeropoint.set_num_threads(count)
+                        where = f"batch {batch}, {level}, {count} threads"
+                        tried(program, where, x.numpy(), want, expected)
+                        tried(program, f"{where}, alignment {seed % 16}", _aligned(x, seed % 16, False), want, expected)
+            tried(Program(_native.Program(data)), f"batch {batch}, loaded", x.numpy(), want, expected)
+            if x.dim() in (4, 5):
+                tried(program, f"batch {batch}, channels last", _aligned(x, 0, True), want, expected)
+            for offset in range(16):
+                tried(program, f"batch {batch}, alignment {offset}", _aligned(x, offset, False), want, expected)
+    finally:
+        zeropoint.set_num_threads(threads)
+    if outcome.wrong:
+        outcome.result = "wrong"
+    return outcome
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--far", type=float, default=0.0, help="name models whose quantized graph has fewer decibels")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    found: Counter[str] = Counter()
+    runs, begin = 0, time.monotonic()
+    for seed in range(options.first, options.first + options.count):
+        if time.monotonic() - begin > options.seconds:
+            break
+        try:
+            outcome = compare(seed)
+        except Exception as error:
+            where = [f"{Path(f.filename).name}:{f.lineno}" for f in traceback.extract_tb(error.__traceback__)[-5:]]
+            text = f"{type(error).__name__}: {str(error)[:300]} ({' '.join(where)})"
+            outcome = Outcome(seed, "error", wrong=[text])
+        found[outcome.result] += 1
+        runs += outcome.runs
+        if outcome.result in ("wrong", "error"):
+            print(f"{outcome.result.upper()} seed {seed}: {'; '.join(outcome.words)}")
+            for line in outcome.wrong[:12]:
+                print(f"    {line}")
+        if outcome.decibels < options.far:
+            print(f"far, seed {seed}: {outcome.decibels:.1f} dB: {'; '.join(outcome.words)}")
+        if outcome.result == "unsupported":
+            print(f"unsupported, seed {seed}: {outcome.unsupported.splitlines()[0][:200]}")
+        sys.stdout.flush()
+    print(f"{sum(found.values())} models from seed {options.first}, {dict(found)}, {runs} runs")
+    print(f"{found['wrong'] + found['error']} wrong")
+    return 1 if found["wrong"] + found["error"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

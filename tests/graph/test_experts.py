@@ -1,0 +1,77 @@
+"""Mixtures of experts with sorted tokens: every expert becomes a linear layer of its own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import zeropoint
+from zeropoint.graph.passes.canonicalize import REWRITTEN
+from zeropoint.graph.passes.decompose_experts import EXPERTS
+
+# transformers registers such an operator when it is imported; torch._grouped_mm itself takes no float32 in what is
+# exported. This one means the same.
+_LIBRARY = torch.library.Library("experts_of_a_test", "DEF")
+_LIBRARY.define("grouped(Tensor input, Tensor weight, Tensor offs) -> Tensor")
+
+
+def _grouped(input: Tensor, weight: Tensor, offs: Tensor) -> Tensor:
+    begins = [0, *offs.tolist()]
+    return torch.cat([input[a:b] @ w for a, b, w in zip(begins, begins[1:], weight)])
+
+
+_LIBRARY.impl("grouped", _grouped, "CompositeExplicitAutograd")
+torch.library.register_fake(
+    "experts_of_a_test::grouped", lambda x, w, offs: x.new_empty((x.shape[0], w.shape[2])), lib=_LIBRARY
+)
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = EXPERTS["transformers.grouped_mm_fallback.default"]
+    monkeypatch.setitem(REWRITTEN, "experts_of_a_test.grouped.default", found)
+
+
+class Experts(nn.Module):
+    """Tokens sorted by expert, counted by histc, multiplied group by group, and put back."""
+
+    def __init__(self, experts: int = 3) -> None:
+        super().__init__()
+        self.experts, self.router = experts, nn.Linear(16, experts)
+        self.weight = nn.Parameter(torch.randn(experts, 16, 32) * 0.25)
+
+    def forward(self, x: Tensor) -> Tensor:
+        which, order = torch.sort(self.router(x).argmax(-1))
+        counts = torch.histc(which.float(), bins=self.experts, min=0, max=self.experts - 1)
+        ends = torch.cumsum(counts, 0, dtype=torch.int32)
+        made = torch.ops.experts_of_a_test.grouped(x[order], self.weight, ends)
+        return torch.zeros_like(made).index_copy(0, order, made)
+
+
+@pytest.mark.parametrize("mode", ["static", "dynamic"])
+def test_every_expert_is_a_layer_on_integers_and_the_program_gives_the_same_bytes(mode: str) -> None:
+    torch.manual_seed(0)
+    model, batches = Experts().eval(), [torch.randn(9, 16) for _ in range(4)]
+    data = {"calibration": batches} if mode == "static" else {}
+    quantized = zeropoint.to_int8(model, (batches[0],), mode=mode, progress=False, **data)
+    layers = [row for row in quantized.summary().rows if row.operator == "linear"]
+    assert len(layers) == 4  # and the router
+    assert all(row.way.startswith("int8") for row in layers)
+    program = zeropoint.compile(quantized, (batches[0],))
+    for x in (batches[1], torch.cat(batches), batches[2][:1]):
+        expected = model(x).detach()
+        # Half a step of weights and of inputs for each of 16 products, and of the result.
+        bound = float(expected.abs().max()) * (16**0.5 + 1) / 127
+        assert float((quantized(x) - expected).abs().max()) < bound
+        assert torch.equal(program(x), quantized(x))
+
+
+def test_an_expert_that_nobody_asks_for_and_one_that_all_ask_for() -> None:
+    torch.manual_seed(0)
+    model, x = Experts().eval(), torch.randn(5, 16)
+    with torch.no_grad():
+        model.router.bias.copy_(torch.tensor([-50.0, 50.0, -50.0]))
+    quantized = zeropoint.to_int8(model, (x,), mode="dynamic", progress=False)
+    assert torch.allclose(quantized(x), x @ model.weight[1], atol=0.1)
+    assert torch.equal(zeropoint.compile(quantized, (x,))(x), quantized(x))
