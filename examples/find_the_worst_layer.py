@@ -27,9 +27,9 @@ quantized = zeropoint.to_int8(model, (batches[0],), batches, one_scale)
 # %%
 found = zeropoint.compare(model, quantized, batches)
 print(found)
-guilty = found.rows[0]
-print(f"\nguilty: {guilty.path}, because of {guilty.why}")
-assert guilty.path == "2"
+worst = found.rows[0]
+print(f"\nworst: {worst.path}, because of {worst.why}")
+assert worst.path == "2"
 
 # %% [markdown]
 # `sensitivity` says what each layer costs at the output, alone and together with the harmless ones.

@@ -1,0 +1,88 @@
+"""load_test.py FOLDER [--clients 4] [--seconds 10]: throughput and latency of both servers, in turns on one machine.
+
+FOLDER is what make_model.py wrote. Each server is a process of its own; clients keep one connection each and send the
+next request when the last is answered. Rounds alternate, so that other load on the machine hits both.
+"""
+
+import argparse
+import http.client
+import io
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).parent
+
+
+def start(model: Path, port: int, threads: int) -> subprocess.Popen:
+    environment = {**os.environ, "MODEL": str(model), "THREADS": str(threads)}
+    command = [sys.executable, "-m", "uvicorn", "--app-dir", str(HERE), "server:app", "--port", str(port)]
+    process = subprocess.Popen([*command, "--log-level", "error"], env=environment)
+    for _ in range(300):
+        try:
+            http.client.HTTPConnection("127.0.0.1", port, timeout=1).connect()
+            return process
+        except OSError:
+            time.sleep(0.1)
+    process.terminate()
+    raise RuntimeError(f"the server of {model} does not answer")
+
+
+def measure(port: int, clients: int, seconds: float, body: bytes) -> list[float]:
+    """Seconds of each request."""
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+
+    def client() -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        while time.perf_counter() < end:
+            begin = time.perf_counter()
+            connection.request("POST", "/predict", body)
+            response = connection.getresponse()
+            response.read()
+            assert response.status == 200, response.status
+            times.append(time.perf_counter() - begin)
+
+    workers = [threading.Thread(target=client) for _ in range(clients)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return times
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--clients", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--threads", type=int, default=1, help="of one inference")
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    written = io.BytesIO()
+    np.save(written, np.random.default_rng(0).standard_normal((1, 3, 224, 224)).astype(np.float32))
+    models = {"zeropoint": "model.zpt", "ONNX Runtime": "model.onnx"}
+    servers = {
+        name: start(options.folder / file, 8411 + i, options.threads) for i, (name, file) in enumerate(models.items())
+    }
+    try:
+        found: dict[str, list[float]] = {name: [] for name in models}
+        for i in range(len(models)):
+            measure(8411 + i, options.clients, 1, written.getvalue())  # not counted
+        for _ in range(options.rounds):
+            for i, name in enumerate(models):
+                found[name] += measure(8411 + i, options.clients, options.seconds / options.rounds, written.getvalue())
+        for name, times in found.items():
+            cuts = statistics.quantiles(times, n=100)
+            rate = len(times) / options.seconds
+            print(f"{name:<14}{rate:8.1f} requests/s   median {cuts[49] * 1e3:6.1f} ms   p99 {cuts[98] * 1e3:6.1f} ms")
+    finally:
+        for server in servers.values():
+            server.terminate()
+            server.wait()
