@@ -121,7 +121,7 @@ MODELS = {
     "mlp, float16": Example(
         lambda: nn.Sequential(nn.Linear(20, 32), nn.ReLU()), _sequences, _WORDS, {"": zeropoint.float16_dynamic_qconfig}
     ),
-    "encoder": Example(_encoder, _sequences, _WORDS, tolerance=2e-2),
+    "encoder": Example(_encoder, _sequences, _WORDS, tolerance=2e-2, ways=(True, False)),
     "encoder, dynamic": Example(_encoder, _sequences, _WORDS, DYNAMIC, 1e-5, ways=(True,)),
     "bert": Example(Bert, _words, _WORDS, tolerance=2e-2, ways=(True,)),
     "embeddings": Example(Words, _words, _WORDS, _MIXED),

@@ -8,7 +8,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 import torch
-from histogram_data import NOT_HUGE, ONE_BIN, assert_counts_of, cumulative, every_reader, growing
+from histogram_data import ONE_BIN, assert_counts_of, cumulative, every_reader, growing
 from hypothesis import given
 from observer_pairs import (
     KINDS,
