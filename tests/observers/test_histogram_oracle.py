@@ -42,8 +42,6 @@ from zeropoint.observers import (
 SPREAD = 2**-9
 
 
-
-
 # ---------------------------------------------------------------------------------------------- against the oracle
 
 
@@ -345,8 +343,6 @@ def test_half_precision_is_counted_as_its_float32_values(dtype):
     both[0](x)
     feed(both[1:], x.to(torch.float32))
     assert_same_state(*both)
-
-
 
 
 @pytest.mark.parametrize("growths", [0, 1, 2])
