@@ -12,8 +12,11 @@ from strategies import generator, seeds
 
 from zeropoint.observers import EntropyObserver, HistogramObserver, MSEObserver, PercentileObserver
 
-__all__ = ["DATA", "NOT_HUGE", "ONE_BIN", "OWN", "assert_counts_of", "cumulative", "every_reader", "growing"]
+__all__ = ["DATA", "INF", "NAN", "ONE_BIN", "OWN", "assert_counts_of", "cumulative", "every_reader", "growing"]
 
+INF, NAN = float("inf"), float("nan")
+# PyTorch's formulas overflow with ranges wider than float32; ours do not.
+NOT_HUGE = tuple(kind for kind in KINDS if kind != "huge")
 OWN: list[Any] = [HistogramObserver, PercentileObserver, MSEObserver, EntropyObserver]
 every_reader = pytest.mark.parametrize("kind", OWN, ids=lambda kind: kind.__name__)
 
@@ -28,8 +31,6 @@ DATA = {
     "even": lambda g: torch.rand(20000, generator=g) * 5 - 1,
     "heavy": lambda g: torch.randn(20000, generator=g) / torch.randn(20000, generator=g).abs().clamp(0.05),
 }
-# PyTorch's formulas overflow with ranges wider than float32; ours do not.
-NOT_HUGE = tuple(kind for kind in KINDS if kind != "huge")
 
 
 @st.composite

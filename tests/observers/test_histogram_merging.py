@@ -8,7 +8,7 @@ import itertools
 import hypothesis.strategies as st
 import pytest
 import torch
-from histogram_data import DATA, ONE_BIN, assert_counts_of, every_reader, growing
+from histogram_data import DATA, INF, ONE_BIN, assert_counts_of, every_reader, growing
 from hypothesis import given
 from observer_pairs import (
     KINDS,
@@ -30,7 +30,6 @@ from zeropoint.observers import (
     PercentileObserver,
 )
 
-INF = float("inf")
 # Two histograms on one pair of bins differ from one over all by what a value moves in two redrawings.
 MERGED = 2 * ONE_BIN
 # Of the scale. The divergence is flat around its minimum, so a few values more or less in a bin move that far.

@@ -8,7 +8,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 import torch
-from histogram_data import ONE_BIN, assert_counts_of, cumulative, every_reader, growing
+from histogram_data import INF, NAN, ONE_BIN, assert_counts_of, cumulative, every_reader, growing
 from hypothesis import given
 from observer_pairs import (
     KINDS,
@@ -37,7 +37,6 @@ from zeropoint.observers import (
     HistogramObserver,
 )
 
-INF, NAN = float("inf"), float("nan")
 # The old counts are spread in 16 pieces of each bin, added up in float32 as PyTorch does: where 2048 * 16 equal pieces
 # meet in one bin, each addition may be wrong by half of 2**-24 of the sum, that is 2**-10 of a piece.
 SPREAD = 2**-9
