@@ -383,6 +383,19 @@ def spelled(cases: dict[str, list[Case]]) -> list[Any]:
     ]
 
 
+# Functions of one value are annotated and lowered alike. Sigmoid, GELU and hardswish stand for these in the
+# quick suite, but in `tests/graph/fx/test_operators.py`, which has all of them.
+LIKE_SIGMOID = frozenset({"silu", "mish", "elu", "celu", "leaky_relu", "hardsigmoid", "tanh", "softsign"})
+
+
+def functions_thinned(cases: list[Any]) -> list[Any]:
+    """The parameters, which begin with a name, with the functions that others stand for marked thorough."""
+    return [
+        pytest.param(*case.values, id=case.id, marks=[pytest.mark.thorough] * (case.values[0] in LIKE_SIGMOID))
+        for case in cases
+    ]
+
+
 def model_of(tried: list[Any], shape: tuple[int, ...]) -> tuple[Calls, Tensor]:
     """A model that calls what is to be tried, the same each time, and data for it."""
     torch.manual_seed(0)

@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 import torch
 from eight_bit_steps import steps_between
-from operator_cases import CASES, MOVING_CASES, POOLING_CASES, X1, assert_close, model_of, on_integers, spelled
+from operator_cases import (
+    CASES,
+    MOVING_CASES,
+    POOLING_CASES,
+    X1,
+    assert_close,
+    functions_thinned,
+    model_of,
+    on_integers,
+    spelled,
+)
 from script_graphs import nodes
 from torch import Tensor, nn
 
@@ -89,7 +99,7 @@ def test_every_operator_of_the_tables_has_a_case() -> None:
     assert set(TRACED) | set(CELLS) == {operator.name for operator in operators() if operator.annotate is not None}
 
 
-@pytest.mark.parametrize(("name", "shape", "tried"), spelled(TRACED))
+@pytest.mark.parametrize(("name", "shape", "tried"), functions_thinned(spelled(TRACED)))
 def test_operator_is_computed_on_integers(name: str, shape: tuple[int, ...], tried: list[Any]) -> None:
     operator = BY_NAME[name]
     made, found = quantized(name, tried, shape)
