@@ -21,6 +21,7 @@ from zeropoint.numerics.blocks import CHANNELS_LAST
 from zeropoint.numerics.dtypes import qint8, qint32, quint8
 from zeropoint.numerics.functions import Step
 
+_FEW = 1 << 14  # bytes that torch.cat copies before our kernel has begun
 _LIMITS = {kind.torch_storage: (kind.qmin, kind.qmax) for kind in (quint8, qint8, qint32)}
 
 
@@ -76,12 +77,14 @@ def join(pieces: Sequence[Operand], dim: int, scale: float, zero_point: int, *, 
     target = _Target((scale, zero_point, low, most), "same" if kernel_rounds else "requantize")
     if y.element_size() > 1 or not y.is_cpu:
         return y.copy_(torch.cat([_requantized(p, target) for p in pieces], dim))
+    tables = [_table(p, target) for p in pieces]
+    if y.numel() < _FEW and not any(table is not None for table in tables):
+        return torch.cat(tensors, dim, out=y)
     if inner:
         tensors = [t.movedim(1, -1) for t in tensors]
         dim = 0 if dim == 0 else y.dim() - 1 if dim == 1 else dim - 1
     tensors = [t.contiguous() for t in tensors]
     rows = math.prod(tensors[0].shape[:dim])
-    tables = [_table(p, target) for p in pieces]
     _native.join(
         [
             (t.data_ptr(), 0 if table is None else table.data_ptr(), math.prod(t.shape[dim:]))

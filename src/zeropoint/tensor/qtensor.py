@@ -271,7 +271,10 @@ class QTensor(torch.Tensor):
         if dim is None:
             return super().mean(**kwargs) if not keepdim else super().mean(list(range(self.dim())), True, **kwargs)
         axes = (dim,) if isinstance(dim, int) else tuple(dim)
-        return super().mean((-2, -1) if axes == (-1, -2) else axes, keepdim, **kwargs)
+        axes = (-2, -1) if axes == (-1, -2) else axes
+        if kwargs or is_watched():
+            return super().mean(axes, keepdim, **kwargs)
+        return HANDLERS[torch.ops.aten.mean.dim](self, axes, keepdim)
 
     def item(self) -> float:
         """The value of a tensor of one element, dequantized."""
