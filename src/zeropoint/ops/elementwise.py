@@ -15,6 +15,7 @@ from torch import Tensor
 
 from zeropoint.numerics import functions, joining, scalars
 from zeropoint.numerics.binary import Operand, Operation, combine, empty_result
+from zeropoint.numerics.blocks import is_dense
 from zeropoint.numerics.dtypes import qint8, qint32, quint8
 from zeropoint.numerics.functions import FUNCTIONS, Step, ratio
 from zeropoint.ops import checks
@@ -326,6 +327,28 @@ def prelu(
             f"prelu: weight must have one value, or one for each of {channels} channels, got shape"
             f" {tuple(weight.shape)}"
         )
+    parameters = weight, input_scale, input_zero_point, weight_scale, weight_zero_point, scale, zero_point
+    # Rows that have one slope each: a table of 256 results for each slope, where those are fewer than the values.
+    slopes = weight.numel()
+    rows = 1 if slopes == 1 else input.shape[0] * channels
+    in_rows = is_dense(input) if slopes == 1 else input.is_contiguous()
+    if input.element_size() > 1 or not input.is_cpu or not in_rows or input.numel() < 256 * slopes:
+        return _prelu(input, *parameters)
+    every = torch.arange(256, dtype=torch.uint8).view(input.dtype).repeat(1, slopes, 1)
+    return functions.look_up_rows(input, _prelu(every, *parameters), rows)
+
+
+def _prelu(
+    input: Tensor,
+    weight: Tensor,
+    input_scale: float,
+    input_zero_point: int,
+    weight_scale: float,
+    weight_zero_point: int,
+    scale: float,
+    zero_point: int,
+) -> Tensor:
+    """The formula of `prelu`."""
     slopes = weight.reshape(()) if weight.numel() == 1 else weight.reshape(-1, *[1] * (input.dim() - 2))
     # What is above the zero point, the zero point taken out and the rest one factor, as in the product below.
     step = _step(input, 1.0, input_zero_point, 1.0, zero_point)

@@ -395,8 +395,12 @@ def run_matmul(
     shape = product_shape(op, a, b)
     batch = shape[:-2]
     y = torch.empty(shape, dtype=a.dtype)
-    a = a.expand(*batch, *a.shape[-2:]).contiguous()
-    columns = b.transpose(-1, -2).expand(*batch, b.shape[-1], b.shape[-2]).contiguous()
+    columns = b.transpose(-1, -2)
+    if a.shape[:-2] != batch:
+        a = a.expand(*batch, *a.shape[-2:])
+    if b.shape[:-2] != batch:
+        columns = columns.expand(*batch, *columns.shape[-2:])
+    a, columns = a.contiguous(), columns.contiguous()
     _native.matmul(
         (a.data_ptr(), INTEGER_CODES[a.dtype], a_scale, a_zero_point),
         (columns.data_ptr(), INTEGER_CODES[b.dtype], b_scale, b_zero_point),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Callable, Iterator
 from types import EllipsisType, NoneType
 from typing import Any, NoReturn
@@ -26,7 +25,7 @@ HANDLERS: dict[Any, Handler] = {}
 
 _make_wrapper = torch.Tensor._make_wrapper_subclass
 _FLOAT, _STRIDED = torch.float32, torch.strided
-_is_inference, _NORMAL_MODE = torch.is_inference_mode_enabled, functools.partial(torch._C._InferenceMode, False)
+_is_inference, _NORMAL_MODE = torch.is_inference_mode_enabled, torch._C._InferenceMode
 _BASIC_INDICES = frozenset((int, slice, EllipsisType, NoneType))
 
 
@@ -70,10 +69,6 @@ def _wrap(
     offset: int = 0,
 ) -> QTensor:
     """A QTensor over these integers, whole: nobody sees one that lacks a part."""
-    # It is never an inference tensor: torch's views of a tensor made outside inference mode could not be made in it.
-    if _is_inference():
-        with _NORMAL_MODE():
-            return _wrap(data, dtype, qparams, size, stride, offset)
     # For types of a byte or more the integers have the geometry; packed bytes are flat, so it is given.
     if size is None:
         size, stride, offset = data.shape, data.stride(), data.storage_offset()
@@ -81,10 +76,16 @@ def _wrap(
     # pin_memory, requires_grad, two dispatch policies, layout dispatch, keys, storage_size. The storage is said to have
     # no bytes because it has none: C++ that writes a storage to a file (torch.jit.save) would follow a null pointer
     # otherwise, and take the process along.
-    q = _make_wrapper(
+    arguments = (
         QTensor, size, stride, offset, None, _FLOAT, _STRIDED, data.device,
         False, False, None, False, False, None, 0,
     )  # fmt: skip
+    # It is never an inference tensor: torch's views of a tensor made outside inference mode could not be made in it.
+    if _is_inference():
+        with _NORMAL_MODE(False):
+            q = _make_wrapper(*arguments)
+    else:
+        q = _make_wrapper(*arguments)
     q._data = data
     q._qdtype = dtype
     q._qparams = qparams
