@@ -6,6 +6,7 @@ those of the result. The formulas are in `zeropoint.numerics`: binary, scalars, 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -43,6 +44,14 @@ def _require_zero_point(op: str, dtype: torch.dtype, zero_point: int) -> None:
         raise ValueError(
             f"{op}: zero_point {zero_point} is outside the range of {checks.names([dtype])}, {low}..{high}"
         )
+
+
+@functools.lru_cache(maxsize=1024)  # an operator is asked for the same few again and again
+def _require_all(op: str, dtype: torch.dtype, scale: float, *zero_points: int) -> None:
+    """Parameters that the result can have, and zero points of the operands behind them."""
+    _require_parameters(op, dtype, scale, zero_points[0])
+    for zero_point in zero_points[1:]:
+        _require_zero_point(op, dtype, zero_point)
 
 
 def _fake_same(input: Tensor, *rest: Any) -> Tensor:
@@ -83,10 +92,9 @@ def _define_binary(name: str, operation: Operation, relu: bool, what: str) -> Ca
         scale: float,
         zero_point: int,
     ) -> Tensor:
-        _require(name, a, scale, zero_point, "a")
+        checks.require_dtype(name, "a", a.dtype, STORED)
         _require_pair(name, a, b)
-        _require_zero_point(name, a.dtype, a_zero_point)
-        _require_zero_point(name, b.dtype, b_zero_point)
+        _require_all(name, a.dtype, scale, zero_point, a_zero_point, b_zero_point)
         first, second = Operand(a, a_scale, a_zero_point), Operand(b, b_scale, b_zero_point)
         return combine(operation, first, second, scale, zero_point, relu=relu)
 
@@ -228,15 +236,31 @@ def unary(
         >>> unary(torch.tensor([8, 12], dtype=torch.uint8), 1.0, 10, "leaky_relu", [0.5], 1.0, 10)
         tensor([ 9, 12], dtype=torch.uint8)
     """
+    numbers = tuple([float(a) for a in arguments])
+    step = _checked_step(input.dtype, input_scale, input_zero_point, name, numbers, scale, zero_point)
+    return functions.apply(input, name, numbers, step)
+
+
+@functools.lru_cache(maxsize=1024)
+def _checked_step(
+    dtype: torch.dtype,
+    input_scale: float,
+    input_zero_point: int,
+    name: str,
+    arguments: tuple[float, ...],
+    scale: float,
+    zero_point: int,
+) -> Step:
+    """What `functions.apply` wants for `unary`, whose arguments are checked here."""
     entry = FUNCTIONS.get(name)
     if entry is None:
         raise ValueError(f"unary: no function {name!r}; there are {', '.join(sorted(FUNCTIONS))}")
     if len(arguments) != len(entry.arguments):
         names = ", ".join(entry.arguments) or "none"
         raise ValueError(f"unary: {name} takes {len(entry.arguments)} arguments ({names}), got {len(arguments)}")
-    _require(name, input, scale, zero_point)
-    step = _step(input, input_scale, input_zero_point, scale, zero_point)
-    return functions.apply(input, name, tuple(float(a) for a in arguments), step)
+    checks.require_dtype(name, "input", dtype, STORED)
+    _require_parameters(name, dtype, scale, zero_point)
+    return Step(input_scale, input_zero_point, scale, zero_point, *checks.bounds(dtype))
 
 
 def _define_unary(name: str) -> Callable[..., Tensor]:
@@ -249,9 +273,9 @@ def _define_unary(name: str) -> Callable[..., Tensor]:
         fake=_fake_same,
     )
     def function(input: Tensor, input_scale: float, input_zero_point: int, *rest: Any, **named: Any) -> Tensor:
-        values = dict(zip((*names, "scale", "zero_point"), rest), **named)
-        arguments = [values[n] for n in names]
-        return unary(input, input_scale, input_zero_point, name, arguments, values["scale"], values["zero_point"])
+        if named:
+            rest = (*rest, *(named[n] for n in (*names, "scale", "zero_point")[len(rest) :]))
+        return unary(input, input_scale, input_zero_point, name, rest[:-2], rest[-2], rest[-1])
 
     taken = f" with its {', '.join(names)}" if names else ""
     return named(name, function, f"{name}{taken} of a quantized tensor, requantized: a table of 256 results on 8 bits.")

@@ -336,7 +336,7 @@ def run_linear_dynamic(
     """A linear layer on floats that are quantized on the way, with float32 output."""
     checks.require_dtype(op, "input", x.dtype, (torch.float32,))
     _require_fit(op, x.shape, layer)
-    x = x.detach().contiguous()
+    x = (x.detach() if x.requires_grad else x).contiguous()
     y = torch.empty((*x.shape[:-1], layer.outputs))
     rows = y.numel() // layer.outputs if layer.outputs else 0
     layer.run_dynamic(x.data_ptr(), rows, y.data_ptr(), reduce_range, per_token, relu)

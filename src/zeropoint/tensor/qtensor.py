@@ -26,6 +26,7 @@ HANDLERS: dict[Any, Handler] = {}
 _make_wrapper = torch.Tensor._make_wrapper_subclass
 _FLOAT, _STRIDED = torch.float32, torch.strided
 _is_inference, _NORMAL_MODE = torch.is_inference_mode_enabled, torch._C._InferenceMode
+_MEAN = torch.ops.aten.mean.dim
 _BASIC_INDICES = frozenset((int, slice, EllipsisType, NoneType))
 
 
@@ -275,7 +276,7 @@ class QTensor(torch.Tensor):
         axes = (-2, -1) if axes == (-1, -2) else axes
         if kwargs or is_watched():
             return super().mean(axes, keepdim, **kwargs)
-        return HANDLERS[torch.ops.aten.mean.dim](self, axes, keepdim)
+        return HANDLERS[_MEAN](self, axes, keepdim)
 
     def item(self) -> float:
         """The value of a tensor of one element, dequantized."""
