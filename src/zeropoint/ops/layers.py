@@ -66,7 +66,8 @@ class _Kept:
 
     def serves(self, weight: Tensor, others: tuple[Any, ...]) -> bool:
         """Whether the layer is that of these arguments, as they are now."""
-        if self.weight() is not weight or self.isa != _native.isa() or not _same(self.others, others):
+        alive = self.weight()
+        if alive is not weight or self.isa != _native.isa() or not _same(self.others, others):
             return False
         if not self.counted:
             return _unchanged(weight, self.version) and all(_unchanged(t, state) for t, state in self.states)

@@ -47,7 +47,8 @@ def whole_sequence(cell: Any, given: list[Tensor], h: Tensor, c: Tensor) -> tupl
     )
     if not known or any(map(has_hooks, (cell, linear, *parts, *functions))):
         return None
-    x, hidden = given[0], linear.in_features
+    x: Any = given[0]
+    hidden = linear.in_features
     steps, batch = x.shape[:2]
     if not steps or not batch or h.shape != (batch, hidden) or c.shape != h.shape:
         return None
@@ -57,14 +58,17 @@ def whole_sequence(cell: Any, given: list[Tensor], h: Tensor, c: Tensor) -> tupl
     rounded = [(linear.scale, linear.zero_point), sums, *gates[:4], kept, fresh, new, gates[4], result]
     if not all(_is_valid(scale, zero_point, x._qdtype) for scale, zero_point in rounded):
         return None
-    states = [_state(q) for q in (x, h, c)]
+    # The tensors stay alive in here while their addresses are used.
+    given_values, h_values, c_values = (q._data.contiguous() for q in (x, h, c))
     y = torch.empty((steps, batch, hidden), dtype=x._data.dtype)
     last_c = torch.empty((batch, hidden), dtype=x._data.dtype)
     _native.integer_lstm(
         linear._packed_params.layer(),
         INTEGER_CODES[y.dtype],
         (steps, batch, hidden),
-        *((values.data_ptr(), scale, zero_point) for values, scale, zero_point in states),
+        _state(x, given_values),
+        _state(h, h_values),
+        _state(c, c_values),
         rounded,
         tables.data_ptr(),
         y.data_ptr(),
@@ -95,9 +99,8 @@ def _is_valid(scale: float, zero_point: int, dtype: QuantizedDtype) -> bool:
     return math.isfinite(scale) and scale > 0 and dtype.qmin <= zero_point <= dtype.qmax
 
 
-def _state(q: Any) -> tuple[Tensor, float, int]:
-    quantizer = q._quantizer
-    return q._data.contiguous(), quantizer.scale, quantizer.zero_point
+def _state(q: Any, values: Tensor) -> tuple[int, float, int]:
+    return values.data_ptr(), q._quantizer.scale, q._quantizer.zero_point
 
 
 @functools.lru_cache(maxsize=256)
