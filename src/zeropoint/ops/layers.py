@@ -57,7 +57,7 @@ class _Kept:
 
     def __init__(self, weight: Tensor, others: tuple[Any, ...], layer: Any) -> None:
         place = id(weight)
-        self.weight: Callable[[], Tensor | None] = weakref.ref(weight, lambda gone: _forget(place, gone))
+        self.weight: Any = weakref.ref(weight, lambda gone: _forget(place, gone))
         self.others, self.isa, self.layer = others, _native.isa(), layer
         self.version = _state(weight)
         self.states = [(t, _state(t)) for t in others if isinstance(t, Tensor)]
@@ -66,8 +66,7 @@ class _Kept:
 
     def serves(self, weight: Tensor, others: tuple[Any, ...]) -> bool:
         """Whether the layer is that of these arguments, as they are now."""
-        alive = self.weight()
-        if alive is not weight or self.isa != _native.isa() or not _same(self.others, others):
+        if self.weight() is not weight or self.isa != _native.isa() or not _same(self.others, others):
             return False
         if not self.counted:
             return _unchanged(weight, self.version) and all(_unchanged(t, state) for t, state in self.states)
