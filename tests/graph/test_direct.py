@@ -150,3 +150,15 @@ def test_vmap_does_not_meet_bare_kernels() -> None:
             torch.func.vmap(model)(x)
     else:
         assert torch.equal(torch.func.vmap(model)(x), expected)
+
+
+def test_export_and_compile_see_the_operators() -> None:
+    model, x = made("static"), inputs()
+    expected = same(model, x)
+    for strict in (False, True):
+        exported = torch.export.export(model, (x,), strict=strict)
+        names = [str(node.target) for node in exported.graph.nodes]
+        assert any(name.startswith("zeropoint.") for name in names)
+        assert torch.equal(exported.module()(x), expected)
+    with torch.no_grad():
+        assert torch.equal(torch.compile(model, backend="eager", fullgraph=True)(x), expected)

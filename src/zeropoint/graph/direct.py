@@ -24,12 +24,12 @@ from zeropoint.graph.torch_internals import (
     source_of,
 )
 from zeropoint.ops.library import NAMESPACE, kernel_of
-from zeropoint.tensor.recording import has_hooks, is_recorded, is_watched
+from zeropoint.tensor.recording import has_hooks, is_watched
 
 
 def run(module: fx.GraphModule, known: Direct | None, args: tuple[Any, ...]) -> tuple[Any, Direct | None]:
     """The result of a graph module, and its code without the dispatcher, to be given to the next call."""
-    if is_recorded() or not _is_plain(args) or is_watched() or is_transformed() or is_profiled() or has_hooks(module):
+    if not _is_plain(args) or is_watched() or is_transformed() or is_profiled() or has_hooks(module):
         return module(*args), known
     if known is None or not known.is_of(module):
         known = Direct(module)

@@ -37,6 +37,7 @@ from zeropoint.nn.quantized.storage import has_observed
 from zeropoint.operators import operators
 from zeropoint.qconfig_mapping import QConfigMapping
 from zeropoint.tensor.recording import is_recorded
+from zeropoint.tensor.recording import is_recorded
 
 __all__ = ["Prepared", "Quantized", "convert_fx", "convert_to_reference_fx", "prepare_fx", "prepare_qat_fx"]
 
@@ -132,9 +133,11 @@ class Quantized(nn.Module):
         self.eval()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        if kwargs:
+        if kwargs or is_recorded():
             return self.graph_module(*args, **kwargs)
-        result, self._direct = run(self.graph_module, self._direct, args)
+        result, direct = run(self.graph_module, self._direct, args)
+        if direct is not self._direct:
+            self._direct = direct
         return result
 
     def __getstate__(self) -> dict[str, Any]:

@@ -70,21 +70,22 @@ def join(pieces: Sequence[Operand], dim: int, scale: float, zero_point: int, *, 
     """
     tensors = [p.q for p in pieces]
     inner = _channels_last(tensors)
-    y = empty_joined(tensors, dim, inner)
-    least, most = _LIMITS[y.dtype]
+    least, most = _LIMITS[tensors[0].dtype]
     low = max(least, zero_point) if relu else least
-    kernel_rounds = inner and dim == 1 and y.dim() == 4
+    kernel_rounds = inner and dim == 1 and tensors[0].dim() == 4
     target = _Target((scale, zero_point, low, most), "same" if kernel_rounds else "requantize")
+    are_few = not inner and sum(t.numel() for t in tensors) < _FEW
+    if are_few and all(p.q.is_contiguous() and _step(p, target) is None for p in pieces):
+        return torch.cat(tensors, dim)
+    y = empty_joined(tensors, dim, inner)
     if y.element_size() > 1 or not y.is_cpu:
         return y.copy_(torch.cat([_requantized(p, target) for p in pieces], dim))
-    tables = [_table(p, target) for p in pieces]
-    if y.numel() < _FEW and not any(table is not None for table in tables):
-        return torch.cat(tensors, dim, out=y)
     if inner:
         tensors = [t.movedim(1, -1) for t in tensors]
         dim = 0 if dim == 0 else y.dim() - 1 if dim == 1 else dim - 1
     tensors = [t.contiguous() for t in tensors]
     rows = math.prod(tensors[0].shape[:dim])
+    tables = [_table(p, target) for p in pieces]
     _native.join(
         [
             (t.data_ptr(), 0 if table is None else table.data_ptr(), math.prod(t.shape[dim:]))

@@ -14,6 +14,7 @@ from zeropoint.numerics.dtypes import QuantizedDtype, quantized_dtype
 from zeropoint.numerics.packing import packed_columns
 from zeropoint.numerics.schemes import QScheme
 from zeropoint.ops import reading as _reading  # noqa: F401 (registers the operators that are answered below)
+from zeropoint.ops.stored import stored_dequantize
 from zeropoint.tensor.errors import QTensorError
 from zeropoint.tensor.quantizer import PerChannelQuantizer, PerTensorQuantizer, Quantizer
 from zeropoint.tensor.recording import explain_dtypes_to_dynamo, is_watched, run_as_it_is
@@ -226,7 +227,13 @@ class QTensor(torch.Tensor):
 
     def dequantize(self) -> torch.Tensor:
         """``(q - zero_point) * scale`` as a float32 tensor of the same shape, contiguous or channels last."""
-        return torch.ops.zeropoint.dequantize(self) if is_watched() else floats(self)
+        if is_watched():
+            return torch.ops.zeropoint.dequantize(self)
+        data, quantizer = self._data, self._qparams.quantizer
+        is_plain = type(data) is torch.Tensor and not data.is_meta and data.is_contiguous()
+        if is_plain and type(quantizer) is PerTensorQuantizer and self._qdtype.bits >= 8:
+            return stored_dequantize(data, quantizer.scale, quantizer.zero_point)  # as `floats`, on the shortest way
+        return floats(self)
 
     def qscheme(self) -> QScheme:
         return self._quantizer.scheme
@@ -344,7 +351,9 @@ class QTensor(torch.Tensor):
     def clone(self, *, memory_format: Any = torch.preserve_format) -> QTensor:
         if self._qdtype.bits < 8 or is_watched():
             return super().clone(memory_format=memory_format)
-        return from_values(self._data.clone(memory_format=memory_format), self._qparams.quantizer, self._qdtype)
+        data = self._data
+        data = data.clone() if memory_format is torch.preserve_format else data.clone(memory_format=memory_format)
+        return _wrap(data, self._qdtype, QParams(self._qparams.quantizer, data.numel()))
 
     # ----------------------------------------------------------------------------------------------- refusing
 
