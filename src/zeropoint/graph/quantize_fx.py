@@ -37,7 +37,6 @@ from zeropoint.nn.quantized.storage import has_observed
 from zeropoint.operators import operators
 from zeropoint.qconfig_mapping import QConfigMapping
 from zeropoint.tensor.recording import is_recorded
-from zeropoint.tensor.recording import is_recorded
 
 __all__ = ["Prepared", "Quantized", "convert_fx", "convert_to_reference_fx", "prepare_fx", "prepare_qat_fx"]
 
