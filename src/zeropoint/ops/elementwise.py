@@ -23,6 +23,7 @@ from zeropoint.ops import checks
 from zeropoint.ops.library import composite, named, operator
 
 STORED = (torch.uint8, torch.int8, torch.int32)
+_LEAST_ROW = 32  # bytes; shorter rows take longer to begin than to look up
 _QUANTIZED = {torch.uint8: quint8, torch.int8: qint8, torch.int32: qint32}
 
 
@@ -356,7 +357,8 @@ def prelu(
     slopes = weight.numel()
     rows = 1 if slopes == 1 else input.shape[0] * channels
     in_rows = is_dense(input) if slopes == 1 else input.is_contiguous()
-    if input.element_size() > 1 or not input.is_cpu or not in_rows or input.numel() < 256 * slopes:
+    are_worth = input.numel() >= max(256 * slopes, _LEAST_ROW * rows)
+    if input.element_size() > 1 or not input.is_cpu or not in_rows or not are_worth:
         return _prelu(input, *parameters)
     every = torch.arange(256, dtype=torch.uint8).view(input.dtype).repeat(1, slopes, 1)
     return functions.look_up_rows(input, _prelu(every, *parameters), rows)
