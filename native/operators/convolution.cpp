@@ -112,8 +112,7 @@ ConvPlan::ConvPlan(const WeightTensor& w, const ConvShape& shape, const ConvKern
         depthwise_ = std::make_unique<DepthwisePlan>(w, shape, kernels.depthwise);
         return;
     }
-    if (is_pointwise(shape))
-        pointwise_ = std::make_unique<LinearPlan>(w, shape.out_channels, shape.in_channels, gemm_);
+    if (is_pointwise(shape)) pointwise_ = std::make_unique<LinearPlan>(w, shape.out_channels, shape.in_channels, gemm_);
     if (is_column(shape)) turned_ = std::make_unique<ConvPlan>(w, turned(shape), kernels);
     winograd_ = saves_multiplications(shape, gemm_) && winograd_is_exact(w, shape);
     WeightTensor weights = w;

@@ -9,7 +9,7 @@ namespace zeropoint {
 
 namespace {
 
-// Panels that kernels take together, and rows that divide kGemmRows: 3 KB of float32.
+// Panels that kernels take together, and rows that divide kGemmRows: 6 KB of float32.
 constexpr int64_t kPanels = 4, kRows = 24;
 
 // float32 where they belong, and the function of them at once.

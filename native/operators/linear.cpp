@@ -71,8 +71,8 @@ double LinearPlan::operand_bytes(int64_t inputs, int64_t rows) {
 }
 
 int64_t LinearPlan::bytes_read_again(int64_t bytes, int64_t rows) {
-    // One stream, which CPUs fetch ahead: so many bytes of it take as long as one that another core has written. (Zen 4:
-    // 153 KB of weights 2 us, 94 KB of activations 10 us.)
+    // One stream, which CPUs fetch ahead: so many bytes of it take as long as one that another core has written. (Zen
+    // 4: 153 KB of weights 2 us, 94 KB of activations 10 us.)
     constexpr int64_t kStream = 4;
     return (bytes - bytes * std::min(rows, kShared) / kShared) / kStream;
 }

@@ -93,15 +93,16 @@ public:
         if (x.count() == 0) return;
         const int64_t images = x.rank() > axes_ ? x.batch() : 1;
         n.rows = x.count() / n.length / images;
-        p.emit_images(tensors, images, [n, adds, floats = to_floats_, bytes = to_bytes_](void* const* at, int64_t some) {
-            ResidualNorm now = n;
-            now.rows *= some;
-            now.x = static_cast<const float*>(*at++);
-            if (adds) now.other = static_cast<const float*>(*at++);
-            if (floats) now.y = static_cast<float*>(*at++);
-            if (bytes) now.bytes = *at;
-            residual_norm(now);
-        });
+        p.emit_images(tensors, images,
+                      [n, adds, floats = to_floats_, bytes = to_bytes_](void* const* at, int64_t some) {
+                          ResidualNorm now = n;
+                          now.rows *= some;
+                          now.x = static_cast<const float*>(*at++);
+                          if (adds) now.other = static_cast<const float*>(*at++);
+                          if (floats) now.y = static_cast<float*>(*at++);
+                          if (bytes) now.bytes = *at;
+                          residual_norm(now);
+                      });
     }
 
 private:

@@ -141,7 +141,7 @@ public:
         const Sizes sizes = product_sizes(x, outputs, weight_.sizes[1]);
         const int64_t rows = count_of(sizes) / outputs, images = x.rank() > 1 && rows > 0 ? x.sizes[0] : 1;
         const auto run = [this, each = rows / images, type = int_type(x.type)](const void* from, const LayerOutput& y,
-                                                                              int64_t some) {
+                                                                               int64_t some) {
             layer_->run(input_at(from, type), some * each, y);
         };
         emit(p, x, sizes, contiguous_strides(sizes), images, run,
