@@ -17,6 +17,7 @@ import golden_programs
 import numpy as np
 import pytest
 import torch
+from forked import run_forked
 from torch import nn
 
 import zeropoint
@@ -25,10 +26,12 @@ from zeropoint import runtime
 IMAGE = golden_programs.FOLDER / "image.zpt"
 
 
+# Processes that a shell started in the background ignore SIGINT, and so would their children.
+HEARD = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+
+
 def run_python(code: str, *arguments: object, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-    # Processes that a shell started in the background ignore SIGINT, and so would their children.
-    heard = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    command = [sys.executable, "-W", "ignore", "-c", heard + textwrap.dedent(code), *map(str, arguments)]
+    command = [sys.executable, "-W", "ignore", "-c", HEARD + textwrap.dedent(code), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
 
 
@@ -308,9 +311,10 @@ INTERRUPTED = """
 
 def test_a_calibration_that_a_signal_stops_goes_on_and_ends_the_same(tmp_path: Path) -> None:
     path = tmp_path / "calibration"
-    stopped = run_python(INTERRUPTED, path, "stop")
+    program = HEARD + textwrap.dedent(INTERRUPTED)
+    stopped = run_forked(program, path, "stop")
     assert stopped.stdout.strip() == "interrupted True", stopped.stderr
-    resumed, whole = run_python(INTERRUPTED, path, "go on"), run_python(INTERRUPTED, tmp_path / "other", "go on")
+    resumed, whole = run_forked(program, path, "go on"), run_forked(program, tmp_path / "other", "go on")
     assert resumed.returncode == 0, resumed.stderr
     assert resumed.stdout == whole.stdout
     assert resumed.stdout.strip().endswith("False")
