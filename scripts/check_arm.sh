@@ -43,10 +43,10 @@ golden=tests/golden/programs
     || { grep -v '^ok ' "$build/levels.log" >&2; echo "check-arm: FAILED: kept programs" >&2; exit 1; }
 echo "check-arm: kept programs: $(tail -n 2 "$build/levels.log" | paste -sd ' ')"
 
-# Programs with one float32 input, whose first result is float32.
+# Programs with one float32 input, and one float32 result that lies in the order of its axes.
 export LD_LIBRARY_PATH=
 sysroot=/usr/aarch64-linux-gnu
-for name in encoder gru image lstm residual volume weights4; do
+for name in encoder gru image lstm residual upsampled weights4 weights8; do
     "$PYTHON" - "$golden/$name.safetensors" "$build/$name" <<'END'
 import sys
 from safetensors.numpy import load_file
