@@ -50,7 +50,7 @@ ENCODER := $(VENV)/.encoder-installed
 DOCS := $(VENV)/.docs-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-zoo test-runtime conformance lint format bench bench-tables bench-runs c-api wheel docs fuzz differential reproducible sanitize clean distclean
+.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-zoo test-runtime conformance lint format bench bench-tables bench-runs c-api wheel docs fuzz differential reproducible sanitize check-arm clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -149,6 +149,9 @@ reproducible: $(INSTALLED) ## Build the wheel of the last commit twice, and comp
 
 sanitize: $(INSTALLED) ## Run the native tests under sanitizers (SANITIZER=address, or thread; programs: a quick form)
 	@PYTHON=$(PY) scripts/sanitize.sh $(SANITIZER)
+
+check-arm: $(INSTALLED) ## Build the native core for 64-bit ARM and check it in qemu (a cross compiler and qemu are needed)
+	@PYTHON=$(PY) scripts/check_arm.sh
 
 clean: ## Remove build products and caches (keeps .venv)
 	rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -50,15 +50,21 @@ ParameterView view_of(const ParameterTuple& p) {
 nb::dict features_dict() {
     const CpuFeatures& f = cpu_features();
     nb::dict d;
+    d["architecture"] = f.architecture;
     d["vendor"] = f.vendor;
     d["brand"] = f.brand;
     d["avx2"] = f.avx2;
     d["avx512"] = f.avx512;
     d["avx512_vnni"] = f.avx512_vnni;
     d["amx_int8"] = f.amx_int8;
+    d["neon"] = f.neon;
+    d["dotprod"] = f.dotprod;
+    d["i8mm"] = f.i8mm;
     d["avx512_note"] = f.avx512_note;
     d["vnni_note"] = f.vnni_note;
     d["amx_note"] = f.amx_note;
+    d["dotprod_note"] = f.dotprod_note;
+    d["i8mm_note"] = f.i8mm_note;
     return d;
 }
 
@@ -81,7 +87,7 @@ nb::dict peaks_dict() {
         return peaks();
     }();
     nb::dict d, macs;
-    for (const Isa isa : {Isa::avx2, Isa::avx512, Isa::vnni, Isa::amx})
+    for (const Isa isa : kIsas)
         if (p.macs(isa) > 0) macs[isa_name(isa)] = p.macs(isa);
     d["macs"] = macs;
     d["float_macs"] = p.float_macs;
@@ -108,15 +114,19 @@ void bind_cpu(nb::module_& m) {
           "What the CPU and the operating system allow, with the reasons for what they do not.");
     m.def(
         "best_isa",
-        [](bool avx2, bool avx512, bool vnni, bool amx) {
+        [](bool avx2, bool avx512, bool vnni, bool amx, bool neon, bool dotprod, bool i8mm) {
             CpuFeatures f;
             f.avx2 = avx2;
             f.avx512 = avx512;
             f.avx512_vnni = vnni;
             f.amx_int8 = amx;
+            f.neon = neon;
+            f.dotprod = dotprod;
+            f.i8mm = i8mm;
             return std::string(isa_name(best_isa(f)));
         },
-        nb::arg("avx2"), nb::arg("avx512"), nb::arg("avx512_vnni"), nb::arg("amx_int8"),
+        nb::arg("avx2"), nb::arg("avx512"), nb::arg("avx512_vnni"), nb::arg("amx_int8"), nb::arg("neon") = false,
+        nb::arg("dotprod") = false, nb::arg("i8mm") = false,
         "The level these features allow: the choice itself, for tests on any host.");
     m.def("isa", [] { return std::string(isa_name(active_isa())); }, "The level kernels are selected for.");
     m.def("set_isa", [](const std::string& name) { set_active_isa(isa_from_name(name)); }, nb::arg("name"));

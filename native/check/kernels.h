@@ -8,11 +8,16 @@
 
 #include <type_traits>
 
-// Off x86-64 the X86_KERNEL lines of the lists vanish, as in kernels/registry.cpp.
+// The lines of the lists that are for another architecture vanish, as in kernels/registry.cpp.
 #if defined(__x86_64__)
 #define X86_KERNEL KERNEL
 #else
 #define X86_KERNEL(operation, isa)
+#endif
+#if defined(__aarch64__)
+#define ARM_KERNEL KERNEL
+#else
+#define ARM_KERNEL(operation, isa)
 #endif
 
 namespace zeropoint {
@@ -46,11 +51,13 @@ inline const std::vector<Listed>& listed() {
 // Why this machine cannot run a level; empty if it can.
 inline std::string why_not(Isa isa) {
     const CpuFeatures& f = cpu_features();
-    if (static_cast<int>(isa) <= static_cast<int>(best_isa(f))) return "";
+    if (includes(best_isa(f), isa)) return "";
     switch (isa) {
         case Isa::avx512: return f.avx512_note;
         case Isa::vnni: return f.vnni_note;
         case Isa::amx: return f.amx_note;
+        case Isa::dotprod: return f.dotprod_note;
+        case Isa::i8mm: return f.i8mm_note;
         default: return "this CPU lacks it";
     }
 }

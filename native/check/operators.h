@@ -37,7 +37,7 @@ inline void check_operator(Report& report, bool quick, const std::string& what, 
     set_active_isa(Isa::reference);
     set_num_threads(1);
     const Bytes want = run();
-    for (Isa isa : kLevels) {
+    for (Isa isa : kIsas) {
         if (!why_not(isa).empty() || (quick && isa != best)) continue;
         set_active_isa(isa);
         for (int threads : {1, 2, 3}) {

@@ -8,8 +8,6 @@
 
 namespace zeropoint::check {
 
-constexpr Isa kLevels[] = {Isa::reference, Isa::portable, Isa::avx2, Isa::avx512, Isa::vnni, Isa::amx};
-
 // What a call throws as std::invalid_argument; empty if it does not.
 template <class Call>
 std::string refusal(const Call& call) {
@@ -40,18 +38,34 @@ inline void check_best_isa(Report& report) {
         c.expect(best_isa(f) == want,
                  [&] { return "flags " + std::to_string(flags) + " give " + isa_name(best_isa(f)); });
     }
+    for (int flags = 0; flags < 8; ++flags) {
+        CpuFeatures f;
+        f.neon = (flags & 1) != 0;
+        f.dotprod = (flags & 2) != 0;
+        f.i8mm = (flags & 4) != 0;
+        const Isa want = flags >= 4 ? Isa::i8mm : flags >= 2 ? Isa::dotprod : flags == 1 ? Isa::neon : Isa::portable;
+        c.expect(best_isa(f) == want,
+                 [&] { return "ARM flags " + std::to_string(flags) + " give " + isa_name(best_isa(f)); });
+    }
+    for (Isa level : kIsas)
+        for (Isa isa : kIsas) {
+            const auto on_arm = [](Isa i) { return i == Isa::neon || i == Isa::dotprod || i == Isa::i8mm; };
+            const bool plain = isa == Isa::reference || isa == Isa::portable;
+            c.expect(includes(level, isa) == (plain || (on_arm(level) == on_arm(isa) && isa <= level)),
+                     [&] { return std::string(isa_name(level)) + " and " + isa_name(isa); });
+        }
     report.add(c);
 }
 
 inline void check_names(Report& report) {
     Check c("selection", "names");
-    for (Isa isa : kLevels) c.expect(isa_from_name(isa_name(isa)) == isa, isa_name(isa));
+    for (Isa isa : kIsas) c.expect(isa_from_name(isa_name(isa)) == isa, isa_name(isa));
     for (const char* bad : {"", "AVX2", "sse", "avx512vnni"}) {
         const std::string text = refusal([&] { isa_from_name(bad); });
         c.expect(contains(text, "'" + std::string(bad) + "'"), "the error must quote the name");
-        for (Isa isa : kLevels) c.expect(contains(text, isa_name(isa)), "the error must list every name");
+        for (Isa isa : kIsas) c.expect(contains(text, isa_name(isa)), "the error must list every name");
     }
-    for (Isa isa : kLevels) {
+    for (Isa isa : kIsas) {
         if (why_not(isa).empty()) continue;
         const std::string text = refusal([&] { set_active_isa(isa); });
         c.expect(contains(text, isa_name(isa)) && contains(text, isa_name(best_isa(cpu_features()))),
@@ -65,7 +79,7 @@ inline const Listed* expected(const std::string& operation, Isa level) {
     const Listed* best = nullptr;
     for (const Listed& k : listed()) {
         if (k.operation != operation || (k.isa == Isa::reference) != (level == Isa::reference)) continue;
-        if (static_cast<int>(k.isa) > static_cast<int>(level)) continue;
+        if (!includes(level, k.isa)) continue;
         if (best == nullptr || static_cast<int>(k.isa) > static_cast<int>(best->isa)) best = &k;
     }
     return best;
@@ -73,7 +87,7 @@ inline const Listed* expected(const std::string& operation, Isa level) {
 
 inline void check_selected(Report& report) {
     Check c("selection", "kernels of every level");
-    for (Isa level : kLevels) {
+    for (Isa level : kIsas) {
         const Kernels chosen = select_kernels(level);
 #define KERNEL(name, variant)                                                                                          \
     {                                                                                                                  \

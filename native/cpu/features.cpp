@@ -13,6 +13,11 @@
 #include <unistd.h>
 #endif
 
+#if defined(__linux__) && defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
+
+#include <cstdio>
 #include <cstring>
 
 namespace zeropoint {
@@ -167,14 +172,58 @@ void detect_x86(CpuFeatures& f) {
     }
 }
 
+#elif defined(__aarch64__)
+
+#if defined(__linux__)
+
+// What Linux says of the CPU (arch/arm64/include/uapi/asm/hwcap.h), for systems whose headers do not know it yet.
+constexpr unsigned long kHwcapCpuid = 1ul << 11, kHwcapDotprod = 1ul << 20, kHwcap2I8mm = 1ul << 13;
+
+void detect_arm(CpuFeatures& f) {
+    const unsigned long hwcap = getauxval(AT_HWCAP), hwcap2 = getauxval(AT_HWCAP2);
+    if ((hwcap & kHwcapCpuid) != 0) {
+        uint64_t midr = 0;
+        __asm__("mrs %0, midr_el1" : "=r"(midr));
+        char text[64];
+        std::snprintf(text, sizeof text, "ARM implementer 0x%02x", static_cast<unsigned>(midr >> 24 & 0xFFu));
+        f.vendor = text;
+        std::snprintf(text, sizeof text, "%s, part 0x%03x", f.vendor.c_str(),
+                      static_cast<unsigned>(midr >> 4 & 0xFFFu));
+        f.brand = text;
+    }
+    f.dotprod = (hwcap & kHwcapDotprod) != 0;
+    f.i8mm = f.dotprod && (hwcap2 & kHwcap2I8mm) != 0;
+    if (!f.dotprod) f.dotprod_note = "the operating system does not announce dot products (HWCAP_ASIMDDP)";
+    if (!f.i8mm)
+        f.i8mm_note = !f.dotprod ? "needs dot products, which are not there"
+                                 : "the operating system does not announce matrix products of bytes (HWCAP2_I8MM)";
+}
+
+#else
+
+void detect_arm(CpuFeatures& f) { f.dotprod_note = f.i8mm_note = "only Linux is asked what an ARM CPU can do"; }
+
+#endif
+
 #endif
 
 CpuFeatures detect() {
     CpuFeatures f;
 #if defined(__x86_64__)
+    f.architecture = "x86_64";
     detect_x86(f);
+    f.dotprod_note = f.i8mm_note = "not a 64-bit ARM CPU";
 #else
     f.avx512_note = f.vnni_note = f.amx_note = "not an x86-64 CPU";
+#if defined(__aarch64__)
+    f.architecture = "aarch64";
+    f.brand = "64-bit ARM";
+    f.neon = true;
+    detect_arm(f);
+#else
+    f.architecture = "other";
+    f.dotprod_note = f.i8mm_note = "not a 64-bit ARM CPU";
+#endif
 #endif
     return f;
 }

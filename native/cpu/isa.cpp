@@ -7,14 +7,12 @@
 namespace zeropoint {
 namespace {
 
-constexpr Isa kLadder[] = {Isa::reference, Isa::portable, Isa::avx2, Isa::avx512, Isa::vnni, Isa::amx};
-
 constexpr int kUnset = -100;
 std::atomic<int> g_active{kUnset};
 
 void require_available(Isa isa, const std::string& asked_by) {
     const Isa best = best_isa(cpu_features());
-    if (static_cast<int>(isa) > static_cast<int>(best))
+    if (!includes(best, isa))
         throw std::invalid_argument(asked_by + " asks for '" + isa_name(isa) + "', but this CPU's best is '" +
                                     isa_name(best) + "' (see zeropoint.cpu_info())");
 }
@@ -42,13 +40,16 @@ const char* isa_name(Isa isa) {
         case Isa::avx512: return "avx512";
         case Isa::vnni: return "vnni";
         case Isa::amx: return "amx";
+        case Isa::neon: return "neon";
+        case Isa::dotprod: return "dotprod";
+        case Isa::i8mm: return "i8mm";
     }
     return "?";
 }
 
 Isa isa_from_name(const std::string& name) {
     std::string known;
-    for (Isa isa : kLadder) {
+    for (Isa isa : kIsas) {
         if (name == isa_name(isa)) return isa;
         known += (known.empty() ? "" : ", ") + std::string(isa_name(isa));
     }
@@ -60,6 +61,9 @@ Isa best_isa(const CpuFeatures& f) {
     if (f.avx512_vnni) return Isa::vnni;
     if (f.avx512) return Isa::avx512;
     if (f.avx2) return Isa::avx2;
+    if (f.i8mm) return Isa::i8mm;
+    if (f.dotprod) return Isa::dotprod;
+    if (f.neon) return Isa::neon;
     return Isa::portable;
 }
 

@@ -143,6 +143,9 @@ double assumed_macs(Isa isa) {
         case Isa::avx512: return kHertz * 32;  // two vpmaddubsw halves and their sums: exact for all 8 bits
         case Isa::vnni: return kHertz * 64;
         case Isa::amx: return kHertz * 512;  // half of what the tiles could do
+        case Isa::neon: return kHertz * 8;
+        case Isa::dotprod: return kHertz * 32;
+        case Isa::i8mm: return kHertz * 64;
     }
     return kHertz;
 }

@@ -225,7 +225,10 @@ Peaks measured() {
 double Peaks::macs(Isa isa) const {
     switch (isa) {
         case Isa::reference:
-        case Isa::portable: return 0;
+        case Isa::portable:
+        case Isa::neon:
+        case Isa::dotprod:
+        case Isa::i8mm: return 0;
         case Isa::avx2:
         case Isa::avx512: return avx2_macs;
         case Isa::vnni: return vnni_macs;

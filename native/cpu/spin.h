@@ -19,6 +19,8 @@ public:
     bool wait() {
 #if defined(__x86_64__)
         _mm_pause();
+#elif defined(__aarch64__)
+        __asm__ volatile("isb");  // `yield` is no wait on CPUs without hyperthreads
 #else
         std::this_thread::yield();
 #endif

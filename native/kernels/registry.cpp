@@ -2,15 +2,21 @@
 
 #include <array>
 #include <cstring>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
 
-// Off x86-64 the X86_KERNEL lines of the lists vanish.
+// The lines of the lists that are for another architecture vanish.
 #if defined(__x86_64__)
 #define X86_KERNEL KERNEL
 #else
 #define X86_KERNEL(operation, isa)
+#endif
+#if defined(__aarch64__)
+#define ARM_KERNEL KERNEL
+#else
+#define ARM_KERNEL(operation, isa)
 #endif
 
 namespace zeropoint {
@@ -24,7 +30,7 @@ namespace {
 // `reference` stands below portable and is taken only when asked for by name.
 bool allowed(Isa kernel, Isa level) {
     if (level == Isa::reference) return kernel == Isa::reference;
-    return kernel != Isa::reference && static_cast<int>(kernel) <= static_cast<int>(level);
+    return kernel != Isa::reference && includes(level, kernel);
 }
 
 }  // namespace
@@ -55,10 +61,9 @@ Isa selected_isa(const char* operation, Isa level) {
 }
 
 const Kernels& kernels() {
-    static const std::array<Kernels, 6> chosen = [] {
-        std::array<Kernels, 6> a;
-        for (int level = -1; level < 5; ++level)
-            a[static_cast<size_t>(level + 1)] = select_kernels(static_cast<Isa>(level));
+    static const std::array<Kernels, std::size(kIsas)> chosen = [] {
+        std::array<Kernels, std::size(kIsas)> a;
+        for (Isa level : kIsas) a[static_cast<size_t>(static_cast<int>(level) + 1)] = select_kernels(level);
         return a;
     }();
     return chosen[static_cast<size_t>(static_cast<int>(active_isa()) + 1)];

@@ -11,7 +11,12 @@ from zeropoint import _native
 
 __all__ = ["CpuInfo", "Machine", "Peaks", "cpu_info", "get_num_threads", "peaks", "set_num_threads", "use_isa"]
 
-ISAS = ("portable", "avx2", "avx512", "vnni", "amx")
+# The levels of an architecture, each of which implies the ones before it.
+ISAS = {
+    "x86_64": ("portable", "avx2", "avx512", "vnni", "amx"),
+    "aarch64": ("portable", "neon", "dotprod", "i8mm"),
+    "other": ("portable",),
+}
 
 
 @dataclass(frozen=True)
@@ -113,18 +118,21 @@ def cpu_info() -> CpuInfo:
 
     Example:
         >>> info = cpu_info()
-        >>> info.isa in ("portable", "avx2", "avx512", "vnni", "amx")
+        >>> info.isa in info.available
         True
     """
     found = _native.cpu_features()
-    flags = ("avx2", "avx512", "avx512_vnni", "amx_int8")
+    flags = ("avx2", "avx512", "avx512_vnni", "amx_int8", "neon", "dotprod", "i8mm")
     best = _native.best_isa(*(bool(found[flag]) for flag in flags))
-    available = ISAS[: ISAS.index(best) + 1]
+    levels = ISAS[str(found["architecture"])]
+    available = levels[: levels.index(best) + 1]
     reasons = {
         "avx2": "CPUID does not announce AVX2, FMA and F16C, or the operating system has not enabled their registers",
         "avx512": found["avx512_note"],
         "vnni": found["vnni_note"],
         "amx": found["amx_note"],
+        "dotprod": found["dotprod_note"],
+        "i8mm": found["i8mm_note"],
     }
     active = _native.isa()
     forced = None
@@ -137,7 +145,7 @@ def cpu_info() -> CpuInfo:
         forced_by=forced,
         threads=_native.num_threads(),
         available=available,
-        missing=tuple((name, str(reasons[name])) for name in ISAS if name not in available),
+        missing=tuple((name, str(reasons[name])) for name in levels if name not in available),
         notes=(str(found["amx_note"]),) if found["amx_int8"] and found["amx_note"] else (),
         machine=Machine(**_native.machine()),
     )

@@ -11,6 +11,7 @@ from zeropoint import _native
 
 LADDER = ("portable", "avx2", "avx512", "vnni", "amx")
 LEVELS = ("reference", *LADDER)
+ARM_LADDER = ("portable", "neon", "dotprod", "i8mm")
 LISTED = _native.kernel_list()
 OPERATIONS = sorted({operation for operation, _ in LISTED})
 
@@ -22,6 +23,14 @@ def test_best_isa(flags: tuple[bool, bool, bool, bool]) -> None:
     # Detection sets a flag only if all below it hold, so the highest one decides.
     highest = max((i + 1 for i, flag in enumerate(flags) if flag), default=0)
     assert _native.best_isa(*flags) == LADDER[highest]
+
+
+@pytest.mark.parametrize(
+    "flags", [*itertools.product((False, True), repeat=3)], ids=lambda f: "".join("01"[b] for b in f)
+)
+def test_best_isa_of_arm(flags: tuple[bool, bool, bool]) -> None:
+    highest = max((i + 1 for i, flag in enumerate(flags) if flag), default=0)
+    assert _native.best_isa(False, False, False, False, *flags) == ARM_LADDER[highest]
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -57,7 +66,7 @@ def test_unknown_isa_lists_the_names(bad: str) -> None:
     with pytest.raises(ValueError, match="unknown instruction set") as error, zeropoint.use_isa(bad):
         pass
     assert f"'{bad}'" in str(error.value)
-    assert all(level in str(error.value) for level in LEVELS)
+    assert all(level in str(error.value) for level in (*LEVELS, *ARM_LADDER))
     assert _native.isa() == before
 
 
@@ -66,7 +75,7 @@ def test_unknown_operation_is_named() -> None:
         _native.selected_isa("no_such_operation", "portable")
 
 
-@pytest.mark.parametrize("isa", LADDER)
+@pytest.mark.parametrize("isa", [*LADDER, *ARM_LADDER[1:]])
 def test_use_isa_switches_and_restores(isa: str) -> None:
     info = zeropoint.cpu_info()
     if isa not in info.available:

@@ -17,8 +17,8 @@ constexpr int kThreads[] = {1, 2};
 std::vector<Isa> levels() {
     std::vector<Isa> r;
     const Isa best = best_isa(cpu_features());
-    for (Isa isa : {Isa::reference, Isa::portable, Isa::avx2, Isa::avx512, Isa::vnni, Isa::amx})
-        if (static_cast<int>(isa) <= static_cast<int>(best)) r.push_back(isa);
+    for (Isa isa : kIsas)
+        if (includes(best, isa)) r.push_back(isa);
     return r;
 }
 
