@@ -37,9 +37,10 @@ def tuned(target: float | None, **options) -> Tuned:
 
 
 def plain_sqnr() -> float:
+    """As `tune` measures it: on the last of four batches, with the ranges of the others."""
     data = batches()
-    quantized = zeropoint.to_int8(spread_network(), (data[0],), data, progress=False)
-    return zeropoint.compare(spread_network(), quantized, data, progress=False).sqnr
+    quantized = zeropoint.to_int8(spread_network(), (data[0],), data[:3], progress=False)
+    return zeropoint.compare(spread_network(), quantized, data[3:], progress=False).sqnr
 
 
 def test_a_target_that_plain_int8_meets_ends_the_search_at_once():
@@ -130,6 +131,46 @@ def test_an_interrupted_search_goes_on_from_its_checkpoint(tmp_path):
     others = [x + 1 for x in data]
     with pytest.raises(ValueError, match="other calibration data"):
         zeropoint.tune(model, (data[0],), others, metric, 0.0, checkpoint=file, progress=False)
+
+
+def test_what_judges_is_held_out_of_what_is_tuned_with():
+    found = tuned(target=5.0)
+    assert found.judged_by == "1 calibration batch of 4, held out of all that was tuned"
+    assert f"judged by {found.judged_by}" in str(found)
+    # The last batch is a hundred times as large: its range would be seen, were it calibrated with.
+    data = [*batches(3), 100 * batches(1)[0]]
+    model = spread_network()
+    found = zeropoint.tune(model, (data[0],), data, target=-100.0, progress=False)
+    plain = zeropoint.to_int8(model, (data[0],), data[:3], progress=False)
+    assert torch.equal(found.model(data[3]), plain(data[3]))
+    assert found.metric == pytest.approx(zeropoint.compare(model, plain, data[3:], progress=False).sqnr)
+    assert found.metric < 5
+
+
+def test_given_validation_leaves_the_calibration_whole():
+    data, model = batches(), spread_network()
+    found = zeropoint.tune(model, (data[0],), data[:2], target=5.0, validation=iter(data[2:]), progress=False)
+    assert found.judged_by == "2 validation batches"
+    plain = zeropoint.to_int8(model, (data[0],), data[:2], progress=False)
+    assert found.metric == pytest.approx(zeropoint.compare(model, plain, data[2:], progress=False).sqnr)
+    with pytest.raises(ValueError, match="validation has no batch"):
+        zeropoint.tune(model, (data[0],), data, validation=[], progress=False)
+
+
+def test_a_single_batch_judges_itself_and_the_result_says_so():
+    data = batches(1)
+    found = zeropoint.tune(spread_network(), (data[0],), data, target=5.0, progress=False)
+    assert "the calibration batch itself" in str(found)
+
+
+def test_a_checkpoint_of_other_validation_data_is_refused(tmp_path):
+    data, model = batches(), spread_network()
+    call = {"target": 5.0, "checkpoint": tmp_path / "tune.json", "progress": False}
+    zeropoint.tune(model, (data[0],), data[:2], validation=data[2:3], **call)
+    with pytest.raises(ValueError, match="another metric or to other calibration data"):
+        zeropoint.tune(model, (data[0],), data[:2], validation=data[3:], **call)
+    with pytest.raises(ValueError, match="another metric or to other calibration data"):
+        zeropoint.tune(model, (data[0],), data[:2], "cosine", validation=data[2:3], **call)
 
 
 def test_the_report_is_json():
