@@ -105,7 +105,8 @@ def _correct(shadow: Any, bias: Tensor) -> None:
 def correct_biases(float_model: Any, quantized: nn.Module, batches: Iterable[Any]) -> tuple[Change, ...]:
     """Take what each layer's channels are off in the mean, over some batches, off its bias, in place.
 
-    A layer is changed only if its result comes nearer to the float model's on batches that were held out; one without a bias gets one then.
+    A layer is changed only if its result comes nearer to the float model's on batches that were held out; one
+    without a bias gets one then.
 
     Args:
         float_model: what `quantized` was made of.

@@ -46,7 +46,8 @@ def held_out(count: int) -> frozenset[int]:
 class Change:
     """What an algorithm did to a layer: SQNR of its result against that of the float model, in dB, before and after.
 
-    Measured on the batches that were held out (`held_out`). `what` says it in words. A layer that would have become worse was left as it was; then both numbers are the same.
+    Measured on the batches that were held out (`held_out`). `what` says it in words. A layer that would have become
+    worse was left as it was; then both numbers are the same.
     """
 
     name: str

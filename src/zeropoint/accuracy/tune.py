@@ -384,8 +384,8 @@ class _Checkpoint:
                 raise ValueError(f"{path} is no checkpoint of tune: {error}") from error
             if model != self._model:
                 raise ValueError(
-                    f"{path} belongs to another model, to another metric or to other calibration data. Delete it, or name"
-                    " another file"
+                    f"{path} belongs to another model, to another metric or to other calibration data. Delete it, or"
+                    " name another file"
                 )
             self._known = {key: (float(metric), float(seconds)) for key, (metric, seconds) in known.items()}
             self.front = None if front is None else Front.of([Option(*option) for option in front[0]], front[1])
