@@ -242,6 +242,40 @@ def test_every_layer_is_measured_in_every_way_it_has():
     assert all(o.milliseconds > 0 for o in front.options)
 
 
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.all, self.last = nn.Linear(16, 48), nn.Linear(16, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        query, key, value = self.all(x).chunk(3, -1)
+        return self.last((query @ key.mT * 0.25).softmax(-1) @ value)
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = Attention()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.attention(x)
+
+
+def test_products_of_attention_are_chosen_too():
+    torch.manual_seed(0)
+    model, data = Block().eval(), [torch.randn(2, 6, 16) for _ in range(2)]
+    bench = Bench(model, (data[0],), data)
+    front = precision_front(bench, progress=False)
+    products = {o.way: o for o in front.options if o.path == "attention:products"}
+    assert set(products) == {"int8", "float"}
+    assert products["int8"].error > products["float"].error == 0.0
+    rows = bench.make(Recipe((), (("attention:products", "float"),))).quantized.summary().rows
+    assert {row.way for row in rows if row.operator == "matmul"} == {"float32"}
+    assert {row.way for row in rows if row.operator == "linear"} == {"int8"}
+    best = min(front.points, key=lambda point: point.error)
+    assert dict(best.ways)["attention:products"] == "float"
+
+
 def test_advice_says_when_ranges_stop_moving():
     model = nn.Sequential(nn.Linear(4, 2)).eval()
     still = [torch.linspace(-1, 1, 64).reshape(16, 4)] * 8
