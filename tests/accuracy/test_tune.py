@@ -242,6 +242,19 @@ def test_every_layer_is_measured_in_every_way_it_has():
     assert all(o.milliseconds > 0 for o in front.options)
 
 
+def test_ranges_of_each_call_are_tried_before_what_is_dear():
+    # The batch that judges is a hundred times as large as those of the calibration: no range of theirs fits it.
+    data, model = (
+        [*batches(3), 100 * batches(1)[0]],
+        nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).eval(),
+    )
+    found = zeropoint.tune(model, (data[0],), data, target=30.0, progress=False)
+    assert found.met
+    assert found.recipe.ways == (("0", "int8 dynamic"), ("2", "int8 dynamic"))
+    assert not any({"gptq", "adaround"} & {*trial.recipe.algorithms} for trial in found.trials)
+    assert torch.equal(found.program(data[3]), found.model(data[3]))
+
+
 class Attention(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -2,9 +2,9 @@
 
 For every layer and every way to compute it (int8 with ranges of calibration, int8 with ranges of each call, weights of
 8 or 4 bits or float16 alone, float; int8 or float for matrix products of two activations, as in attention) two numbers
-are measured: the squared error of the model's output with that layer alone quantized that way, and the time of its steps
-in a program. Errors of layers that do not know of each other add up, so the best choice for a given sum is a small
-integer program::
+are measured: the squared error of the model's output with that layer alone quantized that way, and the time of its
+steps in a program. Errors of layers that do not know of each other add up, so the best choice for a given sum is a
+small integer program::
 
     minimize  sum(time[l, w] x[l, w])    with  sum(error[l, w] x[l, w]) <= limit,  one w for each l
 
@@ -31,12 +31,13 @@ from zeropoint.progress import shown
 from zeropoint.report.pairs import first_tensor
 from zeropoint.report.table import plain_table, rich_table
 
-__all__ = ["Front", "Option", "Point", "choose", "precision_front"]
+__all__ = ["Front", "Option", "Point", "choose", "dynamic_layers", "precision_front"]
 
 INT8 = "int8"
+_DYNAMIC = "int8 dynamic"
 _CHOSEN = {
     INT8: Way.STATIC,
-    "int8 dynamic": Way.DYNAMIC,
+    _DYNAMIC: Way.DYNAMIC,
     "int8 weights": Way.WEIGHT,
     "int4 weights": Way.WEIGHT_4,
     "float16 weights": Way.HALF,
@@ -182,6 +183,14 @@ def precision_front(bench: Bench, recipe: Recipe = Recipe(), progress: bool = Tr
             at, nbytes = path.removesuffix(PRODUCTS), 0 if path.endswith(PRODUCTS) else sizes.get(path, 0)
             options.append(Option(path, way, error, times.get(at, 0.0), nbytes))
     return Front.of(options, signal)
+
+
+def dynamic_layers(bench: Bench) -> tuple[tuple[str, str], ...]:
+    """All layers that can take the range of each call instead of that of calibration: still int8, if a bit slower."""
+    layers = [path for path in _layers(bench.prepared(Recipe(), copy.deepcopy(bench.graph))) if _has(path, _DYNAMIC)]
+    ways = tuple((path, _DYNAMIC) for path in layers)
+    prepared = bench.prepared(Recipe((), ways), copy.deepcopy(bench.graph))
+    return tuple((path, _DYNAMIC) for path in _chosen(prepared, layers, _DYNAMIC))
 
 
 def _front(options: Sequence[Option]) -> tuple[Point, ...]:

@@ -1,8 +1,9 @@
 """Give a target, get the quickest model that meets it: algorithms from cheap to dear, then mixed precision.
 
 `tune` is a loop over `ALGORITHMS`: each is added to the recipe so far and stays if the metric rises. It stops where the
-target is met. Where all of them are not enough, layers that cost most are computed in other ways, along the Pareto
-front of `precision.py`. What is returned is what was measured, as a model and as a program, to the byte.
+target is met. Before the dear ones all layers are tried with the ranges of each call, which keeps all of them in int8.
+Where all of them are not enough, layers that cost most are computed in other ways, along the Pareto front of
+`precision.py`. What is returned is what was measured, as a model and as a program, to the byte.
 
 The metric is measured on batches that nothing was fitted to: those of `validation`, or every fourth of the calibration.
 """
@@ -24,7 +25,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from zeropoint.accuracy.layers import Change, held_out
-from zeropoint.accuracy.precision import Front, Option, precision_front
+from zeropoint.accuracy.precision import Front, Option, dynamic_layers, precision_front
 from zeropoint.accuracy.recipe import ALGORITHMS, Bench, Recipe, Result
 from zeropoint.atomic_file import replacing
 from zeropoint.compiler import Unsupported, compile
@@ -41,6 +42,7 @@ from zeropoint.report.table import plain_table, rich_table
 __all__ = ["Trial", "Tuned", "tune"]
 
 Metric = Callable[[nn.Module], float]
+_FIRST_DEAR = "gptq"  # before it: int8 with the ranges of each call, in all layers
 
 
 @dataclass(frozen=True)
@@ -157,9 +159,9 @@ def tune(
 ) -> Tuned:
     """Quantize a model so that a metric meets a target, by algorithms from cheap to dear.
 
-    Tries plain int8, then adds `ranges`, `scaling`, `equalize`, `bias`, `gptq` and `adaround`, each only if the metric
-    rises, then computes layers in other ways. Stops when the target is met, when the budget is spent, or at Ctrl-C, and
-    returns the best so far.
+    Tries plain int8, then adds `ranges`, `scaling`, `equalize` and `bias`, then the ranges of each call instead of
+    those of calibration, then `gptq` and `adaround`, each only if the metric rises, then computes layers in other ways.
+    Stops when the target is met, when the budget is spent, or at Ctrl-C, and returns the best so far.
 
     Args:
         model: any module that torch.export can capture, or TorchScript whose way does not depend on data.
@@ -173,7 +175,7 @@ def tune(
             calibration is held out for that; a single batch does both, and the result says so. A metric that is a
             function has its own data: give it other data than the calibration.
         policy: changes some fields of the `Policy` that is chosen from what the model shows.
-        mixed_precision: whether layers may be computed in other ways than int8; needs scipy.
+        mixed_precision: whether layers may be computed in other ways than int8 with ranges of calibration; needs scipy.
         checkpoint: a file for what was measured. The same call goes on from there; it stays when `tune` ends.
         progress: show on a terminal what is tried, with the best so far.
 
@@ -243,6 +245,10 @@ def _explore(search: _Search, mixed_precision: bool, progress: bool) -> tuple[Fr
         if search.over:
             break
         assert search.best is not None
+        if algorithm.name == _FIRST_DEAR and search.target is not None and mixed_precision:
+            search.attempt(Recipe(search.best.recipe.algorithms, dynamic_layers(search.bench)))
+            if search.over:
+                break
         search.attempt(search.best.recipe.with_algorithm(algorithm.name))
     if search.over or search.target is None or not mixed_precision:
         return None, search.why
