@@ -246,7 +246,9 @@ def _explore(search: _Search, mixed_precision: bool, progress: bool) -> tuple[Fr
             break
         assert search.best is not None
         if algorithm.name == _FIRST_DEAR and search.target is not None and mixed_precision:
-            search.attempt(Recipe(search.best.recipe.algorithms, dynamic_layers(search.bench)))
+            ways = dynamic_layers(search.bench)
+            if ways:
+                search.attempt(Recipe(search.best.recipe.algorithms, ways))
             if search.over:
                 break
         search.attempt(search.best.recipe.with_algorithm(algorithm.name))
