@@ -209,7 +209,7 @@ def crepe() -> Case:
         return package.decode.weighted_argmax(torch.logit(probabilities.t()[None], 1e-9))[1][0]
 
     ends = ((700, 90), (100, 150), (300, 800), (500, 200), (80, 300), (900, 400), (160, 130), (350, 120))
-    calibration = [torch.cat([frames(_glide(*both))[k::8] for both in ends]) for k in (0, 2, 4, 6)]
+    calibration = [torch.cat([frames(_glide(*both))[k::25] for both in ends]) for k in (0, 6, 12, 18)]
     x, other = frames(_glide(110, 440)), frames(_glide(600, 150))
     with torch.no_grad():
         wanted, right = pitch(model(x)), pitch(model(other))
