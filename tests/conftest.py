@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 # Before torch is imported: see ONEDNN_MAX_CPU_ISA in the Makefile.
@@ -97,6 +98,15 @@ def isa(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    mark_oracle(items)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "oracle" in config.option.markexpr or config.pluginmanager.has_plugin("removal"):
+        mark_oracle(items)  # seconds: every file is read
     mark_thorough(items)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """PyTorch and thousands of tests stay until the end: the garbage collector need not look at them each time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
