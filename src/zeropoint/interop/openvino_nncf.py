@@ -38,11 +38,7 @@ def write(task: Task, folder: Path) -> Path:
 
 
 def accurate(model: Any, example: tuple[Any, ...], calibration: list[Any]) -> Any:
-    """A model quantized by NNCF with its slower, more accurate bias correction: tensors in, a tensor out.
-
-    What is left in float is computed in float32: OpenVINO's default is bfloat16 where the CPU has it, which would be
-    taken for a loss of the 8 bits.
-    """
+    """A model quantized by NNCF with its slower, more accurate bias correction: tensors in, a tensor out."""
     import nncf
     import openvino
     import torch
@@ -58,7 +54,7 @@ def accurate(model: Any, example: tuple[Any, ...], calibration: list[Any]) -> An
         kind = {"model_type": nncf.ModelType.TRANSFORMER} if attends else {}
         data = nncf.Dataset([[x.numpy() for x in batch] for batch in batches])
         quantized = nncf.quantize(converted, data, subset_size=len(batches), fast_bias_correction=False, **kind)
-        compiled = openvino.Core().compile_model(quantized, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+        compiled = openvino.Core().compile_model(quantized, "CPU")
 
     def call(*inputs: Any) -> Any:
         return torch.from_numpy(compiled([x.numpy() for x in inputs])[0].copy())
