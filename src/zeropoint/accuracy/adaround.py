@@ -3,7 +3,8 @@
 A weight becomes ``floor(w / s) + h``, with ``h = clip(1.2 sigmoid(v) - 0.1, 0, 1)`` learned by gradient descent on the
 squared error of the layer's result, its ReLU included, on what the layer gets in the quantized model (Nagel et al.,
 2020). ``lambda * sum(1 - |2h - 1|^beta)`` drives each h to 0 or 1, with beta falling while it learns. Then every h is
-one or the other, and the layer is run as it will be deployed: it keeps the new integers only if they are better there.
+one or the other, and the layer is run as it will be deployed: it keeps the new integers only if they are better there,
+on batches that it did not learn from.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def _learned(layer: TunableLayer, steps: int, generator: torch.Generator) -> Ten
 
 def _batches(layer: TunableLayer, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
     """Some rows or samples at a time, by chance, without end."""
-    pairs = list(zip(layer.inputs, layer.wanted))
+    pairs = list(zip(layer.to_fit(layer.inputs), layer.to_fit(layer.wanted)))
     if layer.operation.dims == 0:
         pairs = [(x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1])) for x, y in pairs]
         pairs = [(torch.cat([x for x, _ in pairs]), torch.cat([y for _, y in pairs]))]

@@ -105,7 +105,8 @@ def _correct(shadow: Any, bias: Tensor) -> None:
 def correct_biases(float_model: Any, quantized: nn.Module, batches: Iterable[Any]) -> tuple[Change, ...]:
     """Take what each layer's channels are off in the mean, over some batches, off its bias, in place.
 
-    A layer is changed only if its result comes nearer to the float model's; one without a bias gets one then.
+    A layer is changed only if its result comes nearer to the float model's on batches that were held out; one
+    without a bias gets one then.
 
     Args:
         float_model: what `quantized` was made of.
@@ -119,7 +120,7 @@ def correct_biases(float_model: Any, quantized: nn.Module, batches: Iterable[Any
         axis = layer.operation.channel_axis
         channels = layer.wanted[0].shape[axis]
         off, rows = torch.zeros(channels, dtype=torch.float64), 0
-        for wanted, got in zip(layer.wanted, layer.run()):
+        for wanted, got in zip(layer.to_fit(layer.wanted), layer.to_fit(layer.run())):
             difference = (wanted.double() - got.double()).movedim(axis, -1).reshape(-1, channels)
             off += difference.sum(0)
             rows += len(difference)

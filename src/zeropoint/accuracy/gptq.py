@@ -8,6 +8,11 @@ those of groups too, so the order costs nothing when the model runs.
 
 Then every weight is taken again, as long as that helps: with all others as they are, the best integer of input i is
 ``round(q - (D H)[i] / (scale H[i, i]))``. The error never grows by that.
+
+H of few rows knows nothing about most directions: it lets weights go far where no row happened to look, and the layer
+becomes worse on all other data. So a part of the batches is held out. H gets several amounts of damping, ``H + c I``,
+which draws weights back to the nearest integer; the amount with the least error on what was held out is taken, and
+integers rounded to the nearest stay where none is better there.
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ from zeropoint.accuracy.layers import Change, TunableLayer, layers_of
 
 __all__ = ["gptq", "hessian"]
 
-_DAMPING = 0.01  # of the mean diagonal: without it, inputs that were never seen apart leave H without an inverse
+_DAMPING = (0.01, 0.1, 1.0)  # of the mean diagonal
 _BLOCK = 128  # inputs whose errors are handed on together: one large product is quicker than many small ones
 _ROUNDS = 4  # over all weights, at most; the error hardly changes after the second
 _ROWS = 1 << 14  # of unfolded inputs at a time
@@ -32,7 +37,8 @@ def gptq(float_model: Any, quantized: nn.Module, batches: Iterable[Any]) -> tupl
     """Round the weights of all linear layers and convolutions anew, layer by layer, in place.
 
     Works for weights of 8 and 4 bits, static, dynamic and weight-only. Transposed convolutions and those over three
-    axes stay as they are. A layer is changed only if its result comes nearer to the float model's.
+    axes stay as they are. A layer is changed only if its result comes nearer to the float model's on every fourth
+    batch (of a single one, its last rows), to which its weights are not fitted.
 
     Args:
         float_model: what `quantized` was made of.
@@ -57,10 +63,10 @@ def gptq(float_model: Any, quantized: nn.Module, batches: Iterable[Any]) -> tupl
     return tuple(changes)
 
 
-def hessian(layer: TunableLayer) -> Tensor:
+def hessian(layer: TunableLayer, inputs: list[Tensor]) -> Tensor:
     """``X' X`` of the rows that a layer multiplies its weights with: ``(groups, inputs, inputs)``."""
     total: Any = 0.0
-    for x in layer.inputs:
+    for x in inputs:
         samples = x.reshape(-1, x.shape[-1]) if layer.operation.dims == 0 else x
         for part in samples.split(_ROWS if layer.operation.dims == 0 else 1):
             columns = layer.operation.columns(part, layer.weight).double()
@@ -75,15 +81,24 @@ def _rounded(layer: TunableLayer) -> Tensor:
     scales, zero_points = (operation.matrix(t.expand(shape)) for t in (layer.scale, layer.zero_point))
     nearest = operation.matrix(layer.integers)
     found = []
-    for group, h in enumerate(hessian(layer)):
+    seen, held = hessian(layer, layer.to_fit(layer.inputs)), hessian(layer, layer.to_judge(layer.inputs))
+    if not bool(seen.isfinite().all()):
+        raise ValueError(
+            "gptq: the inputs of a layer are not finite: the batches hold NaN or Inf, or the model makes them"
+        )
+    for group, (h, judge) in enumerate(zip(seen, held)):
         parts = weights[group].double(), scales[group].double(), zero_points[group].double()
-        best, least = nearest[group].double(), float("inf")
-        limits = layer.low, layer.high
-        for start in (best, _greedy(h, *parts, *limits)):
-            q = _settled(h, *parts, *limits, start)
-            error = _error(h, *parts, q)
+        best = nearest[group].double()
+        least = _error(judge, *parts, best)
+        improved = False
+        for damping in _DAMPING if bool(h.any()) else ():  # of zeros alone there is nothing to learn
+            damped = _damped(h, damping)
+            q = _settled(damped, *parts, layer.low, layer.high, _greedy(damped, *parts, layer.low, layer.high))
+            error = _error(judge, *parts, q)
             if error < least:
-                best, least = q, error
+                best, least, improved = q, error, True
+            elif improved:
+                break
         found.append(best)
     return torch.stack(found).reshape(shape).to(torch.int32)
 
@@ -113,22 +128,15 @@ def _greedy(h: Tensor, weight: Tensor, scale: Tensor, zero_point: Tensor, low: i
     return q[:, back]
 
 
+def _damped(h: Tensor, part: float) -> Tensor:
+    """H and some of its mean diagonal: inputs that were never seen apart leave it without an inverse."""
+    return h + part * h.diagonal().mean() * torch.eye(len(h), dtype=h.dtype)
+
+
 def _inverse_factor(h: Tensor) -> Tensor:
-    """The upper Cholesky factor of the inverse of H, damped as much as it needs."""
-    if not bool(h.isfinite().all()):
-        raise ValueError(
-            "gptq: the inputs of a layer are not finite: the batches hold NaN or Inf, or the model makes them"
-        )
-    mean = h.diagonal().mean().clamp_min(torch.finfo(h.dtype).tiny)
-    damping = _DAMPING
-    while True:
-        damped = h + damping * mean * torch.eye(len(h), dtype=h.dtype)
-        lower, failed = torch.linalg.cholesky_ex(damped)
-        if not failed:
-            upper, failed = torch.linalg.cholesky_ex(torch.cholesky_inverse(lower), upper=True)
-            if not failed:
-                return upper
-        damping *= 10
+    """The upper Cholesky factor of the inverse of a damped H."""
+    lower = torch.linalg.cholesky(h)
+    return torch.linalg.cholesky(torch.cholesky_inverse(lower), upper=True)
 
 
 def _settled(h: Tensor, weight: Tensor, scale: Tensor, zero_point: Tensor, low: int, high: int, q: Tensor) -> Tensor:
@@ -137,7 +145,7 @@ def _settled(h: Tensor, weight: Tensor, scale: Tensor, zero_point: Tensor, low: 
     back = order.argsort()
     h, weight, scale, zero_point, q = h[order][:, order], *(t[:, order] for t in (weight, scale, zero_point, q))
     curve = scale * h.diagonal()
-    step = torch.where(curve > 0, curve.reciprocal(), 0.0)  # inputs that were never seen stay as they are
+    step = curve.reciprocal()
     slope = ((q - zero_point) * scale - weight) @ h
     inputs = q.shape[1]
     for _ in range(_ROUNDS):

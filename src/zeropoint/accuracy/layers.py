@@ -3,6 +3,10 @@
 An algorithm that changes weights or biases is a loop over `layers_of`. When it has changed a layer, the layers behind
 it get what the changed one gives. What it changes are the integers that will be deployed, and errors are measured with
 the operator that will run: what is tuned is what is deployed.
+
+What a change was found with does not say whether it is a good one: with few batches there is always one that fits them
+better. So every fourth batch is held out (`held_out`): an algorithm fits to the others, and the layer keeps its change
+only if it is nearer on these.
 """
 
 from __future__ import annotations
@@ -20,16 +24,30 @@ from zeropoint.accuracy.operation import Operation
 from zeropoint.graph.quantize_fx import Quantized
 from zeropoint.report.measures import Distance
 
-__all__ = ["Change", "TunableLayer", "layers_of"]
+__all__ = ["Change", "TunableLayer", "held_out", "layers_of"]
 
 MEMORY = 1 << 30  # bytes that the values of all batches may take at one place of a graph
+_HELD = 4  # of so many batches, or rows of a single one, the last judges
+
+
+def held_out(count: int) -> frozenset[int]:
+    """Which of so many batches judge what was found with the others: every fourth, the last one of two or three.
+
+    Of a single batch there is nothing to hold out.
+
+    Example:
+        >>> sorted(held_out(8)), sorted(held_out(2)), sorted(held_out(1))
+        ([3, 7], [1], [])
+    """
+    return frozenset(range(count - 1, -1, -_HELD)) if count > 1 else frozenset()
 
 
 @dataclass(frozen=True)
 class Change:
     """What an algorithm did to a layer: SQNR of its result against that of the float model, in dB, before and after.
 
-    `what` says it in words. A layer that would have become worse was left as it was; then both numbers are the same.
+    Measured on the batches that were held out (`held_out`). `what` says it in words. A layer that would have become
+    worse was left as it was; then both numbers are the same.
     """
 
     name: str
@@ -86,10 +104,32 @@ class TunableLayer(abc.ABC):
     def run(self) -> list[Tensor]:
         """What it gives now, in float, by the operator that will run."""
 
+    def to_fit(self, values: list[Tensor]) -> list[Tensor]:
+        """Of values in each batch, `inputs` or `wanted` or what it gives, those that a change may be fitted to."""
+        return self._part(values, False)
+
+    def to_judge(self, values: list[Tensor]) -> list[Tensor]:
+        """Those that say whether a change is a good one."""
+        return self._part(values, True)
+
+    def _part(self, values: list[Tensor], judging: bool) -> list[Tensor]:
+        held = held_out(len(values))
+        if held:
+            return [value for i, value in enumerate(values) if (i in held) is judging]
+        # A single batch: some of its samples, or of its rows if it has one sample.
+        unbatched = self.operation.dims + 1
+        axes = range(self.wanted[0].dim() - unbatched)
+        axis = next((d for d in axes if values[0].shape[d] > 1), None)
+        if axis is None:
+            return values
+        count = values[0].shape[axis]
+        cut = count - max(count // _HELD, 1)
+        return [value.narrow(axis, cut, count - cut) if judging else value.narrow(axis, 0, cut) for value in values]
+
     def sqnr(self) -> float:
-        """Of what it gives now against what it should give, in dB."""
+        """Of what it gives now against what it should give, in dB, on what is held out."""
         distance = Distance()
-        for wanted, got in zip(self.wanted, self.run()):
+        for wanted, got in zip(self.to_judge(self.wanted), self.to_judge(self.run())):
             distance.add(wanted, got)
         return distance.sqnr
 
@@ -99,7 +139,7 @@ class TunableLayer(abc.ABC):
         return (stored.float() - self.zero_point) * self.scale
 
     def try_bias(self, bias: Tensor, algorithm: str, what: str) -> Change:
-        """Take this bias if the layer is nearer to the float model with it."""
+        """Take this bias if the layer is nearer to the float model with it, on what is held out."""
         old, before = self.bias, self.sqnr()
         self.store_bias(bias)
         after = self.sqnr()
@@ -109,7 +149,7 @@ class TunableLayer(abc.ABC):
         return Change(self.name, self.path, algorithm, what, before, after)
 
     def try_integers(self, integers: Tensor, algorithm: str) -> Change:
-        """Take these integers if the layer is nearer to the float model with them."""
+        """Take these integers if the layer is nearer to the float model with them, on what is held out."""
         old, before = self.integers, self.sqnr()
         self.store(integers)
         after = self.sqnr()

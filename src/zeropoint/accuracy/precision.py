@@ -1,9 +1,10 @@
 """Mixed precision: how each layer is computed, so that the model is as quick as it can be within an error.
 
 For every layer and every way to compute it (int8 with ranges of calibration, int8 with ranges of each call, weights of
-8 or 4 bits or float16 alone, float) two numbers are measured: the squared error of the model's output with that layer
-alone quantized that way, and the time of its steps in a program. Errors of layers that do not know of each other add
-up, so the best choice for a given sum is a small integer program::
+8 or 4 bits or float16 alone, float; int8 or float for matrix products of two activations, as in attention) two numbers
+are measured: the squared error of the model's output with that layer alone quantized that way, and the time of its
+steps in a program. Errors of layers that do not know of each other add up, so the best choice for a given sum is a
+small integer program::
 
     minimize  sum(time[l, w] x[l, w])    with  sum(error[l, w] x[l, w]) <= limit,  one w for each l
 
@@ -19,22 +20,24 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import fx
 
-from zeropoint.accuracy.recipe import WAYS, Bench, Recipe
+from zeropoint.accuracy.recipe import PRODUCTS, WAYS, Bench, Recipe
 from zeropoint.compiler import Unsupported, compile
-from zeropoint.graph.passes.annotate import Way
+from zeropoint.graph.passes.annotate import Choice, Way
 from zeropoint.graph.provenance import origin
 from zeropoint.graph.quantize_fx import Prepared, Quantized, convert_fx, convert_layers, equalized
 from zeropoint.progress import shown
 from zeropoint.report.pairs import first_tensor
 from zeropoint.report.table import plain_table, rich_table
 
-__all__ = ["Front", "Option", "Point", "choose", "precision_front"]
+__all__ = ["Front", "Option", "Point", "choose", "dynamic_layers", "precision_front"]
 
 INT8 = "int8"
+_DYNAMIC = "int8 dynamic"
 _CHOSEN = {
     INT8: Way.STATIC,
-    "int8 dynamic": Way.DYNAMIC,
+    _DYNAMIC: Way.DYNAMIC,
     "int8 weights": Way.WEIGHT,
     "int4 weights": Way.WEIGHT_4,
     "float16 weights": Way.HALF,
@@ -171,14 +174,23 @@ def precision_front(bench: Bench, recipe: Recipe = Recipe(), progress: bool = Tr
     wanted, signal = _outputs(bench, graph)
     options: list[Option] = []
     for way in shown((INT8, *WAYS), "measuring each layer in each way", progress):
-        ways = () if way == INT8 else tuple((path, way) for path in layers)
+        ways = () if way == INT8 else tuple((path, way) for path in layers if _has(path, way))
         prepared = equalized(bench.prepared(Recipe(plain.algorithms, ways), copy.deepcopy(graph)))
         quantized = convert_fx(prepared)
         times, sizes = _times(bench, quantized), _sizes(quantized)
         for path, names in _chosen(prepared, layers, way).items():
             error = 0.0 if way == "float" else _error(bench, convert_layers(prepared, names), wanted)
-            options.append(Option(path, way, error, times.get(path, 0.0), sizes.get(path, 0)))
+            at, nbytes = path.removesuffix(PRODUCTS), 0 if path.endswith(PRODUCTS) else sizes.get(path, 0)
+            options.append(Option(path, way, error, times.get(at, 0.0), nbytes))
     return Front.of(options, signal)
+
+
+def dynamic_layers(bench: Bench) -> tuple[tuple[str, str], ...]:
+    """All layers that can take the range of each call instead of that of calibration: still int8, if a bit slower."""
+    layers = [path for path in _layers(bench.prepared(Recipe(), copy.deepcopy(bench.graph))) if _has(path, _DYNAMIC)]
+    ways = tuple((path, _DYNAMIC) for path in layers)
+    prepared = bench.prepared(Recipe((), ways), copy.deepcopy(bench.graph))
+    return tuple((path, _DYNAMIC) for path in _chosen(prepared, layers, _DYNAMIC))
 
 
 def _front(options: Sequence[Option]) -> tuple[Point, ...]:
@@ -198,16 +210,23 @@ def _front(options: Sequence[Option]) -> tuple[Point, ...]:
 
 
 def _layers(prepared: Prepared) -> list[str]:
-    """Paths of modules with weights that are chosen for integers, each once."""
+    """Paths of modules with weights or products that are chosen for integers, each once."""
     found = [
-        origin(node).path
-        for node, choice in prepared.choices().items()
-        if choice.operator is not None
-        and choice.operator.weights
-        and choice.operator.heavy
-        and choice.way is not Way.FLOAT
+        _name(node, choice) for node, choice in prepared.choices().items() if choice.way not in (Way.FLOAT, Way.PASSED)
     ]
     return [path for path in dict.fromkeys(found) if path]
+
+
+def _name(node: fx.Node, choice: Choice) -> str:
+    """What recipes call a layer: its path; that of the module around it for a product; nothing for what is no layer."""
+    if choice.operator is None or not choice.operator.heavy:
+        return ""
+    return origin(node).path + ("" if choice.operator.weights else PRODUCTS)
+
+
+def _has(path: str, way: str) -> bool:
+    """Whether a layer can be computed in a way: products of two activations have no weights to round alone."""
+    return way in (INT8, "float") or not path.endswith(PRODUCTS)
 
 
 def _chosen(prepared: Prepared, layers: list[str], way: str) -> dict[str, set[str]]:
@@ -216,10 +235,9 @@ def _chosen(prepared: Prepared, layers: list[str], way: str) -> dict[str, set[st
         return {path: set() for path in layers}
     found: dict[str, set[str]] = {}
     for node, choice in prepared.choices().items():
-        path = origin(node).path
-        heavy = choice.operator is not None and choice.operator.weights and choice.operator.heavy
+        path = _name(node, choice)
         is_default = way == INT8 and choice.way is not Way.FLOAT
-        if path in layers and heavy and (choice.way is _CHOSEN[way] or is_default):
+        if path in layers and _has(path, way) and (choice.way is _CHOSEN[way] or is_default):
             found.setdefault(path, set()).add(node.name)
     return found
 

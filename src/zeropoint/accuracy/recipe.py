@@ -26,7 +26,8 @@ from zeropoint.accuracy.layers import Change
 from zeropoint.accuracy.ranges import choose_ranges
 from zeropoint.accuracy.scaling import search_scaling
 from zeropoint.graph.frontends.script.evaluate import straight_graph
-from zeropoint.graph.policy import Policy
+from zeropoint.graph.policy import STAYS_FLOAT, Policy
+from zeropoint.graph.provenance import origin
 from zeropoint.graph.quantize_fx import (
     Prepared,
     Quantized,
@@ -38,6 +39,8 @@ from zeropoint.graph.quantize_fx import (
 )
 from zeropoint.graph.to_int8 import calibrate, call_of, evaluated, policy_of
 from zeropoint.observers import default_per_channel_weight_observer, default_placeholder_observer
+from zeropoint.operators import BY_ATEN
+from zeropoint.operators.node import aten_name
 from zeropoint.qconfig import (
     QConfig,
     float16_dynamic_qconfig,
@@ -45,7 +48,20 @@ from zeropoint.qconfig import (
     per_token_dynamic_qconfig,
 )
 
-__all__ = ["ALGORITHMS", "WAYS", "Algorithm", "Bench", "Recipe", "Result", "Stage"]
+__all__ = ["ALGORITHMS", "PRODUCTS", "WAYS", "Algorithm", "Bench", "Recipe", "Result", "Stage", "products"]
+
+PRODUCTS = ":products"  # behind the path of a module: its matrix products that have no weight, as those of attention
+_CHOSEN_WHY = "a product that mixed precision leaves in float"
+
+
+def products(graph: fx.GraphModule) -> dict[str, list[fx.Node]]:
+    """Matrix products of two activations, by the name that recipes have for those of one module."""
+    found: dict[str, list[fx.Node]] = {}
+    for node in graph.graph.nodes:
+        record = BY_ATEN.get(aten_name(node) or "")
+        if record is not None and record.heavy and not record.weights:
+            found.setdefault(origin(node).path + PRODUCTS, []).append(node)
+    return found
 
 
 class Stage(enum.Enum):
@@ -99,7 +115,7 @@ class Recipe:
     """
 
     algorithms: tuple[str, ...] = ()
-    ways: tuple[tuple[str, str], ...] = ()  # path of a module, one of WAYS
+    ways: tuple[tuple[str, str], ...] = ()  # path of a module, or of its PRODUCTS, and one of WAYS
 
     def __str__(self) -> str:
         others = [f"{path}: {way}" for path, way in self.ways]
@@ -149,9 +165,14 @@ class Bench:
     def prepared(self, recipe: Recipe, graph: fx.GraphModule) -> Prepared:
         """`graph` with the observers of a recipe, calibrated; the graph is changed."""
         mapping = self.policy.mapping(None, "static")
+        in_float = [path for path, way in recipe.ways if path.endswith(PRODUCTS) and way == "float"]
         for path, way in recipe.ways:
-            mapping.set_module_name(path, WAYS[way])
+            if not path.endswith(PRODUCTS):
+                mapping.set_module_name(path, WAYS[way])
         self.policy.mark(graph, mapping)
+        for path, nodes in products(graph).items():
+            for node in nodes if path in in_float else ():
+                node.meta[STAYS_FLOAT] = _CHOSEN_WHY
         divided = self.policy.equalize or "scaling" in recipe.algorithms
         prepared = prepare_graph(graph, mapping, divided, (str(self.policy),), may_be_float=True)
         calibrate(prepared, self.inputs, self.policy, progress=False)

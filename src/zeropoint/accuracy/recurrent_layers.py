@@ -37,13 +37,13 @@ class RecurrentMatrix(TunableLayer):
     gives_wanted = False
 
     def __init__(
-        self, walk: Lockstep, node: fx.Node, place: int, weight: Tensor, rows: Tensor, wanted: list[Tensor]
+        self, walk: Lockstep, node: fx.Node, place: int, weight: Tensor, rows: list[Tensor], wanted: list[Tensor]
     ) -> None:
         self._walk, self._node = walk, node
         self._stored, self._scale, self._zero_point = (column[place] for column in _columns(node))
         self.name, self.path = f"{node.name}_{place}", origin(node).path
         self.operation = Operation()
-        self.weight, self.inputs, self.wanted = weight.detach().float(), [rows], wanted
+        self.weight, self.inputs, self.wanted = weight.detach().float(), rows, wanted
         self.scale, self.zero_point = (self._numbers(at) for at in (self._scale, self._zero_point))
         integers = self.integers
         self.low, self.high = int(integers.min()), int(integers.max())
@@ -108,22 +108,22 @@ def recurrent_matrices(
                     before[direction].append(
                         _step_before(y, own[0][direction], direction, directions, a["batch_first"])
                     )
-        inputs = torch.cat([x.reshape(-1, x.shape[-1]) for x in given])
         for direction in range(directions):
             weights: list[Any] = params[direction * each : direction * each + 2]
-            for weight, rows in zip(weights, (inputs, torch.cat(before[direction]))):
+            for weight, rows in zip(weights, (given, before[direction])):
                 yield RecurrentMatrix(walk, node, place, weight, rows, right)
                 place += 1
         given = results
 
 
 def _step_before(y: Tensor, initial: Tensor, direction: int, directions: int, batch_first: bool) -> Tensor:
-    """What a direction gave a step before each, as rows; at its beginning, the initial state."""
+    """What a direction gave a step before each, in the layout of `y`; at its beginning, the initial state."""
     along = y.transpose(0, 1) if batch_first else y  # (time, batch, outputs)
     own = along.chunk(directions, -1)[direction]
     if direction:
         own = own.flip(0)
-    return torch.cat([initial[None], own[:-1]]).reshape(-1, own.shape[-1])
+    rows = torch.cat([initial[None], own[:-1]])
+    return rows.transpose(0, 1) if batch_first else rows
 
 
 def _states(walk: Lockstep, node: fx.Node) -> list[list[Tensor]]:

@@ -1,8 +1,11 @@
 """Give a target, get the quickest model that meets it: algorithms from cheap to dear, then mixed precision.
 
 `tune` is a loop over `ALGORITHMS`: each is added to the recipe so far and stays if the metric rises. It stops where the
-target is met. Where all of them are not enough, layers that cost most are computed in other ways, along the Pareto
-front of `precision.py`. What is returned is what was measured, as a model and as a program, to the byte.
+target is met. Before the dear ones all layers are tried with the ranges of each call, which keeps all of them in int8.
+Where all of them are not enough, layers that cost most are computed in other ways, along the Pareto front of
+`precision.py`. What is returned is what was measured, as a model and as a program, to the byte.
+
+The metric is measured on batches that nothing was fitted to: those of `validation`, or every fourth of the calibration.
 """
 
 from __future__ import annotations
@@ -19,9 +22,10 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
-from zeropoint.accuracy.layers import Change
-from zeropoint.accuracy.precision import Front, Option, precision_front
+from zeropoint.accuracy.layers import Change, held_out
+from zeropoint.accuracy.precision import Front, Option, dynamic_layers, precision_front
 from zeropoint.accuracy.recipe import ALGORITHMS, Bench, Recipe, Result
 from zeropoint.atomic_file import replacing
 from zeropoint.compiler import Unsupported, compile
@@ -38,6 +42,7 @@ from zeropoint.report.table import plain_table, rich_table
 __all__ = ["Trial", "Tuned", "tune"]
 
 Metric = Callable[[nn.Module], float]
+_FIRST_DEAR = "gptq"  # before it: int8 with the ranges of each call, in all layers
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,7 @@ class Tuned:
         changes: of the algorithms of the recipe, layer by layer.
         front: time against error, where mixed precision was tried.
         graph: the float graph that `model` stands for; its channels are scaled if layers were equalized.
+        judged_by: the data that the metric was measured on, in words.
     """
 
     model: Quantized
@@ -77,6 +83,7 @@ class Tuned:
     graph: Any = field(repr=False)
     title: str = "sqnr"
     note: str = ""
+    judged_by: str = ""
 
     HEADER = ("tried", "metric", "seconds", "verdict")
 
@@ -91,9 +98,9 @@ class Tuned:
 
     def _last(self) -> str:
         goal = "" if self.target is None else f", target {self.target:.5g}: {'met' if self.met else 'not met'}"
-        return f"{self.recipe}: {self.title} {self.metric:.5g} (float {self.float_metric:.5g}){goal}" + (
-            f"\n{self.note}" if self.note else ""
-        )
+        found = f"{self.recipe}: {self.title} {self.metric:.5g} (float {self.float_metric:.5g}){goal}"
+        judged = f"judged by {self.judged_by}" if self.judged_by else ""
+        return "\n".join(line for line in (found, judged, self.note) if line)
 
     def __str__(self) -> str:
         return "\n".join([plain_table(self.HEADER, self.table()), self._last()])
@@ -117,7 +124,18 @@ class Tuned:
 
     def to_json(self) -> str:
         """Everything but the model and the program, as JSON; what is infinite is null."""
-        names = ("recipe", "metric", "float_metric", "target", "trials", "changes", "front", "title", "note")
+        names = (
+            "recipe",
+            "metric",
+            "float_metric",
+            "target",
+            "trials",
+            "changes",
+            "front",
+            "title",
+            "note",
+            "judged_by",
+        )
         facts = {name: getattr(self, name) for name in names}
         plain = {k: asdict(v) if hasattr(v, "__dataclass_fields__") else v for k, v in facts.items()}
         for name in ("trials", "changes"):
@@ -141,21 +159,23 @@ def tune(
 ) -> Tuned:
     """Quantize a model so that a metric meets a target, by algorithms from cheap to dear.
 
-    Tries plain int8, then adds `ranges`, `scaling`, `equalize`, `bias`, `gptq` and `adaround`, each only if the metric
-    rises, then computes layers in other ways. Stops when the target is met, when the budget is spent, or at Ctrl-C, and
-    returns the best so far.
+    Tries plain int8, then adds `ranges`, `scaling`, `equalize` and `bias`, then the ranges of each call instead of
+    those of calibration, then `gptq` and `adaround`, each only if the metric rises, then computes layers in other ways.
+    Stops when the target is met, when the budget is spent, or at Ctrl-C, and returns the best so far.
 
     Args:
         model: any module that torch.export can capture, or TorchScript whose way does not depend on data.
         example_inputs: a tuple of what it is called with, or a dictionary of keywords.
-        calibration: batches without labels, for ranges and for all algorithms.
+        calibration: batches without labels, for ranges and for all algorithms; but for those that judge.
         metric: "sqnr" (dB), "cosine" or "agreement" with the float model, or a function of a model that answers a
             number: the larger, the better.
         target: stop when the metric is at least this; without one everything is tried that is not mixed precision.
         budget: minutes after which nothing new is begun; `adaround` leaves the layers to come as they are then.
-        validation: batches to measure "sqnr", "cosine" and "agreement" on; those of the calibration by default.
+        validation: batches to measure "sqnr", "cosine" and "agreement" on. Without them every fourth batch of the
+            calibration is held out for that; a single batch does both, and the result says so. A metric that is a
+            function has its own data: give it other data than the calibration.
         policy: changes some fields of the `Policy` that is chosen from what the model shows.
-        mixed_precision: whether layers may be computed in other ways than int8; needs scipy.
+        mixed_precision: whether layers may be computed in other ways than int8 with ranges of calibration; needs scipy.
         checkpoint: a file for what was measured. The same call goes on from there; it stays when `tune` ends.
         progress: show on a terminal what is tried, with the best so far.
 
@@ -172,10 +192,11 @@ def tune(
         >>> torch.equal(tuned.program(batches[0]), tuned.model(batches[0]))
         True
     """
-    bench = Bench(model, example_inputs, calibration, policy)
-    measured = bench.batches if validation is None else list(validation)
-    search = _Search(bench, measure_of(model, measured, metric), target, budget, checkpoint, progress)
+    fitted, measured, judged_by = _parts(list(calibration), validation, metric)
+    bench = Bench(model, example_inputs, fitted, policy)
     title = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
+    kept = None if checkpoint is None else _Checkpoint(Path(checkpoint), _fingerprint(bench, measured, title))
+    search = _Search(bench, measure_of(model, measured, metric), target, budget, kept, progress)
     with torch.no_grad():
         float_metric = search.measure(model)
     front, note = None, ""
@@ -190,8 +211,31 @@ def tune(
     notes = "; ".join(text for text in (note, missing) if text)
     return Tuned(
         result.quantized, program, search.best.recipe, search.best.metric, float_metric, target,
-        tuple(search.trials), result.changes, front, result.graph, title, notes,
+        tuple(search.trials), result.changes, front, result.graph, title, notes, judged_by,
     )  # fmt: skip
+
+
+def _parts(
+    batches: list[Any], validation: Iterable[Any] | None, metric: str | Metric
+) -> tuple[list[Any], list[Any], str]:
+    """Batches to tune with, batches to measure with, and in words what these are."""
+    if callable(metric):
+        return batches, [], ""
+    if validation is not None:
+        measured = list(validation)
+        if not measured:
+            raise ValueError("tune: validation has no batch to measure with")
+        return batches, measured, _counted(len(measured), "validation batch")
+    held = held_out(len(batches))
+    if not held:
+        return batches, batches, "the calibration batch itself: pass more of them, or validation=[...]"
+    judging = [batch for i, batch in enumerate(batches) if i in held]
+    words = f"{_counted(len(held), 'calibration batch')} of {len(batches)}, held out of all that was tuned"
+    return [batch for i, batch in enumerate(batches) if i not in held], judging, words
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" + ("es" if count > 1 else "")
 
 
 def _explore(search: _Search, mixed_precision: bool, progress: bool) -> tuple[Front | None, str]:
@@ -201,6 +245,12 @@ def _explore(search: _Search, mixed_precision: bool, progress: bool) -> tuple[Fr
         if search.over:
             break
         assert search.best is not None
+        if algorithm.name == _FIRST_DEAR and search.target is not None and mixed_precision:
+            ways = dynamic_layers(search.bench)
+            if ways:
+                search.attempt(Recipe(search.best.recipe.algorithms, ways))
+            if search.over:
+                break
         search.attempt(search.best.recipe.with_algorithm(algorithm.name))
     if search.over or search.target is None or not mixed_precision:
         return None, search.why
@@ -236,7 +286,7 @@ class _Search:
         measure: Metric,
         target: float | None,
         budget: float | None,
-        checkpoint: str | os.PathLike[str] | None,
+        file: _Checkpoint | None,
         progress: bool,
     ) -> None:
         self.bench, self.measure, self.target = bench, measure, target
@@ -245,7 +295,7 @@ class _Search:
         self._result: tuple[Recipe, Result] | None = None
         self._progress = progress
         self._end = None if budget is None else time.monotonic() + 60 * budget
-        self._file = None if checkpoint is None else _Checkpoint(Path(checkpoint), bench)
+        self._file = file
 
     @property
     def spent(self) -> bool:
@@ -328,10 +378,10 @@ class _Search:
 
 
 class _Checkpoint:
-    """A file of recipes and their metrics, for one model and one calibration."""
+    """A file of recipes and their metrics, for one model, one metric and the same data."""
 
-    def __init__(self, path: Path, bench: Bench) -> None:
-        self._path, self._model = path, _fingerprint(bench)
+    def __init__(self, path: Path, model: str) -> None:
+        self._path, self._model = path, model
         self._known: dict[str, tuple[float, float]] = {}
         self.front: Front | None = None
         if path.exists():
@@ -342,7 +392,8 @@ class _Checkpoint:
                 raise ValueError(f"{path} is no checkpoint of tune: {error}") from error
             if model != self._model:
                 raise ValueError(
-                    f"{path} belongs to another model, or to other calibration data. Delete it, or name another file"
+                    f"{path} belongs to another model, to another metric or to other calibration data. Delete it, or"
+                    " name another file"
                 )
             self._known = {key: (float(metric), float(seconds)) for key, (metric, seconds) in known.items()}
             self.front = None if front is None else Front.of([Option(*option) for option in front[0]], front[1])
@@ -372,11 +423,11 @@ def _key(recipe: Recipe) -> str:
     return json.dumps([recipe.algorithms, recipe.ways])
 
 
-def _fingerprint(bench: Bench) -> str:
-    """Of the weights and of the calibration data."""
-    digest = hashlib.sha256()
+def _fingerprint(bench: Bench, measured: list[Any], title: str) -> str:
+    """Of the weights, of the data that is tuned with, and of the data and the name of the metric."""
+    digest = hashlib.sha256(title.encode())
     tensors = [value for _, value in sorted(bench.graph.state_dict().items())]
-    tensors += [value for batch in bench.inputs for value in batch if isinstance(value, torch.Tensor)]
+    tensors += [t for t in pytree.tree_leaves((bench.inputs, measured)) if isinstance(t, torch.Tensor)]
     for value in tensors:
         digest.update(repr((tuple(value.shape), value.dtype)).encode())
         digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
@@ -392,6 +443,6 @@ def _program(quantized: Quantized, example_inputs: Any) -> tuple[Any, str]:
     args, kwargs = call_of(example_inputs)
     with torch.no_grad():
         wanted, got = quantized(*args, **kwargs), program(*args, **kwargs)
-    same = torch.utils._pytree.tree_leaves(torch.utils._pytree.tree_map(torch.equal, wanted, got))
+    same = pytree.tree_leaves(pytree.tree_map(torch.equal, wanted, got))
     assert all(same), "a program gives other bytes than the model that was tuned"
     return program, ""

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
 from zeropoint import torch_versions
 from zeropoint.graph import torch_internals as internals
@@ -96,7 +96,7 @@ def capture(
         if dynamic_shapes is None or dynamic_shapes == ALL:
             exported = with_free_sizes(export, model, args, kwargs, dynamic_shapes)
         else:
-            exported = export(dynamic_shapes)
+            exported = export(_of_parameters(model, args, dynamic_shapes))
     except Exception as error:
         raise CaptureError(_explanation(model, error)) from error
     rename_unusable(exported)
@@ -112,6 +112,18 @@ def capture(
     check_sizes(graph)
     _keep_origins(graph, model)
     return graph
+
+
+def _of_parameters(model: nn.Module, args: tuple[Any, ...], shapes: Any) -> Any:
+    """Shapes that are one for each argument, as torch.export wants them: those of ``forward(*inputs)`` in one tuple."""
+    kinds = [parameter.kind for parameter in inspect.signature(model.forward).parameters.values()]
+    rest = inspect.Parameter.VAR_POSITIONAL
+    if rest not in kinds or not isinstance(shapes, (tuple, list)) or len(shapes) != len(args):
+        return shapes
+    first = kinds.index(rest)
+    if any(isinstance(shape, (tuple, list)) and isinstance(arg, Tensor) for shape, arg in zip(shapes, args)):
+        return shapes  # they are so already
+    return (*shapes[:first], tuple(shapes[first:]))
 
 
 def _name_keywords(model: nn.Module, given: Mapping[str, Any]) -> None:
