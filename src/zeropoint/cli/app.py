@@ -20,6 +20,7 @@ from zeropoint.cli.quantize import quantize
 from zeropoint.cli.report import report
 from zeropoint.cli.run import run
 from zeropoint.cli.sensitivity import sensitivity
+from zeropoint.cli.show import show_program
 from zeropoint.cli.tune import tune
 
 __all__ = ["app"]
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 for command in (quantize, tune, export, inspect, run, bench, compare, sensitivity, report, convert, migrate, doctor):
     app.command()(command)
+app.command("show")(show_program)
 
 
 def _version(wanted: bool) -> None:
