@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from browser import console, opened, photographed
+from browser import opened, photographed, seen
 
 from zeropoint.report.program_facts import ProgramFacts, example_inputs, program_facts
 from zeropoint.report.program_page import program_page, write_program_page
@@ -170,8 +170,8 @@ def test_it_needs_no_torch(tmp_path: Path) -> None:
 
 def test_the_browser_has_nothing_to_complain_about_and_a_step_opens(written: tuple[Path, ProgramFacts]) -> None:
     path, facts = written
-    assert console(path, "#step=1") == []
-    document = opened(path, "#step=1")
+    document, complaints = seen(path, "#step=1")
+    assert complaints == []
     panel = document[document.index('<aside id="details"') : document.index("</aside>")]
     assert f"<h3>1 {facts.steps[1].op}</h3>" in panel
     for source in facts.steps[1].sources:
@@ -194,10 +194,10 @@ def test_a_hostile_file_runs_nothing_in_the_browser(tmp_path: Path) -> None:
     name = program_facts(program, example_inputs(program), runs=0).steps[1].name
     page = tmp_path / "page.html"
     write_program_page(page, renamed(PROGRAMS / "residual.zpt", tmp_path / "evil.zpt", name, EVIL), title=EVIL)
-    assert console(page, "#step=1") == []
-    assert "<img" not in opened(page, "#step=1")
+    document, complaints = seen(page, "#step=1")
+    assert complaints == []
+    assert "<img" not in document
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_it_can_be_photographed(written: tuple[Path, ProgramFacts], tmp_path: Path, dark: bool) -> None:
-    assert photographed(written[0], tmp_path / "page.png", 1280, 900, dark).stat().st_size > 10_000
+def test_it_can_be_photographed_in_the_dark(written: tuple[Path, ProgramFacts], tmp_path: Path) -> None:
+    assert photographed(written[0], tmp_path / "page.png", 1280, 900, dark=True).stat().st_size > 10_000

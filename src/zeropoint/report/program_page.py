@@ -94,7 +94,7 @@ def _shape(shape: Sequence[int | str]) -> str:
 
 def _about(f: ProgramFacts, made_up: bool) -> str:
     takes = ", ".join(f"{source.name}: {source.dtype} {_shape(source.shape)}" for source in f.inputs)
-    shown = f"{'Input' if len(f.inputs) == 1 else 'Inputs'} {takes or 'none'}."
+    shown = f"Takes {takes or 'no inputs'}."
     if f.state:
         kept = ", ".join(f"{source.name} {_shape(source.shape)}" for source in f.state[:4])
         shown += f" State: {kept}{', …' if len(f.state) > 4 else ''}."
