@@ -23,7 +23,6 @@ PICTURE = ROOT / "docs" / "pictures" / "quickstart.svg"
 COMMANDS = (
     "zeropoint quantize mobilenet.pt2 --data images.npy -o mobilenet.zpt",
     "zeropoint run mobilenet.zpt --data images.npy -o results.npy",
-    "zeropoint bench mobilenet.pt2 --data images.npy --seconds 1",
     "zeropoint show mobilenet.zpt",
 )
 WIDTH, COLUMNS, LINE, LEFT, TOP = 860, 100, 19, 18, 54
@@ -125,7 +124,7 @@ def drawn(shown: list[Shown]) -> str:
         ("#ff5f57", "#febc2e", "#28c840")))  # fmt: skip
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" role="img"'
-        ' aria-label="A terminal: a model is quantized, run, measured and shown"><style>'
+        ' aria-label="A terminal: a model is quantized, run and shown"><style>'
         f'{style}</style><rect width="{WIDTH}" height="{height}" rx="10" fill="#16181d" stroke="#2f343d"/>{buttons}'
         f"{''.join(body)}</svg>\n"
     )
