@@ -196,7 +196,7 @@ def _steps(f: ProgramFacts) -> str:
 
 
 def _step(step: StepFacts, total: float | None, longest: float) -> str:
-    name = escape(step.name)
+    op, name = escape(step.op), escape(step.name)
     first = next((source.name for source in step.sources if source.kind == "constant"), "")
     weight = f'<small class="mono">{escape(first)}</small>' if first else ""
     kernel = escape(f"{step.kernel} {step.isa}".strip())
@@ -204,8 +204,8 @@ def _step(step: StepFacts, total: float | None, longest: float) -> str:
     cells = [
         f'<td class="number" data-value="{step.number}">{step.number}</td>',
         (
-            f'<td class="step text" data-value="{escape(step.op)} {name}"><a href="#step={step.number}">{escape(step.op)}'
-            f'</a><small class="mono">{name}</small>{weight}<small class="narrow">{output}</small></td>'
+            f'<td class="step text" data-value="{op} {name}"><a href="#step={step.number}">{op}</a>'
+            f'<small class="mono">{name}</small>{weight}<small class="narrow">{output}</small></td>'
         ),
         (
             f'<td class="output text" data-value="{output}"><small class="dtype">{escape(step.dtype)}</small>'
