@@ -49,7 +49,7 @@ def zeropoint(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Quantize models to 8 bits, look inside, measure, and find the layer that went wrong.
+    """Quantize models to 8 bits, inspect and measure them, and find the layers that lose accuracy.
 
     A MODEL is a file of torch.export (`.pt2`), ONNX or TorchScript (`.pt`), or `package.module:factory`, a function
     that makes it. DATA is a `.npy`, `.npz` or `.safetensors` file, samples along the first axis, or

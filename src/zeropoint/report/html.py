@@ -128,7 +128,7 @@ def _cards(f: Findings) -> str:
         card("Steps on integers", f"{integer} of {len(rows)}", f"{len(f.left_in_float)} operators left in float"),
     ]  # fmt: skip
     if worst is not None:
-        cards.append(card("Guiltiest layer", worst.path or "(model)", f"{worst.share:.0%} of the error", "words"))
+        cards.append(card("Worst layer", worst.path or "(model)", f"{worst.share:.0%} of the error", "words"))
     return "".join(cards)
 
 
