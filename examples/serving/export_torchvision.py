@@ -5,16 +5,28 @@ are in torch's cache or can be downloaded; else the weights are random, and it s
 real images, preprocessed as in training: ranges that were calibrated on noise do not fit them.
 """
 
+import importlib
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import torch
-import torchvision
+
+
+def models() -> ModuleType:
+    """torchvision.models; also where torchvision was built for another torch: classifiers use none of its operators."""
+    try:
+        return importlib.import_module("torchvision.models")
+    except RuntimeError:  # operator torchvision::nms does not exist
+        for module in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+            del sys.modules[module]
+        torch.library.define("torchvision::nms", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        return importlib.import_module("torchvision.models")
 
 
 def classifier(name: str) -> torch.nn.Module:
-    make = getattr(torchvision.models, name)
+    make = getattr(models(), name)
     try:
         return make(weights="DEFAULT")
     except OSError as error:
