@@ -21,7 +21,8 @@ def models() -> ModuleType:
     except RuntimeError:  # operator torchvision::nms does not exist
         for module in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
             del sys.modules[module]
-        torch.library.define("torchvision::nms", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        for operator in ("nms", "qnms"):
+            torch.library.define(f"torchvision::{operator}", "(Tensor boxes, Tensor scores, float threshold) -> Tensor")
         return importlib.import_module("torchvision.models")
 
 
