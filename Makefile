@@ -125,11 +125,13 @@ bench-tables: $(INSTALLED) $(COMPETITORS) ## Measure whole models and scaling; w
 	    $$(chrt -f 10 true 2>/dev/null && echo --realtime)
 	@$(PY) -m bench.table build/engine.json docs/benchmarks.md
 	@$(PY) -m bench.plot build/scaling.json docs/pictures/scaling.svg
+	@$(PY) scripts/charts.py
 
 bench-runs: $(INSTALLED) ## Run every benchmark once, whole models at one size, without peers: that it runs, not how fast
 	@$(UNMASKED) OMP_NUM_THREADS=$(BENCH_THREADS) $(PY) -m bench --brief --without peers $(BENCH_ARGS)
 
-docs: $(INSTALLED) $(DOCS) ## Build the documentation into build/site
+docs: $(INSTALLED) $(DOCS) ## Draw the charts, build the documentation into build/site
+	@$(PY) scripts/charts.py
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet && echo "docs: build/site/index.html"
 
 fuzz: $(INSTALLED) ## Try a million wrong program files, then some by coverage (FUZZ_COUNT=1000000, FUZZ_SEED=1, FUZZ_SECONDS=60)

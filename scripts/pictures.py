@@ -62,7 +62,7 @@ def affine() -> str:
     parts.append(f'<path class="line" d="M{at(0.3):.1f} 32V62"/>')
     parts.append(f'<circle class="bad" cx="{at(3.5):.1f}" cy="70" r="5"/>')
     parts.append(f'<text x="{right}" y="26" text-anchor="end">5.0 → 255 → 2.996: clipped</text>')
-    parts.append('<text class="soft" x="20" y="128">numbers above, the integers that stand for them below; every fourth'
+    parts.append('<text class="soft" x="20" y="128">numbers above, the integers that represent them below; every fourth'
                  " step is drawn</text>")  # fmt: skip
     return svg(720, 140, "".join(parts))
 
@@ -120,6 +120,15 @@ def photograph(page: Path, picture: Path, width: int, height: int) -> None:
     subprocess.run([found, *flags, f"--screenshot={picture}", page.as_uri()], check=True, capture_output=True)
 
 
+def program_page(model: torch.nn.Module, images: torch.Tensor, folder: Path) -> None:
+    """The page of `zeropoint show` with one step opened. In a frame: Chromium photographs no page that was scrolled."""
+    program = zeropoint.compile(zeropoint.to_int8(model, (images,), [images]), (images,))
+    zeropoint.write_program_page(folder / "program.html", program, [images], title="digits.zpt")
+    frame = '<body style="margin:0"><iframe src="program.html#step=2" style="border:0;width:1180px;height:2100px">'
+    (folder / "frame.html").write_text(f"{frame}</iframe></body>")
+    photograph(folder / "frame.html", PICTURES / "show.png", 1180, 1640)
+
+
 def main() -> None:
     PICTURES.mkdir(exist_ok=True)
     (PICTURES / "affine.svg").write_text(affine())
@@ -138,6 +147,7 @@ def main() -> None:
             f"{head}<main><section>{text[start:end]}</section></main></body></html>"
         )
         photograph(Path(folder) / "part.html", PICTURES / "report_histograms.png", 1000, 620)
+        program_page(model, images[0], Path(folder))
     (PICTURES / "terminal.svg").write_text(terminal(found.comparison))
 
 

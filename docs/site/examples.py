@@ -1,10 +1,28 @@
-"""For mkdocstrings: our docstrings head their doctests with "Example:", which its parser knows as "Examples:"."""
+"""For mkdocstrings: public names, and sections.
+
+Names of `zeropoint` load on first use, so that its parser, which runs nothing, does not see them: they are made known
+here, and `::: zeropoint.to_int8` has that heading. Our docstrings head their doctests with "Example:", which its parser
+knows as "Examples:".
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import griffe
+
+import zeropoint
+
+
+class PublicNames(griffe.Extension):
+    """Adds what `zeropoint` exports."""
+
+    def on_package(self, *, pkg: griffe.Module, **kwargs: Any) -> None:
+        if pkg.path != "zeropoint":
+            return
+        for name, module in zeropoint._EXPORTS.items():
+            if name not in pkg.members:
+                pkg.set_member(name, griffe.Alias(name, f"zeropoint.{module}.{name}"))
 
 
 class Examples(griffe.Extension):

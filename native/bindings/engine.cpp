@@ -379,6 +379,28 @@ void bind_engine(nb::module_& m) {
                  const auto plan = self.plan(layouts_of(shapes));
                  return std::pair(plan->arena_bytes, plan->value_bytes);
              })
+        .def("layout",
+             [](Program& self, const std::vector<std::vector<int64_t>>& shapes) {
+                 std::shared_ptr<const Plan> plan;
+                 {
+                     nb::gil_scoped_release release;
+                     plan = self.plan(layouts_of(shapes));
+                 }
+                 nb::list steps, instructions, buffers;
+                 for (const Shown& shown : plan->shown) {
+                     const bool has_kernel = shown.kernel != nullptr;
+                     const char* isa = has_kernel ? isa_name(selected_isa(shown.kernel, active_isa())) : "";
+                     steps.append(nb::make_tuple(has_kernel ? shown.kernel : "", isa, name_of(shown.from),
+                                                 name_of(shown.to), shown.sizes, shown.stored, shown.read,
+                                                 shown.written));
+                 }
+                 for (const Instruction& instruction : plan->instructions)
+                     instructions.append(nb::make_tuple(instruction.step, instruction.macs));
+                 for (const Buffer& b : plan->buffers)
+                     if (b.kind == BufferKind::arena && b.first >= 0 && b.run < 0)
+                         buffers.append(nb::make_tuple(b.offset, b.bytes, b.first, b.last));
+                 return nb::make_tuple(steps, instructions, buffers);
+             })
         .def("example_shapes",
              [](const Program& self) {
                  std::vector<std::vector<int64_t>> shapes;

@@ -196,6 +196,7 @@ _EXPORTS = {
     "tune": "accuracy.tune",
     "calibration_advice": "accuracy.advice",
     "write_report": "report.html",
+    "write_program_page": "report.program_page",
     **dict.fromkeys(("convert_fx", "convert_to_reference_fx", "prepare_fx", "prepare_qat_fx"), "graph.quantize_fx"),
     **dict.fromkeys(
         (

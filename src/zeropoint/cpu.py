@@ -114,7 +114,7 @@ class CpuInfo:
 
 
 def cpu_info() -> CpuInfo:
-    """What was found, what is used, and why not more.
+    """The instruction sets of this CPU, the one that is used, and why no better one is.
 
     Example:
         >>> info = cpu_info()

@@ -381,7 +381,7 @@ def _choose(caller: str, table: Mapping[tuple[str, int], QConfig], backend: str,
 
 
 def qconfig_equals(q1: QConfigAny, q2: QConfigAny) -> bool:
-    """Whether two QConfigs would build the same observers, however their arguments were put together.
+    """Whether two QConfigs build the same observers.
 
     Arguments that are called at construction, such as the device of a module, do not count.
 

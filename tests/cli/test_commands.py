@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,52 @@ def test_export_writes_an_onnx_file_of_a_quantized_one_and_refuses_programs() ->
     refused = run("export", "out.zpt", "-d", "images.npy", "-o", "out.onnx")
     assert refused.code == 1
     assert "Export the model it was compiled from" in refused.err
+
+
+# -------------------------------------------------------------------------------------------------------------- show
+
+
+@pytest.fixture(scope="module")
+def program(folder: Path) -> str:
+    shutil.copy(Path(__file__).parents[1] / "golden" / "programs" / "image.zpt", folder / "shown.zpt")
+    return "shown.zpt"
+
+
+def test_show_writes_a_page_beside_the_program(program: str) -> None:
+    ran = run("show", program, "--json")
+    assert ran.code == 0
+    facts = ran.json()
+    assert facts["output"] == "shown.html"
+    assert facts["steps"] > 0
+    assert facts["microseconds"] > 0
+    assert "<h1>shown.zpt</h1>" in Path("shown.html").read_text()
+
+
+def test_show_takes_data_and_runs_nothing_if_asked(program: str) -> None:
+    loaded = zeropoint.runtime.load(program)
+    np.savez(
+        "inputs.npz", **{n: np.zeros(s, d) for (n, d, _), s in zip(loaded.inputs, loaded._native.example_shapes())}
+    )
+    ran = run("show", program, "--data", "inputs.npz", "--no-time", "-o", "own.html", "--json")
+    assert ran.code == 0
+    assert "microseconds" not in ran.json()
+    assert "made-up" not in Path("own.html").read_text()
+
+
+def test_show_needs_no_torch_and_refuses_what_is_no_program(folder: Path, program: str) -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None; sys.argv = ['zeropoint', 'show', 'shown.zpt']\n"
+        "from zeropoint.cli import main; main()"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert run("show", "model.pt2").code == 2
+    (folder / "broken.zpt").write_bytes(b"nothing of the kind")
+    refused = run("show", "broken.zpt")
+    assert refused.code == 1
+    assert "broken.zpt" in refused.err
 
 
 # ---------------------------------------------------------------------------------------------------------- quantize

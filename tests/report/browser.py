@@ -8,32 +8,44 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["console", "opened", "photographed"]
+__all__ = ["console", "opened", "photographed", "seen"]
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=2000")
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--hide-scrollbars",
+    "--virtual-time-budget=2000",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
 
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    found = next(
-        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-    )
+    found = next((path for name in NAMES if (path := shutil.which(name))), None)
     if found is None:
         pytest.skip("needs Chromium (Debian: apt-get install chromium) to look at the page")
     return subprocess.run([found, *FLAGS, *arguments], capture_output=True, text=True, timeout=120, check=False)
 
 
+def seen(page: Path, fragment: str = "") -> tuple[str, list[str]]:
+    """The document when its scripts have run, and what was written to the console."""
+    ran = _run("--enable-logging=stderr", "--v=0", "--dump-dom", f"{page.as_uri()}{fragment}")
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout, [line for line in ran.stderr.splitlines() if "CONSOLE" in line]
+
+
 def opened(page: Path, fragment: str = "") -> str:
     """The document when its scripts have run."""
-    ran = _run("--dump-dom", f"{page.as_uri()}{fragment}")
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout
+    return seen(page, fragment)[0]
 
 
 def console(page: Path, fragment: str = "") -> list[str]:
     """What was written to the console: errors, refused requests."""
-    ran = _run("--enable-logging=stderr", "--v=0", "--dump-dom", f"{page.as_uri()}{fragment}")
-    return [line for line in ran.stderr.splitlines() if "CONSOLE" in line]
+    return seen(page, fragment)[1]
 
 
 def photographed(page: Path, picture: Path, width: int, height: int, dark: bool = False) -> Path:

@@ -96,7 +96,7 @@ def test_nothing_comes_from_outside(written: tuple[Path, Findings]) -> None:
     assert "url(" not in text
 
 
-def test_every_layer_has_a_row_and_the_guiltiest_is_first(written: tuple[Path, Findings]) -> None:
+def test_every_layer_has_a_row_and_the_worst_is_first(written: tuple[Path, Findings]) -> None:
     path, found = written
     assert layers(path.read_text()) == [label(row) for row in found.comparison.rows]
     assert layers(path.read_text())[0] == BAD

@@ -64,7 +64,7 @@ class CalibrationAdvice:
 def calibration_advice(
     model: nn.Module, example_inputs: Any, calibration: Iterable[Any], policy: Any = None
 ) -> CalibrationAdvice:
-    """Calibrate a model and say after how many batches its ranges stopped moving.
+    """Calibrate a model and report after how many batches its ranges stop changing.
 
     A range counts as still when its scale stays within 2% of the last one. The data is gone through once, and nothing
     of it is kept. With as many batches as there are the answer can only be that half of them were enough, or that more

@@ -157,7 +157,7 @@ def tune(
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> Tuned:
-    """Quantize a model so that a metric meets a target, by algorithms from cheap to dear.
+    """Quantize a model so that a metric meets a target, trying cheap algorithms first.
 
     Tries plain int8, then adds `ranges`, `scaling`, `equalize` and `bias`, then the ranges of each call instead of
     those of calibration, then `gptq` and `adaround`, each only if the metric rises, then computes layers in other ways.

@@ -20,6 +20,7 @@ from zeropoint.cli.quantize import quantize
 from zeropoint.cli.report import report
 from zeropoint.cli.run import run
 from zeropoint.cli.sensitivity import sensitivity
+from zeropoint.cli.show import show_program
 from zeropoint.cli.tune import tune
 
 __all__ = ["app"]
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 for command in (quantize, tune, export, inspect, run, bench, compare, sensitivity, report, convert, migrate, doctor):
     app.command()(command)
+app.command("show")(show_program)
 
 
 def _version(wanted: bool) -> None:
@@ -47,7 +49,7 @@ def zeropoint(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Quantize models to 8 bits, look inside, measure, and find the layer that went wrong.
+    """Quantize models to 8 bits, inspect and measure them, and find the layers that lose accuracy.
 
     A MODEL is a file of torch.export (`.pt2`), ONNX or TorchScript (`.pt`), or `package.module:factory`, a function
     that makes it. DATA is a `.npy`, `.npz` or `.safetensors` file, samples along the first axis, or

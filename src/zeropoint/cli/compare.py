@@ -29,7 +29,7 @@ def compare(
     pickle: Pickle = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say for each layer how much it adds to the error, the guiltiest first.
+    """Report how much each layer adds to the error, the worst first.
 
     A QUANTIZED file `.zpt` or `.pt2` has no layers to look into any more, and TorchScript only where it is a straight
     line: otherwise the outputs are compared.

@@ -28,7 +28,7 @@ def show(result: Any, data: Any, as_json: bool) -> None:
 
 
 def note(text: str) -> None:
-    """Say something beside the result."""
+    """Print a note that is not part of the result."""
     Console(stderr=True).print(text, highlight=False, markup=False, style="dim", soft_wrap=True)
 
 

@@ -29,7 +29,7 @@ def run(
     pickle: Pickle = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a model on data and write what it gives. A .zpt program runs without PyTorch."""
+    """Run a model on data and write its results. A .zpt program runs without PyTorch."""
     if profile and not model.endswith(".zpt"):
         raise typer.BadParameter(f"--profile is for .zpt programs, got {model}: zeropoint quantize makes one")
     if output is not None and output.suffix not in (".npy", ".npz"):

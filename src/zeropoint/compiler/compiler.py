@@ -32,7 +32,7 @@ _UPDATE = torch.ops.zeropoint.update_state.default
 
 
 def compile(model: nn.Module, example_inputs: Any, fallback: bool = False) -> Program:
-    """A program of a model on integers: one native call for an inference, and a file that runs without PyTorch.
+    """Compile a quantized model to a program: one native call per inference, and a file that runs without PyTorch.
 
     Args:
         model: what `to_int8`, `convert_fx`, `convert_jit`, `convert_dynamic_jit`, or in eager mode `convert` or

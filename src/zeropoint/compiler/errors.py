@@ -12,7 +12,7 @@ _FALLBACK = "; with fallback=True PyTorch computes them, and what reads them may
 
 
 class Unsupported(NotImplementedError):
-    """Operators that no step computes."""
+    """The model has operators that programs do not support."""
 
     _why = ""
 

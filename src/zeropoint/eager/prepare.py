@@ -39,7 +39,7 @@ def prepare(
     prepare_custom_config_dict: Mapping[str, Any] | None = None,
     example_inputs: Any = None,
 ) -> nn.Module:
-    """Let observers watch what every module with a qconfig gives, for calibration.
+    """Attach observers to the outputs of every module that has a qconfig, for calibration.
 
     Args:
         model: has a `qconfig`, itself or in its modules.
@@ -84,7 +84,7 @@ def prepare(
 def prepare_qat(
     model: nn.Module, mapping: Mapping[type, Any] | None = None, inplace: bool = False, example_inputs: Any = None
 ) -> nn.Module:
-    """Let layers train with the rounding that quantization will bring.
+    """Prepare a model for quantization-aware training: layers round as the quantized ones will.
 
     Args:
         model: in training mode, with a `qconfig`, itself or in its modules; fused with `fuse_modules_qat`.

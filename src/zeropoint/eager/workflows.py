@@ -79,7 +79,7 @@ def quantize_dynamic(
     mapping: Mapping[type, Any] | None = None,
     inplace: bool = False,
 ) -> nn.Module:
-    """Quantize weights now and activations as they come; no calibration.
+    """Quantize weights ahead of time and activations at run time; needs no calibration.
 
     Args:
         qconfig_spec: None for all types that `dtype` is made for, a qconfig for them, a set of types or names of

@@ -10,7 +10,7 @@ from zeropoint.observers.partial import Configurable
 
 
 class FakeQuantizeBase(Configurable, ABC, nn.Module):
-    """Simulates quantization in training: observes, and replaces values by what quantization would make of them.
+    """Simulates quantization in training: observes values, and rounds them as quantization will.
 
     Both can be switched off, in one-element buffers that are saved with the model. A subclass has ``forward(x)`` and
     ``calculate_qparams()``.

@@ -123,7 +123,7 @@ class FakeQuantize(FakeQuantizeBase):
 
 
 class FixedQParamsFakeQuantize(FakeQuantize):
-    """Fake-quantizes with parameters that are known before, as a sigmoid's.
+    """Fake-quantizes with fixed parameters, for outputs whose range is known, such as a sigmoid's.
 
     Args:
         observer: a constructor of `FixedQParamsObserver`.

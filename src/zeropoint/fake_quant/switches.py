@@ -20,7 +20,7 @@ def is_fake_quant(module: nn.Module) -> bool:
 
 
 def disable_fake_quant(mod: nn.Module) -> None:
-    """Switch fake quantization off in `mod`: ``model.apply(disable_fake_quant)`` for a whole model.
+    """Turn fake quantization off in `mod`: ``model.apply(disable_fake_quant)`` for a whole model.
 
     Example:
         >>> from zeropoint.fake_quant import FakeQuantize
@@ -34,18 +34,18 @@ def disable_fake_quant(mod: nn.Module) -> None:
 
 
 def enable_fake_quant(mod: nn.Module) -> None:
-    """Switch fake quantization on in `mod`: ``model.apply(enable_fake_quant)`` for a whole model."""
+    """Turn fake quantization on in `mod`: ``model.apply(enable_fake_quant)`` for a whole model."""
     if is_fake_quant(mod):
         mod.enable_fake_quant()
 
 
 def disable_observer(mod: nn.Module) -> None:
-    """Switch observation off in `mod`: ``model.apply(disable_observer)`` for a whole model."""
+    """Turn observers off in `mod`: ``model.apply(disable_observer)`` for a whole model."""
     if is_fake_quant(mod):
         mod.disable_observer()
 
 
 def enable_observer(mod: nn.Module) -> None:
-    """Switch observation on in `mod`: ``model.apply(enable_observer)`` for a whole model."""
+    """Turn observers on in `mod`: ``model.apply(enable_observer)`` for a whole model."""
     if is_fake_quant(mod):
         mod.enable_observer()

@@ -152,7 +152,7 @@ def convert_fx(
     backend_config: BackendConfig | Mapping[str, Any] | None = None,
     keep_original_weights: bool = False,
 ) -> fx.GraphModule:
-    """The model on integers, from one that was calibrated (`prepare_fx`) or trained (`prepare_qat_fx`).
+    """Convert a model that was calibrated (`prepare_fx`) or trained (`prepare_qat_fx`) to integers.
 
     Observers that saw no data give scale 1 and zero point 0, so that a state_dict can be loaded into the result.
 

@@ -335,7 +335,7 @@ def convert_fx(
     *,
     debug: bool = False,
 ) -> Quantized:
-    """The model on integers, from one that was calibrated (`prepare_fx`) or trained (`prepare_qat_fx`).
+    """Convert a model that was calibrated (`prepare_fx`) or trained (`prepare_qat_fx`) to integers.
 
     Args:
         debug: stop at a graph with quantize and dequantize around float operators.

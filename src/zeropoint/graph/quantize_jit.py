@@ -222,7 +222,7 @@ def prepare_jit(model: Any, qconfig_dict: Mapping[str, Any], inplace: bool = Fal
 
 
 def prepare_dynamic_jit(model: Any, qconfig_dict: Mapping[str, Any], inplace: bool = False) -> Any:
-    """As `prepare_jit`, for activations whose ranges are found at run time. No data need run through the result.
+    """Like `prepare_jit`, for dynamic quantization. The result needs no calibration.
 
     Example:
         >>> import zeropoint
@@ -317,7 +317,7 @@ def _require_data(views: list[View]) -> None:
 
 
 def convert_jit(model: Any, inplace: bool = False, debug: bool = False, preserved_attrs: Any = None) -> Any:
-    """The model on integers, in eval mode, from what `prepare_jit` gave and data has run through.
+    """Convert a calibrated model of `prepare_jit` to integers, in eval mode.
 
     Args:
         inplace: change `model` itself.
@@ -333,7 +333,7 @@ def convert_jit(model: Any, inplace: bool = False, debug: bool = False, preserve
 
 
 def convert_dynamic_jit(model: Any, inplace: bool = False, debug: bool = False, preserved_attrs: Any = None) -> Any:
-    """As `convert_jit`, from what `prepare_dynamic_jit` gave."""
+    """Like `convert_jit`, for the result of `prepare_dynamic_jit`."""
     return result(model, _convert(model, debug, "convert_dynamic_jit", preserved_attrs), inplace)
 
 

@@ -21,7 +21,7 @@ _NAMESPACES = ("quantized_decomposed", "torchao", "pt2e_quant")
 
 
 def from_pt2e(exported: Any, example_inputs: Any = None) -> Quantized:
-    """A model that torchao's `convert_pt2e` gave, on integers, with its scales: for `compile` and all else.
+    """Convert a model of torchao's `convert_pt2e` to integers, with the same scales.
 
     Args:
         exported: what `convert_pt2e` gave, or torch.export made of that.

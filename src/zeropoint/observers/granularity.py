@@ -37,7 +37,7 @@ class ZeroPointDomain(Enum):
 
 
 class TorchAODType(Enum):
-    """Integers of fewer bits than torch has dtypes for."""
+    """Integer types with fewer bits than torch's dtypes."""
 
     INT1 = auto()
     INT2 = auto()

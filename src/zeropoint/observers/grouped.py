@@ -14,7 +14,7 @@ GROUP = 128  # inputs that share a scale in a weight of 4 bits, where nothing el
 
 
 class GroupedWeightObserver(PerChannelMinMaxObserver):
-    """Stands for a weight of 4 bits with a scale for each `group_size` inputs of an output.
+    """Marks a 4-bit weight with one scale per group of `group_size` inputs.
 
     Example:
         >>> GroupedWeightObserver(group_size=32).group_size

@@ -13,7 +13,7 @@ from zeropoint.observers.base import EPS, ObserverBase
 
 
 class FixedQParamsObserver(ObserverBase):
-    """Returns a given (scale, zero_point): for outputs whose range is known, as a sigmoid's.
+    """Returns a fixed (scale, zero_point), for outputs whose range is known, such as a sigmoid's.
 
     Example:
         >>> FixedQParamsObserver(scale=1 / 256, zero_point=0).calculate_qparams()
@@ -55,7 +55,7 @@ class FixedQParamsObserver(ObserverBase):
 
 
 class PlaceholderObserver(ObserverBase):
-    """Stands for a dtype where nothing has to be observed: float16, or quantization at run time.
+    """Carries a dtype where nothing has to be observed: float16, or dynamic quantization.
 
     Example:
         >>> PlaceholderObserver(dtype=torch.float16)
@@ -125,7 +125,7 @@ class RecordingObserver(ObserverBase):
 
 
 class NoopObserver(ObserverBase):
-    """Does nothing, and says so: the tensor stays as it is."""
+    """Observes nothing: the tensor is left unquantized."""
 
     def __init__(self, dtype: Any = torch.float16, custom_op_name: str = "") -> None:
         super().__init__(dtype=dtype, is_dynamic=False)
@@ -140,7 +140,7 @@ class NoopObserver(ObserverBase):
 
 
 class ReuseInputObserver(ObserverBase):
-    """Says that an operation's output has the parameters of its input, as reshape's does."""
+    """Marks an operation whose output shares the parameters of its input, such as reshape."""
 
     def __init__(self) -> None:
         super().__init__(quint8, is_dynamic=False)
@@ -150,4 +150,4 @@ class ReuseInputObserver(ObserverBase):
 
     @torch.jit.export
     def calculate_qparams(self) -> None:
-        raise RuntimeError("a ReuseInputObserver stands for its input's observer; ask that one")
+        raise RuntimeError("a ReuseInputObserver has no parameters of its own; use the observer of its input")

@@ -30,7 +30,7 @@ def register_operator(
     form: str = "table",
     quantized_module: type[nn.Module] | None = None,
 ) -> None:
-    """Let models with an operator of your own be quantized.
+    """Register a custom operator, so that models that use it can be quantized.
 
     In one of two forms. A "table" is for an activation: the function takes one float tensor, and numbers, and computes
     each value by itself; quantized, it is a table of 256 results. "parts" is for everything else: the function takes

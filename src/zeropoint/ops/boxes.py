@@ -60,7 +60,7 @@ def _nms(
 def nms(
     boxes: Tensor, scores: Tensor, iou_threshold: float, max_output: int, labels: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The boxes that are left when those are dropped that overlap a better one.
+    """Non-maximum suppression: drop boxes that overlap a box with a higher score.
 
     The rule is torchvision.ops.nms's, and with `labels` that of torchvision.ops.batched_nms. The sizes of the result do
     not depend on data: models that call it can be captured and compiled.

@@ -1,4 +1,4 @@
-"""Linear layers, convolutions and matrix products on plain integers with their parameters beside them.
+"""Linear layers, convolutions and matrix products on plain integers, with their parameters as arguments.
 
 ``y = clamp(rne(acc * m[n] + b[n]) + zero_point)`` with ``acc = sum((x - x_zero_point) * (w - weight_zero_point))``,
 exact in 32-bit integers, ``m[n] = x_scale * weight_scale[n] / scale`` and ``b[n] = bias[n] / scale`` in float32. ReLU

@@ -1,6 +1,6 @@
 """Operators on quantized tensors, with the names and arguments of torch.ops.quantized.
 
-Each is also an operator of a graph, ``torch.ops.zeropoint.<name>``, on plain integers with their parameters beside them
+Each is also a graph operator, ``torch.ops.zeropoint.<name>``, on plain integers, with their parameters as arguments
 (`zeropoint.ops`), which does the work.
 """
 

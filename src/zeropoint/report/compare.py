@@ -32,13 +32,13 @@ class LayerRow:
     """One layer.
 
     Attributes:
-        sqnr: dB, its result against that of the float model: everything that went wrong so far.
-        alone: dB, its result against that of the float layer on the same inputs: what went wrong here.
+        sqnr: dB, its result against that of the float model: the error accumulated so far.
+        alone: dB, its result against that of the float layer on the same inputs: the error of this layer alone.
         share: of the error that all layers add, each relative to its signal, the part that this one adds.
         clipped: the part of its values that is outside of the range, by more than a step.
         weight_sqnr: dB, its integer weight against the float one, without the largest tenth of the weights, which may
             hide that the others are nothing but noise; None without such a weight.
-        why: what seems to be the reason, and the way out, where the layer stands out.
+        why: the likely reason and a remedy, for layers that lose much.
     """
 
     name: str
@@ -63,7 +63,7 @@ class LayerRow:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `compare` found; prints as a table, the guiltiest layer first."""
+    """The result of `compare`; prints as a table, the layer that loses most first."""
 
     rows: tuple[LayerRow, ...]  # ranked by share
     sqnr: float  # dB, of the output
@@ -173,11 +173,11 @@ def compare(
     progress: bool = True,
     watch: Callable[[Pair], None] | None = None,
 ) -> Comparison:
-    """Run a model and its quantized form side by side, and say for each layer how much it adds to the error.
+    """Run a model and its quantized form side by side, and report how much error each layer adds.
 
-    ``sqnr = 10 log10(sum x² / sum (x - q)²)``, with x of the float model and q of the quantized one, is what went wrong
-    up to a layer. With x of the *float layer on the quantized one's inputs* it is `alone`, what went wrong in it. The
-    share of a layer is its noise to signal ratio alone, divided by the sum of those of all layers.
+    ``sqnr = 10 log10(sum x² / sum (x - q)²)``, with x of the float model and q of the quantized one, is the error
+    accumulated up to a layer. With x of the *float layer on the quantized one's inputs* it is `alone`, the error of
+    that layer. The share of a layer is its noise to signal ratio alone, divided by the sum of those of all layers.
 
     Args:
         float_model: in evaluation mode; the one that `quantized` was made of.
@@ -233,7 +233,7 @@ def compare_outputs(float_model: Any, other: Any, data: Iterable[Any]) -> Distan
             args, kwargs = call_of(batch)
             wanted, got = (first_tensor(model(*args, **kwargs)) for model in (float_model, other))
             if wanted is None or got is None:
-                raise ValueError("the models give no tensor that could be compared")
+                raise ValueError("the models return no tensor that can be compared")
             distance.add(wanted, torch.as_tensor(got))
     return distance
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable
 from html import escape
 from pathlib import Path
@@ -16,6 +15,7 @@ from zeropoint.atomic_file import replacing
 from zeropoint.report.compare import LayerRow
 from zeropoint.report.findings import Findings, Search, gather
 from zeropoint.report.histograms import Histogram
+from zeropoint.report.markup import asset, bar, card, layer_name, milliseconds, panel, section, table
 from zeropoint.report.sensitivity import Sensitivity
 from zeropoint.report.svg import histogram_svg, lines_svg, points_svg
 from zeropoint.report.table import readable_bytes
@@ -72,13 +72,15 @@ def write_report(
 
 def page(findings: Findings) -> str:
     """The page, as text."""
-    template = Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
+    template = Template(asset("page.html"))
     sections = (_guilt, _along, _layers, _spread, _speed, _size, _sensitivity, _search, _left_in_float)
     return template.substitute(
+        style=asset("style.css"),
+        sorting=asset("sort.js"),
         title=escape(findings.title),
         verdict=_verdict(findings),
         cards=_cards(findings),
-        sections="\n".join(section(findings) for section in sections),
+        sections="\n".join(part(findings) for part in sections),
         footer=_footer(findings),
     )
 
@@ -111,55 +113,26 @@ def _verdict(f: Findings) -> str:
     return escape(f"{words} It is {smaller} smaller and, {f.runs_as}, {speed} on a batch of {f.batch}.")
 
 
-def _card(title: str, value: str, note: str, grade: str = "") -> str:
-    return (
-        f'<div class="card"><h3>{escape(title)}</h3><div class="value {grade}">{escape(value)}</div>'
-        f'<div class="note">{escape(note)}</div></div>'
-    )
-
-
 def _cards(f: Findings) -> str:
     rows = f.comparison.rows
     integer = sum(row.computed != "float32" for row in rows)
     worst = rows[0] if rows else None
     faster = f.float_milliseconds / max(f.milliseconds, 1e-9)
     cards = [
-        _card("Output SQNR", _decibels(f.comparison.sqnr) + (" dB" if f.comparison.sqnr < math.inf else ""),
+        card("Output SQNR", _decibels(f.comparison.sqnr) + (" dB" if f.comparison.sqnr < math.inf else ""),
               f"cosine {f.comparison.cosine:.5f}, {f.comparison.batches} batches", _grade(f.comparison.sqnr)),
-        _card("Weights", readable_bytes(f.nbytes),
+        card("Weights", readable_bytes(f.nbytes),
               f"float {readable_bytes(f.float_nbytes)}, {_times(f.float_nbytes / max(f.nbytes, 1))} smaller"),
-        _card("Time for a batch", _milliseconds(f.milliseconds),
-              f"float {_milliseconds(f.float_milliseconds)}, {_times(faster)}", "good" if faster >= 1 else "warn"),
-        _card("Steps on integers", f"{integer} of {len(rows)}", f"{len(f.left_in_float)} operators left in float"),
+        card("Time for a batch", milliseconds(f.milliseconds),
+              f"float {milliseconds(f.float_milliseconds)}, {_times(faster)}", "good" if faster >= 1 else "warn"),
+        card("Steps on integers", f"{integer} of {len(rows)}", f"{len(f.left_in_float)} operators left in float"),
     ]  # fmt: skip
     if worst is not None:
-        cards.append(_card("Guiltiest layer", worst.path or "(model)", f"{worst.share:.0%} of the error", "words"))
+        cards.append(card("Worst layer", worst.path or "(model)", f"{worst.share:.0%} of the error", "words"))
     return "".join(cards)
 
 
-def _milliseconds(value: float) -> str:
-    return f"{value:.1f} ms" if value >= 10 else f"{value:.2f} ms" if value >= 0.1 else f"{1000 * value:.0f} µs"
-
-
 # -------------------------------------------------------------------------------------------------- the sections
-
-
-def _section(title: str, text: str, body: str) -> str:
-    return f"<section><h2>{escape(title)}</h2><p>{text}</p>{body}</section>"
-
-
-def _name(path: str, operator: str) -> str:
-    """A layer; a long path may be broken after its dots and underscores."""
-    place, kind = (re.sub(r"([._])(?=.)", r"\1<wbr>", escape(text)) for text in (path or "(model)", operator))
-    return f'<span class="mono">{place}</span> <small>{kind}</small>'
-
-
-def _bar(parts: Iterable[tuple[float, str]]) -> str:
-    tracks = (
-        f'<div class="track"><i class="{kind}" style="width:{100 * min(max(part, 0), 1):.1f}%"></i></div>'
-        for part, kind in parts
-    )
-    return f'<div class="bar">{"".join(tracks)}</div>'
 
 
 def _folded(items: list[str], wrap: Callable[[str], str]) -> str:
@@ -171,16 +144,12 @@ def _folded(items: list[str], wrap: Callable[[str], str]) -> str:
     return shown
 
 
-def _panel(inside: str) -> str:
-    return f'<div class="panel">{inside}</div>'
-
-
 def _guilt(f: Findings) -> str:
     most = max((row.share for row in f.comparison.rows), default=1.0) or 1.0
     rows = [row for row in f.comparison.rows if row.share >= NOTABLE or row.why]
     items = [
-        f'<div class="guilt"><div class="name">{_name(row.path, row.operator)}</div>'
-        f'{_bar([(row.share / most, "")])}<div class="number">{row.share:.1%}</div>'
+        f'<div class="guilt"><div class="name">{layer_name(row.path, row.operator)}</div>'
+        f'{bar([(row.share / most, "")])}<div class="number">{row.share:.1%}</div>'
         + (f'<div class="reason">{escape(row.why)}</div>' if row.why else "")
         + "</div>"
         for row in rows
@@ -188,16 +157,16 @@ def _guilt(f: Findings) -> str:
     others = len(f.comparison.rows) - len(rows)
     if others:
         left, plural = 1 - sum(row.share for row in rows), "s" if others > 1 else ""
-        bar = _bar([(left / most, "float")])
+        track = bar([(left / most, "float")])
         items.append(
-            f'<div class="guilt"><div class="name">{others} other{plural}</div>{bar}'
+            f'<div class="guilt"><div class="name">{others} other{plural}</div>{track}'
             f'<div class="number">{max(left, 0):.1%}</div></div>'
         )
-    return _section(
+    return section(
         "Layers that lose most",
         "Each layer's own error, relative to its signal, as a part of the sum over all layers. An error that a layer"
         " only passes on does not count.",
-        _folded(items, _panel),
+        _folded(items, panel),
     )
 
 
@@ -206,16 +175,16 @@ def _along(f: Findings) -> str:
     names = [f"{row.path or '(model)'} {row.operator}" for row in rows]
     picture = lines_svg([("alone", [r.alone for r in rows]), ("all", [r.sqnr for r in rows])], names)
     legend = '<div class="legend"><span><b></b>so far</span><span><b class="alone"></b>of the layer alone</span></div>'
-    return _section(
+    return section(
         "The error along the network",
         "Signal to quantization noise ratio in dB, layer by layer, from input to output. 6 dB are one bit; a step down"
         " of the solid line is where something goes wrong.",
-        _panel(f'{legend}<div class="chart">{picture}</div>'),
+        panel(f'{legend}<div class="chart">{picture}</div>'),
     )
 
 
 _COLUMNS: tuple[tuple[str, str, bool, Callable[[Any], tuple[Any, str]]], ...] = (
-    ("layer", "layer", True, lambda x: (x[0].path or "(model)", _name(x[0].path, x[0].operator))),
+    ("layer", "layer", True, lambda x: (x[0].path or "(model)", layer_name(x[0].path, x[0].operator))),
     ("order", "#", False, lambda x: (x[1], str(x[1]))),
     ("computed", "computed", True, lambda x: (x[0].computed, _tag(x[0].computed))),
     ("sqnr", "SQNR dB", False, lambda x: (x[0].sqnr, _graded(x[0].sqnr))),
@@ -228,17 +197,12 @@ _COLUMNS: tuple[tuple[str, str, bool, Callable[[Any], tuple[Any, str]]], ...] = 
     ("dtype", "dtype", True, lambda x: (x[0].dtype, escape(x[0].dtype))),
     ("range", "values from, to", False, lambda x: (x[0].high - x[0].low, f"{x[0].low:.3g}, {x[0].high:.3g}")),
     ("bytes", "bytes", False, lambda x: (x[0].nbytes, readable_bytes(x[0].nbytes) if x[0].nbytes else "")),
-    ("time", "time", False, lambda x: (x[2] or 0.0, "" if x[2] is None else _milliseconds(x[2]))),
+    ("time", "time", False, lambda x: (x[2] or 0.0, "" if x[2] is None else milliseconds(x[2]))),
 )  # fmt: skip
 
 
 def _shown(value: Any, how: str) -> str:
     return "" if value is None else format(value, how)
-
-
-def _table(name: str, head: str, lines: list[str]) -> str:
-    body = "".join(lines)
-    return f'<div class="scroll"><table id="{name}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _tag(computed: str) -> str:
@@ -269,12 +233,12 @@ def _layers(f: Findings) -> str:
             value, shown = make((row, place[row.name], times.get(row.name)))
             cells.append(f'<td data-value="{_sortable(value)}"{_kind(text)}>{shown}</td>')
         lines.append(f"<tr>{''.join(cells)}</tr>")
-    return _section(
+    return section(
         "Layers",
         "Click on a column to sort. <em>SQNR</em>: against the float model. <em>alone</em>: against the float layer on"
         " the same inputs. <em>clipped</em>: values outside of the range. <em>time</em>: of its step; none where it"
         " is computed in one step with a later one.",
-        _table("layers", head, lines),
+        table("layers", head, lines),
     )
 
 
@@ -288,14 +252,14 @@ def _sorted_first(key: str) -> str:
 
 def _spread(f: Findings) -> str:
     cards = [
-        f'<div class="card"><h3>{_name(row.path, row.operator)}</h3>'
+        f'<div class="card"><h3>{layer_name(row.path, row.operator)}</h3>'
         + _figure("results", f.activations.get(row.name), row)
         + _figure("weights", f.weights.get(row.name), row)
         + "</div>"
         for row in f.comparison.rows
         if row.name in f.activations
     ]
-    return _section(
+    return section(
         "How the values are spread",
         "Results of the float layers on the first batch, and float weights; bars have logarithmic heights. The shaded"
         " part is what the integers can hold: bars outside of it are clipped, a wide empty part is wasted.",
@@ -328,16 +292,16 @@ def _speed(f: Findings) -> str:
     ranked = sorted(f.steps, key=lambda step: -step.milliseconds)
     longest = ranked[0].milliseconds or 1.0
     items = [
-        f'<div class="guilt"><div class="name">{_name(step.path, step.operator + _speed_of(step))}</div>'
-        f'{_bar([(step.milliseconds / longest, "")])}<div class="number">{_milliseconds(step.milliseconds)}</div></div>'
+        f'<div class="guilt"><div class="name">{layer_name(step.path, step.operator + _speed_of(step))}</div>'
+        f'{bar([(step.milliseconds / longest, "")])}<div class="number">{milliseconds(step.milliseconds)}</div></div>'
         for step in ranked
         if step.milliseconds >= 0.002 * total
     ]
-    about = f"Median time of each step {f.runs_as}, on a batch of {f.batch}; {_milliseconds(total)} in all."
-    return _section(
+    about = f"Median time of each step {f.runs_as}, on a batch of {f.batch}; {milliseconds(total)} in all."
+    return section(
         "Speed by step",
         escape(" ".join((about, *f.advice))),
-        _folded(items, _panel),
+        _folded(items, panel),
     )
 
 
@@ -347,22 +311,22 @@ def _size(f: Findings) -> str:
         return ""
     largest = max(rows[0].nbytes, rows[0].float_nbytes)
     items = [
-        f'<div class="guilt"><div class="name">{_name(row.path, row.operator)}</div>'
-        f"{_bar([(row.float_nbytes / largest, 'float'), (row.nbytes / largest, '')])}"
+        f'<div class="guilt"><div class="name">{layer_name(row.path, row.operator)}</div>'
+        f"{bar([(row.float_nbytes / largest, 'float'), (row.nbytes / largest, '')])}"
         f'<div class="number">{readable_bytes(row.nbytes)}</div></div>'
         for row in rows
     ]
     legend = '<div class="legend"><span><b class="float"></b>in float</span><span><b></b>quantized</span></div>'
-    return _section(
+    return section(
         "Size by layer",
         "Bytes of weights, biases and scales.",
-        _panel(legend + "".join(items[:SHOWN])) + _folded_rest(items),
+        panel(legend + "".join(items[:SHOWN])) + _folded_rest(items),
     )
 
 
 def _folded_rest(items: list[str]) -> str:
     rest = items[SHOWN:]
-    return f"<details><summary>{len(rest)} more</summary>{_panel(''.join(rest))}</details>" if rest else ""
+    return f"<details><summary>{len(rest)} more</summary>{panel(''.join(rest))}</details>" if rest else ""
 
 
 def _sensitivity(f: Findings) -> str:
@@ -370,18 +334,18 @@ def _sensitivity(f: Findings) -> str:
     if found is None:
         return ""
     lines = [
-        f'<tr><td class="text">{_name(row.path, row.operator)}</td><td>{row.alone:.4g}</td>'
+        f'<tr><td class="text">{layer_name(row.path, row.operator)}</td><td>{row.alone:.4g}</td>'
         f"<td>{'' if row.cumulative is None else f'{row.cumulative:.4g}'}</td></tr>"
         for row in found.rows
     ]
     head = f'<th class="text">layer</th><th>{escape(found.metric)}, alone</th><th>with all below</th>'
-    return _section(
+    return section(
         "Sensitivity",
         escape(
             f"{found.metric} of the whole model with one layer quantized, and with it and every layer below it in this"
             f" table; in float {found.float_metric:.4g}."
         ),
-        _table("sensitivity", head, lines),
+        table("sensitivity", head, lines),
     )
 
 
@@ -391,27 +355,27 @@ def _search(f: Findings) -> str:
         return ""
     lines = ["<tr>" + "".join(f'<td class="text">{escape(cell)}</td>' for cell in row) + "</tr>" for row in found.rows]
     head = "".join(f'<th class="text">{escape(title)}</th>' for title in found.header)
-    picture = _panel(f'<div class="chart">{points_svg(found.points)}</div>') if found.points else ""
+    picture = panel(f'<div class="chart">{points_svg(found.points)}</div>') if found.points else ""
     about = "All that was tried, from cheap to dear." + (
         " The picture has the quickest choices of how layers are computed, by the times of their steps and the sum of"
         " their errors."
         if found.points
         else ""
     )
-    return _section("Tuning", escape(f"{about} {found.result}"), _table("tuning", head, lines) + picture)
+    return section("Tuning", escape(f"{about} {found.result}"), table("tuning", head, lines) + picture)
 
 
 def _left_in_float(f: Findings) -> str:
     if not f.left_in_float:
         return ""
     lines = [
-        f'<tr><td class="text">{_name(row.path, row.operator)}</td><td class="text">{escape(row.reason)}</td></tr>'
+        f'<tr><td class="text">{layer_name(row.path, row.operator)}</td><td class="text">{escape(row.reason)}</td></tr>'
         for row in f.left_in_float
     ]
-    return _section(
+    return section(
         "Left in float",
         "Operators that compute in float32, and why.",
-        _table("float", '<th class="text">operator</th><th class="text">why</th>', lines),
+        table("float", '<th class="text">operator</th><th class="text">why</th>', lines),
     )
 
 

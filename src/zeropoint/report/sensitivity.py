@@ -89,7 +89,7 @@ def sensitivity(
     progress: bool = True,
     policy: Any = None,
 ) -> Sensitivity:
-    """Quantize one layer at a time, then more and more of them, and measure the whole model each time.
+    """Quantize one layer at a time, then cumulatively, and measure the whole model each time.
 
     Args:
         model: any module that torch.export can capture; or TorchScript, whose layers are its modules.

@@ -71,7 +71,7 @@ def limit_of(work: Work, here: Here) -> Limit:
 
     It is near to what the instruction can do (``compute``), or to what a cache or memory can deliver. Else it is too
     short for anything but the cost of starting it (``overhead``), or too small for all threads (``threads``). Else the
-    kernel is slower than the machine: the limit is what it needs most of, and how far it is away stands beside it.
+    kernel is slower than the machine: the limit is what it needs most of; `of_peak` tells how far away it is.
 
     Example:
         >>> machine = Machine(32768, 2**20, 2**25, 2, 2, 2, 2, "assumed")

@@ -59,9 +59,9 @@ class Row(NamedTuple):
 
 
 class Profile(tuple[Row, ...]):
-    """The rows of a profile. Printed, they are a table, and what to do about it in words.
+    """The rows of a profile. Printed, they are a table with advice below it.
 
-    `limits` says for each row what keeps it from being quicker, `advice` what that means for the whole.
+    `limits` says for each row what limits it, `advice` what that means for the whole.
     """
 
     here: Here
@@ -79,13 +79,13 @@ class Profile(tuple[Row, ...]):
 
     @property
     def limits(self) -> tuple[Limit, ...]:
-        """What holds back each row: compute, L2, L3, memory, threads or overhead."""
+        """What limits each row: compute, L2, L3, memory, threads or overhead."""
         stored = sum({row.step: row.stored for row in self if row.macs}.values())
         return tuple(limit_of(row.work(self.here, stored), self.here) for row in self)
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """Why it is not quicker, and what may help, in sentences; the weightiest first."""
+        """Why the program is not faster, and what may help; most important first."""
         return advice(self, self.limits, self.here)
 
     @property

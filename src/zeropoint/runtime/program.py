@@ -17,7 +17,7 @@ __all__ = ["Memory", "Program", "load"]
 
 
 class Memory(NamedTuple):
-    """What a program needs, in bytes.
+    """The memory of a program, in bytes.
 
     `arena` is for all values of one run; `values` what it would be if none shared memory with another; `file` is the
     stored constants, before they are packed for this CPU.
@@ -82,7 +82,7 @@ class Program:
         return [(name, dtype, tuple(shape)) for name, dtype, shape in self._native.state]
 
     def reset(self) -> None:
-        """Begin anew: give the state its initial values. RuntimeError, if a call is running."""
+        """Reset the state to its initial values. Raises RuntimeError while a call is running."""
         self._state.reset()
 
     def copy(self) -> Program:
@@ -96,12 +96,12 @@ class Program:
         return Memory(*self._native.memory(list(shapes) or self._native.example_shapes()), self._native.file_bytes)
 
     def profile(self, *inputs: Any, runs: int = 10) -> Profile:
-        """How long each step takes: the median of `runs`, behind one that is not counted, each with a new state."""
+        """The time of each step: the median of `runs` runs after a warm-up run, each with a new state."""
         timed = [self._native.profile(inputs) for _ in range(runs + 1)]
         return Profile.of(timed[1:] or timed)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the program file: what `load` reads. If that fails, a file that was there before stays as it was."""
+        """Write the program file for `load`. If writing fails, an existing file is left unchanged."""
         data = self._native.data()
         with replacing(path) as new:
             new.write_bytes(data)
@@ -119,7 +119,7 @@ def load(path: str | os.PathLike[str], *, memory_limit: int | None = None) -> Pr
             packed weights may take as much, too; else 64 MiB and 64 bytes for each byte of the file.
 
     Raises:
-        FormatError: if the file is not in order, with its path, what is wrong and where.
+        FormatError: if the file is invalid, with its path, what is wrong and where.
     """
     options = {} if memory_limit is None else {"memory_limit": memory_limit}
     try:

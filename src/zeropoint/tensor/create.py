@@ -113,7 +113,7 @@ def quantize_per_channel(
 
 
 def quantize_per_tensor_dynamic(input: torch.Tensor, dtype: Any, reduce_range: bool = False) -> Any:
-    """Quantize a float tensor with the scale that its own range asks for.
+    """Quantize a float tensor with a scale computed from its own range.
 
     Args:
         dtype: qint8 or quint8; for torch.float16 the tensor in that, which has no scale.

@@ -98,7 +98,7 @@ run_as_it_is(_wrap)  # torch.compile would stop halfway, and go on with a QTenso
 
 
 class QTensor(torch.Tensor):
-    """A tensor of integers that stands for floats: ``x = (q - zero_point) * scale``.
+    """A tensor of integers that represent floats: ``x = (q - zero_point) * scale``.
 
     Made by `zeropoint.quantize_per_tensor` and its relatives. The integers are an ordinary tensor of the same shape and
     layout (for sub-byte types: all values packed flat into bytes), so views, slices and `int_repr` share memory with

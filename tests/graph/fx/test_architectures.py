@@ -385,5 +385,5 @@ class Caching(Worded):
     ("use_cache", "advice"), [(True, r"model\.config\.use_cache = False"), (None, "wrap the model")]
 )
 def test_a_result_that_is_no_tensor_is_named_with_the_way_out(use_cache: bool | None, advice: str) -> None:
-    with pytest.raises(zeropoint.CaptureError, match=f"Caching gives a Cache.*{advice}"):
+    with pytest.raises(zeropoint.CaptureError, match=f"Caching returns a Cache.*{advice}"):
         zeropoint.to_int8(Caching(use_cache).eval(), (torch.zeros(1, 2, dtype=torch.int64),), progress=False)

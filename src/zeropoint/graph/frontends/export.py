@@ -44,7 +44,7 @@ _CAPTURING = threading.RLock()  # torch.export, its settings and sys.stderr are 
 
 
 class CaptureError(ValueError):
-    """A model that torch.export cannot turn into a graph."""
+    """Raised when torch.export cannot capture a model."""
 
 
 def capture(
@@ -169,7 +169,7 @@ def _require_tensors(model: nn.Module, result: Any) -> None:
             continue
         cached = getattr(getattr(model, "config", None), "use_cache", False)
         advice = _NO_CACHE if cached else "wrap the model in one that gives its tensors"
-        raise CaptureError(f"{type(model).__name__} gives a {type(part).__name__}, which is no tensor: {advice}")
+        raise CaptureError(f"{type(model).__name__} returns a {type(part).__name__}, which is not a tensor: {advice}")
 
 
 def call_of(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -32,7 +32,7 @@ ours = torch.ops.zeropoint
 
 
 class NotCalibrated(ValueError):
-    """A graph whose observers saw no data."""
+    """Raised when a model is converted before its observers saw data."""
 
 
 class Lowering:

@@ -32,7 +32,7 @@ def read_model(path: str | os.PathLike[str]) -> ModelProto:
         raise FileNotFoundError(f"from_onnx: there is no file {path}")
     size = path.stat().st_size
     if size >= MOST_BYTES:
-        raise OnnxFileError(f"from_onnx: {path} has {size} bytes; weights of 2 GB and more lie beside an ONNX file")
+        raise OnnxFileError(f"from_onnx: {path} has {size} bytes; larger weights go into external data")
     try:
         model = onnx.load_model_from_string(path.read_bytes())
     except Exception as error:  # protobuf has several kinds

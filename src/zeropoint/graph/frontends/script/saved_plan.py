@@ -66,7 +66,7 @@ def store_summary(module: Any, choices: list[tuple[Choice, dict[str, Any]]], not
 
 
 def summary(module: Any) -> Summary:
-    """How each operator of a model is computed, and why; of a ScriptModule, or of what has a ``summary()`` itself.
+    """How each operator of a quantized model is computed, and why. Takes a ScriptModule, or a model with ``summary()``.
 
     Raises:
         TypeError: for a model that zeropoint did not quantize.

@@ -25,7 +25,7 @@ __all__ = ["ReferenceModule", "get_qparam_dict"]
 
 
 def get_qparam_dict(observer_or_fake_quant: Any) -> dict[str, Any]:
-    """What an observer or a fake quantization found, as a reference module takes it.
+    """The parameters of an observer or fake quantization, as a dictionary for reference modules.
 
     Returns:
         `qscheme` and `dtype`; for a dtype of integers also `scale`, `zero_point`, `quant_min`, `quant_max` and, per

@@ -1,0 +1,53 @@
+"""zeropoint show"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from zeropoint.cli.data import Batch, load_batches
+from zeropoint.cli.named import existing
+from zeropoint.cli.output import AsJson, show, work
+
+__all__ = ["show_program"]
+
+
+def show_program(
+    program: Annotated[str, typer.Argument(metavar="PROGRAM", help="A .zpt file.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The page. By default the program's path with .html.")
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data", "-d", metavar="DATA", help="Inputs to time it with; else noise of the shapes it was compiled for."
+        ),
+    ] = None,
+    batch: Batch = 1,
+    timed: Annotated[bool, typer.Option("--time/--no-time", help="Run the program to time its steps.")] = True,
+    title: Annotated[str, typer.Option("--title", help="Of the page.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show a program as a page: steps, what feeds them, shapes, weights, times, memory. Needs no PyTorch."""
+    path = existing(program)
+    if path.suffix != ".zpt":
+        raise typer.BadParameter(f"{program} is not a .zpt program: zeropoint quantize makes one")
+    page = path.with_suffix(".html") if output is None else output
+    with work(as_json):
+        from zeropoint import runtime
+        from zeropoint.report.program_page import write_program_page
+
+        loaded = runtime.load(path)
+        inputs = None if data is None else _inputs(data, loaded, batch)
+        facts = write_program_page(page, loaded, inputs, title=title or path.name, timed=timed)
+        told: dict[str, Any] = {"output": str(page), "steps": len(facts.steps), "arena": facts.arena}
+        if facts.seconds is not None:
+            told["microseconds"] = facts.seconds * 1e6
+        show(f"wrote {page}: {len(facts.steps)} steps", told, as_json)
+
+
+def _inputs(data: str, program: Any, batch: int) -> list[Any]:
+    first = load_batches(data, program, batch, batch)[0]
+    return [first[name] for name, _, _ in program.inputs] if isinstance(first, dict) else list(first)

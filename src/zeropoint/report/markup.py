@@ -1,0 +1,53 @@
+"""Parts of the pages as HTML text. What comes from a model or a file is escaped here. Needs no torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from html import escape
+from pathlib import Path
+
+__all__ = ["asset", "bar", "card", "layer_name", "milliseconds", "panel", "section", "table"]
+
+
+def asset(name: str) -> str:
+    """The text of a file beside this one: a template, the style, a script."""
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+
+def card(title: str, value: str, note: str, grade: str = "") -> str:
+    return (
+        f'<div class="card"><h3>{escape(title)}</h3><div class="value {grade}">{escape(value)}</div>'
+        f'<div class="note">{escape(note)}</div></div>'
+    )
+
+
+def milliseconds(value: float) -> str:
+    return f"{value:.1f} ms" if value >= 10 else f"{value:.2f} ms" if value >= 0.1 else f"{1000 * value:.0f} µs"
+
+
+def section(title: str, text: str, body: str) -> str:
+    return f"<section><h2>{escape(title)}</h2><p>{text}</p>{body}</section>"
+
+
+def layer_name(path: str, operator: str) -> str:
+    """A layer; a long path may be broken after its dots and underscores."""
+    place, kind = (re.sub(r"([._])(?=.)", r"\1<wbr>", escape(text)) for text in (path or "(model)", operator))
+    return f'<span class="mono">{place}</span> <small>{kind}</small>'
+
+
+def bar(parts: Iterable[tuple[float, str]]) -> str:
+    tracks = (
+        f'<div class="track"><i class="{kind}" style="width:{100 * min(max(part, 0), 1):.1f}%"></i></div>'
+        for part, kind in parts
+    )
+    return f'<div class="bar">{"".join(tracks)}</div>'
+
+
+def panel(inside: str) -> str:
+    return f'<div class="panel">{inside}</div>'
+
+
+def table(name: str, head: str, lines: list[str]) -> str:
+    body = "".join(lines)
+    return f'<div class="scroll"><table id="{name}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
