@@ -240,13 +240,8 @@ def test_programs_show_free_sizes_by_the_names_of_the_inputs() -> None:
 
 @pytest.mark.parametrize(
     "view",
-    [
-        lambda x: x.view(-1),
-        lambda x: x.movedim(0, 1),
-        lambda x: x.unflatten(1, (2, 3)),
-        lambda x: x.tensor_split(2)[0],
-    ],
-    ids=["view", "movedim", "unflatten", "tensor_split"],
+    [lambda x: x.t().reshape(-1), lambda x: x.diagonal(), lambda x: x.tensor_split(2)[0]],
+    ids=["copy", "diagonal", "tensor_split"],
 )
 def test_a_write_through_a_view_of_what_is_used_again_is_refused(view: Any) -> None:
     class Writes(nn.Module):
@@ -257,6 +252,46 @@ def test_a_write_through_a_view_of_what_is_used_again_is_refused(view: Any) -> N
 
     with pytest.raises(NotImplementedError, match=r"writes through a view .* of a tensor that is used again"):
         float_graph(Writes().eval(), (torch.randn(4, 6),))
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.view(-1),
+        lambda x: x.reshape(3, 8),
+        lambda x: x.flatten(),
+        lambda x: x.unflatten(1, (2, 3)),
+        lambda x: x.unsqueeze(1),
+        lambda x: x[:1].squeeze(0),
+        lambda x: x.t(),
+        lambda x: x.transpose(-1, 0),
+        lambda x: x.view(2, 2, 6).permute(2, 0, -2)[1:],
+        lambda x: x.view(2, 2, 6).movedim(0, 2),
+        lambda x: x[1:].t().unsqueeze(0).select(1, 2),
+    ],
+    ids=[
+        "view",
+        "reshape",
+        "flatten",
+        "unflatten",
+        "unsqueeze",
+        "squeeze",
+        "t",
+        "transpose",
+        "permute",
+        "movedim",
+        "all",
+    ],
+)
+def test_a_write_through_a_view_is_seen_in_what_it_shows(view: Any) -> None:
+    class Writes(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x * 2
+            view(x).relu_()
+            return x + 1
+
+    x = torch.randn(4, 6)
+    assert torch.equal(float_graph(Writes().eval(), (x,), {"x": None})(x), Writes()(x))
 
 
 def _assigned(x: torch.Tensor) -> torch.Tensor:

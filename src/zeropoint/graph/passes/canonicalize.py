@@ -76,6 +76,34 @@ def _writes(node: fx.Node) -> bool:
 
 # What puts values in the place of a part of a tensor, by the view that gives the part.
 _PARTS = {"slice.Tensor": aten.slice_scatter.default, "select.int": aten.select_scatter.default}
+# Views that give all of a tensor, with another shape, or with its axes in another order.
+_SHAPES = frozenset(
+    "view.default view_as.default unflatten.int unsqueeze.default squeeze.default squeeze.dim squeeze.dims"
+    " alias.default detach.default".split()
+)
+_COPIES = frozenset(("reshape.default", "flatten.using_ints"))  # of what is not contiguous
+_ORDERS = frozenset(("permute.default", "transpose.int", "t.default", "movedim.int"))
+
+
+def _can_put_back(view: fx.Node) -> bool:
+    """Whether it is known what becomes of a tensor that is written through a view."""
+    name, before = aten_name(view), view.args[0].meta.get("val")
+    if name in _COPIES:
+        return isinstance(before, torch.Tensor) and before.is_contiguous()
+    return name in {*_PARTS, *_SHAPES, *_ORDERS}
+
+
+def _put_back(graph: fx.Graph, node: fx.Node, view: fx.Node, part: fx.Node) -> fx.Node:
+    """The tensor that `view` shows, after `part` was written through it."""
+    name, (whole, *given) = aten_name(view) or "", view.args
+    if name in _PARTS:
+        return _call(graph, node, _PARTS[name], whole, part, *given)
+    if name in _SHAPES | _COPIES:
+        return _call(graph, node, aten.reshape_as.default, part, whole)
+    if name == "permute.default":
+        order = [axis % len(given[0]) for axis in given[0]]
+        return _call(graph, node, aten.permute.default, part, [order.index(axis) for axis in range(len(order))])
+    return _call(graph, node, view.target, part, *reversed(given))  # axes that change places do so once more
 
 
 def _write(graph: fx.GraphModule, node: fx.Node, plain: Any) -> None:
@@ -92,7 +120,7 @@ def _write(graph: fx.GraphModule, node: fx.Node, plain: Any) -> None:
         )
     replaced = {written: node}
     if any(later & set(read.users) for read in (*views[1:], root) if read is not written):
-        strange = [view for view in views if aten_name(view) not in _PARTS]
+        strange = [view for view in views if not _can_put_back(view)]
         if strange:
             raise NotImplementedError(
                 f"{name} writes through a view ({aten_name((strange or views)[0])}) of a tensor that is used again:"
@@ -101,8 +129,7 @@ def _write(graph: fx.GraphModule, node: fx.Node, plain: Any) -> None:
         part = node
         for view in views:
             with graph.graph.inserting_after(part):
-                scattered = _PARTS[aten_name(view) or ""]
-                part = _call(graph.graph, node, scattered, view.args[0], part, *view.args[1:])
+                part = _put_back(graph.graph, node, view, part)
             replaced[view.args[0]] = part
     node.target = plain
     for user in later:
