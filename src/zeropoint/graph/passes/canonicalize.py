@@ -14,6 +14,7 @@ from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.passes.decompose import DECOMPOSED
 from zeropoint.graph.passes.decompose_experts import EXPERTS
 from zeropoint.graph.passes.decompose_fourier import FOURIER
+from zeropoint.graph.passes.decompose_scatter import SCATTER
 from zeropoint.graph.passes.insert_traced import insert_traced
 from zeropoint.graph.passes.nodes import call as _call
 from zeropoint.graph.passes.nodes import has_value
@@ -78,9 +79,9 @@ def _writes(node: fx.Node) -> bool:
 _PARTS = {"slice.Tensor": aten.slice_scatter.default, "select.int": aten.select_scatter.default}
 # Views that give all of a tensor, with another shape, or with its axes in another order.
 _SHAPES = frozenset(
-    "view.default view_as.default unflatten.int unsqueeze.default squeeze.default squeeze.dim squeeze.dims"
-    " alias.default detach.default".split()
-)
+    ("view.default", "view_as.default", "unflatten.int", "unsqueeze.default", "squeeze.default", "squeeze.dim",
+     "squeeze.dims", "alias.default", "detach.default")
+)  # fmt: skip
 _COPIES = frozenset(("reshape.default", "flatten.using_ints"))  # of what is not contiguous
 _ORDERS = frozenset(("permute.default", "transpose.int", "t.default", "movedim.int"))
 
@@ -413,6 +414,7 @@ REWRITTEN: dict[str, Any] = {
     **_TAKEN_APART,
     **EXPERTS,
     **FOURIER,
+    **SCATTER,
     "convolution.default": _convolved,
     "_convolution.default": _convolved,
     "_convolution.deprecated": _convolved,
