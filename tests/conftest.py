@@ -60,6 +60,13 @@ TORCH_RANDOM = TorchRandom()  # Hypothesis keeps a weak reference
 hypothesis.register_random(TORCH_RANDOM)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> None:
+    """What a test file makes when it is imported is the same, whichever files were imported before."""
+    if isinstance(collector, pytest.Module):
+        torch.manual_seed(0)
+
+
 @pytest.fixture(autouse=True)
 def same_random_numbers() -> None:
     """The same numbers in every run, whichever tests ran before in this process."""

@@ -198,6 +198,22 @@ def test_broken_files_are_refused(tmp_path: Path) -> None:
         zeropoint.from_onnx(tmp_path / "none.onnx")
     with pytest.raises(ValueError, match="opset 6"):
         zeropoint.from_onnx(written(path, [helper.make_node("Relu", ["x"], ["y"])], opset=6))
+    with pytest.raises(ValueError, match="reads 'nowhere', which nothing defines"):
+        zeropoint.from_onnx(written(path, [helper.make_node("Relu", ["nowhere"], ["y"])]))
+    with pytest.raises(ValueError, match="nothing defines its output 'y'"):
+        zeropoint.from_onnx(written(path, [helper.make_node("Relu", ["x"], ["z"])]))
+    with pytest.raises(ValueError, match="a Constant has no value"):
+        zeropoint.from_onnx(written(path, [helper.make_node("Constant", [], ["y"])]))
+    with pytest.raises(ValueError, match="Relu 'act' cannot be computed"):
+        zeropoint.from_onnx(written(path, [helper.make_node("Relu", [], ["y"], name="act")]))
+    shapes = [numpy_helper.from_array(np.zeros(size, np.float32), f"w{size}") for size in (2, 3)]
+    with pytest.raises(ValueError, match="Add 'sum' cannot be computed"):
+        zeropoint.from_onnx(written(path, [helper.make_node("Add", ["w2", "w3"], ["y"], name="sum")], shapes))
+    proto = onnx.load(written(path, [helper.make_node("Relu", ["x"], ["y"])]))
+    proto.graph.input[0].type.tensor_type.elem_type = 99
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(ValueError, match="no dtype with the number 99"):
+        zeropoint.from_onnx(path)
 
 
 def test_constants_that_grow_without_bound_are_refused(tmp_path: Path) -> None:
