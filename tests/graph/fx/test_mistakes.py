@@ -321,7 +321,14 @@ def _halves(x: torch.Tensor) -> torch.Tensor:
     return first + second
 
 
-@pytest.mark.parametrize("written", [_assigned, _nested, _through_a_name, _read_again, _halves])
+def _twice(x: torch.Tensor) -> torch.Tensor:
+    x.view(-1, 3).t()[1:3].relu_()
+    x.transpose(0, 1)[0] = 0.5
+    x[1] = x[2]
+    return x * 2
+
+
+@pytest.mark.parametrize("written", [_assigned, _nested, _through_a_name, _read_again, _halves, _twice])
 def test_a_write_to_a_part_is_seen_by_who_reads_later(written: Any) -> None:
     class Writes(nn.Module):
         def __init__(self) -> None:
@@ -347,6 +354,37 @@ def test_a_write_that_is_seen_through_a_view_made_before_is_refused(view: Any) -
             seen = view(x)
             x.relu_()
             return seen + 1
+
+    with pytest.raises(NotImplementedError, match="read later through another view of it"):
+        float_graph(Writes().eval(), (torch.randn(4, 6),))
+
+
+def _part_then_whole(x: torch.Tensor) -> torch.Tensor:
+    part = x[1:]
+    part.relu_()
+    x.add_(1)
+    return part
+
+
+def _part_twice(x: torch.Tensor) -> torch.Tensor:
+    part = x[1:]
+    part.relu_()
+    part.add_(1)
+    return x + 1
+
+
+def _through_an_order(x: torch.Tensor) -> torch.Tensor:
+    part = x.view(-1, 3).t()[1:]
+    part.relu_()
+    x[0] = 2.0
+    return part + 1
+
+
+@pytest.mark.parametrize("written", [_part_then_whole, _part_twice, _through_an_order])
+def test_a_write_to_what_was_written_in_parts_and_is_read_by_another_name_is_refused(written: Any) -> None:
+    class Writes(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return written(x * 2)
 
     with pytest.raises(NotImplementedError, match="read later through another view of it"):
         float_graph(Writes().eval(), (torch.randn(4, 6),))
