@@ -150,13 +150,14 @@ class Policy:
             return QConfig(watched, given.weight) if is_default else given
 
         mapping.set_global(widened(mapping.global_qconfig))
-        for rules in (
+        every: tuple[dict[Any, Any], ...] = (
             mapping.object_type_qconfigs,
             mapping.module_name_regex_qconfigs,
             mapping.module_name_qconfigs,
             mapping.module_name_object_type_order_qconfigs,
-        ):
-            rules.update({key: widened(given) for key, given in rules.items()})  # type: ignore[attr-defined]
+        )
+        for rules in every:
+            rules.update({key: widened(given) for key, given in rules.items()})
 
     def mark(self, graph: fx.GraphModule, mapping: QConfigMapping) -> None:
         """Write at each node that stays float why it does, but for those that the mapping has a rule of its own for."""

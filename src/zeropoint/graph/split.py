@@ -147,7 +147,7 @@ def _wired(seen: list[tuple[str, Any, Any]]) -> tuple[_Call, ...]:
     def number(x: Tensor) -> _Place:
         return numbers.setdefault(id(x), _Place(len(numbers)))
 
-    calls = []
+    calls: list[_Call] = []
     for path, inputs, outputs in seen:
         for x in _tensors(inputs):
             if calls and id(x) not in numbers:
