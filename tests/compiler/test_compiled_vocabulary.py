@@ -146,6 +146,7 @@ CASES: dict[str, list[Function]] = {
         ),
         lambda x, n, m: (torch.slice_scatter(x, x[:, :2] * 2, 1, 2, 4), torch.select_scatter(x, x[:, 0] * 3, 1, -1)),
         lambda x, n, m: (n.scatter(1, n % 6, n), n.scatter_reduce(1, n % 6, n, "amax"), torch.fill(x, 3.0)),
+        lambda x, n, m: (torch.cat([n, x[..., 0]], 1), torch.cat([n.int(), n, n > 2]), torch.stack([x[..., 0], n])),
     ],
     "distances and images": [
         lambda x, n, m: (F.pairwise_distance(x[0], x[1]), F.cosine_similarity(x, x + 1, dim=-1)),

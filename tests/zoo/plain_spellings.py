@@ -356,3 +356,45 @@ class MessagePassing(nn.Module):
         messages = F.relu(self.message(torch.cat([x.index_select(0, source), x.index_select(0, target)], -1)))
         most = torch.zeros_like(x).scatter_reduce(0, target.unsqueeze(-1).expand_as(messages), messages, "amax")
         return self.last(self.update(most, x))
+
+
+class GraphSage(nn.Module):
+    """The mean of neighbours by scatter_reduce without the node itself, beside the node."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.neighbours, self.itself, self.out = nn.Linear(8, 16), nn.Linear(8, 16, bias=False), nn.Linear(16, 4)
+
+    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
+        places = edges[1].unsqueeze(1).expand(-1, x.size(1))
+        means = torch.zeros_like(x).scatter_reduce(0, places, x[edges[0]], "mean", include_self=False)
+        return self.out(F.normalize(F.relu(self.neighbours(means) + self.itself(x)), dim=-1))
+
+
+class Recommender(nn.Module):
+    """Users and items, twice: their product, and layers on both side by side."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.user, self.item = nn.Embedding(30, 16), nn.Embedding(40, 16)
+        self.layers = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 8), nn.ReLU())
+        self.out = nn.Linear(16, 1)
+
+    def forward(self, user: Tensor, item: Tensor) -> Tensor:
+        (a, b), (c, d) = (table.chunk(2, -1) for table in (self.user(user), self.item(item)))
+        deep = self.layers(torch.cat([b, d], -1))
+        return torch.sigmoid(self.out(torch.cat([a * c, deep], -1))).squeeze(-1)
+
+
+class WritesThroughViews(nn.Module):
+    """Rows chosen by a table of places, written through a view of a larger tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        y.view(-1, 4).t()[1:3].relu_()
+        y.transpose(0, 1)[0] = 0.5
+        return self.second(y)

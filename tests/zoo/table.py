@@ -204,6 +204,9 @@ CASES: tuple[Case, ...] = tuple(case for cases in (
     _plain_text("tab_net", spellings.TabNet, both(floats(4, 4), tokens_below(3, 4, 3))),
     _plain_text("chebyshev_graph", spellings.ChebyshevGraph, both(floats(2, 7, 6), floats(2, 7, 7))),
     _plain_text("message_passing", spellings.MessagePassing, graph(9, 8, 20)),
+    _plain_text("graph_sage", spellings.GraphSage, graph(10, 8, 30)),
+    _plain_text("recommender", spellings.Recommender, both(tokens_below(30, 6), tokens_below(40, 6))),
+    _plain_text("writes_through_views", spellings.WritesThroughViews, floats(4, 8)),
     # ------------------------------------------------------------------------------------ plain models: more images
     _plain_text("squeeze_linear", lambda: vision.SqueezeExcite("linear"), image(16)),
     _plain_text("squeeze_conv", lambda: vision.SqueezeExcite("conv"), image(16)),
@@ -427,5 +430,15 @@ CASES: tuple[Case, ...] = tuple(case for cases in (
     _transformers("BlenderbotForConditionalGeneration", "BlenderbotConfig", _TO_TEXT, **_D_MODEL),
     _transformers("M2M100ForConditionalGeneration", "M2M100Config", _TO_TEXT, **_D_MODEL),
     _transformers("MT5ForConditionalGeneration", "MT5Config", _TO_TEXT, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, decoder_start_token_id=0),
+    _text("FunnelModel", "FunnelConfig", block_sizes=[1, 1], d_model=32, n_head=4, d_head=8, d_inner=64, max_position_embeddings=None, num_decoder_layers=1, num_hidden_layers=None),
+    _text("YosoModel", "YosoConfig", use_expectation=True),
+    _text("CanineModel", "CanineConfig", num_hash_functions=2, num_hash_buckets=64, local_transformer_stride=4, downsampling_rate=4),
+    _text("SplinterModel", "SplinterConfig"),
+    _text("IBertModel", "IBertConfig"),
+    _text("EsmModel", "EsmConfig", mask_token_id=3, position_embedding_type="rotary", emb_layer_norm_before=True),
+    _text("LukeModel", "LukeConfig", entity_vocab_size=20, entity_emb_size=16),
+    _transformers("MraModel", "MraConfig", tokens(32), block_per_row=1),
+    _transformers("PerceiverModel", "PerceiverConfig", floats(2, 12, 32), d_model=32, num_latents=6, d_latents=32, num_blocks=1, num_self_attends_per_block=2, num_self_attention_heads=4, num_cross_attention_heads=4),
+    _transformers("BigBirdForMaskedLM", "BigBirdConfig", tokens(64), attention_type="block_sparse", block_size=4, num_random_blocks=2, max_position_embeddings=128),
 ) for case in cases)
 # fmt: on

@@ -76,7 +76,7 @@ def calibration_advice(
     Example:
         >>> _ = torch.manual_seed(0)
         >>> model = nn.Sequential(nn.Linear(4, 2)).eval()
-        >>> batches = [torch.randn(64, 4).clamp(-1, 1) for _ in range(16)]
+        >>> batches = [torch.randn(8192, 4).clamp(-1, 1) for _ in range(16)]
         >>> advice = calibration_advice(model, (batches[0],), batches)
         >>> advice.seen, advice.batches <= 8
         (16, True)

@@ -21,8 +21,11 @@ from torch import fx, nn
 
 from zeropoint.described import described
 from zeropoint.graph.passes.qconfig_rules import has_own_rule
-from zeropoint.numerics.dtypes import quint8
-from zeropoint.observers import MinMaxObserver, default_per_channel_weight_observer, default_placeholder_observer
+from zeropoint.observers import (
+    WidenedHistogramObserver,
+    default_per_channel_weight_observer,
+    default_placeholder_observer,
+)
 from zeropoint.operators import BY_ATEN
 from zeropoint.operators.node import aten_name
 from zeropoint.qconfig import (
@@ -33,6 +36,7 @@ from zeropoint.qconfig import (
     float_qparams_weight_only_qconfig_4bit,
     get_default_qconfig,
     per_token_dynamic_qconfig,
+    qconfig_equals,
 )
 from zeropoint.qconfig_mapping import QConfigMapping, get_default_qconfig_mapping
 
@@ -62,7 +66,7 @@ class Policy:
         float_operators: operators that stay float, by their ATen names, each with the reason.
         float_norms: norms that feed linear layers stay float.
         equalize: large channels that go into linear layers are divided before they are rounded (static mode).
-        whole_ranges: the default observer is one that keeps the range of all values seen (static mode).
+        whole_ranges: the default observer keeps the range of all values seen, however many (static mode).
         recurrent_weights: "int8", "float16", or "auto": 8 bits, but float16 for layers that 8 bits would spoil.
         granularity: of activations in dynamic mode, "per_token" or "per_tensor".
         embedding_bits: 8 or 4 bits for embedding tables, or 0 to leave them in float; None is 8, but float in dynamic
@@ -114,7 +118,9 @@ class Policy:
         for kind, given in self._by_type(mapping.global_qconfig, mode).items():
             if kind not in mapping.object_type_qconfigs:
                 mapping.set_object_type(kind, given)
-        return self._with_whole_ranges(mapping)
+        if mode == "static":
+            self._widen_ranges(mapping)
+        return mapping
 
     def _by_type(self, qconfig: Any, mode: str) -> dict[Any, QConfig | None]:
         """The qconfigs of layers whose weights have a form of their own."""
@@ -134,12 +140,24 @@ class Policy:
             return QConfig(activation=default_dynamic_qconfig.activation, weight=per_token_dynamic_qconfig.weight)
         return per_token_dynamic_qconfig
 
-    def _with_whole_ranges(self, mapping: QConfigMapping) -> QConfigMapping:
+    def _widen_ranges(self, mapping: QConfigMapping) -> None:
+        """Let what has the default observer count on more values than calibration shows."""
         default = get_default_qconfig("native")
-        if self.whole_ranges and mapping.global_qconfig == default:
-            whole = QConfig(MinMaxObserver.with_args(dtype=quint8), default.weight)
-            mapping.set_global(whole)
-        return mapping
+        watched = WidenedHistogramObserver.with_args(reduce_range=False, whole=self.whole_ranges)
+
+        def widened(given: Any) -> Any:
+            is_default = given is not None and qconfig_equals(QConfig(given.activation, default.weight), default)
+            return QConfig(watched, given.weight) if is_default else given
+
+        mapping.set_global(widened(mapping.global_qconfig))
+        every: tuple[dict[Any, Any], ...] = (
+            mapping.object_type_qconfigs,
+            mapping.module_name_regex_qconfigs,
+            mapping.module_name_qconfigs,
+            mapping.module_name_object_type_order_qconfigs,
+        )
+        for rules in every:
+            rules.update({key: widened(given) for key, given in rules.items()})
 
     def mark(self, graph: fx.GraphModule, mapping: QConfigMapping) -> None:
         """Write at each node that stays float why it does, but for those that the mapping has a rule of its own for."""

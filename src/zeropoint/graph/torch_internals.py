@@ -304,6 +304,11 @@ def leaves(nested: Any) -> list[Any]:
     return pytree.tree_leaves(nested)
 
 
+def with_leaves(nested: Any, leaves: list[Any]) -> Any:
+    """Tuples, lists and dicts as `nested` has them, with other leaves in its order."""
+    return pytree.tree_unflatten(leaves, pytree.tree_structure(nested))
+
+
 def annotated(facts: dict[str, Any]) -> AbstractContextManager[Any]:
     """In here, nodes that torch.export makes carry `facts`, if it is called within `keeping_annotations`."""
     return torch_versions.annotated(facts)

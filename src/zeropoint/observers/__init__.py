@@ -42,6 +42,7 @@ from zeropoint.observers.histogram import (
     MSEObserver,
     PercentileObserver,
     StreamingHistogramObserver,
+    WidenedHistogramObserver,
 )
 from zeropoint.observers.minmax import (
     MinMaxObserver,
@@ -88,6 +89,7 @@ __all__ = [
     "StreamingHistogramObserver",
     "TorchAODType",
     "UniformQuantizationObserverBase",
+    "WidenedHistogramObserver",
     "ZeroPointDomain",
     "default_affine_fixed_qparams_observer",
     "default_debug_observer",

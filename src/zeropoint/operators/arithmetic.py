@@ -12,6 +12,7 @@ from zeropoint.nn import quantized as nnq
 from zeropoint.numerics import functions, scalars
 from zeropoint.numerics.functions import Step
 from zeropoint.operators.elementwise import emit_arithmetic, overloads
+from zeropoint.operators.expressions import Expression
 from zeropoint.operators.float_forms import FloatCall, by_operator, in_parts
 from zeropoint.operators.lookup import emit_table
 from zeropoint.operators.node import arguments, aten_name
@@ -123,8 +124,10 @@ def _emit_binary(c: StepBuilder, node: fx.Node) -> str:
 
 
 def _emit_plain_cat(c: StepBuilder, node: fx.Node) -> str:
-    a = arguments(node)
-    tensors = [c.tensor(t) for t in a["tensors"]]
+    """Tensors of several dtypes are converted to that of the result."""
+    a, dtype = arguments(node), c.dtype(node)
+    e = Expression(c)
+    tensors = [c.tensor(t) if c.dtype(t) == dtype else e.step(e.term(t, dtype)) for t in a["tensors"]]
     axis = a.get("dim", min(c.rank(a["tensors"][0]) - 1, 1))
     return c.add("cat", *tensors, *[None] * (2 * len(tensors)), axis=axis)
 

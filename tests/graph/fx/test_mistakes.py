@@ -240,13 +240,8 @@ def test_programs_show_free_sizes_by_the_names_of_the_inputs() -> None:
 
 @pytest.mark.parametrize(
     "view",
-    [
-        lambda x: x.view(-1),
-        lambda x: x.movedim(0, 1),
-        lambda x: x.unflatten(1, (2, 3)),
-        lambda x: x.tensor_split(2)[0],
-    ],
-    ids=["view", "movedim", "unflatten", "tensor_split"],
+    [lambda x: x.t().reshape(-1), lambda x: x.diagonal(), lambda x: x.tensor_split(2)[0]],
+    ids=["copy", "diagonal", "tensor_split"],
 )
 def test_a_write_through_a_view_of_what_is_used_again_is_refused(view: Any) -> None:
     class Writes(nn.Module):
@@ -257,6 +252,46 @@ def test_a_write_through_a_view_of_what_is_used_again_is_refused(view: Any) -> N
 
     with pytest.raises(NotImplementedError, match=r"writes through a view .* of a tensor that is used again"):
         float_graph(Writes().eval(), (torch.randn(4, 6),))
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.view(-1),
+        lambda x: x.reshape(3, 8),
+        lambda x: x.flatten(),
+        lambda x: x.unflatten(1, (2, 3)),
+        lambda x: x.unsqueeze(1),
+        lambda x: x[:1].squeeze(0),
+        lambda x: x.t(),
+        lambda x: x.transpose(-1, 0),
+        lambda x: x.view(2, 2, 6).permute(2, 0, -2)[1:],
+        lambda x: x.view(2, 2, 6).movedim(0, 2),
+        lambda x: x[1:].t().unsqueeze(0).select(1, 2),
+    ],
+    ids=[
+        "view",
+        "reshape",
+        "flatten",
+        "unflatten",
+        "unsqueeze",
+        "squeeze",
+        "t",
+        "transpose",
+        "permute",
+        "movedim",
+        "all",
+    ],
+)
+def test_a_write_through_a_view_is_seen_in_what_it_shows(view: Any) -> None:
+    class Writes(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x * 2
+            view(x).relu_()
+            return x + 1
+
+    x = torch.randn(4, 6)
+    assert torch.equal(float_graph(Writes().eval(), (x,), {"x": None})(x), Writes()(x))
 
 
 def _assigned(x: torch.Tensor) -> torch.Tensor:
@@ -286,7 +321,14 @@ def _halves(x: torch.Tensor) -> torch.Tensor:
     return first + second
 
 
-@pytest.mark.parametrize("written", [_assigned, _nested, _through_a_name, _read_again, _halves])
+def _twice(x: torch.Tensor) -> torch.Tensor:
+    x.view(-1, 3).t()[1:3].relu_()
+    x.transpose(0, 1)[0] = 0.5
+    x[1] = x[2]
+    return x * 2
+
+
+@pytest.mark.parametrize("written", [_assigned, _nested, _through_a_name, _read_again, _halves, _twice])
 def test_a_write_to_a_part_is_seen_by_who_reads_later(written: Any) -> None:
     class Writes(nn.Module):
         def __init__(self) -> None:
@@ -312,6 +354,37 @@ def test_a_write_that_is_seen_through_a_view_made_before_is_refused(view: Any) -
             seen = view(x)
             x.relu_()
             return seen + 1
+
+    with pytest.raises(NotImplementedError, match="read later through another view of it"):
+        float_graph(Writes().eval(), (torch.randn(4, 6),))
+
+
+def _part_then_whole(x: torch.Tensor) -> torch.Tensor:
+    part = x[1:]
+    part.relu_()
+    x.add_(1)
+    return part
+
+
+def _part_twice(x: torch.Tensor) -> torch.Tensor:
+    part = x[1:]
+    part.relu_()
+    part.add_(1)
+    return x + 1
+
+
+def _through_an_order(x: torch.Tensor) -> torch.Tensor:
+    part = x.view(-1, 3).t()[1:]
+    part.relu_()
+    x[0] = 2.0
+    return part + 1
+
+
+@pytest.mark.parametrize("written", [_part_then_whole, _part_twice, _through_an_order])
+def test_a_write_to_what_was_written_in_parts_and_is_read_by_another_name_is_refused(written: Any) -> None:
+    class Writes(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return written(x * 2)
 
     with pytest.raises(NotImplementedError, match="read later through another view of it"):
         float_graph(Writes().eval(), (torch.randn(4, 6),))

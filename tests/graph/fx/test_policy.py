@@ -14,6 +14,8 @@ from torch import Tensor, nn
 import zeropoint
 from zeropoint.graph.policy import choose_policy, evidence_in
 from zeropoint.graph.quantize_fx import float_graph
+from zeropoint.graph.to_int8 import prepare_int8
+from zeropoint.observers import WidenedHistogramObserver
 
 
 class RMSNorm(nn.Module):
@@ -199,3 +201,27 @@ def test_usual_calibration_warns_of_nothing():
 def test_what_is_wrong_with_a_batch_is_named(batch, why):
     with pytest.raises(ValueError, match=f"calibration batch 1 does not fit the model: {why}"):
         zeropoint.to_int8(layers(), (torch.ones(2, 4),), [torch.ones(2, 4), batch], progress=False)
+
+
+def _observers(policy):
+    prepared, _ = prepare_int8(nn.Linear(4, 2).eval(), (torch.ones(1, 4),), None, "static", policy)
+    return [m for m in prepared.graph_module.modules() if isinstance(m, WidenedHistogramObserver)]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_whole_ranges_reach_the_observers(whole):
+    found = _observers({"whole_ranges": whole})
+    assert found
+    assert all(observer.whole is whole for observer in found)
+
+
+def test_values_beyond_a_small_calibration_are_not_clipped():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 1)).eval()
+    few, many = [torch.randn(6, 6) for _ in range(2)], torch.randn(500, 6)
+    quantized = zeropoint.to_int8(model, (few[0],), few, progress=False)
+    with torch.no_grad():
+        expected = model(many)
+        error = quantized(many) - expected
+    # 12 results show less than half of the range of 500: clipped, they would leave 15 dB.
+    assert 10 * (expected.square().sum() / error.square().sum()).log10() > 25

@@ -14,6 +14,7 @@ from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.passes.decompose import DECOMPOSED
 from zeropoint.graph.passes.decompose_experts import EXPERTS
 from zeropoint.graph.passes.decompose_fourier import FOURIER
+from zeropoint.graph.passes.decompose_scatter import SCATTER
 from zeropoint.graph.passes.insert_traced import insert_traced
 from zeropoint.graph.passes.nodes import call as _call
 from zeropoint.graph.passes.nodes import has_value
@@ -76,6 +77,36 @@ def _writes(node: fx.Node) -> bool:
 
 # What puts values in the place of a part of a tensor, by the view that gives the part.
 _PARTS = {"slice.Tensor": aten.slice_scatter.default, "select.int": aten.select_scatter.default}
+# Views that give all of a tensor, with another shape, or with its axes in another order.
+_SHAPES = frozenset(
+    ("view.default", "view_as.default", "unflatten.int", "unsqueeze.default", "squeeze.default", "squeeze.dim",
+     "squeeze.dims", "alias.default", "detach.default")
+)  # fmt: skip
+_COPIES = frozenset(("reshape.default", "flatten.using_ints", "reshape_as.default"))  # of what is not contiguous
+_PUT_BACK = "put_back"  # key of what is known about a node: it gives a tensor that was written through a view
+_WRITTEN = "written_in_parts"  # key of what is known about a node: other nodes with memory of its result
+_ORDERS = frozenset(("permute.default", "transpose.int", "t.default", "movedim.int"))
+
+
+def _can_put_back(view: fx.Node) -> bool:
+    """Whether it is known what becomes of a tensor that is written through a view."""
+    name, before = aten_name(view), view.args[0].meta.get("val")
+    if name in _COPIES and not view.meta.get(_PUT_BACK):
+        return isinstance(before, torch.Tensor) and before.is_contiguous()
+    return name in {*_PARTS, *_SHAPES, *_COPIES, *_ORDERS}
+
+
+def _put_back(graph: fx.Graph, node: fx.Node, view: fx.Node, part: fx.Node) -> fx.Node:
+    """The tensor that `view` shows, after `part` was written through it."""
+    name, (whole, *given) = aten_name(view) or "", view.args
+    if name in _PARTS:
+        return _call(graph, node, _PARTS[name], whole, part, *given)
+    if name in _SHAPES | _COPIES:
+        return _call(graph, node, aten.reshape_as.default, part, whole)
+    if name == "permute.default":
+        order = [axis % len(given[0]) for axis in given[0]]
+        return _call(graph, node, aten.permute.default, part, [order.index(axis) for axis in range(len(order))])
+    return _call(graph, node, view.target, part, *reversed(given))  # axes that change places do so once more
 
 
 def _write(graph: fx.GraphModule, node: fx.Node, plain: Any) -> None:
@@ -84,7 +115,7 @@ def _write(graph: fx.GraphModule, node: fx.Node, plain: Any) -> None:
     views, root = _views_to(written)
     later = _after(graph, node)
     others = (view for view in _views_of(root, written) if view not in views)
-    made_before = [view for view in others if view not in later]
+    made_before = [view for view in (*others, *_parts_written(root)) if view not in later]
     if any(later & set(view.users) for view in made_before):
         raise NotImplementedError(
             f"{name} writes to a tensor that is read later through another view of it: write it without the in-place"
@@ -92,7 +123,7 @@ def _write(graph: fx.GraphModule, node: fx.Node, plain: Any) -> None:
         )
     replaced = {written: node}
     if any(later & set(read.users) for read in (*views[1:], root) if read is not written):
-        strange = [view for view in views if aten_name(view) not in _PARTS]
+        strange = [view for view in views if not _can_put_back(view)]
         if strange:
             raise NotImplementedError(
                 f"{name} writes through a view ({aten_name((strange or views)[0])}) of a tensor that is used again:"
@@ -101,13 +132,29 @@ def _write(graph: fx.GraphModule, node: fx.Node, plain: Any) -> None:
         part = node
         for view in views:
             with graph.graph.inserting_after(part):
-                scattered = _PARTS[aten_name(view) or ""]
-                part = _call(graph.graph, node, scattered, view.args[0], part, *view.args[1:])
-            replaced[view.args[0]] = part
+                whole = _put_back(graph.graph, node, view, part)
+            if aten_name(view) in _PARTS:
+                whole.meta[_WRITTEN] = (part, *view.args[0].meta.get(_WRITTEN, ()))
+                part.meta[_WRITTEN] = (whole, *part.meta.get(_WRITTEN, ()))
+            whole.meta[_PUT_BACK] = True
+            replaced[view.args[0]] = part = whole
     node.target = plain
     for user in later:
         for old, new in replaced.items():
             user.replace_input_with(old, new)
+
+
+def _parts_written(node: fx.Node) -> list[fx.Node]:
+    """What has memory of a node's result since that was written in parts: the parts, or what they are parts of."""
+    found: list[fx.Node] = []
+    waiting = [node]
+    while waiting:
+        known = waiting.pop()
+        for other in (*known.meta.get(_WRITTEN, ()), *(_views_of(known) if known is not node else ())):
+            if other is not node and other not in found:
+                found.append(other)
+                waiting.append(other)
+    return found
 
 
 def _after(graph: fx.GraphModule, node: fx.Node) -> set[fx.Node]:
@@ -386,6 +433,7 @@ REWRITTEN: dict[str, Any] = {
     **_TAKEN_APART,
     **EXPERTS,
     **FOURIER,
+    **SCATTER,
     "convolution.default": _convolved,
     "_convolution.default": _convolved,
     "_convolution.deprecated": _convolved,
