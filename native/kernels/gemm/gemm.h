@@ -57,9 +57,11 @@ enum class OutputType : int { u8 = 0, s8 = 1, f32 = 2 };
 // From acc to y, for output channel n, in float32 with every operation rounded:
 //   v = float(acc + bias[n]) * multiplier[n]                         int32 to float rounds to nearest even
 //   v += float_bias[n]
+//   u8, s8: v = ((float(acc + bias[n]) * first) * multiplier[n] + float_bias[n]) * after[n], if `after` is given
 //   u8, s8: v += float(z - z_zero_point) * z_multiplier   if z is given: the residual
 //   v = v < 0 ? v * slope : v             if leaky
 //   f32:    y = clamp(v, low, high)       NaN stays NaN
+//   u8, s8: v = rne(v + zero_point) - zero_point          if zero_point_first
 //   u8, s8: y = rne(clamp(v, lo - zero_point, hi - zero_point)) + zero_point, which is clamp(rne(v) + zero_point, lo,
 //   hi)
 //           NaN gives hi;  y = table[y]   if given, in the order of the bit patterns as in kernels/lookup/lookup.h
@@ -69,6 +71,10 @@ struct Epilogue {
     const int32_t* bias = nullptr;
     const float* multiplier = nullptr;
     const float* float_bias = nullptr;
+    // For layers that round as another engine does (operators/rounding.h); bytes only. Padded as the others.
+    const float* after = nullptr;
+    float first = 1;  // these two only together with `after`
+    bool zero_point_first = false;
     float slope = 1;
     float low = -std::numeric_limits<float>::infinity(), high = std::numeric_limits<float>::infinity();
     int32_t zero_point = 0, lo = 0, hi = 255;  // |zero_point|, |lo|, |hi| < 2^22

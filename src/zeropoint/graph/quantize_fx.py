@@ -30,6 +30,7 @@ from zeropoint.graph.passes.insert_observers import insert_observers, is_observe
 from zeropoint.graph.passes.qconfig_rules import unused_rules, warn_of_unused_rules
 from zeropoint.graph.passes.recurrent_precision import Runs, choose_recurrent_weights
 from zeropoint.graph.provenance import Identity, identify, origin
+from zeropoint.graph.scriptable import scriptable
 from zeropoint.graph.state import reset_state
 from zeropoint.graph.summary import Row, Summary
 from zeropoint.nn.quantized.storage import has_observed
@@ -130,6 +131,10 @@ class Quantized(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.graph_module(*args, **kwargs)
+
+    def __prepare_scriptable__(self) -> nn.Module:
+        """What torch.jit.script compiles."""
+        return scriptable(self.graph_module)
 
     def get_extra_state(self) -> Tensor:
         """What a state_dict holds beside the buffers: the scales and zero points of activations, with the calls."""
