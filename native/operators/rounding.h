@@ -2,8 +2,8 @@
 // float32. s[n] = x_scale * w_scale[n], m[n] = s[n] / y_scale; y = clamp(rne(v) + y_zp).
 //
 //   zeropoint:  v = float(acc) * m[n] + bias[n] / y_scale
-//   fbgemm:     v = (float(acc) + bias[n] / s[n]) * m[n]           with one scale for all: bias[n] * (1 / s)
-//   qnnpack:    v = float(acc + rne(bias[n] / s[n])) * (s[n] * (1 / y_scale))
+//   fbgemm:     v = (float(acc) + bias[n] / s[n]) * m[n]; with one scale for all fma(bias[n], 1 / s, float(acc)) * m
+//   qnnpack:    v = float(acc + rne(bias[n] / s[n])) * (s[n] * (1 / y_scale)); with one rne(bias[n] * (1 / s))
 //   onednn:     v = (float(acc) * (1 / (1 / x_scale)) * w_scale[n] + bias[n]) * (1 / y_scale); y = clamp(rne(v + y_zp))
 //
 // Results of float32 are the same for all.

@@ -33,58 +33,65 @@ class ConvertedGraph(fx.GraphModule):
 # ------------------------------------------------------------------------------------- what TorchScript reads instead
 
 
+# Their arguments have the names that they have in zeropoint.qfunctions: graphs may give them by name.
 def _pair(op: Any) -> Any:
-    def pair(a: Tensor, b: Tensor, scale: float, zero_point: int) -> Tensor:
-        return quantized(op(*integers_of(a), *integers_of(b), scale, zero_point), scale, zero_point)
+    def pair(qa: Tensor, qb: Tensor, scale: float, zero_point: int) -> Tensor:
+        return quantized(op(*integers_of(qa), *integers_of(qb), scale, zero_point), scale, zero_point)
 
     return pair
 
 
-def _hardswish(x: Tensor, scale: float, zero_point: int) -> Tensor:
-    return quantized(torch.ops.zeropoint.hardswish(*integers_of(x), scale, zero_point), scale, zero_point)
+def _hardswish(input: Tensor, output_scale: float, output_zero_point: int) -> Tensor:
+    y = torch.ops.zeropoint.hardswish(*integers_of(input), output_scale, output_zero_point)
+    return quantized(y, output_scale, output_zero_point)
 
 
 def _elu(
-    x: Tensor, scale: float, zero_point: int, alpha: float = 1.0, factor: float = 1.0, inner_factor: float = 1.0
+    input: Tensor, output_scale: float, output_zero_point: int, alpha: float = 1.0, scale: float = 1.0,
+    input_scale: float = 1.0,
+) -> Tensor:  # fmt: skip
+    y = torch.ops.zeropoint.elu(*integers_of(input), alpha, scale, input_scale, output_scale, output_zero_point)
+    return quantized(y, output_scale, output_zero_point)
+
+
+def _leaky_relu(
+    qx: Tensor, negative_slope: float, inplace: bool, output_scale: float, output_zero_point: int
 ) -> Tensor:
-    y = torch.ops.zeropoint.elu(*integers_of(x), alpha, factor, inner_factor, scale, zero_point)
-    return quantized(y, scale, zero_point)
+    y = torch.ops.zeropoint.leaky_relu(*integers_of(qx), negative_slope, output_scale, output_zero_point)
+    return quantized(y, output_scale, output_zero_point)
 
 
-def _leaky_relu(x: Tensor, negative_slope: float, inplace: bool, scale: float, zero_point: int) -> Tensor:
-    y = torch.ops.zeropoint.leaky_relu(*integers_of(x), negative_slope, scale, zero_point)
-    return quantized(y, scale, zero_point)
-
-
-def _dropout(x: Tensor, scale: float, zero_point: int, p: float = 0.5, training: bool = False) -> Tensor:
-    return x
+def _dropout(
+    input: Tensor, output_scale: float, output_zero_point: int, p: float = 0.5, training: bool = False
+) -> Tensor:
+    return input
 
 
 def _layer_norm(
-    x: Tensor,
-    normalized_shape: list[int],
-    weight: Tensor | None,
-    bias: Tensor | None,
-    eps: float,
-    scale: float,
-    zero_point: int,
-) -> Tensor:
-    y = torch.ops.zeropoint.layer_norm(*integers_of(x), normalized_shape, weight, bias, eps, scale, zero_point)
-    return quantized(y, scale, zero_point)
+    input: Tensor, normalized_shape: list[int], weight: Tensor | None, bias: Tensor | None, eps: float,
+    output_scale: float, output_zero_point: int,
+) -> Tensor:  # fmt: skip
+    y = torch.ops.zeropoint.layer_norm(
+        *integers_of(input), normalized_shape, weight, bias, eps, output_scale, output_zero_point
+    )
+    return quantized(y, output_scale, output_zero_point)
 
 
 def _group_norm(
-    x: Tensor, num_groups: int, weight: Tensor | None, bias: Tensor | None, eps: float, scale: float, zero_point: int
-) -> Tensor:
-    y = torch.ops.zeropoint.group_norm(*integers_of(x), num_groups, weight, bias, eps, scale, zero_point)
-    return quantized(y, scale, zero_point)
+    input: Tensor, num_groups: int, weight: Tensor | None, bias: Tensor | None, eps: float, output_scale: float,
+    output_zero_point: int,
+) -> Tensor:  # fmt: skip
+    y = torch.ops.zeropoint.group_norm(
+        *integers_of(input), num_groups, weight, bias, eps, output_scale, output_zero_point
+    )
+    return quantized(y, output_scale, output_zero_point)
 
 
 def _instance_norm(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, scale: float, zero_point: int
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, output_scale: float, output_zero_point: int
 ) -> Tensor:
-    y = torch.ops.zeropoint.instance_norm(*integers_of(x), weight, bias, eps, scale, zero_point)
-    return quantized(y, scale, zero_point)
+    y = torch.ops.zeropoint.instance_norm(*integers_of(input), weight, bias, eps, output_scale, output_zero_point)
+    return quantized(y, output_scale, output_zero_point)
 
 
 def _linear(op: Any) -> Any:
