@@ -27,7 +27,7 @@ class ConvertedGraph(fx.GraphModule):
     """A graph module that `convert_fx` gives."""
 
     def __prepare_scriptable__(self) -> nn.Module:
-        return _Writer(self).module
+        return _Writer(self).module if any(map(_is_ours, self.graph.nodes)) else self
 
 
 # ------------------------------------------------------------------------------------- what TorchScript reads instead
@@ -173,6 +173,14 @@ for _name, _function in {**_STATIC, **_OTHERS}.items():  # torch.fx writes a fun
 # ------------------------------------------------------------------------------------------------------------- graphs
 
 
+def _is_ours(node: fx.Node) -> bool:
+    """Whether TorchScript cannot read it. Graphs under zeropoint.compat call operators, and have dtypes of torch."""
+    if node.op != "call_function":
+        return False
+    names_dtype = node.target in (quantize_per_tensor, quantize_per_channel) and isinstance(node.args[-1], str)
+    return node.target in _NAMES or names_dtype
+
+
 class _Writer:
     """The graph of a converted module, on these functions."""
 
@@ -219,7 +227,7 @@ class _Writer:
         x, packed, *rest = (self._value(a) for a in node.args)
         if not isinstance(packed, _PACKED):
             raise NotImplementedError(f"torch.jit.script: the weight of {name} in a converted graph is not stored")
-        path = str(node.args[1].target)  # type: ignore[union-attr]
+        path = str(node.args[1].target)
         with node.graph.inserting_before(node):
             parts = [self._stored(path, part) for part in _parts(packed)]
         if name in _STATIC:

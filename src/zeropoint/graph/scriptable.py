@@ -18,7 +18,7 @@ def scriptable(model: fx.GraphModule) -> nn.Module:
     Raises:
         NotImplementedError: if inputs or results are nested; TorchScript wants to know their types.
     """
-    graph, values = fx.Graph(), {}
+    graph, values = fx.Graph(), dict[fx.Node, fx.Node]()
     for node in model.graph.nodes:
         if node.op == "output":
             made = [values[n] for n in node.args[0]]

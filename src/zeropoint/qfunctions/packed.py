@@ -69,7 +69,8 @@ class LinearPackedParams:
         """The native layer for the instruction set in use."""
         isa = _native.isa()
         if self._layer is None or self._layer[0] != isa:
-            made = layers.make_linear_layer("linear", *self.operands(), self._rounding)
+            weight = self._weight._data, self._scale, self._zero_point, self._bias
+            made = layers.make_linear_layer("linear", *weight, self._rounding)
             self._layer = isa, made
         return self._layer[1]
 
@@ -172,7 +173,8 @@ class ConvPackedParams:
         """The native layer for the instruction set in use."""
         isa = _native.isa()
         if self._layer is None or self._layer[0] != isa:
-            made = layers.make_conv_layer(self._geometry, *self.operands()[:4], self._rounding)
+            weight = self._weight._data, self._scale, self._zero_point, self._bias
+            made = layers.make_conv_layer(self._geometry, *weight, self._rounding)
             self._layer = isa, made
         return self._layer[1]
 
