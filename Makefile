@@ -126,9 +126,8 @@ bench-tables: $(INSTALLED) $(COMPETITORS) ## Measure whole models and scaling; w
 	@$(PY) -m bench.table build/engine.json docs/benchmarks.md
 	@$(PY) -m bench.plot build/scaling.json docs/pictures/scaling.svg
 
-bench-runs: $(INSTALLED) ## Run every row of bench briefly, whole models without peers: that it runs, not how fast
-	@$(UNMASKED) OMP_NUM_THREADS=$(BENCH_THREADS) $(PY) -m bench --seconds 0.1 --least-rounds 1 --samples 1 --without peers \
-	    $(BENCH_ARGS)
+bench-runs: $(INSTALLED) ## Run every benchmark once, whole models at one size, without peers: that it runs, not how fast
+	@$(UNMASKED) OMP_NUM_THREADS=$(BENCH_THREADS) $(PY) -m bench --brief --without peers $(BENCH_ARGS)
 
 docs: $(INSTALLED) $(DOCS) ## Build the documentation into build/site
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet && echo "docs: build/site/index.html"

@@ -1,5 +1,5 @@
-"""``python -m bench [suite ...] [--only TEXT] [--without NAMES] [--seconds S]
-[--least-rounds N] [--samples N] [--threads N] [--realtime] [--json FILE]``: run the benchmarks, print ratios."""
+"""``python -m bench [suite ...] [--only TEXT] [--without NAMES] [--seconds S] [--least-rounds N]
+[--samples N] [--threads N] [--brief] [--realtime] [--json FILE]``: run the benchmarks, print ratios."""
 
 from __future__ import annotations
 
@@ -50,6 +50,9 @@ def main() -> None:
     parser.add_argument(
         "suite", nargs="*", choices=[*SUITES, []], default=[], help=f"default: all of {', '.join(SUITES)}"
     )
+    parser.add_argument(
+        "--brief", action="store_true", help="one call of each, one row of those that differ in size: that they run"
+    )
     parser.add_argument("--seconds", type=float, default=2.0, help="time for each row")
     parser.add_argument("--least-rounds", type=int, help="of each row, however long they take; default: the row's own")
     parser.add_argument("--threads", type=int, default=2, help="for everybody")
@@ -65,6 +68,8 @@ def main() -> None:
     )
     parser.add_argument("--json", type=pathlib.Path, help="also write the results here")
     arguments = parser.parse_args()
+    if arguments.brief:
+        arguments.seconds, arguments.least_rounds, arguments.samples = 0.0, 1, 1
 
     warnings.filterwarnings("ignore")  # the peers' deprecation is why this project exists
     torch.set_num_threads(arguments.threads)
@@ -80,11 +85,15 @@ def main() -> None:
     )
     results: list[Result] = []
     failures = 0
+    sized: set[str] = set()
     for name in arguments.suite or SUITES:
         print(f"\n{name}", flush=True)
         for row in importlib.import_module(f"bench.{name}").rows():
             if not any(part in row.name for part in arguments.only.split("|")):
                 continue
+            if arguments.brief and row.sized in sized:
+                continue
+            sized |= {row.sized} - {""}
             try:
                 results.append(row.measure(how))
             except Exception as error:  # the next row may do better

@@ -74,6 +74,7 @@ def rows() -> Iterator[Row]:
         ),
         "MLP 784-512-512-10": (Mlp, Mlp.CHAINS, lambda n: torch.rand(n, 784)),
         "transformer block 256, 64 tokens": (Block, Block.CHAINS, lambda n: torch.randn(n, 64, 256)),
+        "static LSTM 64-128, 40 steps": (StaticLstm, StaticLstm.CHAINS, lambda n: torch.randn(n, 40, 64)),
     }
     for name, (make, chains, inputs) in models.items():
         mine, peer = _static(make, chains, inputs(16))
@@ -83,6 +84,20 @@ def rows() -> Iterator[Row]:
     for batch in BATCHES:
         mine, peer = (side.quantization.quantize_dynamic(lstm) for side in (OURS, THEIRS))
         yield _row(f"LSTM 3 layers 256 and linear, batch {batch}", mine, peer, torch.randn(batch, 40, 256))
+
+
+class StaticLstm(nn.Module):
+    """Every step of it on integers."""
+
+    CHAINS = ()
+
+    def __init__(self, library: Library) -> None:
+        super().__init__()
+        self.quant, self.dequant = library.quantization.QuantStub(), library.quantization.DeQuantStub()
+        self.lstm = nn.LSTM(64, 128, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.dequant(self.lstm(self.quant(x))[0])
 
 
 class _Lstm(nn.Module):
@@ -102,7 +117,7 @@ def _static(make: Callable[[Library], nn.Module], chains: Any, x: Tensor) -> lis
     converted = []
     for library, model in zip((OURS, THEIRS), models, strict=True):
         q = library.quantization
-        fused = q.fuse_modules(model, list(chains))
+        fused = q.fuse_modules(model, list(chains)) if chains else model
         fused.qconfig = q.get_default_qconfig("fbgemm")
         prepared = q.prepare(fused)
         with torch.no_grad():

@@ -93,7 +93,7 @@ def rows() -> Iterator[Row]:
         for batch in case.batches:
             name = f"{case.name}, batch {batch}, {threads} thread{'s' * (threads > 1)}"
             race = functools.partial(_race, case, batch, case.asked_amx if amx else 1.0)
-            yield Row(name, least_rounds=ROUNDS, race=race)
+            yield Row(name, least_rounds=ROUNDS, race=race, sized=case.name)
 
 
 def _race(case: Case, batch: int, asked: float, row: Row, how: How, least: int) -> Result:

@@ -58,6 +58,7 @@ class Row:
 
     Args:
         race: measures the row in its own way, with so many calls at least.
+        sized: what rows have in common that differ in a size alone; a brief run takes the first of them.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Row:
     near_copy: float = 0.0  # the share of the copy's speed that is enough, whatever the peers do
     least_rounds: int = 15
     race: Callable[[Row, How, int], Result] | None = None
+    sized: str = ""
 
     def measure(self, how: How) -> Result:
         """Everybody's times, in turns."""

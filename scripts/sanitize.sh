@@ -2,8 +2,8 @@
 # sanitize.sh [address|thread|programs] [arguments of kernel_check]: builds the native core and its checks with sanitizers in
 # build/sanitize or build/sanitize-thread, and runs them.
 #   address (default): AddressSanitizer and UndefinedBehaviorSanitizer on kernel_check, on the program files of the
-#                      tests at every instruction set and with every request for memory refused, on files that once
-#                      were trouble, and on SANITIZE_COUNT wrong ones
+#                      tests at every instruction set and with SANITIZE_STARVED requests for memory of each refused, on
+#                      files that once were trouble, and on SANITIZE_COUNT wrong ones
 #   programs:          the same on program files alone, and fewer wrong ones: kernel_check takes most of the time
 #   thread:            ThreadSanitizer on programs that threads share
 # PYTHON names the interpreter whose cmake and ninja are used.
@@ -52,8 +52,8 @@ if [ "$which" = thread ]; then
 fi
 run program_fuzz replay "$golden"/*.zpt tests/fuzz/found/*.zpt tests/fuzz/corpus/*.zpt
 run program_fuzz levels "$golden"/*.zpt
-run program_fuzz starve "$golden"/*.zpt
-count=20000
-[ "$which" = address ] || count=2000
+count=20000 starved=100
+[ "$which" = address ] || count=2000 starved=5
+run program_fuzz starve --most "${SANITIZE_STARVED:-$starved}" "$golden"/*.zpt
 run program_fuzz fuzz "$golden" --count "${SANITIZE_COUNT:-$count}" --keep "$build/found"
 [ "$which" != address ] || run kernel_check "$@"

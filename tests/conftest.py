@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 # Before torch is imported: see ONEDNN_MAX_CPU_ISA in the Makefile.
@@ -60,6 +61,13 @@ TORCH_RANDOM = TorchRandom()  # Hypothesis keeps a weak reference
 hypothesis.register_random(TORCH_RANDOM)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> None:
+    """What a test file makes when it is imported is the same, whichever files were imported before."""
+    if isinstance(collector, pytest.Module):
+        torch.manual_seed(0)
+
+
 @pytest.fixture(autouse=True)
 def same_random_numbers() -> None:
     """The same numbers in every run, whichever tests ran before in this process."""
@@ -90,6 +98,15 @@ def isa(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    mark_oracle(items)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "oracle" in config.option.markexpr or config.pluginmanager.has_plugin("removal"):
+        mark_oracle(items)  # seconds: every file is read
     mark_thorough(items)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """PyTorch and thousands of tests stay until the end: the garbage collector need not look at them each time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)

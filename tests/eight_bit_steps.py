@@ -17,6 +17,6 @@ def steps_between(found: torch.Tensor, expected: torch.Tensor, calibrated: torch
         >>> steps_between(torch.tensor([0.0, 2.6]), torch.tensor([0.0, 2.55]))
         5.0
     """
-    seen = expected if calibrated is None else calibrated
+    seen = (expected if calibrated is None else calibrated).detach()
     low, high = min(float(seen.min()), 0.0), max(float(seen.max()), 0.0)
-    return round(float((found - expected).abs().max()) / ((high - low) / 255), 3)
+    return round(float((found - expected).detach().abs().max()) / ((high - low) / 255), 3)

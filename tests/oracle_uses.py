@@ -16,6 +16,7 @@ USES = re.compile(
     r"\btorch\.(ao|quantization|nn\.(quantized|qat|intrinsic|quantizable)|backends\.quantized|ops\.(quantized\w*|onednn))\b"
     r"|\btorch\.(qu?int\d+(x\d+)?|per_(tensor|channel)_\w+|_?quantize\w*|dequantize|_make_per_\w+|_empty_\w*|q_\w+|int_repr"
     r"|_?choose_qparams\w*|_?fake_quantize\w*|_?fused_moving_avg\w*|_saturate_weight_to_fp16|fbgemm_\w+)\b"
+    r"|\btorchao\b"  # imports torch.ao
     r"|from torch import (ao|quantization|quantize\w*|qu?int\w+)\b"
 )
 # Tests of what stands in files: the names they look for are text.

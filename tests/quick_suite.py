@@ -31,6 +31,8 @@ def enough(choices: Sequence[frozenset[Hashable]]) -> list[int]:
     """
     missing = set().union(*choices)
     taken: list[int] = []
+    if choices and all(len(choice) == 1 for choice in choices):  # one parameter
+        return sorted({next(iter(choice)): i for i, choice in reversed(list(enumerate(choices)))}.values())
     while missing:
         best = max(range(len(choices)), key=lambda i: len(choices[i] & missing))  # the first of the best
         missing -= choices[best]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -361,3 +362,14 @@ def test_names_of_test_files_are_unique() -> None:
     """pytest imports them by their bare names: two of one name cannot be run together."""
     names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
     assert [name for name, count in names.items() if count > 1] == []
+
+
+# --------------------------------------------------------------------------------------------------- deliberate bugs
+
+
+def test_deliberate_bugs_can_be_put_into_the_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`scripts/mutation.py` replaces text, which must be there, once, and runs tests, which must be there."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    bugs = importlib.import_module("mutation").BUGS
+    assert {bug.name: (ROOT / bug.file).read_text().count(bug.text) for bug in bugs} == {bug.name: 1 for bug in bugs}
+    assert [path for bug in bugs for path in bug.tests.split() if not (ROOT / path).exists()] == []

@@ -196,6 +196,12 @@ void bind_lookup(nb::module_& m) {
             lookup(at<const uint8_t>(x), at<const uint8_t>(table), at<uint8_t>(y), n);
         },
         nb::call_guard<nb::gil_scoped_release>());
+    m.def(
+        "lookup_rows",
+        [](Address x, Address table, int64_t tables, Address y, int64_t rows, int64_t length) {
+            lookup_rows(at<const uint8_t>(x), at<const uint8_t>(table), tables, at<uint8_t>(y), rows, length);
+        },
+        nb::call_guard<nb::gil_scoped_release>());
 }
 
 void bind_ranges(nb::module_& m) {

@@ -2,7 +2,9 @@
 #include "operators/recurrent.h"
 
 #include "bindings/bindings.h"
+#include "operators/integer_lstm.h"
 
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
@@ -30,6 +32,45 @@ RecurrentWeight weight_of(const CellWeightTuple& t) {
     return w;
 }
 
+// (scale, zero point)
+using RoundedTuple = std::tuple<double, int32_t>;
+// (address, scale, zero point)
+using StateTuple = std::tuple<Address, double, int32_t>;
+
+Rounded rounded(const RoundedTuple& t) { return {static_cast<float>(std::get<0>(t)), std::get<1>(t)}; }
+
+// `parts`: of the linear layer, the sums, the four gates, the two products, the cell state, its squashed form, the
+// result.
+void integer_lstm(const LinearLayer& layer, int type, const std::array<int64_t, 3>& sizes, const StateTuple& given,
+                  const StateTuple& h, const StateTuple& c, const std::array<RoundedTuple, 11>& parts, Address tables,
+                  Address y, Address last_c) {
+    const auto as = [](const StateTuple& t) { return Rounded{static_cast<float>(std::get<1>(t)), std::get<2>(t)}; };
+    IntegerLstm r;
+    r.type = static_cast<IntType>(type);
+    r.steps = sizes[0];
+    r.batch = sizes[1];
+    r.hidden = sizes[2];
+    r.layer = &layer;
+    r.given = at<const uint8_t>(std::get<0>(given));
+    r.h = at<const uint8_t>(std::get<0>(h));
+    r.c = at<const uint8_t>(std::get<0>(c));
+    r.given_as = as(given);
+    r.h_as = as(h);
+    r.c_as = as(c);
+    r.linear = rounded(parts[0]);
+    r.sums = rounded(parts[1]);
+    for (size_t gate = 0; gate < 4; ++gate) r.gates[gate] = rounded(parts[2 + gate]);
+    r.kept = rounded(parts[6]);
+    r.fresh = rounded(parts[7]);
+    r.cell = rounded(parts[8]);
+    r.squashed = rounded(parts[9]);
+    r.y_as = rounded(parts[10]);
+    r.tables = at<const uint8_t>(tables);
+    r.y = at<uint8_t>(y);
+    r.last_c = at<uint8_t>(last_c);
+    run_integer_lstm(r);
+}
+
 }  // namespace
 
 void bind_recurrent(nb::module_& m) {
@@ -52,6 +93,7 @@ void bind_recurrent(nb::module_& m) {
                                    at<float>(std::get<0>(last)), at<float>(std::get<1>(last))});
         },
         nb::call_guard<nb::gil_scoped_release>());
+    m.def("integer_lstm", integer_lstm, nb::call_guard<nb::gil_scoped_release>());
 }
 
 }  // namespace zeropoint

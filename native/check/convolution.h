@@ -370,7 +370,7 @@ inline void check_matmul_refusals(Report& report) {
     refused("only thing", [&] {
         run(input, [&](MatmulOutput& o) {
             o.type = OutputType::f32;
-            o.leaky = true;
+            o.slope = 0.5f;
             o.function = &gelu;
         });
     });

@@ -109,10 +109,7 @@ inline MatmulCase matmul_case(Random& random, int64_t inputs, int64_t weights, i
     const auto add_table = [&] {
         for (int i = 0; i < 256; ++i) c.table.push_back(static_cast<uint8_t>(random.bits()));
     };
-    const auto add_slope = [&] {
-        o.leaky = true;
-        o.slope = random.of({0.01f, 0.5f, 1.5f});
-    };
+    const auto add_slope = [&] { o.slope = random.of({0.01f, 0.5f, 1.5f}); };
     switch (finish) {
         case Finish::plain: break;
         case Finish::relu: o.lo = o.zero_point; break;
@@ -175,7 +172,7 @@ inline void finish_plainly(const MatmulCase& c, int64_t sum, int64_t n, int64_t 
         const int64_t z = value_of(c.z[static_cast<size_t>(at)], o.z_type) - o.z_zero_point;
         v = rounded(double{v} + rounded(static_cast<double>(z) * o.z_multiplier));
     }
-    if (o.leaky && v < 0) v = rounded(double{v} * o.slope);
+    if (o.leaky() && v < 0) v = rounded(double{v} * o.slope);
     if (o.type == OutputType::f32) {
         v = std::min(std::max(v, o.low), o.high);
         std::memcpy(y + at * 4, &v, sizeof v);

@@ -167,6 +167,14 @@ inline void check_other_operators(Report& report, bool quick) {
         y.insert(y.end(), x.begin(), x.end());
         return y;
     });
+    check_operator(report, quick, "lookup_rows", [&] {
+        constexpr size_t kTables = 3;
+        std::vector<uint8_t> tables(256 * kTables), x(n), y(n);
+        for (size_t i = 0; i < tables.size(); ++i) tables[i] = static_cast<uint8_t>(i * 167 + i / 256);
+        for (size_t i = 0; i < n; ++i) x[i] = static_cast<uint8_t>(i * 2654435761u >> 11);
+        lookup_rows(x.data(), tables.data(), kTables, y.data(), rows, columns);
+        return y;
+    });
     for (int bits : {2, 4})
         check_operator(report, quick, "pack and unpack " + std::to_string(bits) + " bits", [&] {
             const int64_t packed_columns = (columns * bits + 7) / 8;

@@ -30,7 +30,8 @@ constexpr int64_t kCall = 16 << 10;
 
 double gain(const PerImage& per_image, const DepthFirstCosts& costs) {
     const int64_t bytes = std::accumulate(per_image.strides.begin(), per_image.strides.end(), int64_t{0});
-    const bool leaves = bytes * per_image.images > costs.l2_bytes * costs.threads;
+    // Several threads read what others have written.
+    const bool leaves = costs.threads > 1 || bytes * per_image.images > costs.l2_bytes;
     return static_cast<double>(leaves ? bytes : 0) - static_cast<double>(per_image.weights + kCall);
 }
 

@@ -17,8 +17,8 @@ struct DepthFirstCosts {
 };
 
 // Finds the runs of a plan whose buffers have no places yet. An instruction gains the bytes of an image that it reads
-// and writes, if those of the batch leave L2 between instructions; it loses its weights, which are read again for every
-// image, and the time of a call.
+// and writes, if those of the batch leave the L2 cache of a core between instructions; it loses what it reads again of
+// its weights for every image, and the time of a call.
 void find_runs(Plan& plan, const DepthFirstCosts& costs);
 
 }  // namespace zeropoint

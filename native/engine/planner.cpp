@@ -168,13 +168,18 @@ void Planner::emit(std::vector<Place> places, Work work, double macs) {
 void Planner::emit_images(const std::vector<Tensor>& tensors, int64_t images, ImagesWork work, double macs,
                           int64_t weights) {
     std::vector<Place> places;
-    PerImage per_image{images, {}, weights, std::move(work)};
+    std::vector<int64_t> strides;
     for (const Tensor& tensor : tensors) {
         places.push_back(tensor.place);
-        per_image.strides.push_back(tensor.bytes() / images);
+        strides.push_back(tensor.bytes() / images);
     }
+    emit_images(std::move(places), std::move(strides), images, std::move(work), macs, weights);
+}
+
+void Planner::emit_images(std::vector<Place> places, std::vector<int64_t> strides, int64_t images, ImagesWork work,
+                          double macs, int64_t weights) {
     emit(std::move(places), nullptr, macs);
-    plan_.instructions.back().per_image = std::move(per_image);
+    plan_.instructions.back().per_image = {images, std::move(strides), weights, std::move(work)};
 }
 
 void Planner::begin(int32_t step, const std::vector<int32_t>& in, const std::vector<int32_t>& out) {

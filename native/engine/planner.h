@@ -73,6 +73,9 @@ public:
     // of these tensors the images lie one behind the other. `weights`: bytes that are read for every image.
     void emit_images(const std::vector<Tensor>& tensors, int64_t images, ImagesWork work, double macs = 0,
                      int64_t weights = 0);
+    // The same where images lie anywhere: `strides` are the bytes from one to the next, 0 in what all of them share.
+    void emit_images(std::vector<Place> places, std::vector<int64_t> strides, int64_t images, ImagesWork work,
+                     double macs = 0, int64_t weights = 0);
 
     // ------------------------------------------------------------------------------------------- for the program
     void begin(int32_t step, const std::vector<int32_t>& in, const std::vector<int32_t>& out);

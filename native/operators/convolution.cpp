@@ -31,6 +31,12 @@ struct Prepared {
 thread_local Prepared t_prepared;
 std::atomic<uint64_t> g_runs{0};
 
+// Every output reads the input of its own place.
+bool is_pointwise(const ConvShape& s) {
+    const Size3 ones{1, 1, 1}, zeros{};
+    return s.kernel == ones && s.stride == ones && s.padding == zeros && s.output_padding == zeros && s.groups == 1;
+}
+
 // How many small groups fit a panel. They then are one, with weights that count nothing between them: as many
 // multiplications as in panels that are mostly empty, but in longer loops.
 int64_t joinable_groups(const WeightTensor& w, const ConvShape& s, Operand operand) {
@@ -89,6 +95,10 @@ bool ConvPlan::saves_multiplications(const ConvShape& shape, const GemmKernel& k
     return kernel.winograd != nullptr && has_winograd(shape, *kernel.winograd);
 }
 
+int64_t ConvPlan::bytes_read_again(const ConvShape& shape, int64_t bytes, int64_t places) {
+    return is_pointwise(shape) ? LinearPlan::bytes_read_again(bytes, places) : bytes;
+}
+
 ConvPlan::ConvPlan(const WeightTensor& w, const ConvShape& shape)
     : ConvPlan(w, shape, {zeropoint::kernels().gemm(), zeropoint::kernels().depthwise()}) {}
 
@@ -102,10 +112,7 @@ ConvPlan::ConvPlan(const WeightTensor& w, const ConvShape& shape, const ConvKern
         depthwise_ = std::make_unique<DepthwisePlan>(w, shape, kernels.depthwise);
         return;
     }
-    const Size3 ones{1, 1, 1}, zeros{};
-    if (shape.kernel == ones && shape.stride == ones && shape.padding == zeros && shape.output_padding == zeros &&
-        shape.groups == 1)
-        pointwise_ = std::make_unique<LinearPlan>(w, shape.out_channels, shape.in_channels, gemm_);
+    if (is_pointwise(shape)) pointwise_ = std::make_unique<LinearPlan>(w, shape.out_channels, shape.in_channels, gemm_);
     if (is_column(shape)) turned_ = std::make_unique<ConvPlan>(w, turned(shape), kernels);
     winograd_ = saves_multiplications(shape, gemm_) && winograd_is_exact(w, shape);
     WeightTensor weights = w;

@@ -44,6 +44,8 @@ public:
 
     // Whether plans with this kernel may need fewer multiplications than the definition has: see operators/winograd.h.
     static bool saves_multiplications(const ConvShape& shape, const GemmKernel& kernel);
+    // What it costs to read weights of `bytes` for a call of one image of so many places; see LinearPlan.
+    static int64_t bytes_read_again(const ConvShape& shape, int64_t bytes, int64_t places);
 
 private:
     struct Phase {

@@ -201,7 +201,7 @@ void DepthwisePlan::run_in_place(const MatmulInput& x, int64_t images, const Siz
     shared.epilogue = fold(Operand::shifted, in_place_.sizes, shared.activation, y, 0,
                            scratch_of<FoldMemory>(fold_bytes(in_place_.sizes)));
     // A table is looked up in finished strips, unless something goes before it that the kernel takes slowly anyway.
-    const uint8_t* const table = y.z == nullptr && !y.leaky ? y.table : nullptr;
+    const uint8_t* const table = y.z == nullptr && !y.leaky() ? y.table : nullptr;
     if (table != nullptr) shared.epilogue.table = nullptr;
     const LookupFn lookup = kernels().lookup;
     prepare_output(y.y, static_cast<size_t>(planes * out[1] * out[2] * channels) * (y.type == OutputType::f32 ? 4 : 1));

@@ -198,13 +198,23 @@ int64_t embedding_pack(const float* x, int64_t rows, int64_t columns, int bits, 
     const float qmax = static_cast<float>((1 << bits) - 1);
     First bad;
 
-    const auto range_of = [&](int64_t r) -> Range {
-        const float* row = x + r * columns;
-        if (ranges.least_loss) return least_loss_range(row, columns, ranges.bins, ranges.ratio, bits);
-        if (ranges.given != nullptr) return {ranges.given[2 * r], ranges.given[2 * r + 1]};
-        Range range{std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()};
-        use.minmax({row, {1, 1, columns, 0, nullptr}, &range.low, &range.high}, 0, columns);
-        return {range.low + 0.0f, range.high + 0.0f};  // -0 becomes +0
+    // The ranges of `count` rows from `first` on.
+    const auto find_ranges = [&](int64_t first, int64_t count, float* low, float* high) {
+        const float* from = x + first * columns;
+        if (!ranges.least_loss && ranges.given == nullptr) {
+            std::fill_n(low, count, std::numeric_limits<float>::infinity());
+            std::fill_n(high, count, -std::numeric_limits<float>::infinity());
+            use.minmax({from, {1, count, columns, 0, nullptr}, low, high}, 0, count * columns);
+        }
+        for (int64_t i = 0; i < count; ++i) {
+            Range range{low[i] + 0.0f, high[i] + 0.0f};  // -0 becomes +0
+            if (ranges.least_loss)
+                range = least_loss_range(from + i * columns, columns, ranges.bins, ranges.ratio, bits);
+            else if (ranges.given != nullptr)
+                range = {ranges.given[2 * (first + i)], ranges.given[2 * (first + i) + 1]};
+            low[i] = range.low;
+            high[i] = range.high;
+        }
     };
     // Writes scale and bias behind the values; false if they are not finite.
     const auto parameters = [&](const Range& range, uint8_t* end, QuantizeRangeArgs& q) {
@@ -241,18 +251,27 @@ int64_t embedding_pack(const float* x, int64_t rows, int64_t columns, int bits, 
     parallel_for(rows, rows_per_task(columns), [&](int64_t begin, int64_t end) {
         struct Tag {};
         uint8_t* values = bits == 8 ? nullptr : scratch_of<Tag>(static_cast<size_t>(columns));
-        for (int64_t r = begin; r < end; ++r) {
-            uint8_t* row = table + r * row_bytes;
-            QuantizeRangeArgs q;
-            q.x = x + r * columns;
-            q.y = bits == 8 ? row : values;
-            q.qmax = qmax;
-            if (!parameters(range_of(r), row + value_bytes, q)) {
-                bad.found(r);
-                return;
+        // Some rows at a time, so that one does not wait for the divisions of another.
+        constexpr int64_t kGroup = 16;
+        float low[kGroup] = {}, high[kGroup] = {};
+        QuantizeRangeArgs each[kGroup];
+        for (int64_t first = begin; first < end; first += kGroup) {
+            const int64_t count = std::min(kGroup, end - first);
+            find_ranges(first, count, low, high);
+            for (int64_t i = 0; i < count; ++i)
+                if (!parameters({low[i], high[i]}, table + (first + i) * row_bytes + value_bytes, each[i])) {
+                    bad.found(first + i);
+                    return;
+                }
+            for (int64_t i = 0; i < count; ++i) {
+                uint8_t* row = table + (first + i) * row_bytes;
+                QuantizeRangeArgs& q = each[i];
+                q.x = x + (first + i) * columns;
+                q.y = bits == 8 ? row : values;
+                q.qmax = qmax;
+                use.quantize_range(q, 0, columns);
+                if (bits < 8) use.pack({values, row, columns, bits}, 0, 1);
             }
-            use.quantize_range(q, 0, columns);
-            if (bits < 8) use.pack({values, row, columns, bits}, 0, 1);
         }
     });
     return bad.at() == kNone ? -1 : bad.at();

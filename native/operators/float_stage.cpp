@@ -9,8 +9,8 @@ namespace zeropoint {
 
 namespace {
 
-// Panels that kernels take together, and rows that divide kGemmRows: 3 KB of float32.
-constexpr int64_t kPanels = 4, kRows = 12;
+// Panels that kernels take together, and rows that divide kGemmRows: 6 KB of float32.
+constexpr int64_t kPanels = 4, kRows = 24;
 
 // float32 where they belong, and the function of them at once.
 void multiply_to_floats(const GemmKernel& kernel, const FloatStage& stage, GemmArgs a, int64_t begin, int64_t end) {

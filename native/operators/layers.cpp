@@ -28,8 +28,7 @@ void require_scale(const char* operation, const char* name, float scale) {
 MatmulOutput output_of(const LayerOutput& y, const Rescaling::Arrays& arrays) {
     if (y.z != nullptr) require_scale("layer", "the scale of what is added", y.z_scale);
     MatmulOutput out;
-    out.y = y.y;
-    out.type = y.type;
+    static_cast<Output&>(out) = y;
     out.multiplier = arrays.multiplier;
     out.multipliers = arrays.multipliers;
     out.float_bias = arrays.bias;
@@ -38,20 +37,7 @@ MatmulOutput output_of(const LayerOutput& y, const Rescaling::Arrays& arrays) {
     out.first = arrays.first;
     out.zero_point_first = arrays.zero_point_first;
     out.kept = arrays.kept;
-    out.zero_point = y.zero_point;
-    out.lo = y.lo;
-    out.hi = y.hi;
-    out.low = y.low;
-    out.high = y.high;
-    out.leaky = y.slope != 1.0f;
-    out.slope = y.slope;
-    out.z = y.z;
-    out.z_type = y.z_type;
-    out.z_zero_point = y.z_zero_point;
     out.z_multiplier = y.z_scale / y.scale;
-    out.table = y.table;
-    out.then = y.then;
-    out.function = y.function;
     return out;
 }
 

@@ -28,20 +28,9 @@ struct LayerInput {
     int32_t zero_point = 0;
 };
 
-struct LayerOutput {
-    void* y = nullptr;
-    OutputType type = OutputType::u8;
-    float scale = 1;  // float32 output: 1
-    int32_t zero_point = 0, lo = 0, hi = 255;
-    float low = -std::numeric_limits<float>::infinity(), high = std::numeric_limits<float>::infinity();  // of float32
-    float slope = 1;          // of negative values: leaky ReLU
-    const void* z = nullptr;  // added before rounding; shape and layout of y
-    IntType z_type = IntType::u8;
+struct LayerOutput : Output {
+    float scale = 1;  // float32 output, or a function: 1
     float z_scale = 1;
-    int32_t z_zero_point = 0;
-    const uint8_t* table = nullptr;        // 256 bytes
-    const BinaryArgs* then = nullptr;      // applied last, see MatmulOutput
-    const FloatStage* function = nullptr;  // of linear layers; scale is then 1, and that of y in there
 };
 
 // Weight scales and bias, and what follows from them for a pair of activation scales. What the first pairs give is

@@ -25,6 +25,9 @@ public:
 
     // The most memory that a thread takes for activations of so many inputs, and rows.
     static double operand_bytes(int64_t inputs, int64_t rows = std::numeric_limits<int64_t>::max());
+    // What it costs to read weights of `bytes` for a call of so many rows only, in bytes of activations: longer calls
+    // read them again for every strip of rows.
+    static int64_t bytes_read_again(int64_t bytes, int64_t rows);
 
     int64_t outputs() const { return weights_.n; }
     int64_t inputs() const { return inputs_; }

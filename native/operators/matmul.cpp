@@ -166,25 +166,15 @@ void fold_arrays(Operand operand, const PackedWeights& w, const Activation& acti
 Epilogue folded(const PackedWeights& w, const MatmulOutput& out, const uint8_t* memory) {
     const int64_t all = w.panel_count() * kPanel;
     Epilogue e;
-    e.type = out.function != nullptr ? OutputType::f32 : out.type;
+    static_cast<OutputForm&>(e) = out;
+    if (out.function != nullptr) e.type = OutputType::f32;
     e.bias = reinterpret_cast<const int32_t*>(memory);
     e.multiplier = reinterpret_cast<const float*>(e.bias + all);
     e.float_bias = e.multiplier + all;
     e.after = out.after;
     e.first = out.first;
     e.zero_point_first = out.zero_point_first;
-    e.leaky = out.leaky;
-    e.slope = out.slope;
-    e.low = out.low;
-    e.high = out.high;
-    e.zero_point = out.zero_point;
-    e.lo = out.lo;
-    e.hi = out.hi;
-    e.z = out.z;
-    e.z_signed = out.z_type == IntType::s8;
-    e.z_zero_point = out.z_zero_point;
     e.z_multiplier = out.z_multiplier;
-    e.table = out.table;
     e.bounded = *reinterpret_cast<const int32_t*>(e.float_bias + all) == 0;
     return e;
 }
@@ -209,7 +199,7 @@ void require_valid(const char* operation, const MatmulInput& input, const Matmul
     if (out.type == OutputType::f32) {
         require(out.z == nullptr && out.table == nullptr && out.then == nullptr, operation,
                 [] { return "a residual, a table or a sum needs 8-bit output"; });
-        require(out.function == nullptr || !out.leaky, operation,
+        require(out.function == nullptr || !out.leaky(), operation,
                 [] { return "a function of float32 must be the only thing that happens to the output"; });
         return;
     }
@@ -221,7 +211,8 @@ void require_valid(const char* operation, const MatmulInput& input, const Matmul
                type_name(type);
     });
     if (out.z != nullptr) require_zero_point(operation, "the residual", out.z_type, out.z_zero_point);
-    require(out.function == nullptr || (out.z == nullptr && out.table == nullptr && out.then == nullptr && !out.leaky),
+    require(out.function == nullptr ||
+                (out.z == nullptr && out.table == nullptr && out.then == nullptr && !out.leaky()),
             operation, [] { return "a function of float32 must be the only thing that happens to the output"; });
     if (out.then != nullptr)
         require(out.then->type == type && !out.then->b_is_one && out.z == nullptr, operation,

@@ -30,10 +30,19 @@ struct MatmulInput {
     int32_t zero_point = 0;      // in the range of the type
 };
 
-// See Epilogue for the formula. Arrays have one element for each output channel.
-struct MatmulOutput {
+// The output of a layer, and what is done last.
+struct Output : OutputForm {
     void* y = nullptr;
-    OutputType type = OutputType::u8;
+    // Last, y = y o b, with a tensor b of the type, shape and layout of y, which may be y; a and y are not looked at.
+    // Not together with z. See operators/fused_binary.h.
+    const BinaryArgs* then = nullptr;
+    // Linear layers, and nothing else beside it: scales are those of float32 output, which goes through a function, and
+    // is then rounded if y is bytes. See operators/float_stage.h.
+    const FloatStage* function = nullptr;
+};
+
+// See Epilogue for the formula. Arrays have one element for each output channel.
+struct MatmulOutput : Output {
     const int32_t* bias = nullptr;      // in units of x_scale * w_scale[n], or none
     const float* multiplier = nullptr;  // x_scale * w_scale[n] / y_scale; float32 output: x_scale * w_scale[n]
     int64_t multipliers = 1;            // 1, or one for each output channel
@@ -42,22 +51,8 @@ struct MatmulOutput {
     const float* after = nullptr;
     float first = 1;
     bool zero_point_first = false;
-    bool kept = false;  // bias, multiplier and float_bias stay where and as they are as long as the plan does
-    int32_t zero_point = 0, lo = 0, hi = 255;
-    float low = -std::numeric_limits<float>::infinity(), high = std::numeric_limits<float>::infinity();
-    bool leaky = false;
-    float slope = 1;
-    const void* z = nullptr;  // a residual of the shape and layout of y
-    IntType z_type = IntType::u8;
-    int32_t z_zero_point = 0;
-    float z_multiplier = 0;          // z_scale / y_scale
-    const uint8_t* table = nullptr;  // 256 bytes
-    // Last, y = y o b, with a tensor b of the type, shape and layout of y, which may be y; a and y are not looked at.
-    // Not together with z. See operators/fused_binary.h.
-    const BinaryArgs* then = nullptr;
-    // Linear layers, and nothing else beside it: multiplier and float_bias are those of float32 output, which goes
-    // through a function, and is then rounded if y is bytes. See operators/float_stage.h.
-    const FloatStage* function = nullptr;
+    bool kept = false;       // bias, multiplier and float_bias stay where and as they are as long as the plan does
+    float z_multiplier = 0;  // z_scale / y_scale
 };
 
 // The weights of some output channels, packed for one kernel.

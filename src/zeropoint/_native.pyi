@@ -56,6 +56,7 @@ def fake_quantize(
 ) -> None: ...
 def mask_gradient(dy: int, mask: int, dx: int, n: int, /) -> None: ...
 def lookup(x: int, table: int, y: int, n: int, /) -> None: ...
+def lookup_rows(x: int, table: int, tables: int, y: int, rows: int, length: int, /) -> None: ...
 def minmax(x: int, grid: Grid, parts: int, min: int, max: int, /) -> None: ...
 def least_loss_range(x: int, n: int, bins: int, ratio: float, bits: int, /) -> tuple[float, float]: ...
 def histogram(x: int, n: int, low: float, high: float, bins: int, counts: int, /) -> tuple[float, float, int, int]: ...
@@ -222,6 +223,23 @@ def run_recurrent(
     y: int,
     first: tuple[int, int],  # hidden state, cell state or 0
     last: tuple[int, int],
+    /,
+) -> None: ...
+
+RecurrentState = tuple[int, float, int]  # address, scale, zero point
+
+def integer_lstm(
+    layer: LinearLayer,
+    type: int,
+    sizes: tuple[int, int, int],  # steps, batch, hidden
+    given: RecurrentState,
+    h: RecurrentState,
+    c: RecurrentState,
+    # of the linear layer, the sums, the four gates, both products, the cell state, its squashed form and the result
+    parts: list[tuple[float, int]],
+    tables: int,
+    y: int,
+    last_c: int,
     /,
 ) -> None: ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 
 import pytest
@@ -31,11 +32,13 @@ def batches(count: int = 4) -> list[torch.Tensor]:
     return [torch.randn(32, 8, generator=generator) for _ in range(count)]
 
 
+@functools.cache  # what is found is read, not changed
 def tuned(target: float | None, **options) -> Tuned:
     data = batches()
     return zeropoint.tune(spread_network(), (data[0],), data, target=target, progress=False, **options)
 
 
+@functools.cache
 def plain_sqnr() -> float:
     data = batches()
     quantized = zeropoint.to_int8(spread_network(), (data[0],), data, progress=False)

@@ -7,6 +7,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+from forked import run_forked
+
 HERE = Path(__file__).parent
 
 # A PyTorch from which the old stack was removed: names, methods, operators and modules.
@@ -47,9 +49,16 @@ WITHOUT_THE_OLD_STACK = """
 """
 
 
-def run(*programs: str, options: tuple[str, ...] = ("-W", "ignore")) -> str:
-    """What the programs, one after the other, print; they find the modules beside this one."""
+def run(*programs: str, torch_first: bool = True) -> str:
+    """What the programs, one after the other, print; they find the modules beside this one.
+
+    PyTorch is imported before them, or, if they import something else first, when they do.
+    """
     code = "\n".join(textwrap.dedent(program) for program in programs)
-    ran = subprocess.run([sys.executable, *options, "-c", code], capture_output=True, text=True, timeout=240, cwd=HERE)
+    if torch_first:
+        ran = run_forked(code, cwd=HERE)
+    else:
+        command = [sys.executable, "-W", "ignore", "-c", code]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=HERE)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout

@@ -113,6 +113,7 @@ def test_whatever_was_imported_first(first: str) -> None:
         """,
         # registers what it knows of quantized_decomposed
         "import torch._inductor.lowering" if first == "zeropoint" else "",
+        torch_first=False,
     )
 
 

@@ -6,7 +6,6 @@ import copy
 import importlib.util
 import io
 import pickle
-import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from forked import run_script
 from processes import WITHOUT_THE_OLD_STACK, run
 from torch import nn
 from torch.utils._pytree import tree_leaves
@@ -37,8 +37,7 @@ ROUNDING = 2e-7
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the old stack wrote."""
     directory = tmp_path_factory.mktemp("old")
-    command = [sys.executable, "-W", "ignore", str(PROGRAM), str(directory)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    ran = run_script(PROGRAM, directory)
     assert ran.returncode == 0, ran.stderr
     return directory
 

@@ -27,7 +27,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     return path, run(SAVING.format(path=path))
 
 
-@pytest.mark.parametrize("imported", ["zeropoint", "zeropoint.nn"])
+@pytest.mark.parametrize("imported", ["zeropoint", pytest.param("zeropoint.nn", marks=pytest.mark.thorough)])
 def test_a_process_that_has_zeropoint_runs_it(saved: tuple[str, str], imported: str) -> None:
     path, expected = saved
     assert run(f"import torch, {imported}\nprint(torch.jit.load({path!r})(torch.ones(1, 4)).tolist())") == expected

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
 from pathlib import Path
 
 import torch
+from forked import run_script
 
 PROGRAM = Path(__file__).parent / "user_program.py"
 # How many steps of 7 bits over its results each way may be apart. Float models are the same; in training rounding to 8
@@ -24,20 +23,11 @@ def step(logits: torch.Tensor) -> float:
 
 
 def test_an_old_program_prints_the_same() -> None:
-    runs = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", *how, str(PROGRAM)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for how in ([], ["-m", "zeropoint.compat"])
-    ]
     printed = []
-    for run in runs:
-        out, errors = run.communicate(timeout=280)
-        assert run.returncode == 0, errors
-        printed.append(out.splitlines())
+    for under_compat in (False, True):
+        ran = run_script(PROGRAM, under_compat=under_compat)
+        assert ran.returncode == 0, ran.stderr
+        printed.append(ran.stdout.splitlines())
     their_logits, our_logits = (
         {line.split()[1]: numbers(line) for line in lines if line.startswith("logits")} for lines in printed
     )

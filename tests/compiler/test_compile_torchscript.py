@@ -121,7 +121,7 @@ MODELS = {
     "mlp, float16": Example(
         lambda: nn.Sequential(nn.Linear(20, 32), nn.ReLU()), _sequences, _WORDS, {"": zeropoint.float16_dynamic_qconfig}
     ),
-    "encoder": Example(_encoder, _sequences, _WORDS, tolerance=2e-2),
+    "encoder": Example(_encoder, _sequences, _WORDS, tolerance=2e-2, ways=(True, False)),
     "encoder, dynamic": Example(_encoder, _sequences, _WORDS, DYNAMIC, 1e-5, ways=(True,)),
     "bert": Example(Bert, _words, _WORDS, tolerance=2e-2, ways=(True,)),
     "embeddings": Example(Words, _words, _WORDS, _MIXED),
@@ -196,8 +196,9 @@ TOGETHER = {name: rows for name, rows in CASES.items() if name not in ALONE}
 def several(cases: dict[str, Any], at_once: int = 12) -> list[Any]:
     """Parameters of a test: as `spelled`, but many rows in one model, which is quicker.
 
-    Past the first model of each shape thorough: each operator's program is compared in `test_compiled_operators.py`,
-    and each one read from TorchScript in `tests/graph/script`.
+    Past the first model of each shape thorough, and so is what moves values or takes them together: each
+    operator's program is compared in `tests/graph/fx/test_operators.py`, and each is read from TorchScript in
+    `tests/graph/script`.
     """
     spellings = sorted(((shape, tried) for rows in cases.values() for shape, tried in rows), key=lambda row: row[0])
     found = []
@@ -222,7 +223,16 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "tried"), [*spelled(ALONE), *several(TOGETHER), *several(MOVING_CASES), *several(POOLING_CASES)]
+    ("name", "shape", "tried"),
+    [
+        *spelled(ALONE),
+        *several(TOGETHER),
+        *(
+            pytest.param(*case.values, id=case.id, marks=pytest.mark.thorough)
+            for cases in (MOVING_CASES, POOLING_CASES)
+            for case in several(cases)
+        ),
+    ],
 )
 def test_operator_gives_the_bytes_of_the_script(name: str, shape: tuple[int, ...], tried: list[Any]) -> None:
     model, x = model_of(tried, shape)

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from operator_cases import CASES, MOVING_CASES, POOLING_CASES, model_of, spelled
-from torch.utils import _pytree as pytree
+from operator_cases import CASES, MOVING_CASES, POOLING_CASES, assert_same_bytes, model_of, spelled
 
 import zeropoint
 
 
+@pytest.mark.thorough  # tests/graph/fx/test_operators.py compiles what it captured of each
 @pytest.mark.parametrize(
     ("name", "shape", "tried"), [c for t in (CASES, MOVING_CASES, POOLING_CASES) for c in spelled(t)]
 )
@@ -19,12 +19,7 @@ def test_operator_gives_the_bytes_of_the_graph(name: str, shape: tuple[int, ...]
     model, x = model_of(tried, shape)
     quantized = zeropoint.to_int8(model, (x,), progress=False)
     program = zeropoint.compile(quantized, (x,))
-    with torch.no_grad():
-        expected, found = pytree.tree_leaves(quantized(x)), pytree.tree_leaves(program(x))
-    assert len(expected) == len(found)
-    for e, f in zip(expected, found):
-        assert e.dtype == f.dtype
-        assert torch.equal(e, f)
+    assert_same_bytes(program, quantized, x)
 
 
 # What is computed in float32 around layers that quantize what they get, or around one that alone is quantized.
@@ -53,10 +48,7 @@ def test_operators_that_stay_float_give_the_bytes_of_the_graph(mode: str, shape:
     model, x = model_of(several, shape)
     quantized = zeropoint.to_int8(model, (x,), progress=False, **MODES[mode])
     program = zeropoint.compile(quantized, (x,))
-    with torch.no_grad():
-        expected, found = pytree.tree_leaves(quantized(x)), pytree.tree_leaves(program(x))
-    for number, (e, f) in enumerate(zip(expected, found, strict=True)):
-        assert torch.equal(e, f), number
+    assert_same_bytes(program, quantized, x)
 
 
 class Chosen(torch.nn.Module):

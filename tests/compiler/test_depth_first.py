@@ -12,6 +12,7 @@ import zeropoint
 
 BATCH = 12  # which 1, 2, 3 and 4 threads divide
 CHANNELS, SIZE = 64, 48
+TOKENS, WIDTH, HEADS = 96, 64, 4
 
 
 class Residuals(nn.Module):
@@ -81,3 +82,51 @@ def test_values_inside_a_run_have_memory_for_one_image() -> None:
     memory = program.memory()
     assert memory.arena < BATCH * widest
     assert memory.values > 4 * BATCH * widest
+
+
+class Block(nn.Module):
+    """A layer of an encoder: attention with a mask, two sums, two norms, a gelu."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.out = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+        self.wide, self.narrow = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+        self.norm, self.last = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+
+    def split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (HEADS, -1)).transpose(1, 2)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        q, k, v = (self.split(layer(x)) for layer in (self.q, self.k, self.v))
+        shares = torch.softmax(q @ k.transpose(-2, -1) * 0.25 + mask, -1)
+        x = self.norm(x + self.out((shares @ v).transpose(1, 2).flatten(2)))
+        return self.last(x + self.narrow(nn.functional.gelu(self.wide(x))))
+
+
+class Encoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x, mask)
+        return x
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["a mask for each sequence", "one mask"])
+def test_sequences_of_an_encoder_go_through_it_one_by_one(shared: bool) -> None:
+    torch.manual_seed(2)
+    model, x = Encoder().eval(), torch.randn(BATCH, TOKENS, WIDTH)
+    mask = torch.randn(TOKENS, TOKENS) if shared else torch.randn(BATCH, 1, 1, TOKENS)
+    quantized = zeropoint.to_int8(model, (x, mask), progress=False)
+    program, want = zeropoint.compile(quantized, (x, mask)), quantized(x, mask)
+    assert "attention" in [row.op for row in program.profile(x, mask)]
+    for threads in (1, 2, 3, 5):
+        zeropoint.set_num_threads(threads)
+        assert torch.equal(program(x, mask), want)
+    zeropoint.set_num_threads(2)
+    again = zeropoint.compile(quantized, (x, mask))
+    # What lies between two steps, of one sequence in each thread: less than the widest value of the whole batch.
+    assert again.memory().arena < BATCH * TOKENS * 4 * WIDTH
+    assert torch.equal(again(x, mask), want)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import golden_programs
@@ -147,6 +146,16 @@ def test_scores_that_somebody_else_reads_stay_steps() -> None:
         assert all(torch.equal(a, b) for a, b in zip(fused(*given), graph(*given)))
 
 
+@pytest.fixture(scope="module")
+def right(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The file of a program with a step of attention."""
+    torch.manual_seed(0)
+    given, path = inputs(7, 5, mask="float"), tmp_path_factory.mktemp("attention") / "right.zpt"
+    graph = zeropoint.to_int8(Heads(3, 8, lambda s, m: s + m).eval(), given, progress=False)
+    zeropoint.compile(graph, given).save(path)
+    return path.read_bytes()
+
+
 @pytest.mark.parametrize(
     ("attributes", "message"),
     [
@@ -167,11 +176,8 @@ def test_scores_that_somebody_else_reads_stay_steps() -> None:
         ({"more": 1}, "more"),
     ],
 )
-def test_a_wrong_step_is_refused(attributes: dict[str, Any], message: str, tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    given = inputs(7, 5, mask="float")
-    zeropoint.compile(both(Heads(3, 8, lambda s, m: s + m), given)[0], given).save(tmp_path / "wrong.zpt")
-    header, program, data = golden_programs.parts_of((tmp_path / "wrong.zpt").read_bytes())
+def test_a_wrong_step_is_refused(attributes: dict[str, Any], message: str, right: bytes) -> None:
+    header, program, data = golden_programs.parts_of(right)
     next(s for s in program["steps"] if s["op"] == "attention")["attributes"].update(attributes)
     with pytest.raises(zeropoint.FormatError, match=message):
         _native.Program(golden_programs.joined(header, program, data))

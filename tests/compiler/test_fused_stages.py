@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import golden_programs
@@ -83,6 +82,15 @@ def test_a_sum_that_repeats_one_operand_stays_right_for_other_batches() -> None:
         assert torch.equal(fused(given), plain(given))
 
 
+@pytest.fixture(scope="module")
+def right(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The file of a program with a function and a norm inside other steps."""
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("stages") / "right.zpt"
+    compiled(Block(F.gelu), torch.randn(2, 7, 24))[1].save(path)
+    return path.read_bytes()
+
+
 @pytest.mark.parametrize(
     ("op", "attributes", "message"),
     [
@@ -93,10 +101,8 @@ def test_a_sum_that_repeats_one_operand_stays_right_for_other_batches() -> None:
         ("float_layer_norm", {"low": 7, "high": 3}, "high"),
     ],
 )
-def test_a_wrong_step_is_refused(op: str, attributes: dict[str, Any], message: str, tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    compiled(Block(F.gelu), torch.randn(2, 7, 24))[1].save(tmp_path / "wrong.zpt")
-    header, program, data = golden_programs.parts_of((tmp_path / "wrong.zpt").read_bytes())
+def test_a_wrong_step_is_refused(op: str, attributes: dict[str, Any], message: str, right: bytes) -> None:
+    header, program, data = golden_programs.parts_of(right)
     wanted = "function" if op == "linear" else "dtype"
     next(s for s in program["steps"] if s["op"] == op and wanted in s["attributes"])["attributes"].update(attributes)
     with pytest.raises(zeropoint.FormatError, match=message):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pickle
 from pathlib import Path
 from typing import Any
@@ -35,8 +36,14 @@ def generated(model: Any, prompt: Tensor, new: int = NEW) -> tuple[list[int], li
     return tokens, scores
 
 
-def quantized(kind: str, mode: str) -> Any:
+@functools.cache
+def _quantized(kind: str, mode: str) -> Any:
     return zeropoint.to_int8(decoder(kind), (PROMPT,), progress=False, **MODES[mode])
+
+
+def quantized(kind: str, mode: str) -> Any:
+    """A copy of its own, which has not run yet."""
+    return copy.deepcopy(_quantized(kind, mode))
 
 
 @pytest.mark.parametrize("mode", MODES)

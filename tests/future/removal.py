@@ -27,6 +27,8 @@ import torch.jit._recursive
 GONE_MODULES = re.compile(
     r"torch\.(ao|quantization|nn\.(quantized|qat|intrinsic|quantizable)|backends\.quantized)(\.|$)"
 )
+# What other libraries give cannot be had on such a PyTorch as long as they import what is gone.
+LEANING_MODULES = re.compile(r"torchao(\.|$)")
 GONE_METHODS = (
     "dequantize", "int_repr", "q_scale", "q_zero_point", "q_per_channel_scales", "q_per_channel_zero_points",
     "q_per_channel_axis", "qscheme",
@@ -203,19 +205,22 @@ def _in_a_test_file(frame: Any) -> bool:
     return bool(_COLLECTING) and frame.f_globals.get("__file__", "").startswith(_TESTS)
 
 
+def _is_stood_for(module: str, frame: Any) -> bool:
+    return bool(GONE_MODULES.match(module) or LEANING_MODULES.match(module)) and _in_a_test_file(frame)
+
+
 def _stand_in() -> None:
     """Show stands to files of tests, and to nobody else."""
     find, find_by_name = builtins.__import__, importlib.import_module
     name_of, operator_of = torch.__getattr__, torch._ops._OpNamespace.__getattr__
 
     def load(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
-        if GONE_MODULES.match(name) and _in_a_test_file(sys._getframe(1)):
+        if _is_stood_for(name, sys._getframe(1)):
             return _Stand() if fromlist else torch
         return find(name, globals, locals, fromlist, level)
 
     def load_by_name(name: str, package: str | None = None) -> Any:
-        stand = GONE_MODULES.match(name) and _in_a_test_file(sys._getframe(1))
-        return _Stand() if stand else find_by_name(name, package)
+        return _Stand() if _is_stood_for(name, sys._getframe(1)) else find_by_name(name, package)
 
     def attribute(name: str) -> Any:
         gone = GONE_NAMES.match(name) or GONE_MODULES.match(f"torch.{name}")

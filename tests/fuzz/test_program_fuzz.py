@@ -57,7 +57,8 @@ def test_each_request_for_memory_may_fail() -> None:
     paths = [path for path in golden_programs.paths() if path.stem in ("product", "remembering", "upsampled", "gru")]
     output = run(built("program_fuzz"), "starve", *paths, timeout=300)
     assert output.splitlines()[-2:] == ["4 programs", "0 wrong"], output
-    counts = [(int(a), int(b)) for a, b in re.findall(r", (\d+) requests, (\d+) refused", output)]
+    counts = [(int(a), int(b)) for a, b in re.findall(r" of (\d+) requests, (\d+) refused", output)]
+    assert len(counts) == 4
     assert all(refused > requests * 0.9 for requests, refused in counts), output  # some have another way
 
 

@@ -217,3 +217,38 @@ def test_region_name() -> None:
     names = [internals.region_name(node.target) for node in torch_versions.unlifted(exported).graph.nodes]
     assert names.count("wrap_with_autocast") == 1
     assert internals.region_name(torch.ops.aten.relu.default) == ""
+
+
+def test_code_of_a_graph() -> None:
+    module = fx.symbolic_trace(Layer())
+    before = internals.source_of(module)
+    assert internals.source_of(module) is before
+    assert torch.equal(internals.graph_code(module.graph)(module, torch.ones(1, 2)), module(torch.ones(1, 2)))
+    module.recompile()
+    assert internals.source_of(module) is not before
+
+
+def test_own_buffers() -> None:
+    module = nn.BatchNorm1d(2)
+    assert internals.own_buffers(module)["running_mean"] is module.running_mean
+
+
+def test_plain_arguments() -> None:
+    op = torch.ops.aten.leaky_relu.default
+    assert internals.plain_arguments(op, ("x",), {}) == (("x", 0.01), {})
+    assert internals.plain_arguments(op, ("x",), {"negative_slope": 2}) == (("x", 2), {})
+    assert internals.plain_arguments(torch.ops.aten.add.Tensor, ("x", "y"), {}) == (("x", "y"), {"alpha": 1})
+    assert internals.plain_arguments(torch.ops.aten.topk.default, ("x", 1), {}) is None  # two results
+
+
+def test_is_profiled() -> None:
+    assert not internals.is_profiled()
+    with torch.profiler.profile():
+        assert internals.is_profiled()
+
+
+def test_is_transformed() -> None:
+    assert not internals.is_transformed()
+    seen = []
+    torch.func.vmap(lambda x: (seen.append(internals.is_transformed()), x)[1])(torch.ones(2))
+    assert seen == [True]

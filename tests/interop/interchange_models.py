@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +37,10 @@ class Case:
     mode: str
 
     def quantized(self) -> Any:
+        return self._quantized
+
+    @functools.cached_property
+    def _quantized(self) -> Any:
         batches = self.calibration if self.mode == "static" else None
         return zeropoint.to_int8(self.model, self.example, batches, mode=self.mode, progress=False)
 
@@ -67,8 +72,9 @@ MODELS: dict[str, tuple[Any, Any, str]] = {
 }
 
 
+@functools.cache
 def case(name: str) -> Case:
-    """A model of the matrix, the same each time."""
+    """A model of the matrix, the same each time: tests read it and what is made of it, and change nothing."""
     torch.manual_seed(0)
     build, inputs, mode = MODELS[name]
     model = build().eval()

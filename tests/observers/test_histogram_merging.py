@@ -8,7 +8,7 @@ import itertools
 import hypothesis.strategies as st
 import pytest
 import torch
-from histogram_data import DATA, ONE_BIN, every_reader
+from histogram_data import DATA, INF, ONE_BIN, assert_counts_of, every_reader, growing
 from hypothesis import given
 from observer_pairs import (
     KINDS,

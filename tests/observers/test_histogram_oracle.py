@@ -8,7 +8,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 import torch
-from histogram_data import ONE_BIN, every_reader
+from histogram_data import INF, NAN, ONE_BIN, assert_counts_of, cumulative, every_reader, growing
 from hypothesis import given
 from observer_pairs import (
     KINDS,
@@ -37,21 +37,9 @@ from zeropoint.observers import (
     HistogramObserver,
 )
 
-INF, NAN = float("inf"), float("nan")
-# PyTorch's formulas overflow with ranges wider than float32; ours do not.
-NOT_HUGE = tuple(kind for kind in KINDS if kind != "huge")
 # The old counts are spread in 16 pieces of each bin, added up in float32 as PyTorch does: where 2048 * 16 equal pieces
 # meet in one bin, each addition may be wrong by half of 2**-24 of the sum, that is 2**-10 of a piece.
 SPREAD = 2**-9
-
-
-@st.composite
-def growing(draw: st.DrawFn, kinds: tuple[str, ...] = NOT_HUGE) -> torch.Tensor:
-    """A float32 batch whose range may be beyond all before."""
-    kind = draw(st.sampled_from(kinds))
-    n = draw(st.sampled_from([1, 2, 7, 100, 500]))
-    x = KINDS[kind](generator(draw(seeds)), (n,)) * draw(st.sampled_from([1.0, 1.0, 0.3, 7.0, -2.0, 1e-3]))
-    return x.clamp(-3.4e38, 3.4e38).to(torch.float32)
 
 
 # ---------------------------------------------------------------------------------------------- against the oracle
@@ -355,24 +343,6 @@ def test_half_precision_is_counted_as_its_float32_values(dtype):
     both[0](x)
     feed(both[1:], x.to(torch.float32))
     assert_same_state(*both)
-
-
-def cumulative(histogram: torch.Tensor) -> torch.Tensor:
-    return torch.cat([torch.zeros(1, dtype=torch.float64), histogram.to(torch.float64).cumsum(0)])
-
-
-def assert_counts_of(observer: Any, values: torch.Tensor, bins: float) -> None:
-    """The mass below each border is that of values below it, some values standing up to `bins` bins away."""
-    values = values.to(torch.float64).sort().values
-    low, high = observer.min_val.item(), observer.max_val.item()
-    borders = torch.linspace(low, high, len(observer.histogram) + 1, dtype=torch.float64)
-    slack = bins * (high - low) / len(observer.histogram)
-    below = cumulative(observer.histogram)
-    least = torch.searchsorted(values, borders - slack)
-    most = torch.searchsorted(values, borders + slack, right=True)
-    rounding = 1e-5 * len(values)
-    assert (below >= least - rounding).all()
-    assert (below <= most + rounding).all()
 
 
 @pytest.mark.parametrize("growths", [0, 1, 2])

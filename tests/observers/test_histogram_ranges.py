@@ -8,7 +8,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 import torch
-from histogram_data import DATA, OWN, every_reader
+from histogram_data import DATA, OWN, every_reader, growing
 from hypothesis import given
 from observer_pairs import (
     assert_same_qparams,

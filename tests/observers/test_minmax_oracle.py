@@ -27,6 +27,7 @@ from observer_pairs import (
     pair,
     qparams,
     quietly,
+    upside_down,
 )
 from strategies import examples, generator
 
@@ -143,6 +144,16 @@ def test_nan_is_recorded_as_the_oracle_records_it(name):
         feed(both, x)
         assert_same_state(*both)
         assert both[0].min_val.isnan().all() == both[1].min_val.isnan().all()
+
+
+@pytest.mark.parametrize("last", [1.541, 3.4e38], ids=["by rounding", "by overflow"])
+def test_averages_that_passed_each_other_are_recorded_as_the_oracle_records_them(last):
+    both = pair("MovingAverageMinMaxObserver", averaging_constant=1.0)
+    first = [-1.7, 0.3] if last < 2 else [-3e38, 3e38]
+    for x in (first, [last]):
+        feed(both, torch.tensor(x))
+    assert upside_down(both[1])  # both ways of `assert_same_qparams` do happen
+    assert_twins(*both)
 
 
 @pytest.mark.parametrize(

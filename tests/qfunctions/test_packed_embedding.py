@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import warnings
 
 import hypothesis.strategies as st
 import pytest
 import torch
+from forked import run_forked
 from hypothesis import given
 from saving import WAYS
 from strategies import assert_same, generator
@@ -125,7 +124,7 @@ def test_a_copy_unpacks_to_the_weight_that_was_packed(kind, columns, way):
 def test_a_packed_table_is_loaded_where_only_zeropoint_was_imported(tmp_path):
     torch.save(packed("4bit"), tmp_path / "table.pt")
     code = f"import torch, zeropoint; print(torch.load({str(tmp_path / 'table.pt')!r}, weights_only=True))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_forked(code)
     assert done.stdout.strip() == "EmbeddingPackedParams(rows=20, columns=12, zeropoint.quint4x2)"
 
 

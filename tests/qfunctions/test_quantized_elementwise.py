@@ -390,6 +390,24 @@ def test_prelu_is_the_oracles_where_its_weight_can_be_one(dtype, shape, layout):
         assert (y.int_repr() == expected.int_repr()).double().mean() > 0.999
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 40, 20), (4, 3, 300), (1, 3, 256, 1)], ids=str)
+@pytest.mark.parametrize("slopes", [1, 3])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8], ids=str)
+def test_prelu_by_tables_is_that_of_few_values(dtype, slopes, shape):
+    """Many values of a channel are looked up; the same values one by one are computed."""
+    generator = torch.Generator().manual_seed(0)
+    low = torch.iinfo(dtype).min
+    q = torch.randint(low, low + 256, shape, generator=generator).to(dtype)
+    weight = torch.randint(low, low + 256, (slopes,), generator=generator).to(dtype)
+    rest = weight, 0.01, low + 30, 0.05, low + 77
+    at_once = torch.ops.zeropoint.prelu(q, 0.04, low + 99, *rest)
+    few = [torch.ops.zeropoint.prelu(part.contiguous(), 0.04, low + 99, *rest) for part in q.split(9, 2)]
+    assert torch.equal(at_once, torch.cat(few, 2))
+    if q.dim() == 4:
+        last = q.contiguous(memory_format=torch.channels_last)
+        assert torch.equal(torch.ops.zeropoint.prelu(last, 0.04, low + 99, *rest), at_once)
+
+
 def test_prelu_leaves_positive_values_alone_whatever_the_weight():
     # The oracle multiplies them by the largest value of the weight's parameters, 0.25 here.
     q = mine(every(quint8).view(1, -1), 0.1, 0)

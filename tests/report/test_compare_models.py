@@ -119,7 +119,7 @@ def test_a_saved_model_can_still_be_compared() -> None:
     assert before == after
 
 
-@pytest.mark.parametrize("mode", ["static", "dynamic", "weight_only"])
+@pytest.mark.parametrize("mode", ["static", "dynamic", pytest.param("weight_only", marks=pytest.mark.thorough)])
 def test_transformers(mode: str) -> None:
     torch.manual_seed(0)
     model = Bert().eval()

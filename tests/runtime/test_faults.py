@@ -58,7 +58,8 @@ SHORTENED = """
             use()
         except runtime.FormatError as error:
             print(error)
-    with zeropoint.use_isa("portable"):
+    found = zeropoint.cpu_info()  # weights are packed anew for another level
+    with zeropoint.use_isa("portable" if found.isa != "portable" else found.available[-1]):
         try:
             program(x)
         except runtime.FormatError as error:

@@ -7,14 +7,13 @@ import copy
 import io
 import json
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
 import pytest
 import torch
+from forked import run_forked
 from hypothesis import given
 from pairs import BYTES, PACKED, assert_equal_qtensors, every_kind, make
 from safetensors import safe_open
@@ -83,7 +82,7 @@ def test_map_location() -> None:
 def test_safe_globals_need_no_more_than_the_import(tmp_path: Path) -> None:
     torch.save(make(quint8), tmp_path / "q.pt")
     code = f"import torch, zeropoint; print(torch.load({str(tmp_path / 'q.pt')!r}, weights_only=True).q_scale())"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    ran = run_forked(code)
     assert ran.stdout.strip() == "0.25", ran.stderr
 
 

@@ -4,7 +4,7 @@
 //   program_fuzz replay FILE...                                                     these files, as they are
 //   program_fuzz threads FILE...                                                    programs that threads share
 //   program_fuzz levels FILE...                                                     programs on every instruction set
-//   program_fuzz starve FILE...                                                     each request for memory refused
+//   program_fuzz starve [--most N] FILE...                                          requests for memory refused
 //   once
 //
 // Files are made and tried in a child process, which is replaced when it dies or hangs; the file is then kept.
@@ -28,6 +28,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <new>
 #include <sstream>
@@ -283,7 +284,7 @@ int usage() {
                          "       program_fuzz replay FILE...\n"
                          "       program_fuzz threads FILE...\n"
                          "       program_fuzz levels FILE...\n"
-                         "       program_fuzz starve FILE...\n");
+                         "       program_fuzz starve [--most N] FILE...\n");
     return 2;
 }
 
@@ -297,7 +298,14 @@ int run(const std::vector<std::string>& words) {
     }
     if (words[0] == "threads") return run_threads(options);
     if (words[0] == "levels") return check_levels(options.files) == 0 ? 0 : 1;
-    if (words[0] == "starve") return check_starved(options.files) == 0 ? 0 : 1;
+    if (words[0] == "starve") {
+        int64_t most = std::numeric_limits<int64_t>::max();
+        if (words[1] == "--most") {
+            if (words.size() < 4 || (most = std::stoll(words[2])) < 1) return usage();
+            options.files.erase(options.files.begin(), options.files.begin() + 2);
+        }
+        return check_starved(options.files, most) == 0 ? 0 : 1;
+    }
     if (words[0] != "fuzz" || words.size() % 2 != 0) return usage();
     options.folder = words[1];
     for (size_t i = 2; i + 1 < words.size(); i += 2) {

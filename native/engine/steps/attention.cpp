@@ -89,11 +89,16 @@ public:
         a.depth = depth;
         a.width = width;
         std::vector<Place> places;
+        std::vector<int64_t> apart;  // bytes from image to image of the batch
+        const auto add = [&](const Tensor& x, const Sizes& strides) {
+            places.push_back(x.place);
+            apart.push_back(batch.empty() ? 0 : strides[0] * bytes_of(x.type));
+        };
         const auto matrix = [&](const Tensor& from, int64_t lines, const ByteScale& scale) {
             const Tensor x = from.strides.back() == 1 || from.sizes.back() == 1 ? from : p.contiguous(from);
-            places.push_back(x.place);
             AttentionMatrix m{nullptr, int_type(x.type), scale.zero_point, {}, 0};
             const Sizes strides = strides_in(x, batch, lines, x.sizes.back());
+            add(x, strides);
             put(strides, front, m.heads, m.row);
             return m;
         };
@@ -114,8 +119,8 @@ public:
                     throw PlanError(std::string("a mask must be ") + name_of(wanted) + ", it is " + name_of(mask.type));
                 if (!mask.sizes.empty() && mask.sizes.back() != 1 && mask.strides.back() != 1)
                     mask = p.contiguous(mask);
-                places.push_back(mask.place);
                 const Sizes strides = strides_in(mask, batch, rows, columns);
+                add(mask, strides);
                 put(strides, front, o.heads, o.row);
                 o.column = strides.back();
             }
@@ -132,14 +137,15 @@ public:
         Sizes y_strides = y.strides;
         if (inside) std::swap(y_strides[batch.size() - 1], y_strides[batch.size()]);
         put(y_strides, front, a.y_heads, a.y_row);
-        places.push_back(y.place);
+        add(y, y_strides);
         p.needs_memory(0, a.memory());
         const double macs = static_cast<double>(y.count()) * static_cast<double>(columns) *
                             (1 + static_cast<double>(depth) / static_cast<double>(width));
-        p.emit(
-            places,
-            [a](void* const* at) {
+        p.emit_images(
+            std::move(places), std::move(apart), batch.empty() ? 1 : batch[0],
+            [a, front](void* const* at, int64_t images) {
                 AttentionArgs now = a;
+                if (front < HeadStrides::kAxes) now.batch[front] = images;
                 now.q.x = static_cast<const uint8_t*>(at[0]);
                 now.k.x = static_cast<const uint8_t*>(at[1]);
                 now.v.x = static_cast<const uint8_t*>(at[2]);

@@ -77,29 +77,32 @@ public:
         n.zero_point = static_cast<double>(zero_point_);
         n.low = static_cast<double>(low_);
         n.high = static_cast<double>(high_);
-        std::vector<Place> places{x.place};
-        if (adds) places.push_back(other.place);
+        std::vector<Tensor> tensors{x};
+        if (adds) tensors.push_back(other);
         if (to_floats_) {
             const Tensor y = p.make(x.type, x.sizes);
             p.give(0, y);
-            places.push_back(y.place);
+            tensors.push_back(y);
         }
         if (to_bytes_) {
             const Tensor bytes = p.make(type_, x.sizes);
             p.give(to_floats_ ? 1 : 0, bytes);
-            places.push_back(bytes.place);
+            tensors.push_back(bytes);
             p.needs_memory(0, static_cast<double>(n.length) * sizeof(float) * ResidualNorm::kMostRows);
         }
         if (x.count() == 0) return;
-        n.rows = x.count() / n.length;
-        p.emit(places, [n, adds, floats = to_floats_, bytes = to_bytes_](void* const* at) {
-            ResidualNorm now = n;
-            now.x = static_cast<const float*>(*at++);
-            if (adds) now.other = static_cast<const float*>(*at++);
-            if (floats) now.y = static_cast<float*>(*at++);
-            if (bytes) now.bytes = *at;
-            residual_norm(now);
-        });
+        const int64_t images = x.rank() > axes_ ? x.batch() : 1;
+        n.rows = x.count() / n.length / images;
+        p.emit_images(tensors, images,
+                      [n, adds, floats = to_floats_, bytes = to_bytes_](void* const* at, int64_t some) {
+                          ResidualNorm now = n;
+                          now.rows *= some;
+                          now.x = static_cast<const float*>(*at++);
+                          if (adds) now.other = static_cast<const float*>(*at++);
+                          if (floats) now.y = static_cast<float*>(*at++);
+                          if (bytes) now.bytes = *at;
+                          residual_norm(now);
+                      });
     }
 
 private:

@@ -61,15 +61,12 @@ protected:
     }
 
     // Gives the result, of these sizes and strides, and emits run(address of x, output, images). `images`: of a batch,
-    // each computed by itself; 0 if that is not so.
+    // each computed by itself. `weights`: see Planner::emit_images.
     template <class Run>
     void emit(Planner& p, const Tensor& x, const Sizes& sizes, const Sizes& strides, int64_t images, const Run& run,
-              double macs, double scratch) const {
+              double macs, double scratch, int64_t weights) const {
         const auto put = [&](const std::vector<Tensor>& tensors, const ImagesWork& work) {
-            if (images > 0) return p.emit_images(tensors, images, work, macs, weight_.bytes());
-            std::vector<Place> places;
-            for (const Tensor& tensor : tensors) places.push_back(tensor.place);
-            p.emit(std::move(places), [work](void* const* at) { work(at, 0); }, macs);
+            p.emit_images(tensors, images, work, macs, weights);
         };
         const Tensor shape{type_, sizes, strides, {}};
         Tensor other;
@@ -146,13 +143,15 @@ public:
         require_zero_point(x, x_.zero_point);
         const int64_t outputs = weight_.sizes[0];
         const Sizes sizes = product_sizes(x, outputs, weight_.sizes[1]);
-        const int64_t rows = count_of(sizes) / outputs;
-        const auto run = [this, rows, type = int_type(x.type)](const void* from, const LayerOutput& y, int64_t) {
-            layer_->run(input_at(from, type), rows, y);
+        const int64_t rows = count_of(sizes) / outputs, images = x.rank() > 1 && rows > 0 ? x.sizes[0] : 1;
+        const auto run = [this, each = rows / images, type = int_type(x.type)](const void* from, const LayerOutput& y,
+                                                                               int64_t some) {
+            layer_->run(input_at(from, type), some * each, y);
         };
-        emit(p, x, sizes, contiguous_strides(sizes), 0, run,
+        emit(p, x, sizes, contiguous_strides(sizes), images, run,
              static_cast<double>(rows) * static_cast<double>(weight_.count()),
-             LinearPlan::operand_bytes(weight_.sizes[1], rows));
+             LinearPlan::operand_bytes(weight_.sizes[1], rows),
+             LinearPlan::bytes_read_again(weight_.bytes(), rows / images));
     }
 
 private:
@@ -177,7 +176,9 @@ public:
                           type = int_type(x.type)](const void* from, const LayerOutput& y, int64_t images) {
             layer_->run(input_at(from, type), images, in, first, y);
         };
-        emit(p, x, fit.sizes, channels_inside_strides(fit.sizes), fit.images, run, fit.macs, fit.scratch);
+        const int64_t places = count_of({fit.sizes.begin() + 2, fit.sizes.end()});
+        emit(p, x, fit.sizes, channels_inside_strides(fit.sizes), fit.images, run, fit.macs, fit.scratch,
+             ConvPlan::bytes_read_again(geometry_.shape(), weight_.bytes(), places));
     }
 
 private:

@@ -49,10 +49,13 @@ public:
             V::store(to + i * stride + n, V::mul(V::max(V::round(v), low), scale));
         });
     }
+    bool shares(int64_t, int64_t, float*, int64_t) { return false; }
     uint8_t* share(int64_t i) { return bytes_ + i * stride_; }
-    void products(int64_t head, int64_t row, int64_t count) {
+    void take_shares(int64_t count) {
         for (int64_t i = 0; i < count; ++i)
             center(share(i), a_.columns, a_.share_type, a_.share_zero_point, p_ + i * v_pairs_ * 2);
+    }
+    void products(int64_t head, int64_t row, int64_t count) {
         const F multiplier = V::set(a_.multiplier);
         const int32_t low = least_of(a_.share_type);
         const F high = V::set(static_cast<float>(low + 255 - a_.zero_point));

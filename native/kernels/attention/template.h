@@ -2,7 +2,8 @@
 //
 // A Products is made of the arguments and of memory. pack(head) prepares keys and values of a head. scores(head, row,
 // count, to, stride) writes x = (s - score_zero_point) * score_scale of `count` rows; share(i) is where the shares of
-// the i-th of them are put as bytes, and products(head, row, count) multiplies them with the values and writes y.
+// the i-th of them are put as bytes, take_shares(count) reads them there, and products(head, row, count) multiplies
+// them with the values and writes y. shares(head, row, x, stride) may do all before products, for kRows rows.
 #pragma once
 
 #include "kernels/attention/attention.h"
@@ -119,6 +120,10 @@ void attention_with(const AttentionArgs& a, int64_t begin, int64_t end, uint8_t*
         packed = head;
         for (int64_t row = first; row < last; row += AttentionArgs::kRows) {
             const int64_t count = last - row < AttentionArgs::kRows ? last - row : AttentionArgs::kRows;
+            if (count == AttentionArgs::kRows && products.shares(head, row, x, stride)) {
+                products.products(head, row, count);
+                continue;
+            }
             products.scores(head, row, count, x, stride);
             // All rows through one part after the other: the largest, and a sum, end with a long chain, during which
             // there is work on the next row.
@@ -132,6 +137,7 @@ void attention_with(const AttentionArgs& a, int64_t begin, int64_t end, uint8_t*
                 else
                     line(i).shares(factor[i], reinterpret_cast<int8_t*>(products.share(i)));
             }
+            products.take_shares(count);
             products.products(head, row, count);
         }
     }

@@ -4,6 +4,9 @@
 #include "kernels/simd/avx512.h"
 #include "kernels/attention/template.h"
 
+#include <cmath>
+#include <limits>
+
 namespace zeropoint {
 namespace {
 
@@ -125,6 +128,9 @@ struct Operand {
             _mm512_store_si512(row + k, bytes);
             sums = _mm512_dpbusd_epi32(sums, bytes, _mm512_set1_epi8(1));
         }
+        begin_with(i, sums, w_zero_point);
+    }
+    void begin_with(int64_t i, __m512i sums, int32_t w_zero_point) {
         const uint32_t sum = static_cast<uint32_t>(_mm512_reduce_add_epi32(sums));
         begin[i] = static_cast<int32_t>(0u - sum * static_cast<uint32_t>(w_zero_point));
     }
@@ -133,7 +139,7 @@ struct Operand {
 // Sums in this type, not in __m512i, which GCC 12 moves from register to register between products.
 using Sums = int __attribute__((vector_size(64)));
 
-// done(row, column, sums) for kRows rows from `first` on and kPanels panels from `p` on.
+// done(row, column, sums of the row) for kRows rows from `first` on and kPanels panels from `p` on.
 template <int kRows, int kPanels, class Done>
 __attribute__((noinline)) void tile(const Operand& x, int64_t first, const Panels& w, int64_t p, const Done& given) {
     const Done done = given;
@@ -163,9 +169,7 @@ __attribute__((noinline)) void tile(const Operand& x, int64_t first, const Panel
         }
     }
 #pragma GCC unroll 4
-    for (int i = 0; i < kRows; ++i)
-#pragma GCC unroll 4
-        for (int j = 0; j < kPanels; ++j) done(first + i, (p + j) * kLanes, (__m512i)sum[i][j]);
+    for (int i = 0; i < kRows; ++i) done(first + i, p * kLanes, sum[i]);
 }
 
 template <int kRows, class Done>
@@ -198,7 +202,8 @@ public:
           k_(panels(pieces, a.columns, a.depth)),
           v_(panels(pieces, a.width, a.columns)),
           q_(operand(pieces, a.depth)),
-          p_(operand(pieces, a.columns)) {}
+          p_(operand(pieces, a.columns)),
+          is_plain_(is_plain(a)) {}
 
     void pack(int64_t head) {
         pack_rows(a_.k.x + a_.place(a_.k.heads, head), a_.k, a_.depth, as_u8(a_.q.type, a_.q.zero_point), k_zero_point_,
@@ -207,25 +212,50 @@ public:
                      v_zero_point_, v_);
     }
     void scores(int64_t head, int64_t row, int64_t count, float* to, int64_t stride) {
-        const uint8_t* const q = a_.q.x + a_.place(a_.q.heads, head) + row * a_.q.row;
-        // Rows are as far apart as all heads are wide: CPUs do not expect the next ones.
-        constexpr int64_t kAhead = 2 * AttentionArgs::kRows;
-        for (int64_t i = 0; i < count; ++i)
-            __builtin_prefetch(q + (row + i + kAhead < a_.rows ? i + kAhead : i) * a_.q.row);
-        for (int64_t i = 0; i < count; ++i)
-            q_.put(i, q + i * a_.q.row, a_.depth, flip_of(a_.q.type, IntType::u8), k_zero_point_);
-        const __m512 multiplier = _mm512_set1_ps(a_.score_multiplier), scale = _mm512_set1_ps(a_.score_scale);
-        const float least = static_cast<float>(least_of(a_.q.type) - a_.score_zero_point);
-        const __m512 low = _mm512_set1_ps(least), high = _mm512_set1_ps(least + 255.0f);
-        multiply(q_, count, k_, [=](int64_t i, int64_t n, __m512i sum) {
-            const __m512 v = Avx512::min(_mm512_mul_ps(_mm512_cvtepi32_ps(sum), multiplier), high);
-            _mm512_store_ps(to + i * stride + n, _mm512_mul_ps(Avx512::max(Avx512::round(v), low), scale));
+        put_queries(head, row, count);
+        const Score score(a_);
+        multiply(q_, count, k_, [=](int64_t i, int64_t n, const auto& sums) __attribute__((always_inline)) {
+            float* at = to + i * stride + n;
+#pragma GCC unroll 4
+            for (const Sums& sum : sums) {
+                _mm512_store_ps(at, score(sum));
+                at += kLanes;
+            }
         });
     }
+    // The shares of kRows rows from their queries on, if that is all: scores that are scaled by a number at most. The
+    // bytes of scores() and ScoreLine, but rows go side by side, so that none waits for the end of another. False, and
+    // nothing is done, if there is more to do.
+    bool shares(int64_t head, int64_t row, float* x, int64_t stride) {
+        if (!is_plain_) return false;
+        put_queries(head, row, kRows);
+        __m512 most[kRows];
+        for (__m512& m : most) m = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
+        const Score score(a_);
+        __m512* const largest = most;
+        const __m512 number = _mm512_set1_ps(a_.operation_count > 0 ? a_.operations[0].number : 1.0f);
+        multiply(q_, kRows, k_, [=](int64_t i, int64_t n, const auto& sums) __attribute__((always_inline)) {
+            __m512 m = largest[i];
+            float* at = x + i * stride + n;
+#pragma GCC unroll 4
+            for (const Sums& sum : sums) {
+                const __m512 v = _mm512_mul_ps(score(sum), number);
+                m = _mm512_max_ps(v, m);
+                _mm512_store_ps(at, v);
+                at += kLanes;
+            }
+            largest[i] = m;
+        });
+        exponentials(x, stride, most);
+        return true;
+    }
     uint8_t* share(int64_t i) { return p_.data + i * p_.stride; }
-    void products(int64_t head, int64_t row, int64_t count) {
+    // Shares as bytes of their type become the operand.
+    void take_shares(int64_t count) {
         for (int64_t i = 0; i < count; ++i)
             p_.put(i, share(i), a_.columns, flip_of(a_.share_type, IntType::u8), v_zero_point_);
+    }
+    void products(int64_t head, int64_t row, int64_t count) {
         const __m512 multiplier = _mm512_set1_ps(a_.multiplier);
         const int32_t least = least_of(a_.share_type);
         const __m512 high = _mm512_set1_ps(static_cast<float>(least + 255 - a_.zero_point)),
@@ -233,17 +263,111 @@ public:
         const __m512i zero_point = _mm512_set1_epi32(a_.zero_point);
         uint8_t* const y = a_.y + a_.place(a_.y_heads, head) + row * a_.y_row;
         const int64_t y_row = a_.y_row, width = a_.width;
-        multiply(p_, count, v_, [=](int64_t i, int64_t e, __m512i sum) {
-            const __m512 v = Avx512::max(Avx512::min(_mm512_mul_ps(_mm512_cvtepi32_ps(sum), multiplier), high), low);
-            const __m128i bytes = _mm512_cvtepi32_epi8(_mm512_add_epi32(_mm512_cvtps_epi32(v), zero_point));
-            const int64_t left = width - e;
-            const __mmask16 there =
-                left < kLanes ? static_cast<__mmask16>((1u << left) - 1) : static_cast<__mmask16>(0xFFFF);
-            _mm_mask_storeu_epi8(y + i * y_row + e, there, bytes);
+        multiply(p_, count, v_, [=](int64_t i, int64_t e, const auto& sums) __attribute__((always_inline)) {
+#pragma GCC unroll 4
+            for (const Sums& sum : sums) {
+                const __m512 v =
+                    Avx512::max(Avx512::min(_mm512_mul_ps(_mm512_cvtepi32_ps((__m512i)sum), multiplier), high), low);
+                const __m128i bytes = _mm512_cvtepi32_epi8(_mm512_add_epi32(_mm512_cvtps_epi32(v), zero_point));
+                const int64_t left = width - e;
+                const __mmask16 there =
+                    left < kLanes ? static_cast<__mmask16>((1u << left) - 1) : static_cast<__mmask16>(0xFFFF);
+                _mm_mask_storeu_epi8(y + i * y_row + e, there, bytes);
+                e += kLanes;
+            }
         });
     }
 
 private:
+    static constexpr int64_t kRows = AttentionArgs::kRows;
+
+    // From a sum to x = (s - score_zero_point) * score_scale.
+    struct Score {
+        __m512 multiplier, scale, low, high;
+
+        explicit Score(const AttentionArgs& a)
+            : multiplier(_mm512_set1_ps(a.score_multiplier)),
+              scale(_mm512_set1_ps(a.score_scale)) {
+            const float least = static_cast<float>(least_of(a.q.type) - a.score_zero_point);
+            low = _mm512_set1_ps(least);
+            high = _mm512_set1_ps(least + 255.0f);
+        }
+        __attribute__((always_inline)) __m512 operator()(Sums sum) const {
+            const __m512 v = Avx512::min(_mm512_mul_ps(_mm512_cvtepi32_ps((__m512i)sum), multiplier), high);
+            return _mm512_mul_ps(Avx512::max(Avx512::round(v), low), scale);
+        }
+    };
+
+    // Whole vectors of scores, with a number at most; and all that is computed of them is finite, and powers are those
+    // of exp_inside: neither scores nor shares need their bounds then.
+    static bool is_plain(const AttentionArgs& a) {
+        constexpr float kMostSteps = 1 << 20, kMostPower = 80;
+        if (a.columns % kLanes != 0 || a.operation_count > 1 || !(a.share_inverse < kMostSteps)) return false;
+        if (a.operation_count == 1 && a.operations[0].kind != ScoreOperationKind::multiply) return false;
+        const float number = a.operation_count == 1 ? a.operations[0].number : 1.0f;
+        return 255.0f * a.score_scale * std::fabs(number) < kMostPower;
+    }
+
+    void put_queries(int64_t head, int64_t row, int64_t count) {
+        const uint8_t* const q = a_.q.x + a_.place(a_.q.heads, head) + row * a_.q.row;
+        // Rows are as far apart as all heads are wide: CPUs do not expect the next ones.
+        constexpr int64_t kAhead = 2 * kRows;
+        for (int64_t i = 0; i < count; ++i)
+            __builtin_prefetch(q + (row + i + kAhead < a_.rows ? i + kAhead : i) * a_.q.row);
+        for (int64_t i = 0; i < count; ++i)
+            q_.put(i, q + i * a_.q.row, a_.depth, flip_of(a_.q.type, IntType::u8), k_zero_point_);
+    }
+
+    // From powers, and the largest of each lane, to the operand.
+    __attribute__((noinline)) void exponentials(float* x, int64_t stride, const __m512 (&largest)[kRows]) {
+        const int64_t columns = a_.columns;
+        __m512 most[kRows], sum[kRows];
+#pragma GCC unroll 4
+        for (int i = 0; i < kRows; ++i) {
+            most[i] = _mm512_set1_ps(Avx512::reduce_max(largest[i]));
+            sum[i] = _mm512_setzero_ps();
+        }
+        for (int64_t n = 0; n < columns; n += kLanes) {
+#pragma GCC unroll 4
+            for (int i = 0; i < kRows; ++i) {
+                float* const at = x + i * stride + n;
+                const __m512 e = Activations<Avx512>::exp_inside(_mm512_sub_ps(_mm512_load_ps(at), most[i]));
+                _mm512_store_ps(at, e);
+                sum[i] = _mm512_add_ps(sum[i], e);
+            }
+        }
+        float factor[kRows];
+#pragma GCC unroll 4
+        for (int i = 0; i < kRows; ++i) factor[i] = 1.0f / Avx512::reduce_add(sum[i]);
+        for (int64_t i = 0; i < kRows; ++i) put_shares(i, x + i * stride, factor[i]);
+    }
+    // Bytes as kernels/gemm/epilogue_avx512.h packs them, shifted to u8.
+    void put_shares(int64_t i, const float* x, float multiplier) {
+        const int32_t shift = a_.share_type == IntType::s8 ? 128 : 0;
+        const __m512 factor = _mm512_set1_ps(multiplier), inverse = _mm512_set1_ps(a_.share_inverse);
+        const __m512i zero_point = _mm512_set1_epi16(static_cast<int16_t>(a_.share_zero_point + shift));
+        const __m512i low = _mm512_set1_epi8(static_cast<char>(a_.share_low + shift)),
+                      high = _mm512_set1_epi8(static_cast<char>(a_.share_high + shift));
+        const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+        const auto steps = [&](int64_t n) __attribute__((always_inline)) {
+            return _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_mul_ps(_mm512_load_ps(x + n), factor), inverse));
+        };
+        const auto words = [&](int64_t n) __attribute__((always_inline)) {
+            return _mm512_adds_epi16(_mm512_packs_epi32(steps(n), steps(n + kLanes)), zero_point);
+        };
+        __m512i sums = _mm512_setzero_si512();
+        for (int64_t n = 0; n < a_.columns; n += 64) {
+            const int64_t left = a_.columns - n;
+            const __mmask64 there = left < 64 ? (uint64_t{1} << left) - 1 : ~uint64_t{0};
+            const __m512i packed =
+                _mm512_min_epu8(_mm512_max_epu8(_mm512_packus_epi16(words(n), words(n + 2 * kLanes)), low), high);
+            const __m512i bytes = _mm512_maskz_mov_epi8(there, _mm512_permutexvar_epi32(order, packed));
+            _mm512_store_si512(p_.data + i * p_.stride + n, bytes);
+            sums = _mm512_dpbusd_epi32(sums, bytes, _mm512_set1_epi8(1));
+        }
+        p_.begin_with(i, sums, v_zero_point_);
+    }
+
     static Panels panels(Pieces& pieces, int64_t columns, int64_t depth) {
         Panels p{nullptr, nullptr, columns, (depth + kTogether - 1) / kTogether};
         const int64_t all = round_up(columns, kLanes);
@@ -260,6 +384,7 @@ private:
     int32_t k_zero_point_, v_zero_point_;
     Panels k_, v_;
     Operand q_, p_;
+    bool is_plain_;
 };
 
 }  // namespace

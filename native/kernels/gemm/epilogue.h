@@ -24,7 +24,7 @@ public:
     // acc: `rows` times 16 sums.
     void operator()(const int32_t* acc, int64_t rows, const int64_t* y_rows) const {
         if (e_.type == OutputType::f32) return to_float(acc, rows, y_rows);
-        if (e_.z == nullptr && !e_.leaky && e_.after == nullptr) return to_bytes<false>(acc, rows, y_rows);
+        if (e_.z == nullptr && !e_.leaky() && e_.after == nullptr) return to_bytes<false>(acc, rows, y_rows);
         return to_bytes<true>(acc, rows, y_rows);
     }
 
@@ -63,6 +63,7 @@ private:
         const F high = V::set(static_cast<float>(e_.hi - e_.zero_point));
         const Scale scale = scale_;
         const int32_t zero_point = e_.zero_point, lo = e_.lo;
+        const bool is_leaky = kMore && e_.leaky();
         const bool whole = left_ == kPanel && e_.table == nullptr;
         const int64_t n = n_;
         uint8_t* const bytes = static_cast<uint8_t*>(y_);
@@ -75,7 +76,7 @@ private:
                 if (e_.after != nullptr)
                     for (int i = 0; i < kVectors; ++i) v[i] = scaled_twice(acc, i);
                 if (e_.z != nullptr) add_residual(v, at, part);
-                if (e_.leaky)
+                if (is_leaky)
                     for (F& x : v) x = leaky(x);
                 if (e_.zero_point_first)
                     for (F& x : v) x = rounded_with_zero_point(x);
@@ -101,14 +102,15 @@ private:
         const I zero_point = V::set_int(e_.z_zero_point);
         const F multiplier = V::set(e_.z_multiplier);
         for (int i = 0; i < kVectors; ++i) {
-            const I q =
-                e_.z_signed ? V::load_int(reinterpret_cast<const int8_t*>(z) + i * V::W) : V::load_int(z + i * V::W);
+            const I q = e_.z_type == IntType::s8 ? V::load_int(reinterpret_cast<const int8_t*>(z) + i * V::W)
+                                                 : V::load_int(z + i * V::W);
             v[i] = V::add(v[i], V::mul(V::to_float(V::sub(q, zero_point)), multiplier));
         }
     }
 
     void to_float(const int32_t* acc, int64_t rows, const int64_t* y_rows) const {
         const F low = V::set(e_.low), high = V::set(e_.high);
+        const bool is_leaky = e_.leaky();
         const Scale scale = scale_;
         for (int64_t m = 0; m < rows; ++m, acc += kPanel) {
             float* y = static_cast<float*>(y_) + y_rows[m] + n_;
@@ -116,7 +118,7 @@ private:
             float* to = left_ == kPanel ? y : part;
             for (int i = 0; i < kVectors; ++i) {
                 F v = scale(acc, i);
-                if (e_.leaky) v = leaky(v);
+                if (is_leaky) v = leaky(v);
                 V::store(to + i * V::W, V::clamp(v, low, high));
             }
             if (to == part) std::memcpy(y, part, static_cast<size_t>(left_) * sizeof(float));

@@ -20,9 +20,9 @@ public:
           y_(y),
           n_(n),
           look_up_(look_up),
-          form_(e.z != nullptr || e.leaky || e.table != nullptr || e.after != nullptr ? Form::any
-                : e.bounded                                                           ? Form::bounded
-                                                                                      : Form::plain) {
+          form_(e.z != nullptr || e.leaky() || e.table != nullptr || e.after != nullptr ? Form::any
+                : e.bounded                                                             ? Form::bounded
+                                                                                        : Form::plain) {
         // Signed bytes are unsigned ones, shifted: one way to pack, and a flip of the highest bit.
         const int32_t shift = e.type == OutputType::s8 ? 128 : 0;
         flip_ = static_cast<char>(shift);
@@ -61,11 +61,17 @@ private:
                 _mm512_set1_epi8(flip_)};
     }
 
-    __attribute__((always_inline)) __m512 scaled(Sums sum, int64_t channel) const {
-        const __m512 v =
-            _mm512_mul_ps(_mm512_cvtepi32_ps(reinterpret_cast<__m512i>(sum)), _mm512_loadu_ps(e_.multiplier + channel));
-        return _mm512_add_ps(v, _mm512_loadu_ps(e_.float_bias + channel));
-    }
+    // What a loop over rows keeps in registers: y is bytes, so after every store the compiler must think that members
+    // have changed.
+    struct Scale {
+        const float *multiplier, *float_bias;
+
+        __attribute__((always_inline)) __m512 operator()(Sums sum, int64_t channel) const {
+            const __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(reinterpret_cast<__m512i>(sum)),
+                                           _mm512_loadu_ps(multiplier + channel));
+            return _mm512_add_ps(v, _mm512_loadu_ps(float_bias + channel));
+        }
+    };
     __attribute__((always_inline)) __m512 scaled_twice(Sums sum, int64_t channel) const {
         const __m512 first =
             _mm512_mul_ps(_mm512_cvtepi32_ps(reinterpret_cast<__m512i>(sum)), _mm512_set1_ps(e_.first));
@@ -102,12 +108,14 @@ private:
         const Constants c = constants();
         uint8_t* const y = static_cast<uint8_t*>(y_) + first;
         const int64_t left = n_ - first;
+        const Scale scale{e_.multiplier + first, e_.float_bias + first};
+        const bool is_leaky = kForm == Form::any && e_.leaky();
         const auto at = [&](int i, int j) __attribute__((always_inline)) {
             __m512 v = kForm == Form::any && e_.after != nullptr ? scaled_twice(sum[i][j], first + j * kPanel)
-                                                                 : scaled(sum[i][j], first + j * kPanel);
+                                                                 : scale(sum[i][j], j * kPanel);
             if constexpr (kForm == Form::any) {
                 if (e_.z != nullptr) v = _mm512_add_ps(v, residual(*y_rows[i] + first + j * kPanel, left - j * kPanel));
-                if (e_.leaky) v = leaky(v);
+                if (is_leaky) v = leaky(v);
                 if (e_.zero_point_first) v = rounded_with_zero_point(v);
             }
             return rounded<kForm>(v, c);
@@ -174,7 +182,7 @@ private:
         const uint8_t* const from = static_cast<const uint8_t*>(e_.z) + at;
         const __m128i z = left >= kPanel ? _mm_loadu_si128(reinterpret_cast<const __m128i*>(from))
                                          : _mm_maskz_loadu_epi8(lanes(left), from);
-        const __m512i wide = e_.z_signed ? _mm512_cvtepi8_epi32(z) : _mm512_cvtepu8_epi32(z);
+        const __m512i wide = e_.z_type == IntType::s8 ? _mm512_cvtepi8_epi32(z) : _mm512_cvtepu8_epi32(z);
         const __m512i centered = _mm512_sub_epi32(wide, _mm512_set1_epi32(e_.z_zero_point));
         return _mm512_mul_ps(_mm512_cvtepi32_ps(centered), _mm512_set1_ps(e_.z_multiplier));
     }
@@ -183,15 +191,16 @@ private:
     __attribute__((always_inline)) void to_floats(const Sums (&sum)[kRows][kPanels], int64_t first,
                                                   const int64_t* const (&y_rows)[kRows]) const {
         const __m512 low = _mm512_set1_ps(e_.low), high = _mm512_set1_ps(e_.high);
-        const bool is_leaky = e_.leaky;
+        const bool is_leaky = e_.leaky();
         float* const y = static_cast<float*>(y_) + first;
         const int64_t left = n_ - first;
+        const Scale scale{e_.multiplier + first, e_.float_bias + first};
 #pragma GCC unroll 16
         for (int i = 0; i < kRows; ++i) {
             float* const to = y + *y_rows[i];
 #pragma GCC unroll 4
             for (int j = 0; j < kPanels; ++j) {
-                __m512 v = scaled(sum[i][j], first + j * kPanel);
+                __m512 v = scale(sum[i][j], j * kPanel);
                 if (is_leaky) v = leaky(v);
                 v = _mm512_max_ps(low, _mm512_min_ps(high, v));
                 if (left >= (j + 1) * kPanel)

@@ -54,20 +54,32 @@ struct PanelLayout {
 
 enum class OutputType : int { u8 = 0, s8 = 1, f32 = 2 };
 
+// What becomes of a result that has its scale: what all outputs share, from the layer to the kernel.
+struct OutputForm {
+    OutputType type = OutputType::u8;
+    int32_t zero_point = 0, lo = 0, hi = 255;  // of bytes; |zero_point|, |lo|, |hi| < 2^22
+    float low = -std::numeric_limits<float>::infinity(), high = std::numeric_limits<float>::infinity();  // of float32
+    float slope = 1;          // of negative values: leaky ReLU
+    const void* z = nullptr;  // what is added before rounding, at the places of y: 8 bit
+    IntType z_type = IntType::u8;
+    int32_t z_zero_point = 0;
+    const uint8_t* table = nullptr;  // 256 bytes
+
+    bool leaky() const { return slope != 1.0f; }
+};
+
 // From acc to y, for output channel n, in float32 with every operation rounded:
 //   v = float(acc + bias[n]) * multiplier[n]                         int32 to float rounds to nearest even
 //   v += float_bias[n]
 //   u8, s8: v = ((float(acc + bias[n]) * first) * multiplier[n] + float_bias[n]) * after[n], if `after` is given
 //   u8, s8: v += float(z - z_zero_point) * z_multiplier   if z is given: the residual
-//   v = v < 0 ? v * slope : v             if leaky
+//   v = v < 0 ? v * slope : v             if leaky()
 //   f32:    y = clamp(v, low, high)       NaN stays NaN
 //   u8, s8: v = rne(v + zero_point) - zero_point          if zero_point_first
 //   u8, s8: y = rne(clamp(v, lo - zero_point, hi - zero_point)) + zero_point, which is clamp(rne(v) + zero_point, lo,
 //   hi)
 //           NaN gives hi;  y = table[y]   if given, in the order of the bit patterns as in kernels/lookup/lookup.h
-struct Epilogue {
-    OutputType type = OutputType::u8;
-    bool leaky = false;
+struct Epilogue : OutputForm {
     const int32_t* bias = nullptr;
     const float* multiplier = nullptr;
     const float* float_bias = nullptr;
@@ -75,14 +87,7 @@ struct Epilogue {
     const float* after = nullptr;
     float first = 1;  // these two only together with `after`
     bool zero_point_first = false;
-    float slope = 1;
-    float low = -std::numeric_limits<float>::infinity(), high = std::numeric_limits<float>::infinity();
-    int32_t zero_point = 0, lo = 0, hi = 255;  // |zero_point|, |lo|, |hi| < 2^22
-    const void* z = nullptr;                   // 8 bit, at the places of y
-    bool z_signed = false;
-    int32_t z_zero_point = 0;
     float z_multiplier = 0;
-    const uint8_t* table = nullptr;
     // For every sum, 2^31 in size at most, |float(acc + bias) * multiplier + float_bias| < 2^30: it is rounded to an
     // int32 as it is, and bounds may be taken in 8 or 16 bits that saturate.
     bool bounded = false;

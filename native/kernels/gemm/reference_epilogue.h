@@ -16,18 +16,19 @@ inline void reference_epilogue(const Epilogue& e, int32_t acc, int64_t n, void* 
     v = v + e.float_bias[n];
     if (e.after != nullptr) v = v * e.after[n];
     if (e.type == OutputType::f32) {
-        if (e.leaky && v < 0) v = v * e.slope;
+        if (e.leaky() && v < 0) v = v * e.slope;
         if (v > e.high) v = e.high;
         if (v < e.low) v = e.low;
         static_cast<float*>(y)[at] = v;
         return;
     }
     if (e.z != nullptr) {
-        const int32_t z = e.z_signed ? static_cast<const int8_t*>(e.z)[at] : static_cast<const uint8_t*>(e.z)[at];
+        const int32_t z =
+            e.z_type == IntType::s8 ? static_cast<const int8_t*>(e.z)[at] : static_cast<const uint8_t*>(e.z)[at];
         const float residual = static_cast<float>(z - e.z_zero_point) * e.z_multiplier;
         v = v + residual;
     }
-    if (e.leaky && v < 0) v = v * e.slope;
+    if (e.leaky() && v < 0) v = v * e.slope;
     if (e.zero_point_first) {
         const float shifted = v + static_cast<float>(e.zero_point);
         v = std::nearbyintf(shifted) - static_cast<float>(e.zero_point);

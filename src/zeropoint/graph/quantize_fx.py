@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from zeropoint.described import described
 from zeropoint.fake_quant.base import FakeQuantizeBase
 from zeropoint.graph.constants import constants_of, set_constants
+from zeropoint.graph.direct import Direct, run
 from zeropoint.graph.frontends.dynamic_shapes import ALL
 from zeropoint.graph.frontends.export import capture, is_training
 from zeropoint.graph.lowering.integer import lower
@@ -122,6 +123,8 @@ def _with_gradient(trained: Any, deployed: Any) -> Any:
 class Quantized(nn.Module):
     """A model on integers: an ordinary module, with `summary()`."""
 
+    _direct: Direct | None = None  # made by a call, and neither copied nor saved
+
     def __init__(self, graph: fx.GraphModule, summary: Summary, splits: dict[Identity, Runs] | None = None) -> None:
         super().__init__()
         self.graph_module = graph
@@ -130,7 +133,15 @@ class Quantized(nn.Module):
         self.eval()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.graph_module(*args, **kwargs)
+        if kwargs or is_recorded():
+            return self.graph_module(*args, **kwargs)
+        result, direct = run(self.graph_module, self._direct, args)
+        if direct is not self._direct:
+            self._direct = direct
+        return result
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_direct"}
 
     def __prepare_scriptable__(self) -> nn.Module:
         """What torch.jit.script compiles."""

@@ -31,6 +31,7 @@ __all__ = [
     "expression",
     "float_type",
     "freeze",
+    "graph_code",
     "has_effect",
     "inline",
     "inline_forks",
@@ -38,6 +39,8 @@ __all__ = [
     "int_type",
     "is_free",
     "is_operator",
+    "is_profiled",
+    "is_transformed",
     "is_wrapper",
     "keeping_annotations",
     "leaves",
@@ -46,13 +49,16 @@ __all__ = [
     "map_nodes",
     "new_graph",
     "output_nesting",
+    "own_buffers",
     "parse_schema",
+    "plain_arguments",
     "propagate_constants",
     "reconstruct",
     "region_name",
     "remove_dead_code",
     "shape_guards",
     "simplify_peepholes",
+    "source_of",
     "string_type",
     "submodules",
     "tensor_type",
@@ -172,7 +178,64 @@ def region_name(target: Any) -> str:
     return target.name() if isinstance(target, torch._ops.HigherOrderOperator) else ""
 
 
+def plain_arguments(
+    target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """The arguments of a call of an operator as its kernel gets them from the dispatcher, by position where it may be.
+
+    None if the result is not one tensor.
+    """
+    schema = target._schema
+    if [str(r.type) for r in schema.returns] != ["Tensor"]:
+        return None
+    by_position: list[Any] = []
+    by_name: dict[str, Any] = {}
+    for i, argument in enumerate(schema.arguments):
+        if i < len(args):
+            value = args[i]
+        elif argument.name in kwargs:
+            value = kwargs[argument.name]
+        elif argument.has_default_value():
+            value = argument.default_value
+        else:
+            return None
+        value = float(value) if str(argument.type) == "float" and type(value) is int else value
+        if argument.kwarg_only:
+            by_name[argument.name] = value
+        else:
+            by_position.append(value)
+    return tuple(by_position), by_name
+
+
 # ------------------------------------------------------------------------------------------------------------- graphs
+
+
+def source_of(module: fx.GraphModule) -> str:
+    """The code of a graph module: another object after each change of the graph that counts."""
+    return module._code
+
+
+def graph_code(graph: fx.Graph) -> Callable[..., Any]:
+    """A function that runs a graph; its first argument has the attributes."""
+    code = graph.python_code("self")
+    scope = dict(code.globals)
+    exec(compile(code.src, "<graph with kernels>", "exec"), scope)
+    return scope["forward"]
+
+
+def own_buffers(module: torch.nn.Module) -> dict[str, Any]:
+    """The dictionary in which a module keeps its buffers."""
+    return module._buffers
+
+
+def is_profiled() -> bool:
+    """Whether torch.profiler runs, which sees what goes through the dispatcher."""
+    return torch.autograd._profiler_enabled()
+
+
+def is_transformed() -> bool:
+    """Whether torch.func is at work (vmap, grad): tensors are not what they seem then."""
+    return _C._functorch.peek_interpreter_stack() is not None
 
 
 def has_effect(function: Any) -> None:

@@ -141,6 +141,30 @@ def apply(
     return y
 
 
+def look_up_rows(q: torch.Tensor, tables: torch.Tensor, rows: int) -> torch.Tensor:
+    """Each byte of `q` through the table of its row; row r, of `rows` equal parts of the memory, has table r % tables.
+
+    Args:
+        q: dense 8-bit tensor on the CPU.
+        tables: ``(..., tables, 256)`` of the same dtype, contiguous.
+
+    Returns:
+        tensor of the shape and layout of `q`.
+
+    Example:
+        >>> tables = torch.arange(256, dtype=torch.uint8).repeat(2, 1)
+        >>> tables[1] = 7
+        >>> look_up_rows(torch.tensor([[1, 2], [3, 4]], dtype=torch.uint8), tables, 2)
+        tensor([[1, 2],
+                [7, 7]], dtype=torch.uint8)
+    """
+    y = torch.empty_like(q)
+    if rows:
+        addresses = q.data_ptr(), tables.data_ptr(), tables.numel() // 256, y.data_ptr()
+        _native.lookup_rows(*addresses, rows, q.numel() // rows)
+    return y
+
+
 def apply_(q: torch.Tensor, name: str, arguments: tuple[float, ...], step: Step) -> None:
     """The same in place.
 

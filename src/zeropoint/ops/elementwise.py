@@ -6,6 +6,7 @@ those of the result. The formulas are in `zeropoint.numerics`: binary, scalars, 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,12 +16,14 @@ from torch import Tensor
 
 from zeropoint.numerics import functions, joining, scalars
 from zeropoint.numerics.binary import Operand, Operation, combine, empty_result
+from zeropoint.numerics.blocks import is_dense
 from zeropoint.numerics.dtypes import qint8, qint32, quint8
 from zeropoint.numerics.functions import FUNCTIONS, Step, ratio
 from zeropoint.ops import checks
 from zeropoint.ops.library import composite, named, operator
 
 STORED = (torch.uint8, torch.int8, torch.int32)
+_LEAST_ROW = 32  # bytes; shorter rows take longer to begin than to look up
 _QUANTIZED = {torch.uint8: quint8, torch.int8: qint8, torch.int32: qint32}
 
 
@@ -42,6 +45,14 @@ def _require_zero_point(op: str, dtype: torch.dtype, zero_point: int) -> None:
         raise ValueError(
             f"{op}: zero_point {zero_point} is outside the range of {checks.names([dtype])}, {low}..{high}"
         )
+
+
+@functools.lru_cache(maxsize=1024)  # an operator is asked for the same few again and again
+def _require_all(op: str, dtype: torch.dtype, scale: float, *zero_points: int) -> None:
+    """Parameters that the result can have, and zero points of the operands behind them."""
+    _require_parameters(op, dtype, scale, zero_points[0])
+    for zero_point in zero_points[1:]:
+        _require_zero_point(op, dtype, zero_point)
 
 
 def _fake_same(input: Tensor, *rest: Any) -> Tensor:
@@ -82,10 +93,9 @@ def _define_binary(name: str, operation: Operation, relu: bool, what: str) -> Ca
         scale: float,
         zero_point: int,
     ) -> Tensor:
-        _require(name, a, scale, zero_point, "a")
+        checks.require_dtype(name, "a", a.dtype, STORED)
         _require_pair(name, a, b)
-        _require_zero_point(name, a.dtype, a_zero_point)
-        _require_zero_point(name, b.dtype, b_zero_point)
+        _require_all(name, a.dtype, scale, zero_point, a_zero_point, b_zero_point)
         first, second = Operand(a, a_scale, a_zero_point), Operand(b, b_scale, b_zero_point)
         return combine(operation, first, second, scale, zero_point, relu=relu)
 
@@ -227,15 +237,31 @@ def unary(
         >>> unary(torch.tensor([8, 12], dtype=torch.uint8), 1.0, 10, "leaky_relu", [0.5], 1.0, 10)
         tensor([ 9, 12], dtype=torch.uint8)
     """
+    numbers = tuple([float(a) for a in arguments])
+    step = _checked_step(input.dtype, input_scale, input_zero_point, name, numbers, scale, zero_point)
+    return functions.apply(input, name, numbers, step)
+
+
+@functools.lru_cache(maxsize=1024)
+def _checked_step(
+    dtype: torch.dtype,
+    input_scale: float,
+    input_zero_point: int,
+    name: str,
+    arguments: tuple[float, ...],
+    scale: float,
+    zero_point: int,
+) -> Step:
+    """What `functions.apply` wants for `unary`, whose arguments are checked here."""
     entry = FUNCTIONS.get(name)
     if entry is None:
         raise ValueError(f"unary: no function {name!r}; there are {', '.join(sorted(FUNCTIONS))}")
     if len(arguments) != len(entry.arguments):
         names = ", ".join(entry.arguments) or "none"
         raise ValueError(f"unary: {name} takes {len(entry.arguments)} arguments ({names}), got {len(arguments)}")
-    _require(name, input, scale, zero_point)
-    step = _step(input, input_scale, input_zero_point, scale, zero_point)
-    return functions.apply(input, name, tuple(float(a) for a in arguments), step)
+    checks.require_dtype(name, "input", dtype, STORED)
+    _require_parameters(name, dtype, scale, zero_point)
+    return Step(input_scale, input_zero_point, scale, zero_point, *checks.bounds(dtype))
 
 
 def _define_unary(name: str) -> Callable[..., Tensor]:
@@ -248,9 +274,9 @@ def _define_unary(name: str) -> Callable[..., Tensor]:
         fake=_fake_same,
     )
     def function(input: Tensor, input_scale: float, input_zero_point: int, *rest: Any, **named: Any) -> Tensor:
-        values = dict(zip((*names, "scale", "zero_point"), rest), **named)
-        arguments = [values[n] for n in names]
-        return unary(input, input_scale, input_zero_point, name, arguments, values["scale"], values["zero_point"])
+        if named:
+            rest = (*rest, *(named[n] for n in (*names, "scale", "zero_point")[len(rest) :]))
+        return unary(input, input_scale, input_zero_point, name, rest[:-2], rest[-2], rest[-1])
 
     taken = f" with its {', '.join(names)}" if names else ""
     return named(name, function, f"{name}{taken} of a quantized tensor, requantized: a table of 256 results on 8 bits.")
@@ -326,6 +352,29 @@ def prelu(
             f"prelu: weight must have one value, or one for each of {channels} channels, got shape"
             f" {tuple(weight.shape)}"
         )
+    parameters = weight, input_scale, input_zero_point, weight_scale, weight_zero_point, scale, zero_point
+    # Rows that have one slope each: a table of 256 results for each slope, where those are fewer than the values.
+    slopes = weight.numel()
+    rows = 1 if slopes == 1 else input.shape[0] * channels
+    in_rows = is_dense(input) if slopes == 1 else input.is_contiguous()
+    are_worth = input.numel() >= max(256 * slopes, _LEAST_ROW * rows)
+    if input.element_size() > 1 or not input.is_cpu or not in_rows or not are_worth:
+        return _prelu(input, *parameters)
+    every = torch.arange(256, dtype=torch.uint8).view(input.dtype).repeat(1, slopes, 1)
+    return functions.look_up_rows(input, _prelu(every, *parameters), rows)
+
+
+def _prelu(
+    input: Tensor,
+    weight: Tensor,
+    input_scale: float,
+    input_zero_point: int,
+    weight_scale: float,
+    weight_zero_point: int,
+    scale: float,
+    zero_point: int,
+) -> Tensor:
+    """The formula of `prelu`."""
     slopes = weight.reshape(()) if weight.numel() == 1 else weight.reshape(-1, *[1] * (input.dim() - 2))
     # What is above the zero point, the zero point taken out and the rest one factor, as in the product below.
     step = _step(input, 1.0, input_zero_point, 1.0, zero_point)

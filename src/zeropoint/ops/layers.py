@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,23 +26,21 @@ from zeropoint.ops.geometry import Geometry, three
 
 BYTES = (torch.uint8, torch.int8)
 FLOAT_OUTPUT = 2
-_BOUNDS = {dtype: checks.bounds(dtype) for dtype in BYTES}
+_BYTE_KINDS = {dtype: (INTEGER_CODES[dtype], *checks.bounds(dtype)) for dtype in BYTES}  # code, least and largest value
+_UNBOUNDED = -math.inf
+_CHANNELS_LAST = torch.channels_last
 NOTHING = (0, 0, 1.0, 0)  # no residual: address, type, scale, zero point
 
 
 # ------------------------------------------------------------------------------------------------ packed weights
 
 
-def _state(t: Tensor | None) -> int | Tensor:
+def _state(t: Tensor) -> int | Tensor:
     """What tells later whether `t` was written to: a count; of inference tensors, which have none, a copy."""
-    if t is None:
-        return 0
     return t.clone() if t.is_inference() else t._version
 
 
-def _unchanged(t: Tensor | None, state: int | Tensor) -> bool:
-    if t is None:
-        return True
+def _unchanged(t: Tensor, state: int | Tensor) -> bool:
     if isinstance(state, Tensor):
         return t.is_inference() and torch.equal(t, state)
     return not t.is_inference() and t._version == state
@@ -52,34 +50,45 @@ def _unchanged(t: Tensor | None, state: int | Tensor) -> bool:
 _PACKED: dict[int, _Kept] = {}
 
 
-class _Kept(NamedTuple):
+class _Kept:
     """What was packed, and from what: another object may have the same identity once the weight is gone."""
 
-    weight: Callable[[], Tensor | None]
-    others: tuple[Any, ...]
-    states: list[int | Tensor]
-    isa: str
-    layer: Any
+    __slots__ = ("counted", "isa", "layer", "others", "states", "version", "weight")
+
+    def __init__(self, weight: Tensor, others: tuple[Any, ...], layer: Any) -> None:
+        place = id(weight)
+        self.weight: Any = weakref.ref(weight, lambda gone: _forget(place, gone))
+        self.others, self.isa, self.layer = others, _native.isa(), layer
+        self.version = _state(weight)
+        self.states = [(t, _state(t)) for t in others if isinstance(t, Tensor)]
+        # Whether all of them count who writes to them: tensors of inference mode do not.
+        self.counted = not any(isinstance(state, Tensor) for state in (self.version, *(s for _, s in self.states)))
+
+    def serves(self, weight: Tensor, others: tuple[Any, ...]) -> bool:
+        """Whether the layer is that of these arguments, as they are now."""
+        if self.weight() is not weight or self.isa != _native.isa() or not _same(self.others, others):
+            return False
+        if not self.counted:
+            return _unchanged(weight, self.version) and all(_unchanged(t, state) for t, state in self.states)
+        try:
+            if weight._version != self.version:
+                return False
+            for t, state in self.states:
+                if t._version != state:
+                    return False
+        except RuntimeError:  # one of them got the memory of an inference tensor, which has no count
+            return False
+        return True
 
 
 def kept(weight: Tensor, others: tuple[Any, ...], make: Callable[[], Any]) -> Any:
     """What `make` gave for this weight and these other arguments, unless one of them changed since."""
-    tensors = [t for t in (weight, *others) if t is None or isinstance(t, Tensor)]
-    isa, place = _native.isa(), id(weight)
-    found = _PACKED.get(place)
-    if (
-        found is not None
-        and found.weight() is weight
-        and found.isa == isa
-        and _same(found.others, others)
-        and all(map(_unchanged, tensors, found.states))
-    ):
+    found = _PACKED.get(id(weight))
+    if found is not None and found.serves(weight, others):
         return found.layer
-    layer = make()
-    _PACKED[place] = _Kept(
-        weakref.ref(weight, lambda gone: _forget(place, gone)), others, [_state(t) for t in tensors], isa, layer
-    )
-    return layer
+    made = _Kept(weight, others, make())
+    _PACKED[id(weight)] = made
+    return made.layer
 
 
 def _same(old: tuple[Any, ...], new: tuple[Any, ...]) -> bool:
@@ -233,10 +242,10 @@ def conv_layer(
 # -------------------------------------------------------------------------------------------------------- running
 
 
-def _require_fit(op: str, x: Tensor, layer: _native.LinearLayer) -> None:
-    if x.dim() == 0 or x.shape[-1] != layer.inputs:
+def _require_fit(op: str, shape: torch.Size, layer: _native.LinearLayer) -> None:
+    if not shape or shape[-1] != layer.inputs:
         raise ValueError(
-            f"{op}: input of shape {tuple(x.shape)} does not fit weight of shape ({layer.outputs}, {layer.inputs})"
+            f"{op}: input of shape {tuple(shape)} does not fit weight of shape ({layer.outputs}, {layer.inputs})"
         )
 
 
@@ -246,10 +255,17 @@ def _output(
     """What the native core wants to know about `y`: integers, or float32, whose scale is 1."""
     if y.dtype == torch.float32:
         return y.data_ptr(), FLOAT_OUTPUT, 1.0, 0, 0, 255, 0.0 if relu else -math.inf, slope
-    low, high = _BOUNDS[y.dtype]
+    code, low, high = _BYTE_KINDS[y.dtype]
     if relu:
         low = max(low, min(zero_point, high))
-    return y.data_ptr(), INTEGER_CODES[y.dtype], scale, zero_point, low, high, -math.inf, slope
+    return y.data_ptr(), code, scale, zero_point, low, high, _UNBOUNDED, slope
+
+
+def _rows(shape: torch.Size, outputs: int, dtype: torch.dtype) -> Tensor:
+    """An empty tensor ``(..., outputs)`` for an input of this shape."""
+    if len(shape) == 2:
+        return torch.empty_strided((shape[0], outputs), (max(outputs, 1), 1), dtype=dtype)  # half of torch.empty's time
+    return torch.empty((*shape[:-1], outputs), dtype=dtype)
 
 
 def run_linear(
@@ -266,13 +282,13 @@ def run_linear(
     slope: float = 1.0,
 ) -> Tensor:
     """A linear layer on integers: ``(..., inputs)`` to ``(..., outputs)``, of the dtype of `x` or of `dtype`."""
-    checks.require_dtype(op, "input", x.dtype, BYTES)
-    _require_fit(op, x, layer)
+    kind, shape, outputs = x.dtype, x.shape, layer.outputs
+    checks.require_dtype(op, "input", kind, BYTES)
+    _require_fit(op, shape, layer)
     x = x.contiguous()
-    outputs = layer.outputs
-    y = torch.empty((*x.shape[:-1], outputs), dtype=dtype or x.dtype)
+    y = _rows(shape, outputs, dtype or kind)
     layer.run(
-        (x.data_ptr(), INTEGER_CODES[x.dtype], x_scale, x_zero_point),
+        (x.data_ptr(), _BYTE_KINDS[kind][0], x_scale, x_zero_point),
         y.numel() // outputs if outputs else 0,
         _output(y, scale, zero_point, relu, slope),
         NOTHING,
@@ -286,7 +302,7 @@ def run_linear_tanh(
     """A linear layer with a tanh on integers: taken of the float32 result, which is rounded once."""
     op = "linear_tanh"
     checks.require_dtype(op, "input", x.dtype, BYTES)
-    low, high = _BOUNDS[x.dtype]
+    _, low, high = _BYTE_KINDS[x.dtype]
     checks.require_zero_point_inside(op, zero_point, low, high)
     y = run_linear(op, x, x_scale, x_zero_point, layer, 1.0, 0, dtype=torch.float32).tanh_()
     return quantize_tensor(y, scale, zero_point, qmin=low, qmax=high, dtype=x.dtype, spelling=Spelling.fused)
@@ -295,7 +311,8 @@ def run_linear_tanh(
 def channels_inside(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     """An empty tensor of shape ``(N, C, ...)`` with the channels innermost in memory."""
     if len(shape) == 4:
-        return torch.empty(shape, dtype=dtype, memory_format=torch.channels_last)
+        _, c, h, w = shape
+        return torch.empty_strided(shape, (h * w * c, 1, w * c, c), dtype=dtype)  # torch.empty takes twice as long
     return torch.empty((shape[0], *shape[2:], shape[1]), dtype=dtype).movedim(-1, 1)
 
 
@@ -314,15 +331,16 @@ def run_conv(
     residual: tuple[Tensor, float, int] | None = None,
 ) -> Tensor:
     """A convolution on integers, ``(N, C, ...)``; the output has its channels innermost in memory."""
-    checks.require_dtype(geometry.op, "input", x.dtype, BYTES)
+    kind, size = x.dtype, x.shape
+    checks.require_dtype(geometry.op, "input", kind, BYTES)
     shape = geometry.known_output_size(x, weight)
-    if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last):
-        channels_first, spatial = False, x.shape[2:]
+    if len(size) == 4 and x.is_contiguous(memory_format=_CHANNELS_LAST):
+        channels_first, spatial = False, (1, size[2], size[3])
     else:
         inner = x.movedim(1, -1)
-        channels_first, spatial = not inner.is_contiguous() and x.is_contiguous(), x.shape[2:]
+        channels_first, spatial = not inner.is_contiguous() and x.is_contiguous(), three(size[2:], 1, geometry.dims)
         x = x if channels_first else inner.contiguous()
-    y = channels_inside(shape, dtype or x.dtype)
+    y = channels_inside(shape, dtype or kind)
     other = NOTHING
     if residual is not None:
         z, z_scale, z_zero_point = residual
@@ -334,9 +352,9 @@ def run_conv(
         z = z.movedim(1, -1).contiguous()
         other = (z.data_ptr(), INTEGER_CODES[z.dtype], z_scale, z_zero_point)
     layer.run(
-        (x.data_ptr(), INTEGER_CODES[x.dtype], x_scale, x_zero_point),
+        (x.data_ptr(), _BYTE_KINDS[kind][0], x_scale, x_zero_point),
         shape[0],
-        three(spatial, 1, geometry.dims),
+        spatial,
         channels_first,
         _output(y, scale, zero_point, relu),
         other,
@@ -349,9 +367,9 @@ def run_linear_dynamic(
 ) -> Tensor:
     """A linear layer on floats that are quantized on the way, with float32 output."""
     checks.require_dtype(op, "input", x.dtype, (torch.float32,))
-    _require_fit(op, x, layer)
-    x = x.detach().contiguous()
-    y = torch.empty((*x.shape[:-1], layer.outputs))
+    _require_fit(op, x.shape, layer)
+    x = (x.detach() if x.requires_grad else x).contiguous()
+    y = _rows(x.shape, layer.outputs, torch.float32)
     rows = y.numel() // layer.outputs if layer.outputs else 0
     layer.run_dynamic(x.data_ptr(), rows, y.data_ptr(), reduce_range, per_token, relu)
     return y
@@ -409,8 +427,12 @@ def run_matmul(
     shape = product_shape(op, a, b)
     batch = shape[:-2]
     y = torch.empty(shape, dtype=a.dtype)
-    a = a.expand(*batch, *a.shape[-2:]).contiguous()
-    columns = b.transpose(-1, -2).expand(*batch, b.shape[-1], b.shape[-2]).contiguous()
+    columns = b.transpose(-1, -2)
+    if a.shape[:-2] != batch:
+        a = a.expand(*batch, *a.shape[-2:])
+    if b.shape[:-2] != batch:
+        columns = columns.expand(*batch, *columns.shape[-2:])
+    a, columns = a.contiguous(), columns.contiguous()
     _native.matmul(
         (a.data_ptr(), INTEGER_CODES[a.dtype], a_scale, a_zero_point),
         (columns.data_ptr(), INTEGER_CODES[b.dtype], b_scale, b_zero_point),

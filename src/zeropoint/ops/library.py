@@ -10,6 +10,7 @@ import torch
 NAMESPACE = "zeropoint"
 LIBRARY = torch.library.Library(NAMESPACE, "DEF")
 _KEPT: list[Any] = []
+_KERNELS: dict[str, Callable[..., Any]] = {}
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -26,11 +27,25 @@ def operator(schema: str, fake: Callable[..., Any], tags: tuple[torch.Tag, ...] 
 
     def register(kernel: Function) -> Function:
         name = _define(schema, tags)
+        _KERNELS[name] = kernel
         LIBRARY.impl(name, kernel, "CompositeExplicitAutograd")
         torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=LIBRARY)
         return kernel
 
     return register
+
+
+def kernel_of(name: str) -> Callable[..., Any] | None:
+    """The function that computes operator `name`, as in ``zeropoint::linear``, on every device.
+
+    None for operators that are made of others, which need torch's dispatcher, and for those of others.
+
+    Example:
+        >>> import zeropoint.ops
+        >>> kernel_of("zeropoint::stored_pack") is zeropoint.ops.stored.stored_pack
+        True
+    """
+    return _KERNELS.get(name.removeprefix(f"{NAMESPACE}::"))
 
 
 def named(name: str, function: Function, what: str) -> Function:

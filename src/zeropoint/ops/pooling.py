@@ -23,6 +23,7 @@ zero_point 1 and a 2x2 window of 3, 3, 4, 4 the mean is 3.5: 4 where the input i
 from __future__ import annotations
 
 import enum
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -346,10 +347,43 @@ def are_columns(q: Tensor, axes: Sequence[int]) -> bool:
         (True, False)
     """
     order = memory_order(q)
-    if order is None or q.dtype not in (torch.uint8, torch.int8) or not axes or not q.numel():
+    if order is None or q.dtype not in (torch.uint8, torch.int8):
         return False
+    return _columns(q.shape, order, axes) is not None
+
+
+class _Columns(NamedTuple):
+    """A mean over `rows` of each of `outer` images of ``(rows, inner)`` values."""
+
+    outer: int
+    rows: int
+    inner: int
+    shape: list[int]  # of the result in the order of memory, and how its axes are permuted then
+    permutation: list[int] | None
+
+
+def _columns(shape: torch.Size, order: tuple[int, ...], axes: Sequence[int]) -> _Columns | None:
+    """How the mean over `axes` goes; None unless they are neighbours in memory with others inside them."""
+    if all(type(n) is int for n in shape):
+        return _known_columns(shape, order, tuple(axes))
+    return _new_columns(shape, order, tuple(axes))  # sizes that a compiler does not know
+
+
+def _new_columns(shape: torch.Size, order: tuple[int, ...], axes: tuple[int, ...]) -> _Columns | None:
+    if not axes or not math.prod(shape):
+        return None
+    sizes = [shape[d] for d in order]
     places = sorted(order.index(axis) for axis in axes)
-    return places[-1] - places[0] + 1 == len(axes) and math.prod(q.shape[d] for d in order[places[-1] + 1 :]) > 1
+    first, end = places[0], places[-1] + 1
+    inner = math.prod(sizes[end:])
+    if end - first != len(axes) or inner == 1:
+        return None
+    kept = [d for d in order if d not in axes]
+    permutation = None if kept == sorted(kept) else [kept.index(d) for d in sorted(kept)]
+    return _Columns(math.prod(sizes[:first]), math.prod(sizes[first:end]), inner, [shape[d] for d in kept], permutation)
+
+
+_known_columns = functools.lru_cache(maxsize=1024)(_new_columns)
 
 
 def _fake_mean_of_columns(
@@ -377,21 +411,18 @@ def stored_mean_of_columns(
         tensor([2, 5], dtype=torch.uint8)
     """
     order = memory_order(q)
-    if order is None or not are_columns(q, axes):
+    columns = None if order is None or not are_columns(q, axes) else _columns(q.shape, order, axes)
+    if order is None or columns is None:
         raise ValueError(f"mean: axes {list(axes)} of shape {tuple(q.shape)} have no others inside them in memory")
-    first = min(order.index(axis) for axis in axes)
-    sizes = [q.shape[d] for d in order]
-    outer, rows = math.prod(sizes[:first]), math.prod(sizes[first : first + len(axes)])
-    inner = q.numel() // (outer * rows)
-    values = q.permute(order).reshape(outer, rows, inner)
-    if q.device.type == "cpu":
-        means = q.new_empty(outer, inner)
-        _native.mean_of_columns(_native_means(values, means, qmin, qmax, scale, zero_point), outer, rows, inner)
+    outer, rows, inner, shape, permutation = columns
+    if q.is_cpu:
+        means = torch.empty(shape, dtype=q.dtype)
+        _native.mean_of_columns(_native_means(q, means, qmin, qmax, scale, zero_point), outer, rows, inner)
     else:
-        floats = dequantize_tensor(values, scale, zero_point, exact=True).mean(1)
+        floats = dequantize_tensor(q.permute(order).reshape(outer, rows, inner), scale, zero_point, exact=True).mean(1)
         means = quantize_tensor(floats, scale, zero_point, qmin=qmin, qmax=qmax, dtype=q.dtype, spelling=Spelling.fused)
-    kept = [d for d in order if d not in axes]
-    return means.reshape([q.shape[d] for d in kept]).permute([kept.index(d) for d in sorted(kept)])
+        means = means.reshape(shape)
+    return means if permutation is None else means.permute(permutation)
 
 
 def _fake_mean_over(q: Tensor, axes: Sequence[int], keepdim: bool, *rest: Any) -> Tensor:

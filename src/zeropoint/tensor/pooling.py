@@ -8,17 +8,19 @@ from typing import Any
 import torch
 
 from zeropoint.ops.pooling import (
+    are_columns,
     has_integer_mean,
     stored_adaptive_average_pool,
     stored_average_pool,
     stored_max_pool,
     stored_mean,
+    stored_mean_of_columns,
     stored_mean_over,
 )
 from zeropoint.tensor.errors import QTensorError
 from zeropoint.tensor.qtensor import QTensor, implements
 from zeropoint.tensor.quantizer import PerTensorQuantizer, is_plain
-from zeropoint.tensor.recording import run
+from zeropoint.tensor.recording import needs_dispatch, run
 
 aten = torch.ops.aten
 
@@ -171,6 +173,14 @@ def mean(q: QTensor, dims: Sequence[int] | None, keepdim: bool = False, *, dtype
     if not q.numel() and all(n for d, n in enumerate(q.shape) if d not in axes):
         raise QTensorError(f"mean over axes {axes} of shape {tuple(q.shape)} has no values to average")
     kind = q._qdtype
+    if kind.bits == 8 and axes and not needs_dispatch(q._data):  # as below, without the way there
+        values, limits = q._data, (kind.qmin, kind.qmax)
+        if axes[0] == rank - len(axes) and values.is_contiguous():
+            means = stored_mean(values, len(axes), *limits)
+            return q.with_values(means.reshape(*means.shape, *(1,) * len(axes)) if keepdim else means)
+        if not keepdim and are_columns(values, axes):
+            means = stored_mean_of_columns(values, axes, quantizer.scale, quantizer.zero_point, *limits)
+            return q.with_values(means.contiguous())
     if kind.bits == 8 and has_integer_mean(q.values(), axes):
         limits = kind.qmin, kind.qmax
         return q.with_values(

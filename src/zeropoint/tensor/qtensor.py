@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Callable, Iterator
 from types import EllipsisType, NoneType
 from typing import Any, NoReturn
@@ -15,6 +14,7 @@ from zeropoint.numerics.dtypes import QuantizedDtype, quantized_dtype
 from zeropoint.numerics.packing import packed_columns
 from zeropoint.numerics.schemes import QScheme
 from zeropoint.ops import reading as _reading  # noqa: F401 (registers the operators that are answered below)
+from zeropoint.ops.stored import stored_dequantize
 from zeropoint.tensor.errors import QTensorError
 from zeropoint.tensor.quantizer import PerChannelQuantizer, PerTensorQuantizer, Quantizer
 from zeropoint.tensor.recording import explain_dtypes_to_dynamo, is_watched, run_as_it_is
@@ -26,7 +26,8 @@ HANDLERS: dict[Any, Handler] = {}
 
 _make_wrapper = torch.Tensor._make_wrapper_subclass
 _FLOAT, _STRIDED = torch.float32, torch.strided
-_is_inference, _NORMAL_MODE = torch.is_inference_mode_enabled, functools.partial(torch._C._InferenceMode, False)
+_is_inference, _NORMAL_MODE = torch.is_inference_mode_enabled, torch._C._InferenceMode
+_MEAN = torch.ops.aten.mean.dim
 _BASIC_INDICES = frozenset((int, slice, EllipsisType, NoneType))
 
 
@@ -70,10 +71,6 @@ def _wrap(
     offset: int = 0,
 ) -> QTensor:
     """A QTensor over these integers, whole: nobody sees one that lacks a part."""
-    # It is never an inference tensor: torch's views of a tensor made outside inference mode could not be made in it.
-    if _is_inference():
-        with _NORMAL_MODE():
-            return _wrap(data, dtype, qparams, size, stride, offset)
     # For types of a byte or more the integers have the geometry; packed bytes are flat, so it is given.
     if size is None:
         size, stride, offset = data.shape, data.stride(), data.storage_offset()
@@ -81,10 +78,16 @@ def _wrap(
     # pin_memory, requires_grad, two dispatch policies, layout dispatch, keys, storage_size. The storage is said to have
     # no bytes because it has none: C++ that writes a storage to a file (torch.jit.save) would follow a null pointer
     # otherwise, and take the process along.
-    q = _make_wrapper(
+    arguments = (
         QTensor, size, stride, offset, None, _FLOAT, _STRIDED, data.device,
         False, False, None, False, False, None, 0,
     )  # fmt: skip
+    # It is never an inference tensor: torch's views of a tensor made outside inference mode could not be made in it.
+    if _is_inference():
+        with _NORMAL_MODE(False):
+            q = _make_wrapper(*arguments)
+    else:
+        q = _make_wrapper(*arguments)
     q._data = data
     q._qdtype = dtype
     q._qparams = qparams
@@ -224,7 +227,13 @@ class QTensor(torch.Tensor):
 
     def dequantize(self) -> torch.Tensor:
         """``(q - zero_point) * scale`` as a float32 tensor of the same shape, contiguous or channels last."""
-        return torch.ops.zeropoint.dequantize(self) if is_watched() else floats(self)
+        if is_watched():
+            return torch.ops.zeropoint.dequantize(self)
+        data, quantizer = self._data, self._qparams.quantizer
+        is_plain = type(data) is torch.Tensor and not data.is_meta and data.is_contiguous()
+        if is_plain and type(quantizer) is PerTensorQuantizer and self._qdtype.bits >= 8:
+            return stored_dequantize(data, quantizer.scale, quantizer.zero_point)  # as `floats`, on the shortest way
+        return floats(self)
 
     def qscheme(self) -> QScheme:
         return self._quantizer.scheme
@@ -271,7 +280,10 @@ class QTensor(torch.Tensor):
         if dim is None:
             return super().mean(**kwargs) if not keepdim else super().mean(list(range(self.dim())), True, **kwargs)
         axes = (dim,) if isinstance(dim, int) else tuple(dim)
-        return super().mean((-2, -1) if axes == (-1, -2) else axes, keepdim, **kwargs)
+        axes = (-2, -1) if axes == (-1, -2) else axes
+        if kwargs or is_watched():
+            return super().mean(axes, keepdim, **kwargs)
+        return HANDLERS[_MEAN](self, axes, keepdim)
 
     def item(self) -> float:
         """The value of a tensor of one element, dequantized."""
@@ -339,7 +351,9 @@ class QTensor(torch.Tensor):
     def clone(self, *, memory_format: Any = torch.preserve_format) -> QTensor:
         if self._qdtype.bits < 8 or is_watched():
             return super().clone(memory_format=memory_format)
-        return from_values(self._data.clone(memory_format=memory_format), self._qparams.quantizer, self._qdtype)
+        data = self._data
+        data = data.clone() if memory_format is torch.preserve_format else data.clone(memory_format=memory_format)
+        return _wrap(data, self._qdtype, QParams(self._qparams.quantizer, data.numel()))
 
     # ----------------------------------------------------------------------------------------------- refusing
 

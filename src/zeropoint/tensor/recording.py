@@ -10,6 +10,7 @@ import torch
 
 from zeropoint.numerics.dtypes import QuantizedDtype, quantized_dtype
 
+_modules = torch.nn.modules.module
 _tracing_state = torch._C._get_tracing_state
 _dispatch_modes, _function_modes = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
 
@@ -25,6 +26,20 @@ def is_watched() -> bool:
 def is_recorded() -> bool:
     """Whether torch.compile, torch.export or torch.jit.trace writes down what is called: operators only, then."""
     return torch.compiler.is_compiling() or _tracing_state() is not None
+
+
+def has_hooks(module: torch.nn.Module) -> bool:
+    """Whether somebody wants to know when `module` is called."""
+    return bool(
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+        or _modules._global_forward_hooks
+        or _modules._global_forward_pre_hooks
+        or _modules._global_backward_hooks
+        or _modules._global_backward_pre_hooks
+    )
 
 
 def needs_dispatch(x: torch.Tensor) -> bool:

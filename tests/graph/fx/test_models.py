@@ -292,7 +292,10 @@ def test_exports_again(name: str) -> None:
     assert torch.equal(exported(*inputs), quantized(*inputs))
 
 
-@pytest.mark.parametrize("which", ["mobilenet", "bert with mask", "lstm"])
+@pytest.mark.parametrize(
+    "which",
+    [pytest.param(w, marks=[pytest.mark.thorough] * (w != "lstm")) for w in ("mobilenet", "bert with mask", "lstm")],
+)
 def test_compiles(which: str) -> None:
     quantized = made(which)[2]
     inputs = usual(which)

@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from operator_cases import CASES, MOVING_CASES, POOLING_CASES, X1, assert_close, model_of, on_integers, spelled
+from operator_cases import (
+    CASES,
+    MOVING_CASES,
+    POOLING_CASES,
+    X1,
+    assert_close,
+    assert_same_bytes,
+    model_of,
+    on_integers,
+    spelled,
+)
 from torch import nn
 
 import zeropoint
@@ -16,7 +26,7 @@ from zeropoint.operators.node import aten_name
 
 
 def quantized(tried: list[Any], shape: tuple[int, ...]) -> tuple[Any, list[str]]:
-    """The model on integers, which was found to be close to the float one, and the operators of its graph."""
+    """The model on integers, close to the float one and equal to its program, and the operators of its graph."""
     model, data = model_of(tried, shape)
     mapping = zeropoint.get_default_qconfig_mapping("native")
     for kind in (nn.Embedding, nn.EmbeddingBag, F.embedding, F.embedding_bag):
@@ -24,6 +34,7 @@ def quantized(tried: list[Any], shape: tuple[int, ...]) -> tuple[Any, list[str]]
     batches = [data, torch.randn(shape)]
     made = zeropoint.to_int8(model, (torch.randn(shape),), batches, qconfig=mapping, progress=False)
     assert_close(model, made, data)
+    assert_same_bytes(zeropoint.compile(made, (data,)), made, data)
     return made, [str(n.target) for n in made.graph_module.graph.nodes if n.op == "call_function"]
 
 

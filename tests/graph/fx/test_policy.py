@@ -95,7 +95,7 @@ def decibels(model: nn.Module, data: list[Tensor], *args: Any, **kwargs: Any) ->
     return zeropoint.compare(model, quantized, data, progress=False).sqnr
 
 
-@pytest.mark.parametrize("norm", [nn.LayerNorm, RMSNorm])
+@pytest.mark.parametrize("norm", [pytest.param(nn.LayerNorm, marks=pytest.mark.thorough), RMSNorm])
 def test_policy_does_not_depend_on_how_the_default_was_given(norm):
     model = made(Block, norm)
     best = decibels(model, TOKENS)

@@ -22,6 +22,13 @@ pytestmark = pytest.mark.oracle
 LOSS = 0.5
 # PyTorch's own MobileNet is wrong on the engine qnnpack (2.8 dB where ours has 37): no oracle.
 CASES = [(model, config) for model in MODELS for config in CONFIGS if (model, config) != ("mobilenet", "qnnpack")]
+# Every model, and every qconfig; the others are thorough.
+QUICK = {("resnet", config) for config in CONFIGS} | {
+    ("mobilenet", "fbgemm"),
+    ("unet", "per_channel"),
+    ("bert", "per_tensor"),
+    ("lstm", "qnnpack"),
+}
 
 
 @dataclass
@@ -48,7 +55,15 @@ class Compared:
 HEAD = "model      config         ours theirs   observers weights layers steps equal"
 
 
-@pytest.fixture(scope="module", params=CASES, ids=lambda case: "-".join(case))
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(
+            case, id="-".join(case), marks=[pytest.mark.thorough] * (case[0] != "resnet" and case not in QUICK)
+        )
+        for case in CASES
+    ],
+)
 def compared(request: Any) -> Compared:
     name, config = request.param
     return compare(name, config)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import gc
 import io
-import subprocess
-import sys
 import threading
 import weakref
 
 import pytest
 import torch
+from forked import run_forked
 from layer_strategies import quantized
 from reference import Codes, linear_sums, requantize
 from saving import ways
@@ -136,7 +135,7 @@ def test_file_loads_in_a_process_that_only_imported_zeropoint(tmp_path):
         f"loaded = torch.load({str(tmp_path / 'p.pt')!r}, weights_only=True)\n"
         "print(type(loaded['layer']).__name__, loaded['layer'].unpack()[0].int_repr().sum().item())"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    found = run_forked(code).stdout.split()
     assert found == ["ConvPackedParams", str(p.unpack()[0].int_repr().sum().item())]
 
 

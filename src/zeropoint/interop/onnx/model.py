@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -47,11 +47,20 @@ class _Node:
 def _torch_dtype(code: int) -> torch.dtype:
     from onnx import helper
 
-    name = str(helper.tensor_dtype_to_np_dtype(code))
+    try:
+        name = str(helper.tensor_dtype_to_np_dtype(code))
+    except KeyError as error:
+        raise _broken(f"there is no dtype with the number {code}") from error
     found = getattr(torch, {"object": "string"}.get(name, name), None)
     if not isinstance(found, torch.dtype):
         raise NotRead(f"the dtype {name} is not read")
     return found
+
+
+def _broken(why: str) -> ValueError:
+    from zeropoint.interop.onnx.files import OnnxFileError
+
+    return OnnxFileError(f"from_onnx: the file is broken: {why}")
 
 
 class _Call(nn.Module):
@@ -71,10 +80,14 @@ class _Call(nn.Module):
         from zeropoint.interop.onnx.known import compute, shape_of
 
         n = _Node(self.proto, self.version, inputs, self.attributes)
-        if n.op_type == "Shape":
-            return shape_of(n, as_tensor(inputs[0]))
-        known = compute(n)
-        return self.read(_Reader(n), n) if known is None else known
+        try:
+            if n.op_type == "Shape":
+                return shape_of(n, as_tensor(inputs[0]))
+            known = compute(n)
+            return self.read(_Reader(n), n) if known is None else known
+        except (LookupError, AttributeError, ArithmeticError) as error:  # an input or an attribute that it lacks
+            why = f"{type(error).__name__}: {error}"
+            raise _broken(f"{n.op_type} {self.proto.name!r} cannot be computed ({why})") from error
 
 
 def _restored(data: bytes, version: int) -> _Call:
@@ -202,6 +215,7 @@ class OnnxModel(nn.Module):
         for node in proto.graph.node:
             if node.op_type == "Constant":
                 self._store(node.output[0], _constant_of(_call(node, version).attributes))
+        _require_defined(proto.graph, self._constants)
         inputs = [value for value in proto.graph.input if value.name not in self._constants]
         self.input_names = [value.name for value in inputs]
         self.input_shapes = [_shape(value) for value in inputs]
@@ -243,8 +257,13 @@ class OnnxModel(nn.Module):
         inputs = [self._constant(name) if name else None for name in node.input]
         tensors: list[Tensor] = []
         if _grows_to(node.op_type, inputs) <= _MOST_FOLDED:
-            with torch.no_grad():
-                made = call(inputs)
+            try:
+                with torch.no_grad():
+                    made = call(inputs)
+            except NotImplementedError:
+                raise
+            except RuntimeError as error:  # of PyTorch, for sizes that do not fit
+                raise _broken(f"{node.op_type} {node.name!r} cannot be computed ({error})") from error
             tensors = [as_tensor(value) for value in (made if isinstance(made, (list, tuple)) else [made])]
         if not tensors or sum(tensor.numel() for tensor in tensors) > _MOST_FOLDED:
             raise NotRead(
@@ -310,6 +329,8 @@ def _array(tensor: Any) -> Any:
 def _constant_of(attributes: dict[str, Any]) -> Any:
     import numpy as np
 
+    if not attributes:
+        raise _broken("a Constant has no value")
     name, value = next(iter(attributes.items()))
     if name == "value":
         return value.numpy()
@@ -343,6 +364,19 @@ def _read(nodes: Any, outputs: set[str]) -> list[Any]:
             kept.append(node)
             wanted.update(name for name in node.input if name)
     return kept[::-1]
+
+
+def _require_defined(graph: Any, stored: Iterable[str]) -> None:
+    """Refuse names that nothing defines before they are read."""
+    defined = {"", *stored, *(value.name for value in graph.input)}
+    for node in graph.node:
+        for name in node.input:
+            if name not in defined:
+                raise _broken(f"{node.op_type} {node.name!r} reads {name!r}, which nothing defines before it")
+        defined.update(node.output)
+    for value in graph.output:
+        if value.name not in defined:
+            raise _broken(f"nothing defines its output {value.name!r}")
 
 
 def _require_readable(nodes: list[Any]) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 from zeropoint.nn.quantizable import lstm as quantizable
 from zeropoint.nn.quantizable.lstm import joint_qparams
 from zeropoint.nn.quantizable.workflows import workflow
+from zeropoint.nn.quantized.lstm_sequence import whole_sequence
 from zeropoint.nn.quantized.storage import integers_of, quantized
 from zeropoint.tensor.recording import is_recorded
 
@@ -28,6 +29,13 @@ class _Cell(quantizable.LSTMCell):
 class _Direction(quantizable._Direction):
     def forward(self, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         given = self.cell.of_input(x)  # for all steps at once
+        if torch.jit.is_scripting():
+            return self._steps(x, given, h, c)
+        else:
+            at_once = whole_sequence(self.cell, given, h, c)
+            return self._steps(x, given, h, c) if at_once is None else at_once
+
+    def _steps(self, x: Tensor, given: list[Tensor], h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         results: list[Tensor] = []
         for i in range(x.shape[0]):
             h, c = self.cell.step([g[i] for g in given], h, c)
