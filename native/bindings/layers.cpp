@@ -37,6 +37,11 @@ LayerInput input_of(const TensorTuple& t) {
             saturated(std::get<3>(t))};
 }
 
+Rounding rounding_of(int64_t code) {
+    if (!is_rounding(code)) throw std::invalid_argument("layer: there is no rounding " + std::to_string(code));
+    return static_cast<Rounding>(code);
+}
+
 LayerOutput output_of(const OutputTuple& t, const TensorTuple& residual) {
     LayerOutput y;
     y.y = at<void>(std::get<0>(t));
@@ -62,9 +67,9 @@ void bind_layers(nb::module_& m) {
     nb::class_<LinearLayer>(m, "LinearLayer", "The weights of a linear layer, packed for this CPU.")
         .def("__init__",
              [](LinearLayer* self, const WeightTuple& w, const ArrayTuple& zero_point, int64_t outputs, int64_t inputs,
-                const ArrayTuple& scale, Address bias) {
+                const ArrayTuple& scale, Address bias, int64_t rounding) {
                  new (self) LinearLayer(weights_of(w, zero_point), outputs, inputs, at<const float>(std::get<0>(scale)),
-                                        std::get<1>(scale), at<const float>(bias));
+                                        std::get<1>(scale), at<const float>(bias), rounding_of(rounding));
              })
         .def_prop_ro("outputs", &LinearLayer::outputs)
         .def_prop_ro("inputs", &LinearLayer::inputs)
@@ -83,11 +88,11 @@ void bind_layers(nb::module_& m) {
              [](ConvLayer* self, const WeightTuple& w, const ArrayTuple& zero_point,
                 const std::array<int64_t, 3>& channels, const Size3& kernel, const Size3& stride, const Size3& padding,
                 const Size3& dilation, bool transposed, const Size3& output_padding, const ArrayTuple& scale,
-                Address bias) {
+                Address bias, int64_t rounding) {
                  const ConvShape shape{channels[0], channels[1], channels[2], kernel,        stride,
                                        padding,     dilation,    transposed,  output_padding};
                  new (self) ConvLayer(weights_of(w, zero_point), shape, at<const float>(std::get<0>(scale)),
-                                      std::get<1>(scale), at<const float>(bias));
+                                      std::get<1>(scale), at<const float>(bias), rounding_of(rounding));
              })
         .def(
             "run",

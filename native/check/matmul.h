@@ -46,7 +46,7 @@ struct MatmulCase {
     std::vector<int32_t> w_zero_point;
     std::vector<uint8_t> x, w, z;
     std::vector<int32_t> bias;
-    std::vector<float> multiplier, float_bias;
+    std::vector<float> multiplier, float_bias, after;
     std::vector<uint8_t> table;
     MatmulOutput out;
     std::string name;
@@ -138,6 +138,13 @@ inline MatmulCase matmul_case(Random& random, int64_t inputs, int64_t weights, i
     if (random.below(3) != 0)
         for (int64_t i = 0; i < n; ++i)
             c.float_bias.push_back(static_cast<float>(random.unit() - 0.5) * (o.type == OutputType::f32 ? 1 : 40));
+    if (o.type != OutputType::f32 && random.below(4) == 0) {
+        for (int64_t i = 0; i < n; ++i) c.after.push_back(static_cast<float>(0.5 + random.unit()));
+        c.after.resize(c.after.size() + kPanel);
+        o.first = random.of({1.0f, 0.75f, 1.1f});
+        o.zero_point_first = random.below(2) != 0;
+    }
+    o.after = c.after.empty() ? nullptr : c.after.data();
     o.bias = c.bias.empty() ? nullptr : c.bias.data();
     o.multiplier = c.multiplier.data();
     o.multipliers = static_cast<int64_t>(c.multiplier.size());
@@ -156,9 +163,11 @@ inline void finish_plainly(const MatmulCase& c, int64_t sum, int64_t n, int64_t 
     const auto rounded = [](double v) { return static_cast<float>(v); };
     const int64_t biased = sum + (o.bias != nullptr ? o.bias[n] : 0);
     // The product of two float32 is exact in float64, and so is a sum of float32 but for its last rounding.
-    float v =
-        rounded(double{static_cast<float>(static_cast<int32_t>(biased))} * o.multiplier[o.multipliers == 1 ? 0 : n]);
+    float v = static_cast<float>(static_cast<int32_t>(biased));
+    if (o.after != nullptr) v = rounded(double{v} * o.first);
+    v = rounded(double{v} * o.multiplier[o.multipliers == 1 ? 0 : n]);
     if (o.float_bias != nullptr) v = rounded(double{v} + o.float_bias[n]);
+    if (o.after != nullptr) v = rounded(double{v} * o.after[n]);
     if (o.z != nullptr) {
         const int64_t z = value_of(c.z[static_cast<size_t>(at)], o.z_type) - o.z_zero_point;
         v = rounded(double{v} + rounded(static_cast<double>(z) * o.z_multiplier));
@@ -169,7 +178,8 @@ inline void finish_plainly(const MatmulCase& c, int64_t sum, int64_t n, int64_t 
         std::memcpy(y + at * 4, &v, sizeof v);
         return;
     }
-    const double q = std::nearbyint(double{v}) + o.zero_point;
+    const double q = o.zero_point_first ? std::nearbyint(double{rounded(double{v} + o.zero_point)})
+                                        : std::nearbyint(double{v}) + o.zero_point;
     const int64_t clamped = static_cast<int64_t>(std::min<double>(std::max<double>(q, o.lo), o.hi));
     const uint8_t bits = static_cast<uint8_t>(clamped);
     y[at] = o.table != nullptr ? o.table[bits] : bits;

@@ -401,6 +401,7 @@ void ConvPlan::run(const MatmulInput& x, int64_t images, const Size3& in, const 
     each([&](const PackedWeights& w, int64_t first, size_t at) {
         Epilogue e = folded(w, y, arrays + at);
         if (y.z != nullptr) e.z = static_cast<const uint8_t*>(y.z) + first;
+        if (y.after != nullptr) e.after = y.after + first;
         t_epilogues.push_back(e);
     });
     prepare_output(y.y, static_cast<size_t>(images * out[0] * out[1] * out[2] * shape_.out_channels) *

@@ -18,7 +18,6 @@ namespace {
 
 struct ActivationMemory;
 struct RowScaleMemory;
-struct RescalingMemory;
 
 void require_scale(const char* operation, const char* name, float scale) {
     if (!(std::isfinite(scale) && scale > 0))
@@ -33,10 +32,23 @@ MatmulOutput output_of(const LayerOutput& y, const Rescaling::Arrays& arrays) {
     out.multiplier = arrays.multiplier;
     out.multipliers = arrays.multipliers;
     out.float_bias = arrays.bias;
+    out.bias = arrays.int_bias;
+    out.after = arrays.after;
+    out.first = arrays.first;
+    out.zero_point_first = arrays.zero_point_first;
     out.kept = arrays.kept;
     out.z_multiplier = y.z_scale / y.scale;
     return out;
 }
+
+// Rounded; what is beyond int32 at its ends.
+int32_t to_int32(float v) {
+    constexpr float kLow = -2147483648.0f, kHigh = 2147483520.0f;  // the largest float32 in int32
+    v = std::nearbyintf(v);
+    return static_cast<int32_t>(v < kLow ? kLow : v > kHigh ? kHigh : v);
+}
+
+bool to_bytes(const LayerOutput& y) { return y.type != OutputType::f32 && y.function == nullptr; }
 
 // x as u8 with one scale from its own range, in memory of this thread.
 LayerInput quantized_by_range(const char* operation, const float* x, int64_t elements, bool reduce_range) {
@@ -69,37 +81,100 @@ bool is_narrow(const uint8_t* x, int64_t n) {
     return narrow;
 }
 
-Rescaling::Rescaling(const char* operation, const float* scale, int64_t scales, const float* bias, int64_t n)
+Rescaling::Rescaling(const char* operation, const float* scale, int64_t scales, const float* bias, int64_t n,
+                     Rounding rounding)
     : operation_(operation),
-      scale_(scale, scale + scales) {
+      scale_(scale, scale + scales),
+      outputs_(n),
+      rounding_(rounding) {
     if (scales != 1 && scales != n)
         throw std::invalid_argument(std::string(operation) + ": there are " + std::to_string(scales) +
                                     " weight scales for " + std::to_string(n) + " output channels");
     for (const float s : scale_) require_scale(operation, "every weight scale", s);
     if (bias != nullptr) bias_.assign(bias, bias + n);
+    // Without a bias, FBGEMM's product is ours.
+    if (bias_.empty() && rounding_ == Rounding::fbgemm) rounding_ = Rounding::zeropoint;
 }
 
-Rescaling::Arrays Rescaling::arrays(float x_scale, float y_scale) const {
-    const size_t count = scale_.size() + bias_.size();
-    const auto fill = [&](float* to) {
-        require_scale(operation_, "the input's scale", x_scale);
-        require_scale(operation_, "the output's scale", y_scale);
-        for (const float s : scale_) *to++ = x_scale * s / y_scale;
-        for (const float b : bias_) *to++ = b / y_scale;
-    };
-    const std::vector<float>* kept = kept_.get({x_scale, y_scale}, [&] {
-        std::vector<float> made(count);
-        fill(made.data());
+void Rescaling::fill(const Key& key, Values& to) const {
+    require_scale(operation_, "the input's scale", key.x_scale);
+    require_scale(operation_, "the output's scale", key.y_scale);
+    to.multiplier.clear();
+    to.bias.clear();
+    to.after.clear();
+    to.int_bias.clear();
+    to.first = 1;
+    to.zero_point_first = false;
+    const auto product = [&](size_t i) { return key.x_scale * scale_[scale_.size() == 1 ? 0 : i]; };
+    const auto pad = [&] { to.after.resize(to.after.size() + kPanel); };
+    switch (key.to_bytes ? rounding_ : Rounding::zeropoint) {
+        case Rounding::zeropoint:
+            for (size_t i = 0; i < scale_.size(); ++i) to.multiplier.push_back(product(i) / key.y_scale);
+            for (const float b : bias_) to.bias.push_back(b / key.y_scale);
+            break;
+        case Rounding::fbgemm:
+            to.multiplier.push_back(1);
+            for (size_t i = 0; i < bias_.size(); ++i) {
+                const float s = product(i), inverse = 1 / s;
+                if (scale_.size() == 1) {
+                    // fma(bias, 1 / s, acc): a whole number, and the rest with more digits than a float32 has for both.
+                    const double exact = double{bias_[i]} * double{inverse};
+                    to.int_bias.push_back(to_int32(static_cast<float>(exact)));
+                    to.bias.push_back(static_cast<float>(exact - to.int_bias.back()));
+                } else {
+                    to.bias.push_back(bias_[i] / s);
+                }
+                to.after.push_back(s / key.y_scale);
+            }
+            pad();
+            break;
+        case Rounding::qnnpack:
+            for (size_t i = 0; i < scale_.size(); ++i) to.multiplier.push_back(product(i) * (1 / key.y_scale));
+            for (size_t i = 0; i < bias_.size(); ++i) {
+                const float s = product(i), inverse = 1 / s;
+                to.int_bias.push_back(to_int32(scale_.size() == 1 ? bias_[i] * inverse : bias_[i] / s));
+            }
+            break;
+        case Rounding::onednn:
+            to.first = 1 / (1 / key.x_scale);
+            to.zero_point_first = true;
+            to.multiplier = scale_;
+            to.bias = bias_;
+            to.after.assign(static_cast<size_t>(outputs_), 1 / key.y_scale);
+            pad();
+            break;
+    }
+}
+
+Rescaling::Arrays Rescaling::placed(const Values& values, bool kept) const {
+    Arrays r;
+    const auto data = [](const auto& v) { return v.empty() ? nullptr : v.data(); };
+    r.multiplier = data(values.multiplier);
+    r.multipliers = static_cast<int64_t>(values.multiplier.size());
+    r.bias = data(values.bias);
+    r.kept = kept;
+    r.int_bias = data(values.int_bias);
+    r.after = data(values.after);
+    r.first = values.first;
+    r.zero_point_first = values.zero_point_first;
+    return r;
+}
+
+Rescaling::Arrays Rescaling::arrays(float x_scale, float y_scale, bool to_bytes) const {
+    const Key key{x_scale, y_scale, to_bytes};
+    const Values* kept = kept_.get(key, [&] {
+        Values made;
+        fill(key, made);
         return made;
     });
-    if (kept != nullptr) return placed(kept->data(), true);
-    float* values = reinterpret_cast<float*>(scratch_of<RescalingMemory>(count * sizeof(float)));
-    fill(values);
-    return placed(values, false);
+    if (kept != nullptr) return placed(*kept, true);
+    thread_local Values t_values;
+    fill(key, t_values);
+    return placed(t_values, false);
 }
 
 void LinearLayer::run(const LayerInput& x, int64_t rows, const LayerOutput& y) const {
-    const Rescaling::Arrays arrays = rescaling_.arrays(x.scale, y.scale);
+    const Rescaling::Arrays arrays = rescaling_.arrays(x.scale, y.scale, to_bytes(y));
     const LinearPlan& plan = plans_.for_input(x, rows * inputs());
     plan.run({x.x, x.type, x.zero_point}, rows, output_of(y, arrays));
 }
@@ -139,7 +214,7 @@ void LinearLayer::run(const DynamicRows& x, float* y, bool relu, const FloatStag
         return;
     }
     // Each row has its own scale: multiply without one, and scale the rows of the result.
-    const Rescaling::Arrays arrays = rescaling_.arrays(1.0f, 1.0f);
+    const Rescaling::Arrays arrays = rescaling_.arrays(1.0f, 1.0f, false);
     MatmulOutput plain = output_of(out, arrays);
     plain.float_bias = nullptr;
     plans_.any().run({x.input.x, x.input.type, x.input.zero_point}, rows, plain);
@@ -159,7 +234,7 @@ void LinearLayer::run(const DynamicRows& x, float* y, bool relu, const FloatStag
 
 void ConvLayer::run(const LayerInput& x, int64_t images, const Size3& in, bool channels_first,
                     const LayerOutput& y) const {
-    const Rescaling::Arrays arrays = rescaling_.arrays(x.scale, y.scale);
+    const Rescaling::Arrays arrays = rescaling_.arrays(x.scale, y.scale, to_bytes(y));
     const ConvPlan& plan = plans_.for_input(x, images * in[0] * in[1] * in[2] * shape().in_channels);
     plan.run({x.x, x.type, x.zero_point}, images, in, output_of(y, arrays), channels_first);
 }
@@ -210,7 +285,10 @@ void matmul(const LayerInput& a, const LinearPlan& w, float w_scale, int64_t row
     require_scale("matmul", "the second scale", w_scale);
     require_scale("matmul", "the output's scale", y.scale);
     const float multiplier = a.scale * w_scale / y.scale;
-    w.run({a.x, a.type, a.zero_point}, rows, output_of(y, {&multiplier, nullptr, 1, false}));
+    Rescaling::Arrays arrays;
+    arrays.multiplier = &multiplier;
+    arrays.multipliers = 1;
+    w.run({a.x, a.type, a.zero_point}, rows, output_of(y, arrays));
 }
 
 double batched_matmul_scratch(int64_t columns, int64_t depth) {

@@ -5,7 +5,8 @@
 //   v = float(acc) * m[n] + b[n],   m[n] = x_scale * w_scale[n] / y_scale,  b[n] = bias[n] / y_scale
 //   y = clamp(rne(v) + y_zp, lo, hi);  float32 output: y = v with y_scale = 1
 //
-// m and b are computed in float32, operation by operation.
+// m and b are computed in float32, operation by operation. Layers may round as another engine: see
+// operators/rounding.h.
 #pragma once
 
 #include "kernels/narrow_gemm/narrow_gemm.h"
@@ -13,6 +14,7 @@
 #include "operators/convolution.h"
 #include "operators/float_stage.h"
 #include "operators/linear.h"
+#include "operators/rounding.h"
 
 #include <memory>
 #include <vector>
@@ -36,30 +38,44 @@ struct LayerOutput : Output {
 class Rescaling {
 public:
     // `scales` is 1 or n; `bias` may be null. Throws std::invalid_argument unless every scale is finite and positive.
-    Rescaling(const char* operation, const float* scale, int64_t scales, const float* bias, int64_t n);
+    Rescaling(const char* operation, const float* scale, int64_t scales, const float* bias, int64_t n,
+              Rounding rounding = Rounding::zeropoint);
 
     // Valid until this thread asks any Rescaling again, unless they are kept.
     struct Arrays {
         const float *multiplier = nullptr, *bias = nullptr;  // bias: null if there is none
         int64_t multipliers = 0;
-        bool kept = false;  // valid as long as the Rescaling
+        bool kept = false;                  // valid as long as the Rescaling
+        const int32_t* int_bias = nullptr;  // these as in MatmulOutput
+        const float* after = nullptr;
+        float first = 1;
+        bool zero_point_first = false;
     };
-    // Throws std::invalid_argument unless both scales are finite and positive.
-    Arrays arrays(float x_scale, float y_scale) const;
+    // Throws std::invalid_argument unless both scales are finite and positive. `to_bytes`: the result is no float32.
+    Arrays arrays(float x_scale, float y_scale, bool to_bytes) const;
 
 private:
     struct Key {
         float x_scale, y_scale;
-        bool operator==(const Key& other) const { return x_scale == other.x_scale && y_scale == other.y_scale; }
+        bool to_bytes;
+        bool operator==(const Key& other) const {
+            return x_scale == other.x_scale && y_scale == other.y_scale && to_bytes == other.to_bytes;
+        }
     };
-    Arrays placed(const float* values, bool kept) const {
-        const int64_t count = static_cast<int64_t>(scale_.size());
-        return {values, bias_.empty() ? nullptr : values + count, count, kept};
-    }
+    struct Values {
+        std::vector<float> multiplier, bias, after;
+        std::vector<int32_t> int_bias;
+        float first = 1;
+        bool zero_point_first = false;
+    };
+    void fill(const Key& key, Values& to) const;
+    Arrays placed(const Values& values, bool kept) const;
 
     const char* operation_;
     std::vector<float> scale_, bias_;  // bias: empty if there is none
-    SmallCache<Key, std::vector<float>> kept_;
+    int64_t outputs_;
+    Rounding rounding_;
+    SmallCache<Key, Values> kept_;
 };
 
 // Whether a narrow_gemm kernel may read these activations.
@@ -102,9 +118,9 @@ DynamicRows quantize_rows(const char* operation, const float* x, int64_t rows, i
 class LinearLayer {
 public:
     LinearLayer(const WeightTensor& w, int64_t outputs, int64_t inputs, const float* scale, int64_t scales,
-                const float* bias)
+                const float* bias, Rounding rounding = Rounding::zeropoint)
         : plans_([&](const GemmKernel& kernel) { return std::make_unique<LinearPlan>(w, outputs, inputs, kernel); }),
-          rescaling_("linear", scale, scales, bias, outputs) {}
+          rescaling_("linear", scale, scales, bias, outputs, rounding) {}
 
     // x is (rows, inputs), y is (rows, outputs), both contiguous.
     void run(const LayerInput& x, int64_t rows, const LayerOutput& y) const;
@@ -126,13 +142,14 @@ private:
 
 class ConvLayer {
 public:
-    ConvLayer(const WeightTensor& w, const ConvShape& shape, const float* scale, int64_t scales, const float* bias)
+    ConvLayer(const WeightTensor& w, const ConvShape& shape, const float* scale, int64_t scales, const float* bias,
+              Rounding rounding = Rounding::zeropoint)
         : plans_([&](const GemmKernel& kernel) {
               const bool spare =
                   &kernel != &kernels().gemm() && ConvPlan::saves_multiplications(shape, kernels().gemm());
               return spare ? nullptr : std::make_unique<ConvPlan>(w, shape, ConvKernels{kernel, kernels().depthwise()});
           }),
-          rescaling_("conv", scale, scales, bias, shape.out_channels) {}
+          rescaling_("conv", scale, scales, bias, shape.out_channels, rounding) {}
 
     // See ConvPlan::run for the layouts.
     void run(const LayerInput& x, int64_t images, const Size3& in, bool channels_first, const LayerOutput& y) const;

@@ -171,6 +171,9 @@ Epilogue folded(const PackedWeights& w, const MatmulOutput& out, const uint8_t* 
     e.bias = reinterpret_cast<const int32_t*>(memory);
     e.multiplier = reinterpret_cast<const float*>(e.bias + all);
     e.float_bias = e.multiplier + all;
+    e.after = out.after;
+    e.first = out.first;
+    e.zero_point_first = out.zero_point_first;
     e.z_multiplier = out.z_multiplier;
     e.bounded = *reinterpret_cast<const int32_t*>(e.float_bias + all) == 0;
     return e;

@@ -47,8 +47,12 @@ struct MatmulOutput : Output {
     const float* multiplier = nullptr;  // x_scale * w_scale[n] / y_scale; float32 output: x_scale * w_scale[n]
     int64_t multipliers = 1;            // 1, or one for each output channel
     const float* float_bias = nullptr;  // in units of y_scale, or none
-    bool kept = false;                  // multiplier and float_bias stay where and as they are as long as the plan does
-    float z_multiplier = 0;             // z_scale / y_scale
+    // See Epilogue; `after` may be read up to kPanel elements behind the last output channel.
+    const float* after = nullptr;
+    float first = 1;
+    bool zero_point_first = false;
+    bool kept = false;       // bias, multiplier and float_bias stay where and as they are as long as the plan does
+    float z_multiplier = 0;  // z_scale / y_scale
 };
 
 // The weights of some output channels, packed for one kernel.
@@ -88,9 +92,9 @@ public:
     template <class Make>
     const uint8_t* get(Operand operand, const Activation& activation, const MatmulOutput& out, size_t bytes,
                        const Make& make) const {
-        if (!out.kept || out.bias != nullptr) return nullptr;
+        if (!out.kept) return nullptr;
         const int32_t zero_point = operand == Operand::shifted ? activation.shifted_zero_point() : 0;
-        const AlignedBytes* arrays = arrays_.get({zero_point, out.multiplier, out.float_bias}, [&] {
+        const AlignedBytes* arrays = arrays_.get({zero_point, out.bias, out.multiplier, out.float_bias}, [&] {
             AlignedBytes made(bytes);
             make(made.data());
             return made;
@@ -102,9 +106,11 @@ public:
 private:
     struct Key {
         int32_t zero_point;
+        const int32_t* bias;
         const float *multiplier, *float_bias;
         bool operator==(const Key& other) const {
-            return zero_point == other.zero_point && multiplier == other.multiplier && float_bias == other.float_bias;
+            return zero_point == other.zero_point && bias == other.bias && multiplier == other.multiplier &&
+                   float_bias == other.float_bias;
         }
     };
     SmallCache<Key, AlignedBytes> arrays_;

@@ -151,7 +151,7 @@ Output = tuple[int, int, float, int, int, int, float, float]
 
 class LinearLayer:
     def __init__(
-        self, weights: Weights, zero_point: Array, outputs: int, inputs: int, scale: Array, bias: int, /
+        self, weights: Weights, zero_point: Array, outputs: int, inputs: int, scale: Array, bias: int, rounding: int, /
     ) -> None: ...
     @property
     def outputs(self) -> int: ...
@@ -174,6 +174,7 @@ class ConvLayer:
         output_padding: Three,
         scale: Array,
         bias: int,
+        rounding: int,
         /,
     ) -> None: ...
     def run(

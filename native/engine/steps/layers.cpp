@@ -46,6 +46,10 @@ protected:
             y_.table = table_;
         }
         type_ = type;
+        if (r.has("rounding")) {
+            const int64_t code = r.integer("rounding", 0, static_cast<int64_t>(Rounding::onednn));
+            rounding_ = static_cast<Rounding>(code);
+        }
         if (r.has("function")) read_function(r, weight_rank);
         if (r.inputs().size() <= kOther || r.inputs()[kOther] < 0) return;
         if (type == ElementType::f32 || stage_)
@@ -159,7 +163,8 @@ public:
     explicit Convolution(StepReader& r) : Layer(r, 5), geometry_(r, weight_.sizes) {}
 
     void prepare() override {
-        layer_ = std::make_unique<ConvLayer>(weight_tensor(), geometry_.shape(), scales(), scale_.count(), bias());
+        layer_ = std::make_unique<ConvLayer>(weight_tensor(), geometry_.shape(), scales(), scale_.count(), bias(),
+                                             rounding_);
     }
 
     void plan(Planner& p) const override {

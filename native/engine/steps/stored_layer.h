@@ -20,13 +20,14 @@ struct StoredWeight {
     const float* bias() const { return bias_ == nullptr ? nullptr : reinterpret_cast<const float*>(bias_->data); }
     std::unique_ptr<LinearLayer> linear_layer() const {
         return std::make_unique<LinearLayer>(weight_tensor(), weight_.sizes[0], weight_.sizes[1], scales(),
-                                             scale_.count(), bias());
+                                             scale_.count(), bias(), rounding_);
     }
 
     const StoredTensor& weight_;
     const StoredTensor& scale_;
     const StoredTensor& zero_point_;
     const StoredTensor* bias_;
+    Rounding rounding_ = Rounding::zeropoint;
 };
 
 // Inputs: x, a stored weight, and what the kind of step adds.

@@ -24,7 +24,7 @@ public:
     // acc: `rows` times 16 sums.
     void operator()(const int32_t* acc, int64_t rows, const int64_t* y_rows) const {
         if (e_.type == OutputType::f32) return to_float(acc, rows, y_rows);
-        if (e_.z == nullptr && !e_.leaky()) return to_bytes<false>(acc, rows, y_rows);
+        if (e_.z == nullptr && !e_.leaky() && e_.after == nullptr) return to_bytes<false>(acc, rows, y_rows);
         return to_bytes<true>(acc, rows, y_rows);
     }
 
@@ -46,6 +46,16 @@ private:
     };
     F leaky(F v) const { return V::select(V::less(v, V::set(0.0f)), V::mul(v, V::set(e_.slope)), v); }
 
+    F scaled_twice(const int32_t* acc, int i) const {
+        const F sum = V::to_float(V::add(V::load_int(acc + i * V::W), scale_.bias[i]));
+        const F v = V::mul(V::mul(sum, V::set(e_.first)), scale_.multiplier[i]);
+        return V::mul(V::add(v, scale_.float_bias[i]), V::load(e_.after + n_ + i * V::W));
+    }
+    F rounded_with_zero_point(F v) const {
+        const F zero_point = V::set(static_cast<float>(e_.zero_point));
+        return V::sub(V::round(V::add(v, zero_point)), zero_point);
+    }
+
     template <bool kMore>
     void to_bytes(const int32_t* acc, int64_t rows, const int64_t* y_rows) const {
         // The upper bound is taken before the conversion, which could overflow, and the lower one after it: v is then
@@ -63,9 +73,13 @@ private:
             F v[kVectors];
             for (int i = 0; i < kVectors; ++i) v[i] = scale(acc, i);
             if constexpr (kMore) {
+                if (e_.after != nullptr)
+                    for (int i = 0; i < kVectors; ++i) v[i] = scaled_twice(acc, i);
                 if (e_.z != nullptr) add_residual(v, at, part);
                 if (is_leaky)
                     for (F& x : v) x = leaky(x);
+                if (e_.zero_point_first)
+                    for (F& x : v) x = rounded_with_zero_point(x);
             }
             for (F& x : v) x = V::min(x, high);
             if (whole) {

@@ -20,9 +20,9 @@ public:
           y_(y),
           n_(n),
           look_up_(look_up),
-          form_(e.z != nullptr || e.leaky() || e.table != nullptr ? Form::any
-                : e.bounded                                       ? Form::bounded
-                                                                  : Form::plain) {
+          form_(e.z != nullptr || e.leaky() || e.table != nullptr || e.after != nullptr ? Form::any
+                : e.bounded                                                             ? Form::bounded
+                                                                                        : Form::plain) {
         // Signed bytes are unsigned ones, shifted: one way to pack, and a flip of the highest bit.
         const int32_t shift = e.type == OutputType::s8 ? 128 : 0;
         flip_ = static_cast<char>(shift);
@@ -72,6 +72,18 @@ private:
             return _mm512_add_ps(v, _mm512_loadu_ps(float_bias + channel));
         }
     };
+    __attribute__((always_inline)) __m512 scaled_twice(Sums sum, int64_t channel) const {
+        const __m512 first =
+            _mm512_mul_ps(_mm512_cvtepi32_ps(reinterpret_cast<__m512i>(sum)), _mm512_set1_ps(e_.first));
+        const __m512 v = _mm512_mul_ps(first, _mm512_loadu_ps(e_.multiplier + channel));
+        return _mm512_mul_ps(_mm512_add_ps(v, _mm512_loadu_ps(e_.float_bias + channel)),
+                             _mm512_loadu_ps(e_.after + channel));
+    }
+    __attribute__((always_inline)) __m512 rounded_with_zero_point(__m512 v) const {
+        const __m512 zero_point = _mm512_set1_ps(static_cast<float>(e_.zero_point));
+        constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+        return _mm512_sub_ps(_mm512_roundscale_ps(_mm512_add_ps(v, zero_point), kNearest), zero_point);
+    }
     // The upper bound is taken before the conversion, where that could overflow; what saturates in 16 bits is beyond
     // all bounds.
     template <Form kForm>
@@ -99,10 +111,12 @@ private:
         const Scale scale{e_.multiplier + first, e_.float_bias + first};
         const bool is_leaky = kForm == Form::any && e_.leaky();
         const auto at = [&](int i, int j) __attribute__((always_inline)) {
-            __m512 v = scale(sum[i][j], j * kPanel);
+            __m512 v = kForm == Form::any && e_.after != nullptr ? scaled_twice(sum[i][j], first + j * kPanel)
+                                                                 : scale(sum[i][j], j * kPanel);
             if constexpr (kForm == Form::any) {
                 if (e_.z != nullptr) v = _mm512_add_ps(v, residual(*y_rows[i] + first + j * kPanel, left - j * kPanel));
                 if (is_leaky) v = leaky(v);
+                if (e_.zero_point_first) v = rounded_with_zero_point(v);
             }
             return rounded<kForm>(v, c);
         };

@@ -71,9 +71,11 @@ struct OutputForm {
 // From acc to y, for output channel n, in float32 with every operation rounded:
 //   v = float(acc + bias[n]) * multiplier[n]                         int32 to float rounds to nearest even
 //   v += float_bias[n]
+//   u8, s8: v = ((float(acc + bias[n]) * first) * multiplier[n] + float_bias[n]) * after[n], if `after` is given
 //   u8, s8: v += float(z - z_zero_point) * z_multiplier   if z is given: the residual
 //   v = v < 0 ? v * slope : v             if leaky()
 //   f32:    y = clamp(v, low, high)       NaN stays NaN
+//   u8, s8: v = rne(v + zero_point) - zero_point          if zero_point_first
 //   u8, s8: y = rne(clamp(v, lo - zero_point, hi - zero_point)) + zero_point, which is clamp(rne(v) + zero_point, lo,
 //   hi)
 //           NaN gives hi;  y = table[y]   if given, in the order of the bit patterns as in kernels/lookup/lookup.h
@@ -81,6 +83,10 @@ struct Epilogue : OutputForm {
     const int32_t* bias = nullptr;
     const float* multiplier = nullptr;
     const float* float_bias = nullptr;
+    // For layers that round as another engine does (operators/rounding.h); bytes only. Padded as the others.
+    const float* after = nullptr;
+    float first = 1;  // these two only together with `after`
+    bool zero_point_first = false;
     float z_multiplier = 0;
     // For every sum, 2^31 in size at most, |float(acc + bias) * multiplier + float_bias| < 2^30: it is rounded to an
     // int32 as it is, and bounds may be taken in 8 or 16 bits that saturate.

@@ -10,8 +10,11 @@ namespace zeropoint {
 namespace {
 
 inline void reference_epilogue(const Epilogue& e, int32_t acc, int64_t n, void* y, int64_t at) {
-    float v = static_cast<float>(low32(int64_t{acc} + e.bias[n])) * e.multiplier[n];
+    float v = static_cast<float>(low32(int64_t{acc} + e.bias[n]));
+    if (e.after != nullptr) v = v * e.first;
+    v = v * e.multiplier[n];
     v = v + e.float_bias[n];
+    if (e.after != nullptr) v = v * e.after[n];
     if (e.type == OutputType::f32) {
         if (e.leaky() && v < 0) v = v * e.slope;
         if (v > e.high) v = e.high;
@@ -26,6 +29,10 @@ inline void reference_epilogue(const Epilogue& e, int32_t acc, int64_t n, void* 
         v = v + residual;
     }
     if (e.leaky() && v < 0) v = v * e.slope;
+    if (e.zero_point_first) {
+        const float shifted = v + static_cast<float>(e.zero_point);
+        v = std::nearbyintf(shifted) - static_cast<float>(e.zero_point);
+    }
     const float low = static_cast<float>(e.lo - e.zero_point), high = static_cast<float>(e.hi - e.zero_point);
     v = v < high ? v : high;
     v = v > low ? v : low;

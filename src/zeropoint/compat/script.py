@@ -20,6 +20,7 @@ from zeropoint.compat.changes import Changes
 from zeropoint.compat.modules import resolve
 from zeropoint.nn.quantized.dynamic.recurrent_weights import Matrix
 from zeropoint.nn.quantized.storage import as_qtensor
+from zeropoint.ops.rounding import chosen
 from zeropoint.qfunctions.embedding import EmbeddingPackedParams
 from zeropoint.tensor.qtensor import QTensor, rebuild
 
@@ -46,6 +47,7 @@ _SCHEMAS = (
     "save(Any item, str filename) -> ()",
     "is_quantized(Tensor input) -> bool",
     "quantized_dtype(Tensor input) -> int",
+    "rounding(Tensor zero_points, int groups, int[] output_padding) -> str",
     "weight_parts(Tensor weight) -> (Tensor, Tensor, Tensor, int, str)",
     "weight(Tensor values, Tensor scales, Tensor zero_points, int axis, str dtype) -> Tensor",
     "written_weight(Tensor values, Tensor scales, Tensor zero_points, int axis, str dtype) -> Tensor",
@@ -151,6 +153,7 @@ _OWN = {
     "save": _save,
     "is_quantized": lambda input: isinstance(input, QTensor) or input.is_quantized,
     "quantized_dtype": lambda input: _NUMBERS[input._qdtype.name],
+    "rounding": chosen,
     "weight_parts": weight_parts,
     "weight": _weight,
     "written_weight": _written_weight,

@@ -18,6 +18,7 @@ from torch import Tensor
 from zeropoint.compat.changes import Changes
 from zeropoint.compat.script import weight_parts, written
 from zeropoint.nn.quantized.storage import integers_of, quantized
+from zeropoint.ops.rounding import OURS
 from zeropoint.qfunctions import embedding, packed, recurrent
 
 
@@ -50,6 +51,7 @@ class LinearPackedParams:
         self.axis: int = axis
         self.dtype: str = dtype
         self.bias_values: Optional[Tensor] = bias
+        self.rounding: str = torch.ops.zeropoint_compat.rounding(zero_points, 0, [])
 
     def unpack(self) -> Tuple[Tensor, Optional[Tensor]]:
         weight = torch.ops.zeropoint_compat.weight(self.values, self.scales, self.zero_points, self.axis, self.dtype)
@@ -72,6 +74,7 @@ class LinearPackedParams:
         self.axis = axis
         self.dtype = dtype
         self.bias_values = state[1]
+        self.rounding = torch.ops.zeropoint_compat.rounding(zero_points, 0, [])
 
 
 def linear_prepack(W: Tensor, B: Optional[Tensor] = None) -> LinearPackedParams:
@@ -88,11 +91,20 @@ def _linear(op: Any) -> Any:
         x, scale, zero_point = integers_of(X)
         y = op(
             x, scale, zero_point, w.values, w.scales, w.zero_points, w.bias_values, Y_scale_i,
-            Y_zero_point_i,
+            Y_zero_point_i, w.rounding,
         )  # fmt: skip
         return quantized(y, Y_scale_i, Y_zero_point_i)
 
     return linear
+
+
+def linear_tanh(X: Tensor, W_prepack: LinearPackedParams, Y_scale_i: float, Y_zero_point_i: int) -> Tensor:
+    w = W_prepack
+    x, scale, zero_point = integers_of(X)
+    y = torch.ops.zeropoint.linear_tanh(
+        x, scale, zero_point, w.values, w.scales, w.zero_points, w.bias_values, Y_scale_i, Y_zero_point_i
+    )
+    return quantized(y, Y_scale_i, Y_zero_point_i)
 
 
 def linear_leaky_relu(
@@ -102,7 +114,7 @@ def linear_leaky_relu(
     x, scale, zero_point = integers_of(X)
     y = torch.ops.zeropoint.linear_leaky_relu(
         x, scale, zero_point, w.values, w.scales, w.zero_points, w.bias_values, Y_scale_i,
-        Y_zero_point_i, negative_slope,
+        Y_zero_point_i, negative_slope, w.rounding,
     )  # fmt: skip
     return quantized(y, Y_scale_i, Y_zero_point_i)
 
@@ -170,6 +182,7 @@ class ConvPackedParams:
         self.dilations: List[int] = dilation
         self.group_count: int = groups
         self.transposed: bool = transpose
+        self.rounding: str = torch.ops.zeropoint_compat.rounding(zero_points, groups, output_padding)
 
     def unpack(self) -> Tuple[Tensor, Optional[Tensor]]:
         weight = torch.ops.zeropoint_compat.weight(self.values, self.scales, self.zero_points, self.axis, self.dtype)
@@ -204,6 +217,7 @@ class ConvPackedParams:
         self.output_paddings = numbers[3 * dims + 1 : 4 * dims + 1]
         self.group_count = numbers[4 * dims + 1]
         self.transposed = numbers[4 * dims + 2] != 0
+        self.rounding = torch.ops.zeropoint_compat.rounding(zero_points, self.group_count, self.output_paddings)
 
 
 def conv_prepack(
@@ -266,6 +280,7 @@ def _conv(op: Any) -> Any:
         y = op(
             x, scale, zero_point, _values(w, qx), w.scales, w.zero_points, w.bias_values,
             w.strides[n:], w.paddings[n:], w.dilations[n:], w.group_count, output_scale, output_zero_point,
+            w.rounding,
         )  # fmt: skip
         return quantized(y, output_scale, output_zero_point)
 
@@ -279,7 +294,7 @@ def _conv_transposed(op: Any) -> Any:
         y = op(
             x, scale, zero_point, _values(w, qx), w.scales, w.zero_points, w.bias_values,
             w.strides[n:], w.paddings[n:], w.output_paddings[n:], w.dilations[n:], w.group_count, output_scale,
-            output_zero_point,
+            output_zero_point, w.rounding,
         )  # fmt: skip
         return quantized(y, output_scale, output_zero_point)
 
@@ -296,7 +311,7 @@ def _conv_add(op: Any) -> Any:
         y = op(
             x, scale, zero_point, w.values, w.scales, w.zero_points, w.bias_values, w.strides,
             w.paddings, w.dilations, w.group_count, sum, sum_scale, sum_zero_point,
-            output_scale, output_zero_point,
+            output_scale, output_zero_point, w.rounding,
         )  # fmt: skip
         return quantized(y, output_scale, output_zero_point)
 
@@ -485,7 +500,7 @@ def _functions() -> dict[str, Any]:
         "linear_unpack_fp16": linear_unpack,
         "linear": _linear(ops.linear),
         "linear_relu": _linear(ops.linear_relu),
-        "linear_tanh": _linear(ops.linear_tanh),
+        "linear_tanh": linear_tanh,
         "linear_leaky_relu": linear_leaky_relu,
         "linear_dynamic": dynamic,
         "linear_dynamic_fp16": dynamic,
@@ -553,6 +568,7 @@ _WEIGHT = {
     "axis": _part(3),
     "dtype": _part(4),
     "bias_values": property(lambda packed_weight: packed_weight._bias),
+    "rounding": property(lambda packed_weight: getattr(packed_weight, "_rounding", OURS)),  # float16 has none
 }
 _GEOMETRY = {
     "strides": property(lambda packed_weight: packed_weight.stride()),

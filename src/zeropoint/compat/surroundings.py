@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -12,12 +13,13 @@ from torch.package import PackageExporter
 
 from zeropoint.compat.changes import Changes
 from zeropoint.compat.objects import PACKED
+from zeropoint.ops import rounding
 
 ENGINES = ("x86", "fbgemm", "qnnpack", "onednn", "none")
 
 
 class _Engine(ModuleType):
-    """torch.backends.quantized, where PyTorch has none: the names are kept and change nothing, as kernels are ours."""
+    """torch.backends.quantized, where PyTorch has none: kernels are ours, and the engine says how they round."""
 
     supported_engines = list(ENGINES)
 
@@ -34,6 +36,15 @@ class _Engine(ModuleType):
         if value not in ENGINES:
             raise ValueError(f"torch.backends.quantized.engine is one of {', '.join(ENGINES)}, got {value!r}")
         self._engine = value
+
+
+def _rounding_of_engine(zero_points: torch.Tensor, groups: int, output_padding: Sequence[int]) -> str:
+    """How the engine that is set rounds in a layer. x86 has two: FBGEMM, and oneDNN for most convolutions."""
+    engine = torch.backends.quantized.engine
+    if engine == "x86":
+        with_onednn = 0 < groups <= 100 and not any(output_padding) and not zero_points.any()
+        return "onednn" if with_onednn else "fbgemm"
+    return engine if engine in rounding.CODES else rounding.OURS
 
 
 def _leaving_whole(is_leaf_module: Any) -> Any:
@@ -71,11 +82,12 @@ def _with_zeropoint_outside(can_implicitly_extern: Any) -> Any:
 
 def adapt_surroundings(changes: Changes) -> None:
     """Let torch.fx leave quantized modules whole and know packed weights, torch.package leave our modules outside, and
-    offer torch.backends.quantized."""
+    offer torch.backends.quantized, whose engine says how layers round."""
     outside = _with_zeropoint_outside(PackageExporter._can_implicitly_extern)
     changes.attribute(PackageExporter, "_can_implicitly_extern", outside)
     changes.attribute(torch.fx.Tracer, "is_leaf_module", _leaving_whole(torch.fx.Tracer.is_leaf_module))
     changes.attribute(torch.fx.Tracer, "create_arg", _naming_packed_weights(torch.fx.Tracer.create_arg))
+    changes.item(rounding.CHOICE, "layer", _rounding_of_engine)
     if not hasattr(torch.backends, "quantized"):
         engine = _Engine("torch.backends.quantized")
         changes.item(sys.modules, engine.__name__, engine)

@@ -212,7 +212,8 @@ def fixed_fake_quants_for(module: nn.Module) -> Any:
 def _watch(model: nn.Module, custom: set[type]) -> None:
     """Modules whose results will be quantized anew see plain tensors, and so does whoever calls the model.
 
-    So do `custom` modules, unless they were prepared inside, where their parts are.
+    So do `custom` modules, unless they were prepared inside, where their parts are. Layers in training take the marks
+    off themselves.
     """
     swapped = {f.module for op, f in module_forms() if f.static is not None and not op.keeps_scale}
     whole = custom - no_observer_set()
@@ -234,7 +235,7 @@ def _watch(model: nn.Module, custom: set[type]) -> None:
 
 
 def _is_watched(module: nn.Module) -> bool:
-    return _plain_inputs in module._forward_pre_hooks.values()
+    return getattr(module, "_TAKES_STANDING", False) or _plain_inputs in module._forward_pre_hooks.values()
 
 
 def _part_of_a_model(observed: nn.Module) -> None:
@@ -263,6 +264,9 @@ def _check(model: nn.Module, example_inputs: Any) -> None:
     global _MISSING
     inputs = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
     trial = copy.deepcopy(model)
+    for module in trial.modules():
+        if getattr(module, "_TAKES_STANDING", False) and getattr(module, "qconfig", None) is not None:
+            module.register_forward_pre_hook(_plain_inputs, with_kwargs=True)
     _MISSING = []
     try:
         with torch.no_grad():

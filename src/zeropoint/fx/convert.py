@@ -30,6 +30,7 @@ from zeropoint.fx.observed import ATTRIBUTES, ObservedGraphModuleAttrs, observed
 from zeropoint.fx.plan import OBSERVED_DTYPES
 from zeropoint.fx.qconfig_dtypes import activation_is_statically_quantized, get_quant_type, weight_is_quantized
 from zeropoint.fx.qconfigs import add_fused_types, add_trained_types, qconfigs_by_node, require_same_rules
+from zeropoint.fx.scriptable import ConvertedGraph
 from zeropoint.fx.support import weight_is_supported
 from zeropoint.fx.targets import (
     DYNAMIC,
@@ -78,7 +79,7 @@ def convert(
     work.observe_weights()
     work.run()
     model.graph.eliminate_dead_code()
-    made = fx.GraphModule(model, model.graph)
+    made: fx.GraphModule = ConvertedGraph(model, model.graph)
     if not is_reference:
         made = lower(made, work.qconfigs, attributes.node_name_to_scope, keep_original_weights)
     if remove_qconfig:

@@ -9,6 +9,7 @@ from torch import fx, nn
 from zeropoint.fx.constants import compute, producers
 from zeropoint.fx.modules import free_name
 from zeropoint.fx.qconfigs import Scopes
+from zeropoint.fx.scriptable import ConvertedGraph
 
 __all__ = ["ORIGINAL_WEIGHTS_LOOKUP", "pack_weights"]
 
@@ -37,7 +38,7 @@ def pack_weights(model: fx.GraphModule, scopes: Scopes, keep_original_weights: b
             originals[_as_key(name)] = _originals(model, sources)
         graph.erase_node(node)
     graph.eliminate_dead_code()
-    made = fx.GraphModule(model, graph)
+    made = ConvertedGraph(model, graph)
     made._register_state_dict_hook(_save)
     made.register_load_state_dict_pre_hook(_load)
     if keep_original_weights:

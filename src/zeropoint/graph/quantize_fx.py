@@ -31,6 +31,7 @@ from zeropoint.graph.passes.insert_observers import insert_observers, is_observe
 from zeropoint.graph.passes.qconfig_rules import unused_rules, warn_of_unused_rules
 from zeropoint.graph.passes.recurrent_precision import Runs, choose_recurrent_weights
 from zeropoint.graph.provenance import Identity, identify, origin
+from zeropoint.graph.scriptable import scriptable
 from zeropoint.graph.state import reset_state
 from zeropoint.graph.summary import Row, Summary
 from zeropoint.nn.quantized.storage import has_observed
@@ -141,6 +142,10 @@ class Quantized(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_direct"}
+
+    def __prepare_scriptable__(self) -> nn.Module:
+        """What torch.jit.script compiles."""
+        return scriptable(self.graph_module)
 
     def get_extra_state(self) -> Tensor:
         """What a state_dict holds beside the buffers: the scales and zero points of activations, with the calls."""

@@ -36,7 +36,7 @@ from zeropoint.operators.plan import (
 from zeropoint.operators.record import Fusion, ModuleForms, Operator
 from zeropoint.operators.steps import StepBuilder, dtype_name, require_stored, steps
 from zeropoint.operators.values import Value
-from zeropoint.ops import checks
+from zeropoint.ops import checks, rounding
 from zeropoint.ops.float_layers import stored_weight
 from zeropoint.ops.geometry import Geometry, three
 from zeropoint.ops.weight_only import SmallWeight, half_weight, small_weight
@@ -184,6 +184,8 @@ def _emit_layer(c: StepBuilder, node: fx.Node, op: str, weight: Tensor, repeat: 
         numbers |= {"relu": relu} if op == "linear" else {}
         return c.add(f"{op}_dynamic", x, *stored, **numbers)
     numbers |= {"input_scale": float(a["input_scale"]), "input_zero_point": int(a["input_zero_point"])}
+    if a.get("rounding", rounding.OURS) != rounding.OURS:
+        numbers |= {"rounding": rounding.code(op, a["rounding"])}
     return c.add(op, x, *stored, None, **numbers, **_result(c, a, relu, c.dtype(node)))
 
 

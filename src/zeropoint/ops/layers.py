@@ -2,7 +2,7 @@
 
 ``y = clamp(rne(acc * m[n] + b[n]) + zero_point)`` with ``acc = sum((x - x_zero_point) * (w - weight_zero_point))``,
 exact in 32-bit integers, ``m[n] = x_scale * weight_scale[n] / scale`` and ``b[n] = bias[n] / scale`` in float32. ReLU
-is part of the clamp.
+is part of the clamp. `zeropoint.ops.rounding` has other orders of these operations.
 
 Weights are stored plainly, as PyTorch lays them out. What is packed for this CPU is kept for as long as the weight
 tensor lives and does not change (`linear_layer`, `conv_layer`).
@@ -21,7 +21,7 @@ from torch import Tensor
 from zeropoint import _native
 from zeropoint.numerics.affine import INTEGER_CODES, Spelling, quantize_tensor
 from zeropoint.numerics.qparams import choose_qparams, saturate_weight_to_fp16
-from zeropoint.ops import checks
+from zeropoint.ops import checks, rounding
 from zeropoint.ops.geometry import Geometry, three
 
 BYTES = (torch.uint8, torch.int8)
@@ -131,7 +131,12 @@ def layer_parameters(
 
 
 def make_linear_layer(
-    op: str, weight: Tensor, scale: Tensor, zero_point: Tensor, bias: Tensor | None
+    op: str,
+    weight: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    bias: Tensor | None,
+    rounds: str = rounding.OURS,
 ) -> _native.LinearLayer:
     """The weights of a linear layer, packed for this CPU; arguments as for `linear_layer`."""
     if weight.dim() != 2:
@@ -146,11 +151,17 @@ def make_linear_layer(
         inputs,
         (s.data_ptr(), s.numel()),
         0 if b is None else b.data_ptr(),
+        rounding.code(op, rounds),
     )
 
 
 def linear_layer(
-    op: str, weight: Tensor, scale: Tensor, zero_point: Tensor, bias: Tensor | None
+    op: str,
+    weight: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    bias: Tensor | None,
+    rounds: str = rounding.OURS,
 ) -> _native.LinearLayer:
     """The weights of a linear layer, packed for this CPU; kept with `weight`.
 
@@ -158,6 +169,7 @@ def linear_layer(
         weight: ``(outputs, inputs)``, int8 or uint8.
         scale, zero_point: one element, or ``(outputs,)``.
         bias: ``(outputs,)`` or None.
+        rounds: one of `zeropoint.ops.rounding.CODES`.
 
     Example:
         >>> weight, scale, zero_point = torch.ones(2, 3, dtype=torch.int8), torch.tensor([0.5]), torch.tensor([0])
@@ -165,12 +177,17 @@ def linear_layer(
         >>> layer is linear_layer("linear", weight, scale, zero_point, None)
         True
     """
-    others = (scale, zero_point, bias)
-    return kept(weight, others, lambda: make_linear_layer(op, weight, scale, zero_point, bias))
+    others = (scale, zero_point, bias, rounds)
+    return kept(weight, others, lambda: make_linear_layer(op, weight, scale, zero_point, bias, rounds))
 
 
 def make_conv_layer(
-    geometry: Geometry, weight: Tensor, scale: Tensor, zero_point: Tensor, bias: Tensor | None
+    geometry: Geometry,
+    weight: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    bias: Tensor | None,
+    rounds: str = rounding.OURS,
 ) -> _native.ConvLayer:
     """The weights of a convolution, packed for this CPU; arguments as for `conv_layer`."""
     geometry.check_weight(weight)
@@ -198,11 +215,17 @@ def make_conv_layer(
         geometry.output_padding,
         (s.data_ptr(), s.numel()),
         0 if b is None else b.data_ptr(),
+        rounding.code(geometry.op, rounds),
     )
 
 
 def conv_layer(
-    geometry: Geometry, weight: Tensor, scale: Tensor, zero_point: Tensor, bias: Tensor | None
+    geometry: Geometry,
+    weight: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    bias: Tensor | None,
+    rounds: str = rounding.OURS,
 ) -> _native.ConvLayer:
     """The weights of a convolution, packed for this CPU; kept with `weight`.
 
@@ -210,9 +233,10 @@ def conv_layer(
         weight: ``(out, in / groups, ...)``, or, transposed, ``(in, out / groups, ...)``; int8 or uint8.
         scale, zero_point: one element, or ``(out,)``.
         bias: ``(out,)`` or None.
+        rounds: one of `zeropoint.ops.rounding.CODES`.
     """
-    others = (scale, zero_point, bias, geometry.key())
-    return kept(weight, others, lambda: make_conv_layer(geometry, weight, scale, zero_point, bias))
+    others = (scale, zero_point, bias, geometry.key(), rounds)
+    return kept(weight, others, lambda: make_conv_layer(geometry, weight, scale, zero_point, bias, rounds))
 
 
 # -------------------------------------------------------------------------------------------------------- running

@@ -25,12 +25,14 @@ from zeropoint.ops.layers import (
     run_matmul,
 )
 from zeropoint.ops.library import composite, named, operator
+from zeropoint.ops.rounding import OURS
 from zeropoint.ops.weight_only import run_linear_fp16
 
 # --------------------------------------------------------------------------------------------------- linear layers
 
 _X = "Tensor input, float input_scale, int input_zero_point"
 _W = "Tensor weight, Tensor weight_scale, Tensor weight_zero_point, Tensor? bias"
+_ROUNDING = f'str rounding="{OURS}"'  # one of zeropoint.ops.rounding.CODES
 
 
 def _fake_linear(input: Tensor, input_scale: float, input_zero_point: int, weight: Tensor, *rest: Any) -> Tensor:
@@ -38,7 +40,7 @@ def _fake_linear(input: Tensor, input_scale: float, input_zero_point: int, weigh
 
 
 def _define_linear(name: str, relu: bool) -> Callable[..., Tensor]:
-    @operator(f"{name}({_X}, {_W}, float scale, int zero_point) -> Tensor", fake=_fake_linear)
+    @operator(f"{name}({_X}, {_W}, float scale, int zero_point, {_ROUNDING}) -> Tensor", fake=_fake_linear)
     def linear(
         input: Tensor,
         input_scale: float,
@@ -49,8 +51,9 @@ def _define_linear(name: str, relu: bool) -> Callable[..., Tensor]:
         bias: Tensor | None,
         scale: float,
         zero_point: int,
+        rounding: str = OURS,
     ) -> Tensor:
-        layer = linear_layer(name, weight, weight_scale, weight_zero_point, bias)
+        layer = linear_layer(name, weight, weight_scale, weight_zero_point, bias, rounding)
         return run_linear(name, input, input_scale, input_zero_point, layer, scale, zero_point, relu=relu)
 
     return named(name, linear, f"A linear layer on integers{' with a ReLU' if relu else ''}; see `run_linear`.")
@@ -61,7 +64,8 @@ linear_relu = _define_linear("linear_relu", relu=True)
 
 
 @operator(
-    f"linear_leaky_relu({_X}, {_W}, float scale, int zero_point, float negative_slope) -> Tensor", fake=_fake_linear
+    f"linear_leaky_relu({_X}, {_W}, float scale, int zero_point, float negative_slope, {_ROUNDING}) -> Tensor",
+    fake=_fake_linear,
 )
 def linear_leaky_relu(
     input: Tensor,
@@ -74,10 +78,11 @@ def linear_leaky_relu(
     scale: float,
     zero_point: int,
     negative_slope: float,
+    rounding: str = OURS,
 ) -> Tensor:
     """A linear layer whose negative results are multiplied by `negative_slope` before rounding."""
     op = "linear_leaky_relu"
-    layer = linear_layer(op, weight, weight_scale, weight_zero_point, bias)
+    layer = linear_layer(op, weight, weight_scale, weight_zero_point, bias, rounding)
     return run_linear(op, input, input_scale, input_zero_point, layer, scale, zero_point, slope=negative_slope)
 
 
@@ -185,7 +190,8 @@ def _define_convolutions(dims: int) -> tuple[Callable[..., Tensor], ...]:
 
     def define(name: str, relu: bool) -> Callable[..., Tensor]:
         @operator(
-            f"{name}({_X}, {_W}, {_SHAPE}, float scale, int zero_point) -> Tensor", fake=fake_of(name, False, None)
+            f"{name}({_X}, {_W}, {_SHAPE}, float scale, int zero_point, {_ROUNDING}) -> Tensor",
+            fake=fake_of(name, False, None),
         )
         def conv(
             input: Tensor,
@@ -201,9 +207,10 @@ def _define_convolutions(dims: int) -> tuple[Callable[..., Tensor], ...]:
             groups: int,
             scale: float,
             zero_point: int,
+            rounding: str = OURS,
         ) -> Tensor:
             geometry = known_geometry(name, dims, stride, padding, dilation, groups)
-            layer = conv_layer(geometry, weight, weight_scale, weight_zero_point, bias)
+            layer = conv_layer(geometry, weight, weight_scale, weight_zero_point, bias, rounding)
             return run_conv(geometry, input, input_scale, input_zero_point, weight, layer, scale, zero_point, relu=relu)
 
         return named(name, conv, f"A convolution on integers{' with a ReLU' if relu else ''}; see `run_conv`.")
@@ -211,7 +218,7 @@ def _define_convolutions(dims: int) -> tuple[Callable[..., Tensor], ...]:
     def define_add(name: str, relu: bool) -> Callable[..., Tensor]:
         @operator(
             f"{name}({_X}, {_W}, {_SHAPE}, Tensor other, float other_scale, int other_zero_point, float scale,"
-            " int zero_point) -> Tensor",
+            f" int zero_point, {_ROUNDING}) -> Tensor",
             fake=fake_of(name, False, None),
         )
         def conv_add(
@@ -231,9 +238,10 @@ def _define_convolutions(dims: int) -> tuple[Callable[..., Tensor], ...]:
             other_zero_point: int,
             scale: float,
             zero_point: int,
+            rounding: str = OURS,
         ) -> Tensor:
             geometry = known_geometry(name, dims, stride, padding, dilation, groups)
-            layer = conv_layer(geometry, weight, weight_scale, weight_zero_point, bias)
+            layer = conv_layer(geometry, weight, weight_scale, weight_zero_point, bias, rounding)
             residual = (other, other_scale, other_zero_point)
             return run_conv(
                 geometry,
@@ -253,7 +261,8 @@ def _define_convolutions(dims: int) -> tuple[Callable[..., Tensor], ...]:
 
     def define_transposed(name: str) -> Callable[..., Tensor]:
         @operator(
-            f"{name}({_X}, {_W}, {_TRANSPOSED}, float scale, int zero_point) -> Tensor", fake=fake_of(name, True, None)
+            f"{name}({_X}, {_W}, {_TRANSPOSED}, float scale, int zero_point, {_ROUNDING}) -> Tensor",
+            fake=fake_of(name, True, None),
         )
         def conv_transpose(
             input: Tensor,
@@ -270,9 +279,10 @@ def _define_convolutions(dims: int) -> tuple[Callable[..., Tensor], ...]:
             groups: int,
             scale: float,
             zero_point: int,
+            rounding: str = OURS,
         ) -> Tensor:
             geometry = known_geometry(name, dims, stride, padding, dilation, groups, output_padding)
-            layer = conv_layer(geometry, weight, weight_scale, weight_zero_point, bias)
+            layer = conv_layer(geometry, weight, weight_scale, weight_zero_point, bias, rounding)
             return run_conv(geometry, input, input_scale, input_zero_point, weight, layer, scale, zero_point)
 
         return named(name, conv_transpose, "A transposed convolution on integers; see `run_conv`.")

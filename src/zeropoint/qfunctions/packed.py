@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from zeropoint import _native
-from zeropoint.ops import checks, layers
+from zeropoint.ops import checks, layers, rounding
 from zeropoint.ops.geometry import Geometry
 from zeropoint.ops.weight_only import make_fp16_layer, run_weight_only
 from zeropoint.qfunctions.values import activation, require_quantized, result
@@ -61,6 +61,7 @@ class LinearPackedParams:
         require_quantized("linear_prepack", "weight", weight)
         self._weight, self._bias = weight.detach().clone(), _float_bias("linear_prepack", bias)
         self._scale, self._zero_point = _weight_parameters("linear_prepack", weight, 0)
+        self._rounding = rounding.chosen(self._zero_point)
         self._layer: tuple[str, _native.LinearLayer] | None = None
         self.layer()
 
@@ -68,7 +69,8 @@ class LinearPackedParams:
         """The native layer for the instruction set in use."""
         isa = _native.isa()
         if self._layer is None or self._layer[0] != isa:
-            made = layers.make_linear_layer("linear", self._weight._data, self._scale, self._zero_point, self._bias)
+            weight = self._weight._data, self._scale, self._zero_point, self._bias
+            made = layers.make_linear_layer("linear", *weight, self._rounding)
             self._layer = isa, made
         return self._layer[1]
 
@@ -163,6 +165,7 @@ class ConvPackedParams:
         self._geometry.check_weight(weight)
         repeat = groups if transposed else 1
         self._scale, self._zero_point = _weight_parameters(op, weight, 1 if transposed else 0, repeat)
+        self._rounding = rounding.chosen(self._zero_point, groups, output_padding or ())
         self._layer: tuple[str, _native.ConvLayer] | None = None
         self.layer()
 
@@ -170,7 +173,8 @@ class ConvPackedParams:
         """The native layer for the instruction set in use."""
         isa = _native.isa()
         if self._layer is None or self._layer[0] != isa:
-            made = layers.make_conv_layer(self._geometry, self._weight._data, self._scale, self._zero_point, self._bias)
+            weight = self._weight._data, self._scale, self._zero_point, self._bias
+            made = layers.make_conv_layer(self._geometry, *weight, self._rounding)
             self._layer = isa, made
         return self._layer[1]
 
@@ -289,14 +293,14 @@ def linear(X: QTensor, W_prepack: LinearPackedParams, Y_scale: float, Y_zero_poi
         tensor([[3.]])
     """
     if _is_recorded():
-        return _recorded("linear", X, W_prepack.operands(), Y_scale, Y_zero_point)
+        return _recorded("linear", X, W_prepack.operands(), Y_scale, Y_zero_point, W_prepack._rounding)
     return run_linear("linear", X, W_prepack.layer(), Y_scale, Y_zero_point)
 
 
 def linear_relu(X: QTensor, W_prepack: LinearPackedParams, Y_scale: float, Y_zero_point: int) -> QTensor:
     """As `linear`, with a ReLU."""
     if _is_recorded():
-        return _recorded("linear_relu", X, W_prepack.operands(), Y_scale, Y_zero_point)
+        return _recorded("linear_relu", X, W_prepack.operands(), Y_scale, Y_zero_point, W_prepack._rounding)
     return run_linear("linear_relu", X, W_prepack.layer(), Y_scale, Y_zero_point, relu=True)
 
 
@@ -305,7 +309,8 @@ def linear_leaky_relu(
 ) -> QTensor:
     """As `linear`, with negative results multiplied by `negative_slope`."""
     if _is_recorded():
-        return _recorded("linear_leaky_relu", X, W_prepack.operands(), Y_scale, Y_zero_point, negative_slope)
+        more = (negative_slope, W_prepack._rounding)
+        return _recorded("linear_leaky_relu", X, W_prepack.operands(), Y_scale, Y_zero_point, *more)
     return run_linear("linear_leaky_relu", X, W_prepack.layer(), Y_scale, Y_zero_point, slope=negative_slope)
 
 
@@ -428,7 +433,7 @@ def _conv(
         op = packed._geometry.op.removesuffix("_prepack") + ("_add" if other is not None else "")
         op += "_relu" if relu else ""
         added = () if other is None else activation(op, other, "what is added")
-        return _recorded(op, X, (*packed.operands(), *added), scale, zero_point)
+        return _recorded(op, X, (*packed.operands(), *added), scale, zero_point, packed._rounding)
     return run_conv(X, packed._geometry, packed._weight._data, packed.layer(), scale, zero_point, relu, other)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
+from zeropoint.nn import flow
 from zeropoint.nn.intrinsic import fused
 from zeropoint.nn.qat.trained import plain, require_float, require_qconfig, take_over
 
@@ -24,6 +26,7 @@ class _ConvNd:
     _PLAIN: ClassVar[type[nn.Module]]
     _FLOAT_MODULE: ClassVar[type[nn.Module]]
     _SOURCES: ClassVar[tuple[type, ...]]
+    _TAKES_STANDING = True
 
     def __init__(
         self: Any,
@@ -48,6 +51,8 @@ class _ConvNd:
         self.weight_fake_quant = qconfig.weight(factory_kwargs={"device": device, "dtype": dtype})
 
     def forward(self: Any, input: Tensor) -> Tensor:
+        if not torch.jit.is_scripting():
+            input = flow.plain(input)
         return self._conv_forward(input, self.weight_fake_quant(self.weight), self.bias)
 
     @classmethod

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from zeropoint.nn import flow
 from zeropoint.nn.intrinsic.fused import LinearReLU
 from zeropoint.nn.qat.trained import plain, require_float, require_qconfig, take_over
 
@@ -26,6 +28,7 @@ class Linear(nn.Linear):
     """
 
     _FLOAT_MODULE = nn.Linear
+    _TAKES_STANDING = True
 
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True, qconfig: Any = None, device: Any = None,
@@ -36,6 +39,8 @@ class Linear(nn.Linear):
         self.weight_fake_quant = qconfig.weight(factory_kwargs={"device": device, "dtype": dtype})
 
     def forward(self, input: Tensor) -> Tensor:
+        if not torch.jit.is_scripting():
+            input = flow.plain(input)
         return F.linear(input, self.weight_fake_quant(self.weight), self.bias)
 
     @classmethod

@@ -20,7 +20,7 @@ from zeropoint.nn.quantized.storage import (
     quantized,
 )
 from zeropoint.numerics.dtypes import qint8
-from zeropoint.ops import layers
+from zeropoint.ops import layers, rounding
 from zeropoint.ops.geometry import Geometry
 from zeropoint.qfunctions import packed
 from zeropoint.tensor.create import empty_affine_quantized
@@ -132,7 +132,7 @@ class _ConvNd(QuantizedOutput, StoredWeight):
         isa = _native.isa()
         if self._layer is None or self._layer[0] != isa:
             parameters = (self._weight_values, self._weight_scales, self._weight_zero_points, self._bias)
-            self._layer = isa, layers.make_conv_layer(self._geometry, *parameters)
+            self._layer = isa, layers.make_conv_layer(self._geometry, *parameters, self._rounding)
         return self._layer[1]
 
     @property
@@ -172,6 +172,9 @@ class _ConvNd(QuantizedOutput, StoredWeight):
                 f" {w._qdtype.name} of shape {tuple(w.shape)}"
             )
         self._store(w, b)
+
+    def _chosen_rounding(self, zero_points: Tensor) -> str:
+        return rounding.chosen(zero_points, self.groups, self._output_pads)
 
     def _weight_bias(self) -> tuple[QTensor, Tensor | None]:
         return self._stored()
@@ -243,7 +246,7 @@ def conv_graph(op: Any) -> Any:
         y = op(
             *self._mirrored(x), self._weight_values, self._weight_scales,
             self._weight_zero_points, self._bias, self._stride, self._pads, self._dilation, self.groups,
-            self.scale, self.zero_point,
+            self.scale, self.zero_point, self._rounding,
         )  # fmt: skip
         return quantized(y, self.scale, self.zero_point)
 
@@ -257,7 +260,7 @@ def conv_transpose_graph(op: Any) -> Any:
         y = op(
             *integers_of(x), self._weight_values, self._weight_scales,
             self._weight_zero_points, self._bias, self._stride, self._pads, self._output_pads, self._dilation,
-            self.groups, self.scale, self.zero_point,
+            self.groups, self.scale, self.zero_point, self._rounding,
         )  # fmt: skip
         return quantized(y, self.scale, self.zero_point)
 

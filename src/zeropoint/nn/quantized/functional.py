@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from zeropoint.numerics.dtypes import quantized_dtype, quint8
-from zeropoint.ops import layers
+from zeropoint.ops import layers, rounding
 from zeropoint.qfunctions import elementwise, packed
 from zeropoint.qfunctions.values import require_quantized
 from zeropoint.tensor.qtensor import QTensor
@@ -60,7 +60,8 @@ def _kept(weight: QTensor, bias: Tensor | None, shape: tuple[Any, ...], make: An
     """
     # A write to a quantized tensor counts there, one to its integers is seen by `layers.kept`.
     writes = 0 if weight.is_inference() else weight._version
-    others = (bias, weight._qparams.quantizer, writes, shape)
+    choice = rounding.chosen(torch.zeros(1), shape[3] if shape else 0)  # that of symmetric weights tells enough
+    others = (bias, weight._qparams.quantizer, writes, shape, choice)
     return layers.kept(weight._data, others, make)
 
 

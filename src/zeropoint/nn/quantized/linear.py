@@ -69,7 +69,7 @@ class LinearPackedParams(StoredWeight):
             self._layer = isa, make_fp16_layer("linear_dynamic_fp16", self._weight_values, self._bias)
         else:
             parameters = (self._weight_values, self._weight_scales, self._weight_zero_points, self._bias)
-            self._layer = isa, layers.make_linear_layer("linear", *parameters)
+            self._layer = isa, layers.make_linear_layer("linear", *parameters, self._rounding)
         return self._layer[1]
 
     @property
@@ -117,7 +117,7 @@ def linear_graph(op: Any) -> Any:
         w = self._packed_params
         y = op(
             *integers_of(x), w._weight_values, w._weight_scales, w._weight_zero_points,
-            w._bias, self.scale, self.zero_point,
+            w._bias, self.scale, self.zero_point, w._rounding,
         )  # fmt: skip
         return quantized(y, self.scale, self.zero_point)
 

@@ -15,6 +15,7 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 from zeropoint.fake_quant.base import FakeQuantizeBase
 from zeropoint.numerics.dtypes import DTYPES, quantized_dtype
 from zeropoint.numerics.functions import single
+from zeropoint.ops import rounding
 from zeropoint.tensor.create import quantize_per_channel, quantize_per_tensor
 from zeropoint.tensor.qtensor import QTensor, rebuild
 from zeropoint.tensor.recording import is_recorded
@@ -142,6 +143,7 @@ class StoredWeight(nn.Module):
         _bias: Tensor | None
         _weight_axis: int  # -1: per tensor
         _weight_dtype: str
+        _rounding: str  # see zeropoint.ops.rounding
         _layer: Any  # what is packed for this CPU: (instruction set, native layer)
 
     __jit_unused_properties__ = ("_packed_params", "_geometry")
@@ -162,11 +164,15 @@ class StoredWeight(nn.Module):
             data, self._weight_dtype, self._weight_axis = weight.detach(), "float16", -1
             scales = torch.ones(1, dtype=torch.float64)
             zero_points = torch.zeros(1, dtype=torch.int64)
+        self._rounding = self._chosen_rounding(zero_points)
         for name, t in (("values", data), ("scales", scales), ("zero_points", zero_points)):
             self.register_buffer(f"_weight_{name}", t.detach().clone(), persistent=False)
         if bias is not None and (isinstance(bias, QTensor) or not bias.is_floating_point()):
             raise TypeError("the bias of a quantized layer is float32; it is added with full precision")
         self.register_buffer("_bias", None if bias is None else bias.detach().clone(), persistent=False)
+
+    def _chosen_rounding(self, zero_points: Tensor) -> str:
+        return rounding.chosen(zero_points)
 
     def _stored(self) -> tuple[Tensor, Tensor | None]:
         """Copies of the weight, as a QTensor or, kept in float16, in float32, and of the bias."""
@@ -191,6 +197,10 @@ class StoredWeight(nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         """Without what is packed for this CPU."""
         return {**self.__dict__, "_layer": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """What was saved before there was a choice rounds as it did."""
+        super().__setstate__({"_rounding": rounding.OURS, **state})
 
 
 # ----------------------------------------------------------------------------------------------------- from float

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from zeropoint.nn import flow
 from zeropoint.nn.intrinsic import fused
 from zeropoint.nn.qat.conv import arguments_of
 from zeropoint.nn.qat.trained import along, folded, plain, require_float, require_qconfig, take_over
@@ -49,6 +50,7 @@ class WithBatchNorm(FollowsBatches):
 
     _RELU: ClassVar[bool] = False
     _FLOAT_MODULE: ClassVar[type[nn.Module]]
+    _TAKES_STANDING = True
 
     def _add_batch_norm(self: Any, bn: nn.Module, qconfig: Any, freeze_bn: bool, device: Any, dtype: Any) -> None:
         self.qconfig = require_qconfig(type(self), qconfig)
@@ -62,7 +64,7 @@ class WithBatchNorm(FollowsBatches):
         raise NotImplementedError
 
     def forward(self: Any, input: Tensor) -> Tensor:
-        bn = self.bn
+        input, bn = flow.plain(input), self.bn
         if bn.training or bn.running_var is None:
             y = self._in_training(input)
         else:

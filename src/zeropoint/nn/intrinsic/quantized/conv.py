@@ -50,7 +50,7 @@ def conv_add_graph(op: Any) -> Any:
         y = op(
             *self._mirrored(x), self._weight_values, self._weight_scales,
             self._weight_zero_points, self._bias, self._stride, self._pads, self._dilation, self.groups,
-            *integers_of(other), self.scale, self.zero_point,
+            *integers_of(other), self.scale, self.zero_point, self._rounding,
         )  # fmt: skip
         return quantized(y, self.scale, self.zero_point)
 

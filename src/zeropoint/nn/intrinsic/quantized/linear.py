@@ -46,7 +46,7 @@ class LinearLeakyReLU(nnq.Linear):
         w = self._packed_params
         y = torch.ops.zeropoint.linear_leaky_relu(
             *integers_of(x), w._weight_values, w._weight_scales, w._weight_zero_points,
-            w._bias, self.scale, self.zero_point, self.negative_slope,
+            w._bias, self.scale, self.zero_point, self.negative_slope, w._rounding,
         )  # fmt: skip
         return quantized(y, self.scale, self.zero_point)
 
@@ -80,7 +80,14 @@ class LinearTanh(nnq.Linear):
 
     _FLOAT = (fused.LinearTanh,)
     _NAME = "QuantizedLinearTanh"
-    _graph = linear_graph(torch.ops.zeropoint.linear_tanh)
+
+    def _graph(self, x: Tensor) -> Tensor:
+        w = self._packed_params
+        y = torch.ops.zeropoint.linear_tanh(
+            *integers_of(x), w._weight_values, w._weight_scales, w._weight_zero_points,
+            w._bias, self.scale, self.zero_point,
+        )  # fmt: skip
+        return quantized(y, self.scale, self.zero_point)
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True, dtype: Any = qint8) -> None:
         super().__init__(in_features, out_features, bias, dtype)

@@ -1,0 +1,50 @@
+"""How layers with 8-bit results round: as we do, or as an engine of PyTorch's old stack does.
+
+``s = x_scale * weight_scale``, ``m = s / scale``, operation by operation in float32; ``rne`` rounds halves to even:
+
+- ``zeropoint``: ``rne(acc * m + bias / scale) + zero_point``
+- ``fbgemm``: ``rne((acc + bias / s) * m) + zero_point``; with one weight scale for all ``fma(bias, 1 / s, acc)``
+- ``qnnpack``: ``rne((acc + rne(bias / s)) * (s * (1 / scale))) + zero_point``; with one ``bias * (1 / s)``
+- ``onednn``: ``rne((acc * (1 / (1 / x_scale)) * weight_scale + bias) * (1 / scale) + zero_point)``
+
+Results differ by one step at most, and rarely. A layer keeps the rounding that was chosen when it was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+OURS = "zeropoint"
+# By their numbers in the native core (native/operators/rounding.h) and in programs.
+CODES = {OURS: 0, "fbgemm": 1, "qnnpack": 2, "onednn": 3}
+
+# Chooses for a layer with these weight zero points, groups and output padding; `groups` 0 stands for linear layers.
+# `zeropoint.compat` puts in what the engine says that old code has set.
+Choice = Callable[[Tensor, int, Sequence[int]], str]
+CHOICE: dict[str, Choice] = {}
+
+
+def chosen(zero_points: Tensor, groups: int = 0, output_padding: Sequence[int] = ()) -> str:
+    """The rounding of a layer that is made now.
+
+    Example:
+        >>> import torch
+        >>> chosen(torch.zeros(1, dtype=torch.int64))
+        'zeropoint'
+    """
+    choose = CHOICE.get("layer")
+    return OURS if choose is None else choose(zero_points, groups, output_padding)
+
+
+def code(op: str, rounding: str) -> int:
+    """The number of a rounding.
+
+    Example:
+        >>> code("linear", "fbgemm")
+        1
+    """
+    if rounding not in CODES:
+        raise ValueError(f"{op}: rounding must be one of {', '.join(CODES)}, got {rounding!r}")
+    return CODES[rounding]
