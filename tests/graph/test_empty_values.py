@@ -12,10 +12,10 @@ class Sliced(nn.Module):
         self.linear = nn.Linear(4, 4)
 
     def forward(self, x):
-        return self.linear(torch.cat([x, x[:, :0]], 1)), self.linear(x[:0])
+        return self.linear(torch.cat([x, x[:, :0]], 1))
 
 
 def test_calibration_takes_values_without_elements():
     x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
     quantized = zeropoint.to_int8(Sliced().eval(), (x,), [x], progress=False)
-    assert quantized(x)[1].shape == (0, 4)
+    assert quantized(x).shape == (3, 4)
