@@ -16,6 +16,7 @@ from zeropoint.graph.provenance import origin
 from zeropoint.graph.state import reset_state
 from zeropoint.graph.to_int8 import call_of, evaluated, prepare_int8
 from zeropoint.nn.quantized.storage import found_qparams, has_observed
+from zeropoint.observers import WidenedHistogramObserver
 from zeropoint.report.table import plain_table, rich_table
 
 __all__ = ["CalibrationAdvice", "calibration_advice"]
@@ -82,6 +83,9 @@ def calibration_advice(
         (16, True)
     """
     prepared, _ = prepare_int8(evaluated(model), example_inputs, None, "static", policy)
+    for observer in prepared.graph_module.modules():
+        if isinstance(observer, WidenedHistogramObserver):
+            observer.most_widened = 1.0  # what was seen, not what may come
     graph = prepared.graph_module
     history: list[tuple[int, dict[str, float]]] = []
     seen, wait = 0, 1

@@ -44,6 +44,8 @@ class _Probe(nn.Module):
         self.sqnr = torch.inf
 
     def forward(self, x: Tensor) -> Tensor:
+        if not x.numel():
+            return x
         rows = x.detach().reshape(-1, x.shape[-1] if x.dim() else 1).float()
         rounded = ((rows / self.scale).round() + self.zero_point).clamp(*self.limits)
         noise = (rows - (rounded - self.zero_point) * self.scale).square().sum(1)
