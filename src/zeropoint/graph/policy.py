@@ -67,6 +67,8 @@ class Policy:
         float_norms: norms that feed linear layers stay float.
         equalize: large channels that go into linear layers are divided before they are rounded (static mode).
         whole_ranges: the default observer keeps the range of all values seen, however many (static mode).
+        widen_ranges: the default observer leaves room for values that calibration did not show, where it showed few
+            (static mode; see `WidenedHistogramObserver`).
         recurrent_weights: "int8", "float16", or "auto": 8 bits, but float16 for layers that 8 bits would spoil.
         granularity: of activations in dynamic mode, "per_token" or "per_tensor".
         embedding_bits: 8 or 4 bits for embedding tables, or 0 to leave them in float; None is 8, but float in dynamic
@@ -82,6 +84,7 @@ class Policy:
     float_norms: bool = False
     equalize: bool = False
     whole_ranges: bool = False
+    widen_ranges: bool = True
     recurrent_weights: str = "auto"
     granularity: str = "per_token"
     embedding_bits: int | None = None
@@ -118,8 +121,8 @@ class Policy:
         for kind, given in self._by_type(mapping.global_qconfig, mode).items():
             if kind not in mapping.object_type_qconfigs:
                 mapping.set_object_type(kind, given)
-        if mode == "static":
-            self._widen_ranges(mapping)
+        if mode == "static" and (self.widen_ranges or self.whole_ranges):
+            self._set_ranges(mapping)
         return mapping
 
     def _by_type(self, qconfig: Any, mode: str) -> dict[Any, QConfig | None]:
@@ -140,10 +143,11 @@ class Policy:
             return QConfig(activation=default_dynamic_qconfig.activation, weight=per_token_dynamic_qconfig.weight)
         return per_token_dynamic_qconfig
 
-    def _widen_ranges(self, mapping: QConfigMapping) -> None:
-        """Let what has the default observer count on more values than calibration shows."""
+    def _set_ranges(self, mapping: QConfigMapping) -> None:
+        """Put the observer with whole or widened ranges in the place of the default one."""
         default = get_default_qconfig("native")
-        watched = WidenedHistogramObserver.with_args(reduce_range=False, whole=self.whole_ranges)
+        options: dict[str, Any] = {} if self.widen_ranges else {"many": 0}
+        watched = WidenedHistogramObserver.with_args(reduce_range=False, whole=self.whole_ranges, **options)
 
         def widened(given: Any) -> Any:
             is_default = given is not None and qconfig_equals(QConfig(given.activation, default.weight), default)

@@ -128,7 +128,8 @@ class WidenedHistogramObserver(HistogramObserver):
     values of a normal distribution reach, at most to twice its width. What is never negative, or never
     positive, grows at one side.
 
-    Args: `whole` (never narrow the range, however many values were seen), and those of `HistogramObserver`.
+    Args: `whole` (never narrow the range, however many values were seen), `many` (values that show a range; 0 widens
+    none), and those of `HistogramObserver`.
 
     Example:
         >>> observer = WidenedHistogramObserver()
@@ -140,9 +141,9 @@ class WidenedHistogramObserver(HistogramObserver):
     many: torch.jit.Final[int]  # values of a tensor that show its range
     most_widened: torch.jit.Final[float]  # one bit
 
-    def __init__(self, whole: bool = False, **kwargs: Any) -> None:
+    def __init__(self, whole: bool = False, many: int = 10_000, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.many = 10_000
+        self.many = int(many)
         self.most_widened = 2.0
         self.whole = bool(whole)
 

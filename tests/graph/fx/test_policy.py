@@ -215,6 +215,18 @@ def test_whole_ranges_reach_the_observers(whole):
     assert all(observer.whole is whole for observer in found)
 
 
+def test_ranges_that_are_not_widened_are_those_of_the_default_observer():
+    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+    model = nn.Linear(4, 2).eval()
+    plain = zeropoint.prepare_fx(model, zeropoint.get_default_qconfig_mapping("native"), (x,))
+    plain(x)
+    expected = zeropoint.convert_fx(plain)
+    quantized = zeropoint.to_int8(model, (x,), [x], policy={"widen_ranges": False}, progress=False)
+    assert torch.equal(quantized(x), expected(x))
+    assert not _observers({"widen_ranges": False})
+    assert all(observer.many == 0 for observer in _observers({"widen_ranges": False, "whole_ranges": True}))
+
+
 def test_values_beyond_a_small_calibration_are_not_clipped():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 1)).eval()
