@@ -96,6 +96,42 @@ def test_graphs_of_to_int8() -> None:
     assert torch.equal(torch.jit.script(made)(x), made(x))
 
 
+def test_scripted_graphs_of_to_int8_check_sizes() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(6, 5), nn.Linear(6, 5)
+
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            return self.first(x) + self.second(y)
+
+    x, y = torch.randn(3, 6), torch.randn(3, 6)
+    made = zeropoint.to_int8(Two().eval(), (x, y), [(x, y)], progress=False)
+    scripted = torch.jit.script(made)
+    assert torch.equal(scripted(x[:2], y[:2]), made(x[:2], y[:2]))
+    with pytest.raises(Exception, match="y has size 2 along axis 0, but the model needs 3 there"):
+        scripted(x, y[:2])
+    with pytest.raises(Exception, match="x has size 5 along axis 1, but the model needs 6"):
+        scripted(x[:, :5], y)
+    with pytest.raises(Exception, match="captured with x of 2 dimensions, got 3"):
+        scripted(x[None], y)
+
+
+def test_graphs_that_asked_about_sizes_are_not_scripted() -> None:
+    class Asking(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(6, 5)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x) if x.size(0) > 3 else self.layer(x) * 2
+
+    x = torch.randn(4, 6)
+    made = zeropoint.to_int8(Asking().eval(), (x,), [x], progress=False)
+    with pytest.raises(NotImplementedError, match="TorchScript would not ask again"):
+        torch.jit.script(made)
+
+
 def test_names_what_cannot_be_scripted() -> None:
     class Shifted(nn.Module):
         def __init__(self) -> None:

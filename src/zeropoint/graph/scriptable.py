@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
 from zeropoint.graph import torch_internals as internals
+from zeropoint.graph.passes.input_checks import Sizes
 
 __all__ = ["scriptable"]
 
@@ -16,20 +17,71 @@ def scriptable(model: fx.GraphModule) -> nn.Module:
     """The same graph in calls that TorchScript can compile, on the same parameters.
 
     Raises:
-        NotImplementedError: if inputs or results are nested; TorchScript wants to know their types.
+        NotImplementedError: if inputs or results are nested, as TorchScript wants to know their types; and if the model
+            asked about sizes when it was captured, which TorchScript would not ask again.
     """
     graph, values = fx.Graph(), dict[fx.Node, fx.Node]()
+    checks: dict[str, nn.Module] = {}
     for node in model.graph.nodes:
         if node.op == "output":
             made = [values[n] for n in node.args[0]]
             graph.output(_unnested(model, made))
-        elif node.op == "call_module" and not node.users:
-            continue  # says what is wrong with the sizes of inputs
+        elif node.op == "call_module" and isinstance(sizes := model.get_submodule(str(node.target)), Sizes):
+            tensors = [values[n] for n, expected in zip(node.args, sizes.expected) if isinstance(expected, list)]
+            checks[str(node.target)] = _Checks(sizes)
+            graph.call_module(str(node.target), (tensors,))
         else:
             values[node] = graph.node_copy(node, lambda n: values[n])
             if internals.is_operator(values[node].target):
                 values[node].target = _without_overload(values[node].target)
-    return fx.GraphModule(model, graph)
+    written = fx.GraphModule(model, graph)
+    for path, module in checks.items():
+        written.set_submodule(path, module)
+    return written
+
+
+class _Checks(nn.Module):
+    """`Sizes` as TorchScript reads it: sizes that are fixed, and sizes that are equal."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        if sizes.conditions:
+            raise NotImplementedError(
+                f"torch.jit.script: {sizes.conditions[0].refusal}. TorchScript would not ask again: use"
+                " zeropoint.compile, or script the model first and quantize it with zeropoint.quantize_jit"
+            )
+        shaped = [(n, e) for n, e in zip(sizes.names, sizes.expected) if isinstance(e, list)]
+        fixed = [[size if isinstance(size, int) else -1 for size in expected] for _, expected in shaped]
+        places: dict[str, list[int]] = {}
+        equal: list[list[int]] = []
+        for i, (_, expected) in enumerate(shaped):
+            for axis, size in enumerate(expected):
+                if isinstance(size, str):
+                    first = places.setdefault(size, [i, axis])
+                    equal += [[*first, i, axis]] if first != [i, axis] else []
+        # TorchScript wants the types of lists that may be empty.
+        self.names: Any = torch.jit.Attribute([name for name, _ in shaped], list[str])
+        self.fixed: Any = torch.jit.Attribute(fixed, list[list[int]])
+        self.equal: Any = torch.jit.Attribute(equal, list[list[int]])
+
+    def forward(self, inputs: list[Tensor]) -> None:
+        for i in range(len(inputs)):
+            x, fixed = inputs[i], self.fixed[i]
+            if x.dim() != len(fixed):
+                raise ValueError(
+                    f"the model was captured with {self.names[i]} of {len(fixed)} dimensions, got {x.dim()}"
+                )
+            for axis in range(len(fixed)):
+                if fixed[axis] >= 0 and x.size(axis) != fixed[axis]:
+                    raise ValueError(
+                        f"{self.names[i]} has size {x.size(axis)} along axis {axis}, but the model needs {fixed[axis]}"
+                    )
+        for pair in self.equal:
+            if inputs[pair[0]].size(pair[1]) != inputs[pair[2]].size(pair[3]):
+                raise ValueError(
+                    f"{self.names[pair[2]]} has size {inputs[pair[2]].size(pair[3])} along axis {pair[3]}, but the model"
+                    f" needs {inputs[pair[0]].size(pair[1])} there"
+                )
 
 
 def _without_overload(target: Any) -> Any:
