@@ -77,10 +77,10 @@ class _Checks(nn.Module):
                         f"{self.names[i]} has size {x.size(axis)} along axis {axis}, but the model needs {fixed[axis]}"
                     )
         for pair in self.equal:
-            if inputs[pair[0]].size(pair[1]) != inputs[pair[2]].size(pair[3]):
+            wanted, found = inputs[pair[0]].size(pair[1]), inputs[pair[2]].size(pair[3])
+            if found != wanted:
                 raise ValueError(
-                    f"{self.names[pair[2]]} has size {inputs[pair[2]].size(pair[3])} along axis {pair[3]}, but the model"
-                    f" needs {inputs[pair[0]].size(pair[1])} there"
+                    f"{self.names[pair[2]]} has size {found} along axis {pair[3]}, but the model needs {wanted} there"
                 )
 
 
