@@ -68,5 +68,5 @@ def _copy(size: int) -> CALL:
 def _print_reading(outputs: int, inputs: int) -> None:
     """How fast two threads copy the bytes of each format, which decides one row."""
     for kind, size in (("int4", outputs * inputs // 2), ("int8", outputs * inputs), ("float16", 2 * outputs * inputs)):
-        seconds = interleaved({"copy": _copy(size)}, seconds=0.2, least_rounds=3)["copy"]
+        seconds = interleaved({"copy": _copy(size)}, seconds=0.2, least_rounds=3)["copy"].median
         print(f"copying the {size / 1e6:.0f} MB of {kind} {outputs}x{inputs}: {size / seconds / 1e9:.1f} GB/s read")
