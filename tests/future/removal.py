@@ -19,6 +19,8 @@ import pytest
 import torch
 import torch._dynamo
 import torch._inductor.compile_fx
+import torch._inductor.fx_passes.mkldnn_fusion
+import torch._inductor.fx_passes.quantization
 import torch._inductor.quantized_lowerings
 import torch.export
 import torch.fx
@@ -80,6 +82,7 @@ def _fill_tables() -> None:
         rules.get_torch_obj_rule_map,
         variables.get_overridable_functions,
         torch._weights_only_unpickler._get_allowed_globals,
+        torch._inductor.fx_passes.mkldnn_fusion._mkldnn_fusion_init,
     ):
         fill()
 
