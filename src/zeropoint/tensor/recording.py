@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -88,4 +89,5 @@ def explain_dtypes_to_dynamo() -> None:
 
     members = (*(f.name for f in dataclasses.fields(QuantizedDtype)), "torch_storage", "__eq__", "__repr__")
     QuantizedDtype.__fx_repr__ = fx_repr  # type: ignore[attr-defined]
-    register_opaque_type(QuantizedDtype, typ="value", members=dict.fromkeys(members, MemberType.USE_REAL))
+    with contextlib.suppress(TypeError):  # torch 2.11 takes only classes with a metaclass of its own: as above
+        register_opaque_type(QuantizedDtype, typ="value", members=dict.fromkeys(members, MemberType.USE_REAL))
