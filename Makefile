@@ -61,7 +61,8 @@ setup: $(INSTALLED) ## Create .venv, install the pinned packages, build the nati
 demo: $(INSTALLED) $(ENCODER) ## Run the demonstration; its files go to build/demo
 	@$(PY) -m zeropoint.demo build/demo
 
-PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n $(TEST_WORKERS) --dist worksteal
+# Models from PyPI have a target of their own; where they are installed they would be run twice.
+PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n $(TEST_WORKERS) --dist worksteal --ignore tests/models
 
 test: $(INSTALLED) $(CHECKS) ## Run the quick tests (PYTEST_ARGS='tests/ops -k linear', TEST_WORKERS=0 for one process)
 	@$(PYTEST) -m 'not thorough' --hypothesis-profile=quick $(PYTEST_ARGS)
