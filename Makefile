@@ -29,6 +29,7 @@ FUZZ_SEED ?= 1
 FUZZ_SECONDS ?= 60
 export FUZZ_COUNT FUZZ_SEED FUZZ_SECONDS
 DIFFERENTIAL_ARGS ?= --count 10000
+SERVING_ARGS ?=
 SANITIZER ?= address
 
 # PyTorch's own tests of the old stack, and the program that runs them; neither is part of this repository.
@@ -50,7 +51,7 @@ ENCODER := $(VENV)/.encoder-installed
 DOCS := $(VENV)/.docs-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-zoo test-runtime conformance lint format bench bench-tables bench-runs c-api wheel docs fuzz differential reproducible sanitize check-arm clean distclean
+.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-zoo test-runtime conformance lint format bench bench-tables bench-serving bench-runs c-api wheel docs fuzz differential reproducible sanitize check-arm clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -126,6 +127,12 @@ bench-tables: $(INSTALLED) $(COMPETITORS) ## Measure whole models and scaling; w
 	@$(PY) -m bench.table build/engine.json docs/benchmarks.md
 	@$(PY) -m bench.plot build/scaling.json docs/pictures/scaling.svg
 	@$(PY) scripts/charts.py
+
+# Both servers run the same quantized model. SERVING_ARGS='--clients 4 --threads 2' for other loads.
+bench-serving: $(INSTALLED) $(COMPETITORS) ## Compare programs with ONNX Runtime behind the same HTTP server (SERVING_ARGS=...)
+	@$(PIP) install -qq -c constraints.txt fastapi uvicorn
+	@$(PY) examples/serving/make_model.py build/serving
+	@$(PY) examples/serving/load_test.py build/serving $(SERVING_ARGS)
 
 bench-runs: $(INSTALLED) ## Run every benchmark once, whole models at one size, without peers: that it runs, not how fast
 	@$(UNMASKED) OMP_NUM_THREADS=$(BENCH_THREADS) $(PY) -m bench --brief --without peers $(BENCH_ARGS)
