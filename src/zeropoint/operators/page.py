@@ -9,11 +9,11 @@ __all__ = ["page"]
 
 _HEAD = """# Operators
 
-This page shows how each operator runs in a quantized model. It is generated from the records in `src/zeropoint/operators/`;
-`python tests/operators/test_operator_page.py` writes it.
+This page shows how each operator runs in a quantized model. `python tests/operators/test_operator_page.py` generates it
+from the records in `src/zeropoint/operators/`.
 
-- **static**: static quantization, in `torch.export` and TorchScript graphs. "int8": runs in int8 with its own output scale.
-  "keeps scale": runs in int8 with the scale of its input. "float32": stays in float.
+- **static**: static quantization, in `torch.export` and TorchScript graphs. "int8": runs in int8 with its own output
+  scale. "keeps scale": runs in int8 with the scale of its input. "float32": stays in float.
 - **TorchScript**: "as static", or "also of floats": quantized even if its inputs are in float, as in PyTorch.
 - **training**: the values that `prepare_qat_fx` rounds in training: the outputs ("results"), and the weights if named.
 - **dynamic**, **weight-only**: supports dynamic or weight-only quantization.
