@@ -141,7 +141,7 @@ def main() -> None:
         found = zeropoint.write_report(page, model, quantized, images, title="Digits, residual CNN")
         photograph(page, PICTURES / "report.png", 1000, 1240)
         text = page.read_text()
-        start, end = text.index("<h2>How the values"), text.index("<h2>Speed by")
+        start, end = text.index("<h2>Distribution of"), text.index("<h2>Speed by")
         head = text[: text.index("<header>")]
         (Path(folder) / "part.html").write_text(
             f"{head}<main><section>{text[start:end]}</section></main></body></html>"
