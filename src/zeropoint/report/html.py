@@ -39,18 +39,18 @@ def write_report(
     search: Search | None = None,
     progress: bool = True,
 ) -> Findings:
-    """Compare a model with its quantized form on `data`, time both, and write a page about it: one file, no network.
+    """Compare a model with its quantized version, time both, and write a report as one HTML file that works offline.
 
     Args:
-        path: of the file, such as "report.html".
+        path: the file to write, such as "report.html".
         float_model, quantized, data: as for `compare`.
-        title: the class of the model, if there is none.
-        sensitivity: what `sensitivity` found, to be shown as well.
-        search: what `tune` tried, to be shown as well (`Tuned.write_report` passes it).
-        progress: show a bar on a terminal.
+        title: the title of the page; by default the class name of the model.
+        sensitivity: a result of `sensitivity` to include.
+        search: the attempts of `tune` to include; `Tuned.write_report` passes them.
+        progress: show a progress bar on a terminal.
 
     Returns:
-        what the page shows.
+        the content of the page.
 
     Example:
         >>> import tempfile, torch, zeropoint

@@ -35,19 +35,19 @@ def write_program_page(
     title: str = "",
     timed: bool = True,
 ) -> ProgramFacts:
-    """Write a page that shows a program: its steps, what feeds them, their shapes, weights, times, and its memory.
+    """Write an HTML page that shows the steps of a program: their inputs, shapes, weights and times, and the memory.
 
-    The page is one file that needs no network. Writing it needs numpy, not PyTorch.
+    The page is one file that works offline. This function needs numpy but not PyTorch.
 
     Args:
-        path: of the page, such as "model.html".
-        program: what `zeropoint.compile` or `zeropoint.runtime.load` returned, or the path of a `.zpt` file.
-        inputs: one array for each input. If there are none, noise of the shapes that the program was compiled with.
+        path: the file to write, such as "model.html".
+        program: a program from `zeropoint.compile` or `zeropoint.runtime.load`, or the path of a `.zpt` file.
+        inputs: one array for each input. By default, noise with the shapes of the example inputs.
         title: the heading of the page; by default the name of the file.
         timed: run the program a few times to time its steps.
 
     Returns:
-        what the page shows.
+        the content of the page.
 
     Example:
         >>> import tempfile
