@@ -304,7 +304,7 @@ class Compiler:
         results = self.found[node]
         several = isinstance(results, (tuple, list))
         if not all(isinstance(t, Tensor) for t in (results if several else [results])):
-            raise self.unsupported(f"it gives {described(results)}, which is no tensor")
+            raise self.unsupported(f"it returns {described(results)}, which is not a tensor")
         numbers = {"function": len(self.builder.foreign), "numbers": call.numbers}
         self.builder.foreign.append(call)
         names = [str(node)] * (len(results) if several else 1)
@@ -321,9 +321,9 @@ class Compiler:
             elif part is None or isinstance(part, (bool, int, float, str)):
                 leaves.append(["constant", part])
             else:
-                raise self.unsupported(f"the model gives {described(part)}, which is no tensor")
+                raise self.unsupported(f"the model returns {described(part)}, which is not a tensor")
         if not self.builder.outputs:
-            raise self.unsupported("the model gives no tensor")
+            raise self.unsupported("the model returns no tensor")
         nesting = self._described(output_nesting(self.graph.graph, len(flat)), leaves)
         self.builder.result = nesting
         self.builder.arguments = self._arguments()

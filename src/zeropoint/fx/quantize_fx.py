@@ -40,7 +40,7 @@ def _backend(given: Any) -> BackendConfig:
 
 def _require_graph_module(model: Any) -> None:
     if not isinstance(model, fx.GraphModule):
-        raise ValueError(f"convert_fx takes the GraphModule that prepare_fx gave, got {described(model)}")
+        raise ValueError(f"convert_fx expects the GraphModule from prepare_fx, got {described(model)}")
 
 
 def prepare_traced(

@@ -351,7 +351,8 @@ def convert_fx(
     _refuse_backend("convert_fx", backend_config)
     _refuse(convert_custom_config=convert_custom_config, qconfig_mapping=qconfig_mapping)
     if not isinstance(graph_module, Prepared):
-        raise TypeError(f"convert_fx takes what prepare_fx or prepare_qat_fx gave, got {type(graph_module).__name__}")
+        found = type(graph_module).__name__
+        raise TypeError(f"convert_fx expects a model from prepare_fx or prepare_qat_fx, got {found}")
     prepared = copy.deepcopy(graph_module).eval()
     reset_state(prepared.graph_module)
     with torch.no_grad():

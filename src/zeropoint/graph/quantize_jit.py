@@ -241,7 +241,7 @@ def _convert(model: Any, debug: bool, name: str, preserved: Any = None) -> Any:
     module = private_copy(name, model)
     kept = saved_plan.load(module, saved_plan.PLAN)
     if kept is None:
-        raise ValueError(f"{name} takes what prepare_jit or prepare_dynamic_jit gave")
+        raise ValueError(f"{name} expects a model from prepare_jit or prepare_dynamic_jit")
     internals.torchscript_module(module).eval()  # as in torch.ao: what is converted is past training
     observers = {key: Scripted(facts, at_path(module, key)) for key, facts in kept["observers"].items()}
     summarized: list[Any] = []
