@@ -137,7 +137,7 @@ def test_a_view_that_fits_floats_only_is_named() -> None:
 
     image = torch.randn(2, 4, 8, 8)
     model = with_qconfig(Viewed())
-    with pytest.raises(NotImplementedError, match=r"view does not fit .* in the model \(Viewed\), .*Use reshape"):
+    with pytest.raises(NotImplementedError, match=r"view does not work .* in the model \(Viewed\), .*Use reshape"):
         zeropoint.prepare(model)(image)
     model.first = False
     prepared = zeropoint.prepare(model)
