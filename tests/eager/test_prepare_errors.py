@@ -171,7 +171,7 @@ def test_a_forgotten_dequant_stub_is_a_warning(x: Tensor) -> None:
 def test_joining_tensors_of_different_ranges_is_a_warning_once_for_each_place(x: Tensor) -> None:
     model = with_qconfig(Model(lambda x, y: torch.cat([x, y])))
     prepared = zeropoint.prepare(model)
-    with pytest.warns(UserWarning, match=r"cat gives .* in blocks\.1 \(Block\), .*FloatFunctional\(\)\.cat"):
+    with pytest.warns(UserWarning, match=r"cat uses .* in blocks\.1 \(Block\), .*FloatFunctional\(\)\.cat"):
         prepared(x)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -261,7 +261,7 @@ def _warn_of_joining(name: str) -> None:
     if where not in _WARNED:
         _WARNED.add(where)
         warnings.warn(
-            f"{name} uses the scale of the first tensor for all {where}: the converted model clips what does not fit."
+            f"{name} uses the scale of the first tensor for all {where}: the converted model clips values outside it."
             " zeropoint.nn.quantized.FloatFunctional().cat observes the result.",
             stacklevel=3,
         )
