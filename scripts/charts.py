@@ -25,7 +25,7 @@ STYLE = """<style>
   }
 </style>"""
 PEERS = ("zeropoint", "OpenVINO", "ONNX Runtime", "torch.ao jit", "torch float32")
-BAR, GROUP = 11, 80  # height of a bar, and of a model
+BAR, GROUP = 13, 92  # height of a bar, and of a model
 
 
 def svg(width: int, height: int, title: str, body: list[str]) -> str:
