@@ -68,7 +68,7 @@ def test_commands_of_the_tutorial_serve_a_torchvision_network(folder: str, tmp_p
     server = subprocess.Popen(command, cwd=ROOT, env={**environment, name: value})
     try:
         images = np.load(f"{tmp_path}/{Path(folder).name}/images.npy")[:2]
-        found = answer(f"http://127.0.0.1:{port}/predict", images)
+        found = answer(f"http://localhost:{port}/predict", images)
     finally:
         server.terminate()
         server.wait()
