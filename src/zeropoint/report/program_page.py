@@ -108,7 +108,7 @@ def _cards(f: ProgramFacts) -> str:
     stored = sum({s.name: s.nbytes for step in f.steps for s in step.sources if s.kind == "constant"}.values())
     shared = f"{readable_bytes(f.values)} without reuse"
     cards = [
-        card("Steps", f"{len(f.steps)}", f"of {kinds} kinds"),
+        card("Steps", f"{len(f.steps)}", f"{kinds} operations"),
         card("Weights", readable_bytes(stored), f"file {readable_bytes(f.file)}"),
         card("Arena", readable_bytes(f.arena), shared),
     ]
