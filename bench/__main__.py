@@ -43,12 +43,13 @@ SUITES = (
     "scaling",
     "script",
 )
+ON_REQUEST = ("pretrained",)  # needs packages with weights: `make bench-pretrained`
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
-        "suite", nargs="*", choices=[*SUITES, []], default=[], help=f"default: all of {', '.join(SUITES)}"
+        "suite", nargs="*", choices=[*SUITES, *ON_REQUEST, []], default=[], help=f"default: all of {', '.join(SUITES)}"
     )
     parser.add_argument(
         "--brief", action="store_true", help="one call of each, one row of those that differ in size: that they run"

@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 import zeropoint
 from bench import models, vision
@@ -97,21 +98,40 @@ def rows() -> Iterator[Row]:
 
 
 def _race(case: Case, batch: int, asked: float, row: Row, how: How, least: int) -> Result:
-    threads, task = how.threads, _task(case, batch, how.samples)
+    return race(_task(case, batch, how.samples), asked, row, how, least)
+
+
+def race(
+    task: Task,
+    asked: float,
+    row: Row,
+    how: How,
+    least: int,
+    write: Callable[[str, Task, Path], Path] = written,
+    judge: Callable[[Path], dict[str, Any]] | None = None,
+) -> Result:
+    """Time all contenders on one task, in turns.
+
+    Args:
+        write: makes the file of a contender.
+        judge: more facts about our file, such as its score on a task.
+    """
+    threads = how.threads
     with torch.no_grad():
-        wanted = task.model(*task.inputs)
+        wanted = pytree.tree_leaves(task.model(*task.inputs))[0]
     details: list[str] = []
     known: dict[str, dict[str, Any]] = {}
     with contextlib.ExitStack() as open_ones, tempfile.TemporaryDirectory() as folder:
         contenders = []
         for name in _contenders(how.without):
             try:
-                path = written(name, task, Path(folder))
+                path = write(name, task, Path(folder))
                 one = open_ones.enter_context(Contender(name, path, task.arrays, threads, how.realtime))
                 known[name] = _facts(one, path, wanted, task)
                 if name == OURS:
                     with priority(how.realtime):
                         known[name] |= _work(path, task)
+                    known[name] |= judge(path) if judge is not None else {}
                 contenders.append(one)
             except Unavailable as reason:
                 known[name] = {"left_out": str(reason)}

@@ -1,6 +1,7 @@
 """``python -m bench.table engine.json [FILE.md]``: what ``bench engine --json`` wrote as a table in Markdown.
 
-Printed; or put between the lines ``<!-- engine table -->`` and ``<!-- end of table -->`` of a file.
+Printed; or put between the lines ``<!-- engine table -->`` and ``<!-- end of table -->`` of a file. Rows of ``bench
+pretrained`` also have the score of their task, and go behind the line ``<!-- pretrained table -->``.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-BEGIN, END = "<!-- engine table -->", "<!-- end of table -->"
+BEGIN, PRETRAINED, END = "<!-- engine table -->", "<!-- pretrained table -->", "<!-- end of table -->"
 PEERS = ("torch float32", "torch.compile float32", "torch.ao jit", "torchao compiled", "ONNX Runtime", "OpenVINO")
 OURS = "zeropoint"
 
@@ -19,7 +20,9 @@ def table(results: dict[str, Any]) -> str:
     """One line for each row: ours, and how many times as long each peer takes; * marks peers that stay in float."""
     rows = [row for row in results["rows"] if "contenders" in row]
     peers = [peer for peer in PEERS if any(peer in row["ratios"] for row in rows)]
-    head = ("model", "zeropoint, ms (quartiles)", "GMAC/s (of peak)", *peers, "cosine: ours, best peer's")
+    judged = any(_task(row) for row in rows)
+    scores = ("task score: float, int8",) if judged else ()
+    head = ("model", "zeropoint, ms (quartiles)", "GMAC/s (of peak)", *peers, "cosine: ours, best peer's", *scores)
     lines = [_line(head), _line("---" for _ in head)]
     for row in rows:
         if row["failed"]:
@@ -31,8 +34,18 @@ def table(results: dict[str, Any]) -> str:
         speed = f"{known[OURS]['gmacs']:.0f} ({known[OURS]['of_peak']:.0%})"
         others = [known[p]["cosine"] for p in row["ratios"] if not p.endswith("float32") and "cosine" in known[p]]
         alike = f"{known[OURS]['cosine']:.5f}" + (f", {max(others):.5f}" if others else "")
-        lines.append(_line((row["name"], ours, speed, *(_ratio(row, peer) for peer in peers), alike)))
+        score = (_score(_task(row)),) if judged else ()
+        lines.append(_line((row["name"], ours, speed, *(_ratio(row, peer) for peer in peers), alike, *score)))
     return "\n".join(lines)
+
+
+def _task(row: dict[str, Any]) -> dict[str, Any]:
+    """The score of the row's task: its unit, and what float and int8 reach."""
+    return row["contenders"].get(OURS, {}).get("task", {})
+
+
+def _score(task: dict[str, Any]) -> str:
+    return f"{task['unit']}: {task['float']:.4g}, {task['int8']:.4g}" if task else ""
 
 
 def settings(results: dict[str, Any]) -> str:
@@ -56,17 +69,24 @@ def text(results: dict[str, Any]) -> str:
     return f"{machine}\n\n{table(results)}\n\n{note}\n\n{settings(results)}"
 
 
-def put(page: str, new: str) -> str:
+def brief(results: dict[str, Any]) -> str:
+    """The machine in a line, and the table: for the README."""
+    machine = results["machine"].splitlines()[0]
+    note = "A peer's number is its time divided by zeropoint's; * marks files that are not a quarter of the float file."
+    return f"{machine}\n\n{table(results)}\n\n{note}"
+
+
+def put(page: str, new: str, begin_mark: str = BEGIN) -> str:
     """The page with `new` between its marks.
 
     Raises:
         ValueError: if the page has no marks.
     """
-    before, begin, rest = page.partition(BEGIN)
+    before, begin, rest = page.partition(begin_mark)
     _, end, after = rest.partition(END)
     if not (begin and end):
-        raise ValueError(f"the page has no lines {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n\n{new}\n\n{END}{after}"
+        raise ValueError(f"the page has no lines {begin_mark} and {END}")
+    return f"{before}{begin_mark}\n\n{new}\n\n{END}{after}"
 
 
 def _ratio(row: dict[str, Any], peer: str) -> str:
@@ -85,9 +105,11 @@ def _line(cells: Any) -> str:
 
 
 if __name__ == "__main__":
-    made = text(json.loads(Path(sys.argv[1]).read_text()))
+    measured = json.loads(Path(sys.argv[1]).read_text())
+    judged = any(_task(row) for row in measured["rows"] if "contenders" in row)
+    made = brief(measured) if judged else text(measured)
     if len(sys.argv) > 2:
         page = Path(sys.argv[2])
-        page.write_text(put(page.read_text(), made))
+        page.write_text(put(page.read_text(), made, PRETRAINED if judged else BEGIN))
     else:
         print(made)

@@ -17,21 +17,24 @@ STYLE = """<style>
   .grid { stroke: #d0d7de; } .one { stroke: #2458d3; stroke-dasharray: 4 3; }
   .c0 { fill: #2458d3; } .c1 { fill: #e08a1e; } .c2 { fill: #3a9a6b; } .c3 { fill: #a56bc9; } .c4 { fill: #9aa3ae; }
   .box { fill: #f6f8fa; stroke: #d0d7de; } .int8 { fill: #e4ecfd; stroke: #9db9f5; }
-  .arrow { stroke: #8c959f; fill: none; }
+  .arrow { stroke: #8c959f; fill: none; } .back { fill: #fff; }
   @media (prefers-color-scheme: dark) {
     text { fill: #e6edf3; } .soft { fill: #9aa4af; } .grid { stroke: #3d444d; } .one { stroke: #7ea6ff; }
     .c0 { fill: #6d99ff; } .c1 { fill: #f0a44a; } .c2 { fill: #5cc48f; } .c3 { fill: #c291e6; } .c4 { fill: #6e7781; }
     .box { fill: #161b22; stroke: #3d444d; } .int8 { fill: #1d2a45; stroke: #3f5f9e; } .arrow { stroke: #7d8590; }
+    .back { fill: #0d1117; }
   }
 </style>"""
+# The colours follow the system, the page around a picture its own switch: so a picture brings its background along.
+BACK = '<rect class="back" width="100%" height="100%" rx="8"/>'
 PEERS = ("zeropoint", "OpenVINO", "ONNX Runtime", "torch.ao jit", "torch float32")
-BAR, GROUP = 11, 80  # height of a bar, and of a model
+BAR, GROUP = 13, 92  # height of a bar, and of a model
 
 
 def svg(width: int, height: int, title: str, body: list[str]) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img"'
-        f' aria-label="{escape(title)}"><title>{escape(title)}</title>{STYLE}{"".join(body)}</svg>\n'
+        f' aria-label="{escape(title)}"><title>{escape(title)}</title>{STYLE}{BACK}{"".join(body)}</svg>\n'
     )
 
 

@@ -24,19 +24,19 @@ STYLE = """<style>
   .soft { fill: #777; } .line { stroke: #555; stroke-width: 1.5; fill: none; }
   .step { stroke: #2458d3; stroke-width: 1; } .mark { fill: #2458d3; } .bad { fill: #c62828; }
   .bars { fill: #8fb0f5; } .all { fill: none; stroke: #999; stroke-width: 2; stroke-dasharray: 5 4; }
-  .chosen { fill: #2458d3; opacity: .13; } .ends { stroke: #2458d3; stroke-width: 2; }
+  .chosen { fill: #2458d3; opacity: .13; } .ends { stroke: #2458d3; stroke-width: 2; } .back { fill: #fff; }
   @media (prefers-color-scheme: dark) {
     text { fill: #e2e5ea; } .soft { fill: #9aa3b0; } .line { stroke: #aaa; }
     .step, .ends { stroke: #7ea6ff; } .mark { fill: #7ea6ff; } .bad { fill: #ff8a80; } .bars { fill: #5f86d9; }
-    .chosen { fill: #7ea6ff; opacity: .2; }
+    .chosen { fill: #7ea6ff; opacity: .2; } .back { fill: #0d1117; }
   }
 </style>"""
+BACK = '<rect class="back" width="100%" height="100%" rx="8"/>'  # colours follow the system, the page its own switch
 
 
 def svg(width: int, height: int, body: str) -> str:
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}">{STYLE}{body}</svg>\n'
-    )
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}">'
+    return f"{head}{STYLE}{BACK}{body}</svg>\n"
 
 
 def affine() -> str:
@@ -141,7 +141,7 @@ def main() -> None:
         found = zeropoint.write_report(page, model, quantized, images, title="Digits, residual CNN")
         photograph(page, PICTURES / "report.png", 1000, 1240)
         text = page.read_text()
-        start, end = text.index("<h2>How the values"), text.index("<h2>Speed by")
+        start, end = text.index("<h2>Distribution of"), text.index("<h2>Speed by")
         head = text[: text.index("<header>")]
         (Path(folder) / "part.html").write_text(
             f"{head}<main><section>{text[start:end]}</section></main></body></html>"

@@ -1,11 +1,14 @@
-"""load_test.py FOLDER [--clients 4] [--seconds 10]: throughput and latency of both servers, in turns on one machine.
+"""load_test.py FOLDER [--clients 2] [--seconds 20]: throughput and latency of both servers, as a Markdown table.
 
-FOLDER is what make_model.py wrote. Each server is a process of its own; clients keep one connection each and send the
-next request when the last is answered. Rounds alternate, so that other load on the machine hits both.
+FOLDER is what make_model.py wrote. Each server runs in its own process. Each client keeps one connection and sends the
+next request when the last one is answered. Rounds alternate between the servers, so other load affects both. `make
+bench-serving` installs what this needs, makes the model and runs it.
 """
 
 import argparse
+import datetime
 import http.client
+import importlib.metadata
 import io
 import os
 import statistics
@@ -34,6 +37,14 @@ def start(model: Path, port: int, threads: int) -> subprocess.Popen:
     raise RuntimeError(f"the server of {model} does not answer")
 
 
+def machine() -> str:
+    """The CPU, its load before the test, and the versions that were compared."""
+    with open("/proc/cpuinfo") as file:
+        cpu = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), "unknown CPU")
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("zeropoint", "onnxruntime"))
+    return f"{datetime.date.today()}: {cpu}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; {versions}"
+
+
 def measure(port: int, clients: int, seconds: float, body: bytes) -> list[float]:
     """Seconds of each request."""
     times: list[float] = []
@@ -60,11 +71,12 @@ def measure(port: int, clients: int, seconds: float, body: bytes) -> list[float]
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--clients", type=int, default=4)
-    parser.add_argument("--seconds", type=float, default=10)
-    parser.add_argument("--threads", type=int, default=1, help="of one inference")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--clients", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=20, help="for each server")
+    parser.add_argument("--threads", type=int, default=1, help="for one inference")
+    parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
+    print(f"{machine()}; clients {options.clients}, threads per inference {options.threads}\n")
     written = io.BytesIO()
     np.save(written, np.random.default_rng(0).standard_normal((1, 3, 224, 224)).astype(np.float32))
     models = {"zeropoint": "model.zpt", "ONNX Runtime": "model.onnx"}
@@ -78,10 +90,11 @@ if __name__ == "__main__":
         for _ in range(options.rounds):
             for i, name in enumerate(models):
                 found[name] += measure(8411 + i, options.clients, options.seconds / options.rounds, written.getvalue())
+        print("| server | requests/s | median | p99 |\n|---|---|---|---|")
         for name, times in found.items():
             cuts = statistics.quantiles(times, n=100)
             rate = len(times) / options.seconds
-            print(f"{name:<14}{rate:8.1f} requests/s   median {cuts[49] * 1e3:6.1f} ms   p99 {cuts[98] * 1e3:6.1f} ms")
+            print(f"| {name} | {rate:.1f} | {cuts[49] * 1e3:.1f} ms | {cuts[98] * 1e3:.1f} ms |")
     finally:
         for server in servers.values():
             server.terminate()

@@ -79,9 +79,9 @@ class Peaks:
 
 @dataclass(frozen=True)
 class CpuInfo:
-    """The instruction sets of this machine, which one the kernels use, and why not a better one.
+    """The instruction sets of this machine, the one that the kernels use, and why a better one is not used.
 
-    ``print(zeropoint.cpu_info())`` says it in words.
+    ``print(zeropoint.cpu_info())`` describes them.
     """
 
     brand: str
@@ -114,7 +114,7 @@ class CpuInfo:
 
 
 def cpu_info() -> CpuInfo:
-    """The instruction sets of this CPU, the one that is used, and why no better one is.
+    """The instruction sets of this CPU, the one in use, and why a better one is not used.
 
     Example:
         >>> info = cpu_info()
@@ -152,7 +152,8 @@ def cpu_info() -> CpuInfo:
 
 
 def peaks() -> Peaks:
-    """What this machine can do at most. The first call measures it, in about 50 ms; later ones remember.
+    """The measured peak performance of this machine. The first call takes about 50 ms; later calls return the same
+    result.
 
     Example:
         >>> peaks().l1 >= 0
@@ -166,7 +167,7 @@ def _size(count: int) -> str:
 
 
 def get_num_threads() -> int:
-    """Threads the kernels use, the calling one included.
+    """The number of threads that the kernels use, including the calling thread.
 
     Example:
         >>> get_num_threads() >= 1
@@ -176,8 +177,8 @@ def get_num_threads() -> int:
 
 
 def set_num_threads(n: int) -> None:
-    """Use `n` threads in the kernels from now on. The default is ``ZEROPOINT_NUM_THREADS``, else ``OMP_NUM_THREADS``,
-    else the cores this process may run on.
+    """Set the number of threads for the kernels. The default is ``ZEROPOINT_NUM_THREADS``, then ``OMP_NUM_THREADS``,
+    then the number of cores available to this process.
 
     Raises:
         ValueError: unless ``1 <= n <= 1024``.

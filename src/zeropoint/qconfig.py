@@ -99,13 +99,13 @@ class _Constructors(NamedTuple):
 
 
 class QConfig(_Constructors):
-    """Two constructors: ``activation()`` builds what watches a layer's output, ``weight()`` what watches its weight.
+    """Two constructors: ``activation()`` creates the observer of a layer's output, ``weight()`` that of its weight.
 
-    A constructor is an observer or fake-quantize class, or one with arguments from ``with_args``. It is called once for
-    each layer, which is why instances are refused.
+    A constructor is an observer or fake-quantize class, optionally with arguments from ``with_args``. It is called once
+    for each layer, so instances are not accepted.
 
     Raises:
-        ValueError: if given an observer that is already built.
+        ValueError: if given an observer instance.
 
     Example:
         >>> from zeropoint import MinMaxObserver, qint8
@@ -322,14 +322,14 @@ _TRAINING: Mapping[tuple[str, int], QConfig] = MappingProxyType(
 
 
 def get_default_qconfig(backend: str = "x86", version: int = 0) -> QConfig:
-    """The QConfig for calibrating a model that will run on `backend`: histograms for activations, int8 weights.
+    """The QConfig for calibrating a model: histogram observers for activations, int8 weights.
 
     Args:
-        backend: 'x86', 'fbgemm', 'qnnpack', 'onednn' as PyTorch's, or 'native', ours: all 8 bits on every CPU.
+        backend: 'x86', 'fbgemm', 'qnnpack' or 'onednn' as in PyTorch, or 'native', which uses all 8 bits on every CPU.
         version: 0.
 
     Raises:
-        ValueError: if there is no such backend or version.
+        ValueError: for an unknown backend or version.
 
     Example:
         >>> qconfig = get_default_qconfig("native")
@@ -340,7 +340,7 @@ def get_default_qconfig(backend: str = "x86", version: int = 0) -> QConfig:
 
 
 def get_weight_only_qconfig_4bit(group_size: int = GROUP) -> QConfig:
-    """The QConfig for weights of 4 bits and float activations, with a scale for each `group_size` inputs of an output.
+    """The QConfig for 4-bit weights and float activations, with one scale per `group_size` inputs of an output.
 
     Example:
         >>> get_weight_only_qconfig_4bit(32).weight().group_size
@@ -350,14 +350,14 @@ def get_weight_only_qconfig_4bit(group_size: int = GROUP) -> QConfig:
 
 
 def get_default_qat_qconfig(backend: str = "x86", version: int = 1) -> QConfig:
-    """The QConfig for training a model that will run on `backend`: fake-quantize with moving averages.
+    """The QConfig for quantization-aware training: fake quantization with moving averages.
 
     Args:
         backend: as for `get_default_qconfig`.
-        version: 1, observing and fake-quantizing fused into one step, or 0, one after the other.
+        version: 1 fuses observer and fake quantization into one step; 0 runs one after the other.
 
     Raises:
-        ValueError: if there is no such backend or version.
+        ValueError: for an unknown backend or version.
 
     Example:
         >>> type(get_default_qat_qconfig("native").activation()).__name__

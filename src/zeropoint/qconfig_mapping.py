@@ -59,17 +59,17 @@ _STYLES = MappingProxyType(
 
 
 class QConfigMapping:
-    """Which QConfig each part of a model gets; None leaves a part in float.
+    """The QConfig of each part of a model. None keeps a part in float.
 
-    The rules, from the strongest to the weakest:
+    The rules, in order of precedence:
 
     1. `set_module_name_object_type_order`: the n-th module or call of one type inside a module
-    2. `set_module_name`: a module and all that is inside it; the longest name wins
+    2. `set_module_name`: a module and everything inside it; the longest name wins
     3. `set_module_name_regex`: modules whose name starts with a match; the first rule wins
     4. `set_object_type`: modules of exactly this class, calls of this function or method
-    5. `set_global`: the rest
+    5. `set_global`: everything else
 
-    `qconfig_for` answers them.
+    `qconfig_for` applies them.
 
     Example:
         >>> from zeropoint import default_qconfig, per_channel_dynamic_qconfig
@@ -91,7 +91,7 @@ class QConfigMapping:
     # ------------------------------------------------------------------------------------------------------ the rules
 
     def set_global(self, global_qconfig: QConfigAny) -> QConfigMapping:
-        """The QConfig of everything that no other rule names.
+        """Set the QConfig of everything that no other rule names.
 
         Example:
             >>> QConfigMapping().set_global(get_default_qconfig("native")).qconfig_for("any", nn.Linear) is None
@@ -102,7 +102,7 @@ class QConfigMapping:
         return self
 
     def set_object_type(self, object_type: ObjectType, qconfig: QConfigAny) -> QConfigMapping:
-        """The QConfig of modules of exactly this class, or of calls of this function or method name.
+        """Set the QConfig of modules of exactly this class, or of calls of this function or method name.
 
         Raises:
             TypeError: if `object_type` is none of these.
@@ -118,10 +118,10 @@ class QConfigMapping:
         return self
 
     def set_module_name_regex(self, module_name_regex: str, qconfig: QConfigAny) -> QConfigMapping:
-        """The QConfig of modules whose name starts with a match of the regular expression.
+        """Set the QConfig of modules whose name starts with a match of the regular expression.
 
-        The rule set first wins, so set the more specific ones first. Setting a rule again keeps its place. The match
-        may end anywhere in the name; write ``$`` to match all of it.
+        The first rule wins, so set the more specific ones first. Setting a rule again keeps its position. The match can
+        end anywhere in the name; use ``$`` to match the whole name.
 
         Raises:
             ValueError: if it is not a regular expression.
@@ -144,7 +144,7 @@ class QConfigMapping:
         return self
 
     def set_module_name(self, module_name: str, qconfig: QConfigAny) -> QConfigMapping:
-        """The QConfig of the module with this dotted name, and of all inside it that have no longer rule.
+        """Set the QConfig of the module with this dotted name, and of everything inside it without a longer rule.
 
         Raises:
             ValueError: if the name is empty.
@@ -164,7 +164,8 @@ class QConfigMapping:
     def set_module_name_object_type_order(
         self, module_name: str, object_type: ObjectType, index: int, qconfig: QConfigAny
     ) -> QConfigMapping:
-        """The QConfig of call number `index`, from 0, of `object_type` directly inside the module `module_name`.
+        """Set the QConfig of call number `index`, counted from 0, of `object_type` directly inside the module
+        `module_name`.
 
         Example:
             >>> mapping = QConfigMapping().set_module_name_object_type_order("body", F.linear, 1, get_default_qconfig())

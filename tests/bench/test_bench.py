@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -112,6 +113,20 @@ def test_a_table_marks_peers_that_stay_in_float() -> None:
     lines = table.table(results()).splitlines()
     assert lines[2] == "| net, batch 1 | 12.3 (12.1-13.0) | 120 (51%) | 1.25x * | 0.99000, 0.98000 |"
     assert "failed: no kernel" in lines[3]
+
+
+def test_a_table_of_pretrained_networks_has_their_scores() -> None:
+    found = results()
+    found["rows"][0]["contenders"][OURS]["task"] = {"unit": "cents", "float": 0.0, "int8": 0.6012}
+    lines = table.table(found).splitlines()
+    assert lines[0].endswith("| task score: float, int8 |")
+    assert lines[2].endswith("| 0.99000, 0.98000 | cents: 0, 0.6012 |")
+    assert table.brief(found).startswith("one\n\n| model |")
+
+
+def test_the_readme_has_a_place_for_pretrained_networks() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    assert "\n\nnew\n\n" in table.put(readme, "new", table.PRETRAINED)
 
 
 def test_a_table_says_how_peers_ran() -> None:

@@ -117,7 +117,7 @@ def test_quantize_writes_a_report() -> None:
     ran = run("quantize", "model.pt2", "-d", "images.npy", "-o", "out.pt2", "--report", "report.html")
     assert ran.code == 0
     assert "report     report.html" in ran.out
-    assert "Layers that lose most" in Path("report.html").read_text()
+    assert "Layers with the largest error" in Path("report.html").read_text()
 
 
 def test_a_hundred_images_make_a_program_and_a_page(folder: Path) -> None:

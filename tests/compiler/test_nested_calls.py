@@ -59,7 +59,7 @@ def test_what_does_not_fit_the_call_is_named(tmp_path: Path) -> None:
             program({"a": a, "b": [b, b]})
         with pytest.raises(TypeError, match=r"argument 0\['a'\] must be an array, got NoneType"):
             program({"a": None, "b": [b]})
-        with pytest.raises(TypeError, match="takes no 'more'"):
+        with pytest.raises(TypeError, match="has no input 'more'"):
             program({"a": a, "b": [b]}, more=a)
 
 

@@ -105,7 +105,15 @@ def test_every_layer_has_a_row_and_the_worst_is_first(written: tuple[Path, Findi
 
 @pytest.mark.parametrize(
     "section",
-    ["Layers that lose most", "The error along", "Layers", "How the values", "Speed by step", "Size by", "Sensitivity"],
+    [
+        "Layers with the largest error",
+        "Error from",
+        "Layers",
+        "Distribution of",
+        "Speed by step",
+        "Size by",
+        "Sensitivity",
+    ],
 )
 def test_every_section_is_there(written: tuple[Path, Findings], section: str) -> None:
     assert f"<h2>{section}" in written[0].read_text()

@@ -78,12 +78,15 @@ def row(
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ([row("conv", 1e-3, 180e6, "gemm")], "near the peak of the instruction: 8-bit products are 4.0x as quick"),
+        (
+            [row("conv", 1e-3, 180e6, "gemm")],
+            "peak of the instruction: on this CPU, int8 multiplies at most 4.0x as fast",
+        ),
         ([row("conv", 5e-3, 180e6, "gemm")], "below 60% of the instruction's peak"),
         ([row("conv", 1e-3, 40e6, "float_gemm", "float32")], "layers that multiply floats"),
-        ([row("linear", 60e-6, 0.8e6, "gemm", stored=100 * MB)], "wait for memory"),
+        ([row("linear", 60e-6, 0.8e6, "gemm", stored=100 * MB)], "limited by memory bandwidth"),
         ([row("quantize", 1e-4, 0.0, "quantize", "float32")], "goes to quantize and dequantize"),
-        ([row("relu", 1e-6, 0.0)], "starting them is what they cost"),
+        ([row("relu", 1e-6, 0.0)], "starting them dominates"),
         ([row("softmax", 1e-3, 0.0, "float_softmax", "float32")], "functions and sums"),
     ],
 )

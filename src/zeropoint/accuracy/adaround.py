@@ -41,12 +41,12 @@ def adaround(
     """Learn the rounding of the weights of all linear layers and convolutions, layer by layer, in place.
 
     Args:
-        float_model: what `quantized` was made of.
-        quantized: of `to_int8`, `convert_fx`, eager `convert` or `quantize_dynamic`.
-        batches: what to run on, without labels.
-        steps: of gradient descent, for each layer.
-        seed: of the choice of rows.
-        seconds: after which no layer is begun; the rest stays as it is.
+        float_model: the original model.
+        quantized: its quantized version, from `to_int8`, `convert_fx`, eager `convert` or `quantize_dynamic`.
+        batches: input batches; labels are not needed.
+        steps: number of gradient descent steps for each layer.
+        seed: seed for the choice of rows.
+        seconds: time after which no further layer is started; the remaining layers stay unchanged.
 
     Example:
         >>> import zeropoint

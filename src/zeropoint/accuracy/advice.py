@@ -65,11 +65,11 @@ class CalibrationAdvice:
 def calibration_advice(
     model: nn.Module, example_inputs: Any, calibration: Iterable[Any], policy: Any = None
 ) -> CalibrationAdvice:
-    """Calibrate a model and report after how many batches its ranges stop changing.
+    """Calibrate a model and report the number of batches after which its ranges stop changing.
 
-    A range counts as still when its scale stays within 2% of the last one. The data is gone through once, and nothing
-    of it is kept. With as many batches as there are the answer can only be that half of them were enough, or that more
-    are needed: the end of the data proves nothing about the batch before it.
+    A range has settled when its scale stays within 2% of the final one. The function reads the data once and does not
+    keep it. It can only conclude that at most half of the batches were enough, or that the model needs more: the last
+    batches cannot show whether the ranges would change further.
 
     Raises:
         ValueError: without a batch.

@@ -21,16 +21,17 @@ __all__ = ["reestimate_batch_norms"]
 
 
 def reestimate_batch_norms(model: nn.Module, batches: Iterable[Any]) -> int:
-    """Set running mean and variance of every batch norm to the averages over `batches`, in place.
+    """Set the running mean and variance of every batch norm to the averages over `batches`, in place.
 
-    Everything else stays as it is: weights, ranges, modes.
+    Weights, ranges and modes stay unchanged.
 
     Args:
-        model: float, of `prepare_qat`, or of `prepare_qat_fx`.
-        batches: each a tensor, a tuple of arguments or a dictionary of keywords.
+        model: a float model, or a model from `prepare_qat` or `prepare_qat_fx`.
+        batches: input batches. A batch is a tensor, a tuple of positional arguments, or a dictionary of keyword
+            arguments.
 
     Returns:
-        how many batch norms there were.
+        the number of batch norms.
 
     Raises:
         ValueError: without a batch.

@@ -65,14 +65,13 @@ def bias_correction(
     target_modules: Iterable[type] = QUANTIZED_LAYERS,
     neval_batches: int | None = None,
 ) -> None:
-    """Correct the biases of a quantized model, in place; the float modules stay in it as shadows.
+    """Correct the biases of a quantized model, in place. The float modules stay in the model as shadows.
 
     Args:
-        float_model: what `quantized_model` was made of.
-        img_data: batches; the model is called with the first part of each. All of them are gone through once for each
-            layer.
+        float_model: the original model.
+        img_data: batches; the model is called with the first element of each. Each layer reads all of them once.
         target_modules: types of modules to correct.
-        neval_batches: how many of the batches are used, all by default.
+        neval_batches: number of batches to use; by default all.
     """
     prepare_model_with_stubs(float_model, quantized_model, FLOAT_LAYERS, MeanShadowLogger)
     types = tuple(target_modules)
@@ -103,15 +102,15 @@ def _correct(shadow: Any, bias: Tensor) -> None:
 
 
 def correct_biases(float_model: Any, quantized: nn.Module, batches: Iterable[Any]) -> tuple[Change, ...]:
-    """Take what each layer's channels are off in the mean, over some batches, off its bias, in place.
+    """Subtract the mean error of each output channel from the bias of each layer, in place.
 
-    A layer is changed only if its result comes nearer to the float model's on batches that were held out; one
-    without a bias gets one then.
+    Changes a layer only if its output gets closer to the float model on held-out batches. A layer without a bias gets
+    one.
 
     Args:
-        float_model: what `quantized` was made of.
-        quantized: of `to_int8`, `convert_fx`, eager `convert` or `quantize_dynamic`.
-        batches: what to run on, without labels.
+        float_model: the original model.
+        quantized: its quantized version, from `to_int8`, `convert_fx`, eager `convert` or `quantize_dynamic`.
+        batches: input batches; labels are not needed.
     """
     changes = []
     for layer in layers_of(float_model, quantized, batches):

@@ -58,15 +58,15 @@ def layer_pairs(graph: fx.GraphModule) -> tuple[LayerPair, ...]:
 
 
 def equalize_layers(graph: fx.GraphModule, batches: Iterable[Any], memory: int = MEMORY) -> tuple[Change, ...]:
-    """Equalize all pairs of layers of a float graph, and absorb high biases, in place. In float nothing changes but
-    the last digits.
+    """Equalize the channel ranges of all pairs of layers in a float graph, and absorb high biases, in place. The float
+    results change only by rounding errors.
 
     Args:
-        graph: of `zeropoint.graph.quantize_fx.float_graph`, before it gets observers.
-        batches: to see which biases are high, and to measure; as many as fit into `memory`.
+        graph: a graph from `zeropoint.graph.quantize_fx.float_graph`, before observers are inserted.
+        batches: data to find high biases and to measure; uses as many as fit into `memory`.
 
     Returns:
-        A change for each pair: SQNR of the second layer's result with its weight and input in 8 bits.
+        A change for each pair, with the SQNR of the second layer's output with an 8-bit weight and input.
     """
     pairs = layer_pairs(graph)
     batches = list(batches)

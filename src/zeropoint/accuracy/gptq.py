@@ -34,16 +34,16 @@ _ROWS = 1 << 14  # of unfolded inputs at a time
 
 
 def gptq(float_model: Any, quantized: nn.Module, batches: Iterable[Any]) -> tuple[Change, ...]:
-    """Round the weights of all linear layers and convolutions anew, layer by layer, in place.
+    """Choose better integers for the weights of all linear layers and convolutions with GPTQ, layer by layer, in place.
 
-    Works for weights of 8 and 4 bits, static, dynamic and weight-only. Transposed convolutions and those over three
-    axes stay as they are. A layer is changed only if its result comes nearer to the float model's on every fourth
-    batch (of a single one, its last rows), to which its weights are not fitted.
+    Supports 8-bit and 4-bit weights in static, dynamic and weight-only quantization. Skips transposed and 3d
+    convolutions. Changes a layer only if its output gets closer to the float model on held-out data: every fourth
+    batch, or the last rows of a single batch.
 
     Args:
-        float_model: what `quantized` was made of.
-        quantized: of `to_int8`, `convert_fx`, eager `convert` or `quantize_dynamic`.
-        batches: what to run on, without labels.
+        float_model: the original model.
+        quantized: its quantized version, from `to_int8`, `convert_fx`, eager `convert` or `quantize_dynamic`.
+        batches: input batches; labels are not needed.
 
     Example:
         >>> import zeropoint

@@ -44,10 +44,10 @@ def held_out(count: int) -> frozenset[int]:
 
 @dataclass(frozen=True)
 class Change:
-    """What an algorithm did to a layer: SQNR of its result against that of the float model, in dB, before and after.
+    """The effect of an algorithm on one layer: the SQNR of its output against the float model, in dB, before and after.
 
-    Measured on the batches that were held out (`held_out`). `what` says it in words. A layer that would have become
-    worse was left as it was; then both numbers are the same.
+    Measured on held-out batches (`held_out`). `what` describes the change. If the change did not help, the layer stays
+    unchanged and both numbers are equal.
     """
 
     name: str
@@ -163,11 +163,12 @@ class TunableLayer(abc.ABC):
 def layers_of(
     float_model: Any, quantized: nn.Module, batches: Iterable[Any], memory: int = MEMORY
 ) -> Iterator[TunableLayer]:
-    """The layers with integer weights of what `to_int8`, `convert_fx` or eager `convert` made, in their order.
+    """The layers with integer weights of a model from `to_int8`, `convert_fx` or eager `convert`, in execution order.
 
     Args:
-        float_model: what `quantized` was made of: a module, or its graph (`zeropoint.graph.quantize_fx.float_graph`).
-        batches: each a tensor, a tuple of arguments or a dictionary of keywords. As many are used as fit into `memory`.
+        float_model: the original module, or its graph (`zeropoint.graph.quantize_fx.float_graph`).
+        batches: input batches. A batch is a tensor, a tuple of positional arguments, or a dictionary of keyword
+            arguments. Uses as many as fit into `memory`.
         memory: bytes for the values of all batches at one place.
 
     Raises:

@@ -48,7 +48,9 @@ _RUNS = 9  # of each program, for the medians of its steps
 
 @dataclass(frozen=True)
 class Option:
-    """One way to compute a layer: the squared error it adds to the output, milliseconds, and bytes of its weights."""
+    """One precision for a layer: the squared error that it adds to the output, its time in milliseconds, and its
+    bytes.
+    """
 
     path: str
     way: str
@@ -59,7 +61,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Point:
-    """A choice for all layers, with what it costs by the sums."""
+    """A precision for every layer, with the total error, time and size."""
 
     ways: tuple[tuple[str, str], ...]
     error: float
@@ -69,7 +71,9 @@ class Point:
 
 @dataclass(frozen=True)
 class Front:
-    """The Pareto front: no point is both quicker and nearer than another. Prints as a table, the quickest first."""
+    """The Pareto front: no point is both faster and more accurate than another. Prints as a table, the fastest
+    first.
+    """
 
     points: tuple[Point, ...]
     options: tuple[Option, ...]
@@ -118,7 +122,7 @@ class Front:
 
 
 def choose(options: Sequence[Option], limit: float) -> Point | None:
-    """The quickest choice of one way for each layer whose errors sum to `limit` at most; None if there is none.
+    """The fastest choice of one option per layer with a total error of at most `limit`; None if there is none.
 
     Raises:
         ModuleNotFoundError: without scipy.
@@ -163,10 +167,10 @@ def choose(options: Sequence[Option], limit: float) -> Point | None:
 
 
 def precision_front(bench: Bench, recipe: Recipe = Recipe(), progress: bool = True) -> Front:  # noqa: B008
-    """Measure every layer in every way, and find the Pareto front.
+    """Measure every layer in every precision, and find the Pareto front.
 
     Args:
-        recipe: what else is done to the model; algorithms that work on integers are left out here.
+        recipe: the other changes to the model; algorithms that work on integers are skipped here.
     """
     plain = Recipe(tuple(name for name in recipe.algorithms if name in ("equalize", "ranges")))
     graph = bench.make(Recipe(tuple(n for n in plain.algorithms if n == "equalize"))).graph
@@ -186,7 +190,9 @@ def precision_front(bench: Bench, recipe: Recipe = Recipe(), progress: bool = Tr
 
 
 def dynamic_layers(bench: Bench) -> tuple[tuple[str, str], ...]:
-    """All layers that can take the range of each call instead of that of calibration: still int8, if a bit slower."""
+    """All layers that can compute their ranges at run time instead of using calibrated ones; still int8, slightly
+    slower.
+    """
     layers = [path for path in _layers(bench.prepared(Recipe(), copy.deepcopy(bench.graph))) if _has(path, _DYNAMIC)]
     ways = tuple((path, _DYNAMIC) for path in layers)
     prepared = bench.prepared(Recipe((), ways), copy.deepcopy(bench.graph))

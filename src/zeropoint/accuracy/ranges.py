@@ -50,16 +50,16 @@ _NOW = "as it was"
 
 
 def choose_ranges(prepared: Prepared, batches: Iterable[Any], memory: int = MEMORY) -> tuple[Change, ...]:
-    """Choose the range of every activation of a calibrated model anew, in place.
+    """Choose a better range for every activation of a calibrated model, in place.
 
     Args:
-        prepared: of `prepare_fx`, calibrated.
-        batches: to count values with, all of them, and to try ranges on, as many as fit into `memory`.
+        prepared: a calibrated model from `prepare_fx`.
+        batches: all of them are used to count values; as many as fit into `memory` are used to try ranges.
         memory: bytes for the values of all batches at one place.
 
     Returns:
-        A change for each observer: SQNR of the layers that read its value, or of the value, with the old range and with
-        the new one.
+        A change for each observer, with the SQNR of the layers that read its value (or of the value) for the old and
+        the new range.
 
     Example:
         >>> import zeropoint

@@ -32,15 +32,14 @@ _STEPS = 255
 
 
 def search_scaling(prepared: Prepared, batches: Iterable[Any], memory: int = MEMORY) -> tuple[Change, ...]:
-    """Search the factors of channels for every value that linear layers read, in a calibrated model, in place.
+    """Search the best channel scaling for every input of linear layers in a calibrated model, in place.
 
     Args:
-        prepared: of `prepare_fx` with ``equalize_channels=True``, calibrated, not converted yet.
-        batches: to try factors on, as many as fit into `memory`.
+        prepared: a calibrated model from `prepare_fx` with ``equalize_channels=True``.
+        batches: data to try factors on; uses as many as fit into `memory`.
 
     Returns:
-        A change for each value: SQNR of the layers that read it, with the factors of the default pass and with the new
-        ones.
+        A change for each value, with the SQNR of the layers that read it for the default and the new factors.
     """
     graph, choices = prepared.graph_module, prepared.choices()
     batches = list(batches)

@@ -157,27 +157,28 @@ def tune(
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> Tuned:
-    """Quantize a model so that a metric meets a target, trying cheap algorithms first.
+    """Quantize a model to an accuracy target, trying cheap algorithms first.
 
-    Tries plain int8, then adds `ranges`, `scaling`, `equalize` and `bias`, then the ranges of each call instead of
-    those of calibration, then `gptq` and `adaround`, each only if the metric rises, then computes layers in other ways.
-    Stops when the target is met, when the budget is spent, or at Ctrl-C, and returns the best so far.
+    Starts with plain int8, then tries `ranges`, `scaling`, `equalize` and `bias`, then ranges computed at run time,
+    then `gptq` and `adaround`, and keeps each one that improves the metric. Then tries mixed precision. Stops when the
+    metric reaches the target, when the budget is spent, or at Ctrl-C, and returns the best model so far.
 
     Args:
-        model: any module that torch.export can capture, or TorchScript whose way does not depend on data.
-        example_inputs: a tuple of what it is called with, or a dictionary of keywords.
-        calibration: batches without labels, for ranges and for all algorithms; but for those that judge.
-        metric: "sqnr" (dB), "cosine" or "agreement" with the float model, or a function of a model that answers a
-            number: the larger, the better.
-        target: stop when the metric is at least this; without one everything is tried that is not mixed precision.
-        budget: minutes after which nothing new is begun; `adaround` leaves the layers to come as they are then.
-        validation: batches to measure "sqnr", "cosine" and "agreement" on. Without them every fourth batch of the
-            calibration is held out for that; a single batch does both, and the result says so. A metric that is a
-            function has its own data: give it other data than the calibration.
-        policy: changes some fields of the `Policy` that is chosen from what the model shows.
-        mixed_precision: whether layers may be computed in other ways than int8 with ranges of calibration; needs scipy.
-        checkpoint: a file for what was measured. The same call goes on from there; it stays when `tune` ends.
-        progress: show on a terminal what is tried, with the best so far.
+        model: any module that `torch.export` can capture, or TorchScript without data-dependent control flow.
+        example_inputs: a tuple of positional arguments, or a dictionary of keyword arguments.
+        calibration: batches without labels, for ranges and for all algorithms.
+        metric: "sqnr" (dB), "cosine" or "agreement" with the float model, or a function that takes a model and returns
+            a number. Larger is better.
+        target: stop when the metric reaches this value. Without a target, `tune` tries everything except mixed
+            precision.
+        budget: minutes after which `tune` starts nothing new; `adaround` then skips the remaining layers.
+        validation: batches for the metrics "sqnr", "cosine" and "agreement". By default, every fourth calibration batch
+            is held out for them; a single batch serves both purposes, and the result says so. If the metric is a
+            function, use other data than the calibration data.
+        policy: a dictionary that changes some fields of the `Policy`.
+        mixed_precision: whether layers can use other precisions than static int8; needs scipy.
+        checkpoint: a file for the measurements. The same call resumes from it. `tune` does not remove it.
+        progress: show the current attempt and the best one so far on a terminal.
 
     Raises:
         ValueError: without a batch, for an unknown metric, or for a checkpoint of another model.

@@ -51,8 +51,8 @@ def zeropoint(
 ) -> None:
     """Quantize models to 8 bits, inspect and measure them, and find the layers that lose accuracy.
 
-    A MODEL is a file of torch.export (`.pt2`), ONNX or TorchScript (`.pt`), or `package.module:factory`, a function
-    that makes it. DATA is a `.npy`, `.npz` or `.safetensors` file, samples along the first axis, or
+    A MODEL is a torch.export (`.pt2`), ONNX or TorchScript (`.pt`) file, or `package.module:factory`, a function that
+    returns it. DATA is a `.npy`, `.npz` or `.safetensors` file with samples along the first axis, or
     `package.module:iterable`.
     """
     warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)  # torch's, about its own files

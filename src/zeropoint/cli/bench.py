@@ -30,23 +30,23 @@ FLOAT, GRAPH, PROGRAM = "torch float32", "zeropoint graph", "zeropoint program"
 def bench(
     model: Model,
     data: Data,
-    mode: Annotated[Mode, typer.Option("--mode", "-m", help="How it is quantized.")] = Mode.static,
+    mode: Annotated[Mode, typer.Option("--mode", "-m", help="Quantization mode.")] = Mode.static,
     threads: Annotated[
-        int | None, typer.Option("--threads", "-t", min=1, help="For everybody; all CPUs by default.")
+        int | None, typer.Option("--threads", "-t", min=1, help="Threads for all runtimes; by default all CPUs.")
     ] = None,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.0, help="To spend on timing.")] = 5.0,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.0, help="Time to spend on each measurement.")] = 5.0,
     without: Annotated[
-        list[str] | None, typer.Option("--without", metavar="NAME", help="Leave out a peer; may be repeated.")
+        list[str] | None, typer.Option("--without", metavar="NAME", help="Skip a runtime; can be repeated.")
     ] = None,
     compare_compiled: Annotated[
-        bool, typer.Option("--compile", help="Also torch.compile and torchao: minutes, and a C++ compiler.")
+        bool, typer.Option("--compile", help="Also torch.compile and torchao; takes minutes and needs a C++ compiler.")
     ] = False,
     batch: Batch = 1,
     samples: Samples = 32,
     pickle: Pickle = False,
     as_json: AsJson = False,
 ) -> None:
-    """Time a model in float, quantized by zeropoint, and by what else is installed; all take turns in one run.
+    """Compare the speed of the float model, zeropoint, and other installed runtimes, interleaved in one run.
 
     Each has a process of its own, and the settings that it is quickest with. Peers: torch.ao, ONNX Runtime, OpenVINO
     with NNCF. What is not installed, or cannot take the model, is named with the reason. At the end: why the program is

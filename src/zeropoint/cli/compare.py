@@ -20,16 +20,18 @@ def compare(
     model: Model,
     data: Data,
     quantized: Annotated[
-        str | None, typer.Argument(metavar="[QUANTIZED]", help="Its quantized form; made now if it is not given.")
+        str | None, typer.Argument(metavar="[QUANTIZED]", help="The quantized model; by default it is quantized now.")
     ] = None,
-    mode: Annotated[Mode, typer.Option("--mode", "-m", help="If it is made now: how.")] = Mode.static,
+    mode: Annotated[
+        Mode, typer.Option("--mode", "-m", help="Quantization mode, if it is quantized now.")
+    ] = Mode.static,
     keep: Float = None,
     batch: Batch = 8,
     samples: Samples = 32,
     pickle: Pickle = False,
     as_json: AsJson = False,
 ) -> None:
-    """Report how much each layer adds to the error, the worst first.
+    """Rank the layers by their share of the error.
 
     A QUANTIZED file `.zpt` or `.pt2` has no layers to look into any more, and TorchScript only where it is a straight
     line: otherwise the outputs are compared.

@@ -15,12 +15,12 @@ __all__ = ["convert"]
 
 def convert(
     old: Annotated[
-        str, typer.Argument(metavar="OLD", help="A file of torch.save or torch.jit.save with models of torch.ao.")
+        str, typer.Argument(metavar="OLD", help="A file from torch.save or torch.jit.save with a torch.ao model.")
     ],
     new: Annotated[Path, typer.Argument(metavar="NEW", help="The safetensors file to write.")],
     as_json: AsJson = False,
 ) -> None:
-    """Write the state_dict of a torch.ao checkpoint as safetensors. Nothing in the file is run."""
+    """Convert the state dict of a torch.ao checkpoint to safetensors, without executing code from the file."""
     path = existing(old)
     with work(as_json):
         from zeropoint.compat import convert as convert_file

@@ -18,9 +18,9 @@ Data = Annotated[
     str,
     typer.Option("--data", "-d", metavar="DATA", help="A .npy, .npz or .safetensors file, or package.module:iterable."),
 ]
-Batch = Annotated[int, typer.Option("--batch", "-b", min=1, help="Samples of a file that are run together.")]
+Batch = Annotated[int, typer.Option("--batch", "-b", min=1, help="Batch size.")]
 Samples = Annotated[
-    int, typer.Option("--samples", "-n", min=1, help="How many samples of a file, or batches of code, are used.")
+    int, typer.Option("--samples", "-n", min=1, help="Number of samples of a file, or batches of an iterable, to use.")
 ]
 
 

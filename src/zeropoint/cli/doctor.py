@@ -18,7 +18,7 @@ PACKAGES = ("torch", "numpy", "safetensors", "onnx", "onnxruntime", "openvino")
 
 
 def doctor(as_json: AsJson = False) -> None:
-    """Say what this machine has, what is used, and what stands in the way. Exit code 1 if the core does not work."""
+    """Show the CPU, instruction sets, versions and known problems. Exit code 1 if the native core does not work."""
     from zeropoint.cpu import cpu_info
 
     info = cpu_info()

@@ -28,13 +28,13 @@ def export(
     model: Model,
     data: Data,
     output: Annotated[Path, typer.Option("--output", "-o", help="The .onnx file.")],
-    runtime: Annotated[Runtime, typer.Option("--runtime", "-r", help="Whom the file is for.")] = Runtime.onnx,
+    runtime: Annotated[Runtime, typer.Option("--runtime", "-r", help="Target runtime.")] = Runtime.onnx,
     batch: Batch = 8,
     samples: Samples = 8,
     pickle: Pickle = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a quantized model as an ONNX file. The first samples of DATA say which sizes it takes.
+    """Export a quantized model to ONNX. The first samples of DATA set the input shapes.
 
     Example: `zeropoint export resnet18.int8.pt2 --data images.npy -o resnet18.onnx`
     """

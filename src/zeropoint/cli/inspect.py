@@ -23,7 +23,7 @@ def inspect(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Look inside a file: its operators, its tensors with dtypes and sizes."""
+    """List the operators and tensors of a file, with dtypes and sizes."""
     path = existing(file)
     with work(as_json):
         kind, operators, tensors = _contents(path)

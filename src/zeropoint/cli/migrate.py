@@ -13,11 +13,11 @@ __all__ = ["migrate"]
 
 
 def migrate(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="A Python file, or a directory of them.")],
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A Python file or a directory.")],
     write: Annotated[bool, typer.Option("--write", help="Write the files instead of showing a diff.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Rewrite code for torch.ao.quantization to zeropoint's own names, and name the lines that stay.
+    """Rewrite code that uses torch.ao.quantization to use zeropoint, and list the lines that need manual work.
 
     Shows a diff. Exit code 1 if some lines are left to you.
     """

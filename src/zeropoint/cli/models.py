@@ -16,7 +16,7 @@ Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="A .pt2, .onnx or TorchScript file, or package.module:factory.")
 ]
 Pickle = Annotated[
-    bool, typer.Option("--pickle", help="Read pickled models, too. They can run any code: only for files you trust.")
+    bool, typer.Option("--pickle", help="Also load pickled models. They can execute code: use only trusted files.")
 ]
 
 

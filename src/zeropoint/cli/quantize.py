@@ -30,7 +30,7 @@ class Mode(str, Enum):
 
 
 Float = Annotated[
-    list[str] | None, typer.Option("--float", metavar="PATH", help="Leave this module in float; may be repeated.")
+    list[str] | None, typer.Option("--float", metavar="PATH", help="Keep this module in float; can be repeated.")
 ]
 
 
@@ -38,15 +38,15 @@ def quantize(
     model: Model,
     data: Data,
     output: Annotated[Path, typer.Option("--output", "-o", help="A .zpt or .pt2 file; for TorchScript, .zpt or .pt.")],
-    mode: Annotated[Mode, typer.Option("--mode", "-m", help="What finds the ranges of activations.")] = Mode.static,
+    mode: Annotated[Mode, typer.Option("--mode", "-m", help="Quantization mode.")] = Mode.static,
     keep: Float = None,
-    report: Annotated[Path | None, typer.Option("--report", "-r", help="Write a page about it, too.")] = None,
+    report: Annotated[Path | None, typer.Option("--report", "-r", help="Also write an HTML report.")] = None,
     batch: Batch = 8,
     samples: Samples = 100,
     pickle: Pickle = False,
     as_json: AsJson = False,
 ) -> None:
-    """Quantize a model: one file in, one file out.
+    """Quantize and compile a model.
 
     Example: `zeropoint quantize resnet18.pt2 --data images.npy -o resnet18.zpt --report report.html`
     """

@@ -18,17 +18,17 @@ __all__ = ["report"]
 def report(
     model: Model,
     data: Data,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The page.")] = Path("report.html"),
-    mode: Annotated[Mode, typer.Option("--mode", "-m", help="How it is quantized.")] = Mode.static,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file.")] = Path("report.html"),
+    mode: Annotated[Mode, typer.Option("--mode", "-m", help="Quantization mode.")] = Mode.static,
     keep: Float = None,
-    sensitivity: Annotated[bool, typer.Option("--sensitivity", help="Also one layer at a time: takes longer.")] = False,
-    title: Annotated[str, typer.Option("--title", help="Of the page.")] = "",
+    sensitivity: Annotated[bool, typer.Option("--sensitivity", help="Also measure the sensitivity; slower.")] = False,
+    title: Annotated[str, typer.Option("--title", help="Title of the page.")] = "",
     batch: Batch = 8,
     samples: Samples = 32,
     pickle: Pickle = False,
     as_json: AsJson = False,
 ) -> None:
-    """Quantize a model and write a page about it: layers, errors, histograms, times, sizes."""
+    """Quantize a model and write an HTML report: layers, errors, histograms, times, sizes."""
     with work(as_json):
         from zeropoint.report.compare import finite
         from zeropoint.report.html import write_report

@@ -19,17 +19,17 @@ __all__ = ["run"]
 def run(
     model: Model,
     data: Data,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A .npy or .npz file for the results.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A .npy or .npz file for the outputs.")] = None,
     batch: Batch = 8,
     samples: Samples = 1_000_000,
     profile: Annotated[
         bool,
-        typer.Option("--profile", help="Also show where the time of a program goes, and what limits each step."),
+        typer.Option("--profile", help="Also show the time and the bottleneck of each step of a program."),
     ] = False,
     pickle: Pickle = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a model on data and write its results. A .zpt program runs without PyTorch."""
+    """Run a model on data and save the outputs. A .zpt program runs without PyTorch."""
     if profile and not model.endswith(".zpt"):
         raise typer.BadParameter(f"--profile is for .zpt programs, got {model}: zeropoint quantize makes one")
     if output is not None and output.suffix not in (".npy", ".npz"):

@@ -26,15 +26,15 @@ class Metric(str, Enum):
 def sensitivity(
     model: Model,
     data: Data,
-    metric: Annotated[Metric, typer.Option("--metric", help="Against the float model.")] = Metric.sqnr,
-    mode: Annotated[Mode, typer.Option("--mode", "-m", help="How layers are quantized.")] = Mode.static,
-    cumulative: Annotated[bool, typer.Option(help="Also with more and more layers together.")] = True,
+    metric: Annotated[Metric, typer.Option("--metric", help="Metric, compared with the float model.")] = Metric.sqnr,
+    mode: Annotated[Mode, typer.Option("--mode", "-m", help="Quantization mode.")] = Mode.static,
+    cumulative: Annotated[bool, typer.Option(help="Also quantize layers cumulatively.")] = True,
     batch: Batch = 8,
     samples: Samples = 32,
     pickle: Pickle = False,
     as_json: AsJson = False,
 ) -> None:
-    """Quantize one layer at a time, then more and more, and judge the whole model each time."""
+    """Quantize one layer at a time, then cumulatively, and measure the whole model each time."""
     from zeropoint.report.sensitivity import sensitivity as find
 
     with work(as_json):

@@ -17,20 +17,20 @@ __all__ = ["show_program"]
 def show_program(
     program: Annotated[str, typer.Argument(metavar="PROGRAM", help="A .zpt file.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The page. By default the program's path with .html.")
+        Path | None, typer.Option("--output", "-o", help="The HTML file; by default the program's path with .html.")
     ] = None,
     data: Annotated[
         str | None,
         typer.Option(
-            "--data", "-d", metavar="DATA", help="Inputs to time it with; else noise of the shapes it was compiled for."
+            "--data", "-d", metavar="DATA", help="Inputs for timing; by default noise with the example shapes."
         ),
     ] = None,
     batch: Batch = 1,
     timed: Annotated[bool, typer.Option("--time/--no-time", help="Run the program to time its steps.")] = True,
-    title: Annotated[str, typer.Option("--title", help="Of the page.")] = "",
+    title: Annotated[str, typer.Option("--title", help="Title of the page.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show a program as a page: steps, what feeds them, shapes, weights, times, memory. Needs no PyTorch."""
+    """Write an HTML page with the steps, shapes, weights, times and memory of a program. Needs no PyTorch."""
     path = existing(program)
     if path.suffix != ".zpt":
         raise typer.BadParameter(f"{program} is not a .zpt program: zeropoint quantize makes one")

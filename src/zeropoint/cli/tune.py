@@ -19,23 +19,23 @@ def tune(
     model: Model,
     data: Data,
     output: Annotated[Path, typer.Option("--output", "-o", help="A .zpt or .pt2 file.")],
-    metric: Annotated[Metric, typer.Option("--metric", help="Against the float model.")] = Metric.sqnr,
+    metric: Annotated[Metric, typer.Option("--metric", help="Metric, compared with the float model.")] = Metric.sqnr,
     target: Annotated[
-        float | None, typer.Option("--target", "-t", help="Stop when the metric is at least this.")
+        float | None, typer.Option("--target", "-t", help="Stop when the metric reaches this value.")
     ] = None,
     budget: Annotated[
-        float | None, typer.Option("--budget", min=0.0, help="Minutes; nothing new is begun after.")
+        float | None, typer.Option("--budget", min=0.0, help="Minutes after which nothing new is started.")
     ] = None,
     checkpoint: Annotated[
-        Path | None, typer.Option("--checkpoint", help="Keep what was measured here, and go on.")
+        Path | None, typer.Option("--checkpoint", help="Save measurements to this file and resume from it.")
     ] = None,
-    mixed_precision: Annotated[bool, typer.Option(help="Let layers be computed in other ways than int8.")] = True,
+    mixed_precision: Annotated[bool, typer.Option(help="Allow other precisions than int8 for some layers.")] = True,
     batch: Batch = 8,
     samples: Samples = 100,
     pickle: Pickle = False,
     as_json: AsJson = False,
 ) -> None:
-    """Quantize a model so that it meets a target: algorithms from cheap to dear, then mixed precision.
+    """Quantize a model to an accuracy target: try cheap algorithms first, then mixed precision.
 
     Example: `zeropoint tune resnet18.pt2 --data images.npy -o resnet18.zpt --metric agreement --target 0.99`
     """

@@ -35,16 +35,15 @@ def compile(model: nn.Module, example_inputs: Any, fallback: bool = False) -> Pr
     """Compile a quantized model to a program: one native call per inference, and a file that runs without PyTorch.
 
     Args:
-        model: what `to_int8`, `convert_fx`, `convert_jit`, `convert_dynamic_jit`, or in eager mode `convert` or
-            `quantize_dynamic` gave; TorchScript also from a file.
-        example_inputs: a tuple of what it is called with, or a dictionary of keywords; sizes that it left free stay
-            free, of TorchScript those that it reads from its inputs.
-        fallback: let PyTorch compute operators that no step does. Such a program cannot be saved.
+        model: a model from `to_int8`, `convert_fx`, `convert_jit` or `convert_dynamic_jit`, or from eager `convert` or
+            `quantize_dynamic`. TorchScript can also come from a file.
+        example_inputs: a tuple of positional arguments, or a dictionary of keyword arguments. Dynamic sizes of the
+            model stay dynamic; in TorchScript, those that the script reads from its inputs.
+        fallback: let PyTorch run operators that programs do not support. Such a program cannot be saved.
 
     Raises:
-        Unsupported: if the model has operators that no step computes, with the names of all of them and the modules
-            they are in; if TorchScript is no straight line, because of what depends on data or changes the model, with
-            the line.
+        Unsupported: if the model has unsupported operators; the message lists all of them and their modules. Also if
+            TorchScript code depends on data or modifies the model; the message shows the line.
 
     Example:
         >>> import zeropoint
@@ -305,7 +304,7 @@ class Compiler:
         results = self.found[node]
         several = isinstance(results, (tuple, list))
         if not all(isinstance(t, Tensor) for t in (results if several else [results])):
-            raise self.unsupported(f"it gives {described(results)}, which is no tensor")
+            raise self.unsupported(f"it returns {described(results)}, which is not a tensor")
         numbers = {"function": len(self.builder.foreign), "numbers": call.numbers}
         self.builder.foreign.append(call)
         names = [str(node)] * (len(results) if several else 1)
@@ -322,9 +321,9 @@ class Compiler:
             elif part is None or isinstance(part, (bool, int, float, str)):
                 leaves.append(["constant", part])
             else:
-                raise self.unsupported(f"the model gives {described(part)}, which is no tensor")
+                raise self.unsupported(f"the model returns {described(part)}, which is not a tensor")
         if not self.builder.outputs:
-            raise self.unsupported("the model gives no tensor")
+            raise self.unsupported("the model returns no tensor")
         nesting = self._described(output_nesting(self.graph.graph, len(flat)), leaves)
         self.builder.result = nesting
         self.builder.arguments = self._arguments()

@@ -31,15 +31,15 @@ def convert(
     convert_custom_config_dict: Mapping[str, Any] | None = None,
     use_precomputed_fake_quant: bool = False,
 ) -> nn.Module:
-    """Swap every module that was calibrated or trained for its quantized form.
+    """Replace every calibrated or trained module by its quantized version.
 
     Args:
         mapping: float module -> quantized module, instead of the default one; its classes have `from_float`.
-        inplace: change `module`, not a copy.
-        remove_qconfig: take qconfigs, observers and their hooks away.
-        is_reference: swap for reference modules.
-        convert_custom_config_dict: its "observed_to_quantized_custom_module_class" knows observed modules and the
-            classes whose `from_observed` takes them; instead of the default one.
+        inplace: change `module` instead of a copy.
+        remove_qconfig: remove qconfigs, observers and their hooks.
+        is_reference: replace by reference modules.
+        convert_custom_config_dict: its "observed_to_quantized_custom_module_class" maps observed modules to the
+            classes whose `from_observed` converts them; instead of the default one.
 
     Example:
         >>> import torch, zeropoint

@@ -131,12 +131,12 @@ def fuse_modules(
     fuser_func: Fuser | None = None,
     fuse_custom_config_dict: Mapping[str, Any] | None = None,
 ) -> nn.Module:
-    """Fuse groups of modules, by their names, for calibration: batch norm is folded into the layer before it.
+    """Fuse groups of modules, given by name, for calibration. Batch norm is folded into the layer before it.
 
     Args:
-        modules_to_fuse: names of modules that follow each other, or a list of such lists.
-        inplace: change `model`, not a copy.
-        fuse_custom_config_dict: its "additional_fuser_method_mapping" knows more sequences.
+        modules_to_fuse: names of consecutive modules, or a list of such lists.
+        inplace: change `model` instead of a copy.
+        fuse_custom_config_dict: its "additional_fuser_method_mapping" adds sequences.
 
     Example:
         >>> model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1), nn.ReLU()).eval()

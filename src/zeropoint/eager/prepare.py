@@ -42,17 +42,17 @@ def prepare(
     """Attach observers to the outputs of every module that has a qconfig, for calibration.
 
     Args:
-        model: has a `qconfig`, itself or in its modules.
-        inplace: change `model`, not a copy.
+        model: a module with a `qconfig`, or with modules that have one.
+        inplace: change `model` instead of a copy.
         allow_list: types of modules to observe, instead of the default ones.
-        observer_non_leaf_module_list: types of modules to observe although they have modules inside.
+        observer_non_leaf_module_list: types of modules to observe although they contain other modules.
         prepare_custom_config_dict: see `get_default_custom_config_dict`.
-        example_inputs: a tuple of what the model is called with. If given, it is run once now, and what could not run
-            quantized is an error here instead of during calibration.
+        example_inputs: a tuple of positional arguments. If given, the model runs once, and errors that would occur in
+            the quantized model are raised now instead of during calibration.
 
     Raises:
-        ValueError: with `example_inputs`, if a layer that will be quantized gets floats: a QuantStub is missing.
-        NotImplementedError: if a function cannot take the quantized tensors that it would get.
+        ValueError: with `example_inputs`, if a layer to be quantized receives floats because a QuantStub is missing.
+        NotImplementedError: if a function does not support the quantized tensors that it would receive.
 
     Example:
         >>> import zeropoint
@@ -84,12 +84,12 @@ def prepare(
 def prepare_qat(
     model: nn.Module, mapping: Mapping[type, Any] | None = None, inplace: bool = False, example_inputs: Any = None
 ) -> nn.Module:
-    """Prepare a model for quantization-aware training: layers round as the quantized ones will.
+    """Prepare a model for quantization-aware training: layers round like the quantized ones.
 
     Args:
-        model: in training mode, with a `qconfig`, itself or in its modules; fused with `fuse_modules_qat`.
-        mapping: float module -> module in training, instead of the default one.
-        inplace: change `model`, not a copy.
+        model: a module in training mode with a `qconfig`, or with modules that have one; fused with `fuse_modules_qat`.
+        mapping: float module -> QAT module, instead of the default one.
+        inplace: change `model` instead of a copy.
         example_inputs: as for `prepare`.
 
     Example:

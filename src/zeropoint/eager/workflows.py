@@ -35,7 +35,7 @@ def quantize(
     mapping: Mapping[type, Any] | None = None,
     inplace: bool = False,
 ) -> nn.Module:
-    """Prepare, calibrate with ``run_fn(model, *run_args)``, convert.
+    """Prepare, calibrate with ``run_fn(model, *run_args)``, and convert.
 
     Example:
         >>> import zeropoint
@@ -55,7 +55,7 @@ def quantize(
 def quantize_qat(
     model: nn.Module, run_fn: Callable[..., Any], run_args: Iterable[Any], inplace: bool = False
 ) -> nn.Module:
-    """Prepare for training, train with ``run_fn(model, *run_args)``, convert.
+    """Prepare for training, train with ``run_fn(model, *run_args)``, and convert.
 
     Example:
         >>> import zeropoint
@@ -79,16 +79,16 @@ def quantize_dynamic(
     mapping: Mapping[type, Any] | None = None,
     inplace: bool = False,
 ) -> nn.Module:
-    """Quantize weights ahead of time and activations at run time; needs no calibration.
+    """Quantize weights ahead of time and activations at run time. Needs no calibration.
 
     Args:
-        qconfig_spec: None for all types that `dtype` is made for, a qconfig for them, a set of types or names of
-            modules, or a dictionary of types or names to qconfigs. Weights have one scale by default, as in torch.ao;
-            `per_channel_dynamic_qconfig` gives each output channel its own, which costs nothing here and keeps what
-            transformers need.
+        qconfig_spec: None for all module types that support `dtype`, a qconfig for them, a set of types or module
+            names, or a dictionary from types or names to qconfigs. By default, weights have one scale per tensor, as in
+            torch.ao. `per_channel_dynamic_qconfig` uses one per output channel, at no cost in speed; use it for
+            transformers.
         dtype: qint8 or float16 for linear and recurrent layers; quint8 or quint4x2 for embeddings.
         mapping: float module -> quantized module, instead of the default one.
-        inplace: change `model`, not a copy.
+        inplace: change `model` instead of a copy.
 
     Example:
         >>> type(quantize_dynamic(nn.Sequential(nn.Linear(2, 2)))[0])

@@ -16,7 +16,7 @@ __all__ = ["BackendConfig", "BackendPatternConfig", "DTypeConfig", "DTypeWithCon
 
 
 class ObservationType(enum.Enum):
-    """Where the observer of a result comes from."""
+    """How the output of a pattern is observed."""
 
     OUTPUT_USE_DIFFERENT_OBSERVER_AS_INPUT = 0
     OUTPUT_SHARE_OBSERVER_WITH_INPUT = 1
@@ -25,7 +25,7 @@ class ObservationType(enum.Enum):
 
 @dataclass
 class DTypeWithConstraints:
-    """A dtype, and what observers of it must keep to: the integers they use, their scales, or fixed parameters."""
+    """A dtype with constraints for its observers: the integer range, the scale, or fixed qparams."""
 
     dtype: Any = None
     quant_min_lower_bound: int | float | None = None
@@ -42,7 +42,7 @@ def _constrained(dtype: Any) -> DTypeWithConstraints:
 
 @dataclass(init=False)
 class DTypeConfig:
-    """The dtypes of input, output, weight and bias in one way to quantize a pattern; None: any.
+    """The dtypes of input, output, weight and bias for one way to quantize a pattern; None means any.
 
     Example:
         >>> import zeropoint
@@ -122,10 +122,9 @@ _FIELDS = {
 
 
 class BackendPatternConfig:
-    """How one pattern is observed and quantized, and what stands for it.
+    """How one pattern is observed, quantized and replaced.
 
-    A pattern is a module class, a function, the name of a method, or a tuple of two or three of these in the order in
-    which they are called.
+    A pattern is a module class, a function, the name of a method, or a tuple of two or three of these in call order.
     """
 
     def __init__(self, pattern: Any = None) -> None:
@@ -148,49 +147,49 @@ class BackendPatternConfig:
         return f"BackendPatternConfig({shown})"
 
     def set_pattern(self, pattern: Any) -> BackendPatternConfig:
-        """Which pattern this is about."""
+        """Set the pattern."""
         if self._pattern_complex_format is not None:
             raise ValueError("set_pattern: the pattern is given already, as a nested one")
         self.pattern = pattern
         return self
 
     def set_observation_type(self, observation_type: ObservationType) -> BackendPatternConfig:
-        """Where the observer of the result comes from."""
+        """Set how the output of the pattern is observed."""
         self.observation_type = observation_type
         return self
 
     def add_dtype_config(self, dtype_config: DTypeConfig) -> BackendPatternConfig:
-        """One more way to quantize it."""
+        """Add supported dtypes."""
         self.dtype_configs.append(dtype_config)
         return self
 
     def set_dtype_configs(self, dtype_configs: list[DTypeConfig]) -> BackendPatternConfig:
-        """All ways to quantize it."""
+        """Set all supported dtypes."""
         self.dtype_configs = dtype_configs
         return self
 
     def set_root_module(self, root_module: type[torch.nn.Module]) -> BackendPatternConfig:
-        """The module whose weight is quantized; that of a fused or trained form is the float layer."""
+        """Set the module whose weight is quantized; for a fused or QAT module, the float layer."""
         self.root_module = root_module
         return self
 
     def set_qat_module(self, qat_module: type[torch.nn.Module] | None) -> BackendPatternConfig:
-        """What stands for it in training."""
+        """Set the module that replaces the pattern in training."""
         self.qat_module = qat_module
         return self
 
     def set_reference_quantized_module(self, reference: type[torch.nn.Module] | None) -> BackendPatternConfig:
-        """What stands for the root module in reference models."""
+        """Set the module that replaces the root module in reference models."""
         self.reference_quantized_module = reference
         return self
 
     def set_fused_module(self, fused_module: type[torch.nn.Module]) -> BackendPatternConfig:
-        """What the modules of the pattern are fused into."""
+        """Set the module that the pattern is fused into."""
         self.fused_module = fused_module
         return self
 
     def set_fuser_method(self, fuser_method: Callable[..., Any]) -> BackendPatternConfig:
-        """``(is_qat, *modules of the pattern) -> module``: makes the fused module."""
+        """Set the function that creates the fused module: ``(is_qat, *modules of the pattern) -> module``."""
         self.fuser_method = fuser_method
         return self
 
@@ -263,7 +262,7 @@ class BackendPatternConfig:
 
 
 class BackendConfig:
-    """What a backend can quantize, pattern by pattern; a pattern that is set again is replaced.
+    """The patterns that a backend can quantize. Setting a pattern again replaces it.
 
     Example:
         >>> from torch import nn
@@ -280,17 +279,17 @@ class BackendConfig:
         return f"BackendConfig({vars(self)})"
 
     def set_name(self, name: str) -> BackendConfig:
-        """Its name."""
+        """Set the name."""
         self.name = name
         return self
 
     def set_backend_pattern_config(self, config: BackendPatternConfig) -> BackendConfig:
-        """What becomes of one pattern."""
+        """Add or replace one pattern."""
         self._pattern_complex_format_to_config[config.nested_pattern] = config
         return self
 
     def set_backend_pattern_configs(self, configs: Iterable[BackendPatternConfig]) -> BackendConfig:
-        """What becomes of each of these patterns."""
+        """Add or replace several patterns."""
         for config in configs:
             self.set_backend_pattern_config(config)
         return self

@@ -70,7 +70,7 @@ def convert(
     """
     attributes = observed_attributes(model)
     if attributes is None:
-        raise ValueError("convert_fx takes what prepare_fx or prepare_qat_fx gave")
+        raise ValueError("convert_fx expects a model from prepare_fx or prepare_qat_fx")
     if any(attributes.equalization_node_name_to_qconfig.values()):
         equalize(model)
     work = _Conversion(model, attributes, is_reference, is_decomposed, custom, backend_config)

@@ -62,7 +62,7 @@ def _shown(config: Any) -> str:
 
 
 class PrepareCustomConfig:
-    """For `prepare_fx` and `prepare_qat_fx`.
+    """Custom configuration for `prepare_fx` and `prepare_qat_fx`.
 
     Example:
         >>> PrepareCustomConfig().set_input_quantized_indexes([0]).to_dict()
@@ -89,7 +89,7 @@ class PrepareCustomConfig:
         prepare_custom_config: PrepareCustomConfig | None,
         backend_config: BackendConfig | None,
     ) -> PrepareCustomConfig:
-        """A module that is quantized by itself, by its name; None: as the model around it."""
+        """Quantize the module with this name standalone; None for the settings of the surrounding model."""
         self.standalone_module_names[module_name] = StandaloneModuleConfigEntry(
             qconfig_mapping, example_inputs, prepare_custom_config, backend_config
         )
@@ -103,7 +103,7 @@ class PrepareCustomConfig:
         prepare_custom_config: PrepareCustomConfig | None,
         backend_config: BackendConfig | None,
     ) -> PrepareCustomConfig:
-        """Modules that are quantized by themselves, by their class; None: as the model around them."""
+        """Quantize modules of this class standalone; None for the settings of the surrounding model."""
         self.standalone_module_classes[module_class] = StandaloneModuleConfigEntry(
             qconfig_mapping, example_inputs, prepare_custom_config, backend_config
         )
@@ -112,34 +112,34 @@ class PrepareCustomConfig:
     def set_float_to_observed_mapping(
         self, float_class: type, observed_class: type, quant_type: QuantType = QuantType.STATIC
     ) -> PrepareCustomConfig:
-        """A class of yours, and the one whose `from_float` takes its place for calibration."""
+        """Map a custom class to the class whose `from_float` replaces it for calibration."""
         if quant_type != QuantType.STATIC:
             raise ValueError(f"set_float_to_observed_mapping is for static quantization, got {quant_type!r}")
         self.float_to_observed_mapping.setdefault(quant_type, {})[float_class] = observed_class
         return self
 
     def set_non_traceable_module_names(self, module_names: list[str]) -> PrepareCustomConfig:
-        """Modules that stay whole and float, by their names."""
+        """Do not trace the modules with these names; they stay in float."""
         self.non_traceable_module_names = module_names
         return self
 
     def set_non_traceable_module_classes(self, module_classes: list[type]) -> PrepareCustomConfig:
-        """Modules that stay whole and float, by their classes."""
+        """Do not trace modules of these classes; they stay in float."""
         self.non_traceable_module_classes = module_classes
         return self
 
     def set_input_quantized_indexes(self, indexes: list[int]) -> PrepareCustomConfig:
-        """Which inputs of the model are quantized tensors."""
+        """Set which inputs of the model are quantized tensors."""
         self.input_quantized_indexes = indexes
         return self
 
     def set_output_quantized_indexes(self, indexes: list[int]) -> PrepareCustomConfig:
-        """Which results of the model stay quantized tensors."""
+        """Set which outputs of the model stay quantized tensors."""
         self.output_quantized_indexes = indexes
         return self
 
     def set_preserved_attributes(self, attributes: list[str]) -> PrepareCustomConfig:
-        """Attributes of the model that the graph module keeps."""
+        """Set the attributes of the model that the graph module keeps."""
         self.preserved_attributes = attributes
         return self
 
@@ -216,7 +216,7 @@ def classes_of(mapping: ClassMapping) -> list[type]:
 
 
 class ConvertCustomConfig:
-    """For `convert_fx`.
+    """Custom configuration for `convert_fx`.
 
     Example:
         >>> ConvertCustomConfig().set_preserved_attributes(["labels"])
@@ -232,7 +232,7 @@ class ConvertCustomConfig:
     def set_observed_to_quantized_mapping(
         self, observed_class: type, quantized_class: type, quant_type: QuantType = QuantType.STATIC
     ) -> ConvertCustomConfig:
-        """A class that was calibrated, and the one whose `from_observed` takes its place."""
+        """Map an observed class to the class whose `from_observed` replaces it."""
         self.observed_to_quantized_mapping.setdefault(quant_type, {})[observed_class] = quantized_class
         return self
 
@@ -260,7 +260,7 @@ class ConvertCustomConfig:
 
 
 class FuseCustomConfig:
-    """For `fuse_fx`."""
+    """Custom configuration for `fuse_fx`."""
 
     def __init__(self) -> None:
         self.preserved_attributes: list[str] = []

@@ -40,7 +40,7 @@ def _backend(given: Any) -> BackendConfig:
 
 def _require_graph_module(model: Any) -> None:
     if not isinstance(model, fx.GraphModule):
-        raise ValueError(f"convert_fx takes the GraphModule that prepare_fx gave, got {described(model)}")
+        raise ValueError(f"convert_fx expects the GraphModule from prepare_fx, got {described(model)}")
 
 
 def prepare_traced(
@@ -71,7 +71,7 @@ def prepare_traced(
 
 
 def fuse_fx(model: nn.Module, fuse_custom_config: Any = None, backend_config: Any = None) -> fx.GraphModule:
-    """`model`, in evaluation mode, as a graph in which layers, batch norms and activations are one module.
+    """`model`, in evaluation mode, as a graph with layers, batch norms and activations fused into single modules.
 
     Example:
         >>> fuse_fx(nn.Sequential(nn.Linear(1, 1), nn.ReLU()).eval()).get_submodule("0")
@@ -96,15 +96,15 @@ def prepare_fx(
     _equalization_config: Any = None,
     backend_config: BackendConfig | Mapping[str, Any] | None = None,
 ) -> fx.GraphModule:
-    """`model` with observers, for calibration: run it on some data, then call `convert_fx`.
+    """Insert observers into `model`. Run the result on calibration data, then call `convert_fx`.
 
     Args:
-        model: a module that torch.fx can trace; in evaluation mode.
-        qconfig_mapping: which modules, functions and methods get which qconfig; None leaves them in float.
-        example_inputs: what the model is called with; it is not run.
-        prepare_custom_config: modules that are not traced, or are quantized by themselves.
-        _equalization_config: a mapping to EqualizationQConfigs of the layers that are equalized with their inputs.
-        backend_config: what can be quantized, and how; None: all that `get_native_backend_config` has.
+        model: a module that `torch.fx` can trace, in evaluation mode.
+        qconfig_mapping: the qconfig of each module, function and method; None keeps it in float.
+        example_inputs: the arguments of the model; it is not run.
+        prepare_custom_config: modules that are not traced, or that are quantized standalone.
+        _equalization_config: a mapping to the EqualizationQConfigs of the layers to equalize with their inputs.
+        backend_config: the patterns to quantize, and how; None means `get_native_backend_config`.
 
     Example:
         >>> import torch, zeropoint
@@ -126,7 +126,9 @@ def prepare_qat_fx(
     prepare_custom_config: PrepareCustomConfig | Mapping[str, Any] | None = None,
     backend_config: BackendConfig | Mapping[str, Any] | None = None,
 ) -> fx.GraphModule:
-    """`model`, in training mode, with fake quantization: train it, then call `convert_fx`. Arguments as there."""
+    """Insert fake quantization into `model`, in training mode. Train it, then call `convert_fx`. Arguments as for
+    `prepare_fx`.
+    """
     return prepare_traced(model, qconfig_mapping, example_inputs, prepare_custom_config, backend_config, is_qat=True)
 
 
@@ -152,12 +154,12 @@ def convert_fx(
     backend_config: BackendConfig | Mapping[str, Any] | None = None,
     keep_original_weights: bool = False,
 ) -> fx.GraphModule:
-    """Convert a model that was calibrated (`prepare_fx`) or trained (`prepare_qat_fx`) to integers.
+    """Convert a calibrated (`prepare_fx`) or trained (`prepare_qat_fx`) model to int8.
 
-    Observers that saw no data give scale 1 and zero point 0, so that a state_dict can be loaded into the result.
+    Observers without data give scale 1 and zero point 0, so you can load a state_dict into the result.
 
     Args:
-        qconfig_mapping: that of `prepare_fx`, with None for what is to stay float after all.
+        qconfig_mapping: the mapping of `prepare_fx`, with None for parts that should stay in float after all.
         keep_original_weights: keep the float weights of functions in ``original_weights_lookup``.
     """
     return _convert(
@@ -173,7 +175,7 @@ def convert_to_reference_fx(
     qconfig_mapping: QConfigMapping | Mapping[str, Any] | None = None,
     backend_config: BackendConfig | Mapping[str, Any] | None = None,
 ) -> fx.GraphModule:
-    """As `convert_fx`, with float operators between dequantize and quantize, for other backends to lower."""
+    """Like `convert_fx`, but with float operators between dequantize and quantize, for other backends to lower."""
     return _convert(
         graph_module, convert_custom_config, qconfig_mapping, backend_config, is_reference=True,
         remove_qconfig=_remove_qconfig,

@@ -51,10 +51,10 @@ class Calibration:
     def _look_at(self, name: str, value: Tensor) -> None:
         low, high = (float(v) for v in value.detach().aminmax())
         if low != low:
-            raise ValueError(f"{name} has NaN in it")
+            raise ValueError(f"{name} contains NaN")
         if math.isinf(low) or math.isinf(high):
             if name in self._observed:
-                raise ValueError(f"{name} has Inf in it")
+                raise ValueError(f"{name} contains Inf")
             return
         before = self._ranges.get(name, (low, high))
         self._ranges[name] = min(low, before[0]), max(high, before[1])

@@ -60,19 +60,19 @@ _MODES = ("static", "dynamic", "weight_only")
 
 @dataclass(frozen=True)
 class Policy:
-    """Choices that `to_int8` makes for a model; change one with ``dataclasses.replace`` or give some by name.
+    """The choices that `to_int8` makes for a model. Change one with ``dataclasses.replace``, or pass some by name.
 
     Attributes:
-        float_operators: operators that stay float, by their ATen names, each with the reason.
-        float_norms: norms that feed linear layers stay float.
-        equalize: large channels that go into linear layers are divided before they are rounded (static mode).
-        whole_ranges: the default observer keeps the range of all values seen, however many (static mode).
-        widen_ranges: the default observer leaves room for values that calibration did not show, where it showed few
-            (static mode; see `WidenedHistogramObserver`).
-        recurrent_weights: "int8", "float16", or "auto": 8 bits, but float16 for layers that 8 bits would spoil.
-        granularity: of activations in dynamic mode, "per_token" or "per_tensor".
-        embedding_bits: 8 or 4 bits for embedding tables, or 0 to leave them in float; None is 8, but float in dynamic
-            mode, whose other layers lose less than tables of 8 bits do.
+        float_operators: ATen names of operators that stay in float, each with the reason.
+        float_norms: norms that feed linear layers stay in float.
+        equalize: scale down large channels before linear layers (static mode).
+        whole_ranges: the default observer keeps the full range, whatever the number of values (static mode).
+        widen_ranges: the default observer widens ranges of tensors with few calibration values (static mode; see
+            `WidenedHistogramObserver`).
+        recurrent_weights: "int8", "float16" or "auto": 8 bits, but float16 for layers that lose too much in 8 bits.
+        granularity: activation ranges in dynamic mode, "per_token" or "per_tensor".
+        embedding_bits: 8 or 4 bits for embedding tables, or 0 to keep them in float. None means 8, but float in dynamic
+            mode, where the other layers lose less than 8-bit tables.
 
     Example:
         >>> import dataclasses
@@ -105,7 +105,7 @@ class Policy:
         return f"policy: float {kept or 'nothing'}; {rest}"
 
     def mapping(self, qconfig: QConfig | QConfigMapping | None, mode: str) -> QConfigMapping:
-        """The rules for a model: those of `qconfig`, or the default ones of a mode."""
+        """The rules for a model: those of `qconfig`, or the defaults of the mode."""
         if mode not in _MODES:
             raise ValueError(f"to_int8: mode must be one of {', '.join(_MODES)}, got {described(mode)}")
         if isinstance(qconfig, QConfigMapping):

@@ -236,21 +236,21 @@ def prepare_fx(
     dynamic_shapes: Any = None,
     equalize_channels: bool = False,
 ) -> Prepared:
-    """A copy of `model` with observers, for calibration: run it on some data, then call `convert_fx`.
+    """Insert observers into a copy of `model`. Run the result on calibration data, then call `convert_fx`.
 
     Args:
-        model: any module that torch.export can capture; in evaluation mode.
-        qconfig_mapping: which modules and functions get which qconfig; None leaves them in float.
-        example_inputs: a tuple of what the model is called with. Sizes are not fixed to those of the examples.
-        backend_config: None; there is one backend.
-        dynamic_shapes: as for torch.export, to say more precisely which sizes are free.
-        equalize_channels: before the input of a linear layer is rounded, divide its few channels that are far larger
-            than the others, and multiply the weights that read them; the same in float, more accurate in 8 bits. For
-            transformers; ranges are then those of all values seen.
+        model: any module that `torch.export` can capture, in evaluation mode.
+        qconfig_mapping: the qconfig of each module and function; None keeps it in float.
+        example_inputs: a tuple of positional arguments. It does not fix the sizes.
+        backend_config: must be None; there is one backend.
+        dynamic_shapes: the dynamic sizes, as for `torch.export`.
+        equalize_channels: scale down input channels of linear layers that are far larger than the others, and scale up
+            their weights. Equal in float, more accurate in 8 bits. Use it for transformers; observers then keep the
+            full range.
 
     Raises:
-        CaptureError: if torch.export cannot follow the model.
-        ValueError: if a name in the mapping is none of the model's, or nothing would be quantized.
+        CaptureError: if `torch.export` cannot capture the model.
+        ValueError: if the mapping has a name that the model does not have, or nothing would be quantized.
 
     Example:
         >>> import zeropoint
@@ -304,11 +304,11 @@ def prepare_qat_fx(
     *,
     dynamic_shapes: Any = None,
 ) -> Prepared:
-    """A copy of `model` that trains with the rounding of the model on integers; arguments as for `prepare_fx`.
+    """Insert fake quantization into a copy of `model` for quantization-aware training. Arguments as for `prepare_fx`.
 
-    Values and weights are rounded where the model on integers rounds. Layers are trained with their batch norm, and
-    become one integer operator with it; pools and means are rounded as the integers will be. In evaluation with
-    observers off, it gives the values that `convert_fx` will deploy, bit for bit.
+    Training rounds activations and weights wherever the converted model rounds. A layer trains together with its batch
+    norm, and both become one integer operator. In evaluation mode with observers disabled, the outputs equal those of
+    the converted model bit for bit.
 
     Example:
         >>> import zeropoint
@@ -340,10 +340,10 @@ def convert_fx(
     *,
     debug: bool = False,
 ) -> Quantized:
-    """Convert a model that was calibrated (`prepare_fx`) or trained (`prepare_qat_fx`) to integers.
+    """Convert a calibrated (`prepare_fx`) or trained (`prepare_qat_fx`) model to int8.
 
     Args:
-        debug: stop at a graph with quantize and dequantize around float operators.
+        debug: return the reference graph, with quantize and dequantize operators around float operators.
 
     Raises:
         NotCalibrated: if an observer saw no data.
@@ -351,7 +351,8 @@ def convert_fx(
     _refuse_backend("convert_fx", backend_config)
     _refuse(convert_custom_config=convert_custom_config, qconfig_mapping=qconfig_mapping)
     if not isinstance(graph_module, Prepared):
-        raise TypeError(f"convert_fx takes what prepare_fx or prepare_qat_fx gave, got {type(graph_module).__name__}")
+        found = type(graph_module).__name__
+        raise TypeError(f"convert_fx expects a model from prepare_fx or prepare_qat_fx, got {found}")
     prepared = copy.deepcopy(graph_module).eval()
     reset_state(prepared.graph_module)
     with torch.no_grad():

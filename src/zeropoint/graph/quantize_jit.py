@@ -198,15 +198,15 @@ def _owners(view: View, weights: dict[Any, Any]) -> dict[Any, str]:
 
 
 def prepare_jit(model: Any, qconfig_dict: Mapping[str, Any], inplace: bool = False) -> Any:
-    """A ScriptModule with observers, for calibration: run it on some data, then call `convert_jit`.
+    """Insert observers into a ScriptModule. Run the result on calibration data, then call `convert_jit`.
 
     Args:
-        model: scripted or traced, or loaded from a file; in evaluation mode.
-        qconfig_dict: the qconfig of each module by its path; ``""`` is the model. None leaves a module in float.
-        inplace: change `model` itself.
+        model: a scripted, traced or loaded module, in evaluation mode.
+        qconfig_dict: module paths and their qconfigs; ``""`` is the whole model. None keeps a module in float.
+        inplace: change `model` instead of a copy.
 
     Raises:
-        TypeError: if `model` is no ScriptModule that can be saved.
+        TypeError: if `model` is not a ScriptModule that can be saved.
 
     Example:
         >>> import zeropoint
@@ -241,7 +241,7 @@ def _convert(model: Any, debug: bool, name: str, preserved: Any = None) -> Any:
     module = private_copy(name, model)
     kept = saved_plan.load(module, saved_plan.PLAN)
     if kept is None:
-        raise ValueError(f"{name} takes what prepare_jit or prepare_dynamic_jit gave")
+        raise ValueError(f"{name} expects a model from prepare_jit or prepare_dynamic_jit")
     internals.torchscript_module(module).eval()  # as in torch.ao: what is converted is past training
     observers = {key: Scripted(facts, at_path(module, key)) for key, facts in kept["observers"].items()}
     summarized: list[Any] = []
@@ -317,15 +317,16 @@ def _require_data(views: list[View]) -> None:
 
 
 def convert_jit(model: Any, inplace: bool = False, debug: bool = False, preserved_attrs: Any = None) -> Any:
-    """Convert a calibrated model of `prepare_jit` to integers, in eval mode.
+    """Convert a calibrated model from `prepare_jit` to int8, in evaluation mode.
 
     Args:
-        inplace: change `model` itself.
-        debug: stop at a graph with quantize and dequantize around float operators.
-        preserved_attrs: names of attributes that are kept though no method of the model reads them. Methods are kept.
+        inplace: change `model` instead of a copy.
+        debug: return the reference graph, with quantize and dequantize operators around float operators.
+        preserved_attrs: names of attributes to keep although no method of the model reads them. Methods are kept.
 
     Raises:
-        NotCalibrated: if no observer saw data. What calibration did not reach stays float; `zeropoint.summary` says so.
+        NotCalibrated: if no observer saw data. Parts that calibration did not reach stay in float; see
+            `zeropoint.summary`.
         ValueError: if `model` was not prepared.
         NotImplementedError: for an embedding bag with a padding row.
     """
@@ -345,7 +346,7 @@ def quantize_jit(
     inplace: bool = False,
     debug: bool = False,
 ) -> Any:
-    """`prepare_jit`, ``run_fn(prepared, *run_args)``, `convert_jit`.
+    """Run `prepare_jit`, ``run_fn(prepared, *run_args)`` and `convert_jit`.
 
     Example:
         >>> import zeropoint

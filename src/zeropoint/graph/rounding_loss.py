@@ -94,8 +94,8 @@ def warn_of_lost_values(losses: list[Loss], stacklevel: int) -> None:
     named = ", ".join(f"{loss.operator} in {loss.path or 'the model'} ({loss.sqnr:.1f} dB)" for loss in losses[:_SHOWN])
     more = f" and {len(losses) - _SHOWN} more" if len(losses) > _SHOWN else ""
     warnings.warn(
-        f"to_int8: 8 bits lose nearly everything of what these give on the calibration data: {named}{more}. Their"
-        " ranges are far larger than most of their values, or nearly zero. Leave them in float:"
+        f"to_int8: 8 bits lose nearly all of the precision of these values on the calibration data: {named}{more}."
+        " Their ranges are far larger than most of their values, or nearly zero. Keep them in float:"
         " QConfigMapping().set_module_name(path, None), or policy={'float_operators': ...}; or calibrate on real data",
         stacklevel=stacklevel,
     )

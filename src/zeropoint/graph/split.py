@@ -32,12 +32,12 @@ class _Place(int):
 
 @dataclass(frozen=True)
 class Cut:
-    """What `split_at` gives.
+    """The result of `split_at`.
 
     Attributes:
-        part: the named modules, one after the other; it takes the tensors that the first of them takes, and gives a
-            tuple of all tensors that they give. It is what `to_int8` and `compile` take.
-        example_inputs: what `part` was called with in the example.
+        part: a module that calls the named modules one after the other. It takes the tensors that the first one takes,
+            and returns a tuple of all tensors that they return. Pass it to `to_int8` and `compile`.
+        example_inputs: the inputs of `part` in the example.
     """
 
     part: nn.Module
@@ -46,7 +46,9 @@ class Cut:
     _calls: tuple[_Call, ...]
 
     def joined(self, run: Callable[..., Any]) -> nn.Module:
-        """A copy of the model in which `run` stands for the named modules: a program, a quantized model, or `part`."""
+        """A copy of the model that calls `run` instead of the named modules: a program, a quantized model, or
+        `part`.
+        """
         names = {id(self._model.get_submodule(call.path)): call for call in self._calls}
         known = {key: nn.Identity() for key in names}  # the weights are not copied
         whole = copy.deepcopy(self._model, dict(known))
@@ -90,18 +92,18 @@ class _Stand(nn.Module):
 
 
 def split_at(model: nn.Module, paths: Sequence[str], example_inputs: Any) -> Cut:
-    """Cut some modules out of a model whose other parts torch.export cannot take: the backbone and heads of a detector.
+    """Extract modules from a model that `torch.export` cannot capture as a whole, such as the backbone of a detector.
 
-    The model is run once, to see what the modules are called with. Each must be called once, with tensors that the
-    first one was given, or that modules named before it gave.
+    Runs the model once to record the calls of the modules. Each module must be called exactly once, with tensors that
+    the first module receives or that modules named before it return.
 
     Args:
-        paths: names of modules, as `named_modules` gives them, in the order of their calls.
-        example_inputs: a tuple of what the model is called with, or a dictionary of keywords.
+        paths: names of modules, as in `named_modules`, in call order.
+        example_inputs: a tuple of positional arguments, or a dictionary of keyword arguments.
 
     Raises:
-        ValueError: if there is no such module, if it is not called exactly once, or is called with a tensor that none
-            of the named modules gave.
+        ValueError: if there is no such module, if it is not called exactly once, or if it is called with any other
+            tensor.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).eval()

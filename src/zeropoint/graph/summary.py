@@ -10,7 +10,7 @@ __all__ = ["Row", "Summary"]
 
 @dataclass(frozen=True)
 class Row:
-    """One operator: the path of its module, its name, how it is computed, and why not in integers."""
+    """One operator: the path of its module, its name, its precision, and the reason if it stays in float."""
 
     path: str
     operator: str
@@ -20,7 +20,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Summary:
-    """The operators of a model; prints as a table.
+    """The operators of a model. Prints as a table.
 
     Example:
         >>> print(Summary((Row("fc", "linear", "int8"),)))
@@ -33,7 +33,7 @@ class Summary:
     notes: tuple[str, ...] = ()  # about the whole
 
     def counts(self) -> Counter[str]:
-        """How many operators are computed in each way."""
+        """The number of operators in each precision."""
         return Counter(row.way for row in self.rows)
 
     def of(self, operator: str) -> tuple[Row, ...]:

@@ -42,26 +42,27 @@ def to_int8(
     """Quantize a model in one call: capture, calibrate, convert.
 
     Args:
-        model: any module that torch.export can capture.
-        example_inputs: a tuple of what the model is called with, or a dictionary of keywords.
-        calibration: batches, each a tensor, or a tuple of what the model is called with; a batch that is a dictionary
-            is keywords. For ``mode="static"``; without it the example inputs are the only batch, and a warning says so.
-        qconfig: for all, or a QConfigMapping; by default full 8 bits, weights per channel, and tables of 8 bits for
-            embeddings, which stay float in dynamic mode.
-        mode: "static" (activations with ranges from calibration), "dynamic" (with their own) or "weight_only" (float
-            activations, weights of linear layers and embedding tables in 8 bits; with
-            ``qconfig=float_qparams_weight_only_qconfig_4bit`` in 4 bits, a scale for each 128 inputs, with
-            ``get_weight_only_qconfig_4bit(32)`` for each 32).
-        progress: show a bar on a terminal.
-        policy: what stays float and why, equalization, recurrent weights, and more: see `Policy`. By default it is
-            chosen from what the model shows, and `summary()` prints it; a dictionary changes some of its fields.
-        dynamic_shapes: which sizes of the inputs are free, as torch.export takes it. By default batches and the lengths
-            of sequences; "all" frees every size that the model does not depend on, those of images too.
-        checkpoint: a file for long calibrations. What was seen so far is written there every minute, and when an error
-            or Ctrl-C stops it; the same call goes on from there. The file is removed at the end.
+        model: any module that `torch.export` can capture.
+        example_inputs: a tuple of positional arguments for the model, or a dictionary of keyword arguments.
+        calibration: batches for ``mode="static"``. A batch is a tensor, a tuple of positional arguments, or a
+            dictionary of keyword arguments. Without it, `to_int8` calibrates on the example inputs and warns.
+        qconfig: a QConfig for all layers, or a QConfigMapping. The default uses all 8 bits, per-channel weights, and
+            8-bit embedding tables (float in dynamic mode).
+        mode: "static" (activation ranges from calibration), "dynamic" (ranges computed at run time), or "weight_only"
+            (float activations; linear layers and embedding tables in 8 bits). For 4-bit weights, use "weight_only" with
+            ``qconfig=float_qparams_weight_only_qconfig_4bit`` (groups of 128 inputs) or
+            ``get_weight_only_qconfig_4bit(32)`` (groups of 32).
+        progress: show a progress bar on a terminal.
+        policy: which operators stay in float, equalization, recurrent weights and more; see `Policy`. By default it is
+            chosen from the graph, and `summary()` prints it. A dictionary changes some of its fields.
+        dynamic_shapes: the dynamic sizes of the inputs, as for `torch.export`. By default, batch sizes and sequence
+            lengths are dynamic. "all" makes every size dynamic that the model does not depend on, including image
+            sizes.
+        checkpoint: a file for long calibrations. `to_int8` saves its progress there every minute, and when an error or
+            Ctrl-C stops it. The same call resumes from the file. The file is removed at the end.
 
     Raises:
-        ValueError: if a batch does not fit the model, with its number.
+        ValueError: if a batch does not fit the model; the message has the number of the batch.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).eval()

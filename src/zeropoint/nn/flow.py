@@ -218,8 +218,8 @@ def _layouts(func: Any, name: str, args: Any, kwargs: Any) -> Iterator[Tensor]:
         if name not in ("view", "view_as"):
             return iter(())
         raise NotImplementedError(
-            f"{name} does not fit quantized tensors, whose channels lie last in memory after a convolution, so the"
-            f" converted model would fail {_place()[1]}. Use reshape or flatten."
+            f"{name} does not work with quantized tensors, which are channels last in memory after a convolution, so"
+            f" the converted model would fail {_place()[1]}. Use reshape or flatten."
         ) from None
     return iter([t for t in results if t.device.type == "meta"])
 
@@ -251,7 +251,8 @@ def _require_quantizable(func: Any, name: str, args: Any, kwargs: Any) -> bool |
         ways = "its qconfig is None, so it stays float: give it a qconfig, or put a DeQuantStub before it"
         ways += " (and a QuantStub after it)"
     raise NotImplementedError(
-        f"{name or func} cannot take quantized tensors, so the converted model would fail {where}. Ways out: {ways}."
+        f"{name or func} does not support quantized tensors, so the converted model would fail {where}."
+        f" Instead: {ways}."
     )
 
 
@@ -260,7 +261,7 @@ def _warn_of_joining(name: str) -> None:
     if where not in _WARNED:
         _WARNED.add(where)
         warnings.warn(
-            f"{name} gives all tensors the scale of the first {where}: the converted model clips what does not fit."
+            f"{name} uses the scale of the first tensor for all {where}: the converted model clips values outside it."
             " zeropoint.nn.quantized.FloatFunctional().cat observes the result.",
             stacklevel=3,
         )

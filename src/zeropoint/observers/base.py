@@ -123,7 +123,7 @@ class UniformQuantizationObserverBase(ObserverBase):
         low, high = integer_range(self.dtype)
         self.has_customized_qrange = quant_min is not None and quant_max is not None
         if (quant_min is None) != (quant_max is None):
-            raise ValueError(f"{name}: give both quant_min and quant_max or neither, got {quant_min} and {quant_max}")
+            raise ValueError(f"{name}: set both quant_min and quant_max, or neither, got {quant_min} and {quant_max}")
         if quant_min is not None and quant_max is not None:
             self._check_range(name, quant_min, quant_max, high - low)
             low, high = quant_min, quant_max

@@ -9,17 +9,17 @@ __all__ = ["page"]
 
 _HEAD = """# Operators
 
-What becomes of each operator in a quantized model. This page is made from the records in `src/zeropoint/operators/`:
-`python tests/operators/test_operator_page.py` writes it.
+This page shows how each operator runs in a quantized model. `python tests/operators/test_operator_page.py` generates it
+from the records in `src/zeropoint/operators/`.
 
-- **static**: how it is computed with calibrated activations, in graphs of torch.export and of TorchScript. "int8": on
-  integers, with a scale of its own. "keeps scale": on integers, with the scale of its input. "float32": it stays float.
-- **TorchScript**: "as static", or "also of floats": there it is quantized even if its inputs are float, as in PyTorch.
-- **training**: what `prepare_qat_fx` rounds as the deployed model will: its results, or its weights, too.
-- **dynamic**, **weight-only**: whether it has a form with ranges found when it runs, or with quantized weights alone.
-- **eager**: whether its module has a quantized form in eager mode (`prepare`, `convert`).
-- **program**: whether `zeropoint.compile` has steps for it, on integers or as it stays float.
-- **ONNX**: which operators of ONNX files `from_onnx` reads as it, and whether `export_onnx` writes it ("out").
+- **static**: static quantization, in `torch.export` and TorchScript graphs. "int8": runs in int8 with its own output
+  scale. "keeps scale": runs in int8 with the scale of its input. "float32": stays in float.
+- **TorchScript**: "as static", or "also of floats": quantized even if its inputs are in float, as in PyTorch.
+- **training**: the values that `prepare_qat_fx` rounds in training: the outputs ("results"), and the weights if named.
+- **dynamic**, **weight-only**: supports dynamic or weight-only quantization.
+- **eager**: the module has a quantized version in eager mode (`prepare`, `convert`).
+- **program**: `zeropoint.compile` supports it, in int8 or in float.
+- **ONNX**: the ONNX operators that `from_onnx` converts to it; "out" if `export_onnx` can write it.
 
 | operator | modules | static | TorchScript | training | dynamic | weight-only | eager | program | ONNX |
 |---|---|---|---|---|---|---|---|---|---|

@@ -62,18 +62,18 @@ def nms(
 ) -> tuple[Tensor, Tensor]:
     """Non-maximum suppression: drop boxes that overlap a box with a higher score.
 
-    The rule is torchvision.ops.nms's, and with `labels` that of torchvision.ops.batched_nms. The sizes of the result do
-    not depend on data: models that call it can be captured and compiled.
+    Uses the rule of `torchvision.ops.nms`, and with `labels` that of `torchvision.ops.batched_nms`. The sizes of the
+    result do not depend on data, so models that call it can be captured and compiled.
 
     Args:
         boxes: float32 ``(boxes, 4)``: left, top, right, bottom.
         scores: float32 ``(boxes,)``.
-        iou_threshold: boxes whose intersection over union with a better one is more than this are dropped.
-        max_output: how many are kept at most.
-        labels: int64 ``(boxes,)``; only boxes of one label drop each other.
+        iou_threshold: drop a box if its intersection over union with a better box is larger than this.
+        max_output: the largest number of boxes to keep.
+        labels: int64 ``(boxes,)``; boxes suppress only boxes with the same label.
 
     Returns:
-        int64 ``(max_output,)``: the numbers of the boxes that are kept, the best first, then -1; and how many they are.
+        int64 ``(max_output,)``: the indices of the kept boxes, best first, padded with -1; and their number.
 
     Raises:
         ValueError: for tensors of another shape or dtype.

@@ -32,13 +32,13 @@ class LayerRow:
     """One layer.
 
     Attributes:
-        sqnr: dB, its result against that of the float model: the error accumulated so far.
-        alone: dB, its result against that of the float layer on the same inputs: the error of this layer alone.
-        share: of the error that all layers add, each relative to its signal, the part that this one adds.
-        clipped: the part of its values that is outside of the range, by more than a step.
-        weight_sqnr: dB, its integer weight against the float one, without the largest tenth of the weights, which may
-            hide that the others are nothing but noise; None without such a weight.
-        why: the likely reason and a remedy, for layers that lose much.
+        sqnr: dB, the output compared with the float model. Includes the error of all layers before it.
+        alone: dB, the output compared with the float layer on the same inputs. The error of this layer only.
+        share: the part of the total error that this layer adds, relative to its signal.
+        clipped: the fraction of values outside the range by more than one step.
+        weight_sqnr: dB, the integer weight compared with the float weight, without the largest tenth of the weights,
+            which can hide the noise in the others. None without such a weight.
+        why: the likely cause and a fix, for layers with a large error.
     """
 
     name: str
@@ -63,7 +63,7 @@ class LayerRow:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of `compare`; prints as a table, the layer that loses most first."""
+    """The result of `compare`. Prints as a table, the layer with the largest error first."""
 
     rows: tuple[LayerRow, ...]  # ranked by share
     sqnr: float  # dB, of the output
@@ -72,12 +72,12 @@ class Comparison:
     order: tuple[str, ...] = field(default=(), repr=False)  # names, as the layers compute
 
     def in_order(self) -> tuple[LayerRow, ...]:
-        """The rows in the order in which the layers compute."""
+        """The rows in execution order."""
         place = {name: i for i, name in enumerate(self.order)}
         return tuple(sorted(self.rows, key=lambda row: place[row.name]))
 
     def to_json(self) -> str:
-        """Everything, as JSON; what is infinite is null."""
+        """All results as JSON. Infinite values are null."""
         return json.dumps(finite(asdict(self)))
 
     def table(self) -> list[tuple[str, ...]]:
@@ -173,22 +173,22 @@ def compare(
     progress: bool = True,
     watch: Callable[[Pair], None] | None = None,
 ) -> Comparison:
-    """Run a model and its quantized form side by side, and report how much error each layer adds.
+    """Compare a model with its quantized version, layer by layer.
 
-    ``sqnr = 10 log10(sum x² / sum (x - q)²)``, with x of the float model and q of the quantized one, is the error
-    accumulated up to a layer. With x of the *float layer on the quantized one's inputs* it is `alone`, the error of
-    that layer. The share of a layer is its noise to signal ratio alone, divided by the sum of those of all layers.
+    ``sqnr = 10 log10(sum x² / sum (x - q)²)``, with x from the float model and q from the quantized model, is the error
+    accumulated up to a layer. With x from the *float layer on the quantized inputs*, it is `alone`, the error of that
+    layer only. The share of a layer is its noise-to-signal ratio alone, divided by the sum over all layers.
 
     Args:
-        float_model: in evaluation mode; the one that `quantized` was made of.
-        quantized: of `to_int8`, `convert_fx`, `convert`, `quantize_dynamic` or, for TorchScript, `convert_jit`.
-        data: batches: each a tensor, a tuple of arguments or a dictionary of keywords.
-        progress: show a bar on a terminal.
-        watch: is called with every pair of values, to collect more.
+        float_model: the original model, in evaluation mode.
+        quantized: its quantized version, from `to_int8`, `convert_fx`, `convert`, `quantize_dynamic` or `convert_jit`.
+        data: batches. A batch is a tensor, a tuple of positional arguments, or a dictionary of keyword arguments.
+        progress: show a progress bar on a terminal.
+        watch: a function that is called with every pair of values, to collect more statistics.
 
     Raises:
-        ValueError: without a batch, or if `quantized` was made of another model.
-        NotImplementedError: for TorchScript whose way depends on data. `compare_outputs` takes it.
+        ValueError: without a batch, or if `quantized` was made from another model.
+        NotImplementedError: for TorchScript with data-dependent control flow; use `compare_outputs` instead.
 
     Example:
         >>> import zeropoint

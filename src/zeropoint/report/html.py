@@ -39,18 +39,18 @@ def write_report(
     search: Search | None = None,
     progress: bool = True,
 ) -> Findings:
-    """Compare a model with its quantized form on `data`, time both, and write a page about it: one file, no network.
+    """Compare a model with its quantized version, time both, and write a report as one HTML file that works offline.
 
     Args:
-        path: of the file, such as "report.html".
+        path: the file to write, such as "report.html".
         float_model, quantized, data: as for `compare`.
-        title: the class of the model, if there is none.
-        sensitivity: what `sensitivity` found, to be shown as well.
-        search: what `tune` tried, to be shown as well (`Tuned.write_report` passes it).
-        progress: show a bar on a terminal.
+        title: the title of the page; by default the class name of the model.
+        sensitivity: a result of `sensitivity` to include.
+        search: the attempts of `tune` to include; `Tuned.write_report` passes them.
+        progress: show a progress bar on a terminal.
 
     Returns:
-        what the page shows.
+        the content of the page.
 
     Example:
         >>> import tempfile, torch, zeropoint
@@ -104,8 +104,8 @@ def _verdict(f: Findings) -> str:
     sqnr = f.comparison.sqnr
     words = {
         "good": "The quantized model follows the float model closely.",
-        "warn": "The quantized model follows the float model roughly: check its accuracy.",
-        "bad": "The quantized model has lost much of what the float model computes: look at the first layers below.",
+        "warn": "The quantized model follows the float model roughly: check the accuracy of your task.",
+        "bad": "The quantized model differs strongly from the float model: check the first layers below.",
     }[_grade(sqnr)]
     faster = f.float_milliseconds / max(f.milliseconds, 1e-9)
     speed = f"{_times(faster)} as fast" if faster >= 1 else f"{_times(1 / faster)} slower"
@@ -125,7 +125,7 @@ def _cards(f: Findings) -> str:
               f"float {readable_bytes(f.float_nbytes)}, {_times(f.float_nbytes / max(f.nbytes, 1))} smaller"),
         card("Time for a batch", milliseconds(f.milliseconds),
               f"float {milliseconds(f.float_milliseconds)}, {_times(faster)}", "good" if faster >= 1 else "warn"),
-        card("Steps on integers", f"{integer} of {len(rows)}", f"{len(f.left_in_float)} operators left in float"),
+        card("Operators in int8", f"{integer} of {len(rows)}", f"{len(f.left_in_float)} operators in float"),
     ]  # fmt: skip
     if worst is not None:
         cards.append(card("Worst layer", worst.path or "(model)", f"{worst.share:.0%} of the error", "words"))
@@ -163,9 +163,9 @@ def _guilt(f: Findings) -> str:
             f'<div class="number">{max(left, 0):.1%}</div></div>'
         )
     return section(
-        "Layers that lose most",
-        "Each layer's own error, relative to its signal, as a part of the sum over all layers. An error that a layer"
-        " only passes on does not count.",
+        "Layers with the largest error",
+        "The share of each layer in the total error, relative to its signal. It counts the error that the layer adds,"
+        " not the error that it receives.",
         _folded(items, panel),
     )
 
@@ -174,11 +174,11 @@ def _along(f: Findings) -> str:
     rows = f.comparison.in_order()
     names = [f"{row.path or '(model)'} {row.operator}" for row in rows]
     picture = lines_svg([("alone", [r.alone for r in rows]), ("all", [r.sqnr for r in rows])], names)
-    legend = '<div class="legend"><span><b></b>so far</span><span><b class="alone"></b>of the layer alone</span></div>'
+    legend = '<div class="legend"><span><b></b>accumulated</span><span><b class="alone"></b>layer only</span></div>'
     return section(
-        "The error along the network",
-        "Signal to quantization noise ratio in dB, layer by layer, from input to output. 6 dB are one bit; a step down"
-        " of the solid line is where something goes wrong.",
+        "Error from input to output",
+        "Signal-to-quantization-noise ratio in dB, layer by layer. One bit is about 6 dB. A drop of the solid line"
+        " marks a layer that loses accuracy.",
         panel(f'{legend}<div class="chart">{picture}</div>'),
     )
 
@@ -235,9 +235,9 @@ def _layers(f: Findings) -> str:
         lines.append(f"<tr>{''.join(cells)}</tr>")
     return section(
         "Layers",
-        "Click on a column to sort. <em>SQNR</em>: against the float model. <em>alone</em>: against the float layer on"
-        " the same inputs. <em>clipped</em>: values outside of the range. <em>time</em>: of its step; none where it"
-        " is computed in one step with a later one.",
+        "Click a column to sort. <em>SQNR</em>: compared with the float model. <em>alone</em>: compared with the float"
+        " layer on the same inputs. <em>clipped</em>: values outside the range. <em>time</em>: time of the step; empty"
+        " if the layer is fused into a later step.",
         table("layers", head, lines),
     )
 
@@ -253,16 +253,16 @@ def _sorted_first(key: str) -> str:
 def _spread(f: Findings) -> str:
     cards = [
         f'<div class="card"><h3>{layer_name(row.path, row.operator)}</h3>'
-        + _figure("results", f.activations.get(row.name), row)
+        + _figure("outputs", f.activations.get(row.name), row)
         + _figure("weights", f.weights.get(row.name), row)
         + "</div>"
         for row in f.comparison.rows
         if row.name in f.activations
     ]
     return section(
-        "How the values are spread",
-        "Results of the float layers on the first batch, and float weights; bars have logarithmic heights. The shaded"
-        " part is what the integers can hold: bars outside of it are clipped, a wide empty part is wasted.",
+        "Distribution of values",
+        "Outputs of the float layers on the first batch, and float weights, on a logarithmic scale. The shaded area"
+        " is the quantized range: bars outside it are clipped, and empty parts waste precision.",
         _folded(cards, lambda inside: f'<div class="grid">{inside}</div>'),
     )
 
@@ -271,7 +271,7 @@ def _figure(what: str, histogram: Histogram | None, row: LayerRow) -> str:
     if histogram is None:
         return ""
     note = f"{row.weight_sqnr:.0f} dB" if what == "weights" and row.weight_sqnr is not None else ""
-    if what == "results" and row.scale is not None:
+    if what == "outputs" and row.scale is not None:
         note = f"scale {row.scale:.3g}, zero point {row.zero_point}"
     return (
         f"<figure>{histogram_svg(histogram)}<figcaption><span>{histogram.low:.3g}</span><span>{what}"
@@ -338,12 +338,12 @@ def _sensitivity(f: Findings) -> str:
         f"<td>{'' if row.cumulative is None else f'{row.cumulative:.4g}'}</td></tr>"
         for row in found.rows
     ]
-    head = f'<th class="text">layer</th><th>{escape(found.metric)}, alone</th><th>with all below</th>'
+    head = f'<th class="text">layer</th><th>{escape(found.metric)}, alone</th><th>with all below it</th>'
     return section(
         "Sensitivity",
         escape(
-            f"{found.metric} of the whole model with one layer quantized, and with it and every layer below it in this"
-            f" table; in float {found.float_metric:.4g}."
+            f"{found.metric} of the whole model with only this layer quantized, and with this layer and all layers"
+            f" below it in the table. Float: {found.float_metric:.4g}."
         ),
         table("sensitivity", head, lines),
     )
@@ -356,9 +356,8 @@ def _search(f: Findings) -> str:
     lines = ["<tr>" + "".join(f'<td class="text">{escape(cell)}</td>' for cell in row) + "</tr>" for row in found.rows]
     head = "".join(f'<th class="text">{escape(title)}</th>' for title in found.header)
     picture = panel(f'<div class="chart">{points_svg(found.points)}</div>') if found.points else ""
-    about = "All that was tried, from cheap to dear." + (
-        " The picture has the quickest choices of how layers are computed, by the times of their steps and the sum of"
-        " their errors."
+    about = "Every attempt, cheapest first." + (
+        " The plot shows the fastest precision of each layer for a given total error (Pareto front)."
         if found.points
         else ""
     )
@@ -373,8 +372,8 @@ def _left_in_float(f: Findings) -> str:
         for row in f.left_in_float
     ]
     return section(
-        "Left in float",
-        "Operators that compute in float32, and why.",
+        "Operators in float",
+        "Operators that run in float32, and the reason.",
         table("float", '<th class="text">operator</th><th class="text">why</th>', lines),
     )
 

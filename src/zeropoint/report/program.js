@@ -40,7 +40,7 @@ function choose(number) {
   panel.classList.toggle("open", Boolean(step));
   document.body.classList.toggle("sheet", Boolean(step));
   if (!step) {
-    panel.replaceChildren(made("p", "Click on a step, or on a block of the memory, to see what it computes and what feeds it.", "hint"));
+    panel.replaceChildren(made("p", "Click a step or a memory block to see its inputs, attributes and neighbors.", "hint"));
     return;
   }
   const close = made("button", "Close", "close");

@@ -35,19 +35,19 @@ def write_program_page(
     title: str = "",
     timed: bool = True,
 ) -> ProgramFacts:
-    """Write a page that shows a program: its steps, what feeds them, their shapes, weights, times, and its memory.
+    """Write an HTML page that shows the steps of a program: their inputs, shapes, weights and times, and the memory.
 
-    The page is one file that needs no network. Writing it needs numpy, not PyTorch.
+    The page is one file that works offline. This function needs numpy but not PyTorch.
 
     Args:
-        path: of the page, such as "model.html".
-        program: what `zeropoint.compile` or `zeropoint.runtime.load` returned, or the path of a `.zpt` file.
-        inputs: one array for each input. If there are none, noise of the shapes that the program was compiled with.
+        path: the file to write, such as "model.html".
+        program: a program from `zeropoint.compile` or `zeropoint.runtime.load`, or the path of a `.zpt` file.
+        inputs: one array for each input. By default, noise with the shapes of the example inputs.
         title: the heading of the page; by default the name of the file.
         timed: run the program a few times to time its steps.
 
     Returns:
-        what the page shows.
+        the content of the page.
 
     Example:
         >>> import tempfile
@@ -99,16 +99,16 @@ def _about(f: ProgramFacts, made_up: bool) -> str:
         kept = ", ".join(f"{source.name} {_shape(source.shape)}" for source in f.state[:4])
         shown += f" State: {kept}{', …' if len(f.state) > 4 else ''}."
     if f.profile is not None:
-        shown += " Times are medians of 5 runs" + (" on made-up inputs of these shapes." if made_up else ".")
+        shown += " Times are medians of 5 runs" + (" on random inputs of these shapes." if made_up else ".")
     return escape(shown)
 
 
 def _cards(f: ProgramFacts) -> str:
     kinds = len({step.op for step in f.steps})
     stored = sum({s.name: s.nbytes for step in f.steps for s in step.sources if s.kind == "constant"}.values())
-    shared = f"{readable_bytes(f.values)} if no values shared it"
+    shared = f"{readable_bytes(f.values)} without reuse"
     cards = [
-        card("Steps", f"{len(f.steps)}", f"of {kinds} kinds"),
+        card("Steps", f"{len(f.steps)}", f"{kinds} operations"),
         card("Weights", readable_bytes(stored), f"file {readable_bytes(f.file)}"),
         card("Arena", readable_bytes(f.arena), shared),
     ]
@@ -117,11 +117,11 @@ def _cards(f: ProgramFacts) -> str:
         threads = get_num_threads()
         note = f"{threads} thread{'s' if threads > 1 else ''}"
         speed = f", {macs / f.seconds / 1e9:.0f} GMAC/s" if macs and f.seconds else ""
-        cards.append(card("Time of a run", milliseconds(1e3 * f.seconds), note + speed))
+        cards.append(card("Time per run", milliseconds(1e3 * f.seconds), note + speed))
         small = sum(row.seconds for row in f.profile or () if row.precision.startswith("int8"))
-        cards.append(card("Time on int8", f"{small / (f.seconds or 1.0):.0%}", "steps that compute on 8-bit integers"))
+        cards.append(card("Time in int8", f"{small / (f.seconds or 1.0):.0%}", "share of int8 steps"))
     elif macs:
-        cards.append(card("Multiplications", _count(macs), "of one run"))
+        cards.append(card("Multiplications", _count(macs), "per run"))
     return "".join(cards)
 
 
@@ -138,8 +138,9 @@ def _memory(f: ProgramFacts) -> str:
     names = {step.number: f"{step.number} {step.op} {step.name}" for step in f.steps}
     return section(
         "Memory over time",
-        "The arena that holds all values of one run. Time goes to the right, step by step; each block is a value, from"
-        " the step that writes it to the last step that reads it. Inputs and results are the caller's memory.",
+        "The arena holds all intermediate values of one run. Time runs from left to right, step by step. Each block is"
+        " a value, from the step that writes it to the last step that reads it. The caller owns the memory of inputs"
+        " and outputs.",
         panel(f'<div class="chart">{arena_svg(f.blocks, f.instructions, f.arena, names)}</div>'),
     )
 
@@ -167,7 +168,7 @@ def _kinds(f: ProgramFacts) -> str:
             f'<div class="number">{left / total:.1%}</div></div>'
         )
     advice = " ".join(f.profile.advice) if f.profile is not None else ""
-    heading = "Time by kind of step" if by_time else "Weights by kind of step"
+    heading = "Time by operation" if by_time else "Weights by operation"
     return section(heading, escape(advice), panel("".join(lines)))
 
 

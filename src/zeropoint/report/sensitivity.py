@@ -41,19 +41,19 @@ class SensitivityRow:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """What `sensitivity` found; prints as a table, the most sensitive layer first."""
+    """The result of `sensitivity`. Prints as a table, the most sensitive layer first."""
 
     rows: tuple[SensitivityRow, ...]
     metric: str
     float_metric: float  # of the model in float
 
     def keep_in_float(self, lowest: float) -> tuple[str, ...]:
-        """The layers to leave in float, so that the metric stays at `lowest` or above: by the cumulative column."""
+        """The layers to keep in float for a metric of at least `lowest`, according to the cumulative column."""
         below = [i for i, row in enumerate(self.rows) if row.cumulative is not None and row.cumulative < lowest]
         return tuple(row.path for row in self.rows[: max(below) + 1]) if below else ()
 
     def to_json(self) -> str:
-        """Everything, as JSON; what is infinite is null."""
+        """All results as JSON. Infinite values are null."""
         return json.dumps(finite(asdict(self)))
 
     def _header(self) -> tuple[str, ...]:
@@ -89,16 +89,17 @@ def sensitivity(
     progress: bool = True,
     policy: Any = None,
 ) -> Sensitivity:
-    """Quantize one layer at a time, then cumulatively, and measure the whole model each time.
+    """Quantize one layer at a time, then all layers cumulatively, and measure the whole model each time.
 
     Args:
-        model: any module that torch.export can capture; or TorchScript, whose layers are its modules.
-        data: batches to calibrate and to measure with: each a tensor, a tuple of arguments or a dictionary of keywords.
+        model: any module that `torch.export` can capture, or TorchScript, whose layers are its modules.
+        data: batches for calibration and measurement. A batch is a tensor, a tuple of positional arguments, or a
+            dictionary of keyword arguments.
         metric: "sqnr" (dB), "cosine" or "agreement" (of the largest output) with the float model on `data`, or a
-            function of a model that returns a number: the larger, the better.
-        qconfig: as for `to_int8`, as well as `mode` and `policy`.
-        cumulative: also measure with the least sensitive layer, the two least sensitive ones, and so on.
-        progress: show a bar on a terminal.
+            function that takes a model and returns a number. Larger is better.
+        qconfig, mode, policy: as for `to_int8`.
+        cumulative: also quantize the least sensitive layer, the two least sensitive layers, and so on.
+        progress: show a progress bar on a terminal.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).eval()

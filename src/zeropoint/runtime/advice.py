@@ -49,42 +49,40 @@ def advice(rows: Sequence[Row], limits: Sequence[Limit], here: Here) -> tuple[st
 
 _WORDS = {
     "float": (
-        "is in layers that multiply floats: quantize() leaves these alone; summary() of the quantized model says why."
+        "is in layers that multiply floats: quantization left them in float; summary() of the quantized model says why."
     ),
     "conversions": (
-        "goes to quantize and dequantize: layers of 8 bits and of floats alternate; summary() names those in float."
+        "goes to quantize and dequantize: int8 and float layers alternate; summary() lists the float layers."
     ),
     "functions": (
-        "is in steps that compute functions and sums of single values: they are not quicker in 8 bits; fewer of them"
-        " between the layers help."
+        "is in element-wise functions and sums: int8 does not speed them up; use fewer of them between the layers."
     ),
     "compute": (
-        "is in layers near the peak of the instruction: 8-bit products are {gain:.1f}x as quick as float32 ones on this"
-        " CPU at most, and more threads, or a smaller model, are what is left."
+        "is in layers near the peak of the instruction: on this CPU, int8 multiplies at most {gain:.1f}x as fast as"
+        " float32; use more threads or a smaller model."
     ),
     "kernel": (
-        "is in layers below {low:.0%} of the instruction's peak: few channels, small images or short sums leave the"
-        " multipliers waiting; layers with channels in multiples of 64 use them better."
+        "is in layers below {low:.0%} of the instruction's peak: few channels, small images or short sums do not fill"
+        " the vector units; use channels in multiples of 64."
     ),
     "L2": (
-        "is in steps that read L2 as fast as it goes: each weight is used for too few rows; a larger batch uses it"
-        " again."
+        "is in steps limited by the bandwidth of L2: they use each weight for too few rows; a larger batch reuses it."
     ),
     "L3": (
-        "is in steps that read L3 as fast as it goes: weights ({stored:.0f} MB) or values do not fit into L2"
-        " ({l2:.1f} MB); a larger batch uses weights again, smaller images leave less to move."
+        "is in steps limited by the bandwidth of L3: weights ({stored:.0f} MB) or values do not fit into L2"
+        " ({l2:.1f} MB); a larger batch reuses the weights, smaller images move less data."
     ),
     "memory": (
-        "is in steps that wait for memory: weights ({stored:.0f} MB) or values do not fit into the caches"
-        " ({l3:.0f} MB); a larger batch uses weights again, 4-bit weights are half as many bytes."
+        "is in steps limited by memory bandwidth: weights ({stored:.0f} MB) or values do not fit into the caches"
+        " ({l3:.0f} MB); a larger batch reuses the weights, 4-bit weights need half the bytes."
     ),
     "threads": (
-        "is in steps too small to share among {threads} threads: a larger batch fills them; where batches are small,"
-        " one thread for each of several requests does more."
+        "is in steps too small for {threads} threads: use a larger batch; for small batches, run several requests with"
+        " one thread each."
     ),
     "overhead": (
-        "is in steps so short that starting them is what they cost: a larger batch, or fewer and wider layers, help;"
-        " 8 bits cannot."
+        "is in steps so short that starting them dominates: use a larger batch, or fewer and wider layers; int8 does"
+        " not help."
     ),
 }
 

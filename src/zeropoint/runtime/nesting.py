@@ -66,9 +66,9 @@ def flattened(tree: Any, args: Sequence[Any], kwargs: Mapping[str, Any], count: 
         if name in left:
             _collect(part, left.pop(name), name, found)
         elif not _may_be_missing(part):
-            raise TypeError(f"the program takes {name!r}, and it is not given")
+            raise TypeError(f"the program needs the input {name!r}")
     if left:
-        raise TypeError(f"the program takes no {next(iter(left))!r}")
+        raise TypeError(f"the program has no input {next(iter(left))!r}")
     return found
 
 

@@ -18,10 +18,9 @@ _INT8_KERNELS = ("gemm", "depthwise")
 class Row(NamedTuple):
     """One step.
 
-    `macs` are its multiplications, 0 where it is no layer; `kernel` is what does the work, and `isa` for which
-    instruction set it was chosen, both empty where a plain loop does it; the types are those of the first input and
-    output, whose sizes are `shape`. `stored`, `read` and `written` are bytes: of weights, of the other inputs, and of
-    the outputs.
+    `macs` are its multiplications, 0 if it is not a layer. `kernel` and `isa` name the kernel and its instruction set;
+    both are empty for plain loops. `shape` and the dtypes are those of the first input and output. `stored`, `read` and
+    `written` are the bytes of weights, other inputs, and outputs.
     """
 
     op: str
@@ -40,14 +39,16 @@ class Row(NamedTuple):
 
     @property
     def precision(self) -> str:
-        """What it multiplies or moves: ``int8`` for 8-bit integers, also where they are made from floats on the way."""
+        """The dtype that it multiplies or moves: ``int8`` for 8-bit integers, also if it quantizes floats on the
+        way.
+        """
         if self.kernel in _INT8_KERNELS or self.dtype_in in ("uint8", "int8"):
             return "int8"
         return "int8 weights" if self.kernel == "weight_only" else self.dtype_in
 
     @property
     def gmacs(self) -> float:
-        """Billions of multiplications a second."""
+        """Billions of multiplications per second."""
         return self.macs / self.seconds / 1e9 if self.seconds else 0.0
 
     def work(self, here: Here, all_stored: int) -> Work:
@@ -59,9 +60,9 @@ class Row(NamedTuple):
 
 
 class Profile(tuple[Row, ...]):
-    """The rows of a profile. Printed, they are a table with advice below it.
+    """The result of `Program.profile`. Prints as a table with advice below it.
 
-    `limits` says for each row what limits it, `advice` what that means for the whole.
+    `limits` names the bottleneck of each row, and `advice` summarizes them.
     """
 
     here: Here
@@ -79,7 +80,7 @@ class Profile(tuple[Row, ...]):
 
     @property
     def limits(self) -> tuple[Limit, ...]:
-        """What limits each row: compute, L2, L3, memory, threads or overhead."""
+        """The bottleneck of each row: compute, L2, L3, memory, threads or overhead."""
         stored = sum({row.step: row.stored for row in self if row.macs}.values())
         return tuple(limit_of(row.work(self.here, stored), self.here) for row in self)
 
@@ -90,7 +91,7 @@ class Profile(tuple[Row, ...]):
 
     @property
     def seconds(self) -> float:
-        """Of all steps."""
+        """The total time of all steps."""
         return sum(row.seconds for row in self)
 
     def trace(self) -> str:

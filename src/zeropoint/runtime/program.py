@@ -19,8 +19,8 @@ __all__ = ["Memory", "Program", "load"]
 class Memory(NamedTuple):
     """The memory of a program, in bytes.
 
-    `arena` is for all values of one run; `values` what it would be if none shared memory with another; `file` is the
-    stored constants, before they are packed for this CPU.
+    `arena` holds all values of one run; `values` is its size without memory reuse; `file` is the size of the stored
+    constants, before they are packed for this CPU.
     """
 
     arena: int
@@ -29,20 +29,19 @@ class Memory(NamedTuple):
 
 
 class Program:
-    """A quantized model, ready to run. Threads may share it, if it has no state.
+    """A quantized model, ready to run. Several threads can share it if it has no state.
 
-    Called as the model was, or with one array for each input, in order or by name; gives what the model gave, with
-    arrays for tensors.
-    Inputs have the buffer protocol, as numpy's arrays, or DLPack, as PyTorch's tensors; those that are contiguous, or
-    channels last, are read where they are.
+    Call it like the model, or with one array for each input, in order or by name. It returns what the model returned,
+    with arrays instead of tensors. Inputs support the buffer protocol (numpy arrays) or DLPack (PyTorch tensors).
+    Contiguous and channels-last inputs are read in place.
 
-    A program with state (`state` lists it) continues where its last call ended, as a decoder with a cache does, until
-    `reset()`. Calls of one program then follow each other; `copy()` gives one with a state of its own.
+    A program with state (see `state`), such as a decoder with a KV cache, continues where its last call ended, until
+    `reset()`. Concurrent calls then need one `copy()` each.
 
     Raises:
-        TypeError: for the wrong number of inputs, or another dtype.
-        ValueError: for a shape that does not fit, with what would.
-        RuntimeError: if another call is running with the same state.
+        TypeError: for a wrong number of inputs or a wrong dtype.
+        ValueError: for a wrong shape; the message shows the expected one.
+        RuntimeError: if another call with the same state is running.
     """
 
     def __init__(self, native: _native.Program) -> None:
@@ -70,7 +69,7 @@ class Program:
 
     @property
     def inputs(self) -> list[tuple[str, str, tuple[int | str, ...]]]:
-        """Name, dtype and shape of each input; a size that is free is a name, or ``""``."""
+        """Name, dtype and shape of each input. A dynamic size is a name, or ``""``."""
         return [
             (name, dtype, tuple(int(n) if n.isdigit() else n for n in shape))
             for name, dtype, shape in self._native.inputs
@@ -78,7 +77,7 @@ class Program:
 
     @property
     def state(self) -> list[tuple[str, str, tuple[int, ...]]]:
-        """Name, dtype and shape of each tensor that is kept from call to call."""
+        """Name, dtype and shape of each state tensor."""
         return [(name, dtype, tuple(shape)) for name, dtype, shape in self._native.state]
 
     def reset(self) -> None:
@@ -86,13 +85,13 @@ class Program:
         self._state.reset()
 
     def copy(self) -> Program:
-        """The same program with a state of its own, new. It shares weights, plans and memory for runs with this one."""
+        """The same program with its own, new state. It shares weights, plans and working memory with this one."""
         made = copy.copy(self)
         made._state = self._native.new_state()
         return made
 
     def memory(self, *shapes: Sequence[int]) -> Memory:
-        """The memory that inputs of these shapes need; without shapes, those of the example."""
+        """The memory for inputs of these shapes; by default, the shapes of the example inputs."""
         return Memory(*self._native.memory(list(shapes) or self._native.example_shapes()), self._native.file_bytes)
 
     def profile(self, *inputs: Any, runs: int = 10) -> Profile:
@@ -112,14 +111,14 @@ class Program:
 
 
 def load(path: str | os.PathLike[str], *, memory_limit: int | None = None) -> Program:
-    """Read a program file, check all of it, and pack its weights for this CPU.
+    """Load a program file, validate it, and pack its weights for this CPU.
 
     Args:
-        memory_limit: the most bytes that the values of one run may take; 8 GiB by default. With more than that, the
-            packed weights may take as much, too; else 64 MiB and 64 bytes for each byte of the file.
+        memory_limit: the largest number of bytes for the values of one run; 8 GiB by default. With a larger limit,
+            packed weights can use as much; otherwise they can use 64 MiB plus 64 bytes for each byte of the file.
 
     Raises:
-        FormatError: if the file is invalid, with its path, what is wrong and where.
+        FormatError: if the file is invalid; the message has the path, the problem and its location.
     """
     options = {} if memory_limit is None else {"memory_limit": memory_limit}
     try:

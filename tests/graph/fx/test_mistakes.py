@@ -168,7 +168,7 @@ def test_other_mistakes() -> None:
         zeropoint.prepare_fx(_layers().train(), _mapping(), (X,))
     with pytest.raises(TypeError, match="must be a QConfigMapping or a dictionary, got QConfig"):
         zeropoint.prepare_fx(_layers(), zeropoint.default_qconfig, (X,))
-    with pytest.raises(TypeError, match="convert_fx takes what prepare_fx or prepare_qat_fx gave, got Sequential"):
+    with pytest.raises(TypeError, match="convert_fx expects a model from prepare_fx or prepare_qat_fx, got Sequential"):
         zeropoint.convert_fx(_layers())
     with pytest.raises(NotImplementedError, match=r"convert_custom_config has no meaning here.*; got dict of 1"):
         zeropoint.convert_fx(zeropoint.prepare_fx(_layers(), _mapping(), (X,)), convert_custom_config={"a": X})

@@ -192,9 +192,9 @@ def test_usual_calibration_warns_of_nothing():
     [
         ((torch.ones(2, 4), torch.tensor([0, 1])), r"it has 2 values, the model takes 1 \(input\).*inputs and labels"),
         (torch.ones(2, 4).numpy(), r"input is a numpy ndarray of shape \(2, 4\), float32: pass torch.from_numpy"),
-        (torch.tensor([[1.0, torch.inf, 0, 0]]), "input has Inf in it"),
-        (torch.tensor([[1.0, -torch.inf, 0, 0]]), "input has Inf in it"),
-        (torch.tensor([[1.0, torch.nan, 0, 0]]), "input has NaN in it"),
+        (torch.tensor([[1.0, torch.inf, 0, 0]]), "input contains Inf"),
+        (torch.tensor([[1.0, -torch.inf, 0, 0]]), "input contains Inf"),
+        (torch.tensor([[1.0, torch.nan, 0, 0]]), "input contains NaN"),
     ],
     ids=["label", "numpy", "Inf", "-Inf", "NaN"],
 )

@@ -254,8 +254,8 @@ def _explanation(model: nn.Module, error: Exception) -> str:
     where = line or (f" at {code}" if code else "")
     return (
         f"torch.export cannot capture {type(model).__name__}{where}: {what}."
-        " Ways out: quantize it in eager mode (zeropoint.prepare, zeropoint.convert), or as TorchScript; or take what"
-        " depends on the data (Python conditions on tensors, .item(), numpy) out of forward."
+        " Instead: quantize it in eager mode (zeropoint.prepare, zeropoint.convert), or as TorchScript; or move"
+        " data-dependent code (Python conditions on tensors, .item(), numpy) out of forward."
     )
 
 

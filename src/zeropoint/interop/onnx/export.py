@@ -182,10 +182,10 @@ class _File:
         flat = list(node.args[0]) if isinstance(node.args[0], (tuple, list)) else [node.args[0]]
         for number, part in enumerate(flat):
             if not isinstance(part, fx.Node):
-                raise self.w.unsupported(f"the model gives {part!r}, which is no tensor")
+                raise self.w.unsupported(f"the model returns {part!r}, which is not a tensor")
             found = self.w.found[part]
             if not isinstance(found, Tensor):
-                raise self.w.unsupported(f"the model gives {described(found)}, which is no tensor")
+                raise self.w.unsupported(f"the model returns {described(found)}, which is not a tensor")
             # An output of its own, as the same value may be an input, or given twice.
             made = self.w.op("Identity", self.w.tensor(part))
             made.name = self.w.fresh("output" if len(flat) == 1 else f"output_{number}")

@@ -78,7 +78,7 @@ class MultiheadAttention(nn.MultiheadAttention):
     ) -> tuple[Tensor, Tensor | None]:
         """The result and, with `need_weights`, the weights; arguments and shapes of torch.nn.MultiheadAttention."""
         if is_causal and attn_mask is None:
-            raise ValueError("MultiheadAttention: is_causal says what attn_mask is; give that too")
+            raise ValueError("MultiheadAttention: is_causal describes attn_mask; pass attn_mask too")
         batched = query.dim() == 3
         q = self.dequant_q(self.q_scaling_product.mul_scalar(self.linear_Q(query), float(self.head_dim) ** -0.5))
         k = self.dequant_k(self.linear_K(key))
@@ -203,7 +203,7 @@ class MultiheadAttention(nn.MultiheadAttention):
     def from_observed(cls, other: Any) -> Any:
         """There is none: `zeropoint.nn.quantized.MultiheadAttention.from_observed` makes the quantized module."""
         raise NotImplementedError(
-            "zeropoint.nn.quantizable.MultiheadAttention is what is observed; the quantized one is"
+            "zeropoint.nn.quantizable.MultiheadAttention is the observed module; the quantized one is"
             " zeropoint.nn.quantized.MultiheadAttention.from_observed(attention), which zeropoint.convert calls"
         )
 

@@ -323,7 +323,7 @@ class LSTM(nn.Module):
     def from_observed(cls, other: Any) -> Any:
         """There is none: `zeropoint.nn.quantized.LSTM.from_observed` makes the quantized module."""
         raise NotImplementedError(
-            "zeropoint.nn.quantizable.LSTM is what is observed; the quantized one is"
+            "zeropoint.nn.quantizable.LSTM is the observed module; the quantized one is"
             " zeropoint.nn.quantized.LSTM.from_observed(lstm), which zeropoint.convert calls"
         )
 
