@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 from torch.overrides import TorchFunctionMode
 
+from zeropoint.described import described
 from zeropoint.eager.hooks import move_hooks
 from zeropoint.nn.flow import tensors_in
 from zeropoint.nn.qat.trained import folded
@@ -107,9 +108,14 @@ def _parent(model: nn.Module, path: str) -> tuple[nn.Module, str]:
 def _fuse_modules(
     model: nn.Module, modules_to_fuse: Any, is_qat: bool, inplace: bool, fuser_func: Fuser | None, config: Any
 ) -> nn.Module:
+    given = list(modules_to_fuse) if isinstance(modules_to_fuse, (list, tuple)) else [modules_to_fuse]
+    groups = [given] if given and isinstance(given[0], str) else given
+    for part in groups:
+        wrong = [part] if not isinstance(part, (list, tuple)) else [path for path in part if not isinstance(path, str)]
+        if wrong:
+            raise TypeError(f"modules_to_fuse takes names of modules or lists of them, got {described(wrong[0])}")
     if not inplace:
         model = copy.deepcopy(model)
-    groups = [modules_to_fuse] if modules_to_fuse and isinstance(modules_to_fuse[0], str) else modules_to_fuse
     more = (config or {}).get("additional_fuser_method_mapping", {})
     for group in groups:
         found = []

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from zeropoint.described import described
 from zeropoint.eager.convert import convert
 from zeropoint.eager.mappings import get_default_dynamic_quant_module_mappings
 from zeropoint.eager.prepare import prepare, prepare_qat
@@ -101,8 +102,13 @@ def quantize_dynamic(
         spec = dict.fromkeys(defaults, qconfig_spec)
     elif isinstance(qconfig_spec, Mapping):
         spec = dict(qconfig_spec)
-    else:
+    elif isinstance(qconfig_spec, (set, frozenset, list, tuple)):
         spec = dict.fromkeys(qconfig_spec, next(iter(defaults.values())))
+    else:
+        raise TypeError(f"quantize_dynamic: qconfig_spec takes a set of types or names, got {described(qconfig_spec)}")
+    wrong = [key for key in spec if not isinstance(key, (str, type))]
+    if wrong:
+        raise TypeError(f"quantize_dynamic: qconfig_spec takes types and names of modules, got {described(wrong[0])}")
     names = {name for name, _ in model.named_modules()}
     unknown = [key for key in spec if isinstance(key, str) and key not in names]
     if unknown:
