@@ -68,6 +68,12 @@ WORKS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sigmoid": lambda x, y: torch.sigmoid(x),
     "tanh": lambda x, y: x.tanh(),
     "leaky_relu": lambda x, y: F.leaky_relu(x, 0.1),
+    "leaky_relu in place": lambda x, y: F.leaky_relu(x, 0.1, inplace=True),
+    "elu in place": lambda x, y: F.elu(x, inplace=True),
+    "clamp_, then what it wrote": lambda x, y: (x.clamp_(-0.21, 0.23), x)[1],
+    "clip": lambda x, y: x.clip(-0.21),
+    "relu6": lambda x, y: F.relu6(x),
+    "threshold": lambda x, y: F.threshold(x, 0.1, 0.1),
     "topk": lambda x, y: x.topk(2, 1).values,
     "pad": lambda x, y: F.pad(x, (1, 1)),
     "stack of one": lambda x, y: torch.stack([x, x]),
@@ -158,7 +164,8 @@ def test_module_lists_and_shared_modules(x: Tensor) -> None:
     quiet(Shared(), x)
 
 
-@pytest.mark.parametrize("kind", ["sigmoid", "tanh", "leaky_relu", "mean", "bilinear", "pad", "avg_pool2d"])
+@pytest.mark.filterwarnings("ignore:calculate_qparams was called before")
+@pytest.mark.parametrize("kind", WORKS)
 def test_training_has_the_values_that_the_integers_will_have(kind: str, x: Tensor) -> None:
     model = Between(WORKS[kind]).train()
     model.functional = None

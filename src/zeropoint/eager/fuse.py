@@ -17,7 +17,7 @@ from zeropoint.described import described
 from zeropoint.eager.hooks import move_hooks
 from zeropoint.nn.flow import tensors_in
 from zeropoint.nn.qat.trained import folded
-from zeropoint.operators import fusions
+from zeropoint.operators import fusions, layer_records, modules_of
 
 __all__ = ["auto_fuse", "fuse_known_modules", "fuse_modules", "fuse_modules_qat"]
 
@@ -38,7 +38,7 @@ def fold_batch_norm(layer: Any, bn: Any) -> nn.Module:
         raise ValueError("batch norm without running statistics cannot be folded: its result depends on the batch")
     made = copy.deepcopy(layer)
     made._forward_pre_hooks.clear()  # what is fused gets them
-    transposed = isinstance(layer, (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d))
+    transposed = isinstance(layer, modules_of(layer_records(transposed=True)))
     with torch.no_grad():
         weight, bias = folded(layer.weight, layer.bias, bn, layer.groups if transposed else 0)
         made.weight, made.bias = nn.Parameter(weight), nn.Parameter(bias)

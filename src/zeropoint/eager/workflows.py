@@ -14,6 +14,7 @@ from zeropoint.eager.convert import convert
 from zeropoint.eager.mappings import get_default_dynamic_quant_module_mappings
 from zeropoint.eager.prepare import prepare, prepare_qat
 from zeropoint.numerics.dtypes import quantized_dtype
+from zeropoint.operators import embedding, modules_of, recurrent
 from zeropoint.qconfig import (
     QConfig,
     QConfigDynamic,
@@ -26,7 +27,7 @@ from zeropoint.qconfig_propagation import propagate_qconfig_
 
 __all__ = ["quantize", "quantize_dynamic", "quantize_qat"]
 
-_RNNS = (nn.LSTM, nn.GRU, nn.LSTMCell, nn.RNNCell, nn.GRUCell)
+_RNNS = modules_of(recurrent.RECORDS, "dynamic")
 
 
 def quantize(
@@ -128,7 +129,7 @@ def _dynamic_defaults(dtype: Any) -> dict[Any, Any]:
     if name == "qint8":
         return dict.fromkeys((nn.Linear, *_RNNS), default_dynamic_qconfig)
     if name == "quint8":
-        return dict.fromkeys((nn.EmbeddingBag, nn.Embedding), float_qparams_weight_only_qconfig)
+        return dict.fromkeys(modules_of(embedding.RECORDS), float_qparams_weight_only_qconfig)
     if name == "quint4x2":
         return {nn.EmbeddingBag: float_qparams_weight_only_qconfig_4bit}
     raise ValueError(f"quantize_dynamic: dtype must be qint8, float16, quint8 or quint4x2, got {dtype}")
