@@ -417,4 +417,19 @@ def _transposed(dims: int) -> Operator:
     )  # fmt: skip
 
 
-RECORDS = (*(make(dims) for dims in (1, 2, 3) for make in (_convolution, _transposed)), _linear())
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``y[o] = x1^T W[o] x2 + b[o]``, as a linear layer of the first and a product with the second."""
+    outputs, first, second = weight.shape
+    rows = F.linear(input1, weight.transpose(1, 2).reshape(outputs * second, first))
+    y = torch.matmul(rows.unflatten(-1, [outputs, second]), input2.unsqueeze(-1)).squeeze(-1)
+    return y if bias is None else y + bias
+
+
+def _bilinear() -> Operator:
+    forms = (ModuleForms(nn.Bilinear, nnq.Dequantized),)
+    return Operator(
+        "bilinear", ("bilinear.default",), modules=(nn.Bilinear,), functions=(F.bilinear,), forms=forms, parts=bilinear
+    )
+
+
+RECORDS = (*(make(dims) for dims in (1, 2, 3) for make in (_convolution, _transposed)), _linear(), _bilinear())
