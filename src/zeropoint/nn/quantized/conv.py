@@ -361,18 +361,8 @@ class _ConvTranspose(_ConvNd):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        self._set_up(
-            in_channels,
-            out_channels,
-            kernel_size,
-            stride,
-            padding,
-            dilation,
-            output_padding,
-            groups,
-            bias,
-            padding_mode,
-        )
+        geometry = (kernel_size, stride, padding, dilation, output_padding)
+        self._set_up(in_channels, out_channels, *geometry, groups, bias, padding_mode)
 
     @classmethod
     def _along_outputs(cls, layer: Any) -> Any:
