@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 import zeropoint
 from zeropoint.nn import quantized as nnq
-from zeropoint.nn.flow import Standing, has_standing, plain
 from zeropoint.nn.quantized import FloatFunctional
+from zeropoint.nn.simulated_tensor import Standing, has_standing, plain
 
 CONV = nn.Conv2d(4, 4, 3, padding=1)
 

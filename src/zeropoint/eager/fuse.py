@@ -15,8 +15,8 @@ from torch.overrides import TorchFunctionMode
 
 from zeropoint.described import described
 from zeropoint.eager.hooks import move_hooks
-from zeropoint.nn.flow import tensors_in
 from zeropoint.nn.qat.trained import folded
+from zeropoint.nn.simulated_tensor import tensors_in
 from zeropoint.operators import fusions, layer_records, modules_of
 
 __all__ = ["auto_fuse", "fuse_known_modules", "fuse_modules", "fuse_modules_qat"]

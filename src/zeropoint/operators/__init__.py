@@ -6,7 +6,6 @@ A family of operators is one file. Whoever needs a list of operators derives it 
 from zeropoint.operators import (
     activations,
     arithmetic,
-    borders,
     elementwise,
     embedding,
     layers,
@@ -14,15 +13,16 @@ from zeropoint.operators import (
     movement,
     norms,
     pooling,
+    quantize,
     recurrent,
     reducing,
     resizing,
     sampling,
+    scatter,
     state,
     unquantized,
     views,
     windows,
-    writing,
 )
 from zeropoint.operators.onnx import attached
 from zeropoint.operators.record import CustomModule, Fusion, ModuleForms, Observed, Operator, Output, Traced
@@ -76,7 +76,7 @@ __all__ = [
 ]
 
 _FAMILIES = (
-    borders,
+    quantize,
     layers,
     arithmetic,
     norms,
@@ -94,7 +94,7 @@ _FAMILIES = (
     state,
     unquantized,
     windows,
-    writing,
+    scatter,
 )
 for _family in _FAMILIES:
     register(*attached(_family.RECORDS))

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from zeropoint.nn.flow import MOVING
+from zeropoint.nn.simulated_tensor import MOVING
 from zeropoint.operators.onnx_forms import Read, Write
 from zeropoint.operators.record import CustomModule, Fusion, ModuleForms, Observed, Operator
 from zeropoint.operators.steps import Emit
