@@ -3,27 +3,8 @@
 A family of operators is one file. Whoever needs a list of operators derives it from the records, see `registry`.
 """
 
-from zeropoint.operators import (
-    activations,
-    arithmetic,
-    elementwise,
-    embedding,
-    layers,
-    lookup,
-    movement,
-    norms,
-    pooling,
-    quantize,
-    recurrent,
-    reducing,
-    resizing,
-    sampling,
-    scatter,
-    state,
-    unquantized,
-    views,
-    windows,
-)
+import importlib
+
 from zeropoint.operators.onnx import attached
 from zeropoint.operators.record import CustomModule, Fusion, ModuleForms, Observed, Operator, Output, Traced
 from zeropoint.operators.register import register_operator
@@ -75,26 +56,10 @@ __all__ = [
     "traced",
 ]
 
+# The files of families, in the order of registration.
 _FAMILIES = (
-    quantize,
-    layers,
-    arithmetic,
-    norms,
-    activations,
-    pooling,
-    views,
-    movement,
-    embedding,
-    recurrent,
-    lookup,
-    elementwise,
-    reducing,
-    resizing,
-    sampling,
-    state,
-    unquantized,
-    windows,
-    scatter,
+    "quantize layers arithmetic norms activations pooling views movement embedding recurrent lookup "
+    "elementwise reducing resizing sampling state unquantized windows scatter"
 )
-for _family in _FAMILIES:
-    register(*attached(_family.RECORDS))
+for _name in _FAMILIES.split():
+    register(*attached(importlib.import_module(f"{__name__}.{_name}").RECORDS))
