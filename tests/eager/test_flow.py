@@ -177,6 +177,42 @@ def test_training_has_the_values_that_the_integers_will_have(kind: str, x: Tenso
     torch.testing.assert_close(prepared(x), zeropoint.convert(prepared)(x), atol=1e-5, rtol=0)
 
 
+MODULES_IN_TRAINING: dict[str, nn.Module] = {
+    **MODULES,
+    "PReLU": nn.PReLU(),
+    "PReLU of channels": nn.PReLU(4),
+    "Dropout2d": nn.Dropout2d(),
+    "LeakyReLU": nn.LeakyReLU(inplace=True),
+}
+
+
+@pytest.mark.parametrize("module", MODULES_IN_TRAINING.values(), ids=list(MODULES_IN_TRAINING))
+def test_modules_are_deployed_as_trained(module: nn.Module, x: Tensor) -> None:
+    torch.manual_seed(0)
+    model = Between(lambda x, y: y, copy.deepcopy(module)).train()
+    model.functional = None
+    model.qconfig = zeropoint.get_default_qat_qconfig("native")
+    prepared = zeropoint.prepare_qat(model)
+    prepared(x).square().mean().backward()
+    assert prepared.first.weight.grad.abs().max() > 0
+    prepared.eval().apply(zeropoint.disable_observer)
+    torch.testing.assert_close(prepared(x), zeropoint.convert(prepared)(x), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("layer", [nn.ConvTranspose2d(4, 6, 3), nn.ConvTranspose2d(4, 4, 2, groups=2)], ids=str)
+def test_a_transposed_convolution_has_a_scale_for_each_output(layer: nn.Module, x: Tensor) -> None:
+    """Its weight trains in float, as in torch.ao: results are a step away."""
+    model = Between(lambda x, y: y, copy.deepcopy(layer)).train()
+    model.functional = None
+    model.qconfig = zeropoint.get_default_qat_qconfig("native")
+    prepared = zeropoint.prepare_qat(model)
+    prepared(x)
+    prepared.eval().apply(zeropoint.disable_observer)
+    converted = zeropoint.convert(prepared)
+    assert converted.last.weight().q_per_channel_axis() == 1
+    torch.testing.assert_close(prepared(x), converted(x), atol=1.01 * converted.last.scale, rtol=0)
+
+
 def test_nobody_outside_sees_the_stand_ins(x: Tensor) -> None:
     model = nn.Sequential(zeropoint.QuantStub(), copy.deepcopy(CONV)).eval()
     model.qconfig = zeropoint.default_qconfig

@@ -43,7 +43,8 @@ class Standing(torch.Tensor):
         name = getattr(func, "__name__", "")
         if name == "__get__":
             name = getattr(getattr(func, "__self__", None), "__name__", "")
-        is_exact = name in _VALUES or name in MOVING or name.rstrip("_") in MOVING
+        drops = kwargs.get("training") is True  # values at random; the deployed model drops none
+        is_exact = drops or name in _VALUES or name in MOVING or name.rstrip("_") in MOVING
         writes = not is_exact and _writes(name, args, kwargs)
         given, named = _map((args, kwargs), _copied) if writes else (args, kwargs)
         with torch._C.DisableTorchFunctionSubclass():
@@ -230,6 +231,8 @@ def _require_quantizable(func: Any, name: str, args: Any, kwargs: Any) -> bool |
     The answer says whether the result is quantized with the parameters of the first tensor (True), with others (False)
     or not at all (None).
     """
+    if kwargs.get("training") is True:  # dropout: the converted model is in evaluation
+        kwargs = {**kwargs, "training": False}
     key = (func, repr(_map((args, kwargs), _signature)))
     if key not in _TRIED:
         _TRIED[key] = _try(func, args, kwargs)

@@ -368,7 +368,7 @@ class _ConvTranspose(_ConvNd):
     def _along_outputs(cls, layer: Any) -> Any:
         inner = getattr(layer.observer, "activation_post_process", layer.observer)
         if "per_channel" in str(inner.qscheme) and inner.ch_axis != 1:
-            inner.ch_axis = 1
+            inner.ch_axis = layer.observer.ch_axis = 1  # a fake quantization has an axis, too
             inner.reset_min_max_vals()
             layer.observer(layer.weight)
         return layer.observer
