@@ -191,6 +191,9 @@ CASES: dict[str, list[Case]] = {
     "hardswish": _in(X2, nn.Hardswish(), nn.Hardswish(inplace=True), lambda m, y: F.hardswish(y)),
     "silu": _in(X2, nn.SiLU(), nn.SiLU(inplace=True), lambda m, y: F.silu(y)),
     "softsign": _in(X2, nn.Softsign(), lambda m, y: F.softsign(y), lambda m, y: y / (1 + y.abs())),
+    "softshrink": _in(X2, nn.Softshrink(), nn.Softshrink(0.2), lambda m, y: F.softshrink(y, 0.3)),
+    # It jumps by its number where rounding may go either way, so the number is small.
+    "hardshrink": _in(X2, nn.Hardshrink(0.02), lambda m, y: F.hardshrink(y, 0.03), lambda m, y: y.hardshrink(0.02)),
     "mish": _in(X2, nn.Mish(), nn.Mish(inplace=True), lambda m, y: F.mish(y)),
     "gelu": _in(X2, nn.GELU(), nn.GELU(approximate="tanh"), lambda m, y: F.gelu(y)),
     "elu": _in(X2, nn.ELU(), nn.ELU(0.5, inplace=True), lambda m, y: F.elu(y), lambda m, y: F.elu_(y, 0.7), nn.SELU()),

@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-import torch
-import torch.nn.functional as F
 from torch import nn
 
 from zeropoint.described import described
@@ -21,6 +19,7 @@ from zeropoint.observers import (
     default_placeholder_observer,
     default_weight_observer,
 )
+from zeropoint.operators import Observed, Output, layer_records, modules_of, operators, traced
 from zeropoint.qconfig import (
     QConfig,
     QConfigAny,
@@ -168,6 +167,7 @@ class QConfigMapping:
         `module_name`.
 
         Example:
+            >>> from torch.nn import functional as F
             >>> mapping = QConfigMapping().set_module_name_object_type_order("body", F.linear, 1, get_default_qconfig())
             >>> [mapping.qconfig_for("body", F.linear, index) is None for index in (0, 1)]
             [True, False]
@@ -313,32 +313,22 @@ def _check_object_type(where: str, object_type: Any) -> None:
 
 # ---------------------------------------------------------------------------------------------------------- defaults
 
-_CONV_TRANSPOSE = (
-    nn.ConvTranspose1d,
-    nn.ConvTranspose2d,
-    nn.ConvTranspose3d,
-    F.conv_transpose1d,
-    F.conv_transpose2d,
-    F.conv_transpose3d,
-)
+# In the order that torch.ao has them.
+_TRANSPOSED_RECORDS = tuple(layer_records(transposed=True))
+_TRANSPOSED = (*modules_of(_TRANSPOSED_RECORDS), *(f for record in _TRANSPOSED_RECORDS for f in record.functions))
+_NORMS = tuple(call for record in traced(Observed.NORM) for call in record.object_types)
+_WITH_SLOPES = tuple(call for record in operators() if record.slopes for call in record.traced_calls)
 # Their outputs have a known range, and so fixed parameters.
 _FIXED_QPARAMS: Mapping[ObjectType, Any] = MappingProxyType(
     {
-        **dict.fromkeys(
-            (
-                nn.Hardsigmoid,
-                F.hardsigmoid,
-                "hardsigmoid",
-                "hardsigmoid_",
-                nn.Sigmoid,
-                torch.sigmoid,
-                "sigmoid",
-                "sigmoid_",
-                nn.Softmax,
-            ),
-            default_fixed_qparams_range_0to1_observer,
-        ),
-        **dict.fromkeys((nn.Tanh, torch.tanh, "tanh", "tanh_"), default_fixed_qparams_range_neg1to1_observer),
+        call: observer
+        for output, observer in (
+            (Output.UNIT, default_fixed_qparams_range_0to1_observer),
+            (Output.SYMMETRIC, default_fixed_qparams_range_neg1to1_observer),
+        )
+        for record in sorted(operators(), key=lambda record: record.name)
+        if record.output is output
+        for call in record.traced_calls
     }
 )
 
@@ -376,11 +366,12 @@ def _default_mapping(qconfig: QConfig, backend: str, training: bool) -> QConfigM
     layer_norm = QConfig(qconfig.activation, default_placeholder_observer)
 
     mapping = QConfigMapping().set_global(qconfig).set_object_type("reshape", default_reuse_input_qconfig)
-    for object_type in _CONV_TRANSPOSE:
+    for object_type in _TRANSPOSED:
         mapping.set_object_type(object_type, transposed)
-    for object_type in (F.layer_norm, nn.LayerNorm):
+    for object_type in _NORMS:
         mapping.set_object_type(object_type, layer_norm)
-    mapping.set_object_type(nn.PReLU, default_quint8_weight_qconfig)
+    for object_type in _WITH_SLOPES:
+        mapping.set_object_type(object_type, default_quint8_weight_qconfig)
     for object_type, observer in _FIXED_QPARAMS.items():
         activation = FixedQParamsFakeQuantize.with_args(observer=observer) if training else observer
         mapping.set_object_type(object_type, QConfig(activation, per_tensor_weight))

@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 import zeropoint
 from zeropoint.nn import quantized as nnq
-from zeropoint.nn.flow import Standing, has_standing, plain
 from zeropoint.nn.quantized import FloatFunctional
+from zeropoint.nn.simulated_tensor import Standing, has_standing, plain
 
 CONV = nn.Conv2d(4, 4, 3, padding=1)
 
@@ -68,6 +68,12 @@ WORKS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sigmoid": lambda x, y: torch.sigmoid(x),
     "tanh": lambda x, y: x.tanh(),
     "leaky_relu": lambda x, y: F.leaky_relu(x, 0.1),
+    "leaky_relu in place": lambda x, y: F.leaky_relu(x, 0.1, inplace=True),
+    "elu in place": lambda x, y: F.elu(x, inplace=True),
+    "clamp_, then what it wrote": lambda x, y: (x.clamp_(-0.21, 0.23), x)[1],
+    "clip": lambda x, y: x.clip(-0.21),
+    "relu6": lambda x, y: F.relu6(x),
+    "threshold": lambda x, y: F.threshold(x, 0.1, 0.1),
     "topk": lambda x, y: x.topk(2, 1).values,
     "pad": lambda x, y: F.pad(x, (1, 1)),
     "stack of one": lambda x, y: torch.stack([x, x]),
@@ -158,7 +164,8 @@ def test_module_lists_and_shared_modules(x: Tensor) -> None:
     quiet(Shared(), x)
 
 
-@pytest.mark.parametrize("kind", ["sigmoid", "tanh", "leaky_relu", "mean", "bilinear", "pad", "avg_pool2d"])
+@pytest.mark.filterwarnings("ignore:calculate_qparams was called before")
+@pytest.mark.parametrize("kind", WORKS)
 def test_training_has_the_values_that_the_integers_will_have(kind: str, x: Tensor) -> None:
     model = Between(WORKS[kind]).train()
     model.functional = None
@@ -168,6 +175,42 @@ def test_training_has_the_values_that_the_integers_will_have(kind: str, x: Tenso
     assert prepared.first.weight.grad.abs().max() > 0
     prepared.eval().apply(zeropoint.disable_observer)
     torch.testing.assert_close(prepared(x), zeropoint.convert(prepared)(x), atol=1e-5, rtol=0)
+
+
+MODULES_IN_TRAINING: dict[str, nn.Module] = {
+    **MODULES,
+    "PReLU": nn.PReLU(),
+    "PReLU of channels": nn.PReLU(4),
+    "Dropout2d": nn.Dropout2d(),
+    "LeakyReLU": nn.LeakyReLU(inplace=True),
+}
+
+
+@pytest.mark.parametrize("module", MODULES_IN_TRAINING.values(), ids=list(MODULES_IN_TRAINING))
+def test_modules_are_deployed_as_trained(module: nn.Module, x: Tensor) -> None:
+    torch.manual_seed(0)
+    model = Between(lambda x, y: y, copy.deepcopy(module)).train()
+    model.functional = None
+    model.qconfig = zeropoint.get_default_qat_qconfig("native")
+    prepared = zeropoint.prepare_qat(model)
+    prepared(x).square().mean().backward()
+    assert prepared.first.weight.grad.abs().max() > 0
+    prepared.eval().apply(zeropoint.disable_observer)
+    torch.testing.assert_close(prepared(x), zeropoint.convert(prepared)(x), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("layer", [nn.ConvTranspose2d(4, 6, 3), nn.ConvTranspose2d(4, 4, 2, groups=2)], ids=str)
+def test_a_transposed_convolution_has_a_scale_for_each_output(layer: nn.Module, x: Tensor) -> None:
+    """Its weight trains in float, as in torch.ao: results are a step away."""
+    model = Between(lambda x, y: y, copy.deepcopy(layer)).train()
+    model.functional = None
+    model.qconfig = zeropoint.get_default_qat_qconfig("native")
+    prepared = zeropoint.prepare_qat(model)
+    prepared(x)
+    prepared.eval().apply(zeropoint.disable_observer)
+    converted = zeropoint.convert(prepared)
+    assert converted.last.weight().q_per_channel_axis() == 1
+    torch.testing.assert_close(prepared(x), converted(x), atol=1.01 * converted.last.scale, rtol=0)
 
 
 def test_nobody_outside_sees_the_stand_ins(x: Tensor) -> None:

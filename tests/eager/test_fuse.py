@@ -283,3 +283,13 @@ class TestAutoFuse:
         model = nn.Sequential(nn.Linear(2, 2), nn.ReLU()).eval()
         assert zeropoint.auto_fuse(model, (torch.ones(1, 2),), inplace=True) is model
         assert type(model[0]) is nni.LinearReLU
+
+
+@pytest.mark.parametrize(
+    "groups", [torch.ones(2, 2), 3, [torch.ones(2, 2)], [["0", 1]]], ids=["tensor", "number", "tensors", "index"]
+)
+def test_what_names_no_modules_is_refused_without_being_printed(groups: Any) -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    with pytest.raises(TypeError, match="modules_to_fuse takes names of modules") as caught:
+        zeropoint.fuse_modules(model.eval(), groups)
+    assert "tensor(" not in str(caught.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -192,3 +193,12 @@ def test_per_channel_weights_keep_what_an_encoder_with_outlying_weights_computes
     assert cosine(zeropoint.quantize_dynamic(model, qconfig_spec=per_channel)) >= 0.99
     assert cosine(oracle.quantize_dynamic(copy.deepcopy(model))) < 0.9
     assert abs(cosine(zeropoint.quantize_dynamic(model)) - cosine(oracle.quantize_dynamic(copy.deepcopy(model)))) < 0.02
+
+
+@pytest.mark.parametrize(
+    "spec", [torch.ones(2, 2), [torch.ones(2, 2)], "0", {nn.Linear, 3}], ids=lambda s: type(s).__name__
+)
+def test_what_names_no_module_is_refused_without_being_printed(spec: Any) -> None:
+    with pytest.raises(TypeError, match="qconfig_spec") as caught:
+        zeropoint.quantize_dynamic(nn.Sequential(nn.Linear(2, 2)), spec)
+    assert "tensor(" not in str(caught.value)

@@ -13,10 +13,11 @@ from torch import nn
 
 import zeropoint
 from zeropoint import qconfig_mapping
-from zeropoint.nn import flow
+from zeropoint.nn import simulated_tensor
 from zeropoint.operators import STEPS, Observed, Operator, Output, mapping, module_forms, operators, register, traced
 from zeropoint.operators.registry import unregister
 from zeropoint.operators.steps import steps
+from zeropoint.tensor.elementwise import FIXED_QPARAMS
 
 STATIC = theirs.get_default_static_quant_module_mappings()
 TRAINING = theirs.get_embedding_qat_module_mappings()
@@ -137,15 +138,18 @@ def test_fixed_ranges_in_fx_graph_mode_are_those_of_the_records() -> None:
     }
 
 
-def test_what_eager_models_pass_on_agrees_with_the_records() -> None:
-    """`nn.flow` knows functions by the names that Python calls; where a record has the name, it says the same."""
-    named = {name: record for record in operators() for name in (key.split(".")[0] for key in record.aten)}
-    named |= {function.__name__: record for record in operators() for function in record.functions}
-    for names, says in (
-        (flow.PASSING, lambda record: record.keeps_scale and not record.averages),
-        (flow.AVERAGING, lambda record: record.averages),
-        (flow.JOINING, lambda record: record.joins or record.name == "stack"),
-    ):
-        common = names & set(named)
-        assert len(common) > len(names) / 2 or names is flow.JOINING
-        assert all(says(named[name]) for name in common), sorted(name for name in common if not says(named[name]))
+def test_eager_models_know_what_records_move() -> None:
+    moved = {record.name for record in operators() if record.called and record.called <= simulated_tensor.MOVING}
+    assert {"relu", "max_pool2d", "reshape", "transpose", "split"} <= moved
+    assert not simulated_tensor.MOVING & {"clamp", "relu6", "mean", "avg_pool2d", "sigmoid", "pad", "cat"}
+    register(Operator("another", ("another.default",), output=Output.INPUT))
+    assert "another" in simulated_tensor.MOVING
+    unregister("another")
+    assert "another" not in simulated_tensor.MOVING
+    assert "relu" in simulated_tensor.MOVING
+
+
+def test_quantized_tensors_fix_the_results_that_records_fix() -> None:
+    fixed = {name: parameters[zeropoint.quint8].zero_point for name, parameters in FIXED_QPARAMS.items()}
+    outputs = {op.name: {Output.UNIT: 0, Output.SYMMETRIC: 128}[op.output] for op in traced(Observed.FIXED)}
+    assert fixed == {name: zero_point for name, zero_point in outputs.items() if name != "softmax"}  # has a scale

@@ -18,6 +18,7 @@ from zeropoint.fx.modules import is_activation_post_process
 from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.numerics.qparams import qparams_from_range
 from zeropoint.numerics.schemes import qscheme as scheme_of
+from zeropoint.operators import layer_records, modules_of
 from zeropoint.qconfig_propagation import propagate_qconfig_
 
 # ----------------------------------------------------------------------------------------------------------- observers
@@ -98,7 +99,7 @@ def _propagate_qconfig_helper(
 
 def _assert_valid_qconfig(qconfig: Any, mod: nn.Module) -> None:
     """Refuse weights with a scale for every channel in transposed convolutions of 2 and 3 dimensions."""
-    if qconfig is None or not isinstance(mod, (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)):
+    if qconfig is None or not isinstance(mod, modules_of(layer_records(transposed=True))):
         return
     if getattr(qconfig, "weight", None) is not None and scheme_of(qconfig.weight().qscheme).per_channel:
         raise AssertionError(f"{type(mod).__name__} takes weights with one scale, and this qconfig has one per channel")

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 from torch.overrides import TorchFunctionMode
 
+from zeropoint.described import described
 from zeropoint.eager.hooks import move_hooks
-from zeropoint.nn.flow import tensors_in
 from zeropoint.nn.qat.trained import folded
-from zeropoint.operators import fusions
+from zeropoint.nn.simulated_tensor import tensors_in
+from zeropoint.operators import fusions, layer_records, modules_of
 
 __all__ = ["auto_fuse", "fuse_known_modules", "fuse_modules", "fuse_modules_qat"]
 
@@ -37,7 +38,7 @@ def fold_batch_norm(layer: Any, bn: Any) -> nn.Module:
         raise ValueError("batch norm without running statistics cannot be folded: its result depends on the batch")
     made = copy.deepcopy(layer)
     made._forward_pre_hooks.clear()  # what is fused gets them
-    transposed = isinstance(layer, (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d))
+    transposed = isinstance(layer, modules_of(layer_records(transposed=True)))
     with torch.no_grad():
         weight, bias = folded(layer.weight, layer.bias, bn, layer.groups if transposed else 0)
         made.weight, made.bias = nn.Parameter(weight), nn.Parameter(bias)
@@ -107,9 +108,14 @@ def _parent(model: nn.Module, path: str) -> tuple[nn.Module, str]:
 def _fuse_modules(
     model: nn.Module, modules_to_fuse: Any, is_qat: bool, inplace: bool, fuser_func: Fuser | None, config: Any
 ) -> nn.Module:
+    given = list(modules_to_fuse) if isinstance(modules_to_fuse, (list, tuple)) else [modules_to_fuse]
+    groups = [given] if given and isinstance(given[0], str) else given
+    for part in groups:
+        wrong = [part] if not isinstance(part, (list, tuple)) else [path for path in part if not isinstance(path, str)]
+        if wrong:
+            raise TypeError(f"modules_to_fuse takes names of modules or lists of them, got {described(wrong[0])}")
     if not inplace:
         model = copy.deepcopy(model)
-    groups = [modules_to_fuse] if modules_to_fuse and isinstance(modules_to_fuse[0], str) else modules_to_fuse
     more = (config or {}).get("additional_fuser_method_mapping", {})
     for group in groups:
         found = []

@@ -20,9 +20,9 @@ from zeropoint.eager.mappings import (
     get_default_qconfig_propagation_list,
     no_observer_set,
 )
-from zeropoint.nn.flow import Standing, channels_last, has_standing, observed, plain
 from zeropoint.nn.intrinsic import FusedModule
 from zeropoint.nn.quantized import FloatFunctional
+from zeropoint.nn.simulated_tensor import Standing, channels_last, has_standing, observed, plain
 from zeropoint.nn.stubs import DeQuantStub, QuantStub, QuantWrapper
 from zeropoint.operators import module_forms
 from zeropoint.qconfig import activation_is_memoryless

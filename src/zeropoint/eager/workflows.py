@@ -9,10 +9,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from zeropoint.described import described
 from zeropoint.eager.convert import convert
 from zeropoint.eager.mappings import get_default_dynamic_quant_module_mappings
 from zeropoint.eager.prepare import prepare, prepare_qat
 from zeropoint.numerics.dtypes import quantized_dtype
+from zeropoint.operators import embedding, modules_of, recurrent
 from zeropoint.qconfig import (
     QConfig,
     QConfigDynamic,
@@ -25,7 +27,7 @@ from zeropoint.qconfig_propagation import propagate_qconfig_
 
 __all__ = ["quantize", "quantize_dynamic", "quantize_qat"]
 
-_RNNS = (nn.LSTM, nn.GRU, nn.LSTMCell, nn.RNNCell, nn.GRUCell)
+_RNNS = modules_of(recurrent.RECORDS, "dynamic")
 
 
 def quantize(
@@ -101,8 +103,13 @@ def quantize_dynamic(
         spec = dict.fromkeys(defaults, qconfig_spec)
     elif isinstance(qconfig_spec, Mapping):
         spec = dict(qconfig_spec)
-    else:
+    elif isinstance(qconfig_spec, (set, frozenset, list, tuple)):
         spec = dict.fromkeys(qconfig_spec, next(iter(defaults.values())))
+    else:
+        raise TypeError(f"quantize_dynamic: qconfig_spec takes a set of types or names, got {described(qconfig_spec)}")
+    wrong = [key for key in spec if not isinstance(key, (str, type))]
+    if wrong:
+        raise TypeError(f"quantize_dynamic: qconfig_spec takes types and names of modules, got {described(wrong[0])}")
     names = {name for name, _ in model.named_modules()}
     unknown = [key for key in spec if isinstance(key, str) and key not in names]
     if unknown:
@@ -122,7 +129,7 @@ def _dynamic_defaults(dtype: Any) -> dict[Any, Any]:
     if name == "qint8":
         return dict.fromkeys((nn.Linear, *_RNNS), default_dynamic_qconfig)
     if name == "quint8":
-        return dict.fromkeys((nn.EmbeddingBag, nn.Embedding), float_qparams_weight_only_qconfig)
+        return dict.fromkeys(modules_of(embedding.RECORDS), float_qparams_weight_only_qconfig)
     if name == "quint4x2":
         return {nn.EmbeddingBag: float_qparams_weight_only_qconfig_4bit}
     raise ValueError(f"quantize_dynamic: dtype must be qint8, float16, quint8 or quint4x2, got {dtype}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +23,19 @@ from zeropoint.fx.conv_add import conv_add_configs
 from zeropoint.fx.fuser_methods import fuse_linear_bn_leaky_relu, get_fuser_method
 from zeropoint.nn import intrinsic as nni
 from zeropoint.numerics.dtypes import qint8, quint4x2, quint8
-from zeropoint.operators import Observed, Operator, Output, module_forms, operators, traced
+from zeropoint.operators import (
+    Observed,
+    Operator,
+    Output,
+    activations,
+    embedding,
+    float_weight_functions,
+    module_forms,
+    modules_of,
+    operators,
+    recurrent,
+    traced,
+)
 from zeropoint.operators.registry import BY_NAME
 
 __all__ = [
@@ -114,8 +127,8 @@ def _layer(record: Operator, dtypes: list[DTypeConfig], relu_only: bool = True) 
             yield from (_config((function, relu), dtypes) for relu in (nn.ReLU, F.relu))
 
 
-_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-_FUNCTIONS = {nn.ReLU: F.relu, nn.LeakyReLU: F.leaky_relu, nn.Tanh: torch.tanh}
+_NORMS = BY_NAME["batch_norm"].modules
+_FUNCTIONS = {m: record.functions[0] for record in activations.RECORDS if record.functions for m in record.modules}
 
 
 def _fusion(fusion: Any, dtypes: list[DTypeConfig]) -> Iterator[BackendPatternConfig]:
@@ -146,7 +159,10 @@ def _sums(calls: Iterable[Any], dtypes: list[DTypeConfig]) -> Iterator[BackendPa
 
 
 # Where weight and bias stand in the arguments of norms.
-_PARAMETERS = {F.layer_norm: (2, 3), F.group_norm: (2, 3), F.instance_norm: (3, 4)}
+_PARAMETERS = {
+    function: {name: list(inspect.signature(function).parameters).index(name) for name in ("weight", "bias")}
+    for function in float_weight_functions()
+}
 
 
 def _calls(observed: Observed, dtypes: list[DTypeConfig], observation: ObservationType) -> Iterator[Any]:
@@ -154,7 +170,7 @@ def _calls(observed: Observed, dtypes: list[DTypeConfig], observation: Observati
         for call in record.traced_calls:
             config = _config(call, dtypes, observation)
             if call in _PARAMETERS:
-                config._set_input_type_to_index(dict(zip(("weight", "bias"), _PARAMETERS[call])))
+                config._set_input_type_to_index(_PARAMETERS[call])
             yield config
 
 
@@ -193,8 +209,8 @@ def _with_reference(names: tuple[type, ...], dtypes: list[DTypeConfig]) -> Itera
             yield _config(form.training, dtypes).set_root_module(module).set_reference_quantized_module(form.reference)
 
 
-_RECURRENT = (nn.GRUCell, nn.LSTMCell, nn.RNNCell, nn.LSTM, nn.GRU)
-_EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
+_RECURRENT = modules_of(recurrent.RECORDS, "dynamic")
+_EMBEDDINGS = modules_of(embedding.RECORDS)
 
 
 def _backend(name: str, dtypes: _Dtypes) -> BackendConfig:
@@ -282,8 +298,9 @@ def get_onednn_backend_config() -> BackendConfig:
         ),
     )  # fmt: skip
     made.set_backend_pattern_configs(_layer(BY_NAME["linear"], linear, relu_only=False))
+    ends = {fusion.parts[1] for fusion in BY_NAME["linear"].fusions} - {nn.ReLU, *_NORMS}
     made.set_backend_pattern_configs(
-        _config((F.linear, end), linear) for end in (nn.LeakyReLU, F.leaky_relu, nn.Tanh, torch.tanh)
+        _config((F.linear, call), linear) for end in ends for call in (end, _FUNCTIONS[end])
     )
     made.set_backend_pattern_config(
         _config((nn.Linear, nn.BatchNorm1d, nn.LeakyReLU), linear)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import fx
 
@@ -19,12 +17,12 @@ from zeropoint.fx.reference import (
     stays_float,
 )
 from zeropoint.fx.targets import PER_CHANNEL, call
-from zeropoint.operators import operators
+from zeropoint.operators import Observed, operators, traced
 
 __all__ = ["lower_dynamic_functions", "lower_functions", "lower_sums"]
 
 # Function -> the name of its quantized form.
-_SUMS = {operator.add: "add", torch.add: "add", operator.mul: "mul", torch.mul: "mul", torch.matmul: "matmul"}
+_SUMS = {call: record.name for record in traced(Observed.SUM, Observed.PRODUCT) for call in record.traced_calls}
 
 
 def _layers() -> dict[Any, Any]:

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import fx, nn
 
 from zeropoint.eager.convert import convert as swap_modules
@@ -31,6 +30,7 @@ from zeropoint.fx.support import is_supported
 from zeropoint.fx.values import Plainness, plain_arguments
 from zeropoint.numerics.dtypes import quint8
 from zeropoint.observers.passive import PlaceholderObserver
+from zeropoint.operators import float_weight_functions
 from zeropoint.qconfig import QConfig, is_reuse_input_qconfig
 from zeropoint.qconfig_mapping import QConfigMapping
 from zeropoint.qconfig_propagation import propagate_qconfig_
@@ -39,7 +39,7 @@ __all__ = ["prepare"]
 
 _FLOAT_QCONFIG = QConfig(activation=FLOAT, weight=FLOAT)
 _QUANTIZED = PlaceholderObserver.with_args(dtype=quint8)
-_FLOAT_WEIGHTS = (F.layer_norm, F.group_norm, F.instance_norm)
+_FLOAT_WEIGHTS = float_weight_functions()
 
 
 def prepare(

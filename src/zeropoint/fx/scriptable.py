@@ -15,6 +15,7 @@ from torch import Tensor, fx, nn
 from zeropoint.fx.functions import FUNCTIONS
 from zeropoint.fx.modules import free_name
 from zeropoint.nn.quantized.storage import integers_of, quantized
+from zeropoint.operators import Observed, traced
 from zeropoint.qfunctions.packed import ConvPackedParams, LinearPackedParams, LinearPackedParamsFp16
 from zeropoint.tensor.create import dequantize, quantize_per_channel, quantize_per_tensor
 
@@ -147,7 +148,11 @@ _DYNAMIC = {
         *(f"conv{d}d_dynamic" for d in (1, 2, 3)),
     )
 }
-_PAIRS = ("add", "add_relu", "mul", "mul_relu", "matmul")
+_PAIRS = tuple(
+    f"{record.name}{end}"
+    for record in traced(Observed.SUM, Observed.PRODUCT)
+    for end in (("", "_relu") if record.relu else ("",))
+)
 _OTHERS = {
     **{name: _pair(getattr(_OPS, name)) for name in _PAIRS},
     "hardswish": _hardswish,

@@ -7,7 +7,6 @@ result is; what lies between is computed in float, as the file says.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +20,7 @@ from zeropoint.graph.passes.fold_batch_norm import fold_batch_norm
 from zeropoint.graph.passes.fold_constants import fold_constants
 from zeropoint.graph.passes.fold_linear import fold_linear
 from zeropoint.graph.passes.fuse_norms import fuse_norms
-from zeropoint.graph.passes.insert_observers import OBSERVER
+from zeropoint.graph.passes.insert_observers import watch
 from zeropoint.graph.provenance import identify
 from zeropoint.graph.quantize_fx import Quantized, summarized
 from zeropoint.numerics.affine import BYTE_LIMITS
@@ -107,7 +106,7 @@ def from_qdq_graph(graph: fx.GraphModule) -> Quantized:
         observed = _take_out(graph)
         _round_earlier(graph, observed)
         choices = _plan(graph, observed)
-        _insert(graph, observed)
+        watch(graph, {value: _known(scale) for value, scale in observed.items()})
         if not any(choice.way in (Way.STATIC, Way.WEIGHT) for choice in choices.values()) and not _is_dynamic(graph):
             raise ValueError("nothing in this model is computed on integers: no layer has an input that is rounded")
         return Quantized(_Rounded(graph, choices).run(), summarized(choices, ("scales of the file",)))
@@ -301,16 +300,6 @@ def _with_result(node: fx.Node, choice: Choice, observed: dict[fx.Node, Scale]) 
     return Choice(Way.FLOAT, "its result is float in the file", record)
 
 
-def _insert(graph: fx.GraphModule, observed: dict[fx.Node, Scale]) -> None:
-    """Observers that know their parameters, where values were rounded."""
-    for number, (value, scale) in enumerate(observed.items()):
-        name = f"{OBSERVER}{number}"
-        graph.add_submodule(name, Known(torch.tensor([scale.scale]), torch.tensor([scale.zero_point]), scale.dtype))
-        users: Iterable[fx.Node] = list(value.users)
-        with graph.graph.inserting_after(value):
-            node = graph.graph.call_module(name, (value,))
-        node.meta.update({k: value.meta[k] for k in ("val", "origin") if k in value.meta})
-        for user in users:
-            user.replace_input_with(value, node)
-    graph.graph.lint()
-    graph.recompile()
+def _known(scale: Scale) -> Known:
+    """An observer that knows the parameters with which a value was rounded."""
+    return Known(torch.tensor([scale.scale]), torch.tensor([scale.zero_point]), scale.dtype)

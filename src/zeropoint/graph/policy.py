@@ -16,8 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
-import torch.nn.functional as F
-from torch import fx, nn
+from torch import fx
 
 from zeropoint.described import described
 from zeropoint.graph.passes.qconfig_rules import has_own_rule
@@ -26,7 +25,7 @@ from zeropoint.observers import (
     default_per_channel_weight_observer,
     default_placeholder_observer,
 )
-from zeropoint.operators import BY_ATEN
+from zeropoint.operators import BY_ATEN, embedding, modules_of, recurrent
 from zeropoint.operators.node import aten_name
 from zeropoint.qconfig import (
     QConfig,
@@ -52,7 +51,7 @@ _NORM_WHY = "a norm before linear layers: a few large channels would leave the o
 _HANDS_ON = frozenset(
     name.split(".")[0] for name, record in BY_ATEN.items() if record.keeps_scale and record.integers is None
 ) | {"dropout", "to", "_to_copy", "clone", "type_as"}
-_SOFTMAX = ("softmax", "_softmax", "_safe_softmax")
+_SOFTMAX = frozenset(n.split(".")[0] for n, r in BY_ATEN.items() if r.name in ("softmax", "safe_softmax"))
 _SCORES = _HANDS_ON | {"add", "mul", "div", "sub", "where", "masked_fill", "tanh", "clamp", *_SOFTMAX}
 _PRODUCTS = ("matmul", "bmm")
 _MODES = ("static", "dynamic", "weight_only")
@@ -130,10 +129,11 @@ class Policy:
         stay_float = self.embedding_bits == 0 or (self.embedding_bits is None and mode == "dynamic")
         four = self.embedding_bits == 4 or str(qconfig.weight().dtype).endswith("quint4x2")
         tables = float_qparams_weight_only_qconfig_4bit if four else float_qparams_weight_only_qconfig
-        kinds = (nn.Embedding, nn.EmbeddingBag, F.embedding, F.embedding_bag)
+        kinds = (kind for record in embedding.RECORDS for kind in record.object_types)
         found: dict[Any, QConfig | None] = dict.fromkeys(kinds, None if stay_float else tables)
         if self.recurrent_weights == "float16":
-            found.update(dict.fromkeys((nn.LSTM, nn.GRU, nn.RNN), float16_dynamic_qconfig))
+            sequences = modules_of(record for record in recurrent.RECORDS if record.weights == ("params",))
+            found.update(dict.fromkeys(sequences, float16_dynamic_qconfig))
         return found
 
     def _default(self, mode: str) -> QConfig:

@@ -181,6 +181,8 @@ def policy_of(graph: fx.GraphModule, given: Policy | Mapping[str, Any] | None) -
 
 
 def evaluated(model: nn.Module) -> nn.Module:
-    """A copy of a model in evaluation mode."""
+    """A copy of a model in evaluation mode; TypeError for what is none."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"to_int8 takes a module, got {described(model)}")
     model = copy.deepcopy(model)
     return model if is_exported(model) else model.eval()  # what was exported stays as it is

@@ -3,27 +3,8 @@
 A family of operators is one file. Whoever needs a list of operators derives it from the records, see `registry`.
 """
 
-from zeropoint.operators import (
-    activations,
-    arithmetic,
-    borders,
-    elementwise,
-    embedding,
-    layers,
-    lookup,
-    movement,
-    norms,
-    pooling,
-    recurrent,
-    reducing,
-    resizing,
-    sampling,
-    state,
-    unquantized,
-    views,
-    windows,
-    writing,
-)
+import importlib
+
 from zeropoint.operators.onnx import attached
 from zeropoint.operators.record import CustomModule, Fusion, ModuleForms, Observed, Operator, Output, Traced
 from zeropoint.operators.register import register_operator
@@ -36,9 +17,12 @@ from zeropoint.operators.registry import (
     composed_of,
     custom_modules,
     eager_functions,
+    float_weight_functions,
     fusions,
+    layer_records,
     mapping,
     module_forms,
+    modules_of,
     operators,
     register,
     traced,
@@ -60,35 +44,22 @@ __all__ = [
     "composed_of",
     "custom_modules",
     "eager_functions",
+    "float_weight_functions",
     "fusions",
+    "layer_records",
     "mapping",
     "module_forms",
+    "modules_of",
     "operators",
     "register",
     "register_operator",
     "traced",
 ]
 
+# The files of families, in the order of registration.
 _FAMILIES = (
-    borders,
-    layers,
-    arithmetic,
-    norms,
-    activations,
-    pooling,
-    views,
-    movement,
-    embedding,
-    recurrent,
-    lookup,
-    elementwise,
-    reducing,
-    resizing,
-    sampling,
-    state,
-    unquantized,
-    windows,
-    writing,
+    "quantize layers arithmetic norms activations pooling views movement embedding recurrent lookup "
+    "elementwise reducing resizing sampling state unquantized windows scatter"
 )
-for _family in _FAMILIES:
-    register(*attached(_family.RECORDS))
+for _name in _FAMILIES.split():
+    register(*attached(importlib.import_module(f"{__name__}.{_name}").RECORDS))

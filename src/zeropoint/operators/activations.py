@@ -189,6 +189,19 @@ def _soft_sign(g: Any, a: dict[str, Any]) -> FloatCall:
     return aten.div.Tensor, (x, g.call(aten.add.Tensor, size, 1.0))
 
 
+def _soft_shrink(g: Any, a: dict[str, Any]) -> FloatCall:
+    """``x - clamp(x, -lambda, lambda)``"""
+    x = g.floats(a["self"])
+    return aten.sub.Tensor, (x, g.call(aten.clamp.default, x, -float(a["lambd"]), float(a["lambd"])))
+
+
+def _hard_shrink(g: Any, a: dict[str, Any]) -> FloatCall:
+    """``x`` where ``|x| > lambda``, else 0."""
+    x = g.floats(a["self"])
+    is_small = g.call(aten.le.Scalar, g.call(aten.abs.default, x), float(a["lambd"]))
+    return aten.masked_fill.Scalar, (x, is_small, 0.0)
+
+
 # ---------------------------------------------------------------------------------------------------- steps of programs
 
 
@@ -328,6 +341,14 @@ RECORDS = (
     table_function(
         "softsign", F.softsign, ops=(ours.float_softsign.default,), modules=(nn.Softsign,),
         composed=("div.Tensor", _is_soft_sign), float_form=in_parts(_soft_sign),
+    ),
+    table_function(
+        "softshrink", F.softshrink, ops=(aten.softshrink.default,), modules=(nn.Softshrink,),
+        float_form=in_parts(_soft_shrink),
+    ),
+    table_function(
+        "hardshrink", F.hardshrink, ops=(aten.hardshrink.default,), modules=(nn.Hardshrink,),
+        float_form=in_parts(_hard_shrink),
     ),
     _bound(  # zero is a step
         "relu", _relu, nn.ReLU, bounds=False, functions=(F.relu,), traced=Traced(Observed.SHARED, ("relu", "relu_")),

@@ -297,20 +297,21 @@ def _emit_float_conv(c: StepBuilder, node: fx.Node) -> str:
 # ----------------------------------------------------------------------------------------------------------- records
 
 
+_LAYER: dict[str, Any] = {
+    "weights": ("weight",), "dynamic": True, "heavy": True,
+    "annotate": annotate, "lower": lower, "reference": reference,
+}  # fmt: skip
+
+
 def _linear() -> Operator:
     return Operator(
         "linear",
         ("linear.default",),
         modules=(nn.Linear,),
         functions=(F.linear,),
-        weights=("weight",),
         relu=True,
-        dynamic=True,
         weight_only=True,
-        heavy=True,
-        annotate=annotate,
-        lower=lower,
-        reference=reference,
+        **_LAYER,
         float_form=first_of(
             by_operator("float_linear", "input", "weight", "bias", stored=_PARAMETERS), in_parts(computed_linear)
         ),
@@ -356,13 +357,8 @@ def _convolution(dims: int) -> Operator:
         (f"conv{dims}d.default", f"conv{dims}d.padding"),
         modules=(conv,),
         functions=(getattr(F, f"conv{dims}d"),),
-        weights=("weight",),
         relu=True,
-        dynamic=True,
-        heavy=True,
-        annotate=annotate,
-        lower=lower,
-        reference=reference,
+        **_LAYER,
         float_form=first_of(
             by_operator(
                 "float_conv", "input", *_PARAMETERS, "stride", "padding", "dilation", "groups", stored=_PARAMETERS,
@@ -401,12 +397,7 @@ def _transposed(dims: int) -> Operator:
         (f"{name}.default" if dims == 1 else f"{name}.input",),
         modules=(conv,),
         functions=(getattr(F, name),),
-        weights=("weight",),
-        dynamic=True,
-        heavy=True,
-        annotate=annotate,
-        lower=lower,
-        reference=reference,
+        **_LAYER,
         float_form=by_operator(
             "float_conv_transpose", "input", *_PARAMETERS, "stride", "padding", "output_padding", "groups", "dilation",
             stored=_PARAMETERS,
@@ -417,4 +408,19 @@ def _transposed(dims: int) -> Operator:
     )  # fmt: skip
 
 
-RECORDS = (*(make(dims) for dims in (1, 2, 3) for make in (_convolution, _transposed)), _linear())
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``y[o] = x1^T W[o] x2 + b[o]``, as a linear layer of the first and a product with the second."""
+    outputs, first, second = weight.shape
+    rows = F.linear(input1, weight.transpose(1, 2).reshape(outputs * second, first))
+    y = torch.matmul(rows.unflatten(-1, [outputs, second]), input2.unsqueeze(-1)).squeeze(-1)
+    return y if bias is None else y + bias
+
+
+def _bilinear() -> Operator:
+    forms = (ModuleForms(nn.Bilinear, nnq.Dequantized),)
+    return Operator(
+        "bilinear", ("bilinear.default",), modules=(nn.Bilinear,), functions=(F.bilinear,), forms=forms, parts=bilinear
+    )
+
+
+RECORDS = (*(make(dims) for dims in (1, 2, 3) for make in (_convolution, _transposed)), _linear(), _bilinear())

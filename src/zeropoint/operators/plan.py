@@ -14,7 +14,6 @@ from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.observers import PlaceholderObserver
 from zeropoint.operators.node import Unsized, arguments, aten_name, only_reads_shape, parameter
 from zeropoint.operators.registry import BY_ATEN
-from zeropoint.qconfig_mapping import QConfigMapping
 
 __all__ = ["Choice", "State", "Way", "is_float", "is_static"]
 
@@ -52,7 +51,7 @@ class State:
     """A plan while it is made."""
 
     graph: fx.GraphModule
-    mapping: QConfigMapping
+    mapping: Any  # a QConfigMapping, which is made from the records
     alone: bool = False
     choices: dict[fx.Node, Choice] = field(default_factory=dict)
     quantized: set[fx.Node] = field(default_factory=set)  # values that will have a scale

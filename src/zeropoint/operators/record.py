@@ -205,6 +205,18 @@ class Operator:
         return (*self.functions, *self.modules)
 
     @property
+    def called(self) -> frozenset[str]:
+        """The names that Python calls it by: functions of torch, methods of tensors."""
+        packets = (name.split(".")[0] for name in self.aten)
+        functions = (function.__name__ for function in self.functions)
+        return frozenset((*packets, *functions, *(self.traced.methods if self.traced else ())))
+
+    @property
+    def moves_values(self) -> bool:
+        """Whether its results are values of its input in other places, whatever else it is called with."""
+        return self.keeps_scale and not (self.averages or self.bounds or self.refuses)
+
+    @property
     def traced_calls(self) -> tuple[Any, ...]:
         """What a symbolic trace calls it where FX graph mode quantizes it: modules, functions, names of methods."""
         if self.traced is None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copyreg
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from torch import nn
 
+from zeropoint.nn.simulated_tensor import MOVING
 from zeropoint.operators.onnx_forms import Read, Write
 from zeropoint.operators.record import CustomModule, Fusion, ModuleForms, Observed, Operator
 from zeropoint.operators.steps import Emit
@@ -22,9 +23,12 @@ __all__ = [
     "composed_of",
     "custom_modules",
     "eager_functions",
+    "float_weight_functions",
     "fusions",
+    "layer_records",
     "mapping",
     "module_forms",
+    "modules_of",
     "operators",
     "register",
     "traced",
@@ -61,12 +65,18 @@ def register(*records: Operator) -> None:
         taken += [forms.module.__name__ for forms in record.forms if forms.module in _BY_FORMS]
         if taken:
             raise ValueError(f"operator {record.name!r}: there is one already for {', '.join(taken)}")
-        _BY_NAME[record.name] = record
-        _BY_ATEN.update(dict.fromkeys(record.aten, record))
-        _BY_FORMS.update({forms.module: (record, forms) for forms in record.forms})
-        _STEPS.update(record.steps)
-        _ONNX_WRITES.update(record.onnx.writes)
-        _ONNX_READS.update(record.onnx.reads)
+        _enter(record)
+
+
+def _enter(record: Operator) -> None:
+    _BY_NAME[record.name] = record
+    _BY_ATEN.update(dict.fromkeys(record.aten, record))
+    _BY_FORMS.update({forms.module: (record, forms) for forms in record.forms})
+    _STEPS.update(record.steps)
+    _ONNX_WRITES.update(record.onnx.writes)
+    _ONNX_READS.update(record.onnx.reads)
+    if record.moves_values:
+        MOVING.update(record.called)
 
 
 def _stored(record: Operator) -> tuple[Any, ...]:
@@ -84,18 +94,11 @@ copyreg.pickle(Operator, _stored)  # a record has functions, which files cannot 
 
 def unregister(name: str) -> None:
     """Take an operator out again; its node is then treated as any unknown one."""
-    record = _BY_NAME.pop(name)
-    for aten in record.aten:
-        del _BY_ATEN[aten]
-    for forms in record.forms:
-        del _BY_FORMS[forms.module]
-    _STEPS.clear()  # calls may be shared, as convolutions over any number of axes share one
-    _STEPS.update(step for kept in _BY_NAME.values() for step in kept.steps)
-    _ONNX_WRITES.clear()
-    _ONNX_READS.clear()
-    for kept in _BY_NAME.values():
-        _ONNX_WRITES.update(kept.onnx.writes)
-        _ONNX_READS.update(kept.onnx.reads)
+    kept = [record for record in _BY_NAME.values() if record is not _BY_NAME[name]]
+    for derived in (_BY_NAME, _BY_ATEN, _BY_FORMS, _STEPS, _ONNX_WRITES, _ONNX_READS, MOVING):
+        derived.clear()  # calls may be shared, as convolutions over any number of axes share one
+    for record in kept:
+        _enter(record)
 
 
 def operators() -> Iterator[Operator]:
@@ -124,6 +127,23 @@ def composed_of(name: str) -> Iterator[Operator]:
     return (record for record in operators() if record.composed is not None and record.composed[0] == name)
 
 
+def layer_records(*, transposed: bool | None = None) -> Iterator[Operator]:
+    """Linear layers and convolutions; or, of these, only the transposed ones, or only the others."""
+    found = (record for record in operators() if record.is_layer and record.modules)
+    return (record for record in found if transposed is None or (record.weight_axis == 1) == transposed)
+
+
+def modules_of(records: Iterable[Operator], form: str = "module") -> tuple[type[nn.Module], ...]:
+    """The float modules of these operators that eager mode has this form of: "static", "dynamic", ...; all, without.
+
+    Example:
+        >>> [module.__name__ for module in modules_of(layer_records(transposed=True))]
+        ['ConvTranspose1d', 'ConvTranspose2d', 'ConvTranspose3d']
+    """
+    modules = dict.fromkeys(module for record in records for module in record.modules)
+    return tuple(m for m in modules if form == "module" or (m in _BY_FORMS and getattr(_BY_FORMS[m][1], form)))
+
+
 def fusions() -> tuple[Fusion, ...]:
     """The modules that eager mode fuses."""
     return tuple(fusion for record in operators() for fusion in record.fusions)
@@ -143,3 +163,9 @@ def traced(*observed: Observed) -> Iterator[Operator]:
     """Operators that FX graph mode observes in one of these ways; all that it knows, if none is named."""
     known = (record for record in operators() if record.traced is not None)
     return (record for record in known if not observed or record.traced.observed in observed)  # type: ignore[union-attr]
+
+
+def float_weight_functions() -> tuple[Any, ...]:
+    """The functions that FX graph mode observes and whose `weight` and `bias` stay float: norms."""
+    with_weight = (record for record in traced() if "weight" in record.arguments)
+    return tuple(call for record in with_weight for call in record.traced_calls if call in record.functions)

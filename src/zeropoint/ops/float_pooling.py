@@ -25,7 +25,7 @@ from torch import Tensor
 from zeropoint import _native
 from zeropoint.ops import checks
 from zeropoint.ops.library import named, operator
-from zeropoint.ops.places import Layout, Windows, layout, three, windows
+from zeropoint.ops.spatial import Layout, Windows, layout, three, windows
 
 
 def _require(op: str, x: Tensor) -> None:

@@ -35,7 +35,7 @@ from zeropoint import _native
 from zeropoint.numerics.affine import INTEGER_CODES, Spelling, dequantize_tensor, quantize_tensor
 from zeropoint.numerics.blocks import CHANNELS_LAST
 from zeropoint.ops.library import operator
-from zeropoint.ops.places import Layout, Windows, layout, windows
+from zeropoint.ops.spatial import Layout, Windows, layout, windows
 
 # Means of larger windows than this do not fit in the int32 sums of the kernels.
 _INT32_WINDOW = 2**23

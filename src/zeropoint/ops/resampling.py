@@ -11,7 +11,7 @@ from torch import Tensor
 from zeropoint import _native
 from zeropoint.numerics.affine import INTEGER_CODES
 from zeropoint.ops.library import operator
-from zeropoint.ops.places import Layout, layout
+from zeropoint.ops.spatial import Layout, layout
 
 # PyTorch's vector loops take this many channels at once.
 _VECTOR = 8

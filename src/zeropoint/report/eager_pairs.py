@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from zeropoint.graph.to_int8 import call_of
-from zeropoint.nn.flow import plain
 from zeropoint.nn.quantized import FloatFunctional, QFunctional
 from zeropoint.nn.quantized.quantize import DeQuantize
+from zeropoint.nn.simulated_tensor import plain
 from zeropoint.nn.stubs import QuantWrapper
 from zeropoint.report.pairs import OUTPUT, Layer, Pair, first_tensor
 from zeropoint.report.sizes import stored_bytes

@@ -417,3 +417,8 @@ def test_line_is_named_in_a_folder_that_is_called_zeropoint(tmp_path: Path, monk
     model = importlib.import_module("asking_model").Asking().eval()
     with pytest.raises(zeropoint.CaptureError, match=r"zeropoint/asking_model\.py:6: return x if"):
         zeropoint.to_int8(model, (torch.ones(2, 2),), progress=False)
+
+
+def test_what_is_no_model_is_described_and_not_printed() -> None:
+    with pytest.raises(TypeError, match=r"takes a module, got Tensor of shape \(2, 4\), float32"):
+        zeropoint.to_int8(X, (X,), [X])  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from eight_bit_steps import steps_between
-from operator_cases import CASES, POOLING_CASES, functions_thinned, model_of, spelled
+from operator_cases import CASES, MOVING_CASES, POOLING_CASES, functions_thinned, model_of, spelled
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
@@ -88,40 +88,64 @@ class Surrounded(nn.Module):
         self.tried = tried
         with torch.no_grad():
             y = self.calls.first(torch.randn(shape))
-            self.shapes = y.shape, self.calls.call(tried, y.clone()).shape
-        channels, dims = self.shapes[1][1], len(self.shapes[1])
+            self.is_same_shape = y.shape == self.call(y).shape
+            sizes = self.call(y).shape
+        dims = len(sizes)
         kind = {4: nn.BatchNorm2d, 5: nn.BatchNorm3d}.get(dims, nn.BatchNorm1d)
-        self.norms = nn.ModuleList(kind(channels) for _ in range(2))
+        self.norms = nn.ModuleList(kind(sizes[1]) for _ in range(2) if 2 <= dims <= 5)
+        pools = ("MaxPool", "AvgPool", "AdaptiveAvgPool") if 3 <= dims <= 5 and min(sizes[2:]) > 1 else ()
+        self.pools = nn.ModuleList(getattr(nn, f"{pool}{dims - 2}d")(2) for pool in pools)
 
-    def forward(self, x: Tensor) -> list[Tensor]:
+    def call(self, y: Tensor) -> Tensor:
+        result = self.calls.call(self.tried, y.clone())
+        return result if isinstance(result, Tensor) else result[0]
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
         y = self.calls.first(x)
+        results = {"alone": self.call(y), "relu": F.relu(self.call(y))}
+        if results["alone"].dim() > 1:
+            results["cat"] = torch.cat([self.call(y), self.call(y).flip(1)], 1)
+            results["mean"] = self.call(y).mean(-1)
+        if self.norms:
+            results["batch norm"] = self.norms[0](self.call(y))
+            results["batch norm, relu"] = F.relu(self.norms[1](self.call(y)))
+        if self.is_same_shape:
+            results["residual"] = self.call(y) + y
+            results["residual, relu"] = F.relu(self.call(y) + y)
+        return results | {f"pool {index}": pool(self.call(y)) for index, pool in enumerate(self.pools)}
 
-        def call() -> Tensor:
-            return self.calls.call(self.tried, y.clone())
 
-        results = [call(), F.relu(call()), torch.cat([call(), call().flip(1)], 1), call().mean(-1)]
-        if 2 <= len(self.shapes[1]) <= 5:
-            results += [self.norms[0](call()), F.relu(self.norms[1](call()))]
-        if self.shapes[0] == self.shapes[1]:
-            results.append(call() + y)
-        return results
+def surrounded(cases: dict[str, list[Any]], name: str) -> tuple[Any, Any]:
+    torch.manual_seed(0)
+    shape, tried = cases[name][0]
+    calls, data = model_of([tried], shape)
+    prepared = trained(Surrounded(calls, tried, shape), data)
+    dynamic = any("dynamic" in row.way for row in prepared.summary().of(name))
+    return prepared, assert_trained_is_deployed(prepared, data, rounded=not dynamic)
 
 
 @pytest.mark.parametrize("name", functions_thinned([pytest.param(name, id=name) for name in sorted(CASES)]))
 def test_every_operator_is_deployed_as_trained(name: str) -> None:
-    torch.manual_seed(0)
-    shape, tried = CASES[name][0]
-    calls, data = model_of([tried], shape)
-    prepared = trained(Surrounded(calls, tried, shape), data)
-    dynamic = any("dynamic" in row.way for row in prepared.summary().of(name))
-    deployed = assert_trained_is_deployed(prepared, data, rounded=not dynamic)
+    _, deployed = surrounded(CASES, name)
     rows = deployed.summary().of(name)
     assert rows
     assert all(row.way.startswith("int8") for row in rows), str(deployed.summary())
 
 
+@pytest.mark.parametrize("name", sorted(POOLING_CASES))
+def test_what_computes_with_the_scale_of_its_input_is_deployed_as_trained(name: str) -> None:
+    surrounded(POOLING_CASES, name)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", sorted(MOVING_CASES))
+def test_what_moves_integers_is_deployed_as_trained(name: str) -> None:
+    surrounded(MOVING_CASES, name)
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "shape", "tried"), spelled(POOLING_CASES))
-def test_what_hands_integers_on_is_deployed_as_trained(name: str, shape: tuple[int, ...], tried: list[Any]) -> None:
+def test_other_spellings_are_deployed_as_trained(name: str, shape: tuple[int, ...], tried: list[Any]) -> None:
     torch.manual_seed(0)
     model, data = model_of(tried, shape)
     assert_trained_is_deployed(trained(model, data), data)

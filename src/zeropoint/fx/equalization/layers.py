@@ -11,12 +11,14 @@ from torch import Tensor, fx, nn
 
 from zeropoint.fx.modules import called_module, is_observer_call, parent_and_name
 from zeropoint.nn import intrinsic
+from zeropoint.operators import layer_records, modules_of
 
 __all__ = ["Layer", "equalizes", "input_axis", "layer_behind"]
 
-_MODULES = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-_FUSED = (intrinsic.LinearReLU, intrinsic.ConvReLU1d, intrinsic.ConvReLU2d, intrinsic.ConvReLU3d)
-_FUNCTIONS = (F.linear, F.conv1d, F.conv2d, F.conv3d)
+_RECORDS = tuple(layer_records(transposed=False))
+_MODULES = modules_of(_RECORDS)
+_FUSED = tuple(f.evaluation for record in _RECORDS for f in record.fusions if f.parts[1:] == (nn.ReLU,))
+_FUNCTIONS = tuple(function for record in _RECORDS for function in record.functions)
 _RELU = (F.relu, torch.relu)
 _GROUPS_INDEX = 6  # of the arguments of convolutions as functions
 

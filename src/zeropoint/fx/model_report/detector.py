@@ -16,6 +16,7 @@ from zeropoint.observers import (
     default_per_channel_weight_observer,
     default_weight_observer,
 )
+from zeropoint.operators import layer_records, modules_of
 from zeropoint.qconfig import QConfig
 
 __all__ = [
@@ -39,7 +40,7 @@ TARGET, OBSERVER, IS_POST, ARGUMENTS = "target_node", "observer_to_insert", "is_
 PRE_OBSERVER_NAME, POST_OBSERVER_NAME = "model_report_pre_observer", "model_report_post_observer"
 
 # Layers with weights that detectors look at.
-WEIGHTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+WEIGHTED = modules_of(layer_records(transposed=False))
 
 
 @dataclass

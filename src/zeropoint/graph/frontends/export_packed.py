@@ -16,7 +16,8 @@ from torch import Tensor, fx, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from zeropoint.graph.frontends.dynamic_shapes import EndsCapture
-from zeropoint.operators.node import arguments
+from zeropoint.operators import activations
+from zeropoint.operators.node import arguments, aten_name
 
 __all__ = ["PACKING", "check_packed", "take_packed"]
 
@@ -34,7 +35,7 @@ _PADDED: dict[str, Any] = {
 }  # fmt: skip
 _RECURRENT = {op.default for op in _PADDED.values()}
 # What computes every value by itself: padding stays padding.
-_BY_VALUE = {torch.ops.aten.dropout.default, torch.ops.aten.relu.default, torch.ops.aten.tanh.default}
+_BY_VALUE = frozenset(name for record in activations.RECORDS if not record.slopes for name in record.aten)
 
 
 def _pack(input: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor]:
@@ -105,7 +106,7 @@ def check_packed(graph: fx.GraphModule) -> None:
         read = [value for value in node.all_input_nodes if value in packed]
         if not read:
             continue
-        if node.target in _BY_VALUE:
+        if aten_name(node) in _BY_VALUE:
             packed.add(node)
         elif node.target is torch.ops.aten.sym_size.int and node.args[1] == 1:  # of the batch, for states and masks
             continue

@@ -28,7 +28,7 @@ from zeropoint.graph.passes.fold_batch_norm_training import (
     transposed,
 )
 from zeropoint.graph.passes.insert_observers import insert_observers, is_observer
-from zeropoint.nn.flow import observed, plain
+from zeropoint.nn.simulated_tensor import observed, plain
 from zeropoint.numerics.blocks import CHANNELS_LAST
 from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.observers import FixedQParamsObserver, MovingAverageMinMaxObserver, PlaceholderObserver

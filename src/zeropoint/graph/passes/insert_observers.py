@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import fx
@@ -52,6 +52,17 @@ def insert_observers(
     if share:
         _watch_what_is_left(choices, wanted)
         _share(choices, wanted)
+    watch(graph, wanted, wrap, first=first)
+
+
+def watch(
+    graph: fx.GraphModule,
+    wanted: Mapping[fx.Node, Any],
+    wrap: Callable[[Any], Any] = lambda observer: observer,
+    *,
+    first: int = 0,
+) -> None:
+    """Let every reader of these values read what an observer gives, which is a call of a module; see above."""
     names: dict[int, str] = {}
     for value, observer in wanted.items():
         if id(observer) not in names:

@@ -66,7 +66,8 @@ class FusedModule(nn.Sequential):
         """The parts in turn.
 
         What `prepare` adds is one of them: an observer, which so sees each result twice, as in torch.ao. A fake
-        quantization must not: it would cut results to its own range, not to that of the type (see `nn.flow.observed`).
+        quantization must not: it would cut results to its own range, not to that of the type (see
+        `nn.simulated_tensor.observed`).
         """
         for part in self:
             if not isinstance(part, FakeQuantizeBase):

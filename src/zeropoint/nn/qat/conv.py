@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from zeropoint.nn import flow
+from zeropoint.nn import simulated_tensor
 from zeropoint.nn.intrinsic import fused
 from zeropoint.nn.qat.trained import plain, require_float, require_qconfig, take_over
 
@@ -52,7 +52,7 @@ class _ConvNd:
 
     def forward(self: Any, input: Tensor) -> Tensor:
         if not torch.jit.is_scripting():
-            input = flow.plain(input)
+            input = simulated_tensor.plain(input)
         return self._conv_forward(input, self.weight_fake_quant(self.weight), self.bias)
 
     @classmethod

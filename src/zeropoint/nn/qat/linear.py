@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from zeropoint.nn import flow
+from zeropoint.nn import simulated_tensor
 from zeropoint.nn.intrinsic.fused import LinearReLU
 from zeropoint.nn.qat.trained import plain, require_float, require_qconfig, take_over
 
@@ -40,7 +40,7 @@ class Linear(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         if not torch.jit.is_scripting():
-            input = flow.plain(input)
+            input = simulated_tensor.plain(input)
         return F.linear(input, self.weight_fake_quant(self.weight), self.bias)
 
     @classmethod

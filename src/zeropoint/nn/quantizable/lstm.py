@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from zeropoint.nn.flow import joint, moved, plain
 from zeropoint.nn.quantizable.workflows import workflow
 from zeropoint.nn.quantized.functional_modules import FloatFunctional
+from zeropoint.nn.simulated_tensor import joint, moved, plain
 from zeropoint.numerics.dtypes import quint8
 from zeropoint.qfunctions import cat
 from zeropoint.tensor.create import quantize_per_tensor

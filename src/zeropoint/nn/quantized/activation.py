@@ -16,6 +16,7 @@ from zeropoint.nn.quantized.storage import (
     quantized,
 )
 from zeropoint.numerics.dtypes import qint8, quantized_dtype, quint8
+from zeropoint.observers import MinMaxObserver
 from zeropoint.qfunctions import elementwise, norms
 from zeropoint.qfunctions.values import require_quantized
 from zeropoint.tensor.create import quantize_per_tensor
@@ -302,10 +303,13 @@ def _slopes(weight: Tensor, observer: Any, dtype: Any) -> QTensor:
     Between quint8 and qint8 the same steps are 128 integers apart. But slopes without a negative one, observed for
     qint8, have their zero at 0 in quint8 too, as in torch.ao (where negative ones would be lost).
     """
+    if "per_channel" in str(observer.qscheme):  # the operator has one scale for all
+        observer = MinMaxObserver(dtype=dtype)
+        observer(weight)
     scale, zero_point = (float(v) for v in found_qparams(observer))
     is_signed = quantized_dtype(observer.dtype) is qint8
     if dtype is qint8:
         zero_point -= 0 if is_signed else 128
     else:
-        zero_point += 128 if is_signed and float(weight.detach().min()) < 0 else 0
+        zero_point += 128 if is_signed and (zero_point != 0 or float(weight.detach().min()) < 0) else 0
     return cast(QTensor, quantize_per_tensor(weight.detach().float(), scale, int(zero_point), dtype))

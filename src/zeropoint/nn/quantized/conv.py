@@ -361,24 +361,14 @@ class _ConvTranspose(_ConvNd):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        self._set_up(
-            in_channels,
-            out_channels,
-            kernel_size,
-            stride,
-            padding,
-            dilation,
-            output_padding,
-            groups,
-            bias,
-            padding_mode,
-        )
+        geometry = (kernel_size, stride, padding, dilation, output_padding)
+        self._set_up(in_channels, out_channels, *geometry, groups, bias, padding_mode)
 
     @classmethod
     def _along_outputs(cls, layer: Any) -> Any:
         inner = getattr(layer.observer, "activation_post_process", layer.observer)
         if "per_channel" in str(inner.qscheme) and inner.ch_axis != 1:
-            inner.ch_axis = 1
+            inner.ch_axis = layer.observer.ch_axis = 1  # a fake quantization has an axis, too
             inner.reset_min_max_vals()
             layer.observer(layer.weight)
         return layer.observer

@@ -242,23 +242,8 @@ def _conv_transpose(dims: int) -> Any:
         scale: float = 1.0,
         zero_point: int = 0,
     ) -> QTensor:
-        op = f"conv_transpose{dims}d"
-        return _conv(
-            op,
-            dims,
-            input,
-            weight,
-            bias,
-            stride,
-            padding,
-            dilation,
-            groups,
-            "zeros",
-            scale,
-            zero_point,
-            None,
-            output_padding,
-        )
+        more = (stride, padding, dilation, groups, "zeros", scale, zero_point, None, output_padding)
+        return _conv(f"conv_transpose{dims}d", dims, input, weight, bias, *more)
 
     conv_transpose.__name__ = conv_transpose.__qualname__ = f"conv_transpose{dims}d"
     conv_transpose.__doc__ = (

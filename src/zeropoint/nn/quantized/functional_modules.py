@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zeropoint.nn.flow import moved, observed, plain
 from zeropoint.nn.quantized.storage import QuantizedOutput, integers_of, output_qparams, quantized
+from zeropoint.nn.simulated_tensor import moved, observed, plain
 from zeropoint.numerics import scalars
 from zeropoint.qfunctions import elementwise, packed
 from zeropoint.tensor.recording import is_recorded

@@ -11,11 +11,12 @@ from torch.fx.node import map_arg
 
 from zeropoint.fx.modules import free_name
 from zeropoint.numeric_suite.graph.matching import called
+from zeropoint.numeric_suite.graph.related import pair_names
 
 __all__ = ["Layer", "insert_logger", "node_path", "target_name", "with_loggers"]
 
 # Functions that make one tensor of two, whose inputs are both logged.
-_BINARY = ("add", "mul", "add_relu", "mul_relu", "cat")
+_BINARY = pair_names()
 
 
 class Layer(NamedTuple):

@@ -16,6 +16,7 @@ from zeropoint.fx.backends import get_native_backend_config
 from zeropoint.fx.patterns import by_length
 from zeropoint.numeric_suite.graph.related import base_name_of, related_sets, related_types, unmatchable
 from zeropoint.observers import ObserverBase
+from zeropoint.operators import layer_records
 
 __all__ = ["GraphMatchingException", "Subgraph", "called", "matching_subgraphs"]
 
@@ -60,12 +61,8 @@ def _chains() -> tuple[tuple[tuple[Any, ...], int], ...]:
         found += [((kind, *chain), 0) for kind in (ObserverBase, FakeQuantizeBase)]
     half = (("to", torch.float16), F.relu, F.linear, "dequantize")
     others: list[tuple[tuple[Any, ...], int]] = [(half, 1)]
-    for conv, norm in (
-        (nn.Conv1d, nn.BatchNorm1d),
-        (nn.Conv2d, nn.BatchNorm2d),
-        (nn.Conv3d, nn.BatchNorm3d),
-    ):
-        others += [((norm, conv), 0), ((nn.ReLU, norm, conv), 0)]
+    convolutions = (record for record in layer_records(transposed=False) if record.name != "linear")
+    others += [(f.parts[::-1], 0) for record in convolutions for f in record.fusions if f.folds]
     for chain, base in others:
         found += [(chain, base), ((ObserverBase, *chain), base), ((FakeQuantizeBase, *chain), base)]
     return tuple(sorted(found, key=lambda entry: -len(entry[0])))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -14,45 +15,28 @@ from zeropoint.fake_quant import FakeQuantizeBase
 from zeropoint.fx.targets import CALLED
 from zeropoint.nn import quantized as nnq
 from zeropoint.observers import ObserverBase
-from zeropoint.operators import Observed, fusions, mapping, traced
+from zeropoint.operators import Observed, fusions, mapping, operators, traced
 from zeropoint.tensor.create import quantize_per_tensor
 
-__all__ = ["add_to_set", "base_name_of", "io_types", "related_sets", "related_types", "unmatchable"]
+__all__ = ["add_to_set", "base_name_of", "io_types", "pair_names", "related_sets", "related_types", "unmatchable"]
+
 
 # Functions of floats, and the names of what computes them on quantized tensors; both with and without a ReLU.
-_FUNCTIONS: tuple[tuple[tuple[Any, ...], str], ...] = (
-    ((F.conv1d,), "conv1d conv1d_relu"),
-    ((F.conv2d,), "conv2d conv2d_relu"),
-    ((F.conv3d,), "conv3d conv3d_relu"),
-    ((F.conv_transpose1d,), "conv_transpose1d"),
-    ((F.conv_transpose2d,), "conv_transpose2d"),
-    ((F.conv_transpose3d,), "conv_transpose3d"),
-    (
-        (F.linear,),
-        "linear linear_relu linear_dynamic linear_relu_dynamic linear_dynamic_fp16 linear_relu_dynamic_fp16",
-    ),
-    ((torch.add,), "add add_relu"),
-    ((torch.mul,), "mul mul_relu"),
-    ((torch.matmul,), "matmul"),
-    ((F.elu,), "elu"),
-    ((F.hardswish,), "hardswish"),
-    ((F.leaky_relu,), "leaky_relu"),
-    ((F.dropout,), "dropout"),
-    ((F.layer_norm,), "layer_norm"),
-    ((F.group_norm,), "group_norm"),
-    ((F.instance_norm,), "instance_norm"),
-    ((torch.relu, "relu"), ""),
-    ((F.sigmoid, torch.sigmoid), ""),
-    ((F.tanh, torch.tanh), ""),
-    ((nn.SiLU, F.silu), ""),
-    ((nn.Mish, F.mish), ""),
-    ((torch.sort,), ""),
-    ((torch.min,), ""),
-    ((torch.max,), ""),
-    ((torch.chunk,), ""),
-    ((F.prelu,), ""),
-    ((nn.LSTM,), ""),
-)
+def _functions() -> Iterator[tuple[Any, ...]]:
+    for record in operators():
+        names = [record.name, f"{record.name}_relu"]
+        if record.name == "linear":
+            names += [f"{name}_{way}" for name in names for way in ("dynamic", "dynamic_fp16")]
+        quantized = [CALLED[name] for name in names if name in CALLED]
+        if quantized and record.functions:
+            yield (record.functions[0], *quantized)
+
+
+# What torch.ao's numeric suite relates too, although its FX graph mode does not quantize it, or by another name.
+_RELATED_TOO: tuple[tuple[Any, ...], ...] = (
+    (torch.relu, "relu"), (F.sigmoid, torch.sigmoid), (F.tanh, torch.tanh), (nn.SiLU, F.silu), (nn.Mish, F.mish),
+    (torch.sort,), (torch.min,), (torch.max,), (torch.chunk,), (F.prelu,), (nn.LSTM,),
+)  # fmt: skip
 
 
 class _Sets:
@@ -84,12 +68,12 @@ def related_sets() -> dict[str, set[Any]]:
             # Functions and modules are told apart where their quantized forms are.
             modules = [call for call in record.traced_calls if isinstance(call, type)]
             others = [call for call in record.traced_calls if not isinstance(call, type)]
-            apart = record.name in ("elu", "leaky_relu", "hardswish", "layer_norm")
+            apart = record.eager_function is not None
             for group in (modules, others) if apart else ((*modules, *others),):
                 if group:
                     sets.join(*group)
-    for functions, quantized in _FUNCTIONS:
-        sets.join(*functions, *(CALLED[name] for name in quantized.split() if name in CALLED))
+    for calls in (*_functions(), *_RELATED_TOO):
+        sets.join(*calls)
     for function, made in get_default_float_to_quantized_operator_mappings().items():
         sets.join(function, made)
     for form in ("static", "dynamic", "training", "reference"):
@@ -100,6 +84,12 @@ def related_sets() -> dict[str, set[Any]]:
             if isinstance(fused, type):
                 sets.join(fusion.parts[0], fused)
     return {str(index): found for index, found in enumerate(sets.sets())}
+
+
+def pair_names() -> frozenset[str]:
+    """The names of functions that make one tensor of several."""
+    names = {record.name for record in traced(Observed.SUM, Observed.JOINED)}
+    return frozenset(names | {f"{name}_relu" for name in names})
 
 
 def related_types(sets: dict[str, set[Any]]) -> set[tuple[Any, Any]]:

@@ -13,14 +13,14 @@ from zeropoint.fx.modules import free_name, is_activation_post_process
 from zeropoint.fx.targets import CALLED, PER_TENSOR, dtype_argument
 from zeropoint.numeric_suite.graph.instrument import Layer, insert_logger, node_path, target_name
 from zeropoint.numeric_suite.graph.matching import Subgraph, called
-from zeropoint.numeric_suite.graph.related import io_types
+from zeropoint.numeric_suite.graph.related import io_types, pair_names
 from zeropoint.numerics.dtypes import quint8
 from zeropoint.tensor.create import dequantize
 
 __all__ = ["a_shadows_b"]
 
 # Two tensors come in: which of them the shadow would share is not said.
-_NOT_SHADOWED = ("add", "mul", "cat", "stack", "add_relu", "mul_relu")
+_NOT_SHADOWED = pair_names() | {"stack"}
 
 
 class _Kinds:

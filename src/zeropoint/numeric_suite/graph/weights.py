@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, fx, nn
-from torch.nn import functional as F
 
 from zeropoint.fx.targets import CALLED
 from zeropoint.nn import quantized as nnq
@@ -14,15 +13,15 @@ from zeropoint.nn.intrinsic import FusedModule
 from zeropoint.nn.quantized import dynamic as nnqd
 from zeropoint.numeric_suite.graph.matching import called
 from zeropoint.numeric_suite.graph.related import related_sets
+from zeropoint.operators import layer_records, modules_of
 
 __all__ = ["weight_extraction", "weight_of", "weight_of_function"]
 
-_LAYERS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
-_FUNCTIONS = (F.conv1d, F.conv2d, F.conv3d, F.linear)
-_QUANTIZED = (
-    "conv1d conv1d_relu conv2d conv2d_relu conv3d conv3d_relu linear linear_relu linear_dynamic linear_relu_dynamic"
-    " linear_dynamic_fp16 linear_relu_dynamic_fp16"
-)
+_RECORDS = tuple(layer_records(transposed=False))
+_LAYERS = modules_of(_RECORDS)
+_FUNCTIONS = tuple(function for record in _RECORDS for function in record.functions)
+_FORMS = ("", "_relu", "_dynamic", "_relu_dynamic", "_dynamic_fp16", "_relu_dynamic_fp16")
+_QUANTIZED = tuple(record.name + form for record in _RECORDS for form in _FORMS)
 
 
 def _of_layer(module: Any) -> Tensor:
@@ -81,7 +80,7 @@ def weight_extraction() -> dict[str, dict[Any, Callable[..., Any]]]:
     modules |= {nn.LSTM: _of_lstm, nnqd.LSTM: _of_lstm}
     modules.pop(nnq.LSTM, None)
     functions: dict[Any, Callable[..., Any]] = dict.fromkeys(_FUNCTIONS, weight_of_function)
-    functions |= {CALLED[name]: _of_packed for name in _QUANTIZED.split() if name in CALLED}
+    functions |= {CALLED[name]: _of_packed for name in _QUANTIZED if name in CALLED}
     return {"call_module": modules, "call_function": functions}
 
 

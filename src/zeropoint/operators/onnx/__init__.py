@@ -6,51 +6,22 @@ Nothing here imports onnx: writers and readers see files through `OnnxWriter` an
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from zeropoint.operators.onnx import (
-    activations,
-    arithmetic,
-    borders,
-    elementwise,
-    embedding,
-    layers,
-    movement,
-    norms,
-    pooling,
-    recurrent,
-    reducing,
-    unquantized,
-    views,
-    writing,
-)
 from zeropoint.operators.onnx_forms import OnnxForms
 from zeropoint.operators.record import Operator
 
 __all__ = ["attached"]
 
-_FAMILIES = (
-    activations,
-    arithmetic,
-    borders,
-    elementwise,
-    embedding,
-    layers,
-    movement,
-    norms,
-    pooling,
-    recurrent,
-    reducing,
-    unquantized,
-    views,
-    writing,
-)
 _BY_NAME: dict[str, OnnxForms] = {}
-for _family in _FAMILIES:
-    _twice = _BY_NAME.keys() & _family.FORMS.keys()
+for _module in pkgutil.iter_modules(__path__):
+    _forms = getattr(importlib.import_module(f"{__name__}.{_module.name}"), "FORMS", {})
+    _twice = _BY_NAME.keys() & _forms.keys()
     assert not _twice, f"forms of ONNX are given twice for {', '.join(_twice)}"
-    _BY_NAME.update(_family.FORMS)
+    _BY_NAME.update(_forms)
 
 
 def attached(records: Iterable[Operator]) -> Iterator[Operator]:

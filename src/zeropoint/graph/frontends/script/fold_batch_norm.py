@@ -6,14 +6,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch import nn
 
 from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.frontends.script.script_module import modules, private_copy, result, walk
 from zeropoint.nn.qat.trained import folded
+from zeropoint.operators import layer_records, modules_of
 
 __all__ = ["fuse_conv_bn_jit"]
 
-_CONVOLUTIONS = ("Conv1d", "Conv2d", "Conv3d")
+_CONVOLUTIONS = tuple(m.__name__ for m in modules_of(layer_records(transposed=False)) if m is not nn.Linear)
 _BIAS = "folded_bias"
 
 

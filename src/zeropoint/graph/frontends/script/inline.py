@@ -66,8 +66,9 @@ def simplify(module: Any, graph: Any, apart: list[str] | None = None) -> Any:
 
 
 def _take_apart(graph: Any) -> None:
-    """Put what users' operators are made of in the place of their calls."""
-    functions = {f"{name.replace('.', '::', 1).partition('.')[0]}": r.parts for name, r in BY_ATEN.items() if r.parts}
+    """Put what operators are made of in the place of their calls."""
+    named = ((name.split(".")[:-1], record.parts) for name, record in BY_ATEN.items() if record.parts)
+    functions = {"::".join(("aten", *path)[-2:]): parts for path, parts in named}
     for node in list(walk(graph)):
         if node.kind() in functions:
             internals.insert_function(graph, node, torch.jit.script(functions[node.kind()]))

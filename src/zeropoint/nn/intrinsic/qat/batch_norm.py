@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from zeropoint.nn import flow
+from zeropoint.nn import simulated_tensor
 from zeropoint.nn.intrinsic import fused
 from zeropoint.nn.qat.conv import arguments_of
 from zeropoint.nn.qat.trained import along, folded, plain, require_float, require_qconfig, take_over
@@ -64,7 +64,7 @@ class WithBatchNorm(FollowsBatches):
         raise NotImplementedError
 
     def forward(self: Any, input: Tensor) -> Tensor:
-        input, bn = flow.plain(input), self.bn
+        input, bn = simulated_tensor.plain(input), self.bn
         if bn.training or bn.running_var is None:
             y = self._in_training(input)
         else:

@@ -23,28 +23,10 @@ from zeropoint.tensor.create import quantize_per_tensor
 from zeropoint.tensor.qtensor import QTensor
 from zeropoint.tensor.recording import is_recorded
 
-# The lists are of names that Python calls in eager models and that quantized tensors take; the records of operators, a
-# layer below, name calls of graphs. A function that no list has is tried, so that one that is missing costs time only.
-# Functions whose results are some of the values they were given, or bounds that the integers keep too.
-PASSING = frozenset(
-    (
-        "relu", "relu_", "relu6", "hardtanh", "hardtanh_", "clamp", "clamp_", "clip", "threshold", "dropout",
-        "dropout1d", "dropout2d", "dropout3d", "max_pool1d", "max_pool2d", "max_pool3d", "reshape", "view", "view_as",
-        "reshape_as", "flatten", "unflatten", "ravel", "permute", "transpose", "t", "swapaxes", "movedim", "squeeze",
-        "unsqueeze", "expand", "expand_as", "contiguous", "clone", "chunk", "split", "unbind", "tensor_split",
-        "narrow", "select", "index_select", "__getitem__", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle",
-        "roll", "flip", "max", "min", "repeat", "detach", "to", "cpu", "T", "mT", "data",
-    )
-)  # fmt: skip
-# Functions whose results lie between the values they were given, and are rounded to the same steps.
-AVERAGING = frozenset(
-    (
-        "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
-        "mean", "interpolate", "upsample", "upsample_nearest", "upsample_bilinear",
-    )
-)  # fmt: skip
-# Functions that join tensors with the scale and zero point of the first.
-JOINING = frozenset(("cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack"))
+# Functions, by the names that Python calls, whose results are values they were given, in other places: they need not be
+# computed on integers to know what these give. Operator records enter them; one that is missing costs time only.
+MOVING: set[str] = set()
+_VALUES = frozenset(("T", "mT", "data"))  # attributes of a tensor that give its values
 
 
 class Standing(torch.Tensor):
@@ -58,30 +40,42 @@ class Standing(torch.Tensor):
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        with torch._C.DisableTorchFunctionSubclass():
-            result = func(*args, **kwargs)
         name = getattr(func, "__name__", "")
         if name == "__get__":
             name = getattr(getattr(func, "__self__", None), "__name__", "")
-            if name not in PASSING:
-                return result
-        if not _has_float(result):
+        drops = kwargs.get("training") is True  # values at random; the deployed model drops none
+        is_exact = drops or name in _VALUES or name in MOVING or name.rstrip("_") in MOVING
+        writes = not is_exact and _writes(name, args, kwargs)
+        given, named = _map((args, kwargs), _copied) if writes else (args, kwargs)
+        with torch._C.DisableTorchFunctionSubclass():
+            result = func(*given, **named)
+        is_attribute = getattr(func, "__name__", "") == "__get__"
+        if not _has_float(result) or (is_attribute and name not in _VALUES):
             return result
         sources = list(dict.fromkeys(t._source for t in tensors_in((args, kwargs)) if isinstance(t, Standing)))
         source: Any = sources[0] if sources else None
-        if name in PASSING:
-            layouts = _layouts(func, name, args, kwargs)
-            return _map(result, lambda t: standing(t, source, next(layouts, None)))
-        if name not in AVERAGING:
-            keeps = _require_quantizable(func, name, args, kwargs)
-            if name in JOINING and len(sources) > 1:
-                _warn_of_joining(name)
-            if keeps is None:
-                return result
-            if not keeps:
-                source = Moved(source.dtype)
-        values = _as_integers(func, args, kwargs, result)
-        return _map(values, lambda t: standing(t, source))
+        layouts = _layouts(func, name, args, kwargs)
+        keeps = is_attribute or _require_quantizable(func, name, args, kwargs)
+        if keeps is False:
+            source = Moved(source.dtype)
+        elif keeps and len(sources) > 1:
+            _warn_of_joining(name)
+        values = result if is_exact or keeps is None else _as_integers(func, args, kwargs, result)
+        if writes:
+            with torch._C.DisableTorchFunctionSubclass():
+                values = args[0].copy_(values)
+        return values if keeps is None else _map(values, lambda t: standing(t, source, next(layouts, None)))
+
+
+def _writes(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a function writes its result into its first argument, which stands for a quantized tensor."""
+    in_place = kwargs.get("inplace") is True or (name.endswith("_") and not name.endswith("__"))
+    return in_place and bool(args) and isinstance(args[0], Standing)
+
+
+def _copied(t: Tensor) -> Tensor:
+    """A tensor that can be written in the place of `t`; gradients go on to `t`."""
+    return t.as_subclass(torch.Tensor).clone() if isinstance(t, Standing) else t
 
 
 def standing(x: Tensor, source: Any, layout: Tensor | None = None) -> Tensor:
@@ -181,7 +175,8 @@ def _as_integers(func: Any, args: Any, kwargs: Any, result: Any) -> Any:
 
     with torch.no_grad():
         values = func(*_map(args, integers), **_map(kwargs, integers)).dequantize()
-    return result + (values - result).detach()
+    floats = plain(result)
+    return floats + (values - floats).detach()
 
 
 def _rounds(source: Any) -> bool:
@@ -236,6 +231,8 @@ def _require_quantizable(func: Any, name: str, args: Any, kwargs: Any) -> bool |
     The answer says whether the result is quantized with the parameters of the first tensor (True), with others (False)
     or not at all (None).
     """
+    if kwargs.get("training") is True:  # dropout: the converted model is in evaluation
+        kwargs = {**kwargs, "training": False}
     key = (func, repr(_map((args, kwargs), _signature)))
     if key not in _TRIED:
         _TRIED[key] = _try(func, args, kwargs)
