@@ -331,6 +331,7 @@ inline void check_float_stage(Report& report, bool quick) {
             const IntType type = is_signed ? IntType::s8 : IntType::u8;
             const int32_t low = is_signed ? -128 : 0, high = is_signed ? 127 : 255;
             const int32_t zero_point = zero_point_of(random, type);
+            if (count % 4 != 0) stage.prepare(high - zero_point);
             set_num_threads(1 + count++ % 3);
             const size_t elements = static_cast<size_t>(rows * n);
             for (GemmCandidate& candidate : candidates) {
