@@ -7,7 +7,9 @@
 #include "check/recurrent.h"
 #include "check/report.h"
 #include "operators/floats.h"
+#include "operators/function_curve.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -111,6 +113,12 @@ inline void check_quantized_function(Report& report, bool quick) {
                 a.zero_point = least + static_cast<int32_t>(random.below(256));
                 a.lo = random.below(2) != 0 ? least : least + 3;
                 a.hi = random.below(2) != 0 ? least + 255 : least + 250;
+                // Some of x are where a curve must not be certain; all of them are within its bounds.
+                const auto curve = make_curve(function, inv, a.hi - a.zero_point);
+                if (random.below(2) != 0 && curve != nullptr) {
+                    a.curve = curve.get();
+                    for (float& v : x) v = v >= curve->low ? std::min(v, curve->high) : curve->low;
+                }
                 for (const int64_t columns : {int64_t{64}, int64_t{37}, int64_t{200}}) {
                     const int64_t rows = static_cast<int64_t>(x.size()) / columns, apart = columns + 5;
                     std::vector<int64_t> y_rows;
@@ -165,8 +173,12 @@ inline void check_float_layer_norm(Report& report, bool quick) {
             for (float& v : weight) v = static_cast<float>(2 * random.unit() - 1);
             for (float& v : bias) v = static_cast<float>(2 * random.unit() - 1);
             x[static_cast<size_t>(3 * length)] = random.of(kExtremes);
-            const FloatLayerNormArgs a{x.data(), nullptr, length, weight.data(), bias.data(), 1e-5};
-            compare_floats(contest, a, kRows, kRows * length, "a norm");
+            std::vector<float> other(x.size());
+            for (float& v : other) v = static_cast<float>(2 * random.unit() - 1);
+            for (const float* added : {static_cast<const float*>(nullptr), static_cast<const float*>(other.data())}) {
+                const FloatLayerNormArgs a{x.data(), nullptr, length, weight.data(), bias.data(), 1e-5, added};
+                compare_floats(contest, a, kRows, kRows * length, added != nullptr ? "a norm of a sum" : "a norm");
+            }
         }
     contest.close(report);
 }

@@ -291,6 +291,9 @@ inline void check_gemm(Report& report, bool quick) {
         for (int64_t n : {64, 80, 96, 112, 128, 61, 93}) one(rows, n, random.between(1, 24), any_finish());
     for (int finish = 0; finish < kFinishes; ++finish)
         for (int64_t n : {64, 107}) one(13, n, 20, static_cast<Finish>(finish));
+    // Few channels, whose weights may stay in registers.
+    for (int64_t k : {13, 16, 24, 32, 40})
+        for (int64_t n : {16, 48, 96, 107}) one(random.between(1, 40), n, k, any_finish());
     // Several blocks of the depth, strips of rows, and chunks for the threads.
     one(15, 17, 513, Finish::plain);
     if (!quick) {
@@ -331,6 +334,7 @@ inline void check_float_stage(Report& report, bool quick) {
             const IntType type = is_signed ? IntType::s8 : IntType::u8;
             const int32_t low = is_signed ? -128 : 0, high = is_signed ? 127 : 255;
             const int32_t zero_point = zero_point_of(random, type);
+            if (count % 4 != 0) stage.prepare(high - zero_point);
             set_num_threads(1 + count++ % 3);
             const size_t elements = static_cast<size_t>(rows * n);
             for (GemmCandidate& candidate : candidates) {

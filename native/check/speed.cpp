@@ -67,6 +67,7 @@ void linear(int64_t rows, int64_t outputs, int64_t inputs, Finish finish = Finis
     out.zero_point = 128;
     FloatStage gelu;
     gelu.scale = 0.02;
+    gelu.prepare(out.hi - out.zero_point);
     const auto z = random_bytes<uint8_t>(random, rows * outputs), table = random_bytes<uint8_t>(random, 256);
     out.z_multiplier = 0.5f;
     if (finish == Finish::gelu) out.function = &gelu;

@@ -4,6 +4,7 @@
 #include "cpu/threads.h"
 #include "kernels/registry.h"
 #include "operators/fused_binary.h"
+#include "operators/kept_fold.h"
 #include "operators/scratch.h"
 #include "operators/strips.h"
 
@@ -13,7 +14,6 @@
 namespace zeropoint {
 namespace {
 
-struct FoldMemory;
 struct OperandMemory;
 
 constexpr int64_t kElement = 2;  // bytes of an operand element
@@ -198,8 +198,7 @@ void DepthwisePlan::run_in_place(const MatmulInput& x, int64_t images, const Siz
     shared.w = in_place_.weights.data();
     shared.y = y.y;
     shared.out_width = out[2];
-    shared.epilogue = fold(Operand::shifted, in_place_.sizes, shared.activation, y, 0,
-                           scratch_of<FoldMemory>(fold_bytes(in_place_.sizes)));
+    shared.epilogue = kept_fold(folds_, Operand::shifted, in_place_.sizes, shared.activation, y);
     // A table is looked up in finished strips, unless something goes before it that the kernel takes slowly anyway.
     const uint8_t* const table = y.z == nullptr && !y.leaky() ? y.table : nullptr;
     if (table != nullptr) shared.epilogue.table = nullptr;

@@ -43,6 +43,7 @@ private:
     PackedWeights sizes_;  // of the channels; their zero points are subtracted already
     std::vector<Phase> phases_;
     InPlace in_place_;
+    FoldCache folds_;  // of in_place_
 };
 
 }  // namespace zeropoint

@@ -2,6 +2,7 @@
 
 #include "kernels/registry.h"
 #include "operators/affine.h"
+#include "operators/function_curve.h"
 
 #include <algorithm>
 
@@ -35,6 +36,11 @@ void multiply_to_floats(const GemmKernel& kernel, const FloatStage& stage, GemmA
 
 }  // namespace
 
+void FloatStage::prepare(int32_t difference) {
+    most = difference;
+    curve = make_curve(function, inverse_scale(scale, Spelling::split), most);
+}
+
 void multiply_through(const GemmKernel& kernel, const MatmulOutput& output, GemmArgs a, int64_t begin, int64_t end) {
     if (output.type == OutputType::f32) return multiply_to_floats(kernel, *output.function, a, begin, end);
     alignas(64) float values[kRows * kPanels * kPanel];
@@ -48,6 +54,13 @@ void multiply_through(const GemmKernel& kernel, const MatmulOutput& output, Gemm
     q.zero_point = output.zero_point;
     q.lo = output.lo;
     q.hi = output.hi;
+
+    // Sums of any size are finite then, and what is beyond the curve is the same byte as its end.
+    if (stage.curve != nullptr && a.epilogue.bounded && output.hi - output.zero_point == stage.most) {
+        q.curve = stage.curve.get();
+        a.epilogue.low = std::clamp(a.epilogue.low, q.curve->low, q.curve->high);
+        a.epilogue.high = std::clamp(a.epilogue.high, q.curve->low, q.curve->high);
+    }
 
     uint8_t* const y = static_cast<uint8_t*>(a.y);
     const int64_t *const rows = a.rows, *const y_rows = a.y_rows, m = a.m;

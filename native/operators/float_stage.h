@@ -4,9 +4,11 @@
 // L1 cache of the thread that made them.
 #pragma once
 
-#include "kernels/float_function/float_function.h"
+#include "kernels/quantized_function/quantized_function.h"
 #include "kernels/types.h"
 #include "operators/matmul.h"
+
+#include <memory>
 
 namespace zeropoint {
 
@@ -14,6 +16,12 @@ namespace zeropoint {
 struct FloatStage {
     FloatFunction function = FloatFunction::gelu;
     double scale = 1;  // of the bytes, if there are some
+    // For bytes of which the largest is `most` above the zero point, and quicker with it: see prepare().
+    std::shared_ptr<const FunctionCurve> curve{};
+    int32_t most = 0;
+
+    // Once, for outputs with this difference of hi and zero_point.
+    void prepare(int32_t difference);
 };
 
 // The panels [begin, end) of the rows of `a`, whose epilogue makes float32, to `output`.

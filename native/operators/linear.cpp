@@ -6,6 +6,7 @@
 #include "kernels/registry.h"
 #include "operators/float_stage.h"
 #include "operators/fused_binary.h"
+#include "operators/kept_fold.h"
 #include "operators/scratch.h"
 
 #include <algorithm>
@@ -14,7 +15,6 @@
 namespace zeropoint {
 namespace {
 
-struct FoldMemory;
 struct OperandMemory;
 
 // What the operand memory of a thread holds: neighbouring tasks often share a strip.
@@ -26,7 +26,7 @@ thread_local Prepared t_prepared;
 std::atomic<uint64_t> g_runs{0};
 
 // Rows of a strip: as many as their operand leaves in L2, and equal strips that the threads can share.
-constexpr int64_t kLeast = 24, kStep = 12, kShared = 96;
+constexpr int64_t kLeast = 24, kStep = 6, kShared = 96;
 int64_t strip_rows(int64_t rows, int64_t row_bytes) {
     const auto up = [](int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; };
     const int64_t most = std::max(kLeast, machine().l2_share() / std::max<int64_t>(1, row_bytes) / kStep * kStep);
@@ -100,14 +100,7 @@ void LinearPlan::run(const MatmulInput& x, int64_t rows, int64_t x_stride, const
     shared.w_sums = weights_.sums.data();
     shared.x_zero_point = activation.shifted_zero_point();
     shared.y = y.y;
-    const auto fill = [&](uint8_t* to) { fold_arrays(kernel_.operand, weights_, activation, y, 0, to); };
-    const uint8_t* arrays = folds_.get(kernel_.operand, activation, y, fold_bytes(weights_), fill);
-    if (arrays == nullptr) {
-        uint8_t* const memory = scratch_of<FoldMemory>(fold_bytes(weights_));
-        fill(memory);
-        arrays = memory;
-    }
-    shared.epilogue = folded(weights_, y, arrays);
+    shared.epilogue = kept_fold(folds_, kernel_.operand, weights_, activation, y);
     prepare_output(y.y, static_cast<size_t>(rows * n) * (y.type == OutputType::f32 ? 4 : 1));
 
     const uint64_t run = 1 + g_runs.fetch_add(1, std::memory_order_relaxed);
@@ -135,9 +128,9 @@ void LinearPlan::run(const MatmulInput& x, int64_t rows, int64_t x_stride, const
                     t_prepared = {run, s};
                 }
             }
-            for (int64_t m = 0; m < a.m; ++m) {
-                row_offset[m] = m * stride;
-                y_offset[m] = (first + m) * n;
+            for (int64_t m = 0, at = 0, to = first * n; m < a.m; ++m, at += stride, to += n) {
+                row_offset[m] = at;
+                y_offset[m] = to;
             }
             const int64_t panel = chunk * t.panels_per_chunk;
             const int64_t last = std::min(panel + t.panels_per_chunk, weights_.panel_count());

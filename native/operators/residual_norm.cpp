@@ -36,13 +36,7 @@ void residual_norm(const ResidualNorm& n) {
             float* y = n.y != nullptr
                            ? n.y + at
                            : reinterpret_cast<float*>(scratch_of<Rows>(static_cast<size_t>(count) * sizeof(float)));
-            const float* from = n.x + at;
-            if (n.other != nullptr) {
-                const float* other = n.other + at;
-                for (int64_t i = 0; i < count; ++i) y[i] = from[i] + other[i];
-                from = y;
-            }
-            norm({from, y, n.length, weight, bias, n.eps}, 0, rows);
+            norm({n.x + at, y, n.length, weight, bias, n.eps, n.other != nullptr ? n.other + at : nullptr}, 0, rows);
             if (n.bytes == nullptr) continue;
             QuantizeArgs q;
             q.x = y;

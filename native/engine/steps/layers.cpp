@@ -121,6 +121,7 @@ private:
         if (weight_rank != 2 || type_ == ElementType::f32 || table_ != nullptr)
             r.fail("only a linear layer to bytes, without a table, can have a function");
         stage_ = FloatStage{*function, r.scale("scale")};
+        stage_->prepare(y_.hi - y_.zero_point);
         y_.scale = 1;
     }
 

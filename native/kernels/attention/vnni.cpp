@@ -210,9 +210,12 @@ public:
                   k_);
         pack_columns(a_.v.x + a_.place(a_.v.heads, head), a_.v, a_.columns, as_u8(a_.share_type, a_.share_zero_point),
                      v_zero_point_, v_);
+        queries_ = a_.q.x + a_.place(a_.q.heads, head);
+        results_ = a_.y + a_.place(a_.y_heads, head);
     }
-    void scores(int64_t head, int64_t row, int64_t count, float* to, int64_t stride) {
-        put_queries(head, row, count);
+    // From here on, the head is the one that was packed last.
+    void scores(int64_t, int64_t row, int64_t count, float* to, int64_t stride) {
+        put_queries(row, count);
         const Score score(a_);
         multiply(q_, count, k_, [=](int64_t i, int64_t n, const auto& sums) __attribute__((always_inline)) {
             float* at = to + i * stride + n;
@@ -226,9 +229,9 @@ public:
     // The shares of kRows rows from their queries on, if that is all: scores that are scaled by a number at most. The
     // bytes of scores() and ScoreLine, but rows go side by side, so that none waits for the end of another. False, and
     // nothing is done, if there is more to do.
-    bool shares(int64_t head, int64_t row, float* x, int64_t stride) {
+    bool shares(int64_t, int64_t row, float* x, int64_t stride) {
         if (!is_plain_) return false;
-        put_queries(head, row, kRows);
+        put_queries(row, kRows);
         __m512 most[kRows];
         for (__m512& m : most) m = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
         const Score score(a_);
@@ -255,13 +258,13 @@ public:
         for (int64_t i = 0; i < count; ++i)
             p_.put(i, share(i), a_.columns, flip_of(a_.share_type, IntType::u8), v_zero_point_);
     }
-    void products(int64_t head, int64_t row, int64_t count) {
+    void products(int64_t, int64_t row, int64_t count) {
         const __m512 multiplier = _mm512_set1_ps(a_.multiplier);
         const int32_t least = least_of(a_.share_type);
         const __m512 high = _mm512_set1_ps(static_cast<float>(least + 255 - a_.zero_point)),
                      low = _mm512_set1_ps(static_cast<float>(least - a_.zero_point));
         const __m512i zero_point = _mm512_set1_epi32(a_.zero_point);
-        uint8_t* const y = a_.y + a_.place(a_.y_heads, head) + row * a_.y_row;
+        uint8_t* const y = results_ + row * a_.y_row;
         const int64_t y_row = a_.y_row, width = a_.width;
         multiply(p_, count, v_, [=](int64_t i, int64_t e, const auto& sums) __attribute__((always_inline)) {
 #pragma GCC unroll 4
@@ -308,8 +311,8 @@ private:
         return 255.0f * a.score_scale * std::fabs(number) < kMostPower;
     }
 
-    void put_queries(int64_t head, int64_t row, int64_t count) {
-        const uint8_t* const q = a_.q.x + a_.place(a_.q.heads, head) + row * a_.q.row;
+    void put_queries(int64_t row, int64_t count) {
+        const uint8_t* const q = queries_ + row * a_.q.row;
         // Rows are as far apart as all heads are wide: CPUs do not expect the next ones.
         constexpr int64_t kAhead = 2 * kRows;
         for (int64_t i = 0; i < count; ++i)
@@ -339,33 +342,46 @@ private:
         float factor[kRows];
 #pragma GCC unroll 4
         for (int i = 0; i < kRows; ++i) factor[i] = 1.0f / Avx512::reduce_add(sum[i]);
-        for (int64_t i = 0; i < kRows; ++i) put_shares(i, x + i * stride, factor[i]);
+        put_shares(x, stride, factor);
     }
     // Bytes as kernels/gemm/epilogue_avx512.h packs them, shifted to u8.
-    void put_shares(int64_t i, const float* x, float multiplier) {
+    __attribute__((always_inline)) void put_shares(const float* x, int64_t stride, const float (&multipliers)[kRows]) {
         const int32_t shift = a_.share_type == IntType::s8 ? 128 : 0;
-        const __m512 factor = _mm512_set1_ps(multiplier), inverse = _mm512_set1_ps(a_.share_inverse);
+        const __m512 inverse = _mm512_set1_ps(a_.share_inverse);
+        __m512 factor[kRows];
+        __m512i sums[kRows];
+#pragma GCC unroll 4
+        for (int i = 0; i < kRows; ++i) {
+            factor[i] = _mm512_set1_ps(multipliers[i]);
+            sums[i] = _mm512_setzero_si512();
+        }
         const __m512i zero_point = _mm512_set1_epi16(static_cast<int16_t>(a_.share_zero_point + shift));
         const __m512i low = _mm512_set1_epi8(static_cast<char>(a_.share_low + shift)),
                       high = _mm512_set1_epi8(static_cast<char>(a_.share_high + shift));
         const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-        const auto steps = [&](int64_t n) __attribute__((always_inline)) {
-            return _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_mul_ps(_mm512_load_ps(x + n), factor), inverse));
+        const auto steps = [&](int i, const float* at) __attribute__((always_inline)) {
+            return _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_mul_ps(_mm512_load_ps(at), factor[i]), inverse));
         };
-        const auto words = [&](int64_t n) __attribute__((always_inline)) {
-            return _mm512_adds_epi16(_mm512_packs_epi32(steps(n), steps(n + kLanes)), zero_point);
+        const auto words = [&](int i, const float* at) __attribute__((always_inline)) {
+            return _mm512_adds_epi16(_mm512_packs_epi32(steps(i, at), steps(i, at + kLanes)), zero_point);
         };
-        __m512i sums = _mm512_setzero_si512();
-        for (int64_t n = 0; n < a_.columns; n += 64) {
-            const int64_t left = a_.columns - n;
+        const int64_t columns = a_.columns, to_stride = p_.stride;
+        uint8_t* const to = p_.data;
+        for (int64_t n = 0; n < columns; n += 64) {
+            const int64_t left = columns - n;
             const __mmask64 there = left < 64 ? (uint64_t{1} << left) - 1 : ~uint64_t{0};
-            const __m512i packed =
-                _mm512_min_epu8(_mm512_max_epu8(_mm512_packus_epi16(words(n), words(n + 2 * kLanes)), low), high);
-            const __m512i bytes = _mm512_maskz_mov_epi8(there, _mm512_permutexvar_epi32(order, packed));
-            _mm512_store_si512(p_.data + i * p_.stride + n, bytes);
-            sums = _mm512_dpbusd_epi32(sums, bytes, _mm512_set1_epi8(1));
+#pragma GCC unroll 4
+            for (int i = 0; i < kRows; ++i) {
+                const float* const at = x + i * stride + n;
+                const __m512i packed = _mm512_min_epu8(
+                    _mm512_max_epu8(_mm512_packus_epi16(words(i, at), words(i, at + 2 * kLanes)), low), high);
+                const __m512i bytes = _mm512_maskz_mov_epi8(there, _mm512_permutexvar_epi32(order, packed));
+                _mm512_store_si512(to + i * to_stride + n, bytes);
+                sums[i] = _mm512_dpbusd_epi32(sums[i], bytes, _mm512_set1_epi8(1));
+            }
         }
-        p_.begin_with(i, sums, v_zero_point_);
+#pragma GCC unroll 4
+        for (int i = 0; i < kRows; ++i) p_.begin_with(i, sums[i], v_zero_point_);
     }
 
     static Panels panels(Pieces& pieces, int64_t columns, int64_t depth) {
@@ -385,6 +401,8 @@ private:
     Panels k_, v_;
     Operand q_, p_;
     bool is_plain_;
+    const uint8_t* queries_ = nullptr;  // of the head
+    uint8_t* results_ = nullptr;
 };
 
 }  // namespace

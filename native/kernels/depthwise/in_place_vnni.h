@@ -48,6 +48,9 @@ struct Block64 {
         const F v = _mm512_add_ps(_mm512_mul_ps(_mm512_cvtepi32_ps((I)sum), multiplier), bias);
         return _mm512_cvtps_epi32(_mm512_min_ps(v, high));
     }
+    static I rounded(Sum sum, F multiplier, F bias) {
+        return _mm512_cvtps_epi32(_mm512_add_ps(_mm512_mul_ps(_mm512_cvtepi32_ps((I)sum), multiplier), bias));
+    }
     static I to_words(I a, I b, I zero_point) { return _mm512_adds_epi16(_mm512_packs_epi32(a, b), zero_point); }
     static I to_bytes(I a, I b, I low) { return _mm512_max_epu8(_mm512_packus_epi16(a, b), low); }
 };
@@ -76,6 +79,9 @@ struct Block32 {
     static I rounded(Sum sum, F multiplier, F bias, F high) {
         const F v = _mm256_add_ps(_mm256_mul_ps(_mm256_cvtepi32_ps((I)sum), multiplier), bias);
         return _mm256_cvtps_epi32(_mm256_min_ps(v, high));
+    }
+    static I rounded(Sum sum, F multiplier, F bias) {
+        return _mm256_cvtps_epi32(_mm256_add_ps(_mm256_mul_ps(_mm256_cvtepi32_ps((I)sum), multiplier), bias));
     }
     static I to_words(I a, I b, I zero_point) { return _mm256_adds_epi16(_mm256_packs_epi32(a, b), zero_point); }
     static I to_bytes(I a, I b, I low) { return _mm256_max_epu8(_mm256_packus_epi16(a, b), low); }
@@ -114,6 +120,9 @@ struct Block16 {
         const F v = _mm_add_ps(_mm_mul_ps(_mm_cvtepi32_ps((I)sum), multiplier), bias);
         return _mm_cvtps_epi32(_mm_min_ps(v, high));
     }
+    static I rounded(Sum sum, F multiplier, F bias) {
+        return _mm_cvtps_epi32(_mm_add_ps(_mm_mul_ps(_mm_cvtepi32_ps((I)sum), multiplier), bias));
+    }
     static I to_words(I a, I b, I zero_point) { return _mm_adds_epi16(_mm_packs_epi32(a, b), zero_point); }
     static I to_bytes(I a, I b, I low) { return _mm_max_epu8(_mm_packus_epi16(a, b), low); }
 };
@@ -142,10 +151,16 @@ struct BlockEpilogue {
     }
 };
 
-// One block of channels.
-template <class B, int kWidth, int kStride>
+// One block of channels. kPlain: nothing is signed, so that no bit is flipped, and the upper bound of the output is
+// that of bytes, of results that fit an int32, so that it need not be taken.
+template <class B, int kWidth, int kStride, bool kPlain>
 class InPlaceBlock {
 public:
+    static bool is_plain(const InPlaceArgs& a) {
+        const Epilogue& e = a.epilogue;
+        return !a.activation.is_signed && e.bounded && e.type == OutputType::u8 && e.hi >= 255;
+    }
+
     InPlaceBlock(const InPlaceArgs& a, int64_t first)
         : a_(a),
           e_(a.epilogue),
@@ -183,7 +198,8 @@ private:
             // Where there is no pixel the weights are zero, and any will do.
             const auto at = [&](int i) {
                 const int p = q * kQuad + i < P::kPixels ? q * kQuad + i : P::kPixels - 1;
-                return B::flip(B::load(x + p * pixel, mask), flip);
+                const I bytes = B::load(x + p * pixel, mask);
+                return kPlain ? bytes : B::flip(bytes, flip);
             };
             const I p0 = at(0), p1 = at(1), p2 = at(2), p3 = at(3);
             const I low = B::low_bytes(p0, p1), high = B::high_bytes(p0, p1);
@@ -249,11 +265,14 @@ private:
     inline __attribute__((always_inline)) I to_bytes(const Sum (&sums)[kVectors], const Finish& finish) const {
         I v[kVectors];
 #pragma GCC unroll 4
-        for (int i = 0; i < kVectors; ++i)
-            v[i] = B::rounded(sums[i], B::load_floats(block_.multiplier + i * B::kChannels / 4),
-                              B::load_floats(block_.float_bias + i * B::kChannels / 4), finish.high);
+        for (int i = 0; i < kVectors; ++i) {
+            const F multiplier = B::load_floats(block_.multiplier + i * B::kChannels / 4),
+                    bias = B::load_floats(block_.float_bias + i * B::kChannels / 4);
+            v[i] = kPlain ? B::rounded(sums[i], multiplier, bias) : B::rounded(sums[i], multiplier, bias, finish.high);
+        }
         const I low = B::to_words(v[0], v[1], finish.zero_point), high = B::to_words(v[2], v[3], finish.zero_point);
-        return B::flip(B::to_bytes(low, high, finish.low), finish.flip);
+        const I bytes = B::to_bytes(low, high, finish.low);
+        return kPlain ? bytes : B::flip(bytes, finish.flip);
     }
 
     // The other epilogues.
@@ -371,8 +390,13 @@ struct InPlaceVnni {
     }
 
     static void multiply(const InPlaceArgs& a, int64_t begin, int64_t end) {
-        for_blocks(a.channels, begin * kInPlaceUnit, end * kInPlaceUnit,
-                   [&](auto block, int64_t first) { InPlaceBlock<decltype(block), kWidth, kStride>(a, first).run(); });
+        for_blocks(a.channels, begin * kInPlaceUnit, end * kInPlaceUnit, [&](auto block, int64_t first) {
+            using B = decltype(block);
+            if (InPlaceBlock<B, kWidth, kStride, true>::is_plain(a))
+                InPlaceBlock<B, kWidth, kStride, true>(a, first).run();
+            else
+                InPlaceBlock<B, kWidth, kStride, false>(a, first).run();
+        });
     }
 
 private:

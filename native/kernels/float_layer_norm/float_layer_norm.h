@@ -1,5 +1,6 @@
 // float_layer_norm: rows of float32 with mean 0 and variance 1, then a weight and a bias for each column.
 //
+//   x    = x + other                              float32, if there is another
 //   m    = sum(x) / n
 //   d    = x - m                                  float32
 //   var  = sum(d * d) / n
@@ -25,6 +26,7 @@ struct FloatLayerNormArgs {
     const float* weight = nullptr;
     const float* bias = nullptr;
     double eps = 0;
+    const float* other = nullptr;  // rows as those of x; may be y
 };
 
 // The rows [begin, end).

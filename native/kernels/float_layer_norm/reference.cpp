@@ -29,13 +29,17 @@ void float_layer_norm_reference(const FloatLayerNormArgs& a, int64_t begin, int6
     const double count = static_cast<double>(a.length);
     for (int64_t row = begin; row < end; ++row) {
         const float* x = a.x + row * a.length;
+        float* const y = a.y + row * a.length;
+        if (a.other != nullptr) {
+            for (int64_t i = 0; i < a.length; ++i) y[i] = x[i] + a.other[row * a.length + i];
+            x = y;
+        }
         const float mean = static_cast<float>(sum(x, a.length, [](float lane, float v) { return lane + v; }) / count);
         const double squares =
             sum(x, a.length, [&](float lane, float v) { return std::fma(v - mean, v - mean, lane); });
         const double variance = static_cast<double>(static_cast<float>(squares / count));
         const float r = static_cast<float>(1.0 / std::sqrt(variance + a.eps));
-        for (int64_t i = 0; i < a.length; ++i)
-            a.y[row * a.length + i] = std::fma((x[i] - mean) * r, a.weight[i], a.bias[i]);
+        for (int64_t i = 0; i < a.length; ++i) y[i] = std::fma((x[i] - mean) * r, a.weight[i], a.bias[i]);
     }
 }
 

@@ -35,6 +35,14 @@ double float_sum(const float* x, int64_t length, float filler, const Next& next)
     return total;
 }
 
+// y = x + other, for the elements [begin, end).
+template <class V>
+inline void add_rows(const FloatLayerNormArgs& a, int64_t begin, int64_t end) {
+    int64_t i = begin;
+    for (; i + V::W <= end; i += V::W) V::store(a.y + i, V::add(V::load(a.x + i), V::load(a.other + i)));
+    for (; i < end; ++i) a.y[i] = a.x[i] + a.other[i];
+}
+
 // kRows rows from `row` on, all of them through one part after the other: the end of a sum is a long chain, during
 // which there is work on the next row.
 template <class V, int kRows>
@@ -42,14 +50,16 @@ inline void float_layer_norm_rows(const FloatLayerNormArgs& a, int64_t row) {
     using F = typename V::F;
     const double count = static_cast<double>(a.length);
     float mean[kRows], r[kRows];
+    const float* const rows = a.other != nullptr ? a.y : a.x;
+    if (a.other != nullptr) add_rows<V>(a, row * a.length, (row + kRows) * a.length);
     for (int k = 0; k < kRows; ++k) {
-        const float* x = a.x + (row + k) * a.length;
+        const float* x = rows + (row + k) * a.length;
         const double sum = float_sum<V>(x, a.length, 0.0f, [](F s, F v) { return V::add(s, v); });
         mean[k] = static_cast<float>(sum / count);
     }
     for (int k = 0; k < kRows; ++k) {
         const F m = V::set(mean[k]);
-        const double squares = float_sum<V>(a.x + (row + k) * a.length, a.length, mean[k], [&](F s, F v) {
+        const double squares = float_sum<V>(rows + (row + k) * a.length, a.length, mean[k], [&](F s, F v) {
             const F d = V::sub(v, m);
             return V::fma(d, d, s);
         });
@@ -57,7 +67,7 @@ inline void float_layer_norm_rows(const FloatLayerNormArgs& a, int64_t row) {
         r[k] = static_cast<float>(1.0 / std::sqrt(variance + a.eps));
     }
     for (int k = 0; k < kRows; ++k) {
-        const float* x = a.x + (row + k) * a.length;
+        const float* x = rows + (row + k) * a.length;
         float* y = a.y + (row + k) * a.length;
         const F m = V::set(mean[k]), factor = V::set(r[k]);
         const auto one = [&](const float* from, const float* weight, const float* bias) {

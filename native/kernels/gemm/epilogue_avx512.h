@@ -21,8 +21,9 @@ public:
           n_(n),
           look_up_(look_up),
           form_(e.z != nullptr || e.leaky() || e.table != nullptr || e.after != nullptr ? Form::any
-                : e.bounded                                                             ? Form::bounded
-                                                                                        : Form::plain) {
+                : !e.bounded                                                            ? Form::plain
+                : e.type == OutputType::u8 && e.hi >= 255                               ? Form::saturated
+                                                                                        : Form::bounded) {
         // Signed bytes are unsigned ones, shifted: one way to pack, and a flip of the highest bit.
         const int32_t shift = e.type == OutputType::s8 ? 128 : 0;
         flip_ = static_cast<char>(shift);
@@ -38,6 +39,7 @@ public:
                                               const int64_t* const (&y_rows)[kRows]) const {
         const int64_t first = panel * kPanel;
         if (e_.type == OutputType::f32) return to_floats<kRows, kPanels>(sum, first, y_rows);
+        if (form_ == Form::saturated) return to_bytes<kRows, kPanels, Form::saturated>(sum, first, y_rows);
         if (form_ == Form::bounded) return to_bytes<kRows, kPanels, Form::bounded>(sum, first, y_rows);
         if (form_ == Form::plain) return to_bytes<kRows, kPanels, Form::plain>(sum, first, y_rows);
         to_bytes<kRows, kPanels, Form::any>(sum, first, y_rows);
@@ -50,8 +52,9 @@ public:
     }
 
 private:
-    // plain: scale, bias and bounds; bounded: these, and Epilogue::bounded.
-    enum class Form { bounded, plain, any };
+    // plain: scale, bias and bounds; bounded: these, and Epilogue::bounded; saturated: these, and the upper bound is
+    // that of unsigned bytes, which packing has anyway.
+    enum class Form { saturated, bounded, plain, any };
     struct Constants {
         __m512 high;
         __m512i zero_point, lo, hi, flip;
@@ -88,7 +91,8 @@ private:
     // all bounds.
     template <Form kForm>
     static __attribute__((always_inline)) __m512i rounded(__m512 v, const Constants& c) {
-        return _mm512_cvtps_epi32(kForm == Form::bounded ? v : _mm512_min_ps(v, c.high));
+        constexpr bool kFits = kForm == Form::bounded || kForm == Form::saturated;
+        return _mm512_cvtps_epi32(kFits ? v : _mm512_min_ps(v, c.high));
     }
     static __attribute__((always_inline)) __m512i words(__m512i a, __m512i b, const Constants& c) {
         return _mm512_adds_epi16(_mm512_packs_epi32(a, b), c.zero_point);
@@ -99,7 +103,8 @@ private:
         const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
         __m512i packed = _mm512_max_epu8(_mm512_packus_epi16(a, b), c.lo);
         if constexpr (kForm == Form::bounded) packed = _mm512_min_epu8(packed, c.hi);
-        return _mm512_permutexvar_epi32(order, _mm512_xor_si512(packed, c.flip));
+        if constexpr (kForm != Form::saturated) packed = _mm512_xor_si512(packed, c.flip);
+        return _mm512_permutexvar_epi32(order, packed);
     }
 
     template <int kRows, int kPanels, Form kForm>

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "kernels/gemm/epilogue_avx512.h"
+#include "kernels/gemm/few_channels_vnni.h"
 #include "kernels/gemm/shifted.h"
 
 #include <type_traits>
@@ -273,6 +274,19 @@ inline void panels_vnni(const VnniJob& job, const RowCut& cut, int64_t panel) {
     singles_vnni<kPanels>(job, cut.singles(), cut.single_count, panel, stream);
 }
 
+// The panels [begin, end), if there are so few channels that it is worth it.
+inline bool few_channels_vnni(const VnniJob& job, int64_t begin, int64_t end) {
+    for (int64_t p = begin; p < end;) {
+        const int64_t group_end = (p / job.layout.group + 1) * job.layout.group;
+        const PanelStream stream(job, p);
+        const int64_t taken = few_channels_vnni({job.a, job.epilogue, stream.begin, stream.step, p},
+                                                (end < group_end ? end : group_end) - p);
+        if (taken == 0) return false;
+        p += taken;
+    }
+    return true;
+}
+
 // For a layout with groups of four panels.
 inline void multiply_vnni(const GemmArgs& a, int64_t begin, int64_t end, const PanelLayout& layout,
                           LookUpPlaces look_up) {
@@ -280,23 +294,30 @@ inline void multiply_vnni(const GemmArgs& a, int64_t begin, int64_t end, const P
     uint32_t sums[kGemmRows];
     if (a.w_zero_point != nullptr) row_sums_vnni(a, sums);
     const VnniJob job(a, layout, a.w_zero_point != nullptr ? sums : nullptr, look_up);
+    // Tables are looked up in a tile that has been written: the fewer rows it has, the more calls that takes.
+    constexpr int64_t kRun = 8;
+    const bool in_order = a.run >= a.m || a.run >= kRun, is_plain = a.w_zero_point == nullptr && !a.epilogue.table;
+    if (in_order && is_plain && few_channels_vnni(job, begin, end)) return;
     // Four panels at once: for the rows of a matrix, and for single ones.
-    const RowCut matrix(a, kMatrix), image(a, kImage);
+    const RowCut matrix(a, kMatrix);
     const bool wide = a.run >= a.m || matrix.length == 1;
-    for (int64_t p = begin; p < end;) {
-        const int64_t group_end = (p / layout.group + 1) * layout.group;
-        const int64_t left = (end < group_end ? end : group_end) - p;
-        if (left == 4 && wide) {
-            panels_vnni<4>(job, matrix, p);
-            p += 4;
-        } else if (left >= 2) {
-            panels_vnni<2>(job, image, p);
-            p += 2;
-        } else {
-            panels_vnni<1>(job, image, p);
-            p += 1;
+    // Others by two, or one where a group ends.
+    const auto narrow = [&](int64_t p, int64_t past) {
+        if (p >= past) return;
+        const RowCut image(a, kImage);
+        for (int64_t taken; p < past; p += taken) {
+            taken = past - p >= 2 && (p + 1) % layout.group != 0 ? 2 : 1;
+            if (taken == 2)
+                panels_vnni<2>(job, image, p);
+            else
+                panels_vnni<1>(job, image, p);
         }
-    }
+    };
+    int64_t first = (begin + layout.group - 1) / layout.group * layout.group;
+    if (!wide || end - first < layout.group) return narrow(begin, end);
+    narrow(begin, first);
+    for (; end - first >= layout.group; first += layout.group) panels_vnni<4>(job, matrix, first);
+    narrow(first, end);
 }
 
 // At most `kFewRows` rows, for a layout of single panels.

@@ -10,18 +10,27 @@ constexpr int64_t kBytes = 16;
 __m128i load(const uint8_t* from) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)); }
 void store(uint8_t* to, __m128i v) { _mm_storeu_si128(reinterpret_cast<__m128i*>(to), v); }
 
+// For a vector of the result and a plane: which byte of the plane each of its bytes is, or none.
+struct OrderOfThree {
+    alignas(16) int8_t bytes[3][3][kBytes] = {};
+
+    constexpr OrderOfThree() {
+        for (int v = 0; v < 3; ++v)
+            for (int p = 0; p < 3; ++p)
+                for (int k = 0; k < kBytes; ++k) {
+                    const int at = static_cast<int>(kBytes) * v + k;
+                    bytes[v][p][k] = static_cast<int8_t>(at % 3 == p ? at / 3 : -1);
+                }
+    }
+};
+constexpr OrderOfThree kOrderOfThree;
+
 // Every byte of the result is a byte of one plane: 3 x 3 shuffles, which leave zeros elsewhere.
 int64_t three(const InterleaveArgs& a, int64_t i, int64_t end) {
-    __m128i order[3][3];  // [vector of the result][plane]
+    __m128i order[3][3];
     for (int v = 0; v < 3; ++v)
-        for (int p = 0; p < 3; ++p) {
-            alignas(16) int8_t bytes[kBytes];
-            for (int k = 0; k < kBytes; ++k) {
-                const int at = static_cast<int>(kBytes) * v + k;
-                bytes[k] = static_cast<int8_t>(at % 3 == p ? at / 3 : -1);
-            }
-            order[v][p] = _mm_load_si128(reinterpret_cast<const __m128i*>(bytes));
-        }
+        for (int p = 0; p < 3; ++p)
+            order[v][p] = _mm_load_si128(reinterpret_cast<const __m128i*>(kOrderOfThree.bytes[v][p]));
     for (; i + kBytes <= end; i += kBytes) {
         const __m128i x = load(a.x + i), y = load(a.x + a.stride + i), z = load(a.x + 2 * a.stride + i);
         for (int v = 0; v < 3; ++v)

@@ -10,6 +10,19 @@
 
 namespace zeropoint {
 
+// f(x) * inv for one f and one inv as cubics over equal parts, for results that are rounded to integers anyway: where a
+// value is further from the middle between two of them than its error, it rounds as f(x) * inv does.
+//   place = rne(min(x, last) * rate);   r = fma(x, rate, -place);   the cubic of r has the terms of place modulo kParts
+// operators/function_curve.h makes them.
+struct FunctionCurve {
+    static constexpr int kParts = 32, kTerms = 4;
+    float low = 0, high = 0;                      // x below or above these gives the byte of the nearest of them
+    float last = 0;                               // the middle of the last part
+    float rate = 1;                               // parts in a unit of x
+    float certain = 0;                            // a value at most so far from an integer is rounded to it
+    alignas(64) float term[kTerms][kParts] = {};  // term[k] of r^k
+};
+
 struct QuantizedFunctionArgs {
     FloatFunction function = FloatFunction::gelu;
     const float* x = nullptr;
@@ -19,6 +32,8 @@ struct QuantizedFunctionArgs {
     int32_t zero_point = 0, lo = 0, hi = 255;
     uint8_t* y = nullptr;
     const int64_t* y_rows = nullptr;
+    // If given, all x are within its bounds, it is that of function and inv, and kernels may make use of it.
+    const FunctionCurve* curve = nullptr;
 };
 
 // The rows [begin, end).
