@@ -191,7 +191,7 @@ FileParts::FileParts(std::string_view file) {
     Json::Record tensors;
     for (auto& [key, value] : record_of(all)) {
         if (key != kMetadata) {
-            tensors.emplace_back(key, value);
+            tensors.emplace_back(key, std::move(value));
             continue;
         }
         const Json* text = value.find(kProgram);
@@ -203,16 +203,25 @@ FileParts::FileParts(std::string_view file) {
 }
 
 std::string FileParts::file(size_t padding) const {
-    std::string program_text, text;
+    std::string program_text;
     write_json(program, program_text);
-    Json::Record all{{kMetadata, Json{Json::Record{{kProgram, Json{std::move(program_text)}}}}}};
-    if (const Json::Record* tensors = header.record()) all.insert(all.end(), tensors->begin(), tensors->end());
-    write_json(Json{std::move(all)}, text);
-    text.append(padding, ' ');
-    const uint64_t length = text.size();
     std::string out(8, '\0');
+    out.reserve(2 * program_text.size() + data.size());
+    out += std::string("{\"") + kMetadata + "\":{\"" + kProgram + "\":";
+    write_text(program_text, out);
+    out += '}';
+    if (const Json::Record* tensors = header.record())
+        for (const auto& [name, tensor] : *tensors) {
+            out += ',';
+            write_text(name, out);
+            out += ':';
+            write_json(tensor, out);
+        }
+    out += '}';
+    out.append(padding, ' ');
+    const uint64_t length = out.size() - 8;
     std::memcpy(out.data(), &length, 8);
-    return out + text + data;
+    return out + data;
 }
 
 Mutator::Mutator(std::vector<std::string> files) : texts_(step_table().names()) {

@@ -116,7 +116,7 @@ def load(path: str | os.PathLike[str], *, memory_limit: int | None = None) -> Pr
 
     Args:
         memory_limit: the most bytes that the values of one run may take; 8 GiB by default. With more than that, the
-            packed weights may take as much, too; else 64 MiB and 64 bytes for each byte of the file.
+            packed weights may take as much, too; else 60 MB and 16 bytes for each byte of the file.
 
     Raises:
         FormatError: if the file is invalid, with its path, what is wrong and where.
