@@ -74,7 +74,7 @@ class RandomModel(nn.Module):
         self._rows = r.randint(2, 40) if self.kind in ("tokens", "bags") else 0  # of the table that tokens are in
         if self._rows:
             self._shape = (r.randint(2, 9),)
-            self._embed(channels)
+            self._embed(channels + channels % 2)  # tables of 4 bits have whole bytes
         self.eval()
         with torch.no_grad():
             values = _Values([self.inputs(2, torch.Generator().manual_seed(seed))[0]])

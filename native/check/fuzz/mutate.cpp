@@ -402,11 +402,11 @@ void Mutator::change_program(FileParts& parts, Random& random) const {
 }
 
 std::string Mutator::change(FileParts parts, Random& random) const {
-    for (bool more = true; more; more = random.one_in(3)) {
+    for (bool more = true; more; more = random.one_in(4)) {
         const size_t kind = random.below(20);
-        if (kind < 12)
+        if (kind < 15)
             change_in_order(parts, random);
-        else if (kind < 15)
+        else if (kind < 16)
             change_steps(parts, random);
         else if (kind < 17)
             change_program(parts, random);
