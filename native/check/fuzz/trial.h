@@ -14,7 +14,7 @@ namespace zeropoint::check {
 // What the bounds on memory are, see docs/reliability.md.
 struct Bounds {
     int64_t memory_limit = int64_t{4} << 20;  // given to the program
-    double macs = 2e7;  // larger runs are planned, not run; none if it is below 0
+    double macs = 2e7;                        // larger runs are planned, not run; none if it is below 0
 
     // The JSON, and weights packed for this CPU: of a small file, and of a large one.
     int64_t load(int64_t file) const { return std::min((int64_t{2} << 20) + 1024 * file, 64'000'000 + 64 * file); }
