@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import golden_programs
 import numpy as np
 import torch
 from random_models import RandomModel
@@ -42,6 +43,16 @@ _QCONFIGS = {
 }
 
 
+# Of random models, by their kind. Layers of dynamic and weight-only quantization are linear and recurrent ones.
+_MODES = {
+    **dict.fromkeys(("sequence", "tokens", "vector"), ("static", "static", "dynamic", "weight_only")),
+    "bags": ("static", "weight_only"),  # which stay float in dynamic mode, where they have no step
+    "image": ("static", "static", "static", "dynamic"),
+    "signal": ("static",),
+    "volume": ("static",),
+}
+
+
 @dataclass
 class Outcome:
     """What became of a model: "equal", "unsupported" (its operators have no steps), or "wrong", and then why."""
@@ -53,6 +64,7 @@ class Outcome:
     runs: int = 0
     unsupported: str = ""
     decibels: float = float("inf")  # of the quantized graph against the float model
+    steps: set[str] = field(default_factory=set)  # kinds that the program has
 
 
 def _aligned(x: torch.Tensor, offset: int, channels_last: bool) -> np.ndarray[Any, Any]:
@@ -92,7 +104,7 @@ def compare(seed: int) -> Outcome:
     model = RandomModel(seed)
     outcome.words = [model.kind, *model.words]
     generator = torch.Generator().manual_seed(seed)
-    modes = ("static", "static", "dynamic", "weight_only") if model.kind in ("sequence", "vector") else ("static",)
+    modes = _MODES[model.kind]
     mode = modes[seed % len(modes)]
     example, *batches = [model.inputs(2, generator) for _ in range(3)]
     name = _QCONFIGS[mode][seed // 4 % len(_QCONFIGS[mode])]
@@ -100,6 +112,8 @@ def compare(seed: int) -> Outcome:
     given: dict[str, Any] = {"calibration": [example, *batches]} if mode == "static" else {}
     if name is not None:
         given["qconfig"] = getattr(zeropoint, name)
+    if model.kind in ("tokens", "bags") and mode != "dynamic":
+        given["policy"] = {"embedding_bits": (8, 4)[seed % 2]}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         quantized = zeropoint.to_int8(model, example, mode=mode, progress=False, **given)
@@ -109,6 +123,7 @@ def compare(seed: int) -> Outcome:
             outcome.result, outcome.unsupported = "unsupported", str(error)
             return outcome
     data = program._native.data()
+    outcome.steps = {step["op"] for step in golden_programs.text_of(data)["steps"]}
     with torch.no_grad():
         outcome.decibels = _decibels(quantized(*example), model(*example))
 
@@ -153,6 +168,7 @@ def main() -> int:
     options = parser.parse_args()
     torch.set_num_threads(1)
     found: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
     runs, begin = 0, time.monotonic()
     for seed in range(options.first, options.first + options.count):
         if time.monotonic() - begin > options.seconds:
@@ -165,6 +181,7 @@ def main() -> int:
             outcome = Outcome(seed, "error", wrong=[text])
         found[outcome.result] += 1
         runs += outcome.runs
+        kinds.update(outcome.steps)
         if outcome.result in ("wrong", "error"):
             print(f"{outcome.result.upper()} seed {seed}: {'; '.join(outcome.words)}")
             for line in outcome.wrong[:12]:
@@ -175,6 +192,7 @@ def main() -> int:
             print(f"unsupported, seed {seed}: {outcome.unsupported.splitlines()[0][:200]}")
         sys.stdout.flush()
     print(f"{sum(found.values())} models from seed {options.first}, {dict(found)}, {runs} runs")
+    print(f"{len(kinds)} kinds of steps: {', '.join(f'{kind} {n}' for kind, n in kinds.most_common())}")
     print(f"{found['wrong'] + found['error']} wrong")
     return 1 if found["wrong"] + found["error"] else 0
 

@@ -33,6 +33,12 @@ _FUNCTIONS: tuple[Callable[[Tensor], Tensor], ...] = (
     F.gelu,
     F.silu,
     F.hardtanh,
+    F.softplus,
+    F.mish,
+    torch.abs,
+    torch.square,
+    torch.neg,
+    torch.sin,
 )
 
 
@@ -51,7 +57,9 @@ class RandomModel(nn.Module):
         self._operations: list[Operation] = []
         self.words: list[str] = []
         r = self._random
-        self.kind = r.choice(("image", "image", "image", "sequence", "sequence", "signal", "volume", "vector"))
+        self.kind = r.choice(
+            ("image", "image", "image", "sequence", "sequence", "signal", "volume", "vector", "tokens", "bags")
+        )
         channels = r.choice(_CHANNELS)
         sizes = {
             "image": (r.choice(_IMAGES), r.choice(_IMAGES)),
@@ -59,11 +67,19 @@ class RandomModel(nn.Module):
             "signal": (r.choice(_IMAGES) * 2,),
             "volume": (r.randint(2, 7), r.randint(2, 7), r.randint(2, 7)),
             "vector": (),
+            "tokens": (),
+            "bags": (),
         }[self.kind]
         self._shape = (r.randint(2, 9), channels) if self.kind == "sequence" else (channels, *sizes)
+        self._rows = r.randint(2, 40) if self.kind in ("tokens", "bags") else 0  # of the table that tokens are in
+        if self._rows:
+            self._shape = (r.randint(2, 9),)
+            self._embed(channels + channels % 2)  # tables of 4 bits have whole bytes
         self.eval()
         with torch.no_grad():
             values = _Values([self.inputs(2, torch.Generator().manual_seed(seed))[0]])
+            if self._rows:
+                values.append(self._operations[0](self, values))
             wanted = r.randint(2, 9)
             for _ in range(60):
                 if len(self._operations) >= wanted:
@@ -73,6 +89,8 @@ class RandomModel(nn.Module):
             self._results = [i for i in range(1, len(values)) if i not in values.read]
 
     def inputs(self, batch: int, generator: torch.Generator) -> tuple[Tensor, ...]:
+        if self._rows:
+            return (torch.randint(self._rows, (batch, *self._shape), generator=generator),)
         return (torch.randn(batch, *self._shape, generator=generator) * 1.5,)
 
     def forward(self, x: Tensor) -> Any:
@@ -82,14 +100,30 @@ class RandomModel(nn.Module):
         results = [values[i] for i in self._results]
         return results[0] if len(results) == 1 else tuple(results)
 
+    @property
+    def is_sequence(self) -> bool:
+        return self.kind in ("sequence", "tokens")
+
+    @property
+    def has_linear_layers(self) -> bool:
+        return self.is_sequence or self.kind in ("vector", "bags")
+
     # ------------------------------------------------------------------------------------------------ one more value
+    def _embed(self, features: int) -> None:
+        kind = nn.EmbeddingBag if self.kind == "bags" else nn.Embedding
+        given = {"mode": "sum"} if self.kind == "bags" else {}
+        call = self._layer(kind(self._rows, features, **given), 0)
+        self.words.append(f"{kind.__name__} {self._rows}x{features}")
+        self._operations.append(lambda model, v: call(model, v[0]))
+
     def _grow(self, values: _Values) -> None:
         r, read = self._random, set(values.read)
-        at = len(values) - 1 if r.random() < 0.75 else r.randrange(len(values))
-        ways = {2: _VECTOR, 3: _SEQUENCE if self.kind == "sequence" else _SIGNAL, 4: _IMAGE, 5: _VOLUME}
+        first = 1 if self._rows else 0  # tokens are no values to compute with
+        at = len(values) - 1 if r.random() < 0.75 else r.randrange(first, len(values))
+        ways = {2: _VECTOR, 3: _SEQUENCE if self.is_sequence else _SIGNAL, 4: _IMAGE, 5: _VOLUME}
         way = r.choice(ways[values[at].dim()])
-        if not self._operations:  # something to quantize
-            way = _linear if self.kind in ("sequence", "vector") else _convolution
+        if len(self._operations) == first:  # something to quantize
+            way = _linear if self.has_linear_layers else _convolution
         layers = len(self._layers)
         try:
             name, operation = way(self, values, at)
@@ -203,25 +237,29 @@ def _function(m: RandomModel, values: Values, at: int) -> tuple[str, Operation]:
 
 def _binary(m: RandomModel, values: Values, at: int) -> tuple[str, Operation]:
     r = m._random
-    others = [i for i, v in enumerate(values) if v.shape == values[at].shape]
+    others = [i for i, v in enumerate(values) if v.shape == values[at].shape and v.is_floating_point()]
     other = r.choice(others)
-    kind = r.choice(("add", "add", "mul", "sub", "add_relu"))
+    kind = r.choice(("add", "add", "mul", "sub", "add_relu", "maximum", "divide"))
     functions: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
         "add": torch.add,
         "mul": torch.mul,
         "sub": torch.sub,
         "add_relu": lambda a, b: F.relu(a + b),
+        "maximum": torch.maximum,
+        "divide": lambda a, b: a / (1.5 + b.abs()),
     }
     return f"{kind} with {other}", lambda model, v: functions[kind](v[at], v[other])
 
 
 def _joined(m: RandomModel, values: Values, at: int) -> tuple[str, Operation]:
-    axis = 2 if m.kind == "sequence" and values[at].dim() == 3 else 1
+    axis = 2 if m.is_sequence and values[at].dim() == 3 else 1
     shape = [n for i, n in enumerate(values[at].shape) if i != axis]
     others = [
         i
         for i, v in enumerate(values)
-        if v.dim() == values[at].dim() and [n for k, n in enumerate(v.shape) if k != axis] == shape
+        if v.is_floating_point()
+        and v.dim() == values[at].dim()
+        and [n for k, n in enumerate(v.shape) if k != axis] == shape
     ]
     chosen = [at, *m._random.choices(others, k=m._random.randint(1, 2))]
     return f"cat {chosen}", lambda model, v: torch.cat([v[i] for i in chosen], axis)
@@ -323,6 +361,80 @@ def _attention(m: RandomModel, values: Values, at: int) -> tuple[str, Operation]
     return f"attention {heads}", attend
 
 
+def _fused_attention(m: RandomModel, values: Values, at: int) -> tuple[str, Operation]:
+    features = values[at].shape[-1]
+    heads, causal = m._random.choice([d for d in _divisors(features) if d <= 8]), m._random.random() < 0.5
+    parts = [m._layer(nn.Linear(features, features), values[at][0].numel() * features) for _ in range(4)]
+
+    def attend(model: RandomModel, v: Values) -> Tensor:
+        q, k, w = (part(model, v[at]).unflatten(-1, (heads, -1)).transpose(1, 2) for part in parts[:3])
+        return parts[3](model, F.scaled_dot_product_attention(q, k, w, is_causal=causal).transpose(1, 2).flatten(2))
+
+    return f"fused attention {heads} {causal}", attend
+
+
+def _simple(m: RandomModel, values: Values, at: int) -> tuple[str, Operation]:
+    name = m._random.choice(list(_SIMPLE))
+    return name, lambda model, v: _SIMPLE[name](v[at])
+
+
+# Moves, views, reductions: nothing to learn. Sizes are those of the value, the batch stays in front.
+_SIMPLE: dict[str, Callable[[Tensor], Tensor]] = {
+    "flip": lambda x: x.flip(1),
+    "roll": lambda x: x.roll(1, -1),
+    "repeat": lambda x: x.repeat(1, 2, *[1] * (x.dim() - 2)),
+    "reversed axes": lambda x: x.transpose(1, -1),
+    "unsqueezed": lambda x: x.unsqueeze(1).squeeze(1),
+    "reshaped": lambda x: x.reshape(x.shape[0], -1, x.shape[1]).transpose(1, 2).reshape(x.shape),
+    "expanded": lambda x: x[:, :1].expand(x.shape) + x,
+    "sum": lambda x: x.sum(1, keepdim=True) * 0.25,
+    "largest": lambda x: x.amax(-1, keepdim=True),
+    "variance": lambda x: x.var(-1, unbiased=False, keepdim=True),
+    "norm": lambda x: x / (1.0 + x.norm(dim=-1, keepdim=True)),
+    "log softmax": lambda x: x.log_softmax(-1),
+    "sums so far": lambda x: x.cumsum(-1) * 0.25,
+    "clamped": lambda x: x.clamp(-0.7, 1.1),
+    "by a number": lambda x: x * 0.5 + 1.0,
+    "where": lambda x: torch.where(x > 0, x, x * 0.25),
+    "filled": lambda x: x.masked_fill(x < -1.0, 0.5),
+    "sorted": lambda x: x.sort(-1)[0],
+    "rounded": lambda x: (x * 4).floor() * 0.25,
+    "stacked": lambda x: torch.stack([x, x.neg()], 1).sum(1) + x,
+    "split": lambda x: torch.cat(x.chunk(2, 1)[::-1], 1),
+}
+
+
+def _sloped(m: RandomModel, values: Values, at: int) -> tuple[str, Operation]:
+    call = m._layer(nn.PReLU(m._random.choice((1, values[at].shape[1]))), 0)
+    return "prelu", lambda model, v: call(model, v[at])
+
+
+def _batch_normed(m: RandomModel, values: Values, at: int) -> tuple[str, Operation]:
+    call = m._layer(_settled(nn.BatchNorm2d(values[at].shape[1])), 0)
+    return "batch_norm", lambda model, v: call(model, v[at])
+
+
+def _instance_normed(m: RandomModel, values: Values, at: int) -> tuple[str, Operation]:
+    if values[at][0, 0].numel() < 4:
+        raise _DoesNotFit
+    call = m._layer(nn.InstanceNorm2d(values[at].shape[1], affine=True), 0)
+    return "instance_norm", lambda model, v: call(model, v[at])
+
+
+def _rms_normed(m: RandomModel, values: Values, at: int) -> tuple[str, Operation]:
+    call = m._layer(nn.RMSNorm(values[at].shape[-1]), 0)
+    return "rms_norm", lambda model, v: call(model, v[at])
+
+
+def _pixels(m: RandomModel, values: Values, at: int) -> tuple[str, Operation]:
+    _, channels, height, width = values[at].shape
+    if height % 2 == 0 and width % 2 == 0 and m._random.random() < 0.5:
+        return "pixel_unshuffle", lambda model, v: F.pixel_unshuffle(v[at], 2)
+    if channels % 4 != 0:
+        raise _DoesNotFit
+    return "pixel_shuffle", lambda model, v: F.pixel_shuffle(v[at], 2)
+
+
 def _products(m: RandomModel, values: Values, at: int) -> tuple[str, Operation]:
     return "product", lambda model, v: v[at] @ v[at].transpose(1, 2)
 
@@ -358,6 +470,8 @@ _SPATIAL: tuple[Way, ...] = (
     _mean,
     _flat,
     _cut,
+    _simple,
+    _sloped,
 )
 _IMAGE: tuple[Way, ...] = (
     *_SPATIAL,
@@ -369,6 +483,10 @@ _IMAGE: tuple[Way, ...] = (
     _padded,
     _gated,
     _grouped_norm,
+    _batch_normed,
+    _instance_normed,
+    _pixels,
+    _simple,
 )
 _SIGNAL = _VOLUME = _SPATIAL
 _SEQUENCE: tuple[Way, ...] = (
@@ -378,11 +496,26 @@ _SEQUENCE: tuple[Way, ...] = (
     _binary,
     _joined,
     _normed,
+    _rms_normed,
     _attention,
+    _fused_attention,
     _recurrent,
     _products,
     _cut,
     _last_step,
     _softmax,
+    _simple,
+    _simple,
 )
-_VECTOR: tuple[Way, ...] = (_linear, _linear, _function, _binary, _joined, _normed, _cut, _softmax)
+_VECTOR: tuple[Way, ...] = (
+    _linear,
+    _linear,
+    _function,
+    _binary,
+    _joined,
+    _normed,
+    _rms_normed,
+    _cut,
+    _softmax,
+    _simple,
+)

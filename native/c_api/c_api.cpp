@@ -212,7 +212,7 @@ zp_status load(zp_program** program, const zp_options* options, const std::funct
         need(program, "program");
         const int64_t limit = limit_of(options);
         auto made = std::make_unique<zp_program>();
-        made->shared = std::make_shared<Program>(read(), limit);
+        made->shared = Program::of_stranger(read(), limit);
         *program = made.release();
     });
 }

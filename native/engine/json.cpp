@@ -2,6 +2,7 @@
 
 #include "engine/tensor.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <unordered_set>
@@ -62,6 +63,16 @@ private:
         fail("expected a value");
     }
 
+    // Of few keys each is compared with each; of many, all are in a set.
+    static bool has_key(const Json::Record& record, std::unordered_set<std::string>& keys, const std::string& key) {
+        constexpr size_t kFew = 16;
+        if (record.size() < kFew)
+            return std::any_of(record.begin(), record.end(), [&](const auto& field) { return field.first == key; });
+        if (keys.empty())
+            for (const auto& field : record) keys.insert(field.first);
+        return !keys.insert(key).second;
+    }
+
     Json record(int depth) {
         Json::Record record;
         std::unordered_set<std::string> keys;
@@ -75,7 +86,7 @@ private:
             space();
             if (peek() != '"') fail("expected a key");
             std::string key = string();
-            if (!keys.insert(key).second) fail("a key is repeated");
+            if (has_key(record, keys, key)) fail("a key is repeated");
             space();
             expect(':', "expected ':'");
             record.emplace_back(std::move(key), value(depth + 1));
@@ -180,10 +191,16 @@ private:
         at_ += length;
     }
 
+    // ASCII that stands for itself in a string.
+    static bool is_plain(char c) { return c >= 0x20 && c != '"' && c != '\\' && static_cast<uint8_t>(c) < 0x80; }
+
     std::string string() {
         std::string out;
         ++at_;
         for (;;) {
+            const size_t begin = at_;
+            while (more() && is_plain(text_[at_])) ++at_;
+            out.append(text_.substr(begin, at_ - begin));
             if (!more()) fail("a string does not end");
             const char c = peek();
             if (c == '"') break;

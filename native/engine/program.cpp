@@ -229,7 +229,7 @@ Program::Program(Container container, int64_t memory_limit, std::vector<std::sha
 }
 
 int64_t packed_limit(int64_t file_bytes, int64_t memory_limit) {
-    const int64_t worth = (int64_t{64} << 20) + 64 * file_bytes;
+    const int64_t worth = 60'000'000 + 16 * file_bytes;
     return memory_limit > kDefaultMemoryLimit ? std::max(worth, memory_limit) : worth;
 }
 

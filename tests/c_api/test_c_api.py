@@ -10,6 +10,7 @@ from pathlib import Path
 
 import c_library
 import golden_programs
+import large_files
 import numpy as np
 import pytest
 import torch
@@ -271,3 +272,13 @@ def test_mistakes_are_statuses_with_words(library: Library, tmp_path: Path) -> N
     assert library.c.zp_program_load(str(IMAGE).encode(), ctypes.byref(small), ctypes.byref(program)) != c_library.OK
     library.c.zp_session_free(None)
     library.c.zp_program_free(None)
+
+
+def test_packed_weights_are_limited_as_in_python(library: Library, tmp_path: Path) -> None:
+    path, program = tmp_path / "packed_often.zpt", ctypes.c_void_p()
+    path.write_bytes(large_files.packed_often())
+    assert library.c.zp_program_load(str(path).encode(), None, ctypes.byref(program)) == c_library.BAD_FILE
+    assert "out of proportion to the file" in library.last_error
+    trusted = Options(memory_limit=(8 << 30) + 1)
+    assert library.c.zp_program_load(str(path).encode(), ctypes.byref(trusted), ctypes.byref(program)) == c_library.OK
+    library.c.zp_program_free(program)

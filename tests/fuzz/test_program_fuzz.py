@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import golden_programs
+import large_files
 import pytest
 from native_checks import built, run
 
@@ -48,6 +49,17 @@ def test_files_that_reach_every_branch_that_fuzzing_reached() -> None:
     output = run(built("program_fuzz"), "replay", *CORPUS, timeout=300)
     assert output.splitlines()[-1] == "0 wrong", output
     assert int(re.search(r"^  ran +(\d+)$", output, re.MULTILINE)[1]) > len(CORPUS) // 2  # planners and steps, too
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_large_files_take_64_bytes_for_each_of_theirs_at_most(tmp_path: Path) -> None:
+    for name, data in large_files.files().items():
+        assert len(data) > 1 << 20, name
+        (tmp_path / f"{name}.zpt").write_bytes(data)
+    output = run(built("program_fuzz"), "replay", *sorted(tmp_path.glob("*.zpt")), timeout=300)
+    assert output.splitlines()[-1] == "0 wrong", output
+    assert "refused: container" not in output  # the JSON of all was read
 
 
 @pytest.mark.slow

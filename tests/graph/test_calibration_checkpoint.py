@@ -64,6 +64,37 @@ def test_batch_that_was_interrupted_is_not_counted_twice(tmp_path: Path, monkeyp
     assert torch.equal(ranges(quantized(BATCHES, path)), ranges(quantized(BATCHES, None)))
 
 
+def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
+    path = tmp_path / "calibration.safetensors"
+    with pytest.raises(KeyboardInterrupt, match=r"stopped after 3 batches.*goes on from there") as stopped:
+        quantized(stopping(3, KeyboardInterrupt()), path)
+    assert str(path) in str(stopped.value)
+    with pytest.raises(KeyboardInterrupt, match=r"stopped after 3 batches.*checkpoint=a path.*convert_fx"):
+        quantized(stopping(3, KeyboardInterrupt()), None)
+
+
+@pytest.mark.parametrize("calls", [2, 7])  # in the first batch, where some observers saw nothing, and later
+def test_observers_that_were_interrupted_can_be_converted(calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared = zeropoint.prepare_fx(network(), zeropoint.get_default_qconfig_mapping(), (BATCHES[0],))
+    observe, left = zeropoint.HistogramObserver.forward, [calls]
+
+    def stop(self: Any, x: Tensor) -> Tensor:
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        return observe(self, x)
+
+    monkeypatch.setattr(zeropoint.HistogramObserver, "forward", stop)
+    with pytest.raises(KeyboardInterrupt):
+        list(map(prepared, BATCHES))
+    monkeypatch.undo()
+    if calls == 2:
+        with pytest.raises(ValueError, match="saw no data: run the prepared model"):
+            zeropoint.convert_fx(prepared)
+        prepared(BATCHES[0])
+    assert torch.isfinite(zeropoint.convert_fx(prepared)(BATCHES[0])).all()
+
+
 def test_statistics_of_channels_go_on_too(tmp_path: Path) -> None:
     """Of a norm before a linear layer, whose channels are equalized."""
     path = tmp_path / "calibration.safetensors"

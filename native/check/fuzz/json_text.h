@@ -3,6 +3,7 @@
 
 #include "engine/json.h"
 
+#include <charconv>
 #include <cstdio>
 #include <string>
 
@@ -10,16 +11,23 @@ namespace zeropoint::check {
 
 inline void write_text(const std::string& text, std::string& out) {
     out += '"';
-    for (const char c : text) {
-        if (c == '"' || c == '\\') out += '\\';
-        if (static_cast<unsigned char>(c) < 0x20) {
+    size_t written = 0;
+    for (size_t i = 0; i < text.size(); ++i) {
+        const char c = text[i];
+        const bool control = static_cast<unsigned char>(c) < 0x20;
+        if (!control && c != '"' && c != '\\') continue;
+        out.append(text, written, i - written);
+        written = i + 1;
+        if (control) {
             char escaped[8];
             std::snprintf(escaped, sizeof escaped, "\\u%04x", c);
             out += escaped;
         } else {
+            out += '\\';
             out += c;
         }
     }
+    out.append(text, written);
     out += '"';
 }
 
@@ -53,9 +61,10 @@ inline void write_json(const Json& json, std::string& out) {
         out += '}';
     } else {
         char real[40];
-        std::snprintf(real, sizeof real, "%.17g", std::get<double>(json.value));
-        out += real;
-        if (out.find_first_of(".en", out.size() - std::string_view(real).size()) == std::string::npos) out += ".0";
+        const char* end = std::to_chars(real, real + sizeof real, std::get<double>(json.value)).ptr;
+        const std::string_view digits(real, static_cast<size_t>(end - real));
+        out += digits;
+        if (digits.find_first_of(".en") == std::string_view::npos) out += ".0";
     }
 }
 

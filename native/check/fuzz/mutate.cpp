@@ -191,7 +191,7 @@ FileParts::FileParts(std::string_view file) {
     Json::Record tensors;
     for (auto& [key, value] : record_of(all)) {
         if (key != kMetadata) {
-            tensors.emplace_back(key, value);
+            tensors.emplace_back(key, std::move(value));
             continue;
         }
         const Json* text = value.find(kProgram);
@@ -203,16 +203,25 @@ FileParts::FileParts(std::string_view file) {
 }
 
 std::string FileParts::file(size_t padding) const {
-    std::string program_text, text;
+    std::string program_text;
     write_json(program, program_text);
-    Json::Record all{{kMetadata, Json{Json::Record{{kProgram, Json{std::move(program_text)}}}}}};
-    if (const Json::Record* tensors = header.record()) all.insert(all.end(), tensors->begin(), tensors->end());
-    write_json(Json{std::move(all)}, text);
-    text.append(padding, ' ');
-    const uint64_t length = text.size();
     std::string out(8, '\0');
+    out.reserve(2 * program_text.size() + data.size());
+    out += std::string("{\"") + kMetadata + "\":{\"" + kProgram + "\":";
+    write_text(program_text, out);
+    out += '}';
+    if (const Json::Record* tensors = header.record())
+        for (const auto& [name, tensor] : *tensors) {
+            out += ',';
+            write_text(name, out);
+            out += ':';
+            write_json(tensor, out);
+        }
+    out += '}';
+    out.append(padding, ' ');
+    const uint64_t length = out.size() - 8;
     std::memcpy(out.data(), &length, 8);
-    return out + text + data;
+    return out + data;
 }
 
 Mutator::Mutator(std::vector<std::string> files) : texts_(step_table().names()) {
@@ -393,11 +402,11 @@ void Mutator::change_program(FileParts& parts, Random& random) const {
 }
 
 std::string Mutator::change(FileParts parts, Random& random) const {
-    for (bool more = true; more; more = random.one_in(3)) {
+    for (bool more = true; more; more = random.one_in(4)) {
         const size_t kind = random.below(20);
-        if (kind < 12)
+        if (kind < 15)
             change_in_order(parts, random);
-        else if (kind < 15)
+        else if (kind < 16)
             change_steps(parts, random);
         else if (kind < 17)
             change_program(parts, random);

@@ -111,7 +111,7 @@ def calibrate(
     seen = Calibration(prepared.graph_module)
     kept = None if checkpoint is None else CalibrationCheckpoint(checkpoint, prepared)
     done = 0 if kept is None else kept.batches
-    number = -1
+    finished = 0
     first: tuple[tuple[Any, ...], dict[str, Any]] | None = None
     try:
         with torch.no_grad():
@@ -133,16 +133,30 @@ def calibrate(
                     kept.restore()
                 elif kept is not None and number >= done:
                     kept.seen(number + 1)
-    except BaseException:
+                finished = number + 1
+    except BaseException as error:
         if kept is not None and kept.batches > done:
             kept.write()
+        if isinstance(error, KeyboardInterrupt) and not error.args:
+            error.args = (_how_to_go_on(finished, kept),)
         raise
     if kept is not None:
-        kept.remove(number + 1)
+        kept.remove(finished)
     seen.warn_if_constant()
     if first is not None:
         losses = lost_values(prepared.graph_module, prepared.choices(), *first)
         warn_of_lost_values(losses, stacklevel=4)
+
+
+def _how_to_go_on(batches: int, kept: CalibrationCheckpoint | None) -> str:
+    """What is said when Ctrl-C ends a calibration."""
+    stopped = f"to_int8: calibration was stopped after {batches} batches."
+    if kept is not None and kept.batches:
+        return f"{stopped} What they showed is in {kept.path}: the same call goes on from there"
+    return (
+        f"{stopped} What they showed is lost: with checkpoint=a path, the next call goes on where this one stopped."
+        " To use the ranges of part of the data, call prepare_fx, run what it returns on that part, and convert_fx"
+    )
 
 
 def prepare_int8(

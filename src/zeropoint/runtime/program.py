@@ -115,7 +115,7 @@ def load(path: str | os.PathLike[str], *, memory_limit: int | None = None) -> Pr
 
     Args:
         memory_limit: the largest number of bytes for the values of one run; 8 GiB by default. With a larger limit,
-            packed weights can use as much; otherwise they can use 64 MiB plus 64 bytes for each byte of the file.
+            packed weights can use as much; otherwise they can use 60 MB plus 16 bytes for each byte of the file.
 
     Raises:
         FormatError: if the file is invalid; the message has the path, the problem and its location.
