@@ -37,6 +37,9 @@ void bind_elementwise(nb::module_& m) {
                     a_strides, b_strides, length, b_is_one});
         },
         release());
+    m.def("fits_fixed_add", [](double a_scale, double b_scale, double scale) {
+        return fits_fixed_add(static_cast<float>(a_scale), static_cast<float>(b_scale), static_cast<float>(scale));
+    });
     m.def(
         "join",
         [](const std::vector<PieceTuple>& pieces, int64_t rows, Address y) {

@@ -313,16 +313,17 @@ void bind_spatial(nb::module_& m) {
     m.def(
         "average_pool",
         [](const PoolTuple& tensor, const Three& kernel, const Three& stride, const Three& padding, int averaging,
-           bool count_include_pad, int64_t divisor, int32_t zero_point, float qmin, float qmax) {
-            average_pool(pool_of(tensor), {kernel, stride, padding, {1, 1, 1}},
-                         {static_cast<Averaging>(averaging), count_include_pad, divisor, zero_point, qmin, qmax});
+           bool count_include_pad, int64_t divisor, int32_t zero_point, float qmin, float qmax, float scale) {
+            average_pool(
+                pool_of(tensor), {kernel, stride, padding, {1, 1, 1}},
+                {static_cast<Averaging>(averaging), count_include_pad, divisor, zero_point, qmin, qmax, scale});
         },
         release());
     m.def(
         "adaptive_average_pool",
-        [](const PoolTuple& tensor, int averaging, int32_t zero_point, float qmin, float qmax) {
+        [](const PoolTuple& tensor, int averaging, int32_t zero_point, float qmin, float qmax, float scale) {
             adaptive_average_pool(pool_of(tensor),
-                                  {static_cast<Averaging>(averaging), true, 0, zero_point, qmin, qmax});
+                                  {static_cast<Averaging>(averaging), true, 0, zero_point, qmin, qmax, scale});
         },
         release());
     m.def(

@@ -20,7 +20,7 @@ struct BinaryVariant {
 inline std::vector<BinaryVariant> binary_variants() {
     std::vector<BinaryVariant> variants;
     for (bool one : {false, true})
-        for (BinaryOperation operation : {BinaryOperation::add, BinaryOperation::multiply})
+        for (BinaryOperation operation : {BinaryOperation::add, BinaryOperation::multiply, BinaryOperation::fixed_add})
             for (IntType type : {IntType::u8, IntType::s8}) variants.push_back({one, operation, type});
     return variants;
 }
@@ -53,6 +53,13 @@ inline BinaryArgs binary_arguments(Random& random, const BinaryVariant& v) {
     const int32_t low = random.below(2) != 0 ? p.zero_point : qmin;
     p.low = static_cast<float>(low - p.zero_point);
     p.high = static_cast<float>(qmin + 255 - p.zero_point);
+    // Powers of two among them, where sums are halves.
+    const auto factor = [&] {
+        return random.below(2) != 0 ? 1 << random.below(22) : static_cast<int32_t>(random.below(1 << 22));
+    };
+    p.a_factor = factor();
+    p.b_factor = factor();
+    p.shift = static_cast<int32_t>(random.between(14, 31));
     return p;
 }
 

@@ -6,6 +6,7 @@
 #include "kernels/registry.h"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 
 namespace zeropoint {
@@ -13,7 +14,22 @@ namespace {
 
 constexpr int64_t kGrain = worth_elements(2);
 
+// Both ratios as multiples of one power of two, the larger with 22 bits.
+void put_factors(const BinaryTensors& t, BinaryArgs& p) {
+    if (!fits_fixed_add(t.a.scale, t.b.scale, t.scale))
+        throw std::invalid_argument("binary: the scales of a sum in fixed point are too far apart");
+    const float a = t.a.scale / t.scale, b = t.b.scale / t.scale;
+    p.shift = 21 - std::ilogb(std::max(a, b));
+    p.a_factor = static_cast<int32_t>(std::nearbyint(std::ldexp(a, p.shift)));
+    p.b_factor = static_cast<int32_t>(std::nearbyint(std::ldexp(b, p.shift)));
+}
+
 }  // namespace
+
+bool fits_fixed_add(float a_scale, float b_scale, float scale) {
+    const float a = a_scale / scale, b = b_scale / scale;
+    return std::min(a, b) >= 0x1p-14f && std::max(a, b) >= 0x1p-10f && std::max(a, b) < 0x1p8f;
+}
 
 BinaryArgs binary_args(const BinaryTensors& t) {
     BinaryArgs p;
@@ -31,9 +47,12 @@ BinaryArgs binary_args(const BinaryTensors& t) {
     } else {
         p.a_offset = a_zero;
         p.b_offset = b_zero;
+    }
+    if (t.operation == BinaryOperation::multiply) {
         const float product = t.a.scale * t.b.scale;
         p.scale = product * inverse;
     }
+    if (t.operation == BinaryOperation::fixed_add) put_factors(t, p);
     const int32_t qmin = t.type == IntType::u8 ? 0 : -128;
     const int32_t low = t.relu ? std::clamp(t.zero_point, qmin, qmin + 255) : qmin;
     p.low = static_cast<float>(low - t.zero_point);
@@ -44,6 +63,8 @@ BinaryArgs binary_args(const BinaryTensors& t) {
 
 void binary(const BinaryTensors& t) {
     if (t.type != IntType::u8 && t.type != IntType::s8) throw std::invalid_argument("binary: tensors must have 8 bits");
+    if (t.operation < BinaryOperation::add || t.operation > BinaryOperation::fixed_add)
+        throw std::invalid_argument("binary: no such operation");
     if (t.a_strides.size() != t.sizes.size() || t.b_strides.size() != t.sizes.size())
         throw std::invalid_argument("binary: sizes and strides must have one entry for each outer axis");
     int64_t rows = 1;

@@ -29,6 +29,10 @@ struct BinaryTensors {
     bool b_is_one = false;
 };
 
+// Whether a fixed_add has factors for these scales: their ratios to that of the sum are at least 2^-14, and the larger
+// is within [2^-10, 2^8).
+bool fits_fixed_add(float a_scale, float b_scale, float scale);
+
 // What kernels take for them, without addresses.
 BinaryArgs binary_args(const BinaryTensors& tensors);
 

@@ -111,6 +111,7 @@ void average(const PoolTensor& t, std::array<Axis, 3>& axes, const AverageRule& 
     args.shape = shape_of(t, axes);
     args.averaging = rule.averaging;
     args.divisor = rule.divisor;
+    args.scale = rule.scale;
     args.zero_point = rule.zero_point;
     args.qmin = rule.qmin;
     args.qmax = rule.qmax;

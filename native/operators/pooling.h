@@ -28,6 +28,7 @@ struct AverageRule {
     int64_t divisor = 0;  // 0: the size of the window
     int32_t zero_point = 0;
     float qmin = 0, qmax = 255;
+    float scale = 1;
 };
 
 void max_pool(const PoolTensor& tensor, const PoolWindows& windows);

@@ -1,4 +1,4 @@
-"""Layers round as the engine of PyTorch that old code has set.
+"""Layers, sums and means round as the engine of PyTorch that old code has set.
 
 Every output channel has a bias that puts one of its results on the border between two integers, where the order of the
 operations decides.
@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import zeropoint
 from zeropoint import qfunctions
 from zeropoint.compat import surroundings
+from zeropoint.numerics import binary
 from zeropoint.ops import rounding
 
 OUTPUTS, X_ZERO_POINT, ZERO_POINT = 2048, 31, 61
@@ -27,6 +29,7 @@ def engine(request: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     before = torch.backends.quantized.engine
     torch.backends.quantized.engine = request.param
     monkeypatch.setitem(rounding.CHOICE, "layer", surroundings._rounding_of_engine)
+    monkeypatch.setitem(rounding.CHOICE, "values", surroundings._rounding_of_values)
     yield request.param
     torch.backends.quantized.engine = before
 
@@ -129,3 +132,144 @@ def test_refuses_a_rounding_that_is_not_there() -> None:
     zero = torch.zeros(1, dtype=torch.int64)
     with pytest.raises(ValueError, match="rounding must be one of zeropoint, fbgemm, qnnpack, onednn, got 'gemmlowp'"):
         torch.ops.zeropoint.linear(x, 1.0, 0, weight, scales, zero, bias, 1.0, 0, "gemmlowp")
+
+
+# ------------------------------------------------------------------------------------------ sums, means and functions
+
+
+def both(integers: Tensor, scale: float, zero_point: int) -> tuple[Tensor, zeropoint.QTensor]:
+    """One quantized tensor, as PyTorch's and as ours."""
+    old = torch._make_per_tensor_quantized_tensor(integers, scale, zero_point)
+    return old, zeropoint.make_per_tensor_quantized_tensor(integers, scale, zero_point)
+
+
+def every_pair() -> tuple[Tensor, Tensor]:
+    """All pairs of bytes, as two tensors."""
+    every = torch.arange(256, dtype=torch.uint8)
+    return every.repeat_interleave(256).reshape(4, 16, 32, 32), every.repeat(256).reshape(4, 16, 32, 32)
+
+
+def image(height: int, width: int, channels_last: bool, channels: int = 19) -> Tensor:
+    random = torch.Generator().manual_seed(height * width)
+    values = torch.randint(0, 256, (2, channels, height, width), generator=random).to(torch.uint8)
+    return values.contiguous(memory_format=torch.channels_last) if channels_last else values
+
+
+# Halves everywhere; ordinary ratios; one operand that hardly counts; a wide result.
+SUMS = [(0.5, 0.25, 0.5), (0.0413, 0.0371, 0.05), (0.0413, 0.0413, 0.0413), (0.001, 4.0, 4.0), (0.3, 0.2, 9.0)]
+
+
+@pytest.mark.parametrize("relu", ["", "_relu"])
+@pytest.mark.parametrize("scales", SUMS)
+@pytest.mark.parametrize("engine", ["qnnpack"], indirect=True)
+def test_sums_are_those_of_qnnpack(isa: str, engine: str, scales: tuple[float, ...], relu: str) -> None:
+    a_scale, b_scale, scale = scales
+    a, b = every_pair()
+    (old_a, new_a), (old_b, new_b) = both(a, a_scale, 31), both(b, b_scale, 140)
+    was = getattr(torch.ops.quantized, f"add{relu}")(old_a, old_b, scale, 50)
+    now = getattr(qfunctions, f"add{relu}")(new_a, new_b, scale, 50)
+    assert torch.equal(was.int_repr(), now.int_repr())
+
+
+@pytest.mark.parametrize("scales", SUMS)
+def test_a_sum_in_fixed_point_is_the_same_in_torch_operations(scales: tuple[float, ...]) -> None:
+    a_scale, b_scale, scale = scales
+    a, b = every_pair()
+    operands = binary.Operation.fixed_add, binary.Operand(a, a_scale, 31), binary.Operand(b, b_scale, 140), scale, 50
+    for relu in (False, True):
+        assert torch.equal(binary._formula(*operands, relu), binary.combine(*operands, relu=relu))
+
+
+@pytest.mark.parametrize("engine", ["qnnpack"], indirect=True)
+def test_sums_that_qnnpack_has_not_are_as_without_it(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = every_pair()
+    _, x = both(a, 0.5, 31)
+    _, row = both(b[:1, :1], 0.25, 140)
+    _, signed = both(a.to(torch.int8), 0.5, 3)
+    sums = [
+        lambda: qfunctions.add(x, row, 0.5, 50),  # shapes that differ
+        lambda: qfunctions.add(signed, signed, 0.7, 5),
+        lambda: qfunctions.add(x, x, 1e-4, 50),  # a ratio beyond its factors, which PyTorch refuses
+    ]
+    chosen = [add().int_repr() for add in sums]
+    monkeypatch.delitem(rounding.CHOICE, "values")
+    for add, integers in zip(sums, chosen):
+        assert torch.equal(add().int_repr(), integers)
+
+
+POOLS = {
+    "2x2": lambda x: F.avg_pool2d(x, 2),
+    "2x3, padding": lambda x: F.avg_pool2d(x, (2, 3), 1, 1),
+    "6x6": lambda x: F.avg_pool2d(x, 6, 3),
+    "adaptive, windows of one size": lambda x: F.adaptive_avg_pool2d(x, (2, 3)),
+    "adaptive, others": lambda x: F.adaptive_avg_pool2d(x, 5),
+    "adaptive, one place": lambda x: F.adaptive_avg_pool2d(x, 1),
+    "mean": lambda x: x.mean([2, 3]),
+    "mean, keepdim": lambda x: x.mean([2, 3], keepdim=True),
+}
+
+
+@pytest.mark.parametrize("channels_last", [True, False])
+@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize("engine", ["qnnpack"], indirect=True)
+def test_means_are_those_of_qnnpack(isa: str, engine: str, pool: str, channels_last: bool) -> None:
+    # Of 16 channels: PyTorch's own kernels, for windows of several sizes, round the last C % 8 in another way.
+    old, new = both(image(12, 12, channels_last, 16), 0.0413, 31)
+    was, now = POOLS[pool](old), POOLS[pool](new)
+    assert was.shape == now.shape
+    assert torch.equal(was.int_repr(), now.int_repr())
+
+
+@pytest.mark.parametrize("engine", ["qnnpack"], indirect=True)
+def test_a_mean_may_depend_on_the_scale(engine: str) -> None:
+    """QNNPACK multiplies with scale / (scale * n), which is not always 1 / n."""
+    made = {}
+    for scale in torch.linspace(0.01, 0.09, 64).tolist():
+        old, new = both(image(14, 14, True, 64), scale, 0)
+        made[scale] = new.mean([2, 3]).int_repr()
+        assert torch.equal(old.mean([2, 3]).int_repr(), made[scale])
+    assert len({tuple(integers.flatten().tolist()) for integers in made.values()}) > 1
+
+
+@pytest.mark.parametrize("scale", [0.01, 0.047, 0.1])
+@pytest.mark.parametrize("engine", ["qnnpack"], indirect=True)
+def test_hardswish_is_that_of_qnnpack(engine: str, scale: float) -> None:
+    old, new = both(torch.arange(256, dtype=torch.uint8), scale, 100)
+    for out_scale in (scale, scale * 0.7, 0.5):
+        was = torch.ops.quantized.hardswish(old, out_scale, 20)
+        assert torch.equal(was.int_repr(), qfunctions.hardswish(new, out_scale, 20).int_repr())
+
+
+class Block(nn.Module):
+    """A residual block, and what else the engine rounds. Of 7 channels: of 8, means are alike if channels are last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 7, 3, padding=1), nn.Conv2d(7, 7, 3, padding=1)
+        self.swish, self.pool = nn.Hardswish(), nn.AvgPool2d(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.swish(self.first(x))
+        small = self.pool(self.second(x) + x)
+        smaller = F.adaptive_avg_pool2d(torch.relu(small + small), (2, 3))
+        return torch.cat([small.flatten(1), smaller.flatten(1)], 1)
+
+
+@pytest.mark.parametrize("engine", ["qnnpack"], indirect=True)
+def test_scripted_and_compiled_models_sum_and_average_alike(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = torch.Generator().manual_seed(0)
+    batches = [torch.rand(4, 3, 12, 12, generator=random) for _ in range(3)]
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        model = Block().eval()
+    prepared = zeropoint.fx.prepare_fx(model, zeropoint.get_default_qconfig_mapping("qnnpack"), (batches[0],))
+    for batch in batches:
+        prepared(batch)
+    quantized = zeropoint.fx.convert_fx(prepared)
+    want = quantized(batches[0])
+    program = zeropoint.compile(quantized, (batches[0],))
+    assert torch.equal(program(batches[0]), want)
+    assert torch.equal(torch.jit.script(quantized)(batches[0]), want)
+    monkeypatch.delitem(rounding.CHOICE, "values")
+    assert torch.equal(program(batches[0]), want)  # a program keeps what was chosen when it was made
+    assert not torch.equal(quantized(batches[0]), want)  # halves are among these sums

@@ -174,6 +174,54 @@ FLOWS = {
         nsfx.extend_logger_results_with_comparison(found, "float", "int8", torch.ao.ns.fx.utils.compute_sqnr, "sqnr")
         assert all(entry["weight"]["int8"][0]["sqnr"][0] > 20 for entry in found.values())
     """,
+    "compat FX training and custom configuration": """
+        import zeropoint.compat
+        zeropoint.compat.install()
+        import torch.ao.quantization as tq
+        from torch.ao.quantization.fx.custom_config import ConvertCustomConfig, FuseCustomConfig, PrepareCustomConfig
+        from torch.ao.quantization.quantize_fx import convert_fx, fuse_fx, prepare_fx, prepare_qat_fx
+        p = prepare_qat_fx(model().module.train(), tq.get_default_qat_qconfig_mapping("x86"), (x,))
+        p(x).sum().backward()
+        trained = convert_fx(p.eval())
+        assert type(trained.get_submodule("0")) is torch.ao.nn.intrinsic.quantized.ConvReLU2d
+        m = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval()
+        m.note = "kept"
+        keeps = PrepareCustomConfig().set_preserved_attributes(["note"]).set_output_quantized_indexes([0])
+        fused = fuse_fx(m, FuseCustomConfig().set_preserved_attributes(["note"]))
+        p = prepare_fx(fused, tq.get_default_qconfig_mapping("x86"), (x,), prepare_custom_config=keeps)
+        p(x)
+        c = convert_fx(p, convert_custom_config=ConvertCustomConfig().set_preserved_attributes(["note"]))
+        assert c.note == "kept" and isinstance(c(x), zeropoint.QTensor)
+    """,
+    "compat eager checkpoint": """
+        import zeropoint.compat
+        zeropoint.compat.install()
+        import torch.ao.quantization as tq
+        def quantized(seed):
+            torch.manual_seed(seed)
+            m = model()
+            m.qconfig = tq.get_default_qconfig("x86")
+            p = tq.prepare(m)
+            p(torch.randn(2, 3, 8, 8))
+            return tq.convert(p)
+        c, again = quantized(0), quantized(1)
+        file = io.BytesIO(); torch.save(c.state_dict(), file); file.seek(0)
+        again.load_state_dict(torch.load(file, weights_only=True))
+        same(again(x), c(x))
+        file = io.BytesIO(); torch.save(c, file); file.seek(0)
+        same(torch.load(file, weights_only=False)(x), c(x))
+    """,
+    "compat engine": """
+        import zeropoint.compat
+        zeropoint.compat.install()
+        a = torch.quantize_per_tensor(torch.tensor([0.5, 1.0]), 0.5, 0, torch.quint8)
+        sums = {}
+        for engine in ("x86", "qnnpack"):
+            torch.backends.quantized.engine = engine
+            sums[engine] = torch.ops.quantized.add(a, a, 2.0, 0).int_repr().tolist()  # 0.5 and 1 step
+        torch.backends.quantized.engine = "x86"
+        assert sums == {"x86": [0, 1], "qnnpack": [1, 1]}
+    """,
     "compat FX graph mode": """
         import zeropoint.compat
         zeropoint.compat.install()

@@ -1,5 +1,7 @@
 #include "engine/steps/binary.h"
 
+#include "operators/rounding.h"
+
 #include <cmath>
 
 namespace zeropoint {
@@ -65,7 +67,14 @@ BytePair::BytePair(StepReader& r, BinaryOperation operation, const std::string& 
       a_(read_operand(r, prefix + "a_")),
       b_(read_operand(r, prefix + "b_")),
       y_(read_scale(r, prefix)),
-      relu_(r.flag((prefix + "relu").c_str())) {}
+      relu_(r.flag((prefix + "relu").c_str())) {
+    if (!r.has((prefix + "rounding").c_str())) return;
+    constexpr int64_t kQnnpack = static_cast<int64_t>(Rounding::qnnpack);
+    r.integer((prefix + "rounding").c_str(), kQnnpack, kQnnpack);
+    if (operation != BinaryOperation::add) r.fail("only sums have an attribute '" + prefix + "rounding'");
+    if (!fits_fixed_add(a_.scale, b_.scale, y_.scale)) r.fail("the scales of a sum in fixed point are too far apart");
+    fixed_ = true;
+}
 
 void BytePair::require_fit(const Tensor& a, const Tensor& b) const {
     if (a.type != b.type) throw PlanError("both inputs must have one dtype");
@@ -74,9 +83,9 @@ void BytePair::require_fit(const Tensor& a, const Tensor& b) const {
     require_zero_point(a, y_.zero_point);
 }
 
-BinaryTensors BytePair::tensors(ElementType type) const {
+BinaryTensors BytePair::tensors(ElementType type, bool one_shape) const {
     BinaryTensors t;
-    t.operation = operation_;
+    t.operation = fixed_ && one_shape && type == ElementType::u8 ? BinaryOperation::fixed_add : operation_;
     t.type = int_type(type);
     t.a.scale = a_.scale;
     t.a.zero_point = a_.zero_point;
@@ -89,14 +98,14 @@ BinaryTensors BytePair::tensors(ElementType type) const {
 }
 
 BinaryArgs BytePair::args(ElementType type, bool swapped) const {
-    BinaryTensors t = tensors(type);
+    BinaryTensors t = tensors(type, true);
     if (swapped) std::swap(t.a, t.b);
     return binary_args(t);
 }
 
 Tensor BytePair::plan(Planner& p, Tensor a, Tensor b) const {
     require_fit(a, b);
-    BinaryTensors t = tensors(a.type);
+    BinaryTensors t = tensors(a.type, a.sizes == b.sizes);
     const Sizes sizes = broadcast(a.sizes, b.sizes);
     const bool alike = a.sizes == b.sizes && a.strides == b.strides && a.is_dense();
     // Laid out as the operand that has the shape of the result.

@@ -8,6 +8,7 @@
 #include "engine/step_table.h"
 #include "operators/affine.h"
 #include "operators/norms.h"
+#include "operators/rounding.h"
 
 #include <algorithm>
 #include <numeric>
@@ -29,6 +30,26 @@ PoolTensor at_places(PoolTensor t, void* const* at) {
     return t;
 }
 
+// A mean of uint8 as QNNPACK takes it, if attributes 'rounding' and 'scale' say so.
+class QnnpackMean {
+public:
+    explicit QnnpackMean(StepReader& r) {
+        if (!r.has("rounding")) return;
+        constexpr int64_t kQnnpack = static_cast<int64_t>(Rounding::qnnpack);
+        r.integer("rounding", kQnnpack, kQnnpack);
+        scale_ = read_scale(r, "").scale;
+    }
+    bool takes(ElementType type) const { return scale_ > 0 && type == ElementType::u8; }
+    void put(AverageRule& rule, int64_t zero_point) const {
+        rule.averaging = Averaging::split;
+        rule.zero_point = static_cast<int32_t>(zero_point);
+        rule.scale = scale_;
+    }
+
+private:
+    float scale_ = 0;
+};
+
 class MaxPool : public Sliding {
 public:
     explicit MaxPool(StepReader& r) : Sliding(r, true) {}
@@ -48,7 +69,8 @@ public:
         : Sliding(r, false),
           count_padding_(r.flag("count_include_pad")),
           divisor_(r.integer("divisor", -kMostSummed, kMostSummed)),
-          zero_point_(r.integer("zero_point", -128, 255)) {
+          zero_point_(r.integer("zero_point", -128, 255)),
+          qnnpack_(r) {
         if (windows_.kernel[0] * windows_.kernel[1] * windows_.kernel[2] >= kMostSummed)
             r.fail("the window is too large");
     }
@@ -68,6 +90,7 @@ public:
         const auto [low, high] = range_of(images.x.type);
         rule.qmin = static_cast<float>(low);
         rule.qmax = static_cast<float>(high);
+        if (qnnpack_.takes(images.x.type)) qnnpack_.put(rule, zero_point_);
         pooled.emit(p, native(pooled), [this, rule](const PoolTensor& t, void* const* at) {
             average_pool(at_places(t, at), windows_, rule);
         });
@@ -76,11 +99,15 @@ public:
 private:
     bool count_padding_;
     int64_t divisor_, zero_point_;
+    QnnpackMean qnnpack_;
 };
 
 class AdaptiveAveragePool : public Adaptive {
 public:
-    explicit AdaptiveAveragePool(StepReader& r) : Adaptive(r), zero_point_(r.integer("zero_point", -128, 255)) {}
+    explicit AdaptiveAveragePool(StepReader& r)
+        : Adaptive(r),
+          zero_point_(r.integer("zero_point", -128, 255)),
+          qnnpack_(r) {}
 
     void plan(Planner& p) const override {
         p.runs("average_pool");
@@ -97,12 +124,16 @@ public:
         rule.averaging = !images.channels_last          ? Averaging::chained
                          : images.channels() >= kVector ? Averaging::fused
                                                         : Averaging::joined;
+        bool even = images.in != pooled.out;  // QNNPACK has windows of one size only
+        for (size_t d = 0; d < images.in.size(); ++d) even = even && images.in[d] % pooled.out[d] == 0;
+        if (even && qnnpack_.takes(images.x.type)) qnnpack_.put(rule, zero_point_);
         pooled.emit(p, native(pooled),
                     [rule](const PoolTensor& t, void* const* at) { adaptive_average_pool(at_places(t, at), rule); });
     }
 
 private:
     int64_t zero_point_;
+    QnnpackMean qnnpack_;
 };
 
 // The mean over some axes.

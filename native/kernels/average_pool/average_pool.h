@@ -1,7 +1,7 @@
 // average_pool: the mean of each window, in steps of the quantized type.
 //
 //   sum = sum(x[i] for i in window(o)) - inputs * zero_point       exact, in int32: padding counts as the value 0
-//   m   = 1 / divisor                                              float32
+//   m   = scale / (scale * divisor)                                float32; scale is 1, or as QNNPACK has it that of x
 //   y   = clamp(round(sum * m, zero_point), qmin, qmax)            float32
 //
 // PyTorch 2.13 rounds in five ways, according to operator and layout. They differ at ties only: a 2x2 window of 3, 3,
@@ -27,6 +27,7 @@ struct AveragePoolArgs {
     PoolShape shape;             // of step 1
     Averaging averaging = Averaging::joined;
     int64_t divisor = 0;  // 0: the product of the axes' divisors
+    float scale = 1;
     int32_t zero_point = 0;
     float qmin = 0, qmax = 255;
 
@@ -44,7 +45,7 @@ inline float average_factor(const AveragePoolArgs& a, const PoolRow& r, int64_t 
     if (a.averaging == Averaging::chained)
         return 1.0f / static_cast<float>(d) / static_cast<float>(h) / static_cast<float>(w);
     const float all = static_cast<float>(a.divisor != 0 ? a.divisor : d * h * w);
-    return a.averaging == Averaging::divided ? all : 1.0f / all;
+    return a.averaging == Averaging::divided ? all : a.scale / (a.scale * all);
 }
 
 // What zero points add to the sum.

@@ -95,8 +95,31 @@ void binary_of(const BinaryArgs& p, int64_t begin, int64_t end) {
                       : binary_typed<V, O, true, false, T>(p, begin, end);
 }
 
+// Of integers alone: compilers vectorize it.
+template <class T>
+void fixed_sum(const BinaryArgs& p, int64_t begin, int64_t end) {
+    const int32_t a_zero = static_cast<int32_t>(p.a_offset), b_zero = static_cast<int32_t>(p.b_offset);
+    const int32_t a_factor = p.a_factor, b_factor = p.b_factor, shift = p.shift, zero_point = p.zero_point;
+    const int32_t low = static_cast<int32_t>(p.low), high = static_cast<int32_t>(p.high);
+    const int32_t mask = static_cast<int32_t>((uint32_t{1} << shift) - 1), half = mask >> 1;
+    const T *a = static_cast<const T*>(p.a), *b = static_cast<const T*>(p.b);
+    T* y = static_cast<T*>(p.y);
+    const bool b_is_one = p.b_is_one;
+    const int32_t one = b_is_one ? (static_cast<int32_t>(*b) - b_zero) * b_factor : 0;
+    for (int64_t i = begin; i < end; ++i) {
+        const int32_t term = b_is_one ? one : (static_cast<int32_t>(b[i]) - b_zero) * b_factor;
+        const int32_t v = (static_cast<int32_t>(a[i]) - a_zero) * a_factor + term;
+        const int32_t remainder = (v & mask) - static_cast<int32_t>(v < 0);
+        int32_t rounded = (v >> shift) + static_cast<int32_t>(remainder > half);
+        rounded = rounded < high ? rounded : high;
+        rounded = rounded < low ? low : rounded;
+        y[i] = static_cast<T>(rounded + zero_point);
+    }
+}
+
 template <class V, class T>
 void binary_on(const BinaryArgs& p, int64_t begin, int64_t end) {
+    if (p.operation == BinaryOperation::fixed_add) return fixed_sum<T>(p, begin, end);
     if (p.operation == BinaryOperation::add) return binary_of<V, BinaryOperation::add, T>(p, begin, end);
     return binary_of<V, BinaryOperation::multiply, T>(p, begin, end);
 }

@@ -47,6 +47,11 @@ def _rounding_of_engine(zero_points: torch.Tensor, groups: int, output_padding: 
     return engine if engine in rounding.CODES else rounding.OURS
 
 
+def _rounding_of_values() -> str:
+    """Sums, means and functions are the same for all engines but one."""
+    return rounding.QNNPACK if torch.backends.quantized.engine == rounding.QNNPACK else rounding.OURS
+
+
 def _leaving_whole(is_leaf_module: Any) -> Any:
     def with_ours(self: Any, m: torch.nn.Module, module_qualified_name: str) -> bool:
         ours = type(m).__module__.startswith("zeropoint.nn.") and not isinstance(m, torch.nn.Sequential)
@@ -88,6 +93,7 @@ def adapt_surroundings(changes: Changes) -> None:
     changes.attribute(torch.fx.Tracer, "is_leaf_module", _leaving_whole(torch.fx.Tracer.is_leaf_module))
     changes.attribute(torch.fx.Tracer, "create_arg", _naming_packed_weights(torch.fx.Tracer.create_arg))
     changes.item(rounding.CHOICE, "layer", _rounding_of_engine)
+    changes.item(rounding.CHOICE, "values", _rounding_of_values)
     if not hasattr(torch.backends, "quantized"):
         engine = _Engine("torch.backends.quantized")
         changes.item(sys.modules, engine.__name__, engine)

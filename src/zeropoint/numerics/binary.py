@@ -7,6 +7,10 @@ add         ``fma(a_scale, a, -(a_scale * a_zero_point)) + fma(b_scale, b, ...)`
 multiply    ``((a - a_zero_point) * (b - b_zero_point)) * ((a_scale * b_scale) / scale)``  ``rne(...) + zero_point``
 ==========  ==========================================================================  ============================
 
+`fixed_add` is the sum as QNNPACK has it, in integers: with ``shift = 21 - exponent(max(a_scale, b_scale) / scale)`` and
+factors ``rne(a_scale / scale * 2**shift)``, it is ``(a_factor * (a - a_zero_point) + b_factor * (b - b_zero_point))``
+over ``2**shift``, halves rounded away from zero.
+
 Divisions by `scale` are products with its float32 reciprocal, the differences and their product are exact, and a ReLU
 is part of the clamp. (PyTorch rounds its last few elements, and tensors whose strides differ, as `joined`; its products
 of 32-bit integers wrap around. Ours do neither.)
@@ -35,6 +39,7 @@ class Operation(enum.IntEnum):
 
     add = 0
     multiply = 1
+    fixed_add = 2
 
 
 class Operand(NamedTuple):
@@ -56,6 +61,27 @@ def empty_result(a: Tensor, b: Tensor) -> Tensor:
     if a.shape == shape:
         return torch.empty_like(a)
     return torch.empty_like(b) if b.shape == shape else a.new_empty(shape)
+
+
+def has_fixed_add(a: Operand, b: Operand, scale: float) -> bool:
+    """Whether QNNPACK adds these, and its factors are there: uint8 of one shape, scales that are not too far apart.
+
+    Example:
+        >>> a = Operand(torch.zeros(2, dtype=torch.uint8), 0.5, 0)
+        >>> has_fixed_add(a, a, 1.0), has_fixed_add(a, a, 1e9)
+        (True, False)
+    """
+    return a.q.dtype == torch.uint8 and a.q.shape == b.q.shape and fits_fixed_add(a.scale, b.scale, scale)
+
+
+def fits_fixed_add(a_scale: float, b_scale: float, scale: float) -> bool:
+    """Whether `fixed_add` has factors for these scales.
+
+    Example:
+        >>> fits_fixed_add(0.5, 0.25, 1.0), fits_fixed_add(0.5, 0.25, 1e-3)
+        (True, False)
+    """
+    return _native.fits_fixed_add(a_scale, b_scale, scale)
 
 
 def combine(
@@ -138,7 +164,18 @@ def _formula(operation: Operation, a: Operand, b: Operand, scale: float, zero_po
             total, single(scale), zero_point, qmin=info.min, qmax=info.max, dtype=dtype, spelling=spelling
         )
         return y.clamp_min(low)
+    if operation == Operation.fixed_add:
+        return _fixed_sum(a, b, scale, zero_point, low).to(dtype)
     product = (a.q.to(torch.int64) - a.zero_point) * (b.q.to(torch.int64) - b.zero_point)
     factor = ratio(single(single(a.scale) * single(b.scale)), scale)
     rounded = torch.round(product.to(torch.float32) * factor)
     return (rounded.to(torch.float64) + zero_point).clamp(low, info.max).to(dtype)
+
+
+def _fixed_sum(a: Operand, b: Operand, scale: float, zero_point: int, low: int) -> Tensor:
+    ratios = torch.tensor([a.scale, b.scale], dtype=torch.float32) / torch.tensor(scale, dtype=torch.float32)
+    shift = 22 - int(torch.frexp(ratios.max()).exponent)
+    a_factor, b_factor = torch.ldexp(ratios, torch.tensor(shift)).round().to(torch.int64).tolist()
+    total = a_factor * (a.q.to(torch.int64) - a.zero_point) + b_factor * (b.q.to(torch.int64) - b.zero_point)
+    rounded = ((total.abs() + (1 << (shift - 1))) >> shift) * total.sign()
+    return (rounded + zero_point).clamp(low, 255)

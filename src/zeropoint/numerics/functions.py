@@ -67,6 +67,10 @@ def _elu(x: torch.Tensor, alpha: float, scale: float, input_scale: float) -> tor
     return F.elu(x * input_scale, alpha).where(x <= 0, x) * scale
 
 
+def _hardswish_of_qnnpack(x: torch.Tensor) -> torch.Tensor:
+    return x * (x + 3).clamp(0, 6) / 6
+
+
 def _tanh(x: torch.Tensor) -> torch.Tensor:
     # torch.tanh is MKL's, quantized tanh SLEEF's. Both round to the nearest float nearly always, which this does.
     return torch.tanh(x.to(torch.float64)).to(torch.float32)
@@ -97,6 +101,7 @@ FUNCTIONS = MappingProxyType(
         "gelu": FloatFunction(_gelu, ("tanh",)),  # 1 for the tanh approximation
         "hardsigmoid": FloatFunction(F.hardsigmoid),
         "hardswish": FloatFunction(F.hardswish),
+        "hardswish_of_qnnpack": FloatFunction(_hardswish_of_qnnpack, fused=False, spelling=Spelling.joined),
         "silu": FloatFunction(F.silu),
         "mish": FloatFunction(F.mish),
         "exp": FloatFunction(torch.exp),

@@ -10,6 +10,7 @@ from torch import fx
 
 from zeropoint.nn import quantized as nnq
 from zeropoint.numerics import functions, scalars
+from zeropoint.numerics.binary import fits_fixed_add
 from zeropoint.numerics.functions import Step
 from zeropoint.operators.elementwise import emit_arithmetic, overloads
 from zeropoint.operators.expressions import Expression
@@ -21,7 +22,7 @@ from zeropoint.operators.record import ModuleForms, Observed, Operator, Traced
 from zeropoint.operators.registry import BY_ATEN
 from zeropoint.operators.steps import StepBuilder, steps
 from zeropoint.operators.values import Scale, Value
-from zeropoint.ops import checks
+from zeropoint.ops import checks, rounding
 
 __all__ = ["RECORDS", "number_form"]
 
@@ -120,7 +121,10 @@ def _emit_binary(c: StepBuilder, node: fx.Node) -> str:
     op = "add" if "zeropoint.add" in str(node.target) else "multiply"
     scales = {k: float(a[k]) for k in ("a_scale", "b_scale", "scale")}
     zero_points = {k: int(a[k]) for k in ("a_zero_point", "b_zero_point", "zero_point")}
-    return c.add(op, c.tensor(a["a"]), c.tensor(a["b"]), **scales, **zero_points, relu="_relu" in str(node.target))
+    numbers: dict[str, Any] = {**scales, **zero_points, "relu": "_relu" in str(node.target)}
+    if op == "add" and rounding.of_values() == rounding.QNNPACK and fits_fixed_add(*scales.values()):
+        numbers["rounding"] = rounding.code(op, rounding.QNNPACK)
+    return c.add(op, c.tensor(a["a"]), c.tensor(a["b"]), **numbers)
 
 
 def _emit_plain_cat(c: StepBuilder, node: fx.Node) -> str:

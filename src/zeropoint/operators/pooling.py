@@ -15,6 +15,7 @@ from zeropoint.operators.node import arguments, each
 from zeropoint.operators.record import Observed, Operator, Output, Traced
 from zeropoint.operators.steps import StepBuilder, steps
 from zeropoint.operators.values import Scale
+from zeropoint.ops import rounding
 
 __all__ = ["RECORDS"]
 
@@ -98,13 +99,22 @@ def _emit_average_pool(c: StepBuilder, node: fx.Node) -> str:
     windows["stride"] = each(a["stride"] or a["kernel"], dims)
     options = {"ceil_mode": a["ceil_mode"], "count_include_pad": a["count_include_pad"]}
     numbers = {"divisor": a["divisor_override"] or 0, "zero_point": int(a["zero_point"])}
+    numbers |= {} if a["ceil_mode"] else _mean_of_engine(a, dims)
     return c.add("average_pool", c.tensor(a["q"]), spatial=dims, **windows, **options, **numbers)
+
+
+def _mean_of_engine(a: dict[str, Any], dims: int) -> dict[str, Any]:
+    """What a step says whose means are those of QNNPACK, which has two dimensions only."""
+    if dims != 2 or rounding.of_values() != rounding.QNNPACK:
+        return {}
+    return {"rounding": rounding.code("mean", rounding.QNNPACK), "scale": float(a["scale"])}
 
 
 def _emit_adaptive_pool(c: StepBuilder, node: fx.Node) -> str:
     a = arguments(node)
     size = c.sizes(a["output_size"])
     numbers = {"spatial": len(size), "output_size": size, "zero_point": int(a["zero_point"])}
+    numbers |= _mean_of_engine(a, len(size))
     return c.add("adaptive_average_pool", c.tensor(a["q"]), **numbers)
 
 

@@ -15,12 +15,13 @@ import torch
 from torch import Tensor
 
 from zeropoint.numerics import functions, joining, scalars
-from zeropoint.numerics.binary import Operand, Operation, combine, empty_result
+from zeropoint.numerics.binary import Operand, Operation, combine, empty_result, has_fixed_add
 from zeropoint.numerics.blocks import is_dense
 from zeropoint.numerics.dtypes import qint8, qint32, quint8
 from zeropoint.numerics.functions import FUNCTIONS, Step, ratio
 from zeropoint.ops import checks
 from zeropoint.ops.library import composite, named, operator
+from zeropoint.ops.rounding import QNNPACK, of_values
 
 STORED = (torch.uint8, torch.int8, torch.int32)
 _LEAST_ROW = 32  # bytes; shorter rows take longer to begin than to look up
@@ -97,7 +98,8 @@ def _define_binary(name: str, operation: Operation, relu: bool, what: str) -> Ca
         _require_pair(name, a, b)
         _require_all(name, a.dtype, scale, zero_point, a_zero_point, b_zero_point)
         first, second = Operand(a, a_scale, a_zero_point), Operand(b, b_scale, b_zero_point)
-        return combine(operation, first, second, scale, zero_point, relu=relu)
+        fixed = operation == Operation.add and of_values() == QNNPACK and has_fixed_add(first, second, scale)
+        return combine(Operation.fixed_add if fixed else operation, first, second, scale, zero_point, relu=relu)
 
     return named(name, binary, f"{what} of two quantized tensors, requantized; shapes broadcast. See `combine`.")
 
@@ -264,8 +266,12 @@ def _checked_step(
     return Step(input_scale, input_zero_point, scale, zero_point, *checks.bounds(dtype))
 
 
-def _define_unary(name: str) -> Callable[..., Tensor]:
-    """The operator of one entry of FUNCTIONS, its arguments before the parameters of the result."""
+def _define_unary(name: str, of_qnnpack: str | None = None) -> Callable[..., Tensor]:
+    """The operator of one entry of FUNCTIONS, its arguments before the parameters of the result.
+
+    Args:
+        of_qnnpack: the entry for uint8 where values round as QNNPACK's (`zeropoint.ops.rounding`).
+    """
     names = FUNCTIONS[name].arguments
     schema = "".join(f" float {n}," for n in names)
 
@@ -276,7 +282,10 @@ def _define_unary(name: str) -> Callable[..., Tensor]:
     def function(input: Tensor, input_scale: float, input_zero_point: int, *rest: Any, **named: Any) -> Tensor:
         if named:
             rest = (*rest, *(named[n] for n in (*names, "scale", "zero_point")[len(rest) :]))
-        return unary(input, input_scale, input_zero_point, name, rest[:-2], rest[-2], rest[-1])
+        entry = name
+        if of_qnnpack is not None and input.dtype == torch.uint8 and of_values() == QNNPACK:
+            entry = of_qnnpack
+        return unary(input, input_scale, input_zero_point, entry, rest[:-2], rest[-2], rest[-1])
 
     taken = f" with its {', '.join(names)}" if names else ""
     return named(name, function, f"{name}{taken} of a quantized tensor, requantized: a table of 256 results on 8 bits.")
@@ -286,7 +295,7 @@ elu = _define_unary("elu")
 exp = _define_unary("exp")
 gelu = _define_unary("gelu")
 hardsigmoid = _define_unary("hardsigmoid")
-hardswish = _define_unary("hardswish")
+hardswish = _define_unary("hardswish", of_qnnpack="hardswish_of_qnnpack")
 leaky_relu = _define_unary("leaky_relu")
 mish = _define_unary("mish")
 sigmoid = _define_unary("sigmoid")

@@ -18,6 +18,10 @@ mean, innermost axes   rne(raw / n), a true division   (other axes: see `stored_
 `sum` has the zero points taken out, `raw` has them in; ``/ n`` is a product with the float32 reciprocal. With
 zero_point 1 and a 2x2 window of 3, 3, 4, 4 the mean is 3.5: 4 where the input is contiguous, 3 if it is channels last.
 (PyTorch rounds the last ``C % 8`` channels as if there were fewer than 8; with AVX512, ``C % 16``. We round all alike.)
+
+QNNPACK takes avg_pool2d and adaptive_avg_pool2d of uint8 in every layout as ``rne(sum * (scale / (scale * n))) +
+zero_point``, and so do these operators where `zeropoint.ops.rounding.of_values` says so. What it has not is rounded as
+above: other ranks, ceil_mode, windows of several sizes.
 """
 
 from __future__ import annotations
@@ -35,6 +39,7 @@ from zeropoint import _native
 from zeropoint.numerics.affine import INTEGER_CODES, Spelling, dequantize_tensor, quantize_tensor
 from zeropoint.numerics.blocks import CHANNELS_LAST
 from zeropoint.ops.library import operator
+from zeropoint.ops.rounding import QNNPACK, of_values
 from zeropoint.ops.spatial import Layout, Windows, layout, windows
 
 # Means of larger windows than this do not fit in the int32 sums of the kernels.
@@ -126,6 +131,12 @@ class Rule(NamedTuple):
     qmin: int
     qmax: int
     divisor: int = 0  # 0: the product of the axes' divisors
+    scale: float = 1.0  # factors are scale / (scale * divisor)
+
+
+def _as_qnnpack(q: Tensor, spatial: int) -> bool:
+    """Whether means of the last axes of `q` are QNNPACK's."""
+    return spatial == 2 and q.dtype == torch.uint8 and of_values() == QNNPACK
 
 
 # For one axis: (first input, one past the last, what it contributes to the divisor) of each output.
@@ -167,7 +178,9 @@ def _mean_of_spans(q: Tensor, spans: Sequence[Spans], rule: Rule) -> Tensor:
     elif rule.averaging == Averaging.divided:
         scaled = total / math.prod(divisors)
     else:
-        m = 1.0 / torch.as_tensor(rule.divisor or math.prod(divisors), dtype=torch.float32, device=q.device)
+        divisor = torch.as_tensor(rule.divisor or math.prod(divisors), dtype=torch.float32, device=q.device)
+        scale = torch.tensor(rule.scale, dtype=torch.float32, device=q.device)
+        m = scale / (scale * divisor)
         scaled = total.to(torch.float64) * m if rule.averaging == Averaging.fused else total * m
     if rule.averaging == Averaging.split:
         rounded = scaled.round() + rule.zero_point
@@ -199,6 +212,7 @@ def _fake_average_pool(
     qmin: int,
     qmax: int,
     spatial: int,
+    scale: float = 1.0,
 ) -> Tensor:
     place = layout("avg_pool", q, spatial)
     return place.empty(windows("avg_pool", place.sizes, kernel, stride, padding, [1], ceil_mode).out)
@@ -206,7 +220,7 @@ def _fake_average_pool(
 
 @operator(
     "stored_average_pool(Tensor q, int[] kernel, int[] stride, int[] padding, bool ceil_mode, bool count_include_pad,"
-    " int? divisor_override, int zero_point, int qmin, int qmax, int spatial) -> Tensor",
+    " int? divisor_override, int zero_point, int qmin, int qmax, int spatial, float scale=1.0) -> Tensor",
     fake=_fake_average_pool,
 )
 def stored_average_pool(
@@ -221,8 +235,12 @@ def stored_average_pool(
     qmin: int,
     qmax: int,
     spatial: int,
+    scale: float = 1.0,
 ) -> Tensor:
     """The mean of each window over the last `spatial` axes, in the same quantization parameters.
+
+    Args:
+        scale: of the values, for means as QNNPACK takes them; others do not depend on it.
 
     Example:
         >>> q = torch.tensor([[1, 5, 2, 4]], dtype=torch.uint8)
@@ -236,6 +254,8 @@ def stored_average_pool(
     by_vector = (place.channels_last or spatial == 3) and place.channels >= _VECTOR
     averaging = Averaging.split if by_vector and q.dtype != torch.int32 else Averaging.joined
     rule = Rule(averaging, zero_point, qmin, qmax, divisor_override or 0)
+    if not ceil_mode and _as_qnnpack(q, spatial):
+        rule = rule._replace(averaging=Averaging.split, scale=scale)
     if not _in_kernel(q, math.prod(w.kernel)):
         spans = [_sliding(size, w, axis, count_include_pad) for axis, size in enumerate(place.sizes)]
         return place.empty(w.out).copy_(_mean_of_spans(place.tensor, spans, rule))
@@ -249,6 +269,7 @@ def stored_average_pool(
         zero_point,
         qmin,
         qmax,
+        rule.scale,
     )
     return y
 
@@ -263,19 +284,22 @@ def _adaptive_sizes(place: Layout, output_size: Sequence[int]) -> tuple[int, ...
     return tuple(output_size)
 
 
-def _fake_adaptive(q: Tensor, output_size: Sequence[int], zero_point: int, qmin: int, qmax: int) -> Tensor:
+def _fake_adaptive(
+    q: Tensor, output_size: Sequence[int], zero_point: int, qmin: int, qmax: int, scale: float = 1.0
+) -> Tensor:
     place = layout("adaptive_avg_pool", q, len(output_size))
     return place.empty(_adaptive_sizes(place, output_size))
 
 
 @operator(
-    "stored_adaptive_average_pool(Tensor q, SymInt[] output_size, int zero_point, int qmin, int qmax) -> Tensor",
+    "stored_adaptive_average_pool(Tensor q, SymInt[] output_size, int zero_point, int qmin, int qmax, float scale=1.0)"
+    " -> Tensor",
     fake=_fake_adaptive,
 )
 def stored_adaptive_average_pool(
-    q: Tensor, output_size: Sequence[int], zero_point: int, qmin: int, qmax: int
+    q: Tensor, output_size: Sequence[int], zero_point: int, qmin: int, qmax: int, scale: float = 1.0
 ) -> Tensor:
-    """The mean of windows that share the input evenly among the outputs.
+    """The mean of windows that share the input evenly among the outputs. For `scale` see `stored_average_pool`.
 
     Example:
         >>> stored_adaptive_average_pool(torch.tensor([[1, 5, 2, 4]], dtype=torch.uint8), [2], 0, 0, 255)
@@ -289,11 +313,14 @@ def stored_adaptive_average_pool(
         rule = Rule(Averaging.fused, zero_point, qmin, qmax)
     else:
         rule = Rule(Averaging.joined, zero_point, qmin, qmax)
+    of_one_size = out != tuple(place.sizes) and not any(size % o for size, o in zip(place.sizes, out))
+    if of_one_size and _as_qnnpack(q, len(out)):
+        rule = Rule(Averaging.split, zero_point, qmin, qmax, scale=scale)
     y = place.empty(out)
     if not _in_kernel(q, math.prod(place.sizes)):
         spans = [_dividing(size, o) for size, o in zip(place.sizes, out)]
         return y.copy_(_mean_of_spans(place.tensor, spans, rule))
-    _native.adaptive_average_pool(place.native(y, out), rule.averaging, rule.zero_point, qmin, qmax)
+    _native.adaptive_average_pool(place.native(y, out), rule.averaging, rule.zero_point, qmin, qmax, rule.scale)
     return y
 
 

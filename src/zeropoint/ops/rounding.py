@@ -1,4 +1,4 @@
-"""How layers with 8-bit results round: as we do, or as an engine of PyTorch's old stack does.
+"""How layers, sums and means with 8-bit results round: as we do, or as an engine of PyTorch's old stack does.
 
 ``s = x_scale * weight_scale``, ``m = s / scale``, operation by operation in float32; ``rne`` rounds halves to even:
 
@@ -8,6 +8,13 @@
 - ``onednn``: ``rne((acc * (1 / (1 / x_scale)) * weight_scale + bias) * (1 / scale) + zero_point)``
 
 Results differ by one step at most, and rarely. A layer keeps the rounding that was chosen when it was made.
+
+QNNPACK has its own forms of some operators on uint8, which are taken where `of_values` says so when they run:
+
+- sums of tensors of one shape: in fixed point, halves away from zero (`zeropoint.numerics.binary`)
+- avg_pool2d without ceil_mode, adaptive_avg_pool2d to windows of one size, the mean over axes (2, 3):
+  ``rne(sum * (scale / (scale * n))) + zero_point`` in every layout
+- hardswish: ``rne(y * (1 / scale) + zero_point)``
 """
 
 from __future__ import annotations
@@ -20,10 +27,11 @@ OURS = "zeropoint"
 # By their numbers in the native core (native/operators/rounding.h) and in programs.
 CODES = {OURS: 0, "fbgemm": 1, "qnnpack": 2, "onednn": 3}
 
-# Chooses for a layer with these weight zero points, groups and output padding; `groups` 0 stands for linear layers.
-# `zeropoint.compat` puts in what the engine says that old code has set.
-Choice = Callable[[Tensor, int, Sequence[int]], str]
-CHOICE: dict[str, Choice] = {}
+QNNPACK = "qnnpack"
+
+# `zeropoint.compat` puts in what the engine says that old code has set. "layer" chooses for a layer with these weight
+# zero points, groups and output padding; `groups` 0 stands for linear layers. "values" chooses for the other operators.
+CHOICE: dict[str, Callable[..., str]] = {}
 
 
 def chosen(zero_points: Tensor, groups: int = 0, output_padding: Sequence[int] = ()) -> str:
@@ -36,6 +44,17 @@ def chosen(zero_points: Tensor, groups: int = 0, output_padding: Sequence[int] =
     """
     choose = CHOICE.get("layer")
     return OURS if choose is None else choose(zero_points, groups, output_padding)
+
+
+def of_values() -> str:
+    """The rounding of sums, means and functions that run now: ours, or that of QNNPACK.
+
+    Example:
+        >>> of_values()
+        'zeropoint'
+    """
+    choose = CHOICE.get("values")
+    return OURS if choose is None else choose()
 
 
 def code(op: str, rounding: str) -> int:

@@ -17,6 +17,7 @@ from zeropoint.ops.pooling import (
     stored_mean_of_columns,
     stored_mean_over,
 )
+from zeropoint.ops.rounding import QNNPACK, of_values
 from zeropoint.tensor.errors import QTensorError
 from zeropoint.tensor.qtensor import QTensor, implements
 from zeropoint.tensor.quantizer import PerTensorQuantizer, is_plain
@@ -110,7 +111,7 @@ def _avg_pool(name: str, spatial: int) -> Any:
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> QTensor:
-        zero_point = per_tensor(name, q).zero_point
+        quantizer = per_tensor(name, q)
         values = run(
             stored_average_pool,
             q.values(),
@@ -120,10 +121,11 @@ def _avg_pool(name: str, spatial: int) -> Any:
             ceil_mode,
             count_include_pad,
             divisor_override,
-            zero_point,
+            quantizer.zero_point,
             q._qdtype.qmin,
             q._qdtype.qmax,
             spatial,
+            quantizer.scale,
         )
         return q.with_values(values)
 
@@ -136,9 +138,11 @@ avg_pool3d = implements(aten.avg_pool3d.default)(_avg_pool("avg_pool3d", 3))
 
 
 def _adaptive(name: str, q: QTensor, output_size: Sequence[int]) -> QTensor:
-    zero_point = per_tensor(name, q).zero_point
-    dtype = q._qdtype
-    return q.with_values(run(stored_adaptive_average_pool, q.values(), output_size, zero_point, dtype.qmin, dtype.qmax))
+    quantizer, dtype = per_tensor(name, q), q._qdtype
+    limits = dtype.qmin, dtype.qmax
+    return q.with_values(
+        run(stored_adaptive_average_pool, q.values(), output_size, quantizer.zero_point, *limits, quantizer.scale)
+    )
 
 
 @implements(aten._adaptive_avg_pool2d.default, aten.adaptive_avg_pool2d.default)
@@ -170,6 +174,9 @@ def mean(q: QTensor, dims: Sequence[int] | None, keepdim: bool = False, *, dtype
     axes = _axes(q, dims)
     if keepdim and rank in (3, 4) and list(dims or ()) == _AXES_OF_ADAPTIVE_POOLING:
         return adaptive_avg_pool2d(q, (1, 1))
+    if rank == 4 and list(dims or ()) == [2, 3] and q._qdtype.name == "quint8" and of_values() == QNNPACK:
+        pooled = adaptive_avg_pool2d(q, (1, 1)).contiguous()
+        return pooled if keepdim else pooled.flatten(1)
     if not q.numel() and all(n for d, n in enumerate(q.shape) if d not in axes):
         raise QTensorError(f"mean over axes {axes} of shape {tuple(q.shape)} has no values to average")
     kind = q._qdtype
