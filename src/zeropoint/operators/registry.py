@@ -11,13 +11,14 @@ from torch import nn
 
 from zeropoint.operators.onnx_forms import Read, Write
 from zeropoint.operators.record import CustomModule, Fusion, ModuleForms, Observed, Operator
-from zeropoint.operators.steps import Emit
+from zeropoint.operators.steps import Emit, Restore
 
 __all__ = [
     "BY_ATEN",
     "BY_NAME",
     "ONNX_READS",
     "ONNX_WRITES",
+    "RESTORES",
     "STEPS",
     "composed_of",
     "custom_modules",
@@ -35,15 +36,18 @@ _BY_NAME: dict[str, Operator] = {}
 _BY_ATEN: dict[str, Operator] = {}
 _BY_FORMS: dict[type, tuple[Operator, ModuleForms]] = {}
 _STEPS: dict[str, Emit] = {}
+_RESTORES: dict[str, Restore] = {}
 _ONNX_WRITES: dict[str, Write] = {}
 _ONNX_READS: dict[str, Read] = {}
 
 # Operators by their name, and by the overload of ATen that is this operator ("conv2d.default"); what emits the steps of
-# a program by the call in a quantized graph ("zeropoint.conv2d.default"); what writes such a call to an ONNX file, and
-# what reads an operator of ONNX ("Conv"). All grow when an operator is registered.
+# a program by the call in a quantized graph ("zeropoint.conv2d.default"); what makes such calls of a step again, by the
+# kind of the step ("conv"); what writes such a call to an ONNX file, and what reads an operator of ONNX ("Conv"). All
+# grow when an operator is registered.
 BY_NAME: Mapping[str, Operator] = MappingProxyType(_BY_NAME)
 BY_ATEN: Mapping[str, Operator] = MappingProxyType(_BY_ATEN)
 STEPS: Mapping[str, Emit] = MappingProxyType(_STEPS)
+RESTORES: Mapping[str, Restore] = MappingProxyType(_RESTORES)
 ONNX_WRITES: Mapping[str, Write] = MappingProxyType(_ONNX_WRITES)
 ONNX_READS: Mapping[str, Read] = MappingProxyType(_ONNX_READS)
 
@@ -58,6 +62,7 @@ def register(*records: Operator) -> None:
         taken = [record.name] if record.name in _BY_NAME else []
         taken += [name for name in record.aten if name in _BY_ATEN]
         taken += [name for name, emit in record.steps if _STEPS.get(name, emit) is not emit]
+        taken += [kind for kind, restore in record.restores if _RESTORES.get(kind, restore) is not restore]
         taken += [forms.module.__name__ for forms in record.forms if forms.module in _BY_FORMS]
         if taken:
             raise ValueError(f"operator {record.name!r}: there is one already for {', '.join(taken)}")
@@ -65,6 +70,7 @@ def register(*records: Operator) -> None:
         _BY_ATEN.update(dict.fromkeys(record.aten, record))
         _BY_FORMS.update({forms.module: (record, forms) for forms in record.forms})
         _STEPS.update(record.steps)
+        _RESTORES.update(record.restores)
         _ONNX_WRITES.update(record.onnx.writes)
         _ONNX_READS.update(record.onnx.reads)
 
@@ -91,6 +97,8 @@ def unregister(name: str) -> None:
         del _BY_FORMS[forms.module]
     _STEPS.clear()  # calls may be shared, as convolutions over any number of axes share one
     _STEPS.update(step for kept in _BY_NAME.values() for step in kept.steps)
+    _RESTORES.clear()
+    _RESTORES.update(pair for kept in _BY_NAME.values() for pair in kept.restores)
     _ONNX_WRITES.clear()
     _ONNX_READS.clear()
     for kept in _BY_NAME.values():
