@@ -83,42 +83,30 @@ def ours(name: str) -> Any:
 # ---------------------------------------------------------------------------------------------------------------- cells
 
 
-def out_to_onnx_runtime(name: str, folder: Path) -> str:
-    path = _exported(name, folder)
-    return verdict(by("ONNX Runtime", ways.by_onnx_runtime, path, case(name).example), ours(name))
+Cell = Callable[[str, Path], str]
+Exported = Callable[[str, Path], Path]
 
 
-def out_to_openvino(name: str, folder: Path) -> str:
-    path = _exported(name, folder)
-    return verdict(by("OpenVINO", ways.by_openvino, path, case(name).example), ours(name))
+def _model_file(name: str, folder: Path) -> Path:
+    by("zeropoint", zeropoint.export_onnx, case(name).quantized(), case(name).example, folder / "model.onnx")
+    return folder / "model.onnx"
 
 
-def out_and_in(name: str, folder: Path) -> str:
-    again = by("zeropoint", zeropoint.from_onnx, _exported(name, folder), case(name).example)
-    return verdict(_program(again, name), ours(name))
+def _program_file(name: str, folder: Path) -> Path:
+    by("zeropoint", zeropoint.export_onnx, runtime.load(_kept(name)), None, folder / "program.onnx")
+    return folder / "program.onnx"
 
 
-def _exported(name: str, folder: Path) -> Path:
-    path = folder / "model.onnx"
-    by("zeropoint", zeropoint.export_onnx, case(name).quantized(), case(name).example, path)
-    return path
+def _out(exported: Exported, who: str, run: Callable[..., Any]) -> Cell:
+    return lambda name, folder: verdict(by(who, run, exported(name, folder), case(name).example), ours(name))
 
 
-def program_out(name: str, folder: Path) -> str:
-    """A program file as ONNX, run as the file says."""
-    path = _exported_program(name, folder)
-    return verdict(by("ONNX Runtime", ways.as_the_file_says, path, case(name).example), ours(name))
+def _out_and_in(exported: Exported) -> Cell:
+    def cell(name: str, folder: Path) -> str:
+        again = by("zeropoint", zeropoint.from_onnx, exported(name, folder), case(name).example)
+        return verdict(_program(again, name), ours(name))
 
-
-def program_out_and_in(name: str, folder: Path) -> str:
-    again = by("zeropoint", zeropoint.from_onnx, _exported_program(name, folder), case(name).example)
-    return verdict(_program(again, name), ours(name))
-
-
-def _exported_program(name: str, folder: Path) -> Path:
-    path = folder / "program.onnx"
-    by("zeropoint", zeropoint.export_onnx, runtime.load(_kept(name)), None, path)
-    return path
+    return cell
 
 
 def in_from_onnx_runtime(name: str, folder: Path) -> str:
@@ -136,7 +124,7 @@ def _read(name: str, path: Path) -> str:
     return verdict(_program(model, name), by("ONNX Runtime", ways.as_the_file_says, path, case(name).example))
 
 
-def _in_from_pt2e(static: Callable[[], Any], dynamic: Callable[[], Any] | None) -> Callable[[str, Path], str]:
+def _in_from_pt2e(static: Callable[[], Any], dynamic: Callable[[], Any] | None) -> Cell:
     def cell(name: str, folder: Path) -> str:
         quantizer = static if case(name).mode == "static" else dynamic
         if quantizer is None:
@@ -170,7 +158,7 @@ def _kept(name: str) -> Path:
     return path
 
 
-def _by_client(*command: str | Path) -> Callable[[str, Path], str]:
+def _by_client(*command: str | Path) -> Cell:
     def cell(name: str, folder: Path) -> str:
         path = _kept(name)
         arrays = load_file(path.with_suffix(".safetensors"))
@@ -197,7 +185,7 @@ def _client_here() -> Path:
     return build / "run"
 
 
-def _in_wheel(python: str) -> tuple[str, Callable[[str, Path], str]]:
+def _in_wheel(python: str) -> tuple[str, Cell]:
     """An environment with the wheel of dist/ for an interpreter, and what runs a program there."""
     asked = "import sys; print('%d.%d cp%d%d' % (*sys.version_info[:2], *min(sys.version_info[:2], (3, 12))))"
     version, tag = subprocess.run([python, "-c", asked], check=True, capture_output=True, text=True).stdout.split()
@@ -225,12 +213,12 @@ def _in_wheel(python: str) -> tuple[str, Callable[[str, Path], str]]:
 # ---------------------------------------------------------------------------------------------------------------- table
 
 
-def columns(pythons: list[str]) -> Iterator[tuple[str, Callable[[str, Path], str]]]:
-    yield "ONNX out, ONNX Runtime", out_to_onnx_runtime
-    yield "ONNX out, OpenVINO", out_to_openvino
-    yield "ONNX out, ours again", out_and_in
-    yield "`.zpt` to ONNX, ONNX Runtime", program_out
-    yield "`.zpt` to ONNX, ours again", program_out_and_in
+def columns(pythons: list[str]) -> Iterator[tuple[str, Cell]]:
+    yield "ONNX out, ONNX Runtime", _out(_model_file, "ONNX Runtime", ways.by_onnx_runtime)
+    yield "ONNX out, OpenVINO", _out(_model_file, "OpenVINO", ways.by_openvino)
+    yield "ONNX out, ours again", _out_and_in(_model_file)
+    yield "`.zpt` to ONNX, ONNX Runtime", _out(_program_file, "ONNX Runtime", ways.as_the_file_says)
+    yield "`.zpt` to ONNX, ours again", _out_and_in(_program_file)
     yield "ONNX Runtime's quantizer in", in_from_onnx_runtime
     yield "NNCF in", in_from_nncf
     yield "PT2E in, x86", _in_from_pt2e(ways.x86_quantizer, ways.x86_dynamic_quantizer)

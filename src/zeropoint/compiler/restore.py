@@ -17,7 +17,7 @@ from torch import Tensor, fx, nn
 
 from zeropoint.compiler.errors import Unsupported
 from zeropoint.compiler.fusion import split
-from zeropoint.compiler.program_builder import Step
+from zeropoint.compiler.program_builder import Step, fresh_name
 from zeropoint.compiler.sizes import RESTORED_SIZES
 from zeropoint.graph.passes.input_checks import Sizes
 from zeropoint.operators import RESTORES
@@ -67,7 +67,8 @@ class _Restored:
         self._kept: dict[tuple[Any, ...], fx.Node] = {}
 
     def run(self) -> tuple[fx.GraphModule, tuple[Tensor, ...]]:
-        steps = split([Step(**step) for step in self.program["steps"] if step["op"] != "require"], self._fresh)
+        given = [Step(**step) for step in self.program["steps"] if step["op"] != "require"]
+        steps = split(given, lambda name: fresh_name(name, self._names))
         lost = Counter(step.op for step in steps if step.op not in RESTORES and step.op not in RESTORED_SIZES)
         if lost:
             shown = ", ".join(f"{name} ({count} x)" for name, count in lost.most_common())
@@ -95,14 +96,6 @@ class _Restored:
             names = [str(self.values[i["name"]].target) for i in inputs]
             self.root.add_module("_sizes", Sizes(names, [i["shape"] for i in inputs]))
             self.graph.call_module("_sizes", tuple(self.values[i["name"]] for i in inputs))
-
-    def _fresh(self, name: str) -> str:
-        made, number = name, 0
-        while made in self._names:
-            number += 1
-            made = f"{name}_part_{number}"
-        self._names.add(made)
-        return made
 
     # -------------------------------------------------------------------------------------------- for the records
 
