@@ -51,7 +51,7 @@ ENCODER := $(VENV)/.encoder-installed
 DOCS := $(VENV)/.docs-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-zoo test-runtime conformance lint format bench bench-tables bench-pretrained bench-serving bench-runs c-api wheel docs fuzz differential reproducible sanitize check-arm clean distclean
+.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-zoo test-runtime conformance lint format bench bench-tables bench-pretrained bench-serving bench-runs c-api wheel docs fuzz differential reproducible sanitize check-arm arm-wheel interchange clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -170,8 +170,14 @@ reproducible: $(INSTALLED) ## Build the wheel of the last commit twice, and comp
 sanitize: $(INSTALLED) ## Run the native tests under sanitizers (SANITIZER=address, or thread; programs: a quick form)
 	@PYTHON=$(PY) scripts/sanitize.sh $(SANITIZER)
 
-check-arm: $(INSTALLED) ## Build the native core for 64-bit ARM and check it in qemu (a cross compiler and qemu are needed)
-	@PYTHON=$(PY) scripts/check_arm.sh
+check-arm: $(INSTALLED) ## Build the native core for 64-bit ARM and check it in qemu (a cross compiler and qemu are needed; BRIEF=1)
+	@BRIEF=$(BRIEF) PYTHON=$(PY) scripts/check_arm.sh
+
+arm-wheel: $(INSTALLED) ## Build the wheel of CPython 3.11 for 64-bit ARM into dist/ and try it in qemu (downloads 30 MB)
+	@PYTHON=$(PY) scripts/arm_wheel.sh
+
+interchange: $(INSTALLED) ## Try every model in every way in and out; write the matrix of docs/interchange.md (MATRIX_ARGS=--pythons ...)
+	@OMP_NUM_THREADS=1 $(PY) tests/interop/matrix.py --write $(MATRIX_ARGS)
 
 clean: ## Remove build products and caches (keeps .venv)
 	rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -36,8 +36,10 @@ def _there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 # ------------------------------------------------------------------------------------------------------------ export
 
 
-def test_export_writes_an_onnx_file_of_a_quantized_one_and_refuses_programs() -> None:
+def test_export_writes_onnx_files_of_quantized_models_and_of_programs() -> None:
     import onnx
+
+    import zeropoint
 
     for name in ("out.pt2", "out.zpt"):
         assert run("quantize", "model.pt2", "-d", "images.npy", "-o", name).code == 0
@@ -46,9 +48,14 @@ def test_export_writes_an_onnx_file_of_a_quantized_one_and_refuses_programs() ->
     written = onnx.load("out.onnx")
     onnx.checker.check_model(written, full_check=True)
     assert {"QuantizeLinear", "Conv", "Gemm"} <= {node.op_type for node in written.graph.node}
-    refused = run("export", "out.zpt", "-d", "images.npy", "-o", "out.onnx")
-    assert refused.code == 1
-    assert "Export the model it was compiled from" in refused.err
+    ran = run("export", "out.zpt", "-o", "program.onnx")
+    assert ran.code == 0
+    onnx.checker.check_model("program.onnx", full_check=True)
+    images = torch.from_numpy(np.load("images.npy")).float()[:8]
+    again = zeropoint.from_onnx("program.onnx", (images,))
+    assert np.array_equal(again(images).detach().numpy(), zeropoint.runtime.load("out.zpt")(images.numpy()))
+    assert "leave --data out" in run("export", "out.zpt", "-d", "images.npy", "-o", "out.onnx").err
+    assert "give samples of its inputs with --data" in run("export", "out.pt2", "-o", "out.onnx").err
 
 
 # -------------------------------------------------------------------------------------------------------------- show

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-import openvino
 import pytest
 import torch
 from graph_models import Recurrent
 from interchange_models import MODELS, case, step_of
 from onnx.reference import ReferenceEvaluator
 from torch import Tensor, fx, nn
+from ways import by_onnx_runtime, by_openvino, session
 
 import zeropoint
 from zeropoint.interop.onnx.export import VALUE
@@ -37,28 +37,6 @@ ROUNDED_OTHERWISE = (
     "add_scalar",
     "mul",
 )
-
-
-def session(path: Path, optimized: Path | None = None) -> Any:
-    """One that computes products with small weights in float, as the file says."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
-    if optimized is not None:
-        options.optimized_model_filepath = str(optimized)
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-
-
-def by_onnx_runtime(path: Path, inputs: tuple[Tensor, ...]) -> Any:
-    running = session(path)
-    names = [value.name for value in running.get_inputs()]
-    return running.run(None, dict(zip(names, (x.numpy() for x in inputs))))[0]
-
-
-def by_openvino(path: Path, inputs: tuple[Tensor, ...]) -> Any:
-    exact = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0, "INFERENCE_NUM_THREADS": 1}
-    return openvino.Core().compile_model(str(path), "CPU", exact)([x.numpy() for x in inputs])[0]
 
 
 def assert_near(found: Any, expected: Any) -> None:

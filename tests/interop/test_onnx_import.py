@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import functools
-import tempfile
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import torch
-from interchange_models import MODELS, Case, case, step_of
+from interchange_models import MODELS, case, step_of
 from onnx import TensorProto, helper, numpy_helper
-from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_dynamic, quantize_static
+from onnxruntime.quantization import QuantType
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+from ways import as_the_file_says, float_file, quantized_by_nncf, quantized_by_onnx_runtime
 
 import zeropoint
 
@@ -30,45 +28,6 @@ EXPORTED = [
 ]
 SUM_ORDER = 1e-5  # floats are summed in another order
 MOST_STEPS = 4.0  # a rounding that falls otherwise, spread by the layers behind it; see test_onnx_export.py
-
-
-def as_the_file_says(path: Path, inputs: tuple[Tensor, ...]) -> Any:
-    """What ONNX Runtime computes without optimizations."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    return session.run(None, dict(zip((i.name for i in session.get_inputs()), (x.numpy() for x in inputs))))[0]
-
-
-@functools.cache
-def _float_bytes(name: str) -> bytes:
-    given = case(name)
-    names = [f"input_{i}" for i in range(len(given.example))]
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")
-        is_recurrent = any(isinstance(module, nn.RNNBase) for module in given.model.modules())
-        options: Any = {"dynamo": False} if is_recurrent else {"dynamo": True, "external_data": False, "verbose": False}
-        with tempfile.TemporaryDirectory() as directory:
-            path = Path(directory, "float.onnx")
-            torch.onnx.export(given.model, given.example, str(path), input_names=names, **options)
-            return path.read_bytes()
-
-
-def float_file(name: str, path: Path) -> Path:
-    """The model as PyTorch's exporter writes it, once."""
-    path.write_bytes(_float_bytes(name))
-    return path
-
-
-class Reader(CalibrationDataReader):
-    def __init__(self, given: Case) -> None:
-        names = [f"input_{i}" for i in range(len(given.example))]
-        count = given.example[0].shape[0]
-        feeds = [dict(zip(names, (t[:count].numpy() for t in batch))) for batch in given.calibration]
-        self.feeds = iter(feeds)
-
-    def get_next(self) -> Any:
-        return next(self.feeds, None)
 
 
 def assert_same_program(model: Any, inputs: tuple[Tensor, ...]) -> None:
@@ -89,7 +48,7 @@ def test_a_float_file_computes_what_the_model_does_and_is_quantized(name: str, t
     assert_same_program(quantized, given.example)
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "LSTM"])
+@pytest.mark.parametrize("name", MODELS)
 def test_our_files_come_back_with_the_same_bytes(name: str, tmp_path: Path) -> None:
     given = case(name)
     model = given.quantized()
@@ -101,13 +60,11 @@ def test_our_files_come_back_with_the_same_bytes(name: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", EXPORTED)
-@pytest.mark.parametrize("kinds", [(QuantType.QUInt8, QuantType.QInt8), (QuantType.QInt8, QuantType.QInt8)], ids=str)
+@pytest.mark.parametrize("activations", [QuantType.QUInt8, QuantType.QInt8], ids=str)
 def test_files_of_onnx_runtimes_quantizer_become_programs_with_their_scales(
-    name: str, kinds: tuple[Any, Any], tmp_path: Path
+    name: str, activations: Any, tmp_path: Path
 ) -> None:
-    given, path = case(name), tmp_path / "static.onnx"
-    source = float_file(name, tmp_path / "float.onnx")
-    quantize_static(source, path, Reader(given), per_channel=True, activation_type=kinds[0], weight_type=kinds[1])
+    given, path = case(name), quantized_by_onnx_runtime(name, tmp_path, activations)
     model = zeropoint.from_onnx(path, given.example)
     expected = as_the_file_says(path, given.example)
     assert np.abs(model(*given.example).detach().numpy() - expected).max() <= MOST_STEPS * step_of(expected)
@@ -122,8 +79,7 @@ def _is_scale(tensor: Any) -> bool:
 
 
 def test_dynamic_files_of_onnx_runtimes_quantizer_keep_their_weights(tmp_path: Path) -> None:
-    given, path = case("MiniLM, dynamic"), tmp_path / "dynamic.onnx"
-    quantize_dynamic(float_file("MiniLM, dynamic", tmp_path / "float.onnx"), path, per_channel=True)
+    given, path = case("MiniLM, dynamic"), quantized_by_onnx_runtime("MiniLM, dynamic", tmp_path)
     model = zeropoint.from_onnx(path, given.example)
     assert sum("linear_dynamic" in str(node.target) for node in model.graph_module.graph.nodes) == 13
     expected = as_the_file_says(path, given.example)
@@ -133,12 +89,7 @@ def test_dynamic_files_of_onnx_runtimes_quantizer_keep_their_weights(tmp_path: P
 
 @pytest.mark.parametrize("name", EXPORTED)
 def test_files_of_nncf_become_programs_with_their_scales(name: str, tmp_path: Path) -> None:
-    import nncf
-
-    given, path = case(name), tmp_path / "nncf.onnx"
-    source = onnx.load(float_file(name, tmp_path / "float.onnx"))
-    feeds = Reader(given).feeds
-    onnx.save(nncf.quantize(source, nncf.Dataset(list(feeds))), path)
+    given, path = case(name), quantized_by_nncf(name, tmp_path)
     model = zeropoint.from_onnx(path, given.example)
     assert model.summary().counts()["int8"] > 5
     expected = as_the_file_says(path, given.example)
@@ -238,6 +189,26 @@ def test_constants_that_grow_without_bound_are_refused(tmp_path: Path) -> None:
     nodes = [helper.make_node("ConstantOfShape", ["shape"], ["big"]), helper.make_node("Add", ["x", "big"], ["y"])]
     with pytest.raises(NotImplementedError, match="more than"):
         zeropoint.from_onnx(written(tmp_path / "model.onnx", nodes, [shape]))
+
+
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"num_layers": 2}], ids=str)
+@pytest.mark.parametrize("runtime", ["onnx", "onnxruntime"])
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers_come_back_with_the_same_bytes(
+    kind: type[nn.Module], runtime: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 5, 6)
+    ours = zeropoint.to_int8(kind(6, 4, batch_first=True, **options).eval(), (x,), mode="dynamic", progress=False)
+    zeropoint.export_onnx(ours, (x,), tmp_path / "model.onnx", runtime=runtime)
+    again = zeropoint.from_onnx(tmp_path / "model.onnx", (x,))
+    with torch.no_grad():
+        wanted, found = (pytree.tree_leaves(model(x)) for model in (ours, again))
+        assert len(found) == len(wanted)
+        for a, b in zip(found, wanted):
+            assert torch.equal(a, b)
+        program = pytree.tree_leaves(zeropoint.compile(again, (x,))(x))
+        assert all(torch.equal(a, b) for a, b in zip(program, found))
 
 
 def test_recurrent_layers_of_onnx_runtime_stay_on_integers(tmp_path: Path) -> None:

@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import pytest
 import torch
-from interchange_models import Case, case, step_of
+from interchange_models import case, step_of
 from torch import nn
-from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
-from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
-from torchao.testing.pt2e._xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
+from ways import converted, x86_dynamic_quantizer, x86_quantizer, xnnpack_quantizer
 
 import zeropoint
 
 TIES = 3.0  # steps: a sum that falls between two steps may fall otherwise, and the layers behind spread it
-
-
-def x86_quantizer() -> Any:
-    return x86.X86InductorQuantizer().set_global(x86.get_default_x86_inductor_quantization_config())
-
-
-def xnnpack_quantizer() -> Any:
-    return XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True))
-
-
-def converted(given: Case, quantizer: Any) -> Any:
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")
-        prepared = prepare_pt2e(torch.export.export(given.model, given.example).module(), quantizer)
-        for batch in given.calibration:
-            prepared(*(t[: x.shape[0]] for t, x in zip(batch, given.example)))
-        return convert_pt2e(prepared)
 
 
 # A ReLU that is used twice in a block is more than torchao's quantizer for x86 takes, so it has no ResNet. Of its
@@ -73,8 +53,7 @@ def test_what_is_no_graph_and_what_is_not_quantized_is_refused() -> None:
 
 def test_dynamic_quantization_of_torchao_is_named() -> None:
     given = case("MiniLM, dynamic")
-    config = x86.get_default_x86_inductor_quantization_config(is_dynamic=True)
-    theirs = converted(given, x86.X86InductorQuantizer().set_global(config))
+    theirs = converted(given, x86_dynamic_quantizer())
     with pytest.raises(NotImplementedError, match="choose_qparams"):
         zeropoint.from_pt2e(theirs)
 

@@ -8,10 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from zeropoint.cli.data import Batch, Data, Samples, load_tensors
-from zeropoint.cli.models import Model, Pickle, load_model
+from zeropoint.cli.data import Batch, Samples, load_tensors
+from zeropoint.cli.models import Pickle, load_model
 from zeropoint.cli.output import AsJson, show, work
 from zeropoint.progress import during
+from zeropoint.runtime import Program
 
 __all__ = ["export"]
 
@@ -25,25 +26,32 @@ class Runtime(str, Enum):
 
 
 def export(
-    model: Model,
-    data: Data,
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A quantized .pt2 or TorchScript file, a .zpt program, or code.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The .onnx file.")],
+    data: Annotated[
+        str | None, typer.Option("--data", "-d", metavar="DATA", help="Samples that set the input shapes of a model.")
+    ] = None,
     runtime: Annotated[Runtime, typer.Option("--runtime", "-r", help="Target runtime.")] = Runtime.onnx,
     batch: Batch = 8,
     samples: Samples = 8,
     pickle: Pickle = False,
     as_json: AsJson = False,
 ) -> None:
-    """Export a quantized model to ONNX. The first samples of DATA set the input shapes.
+    """Export a quantized model or a program to ONNX.
 
-    Example: `zeropoint export resnet18.int8.pt2 --data images.npy -o resnet18.onnx`
+    The first samples of DATA set the input shapes of a model. A program needs no data.
+
+    Example: `zeropoint export resnet18.int8.pt2 --data images.npy -o resnet18.onnx`, or
+    `zeropoint export resnet18.zpt -o resnet18.onnx`
     """
     if output.suffix != ".onnx":
         raise typer.BadParameter(f"output must end in .onnx, got {output}")
     with work(as_json):
         with during(f"reading {model}", progress=True):
-            source = _quantized(model, pickle)
-            example = load_tensors(data, source, batch, samples)[0]
+            source = load_model(model, pickle)
+            example = _example(model, source, data, batch, samples)
         from zeropoint.interop.onnx.export import export_onnx
 
         with during(f"writing {output}", progress=True):
@@ -52,10 +60,11 @@ def export(
         show(f"wrote {output}, {size} bytes", {"output": str(output), "bytes": size}, as_json)
 
 
-def _quantized(text: str, pickle: bool) -> Any:
-    if Path(text).suffix == ".zpt":
-        raise ValueError(
-            f"{text} is a program: its steps are joined, and its weights lie as our kernels read them. Export the model"
-            " it was compiled from: zeropoint quantize MODEL -o model.pt2, then zeropoint export model.pt2"
-        )
-    return load_model(text, pickle)
+def _example(model: str, source: Any, data: str | None, batch: int, samples: int) -> Any:
+    if isinstance(source, Program):
+        if data is not None:
+            raise typer.BadParameter(f"{model} is a program, which knows its sizes: leave --data out")
+        return None
+    if data is None:
+        raise typer.BadParameter(f"{model} is no .zpt program: give samples of its inputs with --data")
+    return load_tensors(data, source, batch, samples)[0]

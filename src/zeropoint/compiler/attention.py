@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from zeropoint.compiler.program_builder import ProgramBuilder, Step
-from zeropoint.compiler.step_uses import StepUses, replace_steps
+from zeropoint.compiler.step_uses import Fresh, StepUses, replace_steps
 
-__all__ = ["fuse_attention"]
+__all__ = ["fuse_attention", "split_attention"]
 
 _MOST_OPERATIONS = 8  # as native/kernels/attention/attention.h has it
 # What makes a copy in the order of the axes anyway, so that nobody sees in which order the memory was before.
 _IN_ORDER = ("flatten", "reshape", "contiguous")
+_SCALE = ("scale", "zero_point")
+_MASKED = ("add_mask", "keep", "replace")
 
 
 class _Operation(NamedTuple):
@@ -96,6 +98,50 @@ class _Attention(NamedTuple):
         masks = [operation.mask for operation in self.operations if operation.mask is not None]
         inputs = [self.scores.inputs[0], self.scores.inputs[1], self.product.inputs[1], *masks]
         return Step("attention", inputs, self.last.outputs, attributes)
+
+
+def split_attention(step: Step, fresh: Fresh) -> list[Step] | None:
+    """The steps that `fuse_attention` made one of."""
+    if step.op != "attention":
+        return None
+    a, (q, k, v, *masks) = step.attributes, step.inputs
+    last = step.outputs[0]
+    bytes_, scores, shares, share_bytes = (fresh(last) for _ in range(4))
+
+    def pair(x: str, y: str, result: str) -> dict[str, Any]:
+        sides = {f"{side}_{kind}": a[f"{given}_{kind}"] for side, given in (("a", x), ("b", y)) for kind in _SCALE}
+        return sides | {kind: a[f"{result}_{kind}" if result else kind] for kind in _SCALE}
+
+    made = [
+        Step("matmul", [q, k], [bytes_], pair("q", "k", "score")),
+        Step("dequantize", [bytes_], [scores], {kind: a[f"score_{kind}"] for kind in _SCALE}),
+    ]
+    for name, *number in a["operations"]:
+        x, scores = scores, fresh(last)
+        made.append(_operation_step(name, number, x, masks.pop(0) if name in _MASKED else None, scores))
+    product = fresh(last) if a["heads_inside"] else last
+    rounded = {name: a[f"share_{name}"] for name in (*_SCALE, "dtype", "low", "high")}
+    made += [
+        Step("float_softmax", [scores], [shares], {"axis": -1, "safe": a["safe"]}),
+        Step("quantize", [shares], [share_bytes], rounded),
+        Step("matmul", [share_bytes, v], [product], pair("share", "v", "")),
+    ]
+    if a["heads_inside"]:
+        made.append(Step("transpose", [product], [last], {"first": -3, "second": -2}))
+    return made
+
+
+def _operation_step(name: str, number: list[Any], x: str, mask: str | None, y: str) -> Step:
+    """What is done to a score, as an expression."""
+    if name in ("keep", "replace"):
+        types, places = ["float32", "bool"], [1, 0, 2] if name == "keep" else [1, 2, 0]
+        code = [["number", "float32", *number], ["where", "float32", *places]]
+    elif name == "add_mask":
+        types, code = ["float32", "float32"], [["add", "float32", 0, 1]]
+    else:
+        types = ["float32"]
+        code = [["number", "float32", *number], [{"multiply": "mul", "divide": "div"}.get(name, name), "float32", 0, 1]]
+    return Step("map", [x] if mask is None else [x, mask], [y], {"types": types, "code": code})
 
 
 def _is_last_axis(builder: ProgramBuilder, softmax: Step) -> bool:

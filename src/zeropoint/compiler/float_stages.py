@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from zeropoint.compiler.program_builder import ProgramBuilder, Step
-from zeropoint.compiler.step_uses import StepUses, replace_steps
+from zeropoint.compiler.step_uses import Fresh, StepUses, replace_steps
 
-__all__ = ["fuse_dynamic_functions", "fuse_functions", "fuse_norms", "join_dynamic_layers"]
+__all__ = [
+    "fuse_dynamic_functions", "fuse_functions", "fuse_norms", "join_dynamic_layers", "split_dynamic_layers",
+    "split_functions", "split_norms",
+]  # fmt: skip
 
 _FUNCTIONS = ("gelu", "gelu_tanh", "tanh", "sigmoid", "silu")  # of native/kernels/float_function/float_function.h
 _SUM = [["add", "float32", 0, 1]]
@@ -37,6 +40,60 @@ def fuse_functions(builder: ProgramBuilder) -> None:
         }
         fused = Step("linear", linear.inputs, quantize.outputs, attributes)
         replace_steps(builder, [linear, function, quantize], quantize, fused)
+
+
+def split_functions(step: Step, fresh: Fresh) -> list[Step] | None:
+    """The three steps that `fuse_functions` made one of."""
+    a = step.attributes
+    if step.op != "linear" or "function" not in a:
+        return None
+    product, value = fresh(step.outputs[0]), fresh(step.outputs[0])
+    layer = {name: number for name, number in a.items() if name not in (*_BYTES, "function")}
+    layer |= {"dtype": "float32", "relu": False}
+    rounded = {name: a[name] for name in _BYTES}
+    return [
+        Step("linear", step.inputs, [product], layer),
+        _function_step(a["function"], product, value),
+        Step("quantize", [value], step.outputs, rounded),
+    ]
+
+
+def _function_step(function: str, x: str, y: str) -> Step:
+    return Step("map", [x], [y], {"types": ["float32"], "code": [[function, "float32", 0]]})
+
+
+def split_norms(step: Step, fresh: Fresh) -> list[Step] | None:
+    """What `fuse_norms` made one step of: a sum before it, and the bytes behind it."""
+    a = step.attributes
+    if step.op != "float_layer_norm" or (len(step.inputs) == 3 and "dtype" not in a):
+        return None
+    x, made = step.inputs[0], []
+    if len(step.inputs) > 3:
+        x = fresh(step.outputs[0])
+        made.append(
+            Step("map", [step.inputs[0], step.inputs[3]], [x], {"types": ["float32"] * 2, "code": [list(_SUM[0])]})
+        )
+    y = step.outputs[0] if "dtype" not in a or len(step.outputs) > 1 else fresh(step.outputs[0])
+    numbers = {name: number for name, number in a.items() if name not in _BYTES}
+    made.append(Step(step.op, [x, *step.inputs[1:3]], [y], numbers))
+    if "dtype" in a:
+        made.append(Step("quantize", [y], step.outputs[-1:], {name: a[name] for name in _BYTES}))
+    return made
+
+
+def split_dynamic_layers(step: Step, fresh: Fresh) -> list[Step] | None:
+    """One layer for each weight, and its function behind it."""
+    a = step.attributes
+    if step.op != "linear_dynamic" or (len(step.outputs) == 1 and "function" not in a):
+        return None
+    numbers = {name: number for name, number in a.items() if name != "function"}
+    made = []
+    for i, output in enumerate(step.outputs):
+        product = fresh(output) if "function" in a else output
+        made.append(Step(step.op, [step.inputs[0], *step.inputs[1 + 4 * i : 5 + 4 * i]], [product], numbers))
+        if "function" in a:
+            made.append(_function_step(a["function"], product, output))
+    return made
 
 
 def fuse_norms(builder: ProgramBuilder) -> None:

@@ -8,28 +8,36 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from zeropoint.compiler.attention import fuse_attention
+from zeropoint.compiler.attention import fuse_attention, split_attention
 from zeropoint.compiler.float_stages import (
     fuse_dynamic_functions,
     fuse_functions,
     fuse_norms,
     join_dynamic_layers,
+    split_dynamic_layers,
+    split_functions,
+    split_norms,
 )
 from zeropoint.compiler.joining import join_expressions
 from zeropoint.compiler.program_builder import ProgramBuilder, Step
+from zeropoint.compiler.step_uses import Fresh
 
-__all__ = ["FUSIONS", "Fusion", "simplify"]
+__all__ = ["FUSIONS", "Fusion", "simplify", "split"]
 
 _LAYERS = ("linear", "conv")
 _PAIRS = ("add", "multiply")
 
 
 class Fusion(NamedTuple):
-    """Steps that become fewer: what is looked for, what takes its place, and what does it."""
+    """Steps that become fewer: what is looked for, what takes its place, what does it, and what undoes it.
+
+    `split` gives the steps that a fused one stands for, in their order; None for a step that is no such fusion.
+    """
 
     replaces: str
     by: str
     apply: Callable[[ProgramBuilder], None]
+    split: Callable[[Step, Fresh], list[Step] | None] | None = None
 
 
 def simplify(builder: ProgramBuilder, fusions: Sequence[Fusion] | None = None) -> None:
@@ -38,6 +46,15 @@ def simplify(builder: ProgramBuilder, fusions: Sequence[Fusion] | None = None) -
     for fusion in FUSIONS if fusions is None else fusions:
         fusion.apply(builder)
     _drop_dead(builder)
+
+
+def split(steps: Sequence[Step], fresh: Fresh) -> list[Step]:
+    """The steps without fusions: those that operators of graphs are, one by one."""
+    made: list[Step] = []
+    for step in steps:
+        parts = next((p for f in FUSIONS if f.split is not None and (p := f.split(step, fresh)) is not None), None)
+        made += [step] if parts is None else split(parts, fresh)
+    return made
 
 
 def _readers(builder: ProgramBuilder) -> dict[str, int]:
@@ -126,6 +143,26 @@ def _takes(step: Step) -> bool:
     return step.op in _LAYERS and step.attributes["dtype"] != "float32" and "then" not in step.attributes
 
 
+def _split_pair(step: Step, fresh: Fresh) -> list[Step] | None:
+    a = step.attributes
+    if step.op not in _LAYERS or "then" not in a:
+        return None
+    result = fresh(step.outputs[0])
+    layer = {name: value for name, value in a.items() if not name.startswith("then")}
+    pair = {name.removeprefix("then_"): value for name, value in a.items() if name.startswith("then_")}
+    operands = [result, step.inputs[6]]
+    operands = operands[::-1] if pair.pop("swapped") else operands
+    return [Step(step.op, step.inputs[:6], [result], layer), Step(a["then"], operands, step.outputs, pair)]
+
+
+def _split_table(step: Step, fresh: Fresh) -> list[Step] | None:
+    if step.op not in _LAYERS or step.inputs[5] is None or "then" in step.attributes:
+        return None
+    result, dtype = fresh(step.outputs[0]), {"dtype": step.attributes["dtype"]}
+    layer = Step(step.op, [*step.inputs[:5], None], [result], step.attributes)
+    return [layer, Step("lookup", [result, step.inputs[5]], step.outputs, dtype)]
+
+
 def _drop_dead(builder: ProgramBuilder) -> None:
     needed = set(builder.results())
     kept = []
@@ -138,12 +175,17 @@ def _drop_dead(builder: ProgramBuilder) -> None:
 
 # In this order: an expression that has been joined with another is no mask of attention any more.
 FUSIONS: tuple[Fusion, ...] = (
-    Fusion("a table behind a layer or a table", "that layer or table", _fold_tables),
-    Fusion("a sum or product behind a layer", "that layer", _fold_pairs),
-    Fusion("matmul, dequantize, map, float_softmax, quantize, matmul, transpose", "attention", fuse_attention),
-    Fusion("linear to float32, a function, quantize", "linear with a function", fuse_functions),
+    Fusion("a table behind a layer or a table", "that layer or table", _fold_tables, _split_table),
+    Fusion("a sum or product behind a layer", "that layer", _fold_pairs, _split_pair),
+    Fusion(
+        "matmul, dequantize, map, float_softmax, quantize, matmul, transpose", "attention", fuse_attention,
+        split_attention,
+    ),
+    Fusion("linear to float32, a function, quantize", "linear with a function", fuse_functions, split_functions),
     Fusion("linear_dynamic, a function", "linear_dynamic with a function", fuse_dynamic_functions),
-    Fusion("linear_dynamic of one input", "linear_dynamic with many results", join_dynamic_layers),
-    Fusion("a sum, float_layer_norm, quantize", "float_layer_norm", fuse_norms),
+    Fusion(
+        "linear_dynamic of one input", "linear_dynamic with many results", join_dynamic_layers, split_dynamic_layers
+    ),
+    Fusion("a sum, float_layer_norm, quantize", "float_layer_norm", fuse_norms, split_norms),
     Fusion("a map that reads a map", "one map", join_expressions),
-)
+)  # fmt: skip

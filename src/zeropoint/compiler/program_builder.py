@@ -58,6 +58,16 @@ class Size(str):
     """The name of a value that is a number."""
 
 
+def fresh_name(name: str, taken: set[str]) -> str:
+    """`name`, or that with a number behind it if it is taken, which it is from now on."""
+    made, number = name, 0
+    while made in taken:
+        number += 1
+        made = f"{name}_{number}"
+    taken.add(made)
+    return made
+
+
 class ProgramBuilder:
     """Inputs, steps, outputs and constants.
 
@@ -84,12 +94,7 @@ class ProgramBuilder:
 
     def fresh(self, name: str) -> str:
         """`name`, or that with a number behind it if there is one already."""
-        made, number = name, 0
-        while made in self._names:
-            number += 1
-            made = f"{name}_{number}"
-        self._names.add(made)
-        return made
+        return fresh_name(name, self._names)
 
     def constant(self, name: str, value: torch.Tensor) -> str:
         """Store a tensor; equal ones are stored once."""

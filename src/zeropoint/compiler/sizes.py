@@ -12,9 +12,9 @@ from torch import fx
 
 from zeropoint.compiler.program_builder import Size
 from zeropoint.graph.frontends.shape_guards import OPERATIONS
-from zeropoint.operators.steps import Emit, StepBuilder
+from zeropoint.operators.steps import Emit, GraphBuilder, ProgramStep, Restore, StepBuilder
 
-__all__ = ["CALCULATIONS", "NUMBERS", "SIZES"]
+__all__ = ["CALCULATIONS", "NUMBERS", "RESTORED_SIZES", "SIZES"]
 
 # What numbers that follow from sizes are made with: whole ones that records ask for, by their names.
 NUMBERS: dict[str, Callable[[Any, Any], int]] = {
@@ -72,6 +72,29 @@ def _emit_nothing(c: StepBuilder, node: fx.Node) -> None:
     """A check of what the model was captured with."""
 
 
+def _restore_size(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    return r.call(torch.ops.aten.sym_size.int, r.tensor(step.inputs[0]), step.attributes["axis"])
+
+
+def _restore_arithmetic(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    a = step.attributes
+    numbers = [r.size(a[k]) for k in ("a", "b")]
+    if a["operation"] == "scaled":
+        return r.call(torch.sym_int, r.call(operator.mul, *numbers))
+    return r.call(NUMBERS[a["operation"]], *numbers)
+
+
+def _restore_calculation(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    a = step.attributes
+    return r.call(CALCULATIONS[a["operation"]][0], *(r.size(operand) for operand in a["operands"]))
+
+
+# Steps that make numbers of sizes, as calls of graphs again.
+RESTORED_SIZES: dict[str, Restore] = {
+    "size": _restore_size,
+    "arithmetic": _restore_arithmetic,
+    "calculate": _restore_calculation,
+}
 SIZES: dict[Any, Emit] = {
     "aten.sym_numel.default": _emit_numel,
     "aten.sym_size.int": _emit_size,

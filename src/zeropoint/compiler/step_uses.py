@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from zeropoint.compiler.program_builder import ProgramBuilder, Step
 
-__all__ = ["StepUses", "replace_steps"]
+__all__ = ["Fresh", "StepUses", "replace_steps"]
+
+Fresh = Callable[[str], str]  # gives a name that no value has, like the one given
 
 
 class StepUses:

@@ -114,7 +114,8 @@ def from_qdq_graph(graph: fx.GraphModule) -> Quantized:
 
 def _is_dynamic(graph: fx.GraphModule) -> bool:
     """Whether it has layers on integers already, as those that find the range of their input."""
-    dynamic = (ours.linear_dynamic.default, ours.quantized_lstm.input)
+    recurrent = (getattr(ours, f"quantized_{name}").input for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"))
+    dynamic = (ours.linear_dynamic.default, *recurrent)
     return any(node.target in dynamic for node in graph.graph.nodes)
 
 

@@ -15,12 +15,12 @@ from zeropoint.numerics.functions import Step
 from zeropoint.operators.elementwise import emit_arithmetic, overloads
 from zeropoint.operators.expressions import Expression
 from zeropoint.operators.float_forms import FloatCall, by_operator, in_parts
-from zeropoint.operators.lookup import emit_table
+from zeropoint.operators.lookup import emit_table, restored_table
 from zeropoint.operators.node import arguments, aten_name
 from zeropoint.operators.plan import Choice, State, Way, is_float, is_static, relu_after, tensor_arguments
 from zeropoint.operators.record import ModuleForms, Observed, Operator, Traced
 from zeropoint.operators.registry import BY_ATEN
-from zeropoint.operators.steps import StepBuilder, steps
+from zeropoint.operators.steps import GraphBuilder, ProgramStep, StepBuilder, called, restores, steps
 from zeropoint.operators.values import Scale, Value
 from zeropoint.ops import checks, rounding
 
@@ -166,6 +166,28 @@ def _emit_float_matmul(c: StepBuilder, node: fx.Node) -> str:
     return c.add("float_matmul", c.tensor(a["a"]), c.tensor(a["b"]))
 
 
+# ------------------------------------------------------------------------------------------------- steps as nodes again
+
+
+def _restore_pair(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    """Two tensors of bytes, each with its scale."""
+    a = step.attributes
+    name = {"multiply": "mul"}.get(step.op, step.op) + ("_relu" if a.get("relu") else "")
+    given = [(r.tensor(x), a[f"{k}_scale"], a[f"{k}_zero_point"]) for x, k in zip(step.inputs, "ab")]
+    return r.call(getattr(ours, name).default, *given[0], *given[1], a["scale"], a["zero_point"])
+
+
+def _restore_cat(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    """Pieces, each through its table if it has one: the one for images of which channels come last, or the other."""
+    count = len(step.inputs) // 3
+    pieces = [r.tensor(name) for name in step.inputs[:count]]
+    axis = step.attributes["axis"]
+    is_image = len(r.shape(pieces[0])) == 4 and axis % 4 == 1
+    tables = step.inputs[2 * count :] if is_image else step.inputs[count : 2 * count]
+    pieces = [x if t is None else restored_table(r, x, t, r.dtype(x)) for x, t in zip(pieces, tables)]
+    return r.call(aten.cat.default, pieces, axis)
+
+
 # ----------------------------------------------------------------------------------------------------------- records
 
 
@@ -188,6 +210,9 @@ RECORDS = (
         lower=_binary, float_form=by_operator("float_matmul", "self", "other", least_axes=2),
         traced=Traced(Observed.PRODUCT, without=(python.matmul,)),
         steps=(*steps(_emit_matmul, "matmul"), *steps(_emit_float_matmul, "float_matmul")),
+        restores=(
+            *restores(_restore_pair, "matmul"), *restores(called(ours.float_matmul.default), "float_matmul"),
+        ),
     ),
     Operator(
         "bmm", ("bmm.default",), functions=(torch.bmm,), heavy=True, annotate=_several, lower=_binary,
@@ -197,7 +222,7 @@ RECORDS = (
     Operator(
         "add", ("add.Tensor", "add.Scalar", "sub.Tensor"), functions=(torch.add, torch.sub, python.add, python.sub),
         relu=True, annotate=_elementwise, lower=_with_number, float_form=_weighted,
-        traced=Traced(Observed.SUM, without=(torch.sub, python.sub)),
+        traced=Traced(Observed.SUM, without=(torch.sub, python.sub)), restores=restores(_restore_pair, "add"),
         steps=(
             *steps(_emit_binary, "add", "add_relu"),
             *steps(emit_table, "add_scalar", "add_scalar_relu"),
@@ -208,7 +233,7 @@ RECORDS = (
     ),
     Operator(
         "mul", ("mul.Tensor", "mul.Scalar"), functions=(torch.mul, python.mul), relu=True, annotate=_elementwise,
-        lower=_with_number, traced=Traced(Observed.SUM),
+        lower=_with_number, traced=Traced(Observed.SUM), restores=restores(_restore_pair, "multiply"),
         steps=(
             *steps(_emit_binary, "mul", "mul_relu"),
             *steps(emit_table, "mul_scalar", "mul_scalar_relu"),
@@ -217,7 +242,7 @@ RECORDS = (
     ),
     Operator(
         "cat", ("cat.default",), functions=(torch.cat,), relu=True, joins=True, annotate=_several, lower=_cat,
-        traced=Traced(Observed.JOINED),
+        traced=Traced(Observed.JOINED), restores=restores(_restore_cat, "cat"),
         steps=(
             *steps(_emit_cat, "cat", "cat_relu"),
             *steps(_emit_plain_cat, "aten.cat.default", "aten.concat.default", "aten.hstack.default"),

@@ -18,8 +18,8 @@ from zeropoint.operators.expressions import Expression, Term
 from zeropoint.operators.float_forms import FloatCall, FloatForm, are_floats, in_parts
 from zeropoint.operators.node import arguments
 from zeropoint.operators.record import Observed, Operator, Traced
-from zeropoint.operators.steps import Emit, StepBuilder, steps
-from zeropoint.ops.float_maps import UNARY
+from zeropoint.operators.steps import Emit, GraphBuilder, ProgramStep, StepBuilder, dtype_of, restores, steps
+from zeropoint.ops.float_maps import BINARY, UNARY
 
 __all__ = ["RECORDS", "emit_arithmetic", "emit_bounds", "emit_convert", "emit_function", "emit_threshold", "overloads"]
 
@@ -218,6 +218,104 @@ def _emit_ours(c: StepBuilder, node: fx.Node) -> str:
     return e.step(e.call(function, *(e.term(t, _F32) for t in tensors)))
 
 
+# ------------------------------------------------------------------------------------------------- steps as nodes again
+
+_FUNCTIONS = {
+    "gelu": (ours.float_gelu.default,), "gelu_tanh": (ours.float_gelu.default, "tanh"),
+    "tanh": (ours.float_tanh.default,), "sigmoid": (ours.float_sigmoid.default,), "silu": (ours.float_silu.default,),
+}  # fmt: skip
+_PLAIN = {
+    **{name: getattr(aten, name).default for name in (
+        "neg", "abs", "sign", "bitwise_not", "floor", "ceil", "round", "trunc", "reciprocal", "isnan", "isinf",
+        "minimum", "maximum",
+    )},
+    **{name: getattr(aten, name).Tensor for name in (
+        "add", "sub", "mul", "div", "remainder", "fmod", "bitwise_and", "bitwise_or", "bitwise_xor", "eq", "ne", "lt",
+        "le", "gt", "ge",
+    )},
+    "shift_left": aten.bitwise_left_shift.Tensor, "shift_right": aten.bitwise_right_shift.Tensor,
+    "where": aten.where.self,
+}  # fmt: skip
+_BOUNDED = {"maximum": aten.clamp_min.default, "minimum": aten.clamp_max.default}
+_QUOTIENTS = {"floor_divide": "floor", "trunc_divide": "trunc"}
+
+
+def _operation(r: GraphBuilder, operation: str, dtype: torch.dtype, values: list[Any]) -> fx.Node:
+    """One instruction of an expression as a call."""
+    if operation in UNARY:
+        return r.call(ours.float_unary.default, *values, operation)
+    if dtype == _F32 and operation in BINARY:
+        return r.call(ours.float_binary.default, *values, operation)
+    if operation in _FUNCTIONS:
+        target, *more = _FUNCTIONS[operation]
+        return r.call(target, *values, *more)
+    if operation in _QUOTIENTS:
+        return r.call(aten.div.Tensor_mode, *values, rounding_mode=_QUOTIENTS[operation])
+    if operation == "pow":
+        return r.call(aten.pow.Tensor_Tensor, *values)
+    if operation not in _PLAIN:
+        raise r.unsupported(f"{operation!r} of an expression is no operator of graphs")
+    return r.call(_PLAIN[operation], *values)
+
+
+def _restore_map(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    """An expression, instruction by instruction. Numbers are tensors without axes, or bounds."""
+    made: list[Any] = [r.tensor(name) for name in step.inputs]
+    numbers: dict[int, Any] = {}
+    sizes = step.attributes.get("sizes", [])
+
+    def tensor(index: int) -> Any:
+        if made[index] is None:
+            value, dtype = numbers[index]
+            made[index] = r.stored("number", torch.tensor(value, dtype=dtype))
+        return made[index]
+
+    for operation, name, *operands in step.attributes["code"]:
+        dtype = dtype_of(name)
+        if operation == "number":
+            value = float(operands[0]) if isinstance(operands[0], str) else operands[0]
+            numbers[len(made)] = (value, dtype)
+            made.append(None)
+        elif operation == "size":
+            made.append(r.call(aten.scalar_tensor.default, r.size(sizes[operands[0]]), dtype=dtype))
+        elif operation == "convert":
+            made.append(r.call(aten.to.dtype, tensor(operands[0]), dtype))
+        elif operation in _BOUNDED and (bounded := _bounded(operands, numbers)) is not None:
+            made.append(r.call(_BOUNDED[operation], tensor(bounded[0]), bounded[1]))
+        else:
+            made.append(_operation(r, operation, dtype, [tensor(index) for index in operands]))
+    last: fx.Node = tensor(len(made) - 1)
+    return last
+
+
+def _bounded(operands: list[int], numbers: dict[int, Any]) -> tuple[int, Any] | None:
+    """Of a value and a number: both."""
+    for x, bound in (operands, operands[::-1]):
+        if bound in numbers and x not in numbers:
+            return x, numbers[bound][0]
+    return None
+
+
+def _restore_old(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    """What programs had for the operation of a map once: of two tensors, or of one and a number."""
+    a, operands = step.attributes, [r.tensor(name) for name in step.inputs]
+    name = step.op.removeprefix("float_")
+    if name == "clamp":
+        return r.call(aten.clamp.default, *operands, a.get("low"), a.get("high"))
+    if name == "threshold":
+        return r.call(aten.threshold.default, *operands, a["threshold"], a["value"])
+    if name in _FUNCTIONS:
+        target, *more = _FUNCTIONS[name]
+        return r.call(target, *operands, *more)
+    operation = {"multiply": "mul", "divide": "div", "subtract": "sub"}.get(name, name)
+    if "number" in a:
+        operands.append(r.stored("number", torch.tensor(a["number"], dtype=r.dtype(operands[0]))))
+    return r.call(_PLAIN[operation], *(operands[::-1] if a.get("swapped") else operands))
+
+
+_OLD = ("add", "subtract", "multiply", "divide", "clamp", "threshold", *_FUNCTIONS)
+
+
 # ------------------------------------------------------------------------------------------------ float forms in graphs
 
 
@@ -353,7 +451,13 @@ def _form_only(name: str, form: FloatForm, *more: str) -> Operator:
 
 RECORDS = (
     *(_function(name) for name in UNARY),
-    Operator("float_functions", steps=steps(_emit_ours, "float_unary", "float_binary")),
+    Operator(
+        "float_functions", steps=steps(_emit_ours, "float_unary", "float_binary"),
+        restores=(
+            *restores(_restore_map, "map"),
+            *restores(_restore_old, *(f"float_{name}" for name in _OLD), "remainder"),
+        ),
+    ),
     _mapped("abs", emit_function("abs"), "absolute"),
     _mapped("sign", emit_function("sign"), "sgn"),
     _mapped("neg", emit_function("neg"), "negative"),

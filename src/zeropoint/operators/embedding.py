@@ -16,7 +16,7 @@ from zeropoint.nn.quantized.storage import quantize_weight
 from zeropoint.operators.node import arguments, parameter
 from zeropoint.operators.plan import Choice, State, Way
 from zeropoint.operators.record import ModuleForms, Operator, Output
-from zeropoint.operators.steps import StepBuilder, steps
+from zeropoint.operators.steps import GraphBuilder, ProgramStep, StepBuilder, restores, steps
 from zeropoint.operators.values import Value
 from zeropoint.ops.embedding import MODES, NAMES
 from zeropoint.qfunctions.embedding import embedding_bag_prepack
@@ -110,6 +110,19 @@ def _emit_bags(c: StepBuilder, node: fx.Node) -> str:
     return c.add("embedding_bags", *tensors, bits=_bits(node), **numbers)
 
 
+def _restore(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    op = getattr(ours, f"embedding_{NAMES[step.attributes['bits']]}").default
+    return r.call(op, *(r.tensor(name) for name in step.inputs))
+
+
+def _restore_bags(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    a = step.attributes
+    op = getattr(ours, f"embedding_bag_{NAMES[a['bits']]}_rowwise_offsets").default
+    rows, indices, offsets, weights = (r.tensor(name) for name in step.inputs)
+    mode = next(number for number, name in MODES.items() if name == a["mode"])
+    return r.call(op, rows, indices, offsets, False, mode, False, weights, None, a["include_last_offset"])
+
+
 RECORDS = (
     Operator(
         "embedding", ("embedding.default",), (nn.Embedding,), (F.embedding,), output=Output.FLOAT, weights=("weight",),
@@ -118,6 +131,7 @@ RECORDS = (
             *steps(_emit, *(f"embedding_{name}" for name in NAMES.values())),
             *steps(_emit_float, "aten.embedding.default"),
         ),
+        restores=restores(_restore, "embedding"),
         forms=(
             ModuleForms(nn.Embedding, nnq.Embedding, nnq.Embedding, nnqr.Embedding, nnqat.Embedding),
             ModuleForms(nnqat.Embedding, nnq.Embedding),
@@ -128,6 +142,7 @@ RECORDS = (
         output=Output.FLOAT, weights=("weight",), weight_only=True, heavy=True,
         annotate=_annotate_bags, lower=_lower_bags,
         steps=steps(_emit_bags, *(f"embedding_bag_{name}_rowwise_offsets" for name in NAMES.values())),
+        restores=restores(_restore_bags, "embedding_bags"),
         forms=(
             ModuleForms(nn.EmbeddingBag, nnq.EmbeddingBag, nnq.EmbeddingBag, nnqr.EmbeddingBag, nnqat.EmbeddingBag),
             ModuleForms(nnqat.EmbeddingBag, nnq.EmbeddingBag),

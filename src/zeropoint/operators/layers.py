@@ -34,7 +34,17 @@ from zeropoint.operators.plan import (
     weight_dtype,
 )
 from zeropoint.operators.record import Fusion, ModuleForms, Operator
-from zeropoint.operators.steps import StepBuilder, dtype_name, require_stored, steps
+from zeropoint.operators.steps import (
+    GraphBuilder,
+    ProgramStep,
+    StepBuilder,
+    called,
+    dtype_name,
+    dtype_of,
+    require_stored,
+    restores,
+    steps,
+)
 from zeropoint.operators.values import Value
 from zeropoint.ops import checks, rounding
 from zeropoint.ops.float_layers import stored_weight
@@ -294,6 +304,112 @@ def _emit_float_conv(c: StepBuilder, node: fx.Node) -> str:
     return c.add("squeeze", y, axes=[0]) if is_single else y
 
 
+# ------------------------------------------------------------------------------------------------- steps as nodes again
+
+
+def _restored(r: GraphBuilder, step: ProgramStep, weight: Tensor, repeat: int = 1) -> list[Any]:
+    """Weight, scales, zero points and bias of a layer as graphs hold them."""
+    name = str(step.inputs[1])
+    scale, zero_point = (r.constant(part) for part in step.inputs[2:4])
+    assert scale is not None
+    assert zero_point is not None
+    if repeat > 1 and scale.numel() == weight.shape[1] * repeat:
+        scale, zero_point = (t[: t.numel() // repeat] for t in (scale, zero_point))
+    numbers = r.stored(f"{name}_scale", scale), r.stored(f"{name}_zero_point", zero_point.to(torch.int64))
+    return [r.stored(name, weight), *numbers, r.tensor(step.inputs[4])]
+
+
+def _restored_layer(r: GraphBuilder, step: ProgramStep, name: str, *parts: Any) -> fx.Node:
+    """The call of a layer on bytes, its ReLU, and bounds that are none."""
+    a = step.attributes
+    given = r.tensor(step.inputs[0]), a["input_scale"], a["input_zero_point"], *parts
+    if a["dtype"] == "float32":
+        y = r.call(ours.linear_to_float.default, *given)
+        return r.call(aten.relu.default, y) if a["relu"] else y
+    zero_point, bounds = a["zero_point"], (a["low"], a["high"])
+    whole = checks.bounds(dtype_of(a["dtype"]))
+    has_relu = "transpose" not in name and bounds == (max(whole[0], min(zero_point, whole[1])), whole[1]) != whole
+    roundings = [known for known, code in rounding.CODES.items() if code == a.get("rounding", 0)]
+    op = getattr(ours, f"{name}_relu" if has_relu else name).default
+    y = r.call(op, *given, a["scale"], zero_point, *(roundings if a.get("rounding") else []))
+    return y if has_relu or bounds == whole else r.call(aten.clamp.default, y, *bounds)
+
+
+def _restore_linear(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    weight = r.constant(step.inputs[1])
+    assert weight is not None
+    return _restored_layer(r, step, "linear", *_restored(r, step, weight))
+
+
+def _restore_linear_dynamic(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    a, weight = step.attributes, r.constant(step.inputs[1])
+    assert weight is not None
+    op = ours.linear_relu_dynamic if a["relu"] else ours.linear_dynamic
+    options = a["reduce_range"], a.get("per_token", False)
+    return r.call(op.default, r.tensor(step.inputs[0]), *_restored(r, step, weight), *options)
+
+
+def _restored_geometry(a: dict[str, Any]) -> list[Any]:
+    """Strides and all that as calls of this kind take them, without the axes that are not there."""
+    stride, padding, dilation, more = (
+        a[k][-a["spatial"] :] for k in ("stride", "padding", "dilation", "output_padding")
+    )
+    return [stride, padding, *([more] if a["transposed"] else []), dilation, a["groups"]]
+
+
+def _restored_kernel(weight: Tensor | None, a: dict[str, Any]) -> Tensor:
+    """``(out, depth, height, width, in / groups)`` as PyTorch has it."""
+    assert weight is not None
+    moved = weight.movedim(-1, 1)
+    kernel, groups = moved.shape[5 - a["spatial"] :], a["groups"]
+    moved = moved.reshape(*moved.shape[:2], *kernel)
+    if not a["transposed"]:
+        return moved.contiguous()
+    outputs, inputs = moved.shape[:2]
+    turned = moved.reshape(groups, outputs // groups, inputs, *kernel).transpose(1, 2)
+    return turned.reshape(groups * inputs, outputs // groups, *kernel).contiguous()
+
+
+def _restore_conv(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    a = step.attributes
+    parts = _restored(r, step, _restored_kernel(r.constant(step.inputs[1]), a), a["groups"] if a["transposed"] else 1)
+    name = f"conv{'_transpose' if a['transposed'] else ''}{a['spatial']}d"
+    if step.op == "conv":
+        return _restored_layer(r, step, name, *parts, *_restored_geometry(a))
+    op = getattr(ours, f"{name}_dynamic").default
+    return r.call(op, r.tensor(step.inputs[0]), *parts, *_restored_geometry(a), a["reduce_range"])
+
+
+def _restore_float_conv(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    a = step.attributes
+    weight = r.stored(str(step.inputs[1]), _restored_kernel(r.constant(step.inputs[1]), a))
+    given = r.tensor(step.inputs[0]), weight, r.tensor(step.inputs[2])
+    if not a["transposed"]:
+        return r.call(ours.float_conv.default, *given, *_restored_geometry(a))
+    *some, dilation, groups = _restored_geometry(a)
+    return r.call(ours.float_conv_transpose.default, *given, *some, groups, dilation)
+
+
+def _restore_weight_only(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    a, x = step.attributes, r.tensor(step.inputs[0])
+    weight, scale, zero_point, shift, _ = (r.constant(name) for name in step.inputs[1:])
+    stored, bias = r.tensor(step.inputs[1]), r.tensor(step.inputs[5])
+    if a["storage"] == "float16":
+        op = ours.linear_relu_dynamic_fp16 if a["relu"] else ours.linear_dynamic_fp16
+        return r.call(op.default, x, stored, bias)
+    assert weight is not None
+    assert scale is not None
+    assert zero_point is not None
+
+    def spread(part: str, values: Tensor) -> fx.Node:
+        shape = (weight.shape[0], -1) if values.numel() > 1 else (1,)
+        return r.stored(f"{step.inputs[1]}_{part}", values.reshape(shape))
+
+    moved = spread("zero_point", zero_point.round().to(torch.int64) if shift is None else shift)
+    op = ours.weight_only_linear_4bit if a["storage"] == "uint4" else ours.weight_only_linear
+    return r.call(op.default, x, stored, spread("scale", scale), moved, bias, a["group_size"])
+
+
 # ----------------------------------------------------------------------------------------------------------- records
 
 
@@ -320,6 +436,12 @@ def _linear() -> Operator:
             *steps(_emit_weight_only_linear, "weight_only_linear", "weight_only_linear_4bit"),
             *steps(_emit_linear_fp16, "linear_dynamic_fp16", "linear_relu_dynamic_fp16"),
             *steps(_emit_float_linear, "float_linear"),
+        ),
+        restores=(
+            *restores(_restore_linear, "linear"),
+            *restores(_restore_linear_dynamic, "linear_dynamic"),
+            *restores(_restore_weight_only, "weight_only_linear"),
+            *restores(called(ours.float_linear.default), "float_linear"),
         ),
         forms=(
             ModuleForms(nn.Linear, nnq.Linear, nnqd.Linear, nnqr.Linear, nnqat.Linear),
@@ -370,6 +492,7 @@ def _convolution(dims: int) -> Operator:
             *steps(_emit_conv, *(f"conv{dims}d{kind}" for kind in ("", "_relu", "_dynamic"))),
             *steps(_emit_float_conv, "float_conv"),
         ),
+        restores=(*restores(_restore_conv, "conv", "conv_dynamic"), *restores(_restore_float_conv, "float_conv")),
         forms=(
             ModuleForms(conv, quantized, of(nnqd, "Conv"), of(nnqr, "Conv"), training),
             ModuleForms(relu, quantized_relu, training=of(nniqat, "ConvReLU")),

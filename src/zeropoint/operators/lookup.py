@@ -6,9 +6,9 @@ import torch
 from torch import fx
 
 from zeropoint.operators.record import Operator
-from zeropoint.operators.steps import StepBuilder, dtype_name, steps
+from zeropoint.operators.steps import GraphBuilder, ProgramStep, StepBuilder, dtype_name, dtype_of, restores, steps
 
-__all__ = ["RECORDS", "emit_table"]
+__all__ = ["RECORDS", "emit_table", "restored_table"]
 
 
 def emit_table(c: StepBuilder, node: fx.Node) -> str:
@@ -30,8 +30,19 @@ def _emit_lookup(c: StepBuilder, node: fx.Node) -> str:
     return c.add("lookup", c.tensor(x), stored, dtype=dtype_name(c.parameter(table).dtype))
 
 
+def restored_table(r: GraphBuilder, x: fx.Node | None, name: str, dtype: torch.dtype) -> fx.Node:
+    """A call that looks bytes up in a table of the file."""
+    table = r.constant(name)
+    assert table is not None
+    return r.call(torch.ops.zeropoint.lookup.default, x, r.stored(name, table.view(dtype)))
+
+
+def _restore_lookup(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    return restored_table(r, r.tensor(step.inputs[0]), str(step.inputs[1]), dtype_of(step.attributes["dtype"]))
+
+
 # What operators without a quantized form of their own are, and what tensors of eager mode call.
 RECORDS = (
-    Operator("lookup", steps=steps(_emit_lookup, "lookup")),
+    Operator("lookup", steps=steps(_emit_lookup, "lookup"), restores=restores(_restore_lookup, "lookup")),
     Operator("stored_function", steps=steps(emit_table, "stored_function", "requantize", "exp")),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator as python
 from typing import Any
 
 import torch
@@ -12,7 +13,17 @@ from zeropoint.operators.expressions import Expression
 from zeropoint.operators.float_forms import by_operator
 from zeropoint.operators.node import arguments
 from zeropoint.operators.record import Observed, Operator, Output, Traced
-from zeropoint.operators.steps import LAST, StepBuilder, dtype_name, steps
+from zeropoint.operators.steps import (
+    LAST,
+    GraphBuilder,
+    ProgramStep,
+    Restore,
+    StepBuilder,
+    called,
+    dtype_name,
+    restores,
+    steps,
+)
 from zeropoint.operators.values import Scale
 from zeropoint.operators.views import moves, shared
 
@@ -226,19 +237,66 @@ def _emit_top(c: StepBuilder, node: fx.Node) -> list[str]:
     return [c.add("slice", part, axis=a["dim"], begin=0, end=c.size(a["k"]), step=1) for part in made]
 
 
+# ------------------------------------------------------------------------------------------------- steps as nodes again
+
+
+def _restore_pad(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    a, x = step.attributes, r.tensor(step.inputs[0])
+    if step.op == "pad_from":  # PyTorch wants an axis more than those that it pads
+        pads = r.size(a["pads"])
+        is_small = len(r.shape(x)) == len(pads) // 2
+        x = r.call(aten.unsqueeze.default, x, 0) if is_small else x
+        y = r.call(aten.pad.default, x, pads, a["mode"])
+        return r.call(aten.squeeze.dims, y, [0]) if is_small else y
+    return r.call(aten.constant_pad_nd.default, x, r.size(a["pads"]), a["value"])
+
+
+def _restore_index(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    x, *indices = (r.tensor(name) for name in step.inputs)
+    return r.call(aten.index.Tensor, x, [*[None] * step.attributes["axis"], *indices])
+
+
+def _restore_along(target: Any) -> Restore:
+    """With an axis between the tensors."""
+
+    def restore(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+        x, index = (r.tensor(name) for name in step.inputs)
+        return r.call(target, x, step.attributes["axis"], index)
+
+    return restore
+
+
+def _restore_extreme(r: GraphBuilder, step: ProgramStep) -> list[fx.Node]:
+    a = step.attributes
+    op = (aten.max if a["largest"] else aten.min).dim
+    made = r.call(op, r.tensor(step.inputs[0]), a["axis"], a["keepdim"])
+    return [r.call(python.getitem, made, i) for i in (0, 1)]
+
+
+def _restore_sort(r: GraphBuilder, step: ProgramStep) -> list[fx.Node]:
+    a = step.attributes
+    options = {"stable": True, "dim": a["axis"], "descending": a["descending"]}
+    made = r.call(aten.sort.stable, r.tensor(step.inputs[0]), **options)
+    return [r.call(python.getitem, made, i) for i in (0, 1)]
+
+
 # ----------------------------------------------------------------------------------------------------------- records
 
 
 def _extreme(name: str) -> Operator:
     """Along an axis, or of all values."""
     made = (*steps(_emit_extreme, f"aten.{name}.dim"), *steps(_emit_extremes, f"aten.{name}.default"))
-    return Operator(name, (f"{name}.dim", f"{name}.default"), output=Output.INPUT, steps=made)
+    again = restores(_restore_extreme, "extreme")
+    return Operator(name, (f"{name}.dim", f"{name}.default"), output=Output.INPUT, steps=made, restores=again)
 
 
 RECORDS = (
-    moves("flip", _emit_flip),
+    moves("flip", _emit_flip, restores=restores(called(aten.flip.default, "axes"), "flip")),
     moves("roll", _emit_roll),
-    moves("repeat", _emit_repeat, traced=shared("repeat")),
+    moves(
+        "repeat", _emit_repeat, traced=shared("repeat"),
+        restores=restores(called(aten.repeat.default, "repeats"), "repeat"),
+    ),
     moves("tile", _emit_repeat),
     moves(
         "repeat_interleave", _emit_repeat_interleave, "self_int", functions=(torch.repeat_interleave,),
@@ -247,22 +305,32 @@ RECORDS = (
     moves("rot90", _emit_rotate),
     moves(
         "pixel_shuffle", _emit_pixel_shuffle, modules=(nn.PixelShuffle,), functions=(F.pixel_shuffle,), traced=shared(),
+        restores=restores(called(aten.pixel_shuffle.default, "factor"), "pixel_shuffle"),
     ),
     moves(
         "pixel_unshuffle", _emit_pixel_shuffle, modules=(nn.PixelUnshuffle,), functions=(F.pixel_unshuffle,),
-        traced=shared(),
+        traced=shared(), restores=restores(called(aten.pixel_unshuffle.default, "factor"), "pixel_unshuffle"),
     ),
     moves(
         "channel_shuffle", _emit_channel_shuffle, modules=(nn.ChannelShuffle,), functions=(torch.channel_shuffle,),
         traced=Traced(Observed.PASSED),
     ),
-    moves("index_select", _emit_index_select),
-    moves("index", _emit_index, "Tensor"),
-    moves("gather", _emit_gather),
-    Operator("unfold", steps=steps(_emit_unfold, "aten.unfold.default", "aten.unfold_copy.default")),
-    Operator("diagonal", steps=steps(_emit_diagonal, "aten.diagonal.default", "aten.diagonal_copy.default")),
+    moves(
+        "index_select", _emit_index_select,
+        restores=restores(_restore_along(aten.index_select.default), "index_select"),
+    ),
+    moves("index", _emit_index, "Tensor", restores=restores(_restore_index, "index")),
+    moves("gather", _emit_gather, restores=restores(_restore_along(aten.gather.default), "gather")),
+    Operator(
+        "unfold", steps=steps(_emit_unfold, "aten.unfold.default", "aten.unfold_copy.default"),
+        restores=restores(called(aten.unfold.default, "axis", "length", "step"), "unfold"),
+    ),
+    Operator(
+        "diagonal", steps=steps(_emit_diagonal, "aten.diagonal.default", "aten.diagonal_copy.default"),
+        restores=restores(called(aten.diagonal.default, "offset", "first", "second"), "diagonal"),
+    ),
     Operator("meshgrid", steps=steps(_emit_grid, "aten.meshgrid.default", "aten.meshgrid.indexing")),
-    moves("sort", _emit_sort, "default", "stable"),
+    moves("sort", _emit_sort, "default", "stable", restores=restores(_restore_sort, "sort")),
     Operator("argsort", steps=steps(_emit_places, "aten.argsort.default", "aten.argsort.stable")),
     _extreme("max"),
     _extreme("min"),
@@ -276,5 +344,6 @@ RECORDS = (
     Operator(
         "pad", ("pad.default", "constant_pad_nd.default"), output=Output.INPUT, integers=_pad, refuses=_pads_numbers,
         steps=(*steps(_emit_pad, "aten.pad.default"), *steps(_emit_constant_pad, "aten.constant_pad_nd.default")),
+        restores=restores(_restore_pad, "pad", "pad_from"),
     ),
 )  # fmt: skip

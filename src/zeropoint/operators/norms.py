@@ -18,7 +18,7 @@ from zeropoint.operators.float_forms import FloatCall, by_operator, in_parts
 from zeropoint.operators.node import arguments
 from zeropoint.operators.plan import function_of_one_tensor
 from zeropoint.operators.record import Fusion, ModuleForms, Observed, Operator, Output, Traced
-from zeropoint.operators.steps import StepBuilder, require_stored, steps
+from zeropoint.operators.steps import GraphBuilder, ProgramStep, StepBuilder, called, require_stored, restores, steps
 from zeropoint.ops.floats import batch_norm_line
 
 __all__ = ["RECORDS"]
@@ -138,6 +138,48 @@ def _emit_float_log_softmax(c: StepBuilder, node: fx.Node) -> str:
     return c.add("float_log_softmax", c.tensor(a["input"]), axis=a["dim"])
 
 
+def _restore_norm(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    """A norm of bytes."""
+    a, x = step.attributes, r.tensor(step.inputs[0])
+    numbers = [r.tensor(name) for name in step.inputs[1:]]
+    given: list[Any] = []
+    name = step.op
+    if name == "group_norm":
+        name, given = ("group_norm", [a["groups"]]) if a["groups"] else ("instance_norm", [])
+    elif name == "layer_norm":
+        given = [list(r.shape(x)[-a["axes"] :])]
+        numbers = _shaped(r, step, given[0])
+    op = getattr(ours, f"{name}_relu" if a.get("relu") else name).default
+    scale = a["input_scale"], a["input_zero_point"]
+    return r.call(op, x, *scale, *given, *numbers, a["eps"], a["scale"], a["zero_point"])
+
+
+def _shaped(r: GraphBuilder, step: ProgramStep, shape: list[int]) -> list[fx.Node | None]:
+    """Weight and bias, which files have flat."""
+    values = ((name, r.constant(name)) for name in step.inputs[1:3])
+    return [None if t is None else r.stored(str(name), t.reshape(shape)) for name, t in values]
+
+
+def _restore_float_layer_norm(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    a, x = step.attributes, r.tensor(step.inputs[0])
+    shape = list(r.shape(x)[-a["axes"] :])
+    numbers = _shaped(r, step, shape)
+    is_free = all(t is None for t in numbers)
+    sizes = [r.call(aten.sym_size.int, x, axis - a["axes"]) for axis in range(a["axes"])] if is_free else shape
+    return r.call(ours.float_layer_norm.default, x, sizes, *numbers, a["eps"])
+
+
+def _restore_softmax(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    a = step.attributes
+    numbers = a["input_scale"], a["input_zero_point"], a["axis"], a["scale"], a["zero_point"]
+    return r.call(ours.softmax.default, r.tensor(step.inputs[0]), *numbers)
+
+
+def _restore_float_softmax(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    op = ours.float_safe_softmax if step.attributes["safe"] else ours.float_softmax
+    return r.call(op.default, r.tensor(step.inputs[0]), step.attributes["axis"])
+
+
 RECORDS = (
     _norm(
         "batch_norm", "weight", "bias", "running_mean", "running_var", "eps",
@@ -148,6 +190,7 @@ RECORDS = (
             *steps(_emit_batch_norm, *(f"batch_norm{d}{r}" for d in ("", "1d", "2d", "3d") for r in ("", "_relu"))),
             *steps(_emit_float_batch_norm, "float_batch_norm"),
         ),
+        restores=restores(_restore_norm, "batch_norm", "group_norm", "layer_norm"),
         float_form=by_operator(
             "float_batch_norm", "input", "weight", "bias", "running_mean", "running_var", "eps",
             stored=("weight", "bias", "running_mean", "running_var"), when=lambda a: not a["training"],
@@ -170,6 +213,7 @@ RECORDS = (
         eager_function=(F.layer_norm, qfunctions.layer_norm),
         traced=Traced(Observed.NORM),
         steps=(*steps(_emit_layer_norm, "layer_norm"), *steps(_emit_float_layer_norm, "float_layer_norm")),
+        restores=restores(_restore_float_layer_norm, "float_layer_norm"),
         float_form=by_operator("float_layer_norm", "input", "normalized_shape", "weight", "bias", "eps"),
     ),
     _norm(
@@ -207,11 +251,13 @@ RECORDS = (
         annotate=function_of_one_tensor, lower=lower_function, traced=Traced(Observed.FIXED, without=(F.softmax,)),
         float_form=by_operator("float_softmax", "self", "dim"),
         steps=(*steps(_emit_softmax, "softmax"), *steps(_emit_float_softmax, "float_softmax")),
+        restores=(*restores(_restore_softmax, "softmax"), *restores(_restore_float_softmax, "float_softmax")),
     ),
     Operator(
         "log_softmax", ("log_softmax.int", "_log_softmax.default"),
         float_form=by_operator("float_log_softmax", "self", "dim"),
         steps=steps(_emit_float_log_softmax, "float_log_softmax"),
+        restores=restores(called(ours.float_log_softmax.default, "axis"), "float_log_softmax"),
     ),
     Operator(
         "safe_softmax", ("_safe_softmax.default",), float_form=by_operator("float_safe_softmax", "self", "dim"),

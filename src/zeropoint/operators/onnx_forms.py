@@ -83,6 +83,9 @@ class OnnxWriter(Protocol):
     def convert(self, value: Any, dtype: torch.dtype) -> Any:
         """A value in another dtype."""
 
+    def mark(self, value: Any, name: str, text: str) -> None:
+        """Say something about the operator that makes a value, which no runtime reads, in the metadata of the file."""
+
     def unsupported(self, why: str) -> Exception:
         """The error for a node that ONNX has nothing for."""
 
@@ -97,6 +100,9 @@ class ReadNode(Protocol):
 
     def attribute(self, name: str, default: Any = ...) -> Any:
         """An attribute: a number, a string, a list or a tensor."""
+
+    def mark(self, name: str) -> str:
+        """What `OnnxWriter.mark` said; nothing in files of others."""
 
 
 class OnnxReader(Protocol):
@@ -140,6 +146,15 @@ class OnnxReader(Protocol):
 
     def weight(self, value: Any, order: Sequence[int] = ...) -> Any:
         """A stored weight with its axes in another order, dequantized if the file has integers."""
+
+    def stored_parts(self, value: Any) -> list[tuple[Tensor, Tensor, Tensor, int | None]] | None:
+        """Of weights of 8-bit integers, joined along the first axis: these, scales, zero points and the axis of scales.
+
+        None for others.
+        """
+
+    def joined(self, values: Sequence[Any], axis: int) -> Any:
+        """Values one behind the other: integers stay visible in weights that are."""
 
     def unsupported(self, why: str) -> Exception:
         """The error for a node that is not read."""

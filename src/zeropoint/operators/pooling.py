@@ -10,10 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
+from zeropoint.numerics.affine import BYTE_LIMITS
 from zeropoint.operators.float_forms import by_operator
 from zeropoint.operators.node import arguments, each
 from zeropoint.operators.record import Observed, Operator, Output, Traced
-from zeropoint.operators.steps import StepBuilder, steps
+from zeropoint.operators.steps import GraphBuilder, ProgramStep, Restore, StepBuilder, called, restores, steps
 from zeropoint.operators.values import Scale
 from zeropoint.ops import rounding
 
@@ -194,6 +195,79 @@ def _emit_float_mean(c: StepBuilder, node: fx.Node) -> str:
     return c.add(op, c.tensor(a["input"]), axes=list(a["dim"] or ()), keepdim=bool(a["keepdim"]))
 
 
+# ------------------------------------------------------------------------------------------------- steps as nodes again
+
+
+def _restore_bytes(op: Any, *names: str, with_spatial: bool = False) -> Restore:
+    """Averages of bytes; numbers by their names, then the limits of the dtype."""
+
+    def restore(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+        a, x = step.attributes, r.tensor(step.inputs[0])
+        given = (r.size(a[name]) for name in names)
+        last = [a["spatial"]] if with_spatial else []
+        return r.call(op, x, *(g if k != "divisor" else g or None for k, g in zip(names, given)),
+                      *BYTE_LIMITS[r.dtype(x)], *last)  # fmt: skip
+
+    return restore
+
+
+def _restore_nearest(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    a, x, dims = step.attributes, r.tensor(step.inputs[0]), step.attributes["spatial"]
+    factors = [a.get(f"{side}_factor", 0.0) for side in ("depth", "height", "width")][-dims:]
+    size = r.size(a["output_size"])
+    if r.dtype(x) in BYTE_LIMITS:
+        return r.call(ours.stored_nearest.default, x, size, factors, a["exact"])
+    op = getattr(aten, f"_upsample_nearest_exact{dims}d" if a["exact"] else f"upsample_nearest{dims}d").vec
+    return r.call(op, x, *((None, factors) if all(factors) else (size, None)))
+
+
+def _restore_bilinear(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    a, x = step.attributes, r.tensor(step.inputs[0])
+    factors = [a["height_factor"] or None, a["width_factor"] or None]
+    size = r.size(a["output_size"])
+    if step.op == "bilinear":
+        numbers = *factors, a["zero_point"], *BYTE_LIMITS[r.dtype(x)]
+        return r.call(ours.stored_bilinear.default, x, size, a["align_corners"], *numbers)
+    given = (None, a["align_corners"], factors) if all(factors) else (size, a["align_corners"], None)
+    return r.call(ours.float_bilinear.default, x, *given)
+
+
+def _restore_float_pool(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    a, x = step.attributes, r.tensor(step.inputs[0])
+    windows = [a[k] for k in ("kernel", "stride", "padding")]
+    if step.op == "float_max_pool":
+        return r.call(getattr(aten, f"max_pool{a['spatial']}d").default, x, *windows, a["dilation"], a["ceil_mode"])
+    options = a["ceil_mode"], a["count_include_pad"], a["divisor"] or None
+    return r.call(getattr(ours, f"float_avg_pool{a['spatial']}d").default, x, *windows, *options)
+
+
+def _restore_float_adaptive_pool(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    a = step.attributes
+    op = getattr(ours, f"float_adaptive_avg_pool{a['spatial']}d").default
+    return r.call(op, r.tensor(step.inputs[0]), r.size(a["output_size"]))
+
+
+_WINDOWED = (
+    *restores(
+        called(ours.stored_max_pool.default, "kernel", "stride", "padding", "dilation", "ceil_mode", "spatial"),
+        "max_pool",
+    ),
+    *restores(
+        _restore_bytes(
+            ours.stored_average_pool.default, "kernel", "stride", "padding", "ceil_mode", "count_include_pad",
+            "divisor", "zero_point", with_spatial=True,
+        ),
+        "average_pool",
+    ),
+    *restores(
+        _restore_bytes(ours.stored_adaptive_average_pool.default, "output_size", "zero_point"), "adaptive_average_pool"
+    ),
+    *restores(_restore_float_pool, "float_max_pool", "float_average_pool"),
+    *restores(_restore_float_adaptive_pool, "float_adaptive_average_pool"),
+    *restores(_restore_nearest, "nearest"),
+)  # fmt: skip
+
+
 # ----------------------------------------------------------------------------------------------------------- records
 
 
@@ -224,7 +298,7 @@ def _pools(dims: int) -> tuple[Operator, ...]:
     windows = _WINDOWS[: 6 if dims == 1 else 7]
     maximum = (*steps(_emit_max_pool, "stored_max_pool"), *steps(_emit_float_pool, f"aten.max_pool{dims}d.default"))
     return (
-        _pool(f"max_pool{dims}d", _max_pool, "MaxPool", dims, steps=maximum, chooses=True),
+        _pool(f"max_pool{dims}d", _max_pool, "MaxPool", dims, steps=maximum, restores=_WINDOWED, chooses=True),
         _averaging("", _average_pool, _emit_average_pool, _emit_float_pool, *windows, dims=dims),
         _averaging(
             "Adaptive", _adaptive_pool, _emit_adaptive_pool, _emit_float_adaptive_pool, "self", "output_size", dims=dims
@@ -242,6 +316,12 @@ RECORDS = (
         refuses=lambda a: "changes the dtype" if a["dtype"] is not None else "",
         float_form=by_operator("float_mean", "self", "dim", "keepdim"),
         steps=(*steps(_emit_mean, "stored_mean_over"), *steps(_emit_float_mean, "float_mean")),
+        restores=(
+            *restores(
+                _restore_bytes(ours.stored_mean_over.default, "axes", "keepdim", "scale", "zero_point"), "mean"
+            ),
+            *restores(called(ours.float_mean.default, "axes", "keepdim"), "float_mean"),
+        ),
     ),
     Operator(
         "upsample_bilinear2d", ("upsample_bilinear2d.vec",),
@@ -249,5 +329,6 @@ RECORDS = (
         traced=Traced(Observed.SHARED, without=_UPSAMPLING),
         float_form=by_operator("float_bilinear", "input", "output_size", "align_corners", "scale_factors"),
         steps=(*steps(_emit_bilinear, "stored_bilinear"), *steps(_emit_float_bilinear, "float_bilinear")),
+        restores=restores(_restore_bilinear, "bilinear", "float_bilinear"),
     ),
 )  # fmt: skip

@@ -10,9 +10,11 @@ from zeropoint.nn.stubs import DeQuantStub, QuantStub
 from zeropoint.numerics.affine import BYTE_LIMITS
 from zeropoint.operators.node import arguments
 from zeropoint.operators.record import ModuleForms, Operator, Output
-from zeropoint.operators.steps import StepBuilder, dtype_name, steps
+from zeropoint.operators.steps import GraphBuilder, ProgramStep, StepBuilder, dtype_name, dtype_of, restores, steps
 
 __all__ = ["RECORDS"]
+
+ours = torch.ops.zeropoint
 
 
 def _emit_quantize(c: StepBuilder, node: fx.Node) -> str:
@@ -49,6 +51,26 @@ def _emit_dequantize(c: StepBuilder, node: fx.Node) -> str:
     return c.add("dequantize", c.tensor(node.args[0]), scale=float(a["scale"]), zero_point=a["zero_point"])
 
 
+def _restore_quantize(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    a, dtype = step.attributes, dtype_of(step.attributes["dtype"])
+    op = ours.stored_quantize if a.get("rounding") == "fused" else ours.quantize_per_tensor
+    return r.call(op.default, r.tensor(step.inputs[0]), a["scale"], a["zero_point"], a["low"], a["high"], dtype)
+
+
+def _restore_quantize_channels(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    a, zero_points = step.attributes, r.constant(step.inputs[2])
+    assert zero_points is not None
+    stored = r.tensor(step.inputs[1]), r.stored(str(step.inputs[2]), zero_points.to(torch.int64))
+    options = a["axis"], a["low"], a["high"], dtype_of(a["dtype"])
+    return r.call(ours.quantize_per_channel.default, r.tensor(step.inputs[0]), *stored, *options)
+
+
+def _restore_dequantize(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    a, x = step.attributes, r.tensor(step.inputs[0])
+    dtype = r.dtype(x)
+    return r.call(ours.dequantize_per_tensor.default, x, a["scale"], a["zero_point"], *BYTE_LIMITS[dtype], dtype)
+
+
 RECORDS = (
     Operator(
         "quantize", forms=(ModuleForms(QuantStub, nnq.Quantize, reference=nnq.Quantize),),
@@ -57,9 +79,13 @@ RECORDS = (
             *steps(_emit_quantize_fused, "stored_quantize"),
             *steps(_emit_quantize_channels, "quantize_per_channel"),
         ),
+        restores=(
+            *restores(_restore_quantize, "quantize"), *restores(_restore_quantize_channels, "quantize_channels"),
+        ),
     ),
     Operator(
         "dequantize", forms=(ModuleForms(DeQuantStub, nnq.DeQuantize, reference=nnq.DeQuantize),), output=Output.FLOAT,
         steps=steps(_emit_dequantize, "dequantize_per_tensor", "dequantize", "stored_dequantize"),
+        restores=restores(_restore_dequantize, "dequantize"),
     ),
 )  # fmt: skip

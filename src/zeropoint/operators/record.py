@@ -10,7 +10,7 @@ from typing import Any
 from torch import fx, nn
 
 from zeropoint.operators.onnx_forms import OnnxForms
-from zeropoint.operators.steps import Steps
+from zeropoint.operators.steps import Restores, Steps
 
 __all__ = ["CustomModule", "Fusion", "ModuleForms", "Observed", "Operator", "Output", "Traced"]
 
@@ -139,6 +139,8 @@ class Operator:
         traced: how FX graph mode sees it; None for layers, whose fused forms say it, and for what stays float there.
         steps: calls that the operator is in graphs on integers, or as `float_form`, each with the function that emits
             the steps of a program for it; see `steps`.
+        restores: kinds of steps of programs, each with the function that makes the nodes of such a step again; see
+            `restores`.
         onnx: what ONNX has for it, given by the file of its family in `onnx/`.
     """
 
@@ -174,6 +176,7 @@ class Operator:
     composed: tuple[str, Callable[[fx.Node], fx.Node | None]] | None = None
     traced: Traced | None = None
     steps: Steps = ()
+    restores: Restores = ()
     onnx: OnnxForms = field(default_factory=OnnxForms)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Operator:

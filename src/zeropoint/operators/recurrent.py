@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator as python
 from typing import Any
 
 import torch
@@ -16,7 +17,17 @@ from zeropoint.operators.float_forms import FloatCall, are_floats
 from zeropoint.operators.node import arguments, parameter
 from zeropoint.operators.plan import Choice, State, Way, is_float_placeholder, weight_dtype
 from zeropoint.operators.record import CustomModule, ModuleForms, Operator, Output
-from zeropoint.operators.steps import Emit, StepBuilder, Steps, dtype_name, steps
+from zeropoint.operators.steps import (
+    Emit,
+    GraphBuilder,
+    ProgramStep,
+    StepBuilder,
+    Steps,
+    called,
+    dtype_name,
+    restores,
+    steps,
+)
 from zeropoint.operators.values import Value
 from zeropoint.ops.recurrent import KINDS, Kind
 
@@ -199,6 +210,23 @@ def _emit_padding_mask(c: StepBuilder, node: fx.Node) -> str:
     return c.add("padding_mask", c.tensor(a["batch_sizes"]), batch=c.size(a["batch"]), whole=bool(a["whole"]))
 
 
+def _restore_recurrent(r: GraphBuilder, step: ProgramStep) -> list[fx.Node]:
+    a = step.attributes
+    kind = _KINDS[a["cell"]]
+    count = 2 if kind.has_cell_state else 1
+    x, *states = (r.tensor(name) for name in step.inputs[: 1 + count])
+    number = 2 * a["layers"] * a["directions"]
+    parts = step.inputs[1 + count :]
+    matrices = [parts[4 * i : 4 * i + 4] for i in range(number)]
+    sizes = r.tensor(parts[4 * number]) if len(parts) > 4 * number else None
+    weights, scales, biases = ([r.tensor(m[i]) for m in matrices if m[i] is not None] for i in (0, 1, 3))
+    zero_points = [r.stored(str(m[2]), t.to(torch.int64)) for m in matrices if (t := r.constant(m[2])) is not None]
+    options = a["layers"], 0.0, False, a["directions"] == 2, a["batch_first"], a["reduce_range"], sizes
+    op = getattr(ours, f"quantized_{a['cell']}").input
+    made = r.call(op, x, states if kind.has_cell_state else states[0], weights, scales, zero_points, biases, *options)
+    return [r.call(python.getitem, made, i) for i in range(1 + count)]
+
+
 # ----------------------------------------------------------------------------------------------------------- records
 
 
@@ -225,7 +253,7 @@ def _cell(name: str, module: type[nn.Module], **more: Any) -> Operator:
 RECORDS = (
     _layer(
         "lstm", modules=(nn.LSTM,), forms=(ModuleForms(nn.LSTM, dynamic=nnqd.LSTM, reference=nnqr.LSTM),),
-        custom=(CustomModule(nn.LSTM, nnqa.LSTM, nnq.LSTM),),
+        custom=(CustomModule(nn.LSTM, nnqa.LSTM, nnq.LSTM),), restores=restores(_restore_recurrent, "recurrent"),
     ),
     _layer("gru", modules=(nn.GRU,), forms=(ModuleForms(nn.GRU, dynamic=nnqd.GRU, reference=nnqr.GRU),)),
     _cell(
@@ -236,8 +264,14 @@ RECORDS = (
     _cell("rnn_relu", nn.RNNCell),
     _layer("rnn_tanh", modules=(nn.RNN,)),
     _layer("rnn_relu", modules=(nn.RNN,)),
-    Operator("batch_sizes", steps=steps(_emit_batch_sizes, "batch_sizes")),
-    Operator("padding_mask", steps=steps(_emit_padding_mask, "padding_mask")),
+    Operator(
+        "batch_sizes", steps=steps(_emit_batch_sizes, "batch_sizes"),
+        restores=restores(called(ours.batch_sizes.default, "steps"), "batch_sizes"),
+    ),
+    Operator(
+        "padding_mask", steps=steps(_emit_padding_mask, "padding_mask"),
+        restores=restores(called(ours.padding_mask.default, "batch", "whole"), "padding_mask"),
+    ),
     Operator(
         "attention", custom=(CustomModule(nn.MultiheadAttention, nnqa.MultiheadAttention, nnq.MultiheadAttention),)
     ),

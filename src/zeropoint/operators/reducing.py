@@ -12,7 +12,7 @@ from zeropoint.operators.expressions import Expression
 from zeropoint.operators.float_forms import FloatCall, in_parts
 from zeropoint.operators.node import arguments
 from zeropoint.operators.record import Operator
-from zeropoint.operators.steps import Emit, StepBuilder, steps
+from zeropoint.operators.steps import Emit, GraphBuilder, ProgramStep, StepBuilder, restores, steps
 
 __all__ = ["RECORDS"]
 
@@ -144,12 +144,36 @@ def _vector_norm(g: Any, a: dict[str, Any]) -> FloatCall | None:
     return ours.float_binary.default, (g.call(ours.float_sum.default, powers, axes, keep), exponents[1], "pow")
 
 
+# ------------------------------------------------------------------------------------------------- steps as nodes again
+
+
+def _restore_reduced(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    a = step.attributes
+    more = [a["correction"]] if "correction" in a else []
+    axes = a.get("axes", [-1])  # old norms name none
+    return r.call(getattr(ours, step.op).default, r.tensor(step.inputs[0]), axes, *more, a["keepdim"])
+
+
+def _restore_whole_sum(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    a = step.attributes
+    return r.call(aten.sum.dim_IntList, r.tensor(step.inputs[0]), a["axes"] or None, a["keepdim"])
+
+
+def _restore_whole_product(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    a, x = step.attributes, r.tensor(step.inputs[0])
+    return r.call(aten.prod.dim_int, x, *a["axes"], a["keepdim"]) if a["axes"] else r.call(aten.prod.default, x)
+
+
 RECORDS = (
     Operator(
         "sum", ("sum.default", "sum.dim_IntList"), float_form=in_parts(_sum),
         steps=(
             *steps(_emit_whole_numbers("integer_sum"), "aten.sum.default", "aten.sum.dim_IntList"),
             *steps(_emit_ours, "float_sum"),
+        ),
+        restores=(
+            *restores(_restore_reduced, "float_sum", "float_product", "float_variance", "float_norm"),
+            *restores(_restore_whole_sum, "integer_sum"),
         ),
     ),
     Operator(
@@ -158,6 +182,7 @@ RECORDS = (
             *steps(_emit_whole_numbers("integer_product"), "aten.prod.default", "aten.prod.dim_int"),
             *steps(_emit_ours, "float_product"),
         ),
+        restores=restores(_restore_whole_product, "integer_product"),
     ),
     Operator(
         "var", tuple(f"var.{k}" for k in ("default", "dim", "correction")), float_form=in_parts(_variance),

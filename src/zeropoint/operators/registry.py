@@ -12,13 +12,14 @@ from torch import nn
 from zeropoint.nn.simulated_tensor import MOVING
 from zeropoint.operators.onnx_forms import Read, Write
 from zeropoint.operators.record import CustomModule, Fusion, ModuleForms, Observed, Operator
-from zeropoint.operators.steps import Emit
+from zeropoint.operators.steps import Emit, Restore
 
 __all__ = [
     "BY_ATEN",
     "BY_NAME",
     "ONNX_READS",
     "ONNX_WRITES",
+    "RESTORES",
     "STEPS",
     "composed_of",
     "custom_modules",
@@ -39,15 +40,18 @@ _BY_NAME: dict[str, Operator] = {}
 _BY_ATEN: dict[str, Operator] = {}
 _BY_FORMS: dict[type, tuple[Operator, ModuleForms]] = {}
 _STEPS: dict[str, Emit] = {}
+_RESTORES: dict[str, Restore] = {}
 _ONNX_WRITES: dict[str, Write] = {}
 _ONNX_READS: dict[str, Read] = {}
 
 # Operators by their name, and by the overload of ATen that is this operator ("conv2d.default"); what emits the steps of
-# a program by the call in a quantized graph ("zeropoint.conv2d.default"); what writes such a call to an ONNX file, and
-# what reads an operator of ONNX ("Conv"). All grow when an operator is registered.
+# a program by the call in a quantized graph ("zeropoint.conv2d.default"); what makes such calls of a step again, by the
+# kind of the step ("conv"); what writes such a call to an ONNX file, and what reads an operator of ONNX ("Conv"). All
+# grow when an operator is registered.
 BY_NAME: Mapping[str, Operator] = MappingProxyType(_BY_NAME)
 BY_ATEN: Mapping[str, Operator] = MappingProxyType(_BY_ATEN)
 STEPS: Mapping[str, Emit] = MappingProxyType(_STEPS)
+RESTORES: Mapping[str, Restore] = MappingProxyType(_RESTORES)
 ONNX_WRITES: Mapping[str, Write] = MappingProxyType(_ONNX_WRITES)
 ONNX_READS: Mapping[str, Read] = MappingProxyType(_ONNX_READS)
 
@@ -62,6 +66,7 @@ def register(*records: Operator) -> None:
         taken = [record.name] if record.name in _BY_NAME else []
         taken += [name for name in record.aten if name in _BY_ATEN]
         taken += [name for name, emit in record.steps if _STEPS.get(name, emit) is not emit]
+        taken += [kind for kind, restore in record.restores if _RESTORES.get(kind, restore) is not restore]
         taken += [forms.module.__name__ for forms in record.forms if forms.module in _BY_FORMS]
         if taken:
             raise ValueError(f"operator {record.name!r}: there is one already for {', '.join(taken)}")
@@ -73,6 +78,7 @@ def _enter(record: Operator) -> None:
     _BY_ATEN.update(dict.fromkeys(record.aten, record))
     _BY_FORMS.update({forms.module: (record, forms) for forms in record.forms})
     _STEPS.update(record.steps)
+    _RESTORES.update(record.restores)
     _ONNX_WRITES.update(record.onnx.writes)
     _ONNX_READS.update(record.onnx.reads)
     if record.moves_values:
@@ -95,7 +101,7 @@ copyreg.pickle(Operator, _stored)  # a record has functions, which files cannot 
 def unregister(name: str) -> None:
     """Take an operator out again; its node is then treated as any unknown one."""
     kept = [record for record in _BY_NAME.values() if record is not _BY_NAME[name]]
-    for derived in (_BY_NAME, _BY_ATEN, _BY_FORMS, _STEPS, _ONNX_WRITES, _ONNX_READS, MOVING):
+    for derived in (_BY_NAME, _BY_ATEN, _BY_FORMS, _STEPS, _RESTORES, _ONNX_WRITES, _ONNX_READS, MOVING):
         derived.clear()  # calls may be shared, as convolutions over any number of axes share one
     for record in kept:
         _enter(record)

@@ -10,11 +10,12 @@ from torch import fx
 from zeropoint.operators.expressions import Expression
 from zeropoint.operators.node import arguments
 from zeropoint.operators.record import Operator
-from zeropoint.operators.steps import LAST, StepBuilder, steps
+from zeropoint.operators.steps import LAST, GraphBuilder, ProgramStep, StepBuilder, restores, steps
 from zeropoint.operators.unquantized import filled
 
 __all__ = ["RECORDS"]
 
+aten = torch.ops.aten
 _REDUCTIONS = {"add": "add", "sum": "add", "multiply": "multiply", "prod": "multiply", "amax": "maximum"}
 _REDUCTIONS |= {"amin": "minimum"}
 
@@ -109,9 +110,39 @@ def _emit_copy(c: StepBuilder, node: fx.Node) -> str:
     return c.add("expand", _in_dtype(c, values, c.dtype(node)), shape=shape)
 
 
+# ------------------------------------------------------------------------------------------------- steps as nodes again
+
+
+def _restore_scatter(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    a, (x, index, values) = step.attributes, (r.tensor(name) for name in step.inputs)
+    if a["mode"] == "set":
+        return r.call(aten.scatter.src, x, a["axis"], index, values)
+    if a["mode"] == "add":
+        return r.call(aten.scatter_add.default, x, a["axis"], index, values)
+    reduce = {"multiply": "prod", "maximum": "amax", "minimum": "amin"}[a["mode"]]
+    return r.call(aten.scatter_reduce.two, x, a["axis"], index, values, reduce)
+
+
+def _restore_slice_scatter(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    """What is written is repeated to the size of the slice, as steps do."""
+    a, (x, values) = step.attributes, (r.tensor(name) for name in step.inputs)
+    place = [r.size(a[k]) for k in ("axis", "begin", "end", "step")]
+    part = r.call(aten.slice.Tensor, x, *place)
+    values = values if r.shape(values) == r.shape(part) else r.call(aten.expand_as.default, values, part)
+    return r.call(aten.slice_scatter.default, x, values, *place)
+
+
+def _restore_index_put(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    a, (x, values, *indices) = step.attributes, (r.tensor(name) for name in step.inputs)
+    if a["mode"] not in ("set", "add"):
+        raise r.unsupported(f"index_put of graphs sets or adds, and this does {a['mode']!r}")
+    return r.call(aten.index_put.default, x, [*[None] * a.get("axis", 0), *indices], values, a["mode"] == "add")
+
+
 RECORDS = (
     Operator(
         "scatter",
+        restores=restores(_restore_scatter, "scatter"),
         steps=steps(
             _emit_scatter, *(f"aten.scatter.{k}" for k in ("src", "value", "reduce", "value_reduce")),
             "aten.scatter_add.default", "aten.scatter_reduce.two",
@@ -124,8 +155,14 @@ RECORDS = (
             "aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor",
         ),
     ),
-    Operator("index_put", steps=steps(_emit_index_put, "aten.index_put.default", "aten._unsafe_index_put.default")),
-    Operator("slice_scatter", steps=steps(_emit_slice_scatter, "aten.slice_scatter.default")),
+    Operator(
+        "index_put", steps=steps(_emit_index_put, "aten.index_put.default", "aten._unsafe_index_put.default"),
+        restores=restores(_restore_index_put, "index_put"),
+    ),
+    Operator(
+        "slice_scatter", steps=steps(_emit_slice_scatter, "aten.slice_scatter.default"),
+        restores=restores(_restore_slice_scatter, "slice_scatter"),
+    ),
     Operator("select_scatter", steps=steps(_emit_select_scatter, "aten.select_scatter.default")),
     Operator("copy", steps=steps(_emit_copy, "aten.copy.default")),
 )  # fmt: skip

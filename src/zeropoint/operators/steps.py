@@ -1,4 +1,5 @@
-"""How a node of a quantized graph becomes steps of a program: what records say about it, and what such code sees.
+"""How a node of a quantized graph becomes steps of a program, and a step a node again: what records say about it, and
+what such code sees.
 
 What a step computes, and the numbers it takes, is in native/engine/steps.
 """
@@ -11,7 +12,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, fx
 
-__all__ = ["LAST", "Emit", "StepBuilder", "Steps", "dtype_name", "emit_same", "full_names", "require_stored", "steps"]
+__all__ = [
+    "LAST", "Emit", "GraphBuilder", "ProgramStep", "Restore", "Restores", "StepBuilder", "Steps", "called",
+    "dtype_name", "dtype_of", "emit_same", "full_names", "require_stored", "restores", "steps",
+]  # fmt: skip
 
 LAST = 2**62  # beyond the end of every axis
 
@@ -72,9 +76,49 @@ class StepBuilder(Protocol):
         """The error for a node that no step computes."""
 
 
+class ProgramStep(Protocol):
+    """One step of a program."""
+
+    op: str
+    inputs: list[str | None]
+    outputs: list[str]
+    attributes: dict[str, Any]
+
+
+class GraphBuilder(Protocol):
+    """The quantized graph while it is made of a program again, as a function sees it that restores one step."""
+
+    def call(self, target: Any, *args: Any, **named: Any) -> fx.Node:
+        """A node that calls an operator."""
+
+    def tensor(self, name: str | None) -> fx.Node | None:
+        """A value of the program; None for None."""
+
+    def constant(self, name: str | None) -> Tensor | None:
+        """A tensor of the file; None for None."""
+
+    def stored(self, name: str, value: Tensor) -> fx.Node:
+        """A tensor that the graph holds."""
+
+    def size(self, value: Any) -> Any:
+        """An attribute that may name a number: that number as a node; others as they are, also in lists."""
+
+    def shape(self, node: Any) -> tuple[int, ...]:
+        """The shape of a node's result, for the example."""
+
+    def dtype(self, node: Any) -> torch.dtype:
+        """The dtype of a node's result."""
+
+    def unsupported(self, why: str) -> Exception:
+        """The error for a step that no operator of graphs is."""
+
+
 # Makes the steps of a node: the name of its result, or a list of names where it gives several.
 Emit = Callable[[Any, fx.Node], Any]
 Steps = tuple[tuple[str, Emit], ...]
+# Makes the node of a step again: the node of its result, or a list of them where it gives several.
+Restore = Callable[[Any, Any], Any]
+Restores = tuple[tuple[str, Restore], ...]
 
 
 def steps(emit: Emit, *targets: str | Sequence[str]) -> Steps:
@@ -90,6 +134,21 @@ def steps(emit: Emit, *targets: str | Sequence[str]) -> Steps:
     return tuple((name, emit) for name in full_names(*targets))
 
 
+def restores(restore: Restore, *kinds: str) -> Restores:
+    """Kinds of steps, and the function that makes nodes of them."""
+    return tuple((kind, restore) for kind in kinds)
+
+
+def called(target: Any, *names: str) -> Restore:
+    """Restores a step as a call with its tensors, and with attributes of these names behind them."""
+
+    def restore(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+        tensors = (r.tensor(name) for name in step.inputs)
+        return r.call(target, *tensors, *(r.size(step.attributes[name]) for name in names))
+
+    return restore
+
+
 def full_names(*calls: str | Sequence[str]) -> list[str]:
     """Calls with their namespace and overload; ours may be given by the name alone."""
     names = (name for call in calls for name in ([call] if isinstance(call, str) else call))
@@ -99,6 +158,12 @@ def full_names(*calls: str | Sequence[str]) -> list[str]:
 def dtype_name(dtype: torch.dtype) -> str:
     """``uint8`` for ``torch.uint8``."""
     return str(dtype).removeprefix("torch.")
+
+
+def dtype_of(name: str) -> torch.dtype:
+    """``torch.uint8`` for ``uint8``."""
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
 
 
 def emit_same(c: StepBuilder, node: fx.Node) -> str | None:

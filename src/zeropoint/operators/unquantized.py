@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import torch
@@ -12,10 +13,21 @@ from zeropoint.operators.elementwise import emit_convert, overloads
 from zeropoint.operators.expressions import Expression
 from zeropoint.operators.node import arguments
 from zeropoint.operators.record import Operator
-from zeropoint.operators.steps import StepBuilder, dtype_name, emit_same, steps
+from zeropoint.operators.steps import (
+    GraphBuilder,
+    ProgramStep,
+    StepBuilder,
+    called,
+    dtype_name,
+    dtype_of,
+    emit_same,
+    restores,
+    steps,
+)
 
 __all__ = ["RECORDS", "filled", "whole_numbers"]
 
+aten = torch.ops.aten
 _I64 = torch.int64
 
 
@@ -150,6 +162,34 @@ def _emit_bucketize(c: StepBuilder, node: fx.Node) -> str:
     return made.step(made.convert(made.tensor(counted, _I64), c.dtype(node)))
 
 
+# ------------------------------------------------------------------------------------------------- steps as nodes again
+
+
+def _restore_filled(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    a = step.attributes
+    return r.call(aten.full.default, r.size(a["shape"]), a["value"], dtype=dtype_of(a["dtype"]))
+
+
+def _restore_range(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    first, by, count = (r.size(step.attributes[name]) for name in ("first", "step", "count"))
+
+    def made(operation: Any, a: Any, b: Any) -> Any:
+        return r.call(operation, a, b) if isinstance(a, fx.Node) or isinstance(b, fx.Node) else operation(a, b)
+
+    end = made(operator.add, first, count if by == 1 else made(operator.mul, count, by))
+    return r.call(aten.arange.start_step, first, end, by, dtype=_I64)
+
+
+def _restore_convert(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    return r.call(aten.to.dtype, r.tensor(step.inputs[0]), dtype_of(step.attributes["dtype"]))
+
+
+def _restore_cumulative_extreme(r: GraphBuilder, step: ProgramStep) -> list[fx.Node]:
+    a = step.attributes
+    made = r.call((aten.cummax if a["largest"] else aten.cummin).default, r.tensor(step.inputs[0]), a["axis"])
+    return [r.call(operator.getitem, made, i) for i in (0, 1)]
+
+
 # Memory that nobody has written is zeros here.
 _CREATED = tuple(f"aten.{name}.default" for name in ("zeros", "ones", "full", "new_zeros", "new_ones", "new_full"))
 _CREATED += ("aten.scalar_tensor.default", "aten.new_empty.default", "aten.empty.memory_format")
@@ -157,11 +197,24 @@ RECORDS = (
     Operator(
         "to",
         steps=steps(emit_convert, overloads("to", "_to_copy", "type_as")),
+        restores=restores(_restore_convert, "convert"),
     ),
-    Operator("cumsum", steps=steps(_emit_cumulative_sum, "aten.cumsum.default")),
-    Operator("cummax", steps=steps(_emit_cumulative_extreme, "aten.cummax.default", "aten.cummin.default")),
-    Operator("arange", steps=steps(_emit_range, *(f"aten.arange.{k}" for k in ("default", "start", "start_step")))),
-    Operator("full", steps=steps(_emit_filled, *_CREATED)),
+    Operator(
+        "cumsum",
+        steps=steps(_emit_cumulative_sum, "aten.cumsum.default"),
+        restores=restores(called(aten.cumsum.default, "axis"), "cumulative_sum"),
+    ),
+    Operator(
+        "cummax",
+        steps=steps(_emit_cumulative_extreme, "aten.cummax.default", "aten.cummin.default"),
+        restores=restores(_restore_cumulative_extreme, "cumulative_extreme"),
+    ),
+    Operator(
+        "arange",
+        steps=steps(_emit_range, *(f"aten.arange.{k}" for k in ("default", "start", "start_step"))),
+        restores=restores(_restore_range, "range"),
+    ),
+    Operator("full", steps=steps(_emit_filled, *_CREATED), restores=restores(_restore_filled, "full")),
     Operator(
         "full_like",
         steps=steps(_emit_filled_like, *(f"aten.{name}_like.default" for name in ("zeros", "ones", "full", "empty"))),

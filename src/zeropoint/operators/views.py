@@ -9,9 +9,21 @@ from torch import fx, nn
 
 from zeropoint.operators.node import arguments
 from zeropoint.operators.record import Observed, Operator, Output, Traced
-from zeropoint.operators.steps import LAST, Emit, StepBuilder, emit_same, steps
+from zeropoint.operators.steps import (
+    LAST,
+    Emit,
+    GraphBuilder,
+    ProgramStep,
+    StepBuilder,
+    called,
+    emit_same,
+    restores,
+    steps,
+)
 
 __all__ = ["RECORDS", "moves", "shared"]
+
+aten = torch.ops.aten
 
 # ------------------------------------------------------------------------------------------------- steps of programs
 
@@ -145,6 +157,14 @@ def _emit_unbind(c: StepBuilder, node: fx.Node) -> list[str]:
     return [c.add("select", x, axis=arguments(node)["dim"], index=i) for i in range(len(c.found[node]))]
 
 
+# ------------------------------------------------------------------------------------------------- steps as nodes again
+
+
+def _restore_squeeze(r: GraphBuilder, step: ProgramStep) -> fx.Node:
+    x, axes = r.tensor(step.inputs[0]), step.attributes.get("axes")
+    return r.call(aten.squeeze.default, x) if axes is None else r.call(aten.squeeze.dims, x, axes)
+
+
 # ----------------------------------------------------------------------------------------------------------- records
 
 
@@ -174,29 +194,48 @@ def _reshapes(name: str, emit: Emit, *overloads: str, **more: Any) -> Operator:
 
 
 RECORDS = (
-    _reshapes("reshape", _emit_reshape, also=("view.default",), traced=shared("reshape", "resize_", "view")),
+    _reshapes(
+        "reshape", _emit_reshape, also=("view.default",), traced=shared("reshape", "resize_", "view"),
+        restores=restores(called(aten.reshape.default, "shape"), "reshape"),
+    ),
     Operator("size", traced=Traced(Observed.INFO, ("shape", "size"))),
     _reshapes(
         "flatten", _emit_flatten, "using_ints", modules=(nn.Flatten,), functions=(torch.flatten,),
         traced=shared(without=(nn.Flatten,)),
+        restores=restores(called(aten.flatten.using_ints, "first", "last"), "flatten"),
     ),
-    _reshapes("unflatten", _emit_unflatten, "int", modules=(nn.Unflatten,)),
-    _reshapes("transpose", _emit_transpose, "int", functions=(torch.transpose,), traced=shared("transpose")),
-    _reshapes("permute", _emit_permute, traced=shared("permute")),
+    _reshapes(
+        "unflatten", _emit_unflatten, "int", modules=(nn.Unflatten,),
+        restores=restores(called(aten.unflatten.int, "axis", "shape"), "unflatten"),
+    ),
+    _reshapes(
+        "transpose", _emit_transpose, "int", functions=(torch.transpose,), traced=shared("transpose"),
+        restores=restores(called(aten.transpose.int, "first", "second"), "transpose"),
+    ),
+    _reshapes(
+        "permute", _emit_permute, traced=shared("permute"),
+        restores=restores(called(aten.permute.default, "order"), "permute"),
+    ),
     _reshapes("t", _emit_turned),
     _reshapes(
         "squeeze", _emit_squeeze, "default", "dim", "dims", functions=(torch.squeeze,),
-        traced=shared("squeeze", "squeeze_"),
+        traced=shared("squeeze", "squeeze_"), restores=restores(_restore_squeeze, "squeeze"),
     ),
-    _reshapes("unsqueeze", _emit_unsqueeze, functions=(torch.unsqueeze,), traced=shared("unsqueeze", "unsqueeze_")),
-    _reshapes("contiguous", _emit_contiguous, traced=shared("contiguous")),
+    _reshapes(
+        "unsqueeze", _emit_unsqueeze, functions=(torch.unsqueeze,), traced=shared("unsqueeze", "unsqueeze_"),
+        restores=restores(called(aten.unsqueeze.default, "axis"), "unsqueeze"),
+    ),
+    _reshapes(
+        "contiguous", _emit_contiguous, traced=shared("contiguous"),
+        restores=restores(called(aten.contiguous.default), "contiguous"),
+    ),
     _reshapes("clone", emit_same),
     _reshapes("movedim", _emit_movedim, "int", "intlist"),
     _reshapes("swapaxes", _emit_transpose),
     _reshapes("swapdims", _emit_transpose),
     _reshapes("ravel", _emit_flatten),
     _reshapes("detach", emit_same, traced=shared("detach", "detach_")),
-    moves("expand", _emit_expand),
+    moves("expand", _emit_expand, restores=restores(called(aten.expand.default, "shape"), "expand")),
     moves("expand_as", _emit_as),
     moves("broadcast_to", _emit_expand),
     moves("moveaxis", _emit_movedim, "int", "intlist"),
@@ -205,8 +244,11 @@ RECORDS = (
     moves("reshape_as", _emit_as),
     moves("alias", emit_same, modules=(nn.Identity,), traced=shared()),
     moves("lift_fresh_copy", emit_same),
-    moves("slice", _emit_slice, "Tensor"),
-    moves("select", _emit_select, "int"),
+    moves(
+        "slice", _emit_slice, "Tensor",
+        restores=restores(called(aten.slice.Tensor, "axis", "begin", "end", "step"), "slice"),
+    ),
+    moves("select", _emit_select, "int", restores=restores(called(aten.select.int, "axis", "index"), "select")),
     moves("narrow", _emit_narrow, functions=(torch.narrow,), traced=shared()),
     moves("chunk", _emit_chunk, also=("unsafe_chunk.default",)),
     moves("split", _emit_split, "Tensor"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch import fx
 
 from zeropoint.operators.node import arguments
 from zeropoint.operators.record import Operator
-from zeropoint.operators.steps import StepBuilder, steps
+from zeropoint.operators.steps import GraphBuilder, ProgramStep, StepBuilder, called, restores, steps
 from zeropoint.operators.unquantized import filled
 
 __all__ = ["RECORDS"]
@@ -80,10 +81,32 @@ def _emit_nms(c: StepBuilder, node: fx.Node) -> list[str]:
     return c.builder.add_several("nms", inputs, [str(node), f"{node}_count"], **options)
 
 
+def _restore_pool_with_places(r: GraphBuilder, step: ProgramStep) -> list[fx.Node]:
+    a = step.attributes
+    options = (a[k] for k in ("kernel", "stride", "padding", "dilation", "ceil_mode"))
+    made = r.call(torch.ops.aten.max_pool2d_with_indices.default, r.tensor(step.inputs[0]), *options)
+    return [r.call(operator.getitem, made, i) for i in (0, 1)]
+
+
+def _restore_nms(r: GraphBuilder, step: ProgramStep) -> list[fx.Node]:
+    a = step.attributes
+    boxes, scores, labels = (r.tensor(name) for name in step.inputs)
+    made = r.call(torch.ops.zeropoint.nms.default, boxes, scores, a["iou_threshold"], r.size(a["max_output"]), labels)
+    return [r.call(operator.getitem, made, i) for i in (0, 1)]
+
+
 RECORDS = (
-    Operator("col2im", steps=steps(_emit_fold, "aten.col2im.default")),
-    Operator("max_pool_places", steps=steps(_emit_pool_with_places, "aten.max_pool2d_with_indices.default")),
+    Operator(
+        "col2im", steps=steps(_emit_fold, "aten.col2im.default"),
+        restores=restores(
+            called(torch.ops.aten.col2im.default, "shape", "kernel", "dilation", "padding", "stride"), "fold"
+        ),
+    ),
+    Operator(
+        "max_pool_places", steps=steps(_emit_pool_with_places, "aten.max_pool2d_with_indices.default"),
+        restores=restores(_restore_pool_with_places, "max_pool_places"),
+    ),
     Operator("max_unpool", steps=steps(_emit_unpool, "aten.max_unpool2d.default")),
-    Operator("nms", steps=steps(_emit_nms, "nms")),
+    Operator("nms", steps=steps(_emit_nms, "nms"), restores=restores(_restore_nms, "nms")),
     Operator("im2col", steps=steps(_emit_columns, "aten.im2col.default")),
-)
+)  # fmt: skip

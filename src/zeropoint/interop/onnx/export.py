@@ -14,11 +14,13 @@ from torch import Tensor, fx, nn
 from zeropoint.atomic_file import replacing
 from zeropoint.compiler.compiler import Recorder, call_name, graph_to_compile, read_nodes
 from zeropoint.compiler.errors import Missing, Unsupported
+from zeropoint.compiler.restore import restore
 from zeropoint.described import described
 from zeropoint.graph.frontends.export import capture, is_exported
 from zeropoint.graph.passes.input_checks import Sizes
 from zeropoint.graph.state import kept_state
 from zeropoint.operators import ONNX_WRITES
+from zeropoint.runtime import Program
 
 __all__ = ["export_onnx"]
 
@@ -28,7 +30,9 @@ VALUE = "zeropoint.value"  # metadata of operators: the name of the value in our
 RUNTIMES = ("onnx", "onnxruntime", "openvino")
 
 
-def export_onnx(model: nn.Module, example_inputs: Any, path: str | os.PathLike[str], *, runtime: str = "onnx") -> None:
+def export_onnx(
+    model: nn.Module | Program, example_inputs: Any, path: str | os.PathLike[str], *, runtime: str = "onnx"
+) -> None:
     """Write a quantized model as an ONNX file: float operators between QuantizeLinear and DequantizeLinear (opset 21).
 
     Scales and zero points are those of the model; sizes that it left free are named dimensions. What other runtimes
@@ -36,15 +40,16 @@ def export_onnx(model: nn.Module, example_inputs: Any, path: str | os.PathLike[s
 
     Args:
         model: what `compile` takes: from `to_int8`, `convert_fx`, `convert_jit`, `convert` or `quantize_dynamic`; or
-            such a model from a .pt2 file.
-        example_inputs: a tuple of what it is called with, or a dictionary of keywords.
+            such a model from a .pt2 file; or a program, also from a .zpt file, whose steps are split again.
+        example_inputs: a tuple of what it is called with, or a dictionary of keywords; None for a program, which
+            knows the sizes it was compiled for.
         path: the file; weights of 2 GB and more are written beside it, as ``<path>.data``.
         runtime: whom the file is for. "onnx": operators of ONNX alone, for all. "onnxruntime": also what only ONNX
             Runtime runs, or runs fast: DynamicQuantizeLSTM, which multiplies in 8 bits, and bounds on integers.
             "openvino": as "onnx", with recurrent weights as floats, as OpenVINO wants them in static models.
 
     Raises:
-        Unsupported: for all operators that ONNX has nothing for, at once.
+        Unsupported: for all operators that ONNX has nothing for, at once; for programs with state.
 
     Example:
         >>> import tempfile, onnx, zeropoint
@@ -62,6 +67,10 @@ def export_onnx(model: nn.Module, example_inputs: Any, path: str | os.PathLike[s
         import onnx_ir as ir
     except ImportError as error:
         raise ImportError("export_onnx needs onnx and onnx-ir: pip install 'zeropoint[onnx]'") from error
+    if isinstance(model, Program):
+        if example_inputs is not None:
+            raise ValueError("export_onnx: example_inputs must be None for a program, which has an example of its own")
+        model, example_inputs = restore(model)
     if is_exported(model):  # from a .pt2 file
         model = capture(model, example_inputs)
     graph, example = graph_to_compile("export_onnx", model, example_inputs)

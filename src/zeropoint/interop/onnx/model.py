@@ -11,7 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zeropoint.interop.onnx.values import Constant, Numbers, StoredWeight, as_tensor, dtype_of, integer_array
+from zeropoint.interop.onnx.values import (
+    Constant,
+    JoinedWeight,
+    Numbers,
+    StoredWeight,
+    as_tensor,
+    dtype_of,
+    integer_array,
+)
 
 __all__ = ["OnnxModel", "from_onnx"]
 
@@ -39,6 +47,9 @@ class _Node:
         if default:
             return default[0]
         raise NotRead(f"{self.op_type} has no attribute {name!r}")
+
+    def mark(self, name: str) -> str:
+        return next((str(entry.value) for entry in self._proto.metadata_props if entry.key == name), "")
 
     def torch_dtype(self, code: int) -> torch.dtype:
         return _torch_dtype(code)
@@ -103,6 +114,13 @@ def _call(proto: Any, version: int) -> _Call:
 
     attributes = {a.name: _attribute(a) for a in proto.attribute}
     return _Call(proto, version, attributes, ONNX_READS.get(_full_name(proto)))
+
+
+def _is_dynamic(proto: Any) -> bool:
+    """Whether it is a layer of ours that rounds its inputs."""
+    from zeropoint.operators.onnx.recurrent import DYNAMIC
+
+    return any(entry.key == DYNAMIC for entry in proto.metadata_props)
 
 
 def _full_name(proto: Any) -> str:
@@ -174,6 +192,17 @@ class _Reader:
         axis = n.attribute("axis", 1) % integers.array.ndim
         return StoredWeight(integers, scale, zero_point, axis, n.attribute("block_size", 0))
 
+    def stored_parts(self, value: Any) -> list[tuple[Tensor, Tensor, Tensor, int | None]] | None:
+        parts = value.parts if isinstance(value, JoinedWeight) else (value,)
+        if not all(isinstance(part, StoredWeight) and not part.block and part.bits == 8 for part in parts):
+            return None
+        return [_numbers_of(part) for part in parts]
+
+    def joined(self, values: Sequence[Any], axis: int) -> Any:
+        if axis == 0 and all(isinstance(value, StoredWeight) and value.array.ndim == 3 for value in values):
+            return JoinedWeight(tuple(values))
+        return torch.cat([as_tensor(value) for value in values], axis)
+
     def axes(self, n: _Node) -> tuple[list[int], bool]:
         given = n.attribute("axes", None)
         if len(n.inputs) > 1 and n.inputs[1] is not None:
@@ -187,6 +216,12 @@ class _Reader:
 
     def unsupported(self, why: str) -> NotRead:
         return NotRead(f"from_onnx: {self.n.op_type}: {why}")
+
+
+def _numbers_of(weight: StoredWeight) -> tuple[Tensor, Tensor, Tensor, int | None]:
+    scale = weight.scale.tensor
+    shift = torch.zeros_like(scale) if weight.zero_point is None else weight.zero_point.tensor
+    return weight.integers.tensor, scale, shift, weight.axis
 
 
 class OnnxModel(nn.Module):
@@ -225,7 +260,7 @@ class OnnxModel(nn.Module):
         known = {name: array for name, array in self._known.items() if array.size < 2 or array.ndim < 3}
         nodes = _read(join_dynamic(_read(proto.graph.node, wanted), known, wanted), wanted)
         _require_readable(nodes)
-        self.is_quantized = any(node.op_type in _QUANTIZED for node in nodes)
+        self.is_quantized = any(node.op_type in _QUANTIZED or _is_dynamic(node) for node in nodes)
         self._calls: list[tuple[str, list[str], list[str]]] = []
         names: Counter[str] = Counter()
         for node in nodes:

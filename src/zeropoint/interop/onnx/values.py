@@ -107,6 +107,21 @@ class StoredWeight:
         return self.turned(range(self.integers.tensor.dim()))
 
 
+@dataclass(frozen=True)
+class JoinedWeight:
+    """Stored weights one behind the other, as those of the two directions of a recurrent layer."""
+
+    parts: tuple[StoredWeight, ...]
+
+    @property
+    def array(self) -> Any:
+        return np.concatenate([part.array for part in self.parts])
+
+    @property
+    def tensor(self) -> Tensor:
+        return torch.cat([part.tensor for part in self.parts])
+
+
 def as_tensor(value: Any) -> Any:
     """A value as a tensor; None for None."""
     return value if value is None or isinstance(value, Tensor) else value.tensor
@@ -114,7 +129,7 @@ def as_tensor(value: Any) -> Any:
 
 def dtype_of(value: Any) -> torch.dtype:
     """The dtype of a value, without making a tensor of it."""
-    if isinstance(value, StoredWeight):
+    if isinstance(value, (StoredWeight, JoinedWeight)):
         return torch.float32
     return value.tensor.dtype if isinstance(value, Constant) else value.dtype
 

@@ -34,6 +34,23 @@ _RELU = re.compile(r"^zeropoint\.(?!leaky)\w+_relu")
 _SMALL = 64  # elements up to which equal constants are stored once
 
 
+def _taken_with(given: dict[str, Any], node: fx.Node) -> tuple[float, int] | None:
+    """Scale and zero point that a call of ours takes with a tensor: the next two arguments, or those of a list."""
+    names = list(given)
+    if "axes" in names and "scale" in names and given[names[0]] is node:  # a mean, which keeps the scale
+        return float(given["scale"]), int(given["zero_point"])
+    for place, name in enumerate(names[:-2]):
+        scale, zero_point = (given[n] for n in names[place + 1 : place + 3])
+        if not names[place + 1].endswith(("scale", "scales")) or not names[place + 2].rstrip("s").endswith("point"):
+            continue
+        if given[name] is node:
+            return float(scale), int(zero_point)
+        if isinstance(given[name], (list, tuple)) and node in given[name]:
+            at = list(given[name]).index(node)
+            return float(scale[at]), int(zero_point[at])
+    return None
+
+
 class Writer:
     """Writes the nodes of a graph one by one; see `zeropoint.operators.onnx_forms.OnnxWriter`.
 
@@ -218,15 +235,16 @@ class Writer:
 
     def scale_of(self, node: Any) -> tuple[float, int] | None:
         """Scale and zero point of 8-bit integers: those a call names, or those of what it took them from."""
-        if not isinstance(node, fx.Node) or node.op != "call_function":
+        if not isinstance(node, fx.Node) or node.op not in ("call_function", "placeholder"):
             return None
         if "scale" in node.meta.setdefault("onnx", {}):
             return node.meta["onnx"]["scale"]
+        node.meta["onnx"]["scale"] = None  # whoever asks on the way here learns nothing
         found = self.found[node]
         first = found[0] if isinstance(found, (tuple, list)) and found else found
         scale = None
         if isinstance(first, Tensor) and first.dtype in BYTE_LIMITS:
-            scale = self._named_scale(node)
+            scale = self._scale_for_readers(node) if node.op == "placeholder" else self._named_scale(node)
         node.meta["onnx"]["scale"] = scale
         return scale
 
@@ -239,6 +257,8 @@ class Writer:
             dtype = self.dtype(node)
             scale, zero_point = rule(float(a["input_scale"]), int(a["input_zero_point"]), float(a["other"]), dtype)
             return float(scale), int(zero_point)
+        if name.startswith("zeropoint.lookup"):
+            return self._scale_for_readers(node)
         if "out_scale" in a:
             return float(a["out_scale"]), int(a["out_zero_point"])
         if "scale" in a and "zero_point" in a:
@@ -247,6 +267,19 @@ class Writer:
             return None
         read = (n for n in node.all_input_nodes if isinstance(self.found.get(n), Tensor))
         return next((s for s in map(self.scale_of, read) if s is not None), None)
+
+    def _scale_for_readers(self, node: fx.Node) -> tuple[float, int] | None:
+        """The scale of bytes that only those name who read them, or what they are joined with."""
+        for user in node.users:
+            found = _taken_with(arguments(user), node) if hasattr(user.target, "_schema") else None
+            if found is None and "aten.cat" in str(user.target):
+                found = next((s for s in map(self.scale_of, user.all_input_nodes) if s is not None), None)
+            gives = self.found[user]
+            if found is None and isinstance(gives, Tensor) and gives.dtype == self.dtype(node):  # it passes them on
+                found = self._scale_for_readers(user)
+            if found is not None:
+                return found
+        return None
 
     # ---------------------------------------------------------------------------------------------------- sizes
 
@@ -273,6 +306,9 @@ class Writer:
             raise self.unsupported(
                 f"it depends on the size along axis {free[0]}, which is free: fix it (dynamic_shapes)"
             )
+
+    def mark(self, value: Any, name: str, text: str) -> None:
+        value.producer().metadata_props[name] = text
 
     def unsupported(self, why: str) -> Exception:
         return refusal(self.node, why, "export_onnx")

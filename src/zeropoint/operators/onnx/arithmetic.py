@@ -123,7 +123,7 @@ def _read_arithmetic(function: Callable[[Any, Any], Any], turned: Callable[[Any,
 
 
 def _read_concat(r: OnnxReader, n: ReadNode) -> Any:
-    return torch.cat([r.tensor(value) for value in n.inputs], n.attribute("axis"))
+    return r.joined(n.inputs, n.attribute("axis"))
 
 
 FORMS = {

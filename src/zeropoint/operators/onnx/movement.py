@@ -201,7 +201,9 @@ def _read_space_to_depth(r: OnnxReader, n: ReadNode) -> Any:
 
 def _read_top(r: OnnxReader, n: ReadNode) -> Any:
     k = n.attribute("k") if n.version < 10 else r.number(n.inputs[1])
-    return list(torch.topk(r.tensor(n.inputs[0]), k, n.attribute("axis", -1), bool(n.attribute("largest", 1))))
+    x, axis, descending = r.tensor(n.inputs[0]), n.attribute("axis", -1), bool(n.attribute("largest", 1))
+    # Of equal values ONNX takes the first, which torch.topk leaves open.
+    return [part.narrow(axis, 0, k) for part in torch.sort(x, dim=axis, descending=descending, stable=True)]
 
 
 FORMS = {

@@ -31,8 +31,13 @@ def _write_batch_norm(w: OnnxWriter, node: fx.Node) -> Any:
 
 def _write_layer_norm(w: OnnxWriter, node: fx.Node) -> Any:
     a = arguments(node)
-    shape = [int(n) for n in a["normalized_shape"]]
-    weight = torch.ones(shape) if a["weight"] is None else w.floats(a["weight"])
+    shape = list(a["normalized_shape"])
+    if a["weight"] is not None:
+        weight = w.floats(a["weight"])
+    elif any(isinstance(size, fx.Node) for size in shape):
+        weight = w.op("Expand", w.number(1.0), w.ints(shape))
+    else:
+        weight = torch.ones(shape)
     bias = None if a["bias"] is None else w.floats(a["bias"])
     options = {"axis": -len(shape), "epsilon": float(a["eps"])}
     return w.result(w.op("LayerNormalization", w.floats(a["input"]), weight, bias, **options))

@@ -39,6 +39,16 @@ def _write_dequantize(w: OnnxWriter, node: fx.Node) -> Any:
     return w.floats(node.args[0])
 
 
+def _write_lookup(w: OnnxWriter, node: fx.Node) -> Any:
+    """A function of bytes: its 256 results, in the order of the numbers that bytes are."""
+    x, table = node.args
+    results, dtype = w.parameter(table), w.dtype(x)
+    index = w.convert(w.tensor(x), torch.int32)
+    if dtype == torch.int8:
+        results, index = results.roll(128), w.op("Add", index, w.number(128, torch.int32))
+    return w.op("Gather", w.constant(results, str(table.target)), index, axis=0)
+
+
 def _write_requantize(w: OnnxWriter, node: fx.Node) -> Any:
     return w.result(w.floats(node.args[0]))
 
@@ -110,5 +120,6 @@ FORMS = {
         writes=writes(_write_dequantize, "dequantize_per_tensor", "dequantize", "stored_dequantize"),
         reads=reads(_read_dequantize, "DequantizeLinear"),
     ),
+    "lookup": OnnxForms(writes=writes(_write_lookup, "lookup")),
     "stored_function": OnnxForms(writes=writes(_write_requantize, "requantize")),
 }

@@ -13,8 +13,10 @@ from torch import Tensor, fx
 from zeropoint.operators.node import arguments
 from zeropoint.operators.onnx_forms import OnnxForms, OnnxReader, OnnxWriter, Read, ReadNode, Write, reads, writes
 
-__all__ = ["FORMS"]
+__all__ = ["DYNAMIC", "FORMS"]
 
+# Metadata of a layer whose inputs are rounded to so many bits here when it runs; ONNX has no such operator.
+DYNAMIC = "zeropoint.dynamic"
 # PyTorch's gates in the order of ONNX.
 _ORDER = {"LSTM": [0, 3, 1, 2], "GRU": [1, 0, 2], "RNN": [0]}
 
@@ -62,6 +64,10 @@ class _Matrices:
                 value = self.w.dequantized(weight.unsqueeze(0), scale, zero_point, 1, name)
             made.append(value)
         return made[0] if len(made) == 1 else self.w.op("Concat", *made, axis=0)
+
+    def come_back(self, numbers: list[int]) -> bool:
+        """Whether `_integers` finds the integers of these matrices again."""
+        return self.w.runtime != "openvino" and all(self.plain(number)[1] is not None for number in numbers)
 
     def biases(self, numbers: list[int]) -> Any:
         """``(directions, 2 * gates * hidden)``: those of inputs, then those of hidden states."""
@@ -118,6 +124,8 @@ def _write_layers(kind: str, activation: str = "") -> Write:
             if made is None:
                 weights = matrices.floats(numbers), matrices.floats([n + 1 for n in numbers])
                 made = w.ops(kind, 1 + len(states), x, *weights, bias, None, *given, **options)
+                if matrices.come_back(numbers) and matrices.come_back([n + 1 for n in numbers]):
+                    w.mark(made[0], DYNAMIC, "7" if a["reduce_range"] else "8")
             x, *ends = made  # (sequence, directions, batch, hidden)
             if directions == 1:
                 x = w.op("Squeeze", x, w.ints([1]))
@@ -136,7 +144,9 @@ def _runtimes_own(w: OnnxWriter, m: _Matrices, x: Any, numbers: list[int], bias:
     if inputs is None or hidden is None:
         return None
     tensors = x, inputs[0], hidden[0], bias, None, *given, None, *inputs[1:], *hidden[1:]
-    return w.ops("DynamicQuantizeLSTM", 3, *tensors, domain="com.microsoft", **options)
+    made = w.ops("DynamicQuantizeLSTM", 3, *tensors, domain="com.microsoft", **options)
+    w.mark(made[0], DYNAMIC, "7" if m.a["reduce_range"] else "8")
+    return made
 
 
 # ------------------------------------------------------------------------------------------------------------- reading
@@ -158,9 +168,52 @@ def _read_layer(kind: str) -> Read:
             raise r.unsupported("it has lengths of sequences or peepholes")
         if kind == "GRU" and not n.attribute("linear_before_reset", 0):
             raise r.unsupported("linear_before_reset is 0, which PyTorch's GRU has not")
+        stored = [_integers(r, value) for value in given[1:3]] if n.mark(DYNAMIC) else [None]
+        if all(part is not None for part in stored):
+            name = {"RNN": "rnn_relu" if is_relu else "rnn_tanh"}.get(kind, kind.lower())
+            return _on_integers(r, n, name, _ORDER[kind], given, stored, n.mark(DYNAMIC) == "7")
         return _computed(r, n, kind, given, is_relu)
 
     return read
+
+
+def _integers(r: OnnxReader, value: Any) -> list[tuple[Any, Any, Any]] | None:
+    """Of weights that are stored as integers: those of each direction, with scale and zero point."""
+    found = r.stored_parts(value)
+    if found is None or any(axis not in (None, 1) for *_, axis in found):
+        return None
+    return [(part, scale.reshape(-1), shift.reshape(-1)) for whole, scale, shift, _ in found for part in whole]
+
+
+def _on_integers(
+    r: OnnxReader, n: ReadNode, name: str, gates: list[int], given: list[Any], matrices: list[Any], is_small: bool
+) -> Any:
+    """A layer of 8-bit weights whose inputs are rounded when it runs.
+
+    Args:
+        matrices: for inputs and for hidden states, for each direction: integers, scale and zero point.
+    """
+    x, hidden = r.tensor(given[0]), n.attribute("hidden_size")
+    order = [gates.index(i) for i in range(len(gates))]  # the other way round
+    directions = len(matrices[0])
+    columns: list[list[Any]] = [[], [], []]
+    biases: list[Any] = []
+    for d in range(directions):
+        for weight, *numbers in (matrices[0][d], matrices[1][d]):
+            scale, shift = (_in_order(part, order) if part.numel() > 1 else part for part in numbers)
+            for column, part in zip(columns, (_in_order(weight, order), scale, shift.to(torch.int64))):
+                column.append(part)
+        if given[3] is not None:
+            biases += [_in_order(part, order) for part in r.tensor(given[3])[d].chunk(2)]
+    shape = (directions, x.shape[1], hidden)
+    starts = [
+        x.new_zeros(shape) if given[i] is None else r.tensor(given[i]) for i in ((5, 6) if name == "lstm" else (5,))
+    ]
+    options = 1, 0.0, False, directions == 2, False, is_small
+    op = getattr(torch.ops.zeropoint, f"quantized_{name}").input
+    y, *last = op(x, starts if name == "lstm" else starts[0], *columns, biases, *options)
+    y = y.unflatten(2, (directions, hidden)).transpose(1, 2)
+    return [y, *last][: n.outputs]
 
 
 def _computed(r: OnnxReader, n: ReadNode, kind: str, given: list[Any], is_relu: bool) -> Any:
@@ -192,29 +245,14 @@ def _read_dynamic(r: OnnxReader, n: ReadNode) -> Any:
     """ONNX Runtime's LSTM of 8-bit weights, whose inputs are rounded when it runs, as ours does."""
     if n.attribute("direction", "forward") == "reverse" or n.attribute("input_forget", 0):
         raise r.unsupported("it runs backwards only, or has input_forget")
-    x, hidden = r.tensor(n.inputs[0]), n.attribute("hidden_size")
     given = [*n.inputs, *[None] * 12][:12]
     if given[4] is not None or given[7] is not None:
         raise r.unsupported("it has lengths of sequences or peepholes")
-    order = [_ORDER["LSTM"].index(i) for i in range(4)]
-    directions = r.tensor(given[1]).shape[0]
-    columns: list[list[Any]] = [[], [], []]
-    biases: list[Any] = []
-    for d in range(directions):
-        for weight, scale, shift in ((given[1], given[8], given[9]), (given[2], given[10], given[11])):
-            numbers = [r.tensor(part)[d].reshape(-1) for part in (scale, shift)]
-            numbers = [_in_order(part, order) if part.numel() > 1 else part for part in numbers]
-            parts = _in_order(r.tensor(weight)[d].t(), order), numbers[0], numbers[1].to(torch.int64)
-            for column, part in zip(columns, parts):
-                column.append(part)
-        if given[3] is not None:
-            biases += [_in_order(part, order) for part in r.tensor(given[3])[d].chunk(2)]
-    shape = (directions, x.shape[1], hidden)
-    starts = [x.new_zeros(shape) if given[i] is None else r.tensor(given[i]) for i in (5, 6)]
-    options = 1, 0.0, False, directions == 2, False, False
-    y, *last = torch.ops.zeropoint.quantized_lstm.input(x, starts, *columns, biases, *options)
-    y = y.unflatten(2, (directions, hidden)).transpose(1, 2)
-    return [y, *last][: n.outputs]
+    matrices = []
+    for weight, scale, shift in ((given[1], given[8], given[9]), (given[2], given[10], given[11])):
+        parts = zip(*(r.tensor(part) for part in (weight, scale, shift)))
+        matrices.append([(integers.t(), s.reshape(-1), z.reshape(-1)) for integers, s, z in parts])
+    return _on_integers(r, n, "lstm", _ORDER["LSTM"], given, matrices, n.mark(DYNAMIC) == "7")
 
 
 FORMS = {

@@ -1,0 +1,89 @@
+"""Programs as quantized graphs again: fused steps in parts, and graphs that give the bytes of the program."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import golden_programs
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import zeropoint
+from zeropoint import _native, runtime
+from zeropoint.compiler.fusion import FUSIONS, split
+from zeropoint.compiler.program_builder import Step
+from zeropoint.compiler.restore import restore
+from zeropoint.compiler.sizes import RESTORED_SIZES
+from zeropoint.operators import RESTORES
+
+# Steps that are split before, that no operator of graphs is, or that check sizes; kept programs with such, or state.
+WITHOUT_CALL = {"attention", "channel_lookup", "foreign", "require"}
+REFUSED = {
+    "normed": "channel_lookup", "remembering": "keeps last from call to call", "written": "index_put.*'multiply'",
+}  # fmt: skip
+
+
+def name_of(path: Path) -> str:
+    return path.stem
+
+
+def assert_kept(found: list[Any], wanted: list[Any]) -> None:
+    assert len(found) == len(wanted)
+    for ours, theirs in zip(found, wanted):
+        assert np.array_equal(np.asarray(ours), np.asarray(theirs))
+
+
+def test_every_kind_of_step_is_restored_or_listed_here() -> None:
+    assert set(_native.engine_steps()) == set(RESTORES) | set(RESTORED_SIZES) | WITHOUT_CALL
+
+
+@pytest.mark.parametrize("path", [p for p in golden_programs.paths() if p.stem not in REFUSED], ids=name_of)
+def test_a_restored_graph_gives_the_kept_bytes(path: Path) -> None:
+    graph, example = restore(runtime.load(path))
+    inputs, outputs = golden_programs.arrays_of(path)
+    assert [tuple(x.shape) for x in example] == [x.shape for x in inputs]
+    found = graph(*(torch.from_numpy(x) for x in inputs))
+    assert_kept([found] if torch.is_tensor(found) else list(found), outputs)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_graphs_have_not_is_named(name: str) -> None:
+    with pytest.raises(zeropoint.Unsupported, match=REFUSED[name]):
+        restore(runtime.load(golden_programs.FOLDER / f"{name}.zpt"))
+
+
+@pytest.mark.parametrize("path", golden_programs.paths(), ids=name_of)
+def test_split_steps_compute_the_same_bytes(path: Path) -> None:
+    header, program, data = golden_programs.parts_of(path.read_bytes())
+    numbers = itertools.count()
+    steps = split([Step(**step) for step in program["steps"]], lambda name: f"{name}_part_{next(numbers)}")
+    assert not any({"then", "function"} & step.attributes.keys() or step.op == "attention" for step in steps)
+    again = _native.Program(golden_programs.joined(header, program | {"steps": [vars(s) for s in steps]}, data))
+    inputs, outputs = golden_programs.arrays_of(path)
+    assert_kept(again.run(inputs, state=again.new_state()), outputs)
+
+
+def test_every_fusion_that_makes_another_step_can_be_split() -> None:
+    assert {fusion.by for fusion in FUSIONS if fusion.split is None} == {"linear_dynamic with a function", "one map"}
+
+
+def test_free_sizes_stay_free_and_fixed_ones_fixed() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x).reshape(x.shape[0], -1, 4)
+
+    torch.manual_seed(0)
+    x, other = torch.randn(3, 8), torch.randn(5, 8)
+    program = zeropoint.compile(zeropoint.to_int8(Model().eval(), (x,), [x], progress=False), (x,))
+    graph, _ = restore(program)
+    assert torch.equal(graph(other), program(other))
+    with pytest.raises(ValueError, match="needs 8 there"):
+        graph(torch.randn(5, 9))
