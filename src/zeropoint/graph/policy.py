@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
@@ -73,6 +74,8 @@ class Policy:
         granularity: of activations in dynamic mode, "per_token" or "per_tensor".
         embedding_bits: 8 or 4 bits for embedding tables, or 0 to leave them in float; None is 8, but float in dynamic
             mode, whose other layers lose less than tables of 8 bits do.
+        products: in dynamic mode, products of activations, such as the two of attention: "float", or "int8", each row
+            and column with its own range.
 
     Example:
         >>> import dataclasses
@@ -88,11 +91,13 @@ class Policy:
     recurrent_weights: str = "auto"
     granularity: str = "per_token"
     embedding_bits: int | None = None
+    products: str = "float"
 
     def __post_init__(self) -> None:
         for name, accepted in (
             ("recurrent_weights", ("auto", "int8", "float16")),
             ("granularity", ("per_token", "per_tensor")),
+            ("products", ("float", "int8")),
             ("embedding_bits", (None, 8, 4, 0)),
         ):
             if getattr(self, name) not in accepted:
@@ -134,6 +139,8 @@ class Policy:
         found: dict[Any, QConfig | None] = dict.fromkeys(kinds, None if stay_float else tables)
         if self.recurrent_weights == "float16":
             found.update(dict.fromkeys((nn.LSTM, nn.GRU, nn.RNN), float16_dynamic_qconfig))
+        if self.products == "int8" and mode == "dynamic":
+            found.update(dict.fromkeys((torch.matmul, torch.bmm), qconfig))
         return found
 
     def _default(self, mode: str) -> QConfig:
