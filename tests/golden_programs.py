@@ -311,6 +311,8 @@ def _floats() -> bytes:
     scores = builder.add("float_add", [builder.add("float_matmul", [normed, turned]), added])
     shares = builder.add("float_softmax", [scores], axis=-1, safe=True)
     seen = builder.add("float_matmul", [shares, normed])
+    seen = builder.add("matmul_dynamic", [seen, turned])
+    seen = builder.add("matmul_dynamic", [builder.add("float_softmax", [seen], axis=-1, safe=True), normed])
     functions = ("float_gelu", "float_gelu_tanh", "float_tanh", "float_sigmoid", "float_silu")
     made = [builder.add(name, [seen]) for name in functions]
     builder.outputs += [

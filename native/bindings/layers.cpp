@@ -107,6 +107,13 @@ void bind_layers(nb::module_& m) {
             batched_matmul(input_of(a), input_of(w), sizes[0], sizes[1], sizes[2], sizes[3], output_of(y, {}));
         },
         release());
+    m.def(
+        "matmul_dynamic",
+        [](Address a, Address w, const std::array<int64_t, 4>& sizes, Address y) {
+            batched_matmul_dynamic(at<const float>(a), at<const float>(w), sizes[0], sizes[1], sizes[2], sizes[3],
+                                   at<float>(y));
+        },
+        release());
 }
 
 }  // namespace zeropoint

@@ -18,6 +18,8 @@ namespace {
 
 struct ActivationMemory;
 struct RowScaleMemory;
+struct ColumnMemory;
+struct ColumnScaleMemory;
 
 void require_scale(const char* operation, const char* name, float scale) {
     if (!(std::isfinite(scale) && scale > 0))
@@ -62,6 +64,28 @@ LayerInput quantized_by_range(const char* operation, const float* x, int64_t ele
     uint8_t* q = scratch_of<ActivationMemory>(static_cast<size_t>(elements));
     quantize_tensor(x, q, IntType::u8, elements, p.scale, static_cast<double>(p.zero_point), Spelling::fused, 0, 255);
     return {q, IntType::u8, static_cast<float>(p.scale), static_cast<int32_t>(p.zero_point)};
+}
+
+// Each row as u8 around 128 by its own range; with `upward`, rows without negative values from 0 up, if all are so.
+template <class Bytes, class Scales>
+DynamicRows rows_by_range(const char* operation, const float* x, int64_t rows, int64_t columns, bool upward) {
+    uint8_t* q = scratch_of<Bytes>(static_cast<size_t>(rows * columns));
+    float* scale = reinterpret_cast<float*>(scratch_of<Scales>(static_cast<size_t>(3 * rows) * sizeof(float)));
+    float *high = scale + rows, *middle = high + rows;
+    minmax(x, {rows, 1, columns, 1, nullptr}, rows, scale, high);
+    upward = upward && std::all_of(scale, scale + rows, [](float low) { return low >= 0; });
+    const int32_t zero = upward ? 0 : 128, steps = upward ? 255 : 127;
+    std::fill(middle, middle + rows, static_cast<float>(zero));
+    for (int64_t r = 0; r < rows; ++r) {
+        const float most = std::max(std::fabs(scale[r]), std::fabs(high[r]));
+        if (!std::isfinite(most))
+            throw std::invalid_argument(std::string(operation) + ": the input must be finite to be quantized, row " +
+                                        std::to_string(r) + " is not");
+        scale[r] = std::max(most / static_cast<float>(steps), std::numeric_limits<float>::epsilon());
+    }
+    quantize(x, q, IntType::u8, {rows, 1, columns, 1, nullptr}, {scale, ScalarType::f32, rows},
+             {middle, ScalarType::f32, rows}, Spelling::split, std::max(zero - steps, 0), zero + steps);
+    return {{q, IntType::u8, 1.0f, zero}, rows, scale};
 }
 
 }  // namespace
@@ -181,24 +205,8 @@ void LinearLayer::run(const LayerInput& x, int64_t rows, const LayerOutput& y) c
 
 DynamicRows quantize_rows(const char* operation, const float* x, int64_t rows, int64_t columns, bool reduce_range,
                           bool per_row) {
-    const int64_t elements = rows * columns;
-    if (!per_row) return {quantized_by_range(operation, x, elements, reduce_range), rows};
-    uint8_t* q = scratch_of<ActivationMemory>(static_cast<size_t>(elements));
-    float* scale = reinterpret_cast<float*>(scratch_of<RowScaleMemory>(static_cast<size_t>(3 * rows) * sizeof(float)));
-    float *high = scale + rows, *middle = high + rows;
-    constexpr int32_t kMiddle = 128;
-    std::fill(middle, middle + rows, static_cast<float>(kMiddle));
-    minmax(x, {rows, 1, columns, 1, nullptr}, rows, scale, high);
-    for (int64_t r = 0; r < rows; ++r) {
-        const float most = std::max(std::fabs(scale[r]), std::fabs(high[r]));
-        if (!std::isfinite(most))
-            throw std::invalid_argument(std::string(operation) + ": the input must be finite to be quantized, row " +
-                                        std::to_string(r) + " is not");
-        scale[r] = std::max(most / 127.0f, std::numeric_limits<float>::epsilon());
-    }
-    quantize(x, q, IntType::u8, {rows, 1, columns, 1, nullptr}, {scale, ScalarType::f32, rows},
-             {middle, ScalarType::f32, rows}, Spelling::split, kMiddle - 127, kMiddle + 127);
-    return {{q, IntType::u8, 1.0f, kMiddle}, rows, scale};
+    if (!per_row) return {quantized_by_range(operation, x, rows * columns, reduce_range), rows};
+    return rows_by_range<ActivationMemory, RowScaleMemory>(operation, x, rows, columns, false);
 }
 
 void LinearLayer::run(const DynamicRows& x, float* y, bool relu, const FloatStage* function) const {
@@ -248,16 +256,40 @@ void ConvLayer::run_dynamic(const float* x, int64_t images, const Size3& in, boo
     run(quantized_by_range("conv_dynamic", x, elements, reduce_range), images, in, channels_first, out);
 }
 
+namespace {
+
+// Weights packed for this thread; those of its last call leave their memory to them.
+const LinearPlan& packed_again(const WeightTensor& weights, int64_t columns, int64_t depth) {
+    thread_local std::unique_ptr<LinearPlan> plan;
+    if (plan == nullptr || &plan->kernel() != &kernels().gemm())
+        plan = std::make_unique<LinearPlan>(weights, columns, depth);
+    else
+        plan->pack(weights, columns, depth);
+    return *plan;
+}
+
+// one(b) for every b, on several threads where each alone is small.
+template <class One>
+void for_matrices(int64_t batches, int64_t macs, const One& one) {
+    if (batches == 0) return;
+    one(0);  // whatever is wrong with the parameters is said here, on the caller's thread
+    const bool each_is_large = macs > (int64_t{1} << 22);
+    if (each_is_large) {
+        for (int64_t b = 1; b < batches; ++b) one(b);
+    } else {
+        parallel_for(batches - 1, 1, [&](int64_t begin, int64_t end) {
+            for (int64_t b = begin; b < end; ++b) one(b + 1);
+        });
+    }
+}
+
+}  // namespace
+
 void batched_matmul(const LayerInput& a, const LayerInput& w, int64_t batches, int64_t rows, int64_t columns,
                     int64_t depth, const LayerOutput& y) {
     const auto one = [&](int64_t b) {
-        const WeightTensor weights{static_cast<const uint8_t*>(w.x) + b * columns * depth, w.type, &w.zero_point, 1};
-        // The packed weights of the last call of this thread leave their memory to those of the next.
-        thread_local std::unique_ptr<LinearPlan> plan;
-        if (plan == nullptr || &plan->kernel() != &kernels().gemm())
-            plan = std::make_unique<LinearPlan>(weights, columns, depth);
-        else
-            plan->pack(weights, columns, depth);
+        const LinearPlan& plan = packed_again(
+            {static_cast<const uint8_t*>(w.x) + b * columns * depth, w.type, &w.zero_point, 1}, columns, depth);
         LayerInput from = a;
         from.x = static_cast<const uint8_t*>(a.x) + b * rows * depth;
         LayerOutput to = y;
@@ -266,18 +298,38 @@ void batched_matmul(const LayerInput& a, const LayerInput& w, int64_t batches, i
             to.y = static_cast<float*>(y.y) + at;
         else
             to.y = static_cast<uint8_t*>(y.y) + at;
-        matmul(from, *plan, w.scale, rows, to);
+        matmul(from, plan, w.scale, rows, to);
     };
-    if (batches == 0) return;
-    one(0);  // whatever is wrong with the parameters is said here, on the caller's thread
-    const bool each_is_large = rows * columns * depth > (int64_t{1} << 22);
-    if (each_is_large) {
-        for (int64_t b = 1; b < batches; ++b) one(b);
-    } else {
-        parallel_for(batches - 1, 1, [&](int64_t begin, int64_t end) {
-            for (int64_t b = begin; b < end; ++b) one(b + 1);
-        });
-    }
+    for_matrices(batches, rows * columns * depth, one);
+}
+
+void batched_matmul_dynamic(const float* a, const float* w, int64_t batches, int64_t rows, int64_t columns,
+                            int64_t depth, float* y) {
+    const DynamicRows left =
+        rows_by_range<ActivationMemory, RowScaleMemory>("matmul_dynamic", a, batches * rows, depth, true);
+    const DynamicRows right =
+        rows_by_range<ColumnMemory, ColumnScaleMemory>("matmul_dynamic", w, batches * columns, depth, false);
+    for_matrices(batches, rows * columns * depth, [&](int64_t b) {
+        const LinearPlan& plan = packed_again(
+            {static_cast<const uint8_t*>(right.input.x) + b * columns * depth, IntType::u8, &right.input.zero_point, 1},
+            columns, depth);
+        MatmulOutput out;
+        out.type = OutputType::f32;
+        out.y = y + b * rows * columns;
+        out.multiplier = right.scale + b * columns;
+        out.multipliers = columns;
+        plan.run({static_cast<const uint8_t*>(left.input.x) + b * rows * depth, IntType::u8, left.input.zero_point},
+                 rows, out);
+        for (int64_t r = 0; r < rows; ++r) {
+            float* row = y + (b * rows + r) * columns;
+            for (int64_t n = 0; n < columns; ++n) row[n] *= left.scale[b * rows + r];
+        }
+    });
+}
+
+double batched_matmul_dynamic_bytes(int64_t batches, int64_t rows, int64_t columns, int64_t depth) {
+    constexpr double kScales = 3 * sizeof(float);
+    return static_cast<double>(batches) * static_cast<double>(rows + columns) * (static_cast<double>(depth) + kScales);
 }
 
 void matmul(const LayerInput& a, const LinearPlan& w, float w_scale, int64_t rows, const LayerOutput& y) {

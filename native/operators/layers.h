@@ -171,6 +171,15 @@ void batched_matmul(const LayerInput& a, const LayerInput& w, int64_t batches, i
                     int64_t depth, const LayerOutput& y);
 // y = a w' for weights with one scale that have been packed before.
 void matmul(const LayerInput& a, const LinearPlan& w, float w_scale, int64_t rows, const LayerOutput& y);
+// The same of floats, with float32 output, quantized on the way: each row of a and of w by its own range.
+//   a: 8 bits around 0, or, where no value of a is negative (weights of attention), 0..255 from 0 up
+//   w: 8 bits around 0
+//   y[b][m][n] = (sum_k a w * w_scale[n]) * a_scale[m]
+// Throws std::invalid_argument unless both are finite.
+void batched_matmul_dynamic(const float* a, const float* w, int64_t batches, int64_t rows, int64_t columns,
+                            int64_t depth, float* y);
+// The memory that a call takes for the bytes and scales of both, in bytes.
+double batched_matmul_dynamic_bytes(int64_t batches, int64_t rows, int64_t columns, int64_t depth);
 // The most memory that a thread takes for batched_matmul, in bytes.
 double batched_matmul_scratch(int64_t columns, int64_t depth);
 

@@ -182,6 +182,24 @@ CASES: dict[str, list[Function]] = {
             x.view(2, 6, 4, 2)[:, :, :2].transpose(1, 2),
             enable_gqa=True,
         ),
+        lambda x, n, m: torch.tensordot(x, x, dims=([1, 2], [1, 2])),
+    ],
+    "composed by PyTorch": [
+        lambda x, n, m: (F.mse_loss(x, x.flip(0)), F.smooth_l1_loss(x, x.flip(0)), F.huber_loss(x, x.flip(0))),
+        lambda x, n, m: F.binary_cross_entropy(x.sigmoid(), m[..., None].float().expand(x.shape), reduction="none"),
+        lambda x, n, m: F.binary_cross_entropy_with_logits(x, m[..., None].float().expand(x.shape)),
+        lambda x, n, m: F.kl_div(x.log_softmax(-1), x.flip(0).softmax(-1), reduction="batchmean"),
+        lambda x, n, m: (torch.logaddexp(x, x.flip(0)), torch.xlogy(x.abs(), x.abs()), (x * 3).frac(), torch.sinc(x)),
+        lambda x, n, m: (torch.isin(n, torch.tensor([2, 5])), n.count_nonzero(), torch.take(x, n), x[0].trace()),
+        lambda x, n, m: (F.softshrink(x, 0.3), F.hardshrink(x), torch.dist(x, x.flip(0)), torch.diag_embed(x)),
+        lambda x, n, m: (
+            torch.addr(x[0], x[0, :, 0], x[0, 0]),
+            torch.linalg.cross(x[..., :3], x[..., 3:6]),
+            x.nansum(1),
+        ),
+        lambda x, n, m: F.interpolate(_image(x).reshape(1, 1, 2, 4, 6), (3, 5, 7), mode="trilinear"),
+        lambda x, n, m: F.interpolate(_image(x), (9, 5), mode="nearest-exact"),
+        lambda x, n, m: torch.take_along_dim(x, n[..., None] % 8, -1),
     ],
 }
 
@@ -200,3 +218,26 @@ def test_operators_give_the_bytes_of_the_graph_and_nearly_the_values_of_pytorch(
         assert graph.shape == found.shape == exact.shape, number
         assert torch.equal(graph.nan_to_num(nan=77.0), found.nan_to_num(nan=77.0)), number
         torch.testing.assert_close(graph, exact, rtol=2e-6, atol=2e-6, equal_nan=True, msg=f"result {number}")
+
+
+def test_what_pytorch_composes_otherwise_for_other_sizes_is_left_to_it() -> None:
+    """A product over an axis is taken apart into one call for each value: of the example's size, and of no other."""
+    x = torch.randn(2, 6, 8)
+    model = Model([lambda x, n, m: x.cumprod(1)]).eval()
+    inputs = (x, torch.zeros(2, 6, dtype=torch.int64), torch.zeros(2, 6, dtype=torch.bool))
+    quantized = zeropoint.to_int8(model, inputs, mode="dynamic", progress=False)
+    longer = (torch.randn(3, 9, 8), torch.zeros(3, 9, dtype=torch.int64), torch.zeros(3, 9, dtype=torch.bool))
+    assert torch.equal(quantized(*longer)[1][0], longer[0].cumprod(1))
+    with pytest.raises(NotImplementedError, match="cumprod"):
+        zeropoint.compile(quantized, inputs)
+
+
+def test_a_bilinear_layer_is_products_of_matrices() -> None:
+    torch.manual_seed(0)
+    model, x, y = nn.Bilinear(6, 5, 4).eval(), torch.randn(7, 6), torch.randn(7, 5)
+    quantized = zeropoint.to_int8(model, (x, y), mode="dynamic", progress=False)
+    program = zeropoint.compile(quantized, (x, y))
+    given, expected = quantized(x, y), model(x, y)
+    assert torch.equal(program(x, y), given)
+    # Weights of 8 bits: half a step of each of the 30 products, at most, and rounded inputs.
+    assert (given - expected).abs().max() < 0.02 * expected.abs().max()

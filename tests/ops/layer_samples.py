@@ -117,6 +117,10 @@ LAYER_SAMPLES.update(
             ((*BYTES_IN, codes(5, 4), 0.1, 0, 2.0, 100), {}),
             ((codes(2, 1, 3, 5), 0.1, 3, codes(4, 5, 6, layout="permuted"), 0.1, 0, 2.0, 0), {}),
         ],
+        "matmul_dynamic": [
+            ((values(3, 5), values(5, 4)), {}),
+            ((values(2, 1, 3, 5).abs(), values(4, 5, 6, layout="permuted")), {}),
+        ],
         "bmm": [((codes(2, 3, 5), 0.1, 3, codes(2, 5, 4), 0.1, 0, 2.0, 0), {})],
         **norm_samples(),
         **convolution_samples(1),

@@ -1,4 +1,4 @@
-// Products of two 8-bit tensors.
+// Products of two 8-bit tensors, and of floats that are quantized on the way.
 #include "engine/step_table.h"
 
 #include "engine/steps/byte_tensors.h"
@@ -6,6 +6,43 @@
 
 namespace zeropoint {
 namespace {
+
+Tensor batched(const Tensor& x, const Sizes& batch) {
+    Tensor y = x;
+    y.sizes = batch;
+    y.sizes.insert(y.sizes.end(), x.sizes.end() - 2, x.sizes.end());
+    y.strides = expanded_strides(x, y.sizes);
+    return y;
+}
+
+// The same with its last two axes in each other's place.
+Tensor turned(const Tensor& x, const Sizes& batch) {
+    Tensor y = batched(x, batch);
+    std::swap(y.sizes[batch.size()], y.sizes[batch.size() + 1]);
+    std::swap(y.strides[batch.size()], y.strides[batch.size() + 1]);
+    return y;
+}
+
+// The sizes of (..., M, K) times (..., K, N).
+struct Matrices {
+    Matrices(const Tensor& a, const Tensor& b) {
+        if (a.rank() < 2 || b.rank() < 2 || a.size(a.rank() - 1) != b.size(b.rank() - 2))
+            throw PlanError("cannot multiply " + text_of(a.sizes) + " with " + text_of(b.sizes));
+        rows = a.size(a.rank() - 2);
+        depth = a.sizes.back();
+        columns = b.sizes.back();
+        batch = broadcast({a.sizes.begin(), a.sizes.end() - 2}, {b.sizes.begin(), b.sizes.end() - 2});
+    }
+    Sizes result() const {
+        Sizes sizes = batch;
+        sizes.push_back(rows);
+        sizes.push_back(columns);
+        return sizes;
+    }
+
+    Sizes batch;
+    int64_t rows = 0, columns = 0, depth = 0;
+};
 
 // y = a b of (..., M, K) and (..., K, N); batches broadcast. A matrix b that is stored is packed once.
 class Matmul : public Step {
@@ -37,15 +74,11 @@ public:
         require_zero_point(a, a_.zero_point);
         require_zero_point(b, b_.zero_point);
         require_zero_point(a, y_.zero_point);
-        if (a.rank() < 2 || b.rank() < 2 || a.size(a.rank() - 1) != b.size(b.rank() - 2))
-            throw PlanError("cannot multiply " + text_of(a.sizes) + " with " + text_of(b.sizes));
-        const int64_t rows = a.size(a.rank() - 2), depth = a.sizes.back(), columns = b.sizes.back();
-        const Sizes batch = broadcast({a.sizes.begin(), a.sizes.end() - 2}, {b.sizes.begin(), b.sizes.end() - 2});
+        const Matrices m(a, b);
+        const Sizes& batch = m.batch;
+        const int64_t rows = m.rows, columns = m.columns, depth = m.depth;
         const Tensor left = p.contiguous(batched(a, batch));
-        Sizes sizes = batch;
-        sizes.push_back(rows);
-        sizes.push_back(columns);
-        const Tensor y = p.make(a.type, sizes);
+        const Tensor y = p.make(a.type, m.result());
         p.give(0, y);
         if (y.count() == 0) return;
         if (depth == 0) throw PlanError("there is nothing to add up");
@@ -74,10 +107,7 @@ public:
                 macs);
             return;
         }
-        Tensor turned = batched(b, batch);
-        std::swap(turned.sizes[batch.size()], turned.sizes[batch.size() + 1]);
-        std::swap(turned.strides[batch.size()], turned.strides[batch.size() + 1]);
-        const Tensor right = p.contiguous(turned);
+        const Tensor right = p.contiguous(turned(b, batch));
         p.needs_memory(0, batched_matmul_scratch(columns, depth));
         p.emit(
             {left.place, right.place, y.place},
@@ -93,21 +123,46 @@ public:
     }
 
 private:
-    static Tensor batched(const Tensor& x, const Sizes& batch) {
-        Tensor y = x;
-        y.sizes = batch;
-        y.sizes.insert(y.sizes.end(), x.sizes.end() - 2, x.sizes.end());
-        y.strides = expanded_strides(x, y.sizes);
-        return y;
-    }
-
     ByteScale a_, b_, y_;
     const StoredTensor* stored_ = nullptr;
     std::unique_ptr<LinearPlan> packed_;
 };
 
+// The same of floats, see batched_matmul_dynamic().
+class MatmulDynamic : public Step {
+public:
+    explicit MatmulDynamic(StepReader& r) {
+        r.require_inputs(2);
+        r.require_outputs(1);
+    }
+
+    void plan(Planner& p) const override {
+        p.runs("gemm");
+        const Tensor &a = p.typed_input(0, ElementType::f32), &b = p.typed_input(1, ElementType::f32);
+        const Matrices m(a, b);
+        const Tensor left = p.contiguous(batched(a, m.batch)), right = p.contiguous(turned(b, m.batch));
+        const Tensor y = p.make(ElementType::f32, m.result());
+        p.give(0, y);
+        if (y.count() == 0) return;
+        if (m.depth == 0) throw PlanError("there is nothing to add up");
+        const int64_t batches = count_of(m.batch);
+        p.needs_memory(batched_matmul_dynamic_bytes(batches, m.rows, m.columns, m.depth),
+                       batched_matmul_scratch(m.columns, m.depth));
+        p.emit(
+            {left.place, right.place, y.place},
+            [batches, rows = m.rows, columns = m.columns, depth = m.depth](void* const* at) {
+                batched_matmul_dynamic(static_cast<const float*>(at[0]), static_cast<const float*>(at[1]), batches,
+                                       rows, columns, depth, static_cast<float*>(at[2]));
+            },
+            static_cast<double>(y.count()) * static_cast<double>(m.depth));
+    }
+};
+
 }  // namespace
 
-void add_matmul_steps(StepTable& table) { table.add<Matmul>("matmul"); }
+void add_matmul_steps(StepTable& table) {
+    table.add<Matmul>("matmul");
+    table.add<MatmulDynamic>("matmul_dynamic");
+}
 
 }  // namespace zeropoint

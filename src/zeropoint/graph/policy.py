@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
+import torch
 from torch import fx
 
 from zeropoint.described import described
@@ -72,6 +73,8 @@ class Policy:
         granularity: activation ranges in dynamic mode, "per_token" or "per_tensor".
         embedding_bits: 8 or 4 bits for embedding tables, or 0 to keep them in float. None means 8, but float in dynamic
             mode, where the other layers lose less than 8-bit tables.
+        products: products of activations in dynamic mode, such as the two of attention: "float", or "int8" with a range
+            for each row and column.
 
     Example:
         >>> import dataclasses
@@ -87,11 +90,13 @@ class Policy:
     recurrent_weights: str = "auto"
     granularity: str = "per_token"
     embedding_bits: int | None = None
+    products: str = "float"
 
     def __post_init__(self) -> None:
         for name, accepted in (
             ("recurrent_weights", ("auto", "int8", "float16")),
             ("granularity", ("per_token", "per_tensor")),
+            ("products", ("float", "int8")),
             ("embedding_bits", (None, 8, 4, 0)),
         ):
             if getattr(self, name) not in accepted:
@@ -134,6 +139,8 @@ class Policy:
         if self.recurrent_weights == "float16":
             sequences = modules_of(record for record in recurrent.RECORDS if record.weights == ("params",))
             found.update(dict.fromkeys(sequences, float16_dynamic_qconfig))
+        if self.products == "int8" and mode == "dynamic":
+            found.update(dict.fromkeys((torch.matmul, torch.bmm), qconfig))
         return found
 
     def _default(self, mode: str) -> QConfig:

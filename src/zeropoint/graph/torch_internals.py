@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from traceback import FrameSummary
@@ -13,8 +14,12 @@ from typing import Any
 
 import torch
 from torch import SymBool, SymFloat, SymInt, Tensor, fx
+from torch._dispatch.python import enable_python_dispatcher
+from torch._dynamo.source import ConstantSource
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, statically_known_true
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
@@ -28,6 +33,7 @@ __all__ = [
     "annotation",
     "codegen",
     "copy_codegen",
+    "decompositions",
     "expression",
     "float_type",
     "freeze",
@@ -37,6 +43,8 @@ __all__ = [
     "inline_forks",
     "inner_tensors",
     "int_type",
+    "is_certain",
+    "is_composed",
     "is_free",
     "is_operator",
     "is_profiled",
@@ -64,6 +72,7 @@ __all__ = [
     "tensor_type",
     "torchscript_module",
     "trace",
+    "trace_decomposed",
     "truth",
     "wrap",
 ]
@@ -351,6 +360,79 @@ def trace(function: Callable[..., Any], inputs: list[Any], whole: bool = False) 
     return make_fx(function, pre_dispatch=whole)(*inputs)
 
 
+def decompositions() -> dict[Any, Any]:
+    """Operator of ATen -> function that computes it with others, for all that PyTorch has one for."""
+    return {op: function for op, function in torch._decomp.decomposition_table.items() if is_operator(op)}
+
+
+def is_composed(target: Any) -> bool:
+    """Whether an operator has no kernel, but calls others."""
+    return target._can_decompose()
+
+
+def trace_decomposed(function: Callable[..., Any], inputs: list[Any], table: dict[Any, Any]) -> fx.GraphModule | None:
+    """As `trace`, with operators in the table taken apart.
+
+    None if that depends on sizes that are free, or if PyTorch cannot do it without data. It is tried first on sizes
+    that nobody else knows: what is asked about a size is kept for all tensors that have it.
+    """
+    traced = make_fx(function, decomposition_table=table)
+    try:
+        with enable_python_dispatcher():
+            if any(is_free(n) for n in _numbers(inputs)):
+                sizes = ShapeEnv()
+                general = traced(*_with_sizes(inputs, sizes))
+                if not _is_for_all(sizes) or _calls(general) != _calls(traced(*_with_sizes(inputs, None))):
+                    return None
+            return traced(*inputs)
+    except Exception:  # whatever PyTorch's own functions raise: the operator stays as it is
+        return None
+
+
+def _numbers(inputs: list[Any]) -> list[Any]:
+    return [n for value in inputs for n in (value.shape if isinstance(value, Tensor) else [value])]
+
+
+def _with_sizes(inputs: list[Any], sizes: ShapeEnv | None) -> list[Any]:
+    """Tensors without data like the inputs, whose free sizes are new unknowns of `sizes`; ones without it."""
+    made: dict[Any, Any] = {}
+
+    def number(n: Any) -> Any:
+        if not isinstance(n, SymInt):
+            return n
+        if not is_free(n):
+            return int(n)
+        if expression(n) not in made:
+            source, hint = ConstantSource(f"size{len(made)}"), max(int(n.node.hint), 2)
+            made[expression(n)] = 1
+            if sizes is not None:
+                new = sizes.create_symbol(hint, source, DimDynamic.DYNAMIC)
+                made[expression(n)] = sizes.create_symintnode(new, hint=hint, source=source)
+        return made[expression(n)]
+
+    def stand_in(value: Any) -> Any:
+        return torch.empty([number(n) for n in value.shape], dtype=value.dtype)
+
+    with FakeTensorMode(allow_non_fake_inputs=True, shape_env=sizes):
+        return [stand_in(value) if isinstance(value, Tensor) else number(value) for value in inputs]
+
+
+def _is_for_all(sizes: ShapeEnv) -> bool:
+    """Whether what was asked about sizes holds for all that are larger than one."""
+    tried = (2, 3, 7, 16, 129)
+    return all(
+        bool(guard.expr.subs(dict(zip(unknown, itertools.islice(itertools.cycle(tried), start, start + len(unknown))))))
+        for guard in sizes.guards
+        for unknown in [sorted(guard.expr.free_symbols, key=str)]
+        for start in range(len(tried))
+    )
+
+
+def _calls(traced: fx.GraphModule) -> list[str]:
+    """The operators that are called on tensors."""
+    return [str(node.target) for node in traced.graph.nodes if is_operator(node.target) and "sym_size" not in str(node)]
+
+
 # ----------------------------------------------------------------------------------------------------- symbolic sizes
 
 
@@ -366,6 +448,11 @@ def is_free(value: Any) -> bool:
     if isinstance(value, SymInt):
         return value.node.maybe_as_int() is None
     return isinstance(value, SymFloat) and not value.node.is_constant()
+
+
+def is_certain(condition: Any) -> bool:
+    """Whether a condition holds, for all sizes where it is one of free sizes; nothing is asked about these."""
+    return statically_known_true(condition)
 
 
 def truth(condition: Any, file: str, line: int) -> bool:

@@ -20,13 +20,29 @@ from zeropoint.operators.node import arguments, aten_name
 from zeropoint.operators.plan import Choice, State, Way, is_float, is_static, relu_after, tensor_arguments
 from zeropoint.operators.record import ModuleForms, Observed, Operator, Traced
 from zeropoint.operators.registry import BY_ATEN
-from zeropoint.operators.steps import GraphBuilder, ProgramStep, StepBuilder, called, restores, steps
+from zeropoint.operators.steps import Emit, GraphBuilder, ProgramStep, StepBuilder, called, restores, steps
 from zeropoint.operators.values import Scale, Value
 from zeropoint.ops import checks, rounding
 
 __all__ = ["RECORDS", "number_form"]
 
 aten, ours = torch.ops.aten, torch.ops.zeropoint
+
+
+def _product(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> Choice:
+    """A product of matrices; of floats that are quantized on the way where a rule of its own asks for it."""
+    if not getattr(qconfig.activation(), "is_dynamic", False):
+        return _several(state, node, operator, qconfig)
+    if not any(state.mapping.object_type_qconfigs.get(kind) is not None for kind in operator.object_types):
+        return Choice(Way.FLOAT, "products of activations stay float in dynamic mode, unless asked for", operator)
+    if not all(_is_matrix(t) for t in tensor_arguments(node)):
+        return Choice(Way.FLOAT, "not of float32 matrices", operator)
+    return Choice(Way.DYNAMIC, "", operator, qconfig)
+
+
+def _is_matrix(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.dtype == torch.float32 and value.dim() >= 2
 
 
 def _several(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> Choice:
@@ -73,6 +89,12 @@ def _binary(g: Any, node: fx.Node, choice: Choice) -> Value:
     factor = arguments(node).get("alpha", 1) * (-1 if str(aten_name(node)).startswith("sub") else 1)
     args = (*g.quantized(node.args[0]), integers, scale * factor, zero_point, *out.pair)
     return Value(integers=g.call(g.op(choice), *args), scale=out)
+
+
+def _multiplied(g: Any, node: fx.Node, choice: Choice) -> Value:
+    if choice.way is Way.DYNAMIC:
+        return Value(g.call(ours.matmul_dynamic.default, *(g.floats(part) for part in node.args[:2])))
+    return _binary(g, node, choice)
 
 
 def _with_number(g: Any, node: fx.Node, choice: Choice) -> Value:
@@ -161,9 +183,14 @@ def _emit_matmul(c: StepBuilder, node: fx.Node) -> str:
     return c.add("matmul", c.tensor(a["a"]), c.tensor(a["b"]), **scales, **zero_points)
 
 
-def _emit_float_matmul(c: StepBuilder, node: fx.Node) -> str:
-    a = arguments(node)
-    return c.add("float_matmul", c.tensor(a["a"]), c.tensor(a["b"]))
+def _emit_product(op: str) -> Emit:
+    """A product of floats."""
+
+    def emit(c: StepBuilder, node: fx.Node) -> str:
+        a = arguments(node)
+        return c.add(op, c.tensor(a["a"]), c.tensor(a["b"]))
+
+    return emit
 
 
 # ------------------------------------------------------------------------------------------------- steps as nodes again
@@ -206,16 +233,21 @@ def _added_product(g: Any, a: dict[str, Any]) -> FloatCall:
 RECORDS = (
     Operator("addmm", ("addmm.default",), float_form=in_parts(_added_product)),
     Operator(
-        "matmul", ("matmul.default",), functions=(torch.matmul, python.matmul), heavy=True, annotate=_several,
-        lower=_binary, float_form=by_operator("float_matmul", "self", "other", least_axes=2),
+        "matmul", ("matmul.default",), functions=(torch.matmul, python.matmul), heavy=True, dynamic=True,
+        annotate=_product, lower=_multiplied, float_form=by_operator("float_matmul", "self", "other", least_axes=2),
         traced=Traced(Observed.PRODUCT, without=(python.matmul,)),
-        steps=(*steps(_emit_matmul, "matmul"), *steps(_emit_float_matmul, "float_matmul")),
+        steps=(
+            *steps(_emit_matmul, "matmul"),
+            *steps(_emit_product("float_matmul"), "float_matmul"),
+            *steps(_emit_product("matmul_dynamic"), "matmul_dynamic"),
+        ),
         restores=(
             *restores(_restore_pair, "matmul"), *restores(called(ours.float_matmul.default), "float_matmul"),
+            *restores(called(ours.matmul_dynamic.default), "matmul_dynamic"),
         ),
     ),
     Operator(
-        "bmm", ("bmm.default",), functions=(torch.bmm,), heavy=True, annotate=_several, lower=_binary,
+        "bmm", ("bmm.default",), functions=(torch.bmm,), heavy=True, annotate=_product, lower=_multiplied,
         float_form=by_operator("float_matmul", "self", "mat2", least_axes=2), steps=steps(_emit_matmul, "bmm"),
     ),
     Operator("mm", ("mm.default",), float_form=by_operator("float_matmul", "self", "mat2", least_axes=2)),

@@ -424,19 +424,37 @@ def run_matmul(
     op = "matmul"
     for name, t in (("a", a), ("b", b)):
         checks.require_dtype(op, name, t.dtype, BYTES)
+    y, a, columns, sizes = _matrices(op, a, b)
+    _native.matmul(
+        (a.data_ptr(), INTEGER_CODES[a.dtype], a_scale, a_zero_point),
+        (columns.data_ptr(), INTEGER_CODES[b.dtype], b_scale, b_zero_point),
+        sizes,
+        _output(y, scale, zero_point),
+    )
+    return y
+
+
+def run_matmul_dynamic(a: Tensor, b: Tensor) -> Tensor:
+    """``a @ b`` of floats that are quantized on the way, rows of `a` and columns of `b` each by their own range."""
+    op = "matmul_dynamic"
+    for name, t in (("a", a), ("b", b)):
+        checks.require_dtype(op, name, t.dtype, (torch.float32,))
+    y, a, columns, sizes = _matrices(op, a.detach(), b.detach())
+    if a.shape[-1] == 0:
+        raise ValueError(f"{op}: there is nothing to add up, got shapes {tuple(a.shape)} and {tuple(b.shape)}")
+    if y.numel():
+        _native.matmul_dynamic(a.data_ptr(), columns.data_ptr(), sizes, y.data_ptr())
+    return y
+
+
+def _matrices(op: str, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor, tuple[int, int, int, int]]:
+    """Memory for ``a @ b``, `a` and the columns of `b` as contiguous matrices, and how many, rows, columns, depth."""
     shape = product_shape(op, a, b)
     batch = shape[:-2]
-    y = torch.empty(shape, dtype=a.dtype)
     columns = b.transpose(-1, -2)
     if a.shape[:-2] != batch:
         a = a.expand(*batch, *a.shape[-2:])
     if b.shape[:-2] != batch:
         columns = columns.expand(*batch, *columns.shape[-2:])
-    a, columns = a.contiguous(), columns.contiguous()
-    _native.matmul(
-        (a.data_ptr(), INTEGER_CODES[a.dtype], a_scale, a_zero_point),
-        (columns.data_ptr(), INTEGER_CODES[b.dtype], b_scale, b_zero_point),
-        (math.prod(batch), shape[-2], shape[-1], a.shape[-1]),
-        _output(y, scale, zero_point),
-    )
-    return y
+    sizes = (math.prod(batch), shape[-2], shape[-1], a.shape[-1])
+    return torch.empty(shape, dtype=a.dtype), a.contiguous(), columns.contiguous(), sizes

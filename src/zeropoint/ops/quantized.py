@@ -23,6 +23,7 @@ from zeropoint.ops.layers import (
     run_linear_dynamic,
     run_linear_tanh,
     run_matmul,
+    run_matmul_dynamic,
 )
 from zeropoint.ops.library import composite, named, operator
 from zeropoint.ops.rounding import OURS
@@ -367,6 +368,31 @@ def matmul(
         ``(..., M, N)`` of the dtype of `a`.
     """
     return run_matmul(a, a_scale, a_zero_point, b, b_scale, b_zero_point, scale, zero_point)
+
+
+def _fake_matmul_dynamic(a: Tensor, b: Tensor) -> Tensor:
+    return a.new_empty(product_shape("matmul_dynamic", a, b))
+
+
+@operator("matmul_dynamic(Tensor a, Tensor b) -> Tensor", fake=_fake_matmul_dynamic)
+def matmul_dynamic(a: Tensor, b: Tensor) -> Tensor:
+    """``a @ b`` of floats, computed on 8 bits: ``y[m, n] = sum_k(qa[m, k] qb[k, n]) * b_scale[n] * a_scale[m]``.
+
+    Each row of `a` and each column of `b` is rounded symmetrically by its own range, in 127 steps to either side; rows
+    of an `a` without negative values, such as the weights of attention, in 255 steps. Batches broadcast.
+
+    Args:
+        a: ``(..., M, K)``, float32, finite.
+        b: ``(..., K, N)``, float32, finite.
+
+    Returns:
+        ``(..., M, N)``, float32.
+
+    Example:
+        >>> matmul_dynamic(torch.tensor([[1.0, 0.5]]), torch.tensor([[2.0], [4.0]]))
+        tensor([[4.0157]])
+    """
+    return run_matmul_dynamic(a, b)
 
 
 @composite(

@@ -12,10 +12,11 @@ from torch import fx
 
 from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.passes.decompose import DECOMPOSED
+from zeropoint.graph.passes.decompose_complex import decompose_complex
 from zeropoint.graph.passes.decompose_experts import EXPERTS
-from zeropoint.graph.passes.decompose_fourier import FOURIER
 from zeropoint.graph.passes.decompose_scatter import SCATTER
-from zeropoint.graph.passes.insert_traced import insert_traced
+from zeropoint.graph.passes.decompose_unknown import decompose_unknown
+from zeropoint.graph.passes.insert_traced import take_apart
 from zeropoint.graph.passes.nodes import call as _call
 from zeropoint.graph.passes.nodes import has_value
 from zeropoint.graph.state import keep_state, read_states
@@ -32,7 +33,9 @@ def make_plain(graph: fx.GraphModule) -> fx.GraphModule:
     for node in list(graph.graph.nodes):
         if aten_name(node) == "_assert_tensor_metadata.default":  # what a conversion was captured with
             graph.graph.erase_node(node)
-    return rewrite(write_nothing(graph))
+    decompose_complex(write_nothing(graph))
+    rewrite(graph)
+    return rewrite(graph) if decompose_unknown(graph, REWRITTEN) else graph
 
 
 def write_nothing(graph: fx.GraphModule) -> fx.GraphModule:
@@ -211,7 +214,7 @@ def rewrite(graph: fx.GraphModule, wanted: Callable[[str], bool] = lambda name: 
     for node in list(graph.graph.nodes):
         record = BY_ATEN.get(operator_key(node) or "")
         if record is not None and record.parts is not None and has_value(node):
-            _take_apart(graph, node, record.parts)
+            take_apart(graph, node, record.parts, lambda call, inputs: internals.trace(call, inputs, whole=True))
     for node in list(graph.graph.nodes):
         current: fx.Node | None = node
         while current is not None:
@@ -230,20 +233,6 @@ def rewrite(graph: fx.GraphModule, wanted: Callable[[str], bool] = lambda name: 
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph
-
-
-def _take_apart(graph: fx.GraphModule, node: fx.Node, function: Callable[..., Any]) -> None:
-    """Put the operators that `function` calls in the place of `node`."""
-    reads = list(dict.fromkeys(node.all_input_nodes))
-
-    def call(*values: Any) -> Any:
-        known = dict(zip(reads, values))
-        args, kwargs = internals.map_nodes((node.args, node.kwargs), known.__getitem__)
-        return function(*args, **kwargs)
-
-    traced = internals.trace(call, [read.meta["val"] for read in reads], whole=True)
-    node.replace_all_uses_with(insert_traced(graph, node, traced, reads))
-    graph.graph.erase_node(node)
 
 
 def _composed(graph: fx.Graph, node: fx.Node, name: str) -> bool:
@@ -432,7 +421,6 @@ IN_PARTS = frozenset(name.split(".")[0] for name in _TAKEN_APART)
 REWRITTEN: dict[str, Any] = {
     **_TAKEN_APART,
     **EXPERTS,
-    **FOURIER,
     **SCATTER,
     "convolution.default": _convolved,
     "_convolution.default": _convolved,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import string
 from typing import Any, NamedTuple
 
 import torch
@@ -160,6 +161,25 @@ def _spelled(equation: str, *names: str) -> Any:
         return _einsum(graph, node, {"equation": equation, "tensors": [a[name] for name in names]})
 
     return made
+
+
+def _tensordot(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """``tensordot``: an `einsum` in which the axes of both that are summed over have the same letters."""
+    first, second = _rank(a["self"]), _rank(a["other"])
+    if first is None or second is None or first + second > len(string.ascii_lowercase):
+        return None
+    left = string.ascii_lowercase[:first]
+    right = list(string.ascii_lowercase[first : first + second])
+    for mine, other in zip(a["dims_self"], a["dims_other"]):
+        right[other] = left[mine]
+    result = "".join(c for c in [*left, *right] if (c in left) != (c in right))
+    return _einsum(graph, node, {"equation": f"{left},{''.join(right)}->{result}", "tensors": [a["self"], a["other"]]})
+
+
+def _bilinear(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    tensors = [a["input1"], a["weight"], a["input2"]]
+    made = _einsum(graph, node, {"equation": "...i,oij,...j->...o", "tensors": tensors})
+    return made if made is None or a["bias"] is None else call(graph, node, aten.add.Tensor, made, a["bias"])
 
 
 def _vectors(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
@@ -336,6 +356,8 @@ DECOMPOSED: dict[str, Any] = {
     "vdot.default": _spelled("i,i->", "self", "other"),
     "outer.default": _spelled("i,j->ij", "self", "vec2"),
     "matmul.default": _vectors,
+    "tensordot.default": _tensordot,
+    "bilinear.default": _bilinear,
     "diff.default": _differences,
     "pairwise_distance.default": _distance,
     "cosine_similarity.default": _cosine,

@@ -1,75 +1,177 @@
-"""The real part of a discrete Fourier transform, as products with cosines and sines in float.
+"""Discrete Fourier transforms as products with cosines and sines in float; see decompose_complex.py for the pairs.
 
-Networks such as FNet mix tokens so. Graphs on integers and programs have no complex numbers: along each axis of n
-values the transform is a product with ``cos(2 pi j k / n) - i sin(2 pi j k / n)``, and of two axes the real part is
-``C x C' - S x S'``.
+Along an axis of n values a transform is a product with ``cos(2 pi j k / n) - i sin(2 pi j k / n)``, its inverse one
+with the conjugate. Of n real values the first ``n // 2 + 1`` frequencies say all: the others are their conjugates.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+import operator
+from typing import Any, NamedTuple
 
 import torch
 from torch import fx
 
+from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.passes.nodes import call
-from zeropoint.operators.node import arguments
 
-__all__ = ["FOURIER"]
+__all__ = ["TRANSFORMS", "Complex", "short_time_transform"]
 
 aten, ours = torch.ops.aten, torch.ops.zeropoint
-_TRANSFORMS = (aten.fft_fft.default, aten.fft_fft2.default, aten.fft_fftn.default)
 
 
-def _real_part(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
-    transform = a["self"]
-    if not isinstance(transform, fx.Node) or transform.target not in _TRANSFORMS:
+class Complex(NamedTuple):
+    """Complex numbers as two tensors of one shape; without `imaginary`, which is zero then, real ones."""
+
+    real: fx.Node
+    imaginary: fx.Node | None = None
+
+
+class _Writer:
+    """Writes nodes in the place of one."""
+
+    def __init__(self, graph: fx.Graph, node: fx.Node, like: fx.Node) -> None:
+        self.graph, self.node, self.like = graph, node, like
+
+    def __call__(self, target: Any, *args: Any) -> Any:
+        return call(self.graph, self.node, target, *args)
+
+    def size(self, x: fx.Node, axis: int) -> Any:
+        size = x.meta["val"].shape[axis]
+        return size if isinstance(size, int) else self(aten.sym_size.int, x, axis)
+
+    def normed(self, x: Complex, n: Any, norm: str | None, inverse: bool) -> Complex:
+        """Divided by n, by its root, or as it is."""
+        count: Any = float(n) if isinstance(n, int) else self(aten.to.dtype, self.count(n), torch.float32)
+        if norm == "ortho":
+            count = math.sqrt(n) if isinstance(n, int) else self(aten.sqrt.default, count)
+        elif inverse != (norm in (None, "backward")):
+            return x
+        return Complex(*(None if part is None else self(aten.div.Tensor, part, count) for part in x))
+
+    def count(self, n: Any) -> Any:
+        """A free size as a tensor: PyTorch takes sizes among the numbers of a calculation to be fixed."""
+        return n if isinstance(n, int) else self(aten.add.Tensor, self(aten.select.int, self.places(n), 0, -1), 1)
+
+    def places(self, n: Any) -> fx.Node:
+        """0, 1, ... n - 1; see `count` for why a free size is counted."""
+        if isinstance(n, int):
+            return self(aten.arange.default, n)
+        ones = self(aten.to.dtype, self(aten.new_full.default, self.like, [n], 1.0), torch.int64)
+        return self(aten.add.Tensor, self(aten.cumsum.default, ones, 0), -1)
+
+    def waves(self, rows: Any, columns: Any, n: Any) -> tuple[fx.Node, fx.Node]:
+        """Cosines and sines of ``2 pi j k / n``. The angle is taken from ``j k`` modulo n, which is exact."""
+        j = self(aten.unsqueeze.default, self.places(rows), 1)
+        products = self(aten.mul.Tensor, j, self.places(columns))
+        count = self.count(n)
+        turned = aten.remainder.Scalar if isinstance(n, int) else aten.remainder.Tensor
+        turns = self(aten.to.dtype, self(turned, products, count), torch.float32)
+        angles = self(aten.div.Tensor, self(aten.mul.Tensor, turns, 2 * math.pi), count)
+        return self(aten.cos.default, angles), self(aten.sin.default, angles)
+
+    def product(self, x: fx.Node, matrix: fx.Node, axis: int) -> fx.Node:
+        """``x matrix`` along an axis of x."""
+        last = x.meta["val"].dim() - 1
+        if last == 0:
+            return self(aten.squeeze.dim, self.product(self(aten.unsqueeze.default, x, 0), matrix, 1), 0)
+        if axis == last:
+            return self(ours.float_matmul.default, x, matrix)
+        turned = self(aten.transpose.int, x, axis, last)
+        return self(aten.transpose.int, self(ours.float_matmul.default, turned, matrix), axis, last)
+
+
+def _along(w: _Writer, x: Complex, axis: int, inverse: bool, half: bool, norm: str | None) -> Complex:
+    """The transform along an axis; with `half`, of the frequencies that say all of real values."""
+    n = w.size(x.real, axis)
+    kept: Any = n
+    if half:
+        kept = n // 2 + 1 if isinstance(n, int) else w(operator.add, w(operator.floordiv, n, 2), 1)
+    cosine, sine = w.waves(n, kept, n)
+    # (a + i b) (cos - i sin), of which the inverse has the conjugate
+    sine = sine if inverse else w(aten.mul.Tensor, sine, -1.0)
+    real, imaginary = w.product(x.real, cosine, axis), w.product(x.real, sine, axis)
+    if x.imaginary is not None:
+        real = w(aten.sub.Tensor, real, w.product(x.imaginary, sine, axis))
+        imaginary = w(aten.add.Tensor, imaginary, w.product(x.imaginary, cosine, axis))
+    return w.normed(Complex(real, imaginary), n, norm, inverse)
+
+
+def _to_real(w: _Writer, x: Complex, axis: int, n: Any, norm: str | None) -> Complex:
+    """The n real values whose first frequencies are given; those that are not given are zero."""
+    given = w.size(x.real, axis)
+    cosine, sine = w.waves(given, n, n)
+    places = w(aten.unsqueeze.default, w.places(given), 1)
+    same = aten.eq.Scalar if isinstance(n, int) else aten.eq.Tensor
+    middle = w(same, w(aten.mul.Tensor, places, 2), w.count(n))
+    alone = w(aten.logical_or.default, w(aten.eq.Scalar, places, 0), middle)
+    times = w(aten.add.Tensor, w(aten.mul.Tensor, w(aten.to.dtype, alone, torch.float32), -1.0), 2.0)
+    real = w.product(x.real, w(aten.mul.Tensor, cosine, times), axis)
+    if x.imaginary is not None:
+        real = w(aten.sub.Tensor, real, w.product(x.imaginary, w(aten.mul.Tensor, sine, times), axis))
+    return w.normed(Complex(real), n, norm, True)
+
+
+def _fits(size: Any, n: Any) -> bool:
+    """Whether a transform of `n` values takes all of an axis as it is."""
+    return n is None or internals.is_certain((n.meta["val"] if isinstance(n, fx.Node) else n) == size)
+
+
+def _transform(inverse: bool, half: bool) -> Any:
+    """``fft``, ``rfft`` and ``ifft`` over one axis or several."""
+
+    def made(graph: fx.Graph, node: fx.Node, x: Complex, a: dict[str, Any]) -> Complex | None:
+        w, shape = _Writer(graph, node, x.real), x.real.meta["val"].shape
+        axes = _axes(a, len(shape))
+        sizes = a.get("s") if a.get("s") is not None else [a.get("n")] * len(axes)
+        if (half and x.imaginary is not None) or not all(_fits(shape[axis], n) for axis, n in zip(axes, sizes)):
+            return None
+        for axis in reversed(axes):
+            x = _along(w, x, axis, inverse, half and axis == axes[-1], a["norm"])
+        return x
+
+    return made
+
+
+def _inverse_of_half(graph: fx.Graph, node: fx.Node, x: Complex, a: dict[str, Any]) -> Complex | None:
+    """``irfft``: of complex frequencies, real values."""
+    w, shape = _Writer(graph, node, x.real), x.real.meta["val"].shape
+    axes = _axes(a, len(shape))
+    sizes = list(a["s"]) if a.get("s") is not None else [None] * (len(axes) - 1) + [a.get("n")]
+    last = sizes[-1] if sizes[-1] is not None else 2 * (shape[axes[-1]] - 1)
+    value = last.meta["val"] if isinstance(last, fx.Node) else last
+    if isinstance(last, torch.SymInt) or not internals.is_certain(shape[axes[-1]] <= value // 2 + 1):
         return None
-    b = arguments(transform)
-    x, norm = b["self"], b["norm"]
-    value = x.meta.get("val")
-    if not isinstance(value, torch.Tensor) or value.dtype != torch.float32 or norm not in (None, "backward"):
+    if not all(_fits(shape[axis], n) for axis, n in zip(axes[:-1], sizes[:-1])):
         return None
-    if b.get("n") is not None or b.get("s") is not None:
+    for axis in axes[:-1]:
+        x = _along(w, x, axis, True, False, a["norm"])
+    return _to_real(w, x, axes[-1], last, a["norm"])
+
+
+def _axes(a: dict[str, Any], rank: int) -> list[int]:
+    given = a["dim"]
+    axes = [given] if isinstance(given, int) else list(range(rank) if given is None else given)
+    return [axis % rank for axis in axes]
+
+
+def short_time_transform(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> Complex | None:
+    """``stft``: transforms of windows of a signal, side by side."""
+    w, x, n = _Writer(graph, node, a["self"]), a["self"], a["n_fft"]
+    hop = a["hop_length"] if a["hop_length"] is not None else n // 4
+    window = a["window"]
+    if a.get("center") or (window is not None and window.meta["val"].shape[0] != n) or a["onesided"] is False:
         return None
-    given = b["dim"]
-    axes = [given] if isinstance(given, int) else list(range(value.dim()) if given is None else given)
-    axes = sorted(axis % value.dim() for axis in axes)
-    if len(axes) > 2:
-        return None
-    cosines, sines = x, x
-    for axis in axes:
-        cosine, sine = _matrices(graph, node, x, axis)
-        cosines = _product(graph, node, cosines, cosine, axis, value.dim())
-        sines = _product(graph, node, sines, sine, axis, value.dim())
-    return cosines if len(axes) == 1 else call(graph, node, aten.sub.Tensor, cosines, sines)
+    frames = w(aten.unfold.default, x, -1, n, hop)
+    frames = frames if window is None else w(aten.mul.Tensor, frames, window)
+    made = _along(w, Complex(frames), frames.meta["val"].dim() - 1, False, True, "ortho" if a["normalized"] else None)
+    return Complex(*(w(aten.transpose.int, part, -2, -1) for part in made))
 
 
-def _matrices(graph: fx.Graph, node: fx.Node, x: fx.Node, axis: int) -> list[fx.Node]:
-    """Cosines and sines for the places of an axis. The angle is taken from ``j k`` modulo n, which is exact."""
-    size: Any = x.meta["val"].shape[axis]
-    if not isinstance(size, int):
-        size = call(graph, node, aten.sym_size.int, x, axis)
-    places = call(graph, node, aten.arange.default, size)
-    products = call(graph, node, aten.mul.Tensor, call(graph, node, aten.unsqueeze.default, places, 1), places)
-    turns = call(graph, node, aten.remainder.Scalar, products, size)
-    angles = call(graph, node, aten.mul.Tensor, call(graph, node, aten.to.dtype, turns, torch.float32), 2 * math.pi)
-    angles = call(graph, node, aten.div.Tensor, angles, size)
-    return [call(graph, node, function, angles) for function in (aten.cos.default, aten.sin.default)]
-
-
-def _product(graph: fx.Graph, node: fx.Node, x: fx.Node, matrix: fx.Node, axis: int, rank: int) -> fx.Node:
-    """Along the last axis, or the one before it; others are turned there. The matrices are symmetric."""
-    last = rank - 1
-    if axis == last:
-        return call(graph, node, ours.float_matmul.default, x, matrix)
-    if axis == last - 1:
-        return call(graph, node, ours.float_matmul.default, matrix, x)
-    turned = call(graph, node, aten.transpose.int, x, axis, last)
-    return call(
-        graph, node, aten.transpose.int, call(graph, node, ours.float_matmul.default, turned, matrix), axis, last
-    )
-
-
-FOURIER: dict[str, Any] = {"real.default": _real_part}
+TRANSFORMS: dict[str, Any] = {
+    **dict.fromkeys(("fft_fft", "fft_fft2", "fft_fftn"), _transform(inverse=False, half=False)),
+    **dict.fromkeys(("fft_rfft", "fft_rfft2", "fft_rfftn"), _transform(inverse=False, half=True)),
+    **dict.fromkeys(("fft_ifft", "fft_ifft2", "fft_ifftn"), _transform(inverse=True, half=False)),
+    **dict.fromkeys(("fft_irfft", "fft_irfft2", "fft_irfftn"), _inverse_of_half),
+}

@@ -1,0 +1,185 @@
+"""Complex numbers as pairs of real ones, which graphs on integers and programs have: rotary embeddings, spectra."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+
+from zeropoint.graph.passes.decompose_fourier import TRANSFORMS, Complex, short_time_transform
+from zeropoint.graph.passes.nodes import call, has_value
+from zeropoint.operators.node import arguments, aten_name, parameter
+
+__all__ = ["decompose_complex"]
+
+aten = torch.ops.aten
+# What is done to both parts alike.
+_ALIKE = frozenset(
+    ("alias", "clone", "contiguous", "detach", "expand", "flatten", "flip", "mean", "movedim", "permute", "reshape",
+     "roll", "select", "slice", "squeeze", "sum", "t", "transpose", "unflatten", "unsqueeze", "view")
+)  # fmt: skip
+
+
+def decompose_complex(graph: fx.GraphModule) -> None:
+    """Let whoever reads a part of a complex number, or a real number made of some, read it without these.
+
+    What cannot be done with pairs stays as it is, with the complex numbers that it reads.
+    """
+    pairs: dict[fx.Node, Complex] = {}
+    for node in list(graph.graph.nodes):
+        if not _is_complex(node) and not any(_is_complex(part) for part in node.all_input_nodes):
+            continue
+        with graph.graph.inserting_before(node):
+            made = _pair(graph, node, pairs)
+        if made is None:
+            continue
+        if _is_complex(node):
+            pairs[node] = made
+        else:
+            made.real.meta.setdefault("val", node.meta.get("val"))
+            node.replace_all_uses_with(made.real)
+
+
+def _is_complex(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.dtype == torch.complex64
+
+
+def _pair(graph: fx.GraphModule, node: fx.Node, pairs: dict[fx.Node, Complex]) -> Complex | None:
+    """The two parts of what a node gives; the real one alone if that is real."""
+    stored = parameter(graph, node)
+    if stored is not None:
+        return _stored(graph, node, stored)
+    reads = node.all_input_nodes
+    if not all(map(has_value, (node, *reads))) or any(_is_complex(part) and part not in pairs for part in reads):
+        return None
+    packet = (aten_name(node) or "").split(".")[0]
+    function = _READS.get(packet)
+    if function is not None:
+        return function(graph.graph, node, arguments(node), pairs)
+    if packet in TRANSFORMS:
+        a = arguments(node)
+        return TRANSFORMS[packet](graph.graph, node, pairs.get(a["self"], Complex(a["self"])), a)
+    return _alike(graph.graph, node, pairs) if packet in _ALIKE else None
+
+
+def _stored(graph: fx.GraphModule, node: fx.Node, value: torch.Tensor) -> Complex:
+    made = []
+    for name, part in (("real", value.real), ("imaginary", value.imag)):
+        target = f"{str(node.target).replace('.', '_')}_{name}"
+        if not hasattr(graph, target):
+            graph.register_buffer(target, part.detach().clone())
+        made.append(graph.graph.get_attr(target))
+        made[-1].meta.update(node.meta, val=getattr(node.meta["val"], "real" if name == "real" else "imag"))
+    return Complex(*made)
+
+
+def _alike(graph: fx.Graph, node: fx.Node, pairs: dict[fx.Node, Complex]) -> Complex | None:
+    x = pairs[node.args[0]]
+    if node.kwargs or x.imaginary is None:
+        return None
+    return Complex(*(call(graph, node, node.target, part, *node.args[1:]) for part in x))
+
+
+def _parts(value: Any, pairs: dict[fx.Node, Complex]) -> tuple[Any, Any]:
+    """Real and imaginary part of a tensor or a number; None for an imaginary part of zero."""
+    if isinstance(value, complex):
+        return value.real, value.imag
+    return pairs[value] if isinstance(value, fx.Node) and value in pairs else (value, None)
+
+
+def _product(graph: fx.Graph, node: fx.Node, a: dict[str, Any], pairs: dict[fx.Node, Complex]) -> Complex:
+    """``(a + i b) (c + i d) = (a c - b d) + i (a d + b c)``"""
+
+    def times(x: Any, y: Any) -> Any:
+        if x is None or y is None:
+            return None
+        first, second = (x, y) if isinstance(x, fx.Node) else (y, x)
+        return call(graph, node, aten.mul.Tensor, first, second)
+
+    (re, im), (other_re, other_im) = _parts(a["self"], pairs), _parts(a["other"], pairs)
+    real, taken = times(re, other_re), times(im, other_im)
+    added = [part for part in (times(re, other_im), times(im, other_re)) if part is not None]
+    real = real if taken is None else call(graph, node, aten.sub.Tensor, real, taken)
+    return Complex(real, added[0] if len(added) == 1 else call(graph, node, aten.add.Tensor, *added))
+
+
+def _sum(graph: fx.Graph, node: fx.Node, a: dict[str, Any], pairs: dict[fx.Node, Complex]) -> Complex | None:
+    if a.get("alpha", 1) != 1:
+        return None
+    both = [_parts(a[name], pairs) for name in ("self", "other")]
+    parts = list(zip(*both))
+    if any(part is not None and not isinstance(part, fx.Node) for part in parts[1]):
+        return None
+    real = call(graph, node, node.target, *parts[0])
+    first, second = parts[1]
+    if second is None:
+        return Complex(real, first)
+    if first is None:
+        is_sum = "add" in (aten_name(node) or "")
+        return Complex(real, second if is_sum else call(graph, node, aten.mul.Tensor, second, -1.0))
+    return Complex(real, call(graph, node, node.target, first, second))
+
+
+def _divided(graph: fx.Graph, node: fx.Node, a: dict[str, Any], pairs: dict[fx.Node, Complex]) -> Complex | None:
+    if a["self"] not in pairs or a["other"] in pairs or isinstance(a["other"], complex):
+        return None
+    return Complex(*(call(graph, node, aten.div.Tensor, part, a["other"]) for part in pairs[a["self"]]))
+
+
+def _as_real(graph: fx.Graph, node: fx.Node, a: dict[str, Any], pairs: dict[fx.Node, Complex]) -> Complex:
+    parts = [call(graph, node, aten.unsqueeze.default, part, -1) for part in pairs[a["self"]]]
+    return Complex(call(graph, node, aten.cat.default, parts, -1))
+
+
+def _as_complex(graph: fx.Graph, node: fx.Node, a: dict[str, Any], pairs: dict[fx.Node, Complex]) -> Complex:
+    return Complex(*(call(graph, node, aten.select.int, a["self"], -1, place) for place in (0, 1)))
+
+
+def _polar(graph: fx.Graph, node: fx.Node, a: dict[str, Any], pairs: dict[fx.Node, Complex]) -> Complex:
+    waves = [call(graph, node, wave, a["angle"]) for wave in (aten.cos.default, aten.sin.default)]
+    return Complex(*(call(graph, node, aten.mul.Tensor, a["abs"], wave) for wave in waves))
+
+
+def _length(graph: fx.Graph, node: fx.Node, a: dict[str, Any], pairs: dict[fx.Node, Complex]) -> Complex:
+    squares = [call(graph, node, aten.mul.Tensor, part, part) for part in pairs[a["self"]]]
+    return Complex(call(graph, node, aten.sqrt.default, call(graph, node, aten.add.Tensor, *squares)))
+
+
+def _angle(graph: fx.Graph, node: fx.Node, a: dict[str, Any], pairs: dict[fx.Node, Complex]) -> Complex:
+    real, imaginary = pairs[a["self"]]
+    return Complex(call(graph, node, aten.atan2.default, imaginary, real))
+
+
+def _conjugate(graph: fx.Graph, node: fx.Node, a: dict[str, Any], pairs: dict[fx.Node, Complex]) -> Complex:
+    real, imaginary = pairs[a["self"]]
+    return Complex(real, call(graph, node, aten.mul.Tensor, imaginary, -1.0))
+
+
+def _joined(graph: fx.Graph, node: fx.Node, a: dict[str, Any], pairs: dict[fx.Node, Complex]) -> Complex | None:
+    if any(part not in pairs for part in a["tensors"]):
+        return None
+    columns = zip(*(pairs[part] for part in a["tensors"]))
+    return Complex(*(call(graph, node, node.target, list(column), a["dim"]) for column in columns))
+
+
+_READS: dict[str, Any] = {
+    "mul": _product,
+    "add": _sum,
+    "sub": _sum,
+    "div": _divided,
+    "view_as_real": _as_real,
+    "view_as_complex": _as_complex,
+    "complex": lambda graph, node, a, pairs: Complex(a["real"], a["imag"]),
+    "polar": _polar,
+    "real": lambda graph, node, a, pairs: Complex(pairs[a["self"]].real),
+    "imag": lambda graph, node, a, pairs: Complex(pairs[a["self"]].imaginary),
+    "abs": _length,
+    "angle": _angle,
+    **dict.fromkeys(("_conj", "conj", "conj_physical"), _conjugate),
+    **dict.fromkeys(("resolve_conj", "resolve_neg"), lambda graph, node, a, pairs: pairs[a["self"]]),
+    "cat": _joined,
+    "stack": _joined,
+    "stft": lambda graph, node, a, pairs: short_time_transform(graph, node, a) if a["return_complex"] else None,
+}

@@ -1,0 +1,46 @@
+"""Operators that no record knows, as the operators that PyTorch itself composes them of: losses, ``tensordot``, ..."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import fx
+
+from zeropoint.graph import torch_internals as internals
+from zeropoint.graph.passes.insert_traced import take_apart
+from zeropoint.graph.passes.nodes import has_value
+from zeropoint.operators import BY_ATEN, STEPS
+from zeropoint.operators.node import operator_key, overload_key
+
+__all__ = ["decompose_unknown"]
+
+
+def decompose_unknown(graph: fx.GraphModule, rewritten: dict[str, Any]) -> bool:
+    """Take operators apart that are not known, where all of their parts are; whether any was.
+
+    Known are those with a record or a step, and those that `rewritten` has another spelling for.
+    """
+
+    def is_known(name: str) -> bool:
+        return name in BY_ATEN or name in rewritten or f"aten.{name}" in STEPS
+
+    def is_unknown(node: fx.Node) -> bool:
+        name = operator_key(node)
+        return name is not None and not name.startswith(("sym_", "_assert", "zeropoint.")) and not is_known(name)
+
+    nodes = [node for node in graph.graph.nodes if is_unknown(node) and node.all_input_nodes]
+    found = [node for node in nodes if all(map(has_value, (node, *node.all_input_nodes)))]
+    if not found:
+        return False
+    table = {op: made for op, made in internals.decompositions().items() if not is_known(overload_key(op))}
+
+    def trace(call: Callable[..., Any], inputs: list[Any]) -> fx.GraphModule | None:
+        traced = internals.trace_decomposed(call, inputs, table)
+        return None if traced is None or any(map(is_unknown, traced.graph.nodes)) else traced
+
+    taken = False
+    for node in found:
+        if node.target in table or internals.is_composed(node.target):
+            taken |= take_apart(graph, node, table.get(node.target, node.target.decompose), trace)
+    return taken

@@ -1,0 +1,97 @@
+"""Complex numbers in graphs and programs: pairs of floats; Fourier transforms: products with cosines and sines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import zeropoint
+
+
+class Model(nn.Module):
+    """A function of floats beside a layer that is quantized."""
+
+    def __init__(self, function: Callable[[Tensor, nn.Module], Tensor]) -> None:
+        super().__init__()
+        self.function, self.last = function, nn.Linear(12, 4)
+        turns = torch.arange(96.0).reshape(16, 6) / 7
+        self.register_buffer("rotations", torch.polar(torch.ones_like(turns), turns))
+        self.weight = nn.Parameter(torch.randn(4, 12, 2))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.function(x, self), self.last(x)
+
+
+def _rotary(x: Tensor, model: nn.Module) -> Tensor:
+    pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
+    return torch.view_as_real(pairs * model.rotations[: x.shape[1]].unsqueeze(0)).flatten(2).type_as(x)
+
+
+def _rotary_computed(x: Tensor, model: nn.Module) -> Tensor:
+    turns = torch.polar(torch.ones_like(x[..., :6]), x[..., 6:])
+    return torch.view_as_real(torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2)) * turns)
+
+
+def _spectral(x: Tensor, model: nn.Module) -> Tensor:
+    """A layer in the domain of frequencies, which keeps the lowest."""
+    low = torch.fft.rfft(x, dim=2, norm="ortho")[..., :4] * torch.view_as_complex(model.weight)[:, 0]
+    return torch.fft.irfft(low, n=12, dim=2, norm="ortho")
+
+
+def _short_time(x: Tensor, model: nn.Module) -> Tensor:
+    signal = x.flatten(1)[:, :48]
+    return torch.stft(signal, 16, 4, window=torch.hann_window(16), return_complex=True).abs().square()
+
+
+def _joined(x: Tensor, model: nn.Module) -> Tensor:
+    return torch.view_as_real(torch.cat([torch.complex(x, x + 1), torch.complex(x, -x)], -1)[..., 1:])
+
+
+FUNCTIONS: dict[str, Callable[[Tensor, nn.Module], Tensor]] = {
+    "fft": lambda x, model: torch.fft.fft(x).real,
+    "fft of another axis": lambda x, model: torch.fft.fft(x, dim=0).real,
+    "fft2": lambda x, model: torch.fft.fft2(x).real,
+    "fftn of outer axes": lambda x, model: torch.fft.fftn(x, dim=(0, 2), norm="forward").real,
+    "fft of complex numbers and back": lambda x, model: torch.fft.ifft(torch.fft.fft(torch.complex(x, x + 1))).imag,
+    "rfft and back": lambda x, model: torch.fft.irfft(torch.fft.rfft(x)),
+    "rfft2 and back": lambda x, model: torch.fft.irfft2(torch.fft.rfft2(x), s=x.shape[-2:]),
+    "rfft of a free axis": lambda x, model: torch.fft.rfft(x, dim=1, norm="ortho").abs(),
+    "spectral layer": _spectral,
+    "short-time transform": _short_time,
+    "rotary embedding": _rotary,
+    "rotary embedding that is computed": _rotary_computed,
+    "sums": lambda x, model: ((torch.complex(x, x * 2) + x) * 2 - torch.complex(x, x).conj()).abs(),
+    "quotient and angle": lambda x, model: (torch.complex(x.abs() + 1, x) / 3).angle(),
+    "joined": _joined,
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_program_computes_with_complex_numbers(name: str) -> None:
+    torch.manual_seed(0)
+    model, x = Model(FUNCTIONS[name]).eval(), torch.randn(3, 10, 12)
+    quantized = zeropoint.to_int8(model, (x,), mode="dynamic", progress=False)
+    program = zeropoint.compile(quantized, (x,))
+    for given in (x, torch.randn(2, 7, 12)):  # of another length
+        expected = model(given)[0]
+        # 120 products at most, each within a few units of float32 of the largest.
+        assert torch.allclose(quantized(given)[0], expected, rtol=0, atol=120 * 2**-22 * float(expected.abs().max()))
+        assert all(torch.equal(a, b) for a, b in zip(program(given), quantized(given), strict=True))
+
+
+LEFT: dict[str, Callable[[Tensor, nn.Module], Tensor]] = {
+    "fft_fft": lambda x, model: torch.fft.fft(x, n=16).real,  # with zeros behind
+    "complex": lambda x, model: torch.complex(x, x).exp().real,
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_pairs_cannot_do_is_left_to_pytorch(name: str) -> None:
+    x, model = torch.randn(3, 10, 12), Model(LEFT[name]).eval()
+    quantized = zeropoint.to_int8(model, (x,), mode="dynamic", progress=False)
+    assert torch.equal(quantized(x)[0], model(x)[0])
+    with pytest.raises(NotImplementedError, match=name):
+        zeropoint.compile(quantized, (x,))
