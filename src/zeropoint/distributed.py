@@ -16,7 +16,7 @@ DistributedDataParallel, which broadcasts rank 0's buffers before each step, and
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.distributed as dist
@@ -53,6 +53,7 @@ def sync_observers(model: nn.Module, group: Any = None) -> None:
       counted one bin of its rank's histogram away from where one process would have;
     - moving averages: the mean over the ranks that saw data, which is the average one process would have kept of the
       ranks' mean range at each step;
+    - statistics of channels (`prepare_fx` with ``equalize_channels=True``): those of all data;
     - `FakeQuantize` modules: scale and zero point of their observer.
 
     Every rank ends with the same bytes. Call it on all ranks of `group`; the observers must be the same in the same
@@ -95,7 +96,17 @@ def sync_observers(model: nn.Module, group: Any = None) -> None:
             dist.all_reduce(low, dist.ReduceOp.MIN, group=group)
             dist.all_reduce(high, dist.ReduceOp.MAX, group=group)
     for module in model.modules():
+        if isinstance(module, HasOwnStatistics):
+            module.sync(group)
         _refresh(module)
+
+
+@runtime_checkable
+class HasOwnStatistics(Protocol):
+    """A module of graph mode that keeps more than ranges, and knows how those of all ranks are put together."""
+
+    def sync(self, group: Any) -> None:
+        """Take over what all ranks of a process group saw."""
 
 
 def _observers(model: nn.Module) -> Iterator[tuple[str, Any]]:

@@ -89,6 +89,38 @@ def calibrate(rank: int, world: int) -> None:
     assert torch.allclose(mine.average.min_val, low), (mine.average.min_val, low)
 
 
+class NormThenLinear(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.norm, self.linear = nn.LayerNorm(8), nn.Linear(8, 4)
+        with torch.no_grad():
+            self.norm.weight[3] = 40.0  # a channel that is divided before it is rounded
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(self.norm(x))
+
+
+def calibrate_a_graph_with_divided_channels(rank: int, world: int) -> None:
+    """The last rank sees a channel that is far larger than what the others see: all must divide it alike."""
+    qconfig = zeropoint.QConfig(zeropoint.MinMaxObserver, zeropoint.default_per_channel_weight_observer)
+    mapping = zeropoint.QConfigMapping().set_object_type(nn.Linear, qconfig)
+    example = (batches()[0],)
+    mine, whole = (
+        zeropoint.prepare_fx(NormThenLinear().eval(), mapping, example, equalize_channels=True) for _ in "ab"
+    )
+    for i, batch in enumerate(batches()):
+        batch = batch if i % world else batch[:, :1].expand(16, 8)  # constant rows: the norm gives zeros
+        whole(batch)
+        if i % world == rank:
+            mine(batch)
+    sync_observers(mine)
+    assert_same_on_all_ranks(mine)
+    ours, expected = zeropoint.convert_fx(mine), zeropoint.convert_fx(whole)
+    assert "quantize_per_channel" in str(ours.graph_module.graph)  # channels were divided
+    assert torch.equal(ours(batches()[5]), expected(batches()[5]))
+
+
 def calibrate_with_idle_ranks(rank: int) -> None:
     """Ranks without data take part with nothing."""
     mine, whole = Watched(), Watched()
@@ -161,6 +193,7 @@ def main() -> None:
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     calibrate(rank, world)
+    calibrate_a_graph_with_divided_channels(rank, world)
     calibrate_with_idle_ranks(rank)
     differing_models_are_refused(rank)
     train(rank, world)

@@ -31,7 +31,7 @@ from zeropoint.operators.steps import (
 from zeropoint.operators.values import Value
 from zeropoint.ops.recurrent import KINDS, Kind
 
-__all__ = ["RECORDS"]
+__all__ = ["RECORDS", "reduces_range"]
 
 ours = torch.ops.zeropoint
 _KINDS = {kind.name: kind for kind in KINDS}
@@ -80,6 +80,11 @@ def _split(a: dict[str, Any]) -> tuple[list[Any], list[Any]]:
     return weights, [b for i, b in enumerate(a["params"]) if i % step >= 2]
 
 
+def reduces_range(choice: Choice) -> bool:
+    """Whether what 8-bit weights are multiplied with has 7 bits: if the qconfig asks for it, as those of PyTorch do."""
+    return bool(getattr(choice.qconfig.activation(), "reduce_range", False))
+
+
 def _lower(g: Any, node: fx.Node, choice: Choice) -> Value:
     a = arguments(node)
     weights, biases = _split(a)
@@ -92,7 +97,7 @@ def _lower(g: Any, node: fx.Node, choice: Choice) -> Value:
     hx = a["hx"]
     states = [g.floats(h) for h in hx] if isinstance(hx, (list, tuple)) else g.floats(hx)
     op = getattr(ours, choice.operator.name).input
-    options = (a["num_layers"], 0.0, False, a["bidirectional"], a["batch_first"], True)
+    options = (a["num_layers"], 0.0, False, a["bidirectional"], a["batch_first"], reduces_range(choice))
     sizes = [g.argument(a["batch_sizes"])] if "batch_sizes" in a else []
     return Value(g.call(op, g.floats(a["input"]), states, *columns, stored, *options, *sizes))
 
@@ -101,8 +106,7 @@ def _lower_cell(g: Any, node: fx.Node, choice: Choice) -> Value:
     a = arguments(node)
     weights = (*g.weight(a["w_ih"], choice), *g.weight(a["w_hh"], choice))
     biases = [g.stored_or_none(a[k]) for k in ("b_ih", "b_hh")]
-    reduce_range = bool(getattr(choice.qconfig.activation(), "reduce_range", False))
-    args = (g.floats(a["input"]), g.argument(a["hx"]), *weights, *biases, reduce_range)
+    args = (g.floats(a["input"]), g.argument(a["hx"]), *weights, *biases, reduces_range(choice))
     return Value(g.call(g.op(choice, "_dynamic"), *args))
 
 

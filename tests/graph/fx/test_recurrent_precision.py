@@ -82,3 +82,19 @@ def test_static_mode_tries_on_the_first_batch():
     x[..., 1] = x[..., 0]
     quantized = zeropoint.to_int8(model, (torch.zeros(7, 5, 16),), [x], progress=False)
     assert ways(quantized) == ["float16 weights", "int8, dynamic"]
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_activations_have_all_eight_bits_unless_the_qconfig_reduces_their_range(kind):
+    torch.manual_seed(0)
+    model, x = Network(kind, None).eval(), torch.randn(7, 5, 16)
+    dynamic = zeropoint.per_token_dynamic_qconfig
+    reduced = zeropoint.QConfig(zeropoint.MinMaxObserver.with_args(reduce_range=True), dynamic.weight)
+    weights = zeropoint.QConfig(zeropoint.MinMaxObserver, dynamic.weight)
+    errors = []
+    for qconfig in (weights, reduced):
+        quantized = zeropoint.to_int8(model, (x,), [x], qconfig, progress=False)
+        assert ways(quantized) == ["int8, dynamic"]
+        with torch.no_grad():
+            errors.append(float((quantized(x)[0] - model(x)[0]).square().mean()))
+    assert errors[1] > 1.5 * errors[0]  # steps of twice the width, next to the same weights

@@ -20,6 +20,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, fx, nn
 
 from zeropoint.graph.passes.annotate import Choice, Way, is_float
@@ -69,6 +70,15 @@ class ChannelStatistics(nn.Module):
             self.high.copy_(torch.maximum(self.high, rows.amax(0)))
             self.mean_square += (rows.square().mean(0) - self.mean_square) * (rows.shape[0] / int(self.rows))
         return self.post_process(x)
+
+    def sync(self, group: Any) -> None:
+        """Take over what all ranks of a process group saw (`zeropoint.distributed.sync_observers`)."""
+        dist.all_reduce(self.low, dist.ReduceOp.MIN, group=group)
+        dist.all_reduce(self.high, dist.ReduceOp.MAX, group=group)
+        sums = self.mean_square.double() * self.rows
+        dist.all_reduce(sums, group=group)
+        dist.all_reduce(self.rows, group=group)
+        self.mean_square.copy_(sums / self.rows.clamp_min(1))
 
     def factors(self, weights: list[Tensor]) -> Tensor:
         """What each channel is divided by, for linear layers with these weights ``(outputs, channels)``."""
