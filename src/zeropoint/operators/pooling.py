@@ -108,7 +108,7 @@ def _mean_of_engine(a: dict[str, Any], dims: int) -> dict[str, Any]:
     """What a step says whose means are those of QNNPACK, which has two dimensions only."""
     if dims != 2 or rounding.of_values() != rounding.QNNPACK:
         return {}
-    return {"rounding": rounding.code("mean", rounding.QNNPACK), "scale": float(a["scale"])}
+    return {"rounding": rounding.code("mean", rounding.QNNPACK), "scale": float(a["values_scale"])}
 
 
 def _emit_adaptive_pool(c: StepBuilder, node: fx.Node) -> str:

@@ -212,7 +212,7 @@ def _fake_average_pool(
     qmin: int,
     qmax: int,
     spatial: int,
-    scale: float = 1.0,
+    values_scale: float = 1.0,
 ) -> Tensor:
     place = layout("avg_pool", q, spatial)
     return place.empty(windows("avg_pool", place.sizes, kernel, stride, padding, [1], ceil_mode).out)
@@ -220,7 +220,7 @@ def _fake_average_pool(
 
 @operator(
     "stored_average_pool(Tensor q, int[] kernel, int[] stride, int[] padding, bool ceil_mode, bool count_include_pad,"
-    " int? divisor_override, int zero_point, int qmin, int qmax, int spatial, float scale=1.0) -> Tensor",
+    " int? divisor_override, int zero_point, int qmin, int qmax, int spatial, float values_scale=1.0) -> Tensor",
     fake=_fake_average_pool,
 )
 def stored_average_pool(
@@ -235,12 +235,12 @@ def stored_average_pool(
     qmin: int,
     qmax: int,
     spatial: int,
-    scale: float = 1.0,
+    values_scale: float = 1.0,
 ) -> Tensor:
     """The mean of each window over the last `spatial` axes, in the same quantization parameters.
 
     Args:
-        scale: of the values, for means as QNNPACK takes them; others do not depend on it.
+        values_scale: their scale, for means as QNNPACK takes them; others do not depend on it.
 
     Example:
         >>> q = torch.tensor([[1, 5, 2, 4]], dtype=torch.uint8)
@@ -255,7 +255,7 @@ def stored_average_pool(
     averaging = Averaging.split if by_vector and q.dtype != torch.int32 else Averaging.joined
     rule = Rule(averaging, zero_point, qmin, qmax, divisor_override or 0)
     if not ceil_mode and _as_qnnpack(q, spatial):
-        rule = rule._replace(averaging=Averaging.split, scale=scale)
+        rule = rule._replace(averaging=Averaging.split, scale=values_scale)
     if not _in_kernel(q, math.prod(w.kernel)):
         spans = [_sliding(size, w, axis, count_include_pad) for axis, size in enumerate(place.sizes)]
         return place.empty(w.out).copy_(_mean_of_spans(place.tensor, spans, rule))
@@ -285,21 +285,21 @@ def _adaptive_sizes(place: Layout, output_size: Sequence[int]) -> tuple[int, ...
 
 
 def _fake_adaptive(
-    q: Tensor, output_size: Sequence[int], zero_point: int, qmin: int, qmax: int, scale: float = 1.0
+    q: Tensor, output_size: Sequence[int], zero_point: int, qmin: int, qmax: int, values_scale: float = 1.0
 ) -> Tensor:
     place = layout("adaptive_avg_pool", q, len(output_size))
     return place.empty(_adaptive_sizes(place, output_size))
 
 
 @operator(
-    "stored_adaptive_average_pool(Tensor q, SymInt[] output_size, int zero_point, int qmin, int qmax, float scale=1.0)"
-    " -> Tensor",
+    "stored_adaptive_average_pool(Tensor q, SymInt[] output_size, int zero_point, int qmin, int qmax,"
+    " float values_scale=1.0) -> Tensor",
     fake=_fake_adaptive,
 )
 def stored_adaptive_average_pool(
-    q: Tensor, output_size: Sequence[int], zero_point: int, qmin: int, qmax: int, scale: float = 1.0
+    q: Tensor, output_size: Sequence[int], zero_point: int, qmin: int, qmax: int, values_scale: float = 1.0
 ) -> Tensor:
-    """The mean of windows that share the input evenly among the outputs. For `scale` see `stored_average_pool`.
+    """The mean of windows that share the input evenly among the outputs. For `values_scale` see `stored_average_pool`.
 
     Example:
         >>> stored_adaptive_average_pool(torch.tensor([[1, 5, 2, 4]], dtype=torch.uint8), [2], 0, 0, 255)
@@ -315,7 +315,7 @@ def stored_adaptive_average_pool(
         rule = Rule(Averaging.joined, zero_point, qmin, qmax)
     of_one_size = out != tuple(place.sizes) and not any(size % o for size, o in zip(place.sizes, out))
     if of_one_size and _as_qnnpack(q, len(out)):
-        rule = Rule(Averaging.split, zero_point, qmin, qmax, scale=scale)
+        rule = Rule(Averaging.split, zero_point, qmin, qmax, scale=values_scale)
     y = place.empty(out)
     if not _in_kernel(q, math.prod(place.sizes)):
         spans = [_dividing(size, o) for size, o in zip(place.sizes, out)]
