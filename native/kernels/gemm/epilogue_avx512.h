@@ -20,10 +20,10 @@ public:
           y_(y),
           n_(n),
           look_up_(look_up),
-          form_(e.z != nullptr || e.leaky() || e.table != nullptr || e.after != nullptr ? Form::any
-                : !e.bounded                                                            ? Form::plain
-                : e.type == OutputType::u8 && e.hi >= 255                               ? Form::saturated
-                                                                                        : Form::bounded) {
+          form_(e.z != nullptr || e.leaky() || e.after != nullptr ? Form::any
+                : !e.bounded                                      ? Form::plain
+                : e.type == OutputType::u8 && e.hi >= 255         ? Form::saturated
+                                                                  : Form::bounded) {
         // Signed bytes are unsigned ones, shifted: one way to pack, and a flip of the highest bit.
         const int32_t shift = e.type == OutputType::s8 ? 128 : 0;
         flip_ = static_cast<char>(shift);
@@ -37,18 +37,31 @@ public:
     template <int kRows, int kPanels>
     __attribute__((always_inline)) void store(const Sums (&sum)[kRows][kPanels], int64_t panel,
                                               const int64_t* const (&y_rows)[kRows]) const {
+        put<kRows, kPanels>(sum, panel, y_rows);
+        if (!has_table()) return;
+        int64_t at[kRows];
+        for (int i = 0; i < kRows; ++i) at[i] = *y_rows[i];
+        look_up<kRows>(panel, kPanels, at, kRows);
+    }
+
+    // store() but for the table, and the table for what was put: `count` rows, at most kMost.
+    bool has_table() const { return e_.table != nullptr; }
+    template <int kMost>
+    __attribute__((noinline)) void look_up(int64_t panel, int64_t panels, const int64_t* y_rows, int count) const {
+        const int64_t first = panel * kPanel, left = n_ - first;
+        int64_t at[kMost];
+        for (int i = 0; i < count; ++i) at[i] = y_rows[i] + first;
+        look_up_(e_.table, static_cast<uint8_t*>(y_), at, count, left < panels * kPanel ? left : panels * kPanel);
+    }
+    template <int kRows, int kPanels>
+    __attribute__((always_inline)) void put(const Sums (&sum)[kRows][kPanels], int64_t panel,
+                                            const int64_t* const (&y_rows)[kRows]) const {
         const int64_t first = panel * kPanel;
         if (e_.type == OutputType::f32) return to_floats<kRows, kPanels>(sum, first, y_rows);
         if (form_ == Form::saturated) return to_bytes<kRows, kPanels, Form::saturated>(sum, first, y_rows);
         if (form_ == Form::bounded) return to_bytes<kRows, kPanels, Form::bounded>(sum, first, y_rows);
         if (form_ == Form::plain) return to_bytes<kRows, kPanels, Form::plain>(sum, first, y_rows);
         to_bytes<kRows, kPanels, Form::any>(sum, first, y_rows);
-        if (e_.table != nullptr) {
-            int64_t at[kRows];
-            for (int i = 0; i < kRows; ++i) at[i] = *y_rows[i] + first;
-            const int64_t left = n_ - first;
-            look_up_(e_.table, static_cast<uint8_t*>(y_), at, kRows, left < kPanels * kPanel ? left : kPanels * kPanel);
-        }
     }
 
 private:

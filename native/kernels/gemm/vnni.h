@@ -294,10 +294,9 @@ inline void multiply_vnni(const GemmArgs& a, int64_t begin, int64_t end, const P
     uint32_t sums[kGemmRows];
     if (a.w_zero_point != nullptr) row_sums_vnni(a, sums);
     const VnniJob job(a, layout, a.w_zero_point != nullptr ? sums : nullptr, look_up);
-    // Tables are looked up in a tile that has been written: the fewer rows it has, the more calls that takes.
     constexpr int64_t kRun = 8;
-    const bool in_order = a.run >= a.m || a.run >= kRun, is_plain = a.w_zero_point == nullptr && !a.epilogue.table;
-    if (in_order && is_plain && few_channels_vnni(job, begin, end)) return;
+    const bool in_order = a.run >= a.m || a.run >= kRun;
+    if (in_order && a.w_zero_point == nullptr && few_channels_vnni(job, begin, end)) return;
     // Four panels at once: for the rows of a matrix, and for single ones.
     const RowCut matrix(a, kMatrix);
     const bool wide = a.run >= a.m || matrix.length == 1;
