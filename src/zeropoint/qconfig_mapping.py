@@ -315,7 +315,10 @@ def _check_object_type(where: str, object_type: Any) -> None:
 
 # In the order that torch.ao has them.
 _TRANSPOSED_RECORDS = tuple(layer_records(transposed=True))
-_TRANSPOSED = (*modules_of(_TRANSPOSED_RECORDS), *(f for record in _TRANSPOSED_RECORDS for f in record.functions))
+_TRANSPOSED: tuple[ObjectType, ...] = (
+    *modules_of(_TRANSPOSED_RECORDS),
+    *(f for record in _TRANSPOSED_RECORDS for f in record.functions),
+)
 _NORMS = tuple(call for record in traced(Observed.NORM) for call in record.object_types)
 _WITH_SLOPES = tuple(call for record in operators() if record.slopes for call in record.traced_calls)
 # Their outputs have a known range, and so fixed parameters.

@@ -181,6 +181,7 @@ MODULES_IN_TRAINING: dict[str, nn.Module] = {
     **MODULES,
     "PReLU": nn.PReLU(),
     "PReLU of channels": nn.PReLU(4),
+    "Softshrink": nn.Softshrink(),
     "Dropout2d": nn.Dropout2d(),
     "LeakyReLU": nn.LeakyReLU(inplace=True),
 }
@@ -211,6 +212,21 @@ def test_a_transposed_convolution_has_a_scale_for_each_output(layer: nn.Module, 
     converted = zeropoint.convert(prepared)
     assert converted.last.weight().q_per_channel_axis() == 1
     torch.testing.assert_close(prepared(x), converted(x), atol=1.01 * converted.last.scale, rtol=0)
+
+
+@pytest.mark.parametrize("function", [nn.Softsign(), nn.Softshrink(), nn.Hardshrink()], ids=str)
+def test_functions_that_torch_ao_leaves_alone_take_floats_too(function: nn.Module) -> None:
+    """Old models have them between a DeQuantStub and a QuantStub."""
+    torch.manual_seed(0)
+    stubs = [zeropoint.QuantStub(), zeropoint.DeQuantStub(), zeropoint.QuantStub(), zeropoint.DeQuantStub()]
+    model = nn.Sequential(stubs[0], nn.Linear(4, 4), stubs[1], function, stubs[2], nn.Linear(4, 4), stubs[3]).eval()
+    model.qconfig = zeropoint.get_default_qconfig("native")
+    prepared, x = zeropoint.prepare(model), torch.randn(16, 4)
+    prepared(x)
+    converted = zeropoint.convert(prepared)
+    floats = converted[2](converted[1](converted[0](x)))
+    assert torch.equal(converted[3](floats), function(floats))
+    assert torch.equal(torch.jit.script(converted)(x), converted(x))
 
 
 def test_nobody_outside_sees_the_stand_ins(x: Tensor) -> None:

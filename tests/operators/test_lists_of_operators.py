@@ -101,8 +101,8 @@ def listed(tree: ast.Module) -> Iterator[tuple[str, ast.AST, set[str]]]:
     """Literals with several elements: what they belong to, and the operators that they name."""
     for statement in tree.body:
         targets: list[Any] = getattr(statement, "targets", None) or [getattr(statement, "target", None)]
-        owner = getattr(targets[0], "id", None) if not isinstance(statement, ast.For) else None
-        owner = owner or getattr(statement, "name", "<module>")
+        target = None if isinstance(statement, ast.For) else getattr(targets[0], "id", None)
+        owner: str = target or getattr(statement, "name", "<module>")
         if owner == "__all__":
             continue
         for node in ast.walk(statement):

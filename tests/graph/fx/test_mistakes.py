@@ -420,5 +420,6 @@ def test_line_is_named_in_a_folder_that_is_called_zeropoint(tmp_path: Path, monk
 
 
 def test_what_is_no_model_is_described_and_not_printed() -> None:
+    not_a_model: Any = X
     with pytest.raises(TypeError, match=r"takes a module, got Tensor of shape \(2, 4\), float32"):
-        zeropoint.to_int8(X, (X,), [X])  # type: ignore[arg-type]
+        zeropoint.to_int8(not_a_model, (X,), [X])

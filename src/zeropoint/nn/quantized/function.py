@@ -16,7 +16,8 @@ __all__ = ["Dequantized", "Function"]
 
 
 class Function(QuantizedOutput):
-    """A float module that computes each value by itself, on quantized tensors: 256 results, looked up.
+    """A float module that computes each value by itself, on quantized tensors: 256 results, looked up. Floats it takes
+    as they are, as in torch.ao, which leaves such modules alone.
 
     Args:
         function: the float module.
@@ -33,6 +34,12 @@ class Function(QuantizedOutput):
         self.function = function
 
     def _graph(self, x: Tensor) -> Tensor:
+        if torch.jit.is_scripting():
+            is_float = not torch.ops.zeropoint.is_quantized(x)
+        else:
+            is_float = not isinstance(x, QTensor)
+        if is_float:
+            return self.function(x)
         floats = torch.ops.zeropoint.dequantize(x.int_repr(), x.q_scale(), x.q_zero_point())
         dtype = x.int_repr().dtype
         low, high = (0, 255) if dtype == torch.uint8 else (-128, 127)
@@ -41,7 +48,9 @@ class Function(QuantizedOutput):
         )
         return quantized(y, self.scale, self.zero_point)
 
-    def _eager(self, x: QTensor) -> Any:
+    def _eager(self, x: Any) -> Any:
+        if not isinstance(x, QTensor):
+            return self.function(x)
         q = x.int_repr()
         if q.dtype not in BYTE_LIMITS:
             raise TypeError(f"{self._get_name()} takes quantized tensors of 8 bits, got {q.dtype}")
@@ -74,7 +83,7 @@ def _unobserved(mod: nn.Module) -> nn.Module:
 
 
 class Dequantized(QuantizedOutput):
-    """A float module on quantized tensors: they are dequantized, and its result is quantized.
+    """A float module on quantized tensors: they are dequantized, and its result is quantized; that of floats is not.
 
     Args:
         module: the float module.
@@ -91,7 +100,9 @@ class Dequantized(QuantizedOutput):
         self.module = module
 
     def forward(self, *inputs: Any) -> Any:
-        first = next(x for x in inputs if isinstance(x, QTensor))
+        first = next((x for x in inputs if isinstance(x, QTensor)), None)
+        if first is None:
+            return self.module(*inputs)
         dtype = first.int_repr().dtype
         floats = [_floats(x) if isinstance(x, QTensor) else x for x in inputs]
         q = torch.ops.zeropoint.quantize_per_tensor(

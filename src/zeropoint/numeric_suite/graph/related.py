@@ -78,7 +78,8 @@ def related_sets() -> dict[str, set[Any]]:
         sets.join(function, made)
     for form in ("static", "dynamic", "training", "reference"):
         for module, made in mapping(form).items():
-            sets.join(module, *(made if isinstance(made, tuple) else (made,)))
+            forms = made if isinstance(made, tuple) else (made,)
+            sets.join(module, *(kind for kind in forms if kind is not nnq.Function))  # which stands for many functions
     for fusion in fusions():
         for fused in (fusion.evaluation, fusion.training):
             if isinstance(fused, type):
