@@ -31,7 +31,7 @@ def _rotary(x: Tensor, model: nn.Module) -> Tensor:
 
 
 def _rotary_computed(x: Tensor, model: nn.Module) -> Tensor:
-    turns = torch.polar(torch.ones_like(x[..., :6]), x[..., 6:])
+    turns = torch.polar(torch.ones_like(x[..., :6]), x[..., 6:]).to(x.device, torch.complex64)
     return torch.view_as_real(torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2)) * turns)
 
 

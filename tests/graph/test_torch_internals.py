@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
 import zeropoint
 from zeropoint import torch_versions
@@ -252,3 +252,34 @@ def test_is_transformed() -> None:
     seen = []
     torch.func.vmap(lambda x: (seen.append(internals.is_transformed()), x)[1])(torch.ones(2))
     assert seen == [True]
+
+
+def test_operators_are_taken_apart_unless_their_parts_depend_on_free_sizes() -> None:
+    class Model(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.logaddexp(x, x) + x.cumprod(0)
+
+    free = {"x": {0: torch.export.Dim("rows")}}
+    graph = torch.export.export(Model(), (torch.randn(5, 3),), dynamic_shapes=free).module()
+    value = next(node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder")
+    table = internals.decompositions()
+    composed, counted = torch.ops.aten.logaddexp.default, torch.ops.aten.cumprod.default
+    assert composed in table
+    assert internals.is_composed(torch.ops.aten.tensordot.default)
+    assert not internals.is_composed(torch.ops.aten.relu.default)
+    made = internals.trace_decomposed(lambda x: table[composed](x, x), [value], table)
+    assert made is not None
+    assert torch.allclose(made(torch.ones(4, 3)), torch.logaddexp(torch.ones(4, 3), torch.ones(4, 3)))
+    assert internals.trace_decomposed(lambda x: table[counted](x, 0), [value], table) is None
+    assert internals.is_free(value.shape[0])  # nothing was asked about it
+    fixed = internals.trace_decomposed(lambda x: table[composed](x, x), [torch.ones(2, 3)], table)
+    assert fixed is not None
+
+
+def test_a_condition_of_free_sizes_is_certain_for_all_of_them_or_not() -> None:
+    exported = torch.export.export(nn.Flatten(), (torch.randn(5, 3),), dynamic_shapes=({0: torch.export.Dim("n")},))
+    size = next(node.meta["val"] for node in exported.graph.nodes if node.op == "placeholder").shape[0]
+    assert internals.is_certain(size + 1 > size)
+    assert not internals.is_certain(size > 4)
+    assert internals.is_certain(True)
+    assert not internals.is_certain(2 > 3)

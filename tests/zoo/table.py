@@ -13,6 +13,7 @@ from . import plain_attention as attention
 from . import plain_audio as audio
 from . import plain_images as images
 from . import plain_sequences as sequences
+from . import plain_spectra as spectra
 from . import plain_spellings as spellings
 from . import plain_vision as vision
 from .inputs import (
@@ -224,6 +225,13 @@ CASES: tuple[Case, ...] = tuple(case for cases in (
     _plain_text("involution", vision.Involution, image(8)),
     _plain_text("point_cloud_edges", vision.PointCloud, floats(2, 3, 20)),
     _plain_text("video_shift", vision.Video, video(4, 12)),
+    # ------------------------------------------------------------ plain models: complex numbers, spectra, splines, losses
+    _plain_text("rotary_complex", spectra.ComplexRotary, floats(2, 10, 32)),
+    _plain_text("fourier_operator", spectra.FourierOperator, floats(2, 1, 32)),
+    _plain_text("log_mel", spectra.LogMel, floats(2, 200)),
+    _plain_text("splines", spectra.Splines, floats(4, 9)),
+    _plain_text("returns_losses", spectra.ReturnsLosses, both(image(8, 1), floats(2, 6))),
+    _plain_text("bilinear_forms", spectra.BilinearForms, floats(2, 8, 24)),
     # ------------------------------------------------------------------------------------------------- torchvision
     _torchvision("alexnet", image(64)),
     _torchvision("vgg11", image(32)),

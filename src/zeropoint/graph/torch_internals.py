@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import SymBool, SymFloat, SymInt, Tensor, fx
 from torch._dispatch.python import enable_python_dispatcher
-from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -395,6 +394,8 @@ def _numbers(inputs: list[Any]) -> list[Any]:
 
 def _with_sizes(inputs: list[Any], sizes: ShapeEnv | None) -> list[Any]:
     """Tensors without data like the inputs, whose free sizes are new unknowns of `sizes`; ones without it."""
+    from torch._dynamo.source import ConstantSource  # which imports the whole compiler
+
     made: dict[Any, Any] = {}
 
     def number(n: Any) -> Any:

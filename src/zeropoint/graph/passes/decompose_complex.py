@@ -164,6 +164,11 @@ def _joined(graph: fx.Graph, node: fx.Node, a: dict[str, Any], pairs: dict[fx.No
     return Complex(*(call(graph, node, node.target, list(column), a["dim"]) for column in columns))
 
 
+def _same(graph: fx.Graph, node: fx.Node, a: dict[str, Any], pairs: dict[fx.Node, Complex]) -> Complex | None:
+    """What is complex before and after it: there is one complex type here, and one device."""
+    return pairs.get(a["self"]) if _is_complex(node) else None
+
+
 _READS: dict[str, Any] = {
     "mul": _product,
     "add": _sum,
@@ -178,7 +183,7 @@ _READS: dict[str, Any] = {
     "abs": _length,
     "angle": _angle,
     **dict.fromkeys(("_conj", "conj", "conj_physical"), _conjugate),
-    **dict.fromkeys(("resolve_conj", "resolve_neg"), lambda graph, node, a, pairs: pairs[a["self"]]),
+    **dict.fromkeys(("resolve_conj", "resolve_neg", "to", "_to_copy", "type_as"), _same),
     "cat": _joined,
     "stack": _joined,
     "stft": lambda graph, node, a, pairs: short_time_transform(graph, node, a) if a["return_complex"] else None,

@@ -124,7 +124,7 @@ def _transform(inverse: bool, half: bool) -> Any:
     def made(graph: fx.Graph, node: fx.Node, x: Complex, a: dict[str, Any]) -> Complex | None:
         w, shape = _Writer(graph, node, x.real), x.real.meta["val"].shape
         axes = _axes(a, len(shape))
-        sizes = a.get("s") if a.get("s") is not None else [a.get("n")] * len(axes)
+        sizes = list(a["s"]) if a.get("s") is not None else [a.get("n")] * len(axes)
         if (half and x.imaginary is not None) or not all(_fits(shape[axis], n) for axis, n in zip(axes, sizes)):
             return None
         for axis in reversed(axes):
