@@ -153,7 +153,7 @@ def _kept(name: str) -> Path:
         example = case(name).example
         program = zeropoint.compile(case(name).quantized(), example)
         arrays = {f"input_{i:02}": x.numpy() for i, x in enumerate(example)}
-        save_file(arrays | {"output_00": ours(name)}, path.with_suffix(".safetensors"))
+        save_file(arrays | {"output_00": np.ascontiguousarray(ours(name))}, path.with_suffix(".safetensors"))
         program.save(path)
     return path
 
