@@ -1,7 +1,8 @@
 """Give a target, get the quickest model that meets it: algorithms from cheap to dear, then mixed precision.
 
 `tune` is a loop over `ALGORITHMS`: each is added to the recipe so far and stays if the metric rises. It stops where the
-target is met. Before the dear ones all layers are tried with the ranges of each call, which keeps all of them in int8.
+target is met. Before the dear ones all layers are tried with the ranges of each call, which keeps all of them in int8,
+and with their channels divided (`smooth`).
 Where all of them are not enough, layers that cost most are computed in other ways, along the Pareto front of
 `precision.py`. What is returned is what was measured, as a model and as a program, to the byte.
 
@@ -42,7 +43,6 @@ from zeropoint.report.table import plain_table, rich_table
 __all__ = ["Trial", "Tuned", "tune"]
 
 Metric = Callable[[nn.Module], float]
-_FIRST_DEAR = "gptq"  # before it: int8 with the ranges of each call, in all layers
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,8 @@ def tune(
     """Quantize a model so that a metric meets a target, trying cheap algorithms first.
 
     Tries plain int8, then adds `ranges`, `scaling`, `equalize` and `bias`, then the ranges of each call instead of
-    those of calibration, then `gptq` and `adaround`, each only if the metric rises, then computes layers in other ways.
+    those of calibration, without and with `smooth`, then `gptq` and `adaround`, each only if the metric rises, then
+    computes layers in other ways.
     Stops when the target is met, when the budget is spent, or at Ctrl-C, and returns the best so far.
 
     Args:
@@ -170,7 +171,8 @@ def tune(
         metric: "sqnr" (dB), "cosine" or "agreement" with the float model, or a function of a model that answers a
             number: the larger, the better.
         target: stop when the metric is at least this; without one everything is tried that is not mixed precision.
-        budget: minutes after which nothing new is begun; `adaround` leaves the layers to come as they are then.
+        budget: minutes after which nothing new is begun; `gptq` and `adaround` leave the layers to come as they are
+            then.
         validation: batches to measure "sqnr", "cosine" and "agreement" on. Without them every fourth batch of the
             calibration is held out for that; a single batch does both, and the result says so. A metric that is a
             function has its own data: give it other data than the calibration.
@@ -241,17 +243,20 @@ def _counted(count: int, what: str) -> str:
 def _explore(search: _Search, mixed_precision: bool, progress: bool) -> tuple[Front | None, str]:
     """Try everything until the search is over; the front, if one was made, and why the search ended."""
     search.attempt(Recipe(), "plain int8")
+    dynamic: tuple[tuple[str, str], ...] = ()
     for algorithm in ALGORITHMS:
         if search.over:
             break
         assert search.best is not None
-        if algorithm.name == _FIRST_DEAR and search.target is not None and mixed_precision:
-            ways = dynamic_layers(search.bench)
-            if ways:
-                search.attempt(Recipe(search.best.recipe.algorithms, ways))
-            if search.over:
-                break
-        search.attempt(search.best.recipe.with_algorithm(algorithm.name))
+        recipe = search.best.recipe
+        if algorithm.for_dynamic and search.target is not None and mixed_precision:
+            dynamic = dynamic or dynamic_layers(search.bench)
+            if dynamic and recipe.ways != dynamic:
+                recipe = Recipe(recipe.algorithms, dynamic)
+                search.attempt(recipe)
+        if search.over or (algorithm.for_dynamic and not recipe.dynamic):
+            continue
+        search.attempt(recipe.with_algorithm(algorithm.name))
     if search.over or search.target is None or not mixed_precision:
         return None, search.why
     assert search.best is not None
