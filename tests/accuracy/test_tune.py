@@ -328,3 +328,20 @@ def test_torchscript_that_is_a_straight_line_is_tuned():
     assert found.met
     assert "equalize" in found.recipe.algorithms
     assert torch.equal(found.program(data[1]), found.model(data[1]))
+
+
+def test_smooth_that_did_not_help_alone_is_tried_again_with_gptq():
+    data = batches()
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4)).eval()
+    asked = []
+
+    def metric(candidate: nn.Module) -> float:
+        """By the order of the calls: the float model, plain, four algorithms, dynamic, smooth, gptq, both."""
+        asked.append(candidate)
+        return {1: 1.0, 7: 0.5, 8: 0.4, 9: 0.6, 10: 0.9}.get(len(asked), 0.0)
+
+    found = zeropoint.tune(model, (data[0],), data, metric, target=0.8, progress=False)
+    assert found.met
+    assert found.recipe.algorithms == ("smooth", "gptq")
+    assert [trial.recipe.algorithms for trial in found.trials[-3:]] == [("smooth",), ("gptq",), ("smooth", "gptq")]
+    assert {way for _, way in found.recipe.ways} == {"int8 dynamic"}

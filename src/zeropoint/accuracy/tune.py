@@ -196,7 +196,7 @@ def tune(
     """
     fitted, measured, judged_by = _parts(list(calibration), validation, metric)
     bench = Bench(model, example_inputs, fitted, policy)
-    title = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
+    title = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric").replace("<lambda>", "metric")
     kept = None if checkpoint is None else _Checkpoint(Path(checkpoint), _fingerprint(bench, measured, title))
     search = _Search(bench, measure_of(model, measured, metric), target, budget, kept, progress)
     with torch.no_grad():
@@ -257,6 +257,8 @@ def _explore(search: _Search, mixed_precision: bool, progress: bool) -> tuple[Fr
         if search.over or (algorithm.for_dynamic and not recipe.dynamic):
             continue
         search.attempt(recipe.with_algorithm(algorithm.name))
+        if algorithm.name == "gptq":
+            _again_with_rounding(search)
     if search.over or search.target is None or not mixed_precision:
         return None, search.why
     assert search.best is not None
@@ -264,6 +266,15 @@ def _explore(search: _Search, mixed_precision: bool, progress: bool) -> tuple[Fr
         front = search.front()
     _bisect(search, front)
     return front, search.why
+
+
+def _again_with_rounding(search: _Search) -> None:
+    """Try once more what makes activations easier to round and weights harder: `gptq` may have made up for these."""
+    assert search.best is not None
+    recipe = search.best.recipe
+    dropped = tuple(a.name for a in ALGORITHMS if a.for_dynamic and a.name not in recipe.algorithms)
+    if not search.over and recipe.dynamic and dropped and "gptq" in recipe.algorithms:
+        search.attempt(Recipe((*dropped, *recipe.algorithms), recipe.ways))
 
 
 def _bisect(search: _Search, front: Front) -> None:
