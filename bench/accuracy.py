@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import copy
+import functools
 import importlib
 import importlib.util
 import io
@@ -37,7 +38,9 @@ import zeropoint
 from bench.made_files import made_files
 from zeropoint import demo_digits, demo_minilm
 from zeropoint.accuracy import gptq
+from zeropoint.accuracy.precision import dynamic_layers
 from zeropoint.accuracy.recipe import ALGORITHMS, Bench, Recipe
+from zeropoint.report.sensitivity import measure_of
 
 Run = Callable[..., Tensor]
 SECONDS = 120.0  # for one algorithm alone: those that take longer leave the layers behind as they are
@@ -50,6 +53,7 @@ class Case:
     Attributes:
         metric: what `tune` sees: a name, measured on `validation`, or a function with data of its own.
         metric_target: of the metric; the score's if None.
+        four_bits: whether weights of 4 bits alone are measured, too.
     """
 
     model: nn.Module
@@ -61,6 +65,7 @@ class Case:
     metric: Callable[[nn.Module], float] | str = "sqnr"
     metric_target: float | None = None
     validation: list[Any] | None = None
+    four_bits: bool = False
 
 
 # ----------------------------------------------------------------------------------------------------------- models
@@ -144,13 +149,36 @@ _WHAT = (
 )  # fmt: skip
 
 
+_OTHER_SENTENCES = [  # of other kinds than those to calibrate with
+    "How long does it take to learn a new language?",
+    "Shares of the airline rose by five percent after the merger.",
+    "Add two cups of flour and stir until the dough is smooth.",
+    "The vaccine protects most adults for at least a year.",
+    "Turn left at the bridge, then follow the signs to the harbour.",
+    "Her latest novel tells the story of three sisters in wartime.",
+    "Please reset your password within the next twenty-four hours.",
+    "The goalkeeper saved a penalty in the final minute.",
+    "Glaciers in the Alps have lost half of their ice since 1900.",
+    "Which museum in Vienna is open on Mondays?",
+    "The court rejected the appeal without giving a reason.",
+    "Old batteries should be brought back to the shop.",
+]
+
+
+def _random_words(seed: int, count: int) -> list[str]:
+    """Sentences of words by chance, from the vocabulary that a model came with: no text of any kind is needed."""
+    listed = (demo_minilm.folder_of_weights() / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    words = [word for word in listed if len(word) > 2 and word.isascii() and word.isalpha() and word.islower()]
+    generator = random.Random(seed)
+    return [" ".join(generator.sample(words, generator.randrange(5, 14))) + "." for _ in range(count)]
+
+
 def minilm() -> Case:
     """A sentence encoder: the largest change of a similarity."""
     model, tokens = demo_minilm.pretrained(), demo_minilm.tokenizer()
-    texts = [f"{who} {what}." for k, what in enumerate(_WHAT) for who in (_WHO[k % 8], _WHO[(k + 3) % 8])]
-    texts += demo_minilm.CALIBRATION
-    calibration = [tokens(texts[i::4]) for i in range(4)]
-    others = tokens([f"{_WHO[(k + 5) % 8]} {what}." for k, what in enumerate(_WHAT)])
+    texts = _random_words(0, 256)
+    calibration = [tokens(texts[i::8]) for i in range(8)]
+    others = tokens(_OTHER_SENTENCES)
     test = tokens(demo_minilm.SENTENCES)
 
     def score(run: Run) -> float:
@@ -159,7 +187,7 @@ def minilm() -> Case:
     def seen(run: Run) -> float:
         return -demo_minilm.error_of_similarities(run, model, others)
 
-    return Case(model, tokens(texts[:2]), calibration, score, "similarity off by", -0.005, seen, -0.005)
+    return Case(model, tokens(texts[:2]), calibration, score, "similarity off by", -0.005, seen, -0.005, four_bits=True)
 
 
 def _glide(first: float, last: float, seconds: float = 2.0) -> Tensor:
@@ -239,7 +267,7 @@ def fcpe() -> Case:
         x, other, calibration = mel(_glide(110, 440)), mel(_glide(600, 150)), [mel(_glide(*both)) for both in ends]
         wanted, right = pitch(model(x)), pitch(model(other))
     score, seen = (lambda run: _cents(pitch(run(x)), wanted)), (lambda run: _cents(pitch(run(other)), right))
-    return Case(model, (x,), calibration, score, "cents", -2.0, seen)
+    return Case(model, (x,), calibration, score, "cents", -2.0, seen, four_bits=True)
 
 
 def resemblyzer() -> Case:
@@ -249,7 +277,7 @@ def resemblyzer() -> Case:
     sys.modules.setdefault("librosa", types.ModuleType("librosa"))
     model = _package("resemblyzer").VoiceEncoder("cpu", verbose=False).eval()
     del sys.modules["librosa"]
-    calibration = [voices.spectrograms(range(k, k + 4), 160) for k in (0, 4, 8, 12)]
+    calibration = [voices.spectrograms(range(k, k + 8), 160) for k in range(100, 164, 8)]
     test, others = (voices.spectrograms(range(k, k + 10), 160) for k in (20, 40))
 
     def cosine(run: Run, mels: Tensor = test) -> float:
@@ -261,10 +289,15 @@ def resemblyzer() -> Case:
     )
 
 
+def _at_speed(sound: Tensor, speed: float) -> Tensor:
+    return nn.functional.interpolate(sound[None, None], scale_factor=1 / speed, mode="linear")[0, 0]
+
+
 def silero() -> Case:
     """A voice detector, the network of its TorchScript file: the largest change of a probability over a clip.
 
-    It is tuned with the first half of a clip of speech and with made-up voices, and judged by the second half.
+    It is tuned with the first half of a clip of speech, slower and faster too, and with made-up voices. What chooses is
+    that half backwards and another made-up voice, and what is scored the second half.
     """
     spec = importlib.util.find_spec("silero_vad")
     assert spec is not None
@@ -288,8 +321,9 @@ def silero() -> Case:
                 found.append(probability.reshape(()))
         return torch.stack(found), calls
 
-    sounds = [first, 0.5 * first, *(3 * voice(seed, 1.0) for seed in range(2))]
-    calibration = [call for sound in sounds for call in heard(model, sound)[1]][::3]  # its code is for a batch of one
+    sounds = [first, 0.5 * first, *(_at_speed(first, speed) for speed in (0.85, 1.15))]
+    sounds += [(0.9 + 0.9 * (seed % 3)) * voice(seed, 1.0) for seed in range(6)]
+    calibration = [call for sound in sounds for call in heard(model, sound)[1]][::2]  # its code is for a batch of one
     wanted = heard(model, clip)[0]
     others = [0.7 * first.flip(0), 3 * voice(9, 1.0)]
     right = [heard(model, sound)[0] for sound in others]
@@ -435,19 +469,26 @@ MODELS = {
 
 
 def ours(case: Case, minutes: float) -> Iterator[tuple[str, Callable[[], Run]]]:
-    """Plain int8, each algorithm alone, and `tune`."""
+    """Plain int8, each algorithm alone, all layers with the ranges of each call, and `tune`."""
     made: list[Bench] = []
 
-    def with_recipe(recipe: Recipe) -> Run:
+    def bench() -> Bench:
         if not made:
             made.append(Bench(case.model, case.example, case.calibration))
-        return made[0].make(recipe, seconds=SECONDS).quantized
+        return made[0]
 
-    if case.example[0].dtype == torch.int64:  # a transformer
+    def with_recipe(*algorithms: str, dynamic: bool = False) -> Run:
+        recipe = Recipe(algorithms, dynamic_layers(bench()) if dynamic else ())
+        return bench().make(recipe, seconds=SECONDS).quantized
+
+    if case.four_bits:
         yield from four_bits(case)
-    yield "plain", lambda: with_recipe(Recipe())
+    yield "plain", with_recipe
     for algorithm in ALGORITHMS:
-        yield algorithm.name, lambda name=algorithm.name: with_recipe(Recipe((name,)))  # type: ignore[misc]
+        if not algorithm.for_dynamic:
+            yield algorithm.name, functools.partial(with_recipe, algorithm.name)
+    for algorithms in ((), ("smooth",), ("smooth", "gptq")):
+        yield ", ".join(("dynamic", *algorithms)), functools.partial(with_recipe, *algorithms, dynamic=True)
 
     def tuned() -> Run:
         target = case.target if case.metric_target is None else case.metric_target
@@ -488,27 +529,46 @@ def four_bits(case: Case) -> Iterator[tuple[str, Callable[[], Run]]]:
 
 
 def peers(case: Case) -> Iterator[tuple[str, Callable[[], Run]]]:
-    """torch.ao in FX mode, and NNCF with its more accurate bias correction, run by OpenVINO."""
+    """torch.ao, torchao, and NNCF with its own accuracy algorithms, run by OpenVINO."""
 
     def torch_ao() -> Run:
         from zeropoint.interop.torch_ao import fx_static
 
         return fx_static(copy.deepcopy(case.model), case.example, case.calibration)
 
-    def nncf() -> Run:
+    def torch_ao_dynamic() -> Run:
+        from zeropoint.interop.torch_ao import dynamic
+
+        return dynamic(case.model)
+
+    def torchao() -> Run:
+        from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
+
+        if not any(isinstance(module, nn.Linear) for module in case.model.modules()):
+            raise ValueError("torchao quantizes linear layers alone, and there is none")
+        model = copy.deepcopy(case.model)
+        quantize_(model, Int8DynamicActivationInt8WeightConfig())
+        return model
+
+    def nncf(controlled: bool = False) -> Run:
         from zeropoint.interop.openvino_nncf import accurate
 
-        return accurate(case.model, case.example, case.calibration)
+        target = case.target if case.metric_target is None else case.metric_target
+        metric = measure_of(case.model, case.validation or [], case.metric) if controlled else None
+        return accurate(case.model, case.example, case.calibration, metric, target)
 
     yield "torch.ao", torch_ao
+    yield "torch.ao dynamic", torch_ao_dynamic
+    yield "torchao", torchao
     yield "NNCF", nncf
+    yield "NNCF, accuracy control", functools.partial(nncf, True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.accuracy", description=__doc__)
     parser.add_argument("model", nargs="*", default=[], help=f"of {', '.join(MODELS)}; default: all")
-    parser.add_argument("--only", default="", help="one variant, such as gptq")
-    parser.add_argument("--without", default="", help="variants to leave out, with commas")
+    parser.add_argument("--only", default="", help="variants, such as 'plain;dynamic, smooth'; default: all")
+    parser.add_argument("--without", default="", help="variants to leave out")
     parser.add_argument("--minutes", type=float, default=5.0, help="the budget of tune")
     parser.add_argument("--json", type=Path, help="also append the rows to this file")
     parser.add_argument("--table", type=Path, help="only print what such a file has, as a table")
@@ -523,7 +583,8 @@ def main() -> None:
         case = MODELS[name]()
         row("float", name, case, lambda case=case: case.model, arguments)  # type: ignore[misc]
         for variant, make in (*ours(case, arguments.minutes), *peers(case)):
-            if arguments.only in variant and variant not in arguments.without.split(","):
+            wanted = not arguments.only or variant in arguments.only.split(";")
+            if wanted and variant not in arguments.without.split(";"):
                 row(variant, name, case, make, arguments)
 
 

@@ -280,3 +280,31 @@ def test_adaround_needs_a_step():
     quantized = zeropoint.to_int8(model, (batches[0],), batches, progress=False)
     with pytest.raises(ValueError, match="steps must be positive, got 0"):
         adaround(model, quantized, batches, steps=0)
+
+
+class Step(nn.Module):
+    """One step of a recurrent layer."""
+
+    def __init__(self, kind: type[nn.Module]) -> None:
+        super().__init__()
+        self.cell = kind(16, 16)
+
+    def forward(self, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+        state = self.cell(x, (h, h)) if isinstance(self.cell, nn.LSTMCell) else self.cell(x, h)
+        return state[0] if isinstance(self.cell, nn.LSTMCell) else state
+
+
+@pytest.mark.parametrize("kind", [nn.LSTMCell, nn.GRUCell])
+def test_matrices_of_one_step_come_nearer(kind):
+    torch.manual_seed(0)
+    model, mixed = Step(kind).eval(), torch.randn(4, 16)
+    batches = [(torch.randn(64, 4) @ mixed, torch.tanh(torch.randn(64, 4) @ mixed)) for _ in range(4)]
+    dynamic = zeropoint.QConfig(zeropoint.per_token_dynamic_qconfig.activation, COARSE.weight)
+    quantized = zeropoint.to_int8(model, batches[0], None, dynamic, "dynamic", progress=False)
+    changes = gptq(model, quantized, batches)
+    assert len(changes) == 2
+    assert all(change.after >= change.before for change in changes)
+    assert changes[-1].after > changes[0].before + 1  # dB
+    program = zeropoint.compile(quantized, batches[0])
+    with torch.no_grad():
+        assert torch.equal(program(*batches[1]), quantized(*batches[1]))

@@ -14,6 +14,8 @@ from zeropoint.accuracy.precision import Front, Option, choose, precision_front
 from zeropoint.accuracy.recipe import ALGORITHMS, Bench, Recipe
 from zeropoint.accuracy.tune import Tuned
 
+FOR_ALL = [algorithm for algorithm in ALGORITHMS if not algorithm.for_dynamic]
+
 
 def spread_network() -> nn.Module:
     """Channels between two layers that are a thousand times apart: plain int8 loses the small ones."""
@@ -92,7 +94,7 @@ def test_what_cannot_be_reached_gives_the_best_and_says_so():
     assert not found.met
     assert found.metric == max(trial.metric for trial in found.trials)
     assert "not met" in str(found)
-    assert len(found.trials) == 1 + len(ALGORITHMS)
+    assert len(found.trials) == 1 + len(FOR_ALL)
 
 
 def test_a_spent_budget_stops_with_the_best_so_far():
@@ -129,7 +131,7 @@ def test_an_interrupted_search_goes_on_from_its_checkpoint(tmp_path):
     assert len(first.trials) == 2
     again = zeropoint.tune(model, (data[0],), data, metric, 0.0, checkpoint=file, mixed_precision=False, progress=False)
     assert [t.metric for t in again.trials[:2]] == [t.metric for t in first.trials]
-    assert len(calls) == 4 + 1 + len(ALGORITHMS) - 1  # the float model again, and what was not tried yet
+    assert len(calls) == 4 + 1 + len(FOR_ALL) - 1  # the float model again, and what was not tried yet
     assert again.metric == max(t.metric for t in again.trials)
     others = [x + 1 for x in data]
     with pytest.raises(ValueError, match="other calibration data"):
@@ -326,3 +328,20 @@ def test_torchscript_that_is_a_straight_line_is_tuned():
     assert found.met
     assert "equalize" in found.recipe.algorithms
     assert torch.equal(found.program(data[1]), found.model(data[1]))
+
+
+def test_smooth_that_did_not_help_alone_is_tried_again_with_gptq():
+    data = batches()
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4)).eval()
+    asked = []
+
+    def metric(candidate: nn.Module) -> float:
+        """By the order of the calls: the float model, plain, four algorithms, dynamic, smooth, gptq, both."""
+        asked.append(candidate)
+        return {1: 1.0, 7: 0.5, 8: 0.4, 9: 0.6, 10: 0.9}.get(len(asked), 0.0)
+
+    found = zeropoint.tune(model, (data[0],), data, metric, target=0.8, progress=False)
+    assert found.met
+    assert found.recipe.algorithms == ("smooth", "gptq")
+    assert [trial.recipe.algorithms for trial in found.trials[-3:]] == [("smooth",), ("gptq",), ("smooth", "gptq")]
+    assert {way for _, way in found.recipe.ways} == {"int8 dynamic"}

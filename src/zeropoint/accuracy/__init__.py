@@ -11,6 +11,7 @@ from zeropoint.accuracy.gptq import gptq
 from zeropoint.accuracy.layers import Change, TunableLayer, layers_of
 from zeropoint.accuracy.ranges import choose_ranges
 from zeropoint.accuracy.scaling import search_scaling
+from zeropoint.accuracy.smoothing import smooth_layers
 
 __all__ = [
     "Change",
@@ -29,4 +30,5 @@ __all__ = [
     "layers_of",
     "reestimate_batch_norms",
     "search_scaling",
+    "smooth_layers",
 ]

@@ -10,14 +10,13 @@ on batches that it did not learn from.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from zeropoint.accuracy.layers import Change, TunableLayer, layers_of
+from zeropoint.accuracy.layers import Change, TunableLayer, round_layers
 
 __all__ = ["adaround"]
 
@@ -62,14 +61,11 @@ def adaround(
     if steps < 1:
         raise ValueError(f"adaround: steps must be positive, got {steps}")
     generator = torch.Generator().manual_seed(seed)
-    end = time.monotonic() + seconds
-    changes = []
-    for layer in layers_of(float_model, quantized, batches):
-        if time.monotonic() >= end:
-            break
-        if layer.gives_wanted:
-            changes.append(layer.try_integers(_learned(layer, steps, generator), "adaround"))
-    return tuple(changes)
+
+    def learned(layer: TunableLayer) -> Tensor | None:
+        return _learned(layer, steps, generator) if layer.gives_wanted else None
+
+    return round_layers("adaround", learned, float_model, quantized, batches, seconds)
 
 
 def _learned(layer: TunableLayer, steps: int, generator: torch.Generator) -> Tensor:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,11 +12,11 @@ from torch import nn
 
 from zeropoint.graph.passes.equalize import ChannelStatistics
 from zeropoint.graph.passes.insert_observers import is_observer
+from zeropoint.graph.policy import Policy
 from zeropoint.graph.provenance import origin
 from zeropoint.graph.state import reset_state
 from zeropoint.graph.to_int8 import call_of, evaluated, prepare_int8
 from zeropoint.nn.quantized.storage import found_qparams, has_observed
-from zeropoint.observers import WidenedHistogramObserver
 from zeropoint.report.table import plain_table, rich_table
 
 __all__ = ["CalibrationAdvice", "calibration_advice"]
@@ -63,7 +63,10 @@ class CalibrationAdvice:
 
 
 def calibration_advice(
-    model: nn.Module, example_inputs: Any, calibration: Iterable[Any], policy: Any = None
+    model: nn.Module,
+    example_inputs: Any,
+    calibration: Iterable[Any],
+    policy: Policy | Mapping[str, Any] | None = None,
 ) -> CalibrationAdvice:
     """Calibrate a model and report the number of batches after which its ranges stop changing.
 
@@ -82,10 +85,7 @@ def calibration_advice(
         >>> advice.seen, advice.batches <= 8
         (16, True)
     """
-    prepared, _ = prepare_int8(evaluated(model), example_inputs, None, "static", policy)
-    for observer in prepared.graph_module.modules():
-        if isinstance(observer, WidenedHistogramObserver):
-            observer.most_widened = 1.0  # what was seen, not what may come
+    prepared, _ = prepare_int8(evaluated(model), example_inputs, None, "static", _of_what_was_seen(policy))
     graph = prepared.graph_module
     history: list[tuple[int, dict[str, float]]] = []
     seen, wait = 0, 1
@@ -109,6 +109,13 @@ def calibration_advice(
     return CalibrationAdvice(
         enough if enough <= seen / 2 else None, seen, moved, tuple((paths[name], settled[name]) for name in slowest)
     )
+
+
+def _of_what_was_seen(policy: Policy | Mapping[str, Any] | None) -> Policy | dict[str, Any]:
+    """The policy, without room for values that may still come."""
+    if isinstance(policy, Policy):
+        return replace(policy, widen_ranges=False)
+    return {**(policy or {}), "widen_ranges": False}
 
 
 def _scales(graph: Any) -> dict[str, float]:

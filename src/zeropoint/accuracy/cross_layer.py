@@ -21,16 +21,16 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from zeropoint.accuracy.graph_layers import inputs_of
+from zeropoint.accuracy.graph_layers import fitting_inputs
 from zeropoint.accuracy.layers import MEMORY, Change
-from zeropoint.accuracy.lockstep import Lockstep, most_bytes
+from zeropoint.accuracy.lockstep import Lockstep
 from zeropoint.graph.passes.fold_batch_norm import add_parameter
 from zeropoint.graph.provenance import origin
 from zeropoint.operators import BY_ATEN
 from zeropoint.operators.node import arguments, aten_name, parameter
 from zeropoint.report.measures import decibels
 
-__all__ = ["LayerPair", "equalize_layers", "layer_pairs"]
+__all__ = ["LayerPair", "equalize_layers", "layer_pairs", "replace_parameter"]
 
 _LAYERS = ("conv1d", "conv2d", "conv3d", "linear")
 _CUTS = ("relu", "relu_", "dropout", "max_pool1d", "max_pool2d", "max_pool3d")
@@ -72,9 +72,7 @@ def equalize_layers(graph: fx.GraphModule, batches: Iterable[Any], memory: int =
     batches = list(batches)
     if not pairs or not batches:
         return ()
-    first = inputs_of(graph, batches[0])
-    count = max(1, memory // max(1, most_bytes(graph, first)))
-    inputs = [inputs_of(graph, batch) for batch in batches[:count]]
+    inputs = fitting_inputs(graph, batches, memory)
     before, smallest = _measured(graph, pairs, inputs)
     with torch.no_grad():
         factors = _equalize(graph, pairs)
@@ -193,13 +191,15 @@ def _equalize(graph: fx.GraphModule, pairs: tuple[LayerPair, ...]) -> list[Tenso
 def _scale(graph: fx.GraphModule, pair: LayerPair, s: Tensor) -> None:
     first, second = _weight(graph, pair.first), _weight(graph, pair.second)
     bias = parameter(graph, arguments(pair.first)["bias"])
-    _set(graph, pair.first, "weight", first / s.reshape(-1, *[1] * (first.dim() - 1)))
+    replace_parameter(graph, pair.first, "weight", first / s.reshape(-1, *[1] * (first.dim() - 1)))
     if bias is not None:
-        _set(graph, pair.first, "bias", bias.detach() / s)
+        replace_parameter(graph, pair.first, "bias", bias.detach() / s)
     groups = int(arguments(pair.second).get("groups", 1))
     along = s.repeat_interleave(pair.repeat).reshape(groups, 1, second.shape[1])
     along = along.expand(groups, second.shape[0] // groups, second.shape[1]).reshape(second.shape[:2])
-    _set(graph, pair.second, "weight", second * along.reshape(*second.shape[:2], *[1] * (second.dim() - 2)))
+    replace_parameter(
+        graph, pair.second, "weight", second * along.reshape(*second.shape[:2], *[1] * (second.dim() - 2))
+    )
 
 
 def _absorb(graph: fx.GraphModule, pair: LayerPair, smallest: Tensor) -> int:
@@ -221,12 +221,12 @@ def _absorb(graph: fx.GraphModule, pair: LayerPair, smallest: Tensor) -> int:
     moved = high.repeat_interleave(pair.repeat).reshape(groups, 1, -1)
     added = (by_group * moved).sum(-1).reshape(-1)
     second = parameter(graph, b["bias"])
-    _set(graph, pair.first, "bias", bias.detach() - high)
-    _set(graph, pair.second, "bias", added if second is None else second.detach() + added)
+    replace_parameter(graph, pair.first, "bias", bias.detach() - high)
+    replace_parameter(graph, pair.second, "bias", added if second is None else second.detach() + added)
     return int((high > 0).sum())
 
 
-def _set(graph: fx.GraphModule, node: fx.Node, name: str, value: Tensor) -> None:
+def replace_parameter(graph: fx.GraphModule, node: fx.Node, name: str, value: Tensor) -> None:
     """Give a layer another parameter; the old one may be that of another layer too."""
     old: Any = arguments(node)[name]
     path = f"{node.name}_{name}" if old is None else str(old.target).removesuffix("_equalized")

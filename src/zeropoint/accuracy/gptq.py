@@ -17,13 +17,14 @@ integers rounded to the nearest stay where none is better there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from zeropoint.accuracy.layers import Change, TunableLayer, layers_of
+from zeropoint.accuracy.layers import Change, TunableLayer, round_layers
 
 __all__ = ["gptq", "hessian"]
 
@@ -33,7 +34,9 @@ _ROUNDS = 4  # over all weights, at most; the error hardly changes after the sec
 _ROWS = 1 << 14  # of unfolded inputs at a time
 
 
-def gptq(float_model: Any, quantized: nn.Module, batches: Iterable[Any]) -> tuple[Change, ...]:
+def gptq(
+    float_model: Any, quantized: nn.Module, batches: Iterable[Any], seconds: float = math.inf
+) -> tuple[Change, ...]:
     """Choose better integers for the weights of all linear layers and convolutions with GPTQ, layer by layer, in place.
 
     Supports 8-bit and 4-bit weights in static, dynamic and weight-only quantization. Skips transposed and 3d
@@ -43,7 +46,8 @@ def gptq(float_model: Any, quantized: nn.Module, batches: Iterable[Any]) -> tupl
     Args:
         float_model: the original model.
         quantized: its quantized version, from `to_int8`, `convert_fx`, eager `convert` or `quantize_dynamic`.
-        batches: input batches; labels are not needed.
+        batches: input batches; labels are not needed. Use several rows for each input of the widest layer.
+        seconds: time after which no further layer is started; the remaining layers stay as they are.
 
     Example:
         >>> import zeropoint
@@ -56,11 +60,7 @@ def gptq(float_model: Any, quantized: nn.Module, batches: Iterable[Any]) -> tupl
         >>> change.after > change.before + 6  # dB
         True
     """
-    changes = []
-    for layer in layers_of(float_model, quantized, batches):
-        if layer.operation.has_matrix:
-            changes.append(layer.try_integers(_rounded(layer), "gptq"))
-    return tuple(changes)
+    return round_layers("gptq", _rounded, float_model, quantized, batches, seconds)
 
 
 def hessian(layer: TunableLayer, inputs: list[Tensor]) -> Tensor:
@@ -74,9 +74,11 @@ def hessian(layer: TunableLayer, inputs: list[Tensor]) -> Tensor:
     return total
 
 
-def _rounded(layer: TunableLayer) -> Tensor:
-    """The integers of a layer."""
+def _rounded(layer: TunableLayer) -> Tensor | None:
+    """The integers of a layer; None for one that is no product of matrices."""
     operation, shape = layer.operation, layer.weight.shape
+    if not operation.has_matrix:
+        return None
     weights = operation.matrix(layer.weight)
     scales, zero_points = (operation.matrix(t.expand(shape)) for t in (layer.scale, layer.zero_point))
     nearest = operation.matrix(layer.integers)

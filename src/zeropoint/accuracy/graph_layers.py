@@ -27,7 +27,7 @@ from zeropoint.ops.weight_only import middle
 from zeropoint.report.graph_pairs import evaluate, floats_of, layer_before_relu
 from zeropoint.report.pairs import first_tensor
 
-__all__ = ["graph_layers", "inputs_of"]
+__all__ = ["fitting_inputs", "graph_layers", "inputs_of"]
 
 
 class GraphLayer(TunableLayer):
@@ -166,6 +166,12 @@ def inputs_of(model: Any, batch: Any) -> list[Any]:
     return pytree.tree_leaves(args)
 
 
+def fitting_inputs(graph: fx.GraphModule, batches: list[Any], memory: int) -> list[list[Any]]:
+    """The inputs of as many batches as fit into `memory` when a graph is run on all of them at once, one at least."""
+    count = max(1, memory // max(1, most_bytes(graph, inputs_of(graph, batches[0]))))
+    return [inputs_of(graph, batch) for batch in batches[:count]]
+
+
 def graph_layers(model: Any, quantized: Quantized, batches: Iterable[Any], memory: int) -> Iterator[TunableLayer]:
     """The layers of `quantized`, which are changed in place; see `zeropoint.accuracy.layers.layers_of`."""
     target = quantized.graph_module
@@ -184,7 +190,7 @@ def graph_layers(model: Any, quantized: Quantized, batches: Iterable[Any], memor
     for node in target.graph.nodes:
         held, integer = meaning(node), _has_integer_weight(target, node)
         found = values.find(held.value) if held is not None and integer else None
-        recurrent = found is not None and "params" in arguments(found)
+        recurrent = found is not None and bool({"params", "w_ih"} & arguments(found).keys())
         if found is not None and (recurrent or "weight" in arguments(layer_before_relu(found))):
             sources[node] = found
         elif integer and held is not None:

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import abc
 import itertools
-from collections.abc import Iterable, Iterator
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +26,7 @@ from zeropoint.accuracy.operation import Operation
 from zeropoint.graph.quantize_fx import Quantized
 from zeropoint.report.measures import Distance
 
-__all__ = ["Change", "TunableLayer", "held_out", "layers_of"]
+__all__ = ["Change", "TunableLayer", "held_out", "layers_of", "round_layers"]
 
 MEMORY = 1 << 30  # bytes that the values of all batches may take at one place of a graph
 _HELD = 4  # of so many batches, or rows of a single one, the last judges
@@ -196,3 +198,28 @@ def layers_of(
         raise NotImplementedError("TorchScript models have no layers to tune: capture the model with to_int8")
     else:
         yield from eager_layers(float_model, quantized, every, memory)
+
+
+def round_layers(
+    algorithm: str,
+    rounded: Callable[[TunableLayer], Tensor | None],
+    float_model: Any,
+    quantized: nn.Module,
+    batches: Iterable[Any],
+    seconds: float = math.inf,
+) -> tuple[Change, ...]:
+    """Give each layer the integers that an algorithm finds for it, if it is nearer with them, in place.
+
+    Args:
+        rounded: the integers for a layer; None for one that it cannot round.
+        seconds: after which no layer is begun; the rest stays as it is.
+    """
+    end = time.monotonic() + seconds
+    changes = []
+    for layer in layers_of(float_model, quantized, batches):
+        if time.monotonic() >= end:
+            break
+        integers = rounded(layer)
+        if integers is not None:
+            changes.append(layer.try_integers(integers, algorithm))
+    return tuple(changes)

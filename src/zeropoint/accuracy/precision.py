@@ -22,11 +22,11 @@ from typing import Any
 import torch
 from torch import fx
 
-from zeropoint.accuracy.recipe import PRODUCTS, WAYS, Bench, Recipe
+from zeropoint.accuracy.recipe import ALGORITHMS, DYNAMIC, PRODUCTS, WAYS, Bench, Recipe, Stage
 from zeropoint.compiler import Unsupported, compile
 from zeropoint.graph.passes.annotate import Choice, Way
 from zeropoint.graph.provenance import origin
-from zeropoint.graph.quantize_fx import Prepared, Quantized, convert_fx, convert_layers, equalized
+from zeropoint.graph.quantize_fx import Prepared, Quantized, convert_fx, convert_layers
 from zeropoint.progress import shown
 from zeropoint.report.pairs import first_tensor
 from zeropoint.report.table import plain_table, rich_table
@@ -34,14 +34,14 @@ from zeropoint.report.table import plain_table, rich_table
 __all__ = ["Front", "Option", "Point", "choose", "dynamic_layers", "precision_front"]
 
 INT8 = "int8"
-_DYNAMIC = "int8 dynamic"
 _CHOSEN = {
     INT8: Way.STATIC,
-    _DYNAMIC: Way.DYNAMIC,
+    DYNAMIC: Way.DYNAMIC,
     "int8 weights": Way.WEIGHT,
     "int4 weights": Way.WEIGHT_4,
     "float16 weights": Way.HALF,
 }
+_BATCHES = 4  # that errors are measured on, at most: every layer in every way is a run of the model on each
 _POINTS = 16  # limits that are tried, from the least error to the largest
 _RUNS = 9  # of each program, for the medians of its steps
 
@@ -172,18 +172,19 @@ def precision_front(bench: Bench, recipe: Recipe = Recipe(), progress: bool = Tr
     Args:
         recipe: the other changes to the model; algorithms that work on integers are skipped here.
     """
-    plain = Recipe(tuple(name for name in recipe.algorithms if name in ("equalize", "ranges")))
-    graph = bench.make(Recipe(tuple(n for n in plain.algorithms if n == "equalize"))).graph
-    layers = _layers(equalized(bench.prepared(plain, copy.deepcopy(graph))))
-    wanted, signal = _outputs(bench, graph)
+    stages = {algorithm.name: algorithm.stage for algorithm in ALGORITHMS}
+    algorithms = tuple(name for name in recipe.algorithms if stages[name] is not Stage.INTEGERS)
+    layers = _layers(bench.calibrated(Recipe(algorithms))[1])
+    inputs = bench.inputs[:: -(-len(bench.inputs) // _BATCHES)]
+    wanted, signal = _outputs(bench, inputs)
     options: list[Option] = []
     for way in shown((INT8, *WAYS), "measuring each layer in each way", progress):
         ways = () if way == INT8 else tuple((path, way) for path in layers if _has(path, way))
-        prepared = equalized(bench.prepared(Recipe(plain.algorithms, ways), copy.deepcopy(graph)))
+        prepared = bench.calibrated(Recipe(algorithms, ways))[1]
         quantized = convert_fx(prepared)
         times, sizes = _times(bench, quantized), _sizes(quantized)
         for path, names in _chosen(prepared, layers, way).items():
-            error = 0.0 if way == "float" else _error(bench, convert_layers(prepared, names), wanted)
+            error = 0.0 if way == "float" else _error(inputs, convert_layers(prepared, names), wanted)
             at, nbytes = path.removesuffix(PRODUCTS), 0 if path.endswith(PRODUCTS) else sizes.get(path, 0)
             options.append(Option(path, way, error, times.get(at, 0.0), nbytes))
     return Front.of(options, signal)
@@ -193,10 +194,10 @@ def dynamic_layers(bench: Bench) -> tuple[tuple[str, str], ...]:
     """All layers that can compute their ranges at run time instead of using calibrated ones; still int8, slightly
     slower.
     """
-    layers = [path for path in _layers(bench.prepared(Recipe(), copy.deepcopy(bench.graph))) if _has(path, _DYNAMIC)]
-    ways = tuple((path, _DYNAMIC) for path in layers)
+    layers = [path for path in _layers(bench.prepared(Recipe(), copy.deepcopy(bench.graph))) if _has(path, DYNAMIC)]
+    ways = tuple((path, DYNAMIC) for path in layers)
     prepared = bench.prepared(Recipe((), ways), copy.deepcopy(bench.graph))
-    return tuple((path, _DYNAMIC) for path in _chosen(prepared, layers, _DYNAMIC))
+    return tuple((path, DYNAMIC) for path in _chosen(prepared, layers, DYNAMIC))
 
 
 def _front(options: Sequence[Option]) -> tuple[Point, ...]:
@@ -248,16 +249,16 @@ def _chosen(prepared: Prepared, layers: list[str], way: str) -> dict[str, set[st
     return found
 
 
-def _outputs(bench: Bench, graph: Any) -> tuple[list[Any], float]:
+def _outputs(bench: Bench, inputs: list[Any]) -> tuple[list[Any], float]:
     with torch.no_grad():
-        wanted = [first_tensor(graph(*batch)) for batch in bench.inputs]
+        wanted = [first_tensor(bench.graph(*batch)) for batch in inputs]
     return wanted, sum(float(y.double().square().sum()) for y in wanted if y is not None)
 
 
-def _error(bench: Bench, quantized: Quantized, wanted: list[Any]) -> float:
+def _error(inputs: list[Any], quantized: Quantized, wanted: list[Any]) -> float:
     total = 0.0
     with torch.no_grad():
-        for batch, right in zip(bench.inputs, wanted):
+        for batch, right in zip(inputs, wanted):
             got = first_tensor(quantized(*batch))
             total += float((got.double() - right.double()).square().sum())  # type: ignore[union-attr]
     return total

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from zeropoint.accuracy.graph_layers import inputs_of
+from zeropoint.accuracy.graph_layers import fitting_inputs
 from zeropoint.accuracy.layers import MEMORY, Change
-from zeropoint.accuracy.lockstep import Lockstep, most_bytes
+from zeropoint.accuracy.lockstep import Lockstep
 from zeropoint.graph.passes.annotate import Choice, Way
 from zeropoint.graph.passes.equalize import ChannelStatistics
 from zeropoint.graph.passes.insert_observers import is_observer
@@ -82,7 +82,7 @@ def choose_ranges(prepared: Prepared, batches: Iterable[Any], memory: int = MEMO
     ranges = _candidates(prepared, watched, batches)
     errors = {name: dict.fromkeys(candidates, 0.0) for name, candidates in ranges.items()}
     signal = dict.fromkeys(ranges, 0.0)
-    walk = Lockstep(graph, _fitting(graph, batches, memory))
+    walk = Lockstep(graph, fitting_inputs(graph, batches, memory))
     for node in graph.graph.nodes:
         walk.compute(node)
         if is_observer(node) and str(node.target) in ranges:
@@ -200,9 +200,3 @@ def _decide(
     node = next(node for node in graph.graph.nodes if is_observer(node) and node.target == name)
     before, after = (decibels(signal, errors[kind]) for kind in (_NOW, best))
     return Change(name, origin(node).path, "ranges", best, before, after)
-
-
-def _fitting(graph: fx.GraphModule, batches: list[Any], memory: int) -> list[list[Any]]:
-    first = inputs_of(graph, batches[0])
-    count = max(1, memory // max(1, most_bytes(graph, first)))
-    return [inputs_of(graph, batch) for batch in batches[:count]]

@@ -25,6 +25,7 @@ from zeropoint.accuracy.gptq import gptq
 from zeropoint.accuracy.layers import Change
 from zeropoint.accuracy.ranges import choose_ranges
 from zeropoint.accuracy.scaling import search_scaling
+from zeropoint.accuracy.smoothing import smooth_layers
 from zeropoint.graph.frontends.script.evaluate import straight_graph
 from zeropoint.graph.policy import STAYS_FLOAT, Policy
 from zeropoint.graph.provenance import origin
@@ -48,7 +49,19 @@ from zeropoint.qconfig import (
     per_token_dynamic_qconfig,
 )
 
-__all__ = ["ALGORITHMS", "PRODUCTS", "WAYS", "Algorithm", "Bench", "Recipe", "Result", "Stage", "products"]
+__all__ = [
+    "ALGORITHMS",
+    "DYNAMIC",
+    "PRODUCTS",
+    "WAYS",
+    "Algorithm",
+    "Bench",
+    "Job",
+    "Recipe",
+    "Result",
+    "Stage",
+    "products",
+]
 
 PRODUCTS = ":products"  # behind the path of a module: its matrix products that have no weight, as those of attention
 _CHOSEN_WHY = "a product that mixed precision leaves in float"
@@ -74,30 +87,49 @@ class Stage(enum.Enum):
 
 
 @dataclass(frozen=True)
+class Job:
+    """What an algorithm is given.
+
+    Attributes:
+        graph: in float.
+        subject: what there is at the algorithm's stage.
+        batches: to run on.
+        dynamic: paths of the layers that take the range of each call.
+        seconds: that are left.
+    """
+
+    graph: fx.GraphModule
+    subject: Any
+    batches: list[Any]
+    dynamic: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Algorithm:
-    """A name, a stage and a function: of the float graph, what there is at its stage, batches, and the seconds that are
-    left, to its changes."""
+    """A name, a stage and what is done to a job, which answers the changes."""
 
     name: str
     stage: Stage
-    run: Callable[[fx.GraphModule, Any, list[Any], float], tuple[Change, ...]]
+    run: Callable[[Job], tuple[Change, ...]]
+    for_dynamic: bool = False  # whether it is for layers that take the range of each call, and those alone
 
 
 ALGORITHMS = (
-    Algorithm("ranges", Stage.RANGES, lambda _, prepared, batches, __: choose_ranges(prepared, batches)),
-    Algorithm("scaling", Stage.SCALES, lambda _, prepared, batches, __: search_scaling(prepared, batches)),
-    Algorithm("equalize", Stage.FLOAT, lambda graph, _, batches, __: equalize_layers(graph, batches)),
-    Algorithm("bias", Stage.INTEGERS, lambda graph, quantized, batches, _: correct_biases(graph, quantized, batches)),
-    Algorithm("gptq", Stage.INTEGERS, lambda graph, quantized, batches, _: gptq(graph, quantized, batches)),
+    Algorithm("ranges", Stage.RANGES, lambda job: choose_ranges(job.subject, job.batches)),
+    Algorithm("scaling", Stage.SCALES, lambda job: search_scaling(job.subject, job.batches)),
+    Algorithm("equalize", Stage.FLOAT, lambda job: equalize_layers(job.graph, job.batches)),
+    Algorithm("bias", Stage.INTEGERS, lambda job: correct_biases(job.graph, job.subject, job.batches)),
+    Algorithm("smooth", Stage.FLOAT, lambda job: smooth_layers(job.graph, job.dynamic, job.batches), for_dynamic=True),
+    Algorithm("gptq", Stage.INTEGERS, lambda job: gptq(job.graph, job.subject, job.batches, job.seconds)),
     Algorithm(
-        "adaround",
-        Stage.INTEGERS,
-        lambda graph, quantized, batches, left: adaround(graph, quantized, batches, seconds=left),
+        "adaround", Stage.INTEGERS, lambda job: adaround(job.graph, job.subject, job.batches, seconds=job.seconds)
     ),
 )
+DYNAMIC = "int8 dynamic"
 
 WAYS: Mapping[str, QConfig | None] = {
-    "int8 dynamic": per_token_dynamic_qconfig,
+    DYNAMIC: per_token_dynamic_qconfig,
     "int8 weights": QConfig(default_placeholder_observer, default_per_channel_weight_observer),
     "int4 weights": float_qparams_weight_only_qconfig_4bit,
     "float16 weights": float16_dynamic_qconfig,
@@ -121,6 +153,11 @@ class Recipe:
         others = [f"{path}: {way}" for path, way in self.ways]
         shown = others if len(others) <= 3 else [f"{len(others)} layers otherwise"]
         return "; ".join([", ".join(self.algorithms) or "plain", *shown])
+
+    @property
+    def dynamic(self) -> tuple[str, ...]:
+        """Paths of the layers that take the range of each call."""
+        return tuple(path for path, way in self.ways if way == DYNAMIC)
 
     def with_algorithm(self, name: str) -> Recipe:
         """This recipe and one more algorithm."""
@@ -178,6 +215,16 @@ class Bench:
         calibrate(prepared, self.inputs, self.policy, progress=False)
         return prepared
 
+    def calibrated(self, recipe: Recipe) -> tuple[fx.GraphModule, Prepared, list[Change]]:
+        """What a recipe makes before there are integers: the float graph, the calibrated one, and the changes."""
+        graph = copy.deepcopy(self.graph)
+        changes = self._run(recipe, Stage.FLOAT, graph, graph)
+        prepared = self.prepared(recipe, copy.deepcopy(graph))
+        changes += self._run(recipe, Stage.SCALES, graph, prepared)
+        prepared = equalized(prepared)
+        changes += self._run(recipe, Stage.RANGES, graph, prepared)
+        return graph, prepared, changes
+
     def make(self, recipe: Recipe, seconds: float = math.inf) -> Result:
         """The model on integers of a recipe.
 
@@ -185,27 +232,24 @@ class Bench:
             seconds: after which dear algorithms leave the layers to come as they are.
         """
         end = time.monotonic() + seconds
-        wanted = {name: a for a in ALGORITHMS for name in recipe.algorithms if a.name == name}
-        unknown = [name for name in recipe.algorithms if name not in wanted]
-        if unknown:
-            names = ", ".join(a.name for a in ALGORITHMS)
-            raise ValueError(f"tune: there is no algorithm {unknown[0]!r}; there are {names}")
-        changes: list[Change] = []
-        graph = copy.deepcopy(self.graph)
-
-        def run(stage: Stage, subject: Any) -> None:
-            for name in recipe.algorithms:
-                if wanted[name].stage is stage:
-                    changes.extend(wanted[name].run(graph, subject, self.inputs, end - time.monotonic()))
-
-        run(Stage.FLOAT, graph)
-        prepared = self.prepared(recipe, copy.deepcopy(graph))
-        run(Stage.SCALES, prepared)
-        prepared = equalized(prepared)
-        run(Stage.RANGES, prepared)
+        graph, prepared, changes = self.calibrated(recipe)
         quantized = convert_fx(prepared)
-        run(Stage.INTEGERS, quantized)
+        changes += self._run(recipe, Stage.INTEGERS, graph, quantized, end)
         return Result(quantized, graph, tuple(changes))
+
+    def _run(
+        self, recipe: Recipe, stage: Stage, graph: fx.GraphModule, subject: Any, end: float = math.inf
+    ) -> list[Change]:
+        """Run the algorithms of one stage, in the order of the recipe."""
+        known = {algorithm.name: algorithm for algorithm in ALGORITHMS}
+        changes: list[Change] = []
+        for name in recipe.algorithms:
+            if name not in known:
+                raise ValueError(f"tune: there is no algorithm {name!r}; there are {', '.join(known)}")
+            if known[name].stage is stage:
+                job = Job(graph, subject, self.inputs, recipe.dynamic, end - time.monotonic())
+                changes.extend(known[name].run(job))
+        return changes
 
 
 def _captured(model: nn.Module, example_inputs: Any, dynamic_shapes: Any) -> fx.GraphModule:

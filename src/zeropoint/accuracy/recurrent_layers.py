@@ -22,11 +22,14 @@ from zeropoint.report.pairs import first_tensor
 __all__ = ["RecurrentMatrix", "is_recurrent", "recurrent_matrices"]
 
 
+_OF_CELL = ("w_ih", "w_hh")
+
+
 def is_recurrent(graph: fx.GraphModule, node: fx.Node) -> bool:
-    """Whether a node of a quantized graph is an LSTM, GRU or RNN with integer weights."""
+    """Whether a node of a quantized graph is an LSTM, GRU or RNN, or one step of them, with integer weights."""
     if node.op != "call_function" or "zeropoint.quantized_" not in str(node.target):
         return False
-    stored = _weights(node)
+    stored = _columns(node)[0]
     found = parameter(graph, stored[0]) if stored else None
     return found is not None and found.dtype == torch.int8
 
@@ -86,6 +89,9 @@ def recurrent_matrices(
         wanted: what `source` gives in each batch.
     """
     a: dict[str, Any] = arguments(source)
+    if _is_cell(node):
+        yield from _cell_matrices(walk, node, floats, source, wanted)
+        return
     each, directions = (4 if a["has_biases"] else 2), (2 if a["bidirectional"] else 1)
     given: list[Tensor] = list(walk.values[node.args[0]])
     states = _states(walk, node)
@@ -116,6 +122,18 @@ def recurrent_matrices(
         given = results
 
 
+def _cell_matrices(
+    walk: Lockstep, node: fx.Node, floats: fx.GraphModule, source: fx.Node, wanted: list[Any]
+) -> Iterator[RecurrentMatrix]:
+    """The two matrices of one step: one multiplies its input, the other its hidden state."""
+    a, right = arguments(source), [_first(value) for value in wanted]
+    rows = list(walk.values[node.args[0]]), [state[0] for state in _states(walk, node)]
+    for place, given in enumerate(rows):
+        weight = parameter(floats, a[_OF_CELL[place]])
+        assert weight is not None
+        yield RecurrentMatrix(walk, node, place, weight, given, right)
+
+
 def _step_before(y: Tensor, initial: Tensor, direction: int, directions: int, batch_first: bool) -> Tensor:
     """What a direction gave a step before each, in the layout of `y`; at its beginning, the initial state."""
     along = y.transpose(0, 1) if batch_first else y  # (time, batch, outputs)
@@ -133,12 +151,17 @@ def _states(walk: Lockstep, node: fx.Node) -> list[list[Tensor]]:
     return [[walk.values[n][i] for n in nodes] for i in range(walk.batches)]
 
 
+def _is_cell(node: fx.Node) -> bool:
+    return "w_ih" in arguments(node)
+
+
 def _columns(node: fx.Node) -> tuple[Any, Any, Any]:
-    return node.args[2], node.args[3], node.args[4]
-
-
-def _weights(node: fx.Node) -> Any:
-    return node.args[2] if len(node.args) > 4 and isinstance(node.args[2], (list, tuple)) else []
+    """Nodes of all weights of a recurrent node, of their scales and of their zero points; nothing for other nodes."""
+    a: dict[str, Any] = arguments(node)
+    if "w_ih" in a:
+        weights, scales, zero_points = ([a[w + part] for w in _OF_CELL] for part in ("", "_scale", "_zero_point"))
+        return weights, scales, zero_points
+    return tuple(a.get(name) or [] for name in ("weights", "weight_scales", "weight_zero_points"))  # type: ignore[return-value]
 
 
 def _first(value: Any) -> Tensor:

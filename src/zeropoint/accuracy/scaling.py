@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from zeropoint.accuracy.graph_layers import inputs_of
+from zeropoint.accuracy.graph_layers import fitting_inputs
 from zeropoint.accuracy.layers import MEMORY, Change
-from zeropoint.accuracy.lockstep import Lockstep, most_bytes
+from zeropoint.accuracy.lockstep import Lockstep
 from zeropoint.graph.passes.equalize import ChannelStatistics, integer_readers
 from zeropoint.graph.passes.insert_observers import is_observer
 from zeropoint.graph.provenance import origin
@@ -43,9 +43,7 @@ def search_scaling(prepared: Prepared, batches: Iterable[Any], memory: int = MEM
     """
     graph, choices = prepared.graph_module, prepared.choices()
     batches = list(batches)
-    first = inputs_of(graph, batches[0])
-    count = max(1, memory // max(1, most_bytes(graph, first)))
-    walk = Lockstep(graph, [inputs_of(graph, batch) for batch in batches[:count]])
+    walk = Lockstep(graph, fitting_inputs(graph, batches, memory))
     changes = []
     for node in graph.graph.nodes:
         walk.compute(node)

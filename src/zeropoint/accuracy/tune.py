@@ -1,7 +1,8 @@
 """Give a target, get the quickest model that meets it: algorithms from cheap to dear, then mixed precision.
 
 `tune` is a loop over `ALGORITHMS`: each is added to the recipe so far and stays if the metric rises. It stops where the
-target is met. Before the dear ones all layers are tried with the ranges of each call, which keeps all of them in int8.
+target is met. Before the dear ones all layers are tried with the ranges of each call, which keeps all of them in int8,
+and with their channels divided (`smooth`).
 Where all of them are not enough, layers that cost most are computed in other ways, along the Pareto front of
 `precision.py`. What is returned is what was measured, as a model and as a program, to the byte.
 
@@ -42,7 +43,6 @@ from zeropoint.report.table import plain_table, rich_table
 __all__ = ["Trial", "Tuned", "tune"]
 
 Metric = Callable[[nn.Module], float]
-_FIRST_DEAR = "gptq"  # before it: int8 with the ranges of each call, in all layers
 
 
 @dataclass(frozen=True)
@@ -160,8 +160,9 @@ def tune(
     """Quantize a model to an accuracy target, trying cheap algorithms first.
 
     Starts with plain int8, then tries `ranges`, `scaling`, `equalize` and `bias`, then ranges computed at run time,
-    then `gptq` and `adaround`, and keeps each one that improves the metric. Then tries mixed precision. Stops when the
-    metric reaches the target, when the budget is spent, or at Ctrl-C, and returns the best model so far.
+    without and with `smooth`, then `gptq` and `adaround`, and keeps each one that improves the metric. Then tries mixed
+    precision. Stops when the metric reaches the target, when the budget is spent, or at Ctrl-C, and returns the best
+    model so far.
 
     Args:
         model: any module that `torch.export` can capture, or TorchScript without data-dependent control flow.
@@ -171,7 +172,7 @@ def tune(
             a number. Larger is better.
         target: stop when the metric reaches this value. Without a target, `tune` tries everything except mixed
             precision.
-        budget: minutes after which `tune` starts nothing new; `adaround` then skips the remaining layers.
+        budget: minutes after which `tune` starts nothing new; `gptq` and `adaround` then skip the remaining layers.
         validation: batches for the metrics "sqnr", "cosine" and "agreement". By default, every fourth calibration batch
             is held out for them; a single batch serves both purposes, and the result says so. If the metric is a
             function, use other data than the calibration data.
@@ -195,7 +196,7 @@ def tune(
     """
     fitted, measured, judged_by = _parts(list(calibration), validation, metric)
     bench = Bench(model, example_inputs, fitted, policy)
-    title = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
+    title = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric").replace("<lambda>", "metric")
     kept = None if checkpoint is None else _Checkpoint(Path(checkpoint), _fingerprint(bench, measured, title))
     search = _Search(bench, measure_of(model, measured, metric), target, budget, kept, progress)
     with torch.no_grad():
@@ -242,17 +243,22 @@ def _counted(count: int, what: str) -> str:
 def _explore(search: _Search, mixed_precision: bool, progress: bool) -> tuple[Front | None, str]:
     """Try everything until the search is over; the front, if one was made, and why the search ended."""
     search.attempt(Recipe(), "plain int8")
+    dynamic: tuple[tuple[str, str], ...] = ()
     for algorithm in ALGORITHMS:
         if search.over:
             break
         assert search.best is not None
-        if algorithm.name == _FIRST_DEAR and search.target is not None and mixed_precision:
-            ways = dynamic_layers(search.bench)
-            if ways:
-                search.attempt(Recipe(search.best.recipe.algorithms, ways))
-            if search.over:
-                break
-        search.attempt(search.best.recipe.with_algorithm(algorithm.name))
+        recipe = search.best.recipe
+        if algorithm.for_dynamic and search.target is not None and mixed_precision:
+            dynamic = dynamic or dynamic_layers(search.bench)
+            if dynamic and recipe.ways != dynamic:
+                recipe = Recipe(recipe.algorithms, dynamic)
+                search.attempt(recipe)
+        if search.over or (algorithm.for_dynamic and not recipe.dynamic):
+            continue
+        search.attempt(recipe.with_algorithm(algorithm.name))
+        if algorithm.name == "gptq":
+            _again_with_rounding(search)
     if search.over or search.target is None or not mixed_precision:
         return None, search.why
     assert search.best is not None
@@ -260,6 +266,15 @@ def _explore(search: _Search, mixed_precision: bool, progress: bool) -> tuple[Fr
         front = search.front()
     _bisect(search, front)
     return front, search.why
+
+
+def _again_with_rounding(search: _Search) -> None:
+    """Try once more what makes activations easier to round and weights harder: `gptq` may have made up for these."""
+    assert search.best is not None
+    recipe = search.best.recipe
+    dropped = tuple(a.name for a in ALGORITHMS if a.for_dynamic and a.name not in recipe.algorithms)
+    if not search.over and recipe.dynamic and dropped and "gptq" in recipe.algorithms:
+        search.attempt(Recipe((*dropped, *recipe.algorithms), recipe.ways))
 
 
 def _bisect(search: _Search, front: Front) -> None:

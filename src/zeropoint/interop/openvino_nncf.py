@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,22 @@ def write(task: Task, folder: Path) -> Path:
     return path
 
 
-def accurate(model: Any, example: tuple[Any, ...], calibration: list[Any]) -> Any:
-    """A model quantized by NNCF with its slower, more accurate bias correction: tensors in, a tensor out."""
+def accurate(
+    model: Any,
+    example: tuple[Any, ...],
+    calibration: list[Any],
+    metric: Callable[[Any], float] | None = None,
+    target: float = 0.0,
+) -> Any:
+    """A model quantized by NNCF with its slower, more accurate bias correction: tensors in, a tensor out.
+
+    Transformers get SmoothQuant, as NNCF has it for them.
+
+    Args:
+        metric: with one, NNCF takes layers back to float until it is at least `target` (accuracy control).
+    """
     import nncf
     import openvino
-    import torch
 
     from zeropoint.graph.policy import evidence_in
     from zeropoint.graph.quantize_fx import float_graph
@@ -53,11 +65,24 @@ def accurate(model: Any, example: tuple[Any, ...], calibration: list[Any]) -> An
         attends = evidence_in(float_graph(model, example)).attention
         kind = {"model_type": nncf.ModelType.TRANSFORMER} if attends else {}
         data = nncf.Dataset([[x.numpy() for x in batch] for batch in batches])
-        quantized = nncf.quantize(converted, data, subset_size=len(batches), fast_bias_correction=False, **kind)
-        compiled = openvino.Core().compile_model(quantized, "CPU")
+        options = {"subset_size": len(batches), "fast_bias_correction": False, **kind}
+        if metric is None:
+            quantized = nncf.quantize(converted, data, **options)
+        else:
+            drop = max(metric(_called(openvino.Core().compile_model(converted, "CPU"))) - target, 0.0)
+            quantized = nncf.quantize_with_accuracy_control(
+                converted, data, data, lambda compiled, _: (metric(_called(compiled)), None), max_drop=drop, **options
+            )
+        return _called(openvino.Core().compile_model(quantized, "CPU"))
+
+
+def _called(compiled: Any) -> Callable[..., Any]:
+    """A compiled model as a function of tensors."""
+    import torch
 
     def call(*inputs: Any) -> Any:
-        return torch.from_numpy(compiled([x.numpy() for x in inputs])[0].copy())
+        found = [torch.from_numpy(array.copy()) for array in compiled([x.numpy() for x in inputs]).values()]
+        return found[0] if len(found) == 1 else tuple(found)
 
     return call
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from zeropoint.interop.tasks import Arrays, Call, Ready, Task, Unavailable, first_line
 
-__all__ = ["fx_static", "load", "namespaces", "write"]
+__all__ = ["dynamic", "fx_static", "load", "namespaces", "write"]
 
 ENGINES = ("x86", "onednn")
 
@@ -114,6 +114,18 @@ def fx_static(model: Any, example: tuple[Any, ...], calibration: list[Any], engi
         for batch in calibration:
             prepared(*(batch if isinstance(batch, tuple) else (batch,)))
         return convert_fx(prepared).eval()
+
+
+def dynamic(model: Any, engine: str = "onednn") -> Any:
+    """A copy of a model whose linear and recurrent layers take the range of each call."""
+    import torch
+    from torch import nn
+    from torch.ao.quantization import quantize_dynamic
+
+    torch.backends.quantized.engine = engine
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return quantize_dynamic(copy.deepcopy(model), {nn.Linear, nn.LSTM, nn.GRU})
 
 
 def _timed(call: Call) -> float:

@@ -113,6 +113,9 @@ class HistogramObserver(StreamingHistogramObserver):
         """PyTorch's takes a reduced symmetric quint8, and answers a zero point of 128 for it, outside the range."""
 
     def _kept_range(self) -> tuple[Tensor, Tensor]:
+        return self._narrowed_range()
+
+    def _narrowed_range(self) -> tuple[Tensor, Tensor]:
         low, high = torch.ops.zeropoint.histogram_l2_range(self.histogram, self.min_val, self.max_val, self.dst_nbins)
         return low, high
 
@@ -139,12 +142,10 @@ class WidenedHistogramObserver(HistogramObserver):
     """
 
     many: torch.jit.Final[int]  # values of a tensor that show its range
-    most_widened: torch.jit.Final[float]  # one bit
 
     def __init__(self, whole: bool = False, many: int = 10_000, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.many = int(many)
-        self.most_widened = 2.0
         self.whole = bool(whole)
 
     def _kept_range(self) -> tuple[Tensor, Tensor]:
@@ -152,12 +153,9 @@ class WidenedHistogramObserver(HistogramObserver):
         if bool(seen >= self.many):
             if self.whole:
                 return self.min_val, self.max_val
-            low, high = torch.ops.zeropoint.histogram_l2_range(
-                self.histogram, self.min_val, self.max_val, self.dst_nbins
-            )
-            return low, high
+            return self._narrowed_range()
         factor = _reached(torch.full_like(seen, self.many)) / _reached(seen)
-        more = factor.clamp(1.0, self.most_widened) - 1.0
+        more = factor.clamp(1.0, 2.0) - 1.0
         if bool(self.min_val >= 0.0):
             return self.min_val, self.max_val + more * (self.max_val - self.min_val)
         if bool(self.max_val <= 0.0):

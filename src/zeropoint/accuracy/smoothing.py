@@ -1,0 +1,183 @@
+"""Channels divided before layers with the ranges of each call round them (SmoothQuant), searched for each value.
+
+Such a layer has a scale for each row (linear) or for the whole input (convolution), and a few large channels leave all
+others few steps. ``x W' = (x / f) (W * f)'``, so with ``f = max|x|^a / max|W|^(1 - a)`` strength `a` moves what is hard
+to round from the activation (a = 0) to the weight (a = 1). Each strength is tried on what the layers get, with both
+rounded. The best on some batches is kept if it is better on those that were held out, too.
+
+Layers with ranges of calibration have the same by `search_scaling`, where the division costs nothing. Here it is a
+product with a constant in the float graph. Factors are powers of two: in float the model stays the same to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from zeropoint.accuracy.cross_layer import replace_parameter
+from zeropoint.accuracy.graph_layers import fitting_inputs
+from zeropoint.accuracy.layers import MEMORY, Change, held_out
+from zeropoint.accuracy.lockstep import Lockstep
+from zeropoint.accuracy.operation import Operation
+from zeropoint.graph.passes.fold_batch_norm import add_parameter
+from zeropoint.graph.policy import STAYS_FLOAT
+from zeropoint.graph.provenance import origin
+from zeropoint.operators import BY_ATEN
+from zeropoint.operators.node import arguments, aten_name, parameter
+from zeropoint.report.measures import decibels
+
+__all__ = ["smooth_layers"]
+
+_LAYERS = ("linear", "conv1d", "conv2d")
+_STRENGTHS = tuple(k / 10 for k in range(2, 10))
+_ROWS = 1024  # of all batches together, that a linear layer is tried on
+_STEPS = 255
+_AS_IT_WAS = "as it was"
+_WHY = "it divides the channels of what a layer will round"
+
+
+@dataclass(frozen=True)
+class _Reader:
+    node: fx.Node
+    weight: Tensor
+    operation: Operation
+
+
+def smooth_layers(
+    graph: fx.GraphModule, paths: Collection[str], batches: Iterable[Any], memory: int = MEMORY
+) -> tuple[Change, ...]:
+    """Divide channels of what the layers at `paths` read, in a float graph, in place.
+
+    Args:
+        graph: of `zeropoint.graph.quantize_fx.float_graph`, before it gets observers.
+        paths: of the modules of linear layers and convolutions that will take the range of each call.
+        batches: to try factors on, as many as fit into `memory`.
+
+    Returns:
+        A change for each value that they read: SQNR of the layers, before and after, on what was held out.
+
+    Example:
+        >>> from torch import nn
+        >>> from zeropoint.graph.quantize_fx import float_graph
+        >>> _ = torch.manual_seed(0)
+        >>> model, x = nn.Sequential(nn.Linear(8, 4)).eval(), torch.randn(64, 8) * 2.0 ** torch.arange(8)
+        >>> graph = float_graph(model, (x,))
+        >>> [change] = smooth_layers(graph, ["0"], [x, x])
+        >>> change.after > change.before, torch.equal(graph(x), model(x))
+        (True, True)
+    """
+    batches, wanted = list(batches), _values(graph, paths)
+    if not wanted or not batches:
+        return ()
+    walk = Lockstep(graph, fitting_inputs(graph, batches, memory), wanted)
+    found: list[tuple[fx.Node, Tensor]] = []
+    changes = []
+    for value, readers in wanted.items():
+        given = walk.until(value)
+        factors, change = _search(value, readers, given)
+        changes.append(change)
+        if bool((factors != 1).any()):
+            found.append((value, factors))
+    for value, factors in found:
+        _divide(graph, value, wanted[value], factors)
+    graph.graph.lint()
+    graph.recompile()
+    return tuple(changes)
+
+
+def _values(graph: fx.GraphModule, paths: Collection[str]) -> dict[fx.Node, list[_Reader]]:
+    """The values that layers at `paths` read, in the order of the graph, each with these layers."""
+    found: dict[fx.Node, list[_Reader]] = {}
+    for node in graph.graph.nodes:
+        record = BY_ATEN.get(aten_name(node) or "")
+        if record is None or record.name not in _LAYERS or origin(node).path not in paths:
+            continue
+        a = arguments(node)
+        weight, value = parameter(graph, a["weight"]), a["input"]
+        if weight is not None and int(a.get("groups", 1)) == 1 and isinstance(value, fx.Node):
+            operation = Operation.of_arguments(a, weight.dim() - 2 if "stride" in a else 0, relu=False)
+            found.setdefault(value, []).append(_Reader(node, weight.detach(), operation))
+    order = {node: place for place, node in enumerate(graph.graph.nodes)}
+    alike = {value: readers for value, readers in found.items() if len({r.operation.dims for r in readers}) == 1}
+    return dict(sorted(alike.items(), key=lambda item: order[item[0]]))
+
+
+def _search(value: fx.Node, readers: list[_Reader], given: list[Tensor]) -> tuple[Tensor, Change]:
+    """The factors of a value's channels, all 1 if none are better."""
+    axis = readers[0].operation.channel_axis
+    held = held_out(len(given))
+    fitted = _some([x for i, x in enumerate(given) if i not in held], axis)
+    judged = _some([x for i, x in enumerate(given) if i in held] or given, axis)
+    largest = torch.stack([x.movedim(axis, 0).flatten(1).abs().amax(1) for x in given]).amax(0)
+    heaviest = torch.stack([r.weight.movedim(1, 0).flatten(1).abs().amax(1) for r in readers]).amax(0)
+    tried = {_AS_IT_WAS: torch.ones_like(largest)}
+    tried |= {f"strength {a}": _factors(largest, heaviest, a) for a in _STRENGTHS}
+    errors = {name: _error(readers, fitted, factors)[0] for name, factors in tried.items()}
+    best = min(errors, key=lambda name: (errors[name], name != _AS_IT_WAS))
+    (before, signal), (after, _) = (_error(readers, judged, tried[name]) for name in (_AS_IT_WAS, best))
+    if after >= before:
+        best, after = _AS_IT_WAS, before
+    at = origin(readers[0].node).path
+    return tried[best], Change(value.name, at, "smooth", best, decibels(signal, before), decibels(signal, after))
+
+
+def _some(values: list[Tensor], axis: int) -> list[Tensor]:
+    """All inputs of a convolution; of a linear layer, some rows, taken evenly, as one input."""
+    if axis != -1:
+        return values
+    rows = torch.cat([x.reshape(-1, x.shape[-1]) for x in values])
+    return [rows[:: max(1, len(rows) // _ROWS)]]
+
+
+def _factors(largest: Tensor, heaviest: Tensor, strength: float) -> Tensor:
+    tiny = torch.finfo(torch.float32).tiny
+    factors = largest.clamp_min(tiny) ** strength / heaviest.clamp_min(tiny) ** (1 - strength)
+    factors = torch.where((largest > 0) & (heaviest > 0), factors, factors.median())
+    return torch.exp2(torch.round(torch.log2(factors / factors.median())))
+
+
+def _error(readers: list[_Reader], values: list[Tensor], factors: Tensor) -> tuple[float, float]:
+    """Squared error and signal of all layers' results, with the divided value and the weights rounded to 8 bits."""
+    error = signal = 0.0
+    for reader in readers:
+        operation = reader.operation
+        weight = reader.weight * _along(factors, reader.weight.dim(), 1)
+        steps = weight.flatten(1).abs().amax(1).mul(2 / _STEPS).clamp_min(torch.finfo(torch.float32).tiny)
+        steps = _along(steps, weight.dim(), 0)
+        weight = (weight / steps).round() * steps
+        for x in values:
+            divided = x / _along(factors, x.dim(), x.dim() + operation.channel_axis)
+            y = operation(x, reader.weight, None)
+            error += float((operation(_rounded(divided, operation.dims), weight, None) - y).square().sum())
+            signal += float(y.square().sum())
+    return error, signal
+
+
+def _rounded(x: Tensor, dims: int) -> Tensor:
+    """To 8 bits by its own range: of each row, or for a convolution of the whole."""
+    low, high = (x.amin(-1, True), x.amax(-1, True)) if dims == 0 else (x.min(), x.max())
+    low = low.clamp(max=0)
+    step = ((high.clamp(min=0) - low) / _STEPS).clamp_min(torch.finfo(torch.float32).tiny)
+    zero_point = (-low / step).round()
+    return ((x / step).round().add(zero_point).clamp(0, _STEPS) - zero_point) * step
+
+
+def _along(values: Tensor, dims: int, axis: int) -> Tensor:
+    return values.reshape([-1 if d == axis else 1 for d in range(dims)])
+
+
+def _divide(graph: fx.GraphModule, value: fx.Node, readers: list[_Reader], factors: Tensor) -> None:
+    first, operation = readers[0].node, readers[0].operation
+    shape = (-1, *[1] * operation.dims)
+    inverse = add_parameter(graph, f"{value.name}_divided_by", (1 / factors).reshape(shape), first)
+    with graph.graph.inserting_before(first):
+        divided = graph.graph.call_function(torch.ops.aten.mul.Tensor, (value, inverse))
+    divided.meta.update({key: value.meta[key] for key in ("val", "origin") if key in value.meta})
+    divided.meta[STAYS_FLOAT] = _WHY
+    for reader in readers:
+        reader.node.update_arg(0, divided)
+        replace_parameter(graph, reader.node, "weight", reader.weight * _along(factors, reader.weight.dim(), 1))
