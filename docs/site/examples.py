@@ -12,10 +12,11 @@ from typing import Any
 import griffe
 
 import zeropoint
+import zeropoint.compat
 
 
 class PublicNames(griffe.Extension):
-    """Adds what `zeropoint` exports."""
+    """Adds what `zeropoint` and `zeropoint.compat` export."""
 
     def on_package(self, *, pkg: griffe.Module, **kwargs: Any) -> None:
         if pkg.path != "zeropoint":
@@ -23,6 +24,8 @@ class PublicNames(griffe.Extension):
         for name, module in zeropoint._EXPORTS.items():
             if name not in pkg.members:
                 pkg.set_member(name, griffe.Alias(name, f"zeropoint.{module}.{name}"))
+        for name, module in zeropoint.compat._LAZY.items():
+            pkg["compat"].set_member(name, griffe.Alias(name, f"zeropoint.compat.{module}.{name}"))
 
 
 class Examples(griffe.Extension):

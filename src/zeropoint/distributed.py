@@ -46,26 +46,25 @@ INF = float("inf")
 
 
 def sync_observers(model: nn.Module, group: Any = None) -> None:
-    """Give every rank's observers what all ranks saw.
+    """Merge the observers of all ranks, so that every rank has the ranges of all data.
 
-    - min/max observers: the range of all data, exactly as if one process had seen it;
-    - histograms: that range, and the sum of the counts, each rank's spread over the common bins: a value may be
-      counted one bin of its rank's histogram away from where one process would have;
-    - moving averages: the mean over the ranks that saw data, which is the average one process would have kept of the
+    - min/max observers: the range of all data, as if one process had seen it;
+    - histograms: that range, and the sum of the counts over common bins; a value can be counted one bin away;
+    - moving averages: the mean over the ranks that saw data, which is the average that one process would keep of the
       ranks' mean range at each step;
     - statistics of channels (`prepare_fx` with ``equalize_channels=True``): those of all data;
     - `FakeQuantize` modules: scale and zero point of their observer.
 
-    Every rank ends with the same bytes. Call it on all ranks of `group`; the observers must be the same in the same
-    order. Ranks that saw no data take part with nothing.
+    Every rank ends with the same bytes. All ranks of `group` must call this, with the same observers in the same order.
+    Ranks without data contribute nothing.
 
     Args:
         model: a module with observers, also inside DistributedDataParallel; or an observer.
-        group: a process group; default: all ranks.
+        group: a process group; by default all ranks.
 
     Raises:
         RuntimeError: if no process group was initialized.
-        ValueError: if the ranks' observers differ. Then nothing has changed.
+        ValueError: if the ranks' observers differ. Nothing is changed then.
 
     Example:
         >>> import tempfile

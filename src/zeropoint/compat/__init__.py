@@ -21,10 +21,10 @@ _changes: Changes | None = None
 
 
 def install() -> None:
-    """Put zeropoint behind the old names; a second call does nothing.
+    """Replace the old names with zeropoint's; a second call does nothing.
 
-    Modules of PyTorch that are loaded already are changed too, but not what your own code took out of them before
-    (``from torch.ao.quantization import prepare``): call this first.
+    This also changes PyTorch modules that are already loaded, but not names that your code imported before (``from
+    torch.ao.quantization import prepare``). Call it first.
 
     Example:
         >>> import torch, zeropoint
@@ -74,7 +74,7 @@ def _replace_the_rest(changes: Changes) -> None:
 
 
 def uninstall() -> None:
-    """Give the old names back to PyTorch; without `install` it does nothing."""
+    """Restore PyTorch's names; without `install` it does nothing."""
     global _changes
     with _lock:
         if _changes is not None:
@@ -83,7 +83,7 @@ def uninstall() -> None:
 
 
 def is_installed() -> bool:
-    """Whether the old names are zeropoint's now."""
+    """Whether the old names currently refer to zeropoint."""
     return _changes is not None
 
 

@@ -32,15 +32,15 @@ def require_inside_dtype(name: str, quant_min: int, quant_max: int, dtype: Any) 
 
 
 class FakeQuantize(FakeQuantizeBase):
-    """Observes, and fake-quantizes with the parameters found so far.
+    """Observes its input and fake-quantizes it with the current qparams.
 
-    ``y = (clamp(rne(x / scale) + zero_point, quant_min, quant_max) - zero_point) * scale``; the gradient passes where
-    the value was inside the range.
+    ``y = (clamp(rne(x / scale) + zero_point, quant_min, quant_max) - zero_point) * scale``. The gradient passes through
+    where the value is inside the range.
 
     Args:
-        observer: an observer class, or one with arguments from ``with_args``.
-        quant_min, quant_max: the integers to use; default: the observer's.
-        is_dynamic: parameters come from each tensor alone.
+        observer: an observer class, optionally with arguments from ``with_args``.
+        quant_min, quant_max: the integer range; by default the observer's.
+        is_dynamic: compute the qparams from each tensor.
         observer_kwargs: further arguments for the observer.
 
     Example:
@@ -84,7 +84,7 @@ class FakeQuantize(FakeQuantizeBase):
 
     @torch.jit.export
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:
-        """(scale, zero_point) of what the observer saw."""
+        """(scale, zero_point) from the observer."""
         scale, zero_point = self.activation_post_process.calculate_qparams()
         return scale, zero_point
 
@@ -123,7 +123,7 @@ class FakeQuantize(FakeQuantizeBase):
 
 
 class FixedQParamsFakeQuantize(FakeQuantize):
-    """Fake-quantizes with fixed parameters, for outputs whose range is known, such as a sigmoid's.
+    """Fake-quantizes with fixed qparams, for outputs with a known range such as sigmoid.
 
     Args:
         observer: a constructor of `FixedQParamsObserver`.
@@ -152,12 +152,12 @@ class FixedQParamsFakeQuantize(FakeQuantize):
 
 
 class FusedMovingAvgObsFakeQuantize(FakeQuantize):
-    """`FakeQuantize` with a moving average, in one native call instead of several.
+    """`FakeQuantize` with a moving average, in one native call.
 
-    Scale and zero point come from the running range as in dynamic quantization (`choose_qparams`), which may differ
-    from the observer's own formula in the last bit of the scale or by one zero point, as in PyTorch.
+    Computes scale and zero point from the running range as in dynamic quantization (`choose_qparams`). They can differ
+    from the observer's formula in the last bit of the scale, or by one in the zero point, as in PyTorch.
 
-    Args: those of `FakeQuantize`; the observer is a moving average.
+    Args: those of `FakeQuantize`; the observer must be a moving average.
 
     Example:
         >>> module = FusedMovingAvgObsFakeQuantize()

@@ -21,16 +21,16 @@ _NAMESPACES = ("quantized_decomposed", "torchao", "pt2e_quant")
 
 
 def from_pt2e(exported: Any, example_inputs: Any = None) -> Quantized:
-    """Convert a model of torchao's `convert_pt2e` to integers, with the same scales.
+    """Convert a model from torchao's `convert_pt2e` to int8, with the same scales.
 
     Args:
-        exported: what `convert_pt2e` gave, or torch.export made of that.
-        example_inputs: needed only if `exported` is no graph of operators any more.
+        exported: the result of `convert_pt2e`, or of `torch.export` applied to it.
+        example_inputs: needed only if `exported` is not a graph of operators.
 
     Raises:
-        TypeError: if it is no graph.
-        NotImplementedError: for operators of torchao that have no counterpart here, with their names.
-        ValueError: if nothing in it is computed on integers.
+        TypeError: if it is not a graph.
+        NotImplementedError: for unsupported torchao operators, with their names.
+        ValueError: if no operator would run in int8.
 
     Example:
         >>> from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e

@@ -16,12 +16,14 @@ INF = float("inf")
 
 
 class StreamingHistogramObserver(MinMaxObserver):
-    """Counts values into `bins` bins over the range of everything seen; memory does not grow with the data.
+    """Counts values into `bins` bins over the range of all values. Its memory does not grow with the data.
 
-    One native pass over each tensor while it stays inside the range. When the range grows, the old counts are spread
-    over the wider bins. Infinities are left out, with a warning; NaN is refused, and nothing is lost.
+    Each tensor takes one native pass while it stays inside the range. When the range grows, the old counts are
+    distributed over the wider bins. Infinities are ignored with a warning. NaN raises an error and leaves the counts
+    unchanged.
 
-    Args: `bins`, `upsample_rate` (pieces an old bin is cut into when the range grows), and those of `MinMaxObserver`.
+    Args: `bins`, `upsample_rate` (parts that an old bin is split into when the range grows), and those of
+        `MinMaxObserver`.
     """
 
     histogram: Tensor
@@ -65,7 +67,7 @@ class StreamingHistogramObserver(MinMaxObserver):
 
     @torch.jit.export
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:
-        """(scale, zero_point), ``(1,)`` each; 1 and 0, with a warning, before any data."""
+        """(scale, zero_point), each of shape ``(1,)``. Without data, 1 and 0 with a warning."""
         min_val, max_val = self.min_val, self.max_val
         if bool(min_val <= max_val):
             min_val, max_val = self._kept_range()
@@ -73,13 +75,13 @@ class StreamingHistogramObserver(MinMaxObserver):
 
     @torch.jit.export
     def reset_min_max_vals(self) -> None:
-        """Forget everything."""
+        """Reset the histogram."""
         self.min_val.fill_(float("inf"))
         self.max_val.fill_(float("-inf"))
         self.histogram.zero_()
 
     def merge(self, other: UniformQuantizationObserverBase) -> None:
-        """Take over what `other` saw: the ranges join exactly, the counts up to one bin's width.
+        """Merge the histogram of `other` into this one. The range is exact; the counts are accurate to one bin width.
 
         Example:
             >>> one, two, all = HistogramObserver(), HistogramObserver(), HistogramObserver()
@@ -98,7 +100,7 @@ class StreamingHistogramObserver(MinMaxObserver):
 
 
 class HistogramObserver(StreamingHistogramObserver):
-    """PyTorch's HistogramObserver: the range is narrowed while the l2 error of quantization shrinks.
+    """Chooses the range with the smallest l2 quantization error, by PyTorch's search over a histogram.
 
     Args: see `StreamingHistogramObserver`.
 
@@ -124,15 +126,15 @@ class HistogramObserver(StreamingHistogramObserver):
 
 
 class WidenedHistogramObserver(HistogramObserver):
-    """HistogramObserver that counts on values it did not see: what `to_int8` watches activations with.
+    """A HistogramObserver that allows for unseen values; the default of `to_int8` for activations.
 
-    Of n values, two in n + 1 of the next ones lie outside the range, and clipping these costs more than rounding all
-    others. So the range of fewer than 10,000 values is kept whole, and widened by the ratio of what 10,000 and what n
-    values of a normal distribution reach, at most to twice its width. What is never negative, or never
-    positive, grows at one side.
+    After n values, two in n + 1 further values lie outside the observed range, and clipping these costs more than
+    rounding all others. With fewer than 10,000 values, the observer therefore keeps the full range and widens it, by
+    the ratio of the expected extremes of 10,000 and of n normally distributed values, at most by a factor of two. A
+    range without negative (or positive) values grows on one side only.
 
-    Args: `whole` (never narrow the range, however many values were seen), `many` (values that show a range; 0 widens
-    none), and those of `HistogramObserver`.
+    Args: `whole` (keep the full range, whatever the number of values), `many` (number of values from which the range is
+    not widened; 0 never widens), and those of `HistogramObserver`.
 
     Example:
         >>> observer = WidenedHistogramObserver()
@@ -173,7 +175,7 @@ def _reached(count: Tensor) -> Tensor:
 
 
 class PercentileObserver(StreamingHistogramObserver):
-    """The range that holds `percentile` percent of all values; half of the rest is cut off each end.
+    """Chooses the range that contains `percentile` percent of all values, clipping half of the rest at each end.
 
     Args: `percentile`, and those of `StreamingHistogramObserver`.
 
@@ -202,7 +204,7 @@ class PercentileObserver(StreamingHistogramObserver):
 
 
 class MSEObserver(StreamingHistogramObserver):
-    """The range with the least mean squared error of quantization as it will be done, rounding and clipping.
+    """Chooses the range with the smallest mean squared error after rounding and clipping.
 
     Args: see `StreamingHistogramObserver`.
 
@@ -229,7 +231,8 @@ class MSEObserver(StreamingHistogramObserver):
 
 
 class EntropyObserver(StreamingHistogramObserver):
-    """The clipping ``[-t, t]`` after which the distribution has changed least, by Kullback-Leibler divergence.
+    """Chooses the range ``[-t, t]`` with the smallest Kullback-Leibler divergence between the original and the clipped
+    values.
 
     Args: see `StreamingHistogramObserver`.
 

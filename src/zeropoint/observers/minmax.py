@@ -23,9 +23,9 @@ def _in_order(min_val: Tensor, max_val: Tensor) -> Tensor:
 
 
 class MinMaxObserver(UniformQuantizationObserverBase):
-    """The range of everything seen: ``min = min(min, x.min())``, ``max = max(max, x.max())``.
+    """Records the minimum and maximum of all values: ``min = min(min, x.min())``, ``max = max(max, x.max())``.
 
-    Args: see `UniformQuantizationObserverBase`; the scheme is a per-tensor one.
+    Args: see `UniformQuantizationObserverBase`; the scheme is per tensor.
 
     Example:
         >>> observer = MinMaxObserver()
@@ -62,17 +62,17 @@ class MinMaxObserver(UniformQuantizationObserverBase):
 
     @torch.jit.export
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:
-        """(scale, zero_point), ``(1,)`` each; 1 and 0, with a warning, before any data."""
+        """(scale, zero_point), each of shape ``(1,)``. Without data, 1 and 0 with a warning."""
         return self._calculate_qparams(self.min_val, self.max_val)
 
     @torch.jit.export
     def reset_min_max_vals(self) -> None:
-        """Forget everything."""
+        """Reset the recorded range."""
         self.min_val.fill_(float("inf"))
         self.max_val.fill_(float("-inf"))
 
     def merge(self, other: UniformQuantizationObserverBase) -> None:
-        """Take over what `other` saw: the ranges join exactly.
+        """Merge the range of `other` into this observer. The result is exact.
 
         Example:
             >>> one, two = MinMaxObserver(), MinMaxObserver()
@@ -98,10 +98,10 @@ class MinMaxObserver(UniformQuantizationObserverBase):
 
 
 class MovingAverageMinMaxObserver(MinMaxObserver):
-    """A moving average of each tensor's range: ``min += averaging_constant * (x.min() - min)``.
+    """Records a moving average of each tensor's range: ``min += averaging_constant * (x.min() - min)``.
 
-    The first tensor's range is taken as it is. With ``averaging_constant=1`` only the last tensor counts, as dynamic
-    quantization wants it.
+    The first tensor sets the range. With ``averaging_constant=1`` only the last tensor counts, as in dynamic
+    quantization.
 
     Args: `averaging_constant`, and those of `MinMaxObserver`.
 
@@ -149,11 +149,11 @@ class MovingAverageMinMaxObserver(MinMaxObserver):
 
     @torch.jit.export
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:
-        """(scale, zero_point), ``(1,)`` each; 1 and 0, with a warning, before any data."""
+        """(scale, zero_point), each of shape ``(1,)``. Without data, 1 and 0 with a warning."""
         return self._calculate_qparams(self.min_val, _in_order(self.min_val, self.max_val))
 
     def merge(self, other: UniformQuantizationObserverBase) -> None:
-        """The mean of both averages, or the one that saw data."""
+        """Set the range to the mean of both averages, or to the one that saw data."""
         self._require_same_kind(other)
         if bool(self.min_val > self.max_val):
             self.min_val.copy_(other.min_val)
@@ -164,9 +164,9 @@ class MovingAverageMinMaxObserver(MinMaxObserver):
 
 
 class PerChannelMinMaxObserver(UniformQuantizationObserverBase):
-    """The range of everything seen, for each index of `ch_axis`.
+    """Records the minimum and maximum of all values for each index of `ch_axis`.
 
-    Args: `ch_axis`, and those of `UniformQuantizationObserverBase`; the scheme is a per-channel one.
+    Args: `ch_axis`, and those of `UniformQuantizationObserverBase`; the scheme is per channel.
 
     Example:
         >>> observer = PerChannelMinMaxObserver(ch_axis=1)
@@ -223,17 +223,17 @@ class PerChannelMinMaxObserver(UniformQuantizationObserverBase):
 
     @torch.jit.export
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:
-        """(scale, zero_point), ``(channels,)`` each; 1 and 0, with a warning, before any data."""
+        """(scale, zero_point), each of shape ``(channels,)``. Without data, 1 and 0 with a warning."""
         return self._calculate_qparams(self.min_val, self.max_val)
 
     @torch.jit.export
     def reset_min_max_vals(self) -> None:
-        """Forget everything, the number of channels, too."""
+        """Reset the recorded ranges and the number of channels."""
         self.min_val.resize_(0)
         self.max_val.resize_(0)
 
     def merge(self, other: UniformQuantizationObserverBase) -> None:
-        """Take over what `other` saw: the ranges join exactly."""
+        """Merge the ranges of `other` into this observer. The result is exact."""
         self._require_same_kind(other)
         if self._take_room(other):
             torch.minimum(self.min_val, other.min_val.to(self.min_val), out=self.min_val)
@@ -264,7 +264,7 @@ class PerChannelMinMaxObserver(UniformQuantizationObserverBase):
 
 
 class MovingAveragePerChannelMinMaxObserver(PerChannelMinMaxObserver):
-    """A moving average of each tensor's range, for each index of `ch_axis`; see `MovingAverageMinMaxObserver`.
+    """Records a moving average of each tensor's range for each index of `ch_axis`; see `MovingAverageMinMaxObserver`.
 
     Args: `averaging_constant`, and those of `PerChannelMinMaxObserver`.
 
@@ -310,11 +310,11 @@ class MovingAveragePerChannelMinMaxObserver(PerChannelMinMaxObserver):
 
     @torch.jit.export
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:
-        """(scale, zero_point), ``(channels,)`` each; 1 and 0, with a warning, before any data."""
+        """(scale, zero_point), each of shape ``(channels,)``. Without data, 1 and 0 with a warning."""
         return self._calculate_qparams(self.min_val, _in_order(self.min_val, self.max_val))
 
     def merge(self, other: UniformQuantizationObserverBase) -> None:
-        """The mean of both averages; channels that one of them did not see are the other's."""
+        """Set each range to the mean of both averages, or to the one that saw data."""
         self._require_same_kind(other)
         if self._take_room(other):
             for mine, theirs in ((self.min_val, other.min_val), (self.max_val, other.max_val)):

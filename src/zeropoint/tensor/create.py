@@ -113,10 +113,10 @@ def quantize_per_channel(
 
 
 def quantize_per_tensor_dynamic(input: torch.Tensor, dtype: Any, reduce_range: bool = False) -> Any:
-    """Quantize a float tensor with a scale computed from its own range.
+    """Quantize a float tensor with a scale computed from its range.
 
     Args:
-        dtype: qint8 or quint8; for torch.float16 the tensor in that, which has no scale.
+        dtype: qint8 or quint8. With torch.float16, returns the tensor in float16, without a scale.
         reduce_range: use one bit less.
 
     Example:
@@ -138,7 +138,7 @@ def quantize_per_tensor_dynamic(input: torch.Tensor, dtype: Any, reduce_range: b
 
 
 def dequantize(input: Any) -> Any:
-    """The float32 values of a QTensor, of a float16 tensor, or of each in a list or tuple.
+    """The float32 values of a QTensor, of a float16 tensor, or of each tensor in a list or tuple.
 
     Example:
         >>> import zeropoint
@@ -167,7 +167,7 @@ def _storage_dtype(int_tensor: torch.Tensor) -> QuantizedDtype:
 
 
 def make_per_tensor_quantized_tensor(int_tensor: torch.Tensor, scale: float, zero_point: int) -> QTensor:
-    """A QTensor that holds these integers (a copy of them).
+    """A QTensor with a copy of these integers.
 
     Args:
         int_tensor: int8, uint8 or int32, any shape.
@@ -185,7 +185,7 @@ def make_per_tensor_quantized_tensor(int_tensor: torch.Tensor, scale: float, zer
 def make_per_channel_quantized_tensor(
     int_tensor: torch.Tensor, scales: torch.Tensor, zero_points: torch.Tensor, axis: int
 ) -> QTensor:
-    """A QTensor that holds these integers (a copy of them), with a scale for each index of `axis`.
+    """A QTensor with a copy of these integers, and one scale for each index of `axis`.
 
     Example:
         >>> ints = torch.tensor([4, 4], dtype=torch.uint8)
@@ -220,7 +220,7 @@ def _shape(size: tuple[Any, ...]) -> tuple[int, ...]:
 def empty_affine_quantized(
     *size: Any, scale: float = 1.0, zero_point: int = 0, dtype: Any, device: Any = None, memory_format: Any = None
 ) -> QTensor:
-    """A QTensor with memory but no values yet.
+    """An uninitialized QTensor.
 
     Example:
         >>> import zeropoint
@@ -240,7 +240,7 @@ def empty_per_channel_affine_quantized(
     device: Any = None,
     memory_format: Any = None,
 ) -> QTensor:
-    """A QTensor with memory, and a scale for each index of `axis`, but no values yet.
+    """An uninitialized QTensor with one scale for each index of `axis`.
 
     Example:
         >>> import zeropoint
@@ -256,7 +256,7 @@ def empty_per_channel_affine_quantized(
 
 
 def empty_like(q: QTensor, *, dtype: Any = None, device: Any = None, memory_format: Any = None) -> QTensor:
-    """A QTensor of the same shape, dtype and qparams with memory but no values yet; refuses another dtype.
+    """An uninitialized QTensor of the same shape, dtype and qparams. Does not support another dtype.
 
     Example:
         >>> import zeropoint

@@ -100,9 +100,9 @@ run_as_it_is(_wrap)  # torch.compile would stop halfway, and go on with a QTenso
 class QTensor(torch.Tensor):
     """A tensor of integers that represent floats: ``x = (q - zero_point) * scale``.
 
-    Made by `zeropoint.quantize_per_tensor` and its relatives. The integers are an ordinary tensor of the same shape and
-    layout (for sub-byte types: all values packed flat into bytes), so views, slices and `int_repr` share memory with
-    it. An operation that has no quantized meaning raises; nothing is dequantized behind your back.
+    Created by `zeropoint.quantize_per_tensor` and similar functions. The integers are an ordinary tensor of the same
+    shape and layout (sub-byte types: all values packed flat into bytes), so views, slices and `int_repr` share memory
+    with it. Operations without a quantized version raise an error; a QTensor is never dequantized implicitly.
 
     Example:
         >>> import zeropoint
@@ -176,7 +176,8 @@ class QTensor(torch.Tensor):
 
     @property
     def qdtype(self) -> QuantizedDtype:
-        """How the values are stored: qint8, quint8, qint32, quint4x2 or quint2x4. `dtype` is that of the values.
+        """The storage dtype: qint8, quint8, qint32, quint4x2 or quint2x4. `dtype` is the dtype of the represented
+        values.
 
         Example:
             >>> import zeropoint
@@ -296,7 +297,7 @@ class QTensor(torch.Tensor):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the stored values: for packed types a fraction of the number of elements."""
+        """Bytes of the stored values; for packed types less than the number of elements."""
         if self.is_packed():
             return packed_columns(self.numel(), self._qdtype.bits)
         return self.numel() * self._qdtype.itemsize
@@ -378,7 +379,7 @@ class QTensor(torch.Tensor):
         raise QTensorError("new() has no qparams to give the new tensor: use zeropoint.empty_affine_quantized")
 
     def to(self, *args: Any, **kwargs: Any) -> QTensor:
-        """Another device or memory format; never another dtype. float32 is what it has: see `float`."""
+        """Move to another device or memory format. Does not support another dtype."""
         wanted: list[Any] = []
         positional: list[Any] = []
         for value in args:
@@ -401,11 +402,11 @@ class QTensor(torch.Tensor):
         return super().to(*positional, **kwargs) if positional or kwargs else self
 
     def float(self, *args: Any, **kwargs: Any) -> QTensor:
-        """Itself: its values are float32. `dequantize` gives them in a plain tensor."""
+        """Returns itself, because its values are float32. `dequantize` returns them as a plain tensor."""
         return self
 
     def type(self, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """The name of the dtype; refuses to become another."""
+        """The name of the dtype. Does not support conversion."""
         if dtype is None:
             return repr(self._qdtype)
         if not is_dtype(dtype, self._qdtype):

@@ -33,23 +33,23 @@ RUNTIMES = ("onnx", "onnxruntime", "openvino")
 def export_onnx(
     model: nn.Module | Program, example_inputs: Any, path: str | os.PathLike[str], *, runtime: str = "onnx"
 ) -> None:
-    """Write a quantized model as an ONNX file: float operators between QuantizeLinear and DequantizeLinear (opset 21).
+    """Export a quantized model or a program to ONNX in QDQ format (opset 21).
 
-    Scales and zero points are those of the model; sizes that it left free are named dimensions. What other runtimes
-    compute differs by one step of a tensor where they round otherwise: see docs/interchange.md.
+    Preserves scales and zero points. Dynamic sizes become named dimensions. Other runtimes can round differently, by
+    one step of a tensor; see docs/interchange.md.
 
     Args:
-        model: what `compile` takes: from `to_int8`, `convert_fx`, `convert_jit`, `convert` or `quantize_dynamic`; or
-            such a model from a .pt2 file; or a program, also from a .zpt file, whose steps are split again.
-        example_inputs: a tuple of what it is called with, or a dictionary of keywords; None for a program, which
-            knows the sizes it was compiled for.
-        path: the file; weights of 2 GB and more are written beside it, as ``<path>.data``.
-        runtime: whom the file is for. "onnx": operators of ONNX alone, for all. "onnxruntime": also what only ONNX
-            Runtime runs, or runs fast: DynamicQuantizeLSTM, which multiplies in 8 bits, and bounds on integers.
-            "openvino": as "onnx", with recurrent weights as floats, as OpenVINO wants them in static models.
+        model: a quantized model, as for `compile`, from `to_int8`, `convert_fx`, `convert_jit`, `convert` or
+            `quantize_dynamic`; or such a model from a .pt2 file; or a program, also from a .zpt file, whose fused steps
+            are split.
+        example_inputs: a tuple of positional arguments, or a dictionary of keyword arguments; None for a program.
+        path: the file to write. Weights of 2 GB and more go to ``<path>.data``.
+        runtime: the target. "onnx" uses standard operators only. "onnxruntime" also uses operators that only ONNX
+            Runtime supports or runs fast: DynamicQuantizeLSTM, which multiplies in 8 bits, and clamps on integers.
+            "openvino" is like "onnx", with float recurrent weights, which OpenVINO needs in static models.
 
     Raises:
-        Unsupported: for all operators that ONNX has nothing for, at once; for programs with state.
+        Unsupported: if ONNX cannot express some operators; the message lists all of them. Also for programs with state.
 
     Example:
         >>> import tempfile, onnx, zeropoint

@@ -434,20 +434,19 @@ def _require_readable(nodes: list[Any]) -> None:
 
 
 def from_onnx(path: str | os.PathLike[str], example_inputs: Any = None) -> nn.Module:
-    """A model from an ONNX file.
+    """Import a model from an ONNX file.
 
-    A float model is a module, for `to_int8` and all that takes modules. A model with QuantizeLinear, as ONNX Runtime's
-    `quantize_static`, NNCF or `export_onnx` write it, is a model on integers with the scales of the file, for
-    `compile`: what `to_int8` would have given.
+    A float model becomes a module, for `to_int8` and other functions. A model with QuantizeLinear, from ONNX Runtime's
+    `quantize_static`, NNCF or `export_onnx`, becomes a quantized model with the scales of the file, for `compile`.
 
     Args:
-        path: the file. Weights beside it are read from its folder only; nothing in it is run.
-        example_inputs: of a quantized model: a tuple of what it is called with. By default tensors of the sizes that
-            the file names, with 2 for those that are free.
+        path: the file. External weights are read only from its folder. Nothing in the file is executed.
+        example_inputs: for a quantized model, a tuple of positional arguments. By default, tensors with the sizes in
+            the file, and 2 for dynamic sizes.
 
     Raises:
-        NotImplementedError: with all operators that are not read.
-        ValueError: if the file is broken, or its sizes are needed and not there.
+        NotImplementedError: for unsupported operators; the message lists all of them.
+        ValueError: if the file is invalid, or needs sizes that it does not contain.
 
     Example:
         >>> import tempfile, zeropoint
