@@ -232,6 +232,21 @@ def test_what_pytorch_composes_otherwise_for_other_sizes_is_left_to_it() -> None
         zeropoint.compile(quantized, inputs)
 
 
+def test_the_parts_of_what_pytorch_composes_stay_float() -> None:
+    """They were one operator of floats: each part rounded to 8 bits would lose what the operator did not."""
+    torch.manual_seed(0)
+    inputs = _inputs()
+    model = nn.Sequential(
+        nn.Conv3d(1, 4, 3, padding=1), nn.ReLU(), nn.Upsample(scale_factor=2, mode="trilinear")
+    ).eval()
+    x = inputs[0].reshape(1, 1, 4, 4, 6)
+    quantized = zeropoint.to_int8(model, (x,), [x], progress=False)
+    found = {row.operator: row.way for row in quantized.summary().rows}
+    assert {way for operator, way in found.items() if operator != "conv3d"} == {"float32"}
+    assert found["conv3d"] == "int8"
+    assert torch.equal(zeropoint.compile(quantized, (x,))(x), quantized(x))
+
+
 def test_a_bilinear_layer_is_products_of_matrices() -> None:
     torch.manual_seed(0)
     model, x, y = nn.Bilinear(6, 5, 4).eval(), torch.randn(7, 6), torch.randn(7, 5)

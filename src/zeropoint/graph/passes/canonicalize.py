@@ -35,7 +35,13 @@ def make_plain(graph: fx.GraphModule) -> fx.GraphModule:
             graph.graph.erase_node(node)
     decompose_complex(write_nothing(graph))
     rewrite(graph)
-    return rewrite(graph) if decompose_unknown(graph, REWRITTEN) else graph
+    before = set(graph.graph.nodes)
+    if decompose_unknown(graph, REWRITTEN):
+        for node in rewrite(graph).graph.nodes:
+            record = BY_ATEN.get(operator_key(node) or "")
+            if node not in before and not (record is not None and record.heavy):
+                node.meta["stays_float"] = "a part of an operator that has no form on integers"
+    return graph
 
 
 def write_nothing(graph: fx.GraphModule) -> fx.GraphModule:
