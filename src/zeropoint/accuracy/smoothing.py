@@ -64,7 +64,9 @@ def smooth_layers(
         >>> from torch import nn
         >>> from zeropoint.graph.quantize_fx import float_graph
         >>> _ = torch.manual_seed(0)
-        >>> model, x = nn.Sequential(nn.Linear(8, 4)).eval(), torch.randn(64, 8) * 2.0 ** torch.arange(8)
+        >>> model, x = nn.Sequential(nn.Linear(8, 4)).eval(), torch.randn(64, 8)
+        >>> x[:, 0] *= 64  # a channel that is far larger than the others
+        >>> model[0].weight.data[:, 0] /= 64
         >>> graph = float_graph(model, (x,))
         >>> [change] = smooth_layers(graph, ["0"], [x, x])
         >>> change.after > change.before, torch.equal(graph(x), model(x))
