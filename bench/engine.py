@@ -107,13 +107,13 @@ def race(
     row: Row,
     how: How,
     least: int,
-    write: Callable[[str, Task, Path], Path] = written,
+    write: Callable[[str, Task, Path], Path] | None = None,
     judge: Callable[[Path], dict[str, Any]] | None = None,
 ) -> Result:
     """Time all contenders on one task, in turns.
 
     Args:
-        write: makes the file of a contender.
+        write: makes the file of a contender; `written` if none is given.
         judge: more facts about our file, such as its score on a task.
     """
     threads = how.threads
@@ -125,7 +125,7 @@ def race(
         contenders = []
         for name in _contenders(how.without):
             try:
-                path = write(name, task, Path(folder))
+                path = (write or written)(name, task, Path(folder))
                 one = open_ones.enter_context(Contender(name, path, task.arrays, threads, how.realtime))
                 known[name] = _facts(one, path, wanted, task)
                 if name == OURS:

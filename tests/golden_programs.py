@@ -44,6 +44,13 @@ class Image(nn.Module):
         return self.last(F.adaptive_avg_pool2d(x, 1).flatten(1))
 
 
+class Products(nn.Module):
+    """Products of activations with the ranges of each call: of both signs, and of shares."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x @ x.transpose(1, 2)).softmax(-1) @ x
+
+
 class Residual(nn.Module):
     """Layers with the sums and the products that follow them."""
 
@@ -519,6 +526,7 @@ PROGRAMS: dict[str, Callable[[], bytes]] = {
     "windows": lambda: _compiled(Windows(), 2, 2, 6, 6),
     "boxes": lambda: _compiled(Boxes(), 5, 6, mode="dynamic"),
     "packed": lambda: _compiled(Packed(), 2, 4, 3, mode="dynamic"),
+    "ranged_products": lambda: _compiled(Products(), 2, 3, 5, mode="dynamic", policy={"products": "int8"}),
 }
 
 

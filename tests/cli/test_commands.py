@@ -55,7 +55,7 @@ def test_export_writes_onnx_files_of_quantized_models_and_of_programs() -> None:
     again = zeropoint.from_onnx("program.onnx", (images,))
     assert np.array_equal(again(images).detach().numpy(), zeropoint.runtime.load("out.zpt")(images.numpy()))
     assert "leave --data out" in run("export", "out.zpt", "-d", "images.npy", "-o", "out.onnx").err
-    assert "give samples of its inputs with --data" in run("export", "out.pt2", "-o", "out.onnx").err
+    assert "out.pt2 is no .zpt program" in run("export", "out.pt2", "-o", "out.onnx").err
 
 
 # -------------------------------------------------------------------------------------------------------------- show

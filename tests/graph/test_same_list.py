@@ -14,8 +14,8 @@ from zeropoint.operators import custom_modules, eager_functions, module_forms, o
 
 # Modules that only graphs quantize: neither torch.ao's eager mode nor ours has a quantized class for them.
 ONLY_IN_GRAPHS = {nn.BatchNorm1d, nn.CELU, nn.GELU, nn.Mish, nn.RNN, nn.SiLU}
-# Modules that graphs see as something else: attention in its parts, a linear layer, and nothing at all.
-NOT_IN_GRAPHS = {nn.MultiheadAttention, nn.modules.linear.NonDynamicallyQuantizableLinear, nn.Identity}
+# Modules that graphs see as something else: attention and bilinear forms in their parts, a linear layer, nothing at all.
+NOT_IN_GRAPHS = {nn.MultiheadAttention, nn.Bilinear, nn.modules.linear.NonDynamicallyQuantizableLinear, nn.Identity}
 
 
 def in_eager_mode() -> set[type[nn.Module]]:

@@ -82,7 +82,7 @@ def test_unknown_schemes_are_refused_by_name(kind):
 @pytest.mark.parametrize("given", [{"quant_min": 0}, {"quant_max": 255}], ids=str)
 def test_one_end_of_a_range_alone_is_refused(kind, given):
     ends = f"{given.get('quant_min')} and {given.get('quant_max')}"
-    with pytest.raises(ValueError, match=f"both quant_min and quant_max or neither, got {ends}"):
+    with pytest.raises(ValueError, match=f"both quant_min and quant_max, or neither, got {ends}"):
         kind(**given)
 
 

@@ -279,7 +279,8 @@ def test_a_window_too_large_for_int32_sums():
 @given(data=st.data())
 def test_formulas_without_kernels(dtype, data, monkeypatch):
     """What other devices and 32 bits use agrees with the kernels."""
-    from zeropoint.ops import places, pooling
+    from zeropoint.ops import pooling
+    from zeropoint.ops.spatial import windows as windows_of
 
     spatial = data.draw(st.sampled_from([1, 2, 3]))
     q, _ = data.draw(images(dtype, spatial, layouts=("contiguous", "channels_last")))
@@ -288,9 +289,7 @@ def test_formulas_without_kernels(dtype, data, monkeypatch):
     maximum = torch.ops.zeropoint.stored_max_pool(
         q.values(), w["kernel_size"], w.get("stride", ()), w["padding"], w["dilation"], w["ceil_mode"], spatial
     )
-    found = places.windows(
-        "", sizes, w["kernel_size"], w.get("stride", ()), w["padding"], w["dilation"], w["ceil_mode"]
-    )
+    found = windows_of("", sizes, w["kernel_size"], w.get("stride", ()), w["padding"], w["dilation"], w["ceil_mode"])
     assert_same(pooling._max_of_windows(q.values(), found), maximum)
 
     w = data.draw(windows(sizes, dilated=False))

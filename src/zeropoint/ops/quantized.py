@@ -378,8 +378,8 @@ def _fake_matmul_dynamic(a: Tensor, b: Tensor) -> Tensor:
 def matmul_dynamic(a: Tensor, b: Tensor) -> Tensor:
     """``a @ b`` of floats, computed on 8 bits: ``y[m, n] = sum_k(qa[m, k] qb[k, n]) * b_scale[n] * a_scale[m]``.
 
-    Each row of `a` and each column of `b` is rounded symmetrically by its own range, in 127 steps to either side; rows
-    of an `a` without negative values, such as the weights of attention, in 255 steps. Batches broadcast.
+    Each row of `a` and each column of `b` is rounded symmetrically by its own range, in 127 steps to either side; the
+    rows of an `a` that has no negative value, such as the weights of attention, in 255 steps. Batches broadcast.
 
     Args:
         a: ``(..., M, K)``, float32, finite.
@@ -390,7 +390,7 @@ def matmul_dynamic(a: Tensor, b: Tensor) -> Tensor:
 
     Example:
         >>> matmul_dynamic(torch.tensor([[1.0, 0.5]]), torch.tensor([[2.0], [4.0]]))
-        tensor([[4.0157]])
+        tensor([[4.0079]])
     """
     return run_matmul_dynamic(a, b)
 

@@ -58,7 +58,10 @@ def steps_apart(rounded: Tensor, deployed: Tensor) -> Tensor:
 
 
 def assert_trained_is_deployed(prepared: Prepared, *batch: Tensor, rounded: bool = True) -> Any:
-    """Evaluation gives the bits of the converted model and its program; the rounded floats differ at ties alone."""
+    """Evaluation gives the bits of the converted model and its program; the rounded floats differ at ties alone.
+
+    A tie is a step of its tensor, and may be two of one behind it that has a finer scale, or is rounded once more.
+    """
     deployed = zeropoint.convert_fx(prepared)
     values = tensors(deployed(*batch))
     for grad in (False, True):
@@ -71,7 +74,7 @@ def assert_trained_is_deployed(prepared: Prepared, *batch: Tensor, rounded: bool
     if rounded:
         for result, value in zip(floats, values):
             apart = steps_apart(result, value)
-            assert apart.max() <= 1.01
+            assert apart.max() <= 2.01
             assert (apart > 0.5).float().mean() <= NEAR_TIES
     return deployed
 

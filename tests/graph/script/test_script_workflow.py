@@ -136,7 +136,7 @@ def test_not_a_script_module_is_refused() -> None:
 
 def test_convert_needs_what_prepare_gave() -> None:
     model, _ = small()
-    with pytest.raises(ValueError, match="takes what prepare_jit"):
+    with pytest.raises(ValueError, match="expects a model from prepare_jit"):
         zeropoint.convert_jit(torch.jit.script(model))
 
 

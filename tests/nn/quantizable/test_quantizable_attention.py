@@ -228,7 +228,7 @@ def test_weights_that_nobody_asks_for_are_not_quantized() -> None:
 def test_mistakes_are_said() -> None:
     attention = quantizable.MultiheadAttention(16, HEADS)
     xs = inputs({})
-    with pytest.raises(ValueError, match="attn_mask is; give that too"):
+    with pytest.raises(ValueError, match="is_causal describes attn_mask; pass attn_mask too"):
         attention(*xs, is_causal=True)
     with pytest.raises(ValueError, match="2 or 3 dimensions, got 1"):
         attention(*xs, attn_mask=torch.zeros(SOURCES, dtype=torch.bool))
