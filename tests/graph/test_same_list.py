@@ -14,7 +14,7 @@ from zeropoint.operators import custom_modules, eager_functions, module_forms, o
 
 # Modules that only graphs quantize: neither torch.ao's eager mode nor ours has a quantized class for them.
 ONLY_IN_GRAPHS = {nn.BatchNorm1d, nn.CELU, nn.GELU, nn.Mish, nn.RNN, nn.SiLU}
-# Modules that graphs see as something else: attention and bilinear forms in their parts, a linear layer, nothing at all.
+# Modules that graphs see as something else: attention and bilinear forms in parts, a linear layer, nothing at all.
 NOT_IN_GRAPHS = {nn.MultiheadAttention, nn.Bilinear, nn.modules.linear.NonDynamicallyQuantizableLinear, nn.Identity}
 
 

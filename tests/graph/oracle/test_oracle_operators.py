@@ -120,7 +120,7 @@ DIFFERENCES = {
 }
 # Operators that torch.ao FX gets wrong, so that ours must be better: signal to noise of theirs 2.8 dB, of ours 33.9.
 THEIRS_WRONG = ("prelu",)
-# Operators without a case: embeddings and recurrent layers are dynamic; bmm and some functions have no form in torch.ao.
+# Operators without a case: embeddings and recurrent layers are dynamic; bmm and some more have no form in torch.ao.
 QUANTIZED = {o.name for o in operators() if o.annotate is not None}
 NO_FORM = {"bmm", "hardshrink", "softshrink", "softsign"}
 OTHERWISE = NO_FORM | {"embedding", "embedding_bag", *(n for n in QUANTIZED if n.startswith("quantized_"))}
