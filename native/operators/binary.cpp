@@ -28,7 +28,8 @@ void put_factors(const BinaryTensors& t, BinaryArgs& p) {
 
 bool fits_fixed_add(float a_scale, float b_scale, float scale) {
     const float a = a_scale / scale, b = b_scale / scale;
-    return std::min(a, b) >= 0x1p-14f && std::max(a, b) >= 0x1p-10f && std::max(a, b) < 0x1p8f;
+    const bool both = a >= 0x1p-14f && b >= 0x1p-14f && a < 0x1p8f && b < 0x1p8f;  // not with NaN
+    return both && (a >= 0x1p-10f || b >= 0x1p-10f);
 }
 
 BinaryArgs binary_args(const BinaryTensors& t) {

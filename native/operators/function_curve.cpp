@@ -34,9 +34,15 @@ std::vector<double> values_of(FloatFunction function, const std::vector<float>& 
     return {y.begin(), y.end()};
 }
 
+// The part of x, as vector code finds it: one rounding, to an integer.
+float place_of(const FunctionCurve& curve, float x) {
+    constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23
+    return std::fma(std::fmin(x, curve.last), curve.rate, kMagic) - kMagic;
+}
+
 // As vector code computes it.
 float curve_at(const FunctionCurve& curve, float x) {
-    const float place = std::nearbyint(std::fmin(x, curve.last) * curve.rate), r = std::fma(x, curve.rate, -place);
+    const float place = place_of(curve, x), r = std::fma(x, curve.rate, -place);
     const size_t part = static_cast<size_t>(static_cast<int>(place) & (kParts - 1));
     float y = curve.term[kTerms - 1][part];
     for (size_t k = kTerms - 1; k-- > 0;) y = std::fma(y, r, curve.term[k][part]);
@@ -79,10 +85,11 @@ double largest_error(const FunctionCurve& curve, FloatFunction function, float i
         x.push_back(curve.last + (curve.high - curve.last) * static_cast<float>(i) / kPlaces);
     const std::vector<double> y = values_of(function, x);
     double error = 0;
-    for (size_t i = 0; i < x.size(); ++i)
-        if (x[i] >= curve.low && x[i] <= curve.high)
-            error = std::max(error,
-                             std::fabs(static_cast<double>(curve_at(curve, x[i])) - y[i] * static_cast<double>(inv)));
+    for (size_t i = 0; i < x.size(); ++i) {
+        if (!(x[i] >= curve.low && x[i] <= curve.high)) continue;
+        const double apart = std::fabs(static_cast<double>(curve_at(curve, x[i])) - y[i] * static_cast<double>(inv));
+        if (!(apart <= error)) error = apart;  // NaN stays
+    }
     return 2 * error;
 }
 
@@ -91,7 +98,7 @@ double largest_error(const FunctionCurve& curve, FloatFunction function, float i
 std::unique_ptr<const FunctionCurve> make_curve(FloatFunction function, float inv, int32_t most) {
     const auto tail =
         std::find_if(std::begin(kTails), std::end(kTails), [&](const Tail& t) { return t.function == function; });
-    if (tail == std::end(kTails) || !(inv > 0) || most < 1 || most > kMostSteps) return nullptr;
+    if (tail == std::end(kTails) || !(inv > 0) || !std::isfinite(inv) || most < 1 || most > kMostSteps) return nullptr;
     auto curve = std::make_unique<FunctionCurve>();
     // Below `low` nothing is rounded to a step, above `high` everything to more than `most`.
     constexpr double kNone = 0.45;
@@ -107,9 +114,11 @@ std::unique_ptr<const FunctionCurve> make_curve(FloatFunction function, float in
     curve->high = high;
     const float end = std::min(high, tail->line);
     curve->rate = static_cast<float>(kParts - 2) / (end - low);
-    const int first = static_cast<int>(std::nearbyint(low * curve->rate)), last = first + kParts - 1;
+    curve->last = end;  // so far: place_of takes nothing beyond it
+    const int first = static_cast<int>(place_of(*curve, low)), last = first + kParts - 1;
     for (int place = first; place <= last; ++place) fit(*curve, function, inv, place);
     curve->last = static_cast<float>(last) / curve->rate;
+    if (place_of(*curve, high) > static_cast<float>(last)) return nullptr;
     if (high > end) {  // the last part is a line
         const size_t part = static_cast<size_t>(last & (kParts - 1));
         for (size_t k = 0; k < kTerms; ++k) curve->term[k][part] = 0;

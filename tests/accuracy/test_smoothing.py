@@ -9,6 +9,7 @@ from torch import nn
 import zeropoint
 from zeropoint.accuracy import smooth_layers
 from zeropoint.accuracy.recipe import DYNAMIC, Bench, Recipe
+from zeropoint.accuracy.smoothing import _factors
 from zeropoint.graph.quantize_fx import float_graph
 
 
@@ -114,3 +115,12 @@ def test_nothing_is_divided_where_it_does_not_help():
     [change] = smooth_layers(graph, ("0",), [x, x])
     assert change.what == "as it was"
     assert torch.equal(graph(x), model(x))
+
+
+def test_channels_without_values_do_not_make_the_others_large() -> None:
+    largest = torch.zeros(16)
+    largest[:4] = torch.tensor([1.0, 2.0, 4.0, 1.0])
+    factors = _factors(largest, torch.ones(16), 0.5)
+    assert torch.equal(factors[4:], torch.ones(12))
+    assert float(factors.max()) <= 4
+    assert float(factors.min()) >= 0.25

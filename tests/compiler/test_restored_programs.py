@@ -87,3 +87,46 @@ def test_free_sizes_stay_free_and_fixed_ones_fixed() -> None:
     assert torch.equal(graph(other), program(other))
     with pytest.raises(ValueError, match="needs 8 there"):
         graph(torch.randn(5, 9))
+
+
+class _Alike(nn.Module):
+    """Two layers with the same integers, and other scales."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(1, 4, bias=False), nn.Linear(1, 4, bias=False)
+        with torch.no_grad():
+            self.first.weight.copy_(torch.tensor([[0.5], [-0.25], [2.0], [1.0]]))
+            self.second.weight.copy_(torch.tensor([[3.0], [-1.5], [0.125], [7.0]]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.first(x) + self.second(x)
+
+
+@pytest.mark.parametrize("mode", ["static", "dynamic", "weight_only"])
+def test_layers_with_the_same_integers_keep_their_own_scales(mode: str) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(6, 1)
+    data = {"calibration": [(x,)]} if mode == "static" else {}
+    quantized = zeropoint.to_int8(_Alike().eval(), (x,), mode=mode, progress=False, **data)
+    program = zeropoint.compile(quantized, (x,))
+    graph, _ = restore(program)
+    assert torch.equal(graph(x), program(x))
+
+
+def test_a_table_does_not_give_its_scale_to_what_it_reads(tmp_path: Path) -> None:
+    class Gated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.last = nn.Linear(8, 8), nn.Linear(8, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = nn.functional.hardswish(self.layer(x))
+            return self.last(torch.sigmoid(y) * y)
+
+    torch.manual_seed(0)
+    x = torch.randn(16, 8) * 3
+    program = zeropoint.compile(zeropoint.to_int8(Gated().eval(), (x,), [(x,)], progress=False), (x,))
+    zeropoint.export_onnx(program, None, tmp_path / "model.onnx")
+    again = zeropoint.from_onnx(tmp_path / "model.onnx", (x,))
+    assert torch.equal(again(x), program(x))

@@ -88,6 +88,32 @@ LEFT: dict[str, Callable[[Tensor, nn.Module], Tensor]] = {
 }
 
 
+def _twice(x: Tensor, model: nn.Module) -> Tensor:
+    return torch.view_as_real(torch.complex(x, x + 1) * torch.complex(x, x - 1).to(torch.complex128))
+
+
+OTHERS: dict[str, Callable[[Tensor, nn.Module], Tensor]] = {
+    "double precision": _twice,
+    "bytes seen as floats": lambda x, model: torch.complex(x, x + 1).view(torch.float32),
+    "a sum that repeats one operand": lambda x, model: (torch.complex(x[..., :1], x[..., :1] + 1) + x).imag,
+    "parts of other shapes": lambda x, model: torch.view_as_real(torch.complex(x[:, :1], x)),
+    "a short window": lambda x, model: torch.stft(
+        x.flatten(1)[:, :48], 16, 4, win_length=8, window=torch.ones(8), return_complex=True
+    ).abs(),
+    "sizes without axes": lambda x, model: torch.fft.fftn(x, s=(10, 12)).real,
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_graphs_compute_what_pytorch_does_whatever_pairs_can_do(name: str) -> None:
+    torch.manual_seed(0)
+    x, model = torch.randn(3, 10, 12), Model(OTHERS[name]).eval()
+    quantized = zeropoint.to_int8(model, (x,), mode="dynamic", progress=False)
+    expected, found = model(x)[0], quantized(x)[0]
+    assert found.shape == expected.shape
+    assert torch.allclose(found, expected, rtol=0, atol=120 * 2**-22 * float(expected.abs().max()))
+
+
 @pytest.mark.parametrize("name", LEFT)
 def test_what_pairs_cannot_do_is_left_to_pytorch(name: str) -> None:
     x, model = torch.randn(3, 10, 12), Model(LEFT[name]).eval()

@@ -45,7 +45,7 @@ public:
     }
 
     // store() but for the table, and the table for what was put: `count` rows, at most kMost.
-    bool has_table() const { return e_.table != nullptr; }
+    bool has_table() const { return e_.table != nullptr && e_.type != OutputType::f32; }
     template <int kMost>
     __attribute__((noinline)) void look_up(int64_t panel, int64_t panels, const int64_t* y_rows, int count) const {
         const int64_t first = panel * kPanel, left = n_ - first;

@@ -276,6 +276,7 @@ inline void panels_vnni(const VnniJob& job, const RowCut& cut, int64_t panel) {
 
 // The panels [begin, end), if there are so few channels that it is worth it.
 inline bool few_channels_vnni(const VnniJob& job, int64_t begin, int64_t end) {
+    if (job.padded != (job.a.channels + 3) / 4 * 4) return false;  // its taps follow each other
     for (int64_t p = begin; p < end;) {
         const int64_t group_end = (p / job.layout.group + 1) * job.layout.group;
         const PanelStream stream(job, p);

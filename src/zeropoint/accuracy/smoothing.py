@@ -136,10 +136,14 @@ def _some(values: list[Tensor], axis: int) -> list[Tensor]:
 
 
 def _factors(largest: Tensor, heaviest: Tensor, strength: float) -> Tensor:
+    """Powers of two; channels without values or without weights stay as they are, and do not count."""
+    live = (largest > 0) & (heaviest > 0)
+    if not bool(live.any()):
+        return torch.ones_like(largest)
     tiny = torch.finfo(torch.float32).tiny
     factors = largest.clamp_min(tiny) ** strength / heaviest.clamp_min(tiny) ** (1 - strength)
-    factors = torch.where((largest > 0) & (heaviest > 0), factors, factors.median())
-    return torch.exp2(torch.round(torch.log2(factors / factors.median())))
+    made = torch.exp2(torch.round(torch.log2(factors / factors[live].median())))
+    return torch.where(live, made, torch.ones_like(made))
 
 
 def _error(readers: list[_Reader], values: list[Tensor], factors: Tensor) -> tuple[float, float]:

@@ -6,6 +6,7 @@ by `restores` of its operator's record. The graph gives the bytes of the program
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
 from collections import Counter
@@ -119,10 +120,11 @@ class _Restored:
         return None if name is None else self.constants[name]
 
     def stored(self, name: str, value: Tensor) -> fx.Node:
-        key = (name, value.dtype, tuple(value.shape), value.numpy().tobytes() if value.numel() < 2 else None)
+        value = value.contiguous()
+        key = (name, value.dtype, tuple(value.shape), hashlib.sha256(value.numpy().tobytes()).digest())
         if key not in self._kept:
             place = f"t{len(self._kept)}_{''.join(c if c.isalnum() else '_' for c in name)}"
-            self.root.register_buffer(place, value.contiguous())
+            self.root.register_buffer(place, value)
             self._kept[key] = self.graph.get_attr(place)
             self.found[self._kept[key]] = value
         return self._kept[key]

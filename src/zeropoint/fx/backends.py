@@ -298,7 +298,7 @@ def get_onednn_backend_config() -> BackendConfig:
         ),
     )  # fmt: skip
     made.set_backend_pattern_configs(_layer(BY_NAME["linear"], linear, relu_only=False))
-    ends = {fusion.parts[1] for fusion in BY_NAME["linear"].fusions} - {nn.ReLU, *_NORMS}
+    ends = dict.fromkeys(f.parts[1] for f in BY_NAME["linear"].fusions if f.parts[1] not in (nn.ReLU, *_NORMS))
     made.set_backend_pattern_configs(
         _config((F.linear, call), linear) for end in ends for call in (end, _FUNCTIONS[end])
     )

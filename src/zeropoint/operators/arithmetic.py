@@ -247,7 +247,7 @@ RECORDS = (
         ),
     ),
     Operator(
-        "bmm", ("bmm.default",), functions=(torch.bmm,), heavy=True, annotate=_product, lower=_multiplied,
+        "bmm", ("bmm.default",), functions=(torch.bmm,), heavy=True, dynamic=True, annotate=_product, lower=_multiplied,
         float_form=by_operator("float_matmul", "self", "mat2", least_axes=2), steps=steps(_emit_matmul, "bmm"),
     ),
     Operator("mm", ("mm.default",), float_form=by_operator("float_matmul", "self", "mat2", least_axes=2)),

@@ -81,7 +81,7 @@ def _split(a: dict[str, Any]) -> tuple[list[Any], list[Any]]:
 
 
 def reduces_range(choice: Choice) -> bool:
-    """Whether what 8-bit weights are multiplied with has 7 bits: if the qconfig asks for it, as those of PyTorch do."""
+    """Whether what 8-bit weights are multiplied with has 7 bits, as in PyTorch's layers: if the qconfig asks for it."""
     return bool(getattr(choice.qconfig.activation(), "reduce_range", False))
 
 

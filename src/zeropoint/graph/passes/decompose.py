@@ -176,12 +176,6 @@ def _tensordot(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | N
     return _einsum(graph, node, {"equation": f"{left},{''.join(right)}->{result}", "tensors": [a["self"], a["other"]]})
 
 
-def _bilinear(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
-    tensors = [a["input1"], a["weight"], a["input2"]]
-    made = _einsum(graph, node, {"equation": "...i,oij,...j->...o", "tensors": tensors})
-    return made if made is None or a["bias"] is None else call(graph, node, aten.add.Tensor, made, a["bias"])
-
-
 def _vectors(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
     """``matmul`` with a vector on either side as one of matrices."""
     first, second = _rank(a["self"]), _rank(a["other"])
@@ -357,7 +351,6 @@ DECOMPOSED: dict[str, Any] = {
     "outer.default": _spelled("i,j->ij", "self", "vec2"),
     "matmul.default": _vectors,
     "tensordot.default": _tensordot,
-    "bilinear.default": _bilinear,
     "diff.default": _differences,
     "pairwise_distance.default": _distance,
     "cosine_similarity.default": _cosine,

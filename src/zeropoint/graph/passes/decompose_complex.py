@@ -46,8 +46,16 @@ def _is_complex(node: fx.Node) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype == torch.complex64
 
 
+def _is_other_complex(node: fx.Node) -> bool:
+    """Whether it is complex of another size, for which there are no pairs here."""
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.dtype.is_complex and value.dtype != torch.complex64
+
+
 def _pair(graph: fx.GraphModule, node: fx.Node, pairs: dict[fx.Node, Complex]) -> Complex | None:
     """The two parts of what a node gives; the real one alone if that is real."""
+    if any(map(_is_other_complex, (node, *node.all_input_nodes))):
+        return None
     stored = parameter(graph, node)
     if stored is not None:
         return _stored(graph, node, stored)
@@ -67,17 +75,18 @@ def _pair(graph: fx.GraphModule, node: fx.Node, pairs: dict[fx.Node, Complex]) -
 def _stored(graph: fx.GraphModule, node: fx.Node, value: torch.Tensor) -> Complex:
     made = []
     for name, part in (("real", value.real), ("imaginary", value.imag)):
-        target = f"{str(node.target).replace('.', '_')}_{name}"
-        if not hasattr(graph, target):
-            graph.register_buffer(target, part.detach().clone())
+        target = f"{node.name}_{name}"  # names of nodes are all different
+        while hasattr(graph, target):
+            target += "_part"
+        graph.register_buffer(target, part.detach().clone())
         made.append(graph.graph.get_attr(target))
         made[-1].meta.update(node.meta, val=getattr(node.meta["val"], "real" if name == "real" else "imag"))
     return Complex(*made)
 
 
 def _alike(graph: fx.Graph, node: fx.Node, pairs: dict[fx.Node, Complex]) -> Complex | None:
-    x = pairs[node.args[0]]
-    if node.kwargs or x.imaginary is None:
+    x = pairs.get(node.args[0])
+    if x is None or x.imaginary is None or node.kwargs or not _is_complex(node) or aten_name(node) == "view.dtype":
         return None
     return Complex(*(call(graph, node, node.target, part, *node.args[1:]) for part in x))
 
@@ -112,14 +121,25 @@ def _sum(graph: fx.Graph, node: fx.Node, a: dict[str, Any], pairs: dict[fx.Node,
     parts = list(zip(*both))
     if any(part is not None and not isinstance(part, fx.Node) for part in parts[1]):
         return None
-    real = call(graph, node, node.target, *parts[0])
     first, second = parts[1]
+    if any(part is not None and not _has_shape_of(node, part) for part in (first, second) if None in (first, second)):
+        return None  # the imaginary part of one operand would have to be repeated
+    real = call(graph, node, node.target, *parts[0])
     if second is None:
         return Complex(real, first)
     if first is None:
         is_sum = "add" in (aten_name(node) or "")
         return Complex(real, second if is_sum else call(graph, node, aten.mul.Tensor, second, -1.0))
     return Complex(real, call(graph, node, node.target, first, second))
+
+
+def _has_shape_of(node: fx.Node, part: fx.Node) -> bool:
+    return bool(part.meta["val"].shape == node.meta["val"].shape)
+
+
+def _from_parts(graph: fx.Graph, node: fx.Node, a: dict[str, Any], pairs: dict[fx.Node, Complex]) -> Complex | None:
+    made = Complex(a["real"], a["imag"])
+    return made if all(_has_shape_of(node, part) for part in made) else None
 
 
 def _divided(graph: fx.Graph, node: fx.Node, a: dict[str, Any], pairs: dict[fx.Node, Complex]) -> Complex | None:
@@ -176,7 +196,7 @@ _READS: dict[str, Any] = {
     "div": _divided,
     "view_as_real": _as_real,
     "view_as_complex": _as_complex,
-    "complex": lambda graph, node, a, pairs: Complex(a["real"], a["imag"]),
+    "complex": _from_parts,
     "polar": _polar,
     "real": lambda graph, node, a, pairs: Complex(pairs[a["self"]].real),
     "imag": lambda graph, node, a, pairs: Complex(pairs[a["self"]].imaginary),

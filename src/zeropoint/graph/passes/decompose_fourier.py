@@ -152,8 +152,9 @@ def _inverse_of_half(graph: fx.Graph, node: fx.Node, x: Complex, a: dict[str, An
 
 def _axes(a: dict[str, Any], rank: int) -> list[int]:
     given = a["dim"]
-    axes = [given] if isinstance(given, int) else list(range(rank) if given is None else given)
-    return [axis % rank for axis in axes]
+    if given is None:  # the last ones, as many as there are sizes
+        given = range(rank - len(a["s"]), rank) if a.get("s") is not None else range(rank)
+    return [axis % rank for axis in ([given] if isinstance(given, int) else given)]
 
 
 def short_time_transform(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> Complex | None:
@@ -161,7 +162,11 @@ def short_time_transform(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> C
     w, x, n = _Writer(graph, node, a["self"]), a["self"], a["n_fft"]
     hop = a["hop_length"] if a["hop_length"] is not None else n // 4
     window = a["window"]
-    if a.get("center") or (window is not None and window.meta["val"].shape[0] != n) or a["onesided"] is False:
+    length = n if window is None else window.meta["val"].shape[0]
+    given = [value for value in (x, window) if value is not None]
+    if a.get("center") or n != length or a["win_length"] not in (None, n) or a["onesided"] is False:
+        return None
+    if any(value.meta["val"].is_complex() for value in given):
         return None
     frames = w(aten.unfold.default, x, -1, n, hop)
     frames = frames if window is None else w(aten.mul.Tensor, frames, window)

@@ -151,7 +151,7 @@ class _Reader:
         return as_tensor(value)
 
     def is_known(self, value: Any) -> bool:
-        return isinstance(value, (Constant, Numbers, StoredWeight))
+        return isinstance(value, (Constant, JoinedWeight, Numbers, StoredWeight))
 
     def array(self, value: Any) -> Any:
         if isinstance(value, Tensor):

@@ -274,12 +274,17 @@ class Writer:
             found = _taken_with(arguments(user), node) if hasattr(user.target, "_schema") else None
             if found is None and "aten.cat" in str(user.target):
                 found = next((s for s in map(self.scale_of, user.all_input_nodes) if s is not None), None)
-            gives = self.found[user]
-            if found is None and isinstance(gives, Tensor) and gives.dtype == self.dtype(node):  # it passes them on
+            if found is None and self._passes_on(node, user):
                 found = self._scale_for_readers(user)
             if found is not None:
                 return found
         return None
+
+    def _passes_on(self, node: fx.Node, user: fx.Node) -> bool:
+        """Whether a call gives the bytes of the node with the scale that they have; tables give others."""
+        gives = self.found[user]
+        is_table = str(user.target).startswith("zeropoint.lookup")
+        return isinstance(gives, Tensor) and gives.dtype == self.dtype(node) and not is_table
 
     # ---------------------------------------------------------------------------------------------------- sizes
 
