@@ -32,12 +32,23 @@ def classifier(name: str) -> torch.nn.Module:
         return make(weights="DEFAULT")
     except OSError as error:
         print(f"no pretrained weights ({error}): the weights are random")
-        return make(weights=None)
+        return with_statistics(make(weights=None))
+
+
+def with_statistics(model: torch.nn.Module) -> torch.nn.Module:
+    """Random weights with the batch norms of a batch: without, what a deep network computes vanishes."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.momentum = None  # the mean of what was seen
+    with torch.no_grad():
+        model.train()(torch.randn(8, 3, 224, 224))
+    return model
 
 
 if __name__ == "__main__":
     name, folder = sys.argv[1], Path(sys.argv[2])
     folder.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(0)
     model = classifier(name).eval()
     images = torch.randn(32, 3, 224, 224)
     batch = torch.export.Dim("batch")
