@@ -36,8 +36,7 @@ std::vector<double> values_of(FloatFunction function, const std::vector<float>& 
 
 // The part of x, as vector code finds it: one rounding, to an integer.
 float place_of(const FunctionCurve& curve, float x) {
-    constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23
-    return std::fma(std::fmin(x, curve.last), curve.rate, kMagic) - kMagic;
+    return std::fma(std::fmin(x, curve.last), curve.rate, FunctionCurve::kMagic) - FunctionCurve::kMagic;
 }
 
 // As vector code computes it.

@@ -84,7 +84,7 @@ def sync_observers(model: nn.Module, group: Any = None) -> None:
             ' init_process_group("gloo") is enough)'
         )
     observers = list(_observers(model))
-    _make_room(observers, group)
+    _make_room(observers, _with_statistics(model), group)
     for _, observer in observers:
         low, high = observer.min_val, observer.max_val
         if isinstance(observer, AVERAGED):
@@ -96,7 +96,7 @@ def sync_observers(model: nn.Module, group: Any = None) -> None:
             dist.all_reduce(high, dist.ReduceOp.MAX, group=group)
     for module in model.modules():
         if isinstance(module, HasOwnStatistics):
-            module.sync(group)
+            module.sync_statistics(group)
         _refresh(module)
 
 
@@ -104,7 +104,7 @@ def sync_observers(model: nn.Module, group: Any = None) -> None:
 class HasOwnStatistics(Protocol):
     """A module of graph mode that keeps more than ranges, and knows how those of all ranks are put together."""
 
-    def sync(self, group: Any) -> None:
+    def sync_statistics(self, group: Any) -> None:
         """Take over what all ranks of a process group saw."""
 
 
@@ -114,14 +114,19 @@ def _observers(model: nn.Module) -> Iterator[tuple[str, Any]]:
             yield name, module
 
 
-def _make_room(observers: list[tuple[str, Any]], group: Any) -> None:
+def _with_statistics(model: nn.Module) -> list[tuple[str, str, int, tuple[int, ...]]]:
+    """Modules with statistics of their own, described as observers are."""
+    return [(name, type(m).__name__, 0, ()) for name, m in model.named_modules() if isinstance(m, HasOwnStatistics)]
+
+
+def _make_room(observers: list[tuple[str, Any]], others: list[Any], group: Any) -> None:
     """Observers that saw nothing get as many channels as those of the other ranks.
 
     All ranks must walk the same observers, or they would wait for each other forever, or mix up ranges.
     """
     mine = [(name, type(o).__name__, len(getattr(o, "histogram", ())), tuple(o.min_val.shape)) for name, o in observers]
     everyone: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(everyone, mine, group=group)
+    dist.all_gather_object(everyone, mine + others, group=group)
     for rank, theirs in enumerate(everyone):
         if [o[:3] for o in theirs] != [o[:3] for o in everyone[0]]:
             differing = next((pair for pair in zip(everyone[0], theirs) if pair[0][:3] != pair[1][:3]), None)

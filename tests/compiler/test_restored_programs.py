@@ -19,6 +19,7 @@ from zeropoint.compiler.program_builder import Step
 from zeropoint.compiler.restore import restore
 from zeropoint.compiler.sizes import RESTORED_SIZES
 from zeropoint.operators import RESTORES
+from zeropoint.ops import rounding
 
 # Steps that are split before, that no operator of graphs is, or that check sizes; kept programs with such, or state.
 WITHOUT_CALL = {"attention", "channel_lookup", "foreign", "require"}
@@ -130,3 +131,20 @@ def test_a_table_does_not_give_its_scale_to_what_it_reads(tmp_path: Path) -> Non
     zeropoint.export_onnx(program, None, tmp_path / "model.onnx")
     again = zeropoint.from_onnx(tmp_path / "model.onnx", (x,))
     assert torch.equal(again(x), program(x))
+
+
+class WithItself(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + x
+
+
+@pytest.mark.parametrize("layers", [WithItself(), nn.AvgPool2d(2)], ids=["sum", "mean"])
+def test_rounding_that_graphs_have_not_is_refused(layers: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.rand(1, 4, 6, 6)
+    graph = zeropoint.to_int8(
+        nn.Sequential(nn.Conv2d(4, 4, 1), layers, nn.Conv2d(4, 4, 1)).eval(), (x,), [x], progress=False
+    )
+    monkeypatch.setitem(rounding.CHOICE, "values", lambda: rounding.QNNPACK)
+    program = zeropoint.compile(graph, (x,))
+    with pytest.raises(zeropoint.Unsupported, match="operators of graphs have nothing for rounding = 2"):
+        restore(program)

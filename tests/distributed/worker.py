@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import zeropoint
 from zeropoint.distributed import sync_observers
+from zeropoint.graph.passes.equalize import ChannelStatistics
 
 BATCHES = 12
 
@@ -144,6 +145,16 @@ def differing_models_are_refused(rank: int) -> None:
     with pytest.raises(ValueError, match="differ"):
         sync_observers(model)
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    with pytest.raises(ValueError, match="differ"):
+        sync_observers(nn.Sequential(ChannelStatistics(nn.Identity(), 4)) if rank else nn.Sequential())
+
+
+def other_modules_with_a_sync_of_their_own_are_left_alone() -> None:
+    class Clock(nn.Module):
+        def sync(self, group: object) -> None:
+            raise AssertionError("called")
+
+    sync_observers(nn.Sequential(Clock()))
 
 
 class FakeQuantizedLinear(nn.Linear):
@@ -196,6 +207,7 @@ def main() -> None:
     calibrate_a_graph_with_divided_channels(rank, world)
     calibrate_with_idle_ranks(rank)
     differing_models_are_refused(rank)
+    other_modules_with_a_sync_of_their_own_are_left_alone()
     train(rank, world)
     dist.barrier()
     if rank == 0:

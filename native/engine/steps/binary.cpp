@@ -1,7 +1,5 @@
 #include "engine/steps/binary.h"
 
-#include "operators/rounding.h"
-
 #include <cmath>
 
 namespace zeropoint {
@@ -68,9 +66,7 @@ BytePair::BytePair(StepReader& r, BinaryOperation operation, const std::string& 
       b_(read_operand(r, prefix + "b_")),
       y_(read_scale(r, prefix)),
       relu_(r.flag((prefix + "relu").c_str())) {
-    if (!r.has((prefix + "rounding").c_str())) return;
-    constexpr int64_t kQnnpack = static_cast<int64_t>(Rounding::qnnpack);
-    r.integer((prefix + "rounding").c_str(), kQnnpack, kQnnpack);
+    if (!rounds_as_qnnpack(r, prefix + "rounding")) return;
     if (operation != BinaryOperation::add) r.fail("only sums have an attribute '" + prefix + "rounding'");
     if (!fits_fixed_add(a_.scale, b_.scale, y_.scale)) r.fail("the scales of a sum in fixed point are too far apart");
     fixed_ = true;

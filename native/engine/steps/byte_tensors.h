@@ -3,6 +3,7 @@
 
 #include "engine/step_table.h"
 #include "kernels/types.h"
+#include "operators/rounding.h"
 
 #include <utility>
 
@@ -19,6 +20,12 @@ inline void require_zero_point(const Tensor& x, int64_t zero_point) {
     const auto [low, high] = range_of(x.type);
     if (zero_point < low || zero_point > high)
         throw PlanError("zero point " + std::to_string(zero_point) + " is outside the range of " + name_of(x.type));
+}
+
+// Whether a step that is no layer rounds as QNNPACK: the only thing that its attribute, if it is there, may say.
+inline bool rounds_as_qnnpack(StepReader& r, const std::string& attribute) {
+    constexpr int64_t kQnnpack = static_cast<int64_t>(Rounding::qnnpack);
+    return r.has(attribute.c_str()) && r.integer(attribute.c_str(), kQnnpack, kQnnpack) == kQnnpack;
 }
 
 }  // namespace zeropoint

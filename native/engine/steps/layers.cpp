@@ -111,6 +111,7 @@ protected:
     ByteScale x_;
     LayerOutput y_;
     ElementType type_ = ElementType::u8;
+    std::optional<FloatStage> stage_;
 
 private:
     // A function of float32 between the product and the bytes, whose scale is then not that of the product.
@@ -121,12 +122,10 @@ private:
         if (weight_rank != 2 || type_ == ElementType::f32 || table_ != nullptr)
             r.fail("only a linear layer to bytes, without a table, can have a function");
         stage_ = FloatStage{*function, r.scale("scale")};
-        stage_->prepare(y_.hi - y_.zero_point);
         y_.scale = 1;
     }
 
     static constexpr size_t kOther = 6;
-    std::optional<FloatStage> stage_;
     std::optional<BytePair> then_;
     bool swapped_ = false;
 };
@@ -136,7 +135,10 @@ class Linear : public Layer {
 public:
     explicit Linear(StepReader& r) : Layer(r, 2) {}
 
-    void prepare() override { layer_ = linear_layer(); }
+    void prepare() override {
+        layer_ = linear_layer();
+        if (stage_) stage_->prepare(y_.hi - y_.zero_point);
+    }
 
     void plan(Planner& p) const override {
         p.runs("gemm");

@@ -8,7 +8,6 @@
 #include "engine/step_table.h"
 #include "operators/affine.h"
 #include "operators/norms.h"
-#include "operators/rounding.h"
 
 #include <algorithm>
 #include <numeric>
@@ -34,10 +33,7 @@ PoolTensor at_places(PoolTensor t, void* const* at) {
 class QnnpackMean {
 public:
     explicit QnnpackMean(StepReader& r) {
-        if (!r.has("rounding")) return;
-        constexpr int64_t kQnnpack = static_cast<int64_t>(Rounding::qnnpack);
-        r.integer("rounding", kQnnpack, kQnnpack);
-        scale_ = read_scale(r, "").scale;
+        if (rounds_as_qnnpack(r, "rounding")) scale_ = read_scale(r, "").scale;
     }
     bool takes(ElementType type) const { return scale_ > 0 && type == ElementType::u8; }
     void put(AverageRule& rule, int64_t zero_point) const {

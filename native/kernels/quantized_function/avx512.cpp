@@ -5,7 +5,7 @@
 namespace zeropoint {
 namespace {
 
-constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23: what is added to it is rounded, and in its lowest bits
+constexpr float kMagic = FunctionCurve::kMagic;
 
 // Blocks of 64 bytes. Everything that they share is in registers: of the tables, halves of 16 parts.
 template <FloatFunction kFunction, class T>

@@ -12,10 +12,12 @@ namespace zeropoint {
 
 // f(x) * inv for one f and one inv as cubics over equal parts, for results that are rounded to integers anyway: where a
 // value is further from the middle between two of them than its error, it rounds as f(x) * inv does.
-//   place = rne(min(x, last) * rate);   r = fma(x, rate, -place);   the cubic of r has the terms of place modulo kParts
+//   place = fma(min(x, last), rate, kMagic) - kMagic;   r = fma(x, rate, -place);   the cubic of r has the terms of
+//   place modulo kParts
 // operators/function_curve.h makes them.
 struct FunctionCurve {
     static constexpr int kParts = 32, kTerms = 4;
+    static constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23: what is added to it is rounded, and in its lowest bits
     float low = 0, high = 0;                      // x below or above these gives the byte of the nearest of them
     float last = 0;                               // the middle of the last part
     float rate = 1;                               // parts in a unit of x

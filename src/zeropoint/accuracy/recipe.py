@@ -27,8 +27,8 @@ from zeropoint.accuracy.ranges import choose_ranges
 from zeropoint.accuracy.scaling import search_scaling
 from zeropoint.accuracy.smoothing import smooth_layers
 from zeropoint.graph.frontends.script.evaluate import straight_graph
-from zeropoint.graph.policy import STAYS_FLOAT, Policy
-from zeropoint.graph.provenance import origin
+from zeropoint.graph.policy import Policy
+from zeropoint.graph.provenance import STAYS_FLOAT, origin
 from zeropoint.graph.quantize_fx import (
     Prepared,
     Quantized,

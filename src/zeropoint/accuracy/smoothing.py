@@ -24,8 +24,7 @@ from zeropoint.accuracy.layers import MEMORY, Change, held_out
 from zeropoint.accuracy.lockstep import Lockstep
 from zeropoint.accuracy.operation import Operation
 from zeropoint.graph.passes.fold_batch_norm import add_parameter
-from zeropoint.graph.policy import STAYS_FLOAT
-from zeropoint.graph.provenance import origin
+from zeropoint.graph.provenance import STAYS_FLOAT, origin
 from zeropoint.operators import BY_ATEN
 from zeropoint.operators.node import arguments, aten_name, parameter
 from zeropoint.report.measures import decibels

@@ -10,6 +10,7 @@ import hashlib
 import json
 import struct
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -26,6 +27,8 @@ from zeropoint.operators.steps import dtype_of
 from zeropoint.runtime import Program
 
 __all__ = ["restore"]
+
+_FOLLOWING = {"group_size", "inputs", "spatial", "types", "weight_dtype"}  # attributes that the tensors tell, too
 
 
 def restore(program: Program) -> tuple[fx.GraphModule, tuple[Tensor, ...]]:
@@ -54,6 +57,25 @@ def restore(program: Program) -> tuple[fx.GraphModule, tuple[Tensor, ...]]:
         return _Restored(described, load(data)).run()
 
 
+class _Attributes(dict[str, Any]):
+    """Attributes of a step, and which of them were read: what is not would be lost."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        super().__init__(given)
+        self._read = set(_FOLLOWING)
+
+    def __getitem__(self, name: str) -> Any:
+        self._read.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self._read.add(name)
+        return super().get(name, default)
+
+    def unread(self) -> list[str]:
+        return [f"{name} = {value!r}" for name, value in self.items() if name not in self._read and value]
+
+
 class _Restored:
     """A graph while it is made, step by step: the `GraphBuilder` of the records."""
 
@@ -77,8 +99,11 @@ class _Restored:
         example = tuple(self._input(given) for given in self.program["inputs"])
         self._check_sizes()
         for step in steps:
-            self.step = step
-            made = (RESTORES.get(step.op) or RESTORED_SIZES[step.op])(self, step)
+            attributes = _Attributes(step.attributes)
+            self.step = replace(step, attributes=attributes)
+            made = (RESTORES.get(step.op) or RESTORED_SIZES[step.op])(self, self.step)
+            if unread := attributes.unread():
+                raise self.unsupported(f"operators of graphs have nothing for {', '.join(unread)}")
             self.values.update(zip(step.outputs, made if isinstance(made, list) else [made]))
         results = [self.tensor(name) for name in self.program["outputs"]]
         self.graph.output(results[0] if len(results) == 1 else tuple(results))

@@ -21,6 +21,7 @@ from torch import fx
 
 from zeropoint.described import described
 from zeropoint.graph.passes.qconfig_rules import has_own_rule
+from zeropoint.graph.provenance import STAYS_FLOAT
 from zeropoint.observers import (
     WidenedHistogramObserver,
     default_per_channel_weight_observer,
@@ -40,9 +41,8 @@ from zeropoint.qconfig import (
 )
 from zeropoint.qconfig_mapping import QConfigMapping, get_default_qconfig_mapping
 
-__all__ = ["STAYS_FLOAT", "Evidence", "Policy", "choose_policy", "evidence_in"]
+__all__ = ["Evidence", "Policy", "choose_policy", "evidence_in"]
 
-STAYS_FLOAT = "stays_float"  # key of what is known about a node: why the policy leaves it in float
 _WIDE = ("rsqrt", "reciprocal", "exp", "log", "pow")
 _WIDE_WHY = "its results span too many orders of magnitude for 8 bits"
 _ELEMENTWISE = ("add", "sub", "mul", "div")

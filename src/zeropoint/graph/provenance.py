@@ -13,10 +13,22 @@ from torch import fx
 
 from zeropoint.operators.node import overload_key
 
-__all__ = ["Identity", "Meaning", "Origin", "Values", "has_identities", "identify", "identity", "meaning", "origin"]
+__all__ = [
+    "STAYS_FLOAT",
+    "Identity",
+    "Meaning",
+    "Origin",
+    "Values",
+    "has_identities",
+    "identify",
+    "identity",
+    "meaning",
+    "origin",
+]
 
 ORIGIN, IDENTITY, MEANING = "origin", "identity", "meaning"  # keys of a node's meta
 KEPT = (ORIGIN, IDENTITY, MEANING)
+STAYS_FLOAT = "stays_float"  # key of a node's meta, too: why it is left in float
 
 
 @dataclass(frozen=True)

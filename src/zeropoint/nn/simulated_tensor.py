@@ -222,6 +222,7 @@ def _layouts(func: Any, name: str, args: Any, kwargs: Any) -> Iterator[Tensor]:
 # --------------------------------------------------------------------------------------------- what cannot be quantized
 
 _TRIED: dict[Any, str | bool | None] = {}
+_TRIED_AT_MOST = 4096  # a model whose sizes differ from call to call would fill the memory
 _WARNED: set[str] = set()
 
 
@@ -235,6 +236,8 @@ def _require_quantizable(func: Any, name: str, args: Any, kwargs: Any) -> bool |
         kwargs = {**kwargs, "training": False}
     key = (func, repr(_map((args, kwargs), _signature)))
     if key not in _TRIED:
+        if len(_TRIED) >= _TRIED_AT_MOST:
+            _TRIED.clear()
         _TRIED[key] = _try(func, args, kwargs)
     outcome = _TRIED[key]
     if not isinstance(outcome, str):

@@ -10,6 +10,7 @@ import torch
 from torch import fx
 
 from zeropoint.graph.passes.qconfig_rules import qconfig_of, stays_float
+from zeropoint.graph.provenance import STAYS_FLOAT
 from zeropoint.operators import BY_ATEN, Operator
 from zeropoint.operators.embedding import PADDED, table_bits
 from zeropoint.operators.node import arguments, aten_name, operator_key
@@ -103,8 +104,8 @@ def choose(state: State, node: fx.Node) -> Choice | None:
     qconfig = _qconfig(state, node, found)
     if qconfig is None:
         return Choice(Way.FLOAT, "qconfig None", found)
-    if "stays_float" in node.meta:
-        return Choice(Way.FLOAT, node.meta["stays_float"], found)
+    if STAYS_FLOAT in node.meta:
+        return Choice(Way.FLOAT, node.meta[STAYS_FLOAT], found)
     if any("written" in part.meta for part in (node, *node.all_input_nodes)):
         return Choice(Way.FLOAT, WRITTEN, found)
     choice = found.annotate(state, node, found, qconfig)
@@ -137,8 +138,8 @@ def _keep_scale(state: State, node: fx.Node, found: Operator) -> Choice | None:
         return Choice(Way.FLOAT, WRITTEN)
     if stays_float(state.mapping, node):
         return Choice(Way.FLOAT, "qconfig None")
-    if "stays_float" in node.meta:
-        return Choice(Way.FLOAT, node.meta["stays_float"])
+    if STAYS_FLOAT in node.meta:
+        return Choice(Way.FLOAT, node.meta[STAYS_FLOAT])
     if found.integers is None:
         return Choice(Way.PASSED)
     a = arguments(node)

@@ -19,6 +19,7 @@ from zeropoint.graph.passes.decompose_unknown import decompose_unknown
 from zeropoint.graph.passes.insert_traced import take_apart
 from zeropoint.graph.passes.nodes import call as _call
 from zeropoint.graph.passes.nodes import has_value
+from zeropoint.graph.provenance import STAYS_FLOAT
 from zeropoint.graph.state import keep_state, read_states
 from zeropoint.operators import BY_ATEN, composed_of
 from zeropoint.operators.node import arguments, aten_name, operator_key
@@ -40,7 +41,7 @@ def make_plain(graph: fx.GraphModule) -> fx.GraphModule:
         for node in rewrite(graph).graph.nodes:
             record = BY_ATEN.get(operator_key(node) or "")
             if node not in before and not (record is not None and record.heavy):
-                node.meta["stays_float"] = "a part of an operator that has no form on integers"
+                node.meta[STAYS_FLOAT] = "a part of an operator that has no form on integers"
     return graph
 
 

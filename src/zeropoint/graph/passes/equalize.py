@@ -71,7 +71,7 @@ class ChannelStatistics(nn.Module):
             self.mean_square += (rows.square().mean(0) - self.mean_square) * (rows.shape[0] / int(self.rows))
         return self.post_process(x)
 
-    def sync(self, group: Any) -> None:
+    def sync_statistics(self, group: Any) -> None:
         """Take over what all ranks of a process group saw (`zeropoint.distributed.sync_observers`)."""
         dist.all_reduce(self.low, dist.ReduceOp.MIN, group=group)
         dist.all_reduce(self.high, dist.ReduceOp.MAX, group=group)
