@@ -16,10 +16,6 @@
 #include <cstring>
 #include <thread>
 
-namespace zeropoint {
-const GemmKernel& gemm_vnni_without_vbmi();
-}
-
 namespace zeropoint::check {
 
 // The values of a tensor of bytes: any, or those that break saturating or narrow arithmetic.
@@ -214,9 +210,6 @@ inline std::vector<GemmCandidate> gemm_candidates(Report* report, const char* su
             report->skip(subject, isa_name(k.isa), missing);
     }
     r.push_back({gemm_amx_emulated(), Check(subject, "emulated amx tiles")});
-#if defined(__x86_64__)
-    if (why_not(Isa::vnni).empty()) r.push_back({gemm_vnni_without_vbmi(), Check(subject, "vnni without VBMI")});
-#endif
     return r;
 }
 

@@ -3,7 +3,7 @@
 #include "cpu/memory.h"
 #include "cpu/threads.h"
 #include "kernels/registry.h"
-#include "operators/fused_binary.h"
+#include "operators/fused_output.h"
 #include "operators/scratch.h"
 #include "operators/strips.h"
 #include "operators/winograd.h"
@@ -304,7 +304,10 @@ struct ConvPlan::Task {
                     }
         });
         plan.gemm_.winograd->multiply(a, begin, end);
-        if (made != nullptr) combine(y, made, static_cast<uint8_t*>(y.y) + first, out_rows, pixels, columns);
+        if (made != nullptr)
+            combine(y, made, static_cast<uint8_t*>(y.y) + first, out_rows, pixels, columns);
+        else if (y.table != nullptr)
+            look_up(y.table, static_cast<uint8_t*>(y.y) + first, out_rows, pixels, columns);
     }
 
     // The units [begin, end) of one strip: panels of all groups.

@@ -3,7 +3,7 @@
 #include "cpu/memory.h"
 #include "cpu/threads.h"
 #include "kernels/registry.h"
-#include "operators/fused_binary.h"
+#include "operators/fused_output.h"
 #include "operators/kept_fold.h"
 #include "operators/scratch.h"
 #include "operators/strips.h"
@@ -199,9 +199,6 @@ void DepthwisePlan::run_in_place(const MatmulInput& x, int64_t images, const Siz
     shared.y = y.y;
     shared.out_width = out[2];
     shared.epilogue = kept_fold(folds_, Operand::shifted, in_place_.sizes, shared.activation, y);
-    // A table is looked up in finished strips, unless something goes before it that the kernel takes slowly anyway.
-    const uint8_t* const table = y.z == nullptr && !y.leaky() ? y.table : nullptr;
-    if (table != nullptr) shared.epilogue.table = nullptr;
     const LookupFn lookup = kernels().lookup;
     prepare_output(y.y, static_cast<size_t>(planes * out[1] * out[2] * channels) * (y.type == OutputType::f32 ? 4 : 1));
     // What lies above and below the image.
@@ -227,12 +224,12 @@ void DepthwisePlan::run_in_place(const MatmulInput& x, int64_t images, const Siz
             a.out = (plane * out[1] + first) * out[2] * channels;
             const int64_t unit = chunk * t.panels_per_chunk, past = std::min(unit + t.panels_per_chunk, units);
             kernel_.in_place->multiply(a, unit, past);
-            if (table == nullptr) continue;
+            if (y.table == nullptr) continue;
             const int64_t pixels = a.out_lines * out[2], begin = unit * kInPlaceUnit,
                           count = std::min(past * kInPlaceUnit, channels) - begin;
             uint8_t* const made = static_cast<uint8_t*>(y.y) + a.out + begin;
             const int64_t runs = count == channels ? 1 : pixels, run = count == channels ? pixels * channels : count;
-            for (int64_t i = 0; i < runs; ++i) lookup({made + i * channels, table, made + i * channels}, 0, run);
+            for (int64_t i = 0; i < runs; ++i) lookup({made + i * channels, y.table, made + i * channels}, 0, run);
         }
     });
 }

@@ -5,7 +5,7 @@
 #include "cpu/threads.h"
 #include "kernels/registry.h"
 #include "operators/float_stage.h"
-#include "operators/fused_binary.h"
+#include "operators/fused_output.h"
 #include "operators/kept_fold.h"
 #include "operators/scratch.h"
 

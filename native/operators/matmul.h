@@ -33,8 +33,10 @@ struct MatmulInput {
 // The output of a layer, and what is done last.
 struct Output : OutputForm {
     void* y = nullptr;
+    // Then, of bytes, y = table[y], if given: 256 bytes, as in kernels/lookup/lookup.h.
+    const uint8_t* table = nullptr;
     // Last, y = y o b, with a tensor b of the type, shape and layout of y, which may be y; a and y are not looked at.
-    // Not together with z. See operators/fused_binary.h.
+    // Not together with z. See operators/fused_output.h.
     const BinaryArgs* then = nullptr;
     // Linear layers, and nothing else beside it: scales are those of float32 output, which goes through a function, and
     // is then rounded if y is bytes. See operators/float_stage.h.

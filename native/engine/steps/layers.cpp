@@ -1,7 +1,7 @@
 // Linear layers and convolutions of integers with stored weights.
 #include "engine/steps/binary.h"
 #include "engine/steps/stored_layer.h"
-#include "operators/fused_binary.h"
+#include "operators/fused_output.h"
 #include "operators/map.h"
 
 #include <optional>

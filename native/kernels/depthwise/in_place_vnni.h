@@ -139,7 +139,7 @@ struct BlockEpilogue {
     bool direct;  // the bytes come from registers; else the sums, without bias, go through memory
 
     BlockEpilogue(const Epilogue& e, int64_t first) {
-        direct = e.type != OutputType::f32 && e.z == nullptr && !e.leaky() && e.table == nullptr && e.after == nullptr;
+        direct = e.type != OutputType::f32 && e.z == nullptr && !e.leaky() && e.after == nullptr;
         constexpr int64_t kLanes = B::kChannels / 16;
         for (int64_t c = 0; c < B::kChannels; c += 4) {
             const int64_t to = place_in_block(c, kLanes);

@@ -18,7 +18,7 @@ void subtract_row_sums(int64_t rows, const uint32_t* sums, const int32_t* w_zero
 
 void multiply(const GemmArgs& a, int64_t begin, int64_t end) {
     // Tiles would be mostly empty, and the weights are what takes time to read.
-    if (a.m <= kFewRows) return few_rows_vnni(a, begin, end, kAmxLayout, look_up_places);
+    if (a.m <= kFewRows) return few_rows_vnni(a, begin, end, kAmxLayout);
     uint32_t sums[kGemmRows];
     if (a.w_zero_point != nullptr) row_sums_vnni(a, sums);
     multiply_amx<AmxTiles>(a, begin, end, [&](int64_t p, int64_t m, int64_t rows, int32_t* acc) {

@@ -16,7 +16,7 @@ enum class SumOrder { plain, split };
 class DirectEpilogue {
 public:
     static bool fits(const Epilogue& e, int64_t channels_left) {
-        return e.type != OutputType::f32 && e.z == nullptr && !e.leaky() && e.table == nullptr && e.after == nullptr &&
+        return e.type != OutputType::f32 && e.z == nullptr && !e.leaky() && e.after == nullptr &&
                channels_left >= kPanel;
     }
 

@@ -64,7 +64,7 @@ private:
         const Scale scale = scale_;
         const int32_t zero_point = e_.zero_point, lo = e_.lo;
         const bool is_leaky = kMore && e_.leaky();
-        const bool whole = left_ == kPanel && e_.table == nullptr;
+        const bool whole = left_ == kPanel;
         const int64_t n = n_;
         uint8_t* const bytes = static_cast<uint8_t*>(y_);
         for (int64_t m = 0; m < rows; ++m, acc += kPanel) {
@@ -87,8 +87,6 @@ private:
                 continue;
             }
             V::store16(part, v, zero_point, lo);
-            if (e_.table != nullptr)
-                for (uint8_t& b : part) b = e_.table[b];
             std::memcpy(bytes + at, part, static_cast<size_t>(left_));
         }
     }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "kernels/gemm/gemm.h"
-#include "kernels/lookup/places_avx512.h"
 
 #include <immintrin.h>
 
@@ -15,11 +14,10 @@ using Sums = int __attribute__((vector_size(64)));
 class Epilogue512 {
 public:
     // The sums must have e.bias already.
-    Epilogue512(const Epilogue& e, void* y, int64_t n, LookUpPlaces look_up)
+    Epilogue512(const Epilogue& e, void* y, int64_t n)
         : e_(e),
           y_(y),
           n_(n),
-          look_up_(look_up),
           form_(e.z != nullptr || e.leaky() || e.after != nullptr ? Form::any
                 : !e.bounded                                      ? Form::plain
                 : e.type == OutputType::u8 && e.hi >= 255         ? Form::saturated
@@ -37,25 +35,6 @@ public:
     template <int kRows, int kPanels>
     __attribute__((always_inline)) void store(const Sums (&sum)[kRows][kPanels], int64_t panel,
                                               const int64_t* const (&y_rows)[kRows]) const {
-        put<kRows, kPanels>(sum, panel, y_rows);
-        if (!has_table()) return;
-        int64_t at[kRows];
-        for (int i = 0; i < kRows; ++i) at[i] = *y_rows[i];
-        look_up<kRows>(panel, kPanels, at, kRows);
-    }
-
-    // store() but for the table, and the table for what was put: `count` rows, at most kMost.
-    bool has_table() const { return e_.table != nullptr && e_.type != OutputType::f32; }
-    template <int kMost>
-    __attribute__((noinline)) void look_up(int64_t panel, int64_t panels, const int64_t* y_rows, int count) const {
-        const int64_t first = panel * kPanel, left = n_ - first;
-        int64_t at[kMost];
-        for (int i = 0; i < count; ++i) at[i] = y_rows[i] + first;
-        look_up_(e_.table, static_cast<uint8_t*>(y_), at, count, left < panels * kPanel ? left : panels * kPanel);
-    }
-    template <int kRows, int kPanels>
-    __attribute__((always_inline)) void put(const Sums (&sum)[kRows][kPanels], int64_t panel,
-                                            const int64_t* const (&y_rows)[kRows]) const {
         const int64_t first = panel * kPanel;
         if (e_.type == OutputType::f32) return to_floats<kRows, kPanels>(sum, first, y_rows);
         if (form_ == Form::saturated) return to_bytes<kRows, kPanels, Form::saturated>(sum, first, y_rows);
@@ -232,7 +211,6 @@ private:
     const Epilogue& e_;
     void* y_;
     int64_t n_;
-    LookUpPlaces look_up_;
     Form form_;
     char flip_, lo_, hi_;
     int16_t zero_point_;

@@ -30,7 +30,6 @@ __attribute__((noinline)) void few_channels_vnni(const FewChannels& job) {
     const GemmArgs& a = job.a;
     const int64_t row_step = a.row_step, panel = job.panel;
     const int64_t* const y_rows = a.y_rows;
-    const bool with_table = epilogue.has_table();
     __m512i weights[kAll][kPanels];
 #pragma GCC unroll 10
     for (int c = 0; c < kAll; ++c)
@@ -59,7 +58,7 @@ __attribute__((noinline)) void few_channels_vnni(const FewChannels& job) {
                     sum[i][j] = reinterpret_cast<Sums>(
                         _mm512_dpbusd_epi32(reinterpret_cast<__m512i>(sum[i][j]), v, weights[c][j]));
             }
-        epilogue.put<kCount, kPanels>(sum, panel, to);
+        epilogue.store<kCount, kPanels>(sum, panel, to);
 #pragma GCC unroll 3
         for (int t = 0; t < kTaps; ++t) x[t] += kCount * row_step;
     };
@@ -67,15 +66,9 @@ __attribute__((noinline)) void few_channels_vnni(const FewChannels& job) {
         const int64_t end = row + a.run < a.m ? row + a.run : a.m;
 #pragma GCC unroll 3
         for (int t = 0; t < kTaps; ++t) x[t] = static_cast<const uint8_t*>(a.x) + a.rows[row] + a.taps[t];
-        while (row < end) {
-            // A table is looked up in some rows at a time.
-            constexpr int64_t kMost = 16;
-            const int64_t first = row, last = with_table && row + kMost < end ? row + kMost : end;
-            for (; row + kRows <= last; row += kRows) some(std::integral_constant<int, kRows>(), row);
-            if constexpr (kRows > 1)
-                for (; row < last; ++row) some(std::integral_constant<int, 1>(), row);
-            if (with_table) epilogue.look_up<kMost>(panel, kPanels, y_rows + first, static_cast<int>(last - first));
-        }
+        for (; row + kRows <= end; row += kRows) some(std::integral_constant<int, kRows>(), row);
+        if constexpr (kRows > 1)
+            for (; row < end; ++row) some(std::integral_constant<int, 1>(), row);
     }
 }
 

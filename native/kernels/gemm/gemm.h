@@ -63,7 +63,6 @@ struct OutputForm {
     const void* z = nullptr;  // what is added before rounding, at the places of y: 8 bit
     IntType z_type = IntType::u8;
     int32_t z_zero_point = 0;
-    const uint8_t* table = nullptr;  // 256 bytes
 
     bool leaky() const { return slope != 1.0f; }
 };
@@ -78,7 +77,7 @@ struct OutputForm {
 //   u8, s8: v = rne(v + zero_point) - zero_point          if zero_point_first
 //   u8, s8: y = rne(clamp(v, lo - zero_point, hi - zero_point)) + zero_point, which is clamp(rne(v) + zero_point, lo,
 //   hi)
-//           NaN gives hi;  y = table[y]   if given, in the order of the bit patterns as in kernels/lookup/lookup.h
+//           NaN gives hi
 struct Epilogue : OutputForm {
     const int32_t* bias = nullptr;
     const float* multiplier = nullptr;

@@ -42,14 +42,14 @@ struct VnniJob {
     const uint32_t* row_sums;  // if the weights have zero points
     Epilogue512 epilogue;
 
-    VnniJob(const GemmArgs& args, const PanelLayout& weights, const uint32_t* sums, LookUpPlaces look_up)
+    VnniJob(const GemmArgs& args, const PanelLayout& weights, const uint32_t* sums)
         : a(args),
           layout(weights),
           padded(weights.padded(args.channels)),
           panels((args.n + kPanel - 1) / kPanel),
           panel_size(args.tap_count * padded * kPanel),
           row_sums(sums),
-          epilogue(args.epilogue, args.y, args.n, look_up) {}
+          epilogue(args.epilogue, args.y, args.n) {}
 };
 
 // The weights of neighbouring panels.
@@ -289,12 +289,11 @@ inline bool few_channels_vnni(const VnniJob& job, int64_t begin, int64_t end) {
 }
 
 // For a layout with groups of four panels.
-inline void multiply_vnni(const GemmArgs& a, int64_t begin, int64_t end, const PanelLayout& layout,
-                          LookUpPlaces look_up) {
+inline void multiply_vnni(const GemmArgs& a, int64_t begin, int64_t end, const PanelLayout& layout) {
     constexpr int64_t kMatrix = 6, kImage = 7;
     uint32_t sums[kGemmRows];
     if (a.w_zero_point != nullptr) row_sums_vnni(a, sums);
-    const VnniJob job(a, layout, a.w_zero_point != nullptr ? sums : nullptr, look_up);
+    const VnniJob job(a, layout, a.w_zero_point != nullptr ? sums : nullptr);
     constexpr int64_t kRun = 8;
     const bool in_order = a.run >= a.m || a.run >= kRun;
     if (in_order && a.w_zero_point == nullptr && few_channels_vnni(job, begin, end)) return;
@@ -322,11 +321,10 @@ inline void multiply_vnni(const GemmArgs& a, int64_t begin, int64_t end, const P
 
 // At most `kFewRows` rows, for a layout of single panels.
 constexpr int64_t kFewRows = 4;
-inline void few_rows_vnni(const GemmArgs& a, int64_t begin, int64_t end, const PanelLayout& layout,
-                          LookUpPlaces look_up) {
+inline void few_rows_vnni(const GemmArgs& a, int64_t begin, int64_t end, const PanelLayout& layout) {
     uint32_t sums[kFewRows];
     if (a.w_zero_point != nullptr) row_sums_vnni(a, sums);
-    const VnniJob job(a, layout, a.w_zero_point != nullptr ? sums : nullptr, look_up);
+    const VnniJob job(a, layout, a.w_zero_point != nullptr ? sums : nullptr);
     constexpr int16_t kRows[] = {0, 1, 2, 3};
     const auto run = [&](auto panels, int64_t p) {
         constexpr int kPanels = decltype(panels)::value;

@@ -29,7 +29,7 @@ inline void transform_line_512(const uint8_t* x, int64_t line, int64_t channels,
     constexpr int64_t kColumns = 8;
     alignas(64) Words512 columns[kColumns][2][6];
     const bool whole = count == kAtOnce512;
-    const __mmask64 bytes = first_bytes(count);
+    const __mmask64 bytes = whole ? ~__mmask64{0} : (__mmask64{1} << count) - 1;
     const __mmask32 words = static_cast<__mmask32>((uint64_t{1} << (count / 2)) - 1);
     for (int64_t tile = 0; tile < tiles; ++tile, to += channels) {
         for (int64_t k = tile == 0 ? 0 : kWinogradReach - kWinogradTile; k < kWinogradReach; ++k) {
@@ -220,11 +220,10 @@ private:
     }
 };
 
-inline void winograd_multiply_vnni(const WinogradArgs& a, int64_t begin, int64_t end, const PanelLayout& layout,
-                                   LookUpPlaces look_up) {
+inline void winograd_multiply_vnni(const WinogradArgs& a, int64_t begin, int64_t end, const PanelLayout& layout) {
     const int64_t inputs = WinogradArgs::inputs_stride(a.tiles, a.channels),
                   weights = WinogradArgs::weights_stride(a.channels), sums = WinogradArgs::kSumsStride;
-    const Epilogue512 epilogue(a.epilogue, a.y, a.n, look_up);
+    const Epilogue512 epilogue(a.epilogue, a.y, a.n);
     const auto load = [](const int32_t* from) { return reinterpret_cast<Dwords512>(_mm512_loadu_si512(from)); };
     for (int64_t p = begin; p < end; ++p) {
         transform_panel_512(a, layout, p);

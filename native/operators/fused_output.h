@@ -1,5 +1,6 @@
-// The sum or product of a layer's result with another tensor: taken from each part of the result by the thread that
-// made it, while it is in that thread's cache. The bytes are those of the layer followed by operators/binary.h.
+// What is done with a layer's bytes when they are made: a table they go through, and then the sum or product with another
+// tensor. The thread that made a part of the result does it, while that is in its cache. The bytes are those of the layer
+// followed by operators/lookup.h and operators/binary.h.
 #pragma once
 
 #include "operators/matmul.h"
@@ -10,20 +11,27 @@ namespace zeropoint {
 struct PartMemory;
 struct PartRows;
 
+// y[y_rows[i] + c] = table[y[y_rows[i] + c]] for `columns` columns of those of m rows that are there.
+void look_up(const uint8_t* table, uint8_t* y, const int64_t* y_rows, int64_t m, int64_t columns);
+
 // y[y_rows[i] + c] = made[i * columns + c] o b[y_rows[i] + c] for those of m rows that are there, with the places of b
-// that `y` has in the output. b may be the output itself: every element is read by the one call that writes it.
-void combine(const MatmulOutput& output, const uint8_t* made, uint8_t* y, const int64_t* y_rows, int64_t m,
-             int64_t columns);
+// that `y` has in the output; before, `made` goes through the table, if there is one. b may be the output itself: every
+// element is read by the one call that writes it.
+void combine(const MatmulOutput& output, uint8_t* made, uint8_t* y, const int64_t* y_rows, int64_t m, int64_t columns);
 
 // multiply() writes the columns [first, first + columns) of m rows of `a`, the arguments of a kernel: to the output or,
-// if something is to be done with them, to memory of this thread, from where they are combined into the output. Rows
-// whose place is negative are not there.
+// if they are to be combined, to memory of this thread, from where they are combined into the output. Rows whose place is
+// negative are not there.
 template <class Args, class Multiply>
 void multiply_part(const MatmulOutput& output, int64_t m, int64_t first, int64_t columns, Args& a,
                    const Multiply& multiply) {
-    if (output.then == nullptr) return multiply();
     void* const y = a.y;
     const int64_t* const y_rows = a.y_rows;
+    if (output.then == nullptr) {
+        multiply();
+        if (output.table != nullptr) look_up(output.table, static_cast<uint8_t*>(y) + first, y_rows, m, columns);
+        return;
+    }
     int64_t* const rows = reinterpret_cast<int64_t*>(scratch_of<PartRows>(static_cast<size_t>(m) * sizeof(int64_t)));
     for (int64_t i = 0; i < m; ++i) rows[i] = y_rows[i] < 0 ? -1 : i * columns;
     uint8_t* const made = scratch_of<PartMemory>(static_cast<size_t>(first + m * columns));
