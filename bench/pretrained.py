@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import zeropoint
 from bench import accuracy, engine
 from bench.timing import How, Result, Row
 from zeropoint.accuracy.recipe import Bench, Recipe
-from zeropoint.interop.peers import OURS, written
+from zeropoint.interop.peers import FLOAT, OURS, written
 from zeropoint.interop.tasks import Task
 
 
@@ -50,19 +50,40 @@ def rows() -> Iterator[Row]:
 
 def _race(network: Network, row: Row, how: How, least: int) -> Result:
     case = network.case()
-    batches = tuple(batch if isinstance(batch, tuple) else (batch,) for batch in case.calibration)
+    batches = [part for batch in case.calibration for part in _like(case.example, batch)]
     dynamic = any(isinstance(module, RECURRENT) for module in case.model.modules())
-    task = Task(case.model, case.example, batches[: how.samples], dynamic)
+    task = Task(case.model, case.example, tuple(batches[: how.samples]), dynamic)
 
     def write(name: str, task: Task, folder: Path) -> Path:
+        if name == FLOAT and not isinstance(case.model, torch.jit.ScriptModule):
+            return _float_graph(task, folder)
         if name != OURS:
             return written(name, task, folder)
-        quantized = Bench(case.model, case.example, list(task.calibration)).make(Recipe()).quantized
+        quantized = Bench(case.model, case.example, case.calibration).make(Recipe()).quantized
         path = folder / "model.zpt"
         zeropoint.compile(quantized, case.example).save(path)
         return path
 
     return engine.race(task, 1.0, row, how, least, write, functools.partial(_scores, case))
+
+
+def _like(example: tuple[Tensor, ...], batch: Any) -> Iterator[tuple[Tensor, ...]]:
+    """Parts of a batch that are as large as the example, because the files of peers take no other sizes."""
+    given = batch if isinstance(batch, tuple) else (batch,)
+    rows = example[0].shape[0]
+    for start in range(0, given[0].shape[0] - rows + 1, rows):
+        part = tuple(x[start : start + rows] if x.shape[0] == given[0].shape[0] else x for x in given)
+        part = tuple(x[tuple(slice(size) for size in wanted.shape)] for x, wanted in zip(part, example))
+        if all(x.shape == wanted.shape for x, wanted in zip(part, example)):
+            yield part
+
+
+def _float_graph(task: Task, folder: Path) -> Path:
+    """A file of torch.export: the code of some packages does not import without those that read audio files."""
+    path = folder / "float.pt2"
+    with torch.no_grad():
+        torch.export.save(torch.export.export(task.model, task.inputs), path)
+    return path
 
 
 def _scores(case: accuracy.Case, path: Path) -> dict[str, Any]:

@@ -234,6 +234,13 @@ def timed(call: Any) -> Iterator[float]:
             return
 
 
+def _first(result: Any) -> Any:
+    """The first array of what a call gives."""
+    while isinstance(result, (tuple, list, Mapping)):
+        result = next(iter(result.values() if isinstance(result, Mapping) else result))
+    return result
+
+
 def _main(name: str, path: str, arrays: str, threads: str, realtime: str) -> None:
     with np.load(arrays) as stored:
         inputs = tuple(stored[key] for key in stored.files)
@@ -260,7 +267,7 @@ def _main(name: str, path: str, arrays: str, threads: str, realtime: str) -> Non
                 seconds = [s / ready.together for s in timed(ready.call)]
             say({"seconds": seconds})
         else:
-            np.save(order["path"], np.asarray(ready.call()))
+            np.save(order["path"], np.asarray(_first(ready.call())))
             say({"written": order["path"]})
 
 
