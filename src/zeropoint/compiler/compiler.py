@@ -25,6 +25,7 @@ from zeropoint.graph.passes.input_checks import Sizes
 from zeropoint.graph.state import kept_state
 from zeropoint.graph.torch_internals import input_nesting, is_operator, output_nesting
 from zeropoint.operators import STEPS
+from zeropoint.operators.steps import dtype_name
 
 __all__ = ["Unsupported", "compile"]
 
@@ -255,8 +256,9 @@ class Compiler:
             raise self.unsupported(f"input {node.target!r} is no tensor but {described(found)}")
         name = self.values[node] = self.builder.fresh(str(node.target))
         shape = list(found.shape)
-        self.builder.shapes[name] = tuple(shape)
-        self.builder.inputs.append(Input(name, str(found.dtype).removeprefix("torch."), [None] * len(shape), shape))
+        dtype = dtype_name(found.dtype)
+        self.builder.shapes[name], self.builder.dtypes[name] = tuple(shape), dtype
+        self.builder.inputs.append(Input(name, dtype, [None] * len(shape), shape))
 
     def call_module(self, node: fx.Node) -> None:
         module = self.graph.get_submodule(str(node.target))
@@ -291,12 +293,9 @@ class Compiler:
                 self.missing.add(node, reason)
                 return
             self.values[node] = self.call_torch(node)
-        self._remember_shape(node)
-
-    def _remember_shape(self, node: fx.Node) -> None:
         made, found = self.values[node], self.found[node]
         if isinstance(made, str) and isinstance(found, Tensor):
-            self.builder.shapes[made] = tuple(found.shape)
+            self.builder.shapes[made], self.builder.dtypes[made] = tuple(found.shape), dtype_name(found.dtype)
 
     def call_torch(self, node: fx.Node) -> Any:
         """A step that PyTorch computes."""

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from zeropoint.compiler.attention import fuse_attention, split_attention
+from zeropoint.compiler.expression_tables import tabulate_expressions
 from zeropoint.compiler.float_stages import (
     fuse_dynamic_functions,
     fuse_functions,
@@ -45,7 +46,7 @@ def simplify(builder: ProgramBuilder, fusions: Sequence[Fusion] | None = None) -
     _drop_dead(builder)
     for fusion in FUSIONS if fusions is None else fusions:
         fusion.apply(builder)
-    _drop_dead(builder)
+        _drop_dead(builder)  # which would count as readers of what is left
 
 
 def split(steps: Sequence[Step], fresh: Fresh) -> list[Step]:
@@ -175,6 +176,7 @@ def _drop_dead(builder: ProgramBuilder) -> None:
 
 # In this order: an expression that has been joined with another is no mask of attention any more.
 FUSIONS: tuple[Fusion, ...] = (
+    Fusion("dequantize, maps of it alone, quantize", "a table", tabulate_expressions),
     Fusion("a table behind a layer or a table", "that layer or table", _fold_tables, _split_table),
     Fusion("a sum or product behind a layer", "that layer", _fold_pairs, _split_pair),
     Fusion(

@@ -84,6 +84,7 @@ class ProgramBuilder:
         self.arguments: Any = None
         self.constants: dict[str, np.ndarray] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}  # of values, for the example; not of all
+        self.dtypes: dict[str, str] = {}  # of values, not of all
         self.foreign: list[Any] = []  # what computes the steps that only PyTorch can
         self._by_bytes: dict[Any, str] = {}
         self._names: set[str] = set()

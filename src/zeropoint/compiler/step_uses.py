@@ -23,6 +23,10 @@ class StepUses:
             for name in step.reads():
                 self._readers.setdefault(name, []).append(step)
 
+    def any_maker(self, name: str | None) -> Step | None:
+        """The step that makes a value, whoever reads it."""
+        return self._makers.get(str(name))
+
     def maker(self, name: str | None, *ops: str) -> Step | None:
         """The step of one of these kinds that makes a value, if no other step reads the value and no user gets it."""
         step = self._makers.get(str(name))

@@ -20,8 +20,9 @@ import torch
 from torch import fx
 
 from zeropoint.described import described
+from zeropoint.graph.expressions import expressions_in
 from zeropoint.graph.passes.qconfig_rules import has_own_rule
-from zeropoint.graph.provenance import STAYS_FLOAT
+from zeropoint.graph.provenance import EXPRESSION, STAYS_FLOAT
 from zeropoint.observers import (
     WidenedHistogramObserver,
     default_per_channel_weight_observer,
@@ -48,6 +49,7 @@ _WIDE_WHY = "its results span too many orders of magnitude for 8 bits"
 _ELEMENTWISE = ("add", "sub", "mul", "div")
 _BETWEEN = (*_ELEMENTWISE, "softmax", "gelu", "silu", "tanh")
 _BETWEEN_WHY = "between the layers of a transformer: a few large channels would leave the others no steps"
+_EXPRESSION_WHY = "part of an expression of one tensor, which is rounded at its end"
 _NORM_WHY = "a norm before linear layers: a few large channels would leave the others no steps"
 _HANDS_ON = frozenset(
     name.split(".")[0] for name, record in BY_ATEN.items() if record.keeps_scale and record.integers is None
@@ -75,6 +77,8 @@ class Policy:
             mode, where the other layers lose less than 8-bit tables.
         products: products of activations in dynamic mode, such as the two of attention: "float", or "int8" with a range
             for each row and column.
+        whole_expressions: element-wise operators that make up a function of one tensor, such as ``x * sigmoid(x)``, are
+            rounded at the end only. A program has one table for them (static mode).
 
     Example:
         >>> import dataclasses
@@ -91,6 +95,7 @@ class Policy:
     granularity: str = "per_token"
     embedding_bits: int | None = None
     products: str = "float"
+    whole_expressions: bool = True
 
     def __post_init__(self) -> None:
         for name, accepted in (
@@ -176,9 +181,14 @@ class Policy:
         marked = dict.fromkeys(_norms(graph), _NORM_WHY) if self.float_norms else {}
         wide = [node for node in graph.graph.nodes if kept.get(_packet(node)) == _WIDE_WHY]
         marked.update(_readers_of_wide(graph, wide))
+        expressions = expressions_in(graph) if self.whole_expressions else {}
         for node in graph.graph.nodes:
             why = marked.get(node) or kept.get(_packet(node).removeprefix("_safe").removeprefix("_"))
-            if why is not None and not has_own_rule(mapping, node):
+            if has_own_rule(mapping, node):
+                continue
+            if node in expressions and why is None:
+                why, node.meta[EXPRESSION] = _EXPRESSION_WHY, expressions[node]
+            if why is not None:
                 node.meta[STAYS_FLOAT] = why
 
 

@@ -14,6 +14,7 @@ from torch import fx
 from zeropoint.operators.node import overload_key
 
 __all__ = [
+    "EXPRESSION",
     "STAYS_FLOAT",
     "Identity",
     "Meaning",
@@ -29,6 +30,7 @@ __all__ = [
 ORIGIN, IDENTITY, MEANING = "origin", "identity", "meaning"  # keys of a node's meta
 KEPT = (ORIGIN, IDENTITY, MEANING)
 STAYS_FLOAT = "stays_float"  # key of a node's meta, too: why it is left in float
+EXPRESSION = "expression"  # likewise: part of an expression of one tensor (graph/expressions.py); True at its end
 
 
 @dataclass(frozen=True)

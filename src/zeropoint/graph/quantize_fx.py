@@ -22,6 +22,7 @@ from zeropoint.graph.lowering.reference import reference
 from zeropoint.graph.passes.annotate import Choice, Way, operator_name, plan, skip_rounding
 from zeropoint.graph.passes.canonicalize import make_plain
 from zeropoint.graph.passes.equalize import divide_in_quantize, equalize, watch_channels
+from zeropoint.graph.passes.fold_affine import fold_affine
 from zeropoint.graph.passes.fold_batch_norm import fold_batch_norm
 from zeropoint.graph.passes.fold_constants import fold_constants
 from zeropoint.graph.passes.fold_linear import fold_linear
@@ -220,6 +221,8 @@ def in_known_operators(graph: fx.GraphModule, *, trained: bool = False) -> fx.Gr
         fold_constants(graph)
         fold_linear(graph)  # with weights that were computed
     fold_batch_norm(graph)
+    if not trained:
+        fold_affine(graph)
     fuse_norms(graph)
     identify(graph)
     return graph

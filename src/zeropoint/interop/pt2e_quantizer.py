@@ -76,6 +76,8 @@ class ZeropointQuantizer(Quantizer):
         for node, choice in choices.items():
             if choice.way is Way.STATIC:
                 _annotate(node, choice, by_name)
+            elif choice.rounded:
+                node.meta[_KEY] = QuantizationAnnotation(output_qspec=_ACTIVATION, _annotated=True)
             elif choice.way is Way.PASSED:
                 _keep_scale(node)
         return model

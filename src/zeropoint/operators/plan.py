@@ -43,6 +43,7 @@ class Choice:
     inputs: tuple[str, ...] = ()  # activations that must be quantized: names of nodes, which copies of a graph keep
     relu: str | None = None  # the ReLU that is part of it
     to_float: bool = False  # its result is float32, because only float operators read it
+    rounded: bool = False  # float32 that has a scale: what reads it can have it as integers
     result: str | None = None  # the value whose observer watches the result too, where branches meet
 
 
@@ -55,6 +56,7 @@ class State:
     alone: bool = False
     choices: dict[fx.Node, Choice] = field(default_factory=dict)
     quantized: set[fx.Node] = field(default_factory=set)  # values that will have a scale
+    tabled: set[fx.Node] = field(default_factory=set)  # floats inside an expression of one quantized tensor
 
 
 def is_static(observer: Any) -> bool:

@@ -85,7 +85,7 @@ def test_a_part_with_another_kind_of_observer_keeps_its_own() -> None:
 
 
 def test_a_part_that_a_number_was_added_to_keeps_the_scale_that_follows_from_it() -> None:
-    (found,) = parameters_of_cat(converted(Joined(lambda a, b: torch.cat([a + 0.5, b], 1))))
+    (found,) = parameters_of_cat(converted(Joined(lambda a, b: torch.cat([torch.relu(a) + 0.5, b], 1))))
     assert len(found) == 2
 
 

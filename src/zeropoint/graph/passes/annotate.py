@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from zeropoint.graph.passes.qconfig_rules import qconfig_of, stays_float
-from zeropoint.graph.provenance import STAYS_FLOAT
+from zeropoint.graph.provenance import EXPRESSION, STAYS_FLOAT
 from zeropoint.operators import BY_ATEN, Operator
 from zeropoint.operators.embedding import PADDED, table_bits
 from zeropoint.operators.node import arguments, aten_name, operator_key
@@ -55,7 +55,7 @@ def plan(
             if choice is None:
                 continue
             state.choices[node] = choice
-            if choice.way in (Way.STATIC, Way.PASSED, Way.JOINED) and is_float(node):
+            if (choice.way in (Way.STATIC, Way.PASSED, Way.JOINED) or choice.rounded) and is_float(node):
                 state.quantized.add(node)
             if choice.relu is not None:
                 relu = next(user for user in node.users if user.name == choice.relu)
@@ -94,6 +94,8 @@ def choose(state: State, node: fx.Node) -> Choice | None:
     if name is None:
         return None
     found = BY_ATEN.get(name)
+    if EXPRESSION in node.meta:
+        return _in_expression(state, node, found)
     if found is not None and found.keeps_scale:
         return _keep_scale(state, node, found)
     if name.startswith("zeropoint.read_state"):  # computes nothing
@@ -113,6 +115,19 @@ def choose(state: State, node: fx.Node) -> Choice | None:
     if other is not None:
         return Choice(Way.FLOAT, f"it computes in {other}: model.float() makes it float32", found)
     return choice
+
+
+def _in_expression(state: State, node: fx.Node, found: Operator | None) -> Choice | None:
+    """Float32; the end of an expression of a quantized tensor gets a scale. None for comparisons."""
+    if all(t in state.quantized or t in state.tabled for t in tensor_arguments(node) if t.op != "get_attr"):
+        state.tabled.add(node)
+    if not is_float(node):
+        return None
+    qconfig = qconfig_of(state.mapping, node, () if found is None else found.object_types)
+    if qconfig is None or not is_static(qconfig.activation()):
+        return Choice(Way.FLOAT, "qconfig None" if qconfig is None else "no dynamic form", found)
+    rounded = node.meta[EXPRESSION] and node in state.tabled
+    return Choice(Way.FLOAT, node.meta[STAYS_FLOAT], found, qconfig, rounded=rounded)
 
 
 # What quantizes takes these floats; what finds ranges when it runs takes float32 only.

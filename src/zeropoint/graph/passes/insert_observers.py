@@ -86,7 +86,10 @@ def _wanted(choices: dict[fx.Node, Choice], by_name: dict[str, fx.Node]) -> dict
         choice = choices.get(node)
         if choice is None:
             continue
-        if choice.way is Way.STATIC:
+        if choice.rounded:
+            wanted[node] = choice.qconfig.activation()
+            has_scale.add(node)
+        elif choice.way is Way.STATIC:
             for value in (by_name[name] for name in choice.inputs):
                 if value not in wanted and value not in has_scale:
                     wanted[value] = choice.qconfig.activation()

@@ -1,0 +1,98 @@
+"""Constants behind a layer: folded into it where they are for all or for a channel, and left where they are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from zeropoint.graph.quantize_fx import float_graph
+from zeropoint.operators.node import aten_name
+
+
+class Behind(nn.Module):
+    """A layer, and a function with a constant behind it."""
+
+    def __init__(self, layer: nn.Module, function: Callable[[Tensor, Tensor], Tensor], *shape: int) -> None:
+        super().__init__()
+        self.layer, self.function = layer, function
+        self.register_buffer("constant", torch.rand(shape) + 0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self.layer(x), self.constant)
+
+
+def operators_of(model: nn.Module, x: Tensor) -> tuple[list[str], Any]:
+    graph = float_graph(model.eval(), (x,))
+    return [str(aten_name(node)) for node in graph.graph.nodes if node.op == "call_function"], graph
+
+
+LAYERS: dict[str, tuple[nn.Module, tuple[int, ...], tuple[int, ...]]] = {
+    "conv2d": (nn.Conv2d(3, 6, 3, bias=False), (2, 3, 8, 8), (6, 1, 1)),
+    "conv2d, unbatched": (nn.Conv2d(3, 6, 3), (3, 8, 8), (6, 1, 1)),
+    "conv1d, groups": (nn.Conv1d(4, 6, 3, groups=2), (2, 4, 9), (1, 6, 1)),
+    "conv_transpose2d, groups": (nn.ConvTranspose2d(4, 6, 3, groups=2), (2, 4, 5, 5), (1, 6, 1, 1)),
+    "linear": (nn.Linear(5, 6, bias=False), (2, 3, 5), (6,)),
+}
+FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "sum": lambda y, c: c + y,
+    "difference": lambda y, c: y - c,
+    "product": lambda y, c: c * y,
+    "quotient": lambda y, c: y / c,
+    "scaled and shifted": lambda y, c: (y * c + 1.5) * 0.25 - c,
+}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("layer", LAYERS)
+def test_constants_become_part_of_the_layer(layer: str, function: str) -> None:
+    torch.manual_seed(0)
+    made, shape, channels = LAYERS[layer]
+    for constant in (channels, ()):
+        model, x = Behind(made, FUNCTIONS[function], *constant), torch.randn(shape)
+        operators, graph = operators_of(model, x)
+        assert len(operators) == 1
+        with torch.no_grad():
+            torch.testing.assert_close(graph(x), model(x))
+
+
+@pytest.mark.parametrize(
+    ("function", "shape"),
+    [
+        (lambda y, c: y + c, (6, 6)),  # for each pixel
+        (lambda y, c: torch.add(y, c, alpha=2), (6, 1, 1)),
+        (lambda y, c: c - y, (6, 1, 1)),
+        (lambda y, c: c / y, (6, 1, 1)),
+        (lambda y, c: y + c, (1, 1, 6, 1, 1)),  # the result has more dimensions
+        (lambda y, c: y * c + y, (6, 1, 1)),  # the layer's result is read twice
+        (lambda y, c: y / (c * 0.0), (6, 1, 1)),
+    ],
+    ids=["pixels", "alpha", "reversed difference", "reversed quotient", "dimensions", "read twice", "infinite"],
+)
+def test_other_constants_stay(function: Callable[[Tensor, Tensor], Tensor], shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    model, x = Behind(nn.Conv2d(3, 6, 3, padding=1), function, *shape), torch.randn(2, 3, 6, 6)
+    operators, graph = operators_of(model, x)
+    assert len(operators) > 1
+    with torch.no_grad():
+        torch.testing.assert_close(graph(x), model(x))
+
+
+def test_the_weights_of_a_layer_that_is_called_twice_stay_those_of_each_call() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(self.layer(x) * 3.0) + 2.0
+
+    torch.manual_seed(0)
+    model, x = Twice(), torch.randn(3, 4)
+    operators, graph = operators_of(model, x)
+    assert operators == ["linear.default"] * 2
+    with torch.no_grad():
+        torch.testing.assert_close(graph(x), model(x))
