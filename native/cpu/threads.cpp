@@ -51,26 +51,31 @@ std::atomic<int>& thread_count() {
     return count;
 }
 
-// The work of one parallel_for: whoever is free takes the next chunk.
+// The work of one parallel_for: a part for each thread, in the order of the threads, in chunks. Steps of a network that
+// follow each other are cut alike, so that a thread finds in its cache what it has made. Who has done his own part takes
+// chunks of the others.
 class Job {
 public:
-    Job(int64_t total, int64_t chunk, ChunkFn fn, const void* context)
+    Job(int64_t total, int64_t chunk, int threads, ChunkFn fn, const void* context)
         : total_(total),
           chunk_(chunk),
+          parts_(std::min(threads, kMostParts)),
           fn_(fn),
-          context_(context) {}
+          context_(context) {
+        const int64_t chunks = (total + chunk - 1) / chunk;
+        for (int i = 0; i < parts_; ++i) {
+            part_[i].next.store(chunks * i / parts_ * chunk, std::memory_order_relaxed);
+            part_[i].end = chunks * (i + 1) / parts_ * chunk;
+        }
+    }
 
     // Never throws: what a chunk throws is kept, the first of all threads, and ends the work.
-    void take_chunks() noexcept {
+    void take_chunks(int thread) noexcept {
         try {
-            for (;;) {
-                const int64_t begin = next_.fetch_add(chunk_, std::memory_order_relaxed);
-                if (begin >= total_) return;
-                fn_(context_, begin, std::min(begin + chunk_, total_));
-            }
+            for (int i = 0; i < parts_; ++i) take_part(part_[(thread + i) % parts_]);
         } catch (...) {
             if (!failed_.exchange(true)) error_ = std::current_exception();
-            next_.store(total_, std::memory_order_relaxed);
+            for (int i = 0; i < parts_; ++i) part_[i].next.store(part_[i].end, std::memory_order_relaxed);
         }
     }
 
@@ -80,25 +85,42 @@ public:
     }
 
 private:
+    static constexpr int kMostParts = 64;
+    struct alignas(64) Part {
+        std::atomic<int64_t> next;
+        int64_t end;
+    };
+
+    void take_part(Part& part) {
+        while (part.next.load(std::memory_order_relaxed) < part.end) {
+            const int64_t begin = part.next.fetch_add(chunk_, std::memory_order_relaxed);
+            if (begin >= part.end) return;
+            fn_(context_, begin, std::min(begin + chunk_, total_));
+        }
+    }
+
     std::atomic<bool> failed_{false};
     std::exception_ptr error_;
-    std::atomic<int64_t> next_{0};
     const int64_t total_, chunk_;
+    const int parts_;
     const ChunkFn fn_;
     const void* const context_;
+    Part part_[kMostParts];
 };
 
 // GOMP_parallel(fn, data, num_threads, flags): fn(data) on each of the threads, then a barrier. libgomp defines it, and
 // Intel's and LLVM's runtimes do, too.
 using OpenmpParallel = void (*)(void (*)(void*), void*, unsigned, unsigned);
+using OpenmpThread = int (*)();
 std::atomic<OpenmpParallel> g_openmp{nullptr};
+std::atomic<OpenmpThread> g_openmp_thread{nullptr};
 
 void run_on_openmp(OpenmpParallel parallel, int threads, Job& job) {
     parallel(
         [](void* data) {
             const bool outer = t_inside_pool;
             t_inside_pool = true;
-            static_cast<Job*>(data)->take_chunks();
+            static_cast<Job*>(data)->take_chunks(g_openmp_thread.load(std::memory_order_relaxed)());
             t_inside_pool = outer;
         },
         &job, static_cast<unsigned>(threads), 0);
@@ -147,7 +169,7 @@ public:
         job_ = &job;
         running_.store(helpers, std::memory_order_relaxed);
         post(helpers);
-        job.take_chunks();
+        job.take_chunks(0);
         // Workers still hold a pointer into the caller's frame until they have all checked out.
         for (Spin spin; running_.load(std::memory_order_acquire) != 0;) spin.wait_or_yield();
     }
@@ -202,7 +224,7 @@ private:
             }
             seen = posted_.load();  // does not move before this worker has checked out
             if (stopping_.load()) return;
-            job_->take_chunks();
+            job_->take_chunks(index + 1);
             running_.fetch_sub(1, std::memory_order_release);
         }
     }
@@ -256,8 +278,11 @@ bool adopt_openmp() {
     std::string path;
     if (dl_iterate_phdr(find_openmp, &path) != 0)
         // Only a second handle to what is loaded already; it stays open with the process.
-        if (void* handle = dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD))
-            g_openmp.store(reinterpret_cast<OpenmpParallel>(dlsym(handle, "GOMP_parallel")));
+        if (void* handle = dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD)) {
+            void* const thread = dlsym(handle, "omp_get_thread_num");
+            g_openmp_thread.store(reinterpret_cast<OpenmpThread>(thread));
+            if (thread != nullptr) g_openmp.store(reinterpret_cast<OpenmpParallel>(dlsym(handle, "GOMP_parallel")));
+        }
 #endif
     return g_openmp.load() != nullptr;
 }
@@ -271,7 +296,8 @@ void parallel_for_erased(int64_t total, int64_t grain, ChunkFn fn, const void* c
     std::unique_lock<std::mutex> lock(o.busy, std::try_to_lock);
     if (!lock.owns_lock()) return fn(context, 0, total);
     const int64_t pieces = std::min<int64_t>(grains, int64_t{threads} * kChunksPerThread);
-    Job job(total, (grains + pieces - 1) / pieces * grain, fn, context);
+    Job job(total, (grains + pieces - 1) / pieces * grain, static_cast<int>(std::min<int64_t>(pieces, threads)), fn,
+            context);
     if (const OpenmpParallel parallel = g_openmp.load(std::memory_order_relaxed)) {
         // With all of them, always: libgomp ends threads that one region does not need, and starts them for the next.
         run_on_openmp(parallel, threads, job);

@@ -106,6 +106,10 @@ bool is_column(const ConvShape& s) {
     return s.kernel[1] > 1 && s.kernel[2] == 1 && s.stride[2] == 1 && s.padding[2] == 0 && s.output_padding[2] == 0 &&
            s.groups == 1 && s.in_channels < kFew;
 }
+bool is_line(const ConvShape& s) {
+    return s.kernel[2] > 1 && s.kernel[1] == 1 && s.stride[1] == 1 && s.padding[1] == 0 && s.output_padding[1] == 0 &&
+           s.is_depthwise();
+}
 Size3 turned(const Size3& s) { return {s[0], s[2], s[1]}; }
 ConvShape turned(ConvShape s) {
     for (Size3* each : {&s.kernel, &s.stride, &s.padding, &s.dilation, &s.output_padding}) *each = turned(*each);
@@ -152,6 +156,11 @@ Size3 ConvShape::output_size(const Size3& in) const {
 
 double ConvShape::scratch_bytes(int64_t images, const Size3& in) const {
     if (is_column(*this) && in[2] == 1) return turned(*this).scratch_bytes(images, turned(in));
+    if (!is_line(*this) || in[1] != 1) return scratch_bytes_as_is(images, in);
+    return std::max(scratch_bytes_as_is(images, in), turned(*this).scratch_bytes(images, turned(in)));
+}
+
+double ConvShape::scratch_bytes_as_is(int64_t images, const Size3& in) const {
     constexpr double kElement = 2;  // bytes of an operand element, at most
     const Size3 out = output_size(in);
     // The largest of all phases, axis by axis.

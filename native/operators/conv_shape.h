@@ -24,6 +24,7 @@ struct ConvShape {
     Size3 output_size(const Size3& in) const;
     // The most memory that a thread takes to run it, beside its input, its output and its weights.
     double scratch_bytes(int64_t images, const Size3& in) const;
+    double scratch_bytes_as_is(int64_t images, const Size3& in) const;  // not turned
     // The number of phases.
     int64_t phases() const { return transposed ? stride[0] * stride[1] * stride[2] : 1; }
 };
@@ -68,6 +69,9 @@ struct Extent {
 // A kernel of one column over an input of one column is a kernel of one row over one row: in memory they are the same,
 // but there its positions make one tap. That matters for a few channels, which else are padded.
 bool is_column(const ConvShape& shape);
+// And a depthwise kernel of one row over an input of one row is one of a column: threads share lines, and one row is
+// one line. For kernels that are not read in place.
+bool is_line(const ConvShape& shape);
 Size3 turned(const Size3& size);
 ConvShape turned(ConvShape shape);
 

@@ -110,6 +110,8 @@ ConvPlan::ConvPlan(const WeightTensor& w, const ConvShape& shape, const ConvKern
     zeropoint::require_valid("convolution", w, shape.out_channels);
     if (shape.is_depthwise()) {
         depthwise_ = std::make_unique<DepthwisePlan>(w, shape, kernels.depthwise);
+        if (is_line(shape) && !depthwise_->is_in_place())
+            turned_ = std::make_unique<ConvPlan>(w, turned(shape), kernels);
         return;
     }
     if (is_pointwise(shape)) pointwise_ = std::make_unique<LinearPlan>(w, shape.out_channels, shape.in_channels, gemm_);
@@ -366,8 +368,9 @@ void ConvPlan::run(const MatmulInput& x, int64_t images, const Size3& in, const 
         throw std::invalid_argument(
             "convolution: only a 1x1 convolution of stride 1 can have a function of float32 in its epilogue, and only "
             "if the channels of its input are innermost");
+    if (turned_ != nullptr && in[depthwise_ != nullptr ? 1 : 2] == 1)
+        return turned_->run(x, images, turned(in), y, channels_first);
     if (depthwise_ != nullptr) return depthwise_->run(x, images, in, y, channels_first);
-    if (turned_ != nullptr && in[2] == 1) return turned_->run(x, images, turned(in), y, channels_first);
 
     const Cut* kept = cuts_.get({images, in, num_threads()}, [&] { return cut(images, out); });
     const Cut made = kept != nullptr ? Cut{} : cut(images, out);

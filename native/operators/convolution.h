@@ -6,7 +6,8 @@
 //          transposed convolution with stride s has s of them along each axis: output o = r + s j reads input
 //          j + (r + padding - k dilation) / s for those k for which that is an integer, so each is a convolution.
 //   tap    neighbouring kernel positions of one kernel row, if they are neighbours in memory; else a single position.
-//          Where kernel and input are one column of few channels, they are turned into one row.
+//          Where kernel and input are one column of few channels, they are turned into one row; where a depthwise
+//          kernel and its input are one row, into one column, whose lines threads share.
 //   strip  some lines of the output of one image. The input they read is prepared for the kernel, with the zero point
 //          where the padding is, in memory of the thread that works on the strip.
 #pragma once
@@ -82,7 +83,7 @@ private:
     size_t empty_pack_ = kNone;
     std::unique_ptr<DepthwisePlan> depthwise_;  // all of it, if every channel has a kernel of its own
     std::unique_ptr<LinearPlan> pointwise_;
-    std::unique_ptr<ConvPlan> turned_;  // for inputs of one column
+    std::unique_ptr<ConvPlan> turned_;  // for inputs of one column or, if depthwise, of one row
     FoldCache folds_;
     SmallCache<CutKey, Cut> cuts_;
 };

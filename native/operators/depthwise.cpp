@@ -129,7 +129,7 @@ struct DepthwisePlan::Task {
 void DepthwisePlan::run(const MatmulInput& x, int64_t images, const Size3& in, const MatmulOutput& y,
                         bool channels_first) const {
     // What is combined with another tensor is made in memory of its own, row by row.
-    if (in_place_.weights.size() > 0 && !channels_first && y.then == nullptr) return run_in_place(x, images, in, y);
+    if (is_in_place() && !channels_first && y.then == nullptr) return run_in_place(x, images, in, y);
     const Size3 out = shape_.output_size(in);
     thread_local std::vector<Task> t_tasks;
     thread_local std::vector<int64_t> t_taps;

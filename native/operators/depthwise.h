@@ -21,6 +21,9 @@ public:
     // Layouts as of ConvPlan::run.
     void run(const MatmulInput& x, int64_t images, const Size3& in, const MatmulOutput& y, bool channels_first) const;
 
+    // Whether activations are read as they are stored, where they are channels last.
+    bool is_in_place() const { return in_place_.weights.size() > 0; }
+
 private:
     struct Phase {
         std::array<AxisPhase, 3> axes;
