@@ -52,8 +52,8 @@ std::atomic<int>& thread_count() {
 }
 
 // The work of one parallel_for: a part for each thread, in the order of the threads, in chunks. Steps of a network that
-// follow each other are cut alike, so that a thread finds in its cache what it has made. Who has done his own part takes
-// chunks of the others.
+// follow each other are cut alike, so that a thread finds in its cache what it has made. Who has done his own part
+// takes chunks of the others.
 class Job {
 public:
     Job(int64_t total, int64_t chunk, int threads, ChunkFn fn, const void* context)

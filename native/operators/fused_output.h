@@ -1,6 +1,6 @@
-// What is done with a layer's bytes when they are made: a table they go through, and then the sum or product with another
-// tensor. The thread that made a part of the result does it, while that is in its cache. The bytes are those of the layer
-// followed by operators/lookup.h and operators/binary.h.
+// What is done with a layer's bytes when they are made: a table they go through, and then the sum or product with
+// another tensor. The thread that made a part of the result does it, while that is in its cache. The bytes are those of
+// the layer followed by operators/lookup.h and operators/binary.h.
 #pragma once
 
 #include "operators/matmul.h"
@@ -20,8 +20,8 @@ void look_up(const uint8_t* table, uint8_t* y, const int64_t* y_rows, int64_t m,
 void combine(const MatmulOutput& output, uint8_t* made, uint8_t* y, const int64_t* y_rows, int64_t m, int64_t columns);
 
 // multiply() writes the columns [first, first + columns) of m rows of `a`, the arguments of a kernel: to the output or,
-// if they are to be combined, to memory of this thread, from where they are combined into the output. Rows whose place is
-// negative are not there.
+// if they are to be combined, to memory of this thread, from where they are combined into the output. Rows whose place
+// is negative are not there.
 template <class Args, class Multiply>
 void multiply_part(const MatmulOutput& output, int64_t m, int64_t first, int64_t columns, Args& a,
                    const Multiply& multiply) {
