@@ -192,7 +192,7 @@ def rewritten(name: str, change: Any) -> io.BytesIO:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda record, data: None if record.endswith("data/0") else data, "lacks"),
+        (lambda record, data: None if record.endswith("data/0") else data, "is missing"),
         (lambda record, data: data[:1] if "/data/" in record else data, "elements"),
         (lambda record, data: data[:-20] if record.endswith(".pkl") else data, "pickle"),
         (lambda record, data: b"\x80\x02." if record.endswith(".pkl") else data, "pickle"),

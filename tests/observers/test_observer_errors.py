@@ -68,7 +68,7 @@ def test_per_channel_schemes_are_sent_to_the_other_observer(kind, scheme):
 @per_channel
 @pytest.mark.parametrize("scheme", [torch.per_tensor_affine, torch.per_tensor_symmetric], ids=str)
 def test_per_tensor_schemes_are_sent_to_the_other_observer(kind, scheme):
-    with pytest.raises(NotImplementedError, match=r"per-channel one, got .*per_tensor.*; MinMaxObserver"):
+    with pytest.raises(NotImplementedError, match=r"per-channel, got .*per_tensor.*; use MinMaxObserver"):
         kind(qscheme=scheme)
 
 

@@ -167,7 +167,7 @@ def test_example_inputs_may_be_keywords_all_the_way_to_a_program() -> None:
     assert torch.equal(program(**given), quantized(**given))
     dynamic = zeropoint.to_int8(model, given, mode="dynamic", progress=False)
     assert dynamic(**given).shape == (3, 4)
-    with pytest.raises(ValueError, match="the model takes x, other; example_inputs has x"):
+    with pytest.raises(ValueError, match="example_inputs must have x, other, got x"):
         zeropoint.compile(quantized, {"x": given["x"]})
 
 

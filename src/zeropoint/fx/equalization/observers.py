@@ -102,7 +102,7 @@ class InputEqualizationObserver(_EqualizationObserver):
         factory_kwargs: dict[str, Any] | None = None,
     ) -> None:
         if qscheme_of(qscheme).per_channel:
-            raise TypeError(f"the qscheme of an input must be per tensor, got {qscheme}")
+            raise TypeError(f"the qscheme of an input must be per-tensor, got {qscheme}")
         super().__init__(dtype, qscheme, quant_min, quant_max, factory_kwargs)
         self.equalization_shape: list[int] = []
 
