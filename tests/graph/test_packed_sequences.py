@@ -130,7 +130,7 @@ def test_a_batch_shorter_than_its_padding_is_refused_without_total_length() -> N
 
 @pytest.mark.parametrize(
     ("lengths", "message"),
-    [([3, 5, 2], "must not increase"), ([6, 2, 2], "from 1 to 5"), ([5, 2, 0], "from 1 to 5")],
+    [([3, 5, 2], "must not grow"), ([6, 2, 2], "from 1 to 5"), ([5, 2, 0], "from 1 to 5")],
     ids=str,
 )
 def test_lengths_that_do_not_fit_are_refused(lengths: list[int], message: str) -> None:

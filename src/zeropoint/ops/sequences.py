@@ -42,7 +42,7 @@ def batch_sizes(lengths: Tensor, steps: int) -> Tensor:
     if bool((lengths < 1).any()) or bool((lengths > steps).any()):
         raise ValueError(f"lengths must be from 1 to {steps}, the steps of the sequence")
     if bool((lengths[1:] > lengths[:-1]).any()):
-        raise ValueError("lengths must not increase: sort the sequences, or pass enforce_sorted=False")
+        raise ValueError("lengths must not grow: sort the sequences, or pass enforce_sorted=False")
     return (lengths > torch.arange(steps, device=lengths.device)[:, None]).sum(1)
 
 
