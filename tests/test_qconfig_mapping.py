@@ -223,7 +223,7 @@ def test_the_attributes_are_pytorchs() -> None:
 
 
 def test_unknown_keys_of_a_dictionary_are_left_out_with_a_warning() -> None:
-    with pytest.warns(UserWarning, match=r"left out \['modules'\]; the keys are \['', 'object_type'"):
+    with pytest.warns(UserWarning, match=r"ignored the unknown keys \['modules'\]; supported: \['', 'object_type'"):
         mapping = QConfigMapping.from_dict({"": default_qconfig, "modules": [("a", None)]})
     assert mapping.global_qconfig == default_qconfig
 

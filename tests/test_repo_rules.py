@@ -232,7 +232,7 @@ def test_every_module_has_a_layer() -> None:
 
 def test_layers_are_documented_in_their_order() -> None:
     table = (
-        (ROOT / "docs" / "architecture.md").read_text().split("| layer | what it is |\n|---|---|\n")[1].split("\n\n")[0]
+        (ROOT / "docs" / "architecture.md").read_text().split("| layer | content |\n|---|---|\n")[1].split("\n\n")[0]
     )
     names = [n for row in table.splitlines() for n in re.findall(r"`([^`]+)`", row.split("|")[1])]
     documented = [n.removeprefix("src/zeropoint/").rstrip("/").removesuffix(".py") for n in names]

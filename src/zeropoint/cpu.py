@@ -21,15 +21,16 @@ ISAS = {
 
 @dataclass(frozen=True)
 class Machine:
-    """Caches and cores, from which the native core decides what is cut into parts, and how large they are.
+    """The caches and cores of the machine. The native core uses them to split work into parts.
 
     Args:
-        l1_bytes: the data cache of one core, as `l2_bytes`.
-        l3_bytes: what `l3_cpus` CPUs share.
-        cpus: that this process may run on.
-        cores: of them, with hyperthreads of one core counted once.
-        useful_threads: what a process begins with: the cores, and the hyperthreads where there is one core only.
-        source: who said so: sysfs, CPUID, or nobody ("assumed").
+        l1_bytes: size of the L1 data cache of one core.
+        l2_bytes: size of the L2 cache of one core.
+        l3_bytes: size of the L3 cache, which `l3_cpus` CPUs share.
+        cpus: number of CPUs that this process may use.
+        cores: number of cores among them; hyperthreads of one core count once.
+        useful_threads: the default number of threads: the cores, or the hyperthreads if there is only one core.
+        source: where the values come from: "sysfs", "CPUID", or "assumed".
     """
 
     l1_bytes: int
@@ -48,13 +49,15 @@ class Machine:
 
 @dataclass(frozen=True)
 class Peaks:
-    """What one thread can do in a second at most, measured.
+    """The measured peak performance of one thread, per second.
 
     Args:
-        macs: multiplications of bytes, by instruction set.
-        float_macs: those of float32.
-        l1: bytes read from it, as `l2`, `l3` and `memory`; `all_memory` is what all threads read together.
-        hand_over: seconds until a thread that was waiting has taken part in a job; `wake`: one that slept.
+        macs: 8-bit multiply-accumulates, by instruction set.
+        float_macs: float32 multiply-accumulates.
+        l1, l2, l3, memory: bytes read from each level.
+        all_memory: bytes that all threads together read from memory.
+        hand_over: seconds until a spinning thread has taken part in a job.
+        wake: seconds until a sleeping thread has taken part in a job.
     """
 
     macs: Mapping[str, float]

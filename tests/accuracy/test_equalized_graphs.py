@@ -228,5 +228,5 @@ def test_batch_norms_have_the_statistics_of_the_trained_network(mode):
 
 def test_batch_norms_need_a_batch():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval()
-    with pytest.raises(ValueError, match="no batch"):
+    with pytest.raises(ValueError, match="is empty"):
         reestimate_batch_norms(model, [])

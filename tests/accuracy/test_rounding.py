@@ -71,7 +71,7 @@ def test_inputs_that_have_nothing_in_common_are_rounded_to_the_nearest(algorithm
     x = 3 * torch.eye(4)
     model, quantized = one_layer([0.4, 0.6, 7.2, 15.0], x)
     [change] = algorithm(model, quantized, [x])
-    assert change.what == "left as it was"
+    assert change.what == "unchanged"
     assert change.before == change.after
     [found] = [layer.integers for layer in layers_of(model, quantized, [x])]
     assert found.tolist() == [[0, 1, 7, 15]]
@@ -110,7 +110,7 @@ def test_a_single_batch_is_cut_where_it_has_more_than_one_row():
 def test_inputs_that_are_all_zero_teach_nothing():
     model, quantized = one_layer([0.4, 0.3, 15.0], torch.zeros(8, 3))
     [change] = gptq(model, quantized, [torch.zeros(8, 3)])
-    assert change.what == "left as it was"
+    assert change.what == "unchanged"
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=NAMES)
@@ -262,7 +262,7 @@ def test_batches_beyond_the_memory_are_not_used():
 def test_without_a_batch_nothing_can_be_tuned():
     model, batches = network(), images(1)
     quantized = zeropoint.to_int8(model, (batches[0],), batches, progress=False)
-    with pytest.raises(ValueError, match="no batch"):
+    with pytest.raises(ValueError, match="is empty"):
         gptq(model, quantized, [])
 
 
@@ -271,7 +271,7 @@ def test_integers_of_another_model_are_refused():
     first = nn.Sequential(nn.Linear(8, 4)).eval()
     second = nn.Sequential(nn.ReLU(), nn.Linear(8, 4)).eval()
     quantized = zeropoint.to_int8(first, (batches[0],), batches, progress=False)
-    with pytest.raises(ValueError, match="was made of another"):
+    with pytest.raises(ValueError, match="the quantized model was made from"):
         gptq(second, quantized, batches)
 
 

@@ -127,7 +127,7 @@ def test_a_hostile_file_is_refused_and_nothing_is_run(name: str, tmp_path: Path)
     marker = tmp_path / "run"
     torch.save(hostile(marker)[name], tmp_path / "hostile.pt")
     for read in (zeropoint.compat.load, zeropoint.compat.load_state_dict):
-        with pytest.raises(NotImplementedError, match="nothing that a file names is run"):
+        with pytest.raises(NotImplementedError, match="this could execute code"):
             read(tmp_path / "hostile.pt")
     assert not marker.exists()
 
@@ -192,7 +192,7 @@ def rewritten(name: str, change: Any) -> io.BytesIO:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda record, data: None if record.endswith("data/0") else data, "lacks"),
+        (lambda record, data: None if record.endswith("data/0") else data, "is missing"),
         (lambda record, data: data[:1] if "/data/" in record else data, "elements"),
         (lambda record, data: data[:-20] if record.endswith(".pkl") else data, "pickle"),
         (lambda record, data: b"\x80\x02." if record.endswith(".pkl") else data, "pickle"),
@@ -206,7 +206,7 @@ def test_a_damaged_file_is_refused(change: Any, message: str) -> None:
 
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text.pt").write_text("hello")
-    with pytest.raises(ValueError, match=r"text\.pt is not a file of torch\.save"):
+    with pytest.raises(ValueError, match=r"text\.pt is not a torch\.save"):
         zeropoint.compat.load(tmp_path / "text.pt")
 
 
@@ -217,7 +217,7 @@ def test_a_tensor_outside_of_its_memory_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "t.pt", "w") as new:
         for n, data in records.items():
             new.writestr(n, data.replace(b"K\x04\x85", b"K\x09\x85") if n.endswith("data.pkl") else data)
-    with pytest.raises(ValueError, match=r"shape \(9,\) lies outside of its memory of 16 bytes"):
+    with pytest.raises(ValueError, match=r"shape \(9,\) exceeds its storage of 16 bytes"):
         zeropoint.compat.load(tmp_path / "t.pt")
 
 
@@ -238,7 +238,7 @@ def test_files_of_before_pytorch_1_6_are_read(tmp_path: Path) -> None:
     loaded = zeropoint.compat.load(tmp_path / "legacy.pt")
     assert all(torch.equal(loaded[k], v) for k, v in state.items())
     data = (tmp_path / "legacy.pt").read_bytes()
-    with pytest.raises(ValueError, match=r"ends within|damaged|pickle"):
+    with pytest.raises(ValueError, match=r"truncated|damaged|pickle"):
         zeropoint.compat.load(io.BytesIO(data[:-5]))
 
 

@@ -113,7 +113,7 @@ def test_other_code_is_left_alone() -> None:
 
 
 def test_what_is_not_python_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"broken\.py is not Python that can be read: line 1"):
+    with pytest.raises(ValueError, match=r"broken\.py cannot be parsed as Python: fix the syntax of line 1"):
         migrate("def (:\n", "broken.py")
 
 

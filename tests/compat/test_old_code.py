@@ -354,7 +354,7 @@ def test_small_functions_refuse_mistakes() -> None:
         utils.validate_qmin_qmax(1, 5)
     with pytest.raises(ValueError, match="below quant_max"):
         utils.validate_qmin_qmax(0, 0)
-    with pytest.warns(UserWarning, match="seen nothing"):
+    with pytest.warns(UserWarning, match="saw no data"):
         assert not utils.check_min_max_valid(torch.tensor([]), torch.tensor([]))
     with pytest.raises(ValueError, match="above"):
         utils.check_min_max_valid(torch.tensor(2.0), torch.tensor(1.0))

@@ -95,10 +95,10 @@ def test_all_operators_without_a_step_are_named_at_once() -> None:
         compiled(Lacking(), torch.randn(2, 6))
     lines = str(caught.value).splitlines()
     assert lines[0].startswith(
-        "compile: 3 calls have no step, of 2 operators; with fallback=True PyTorch computes them"
+        "compile: 3 calls of 2 operators are not supported; with fallback=True PyTorch runs them"
     )
-    assert lines[1].startswith("  aten.erfinv.default, 2 x (in module 'inner'): there is no step for it")
-    assert lines[2].startswith("  aten.igamma.default, 1 x: there is no step for it")
+    assert lines[1].startswith("  aten.erfinv.default, 2 x (in module 'inner'): programs do not support it")
+    assert lines[2].startswith("  aten.igamma.default, 1 x: programs do not support it")
     assert len(lines) == 3  # digamma reads what is missing
 
 

@@ -61,7 +61,7 @@ def test_products_stay_float_by_default_and_the_summary_says_why() -> None:
     quantized = zeropoint.to_int8(model, (x,), mode="dynamic", progress=False)
     assert _products(quantized) == ["zeropoint.float_matmul.default"] * 2
     rows = [row for row in quantized.summary().rows if row.operator == "matmul"]
-    assert all("stay float in dynamic mode" in row.reason for row in rows)
+    assert all("stay in float in dynamic mode" in row.reason for row in rows)
 
 
 def test_a_rule_of_a_mapping_asks_for_it_too() -> None:

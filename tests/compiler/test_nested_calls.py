@@ -88,5 +88,5 @@ def test_padding_that_is_computed_from_sizes_is_refused_in_words() -> None:
 
     x = torch.randn(2, 3, 12)
     quantized = zeropoint.to_int8(Padded(), (x,), [x], progress=False)
-    with pytest.raises(NotImplementedError, match="padding or dilation is computed from sizes"):
+    with pytest.raises(NotImplementedError, match="padding or dilation depends on input sizes"):
         zeropoint.compile(quantized, (x,))

@@ -161,7 +161,7 @@ class TestErrors:
 
     def test_mixed_modes(self) -> None:
         model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1).eval())
-        with pytest.raises(ValueError, match="some are in training mode"):
+        with pytest.raises(ValueError, match="all must be in training mode"):
             zeropoint.fuse_modules_qat(model, ["0", "1"])
 
     def test_an_activation_in_another_mode_is_fused(self) -> None:
@@ -180,7 +180,7 @@ class TestErrors:
 
     def test_no_form_for_training(self) -> None:
         model = nn.Sequential(nn.Linear(1, 1), nn.Tanh())
-        with pytest.raises(NotImplementedError, match="fuse them after training"):
+        with pytest.raises(NotImplementedError, match="fuse the modules after training"):
             zeropoint.fuse_modules_qat(model, ["0", "1"])
 
     def test_a_model_is_left_alone_if_one_of_its_groups_fails(self) -> None:

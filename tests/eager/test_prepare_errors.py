@@ -164,7 +164,7 @@ def test_an_lstm_that_gets_floats_is_named(x: Tensor) -> None:
 def test_a_forgotten_dequant_stub_is_a_warning(x: Tensor) -> None:
     # such a model works; its results are quantized tensors
     model = with_qconfig(nn.Sequential(zeropoint.QuantStub(), nn.Linear(4, 4)))
-    with pytest.warns(UserWarning, match="will give quantized tensors; .* DeQuantStub at the end"):
+    with pytest.warns(UserWarning, match="will return quantized tensors; .* DeQuantStub at the end"):
         zeropoint.prepare(model, example_inputs=(x,))
 
 

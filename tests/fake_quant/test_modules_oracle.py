@@ -559,7 +559,7 @@ def test_fused_operator_refuses_a_symmetric_range_without_two_sides():
 def test_fused_modules_warn_when_nothing_was_observed():
     module = FusedMovingAvgObsFakeQuantize()
     module.disable_observer()
-    with pytest.warns(UserWarning, match="nothing was observed"):
+    with pytest.warns(UserWarning, match="the observer saw no data"):
         module(torch.ones(3))
 
 

@@ -148,7 +148,7 @@ def test_custom_configs_survive_their_dictionaries() -> None:
 
 
 def test_what_is_not_supported_is_refused() -> None:
-    with pytest.raises(TypeError, match="a QConfig, not an EqualizationQConfig"):
+    with pytest.raises(TypeError, match="must be an EqualizationQConfig, got a QConfig"):
         fx.prepare_fx(Inner().eval(), MAPPING, (inputs(),), _equalization_config=MAPPING)
     with pytest.raises(TypeError, match="prepare_custom_config"):
         fx.prepare_fx(Inner().eval(), MAPPING, (inputs(),), 3)  # type: ignore[arg-type]

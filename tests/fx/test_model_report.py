@@ -185,7 +185,7 @@ def test_plots_show_one_value_for_each_module(monkeypatch: pytest.MonkeyPatch) -
 
 class TestErrors:
     def test_no_detectors(self) -> None:
-        with pytest.raises(ValueError, match="one detector at least"):
+        with pytest.raises(ValueError, match="at least one detector"):
             ModelReport(prepare_fx(network(), MAPPING, (batches()[0],)), set())
 
     def test_observers_are_put_in_once(self) -> None:
@@ -211,7 +211,7 @@ class TestErrors:
             prepare_fx(network(), MAPPING, (batches()[0],)),
             {OutlierDetector(ch_axis=3), InputWeightEqualizationDetector(0.5)},
         )
-        with pytest.raises(ValueError, match=r"different axes at linear\.0"):
+        with pytest.raises(ValueError, match=r"the same channel axis at linear\.0"):
             made.prepare_detailed_calibration()
 
     @pytest.mark.parametrize("value", [-0.1, 1.1])

@@ -66,10 +66,10 @@ def test_batch_that_was_interrupted_is_not_counted_twice(tmp_path: Path, monkeyp
 
 def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
     path = tmp_path / "calibration.safetensors"
-    with pytest.raises(KeyboardInterrupt, match=r"stopped after 3 batches.*goes on from there") as stopped:
+    with pytest.raises(KeyboardInterrupt, match=r"interrupted after 3 batches.*repeat the call to resume") as stopped:
         quantized(stopping(3, KeyboardInterrupt()), path)
     assert str(path) in str(stopped.value)
-    with pytest.raises(KeyboardInterrupt, match=r"stopped after 3 batches.*checkpoint=a path.*convert_fx"):
+    with pytest.raises(KeyboardInterrupt, match=r"interrupted after 3 batches.*checkpoint=path.*convert_fx"):
         quantized(stopping(3, KeyboardInterrupt()), None)
 
 
@@ -143,7 +143,7 @@ def test_checkpoint_of_another_calibration_is_refused(tmp_path: Path, other: str
         quantized(stopping(2, KeyboardInterrupt()), path)
     kept = path.read_bytes()
     options = {"model": network(1)} if other == "weights" else {"qconfig": zeropoint.default_qconfig}
-    with pytest.raises(ValueError, match="belongs to the calibration of another model, or with another qconfig"):
+    with pytest.raises(ValueError, match="belongs to the calibration of another model or qconfig"):
         quantized(BATCHES, path, **options)
     assert path.read_bytes() == kept
 
@@ -152,7 +152,7 @@ def test_file_that_has_seen_more_than_there_is_is_refused(tmp_path: Path) -> Non
     path = tmp_path / "calibration.safetensors"
     with pytest.raises(KeyboardInterrupt):
         quantized(stopping(4, KeyboardInterrupt()), path)
-    with pytest.raises(ValueError, match="has seen 4 batches, and calibration has 2"):
+    with pytest.raises(ValueError, match="has 4 batches, but calibration has 2"):
         quantized(BATCHES[:2], path)
     assert path.exists()
 
@@ -160,6 +160,6 @@ def test_file_that_has_seen_more_than_there_is_is_refused(tmp_path: Path) -> Non
 def test_what_is_no_checkpoint_is_refused_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("not a checkpoint")
-    with pytest.raises(ValueError, match=r"notes\.txt is no checkpoint of a calibration"):
+    with pytest.raises(ValueError, match=r"notes\.txt is not a calibration checkpoint"):
         quantized(BATCHES, path)
     assert path.read_text() == "not a checkpoint"

@@ -102,5 +102,5 @@ def test_a_model_takes_keywords_that_its_forward_does_not_name(mode: str) -> Non
 def test_a_model_in_floats_that_cannot_be_quantized_is_refused_with_the_way_out(dtype: torch.dtype, mode: str) -> None:
     x = torch.randn(2, 4, dtype=dtype)
     data = {"calibration": [x]} if mode == "static" else {}
-    with pytest.raises(ValueError, match=rf"computes in {str(dtype)[6:]}: model\.float\(\) makes it float32"):
+    with pytest.raises(ValueError, match=rf"runs in {str(dtype)[6:]}: call model\.float\(\) first"):
         zeropoint.to_int8(nn.Linear(4, 3).to(dtype).eval(), (x,), mode=mode, progress=False, **data)

@@ -5,8 +5,9 @@
     .venv/bin/python tests/interop/matrix.py --pythons python3.10 ...   with the wheels of dist/ on these interpreters
 
 A cell says how far a result is from the one it is compared with: "same bytes"; "equal", up to floats that are summed in
-another order; "within a step", of 8 bits over the results; so many steps; or who refuses, and why. The last columns run
-the programs where PyTorch is not: by the C++ example `run`, here and in qemu (`make check-arm` builds it), and wheels.
+another order; "within a step", of 8 bits over the results; so many steps; or which library rejects it, and why. The
+last columns run the programs where PyTorch is not: by the C++ example `run`, here and in qemu (`make check-arm` builds
+it), and wheels.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Refused(Exception):
 
     def __init__(self, who: str, error: Exception) -> None:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        super().__init__(f"{who} refuses: {first[:REASON]}{'...' if len(first) > REASON else ''}")
+        super().__init__(f"{who} rejects it: {first[:REASON]}{'...' if len(first) > REASON else ''}")
 
 
 def by(who: str, function: Callable[..., Any], *args: Any, **named: Any) -> Any:
@@ -115,7 +116,7 @@ def in_from_onnx_runtime(name: str, folder: Path) -> str:
 
 def in_from_nncf(name: str, folder: Path) -> str:
     if case(name).mode == "dynamic":
-        return "it has no such mode"
+        return "no such mode"
     return _read(name, by("NNCF", ways.quantized_by_nncf, name, folder))
 
 
@@ -128,7 +129,7 @@ def _in_from_pt2e(static: Callable[[], Any], dynamic: Callable[[], Any] | None) 
     def cell(name: str, folder: Path) -> str:
         quantizer = static if case(name).mode == "static" else dynamic
         if quantizer is None:
-            return "it has no such mode"
+            return "no such mode"
         theirs = by("torchao", ways.converted, case(name), quantizer())
         model = by("zeropoint", zeropoint.from_pt2e, theirs)
         return verdict(_program(model, name), by("torchao", theirs, *case(name).example).numpy())

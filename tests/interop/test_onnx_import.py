@@ -133,7 +133,7 @@ def test_data_outside_the_folder_is_not_read(location: str, tmp_path: Path) -> N
     path = written(
         folder / "model.onnx", [helper.make_node("Add", ["x", "w"], ["y"])], [external("w", location, 0, 16)]
     )
-    with pytest.raises(ValueError, match=r"outside its folder|is not there"):
+    with pytest.raises(ValueError, match=r"outside the folder of the file|is missing"):
         zeropoint.from_onnx(path)
 
 
@@ -149,7 +149,7 @@ def test_data_beside_the_file_is_read_and_must_be_whole(tmp_path: Path) -> None:
     nodes = [helper.make_node("Add", ["x", "w"], ["y"])]
     model = zeropoint.from_onnx(written(tmp_path / "model.onnx", nodes, [external("w", "w.bin", 0, 16)]))
     assert model(torch.zeros(2, 4))[0].tolist() == [0, 1, 2, 3]
-    with pytest.raises(ValueError, match="ends behind the end"):
+    with pytest.raises(ValueError, match="extends past the end"):
         zeropoint.from_onnx(written(tmp_path / "model.onnx", nodes, [external("w", "w.bin", 8, 16)]))
 
 
@@ -157,12 +157,12 @@ def test_broken_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     for data in (b"", b"not a model", bytes(100)):
         path.write_bytes(data)
-        with pytest.raises(ValueError, match="is no ONNX model"):
+        with pytest.raises(ValueError, match="is not an ONNX model"):
             zeropoint.from_onnx(path)
     broken = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[2**40], raw_data=bytes(16))
-    with pytest.raises(ValueError, match="'w' is broken"):
+    with pytest.raises(ValueError, match="'w' is damaged"):
         zeropoint.from_onnx(written(path, [helper.make_node("Add", ["x", "w"], ["y"])], [broken]))
-    with pytest.raises(FileNotFoundError, match="there is no file"):
+    with pytest.raises(FileNotFoundError, match="no such file"):
         zeropoint.from_onnx(tmp_path / "none.onnx")
     with pytest.raises(ValueError, match="opset 6"):
         zeropoint.from_onnx(written(path, [helper.make_node("Relu", ["x"], ["y"])], opset=6))
@@ -180,14 +180,14 @@ def test_broken_files_are_refused(tmp_path: Path) -> None:
     proto = onnx.load(written(path, [helper.make_node("Relu", ["x"], ["y"])]))
     proto.graph.input[0].type.tensor_type.elem_type = 99
     path.write_bytes(proto.SerializeToString())
-    with pytest.raises(ValueError, match="no dtype with the number 99"):
+    with pytest.raises(ValueError, match="unknown dtype number 99"):
         zeropoint.from_onnx(path)
 
 
 def test_constants_that_grow_without_bound_are_refused(tmp_path: Path) -> None:
     shape = numpy_helper.from_array(np.array([2**20, 2**20], dtype=np.int64), "shape")
     nodes = [helper.make_node("ConstantOfShape", ["shape"], ["big"]), helper.make_node("Add", ["x", "big"], ["y"])]
-    with pytest.raises(NotImplementedError, match="more than"):
+    with pytest.raises(NotImplementedError, match="more elements than the limit"):
         zeropoint.from_onnx(written(tmp_path / "model.onnx", nodes, [shape]))
 
 

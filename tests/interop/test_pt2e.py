@@ -45,9 +45,9 @@ def test_exported_programs_are_taken_too() -> None:
 
 
 def test_what_is_no_graph_and_what_is_not_quantized_is_refused() -> None:
-    with pytest.raises(TypeError, match="takes what convert_pt2e gave"):
+    with pytest.raises(TypeError, match="takes the output of convert_pt2e"):
         zeropoint.from_pt2e(nn.Linear(2, 2))
-    with pytest.raises(ValueError, match="nothing in this model is computed on integers"):
+    with pytest.raises(ValueError, match="nothing in this model would run in int8"):
         zeropoint.from_pt2e(torch.export.export(nn.Linear(2, 2), (torch.ones(1, 2),)))
 
 

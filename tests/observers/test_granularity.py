@@ -200,7 +200,7 @@ def test_the_shape_may_vary_only_per_tensor():
 def test_before_data_there_are_no_blocks_and_empty_tensors_are_no_data():
     observer = AffineQuantizedMinMaxObserver(MappingType.SYMMETRIC, torch.int8, PerToken())
     observer(torch.empty(0, 3))
-    with pytest.raises(ValueError, match="nothing was observed"):
+    with pytest.raises(ValueError, match="the observer saw no data"):
         observer.calculate_qparams()
 
 

@@ -107,7 +107,7 @@ def test_merging_keeps_mass_and_range_of_any_data(data):
 
 
 def test_only_equals_merge():
-    with pytest.raises(TypeError, match="HistogramObserver merges with its own kind only, got MinMaxObserver"):
+    with pytest.raises(TypeError, match="HistogramObserver can only be merged with the same type, got MinMaxObserver"):
         HistogramObserver().merge(MinMaxObserver())
     with pytest.raises(ValueError, match="a histogram of 8 bins into one of 16"):
         HistogramObserver(bins=16).merge(HistogramObserver(bins=8))

@@ -61,14 +61,14 @@ def test_what_is_no_dtype_is_a_type_error(kind, dtype):
 @per_tensor
 @pytest.mark.parametrize("scheme", [torch.per_channel_affine, torch.per_channel_symmetric], ids=str)
 def test_per_channel_schemes_are_sent_to_the_other_observer(kind, scheme):
-    with pytest.raises(NotImplementedError, match=r"per-tensor one, got .*per_channel.*PerChannelMinMaxObserver"):
+    with pytest.raises(NotImplementedError, match=r"per-tensor, got .*per_channel.*PerChannelMinMaxObserver"):
         kind(qscheme=scheme)
 
 
 @per_channel
 @pytest.mark.parametrize("scheme", [torch.per_tensor_affine, torch.per_tensor_symmetric], ids=str)
 def test_per_tensor_schemes_are_sent_to_the_other_observer(kind, scheme):
-    with pytest.raises(NotImplementedError, match=r"per-channel one, got .*per_tensor.*; MinMaxObserver"):
+    with pytest.raises(NotImplementedError, match=r"per-channel, got .*per_tensor.*; use MinMaxObserver"):
         kind(qscheme=scheme)
 
 
@@ -172,7 +172,7 @@ def test_the_base_class_has_nothing_to_reset_or_merge():
 def test_before_data_there_is_a_warning_and_a_default(kind):
     observer = kind()
     for _ in range(2):
-        with pytest.warns(UserWarning, match="before the observer saw any data; the answer is scale 1, zero point 0"):
+        with pytest.warns(UserWarning, match="before the observer saw any data; it returns scale 1 and zero point 0"):
             scale, zero_point = observer.calculate_qparams()
         assert_equal(scale, torch.tensor([1.0]))
         assert_equal(zero_point, torch.tensor([0]))
@@ -184,7 +184,7 @@ def test_before_data_there_is_a_warning_and_a_default(kind):
 def test_an_axis_that_is_none_is_refused_and_nothing_is_lost(kind, axis):
     observer = kind(ch_axis=axis)
     with pytest.raises(
-        ValueError, match=f"ch_axis {axis} is no axis of the input, which has 2 dimensions.*another ch_axis"
+        ValueError, match=f"ch_axis {axis} is out of range for an input of 2 dimensions.*another ch_axis"
     ):
         observer(torch.ones(2, 3))
     assert observer.min_val.numel() == 0
@@ -212,7 +212,7 @@ def test_observers_of_other_channels_do_not_merge(kind):
     one(torch.ones(3, 2)), two(torch.ones(4, 2))
     with pytest.raises(ValueError, match="a range of 4 channels into one of 3"):
         one.merge(two)
-    with pytest.raises(TypeError, match="its own kind only, got MinMaxObserver"):
+    with pytest.raises(TypeError, match="the same type, got MinMaxObserver"):
         one.merge(MinMaxObserver())
     assert one.min_val.shape == (3,)
 

@@ -112,7 +112,7 @@ def test_stays_float_where_its_qconfig_is_none() -> None:
 
 def test_a_name_is_registered_once() -> None:
     for ops, modules in itertools.product(((), [torch.ops.zeropoint_test.wave.default]), ((), [Wave])):
-        with pytest.raises(ValueError, match="there is one already for wave"):
+        with pytest.raises(ValueError, match="already registered for wave"):
             zeropoint.register_operator("wave", wave, ops=ops, modules=modules)
     assert BY_NAME["wave"].modules == (Wave,)
 

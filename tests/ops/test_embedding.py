@@ -384,11 +384,11 @@ def test_mappings_that_lead_nowhere_are_refused(kind):
         ({"indices": torch.zeros(4, dtype=torch.int16)}, TypeError, "got int16"),
         ({"indices": torch.zeros((), dtype=torch.int64)}, ValueError, "1 or 2 dimensions"),
         ({"indices": torch.zeros(2, 2, 1, dtype=torch.int64)}, ValueError, "1 or 2 dimensions"),
-        ({"indices": torch.zeros(2, 2, dtype=torch.int64)}, ValueError, "so offsets cannot be given"),
+        ({"indices": torch.zeros(2, 2, dtype=torch.int64)}, ValueError, "so offsets cannot be passed"),
         (
             {"indices": torch.zeros(2, 2, dtype=torch.int64), "offsets": None, "include_last_offset": True},
             ValueError,
-            "so include_last_offset cannot be given",
+            "so include_last_offset cannot be passed",
         ),
         ({"offsets": None}, ValueError, "1-D indices need offsets"),
         ({"offsets": torch.zeros(1)}, TypeError, "offsets must be one of int64, int32"),

@@ -62,7 +62,7 @@ def test_what_is_not_finite_is_refused(value: float) -> None:
 def test_wrong_operands_are_refused() -> None:
     with pytest.raises(ValueError, match="multiply"):
         matmul_dynamic(torch.ones(2, 3), torch.ones(4, 3))
-    with pytest.raises(ValueError, match="nothing to add up"):
+    with pytest.raises(ValueError, match="inner dimension must not be 0"):
         matmul_dynamic(torch.ones(2, 0), torch.ones(0, 3))
     with pytest.raises(TypeError, match="float64"):
         matmul_dynamic(torch.ones(2, 3, dtype=torch.float64), torch.ones(3, 4))

@@ -250,7 +250,7 @@ W4 = torch.zeros(3, 8, dtype=torch.uint8)
         ((X[0, 0], W, S), ValueError, "at least 1 dimension"),
         ((X, W[0], S), ValueError, "must have shape"),
         ((X, W, torch.ones(2)), ValueError, r"scale has shape \(2,\).*3 outputs"),
-        ((X, W, torch.ones(3, 3)), ValueError, "do not come out equal"),
+        ((X, W, torch.ones(3, 3)), ValueError, "are not equal"),
         ((X, W, torch.ones(3, 4)), ValueError, "multiple of 8, or all 16 inputs, got 4"),
         ((X, W, torch.ones(3, 2), torch.zeros(2, dtype=torch.int64)), ValueError, "zero_point has shape"),
         ((X, W, torch.tensor([float("nan")])), ValueError, "weight_only_linear: every scale must be finite"),

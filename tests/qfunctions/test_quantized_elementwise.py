@@ -477,7 +477,7 @@ REFUSED = {
     "infinite number": (lambda: ours.mul_scalar(Q, math.inf), ValueError, "must be finite"),
     "nan": (lambda: ours.add_scalar(Q, math.nan), ValueError, "must be finite"),
     "far": (lambda: ours.add_scalar(Q, 1e12), ValueError, r"more than 2\^31 steps"),
-    "vanishing": (lambda: ours.mul_scalar(Q, 5e-324), ValueError, "is no scale"),
+    "vanishing": (lambda: ours.mul_scalar(Q, 5e-324), ValueError, "is not a valid scale"),
     "sub-byte": (
         lambda: ours.add_scalar(zeropoint.quantize_per_tensor(torch.ones(4), 0.1, 0, quint4x2), 1.0),
         TypeError,
@@ -536,5 +536,5 @@ def test_mistakes_are_explained(call, error, words):
 
 
 def test_leaky_relu_in_place_warns():
-    with pytest.warns(UserWarning, match="inplace=True gives a new tensor"):
+    with pytest.warns(UserWarning, match="inplace=True returns a new tensor"):
         ours.leaky_relu(Q, 0.1, True, 0.1, 3)

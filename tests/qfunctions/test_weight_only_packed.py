@@ -153,7 +153,7 @@ def test_refuses_what_it_cannot_pack():
         with pytest.raises(ValueError, match="must be finite"):
             weight_only_prepack(torch.tensor([[bad, 1.0]]))
     q = zeropoint.quantize_per_tensor(torch.zeros(2, 8), 0.1, 0, zeropoint.qint8)
-    with pytest.raises(ValueError, match="quantized already"):
+    with pytest.raises(ValueError, match="already quantized"):
         weight_only_prepack(q, group_size=8)
     with pytest.raises(TypeError, match="got qint32"):
         weight_only_prepack(zeropoint.quantize_per_tensor(torch.zeros(2, 8), 0.1, 0, zeropoint.qint32))

@@ -100,7 +100,7 @@ def test_every_layer_has_a_row_and_the_worst_is_first(written: tuple[Path, Findi
     path, found = written
     assert layers(path.read_text()) == [label(row) for row in found.comparison.rows]
     assert layers(path.read_text())[0] == BAD
-    assert "outliers in its weight" in path.read_text()
+    assert "outliers in the weight" in path.read_text()
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_it_prints_as_a_table_and_as_json() -> None:
 
 
 def test_mistakes_are_named() -> None:
-    with pytest.raises(ValueError, match="no batch"):
+    with pytest.raises(ValueError, match="data is empty"):
         zeropoint.sensitivity(net(), [])
     with pytest.raises(ValueError, match="'accuracy'"):
         zeropoint.sensitivity(net(), batches(), "accuracy", progress=False)

@@ -159,7 +159,7 @@ def test_dynamic_shapes(dtype: QuantizedDtype) -> None:
 def test_refusals_reach_the_user_of_a_compiled_function() -> None:
     for function, words in (
         (lambda q: q.view(-1), "channel axis 0 would be split or merged"),
-        (lambda q: q[0], "not known while compiling: take a slice"),
+        (lambda q: q[0], "not known while compiling: use a slice"),
     ):
         with pytest.raises(RuntimeError, match=words):
             compiled(function)(make(qint8, "per_channel"))

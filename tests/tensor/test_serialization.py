@@ -227,8 +227,8 @@ def test_safetensors_hold_integers_anyone_can_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tensors", "metadata", "words"),
     [
-        ({"a::b": torch.ones(1)}, None, "'a::b' has '::' in it"),
-        ({"a": torch.ones(1)}, {"zeropoint": "mine"}, "'zeropoint' is taken"),
+        ({"a::b": torch.ones(1)}, None, "'a::b' contains '::'"),
+        ({"a": torch.ones(1)}, {"zeropoint": "mine"}, "'zeropoint' is reserved"),
         ({"a": torch.ones(1, device="meta")}, None, "no values to save"),
         ({"a": 3}, None, "'a' is not a tensor but int"),
     ],
@@ -284,7 +284,7 @@ def written(path: Path, description: Any, without: str | None = None) -> Path:
     [
         (("version",), 2, "version 2, this zeropoint reads 1"),
         (("version",), None, "version None"),
-        (("quantized", "q", "dtype"), "quint7", "'q' cannot be put together: dtype must be one of"),
+        (("quantized", "q", "dtype"), "quint7", "'q' cannot be restored: dtype must be one of"),
         (("quantized", "q", "dtype"), "qint8", "the integers of a qint8 tensor are int8, got torch.uint8"),
         (("quantized", "q", "scale"), "0.1", "are not numbers"),
         (("quantized", "q", "scale"), float("nan"), "are not numbers"),
@@ -301,9 +301,9 @@ def written(path: Path, description: Any, without: str | None = None) -> Path:
             {"dtype": "quint8", "scale": 1.0, "zero_point": 0},
             "integers of 'missing' are missing",
         ),
-        (("views", "v", "of"), "memory::9", "memory 'memory::9' of 'v' is missing"),
-        (("views", "v", "stride"), [9, 9], "'v' does not lie inside its memory"),
-        (("views", "v", "size"), [2], "'v' does not lie inside its memory"),
+        (("views", "v", "of"), "memory::9", "storage 'memory::9' of 'v' is missing"),
+        (("views", "v", "stride"), [9, 9], "'v' exceeds its storage"),
+        (("views", "v", "size"), [2], "'v' exceeds its storage"),
         (("views",), [], "is damaged"),
         (("quantized",), "all", "is damaged"),
     ],

@@ -165,7 +165,7 @@ def test_copy_into_a_part_keeps_the_qparams_of_the_whole() -> None:
 def test_copy_needs_one_dtype_and_shape() -> None:
     with pytest.raises(QTensorError, match="cannot copy a qint8 tensor into a quint8 tensor"):
         make(quint8).copy_(make(qint8))
-    with pytest.raises(QTensorError, match="cannot take over the qparams"):
+    with pytest.raises(QTensorError, match="cannot get the qparams"):
         make(quint8).copy_(zeropoint.quantize_per_tensor(torch.ones(4), 9.0, 0, quint8))
     q = make(quint8)
     q.copy_(q[:1].clone())
@@ -321,5 +321,5 @@ def test_scattering_gives_a_new_tensor(scatter: Callable[..., torch.Tensor]) -> 
 
 
 def test_accumulation_is_refused() -> None:
-    with pytest.raises(NotImplementedError, match="accumulate=True adds floats"):
+    with pytest.raises(NotImplementedError, match="accumulate=True is not supported"):
         make(quint8).index_put_((torch.tensor([0]),), torch.ones(4), accumulate=True)

@@ -278,7 +278,7 @@ def test_sizes_that_the_model_asked_about_are_checked() -> None:
 
     quantized = zeropoint.to_int8(Asks().eval(), (torch.randn(5, 4),), [torch.randn(5, 4)], progress=False)
     assert quantized(torch.randn(3, 4)).shape == (3, 4)
-    with pytest.raises(ValueError, match="do not fit"):
+    with pytest.raises(ValueError, match="do not match"):
         quantized(torch.randn(2, 4))
 
 

@@ -19,7 +19,7 @@ _REACHED = {"nothing": "not built", "built": "no", "quantized": "quantized", "co
 
 
 _HEAD = (
-    "| architecture | mode | reached | int8 | SQNR, dB | torch.ao | cosine | seconds | what is missing |",
+    "| architecture | mode | reached | int8 | SQNR, dB | torch.ao | cosine | seconds | missing |",
     "|---|---|---|---|---|---|---|---|---|",
 )
 _EARLIER = "## From an earlier run"
@@ -45,15 +45,16 @@ def page(table: dict[str, Any]) -> str:
         table["results"], key=lambda r: (r["name"].partition("/")[0] != "plain", r["name"].lower(), r["mode"])
     )
     counts = (
-        f"{totals['cases']} cases were run of {machine['listed']} that are listed: {totals['captured']} captured,"
-        f" {totals['quantized']} quantized, {totals['compiled']} compiled without fallback, {totals['equal']} of these"
-        f" equal to the byte, {totals['reload_equal']} equal from their files."
+        f"{totals['cases']} of {machine['listed']} cases were run: {totals['captured']} captured, {totals['quantized']}"
+        f" quantized, {totals['compiled']} compiled without fallback. {totals['equal']} programs give the bytes of the"
+        f" graph, {totals['reload_equal']} after loading from a file."
     )
     lines = [
         "# Models",
         "",
-        "Public architectures with random weights and small inputs, through `to_int8` and `compile`. `make test-zoo`",
-        "runs them, `python -m tests.zoo.page table.json` writes this page; the list is `tests/zoo/table.py`.",
+        "This page lists public architectures that were quantized with `to_int8` and compiled, with random weights and",
+        "small inputs. `make test-zoo` runs them, and `python -m tests.zoo.page table.json` writes this page. The",
+        "architectures are in `tests/zoo/table.py`.",
         "",
         f"Run on {machine['cpu']} (instruction set {machine['isa']}), one thread, with "
         + ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
@@ -61,10 +62,11 @@ def page(table: dict[str, Any]) -> str:
         "",
         counts,
         "",
-        "`int8`: layers and matrix products computed on integers, of all. `SQNR`: signal to noise against float, on",
-        "inputs that calibration did not see; deep networks with random weights multiply every error, so small figures",
-        "there say little about trained ones; `torch.ao`: of torch.ao's graph mode, where it was tried and can do the",
-        "model. `seconds`: of processor time for `to_int8`.",
+        "- **int8**: layers and matrix products that run in int8, of all.",
+        "- **SQNR**: compared with float, on inputs that were not used in calibration. Deep networks with random",
+        "  weights amplify every error, so small values say little about trained networks.",
+        "- **torch.ao**: SQNR of torch.ao's graph mode, if it was tried and supports the model.",
+        "- **seconds**: CPU time of `to_int8`.",
         "",
         *_HEAD,
     ]

@@ -50,8 +50,8 @@ class CalibrationAdvice:
     def _last(self) -> str:
         late = ", ".join(f"{path or '(input)'} ({count})" for path, count in self.slowest)
         if self.batches is None:
-            return f"{self.seen} batches are not enough: ranges still move. Last to settle: {late}"
-        return f"{self.batches} of {self.seen} batches are enough. Last to settle: {late}"
+            return f"{self.seen} batches are not enough: the ranges are still changing. Last to change: {late}"
+        return f"{self.batches} of {self.seen} batches are enough. Last to change: {late}"
 
     def __str__(self) -> str:
         return "\n".join([plain_table(self.HEADER, self.table()), self._last()])
@@ -99,7 +99,7 @@ def calibration_advice(
                 history.append((seen, _scales(graph)))
                 wait = max(seen + 1, math.ceil(seen * math.sqrt(2)))
     if not seen:
-        raise ValueError("calibration_advice: calibration has no batch")
+        raise ValueError("calibration_advice: calibration is empty: pass at least one batch")
     last = _scales(graph)
     moved = tuple((count, max((_change(at, last, name) for name in last), default=0.0)) for count, at in history)
     settled = {name: _settled(history, last, name, seen) for name in last}

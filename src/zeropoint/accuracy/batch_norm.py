@@ -67,7 +67,7 @@ def reestimate_batch_norms(model: nn.Module, batches: Iterable[Any]) -> int:
             if isinstance(m, Statistics):
                 m.freeze_bn = frozen
     if not count:
-        raise ValueError("reestimate_batch_norms: there is no batch to measure with")
+        raise ValueError("reestimate_batch_norms: batches is empty: pass at least one batch")
     return len(followed)
 
 

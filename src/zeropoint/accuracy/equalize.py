@@ -33,7 +33,7 @@ def _layer(module: Any) -> Any:
     if type(module) in _FUSED:
         return module[0]
     known = ", ".join(kind.__name__ for kind in (*_LAYERS, *_FUSED))
-    raise ValueError(f"equalize: layers are {known}; got {type(module).__name__}")
+    raise ValueError(f"equalize: layers must be {known}, got {type(module).__name__}")
 
 
 def channel_range(input: Tensor, axis: int = 0) -> Tensor:
@@ -64,12 +64,12 @@ def cross_layer_equalization(module1: nn.Module, module2: nn.Module, output_axis
     for layer in (first, second):
         if not bool(layer.weight.isfinite().all()):
             shape = tuple(layer.weight.shape)
-            raise ValueError(f"equalize: a weight of {type(layer).__name__}, of shape {shape}, has inf or NaN in it")
+            raise ValueError(f"equalize: a weight of {type(layer).__name__} of shape {shape} contains inf or NaN")
     channels = first.weight.shape[output_axis]
     if channels != second.weight.shape[input_axis]:
         raise TypeError(
-            f"equalize: the first layer gives {channels} channels, and the second, with a weight of shape"
-            f" {tuple(second.weight.shape)}, takes {second.weight.shape[input_axis]}"
+            f"equalize: the second layer must take the {channels} channels of the first, got a weight of shape "
+            f"{tuple(second.weight.shape)} with {second.weight.shape[input_axis]}"
         )
     with torch.no_grad():
         given, taken = channel_range(first.weight, output_axis), channel_range(second.weight, input_axis)
@@ -93,13 +93,13 @@ def _pairs(model: nn.Module, groups: Iterable[Sequence[Any]]) -> list[tuple[str,
     pairs: list[tuple[str, str]] = []
     for group in groups:
         if len(group) < 2:
-            raise ValueError(f"equalize: a group has at least two layers, got {len(group)}")
+            raise ValueError(f"equalize: a group needs at least two layers, got {len(group)}")
         names = []
         for item in group:
             name = paths.get(item) if isinstance(item, nn.Module) else item
             if not isinstance(name, str):
                 what = f"{type(item).__name__}, which is not in the model" if name is None else described(item)
-                raise TypeError(f"equalize: layers are given by their paths, or themselves, got {what}")
+                raise TypeError(f"equalize: pass layers as module paths or as modules, got {what}")
             names.append(name)
         pairs += itertools.pairwise(names)
     return pairs
@@ -143,7 +143,8 @@ def converged(curr_modules: dict[str, Any], prev_modules: dict[str, Any], thresh
     """
     if curr_modules.keys() != prev_modules.keys():
         raise ValueError(
-            f"converged: both dictionaries name the same modules, got {sorted(curr_modules)} and {sorted(prev_modules)}"
+            f"converged: both dictionaries must have the same modules, got {sorted(curr_modules)} and "
+            f"{sorted(prev_modules)}"
         )
     if None in prev_modules.values():
         return False

@@ -86,7 +86,8 @@ def _rounded(layer: TunableLayer) -> Tensor | None:
     seen, held = hessian(layer, layer.to_fit(layer.inputs)), hessian(layer, layer.to_judge(layer.inputs))
     if not bool(seen.isfinite().all()):
         raise ValueError(
-            "gptq: the inputs of a layer are not finite: the batches hold NaN or Inf, or the model makes them"
+            "gptq: the inputs of a layer contain NaN or Inf: remove them from the batches, or find the layer that "
+            "produces them"
         )
     for group, (h, judge) in enumerate(zip(seen, held)):
         parts = weights[group].double(), scales[group].double(), zero_points[group].double()

@@ -160,7 +160,9 @@ def inputs_of(model: Any, batch: Any) -> list[Any]:
     args, kwargs = call_of(batch)
     if kwargs:
         if isinstance(model, fx.GraphModule):
-            raise ValueError("a batch of keywords needs the model, not its graph: its forward names them")
+            raise ValueError(
+                "a batch with keyword inputs needs the names of forward: pass the model itself instead of its graph"
+            )
         bound = inspect.signature(model.forward).bind(*args, **kwargs)
         args = (*bound.args, *bound.kwargs.values())
     return pytree.tree_leaves(args)
@@ -176,7 +178,7 @@ def graph_layers(model: Any, quantized: Quantized, batches: Iterable[Any], memor
     """The layers of `quantized`, which are changed in place; see `zeropoint.accuracy.layers.layers_of`."""
     target = quantized.graph_module
     if any("update_state" in str(node.target) for node in target.graph.nodes):
-        raise NotImplementedError("a model that keeps state from call to call has no layers to tune: it stays as it is")
+        raise NotImplementedError("models with state between calls cannot be tuned: use to_int8 alone")
     if not isinstance(model, fx.GraphModule) and is_training(model):
         raise ValueError("the float model is in training mode: call model.eval()")
     inputs, graph = _fitting(model, quantized, batches, memory)
@@ -194,7 +196,9 @@ def graph_layers(model: Any, quantized: Quantized, batches: Iterable[Any], memor
         if found is not None and (recurrent or "weight" in arguments(layer_before_relu(found))):
             sources[node] = found
         elif integer and held is not None:
-            raise ValueError(f"the float model has no {held.value}: the quantized one was made of another")
+            raise ValueError(
+                f"the float model has no {held.value}: pass the float model that the quantized model was made from"
+            )
     floats, walk = Lockstep(graph, inputs, sources.values()), _QuantizedLockstep(target, inputs)
     for node in list(target.graph.nodes):
         if node in sources and is_recurrent(target, node):

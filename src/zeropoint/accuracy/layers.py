@@ -147,7 +147,7 @@ class TunableLayer(abc.ABC):
         after = self.sqnr()
         if after <= before:
             self.store_bias(torch.zeros_like(bias) if old is None else old)
-            return Change(self.name, self.path, algorithm, "left as it was", before, before)
+            return Change(self.name, self.path, algorithm, "unchanged", before, before)
         return Change(self.name, self.path, algorithm, what, before, after)
 
     def try_integers(self, integers: Tensor, algorithm: str) -> Change:
@@ -157,7 +157,7 @@ class TunableLayer(abc.ABC):
         after = self.sqnr()
         if after <= before:
             self.store(old)
-            return Change(self.name, self.path, algorithm, "left as it was", before, before)
+            return Change(self.name, self.path, algorithm, "unchanged", before, before)
         moved = int((integers != old).sum())
         return Change(self.name, self.path, algorithm, f"{moved} of {old.numel()} weights", before, after)
 
@@ -190,12 +190,12 @@ def layers_of(
     iterator = iter(batches)
     first = next(iterator, None)
     if first is None:
-        raise ValueError("there is no batch to tune with")
+        raise ValueError("batches is empty: pass at least one batch")
     every = itertools.chain([first], iterator)
     if isinstance(quantized, Quantized):
         yield from graph_layers(float_model, quantized, every, memory)
     elif isinstance(quantized, torch.jit.ScriptModule):
-        raise NotImplementedError("TorchScript models have no layers to tune: capture the model with to_int8")
+        raise NotImplementedError("TorchScript models cannot be tuned: pass the original module to to_int8")
     else:
         yield from eager_layers(float_model, quantized, every, memory)
 

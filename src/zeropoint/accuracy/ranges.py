@@ -46,7 +46,7 @@ _KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
     "least divergence": (EntropyObserver, {}),
 }
 _PARTS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.25, 0.125, 0.0625)  # of the largest value
-_NOW = "as it was"
+_NOW = "unchanged"
 
 
 def choose_ranges(prepared: Prepared, batches: Iterable[Any], memory: int = MEMORY) -> tuple[Change, ...]:
@@ -75,7 +75,7 @@ def choose_ranges(prepared: Prepared, batches: Iterable[Any], memory: int = MEMO
     graph, choices = prepared.graph_module, prepared.choices()
     batches = list(batches)
     if not batches:
-        raise ValueError("choose_ranges: there is no batch to choose with")
+        raise ValueError("choose_ranges: batches is empty: pass at least one batch")
     names = dict.fromkeys(str(node.target) for node in graph.graph.nodes if is_observer(node))
     observers = {name: graph.get_submodule(name) for name in names}
     watched = {name: observer for name, observer in observers.items() if _has_a_range(observer)}

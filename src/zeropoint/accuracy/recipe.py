@@ -151,7 +151,7 @@ class Recipe:
 
     def __str__(self) -> str:
         others = [f"{path}: {way}" for path, way in self.ways]
-        shown = others if len(others) <= 3 else [f"{len(others)} layers otherwise"]
+        shown = others if len(others) <= 3 else [f"{len(others)} layers in other precisions"]
         return "; ".join([", ".join(self.algorithms) or "plain", *shown])
 
     @property
@@ -193,7 +193,7 @@ class Bench:
     ) -> None:
         self.batches = list(batches)
         if not self.batches:
-            raise ValueError("tune: calibration has no batch")
+            raise ValueError("tune: calibration is empty: pass at least one batch")
         self.example = example_inputs
         self.graph = _captured(evaluated(model), example_inputs, dynamic_shapes).eval()
         self.policy = policy_of(self.graph, policy)
@@ -245,7 +245,7 @@ class Bench:
         changes: list[Change] = []
         for name in recipe.algorithms:
             if name not in known:
-                raise ValueError(f"tune: there is no algorithm {name!r}; there are {', '.join(known)}")
+                raise ValueError(f"tune: unknown algorithm {name!r}; choose from {', '.join(known)}")
             if known[name].stage is stage:
                 job = Job(graph, subject, self.inputs, recipe.dynamic, end - time.monotonic())
                 changes.extend(known[name].run(job))
@@ -258,7 +258,7 @@ def _captured(model: nn.Module, example_inputs: Any, dynamic_shapes: Any) -> fx.
         return float_graph(model, example_inputs, dynamic_shapes)
     args, kwargs = call_of(example_inputs)
     if kwargs:
-        raise TypeError("tune: TorchScript takes its example inputs as a tuple, got a dictionary")
+        raise TypeError("tune: example_inputs of a TorchScript model must be a tuple, got a dictionary")
     return in_known_operators(straight_graph("tune", model, args))
 
 

@@ -72,7 +72,7 @@ class RecurrentMatrix(TunableLayer):
         self._walk.values[self._stored] = [value] * self._walk.batches
 
     def store_bias(self, bias: Tensor) -> None:
-        raise NotImplementedError("the biases of a recurrent layer stay as they are")
+        raise NotImplementedError("bias correction of recurrent layers is not supported")
 
     def run(self) -> list[Tensor]:
         return [_first(value) for value in self._walk.results(self._node)]

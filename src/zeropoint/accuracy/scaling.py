@@ -54,13 +54,13 @@ def search_scaling(prepared: Prepared, batches: Iterable[Any], memory: int = MEM
         weights = [_weight(graph, reader) for reader in readers]
         rows = torch.cat([x.reshape(-1, x.shape[-1]) for x in walk.values[node]]).float()
         default = watched.factors(weights)
-        tried = {"as it was": default, "none": torch.ones_like(default)}
+        tried = {"unchanged": default, "none": torch.ones_like(default)}
         tried |= {f"strength {a}": _factors(watched, weights, a) for a in _STRENGTHS}
         errors = {name: _error(rows, weights, factors) for name, factors in tried.items()}
-        best = min(errors, key=lambda name: (errors[name], name != "as it was"))
+        best = min(errors, key=lambda name: (errors[name], name != "unchanged"))
         watched.chosen = tried[best]
         signal = sum(float((rows @ weight.mT).square().sum()) for weight in weights)
-        before, after = decibels(signal, errors["as it was"]), decibels(signal, errors[best])
+        before, after = decibels(signal, errors["unchanged"]), decibels(signal, errors[best])
         changes.append(Change(str(node.target), origin(node).path, "scaling", best, before, after))
     return tuple(changes)
 

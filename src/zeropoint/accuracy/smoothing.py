@@ -35,7 +35,7 @@ _LAYERS = ("linear", "conv1d", "conv2d")
 _STRENGTHS = tuple(k / 10 for k in range(2, 10))
 _ROWS = 1024  # of all batches together, that a linear layer is tried on
 _STEPS = 255
-_AS_IT_WAS = "as it was"
+_AS_IT_WAS = "unchanged"
 _WHY = "it divides the channels of what a layer will round"
 
 

@@ -99,7 +99,7 @@ class Tuned:
     def _last(self) -> str:
         goal = "" if self.target is None else f", target {self.target:.5g}: {'met' if self.met else 'not met'}"
         found = f"{self.recipe}: {self.title} {self.metric:.5g} (float {self.float_metric:.5g}){goal}"
-        judged = f"judged by {self.judged_by}" if self.judged_by else ""
+        judged = f"measured on {self.judged_by}" if self.judged_by else ""
         return "\n".join(line for line in (found, judged, self.note) if line)
 
     def __str__(self) -> str:
@@ -226,13 +226,13 @@ def _parts(
     if validation is not None:
         measured = list(validation)
         if not measured:
-            raise ValueError("tune: validation has no batch to measure with")
+            raise ValueError("tune: validation is empty: pass at least one batch")
         return batches, measured, _counted(len(measured), "validation batch")
     held = held_out(len(batches))
     if not held:
-        return batches, batches, "the calibration batch itself: pass more of them, or validation=[...]"
+        return batches, batches, "the calibration batch: pass more batches, or validation=[...]"
     judging = [batch for i, batch in enumerate(batches) if i in held]
-    words = f"{_counted(len(held), 'calibration batch')} of {len(batches)}, held out of all that was tuned"
+    words = f"{_counted(len(held), 'calibration batch')} of {len(batches)}, held out from tuning"
     return [batch for i, batch in enumerate(batches) if i not in held], judging, words
 
 
@@ -354,7 +354,7 @@ class _Search:
                 try:
                     made = self.bench.make(recipe, self._left)
                 except NotImplementedError as error:
-                    self.trials.append(Trial(recipe, float("nan"), time.monotonic() - started, f"left out: {error}"))
+                    self.trials.append(Trial(recipe, float("nan"), time.monotonic() - started, f"skipped: {error}"))
                     return None
                 with torch.no_grad():
                     metric = float(self.measure(made.quantized))
@@ -364,7 +364,7 @@ class _Search:
         better = self.best is None or metric > self.best.metric
         if quicker_wins and self.best is not None and self._met(self.best):
             better = self.target is not None and metric >= self.target
-        verdict = first if self.best is None else "kept" if better else "no better: dropped"
+        verdict = first if self.best is None else "kept" if better else "not better: rejected"
         trial = Trial(recipe, metric, seconds, verdict)
         self.trials.append(trial)
         if self._file is not None and known is None:
@@ -405,11 +405,10 @@ class _Checkpoint:
                 facts = json.loads(path.read_text(encoding="utf-8"))
                 model, known, front = facts["model"], facts["trials"], facts["front"]
             except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(f"{path} is no checkpoint of tune: {error}") from error
+                raise ValueError(f"{path} is not a checkpoint of tune ({error}): use another path") from error
             if model != self._model:
                 raise ValueError(
-                    f"{path} belongs to another model, to another metric or to other calibration data. Delete it, or"
-                    " name another file"
+                    f"{path} belongs to another model, metric or calibration data. Delete it, or use another path"
                 )
             self._known = {key: (float(metric), float(seconds)) for key, (metric, seconds) in known.items()}
             self.front = None if front is None else Front.of([Option(*option) for option in front[0]], front[1])
@@ -460,5 +459,5 @@ def _program(quantized: Quantized, example_inputs: Any) -> tuple[Any, str]:
     with torch.no_grad():
         wanted, got = quantized(*args, **kwargs), program(*args, **kwargs)
     same = pytree.tree_leaves(pytree.tree_map(torch.equal, wanted, got))
-    assert all(same), "a program gives other bytes than the model that was tuned"
+    assert all(same), "the program does not give the same bytes as the tuned model"
     return program, ""

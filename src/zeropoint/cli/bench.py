@@ -56,7 +56,7 @@ def bench(
 
     left_out = set(without or ())
     if left_out - set(PEERS):
-        raise typer.BadParameter(f"--without takes {', '.join(PEERS)}, got {', '.join(left_out - set(PEERS))}")
+        raise typer.BadParameter(f"--without accepts {', '.join(PEERS)}, got {', '.join(left_out - set(PEERS))}")
     with work(as_json):
         words = keep_from_masked_amx()
         if words:
@@ -130,9 +130,9 @@ def _times(
                 path = write()
                 one = processes.enter_context(Contender(peer, path, tuple(t.numpy() for t in x), threads))
         except Unavailable as reason:
-            return note(f"left out: {reason}")
+            return note(f"skipped: {reason}")
         except Exception as error:  # a peer that cannot take the model is no failure of ours
-            return note(f"left out: {name}: {first_line(error)}")
+            return note(f"skipped: {name}: {first_line(error)}")
         one.name = name
         sizes[name], settings[name] = file_bytes(path), one.footprint.setting
         if not is_quantized(peer, sizes[name], sizes.get(FLOAT, 0) or sizes[name]):
@@ -144,7 +144,7 @@ def _times(
         return folder / "model.zpt"
 
     if isinstance(x, dict):
-        raise ValueError("bench takes models that are called with tensors in order; this one is called with keywords")
+        raise ValueError("bench supports models with positional inputs; this one takes keyword inputs")
     task = Task(source, x, tuple(batches), mode is Mode.dynamic, 8 if mode is Mode.weight_only else None)
     with torch.inference_mode(False), torch.no_grad(), contextlib.ExitStack() as processes:
         quantized = quantized_form(source, batches, mode, None)
@@ -157,7 +157,7 @@ def _times(
         with during("timing", progress=True):
             found, fallen = take_turns(contenders, seconds / len(contenders), LEAST)
         for reason in fallen.values():
-            note(f"left out: {reason}")
+            note(f"skipped: {reason}")
         advice = program.profile(*x).advice
     return [_Time(name, times, sizes.get(name), settings[name]) for name, times in found.items()], advice
 

@@ -36,7 +36,7 @@ def load_arrays(text: str) -> dict[str, Any]:
         from safetensors.numpy import load_file
 
         return dict(load_file(path))
-    raise typer.BadParameter(f"{text}: data is read from .npy, .npz and .safetensors files, or package.module:iterable")
+    raise typer.BadParameter(f"{text}: pass a .npy, .npz or .safetensors file, or package.module:iterable")
 
 
 def load_batches(text: str, model: Any, batch: int, samples: int) -> list[Any]:
@@ -49,13 +49,13 @@ def load_batches(text: str, model: Any, batch: int, samples: int) -> list[Any]:
     columns = _ordered(arrays, input_names(model), text)
     count = min(samples, *(len(column) for column in columns))
     if count == 0:
-        raise ValueError(f"{text} has no samples")
+        raise ValueError(f"{text} has no samples: pass at least one")
     if len({len(column) for column in columns}) > 1:
         sizes = ", ".join(f"{name}: {len(array)}" for name, array in arrays.items())
-        raise ValueError(f"{text}: arrays must have as many samples as each other, got {sizes}")
+        raise ValueError(f"{text}: all arrays must have the same number of samples, got {sizes}")
     whole = count - count % batch if count >= batch else count
     if whole < count and fixed_batch(model) is not None:
-        note(f"the model takes {batch} samples at once: {count - whole} of {count} are left out")
+        note(f"the model has a fixed batch size of {batch}: {count - whole} of {count} samples are skipped")
         count = whole
     return [tuple(_usual(c[i : min(i + batch, count)]) for c in columns) for i in range(0, count, batch)]
 
@@ -78,10 +78,10 @@ def load_tensors(text: str, model: Any, batch: int, samples: int) -> list[Any]:
 def _ordered(arrays: dict[str, Any], names: list[str], text: str) -> list[Any]:
     """The arrays as the model takes them: by name where these fit, else in the order of the file."""
     if not arrays:
-        raise ValueError(f"{text} has no arrays")
+        raise ValueError(f"{text} has no arrays: save at least one in it")
     for name, array in arrays.items():
         if array.ndim == 0:
-            raise ValueError(f"{text}: {name or 'the array'} is a single number: samples lie along the first axis")
+            raise ValueError(f"{text}: {name or 'the array'} is a single number; its first axis must be the samples")
     if set(arrays) <= set(names):
         return [arrays[name] for name in names if name in arrays]
     if len(arrays) > 1:

@@ -30,7 +30,7 @@ def doctor(as_json: AsJson = False) -> None:
     lines.append(
         f"core       GIVES WRONG RESULTS with {', '.join(wrong)}: please report this"
         if wrong
-        else "core       computes what it should"
+        else "core       gives correct results"
     )
     lines += [f"problem    {what}\n           {way_out}" for what, way_out in problems] or [
         "           no problem found"
@@ -60,12 +60,12 @@ def _problems(info: Any) -> list[tuple[str, str]]:
     """(what, the way out)"""
     found = []
     if info.forced_by:
-        found.append((f"kernels are held at {info.isa} by {info.forced_by}", f"unset it to use {info.best_isa}"))
+        found.append((f"{info.forced_by} limits the kernels to {info.isa}", f"unset it to use {info.best_isa}"))
     if info.amx_is_masked and "ONEDNN_MAX_CPU_ISA" not in os.environ:
         found.append(
             (
-                "this virtual machine masks the AMX palette: oneDNN inside torch may die with SIGILL",
-                "set ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 (zeropoint's own AMX kernels are not affected)",
+                "this virtual machine masks the AMX palette: oneDNN inside torch can crash with SIGILL",
+                "set ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 (zeropoint's AMX kernels are not affected)",
             )
         )
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -75,15 +75,17 @@ def _problems(info: Any) -> list[tuple[str, str]]:
         )
     busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     if busy > usable + 0.5:
-        found.append((f"the machine is busy (load {busy:.1f} on {usable} CPUs)", "times measured now will be wrong"))
+        found.append((f"the machine is busy (load {busy:.1f} on {usable} CPUs)", "measure times later"))
     if util.find_spec("torch") is None:
         found.append(
-            ("PyTorch is not installed: programs run, nothing can be quantized", "pip install 'zeropoint[torch]'")
+            ("PyTorch is not installed: programs run, but models cannot be quantized", "pip install 'zeropoint[torch]'")
         )
-    elif tuple(int(p) for p in metadata.version("torch").split("+")[0].split(".")[:2]) < (2, 13):
-        found.append((f"torch {metadata.version('torch')} is older than what is tested", "pip install 'torch>=2.13'"))
+    elif tuple(int(p) for p in metadata.version("torch").split("+")[0].split(".")[:2]) < (2, 6):
+        found.append(
+            (f"torch {metadata.version('torch')} is older than the tested releases", "pip install 'torch>=2.6'")
+        )
     if sys.maxsize < 2**32:
-        found.append(("this Python has 32 bits", "install one with 64 bits"))
+        found.append(("this Python is 32-bit", "install a 64-bit Python"))
     return found
 
 

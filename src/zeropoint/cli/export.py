@@ -63,8 +63,8 @@ def export(
 def _example(model: str, source: Any, data: str | None, batch: int, samples: int) -> Any:
     if isinstance(source, Program):
         if data is not None:
-            raise typer.BadParameter(f"{model} is a program, which knows its sizes: leave --data out")
+            raise typer.BadParameter(f"{model} is a program with its own example: omit --data")
         return None
     if data is None:
-        raise typer.BadParameter(f"{model} is no .zpt program: give samples of its inputs with --data")
+        raise typer.BadParameter(f"{model} is not a .zpt program: pass sample inputs with --data")
     return load_tensors(data, source, batch, samples)[0]

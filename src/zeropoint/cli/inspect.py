@@ -71,7 +71,9 @@ def _contents(path: Path) -> tuple[str, Counter[str], list[dict[str, Any]]]:
     try:
         state = torch.load(path, weights_only=True, map_location="cpu")
     except pickle.UnpicklingError as error:
-        raise ValueError(f"{path} holds more than tensors: reading it could run any code, so it is not read") from error
+        raise ValueError(
+            f"{path} contains more than tensors. Loading it could execute code, so zeropoint does not load it"
+        ) from error
     for key in ("state_dict", "model", "model_state_dict"):
         if isinstance(state, dict) and isinstance(state.get(key), dict):
             state = state[key]

@@ -22,7 +22,7 @@ def migrate(
     Shows a diff. Exit code 1 if some lines are left to you.
     """
     if not path.exists():
-        raise typer.BadParameter(f"there is no {path}")
+        raise typer.BadParameter(f"{path} does not exist: pass a Python file or a directory")
     with work(as_json):
         try:
             from zeropoint.compat.migrate import migrate as rewritten

@@ -43,9 +43,9 @@ def load_model(text: str, pickle: bool = False) -> Any:
         return torch.jit.load(str(path)).eval()
     if not pickle:
         raise ValueError(
-            f"{text} is neither a torch.export nor a TorchScript file. If it is a pickled model that you trust, pass"
-            " --pickle; if it is a checkpoint, write a function that makes the model and loads it, and pass"
-            " package.module:function"
+            f"{text} is neither a torch.export nor a TorchScript file. If it is a pickled model that you trust, "
+            "pass --pickle; if it is a checkpoint, write a function that creates the model and loads the "
+            "checkpoint, and pass package.module:function"
         )
     return _evaluated(torch.load(path, weights_only=False), text)
 
@@ -63,7 +63,7 @@ def _evaluated(found: Any, text: str) -> Any:
     from zeropoint.graph.frontends.export import is_exported
 
     if not isinstance(found, nn.Module):
-        raise ValueError(f"{text} gives a {type(found).__name__}, not a module")
+        raise ValueError(f"{text} must be a module or a function that returns one, got a {type(found).__name__}")
     return found if is_exported(found) else found.eval()
 
 

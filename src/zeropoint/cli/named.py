@@ -41,7 +41,10 @@ def named(text: str) -> Any:
     try:
         found: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise typer.BadParameter(f"{text}: there is no module {error.name!r}, seen from {os.getcwd()}") from error
+        raise typer.BadParameter(
+            f"{text}: cannot find the module {error.name!r} from {os.getcwd()}: run the "
+            "command in the folder of the module, or install it"
+        ) from error
     for part in name.split("."):
         if not hasattr(found, part):
             raise typer.BadParameter(f"{text}: {module} has no {name!r}")
@@ -53,5 +56,5 @@ def existing(text: str) -> Path:
     """The path of a file that must be there."""
     path = Path(text)
     if not path.is_file():
-        raise typer.BadParameter(f"no such file: {text}; or was package.module:name meant?")
+        raise typer.BadParameter(f"no such file: {text}. Did you mean package.module:name?")
     return path

@@ -23,7 +23,7 @@ def write_quantized(quantized: Any, batch: Any, path: Path) -> Any:
     if path.suffix == ".pt2":
         _export(quantized, batch, path)
         return quantized
-    raise ValueError(f"a quantized graph is written as .zpt or .pt2, got {path}")
+    raise ValueError(f"a quantized graph must be saved as .zpt or .pt2, got {path}")
 
 
 def compiled(quantized: Any, batch: Any) -> Any:

@@ -96,9 +96,7 @@ def _script(model: Any, batches: list[Any], mode: Mode, output: Path, keep: Any,
     import zeropoint
 
     if output.suffix == ".pt2":
-        raise ValueError(
-            f"a TorchScript model is no graph of torch.export: output must end in .pt or .zpt, got {output}"
-        )
+        raise ValueError(f"the output of a TorchScript model must end in .pt or .zpt, got {output}")
     quantized = quantized_form(model, batches, mode, keep)
     written = quantized
     with during(f"writing {output}", progress=True):
@@ -132,7 +130,10 @@ def _script_form(model: Any, batches: list[Any], mode: Mode, keep: list[str] | N
 
     left = dict.fromkeys(keep or ())
     if mode is Mode.weight_only:
-        raise ValueError("weight_only is for torch.export models: a TorchScript model takes static or dynamic")
+        raise ValueError(
+            "TorchScript models support the modes static and dynamic; for weight_only, export the "
+            "model with torch.export"
+        )
     if mode is Mode.dynamic:
         return zeropoint.quantize_dynamic_jit(model, {"": zeropoint.default_dynamic_qconfig, **left})
 
@@ -177,12 +178,12 @@ def _size(model: Any) -> int:
 
 
 def _lines(facts: dict[str, Any]) -> list[str]:
-    from zeropoint.report.table import readable_bytes
+    from zeropoint.report.table import readable_bytes, size_change
 
-    smaller = facts["float_bytes"] / max(facts["bytes"], 1)
+    change = size_change(facts["float_bytes"], facts["bytes"])
     on = f"on {facts['compared']} of {facts['samples']} samples"
     lines = [
-        f"wrote      {facts['output']}, {readable_bytes(facts['bytes'])} ({smaller:.1f}x smaller)",
+        f"wrote      {facts['output']}, {readable_bytes(facts['bytes'])} ({change})",
         f"output     SQNR {facts['sqnr'] or float('inf'):.1f} dB, cosine {facts['cosine']:.5f} to float {on}",
     ]
     if "operators" in facts:

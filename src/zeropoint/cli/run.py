@@ -31,7 +31,7 @@ def run(
 ) -> None:
     """Run a model on data and save the outputs. A .zpt program runs without PyTorch."""
     if profile and not model.endswith(".zpt"):
-        raise typer.BadParameter(f"--profile is for .zpt programs, got {model}: zeropoint quantize makes one")
+        raise typer.BadParameter(f"--profile needs a .zpt program, got {model}: create one with zeropoint quantize")
     if output is not None and output.suffix not in (".npy", ".npz"):
         raise typer.BadParameter(f"output must end in .npy or .npz, got {output}")
     with work(as_json):
@@ -98,7 +98,7 @@ def _arrays(value: Any) -> list[Any]:
 
 def _write(path: Path, arrays: list[Any]) -> None:
     if path.suffix != ".npz" and len(arrays) != 1:
-        raise ValueError(f"the model gives {len(arrays)} arrays: write them to a .npz file")
+        raise ValueError(f"the model returns {len(arrays)} arrays: use an output that ends in .npz")
     with replacing(path) as new, new.open("wb") as file:
         if path.suffix == ".npz":
             np.savez(file, *arrays)

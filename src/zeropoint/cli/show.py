@@ -33,7 +33,7 @@ def show_program(
     """Write an HTML page with the steps, shapes, weights, times and memory of a program. Needs no PyTorch."""
     path = existing(program)
     if path.suffix != ".zpt":
-        raise typer.BadParameter(f"{program} is not a .zpt program: zeropoint quantize makes one")
+        raise typer.BadParameter(f"{program} is not a .zpt program: create one with zeropoint quantize")
     page = path.with_suffix(".html") if output is None else output
     with work(as_json):
         from zeropoint import runtime

@@ -44,7 +44,10 @@ def tune(
     with work(as_json):
         source = load_model(model, pickle)
         if is_script(source):
-            raise ValueError("tune takes models of torch.export or of code, not TorchScript: see zeropoint quantize")
+            raise ValueError(
+                "tune does not support TorchScript: pass a .pt2 file or package.module:function, or "
+                "use zeropoint quantize"
+            )
         batches = load_tensors(data, source, batch, samples)
         from zeropoint.accuracy.tune import tune as search
         from zeropoint.cli.programs import write_quantized
@@ -55,5 +58,5 @@ def tune(
         )  # fmt: skip
         write_quantized(found.model, batches[0], output)
         if found.met is False:
-            note(f"the target was not met: {output} has the best that was found")
+            note(f"the target was not met: {output} is the best result")
         show(found, found.to_json(), as_json)

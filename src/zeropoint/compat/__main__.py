@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> None:
         return
     program = arguments[0]
     if not os.path.exists(program):
-        raise SystemExit(f"{program} does not exist. {_USAGE}")
+        raise SystemExit(f"{program} does not exist: pass the path of a script. {_USAGE}")
     install()
     sys.argv = arguments
     sys.path[0] = os.path.dirname(os.path.abspath(program))

@@ -76,18 +76,18 @@ def calculate_qmin_qmax(
 def validate_qmin_qmax(quant_min: int, quant_max: int) -> None:
     """Refuse a range without zero, or without a second value."""
     if not quant_min <= 0 <= quant_max:
-        raise ValueError(f"the range of integers has to include 0, got [{quant_min}, {quant_max}]")
+        raise ValueError(f"quant_min and quant_max must include 0, got [{quant_min}, {quant_max}]")
     if quant_min >= quant_max:
-        raise ValueError(f"quant_min has to be below quant_max, got [{quant_min}, {quant_max}]")
+        raise ValueError(f"quant_min must be below quant_max, got [{quant_min}, {quant_max}]")
 
 
 def check_min_max_valid(min_val: Tensor, max_val: Tensor) -> bool:
     """Whether an observer has seen something; warns if not."""
     if min_val.numel() == 0 or max_val.numel() == 0 or torch.isinf(min_val).any() or torch.isinf(max_val).any():
-        warnings.warn("the observer has seen nothing yet: run the model on some data first", stacklevel=2)
+        warnings.warn("the observer saw no data: run the model on some data first", stacklevel=2)
         return False
     if not bool((min_val <= max_val).all()):
-        raise ValueError(f"min {min_val} is above max {max_val}")
+        raise ValueError(f"min must not be above max, got {min_val} and {max_val}")
     return True
 
 

@@ -24,7 +24,7 @@ def _method(name: str) -> Any:
             return inherited(self)
         if name == "dequantize":
             return dequantize(self)
-        raise RuntimeError(f"{name}() is defined for quantized tensors, this one is {self.dtype}")
+        raise RuntimeError(f"{name}() is defined for quantized tensors, got {self.dtype}")
 
     of_plain_tensor.__name__ = of_plain_tensor.__qualname__ = name
     return of_plain_tensor

@@ -47,7 +47,7 @@ def graph_module(body: dict[str, Any]) -> fx.GraphModule:
     """
     code = body.pop("_code", None)
     if not isinstance(code, str):
-        raise ValueError("the file has a graph without code")
+        raise ValueError("the file is damaged: a graph has no code")
     root = nn.Module()
     training = bool(body.pop("training", False))
     for name in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
@@ -104,8 +104,8 @@ def _function(path: str) -> Any:
     elif path == "getattr":
         return getattr
     raise NotImplementedError(
-        f"a graph in the file calls {path}, which is not read: nothing that a file names is run but functions of"
-        " tensors"
+        f"a graph in the file calls {path}. zeropoint does not load it: only tensor functions that a file names "
+        "are executed"
     )
 
 
@@ -120,10 +120,10 @@ class _Reader:
         try:
             tree = ast.parse(code)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise ValueError(f"the code of a graph in the file cannot be read: {error}") from error
+            raise ValueError(f"the file is damaged: cannot parse the code of a graph: {error}") from error
         forward = next((s for s in tree.body if isinstance(s, ast.FunctionDef) and s.name == "forward"), None)
         if forward is None or len(tree.body) != 1:
-            raise ValueError("the file has a graph whose code is not one function forward")
+            raise ValueError("the file is damaged: the code of a graph is not one function forward")
         self._arguments(forward.args)
         for statement in forward.body:
             self._statement(statement)
@@ -132,7 +132,7 @@ class _Reader:
 
     def _arguments(self, given: ast.arguments) -> None:
         if given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs:
-            raise NotImplementedError("a graph in the file has arguments other than positional ones")
+            raise NotImplementedError("a graph in the file has keyword arguments, which are not supported")
         plain = given.args[1:]
         defaults = [None] * (len(plain) - len(given.defaults)) + list(given.defaults)
         for argument, default in zip(plain, defaults):
@@ -153,7 +153,7 @@ class _Reader:
 
     def _refusal(self, part: ast.AST) -> NotImplementedError:
         text = ast.unparse(part)
-        return NotImplementedError(f"a graph in the file has a line that is not read: {text[:120]}")
+        return NotImplementedError(f"a graph in the file has an unsupported line: {text[:120]}")
 
     # -------------------------------------------------------------------------------------------------- expressions
 
@@ -240,7 +240,7 @@ class _Reader:
             self._root.get_submodule(target)
         except AttributeError:
             raise ValueError(
-                f"a graph in the file calls {ast.unparse(part.func)[:80]}, which it does not have"
+                f"the file is damaged: a graph calls {ast.unparse(part.func)[:80]}, which it does not have"
             ) from None
         return target
 

@@ -76,7 +76,7 @@ def migrate(source: str, path: str = "<source>") -> Migrated:
     try:
         wrapper = metadata.MetadataWrapper(cst.parse_module(source))
     except cst.ParserSyntaxError as error:
-        raise ValueError(f"{path} is not Python that can be read: line {error.raw_line}") from None
+        raise ValueError(f"{path} cannot be parsed as Python: fix the syntax of line {error.raw_line}") from None
     context = CodemodContext(wrapper=wrapper)
     rewriting = _Rewriting(context)
     changed = wrapper.visit(rewriting)

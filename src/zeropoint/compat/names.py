@@ -11,14 +11,14 @@ from __future__ import annotations
 
 # ------------------------------------------------------------------------------------------------------------ reasons
 
-FX = "it belongs to the inside of torch.ao's FX mode; the graphs are the same, what makes them is zeropoint.fx"
-INSIDE = "it is a helper inside a module of torch.ao; the module itself has its counterpart"
-BACKEND = "it belongs to the inside of torch.ao's backends; zeropoint.fx makes them from zeropoint.operators"
-EQUALIZE = "it is a step inside equalize; the layer itself has the weight and the bias"
-ON_DEVICE = "it leaves quantizing to the device, with passes of torch._C; quantize_dynamic_jit does it beforehand"
-NOT_OLD = "it is no part of the old stack: PyTorch keeps it"
-REFUSED = "PyTorch refuses it, too: models that call it have to be saved anew; zeropoint.compat.load_script reads them"
-PACKED_BY_FBGEMM = "it exposes FBGEMM's own packed weights; quantize_dynamic, or zeropoint.qfunctions.linear_prepack"
+FX = "internal to torch.ao's FX mode; zeropoint.fx creates the same graphs"
+INSIDE = "internal helper of a torch.ao module; the module itself is supported"
+BACKEND = "internal to torch.ao's backends; zeropoint.fx generates backends from zeropoint.operators"
+EQUALIZE = "internal to equalize; use the weight and the bias of the layer"
+ON_DEVICE = "quantizes on the device, with passes of torch._C; use quantize_dynamic_jit before deployment"
+NOT_OLD = "not part of the deprecated stack: PyTorch keeps it"
+REFUSED = "PyTorch rejects it too; load models that call it with zeropoint.compat.load_script and save them again"
+PACKED_BY_FBGEMM = "exposes FBGEMM's packed weights; use quantize_dynamic or zeropoint.qfunctions.linear_prepack"
 
 # ------------------------------------------------------------------------------------------------------------ modules
 

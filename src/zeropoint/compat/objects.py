@@ -60,8 +60,8 @@ def packed_weight(parts: Any, name: str) -> Any:
     reader = _READERS.get(name.removeprefix(PREFIX))
     if reader is None:
         raise NotImplementedError(
-            f"a file has an object of the C++ class {name.removeprefix(PREFIX)}, which zeropoint does not know: load it"
-            " with the PyTorch that wrote it, and save its weights as tensors"
+            f"the file contains an object of the C++ class {name.removeprefix(PREFIX)}, which zeropoint does not "
+            "support: load it with the PyTorch that wrote it, and save its weights as tensors"
         )
     return reader(*parts)
 

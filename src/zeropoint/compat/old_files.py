@@ -91,14 +91,14 @@ def load_state_dict(file: File) -> dict[str, Any]:
     if isinstance(state, Mapping) and isinstance(state.get("state_dict"), Mapping):
         state = state["state_dict"]  # a checkpoint of a training program
     if not isinstance(state, Mapping) or not state:
-        raise ValueError(f"{_shown(file)} has no state_dict and no module with one: it holds {type(found).__name__}")
+        raise ValueError(f"{_shown(file)} must contain a state_dict or a module with one, got {type(found).__name__}")
     return dict(state)
 
 
 def convert(file: File, path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Write the state_dict of a file of the old stack to a safetensors file, and return it.
+    """Write the state_dict of a torch.ao checkpoint to a safetensors file, and return it.
 
-    `zeropoint.compat.load` reads the new file too; what it gives loads into modules of zeropoint.
+    `zeropoint.compat.load` reads the new file. Its result can be loaded into zeropoint modules.
 
     Example:
         >>> import tempfile
@@ -127,10 +127,10 @@ class _Storage:
         name = kind.removeprefix("torch.").removesuffix("Storage")
         dtype = stored_as(name)
         if dtype is None:
-            raise NotImplementedError(f"the file has memory of the kind {kind}, which is not known")
+            raise NotImplementedError(f"storage of the kind {kind} is not supported")
         self.dtype = dtype
         if count < 0 or count * dtype.itemsize > len(data):
-            raise ValueError(f"the file says {count} elements of {kind} where it has {len(data)} bytes")
+            raise ValueError(f"the file is damaged: it declares {count} elements of {kind}, but has {len(data)} bytes")
         self.quantized = is_quantized_storage(name)
         self.untyped = torch.frombuffer(bytearray(data), dtype=torch.uint8).untyped_storage() if data else None
         self.bytes = len(data)
@@ -144,7 +144,9 @@ class _Storage:
         last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
         fits = min([offset, *size, *stride, 0]) >= 0 and (last + 1) * self.dtype.itemsize <= self.bytes
         if 0 not in size and not fits:
-            raise ValueError(f"a tensor of shape {tuple(size)} lies outside of its memory of {self.bytes} bytes")
+            raise ValueError(
+                f"the file is damaged: a tensor of shape {tuple(size)} exceeds its storage of {self.bytes} bytes"
+            )
         return torch.empty(0, dtype=self.dtype).set_(self._untyped_storage, offset, size, stride)
 
 
@@ -167,16 +169,18 @@ class _Archive:
         if self.is_script:
             return
         if f"{root}/data.pkl" not in names:
-            raise ValueError(f"{shown} is not a file of torch.save: it has no data.pkl")
+            raise ValueError(f"{shown} is not a torch.save file: it has no data.pkl")
         if f"{root}/byteorder" in names and opened.read(f"{root}/byteorder") != b"little":
-            raise NotImplementedError(f"{shown} was written on a machine of another byte order")
+            raise NotImplementedError(
+                f"{shown} was written on a machine with another byte order, which is not supported"
+            )
 
         def storage(pid: Any) -> _Storage:
             kind, key, count = storage_id(pid)
             if key not in self._storages:
                 record = f"{root}/data/{key}"
                 if record not in names:
-                    raise ValueError(f"{shown} lacks {record}")
+                    raise ValueError(f"{shown} is damaged: {record} is missing")
                 self._storages[key] = _Storage(kind, opened.read(record), count)
             return self._storages[key]
 
@@ -191,14 +195,16 @@ class _Archive:
             file.seek(0)
             data = file.read()
         if not data.startswith(_LEGACY_MAGIC):
-            raise ValueError(f"{_shown(file)} is not a file of torch.save or torch.jit.save")
+            raise ValueError(f"{_shown(file)} is not a torch.save or torch.jit.save file")
         stream = io.BytesIO(data)
         wanted: dict[str, tuple[str, int]] = {}
 
         def seen(pid: Any) -> _Later:
             kind, key, count = storage_id(pid)
             if len(pid) > 5 and pid[5] is not None:
-                raise NotImplementedError(f"{_shown(file)} has views of memory, as PyTorch before 0.4 wrote them")
+                raise NotImplementedError(
+                    f"{_shown(file)} has storage views, a format of PyTorch before 0.4 that is not supported"
+                )
             wanted[key] = kind, count
             return _Later(self._storages, key)
 
@@ -211,7 +217,7 @@ class _Archive:
             size = count * _Storage(kind, b"", 0).dtype.itemsize
             memory = stream.read(size)
             if int.from_bytes(header, "little") != count or len(memory) != size:
-                raise ValueError(f"{_shown(file)} ends within the memory of a tensor, or is damaged")
+                raise ValueError(f"{_shown(file)} is truncated or damaged")
             self._storages[str(key)] = _Storage(kind, memory, count)
 
 
@@ -223,19 +229,19 @@ class _Later:
 
     def found(self) -> _Storage:
         if self._key not in self._storages:
-            raise ValueError(f"the file lacks the memory {self._key!r} of a tensor")
+            raise ValueError(f"the file is damaged: the storage {self._key!r} of a tensor is missing")
         return self._storages[self._key]
 
 
 def _refuse_key(key: Any) -> Any:
-    raise ValueError(f"the file has memory {str(key)[:40]!r} that nothing reads")
+    raise ValueError(f"the file is damaged: no tensor uses the storage {str(key)[:40]!r}")
 
 
 def storage_id(pid: Any) -> tuple[str, str, int]:
     if not (isinstance(pid, tuple) and len(pid) >= 5 and pid[0] == "storage" and is_global(pid[1])):
-        raise ValueError("the file refers to something beside its pickle that is no memory of a tensor")
+        raise ValueError("the file is damaged: it refers to an external object that is not a tensor storage")
     if not isinstance(pid[4], int):
-        raise ValueError(f"the file has memory with {type(pid[4]).__name__} elements")
+        raise ValueError(f"the file is damaged: the size of a storage is a {type(pid[4]).__name__}")
     return pid[1].name, str(pid[2]), pid[4]
 
 
@@ -314,7 +320,7 @@ class _Builder:
         try:
             return self._of(value)
         except RecursionError as error:
-            raise ValueError("the file nests its objects too deeply") from error
+            raise ValueError("the file is damaged: its objects are nested too deeply") from error
 
     def _of(self, value: Any) -> Any:
         if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
@@ -337,7 +343,7 @@ class _Builder:
             return {self._of(k): self._of(v) for k, v in value.items()}
         if isinstance(value, (list, tuple, set, frozenset)):
             return type(value)(self._of(v) for v in value)
-        raise NotImplementedError(f"the file has a {type(value).__name__}, which is not known")
+        raise NotImplementedError(f"the file contains a {type(value).__name__}, which is not supported")
 
     def _object(self, record: Record) -> Any:
         name = record.name
@@ -351,19 +357,19 @@ class _Builder:
         if self._shells and isinstance(record.state, dict) and "_modules" in record.state:
             return self._module(record, _Shell)
         raise NotImplementedError(
-            f"the file has an object of {name}, which is not read: nothing that a file names is run. If it is a class"
-            f" of yours that you trust, pass it: zeropoint.compat.load(file, classes=[{name.rpartition('.')[2]}]);"
-            " zeropoint.compat.convert takes the tensors without it"
+            f"the file contains an object of {name}. zeropoint does not load it, because this could execute code. "
+            f"If you trust the class, pass it: zeropoint.compat.load(file, classes=[{name.rpartition('.')[2]}]). "
+            "To get only the tensors, use zeropoint.compat.convert"
         )
 
     def _module(self, record: Record, cls: type[nn.Module]) -> nn.Module:
         if any(arg for arg in record.args if not is_global(arg)):
-            raise ValueError(f"the file calls {record.name} with arguments, where modules have a state")
+            raise ValueError(f"the file is damaged: it calls {record.name} with arguments, but modules have a state")
         made: Any = object.__new__(cls)
         self._made[id(record)] = made
         state = self._module_state(record.state) if isinstance(record.state, dict) else self._of(record.state)
         if not isinstance(state, (dict, tuple)):
-            raise ValueError(f"the file has no state for a module of {record.name}")
+            raise ValueError(f"the file is damaged: there is no state for a module of {record.name}")
         adopt(made, state)
         return made
 
@@ -386,8 +392,9 @@ class _Builder:
             ours = _old_hooks().get(name)
             if ours is None:
                 raise NotImplementedError(
-                    f"a module in the file has a hook, {name}, which is not read: nothing that a file names is run."
-                    " Remove it before the module is saved, or take the tensors alone with zeropoint.compat.convert"
+                    f"a module in the file has a hook, {name}. zeropoint does not load it, because this could "
+                    "execute code. Remove the hook before you save the module, or get only the tensors with "
+                    "zeropoint.compat.convert"
                 )
             made[key] = ours
         return made
@@ -421,7 +428,7 @@ def _value(name: str) -> Any:
     found = _module_class(name)
     if found is not None:
         return found
-    raise NotImplementedError(f"the file refers to {name}, which is not read: nothing that a file names is run")
+    raise NotImplementedError(f"the file refers to {name}. zeropoint does not load it, because this could execute code")
 
 
 # ---------------------------------------------------------------------------------------- what a record may stand for
@@ -429,14 +436,14 @@ def _value(name: str) -> Any:
 
 def _arguments(builder: _Builder, record: Record, least: int, most: int) -> list[Any]:
     if not least <= len(record.args) <= most:
-        raise ValueError(f"the file calls {record.name} with {len(record.args)} arguments")
+        raise ValueError(f"the file is damaged: it calls {record.name} with {len(record.args)} arguments")
     return [builder._of(arg) for arg in record.args]
 
 
 def _tensor(builder: _Builder, record: Record) -> Tensor:
     storage, offset, size, stride, requires_grad, *_ = _arguments(builder, record, 4, 7) + [False] * 3
     if not isinstance(storage, _Storage) or not isinstance(offset, int):
-        raise ValueError("the file has a tensor without memory")
+        raise ValueError("the file is damaged: a tensor has no storage")
     made = storage.tensor(offset, size, stride)
     return made.requires_grad_(bool(requires_grad)) if made.is_floating_point() else made
 
@@ -444,7 +451,7 @@ def _tensor(builder: _Builder, record: Record) -> Tensor:
 def _quantized_tensor(builder: _Builder, record: Record) -> Tensor:
     args = _arguments(builder, record, 5, 7)
     if not isinstance(args[0], _Storage) or not args[0].quantized:
-        raise ValueError("the file has a quantized tensor without quantized memory")
+        raise ValueError("the file is damaged: a quantized tensor has no quantized storage")
     if args[0].dtype.itemsize > 1 or not args[0].dtype.is_floating_point:  # 4 and 2 bits count otherwise
         args[0].tensor(*args[1:4])  # it refuses what lies outside
     return rebuild_qtensor(*args, *[None] * (7 - len(args)))
@@ -453,7 +460,7 @@ def _quantized_tensor(builder: _Builder, record: Record) -> Tensor:
 def _parameter(builder: _Builder, record: Record) -> nn.Parameter:
     data, requires_grad, *_ = _arguments(builder, record, 2, 4)
     if not isinstance(data, Tensor):
-        raise ValueError(f"the file has a parameter of {type(data).__name__}")
+        raise ValueError(f"the file is damaged: a parameter is a {type(data).__name__}")
     return nn.Parameter(data.detach(), bool(requires_grad) and data.is_floating_point())
 
 
@@ -477,7 +484,7 @@ def _collection(kind: Callable[..., Any]) -> Callable[[_Builder, Record], Any]:
 def _packed(builder: _Builder, record: Record) -> Any:
     state = builder._of(record.state)
     if not (isinstance(state, tuple) and len(state) == 2):
-        raise ValueError("the file has a packed weight without its parts")
+        raise ValueError("the file is damaged: a packed weight has no parts")
     return packed_weight(*state)
 
 
@@ -486,7 +493,7 @@ def _graph(builder: _Builder, record: Record) -> Any:
 
     body = record.args[0] if record.args else None
     if not isinstance(body, dict):
-        raise ValueError("the file has a graph without its parts")
+        raise ValueError("the file is damaged: a graph has no parts")
     # Hooks refer to the graph, and are dropped: it has none of its own yet.
     return graph_module(builder._module_state({k: v for k, v in body.items() if k not in _OF_TORCH_FX}))
 

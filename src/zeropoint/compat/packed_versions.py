@@ -62,7 +62,7 @@ def conv_state(
     if str(version) == "3":
         _, weight, bias = listed(second)
         return ConvState([int(n) for n in listed(first)], weight, bias)
-    raise ValueError(f"a packed convolution has version {version!r}, and PyTorch has written 1, '2' and 3")
+    raise ValueError(f"a packed convolution has version {version!r}; supported: 1, '2' and 3")
 
 
 # ---------------------------------------------------------------------------------------------------------------- code
@@ -108,4 +108,4 @@ def _arguments(code: str, start: int) -> tuple[int, list[str]]:
         elif character == "," and depth == 0:
             found.append(code[begin:place].strip())
             begin = place + 1
-    raise ValueError("a bracket is not closed in the code of the file")
+    raise ValueError("the file is damaged: a bracket is not closed in its code")

@@ -103,9 +103,9 @@ def read_records(data: bytes | io.BufferedIOBase, persistent: Callable[[Any], An
     except ValueError:
         raise
     except (pickle.UnpicklingError, EOFError, KeyError, IndexError, AttributeError, TypeError, MemoryError) as error:
-        raise ValueError(f"not a pickle, or a damaged one: {error}") from error
+        raise ValueError(f"the file is damaged: cannot read its pickle: {error}") from error
     except (RecursionError, OverflowError, UnicodeDecodeError) as error:
-        raise ValueError(f"a pickle that cannot be read: {error}") from error
+        raise ValueError(f"the file is damaged: cannot read its pickle: {error}") from error
 
 
 class Persistent:

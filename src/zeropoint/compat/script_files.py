@@ -251,7 +251,7 @@ class _Stored:
         kind, key, count = storage_id(pid)
         record = f"{self._folder}/{key}"
         if record not in self._records:
-            raise ValueError(f"the file lacks {record}")
+            raise ValueError(f"the file is damaged: {record} is missing")
         return StoredTensor(pid, kind, self._records[record], count)
 
 

@@ -20,7 +20,7 @@ def _check_is_script_module(model: Any) -> None:
 def _check_forward_method(model: Any) -> None:
     """Refuse a scripted module without `forward`."""
     if not model._c._has_method("forward"):
-        raise ValueError("the scripted module has no forward method")
+        raise ValueError("the scripted module must have a forward method")
 
 
 def _prepare_jit(

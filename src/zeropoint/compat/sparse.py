@@ -66,8 +66,8 @@ class _Blocks:
         blocks = getattr(mod, "sparse_params", {}).get("sparse_block_shape")
         if not isinstance(blocks, (tuple, list)) or len(blocks) != 2:
             raise ValueError(
-                f"{cls.__name__}.from_float: the layer has no sparse_params with a sparse_block_shape of two numbers:"
-                ' sparsifier.squash_mask(params_to_save=("sparse_block_shape",)) puts them there'
+                f"{cls.__name__}.from_float: the layer has no sparse_params with a sparse_block_shape of two "
+                'numbers: call sparsifier.squash_mask(params_to_save=("sparse_block_shape",)) first'
             )
         rows, columns = blocks
         made: Any = cls(dense.in_features, dense.out_features, rows, columns, bias=dense.bias() is not None)

@@ -58,7 +58,7 @@ def read_state_dict(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         return {name: _restored(part, tensors) for name, part in json.loads(text).items()}
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{os.fspath(path)} is damaged: its {_KEY!r} entry does not fit: {error}") from error
+        raise ValueError(f"{os.fspath(path)} is damaged: wrong {_KEY!r} entry: {error}") from error
 
 
 def _described(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
@@ -82,13 +82,13 @@ def _described(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     if isinstance(value, CellParams):
         parts = value.w_ih, value.w_hh, value.reduce_range
         return {"CellParams": _described(parts, name, tensors)}
-    raise TypeError(f"{name!r} is a {type(value).__name__}, which no state_dict of a module has")
+    raise TypeError(f"{name!r} is a {type(value).__name__}, which is not supported in a state_dict")
 
 
 def _dtype(name: str) -> torch.dtype:
     found = getattr(torch, name)
     if not isinstance(found, torch.dtype):
-        raise ValueError(f"{name!r} is no dtype")
+        raise ValueError(f"the file is damaged: {name!r} is not a dtype")
     return found
 
 

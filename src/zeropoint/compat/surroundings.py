@@ -34,7 +34,7 @@ class _Engine(ModuleType):
     @engine.setter
     def engine(self, value: str) -> None:
         if value not in ENGINES:
-            raise ValueError(f"torch.backends.quantized.engine is one of {', '.join(ENGINES)}, got {value!r}")
+            raise ValueError(f"torch.backends.quantized.engine must be one of {', '.join(ENGINES)}, got {value!r}")
         self._engine = value
 
 

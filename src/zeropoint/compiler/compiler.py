@@ -101,10 +101,10 @@ def graph_to_compile(who: str, model: nn.Module, example_inputs: Any) -> tuple[f
 def _in_order(who: str, graph: Any, named: Mapping[str, Any]) -> tuple[Any, ...]:
     """Keywords in the order of the inputs of a graph."""
     if not isinstance(graph, fx.GraphModule):
-        raise TypeError(f"{who}: pass example_inputs as a tuple: only graphs know their inputs by name")
+        raise TypeError(f"{who}: pass example_inputs as a tuple; only graphs accept inputs by name")
     names = [str(node.target) for node in graph.graph.nodes if node.op == "placeholder"]
     if sorted(names) != sorted(named):
-        raise ValueError(f"{who}: the model takes {', '.join(names)}; example_inputs has {', '.join(named)}")
+        raise ValueError(f"{who}: example_inputs must have {', '.join(names)}, got {', '.join(named)}")
     return tuple(named[name] for name in names)
 
 
@@ -177,7 +177,7 @@ class Compiler:
     def parameter(self, node: Any) -> Tensor:
         """A tensor that the graph holds, or makes of those alone."""
         if not self.is_parameter(node):
-            raise self.unsupported(f"its parameter {node} is computed")
+            raise self.unsupported(f"its parameter {node} is not a constant")
         return self.fixed[node]
 
     def is_parameter(self, node: Any) -> bool:
@@ -242,7 +242,7 @@ class Compiler:
         state.next = str(following)
         state.initial = self.builder.constant(f"{name}_initial", initial) if bool(initial.any()) else None
 
-    def unsupported(self, why: str = "there is no step for it; with fallback=True PyTorch computes it") -> Unsupported:
+    def unsupported(self, why: str = "programs do not support it; with fallback=True PyTorch runs it") -> Unsupported:
         assert self.node is not None
         return refusal(self.node, why)
 
@@ -253,7 +253,7 @@ class Compiler:
         if found is None or isinstance(found, (bool, int, float, str)):  # the graph has it inside
             return
         if not isinstance(found, Tensor):
-            raise self.unsupported(f"input {node.target!r} is no tensor but {described(found)}")
+            raise self.unsupported(f"input {node.target!r} must be a tensor, got {described(found)}")
         name = self.values[node] = self.builder.fresh(str(node.target))
         shape = list(found.shape)
         dtype = dtype_name(found.dtype)
@@ -263,7 +263,7 @@ class Compiler:
     def call_module(self, node: fx.Node) -> None:
         module = self.graph.get_submodule(str(node.target))
         if not isinstance(module, Sizes):
-            raise self.unsupported(f"module {type(module).__name__} stays as it is in the graph")
+            raise self.unsupported(f"module {type(module).__name__} has no integer version in this graph")
         by_name = {i.name: i for i in self.builder.inputs}
         for given, expected in zip(node.args, module.expected):
             if isinstance(expected, list):
@@ -349,7 +349,7 @@ class Compiler:
             return ["tuple" if isinstance(tree, tuple) else "list", [self._described(part, leaves) for part in tree]]
         if hasattr(tree, "items"):  # what models of transformers give
             return self._described(dict(tree.items()), leaves)
-        raise self.unsupported(f"the model takes or gives a {type(tree).__name__}")
+        raise self.unsupported(f"the model takes or returns a {type(tree).__name__}")
 
 
 def _is_flat(call: Any) -> bool:

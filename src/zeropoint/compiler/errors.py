@@ -1,4 +1,4 @@
-"""What the compiler raises: all that it lacks, at once."""
+"""The errors of the compiler: one for all unsupported operators."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from torch import fx
 __all__ = ["Missing", "Unsupported", "refusal"]
 
 _PLACES = 3  # that are named for each operator
-_NO_STEP = "no step"
-_FALLBACK = "; with fallback=True PyTorch computes them, and what reads them may need more"
+_FALLBACK = "; with fallback=True PyTorch runs them, but operators that read them can also be unsupported"
 
 
 class Unsupported(NotImplementedError):
@@ -37,12 +36,12 @@ class Missing:
     """The nodes that cannot be taken, while a graph is walked to its end.
 
     Args:
-        who: whom messages speak of.
-        lacks: what such nodes lack, and what can be done.
+        who: the function that messages begin with.
+        advice: what the user can do.
     """
 
-    def __init__(self, who: str = "compile", lacks: str = _NO_STEP, advice: str = _FALLBACK) -> None:
-        self._who, self._lacks, self._advice = who, lacks, advice
+    def __init__(self, who: str = "compile", advice: str = _FALLBACK) -> None:
+        self._who, self._advice = who, advice
         self._found: list[tuple[fx.Node, Unsupported]] = []
         self._lost: set[fx.Node] = set()
 
@@ -70,7 +69,8 @@ class Missing:
             named = [place for place in dict.fromkeys(places) if place]
             shown = ", ".join(named[:_PLACES]) + (", ..." if len(named) > _PLACES else "")
             lines.append(f"  {target}, {len(places)} x{f' ({shown})' if shown else ''}: {why}")
+        operators = len({target for target, _ in rows})
         raise Unsupported(
-            f"{self._who}: {len(self._found)} calls have {self._lacks}, of {len({target for target, _ in rows})}"
-            f" operators{self._advice}:\n" + "\n".join(lines)
+            f"{self._who}: {len(self._found)} calls of {operators} operators are not supported{self._advice}:\n"
+            + "\n".join(lines)
         )

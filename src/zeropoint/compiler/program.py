@@ -22,7 +22,10 @@ class Program(runtime.Program):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         if self.computed_by_torch:
-            raise ValueError(f"save: PyTorch computes {', '.join(self.computed_by_torch)} here: no file can hold that")
+            raise ValueError(
+                "save: a program with fallback operators cannot be saved; PyTorch runs "
+                f"{', '.join(self.computed_by_torch)}"
+            )
         super().save(path)
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:

@@ -52,7 +52,7 @@ def restore(program: Program) -> tuple[fx.GraphModule, tuple[Tensor, ...]]:
     described = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["zeropoint.program"])
     if described.get("state"):
         names = ", ".join(state["name"] for state in described["state"])
-        raise Unsupported(f"restore: the program keeps {names} from call to call, which a graph of one call does not")
+        raise Unsupported(f"restore: the program has state ({names}), which a graph cannot have")
     with torch.no_grad():
         return _Restored(described, load(data)).run()
 
@@ -95,7 +95,7 @@ class _Restored:
         lost = Counter(step.op for step in steps if step.op not in RESTORES and step.op not in RESTORED_SIZES)
         if lost:
             shown = ", ".join(f"{name} ({count} x)" for name, count in lost.most_common())
-            raise Unsupported(f"restore: {len(lost)} kinds of steps are no operators of graphs: {shown}")
+            raise Unsupported(f"restore: {len(lost)} kinds of steps have no graph operator: {shown}")
         example = tuple(self._input(given) for given in self.program["inputs"])
         self._check_sizes()
         for step in steps:
@@ -103,7 +103,7 @@ class _Restored:
             self.step = replace(step, attributes=attributes)
             made = (RESTORES.get(step.op) or RESTORED_SIZES[step.op])(self, self.step)
             if unread := attributes.unread():
-                raise self.unsupported(f"operators of graphs have nothing for {', '.join(unread)}")
+                raise self.unsupported(f"graph operators have no counterpart for {', '.join(unread)}")
             self.values.update(zip(step.outputs, made if isinstance(made, list) else [made]))
         results = [self.tensor(name) for name in self.program["outputs"]]
         self.graph.output(results[0] if len(results) == 1 else tuple(results))
@@ -141,7 +141,7 @@ class _Restored:
 
     def constant(self, name: str | None) -> Tensor | None:
         if name is not None and name not in self.constants:
-            raise self.unsupported(f"{name!r} is computed")
+            raise self.unsupported(f"{name!r} is not a constant")
         return None if name is None else self.constants[name]
 
     def stored(self, name: str, value: Tensor) -> fx.Node:

@@ -65,7 +65,7 @@ def _emit_calculation(name: str) -> Emit:
 def _emit_comparison(c: StepBuilder, node: fx.Node) -> None:
     """Questions about sizes that a check asks: programs have its own checks of them."""
     if not all(str(getattr(user.target, "__name__", "")).split(".")[0] in _CHECKS for user in node.users):
-        raise c.unsupported("what a comparison of sizes gives is fixed when a model is captured")
+        raise c.unsupported("the result of a comparison of sizes is fixed when the model is captured")
 
 
 def _emit_nothing(c: StepBuilder, node: fx.Node) -> None:

@@ -13,7 +13,8 @@ from zeropoint.graph.frontends.script.evaluate import NotStraight, straight_grap
 __all__ = ["graph_of"]
 
 _WAYS_OUT = (
-    "Programs are straight lines: quantize the Python model with zeropoint.to_int8 instead, or take this out of forward"
+    "Programs have no control flow: quantize the Python model with zeropoint.to_int8 instead, or move this code "
+    "out of forward"
 )
 
 

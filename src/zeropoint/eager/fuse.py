@@ -35,7 +35,10 @@ def fold_batch_norm(layer: Any, bn: Any) -> nn.Module:
     if layer.training or bn.training:
         raise ValueError("batch norm is folded in evaluation mode: call .eval() on the model, or use fuse_modules_qat")
     if bn.running_mean is None:
-        raise ValueError("batch norm without running statistics cannot be folded: its result depends on the batch")
+        raise ValueError(
+            "batch norm without running statistics cannot be folded: set track_running_stats=True, or "
+            "leave it out of the list"
+        )
     made = copy.deepcopy(layer)
     made._forward_pre_hooks.clear()  # what is fused gets them
     transposed = isinstance(layer, modules_of(layer_records(transposed=True)))
@@ -54,17 +57,21 @@ def fuse_parts(modules: Sequence[nn.Module], is_qat: bool, more: Mapping[Any, An
     names = " + ".join(t.__name__ for t in kinds)
     if fusion is None:
         known = "; ".join(" + ".join(t.__name__ for t in f.parts) for f in fusions())
-        raise NotImplementedError(f"cannot fuse {names}. What can be fused: {known}")
+        raise NotImplementedError(f"cannot fuse {names}. Supported: {known}")
     # Layers and batch norms compute another thing in training; an activation without values of its own does not.
     if len({m.training for m in modules if m.state_dict()}) > 1:
-        raise ValueError(f"cannot fuse {names}: some are in training mode and some are not")
+        raise ValueError(f"cannot fuse {names}: all must be in training mode, or all in evaluation mode")
     if is_qat:
         if fusion.training is None:
-            raise NotImplementedError(f"{names} has no form for quantization-aware training: fuse them after training")
+            raise NotImplementedError(
+                f"{names} is not supported in quantization-aware training: fuse the modules after training"
+            )
         return fusion.training(*modules)
     if not fusion.folds:
         if fusion.evaluation is None:
-            raise NotImplementedError(f"{names} can only be fused for quantization-aware training")
+            raise NotImplementedError(
+                f"{names} can only be fused for quantization-aware training: use fuse_modules_qat"
+            )
         return fusion.evaluation(*modules)
     folded = fold_batch_norm(modules[0], modules[1])
     return folded if fusion.evaluation is None else fusion.evaluation(folded, *modules[2:])
@@ -260,7 +267,7 @@ def auto_fuse(model: nn.Module, example_inputs: Any, is_qat: bool | None = None,
     """Find the chains of layer, batch norm and activation in a model, and fuse them.
 
     Args:
-        example_inputs: a tuple of what the model is called with; it is run on it once, which changes no statistics.
+        example_inputs: a tuple of positional arguments. The model runs on them once; statistics do not change.
         is_qat: fuse for training; by default if the model is in training mode.
 
     Example:

@@ -99,7 +99,7 @@ def get_dynamic_quant_module_class(
 
 
 def get_default_float_to_quantized_operator_mappings() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """Function of floats -> function of quantized tensors, which takes scale and zero point of its result."""
+    """Map float functions to functions of quantized tensors, which also take the scale and zero point of the result."""
     return eager_functions()
 
 
@@ -113,7 +113,7 @@ def get_quantized_operator(float_op: Callable[..., Any]) -> Callable[..., Any]:
     found = eager_functions().get(float_op)
     if found is None:
         known = ", ".join(sorted(f.__name__ for f in eager_functions()))
-        raise ValueError(f"{getattr(float_op, '__name__', float_op)} has no quantized form; there is one for {known}")
+        raise ValueError(f"{getattr(float_op, '__name__', float_op)} has no quantized version; supported: {known}")
     return found
 
 
@@ -121,8 +121,8 @@ def _class_of(kind: str, float_module_class: type, known: dict[type, Any]) -> An
     found = known.get(float_module_class)
     if found is None:
         raise ValueError(
-            f"{float_module_class.__name__} has no {kind} quantized form; give one in a mapping, or set its qconfig to"
-            " None"
+            f"{float_module_class.__name__} has no {kind} quantized version; pass one in a mapping, or set its "
+            "qconfig to None"
         )
     return copy.deepcopy(found)
 

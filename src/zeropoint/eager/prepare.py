@@ -138,9 +138,7 @@ def add_quant_dequant(module: nn.Module) -> nn.Module:
 def _device(module: nn.Module) -> torch.device | None:
     devices = {t.device for t in (*module.parameters(), *module.buffers())}
     if len(devices) > 1:
-        raise ValueError(
-            f"prepare: {type(module).__name__} has tensors on several devices: {sorted(map(str, devices))}"
-        )
+        raise ValueError(f"prepare: {type(module).__name__} must be on one device, got {sorted(map(str, devices))}")
     return next(iter(devices), None)
 
 
@@ -279,12 +277,12 @@ def _check(model: nn.Module, example_inputs: Any) -> None:
         names = {m: name or "the model" for name, m in trial.named_modules()}
         listed = ", ".join(f"{names[m]} ({type(m).__name__})" for m in dict.fromkeys(missing))
         raise ValueError(
-            f"these would be quantized but get float tensors: {listed}. Put a QuantStub before the first of them (or"
-            " wrap the model in a QuantWrapper), or set their qconfig to None."
+            f"these modules would be quantized but get float tensors: {listed}. Put a QuantStub before the first "
+            "of them (or wrap the model in a QuantWrapper), or set their qconfig to None."
         )
     if has_standing(output):
         warnings.warn(
-            "prepare: the converted model will give quantized tensors; if floats are wanted, put a DeQuantStub at the"
-            " end",
+            "prepare: the converted model will return quantized tensors; to return floats, put a DeQuantStub at "
+            "the end",
             stacklevel=3,
         )

@@ -149,7 +149,7 @@ class BackendPatternConfig:
     def set_pattern(self, pattern: Any) -> BackendPatternConfig:
         """Set the pattern."""
         if self._pattern_complex_format is not None:
-            raise ValueError("set_pattern: the pattern is given already, as a nested one")
+            raise ValueError("set_pattern: a nested pattern is already set")
         self.pattern = pattern
         return self
 
@@ -212,7 +212,7 @@ class BackendPatternConfig:
     def _set_pattern_complex_format(self, pattern: Any) -> BackendPatternConfig:
         """The pattern as a nested tuple that begins with the last call: ``(relu, (add, conv, MatchAllNode))``."""
         if self.pattern is not None:
-            raise ValueError("the pattern is given already, as a plain one")
+            raise ValueError("a plain pattern is already set")
         self._pattern_complex_format = pattern
         return self
 
@@ -252,7 +252,7 @@ class BackendPatternConfig:
         if self._pattern_complex_format is not None:
             return self._pattern_complex_format
         if self.pattern is None:
-            raise ValueError("a BackendPatternConfig without a pattern: set_pattern gives it one")
+            raise ValueError("a BackendPatternConfig has no pattern: call set_pattern")
         if not isinstance(self.pattern, tuple):
             return self.pattern
         if len(self.pattern) not in (2, 3):

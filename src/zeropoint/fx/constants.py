@@ -37,4 +37,4 @@ def compute(model: fx.GraphModule, node: fx.Node) -> Any:
         return getattr(args[0], str(node.target))(*args[1:], **kwargs)
     if node.op == "call_function":
         return node.target(*args, **kwargs)
-    raise ValueError(f"{node.name} depends on an input of the graph")
+    raise ValueError(f"{node.name} must not depend on an input of the graph")

@@ -45,7 +45,7 @@ class _Shape:
         layer = sides[self.side]
         if self.norm:
             if is_qat:
-                raise NotImplementedError("Conv2d + BatchNorm2d + add has no form for quantization-aware training")
+                raise NotImplementedError("Conv2d + BatchNorm2d + add is not supported in quantization-aware training")
             norm, conv = layer
             layer = fold_batch_norm(conv, norm)
         return nni.ConvAddReLU2d(layer, add, modules[0]) if self.relu else nni.ConvAdd2d(layer, add)

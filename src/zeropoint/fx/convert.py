@@ -123,7 +123,7 @@ class _Conversion:
         found = qconfigs_by_node(copy.deepcopy(self.modules), self.graph, mapping, self.scopes)
         for name, qconfig in self.qconfigs.items():
             if found[name] is not None and not qconfig_equals(qconfig, found[name]):
-                raise ValueError(f"convert_fx: the qconfig of {name} is neither that of prepare_fx nor None")
+                raise ValueError(f"convert_fx: the qconfig of {name} must be that of prepare_fx or None")
         self.qconfigs = found
 
     def observe_weights(self) -> None:
@@ -327,7 +327,7 @@ class _Conversion:
                 _skip_dequantize(node.args[index], node)
         if attributes.standalone_module_output_quantized_idxs:
             if attributes.standalone_module_output_quantized_idxs[0] != 0:
-                raise NotImplementedError(f"{node.target}: of a standalone module, result 0 alone can stay quantized")
+                raise NotImplementedError(f"{node.target}: a standalone module supports a quantized result 0 only")
             self._dequantize_behind(node)
         convert_inside = convert_to_reference_fx if self.is_reference else convert_fx
         self._set(str(node.target), convert_inside(module, backend_config=self.backend_config))
@@ -368,4 +368,8 @@ def _skip_dequantize(value: Any, user: fx.Node) -> None:
         for part in value.values():
             _skip_dequantize(part, user)
     else:
-        warnings.warn(f"a result of type {type(value).__name__} cannot stay quantized", stacklevel=2)
+        warnings.warn(
+            f"a result of type {type(value).__name__} cannot stay quantized: only tensors in lists, "
+            "tuples and dictionaries are supported",
+            stacklevel=2,
+        )

@@ -287,7 +287,8 @@ def swapped_class(module: Any, mapping: ClassMapping, kind: QuantType) -> type:
     found = mapping.get(kind, {}).get(type(module))
     if found is None:
         raise ValueError(
-            f"no class takes the place of {type(module).__name__} for {quant_type_to_str(kind)} quantization"
+            f"no replacement class for {type(module).__name__} in {quant_type_to_str(kind)} "
+            "quantization: set it in PrepareCustomConfig and ConvertCustomConfig"
         )
     return found
 

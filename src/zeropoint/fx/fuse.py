@@ -35,7 +35,7 @@ def nested_method(config: Any) -> Any:
     if config._pattern_complex_format is not None:
         return config.fuser_method
     if not isinstance(config.pattern, tuple):
-        raise ValueError(f"a fuser method is for a tuple of modules, got the pattern {config.pattern}")
+        raise ValueError(f"a fuser method needs a tuple of modules, got the pattern {config.pattern}")
     return nested(config.fuser_method, len(config.pattern))
 
 
@@ -44,7 +44,9 @@ def _fuse_match(
 ) -> None:
     root = match.root
     if root.op != "call_module":
-        raise ValueError(f"what is fused begins with a module; the pattern at {root.name!r} begins with {root.target}")
+        raise ValueError(
+            f"a fused pattern must begin with a module; the pattern at {root.name!r} begins with {root.target}"
+        )
     parts = _modules_at(match.nodes, modules, modules[str(root.target)].training)
     fused = get_fuser_method_new(_types(parts), methods)(is_qat, *parts)
     set_module(model, str(root.target), fused)

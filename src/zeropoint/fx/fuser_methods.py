@@ -58,7 +58,7 @@ def fuse_convtranspose_bn(is_qat: bool, convt: nn.Module, bn: nn.Module) -> nn.M
 def fuse_linear_bn_leaky_relu(is_qat: bool, linear: nn.Module, bn: nn.Module, leaky_relu: nn.Module) -> nn.Module:
     """A linear layer with a batch norm and a leaky ReLU behind it; not for training."""
     if is_qat:
-        raise NotImplementedError("Linear + BatchNorm1d + LeakyReLU has no form for quantization-aware training")
+        raise NotImplementedError("Linear + BatchNorm1d + LeakyReLU is not supported in quantization-aware training")
     return nni.LinearLeakyReLU(fold_batch_norm(linear, bn), leaky_relu)
 
 
@@ -96,7 +96,7 @@ def get_fuser_method(op_list: Any, additional_fuser_method_mapping: Mapping[Any,
         return more[op_list]
     if not any(fusion.parts == tuple(op_list) for fusion in fusions()):
         names = " + ".join(getattr(t, "__name__", str(t)) for t in op_list)
-        raise ValueError(f"nothing is known that fuses {names}")
+        raise ValueError(f"no fuser method for {names}: set one in the BackendConfig")
 
     def fuser_method(is_qat: bool, *modules: nn.Module) -> nn.Module:
         return fuse_parts(modules, is_qat)
@@ -120,4 +120,4 @@ def get_fuser_method_new(op_pattern: Any, fuser_method_mapping: Mapping[Any, Fus
     for pattern in _with_wildcards(op_pattern):
         if pattern in fuser_method_mapping:
             return fuser_method_mapping[pattern]
-    raise ValueError(f"nothing is known that fuses {op_pattern}")
+    raise ValueError(f"no fuser method for {op_pattern}: set one in the BackendConfig")

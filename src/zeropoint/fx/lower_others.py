@@ -89,7 +89,9 @@ def _call_quantized(model: fx.GraphModule, node: fx.Node, numbers: tuple[Any, ..
     """A function whose result has a scale of its own."""
     function = eager_functions().get(node.target)
     if function is None:
-        raise NotImplementedError(f"{node.target} has no form on quantized tensors; leave {node.name} in float")
+        raise NotImplementedError(
+            f"{node.target} has no quantized version; keep {node.name} in float by setting its qconfig to None"
+        )
     kwargs = {name: value for name, value in node.kwargs.items() if name not in _DROPPED}
     kwargs |= {"output_scale": numbers[0], "output_zero_point": numbers[1]}
     if node.target is F.leaky_relu:

@@ -75,7 +75,7 @@ def unique_device(model: nn.Module) -> torch.device | None:
     devices = {t.device for t in (*model.parameters(), *model.buffers())} - {torch.device("meta")}
     if len(devices) > 1:
         names = ", ".join(sorted(map(str, devices)))
-        raise ValueError(f"a model to be quantized is on one device, this one is on {names}: move it to one")
+        raise ValueError(f"the model must be on one device, got {names}: move it to one of them")
     return next(iter(devices), None)
 
 

@@ -65,7 +65,10 @@ def prepare(
     equalized = qconfigs_by_node(modules, model.graph, equalization, scopes)
     for name, qconfig in equalized.items():
         if qconfig is not None and not hasattr(qconfig, "input_activation"):
-            raise TypeError(f"_equalization_config gives {name} a {type(qconfig).__name__}, not an EqualizationQConfig")
+            raise TypeError(
+                f"_equalization_config: the value for {name} must be an EqualizationQConfig, got a "
+                f"{type(qconfig).__name__}"
+            )
     qconfigs = qconfigs_by_node(modules, model.graph, mapping, scopes)
     work = _Preparation(model, qconfigs, custom, backend_config, is_qat, equalized)
     work.prepare_standalone_modules()
@@ -210,8 +213,8 @@ class _Preparation:
             tensors = sum(isinstance(a, fx.Node) and not self.is_plain(a) for a in match.root.args)
             if tensors not in by_tensors:
                 raise ValueError(
-                    f"the backend does not say how {match.root.name!r} is observed, which has {tensors} tensors as"
-                    f" arguments; it knows {sorted(by_tensors)}"
+                    f"the backend has no observation type for {match.root.name!r} with {tensors} tensor arguments; "
+                    f"supported: {sorted(by_tensors)}"
                 )
             kind = by_tensors[tensors]
         return kind is ObservationType.OUTPUT_SHARE_OBSERVER_WITH_INPUT

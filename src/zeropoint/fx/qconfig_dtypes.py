@@ -49,7 +49,7 @@ def quant_type_from_str(name: str) -> QuantType:
     found = next((kind for kind in QuantType if kind.name.lower() == name), None)
     if found is None:
         known = ", ".join(kind.name.lower() for kind in QuantType)
-        raise ValueError(f"no such kind of quantization: {name!r}; there are {known}")
+        raise ValueError(f"unknown quantization type {name!r}; choose from {known}")
     return found
 
 
@@ -122,4 +122,4 @@ def get_quant_type(qconfig: Any) -> QuantType:
         return QuantType.STATIC
     if weight_is_quantized(qconfig):
         return QuantType.WEIGHT_ONLY
-    raise ValueError(f"{qconfig} quantizes neither activations nor weights")
+    raise ValueError(f"{qconfig} must quantize activations or weights")

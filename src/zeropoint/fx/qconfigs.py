@@ -80,8 +80,8 @@ def add_fused_types(model: fx.GraphModule, mapping: QConfigMapping) -> None:
         for other in others:
             if not qconfig_equals(rules.get(other), qconfig):
                 raise LookupError(
-                    f"{node.target} is fused from {first.__name__} and {other.__name__}, whose qconfigs differ: give"
-                    " both types the same one"
+                    f"{node.target} is fused from {first.__name__} and {other.__name__}, whose qconfigs differ: "
+                    "set the same qconfig for both types"
                 )
         if qconfig is not None:
             rules[type(fused)] = qconfig
@@ -148,7 +148,7 @@ def require_same_rules(prepared: QConfigMapping, converted: QConfigMapping) -> N
         ValueError: naming the rule.
     """
     if not qconfig_equals(prepared.global_qconfig, converted.global_qconfig):
-        raise ValueError("convert_fx: the global qconfig has to be that of prepare_fx")
+        raise ValueError("convert_fx: the global qconfig must be that of prepare_fx")
     for style in ("object_type_qconfigs", "module_name_qconfigs", "module_name_regex_qconfigs"):
         rules, later = getattr(prepared, style), getattr(converted, style)
         for key, qconfig in rules.items():

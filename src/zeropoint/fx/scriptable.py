@@ -231,7 +231,9 @@ class _Writer:
     def _layer(self, node: fx.Node, name: str) -> None:
         x, packed, *rest = (self._value(a) for a in node.args)
         if not isinstance(packed, _PACKED):
-            raise NotImplementedError(f"torch.jit.script: the weight of {name} in a converted graph is not stored")
+            raise NotImplementedError(
+                f"torch.jit.script: the weight of {name} in a converted graph is not stored; use torch.jit.trace"
+            )
         path = str(node.args[1].target)
         with node.graph.inserting_before(node):
             parts = [self._stored(path, part) for part in _parts(packed)]

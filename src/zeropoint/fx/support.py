@@ -92,7 +92,7 @@ def satisfies_constraints(qconfig: Any, asked: DTypeWithConstraints, is_activati
     what = "activation" if is_activation else "weight"
     reason = _violation(made, asked, qconfig)
     if reason:
-        warnings.warn(f"the {what} of a qconfig {reason}; what has it stays float: {qconfig}", stacklevel=2)
+        warnings.warn(f"the {what} of a qconfig {reason}; layers with it stay in float: {qconfig}", stacklevel=2)
     return not reason
 
 

@@ -65,7 +65,7 @@ class Calibration:
         if constant and len(constant) == len(self._ranges):
             said = ", ".join(f"{name} is {value:g} everywhere" for name, value in constant.items())
             warnings.warn(
-                f"to_int8: the calibration data is constant ({said}): ranges of activations are not those of real data."
-                " Pass calibration=[...], some batches of real data",
+                f"to_int8: the calibration data is constant ({said}), so the activation ranges do not match real "
+                "data. Pass some batches of real data: calibration=[...]",
                 stacklevel=4,
             )

@@ -49,11 +49,10 @@ class CalibrationCheckpoint:
         try:
             self._state, facts = read_safetensors(self.path)
         except (ValueError, OSError) as error:
-            raise ValueError(f"{self.path} is no checkpoint of a calibration: {error}") from error
+            raise ValueError(f"{self.path} is not a calibration checkpoint ({error}): use another path") from error
         if not facts.get(_BATCHES, "").isdigit() or facts.get(_MODEL) != self._model:
             raise ValueError(
-                f"{self.path} belongs to the calibration of another model, or with another qconfig. Delete it, or name"
-                " another file"
+                f"{self.path} belongs to the calibration of another model or qconfig. Delete it, or use another path"
             )
         self.batches = int(facts[_BATCHES])
 
@@ -61,9 +60,7 @@ class CalibrationCheckpoint:
         """Give the observers what the file has of them."""
         expected = _observers(self._prepared)
         if expected.keys() != self._state.keys():
-            raise ValueError(
-                f"{self.path} belongs to the calibration of another model. Delete it, or name another file"
-            )
+            raise ValueError(f"{self.path} belongs to the calibration of another model. Delete it, or use another path")
         self._prepared.load_state_dict(self._state, strict=False)
 
     def seen(self, batches: int) -> None:
@@ -91,8 +88,8 @@ class CalibrationCheckpoint:
         """
         if batches < self.batches:
             raise ValueError(
-                f"{self.path} has seen {self.batches} batches, and calibration has {batches}: it belongs to other data."
-                " Delete it, or name another file"
+                f"{self.path} has {self.batches} batches, but calibration has {batches}: it belongs to other data. "
+                "Delete it, or use another path"
             )
         self.path.unlink(missing_ok=True)
 

@@ -39,11 +39,16 @@ def set_constants(graph: fx.GraphModule, state: Tensor) -> None:
     for node, mine, other in zip(nodes, own, saved):
         if _shape_of(mine) != _shape_of(other):
             raise ValueError(
-                f"the state is that of another graph: at {node.name} this one has {mine['target']}, that one"
-                f" {other['target']}. Convert the same model in the same way, or save the whole model with torch.save"
+                f"the state dict belongs to another graph: at {node.name}, this graph has {mine['target']}, the "
+                f"state dict {other['target']}. Convert the same model in the same way, or save the whole model "
+                "with torch.save"
             )
     if len(own) != len(saved):
-        raise ValueError(f"the state is that of another graph: it has {len(saved)} nodes, this one {len(own)}")
+        raise ValueError(
+            f"the state dict belongs to another graph: it has {len(saved)} nodes, this graph "
+            f"{len(own)}. Convert the same model in the same way, or save the whole model with "
+            "torch.save"
+        )
     by_name = {node.name: node for node in nodes}
     for node, other in zip(nodes, saved):
         node.args = tuple(_decoded(other["args"], by_name))

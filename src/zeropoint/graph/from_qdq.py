@@ -108,7 +108,7 @@ def from_qdq_graph(graph: fx.GraphModule) -> Quantized:
         choices = _plan(graph, observed)
         watch(graph, {value: _known(scale) for value, scale in observed.items()})
         if not any(choice.way in (Way.STATIC, Way.WEIGHT) for choice in choices.values()) and not _is_dynamic(graph):
-            raise ValueError("nothing in this model is computed on integers: no layer has an input that is rounded")
+            raise ValueError("nothing in this model would run in int8: no layer has a quantized input")
         return Quantized(_Rounded(graph, choices).run(), summarized(choices, ("scales of the file",)))
 
 
@@ -298,7 +298,7 @@ def _with_result(node: fx.Node, choice: Choice, observed: dict[fx.Node, Scale]) 
         return choice
     if record is not None and record.name == "linear":
         return replace(choice, to_float=True)
-    return Choice(Way.FLOAT, "its result is float in the file", record)
+    return Choice(Way.FLOAT, "its output is float in the file", record)
 
 
 def _known(scale: Scale) -> Known:

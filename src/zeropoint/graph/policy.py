@@ -45,12 +45,14 @@ from zeropoint.qconfig_mapping import QConfigMapping, get_default_qconfig_mappin
 __all__ = ["Evidence", "Policy", "choose_policy", "evidence_in"]
 
 _WIDE = ("rsqrt", "reciprocal", "exp", "log", "pow")
-_WIDE_WHY = "its results span too many orders of magnitude for 8 bits"
+_WIDE_WHY = "its outputs span too many orders of magnitude for 8 bits"
 _ELEMENTWISE = ("add", "sub", "mul", "div")
 _BETWEEN = (*_ELEMENTWISE, "softmax", "gelu", "silu", "tanh")
-_BETWEEN_WHY = "between the layers of a transformer: a few large channels would leave the others no steps"
-_EXPRESSION_WHY = "part of an expression of one tensor, which is rounded at its end"
-_NORM_WHY = "a norm before linear layers: a few large channels would leave the others no steps"
+_BETWEEN_WHY = (
+    "between the layers of a transformer: a few large channels would leave too little precision for the others"
+)
+_EXPRESSION_WHY = "part of a function of one tensor, which is rounded only at its end"
+_NORM_WHY = "a norm before linear layers: a few large channels would leave too little precision for the others"
 _HANDS_ON = frozenset(
     name.split(".")[0] for name, record in BY_ATEN.items() if record.keeps_scale and record.integers is None
 ) | {"dropout", "to", "_to_copy", "clone", "type_as"}
@@ -68,7 +70,7 @@ class Policy:
         float_operators: ATen names of operators that stay in float, each with the reason.
         float_norms: norms that feed linear layers stay in float.
         equalize: scale down large channels before linear layers (static mode).
-        whole_ranges: the default observer keeps the full range, whatever the number of values (static mode).
+        whole_ranges: the default observer always keeps the full range (static mode).
         widen_ranges: the default observer widens ranges of tensors with few calibration values (static mode; see
             `WidenedHistogramObserver`).
         recurrent_weights: "int8", "float16" or "auto": 8 bits, but float16 for layers that lose too much in 8 bits.
@@ -245,7 +247,7 @@ def _norms(graph: fx.GraphModule) -> Iterator[fx.Node]:
 def _readers_of_wide(graph: fx.GraphModule, wide: Iterable[fx.Node]) -> Iterator[tuple[fx.Node, str]]:
     """Sums and products that read what a function with wide results gives, each with the reason to stay float."""
     for node in wide:
-        why = f"it reads {_packet(node)}, whose results span too many orders of magnitude for 8 bits"
+        why = f"it reads {_packet(node)}, whose outputs span too many orders of magnitude for 8 bits"
         reached = [node]
         while reached:
             for user in reached.pop().users:

@@ -177,7 +177,7 @@ def summarized(choices: dict[fx.Node, Choice], notes: tuple[str, ...]) -> Summar
 
 
 def _notes(unused: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(f"a rule for nothing in the model: {rule}" for rule in unused)
+    return tuple(f"this rule matches nothing in the model: {rule}" for rule in unused)
 
 
 def mapping_of(model: nn.Module, given: Any) -> QConfigMapping:
@@ -414,13 +414,13 @@ def _refuse(**options: Any) -> None:
     for name, value in options.items():
         if value is not None and value != {}:
             raise NotImplementedError(
-                f"{name} has no meaning here: torch.export captures everything; got {described(value)}"
+                f"{name} is not supported: torch.export captures the whole model; got {described(value)}"
             )
 
 
 def _refuse_backend(function: str, backend_config: Any) -> None:
     if backend_config is not None:
         raise NotImplementedError(
-            f"{function}: backend_config must be None, got {described(backend_config)}: there is one backend,"
-            " zeropoint's own. To leave operators in float, give them the qconfig None in the QConfigMapping"
+            f"{function}: backend_config must be None, got {described(backend_config)}: zeropoint has one backend. "
+            "To keep operators in float, set their qconfig to None in the QConfigMapping"
         )

@@ -89,7 +89,7 @@ def _mapping(model: Any, qconfigs: Mapping[str, Any], dynamic: bool) -> QConfigM
 def _prepare(model: Any, qconfigs: Mapping[str, Any], name: str, dynamic: bool = False) -> Any:
     module = private_copy(name, model)
     if module.hasattr(saved_plan.PLAN):
-        raise ValueError(f"{name}: the model was prepared already")
+        raise ValueError(f"{name}: the model is already prepared: pass the original model")
     mapping = _mapping(module, qconfigs, dynamic)
     names = methods(module)
     plans: dict[str, Any] = {}
@@ -120,8 +120,8 @@ def _notes(qconfigs: Mapping[str, Any], mapping: QConfigMapping, unused: set[str
     unknown = [name for name in qconfigs if name and name not in mapping.module_name_qconfigs]
     without = [name for name in mapping.module_name_qconfigs if name in unused]
     for name in without:
-        warnings.warn(f"qconfig_dict: module {name!r} computes nothing", stacklevel=5)
-    return [f"a rule for nothing in the model: {name!r}" for name in (*unknown, *without)]
+        warnings.warn(f"qconfig_dict: module {name!r} has no operators to quantize: remove the entry", stacklevel=5)
+    return [f"this rule matches nothing in the model: {name!r}" for name in (*unknown, *without)]
 
 
 def _watch(view: View, choices: dict[Any, Choice], observers: dict[str, Any]) -> dict[str, Any]:
@@ -299,7 +299,7 @@ def _choices(view: View, plans: dict[str, Any], observers: dict[str, Any], name:
             activation = Scripted(value["activation"]) if value["activation"] else None
             choices[by_name[key]] = saved_plan.choice_from(value, activation, observers.get(value["weight"]))
         elif value["way"] != Way.FLOAT.name:
-            raise ValueError(f"{name}: the model was changed after it was prepared: it has no {key}")
+            raise ValueError(f"{name}: the model was changed after it was prepared (it has no {key}): prepare it again")
     if any(choice.reason == PADDED for choice in choices.values()):
         raise NotImplementedError(
             "Expected aten::embedding_bag padding_idx input to be None: tables of 8 and 4 bits have no padding row."
@@ -313,7 +313,7 @@ def _require_data(views: list[View]) -> None:
         view.get_submodule(str(node.target)) for view in views for node in view.graph.nodes if node.op == "call_module"
     ]
     if watches and not any(has_observed(observer) for observer in watches):
-        raise NotCalibrated("the observers saw no data: run the prepared model on some batches before it is converted")
+        raise NotCalibrated("the observers saw no data: run the prepared model on some batches before you convert it")
 
 
 def convert_jit(model: Any, inplace: bool = False, debug: bool = False, preserved_attrs: Any = None) -> Any:

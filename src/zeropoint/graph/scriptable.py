@@ -47,8 +47,8 @@ class _Checks(nn.Module):
         super().__init__()
         if sizes.conditions:
             raise NotImplementedError(
-                f"torch.jit.script: {sizes.conditions[0].refusal}. TorchScript would not ask again: use"
-                " zeropoint.compile, or script the model first and quantize it with zeropoint.quantize_jit"
+                f"torch.jit.script: {sizes.conditions[0].refusal}. TorchScript does not check this: use "
+                "zeropoint.compile, or script the model first and quantize it with zeropoint.quantize_jit"
             )
         shaped = [(n, e) for n, e in zip(sizes.names, sizes.expected) if isinstance(e, list)]
         fixed = [[size if isinstance(size, int) else -1 for size in expected] for _, expected in shaped]
@@ -97,14 +97,14 @@ def _unnested(model: fx.GraphModule, results: list[fx.Node]) -> Any:
     numbers = tuple(range(len(inputs)))
     if internals.input_nesting(model.graph, len(inputs)) not in (None, (numbers, {})):
         raise NotImplementedError(
-            "torch.jit.script: the model takes nested or named inputs; give it tensors in order, or use torch.jit.trace"
+            "torch.jit.script: the model takes nested or named inputs; use positional tensors, or torch.jit.trace"
         )
     nested = internals.output_nesting(model.graph, len(results))
     if nested == 0:
         return results[0]
     if nested != tuple(range(len(results))):
         raise NotImplementedError(
-            f"torch.jit.script: the model returns {type(nested).__name__}, nested or not; only a tensor or a tuple of"
-            " tensors can be scripted: use torch.jit.trace"
+            f"torch.jit.script: the model returns {type(nested).__name__}; only a tensor or a tuple of tensors can "
+            "be scripted: use torch.jit.trace"
         )
     return tuple(results)

@@ -154,8 +154,8 @@ def _wired(seen: list[tuple[str, Any, Any]]) -> tuple[_Call, ...]:
         for x in _tensors(inputs):
             if calls and id(x) not in numbers:
                 raise ValueError(
-                    f"split_at: {path!r} is called with a tensor ({described(x)}) that no module named before it gave:"
-                    " name the module that computes it, too, or leave this one out"
+                    f"split_at: {path!r} gets a tensor ({described(x)}) that does not come from an earlier path: "
+                    "add the path of the module that computes it, or remove this one"
                 )
         given = _numbered(inputs, number)
         calls.append(_Call(path, given, _numbered(outputs, number)))

@@ -71,9 +71,9 @@ def to_int8(
         2
     """
     if mode == "dynamic" and calibration is not None:
-        raise ValueError("to_int8: dynamic quantization takes ranges from what it is run on: it needs no calibration")
+        raise ValueError("to_int8: dynamic quantization computes ranges at run time: omit calibration")
     if mode == "weight_only" and calibration is not None:
-        raise ValueError("to_int8: weights alone have no ranges to be found: weight_only needs no calibration")
+        raise ValueError("to_int8: weight_only does not quantize activations: omit calibration")
     model = evaluated(model)
     with during("capturing", progress):
         prepared, policy = prepare_int8(model, example_inputs, qconfig, mode, policy, dynamic_shapes)
@@ -150,12 +150,12 @@ def calibrate(
 
 def _how_to_go_on(batches: int, kept: CalibrationCheckpoint | None) -> str:
     """What is said when Ctrl-C ends a calibration."""
-    stopped = f"to_int8: calibration was stopped after {batches} batches."
+    stopped = f"to_int8: calibration was interrupted after {batches} batches."
     if kept is not None and kept.batches:
-        return f"{stopped} What they showed is in {kept.path}: the same call goes on from there"
+        return f"{stopped} Their statistics are in {kept.path}: repeat the call to resume"
     return (
-        f"{stopped} What they showed is lost: with checkpoint=a path, the next call goes on where this one stopped."
-        " To use the ranges of part of the data, call prepare_fx, run what it returns on that part, and convert_fx"
+        f"{stopped} Their statistics are lost: pass checkpoint=path to resume an interrupted calibration. To use "
+        "only part of the data, call prepare_fx, run the prepared model on that part, and call convert_fx"
     )
 
 
@@ -177,7 +177,7 @@ def prepare_int8(
     mapping = policy.mapping(own, mode)
     if mode == "static":
         policy.mark(graph, mapping)
-    notes = tuple(f"a rule for nothing in the model: {rule}" for rule in unused)
+    notes = tuple(f"this rule matches nothing in the model: {rule}" for rule in unused)
     return prepare_graph(graph, mapping, policy.equalize and mode == "static", (str(policy), *notes)), policy
 
 
@@ -190,7 +190,7 @@ def policy_of(graph: fx.GraphModule, given: Policy | Mapping[str, Any] | None) -
     names = [field.name for field in dataclasses.fields(Policy)]
     unknown = [name for name in given or () if name not in names]
     if unknown:
-        raise ValueError(f"to_int8: policy has no field {unknown[0]!r}; there are {', '.join(names)}")
+        raise ValueError(f"to_int8: unknown policy field {unknown[0]!r}; choose from {', '.join(names)}")
     return dataclasses.replace(choose_policy(graph), **(given or {}))
 
 

@@ -46,13 +46,13 @@ def from_pt2e(exported: Any, example_inputs: Any = None) -> Quantized:
     model = exported.module() if isinstance(exported, ExportedProgram) else exported
     if not isinstance(model, fx.GraphModule):
         raise TypeError(
-            f"from_pt2e takes what convert_pt2e gave, or an ExportedProgram of it, got {described(exported)}"
+            f"from_pt2e takes the output of convert_pt2e, or an ExportedProgram of it, got {described(exported)}"
         )
     graph = copy.deepcopy(model)
     _rename(graph)
     graph.recompile()
     if not is_exported(graph) and example_inputs is None:
-        raise TypeError("from_pt2e: this graph calls modules: pass example_inputs, to capture it")
+        raise TypeError("from_pt2e: this graph calls modules: pass example_inputs to capture it")
     return from_qdq_graph(capture(graph, () if example_inputs is None else example_inputs))
 
 
@@ -78,9 +78,7 @@ def _rename(graph: fx.GraphModule) -> None:
         node.kwargs = {k: v for k, v in node.kwargs.items() if v is not None}
     if unknown:
         shown = ", ".join(sorted(set(unknown)))
-        raise NotImplementedError(
-            f"from_pt2e: operators without a counterpart here: {shown}. Static quantization is read"
-        )
+        raise NotImplementedError(f"from_pt2e: unsupported operators: {shown}. Only static quantization is supported")
 
 
 def _number(graph: fx.GraphModule, value: Any) -> Any:

@@ -44,7 +44,7 @@ def write(task: Task, folder: Path) -> Path:
     if task.weight_bits is not None:
         raise Unavailable("torch.ao has no layers with float activations and 8-bit weights")
     if is_exported(task.model):
-        raise Unavailable("torch.ao quantizes modules, not exported graphs: name the code, package.module:factory")
+        raise Unavailable("torch.ao quantizes modules, not exported graphs: pass the code as package.module:factory")
     best, reason = (float("inf"), folder), ""
     for engine in ENGINES:
         path = folder / f"{engine}.pt"

@@ -62,7 +62,7 @@ def load_torchao(path: Path, inputs: Arrays, threads: int) -> Ready:
 
     model = _model(path, threads)
     if path.name.startswith("int4"):
-        raise ValueError("torchao has no 4-bit weights for CPUs without packages that are not here")
+        raise ValueError("torchao supports 4-bit weights on CPUs only with packages that are not installed")
     only = path.name.startswith("int8")
     quantize_(model, Int8WeightOnlyConfig() if only else Int8DynamicActivationInt8WeightConfig())
     kind = "8-bit weights" if only else "8-bit weights, dynamic activations"

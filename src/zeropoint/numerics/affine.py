@@ -42,7 +42,7 @@ class Spelling(enum.IntEnum):
 
 
 class Beyond(enum.IntEnum):
-    """What fake quantization makes of NaN and of values too large for an integer."""
+    """The result of fake quantization for NaN and for values too large for an integer."""
 
     keep_nan = 0  # NaN stays NaN, infinities saturate
     nan_low = 1  # NaN counts as qmin, infinities saturate

@@ -78,11 +78,11 @@ def add_to_histogram(x: Tensor, counts: Tensor, low: Tensor, high: Tensor, upsam
 def _refuse(nans: int, infinities: int) -> None:
     if nans:
         raise ValueError(
-            f"the input holds {nans} NaN, which belong to no bin; nothing of it was recorded. Find where they come"
-            " from (torch.autograd.set_detect_anomaly, torch.isnan), or drop them before the observer"
+            f"the input contains {nans} NaN and was not recorded. Find their source "
+            "(torch.autograd.set_detect_anomaly, torch.isnan), or remove them before the observer"
         )
     if infinities:
-        warnings.warn(f"{infinities} infinite values in the input were left out of the histogram", stacklevel=2)
+        warnings.warn(f"{infinities} infinite values in the input were not added to the histogram", stacklevel=2)
 
 
 def _finite_range(x: Tensor) -> tuple[float, float]:

@@ -139,7 +139,7 @@ def choose_qparams_optimized(
     values = x.detach().to(device="cpu", dtype=torch.float32).contiguous().reshape(-1)[:numel]
     low, high = _native.least_loss_range(values.data_ptr(), numel, n_bins, ratio, bit_width)
     if math.isnan(low) or math.isnan(high):
-        raise ValueError("choose_qparams_optimized: x holds NaN, so it has no range")
+        raise ValueError("choose_qparams_optimized: x contains NaN, so it has no range")
     return torch.tensor([high], device=x.device), torch.tensor([low], device=x.device)
 
 

@@ -91,7 +91,9 @@ def product_parameters(scale: float, zero_point: int, other: float, dtype: torch
     info = torch.iinfo(dtype)
     product = scale * abs(other)
     if not math.isfinite(product) or product == 0:
-        raise ValueError(f"mul_scalar: scale {scale} times {other} is no scale; dequantize, and quantize the result")
+        raise ValueError(
+            f"mul_scalar: scale {scale} times {other} is not a valid scale; dequantize, and quantize the result"
+        )
     return Parameters(product, zero_point if other > 0 else info.max + info.min - zero_point)
 
 

@@ -65,13 +65,13 @@ def storage_bits(dtype: QuantizedDtype | torch.dtype) -> int:
 
 
 class ObserverBase(Configurable, ABC, nn.Module):
-    """Watches the tensors that pass through it.
+    """Base class of observers: modules that record statistics of their inputs.
 
-    A subclass has ``forward(x)``, which returns `x` unchanged, and ``calculate_qparams()``.
+    A subclass implements ``forward(x)``, which returns `x` unchanged, and ``calculate_qparams()``.
 
     Args:
-        dtype: what the watched tensor will be quantized to.
-        is_dynamic: whether that happens at run time, with parameters from each tensor itself.
+        dtype: the dtype that the observed tensor will be quantized to.
+        is_dynamic: quantize at run time, with qparams computed from each tensor.
     """
 
     def __init__(self, dtype: Any, is_dynamic: bool = False) -> None:
@@ -157,7 +157,7 @@ class UniformQuantizationObserverBase(ObserverBase):
             kind = "per-channel" if per_channel else "per-tensor"
             other = "PerChannelMinMaxObserver" if not per_channel else "MinMaxObserver"
             raise NotImplementedError(
-                f"{type(self).__name__}: qscheme must be a {kind} one, got {self.qscheme}; {other} takes those"
+                f"{type(self).__name__}: qscheme must be {kind}, got {self.qscheme}; use {other} for it"
             )
 
     def _require_middle(self) -> None:
@@ -175,7 +175,8 @@ class UniformQuantizationObserverBase(ObserverBase):
             unseen = bool(((min_val == float("inf")) & (max_val == float("-inf"))).all())
         if unseen:
             warnings.warn(
-                "calculate_qparams was called before the observer saw any data; the answer is scale 1, zero point 0",
+                "calculate_qparams was called before the observer saw any data; it returns scale 1 and zero point "
+                "0. Run the model on some data first",
                 stacklevel=2,
             )
             return torch.ones(1, device=min_val.device), torch.zeros(1, dtype=torch.int64, device=min_val.device)
@@ -193,7 +194,7 @@ class UniformQuantizationObserverBase(ObserverBase):
 
     @torch.jit.export
     def reset_min_max_vals(self) -> None:
-        raise NotImplementedError("this observer has no range to reset")
+        raise NotImplementedError("this observer does not support reset_min_max_vals")
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], strict: bool, *lists: Any
@@ -202,9 +203,11 @@ class UniformQuantizationObserverBase(ObserverBase):
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *lists)
 
     def merge(self, other: "UniformQuantizationObserverBase") -> None:
-        """Take over what `other` saw, as if this observer had seen it, too; `other` is unchanged."""
+        """Merge the statistics of `other` into this observer. `other` does not change."""
         raise NotImplementedError(f"{type(self).__name__} cannot be merged with another")
 
     def _require_same_kind(self, other: ObserverBase) -> None:
         if type(other) is not type(self):
-            raise TypeError(f"a {type(self).__name__} merges with its own kind only, got {type(other).__name__}")
+            raise TypeError(
+                f"a {type(self).__name__} can only be merged with the same type, got {type(other).__name__}"
+            )

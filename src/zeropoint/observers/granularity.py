@@ -116,7 +116,9 @@ def get_block_size(input_shape: tuple[int, ...], granularity: Granularity) -> tu
             return (*(1 for _ in shape[:-1]), *shape[-1:])
         case PerGroup(size):
             if len(shape) != 2:
-                raise ValueError(f"{granularity} is for matrices, got a tensor of shape {shape}; PerBlock takes any")
+                raise ValueError(
+                    f"{granularity} supports matrices, got a tensor of shape {shape}; use PerBlock for other shapes"
+                )
             block: tuple[int, ...] = (1, size)
         case PerBlock(size):
             block = tuple(size)
@@ -131,14 +133,14 @@ class AffineQuantizedObserverBase(Configurable, ABC, nn.Module):
     """An observer that finds (scale, zero_point) for each block of a tensor.
 
     Args:
-        mapping_type: symmetric or not.
-        target_dtype: a plain integer dtype, as torch.int8.
-        granularity: which elements share a scale.
-        quant_min, quant_max: the integers to use; default: those of the dtype.
+        mapping_type: symmetric or asymmetric.
+        target_dtype: a plain integer dtype, such as torch.int8.
+        granularity: the elements that share a scale.
+        quant_min, quant_max: the range of integers; by default that of the dtype.
         eps: the smallest scale.
-        scale_dtype, zero_point_dtype: of the answers; default: the input's dtype, and int32.
+        scale_dtype, zero_point_dtype: dtypes of the results; by default the dtype of the input, and int32.
         preserve_zero: 0.0 is quantized without error. Only True is supported.
-        zero_point_domain: integer zero points, float ones, or none.
+        zero_point_domain: integer, float or no zero points.
     """
 
     def __init__(
@@ -242,7 +244,7 @@ class AffineQuantizedMinMaxObserver(AffineQuantizedObserverBase):
             ValueError: if nothing was observed.
         """
         if self.min_val.numel() == 0:
-            raise ValueError(f"{type(self).__name__}: nothing was observed yet, so there are no blocks to have a scale")
+            raise ValueError(f"{type(self).__name__}: the observer saw no data: run the model on some data first")
         low, high = self.min_val.reshape(-1), self.max_val.reshape(-1)
         eps = torch.tensor([EPS if self.eps is None else self.eps], device=low.device)
         symmetric = self.mapping_type != MappingType.ASYMMETRIC

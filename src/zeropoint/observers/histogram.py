@@ -45,8 +45,8 @@ class StreamingHistogramObserver(MinMaxObserver):
         name = type(self).__name__
         if is_dynamic:
             raise NotImplementedError(
-                f"{name}: dynamic quantization takes the range of each tensor; use MovingAverageMinMaxObserver with"
-                " averaging_constant=1"
+                f"{name}: dynamic quantization uses the range of each tensor; use MovingAverageMinMaxObserver with "
+                "averaging_constant=1"
             )
         if bins < 1 or upsample_rate < 1:
             raise ValueError(f"{name}: bins and upsample_rate must be positive, got {bins} and {upsample_rate}")

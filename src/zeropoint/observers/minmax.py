@@ -126,8 +126,8 @@ class MovingAverageMinMaxObserver(MinMaxObserver):
     ) -> None:
         if is_dynamic and averaging_constant != 1:
             raise NotImplementedError(
-                "MovingAverageMinMaxObserver: is_dynamic takes the parameters of each tensor alone, so"
-                f" averaging_constant must be 1, got {averaging_constant}"
+                "MovingAverageMinMaxObserver: is_dynamic uses the range of each tensor, so averaging_constant must "
+                f"be 1, got {averaging_constant}"
             )
         super().__init__(
             dtype=dtype,
@@ -193,7 +193,7 @@ class PerChannelMinMaxObserver(UniformQuantizationObserverBase):
     ) -> None:
         if is_dynamic:
             raise NotImplementedError(
-                f"{type(self).__name__}: dynamic quantization takes one range for a whole tensor; use MinMaxObserver"
+                f"{type(self).__name__}: dynamic quantization uses one range for the whole tensor; use MinMaxObserver"
             )
         super().__init__(dtype, qscheme, reduce_range, quant_min, quant_max, factory_kwargs, eps, is_dynamic, **kwargs)
         self._require_scheme(per_channel=True)
@@ -206,8 +206,8 @@ class PerChannelMinMaxObserver(UniformQuantizationObserverBase):
     def _make_room(self, x: Tensor) -> None:
         if self.ch_axis >= x.dim() or self.ch_axis < -x.dim():
             raise ValueError(
-                f"ch_axis {self.ch_axis} is no axis of the input, which has {x.dim()} dimensions; the observer must be"
-                " made with another ch_axis"
+                f"ch_axis {self.ch_axis} is out of range for an input of {x.dim()} dimensions; create the observer "
+                "with another ch_axis"
             )
         if self.min_val.numel() == 0:
             channels = x.size(self.ch_axis)

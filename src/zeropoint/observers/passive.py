@@ -35,7 +35,9 @@ class FixedQParamsObserver(ObserverBase):
         **kwargs: Any,
     ) -> None:
         if is_dynamic:
-            raise NotImplementedError("FixedQParamsObserver: fixed parameters are not found at run time")
+            raise NotImplementedError(
+                "FixedQParamsObserver: is_dynamic is not supported, because the qparams are fixed"
+            )
         factory_kwargs = torch.nn.factory_kwargs(kwargs.pop("factory_kwargs", None))
         super().__init__(dtype=dtype, is_dynamic=is_dynamic, **kwargs)
         self.quant_min = quant_min
@@ -74,7 +76,7 @@ class PlaceholderObserver(ObserverBase):
         is_dynamic: bool = False,
     ) -> None:
         if compute_dtype:
-            warnings.warn("PlaceholderObserver: compute_dtype is the old name of is_dynamic=True", stacklevel=2)
+            warnings.warn("PlaceholderObserver: compute_dtype is deprecated: use is_dynamic=True", stacklevel=2)
             is_dynamic = True
         super().__init__(dtype=dtype, is_dynamic=is_dynamic)
         self.qscheme = qscheme_of(per_tensor_affine if qscheme is None else qscheme)

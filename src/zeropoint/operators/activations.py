@@ -49,7 +49,7 @@ def _number(g: Any, name: str, value: Any) -> Any:
 def _annotate_prelu(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> Choice:
     choice = function_of_one_tensor(state, node, operator, qconfig)
     if choice.way is Way.STATIC and parameter(state.graph, node.args[1]) is None:
-        return Choice(Way.FLOAT, "its slopes are computed", operator)
+        return Choice(Way.FLOAT, "its slopes are not constants", operator)
     return choice
 
 

@@ -34,9 +34,13 @@ def _product(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> C
     if not getattr(qconfig.activation(), "is_dynamic", False):
         return _several(state, node, operator, qconfig)
     if not any(state.mapping.object_type_qconfigs.get(kind) is not None for kind in operator.object_types):
-        return Choice(Way.FLOAT, "products of activations stay float in dynamic mode, unless asked for", operator)
+        return Choice(
+            Way.FLOAT,
+            "products of activations stay in float in dynamic mode, unless the policy sets products",
+            operator,
+        )
     if not all(_is_matrix(t) for t in tensor_arguments(node)):
-        return Choice(Way.FLOAT, "not of float32 matrices", operator)
+        return Choice(Way.FLOAT, "its inputs are not float32 matrices", operator)
     return Choice(Way.DYNAMIC, "", operator, qconfig)
 
 
@@ -48,16 +52,16 @@ def _is_matrix(node: fx.Node) -> bool:
 def _several(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> Choice:
     """Several tensors, all of which become integers."""
     if not is_static(qconfig.activation()):
-        return Choice(Way.FLOAT, "no dynamic form", operator)
+        return Choice(Way.FLOAT, "no dynamic version", operator)
     if operator.name == "cat" and isinstance(node.args[0], fx.Node):
-        return Choice(Way.FLOAT, "its list is computed", operator)
+        return Choice(Way.FLOAT, "its list is not a constant", operator)
     tensors = tuple(tensor_arguments(node))
     if any(not is_float(t) for t in tensors):
-        return Choice(Way.FLOAT, "not of floats", operator)
+        return Choice(Way.FLOAT, "its inputs are not floats", operator)
     if isinstance(arguments(node).get("alpha"), fx.Node) or not tensors:
-        return Choice(Way.FLOAT, "its numbers are sizes", operator)
+        return Choice(Way.FLOAT, "its operands are sizes", operator)
     if not operator.heavy and not any(t in state.quantized for t in tensors):
-        return Choice(Way.FLOAT, "not worth it: its inputs are float", operator)
+        return Choice(Way.FLOAT, "its inputs are in float", operator)
     return Choice(Way.STATIC, "", operator, qconfig, tuple(t.name for t in tensors), relu_after(node, operator))
 
 
@@ -68,11 +72,15 @@ def _elementwise(state: State, node: fx.Node, operator: Operator, qconfig: Any) 
     if choice.way is Way.FLOAT:
         return choice
     if operator.name == "add" and _is_masking(state, node, tensors):
-        return Choice(Way.FLOAT, "adds what may be a mask to scores: its range would leave these no steps", operator)
+        return Choice(
+            Way.FLOAT,
+            "it may add a mask to scores: the range of the mask would leave too little precision for them",
+            operator,
+        )
     if len(tensors) > 1:
         return choice
     if any(isinstance(v, fx.Node) and v is not tensors[0] for v in node.args):
-        return Choice(Way.FLOAT, "its number is a size", operator)
+        return Choice(Way.FLOAT, "its operand is a size", operator)
     return Choice(Way.PASSED, "", operator)
 
 

@@ -86,7 +86,7 @@ def _emit_divide(c: StepBuilder, node: fx.Node) -> str:
     a, b = (e.term(v, dtype) for v in _operands(node, 2))
     if mode is None or dtype == _F32:
         if mode == "floor":
-            raise c.unsupported("a quotient of floats that is rounded down has its own operator in quantized graphs")
+            raise c.unsupported("floor division of floats has its own operator in quantized graphs")
         quotient = e.call("div", a, b)
         return e.step(quotient if mode is None else e.call("trunc", quotient))
     return e.step(e.call("floor_divide" if mode == "floor" else "trunc_divide", a, b))
@@ -162,7 +162,7 @@ def _emit_whole(operation: str) -> Emit:
 
     def emit(c: StepBuilder, node: fx.Node) -> str:
         if len(node.args) > 1 or node.kwargs.get("decimals"):
-            raise c.unsupported("it is a step without decimals only")
+            raise c.unsupported("only decimals=0 is supported")
         if c.dtype(node) != _F32:
             return str(c.tensor(node.args[0]))
         return emit_function(operation)(c, node)
@@ -254,7 +254,7 @@ def _operation(r: GraphBuilder, operation: str, dtype: torch.dtype, values: list
     if operation == "pow":
         return r.call(aten.pow.Tensor_Tensor, *values)
     if operation not in _PLAIN:
-        raise r.unsupported(f"{operation!r} of an expression is no operator of graphs")
+        raise r.unsupported(f"{operation!r} of an expression has no graph operator")
     return r.call(_PLAIN[operation], *values)
 
 

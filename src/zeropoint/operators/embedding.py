@@ -24,7 +24,7 @@ from zeropoint.qfunctions.embedding import embedding_bag_prepack
 __all__ = ["PADDED", "RECORDS", "table_bits"]
 
 ours = torch.ops.zeropoint
-PADDED = "padding_idx has no quantized form"
+PADDED = "padding_idx is not supported"
 
 
 def table_bits(weight: Any) -> int | None:
@@ -40,7 +40,7 @@ def _annotate(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> 
     if table_bits(qconfig.weight()) is None:
         return Choice(Way.FLOAT, "embedding tables need float_qparams_weight_only_qconfig", operator)
     if parameter(state.graph, node.args[0]) is None:
-        return Choice(Way.FLOAT, "its table is computed", operator)
+        return Choice(Way.FLOAT, "its table is not a constant", operator)
     return Choice(Way.DYNAMIC, "", operator, qconfig)
 
 
@@ -50,7 +50,7 @@ def _annotate_bags(state: State, node: fx.Node, operator: Operator, qconfig: Any
     if choice.way is Way.DYNAMIC and padding is not None and padding >= 0:
         return Choice(Way.FLOAT, PADDED, operator)
     if any(user.target is not python.getitem or user.args[1] != 0 for user in node.users):
-        return Choice(Way.FLOAT, "more than the bags is read", operator)
+        return Choice(Way.FLOAT, "outputs other than the bags are used", operator)
     return choice
 
 
@@ -104,7 +104,7 @@ def _emit_float(c: StepBuilder, node: fx.Node) -> str:
 def _emit_bags(c: StepBuilder, node: fx.Node) -> str:
     a = arguments(node)
     if a["pruned_weights"]:
-        raise c.unsupported("tables whose rows were pruned have no step")
+        raise c.unsupported("pruned tables are not supported")
     tensors = (c.tensor(a[k]) for k in ("weight", "indices", "offsets", "per_sample_weights"))
     numbers = {"mode": MODES[a["mode"]], "include_last_offset": bool(a["include_last_offset"])}
     return c.add("embedding_bags", *tensors, bits=_bits(node), **numbers)

@@ -59,7 +59,7 @@ class Expression:
     def tensor(self, name: str, dtype: torch.dtype) -> Term:
         """A value of the program."""
         if dtype not in DTYPES:
-            raise self.c.unsupported(f"programs compute nothing with {dtype_name(dtype)}")
+            raise self.c.unsupported(f"programs do not support {dtype_name(dtype)}")
         if name not in self.inputs:
             self.inputs.append(name)
             self.types.append(dtype_name(dtype))
@@ -84,7 +84,7 @@ class Expression:
     def convert(self, term: Term, dtype: torch.dtype) -> Term:
         """The same value in another dtype."""
         if dtype not in DTYPES:
-            raise self.c.unsupported(f"programs compute nothing with {dtype_name(dtype)}")
+            raise self.c.unsupported(f"programs do not support {dtype_name(dtype)}")
         return term if term.dtype == dtype else self._made("convert", dtype, term)
 
     def call(self, operation: str, *terms: Term, gives: torch.dtype | None = None) -> Term:

@@ -64,30 +64,30 @@ def annotate(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> C
     """A layer whose weight and bias are stored; by the dtypes of the qconfig, one of its forms."""
     a = arguments(node)
     if parameter(state.graph, a["weight"]) is None:
-        return Choice(Way.FLOAT, "its weight is computed", operator)
+        return Choice(Way.FLOAT, "its weight is not a constant", operator)
     if a["bias"] is not None and parameter(state.graph, a["bias"]) is None:
-        return Choice(Way.FLOAT, "its bias is computed", operator)
+        return Choice(Way.FLOAT, "its bias is not a constant", operator)
     if isinstance(a.get("padding"), str):
-        return Choice(Way.FLOAT, f"padding={a['padding']!r} with more on one side", operator)
+        return Choice(Way.FLOAT, f"asymmetric padding={a['padding']!r}", operator)
     weight, activation, kind = qconfig.weight(), qconfig.activation(), weight_dtype(qconfig)
     is_linear = operator.name == "linear"
     if kind == "float16":
         if not is_linear:
-            return Choice(Way.FLOAT, "float16 weights are for linear layers", operator)
+            return Choice(Way.FLOAT, "float16 weights are supported in linear layers only", operator)
         return Choice(Way.HALF, "", operator, qconfig)
     if is_float_placeholder(activation) and kind in ("qint8", "quint8", "quint4x2"):
         if not operator.weight_only:
-            return Choice(Way.FLOAT, "weights alone are quantized in linear layers only", operator)
+            return Choice(Way.FLOAT, "weight-only quantization is supported in linear layers only", operator)
         return Choice(Way.WEIGHT_4 if kind == "quint4x2" else Way.WEIGHT, "", operator, qconfig)
     if kind not in ("qint8", "quint8"):
-        return Choice(Way.FLOAT, f"weights of {weight.dtype}", operator)
+        return Choice(Way.FLOAT, f"unsupported weight dtype {weight.dtype}", operator)
     relu = relu_after(node, operator)
     if getattr(activation, "is_dynamic", False):
         return Choice(Way.DYNAMIC, "", operator, qconfig, relu=relu if is_linear else None)
     if not is_static(activation):
-        return Choice(Way.FLOAT, f"activations of {activation.dtype}", operator)
+        return Choice(Way.FLOAT, f"unsupported activation dtype {activation.dtype}", operator)
     if "per_channel" in str(activation.qscheme):
-        return Choice(Way.FLOAT, "activations with a scale for each channel", operator)
+        return Choice(Way.FLOAT, "per-channel activations are not supported", operator)
     return Choice(Way.STATIC, "", operator, qconfig, (source(state, a["input"]).name,), relu)
 
 
@@ -210,7 +210,7 @@ def _spatial(c: StepBuilder, values: Any, missing: int, dims: int) -> list[int]:
 def _numbers(c: StepBuilder, values: Any) -> Any:
     """Strides, paddings, dilations: their steps take numbers only."""
     if any(isinstance(v, fx.Node) for v in values):
-        raise c.unsupported("its stride, padding or dilation is computed from sizes of the inputs")
+        raise c.unsupported("its stride, padding or dilation depends on input sizes")
     return values
 
 
@@ -261,7 +261,7 @@ def _flat(t: Tensor | None) -> Tensor | None:
 def _emit_weight_only_linear(c: StepBuilder, node: fx.Node) -> str:
     a = arguments(node)
     if c.dtype(a["input"]) != torch.float32:
-        raise c.unsupported(f"it is a step on float32 only, not on {c.dtype(a['input'])}")
+        raise c.unsupported(f"only float32 is supported, got {c.dtype(a['input'])}")
     weight, scale, zero_point, bias = (
         None if a[k] is None else c.parameter(a[k]) for k in ("weight", "scale", "zero_point", "bias")
     )

@@ -15,7 +15,7 @@ def emit_table(c: StepBuilder, node: fx.Node) -> str:
     """The step of any function of bytes, which the operator itself computes the results of."""
     dtype = c.dtype(node.args[0])
     if dtype not in (torch.uint8, torch.int8):
-        raise c.unsupported(f"it is a step on uint8 and int8 only, not on {dtype_name(dtype)}")
+        raise c.unsupported(f"only uint8 and int8 are supported, got {dtype_name(dtype)}")
     every = torch.arange(256, dtype=torch.uint8).view(dtype)
     results = node.target(every, *node.args[1:], **node.kwargs)
     table = c.builder.constant(f"{node}_table", results.view(torch.uint8))
@@ -25,7 +25,7 @@ def emit_table(c: StepBuilder, node: fx.Node) -> str:
 def _emit_lookup(c: StepBuilder, node: fx.Node) -> str:
     x, table = node.args
     if not c.is_parameter(table):
-        raise c.unsupported("its table is computed")
+        raise c.unsupported("its table is not a constant")
     stored = c.builder.constant(f"{node}_table", c.parameter(table).view(torch.uint8))
     return c.add("lookup", c.tensor(x), stored, dtype=dtype_name(c.parameter(table).dtype))
 

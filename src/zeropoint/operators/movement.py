@@ -45,7 +45,7 @@ def _pad(g: Any, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
 
 def _pads_numbers(a: dict[str, Any]) -> str:
     pads_zeros = a.get("mode", "constant") != "constant" or not a["value"]
-    return "" if pads_zeros else "pads with a number other than zero"
+    return "" if pads_zeros else "it pads with a value other than zero"
 
 
 # --------------------------------------------------------------------------------------------- steps of programs: moved
@@ -160,7 +160,7 @@ def _whole_indices(c: StepBuilder, given: Any) -> list[str | None]:
             made.append(None)
         elif c.dtype(index) in (torch.bool, torch.uint8):
             if not c.is_parameter(index):
-                raise c.unsupported("how many values a mask chooses depends on data: use torch.where")
+                raise c.unsupported("the number of values that a mask selects depends on the data: use torch.where")
             places = c.parameter(index).nonzero(as_tuple=True)
             made += [c.builder.constant(f"{index}_places", place) for place in places]
         else:
@@ -216,7 +216,7 @@ def _emit_extremes(c: StepBuilder, node: fx.Node) -> str:
 def _emit_sorted(c: StepBuilder, node: fx.Node, axis: int, descending: bool) -> list[str]:
     dtypes = (torch.uint8, torch.int8, torch.bool, torch.int32, torch.int64, torch.float32)
     if c.dtype(node.args[0]) not in dtypes:
-        raise c.unsupported(f"values of {dtype_name(c.dtype(node.args[0]))} have no step")
+        raise c.unsupported(f"{dtype_name(c.dtype(node.args[0]))} is not supported")
     names = [f"{node}", f"{node}_index"]
     return c.builder.add_several("sort", [c.tensor(node.args[0])], names, axis=axis, descending=descending)
 

@@ -26,9 +26,9 @@ class Way(enum.Enum):
     HALF = "float16 weights"
     WEIGHT = "int8 weights"
     WEIGHT_4 = "int4 weights"
-    PASSED = "int8, passed on"
-    JOINED = "int8, from either branch"
-    FUSED = "int8, part of the one before"
+    PASSED = "int8, keeps scale"
+    JOINED = "int8, joins branches"
+    FUSED = "int8, fused"
     FLOAT = "float32"
 
 
@@ -121,14 +121,14 @@ def _reshapes(node: fx.Node) -> bool:
 def function_of_one_tensor(state: State, node: fx.Node, operator: Any, qconfig: Any) -> Choice:
     """The choice for a function of one tensor, with numbers and parameters that are stored."""
     if not is_static(qconfig.activation()):
-        return Choice(Way.FLOAT, "no dynamic form", operator)
+        return Choice(Way.FLOAT, "no dynamic version", operator)
     first = node.args[0]
     if first not in state.quantized and not (state.alone and operator.alone and is_float(first)):
-        return Choice(Way.FLOAT, "not worth it: its input is float", operator)
+        return Choice(Way.FLOAT, "its input is in float", operator)
     a = arguments(node)
     computed = [k for k in operator.arguments if isinstance(a[k], fx.Node) and parameter(state.graph, a[k]) is None]
     if computed:
-        return Choice(Way.FLOAT, f"its {computed[0]} is computed", operator)
+        return Choice(Way.FLOAT, f"its {computed[0]} is not a constant", operator)
     if a.get("training") or a.get("use_input_stats") is False or a.get("half_to_float"):
         return Choice(Way.FLOAT, "in training", operator)
     return Choice(Way.STATIC, "", operator, qconfig, (source(state, first).name,), relu_after(node, operator))

@@ -169,7 +169,7 @@ def _emit_plain_nearest(c: StepBuilder, node: fx.Node) -> str:
 def _emit_float_pool(c: StepBuilder, node: fx.Node) -> str:
     a = arguments(node)
     if c.dtype(node) != torch.float32:
-        raise c.unsupported("it is a step on float32 only")
+        raise c.unsupported("only float32 is supported")
     largest = "max" in str(node.target)
     dims = int(str(node.target).split("pool")[1][0])
     kernel = each(a["kernel_size"], dims)
@@ -313,7 +313,7 @@ RECORDS = (
     Operator(
         "mean", ("mean.dim",), functions=(torch.mean,), output=Output.INPUT, integers=_mean, averages=True,
         traced=Traced(Observed.SHARED, ("mean",)),
-        refuses=lambda a: "changes the dtype" if a["dtype"] is not None else "",
+        refuses=lambda a: "it changes the dtype" if a["dtype"] is not None else "",
         float_form=by_operator("float_mean", "self", "dim", "keepdim"),
         steps=(*steps(_emit_mean, "stored_mean_over"), *steps(_emit_float_mean, "float_mean")),
         restores=(

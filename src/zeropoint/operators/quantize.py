@@ -29,7 +29,7 @@ def _emit_quantize_fused(c: StepBuilder, node: fx.Node) -> str:
     a = arguments(node)
     limits = BYTE_LIMITS.get(a["storage"])
     if limits is None or limits != (a["qmin"], a["qmax"]):
-        raise c.unsupported("programs quantize to 8 bits; with fallback=True PyTorch computes it")
+        raise c.unsupported("programs quantize to 8 bits only; with fallback=True PyTorch runs it")
     parameters = {"scale": float(a["scale"]), "zero_point": a["zero_point"], "dtype": dtype_name(a["storage"])}
     return c.add("quantize", c.tensor(a["x"]), **parameters, low=a["qmin"], high=a["qmax"], rounding="fused")
 
@@ -37,7 +37,7 @@ def _emit_quantize_fused(c: StepBuilder, node: fx.Node) -> str:
 def _emit_quantize_channels(c: StepBuilder, node: fx.Node) -> str:
     a = arguments(node)
     if not all(c.is_parameter(a[k]) for k in ("scales", "zero_points")):
-        raise c.unsupported("its scales or zero points are computed")
+        raise c.unsupported("its scales or zero points are not constants")
     stored = [(a["scales"], torch.float32), (a["zero_points"], torch.int32)]
     constants = [c.builder.constant(str(n.target).replace(".", "_"), c.parameter(n).to(dtype)) for n, dtype in stored]
     bounds = {"low": a["quant_min"], "high": a["quant_max"], "dtype": dtype_name(a["dtype"])}
@@ -47,7 +47,7 @@ def _emit_quantize_channels(c: StepBuilder, node: fx.Node) -> str:
 def _emit_dequantize(c: StepBuilder, node: fx.Node) -> str:
     a = arguments(node)
     if c.dtype(node.args[0]) not in (torch.uint8, torch.int8):
-        raise c.unsupported("programs dequantize 8-bit integers; with fallback=True PyTorch computes it")
+        raise c.unsupported("programs dequantize 8-bit integers only; with fallback=True PyTorch runs it")
     return c.add("dequantize", c.tensor(node.args[0]), scale=float(a["scale"]), zero_point=a["zero_point"])
 
 

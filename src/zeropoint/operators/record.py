@@ -18,11 +18,11 @@ __all__ = ["CustomModule", "Fusion", "ModuleForms", "Observed", "Operator", "Out
 class Output(enum.Enum):
     """Where scale and zero point of a result come from."""
 
-    OWN = "observed: the result has a range of its own"
-    INPUT = "those of the input, whose values are moved, chosen from, cut off or averaged"
-    UNIT = "fixed: results lie in [0, 1]"
-    SYMMETRIC = "fixed: results lie in [-1, 1]"
-    FLOAT = "none: the result is float32"
+    OWN = "observed: the output has its own range"
+    INPUT = "those of the input, whose values are moved, selected, clamped or averaged"
+    UNIT = "fixed: outputs are in [0, 1]"
+    SYMMETRIC = "fixed: outputs are in [-1, 1]"
+    FLOAT = "none: the output is float32"
 
 
 @dataclass(frozen=True)
@@ -66,16 +66,16 @@ class Fusion:
 class Observed(enum.Enum):
     """How an operator is observed in FX graph mode."""
 
-    SUM = "of two tensors: its result has a range of its own; of a tensor and a number: that of the tensor"
-    PRODUCT = "a product of matrices: its result has a range of its own"
-    JOINED = "inputs and result share one observer"
-    OWN = "its result has a range of its own"
-    NORM = "its result has a range of its own, weight and bias stay float"
-    FIXED = "its result has the fixed range that the record names"
-    SHARED = "its result has the observer of its input"
-    PASSED = "not at all; between quantized tensors it takes and gives them"
-    INFO = "it tells about a tensor and gives none"
-    BATCH_NORM = "its result has a range of its own; a ReLU behind it can be a part of it"
+    SUM = "two tensors: the output has its own range; a tensor and a number: that of the tensor"
+    PRODUCT = "a matrix product: the output has its own range"
+    JOINED = "inputs and output share one observer"
+    OWN = "the output has its own range"
+    NORM = "the output has its own range; weight and bias stay in float"
+    FIXED = "the output has the fixed range of the record"
+    SHARED = "the output has the observer of the input"
+    PASSED = "not observed; takes and returns quantized tensors between them"
+    INFO = "returns information about a tensor, not a tensor"
+    BATCH_NORM = "the output has its own range; a following ReLU can be fused"
 
 
 @dataclass(frozen=True)

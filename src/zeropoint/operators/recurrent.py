@@ -46,18 +46,18 @@ def _is_whole(a: dict[str, Any]) -> bool:
 def _annotate(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> Choice:
     a = arguments(node)
     if not isinstance(a["params"], (list, tuple)) or any(parameter(state.graph, w) is None for w in a["params"]):
-        return Choice(Way.FLOAT, "its weights are computed", operator)
+        return Choice(Way.FLOAT, "its weights are not constants", operator)
     if a["train"] and a["dropout"]:
         return Choice(Way.FLOAT, "in training", operator)
     if not _is_whole(a):
-        return Choice(Way.FLOAT, "projections have no quantized form", operator)
+        return Choice(Way.FLOAT, "projections are not supported", operator)
     kind = weight_dtype(qconfig)
     if kind == "float16":
         return Choice(Way.HALF, "", operator, qconfig)
     if is_float_placeholder(qconfig.activation()):
-        return Choice(Way.FLOAT, "weights alone are quantized in linear layers only", operator)
+        return Choice(Way.FLOAT, "weight-only quantization is supported in linear layers only", operator)
     if kind != "qint8":
-        return Choice(Way.FLOAT, f"weights of {qconfig.weight().dtype}", operator)
+        return Choice(Way.FLOAT, f"unsupported weight dtype {qconfig.weight().dtype}", operator)
     return Choice(Way.DYNAMIC, "", operator, qconfig)
 
 
@@ -65,11 +65,11 @@ def _annotate_cell(state: State, node: fx.Node, operator: Operator, qconfig: Any
     a = arguments(node)
     tensors = [a[name] for name in ("w_ih", "w_hh", "b_ih", "b_hh")]
     if any(t is not None and parameter(state.graph, t) is None for t in tensors):
-        return Choice(Way.FLOAT, "its weights are computed", operator)
+        return Choice(Way.FLOAT, "its weights are not constants", operator)
     if weight_dtype(qconfig) != "qint8":
-        return Choice(Way.FLOAT, f"cells with weights of {qconfig.weight().dtype}", operator)
+        return Choice(Way.FLOAT, f"unsupported weight dtype {qconfig.weight().dtype} of a cell", operator)
     if is_float_placeholder(qconfig.activation()):
-        return Choice(Way.FLOAT, "weights alone are quantized in linear layers only", operator)
+        return Choice(Way.FLOAT, "weight-only quantization is supported in linear layers only", operator)
     return Choice(Way.DYNAMIC, "", operator, qconfig)
 
 
@@ -175,7 +175,7 @@ def _emit_layer(kind: Kind) -> Emit:
     def emit(c: StepBuilder, node: fx.Node) -> list[str]:
         a = arguments(node)
         if a["train"] and a["dropout"]:
-            raise c.unsupported("it drops values out at random: call eval() before the model is converted")
+            raise c.unsupported("it applies dropout: call eval() before you convert the model")
         columns = (_each(a[k], len(a["weights"])) for k in ("weight_scales", "weight_zero_points", "biases"))
         matrices = [_matrix(c, *parts) for parts in zip(a["weights"], *columns)]
         states = [c.tensor(h) for h in (a["hx"] if kind.has_cell_state else [a["hx"]])]

@@ -32,27 +32,26 @@ def register_operator(
 ) -> None:
     """Register a custom operator, so that models that use it can be quantized.
 
-    In one of two forms. A "table" is for an activation: the function takes one float tensor, and numbers, and computes
-    each value by itself; quantized, it is a table of 256 results. "parts" is for everything else: the function takes
-    any number of tensors, weights among them, and calls operators of PyTorch; each of those is then quantized by
-    itself, in the place of yours. Neither needs a kernel, in eager mode (`modules`), in graphs of torch.export and
-    TorchScript (`ops`), in training, and in programs.
+    There are two forms. "table" is for element-wise activations: the function takes one float tensor and numbers, and
+    its quantized version is a table of 256 results. "parts" is for all other operators: the function takes any number
+    of tensors, including weights, and calls PyTorch operators, which replace yours and are quantized one by one. Both
+    forms work without a kernel in eager mode (`modules`), in graphs of torch.export and TorchScript (`ops`), in
+    training, and in programs.
 
     Args:
-        name: what summaries call it.
-        function: computes it on floats. In the form "parts" with annotations, as torch.jit.script wants them.
-        ops: operators of torch.library that compute it, such as ``torch.ops.mine.wave.default``: graphs see operators,
-            not Python functions.
-        modules: classes that compute it.
-        output: "observed": the result has a range of its own. "unit": it lies in [0, 1]. "symmetric": in [-1, 1]. For
-            tables.
+        name: the name in summaries.
+        function: the computation on floats. For "parts", it needs the type annotations of torch.jit.script.
+        ops: operators of torch.library, such as ``torch.ops.mine.wave.default``. Graphs contain operators, not Python
+            functions.
+        modules: module classes that compute it.
+        output: the output range of a table: "observed", "unit" for [0, 1], or "symmetric" for [-1, 1].
         form: "table" or "parts".
-        quantized_module: what `convert` puts in the place of `modules`, by its ``from_float``. By default a table is
-            looked up, and a module of the other form computes on floats between dequantize and quantize.
+        quantized_module: the class that replaces `modules` in `convert`, by its ``from_float``. By default, a "table"
+            is looked up, and a "parts" module runs in float between dequantize and quantize.
 
     Raises:
-        ValueError: if a name, an operator or a module class is taken, or `output` or `form` is none of these.
-        TypeError: if `ops` has something that is no operator, or `modules` something that is no module class.
+        ValueError: if a name, an operator or a module class is already registered, or `output` or `form` is unknown.
+        TypeError: if `ops` contains something other than operators, or `modules` something other than module classes.
 
     Example:
         >>> class Wave(nn.Module):

@@ -69,7 +69,7 @@ def register(*records: Operator) -> None:
         taken += [kind for kind, restore in record.restores if _RESTORES.get(kind, restore) is not restore]
         taken += [forms.module.__name__ for forms in record.forms if forms.module in _BY_FORMS]
         if taken:
-            raise ValueError(f"operator {record.name!r}: there is one already for {', '.join(taken)}")
+            raise ValueError(f"operator {record.name!r}: already registered for {', '.join(taken)}; use another name")
         _enter(record)
 
 
@@ -91,7 +91,9 @@ def _stored(record: Operator) -> tuple[Any, ...]:
 
 def _registered(name: str) -> Operator:
     if name not in _BY_NAME:
-        raise ValueError(f"operator {name!r} is not known here: call register_operator as where this was saved")
+        raise ValueError(
+            f"operator {name!r} is unknown: call register_operator with the same arguments as where the model was saved"
+        )
     return _BY_NAME[name]
 
 

@@ -41,7 +41,7 @@ def _emit_scatter(c: StepBuilder, node: fx.Node) -> str:
     a, dtype = arguments(node), c.dtype(node)
     mode = "add" if "scatter_add" in str(node.target) else a.get("reduce")
     if a.get("include_self") is False or (mode is not None and mode not in _REDUCTIONS):
-        raise c.unsupported(f"with reduce={mode!r} and include_self={a.get('include_self')} it has no step")
+        raise c.unsupported(f"with reduce={mode!r} and include_self={a.get('include_self')} it is not supported")
     index = a["index"]
     shape = [c.axis_size(index, axis) for axis in range(c.rank(index))]
     values = _values(c, a["src"] if "src" in a else a["value"], shape, dtype)
@@ -67,7 +67,7 @@ def _emit_index_put(c: StepBuilder, node: fx.Node) -> str:
     if any(c.dtype(given[axis]) == torch.bool for axis in axes):
         return _emit_masked(c, node, given, axes)
     if axes != list(range(axes[0], axes[0] + len(axes))):
-        raise c.unsupported("axes that are indexed must be neighbours")
+        raise c.unsupported("indexed axes must be adjacent")
     indices = [_in_dtype(c, given[axis], torch.int64) for axis in axes]
     values, mode = _in_dtype(c, a["values"], dtype), "add" if a.get("accumulate") else "set"
     return c.add("index_put", c.tensor(node.args[0]), values, *indices, mode=mode, axis=axes[0])
@@ -77,7 +77,7 @@ def _emit_masked(c: StepBuilder, node: fx.Node, given: list[Any], axes: list[int
     """One number where a mask of the first axes says so."""
     a, dtype = arguments(node), c.dtype(node)
     if axes != [0] or c.found[a["values"]].numel() != 1 or a.get("accumulate"):
-        raise c.unsupported("how many values a mask chooses depends on data: use torch.where")
+        raise c.unsupported("the number of values that a mask selects depends on the data: use torch.where")
     mask = str(c.tensor(given[0]))
     for _ in range(c.rank(node) - c.rank(given[0])):
         mask = c.add("unsqueeze", mask, axis=-1)
@@ -97,7 +97,7 @@ def _emit_slice_scatter(c: StepBuilder, node: fx.Node) -> str:
 def _emit_select_scatter(c: StepBuilder, node: fx.Node) -> str:
     a = arguments(node)
     if not isinstance(a["index"], int):
-        raise c.unsupported("its index is computed")
+        raise c.unsupported("its index is not a constant")
     values = c.add("unsqueeze", _in_dtype(c, a["src"], c.dtype(node)), axis=a["dim"])
     end = a["index"] + 1 or LAST
     return c.add("slice_scatter", c.tensor(a["self"]), values, axis=a["dim"], begin=a["index"], end=end, step=1)
@@ -135,7 +135,7 @@ def _restore_slice_scatter(r: GraphBuilder, step: ProgramStep) -> fx.Node:
 def _restore_index_put(r: GraphBuilder, step: ProgramStep) -> fx.Node:
     a, (x, values, *indices) = step.attributes, (r.tensor(name) for name in step.inputs)
     if a["mode"] not in ("set", "add"):
-        raise r.unsupported(f"index_put of graphs sets or adds, and this does {a['mode']!r}")
+        raise r.unsupported(f"index_put supports set and add, got {a['mode']!r}")
     return r.call(aten.index_put.default, x, [*[None] * a.get("axis", 0), *indices], values, a["mode"] == "add")
 
 

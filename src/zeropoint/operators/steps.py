@@ -174,4 +174,4 @@ def emit_same(c: StepBuilder, node: fx.Node) -> str | None:
 def require_stored(c: StepBuilder, *nodes: Any) -> None:
     """Refuse weights that are computed: steps pack them when a program is loaded."""
     if any(node is not None and not c.is_parameter(node) for node in nodes):
-        raise c.unsupported("its weight or bias is computed")
+        raise c.unsupported("its weight or bias is not a constant")

@@ -60,7 +60,7 @@ def _emit_range(c: StepBuilder, node: fx.Node) -> str:
     a = arguments(node)
     given = [a.get("start", 0), a["end"], a.get("step", 1)]
     if any(isinstance(n, float) and not n.is_integer() for n in given):
-        raise c.unsupported("its numbers are not whole, and known only when it runs")
+        raise c.unsupported("its numbers are not integers and are known only at run time")
     first, end, step = (c.size(n) for n in given)
     less = c.number("floor_divide", c.number("subtract", first, end), step)  # rounded down: the count is rounded up
     e = Expression(c)
@@ -96,7 +96,7 @@ def _emit_fill(c: StepBuilder, node: fx.Node) -> str:
 def _emit_cumulative_sum(c: StepBuilder, node: fx.Node) -> str:
     wanted, e = c.dtype(node), Expression(c)
     if wanted.is_floating_point and wanted != torch.float32:
-        raise c.unsupported("of floats it is a step to float32 only")
+        raise c.unsupported("floats can only be converted to float32")
     if wanted.is_floating_point or wanted == _I64:
         return c.add("cumulative_sum", e.step(e.term(node.args[0], wanted)), axis=arguments(node)["dim"])
     whole = e.step(e.convert(e.term(node.args[0], wanted), _I64))
@@ -108,7 +108,7 @@ def _emit_cumulative_sum(c: StepBuilder, node: fx.Node) -> str:
 def _emit_cumulative_extreme(c: StepBuilder, node: fx.Node) -> list[str]:
     dtype = c.dtype(node.args[0])
     if dtype not in (torch.float32, _I64):
-        raise c.unsupported("it is a step on float32 and int64 only")
+        raise c.unsupported("only float32 and int64 are supported")
     axis, largest = arguments(node)["dim"], "cummax" in str(node.target)
     names = [str(node), f"{node}_places"]
     return c.builder.add_several("cumulative_extreme", [c.tensor(node.args[0])], names, axis=axis, largest=largest)
@@ -140,7 +140,7 @@ def _emit_triangle(c: StepBuilder, node: fx.Node) -> str:
 def _emit_one_hot(c: StepBuilder, node: fx.Node) -> str:
     a = arguments(node)
     if a["num_classes"] == -1:
-        raise c.unsupported("how many classes there are depends on data: give num_classes")
+        raise c.unsupported("the number of classes depends on the data: pass num_classes")
     e = Expression(c)
     x = c.add("unsqueeze", c.tensor(node.args[0]), axis=-1)
     classes = e.tensor(whole_numbers(c, c.size(a["num_classes"])), _I64)
@@ -152,7 +152,7 @@ def _emit_bucketize(c: StepBuilder, node: fx.Node) -> str:
     """How many boundaries lie below each value."""
     a = arguments(node)
     if not isinstance(a["self"], fx.Node):
-        raise c.unsupported("of a number it has no step")
+        raise c.unsupported("it does not support numbers")
     e, dtype = Expression(c), torch.result_type(c.found[a["self"]], c.found[a["boundaries"]])
     x = c.add("unsqueeze", c.tensor(a["self"]), axis=-1)
     values = e.convert(e.tensor(x, c.dtype(a["self"])), dtype)

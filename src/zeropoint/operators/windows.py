@@ -20,7 +20,7 @@ def _emit_columns(c: StepBuilder, node: fx.Node) -> str:
     """Windows of images as columns, (N, C * kernel, places)."""
     a = arguments(node)
     if list(a["dilation"]) != [1, 1] or c.rank(node.args[0]) != 4:
-        raise c.unsupported("it is a step for (N, C, H, W) without dilation only")
+        raise c.unsupported("only (N, C, H, W) without dilation is supported")
     (up, left), x = a["padding"], c.tensor(node.args[0])
     if up or left:
         x = c.add("pad", x, pads=[left, left, up, up], value=0)
@@ -35,7 +35,7 @@ def _windows(c: StepBuilder, a: dict[str, Any]) -> dict[str, Any]:
 
     def two(values: Any) -> list[int]:
         if any(isinstance(v, fx.Node) for v in values):
-            raise c.unsupported("its windows are computed from sizes of the inputs")
+            raise c.unsupported("its windows depend on input sizes")
         return [int(v) for v in (values if len(values) == 2 else [*values] * 2)]
 
     stride = a["stride"] or a["kernel_size"]
@@ -47,7 +47,7 @@ def _emit_fold(c: StepBuilder, node: fx.Node) -> str:
     """Columns of windows added up to images again."""
     a, x = arguments(node), c.tensor(node.args[0])
     if c.dtype(node.args[0]) != torch.float32:
-        raise c.unsupported("it is a step on float32 only")
+        raise c.unsupported("only float32 is supported")
     is_single = c.rank(node.args[0]) == 2
     if is_single:
         x = c.add("unsqueeze", x, axis=0)
@@ -58,7 +58,7 @@ def _emit_fold(c: StepBuilder, node: fx.Node) -> str:
 def _emit_pool_with_places(c: StepBuilder, node: fx.Node) -> list[str]:
     a = arguments(node)
     if c.dtype(node.args[0]) != torch.float32 or c.rank(node.args[0]) != 4:
-        raise c.unsupported("with places it is a step on float32 (N, C, H, W) only")
+        raise c.unsupported("with indices, only float32 (N, C, H, W) is supported")
     names = [str(node), f"{node}_places"]
     options = {"ceil_mode": bool(a["ceil_mode"]), **_windows(c, a)}
     return c.builder.add_several("max_pool_places", [c.tensor(node.args[0])], names, **options)

@@ -250,7 +250,7 @@ def _choose_qparams(
         raise ValueError(f"{op}: input is empty, so it has no range; got shape {tuple(x.shape)}")
     low, high = affine.minmax(x, blocks.per_tensor(x.shape))
     if low.isnan():
-        raise ValueError(f"{op}: input holds NaN, so it has no range")
+        raise ValueError(f"{op}: input contains NaN, so it has no range")
     scale, zero_point = qparams_from_range(
         low.reshape(()),
         high.reshape(()),

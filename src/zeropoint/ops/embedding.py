@@ -39,8 +39,8 @@ def _columns(op: str, table: Tensor, bits: int) -> int:
     width = table.shape[-1] if table.dim() else 0
     if width < parameter_bytes(bits):
         raise ValueError(
-            f"{op}: a row of {bits}-bit values ends with {parameter_bytes(bits)} bytes of scale and bias, got a table"
-            f" of shape {tuple(table.shape)}; embedding_bag_{NAMES[bits]}_prepack makes one"
+            f"{op}: a row of {bits}-bit values ends with {parameter_bytes(bits)} bytes of scale and bias, got a "
+            f"table of shape {tuple(table.shape)}; embedding_bag_{NAMES[bits]}_prepack creates one"
         )
     return (width - parameter_bytes(bits)) * 8 // bits
 
@@ -332,7 +332,7 @@ def _number_of_bags(
     if indices.dim() == 2:
         if offsets is not None or include_last_offset:
             what = "include_last_offset" if offsets is None else "offsets"
-            raise ValueError(f"{op}: each row of 2-D indices is a bag, so {what} cannot be given; flatten the indices")
+            raise ValueError(f"{op}: each row of 2-D indices is a bag, so {what} cannot be passed; flatten the indices")
         return indices.shape[0]
     if indices.dim() != 1:
         raise ValueError(f"{op}: indices must have 1 or 2 dimensions, got shape {tuple(indices.shape)}")

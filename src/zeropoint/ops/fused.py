@@ -87,8 +87,8 @@ def fused_moving_avg_obs_fake_quant_cachemask(
     )
     if not observed:
         warnings.warn(
-            f"{_NAME}: fake quantization is on, but nothing was observed yet: the range is taken as [0, 0]. Enable the"
-            " observer for at least one step first",
+            f"{_NAME}: fake quantization is enabled, but the observer saw no data: the range is [0, 0]. Enable the "
+            "observer for at least one step first",
             stacklevel=2,
         )
     return output, mask

@@ -117,8 +117,8 @@ def layer_parameters(
     for name, t in (("weight_scale", scale), ("weight_zero_point", zero_point)):
         if t.numel() not in (1, outputs):
             raise ValueError(
-                f"{op}: {name} has {t.numel()} elements, but weight of shape {tuple(weight.shape)} has {outputs} output"
-                " channels: give one, or one for each"
+                f"{op}: {name} has {t.numel()} elements, but weight of shape {tuple(weight.shape)} has {outputs} "
+                "output channels: pass one, or one for each"
             )
     if bias is not None:
         if bias.dim() != 1 or bias.numel() != outputs:
@@ -346,8 +346,8 @@ def run_conv(
         z, z_scale, z_zero_point = residual
         if z.shape != shape or z.dtype not in BYTES:
             raise ValueError(
-                f"{geometry.op}: what is added must have the output's shape {shape} and be uint8 or int8, got"
-                f" {tuple(z.shape)} and {z.dtype}"
+                f"{geometry.op}: the added tensor must have the output's shape {shape} and be uint8 or int8, got "
+                f"{tuple(z.shape)} and {z.dtype}"
             )
         z = z.movedim(1, -1).contiguous()
         other = (z.data_ptr(), INTEGER_CODES[z.dtype], z_scale, z_zero_point)
@@ -441,7 +441,7 @@ def run_matmul_dynamic(a: Tensor, b: Tensor) -> Tensor:
         checks.require_dtype(op, name, t.dtype, (torch.float32,))
     y, a, columns, sizes = _matrices(op, a.detach(), b.detach())
     if a.shape[-1] == 0:
-        raise ValueError(f"{op}: there is nothing to add up, got shapes {tuple(a.shape)} and {tuple(b.shape)}")
+        raise ValueError(f"{op}: the inner dimension must not be 0, got shapes {tuple(a.shape)} and {tuple(b.shape)}")
     if y.numel():
         _native.matmul_dynamic(a.data_ptr(), columns.data_ptr(), sizes, y.data_ptr())
     return y

@@ -85,7 +85,7 @@ def quantize_per_channel_group(
     group_size = _group_size(op, input, scales, group_size)
     _check_groups(op, input, scales, zero_points, group_size)
     if input.numel() and affine.minmax(input, blocks.per_tensor(input.shape))[0].isnan():
-        raise ValueError(f"{op}: input holds NaN, which no group can represent")
+        raise ValueError(f"{op}: input contains NaN, which no group can represent")
     return affine.quantize(
         input,
         scales.reshape(-1),

@@ -120,7 +120,7 @@ def _described(op: str, matrix: Matrix) -> tuple[list[Tensor | None], tuple[int,
     if weight.dtype in FLOAT_CODES:
         if matrix.scale is not None or matrix.zero_point is not None:
             raise ValueError(
-                f"{op}: {checks.names([weight.dtype])} weights have no scale and no zero point, give neither"
+                f"{op}: {checks.names([weight.dtype])} weights have no scale and no zero point: pass neither"
             )
         one = torch.ones(1)
         _, _, bias = layer_parameters(op, weight.view(torch.int8), one, one, matrix.bias, outputs)
@@ -275,8 +275,8 @@ def _require_batch_sizes(op: str, batch_sizes: Tensor, data: Tensor) -> Tensor:
         raise ValueError(f"{op}: data of a packed sequence must be (rows, inputs), got shape {tuple(data.shape)}")
     if batch_sizes.dim() != 1 or batch_sizes.dtype != torch.int64:
         raise ValueError(
-            f"{op}: batch_sizes must have one dimension and be int64, got shape {tuple(batch_sizes.shape)} and"
-            f" {checks.names([batch_sizes.dtype])}; torch.nn.utils.rnn.pack_padded_sequence makes it"
+            f"{op}: batch_sizes must have one dimension and be int64, got shape {tuple(batch_sizes.shape)} and "
+            f"{checks.names([batch_sizes.dtype])}; torch.nn.utils.rnn.pack_padded_sequence computes it"
         )
     sizes = batch_sizes.detach().contiguous()
     if bool((sizes < 1).any()) or bool((sizes[1:] > sizes[:-1]).any()) or int(sizes.sum()) != data.shape[0]:

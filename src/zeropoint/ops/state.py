@@ -45,7 +45,7 @@ def update_state(state: Tensor, next: Tensor, initial: Tensor) -> None:
     """
     if (next.shape, next.dtype) != (state.shape, state.dtype):
         raise ValueError(
-            f"update_state: the state has shape {tuple(state.shape)} and {state.dtype}, what replaces it"
-            f" {tuple(next.shape)} and {next.dtype}"
+            f"update_state: the state has shape {tuple(state.shape)} and {state.dtype}, its replacement "
+            f"{tuple(next.shape)} and {next.dtype}"
         )
     state.copy_(next)

@@ -39,8 +39,8 @@ def group_length(op: str, inputs: int, scale: Tensor, group_size: int) -> int:
         groups = scale.shape[1] if scale.dim() == 2 else 1
         if groups == 0 or inputs % groups != 0:
             raise ValueError(
-                f"{op}: scale of shape {tuple(scale.shape)} cuts {inputs} inputs into {groups} groups, which do not"
-                " come out equal: give group_size"
+                f"{op}: scale of shape {tuple(scale.shape)} cuts {inputs} inputs into {groups} groups, which are "
+                "not equal: pass group_size"
             )
         group_size = inputs // groups
     if group_size < inputs and group_size % 8 != 0:
@@ -53,8 +53,8 @@ def _spread(op: str, name: str, t: Tensor, outputs: int, groups: int) -> Tensor:
     fits = t.numel() == 1 or tuple(t.shape) in ((outputs,), (outputs, 1), (outputs, groups))
     if not fits:
         raise ValueError(
-            f"{op}: {name} has shape {tuple(t.shape)}, but the weight has {outputs} outputs of {groups} group(s): give"
-            f" one value, ({outputs},) or ({outputs}, {groups})"
+            f"{op}: {name} has shape {tuple(t.shape)}, but the weight has {outputs} outputs of {groups} group(s): "
+            f"pass one value, ({outputs},) or ({outputs}, {groups})"
         )
     return t.detach().to(torch.float32).contiguous()
 

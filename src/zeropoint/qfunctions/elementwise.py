@@ -316,7 +316,7 @@ def leaky_relu(
     """
     if inplace:
         warnings.warn(
-            "leaky_relu: the result has parameters of its own, so inplace=True gives a new tensor all the same",
+            "leaky_relu: the result has its own qparams, so inplace=True returns a new tensor: omit it",
             stacklevel=2,
         )
     return _unary("leaky_relu", qx, output_scale, output_zero_point, negative_slope)
@@ -419,5 +419,5 @@ def dropout(
     """
     activation("dropout", input, dtypes=DTYPES)
     if training:
-        raise NotImplementedError("dropout: quantized tensors cannot be trained on; call it with training=False")
+        raise NotImplementedError("dropout: quantized tensors cannot be used in training; call it with training=False")
     return input

@@ -122,8 +122,8 @@ def embedding_bag_unpack(W_prepack: EmbeddingPackedParams) -> QTensor:
 def _table(op: str, weight: Any, bits: int) -> Tensor:
     if not isinstance(weight, EmbeddingPackedParams):
         raise TypeError(
-            f"{op}: weight must be an EmbeddingPackedParams, got {type(weight).__name__}; embedding_bag_prepack makes"
-            f" one, and torch.ops.zeropoint.{op}{'_rowwise_offsets' * ('bag' in op)} takes plain tables"
+            f"{op}: weight must be an EmbeddingPackedParams, got {type(weight).__name__}; embedding_bag_prepack "
+            f"creates one, and torch.ops.zeropoint.{op}{'_rowwise_offsets' * ('bag' in op)} takes plain tables"
         )
     if weight._dtype.bits != bits:
         raise ValueError(f"{op}: weight has {weight._dtype.bits}-bit values, expected {bits}")
@@ -133,8 +133,8 @@ def _table(op: str, weight: Any, bits: int) -> Tensor:
 def _embedding(op: str, bits: int, weight: EmbeddingPackedParams, indices: Tensor, pruned_weights: bool) -> Tensor:
     if pruned_weights:
         raise ValueError(
-            f"{op}: pruned_weights needs a mapping, which this operator has no argument for: use embedding_bag with"
-            " compressed_indices_mapping"
+            f"{op}: pruned_weights needs a mapping, but this operator has no argument for it: use embedding_bag "
+            "with compressed_indices_mapping"
         )
     return ops.run_embedding(op, _table(op, weight, bits), weight._columns, bits, indices)
 

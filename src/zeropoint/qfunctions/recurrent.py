@@ -232,8 +232,8 @@ class RecurrentOperator:
         op = self.__name__
         if not params or not all(isinstance(p, CellParams) for p in params):
             raise TypeError(
-                f"{op}: params must be a list of what make_quantized_cell_params_dynamic or"
-                f" make_quantized_cell_params_fp16 gives, got {[type(p).__name__ for p in params]}"
+                f"{op}: params must be a list of results of make_quantized_cell_params_dynamic or "
+                f"make_quantized_cell_params_fp16, got {[type(p).__name__ for p in params]}"
             )
         for other in params[1:]:
             if (other.is_fp16, other.reduce_range) != (params[0].is_fp16, params[0].reduce_range):
@@ -249,7 +249,7 @@ class RecurrentOperator:
             if wanted != got:
                 raise ValueError(f"{op}: dtype is {wanted}, but the params are {got}")
         if not use_dynamic:
-            raise NotImplementedError(f"{op}: use_dynamic=False is not supported; leave it away")
+            raise NotImplementedError(f"{op}: use_dynamic=False is not supported; omit it")
 
     def __repr__(self) -> str:
         return f"zeropoint.qfunctions.{self.__name__}"

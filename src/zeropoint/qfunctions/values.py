@@ -20,7 +20,7 @@ def require_quantized(op: str, name: str, q: Any, dtypes: tuple[str, ...] = BYTE
     if not isinstance(q, QTensor):
         raise TypeError(
             f"{op}: {name} must be a quantized tensor, got {type(q).__name__}"
-            f"{f' of {q.dtype}' if isinstance(q, Tensor) else ''}; zeropoint.quantize_per_tensor makes one"
+            f"{f' of {q.dtype}' if isinstance(q, Tensor) else ''}; create one with zeropoint.quantize_per_tensor"
         )
     if q._qdtype.name not in dtypes:
         raise TypeError(f"{op}: {name} must be {' or '.join(reversed(dtypes))}, got {q._qdtype.name}")

@@ -178,7 +178,7 @@ def weight_only_prepack(
 def _from_quantized(weight: QTensor, bias: Tensor | None, bits: int, group_size: int) -> WeightOnlyPackedParams:
     require_quantized(_PREPACK, "weight", weight, ("quint4x2", "qint8", "quint8"))
     if bits != 8 or group_size != 0:
-        raise ValueError(f"{_PREPACK}: bits and group_size are for float weights; this one is quantized already")
+        raise ValueError(f"{_PREPACK}: bits and group_size apply to float weights; this one is already quantized")
     if weight.dim() != 2:
         raise ValueError(f"{_PREPACK}: weight must be (outputs, inputs), got shape {tuple(weight.shape)}")
     quantizer = weight._qparams.quantizer

@@ -202,7 +202,7 @@ def compare(
     batches = iter(data)
     first = next(batches, None)
     if first is None:
-        raise ValueError("compare: data has no batch to run the models on")
+        raise ValueError("compare: data is empty: pass at least one batch")
     pairs = pairs_of(float_model, quantized, first)
     sums = {layer.name: _Sums(layer) for layer in pairs.layers()}
     output, count = Distance(), 0
@@ -233,7 +233,7 @@ def compare_outputs(float_model: Any, other: Any, data: Iterable[Any]) -> Distan
             args, kwargs = call_of(batch)
             wanted, got = (first_tensor(model(*args, **kwargs)) for model in (float_model, other))
             if wanted is None or got is None:
-                raise ValueError("the models return no tensor that can be compared")
+                raise ValueError("the models return no tensors to compare: they must return at least one")
             distance.add(wanted, torch.as_tensor(got))
     return distance
 
@@ -269,11 +269,11 @@ def _why(layer: Layer, clipped: float, weight_sqnr: float | None, used: float) -
     if clipped > CLIPPED:
         return f"{clipped:.1%} clipped: calibrate with more data, or with an observer that keeps the whole range"
     if weight_sqnr is not None and weight_sqnr < WEIGHT_SQNR:
-        return f"outliers in its weight ({weight_sqnr:.0f} dB): a scale for each channel, or leave it in float"
+        return f"outliers in the weight ({weight_sqnr:.0f} dB): use per-channel weights, or keep it in float"
     if layer.scale is not None and used < NARROW:
         return (
-            f"outliers in its result (99.8% of the values use {used:.0%} of the range): HistogramObserver or"
-            " PercentileObserver, or leave it in float"
+            f"outliers in the output (99.8% of the values use {used:.0%} of the range): use HistogramObserver or "
+            "PercentileObserver, or keep it in float"
         )
     return ""
 

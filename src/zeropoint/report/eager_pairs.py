@@ -48,9 +48,7 @@ class EagerPairs:
         for path, module in quantized.named_modules():
             self._look_at(path, module)
         if not self._layers:
-            raise ValueError(
-                "no module of the quantized model differs from that of the float model: nothing to compare"
-            )
+            raise ValueError("there is nothing to compare, because no module is quantized: pass a converted model")
 
     def layers(self) -> tuple[Layer, ...]:
         return tuple(self._layers.values())
@@ -108,7 +106,9 @@ class EagerPairs:
                 self._stubs.add(path)
                 self._layers[path] = _layer(path, module, None)
                 return
-            raise ValueError(f"the float model has no module {path!r}: the quantized one was made of another") from None
+            raise ValueError(
+                f"the float model has no module {path!r}: pass the float model that the quantized model was made from"
+            ) from None
         if type(module) is nn.Identity:
             if type(source) is not nn.Identity:
                 self._gone.add(path)

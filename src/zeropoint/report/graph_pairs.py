@@ -83,7 +83,7 @@ class GraphPairs:
         self._quantized = quantized.graph_module
         self._layers = {node: layer for node in self._quantized.graph.nodes if (layer := self._layer(node))}
         if not self._layers:
-            raise ValueError("the quantized model has no layer to be compared: was it made by to_int8 or convert_fx?")
+            raise ValueError("the quantized model has no layers to compare: pass a model from to_int8 or convert_fx")
 
     def layers(self) -> tuple[Layer, ...]:
         return tuple(self._layers.values())
@@ -124,8 +124,8 @@ class GraphPairs:
         assert result is not None
         if wanted.shape != result.shape:
             raise ValueError(
-                f"{node.name} gives {tuple(result.shape)} where the float model has {tuple(wanted.shape)}: "
-                "the quantized model was made of another one"
+                f"{node.name} returns {tuple(result.shape)}, but the float model returns {tuple(wanted.shape)}: "
+                "pass the float model that the quantized model was made from"
             )
         alone: Any = wanted
         if self._layers[node].computed == "float32":
@@ -139,7 +139,9 @@ class GraphPairs:
         """The node of the float graph that has a value."""
         found = self._values.find(value)
         if found is None:
-            raise ValueError(f"the float model has no {value}: the quantized one was made of another")
+            raise ValueError(
+                f"the float model has no {value}: pass the float model that the quantized model was made from"
+            )
         return found
 
     def _evaluate(self, node: fx.Node, known: dict[fx.Node, Any], kept: dict[fx.Node, Any]) -> Any:

@@ -18,7 +18,7 @@ from zeropoint.report.histograms import Histogram
 from zeropoint.report.markup import asset, bar, card, layer_name, milliseconds, panel, section, table
 from zeropoint.report.sensitivity import Sensitivity
 from zeropoint.report.svg import histogram_svg, lines_svg, points_svg
-from zeropoint.report.table import readable_bytes
+from zeropoint.report.table import readable_bytes, size_change
 from zeropoint.report.timing import Step
 
 __all__ = ["page", "write_report"]
@@ -109,8 +109,8 @@ def _verdict(f: Findings) -> str:
     }[_grade(sqnr)]
     faster = f.float_milliseconds / max(f.milliseconds, 1e-9)
     speed = f"{_times(faster)} as fast" if faster >= 1 else f"{_times(1 / faster)} slower"
-    smaller = _times(f.float_nbytes / max(f.nbytes, 1))
-    return escape(f"{words} It is {smaller} smaller and, {f.runs_as}, {speed} on a batch of {f.batch}.")
+    size = size_change(f.float_nbytes, f.nbytes)
+    return escape(f"{words} It is {size} and, {f.runs_as}, {speed} on a batch of {f.batch}.")
 
 
 def _cards(f: Findings) -> str:
@@ -122,7 +122,7 @@ def _cards(f: Findings) -> str:
         card("Output SQNR", _decibels(f.comparison.sqnr) + (" dB" if f.comparison.sqnr < math.inf else ""),
               f"cosine {f.comparison.cosine:.5f}, {f.comparison.batches} batches", _grade(f.comparison.sqnr)),
         card("Weights", readable_bytes(f.nbytes),
-              f"float {readable_bytes(f.float_nbytes)}, {_times(f.float_nbytes / max(f.nbytes, 1))} smaller"),
+              f"float {readable_bytes(f.float_nbytes)}, {size_change(f.float_nbytes, f.nbytes)}"),
         card("Time for a batch", milliseconds(f.milliseconds),
               f"float {milliseconds(f.float_milliseconds)}, {_times(faster)}", "good" if faster >= 1 else "warn"),
         card("Operators in int8", f"{integer} of {len(rows)}", f"{len(f.left_in_float)} operators in float"),

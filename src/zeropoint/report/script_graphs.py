@@ -50,7 +50,7 @@ def graphs_of(float_model: Any, quantized: Any, batch: Any) -> tuple[fx.GraphMod
     """
     args, kwargs = call_of(batch)
     if kwargs:
-        raise ValueError("TorchScript is compared on tensors and tuples of arguments, got a dictionary")
+        raise ValueError("a batch for a TorchScript model must be a tensor or a tuple of arguments, got a dictionary")
     is_script = isinstance(float_model, torch.jit.ScriptModule)
     source = (
         straight_graph("compare", float_model, args) if is_script else capture(float_model, args, dynamic_shapes=ALL)

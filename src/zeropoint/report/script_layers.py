@@ -24,7 +24,7 @@ class ScriptLayers:
 
     def __init__(self, model: Any, batches: list[Any], qconfig: Any, mode: str) -> None:
         if mode not in ("static", "dynamic"):
-            raise ValueError(f"a TorchScript model is quantized in the mode static or dynamic, got {described(mode)}")
+            raise ValueError(f"the mode of a TorchScript model must be static or dynamic, got {described(mode)}")
         if qconfig is not None and not isinstance(qconfig, QConfig):
             raise TypeError(f"qconfig must be a QConfig for a TorchScript model, got {type(qconfig).__name__}")
         self._model, self._batches, self._dynamic = model, batches, mode == "dynamic"

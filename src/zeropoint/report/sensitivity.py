@@ -109,7 +109,7 @@ def sensitivity(
     """
     batches = list(data)
     if not batches:
-        raise ValueError("sensitivity: data has no batch to measure with")
+        raise ValueError("sensitivity: data is empty: pass at least one batch")
     if isinstance(model, torch.jit.ScriptModule):
         script = ScriptLayers(model, batches, qconfig, mode)
         layers, with_layers = script.layers, script.with_layers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["plain_table", "print_table", "readable_bytes", "rich_table"]
+__all__ = ["plain_table", "print_table", "readable_bytes", "rich_table", "size_change"]
 
 
 def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -84,3 +84,14 @@ def readable_bytes(count: int) -> str:
             return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.2f} GB"
+
+
+def size_change(before: int, after: int) -> str:
+    """How much smaller or larger a size became. Files of tiny models grow, because they also hold the program.
+
+    Example:
+        >>> size_change(4000, 1000), size_change(1000, 1250)
+        ('4.0x smaller', '1.2x larger')
+    """
+    ratio = before / max(after, 1)
+    return f"{ratio:.1f}x smaller" if ratio >= 1 else f"{1 / max(ratio, 1e-9):.1f}x larger"

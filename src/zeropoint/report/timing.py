@@ -22,8 +22,8 @@ __all__ = ["Step", "alternating", "program_times", "step_times"]
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a quantized model: where it came from, its median time, its multiplications a second, how much that
-    is of what the machine can do, and what limits it."""
+    """One step of a quantized model: its origin, its median time, its multiply-accumulates per second, their share of
+    the peak of the machine, and its bottleneck."""
 
     name: str
     path: str

@@ -56,19 +56,19 @@ def flattened(tree: Any, args: Sequence[Any], kwargs: Mapping[str, Any], count: 
     left = dict(kwargs)
     in_order, by_name = list(in_order), dict(by_name)
     if len(args) > len(in_order):
-        raise TypeError(f"the program takes {len(in_order)} arguments in order, got {len(args)}")
+        raise TypeError(f"the program takes {len(in_order)} positional arguments, got {len(args)}")
     for place, part in enumerate(in_order):
         if place < len(args):
             _collect(part, args[place], f"argument {place}", found)
         elif not _may_be_missing(part):
-            raise TypeError(f"the program takes {len(in_order)} arguments in order, got {len(args)}")
+            raise TypeError(f"the program takes {len(in_order)} positional arguments, got {len(args)}")
     for name, part in by_name.items():
         if name in left:
             _collect(part, left.pop(name), name, found)
         elif not _may_be_missing(part):
-            raise TypeError(f"the program needs the input {name!r}")
+            raise TypeError(f"the program needs the input {name!r}: pass it by name")
     if left:
-        raise TypeError(f"the program has no input {next(iter(left))!r}")
+        raise TypeError(f"the program has no input {next(iter(left))!r}: remove the argument")
     return found
 
 

@@ -20,7 +20,7 @@ from zeropoint.tensor.recording import as_node, is_recorded
 
 def _quantized(x: torch.Tensor, quantizer: Quantizer, kind: QuantizedDtype) -> QTensor:
     if isinstance(x, QTensor):
-        raise TypeError("this tensor is quantized already: call .dequantize() first")
+        raise TypeError("this tensor is already quantized: call .dequantize() first")
     if x.dtype != torch.float32:
         raise TypeError(f"only float32 tensors can be quantized, got {x.dtype}: call .float() first")
     quantizer.check(kind, x.shape)
@@ -71,8 +71,8 @@ def quantize_per_tensor(
     if isinstance(input, (list, tuple)):
         if not len(input) == len(scale) == len(zero_point):
             raise ValueError(
-                f"a list of {len(input)} tensors needs as many scales and zero points, got {len(scale)} and"
-                f" {len(zero_point)}"
+                f"a list of {len(input)} tensors needs the same number of scales and zero points, got {len(scale)} "
+                f"and {len(zero_point)}"
             )
         return tuple(_per_tensor(x, s, z, kind) for x, s, z in zip(input, scale, zero_point))
     return _per_tensor(cast(torch.Tensor, input), scale, zero_point, kind)

@@ -63,7 +63,7 @@ def save_qtensors(tensors: Mapping[str, torch.Tensor], path: Path, metadata: Map
     from safetensors.torch import save_file
 
     if metadata and _KEY in metadata:
-        raise ValueError(f"the metadata key {_KEY!r} is taken: it says how quantized tensors are stored")
+        raise ValueError(f"the metadata key {_KEY!r} is reserved for quantized tensors")
     parts: dict[str, torch.Tensor] = {}
     quantized: dict[str, Any] = {}
     for name, tensor in tensors.items():
@@ -72,7 +72,7 @@ def save_qtensors(tensors: Mapping[str, torch.Tensor], path: Path, metadata: Map
         if tensor.device.type == "meta":
             raise ValueError(f"{name!r} has no values to save: it is on the meta device")
         if "::" in name:
-            raise ValueError(f"the name {name!r} has '::' in it, which separates parts of a quantized tensor")
+            raise ValueError(f"the name {name!r} contains '::', which separates the parts of a quantized tensor")
         if isinstance(tensor, QTensor):
             quantized[name] = _taken_apart(name, tensor, parts)
         else:
@@ -194,7 +194,7 @@ def _put_together(stored: dict[str, torch.Tensor], description: dict[str, Any]) 
         try:
             tensors[name] = _quantized(name, record, parts, parameters)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ValueError(f"{name!r} cannot be put together: {_words(error)}") from error
+            raise ValueError(f"{name!r} cannot be restored: {_words(error)}") from error
     plain = {name: t for name, t in parts.items() if name not in memories | parameters | tensors.keys()}
     return {**plain, **tensors}
 
@@ -208,11 +208,11 @@ def _integers(values: Any) -> list[int]:
 def _viewed(name: str, parts: dict[str, torch.Tensor], view: dict[str, Any]) -> torch.Tensor:
     memory = parts.get(view["of"])
     if memory is None:
-        raise ValueError(f"the memory {view['of']!r} of {name!r} is missing")
+        raise ValueError(f"the storage {view['of']!r} of {name!r} is missing")
     size, stride, (offset,) = _integers(view["size"]), _integers(view["stride"]), _integers([view["offset"]])
     last = offset + sum((n - 1) * s for n, s in zip(size, stride))
     if len(size) != len(stride) or memory.dim() != 1 or (0 not in size and last >= memory.numel()):
-        raise ValueError(f"{name!r} does not lie inside its memory {view['of']!r}")
+        raise ValueError(f"{name!r} exceeds its storage {view['of']!r}")
     return memory.as_strided(size, stride, offset)
 
 

@@ -142,8 +142,8 @@ class QTensor(torch.Tensor):
         name = func._schema.name.removeprefix("aten::")
         if torch.Tag.inplace_view in func.tags:
             raise NotImplementedError(
-                f"{func} would change the shape of a quantized tensor in place: use {name.removesuffix('_')}, which"
-                " gives a view"
+                f"{func} would change the shape of a quantized tensor in place: use {name.removesuffix('_')}, "
+                "which returns a view"
             )
         raise NotImplementedError(
             f"{func} is not defined for quantized tensors: call .dequantize() first, or quantize its result again"

@@ -130,13 +130,13 @@ class PerChannelQuantizer:
         """The parameters of one channel. A float zero point has no per-tensor form."""
         if self.zero_points.is_floating_point():
             raise QTensorError(
-                "one channel of a tensor with float zero points cannot be taken out, as zero points per tensor are"
-                f" integers: take a slice, which keeps axis {self.axis}, or call .dequantize() first"
+                "one channel of a tensor with float zero points cannot be selected, because per-tensor zero points "
+                f"are integers: use a slice, which keeps axis {self.axis}, or call .dequantize() first"
             )
         if not is_plain(self.scales):
             raise QTensorError(
-                "one channel of a per-channel tensor has a scale that is not known while compiling: take a slice, which"
-                f" keeps axis {self.axis}, or call .dequantize() first"
+                "one channel of a per-channel tensor has a scale that is not known while compiling: use a slice, "
+                f"which keeps axis {self.axis}, or call .dequantize() first"
             )
         return PerTensorQuantizer(float(self.scales[index]), int(self.zero_points[index]))
 

@@ -74,7 +74,8 @@ def _copy_quantized(target: QTensor, source: QTensor) -> QTensor:
             return _requantize_into(target, source)
         if target.shape != source.shape:
             raise QTensorError(
-                f"a tensor of shape {tuple(target.shape)} cannot take over the qparams of one of {tuple(source.shape)}"
+                f"a tensor of shape {tuple(target.shape)} cannot get the qparams of a tensor of shape "
+                f"{tuple(source.shape)}"
             )
         _take_over(target, source)
     if target.is_packed() and target.numel() == target._qparams.elements and _same_places(target, source):
@@ -187,9 +188,11 @@ def index_put_(
     unsafe: bool = False,
 ) -> QTensor:
     if accumulate:
-        raise NotImplementedError("index_put_ with accumulate=True adds floats, which a quantized tensor cannot hold")
+        raise NotImplementedError(
+            "index_put_ with accumulate=True is not supported for quantized tensors: call .dequantize() first"
+        )
     if not isinstance(q, QTensor):
-        raise QTensorError("a quantized tensor cannot be put into a tensor of floats: use its dequantize()")
+        raise QTensorError("a quantized tensor cannot be written to a float tensor: use its dequantize()")
     stored = _quantized_for(q, indices, values)
     return write(q, lambda every: aten.index_put_.default(every, indices, stored))
 

@@ -152,7 +152,7 @@ def test_nothing_quantized() -> None:
         ValueError, match=r"nothing in this model would be quantized\. Looked for: conv1d, .*linear"
     ) as caught:
         zeropoint.to_int8(nn.Sequential(nn.Sigmoid(), nn.Softplus()).eval(), (X,))
-    assert "not worth it: its input is float" in str(caught.value)
+    assert "its input is in float" in str(caught.value)
     assert "no recipe" in str(caught.value)
     with pytest.raises(ValueError, match="qconfig None"):
         zeropoint.prepare_fx(_layers(), zeropoint.QConfigMapping(), (X,))
@@ -162,7 +162,7 @@ def test_other_mistakes() -> None:
     with pytest.raises(ValueError, match="mode must be one of static, dynamic, weight_only, got 'int4'"):
         zeropoint.to_int8(_layers(), (X,), mode="int4")
     for mode in ("dynamic", "weight_only"):
-        with pytest.raises(ValueError, match="needs no calibration"):
+        with pytest.raises(ValueError, match="omit calibration"):
             zeropoint.to_int8(_layers(), (X,), [X], mode=mode)
     with pytest.raises(ValueError, match=r"in training mode: call model\.eval"):
         zeropoint.prepare_fx(_layers().train(), _mapping(), (X,))
@@ -170,9 +170,9 @@ def test_other_mistakes() -> None:
         zeropoint.prepare_fx(_layers(), zeropoint.default_qconfig, (X,))
     with pytest.raises(TypeError, match="convert_fx expects a model from prepare_fx or prepare_qat_fx, got Sequential"):
         zeropoint.convert_fx(_layers())
-    with pytest.raises(NotImplementedError, match=r"convert_custom_config has no meaning here.*; got dict of 1"):
+    with pytest.raises(NotImplementedError, match=r"convert_custom_config is not supported.*; got dict of 1"):
         zeropoint.convert_fx(zeropoint.prepare_fx(_layers(), _mapping(), (X,)), convert_custom_config={"a": X})
-    with pytest.raises(NotImplementedError, match="prepare_custom_config has no meaning here"):
+    with pytest.raises(NotImplementedError, match="prepare_custom_config is not supported"):
         zeropoint.prepare_fx(_layers(), _mapping(), (X,), prepare_custom_config={"a": 1})
 
 

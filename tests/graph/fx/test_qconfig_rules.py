@@ -131,7 +131,7 @@ def test_stronger_rules_win(prepare):
     ],
 )  # fmt: skip
 def test_a_rule_for_nothing_is_named(prepare, change, rule):
-    with pytest.warns(UserWarning, match="qconfig_mapping: nothing in the model is meant by") as caught:
+    with pytest.warns(UserWarning, match="qconfig_mapping: these rules match nothing in the model: ") as caught:
         prepared = prepare(Sums().eval(), change(mapping(prepare)), (X,))
     assert any(rule in str(w.message) for w in caught)
     assert rule in str(prepared.summary())

@@ -103,7 +103,7 @@ def test_state_of_another_graph_is_refused():
     layers = [nn.Conv2d(3, 4, 3), nn.ReLU()]
     one, other = (_calibrated(nn.Sequential(*layers[:count]).eval(), 1.0) for count in (1, 2))
     with pytest.raises(
-        ValueError, match=r"that of another graph: at .* this one has zeropoint\.conv2d\.default, that one"
+        ValueError, match=r"belongs to another graph: at .* this graph has zeropoint\.conv2d\.default, the state dict"
     ):
         one.load_state_dict(other.state_dict())
     with pytest.raises(RuntimeError, match="Missing key"):

@@ -19,7 +19,9 @@ from zeropoint.graph.passes.fold_batch_norm_training import Statistics
 from zeropoint.graph.quantize_fx import Prepared
 from zeropoint.nn.intrinsic import qat as nniqat
 
-pytestmark = pytest.mark.filterwarnings("ignore:qconfig_mapping. nothing in the model is meant by")  # see mapping()
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:qconfig_mapping. these rules match nothing in the model"
+)  # see mapping()
 
 # A float convolution and one on integers may fall on different sides where a value is just between two steps: 2 of
 # 460,800 values behind a 3x3 convolution with batch norm and ReLU. Results here are small, so one value counts much.

@@ -97,7 +97,7 @@ def test_what_calibration_does_not_reach_stays_float_and_the_summary_says_so() -
     made = quantized(model, x, False)
     ways = {row.path: (row.way, row.reason) for row in zeropoint.summary(made).rows}
     assert ways["c"] == ("int8", "")
-    assert ways["a"] == ("float32", "calibration did not come here")
+    assert ways["a"] == ("float32", "calibration did not reach it")
     assert near(made(x, True), model(x, True))
     assert near(made(x, False), model(x, False))
 
@@ -331,4 +331,4 @@ def test_writes_through_views_are_kept() -> None:
     made = quantized(model, x)
     assert torch.equal(made(x)[0], torch.zeros(4))
     assert near(made(x), model(x))
-    assert any("written in place" in row.reason for row in zeropoint.summary(made).rows)
+    assert any("modified in place" in row.reason for row in zeropoint.summary(made).rows)

@@ -73,11 +73,11 @@ def test_a_name_that_the_model_does_not_have_is_reported() -> None:
 def test_a_rule_for_a_module_that_is_never_called_is_reported() -> None:
     model, x = outer()
     model.spare = nn.Linear(8, 8)
-    with pytest.warns(UserWarning, match="qconfig_dict: module 'spare' computes nothing"):
+    with pytest.warns(UserWarning, match="qconfig_dict: module 'spare' has no operators to quantize"):
         prepared = zeropoint.prepare_jit(torch.jit.script(model), {"": NATIVE, "spare": None, "inner.fc1": None})
     prepared(x)
     for made in (prepared, zeropoint.convert_jit(prepared)):
-        assert zeropoint.summary(made).notes == ("a rule for nothing in the model: 'spare'",)
+        assert zeropoint.summary(made).notes == ("this rule matches nothing in the model: 'spare'",)
 
 
 @pytest.mark.parametrize("bad", [NATIVE, {1: NATIVE}])
@@ -90,7 +90,7 @@ def test_qconfigs_that_are_no_dictionary_of_names_are_refused(bad: Any) -> None:
 def test_a_model_is_prepared_once() -> None:
     model, _ = outer()
     prepared = zeropoint.prepare_jit(torch.jit.script(model), {"": NATIVE})
-    with pytest.raises(ValueError, match="prepared already"):
+    with pytest.raises(ValueError, match="already prepared"):
         zeropoint.prepare_jit(prepared, {"": NATIVE})
 
 

@@ -16,7 +16,7 @@ import zeropoint
 import zeropoint.eager
 from zeropoint.nn import quantizable, quantized
 
-pytestmark = pytest.mark.filterwarnings("ignore:prepare. the converted model will give quantized tensors")
+pytestmark = pytest.mark.filterwarnings("ignore:prepare. the converted model will return quantized tensors")
 
 OPTIONS: list[dict[str, Any]] = [
     {},

@@ -20,7 +20,7 @@ from zeropoint.nn.quantizable.workflows import workflow
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:All inputs of this cat operator"),  # torch.ao's
-    pytest.mark.filterwarnings("ignore:prepare. the converted model will give quantized tensors"),
+    pytest.mark.filterwarnings("ignore:prepare. the converted model will return quantized tensors"),
 ]
 
 SHAPES = [

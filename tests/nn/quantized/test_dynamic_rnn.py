@@ -184,7 +184,7 @@ def test_set_weight_bias_is_seen_by_the_next_call():
 def test_mistakes_are_named():
     with pytest.raises(ValueError, match="dropout must be a number between 0 and 1, got 2"):
         nnqd.LSTM(3, 4, 2, dropout=2)
-    with pytest.warns(UserWarning, match="dropout=0.5 does nothing"):
+    with pytest.warns(UserWarning, match="dropout=0.5 has no effect"):
         nnqd.GRU(3, 4, dropout=0.5)
     with pytest.raises(ValueError, match=r"qint8 or float16, got zeropoint\.quint8"):
         nnqd.LSTM(3, 4, dtype=zeropoint.quint8)

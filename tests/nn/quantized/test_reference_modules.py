@@ -315,11 +315,11 @@ def test_convert_of_recurrent_modules_to_references(kind):
 
 
 def test_mistakes_are_named():
-    with pytest.raises(ValueError, match="has nothing for weight_hh"):
+    with pytest.raises(ValueError, match="has no entry for weight_hh"):
         nnqr.GRUCell(2, 2, weight_qparams_dict={"weight_ih": {"qscheme": None, "dtype": torch.float16}})
     with pytest.raises(TypeError, match=r"LSTM\.from_float takes a LSTM, got a GRU"):
         nnqr.LSTM.from_float(nn.GRU(2, 2))
-    with pytest.raises(ValueError, match="give weight_qparams_dict, or a module with a qconfig"):
+    with pytest.raises(ValueError, match="pass weight_qparams_dict, or a module with a qconfig"):
         nnqr.GRU.from_float(nn.GRU(2, 2))
     with pytest.raises(ValueError, match="float16 has no qscheme"):
         nnqr.Linear(2, 2, weight_qparams={"qscheme": "per_tensor_affine", "dtype": torch.float16})

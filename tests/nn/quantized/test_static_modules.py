@@ -245,7 +245,7 @@ def test_table_without_qconfig_gets_8_bits() -> None:
 
 
 REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
-    "max_norm": (lambda: nnq.Embedding(10, 8, max_norm=1.0), NotImplementedError, "from_float does so"),
+    "max_norm": (lambda: nnq.Embedding(10, 8, max_norm=1.0), NotImplementedError, "from_float scales all rows"),
     "mode": (lambda: nnq.EmbeddingBag(10, 8, mode="min"), ValueError, "'sum', 'mean' or 'max'"),
     "shape": (lambda: nnq.Embedding(10, 8).set_weight(table(10, 4, zeropoint.quint8)), ValueError, r"\(10, 8\)"),
     "bits": (lambda: nnq.Embedding(10, 8).set_weight(table(10, 8, zeropoint.quint4x2)), ValueError, "quint4x2"),
@@ -263,7 +263,7 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "statistics": (
         lambda: nnq.BatchNorm2d.from_reference(nn.BatchNorm2d(4, track_running_stats=False), 1.0, 0),
         ValueError,
-        "keeps no statistics",
+        "needs running statistics",
     ),
     "statistics of instances": (
         lambda: nnq.InstanceNorm1d.from_reference(nn.InstanceNorm1d(4, track_running_stats=True), 1.0, 0),

@@ -128,7 +128,7 @@ def _scale_range(observer: Any, equalization: InputEqualizationObserver) -> None
     low, high = equalization.calculate_scaled_minmax()
     if not hasattr(observer, "reset_min_max_vals"):
         warnings.warn(
-            f"{type(observer).__name__} cannot take the range of equalized values: calibrate the result again",
+            f"{type(observer).__name__} cannot store the range of equalized values: calibrate the result again",
             stacklevel=2,
         )
         return

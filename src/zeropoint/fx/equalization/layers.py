@@ -102,7 +102,7 @@ class Layer:
             argument = argument.args[0]
         if not isinstance(argument, fx.Node) or argument.op != "get_attr":
             raise NotImplementedError(
-                f"{self.node.name} cannot be equalized: its {name} is computed in the model, not stored in it"
+                f"{self.node.name} cannot be equalized: its {name} must be stored in the model, not computed"
             )
         parent, attribute = parent_and_name(str(argument.target))
         owner = self.model.get_submodule(parent)

@@ -102,7 +102,7 @@ class InputEqualizationObserver(_EqualizationObserver):
         factory_kwargs: dict[str, Any] | None = None,
     ) -> None:
         if qscheme_of(qscheme).per_channel:
-            raise TypeError(f"an input has one scale, so its qscheme is a per-tensor one, got {qscheme}")
+            raise TypeError(f"the qscheme of an input must be per-tensor, got {qscheme}")
         super().__init__(dtype, qscheme, quant_min, quant_max, factory_kwargs)
         self.equalization_shape: list[int] = []
 
@@ -132,7 +132,7 @@ class InputEqualizationObserver(_EqualizationObserver):
     def calculate_scaled_minmax(self) -> tuple[Tensor, Tensor] | tuple[None, None]:
         """The range of the whole input after it is multiplied; (None, None), with a warning, without a factor."""
         if self.equalization_scale.dim() == 0:
-            warnings.warn("there is no equalization scale yet: the range stays as it is", stacklevel=2)
+            warnings.warn("there is no equalization scale yet: the range does not change", stacklevel=2)
             return None, None
         low, high = self.minmax
         scale = self.equalization_scale.reshape(-1)
@@ -185,12 +185,16 @@ def calculate_equalization_scale(
     """
     (low_x, high_x), (low_w, high_w) = input_obs.minmax, weight_obs.minmax
     if low_x.numel() == 0 or low_w.numel() == 0:
-        warnings.warn("an equalization observer has seen nothing yet: its layer is not equalized", stacklevel=2)
+        warnings.warn(
+            "an equalization observer saw no data: run the prepared model on some batches, otherwise its "
+            "layer is not equalized",
+            stacklevel=2,
+        )
         return torch.tensor(1)
     if low_x.shape != low_w.shape:
         raise ValueError(
-            f"an input of {len(low_x)} channels cannot be equalized with a weight for {len(low_w)}: the layer has"
-            " groups, or its channels are on another axis"
+            f"equalization of an input of {len(low_x)} channels with a weight for {len(low_w)} is not supported: "
+            "the layer has groups, or its channels are on another axis"
         )
     scale = torch.sqrt((high_w - low_w) / (high_x - low_x))
     return torch.nan_to_num(torch.where(scale == 0, 1.0, scale), nan=1, posinf=1, neginf=1)

@@ -68,7 +68,7 @@ class InputWeightEqualizationDetector(DetectorBase):
     def _shares(self, path: str, prefix: str, ranges: dict[str, Tensor]) -> Tensor:
         whole = ranges[prefix + self.GLOBAL_MAX_KEY] - ranges[prefix + self.GLOBAL_MIN_KEY]
         if whole == 0:
-            raise ValueError(f"all values of the {prefix.rstrip('_')} of {path} are equal: it has no range to share")
+            raise ValueError(f"all values of the {prefix.rstrip('_')} of {path} are equal: run the model on other data")
         return (ranges[prefix + self.PER_CHANNEL_MAX_KEY] - ranges[prefix + self.PER_CHANNEL_MIN_KEY]) / whole
 
     def _found(self, model: nn.Module) -> dict[str, dict[str, Any]]:
@@ -82,8 +82,8 @@ class InputWeightEqualizationDetector(DetectorBase):
             of_input = self._shares(path, self.ACTIVATION_PREFIX, inputs)
             if len(of_input) % len(of_weight):
                 raise ValueError(
-                    f"{path} has an input of {len(of_input)} channels on axis {self.ch_axis}, and a weight for"
-                    f" {len(of_weight)}: give the detector another ch_axis"
+                    f"{path} has an input of {len(of_input)} channels on axis {self.ch_axis}, and a weight for "
+                    f"{len(of_weight)}: use another ch_axis for the detector"
                 )
             # Groups of a convolution have the same columns.
             s = torch.sqrt(of_weight.repeat(len(of_input) // len(of_weight))) / torch.sqrt(of_input)

@@ -47,7 +47,7 @@ class ModelReport:
 
     def __init__(self, model: fx.GraphModule, desired_report_detectors: Collection[DetectorBase]) -> None:
         if not desired_report_detectors:
-            raise ValueError("a report needs one detector at least, got none")
+            raise ValueError("a report needs at least one detector: pass one")
         self._model = model
         # By name, so that a set of detectors gives the same report every time.
         self._detectors = sorted(desired_report_detectors, key=lambda detector: detector.get_detector_name())
@@ -72,7 +72,7 @@ class ModelReport:
             ValueError: the second time, and if two detectors want different channels at one place.
         """
         if self._is_prepared:
-            raise ValueError("the observers are in the model already: run it, then generate the report")
+            raise ValueError("the model already has the observers: run it, then generate the report")
         places: dict[str, dict[str, Any]] = {}
         for detector in self._detectors:
             found = detector.determine_observer_insert_points(self._model)
@@ -105,7 +105,7 @@ class ModelReport:
         if not self._is_prepared:
             raise RuntimeError("there are no observers yet: call prepare_detailed_calibration, and run the model")
         if self._is_removed:
-            raise RuntimeError("the observers were removed with the last report: make another ModelReport")
+            raise RuntimeError("the observers were removed with the last report: create another ModelReport")
 
     # --------------------------------------------------------------------------------------------------------- results
 
@@ -170,7 +170,7 @@ def _one_of(path: str, before: Any, place: dict[str, Any], reads_percentiles: bo
         return place
     axes = [getattr(p[OBSERVER], "ch_axis", None) for p in (before, place)]
     if axes[0] != axes[1]:
-        raise ValueError(f"two detectors want channels on different axes at {path}: {axes[0]} and {axes[1]}")
+        raise ValueError(f"two detectors must use the same channel axis at {path}, got {axes[0]} and {axes[1]}")
     return place if reads_percentiles else before
 
 

@@ -102,7 +102,8 @@ class ModelReportObserver(ObserverBase):
         everything = self.epoch_activation_max - self.epoch_activation_min
         if not 0 < float(everything) < math.inf:
             raise ValueError(
-                f"the range of all values is {float(everything)}: all are equal, one is infinite, or there are none"
+                f"the values must have a finite range above 0, got {float(everything)}: all are equal, one is "
+                "infinite, or there are none"
             )
         return self.average_batch_activation_range / everything
 
@@ -116,4 +117,6 @@ class ModelReportObserver(ObserverBase):
             getattr(self, name).resize_(0)
 
     def calculate_qparams(self, **kwargs: Any) -> Any:
-        raise RuntimeError("a ModelReportObserver keeps statistics for detectors; it has no scale and zero point")
+        raise RuntimeError(
+            "a ModelReportObserver keeps statistics for detectors and has no scale and zero point: use another observer"
+        )

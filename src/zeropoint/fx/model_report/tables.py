@@ -91,7 +91,9 @@ class ModelReportVisualizer:
         features = [(key, name) for key, (headers, _) in tables.items() for name in headers[fixed[key] :]]
         if len(features) != 1:
             found = ", ".join(name for _, name in features) or "none"
-            raise ValueError(f"a plot shows one feature, and {feature_filter!r} is in the names of these: {found}")
+            raise ValueError(
+                f"feature_filter must match one feature for a plot, got {feature_filter!r}, which matches {found}"
+            )
         key = features[0][0]
         rows = tables[key][1]
         places = {path: place for place, path in enumerate(dict.fromkeys(row[1] for row in rows))}

@@ -65,7 +65,7 @@ def with_free_sizes(
         except Exception as error:  # what is said without free sizes is said about the model
             refused = _of_torch(error)
             continue
-        _warn(free - fewer, "cannot be captured with it free", inputs)
+        _warn(free - fewer, "cannot be captured with a dynamic size there", inputs)
         return found
     raise refused
 

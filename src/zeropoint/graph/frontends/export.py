@@ -37,9 +37,7 @@ __all__ = ["CaptureError", "call_of", "capture", "is_exported", "is_training"]
 _GUARDS = "_guards_fn"  # checks of sizes in what torch.export makes; ours are in sizes.py
 
 
-_NO_CACHE = (
-    "set model.config.use_cache = False; or, to generate, give it a cache of a fixed size (docs/guides/generation.md)"
-)
+_NO_CACHE = "set model.config.use_cache = False; or, to generate, use a cache of fixed size (docs/guides/generation.md)"
 _CAPTURING = threading.RLock()  # torch.export, its settings and sys.stderr are for the whole process
 
 
@@ -168,7 +166,7 @@ def _require_tensors(model: nn.Module, result: Any) -> None:
         if part is None or isinstance(part, (torch.Tensor, bool, int, float, complex, str, torch.dtype, torch.device)):
             continue
         cached = getattr(getattr(model, "config", None), "use_cache", False)
-        advice = _NO_CACHE if cached else "wrap the model in one that gives its tensors"
+        advice = _NO_CACHE if cached else "wrap the model in a module that returns only tensors"
         raise CaptureError(f"{type(model).__name__} returns a {type(part).__name__}, which is not a tensor: {advice}")
 
 

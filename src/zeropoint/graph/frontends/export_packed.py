@@ -53,7 +53,9 @@ def _pad(
     mask = ours.padding_mask(batch_sizes.squeeze(0), batch, not is_given)
     padded = torch.where(mask.unsqueeze(-1), _END(data), padding_value)
     if is_given and total_length < steps:
-        raise NotImplementedError(f"pad_packed_sequence to {total_length} steps: the sequences are padded to more")
+        raise NotImplementedError(
+            f"pad_packed_sequence: total_length must not be below the {steps} steps of the input, got {total_length}"
+        )
     if is_given and total_length > steps:
         more = padded.new_full((total_length - steps, batch, data.shape[2]), padding_value)
         padded = torch.cat([padded, more])

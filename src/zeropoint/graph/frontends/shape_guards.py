@@ -53,7 +53,7 @@ class Condition:
     @property
     def refusal(self) -> str:
         """What to tell somebody whose sizes do not fit."""
-        return f"sizes of the inputs do not fit: the model was captured on the way where {self.question}"
+        return f"the sizes of the inputs do not match: the model was captured for inputs with {self.question}"
 
 
 def value_of(value: Any, size: Callable[[Place], Any], operations: Callable[[str, Any, Any], Any] | None = None) -> Any:

@@ -79,7 +79,7 @@ class Lowering:
         value = self.values[node]
         scale = value.scale
         if scale is None:
-            raise NotCalibrated(f"{node} has no scale")
+            raise NotCalibrated(f"{node} has no scale: run the prepared model on some batches before you convert it")
         if value.integers is not None:
             return value.integers, scale
         made = self.converted(value, lambda: self.call(ours.quantize_per_tensor.default, value.floats, *scale.all))
@@ -203,7 +203,7 @@ class Lowering:
         module = getattr(module, "post_process", module)
         if not has_observed(module):
             raise NotCalibrated(
-                f"{observer.target} saw no data: run the prepared model on some batches before it is converted"
+                f"{observer.target} saw no data: run the prepared model on some batches before you convert it"
             )
         scale, zero_point = found_qparams(module)
         return Scale(float(scale), int(zero_point), quantized_dtype(module.dtype).torch_storage)
@@ -266,7 +266,7 @@ class Lowering:
     def scale_at(self, node: fx.Node) -> Scale:
         scale = self.values[node].scale
         if scale is None:
-            raise NotCalibrated(f"{node} has no scale")
+            raise NotCalibrated(f"{node} has no scale: run the prepared model on some batches before you convert it")
         return scale
 
     # ------------------------------------------------------------------------------- what keeps its input's scale

@@ -32,7 +32,7 @@ __all__ = [
     "watched",
 ]
 
-WRITTEN = "reads or gives a tensor that is written in place"
+WRITTEN = "it reads or returns a tensor that is modified in place"
 
 
 def plan(
@@ -113,7 +113,7 @@ def choose(state: State, node: fx.Node) -> Choice | None:
     choice = found.annotate(state, node, found, qconfig)
     other = _other_floats(node, choice.way)
     if other is not None:
-        return Choice(Way.FLOAT, f"it computes in {other}: model.float() makes it float32", found)
+        return Choice(Way.FLOAT, f"it runs in {other}: call model.float() first", found)
     return choice
 
 
@@ -160,7 +160,7 @@ def _keep_scale(state: State, node: fx.Node, found: Operator) -> Choice | None:
     a = arguments(node)
     computed = [k for k, v in a.items() if isinstance(v, fx.Node) and v is not node.args[0]]
     if computed:
-        return Choice(Way.FLOAT, f"its {computed[0]} is computed")
+        return Choice(Way.FLOAT, f"its {computed[0]} is not a constant")
     reason = found.refuses(a) if found.refuses is not None else ""
     return Choice(Way.FLOAT, reason) if reason else Choice(Way.PASSED)
 

@@ -64,7 +64,7 @@ def write_nothing(graph: fx.GraphModule) -> fx.GraphModule:
         packet, overload = name.split(".")
         plain = getattr(getattr(aten, packet.rstrip("_"), None), overload, None)
         if plain is None:
-            raise NotImplementedError(f"{name} writes in place and has no other spelling")
+            raise NotImplementedError(f"{name} writes in place and has no out-of-place version, so it is not supported")
         _write(graph, node, plain)
     keep_state(graph, stand_ins)
     graph.recompile()
@@ -128,16 +128,15 @@ def _write(graph: fx.GraphModule, node: fx.Node, plain: Any) -> None:
     made_before = [view for view in (*others, *_parts_written(root)) if view not in later]
     if any(later & set(view.users) for view in made_before):
         raise NotImplementedError(
-            f"{name} writes to a tensor that is read later through another view of it: write it without the in-place"
-            " operator"
+            f"{name} writes to a tensor that is read later through another view of it: use the out-of-place operator"
         )
     replaced = {written: node}
     if any(later & set(read.users) for read in (*views[1:], root) if read is not written):
         strange = [view for view in views if not _can_put_back(view)]
         if strange:
             raise NotImplementedError(
-                f"{name} writes through a view ({aten_name((strange or views)[0])}) of a tensor that is used again:"
-                " write it without the in-place operator"
+                f"{name} writes through a view ({aten_name((strange or views)[0])}) of a tensor that is used "
+                "again: use the out-of-place operator"
             )
         part = node
         for view in views:

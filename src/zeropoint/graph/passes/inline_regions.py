@@ -46,8 +46,8 @@ def inline_regions(graph: fx.GraphModule) -> None:
 def _require_float32(device: str, dtype: torch.dtype, enabled: bool) -> None:
     if enabled and device == "cpu":
         raise NotImplementedError(
-            f"the model switches autocast to {dtype} on inside of itself: a model is quantized from float32. Take"
-            " torch.autocast out of forward, or pass enabled=False"
+            f"forward enables autocast to {dtype}, but only float32 models can be quantized. Remove torch.autocast "
+            "from forward, or pass enabled=False"
         )
 
 

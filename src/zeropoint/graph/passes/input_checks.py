@@ -54,8 +54,9 @@ class Sizes(nn.Module):
                 wanted = free.setdefault(size, given.shape[axis]) if isinstance(size, str) else size
                 if wanted is not None and given.shape[axis] != wanted:
                     raise ValueError(
-                        f"{name} has size {given.shape[axis]} along axis {axis}, but the model needs {wanted} there:"
-                        ' it depends on it, or was captured so; dynamic_shapes="all" leaves more sizes free'
+                        f"{name} has size {given.shape[axis]} along axis {axis}, but the model needs {wanted} "
+                        'there: the model or its capture fixes this size; dynamic_shapes="all" makes more sizes '
+                        "dynamic"
                     )
         for condition in self.conditions:
             found = value_of(condition.value, lambda place: inputs[place.input].shape[place.axis])

@@ -125,7 +125,7 @@ def modules_without_calls(graph: fx.GraphModule, mapping: QConfigMapping) -> set
 
 def warn_of_unused_rules(rules: tuple[str, ...]) -> None:
     if rules:
-        warnings.warn(f"qconfig_mapping: nothing in the model is meant by {', '.join(rules)}", stacklevel=3)
+        warnings.warn(f"qconfig_mapping: these rules match nothing in the model: {', '.join(rules)}", stacklevel=3)
 
 
 def _inside(path: str, name: str) -> bool:

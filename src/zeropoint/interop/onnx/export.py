@@ -69,7 +69,7 @@ def export_onnx(
         raise ImportError("export_onnx needs onnx and onnx-ir: pip install 'zeropoint[onnx]'") from error
     if isinstance(model, Program):
         if example_inputs is not None:
-            raise ValueError("export_onnx: example_inputs must be None for a program, which has an example of its own")
+            raise ValueError("export_onnx: example_inputs must be None for a program, which has its own example")
         model, example_inputs = restore(model)
     if is_exported(model):  # from a .pt2 file
         model = capture(model, example_inputs)
@@ -113,7 +113,7 @@ class _File:
         with kept_state(graph):
             recorder.run(*example)
         self.graph, self.w = graph, Writer(recorder.found, recorder.fixed, runtime)
-        self.missing = Missing("export_onnx", "nothing in ONNX", "")
+        self.missing = Missing("export_onnx", "")
         self.inputs: list[Any] = []
         self.outputs: list[Any] = []
 
@@ -134,7 +134,7 @@ class _File:
         if found is None:
             return
         if not isinstance(found, Tensor):
-            raise self.w.unsupported(f"input {node.target!r} is no tensor but {described(found)}")
+            raise self.w.unsupported(f"input {node.target!r} must be a tensor, got {described(found)}")
         shape = self._dimensions(node, list(found.shape))
         made = ir.val(self.w.fresh(str(node.target)), DTYPES[found.dtype], shape)
         self.w.values[node] = self.w.typed(made, found.dtype)
@@ -154,7 +154,7 @@ class _File:
 
     def _call_module(self, node: fx.Node) -> None:
         if not isinstance(self.graph.get_submodule(str(node.target)), Sizes):
-            raise self.w.unsupported("it stays as it is in the graph")
+            raise self.w.unsupported("it has no integer version in this graph")
 
     def _call_function(self, node: fx.Node) -> None:
         from zeropoint.interop.onnx.sizes import SIZES
@@ -169,7 +169,7 @@ class _File:
         write = SIZES.get(name) or ONNX_WRITES.get(name)
         try:
             if write is None:
-                raise self.w.unsupported("ONNX has nothing for it")
+                raise self.w.unsupported("ONNX has no operator for it")
             self.w.values[node] = write(self.w, node)
         except Unsupported as reason:
             self.missing.add(node, reason)

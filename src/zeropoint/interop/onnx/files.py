@@ -29,16 +29,16 @@ def read_model(path: str | os.PathLike[str]) -> ModelProto:
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"from_onnx: there is no file {path}")
+        raise FileNotFoundError(f"from_onnx: no such file: {path}")
     size = path.stat().st_size
     if size >= MOST_BYTES:
-        raise OnnxFileError(f"from_onnx: {path} has {size} bytes; larger weights go into external data")
+        raise OnnxFileError(f"from_onnx: {path} has {size} bytes; store larger weights as external data")
     try:
         model = onnx.load_model_from_string(path.read_bytes())
     except Exception as error:  # protobuf has several kinds
-        raise OnnxFileError(f"from_onnx: {path} is no ONNX model: {error}") from error
+        raise OnnxFileError(f"from_onnx: {path} is not an ONNX model: {error}") from error
     if not model.graph.node:
-        raise OnnxFileError(f"from_onnx: {path} is no ONNX model, or one that computes nothing")
+        raise OnnxFileError(f"from_onnx: {path} is not an ONNX model, or has no nodes")
     _check(model, path)
     for tensor in _tensors(model.graph):
         if tensor.data_location == TensorProto.EXTERNAL:
@@ -57,11 +57,11 @@ def read_model(path: str | os.PathLike[str]) -> ModelProto:
 def _check(model: ModelProto, path: Path) -> None:
     opset = {entry.domain: entry.version for entry in model.opset_import}.get("", OLDEST_OPSET)
     if opset < OLDEST_OPSET:
-        raise OnnxFileError(f"from_onnx: {path} has opset {opset}; {OLDEST_OPSET} and later are read")
+        raise OnnxFileError(f"from_onnx: {path} has opset {opset}; {OLDEST_OPSET} and later are supported")
     if len(model.graph.node) > MOST_NODES:
-        raise OnnxFileError(f"from_onnx: {path} has {len(model.graph.node)} nodes; at most {MOST_NODES} are read")
+        raise OnnxFileError(f"from_onnx: {path} has {len(model.graph.node)} nodes; the limit is {MOST_NODES}")
     if model.graph.sparse_initializer:
-        raise OnnxFileError(f"from_onnx: {path} has sparse weights, which are not read")
+        raise OnnxFileError(f"from_onnx: {path} has sparse weights, which are not supported")
 
 
 def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
@@ -80,12 +80,14 @@ def _require_inside(tensor: TensorProto, folder: Path, path: Path) -> None:
     location = given.get("location", "")
     whole = (folder / location).resolve()
     if not location or Path(location).is_absolute() or not whole.is_relative_to(folder.resolve()):
-        raise OnnxFileError(f"from_onnx: {path}: the data of {tensor.name!r} lies at {location!r}, outside its folder")
+        raise OnnxFileError(
+            f"from_onnx: {path}: the data of {tensor.name!r} is at {location!r}, outside the folder of the file"
+        )
     if not whole.is_file():
-        raise OnnxFileError(f"from_onnx: {path}: the data of {tensor.name!r} is not there: {location!r}")
+        raise OnnxFileError(f"from_onnx: {path}: the data of {tensor.name!r} is missing: {location!r}")
     try:
         offset, length = int(given.get("offset", 0)), int(given.get("length", 0))
     except ValueError as error:
-        raise OnnxFileError(f"from_onnx: {path}: the place of {tensor.name!r} is no number") from error
+        raise OnnxFileError(f"from_onnx: {path}: the offset or length of {tensor.name!r} is not a number") from error
     if offset < 0 or length < 0 or offset + length > whole.stat().st_size:
-        raise OnnxFileError(f"from_onnx: {path}: the data of {tensor.name!r} ends behind the end of {location!r}")
+        raise OnnxFileError(f"from_onnx: {path}: the data of {tensor.name!r} extends past the end of {location!r}")

@@ -61,10 +61,10 @@ def _torch_dtype(code: int) -> torch.dtype:
     try:
         name = str(helper.tensor_dtype_to_np_dtype(code))
     except KeyError as error:
-        raise _broken(f"there is no dtype with the number {code}") from error
+        raise _broken(f"unknown dtype number {code}") from error
     found = getattr(torch, {"object": "string"}.get(name, name), None)
     if not isinstance(found, torch.dtype):
-        raise NotRead(f"the dtype {name} is not read")
+        raise NotRead(f"the dtype {name} is not supported")
     return found
 
 
@@ -155,7 +155,7 @@ class _Reader:
 
     def array(self, value: Any) -> Any:
         if isinstance(value, Tensor):
-            raise self.unsupported("one of its inputs is computed, where a number that is known is wanted")
+            raise self.unsupported("one of its inputs must be a constant")
         return value.array
 
     def numbers(self, value: Any) -> list[Any]:
@@ -186,7 +186,7 @@ class _Reader:
 
     def stored(self, integers: Any, scale: Any, zero_point: Any, n: _Node) -> Any:
         if not all(isinstance(v, Constant) or v is None for v in (integers, scale, zero_point)):
-            raise self.unsupported("its scale or zero point is computed")
+            raise self.unsupported("its scale or zero point is not a constant")
         if scale.array.size == 1:
             return StoredWeight(integers, scale, zero_point, None, 0)
         axis = n.attribute("axis", 1) % integers.array.ndim
@@ -302,7 +302,8 @@ class OnnxModel(nn.Module):
             tensors = [as_tensor(value) for value in (made if isinstance(made, (list, tuple)) else [made])]
         if not tensors or sum(tensor.numel() for tensor in tensors) > _MOST_FOLDED:
             raise NotRead(
-                f"from_onnx: {node.op_type} {node.name!r} makes a constant of more than {_MOST_FOLDED} numbers"
+                f"from_onnx: {node.op_type} {node.name!r} computes a constant with more elements than the limit of "
+                f"{_MOST_FOLDED}"
             )
         for name, tensor in zip(node.output, tensors):
             self._store(name, tensor.detach().numpy())
@@ -358,7 +359,7 @@ def _array(tensor: Any) -> Any:
     try:
         return numpy_helper.to_array(tensor)
     except Exception as error:
-        raise OnnxFileError(f"from_onnx: the tensor {tensor.name!r} is broken: {error}") from error
+        raise OnnxFileError(f"from_onnx: the tensor {tensor.name!r} is damaged: {error}") from error
 
 
 def _constant_of(attributes: dict[str, Any]) -> Any:
@@ -429,7 +430,8 @@ def _require_readable(nodes: list[Any]) -> None:
     if found:
         shown = ", ".join(f"{name} ({count} x)" for name, count in found.most_common())
         raise NotRead(
-            f"from_onnx: {len(found)} operators of the file are not read: {shown}. docs/operators.md has what is"
+            f"from_onnx: {len(found)} operators of the file are not supported: {shown}. docs/operators.md lists "
+            "the supported ones"
         )
 
 
@@ -477,7 +479,7 @@ def _example(model: OnnxModel) -> tuple[Tensor, ...]:
     made = []
     for name, shape, dtype in zip(model.input_names, model.input_shapes, model.input_dtypes):
         if shape is None:
-            raise ValueError(f"from_onnx: the file says nothing about the sizes of {name!r}: pass example_inputs")
+            raise ValueError(f"from_onnx: the file does not define the shape of {name!r}: pass example_inputs")
         sizes = [size if isinstance(size, int) and size > 0 else 2 for size in shape]
         made.append(torch.zeros(sizes, dtype=dtype))
     return tuple(made)

@@ -25,7 +25,7 @@ def _write_numel(w: Writer, node: fx.Node) -> Any:
 
 def _operand(w: Writer, value: Any) -> Any:
     if isinstance(value, float) and not value.is_integer():
-        raise w.unsupported(f"a size is computed with {value}, which is not whole")
+        raise w.unsupported(f"a size is computed with {value}, which is not an integer")
     return w.tensor(value) if isinstance(value, fx.Node) else w.ints([int(value)])
 
 

@@ -173,7 +173,7 @@ class Writer:
 
     def parameter(self, node: Any) -> Tensor:
         if not self.is_parameter(node):
-            raise self.unsupported(f"its parameter {node} is computed")
+            raise self.unsupported(f"its parameter {node} is not a constant")
         return self.fixed[node].detach()
 
     def dtype(self, node: fx.Node) -> torch.dtype:
@@ -309,7 +309,7 @@ class Writer:
         free = [a for a in axes if isinstance(value, Tensor) and not isinstance(value.shape[a], int)]
         if free:
             raise self.unsupported(
-                f"it depends on the size along axis {free[0]}, which is free: fix it (dynamic_shapes)"
+                f"it depends on the size along axis {free[0]}, which is dynamic: fix it with dynamic_shapes"
             )
 
     def mark(self, value: Any, name: str, text: str) -> None:

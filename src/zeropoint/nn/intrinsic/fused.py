@@ -49,8 +49,8 @@ class FusedModule(nn.Sequential):
         kinds = [type_before_parametrizations(m) for m in parts]
         if self.PARTS and (len(kinds) != len(self.PARTS) or not all(map(issubclass, kinds, self.PARTS))):
             raise TypeError(
-                f"{type(self).__name__} is made of {', '.join(t.__name__ for t in self.PARTS)}; got"
-                f" {', '.join(t.__name__ for t in kinds)}"
+                f"{type(self).__name__} takes {', '.join(t.__name__ for t in self.PARTS)}; got "
+                f"{', '.join(t.__name__ for t in kinds)}"
             )
         super().__init__(*parts)
 

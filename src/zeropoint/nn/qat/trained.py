@@ -26,7 +26,9 @@ def require_float(cls: type, mod: nn.Module, *expected: type) -> Any:
         names = " or ".join(t.__name__ for t in expected)
         raise TypeError(f"{cls.__name__}.from_float takes a {names}, got a {type(mod).__name__}")
     if not hasattr(mod, "qconfig"):
-        raise ValueError(f"{cls.__name__}.from_float: the module has no qconfig; zeropoint.prepare_qat gives it one")
+        raise ValueError(
+            f"{cls.__name__}.from_float: the module has no qconfig: call zeropoint.prepare_qat, which sets it"
+        )
     return require_qconfig(cls, mod.qconfig)
 
 

@@ -155,7 +155,9 @@ class MultiheadAttention(nn.MultiheadAttention):
             )
         qconfig = getattr(other, "qconfig", None)
         if qconfig is None:
-            raise ValueError(f"{cls.__name__}.from_float: it has no qconfig: zeropoint.prepare sets it")
+            raise ValueError(
+                f"{cls.__name__}.from_float: the module has no qconfig: call zeropoint.prepare, which sets it"
+            )
         made = cls(
             other.embed_dim, other.num_heads, other.dropout, other.in_proj_bias is not None, other.bias_k is not None,
             other.add_zero_attn, other.kdim, other.vdim, other.batch_first,

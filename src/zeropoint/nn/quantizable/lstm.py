@@ -142,7 +142,7 @@ class LSTMCell(nn.Module):
     ) -> LSTMCell:
         """A cell of these weights ``(4 * hidden, features)`` and biases; it shares their memory."""
         if (bi is None) != (bh is None):
-            raise ValueError("LSTMCell.from_params: give both biases or none")
+            raise ValueError("LSTMCell.from_params: pass both biases or none")
         cell = cls(wi.shape[1], wh.shape[1], bi is not None, wi.device, wi.dtype, split_gates=split_gates)
         for layers, weight, bias in ((cell.igates, wi, bi), (cell.hgates, wh, bh)):
             if not split_gates:
@@ -302,8 +302,8 @@ class LSTM(nn.Module):
         """The LSTM of an nn.LSTM with a qconfig, not yet observed."""
         if other.proj_size:
             raise NotImplementedError(
-                f"{cls.__name__}.from_float: an LSTM with proj_size={other.proj_size} has no quantized form; set its"
-                " qconfig to None"
+                f"{cls.__name__}.from_float: an LSTM with proj_size={other.proj_size} has no quantized version; "
+                "set its qconfig to None"
             )
         made = cls(
             other.input_size, other.hidden_size, other.num_layers, other.bias, other.batch_first, other.dropout,
@@ -369,7 +369,7 @@ def _set(layer: Any, weight: Tensor, bias: Tensor | None) -> None:
 def _qconfig(cls: type, other: Any, qconfig: Any) -> Any:
     found = getattr(other, "qconfig", None) or qconfig
     if found is None:
-        raise ValueError(f"{cls.__name__}.from_float: it has no qconfig: zeropoint.prepare sets it")
+        raise ValueError(f"{cls.__name__}.from_float: the module has no qconfig: call zeropoint.prepare, which sets it")
     return found
 
 
@@ -384,7 +384,7 @@ def _require_type(cls: Any, other: Any, exact: bool = False) -> None:
 def _require_tensor(x: Any) -> None:
     if isinstance(x, PackedSequence):
         raise TypeError(
-            "a statically quantized LSTM takes padded tensors; packed sequences work with zeropoint.quantize_dynamic"
+            "a statically quantized LSTM takes padded tensors; for packed sequences, use zeropoint.quantize_dynamic"
         )
     if x.dim() not in (2, 3):
         raise ValueError(f"LSTM: the input must have 2 or 3 dimensions, got shape {tuple(x.shape)}")

@@ -42,9 +42,9 @@ class MultiheadAttention(quantizable.MultiheadAttention):
     def from_float(cls, other: Any) -> Any:
         """There is none: an attention is observed first."""
         raise NotImplementedError(
-            "zeropoint.nn.quantized.MultiheadAttention comes from an observed attention: call zeropoint.prepare on the"
-            " model (it makes zeropoint.nn.quantizable.MultiheadAttention of nn.MultiheadAttention), calibrate, then"
-            " zeropoint.convert"
+            "zeropoint.nn.quantized.MultiheadAttention is created from an observed module: call zeropoint.prepare "
+            "on the model (it replaces nn.MultiheadAttention with zeropoint.nn.quantizable.MultiheadAttention), "
+            "calibrate, then call zeropoint.convert"
         )
 
     @classmethod

@@ -60,8 +60,8 @@ class _BatchNorm(QuantizedOutput, FloatBatchNorm):
         bn = bn[0] if isinstance(bn, nn.Sequential) else bn
         if bn.running_mean is None or bn.running_var is None:
             raise ValueError(
-                f"{cls.__name__}: the float module keeps no statistics (track_running_stats=False), and a quantized"
-                " batch norm has no others"
+                f"{cls.__name__}: a quantized batch norm needs running statistics, but the float module has "
+                "track_running_stats=False"
             )
         made = cls(bn.num_features, bn.eps)
         made.weight, made.bias = fixed(bn.weight), fixed(bn.bias)

@@ -33,7 +33,7 @@ def each(value: Any, dims: int) -> tuple[int, ...]:
     """A number for each dimension."""
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,) * dims
     if len(values) != dims:
-        raise ValueError(f"{dims} numbers are needed, or one for all, got {value}")
+        raise ValueError(f"expected one number or {dims} numbers, got {value}")
     return tuple(int(v) for v in values)
 
 
@@ -45,7 +45,7 @@ def pads(padding: Any, kernel: tuple[int, ...], dilation: tuple[int, ...], strid
         total = [d * (k - 1) for k, d in zip(kernel, dilation)]
         if any(s != 1 for s in stride) or any(t % 2 for t in total):
             raise NotImplementedError(
-                f"padding='same' with stride {stride} and kernel {kernel} is not symmetric: pad with numbers"
+                f"padding='same' with stride {stride} and kernel {kernel} is not symmetric: pass the padding as numbers"
             )
         return tuple(t // 2 for t in total)
     return each(padding, len(kernel))

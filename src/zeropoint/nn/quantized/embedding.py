@@ -49,9 +49,7 @@ class EmbeddingPackedParams(nn.Module):
         """Keep a packed copy of `weight`: quint8, quint4x2 or quint2x4, float zero points along axis 0."""
         made = packed.EmbeddingPackedParams(weight)
         if made._dtype is not self.dtype:
-            raise ValueError(
-                f"the weight must be {self.dtype.name}, as the module was made for, got {made._dtype.name}"
-            )
+            raise ValueError(f"the weight must be {self.dtype.name}, the dtype of the module, got {made._dtype.name}")
         self._bits, self._columns = made.bit_rate(), made._columns
         self._is_padded = self._columns * self._bits % 8 != 0  # rows end with a whole byte
         for name, t in (("table", made._table), ("scales", made._scales), ("zero_points", made._zero_points)):
@@ -100,8 +98,8 @@ class EmbeddingPackedParams(nn.Module):
 def _refuse_max_norm(name: str, max_norm: float | None) -> None:
     if max_norm is not None:
         raise NotImplementedError(
-            f"{name}: rows of a quantized table cannot be scaled to max_norm={max_norm} when they are looked up:"
-            " from_float does so, once, for all of them"
+            f"{name}: rows of a quantized table cannot be scaled to max_norm={max_norm} when they are looked up: "
+            "from_float scales all rows once"
         )
 
 
@@ -217,9 +215,9 @@ class Embedding(nn.Module):
             observer(weight)
         if "float_qparams" not in str(observer.qscheme) or quantized_dtype(observer.dtype).name not in packed.DTYPES:
             raise ValueError(
-                f"{cls.__name__}: the weight's observer must have qscheme per_channel_affine_float_qparams and dtype"
-                f" {', '.join(packed.DTYPES)}, got {observer.qscheme} and {observer.dtype}: set the module's qconfig"
-                " to zeropoint.float_qparams_weight_only_qconfig, or to None to leave it as it is"
+                f"{cls.__name__}: the weight's observer must have qscheme per_channel_affine_float_qparams and "
+                f"dtype {', '.join(packed.DTYPES)}, got {observer.qscheme} and {observer.dtype}: set the module's "
+                "qconfig to zeropoint.float_qparams_weight_only_qconfig, or to None to keep it in float"
             )
         return cls._of(mod, quantize_weight(weight, observer))
 
@@ -325,8 +323,8 @@ class EmbeddingBag(Embedding):
             return weight
         if mod.mode != "sum":
             raise NotImplementedError(
-                f"EmbeddingBag: padding_idx={mod.padding_idx} can be left out of sums, not of mode={mod.mode!r}: use"
-                " mode='sum', or set the module's qconfig to None"
+                f"EmbeddingBag: padding_idx={mod.padding_idx} is supported with mode='sum', got mode={mod.mode!r}: "
+                "change the mode, or set the module's qconfig to None"
             )
         weight = weight.clone()
         weight[mod.padding_idx] = 0

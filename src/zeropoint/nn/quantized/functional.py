@@ -321,7 +321,9 @@ def adaptive_avg_pool3d(input: QTensor, output_size: Any) -> QTensor:
 def _max_pool(op: str, input: QTensor, arguments: tuple[Any, ...], return_indices: bool) -> QTensor:
     require_quantized(op, "input", input, elementwise.DTYPES)
     if return_indices:
-        raise NotImplementedError(f"{op}: return_indices is not for quantized tensors: call .dequantize() first")
+        raise NotImplementedError(
+            f"{op}: return_indices is not supported for quantized tensors: call .dequantize() first"
+        )
     return getattr(torch, op)(input, *arguments)
 
 
@@ -454,7 +456,7 @@ def leaky_relu(
     if scale is None and zero_point is None:
         return F.leaky_relu(input, negative_slope, inplace)
     if scale is None or zero_point is None:
-        raise ValueError(f"leaky_relu: give both scale and zero_point, or neither, got {scale} and {zero_point}")
+        raise ValueError(f"leaky_relu: pass both scale and zero_point, or neither, got {scale} and {zero_point}")
     return elementwise.leaky_relu(input, negative_slope, inplace, scale, zero_point)
 
 

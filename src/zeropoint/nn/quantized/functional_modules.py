@@ -18,7 +18,7 @@ __all__ = ["FXFloatFunctional", "FloatFunctional", "QFunctional"]
 
 class _Functional(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        raise RuntimeError("this module is not called: use its methods, as in self.functional.add(x, y)")
+        raise RuntimeError("this module cannot be called: use its methods, as in self.functional.add(x, y)")
 
 
 class FloatFunctional(_Functional):
@@ -145,7 +145,7 @@ class QFunctional(QuantizedOutput):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        raise RuntimeError("this module is not called: use its methods, as in self.functional.add(x, y)")
+        raise RuntimeError("this module cannot be called: use its methods, as in self.functional.add(x, y)")
 
     @torch.jit.unused
     def _logged(self, r: Tensor) -> Tensor:

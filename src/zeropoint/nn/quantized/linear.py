@@ -50,7 +50,7 @@ class LinearPackedParams(StoredWeight):
             if not isinstance(weight, QTensor):
                 raise TypeError(f"the weight must be a quantized tensor of {self.dtype}, got {type(weight).__name__}")
         elif isinstance(weight, QTensor):
-            raise TypeError("the weight must be a float tensor, which is kept in float16; got a quantized one")
+            raise TypeError("the weight must be a float tensor, which is stored in float16; got a quantized tensor")
         else:
             weight = layers.to_fp16_weight(weight)
         if weight.dim() != 2:

@@ -77,8 +77,8 @@ class LSTM(quantizable.LSTM):
     def from_float(cls, *args: Any, **kwargs: Any) -> Any:
         """There is none: an LSTM is observed first."""
         raise NotImplementedError(
-            "zeropoint.nn.quantized.LSTM comes from an observed LSTM: call zeropoint.prepare on the model (it makes"
-            " zeropoint.nn.quantizable.LSTM of nn.LSTM), calibrate, then zeropoint.convert"
+            "zeropoint.nn.quantized.LSTM is created from an observed module: call zeropoint.prepare on the model "
+            "(it replaces nn.LSTM with zeropoint.nn.quantizable.LSTM), calibrate, then call zeropoint.convert"
         )
 
     @classmethod

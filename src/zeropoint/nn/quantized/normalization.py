@@ -126,8 +126,8 @@ class _InstanceNorm(_Norm):
     def from_reference(cls, mod: Any, scale: float, zero_point: int) -> Any:
         if mod.track_running_stats:
             raise NotImplementedError(
-                f"{cls.__name__}: quantized, it normalizes by the statistics of its input only; this one has"
-                " track_running_stats=True: use a batch norm, or set its qconfig to None"
+                f"{cls.__name__}: the quantized module normalizes with the statistics of its input, but this one "
+                "has track_running_stats=True: use a batch norm, or set its qconfig to None"
             )
         weight, bias = mod.weight, mod.bias
         return cls(mod.num_features, weight, bias, scale, zero_point, mod.eps, mod.momentum, mod.affine)

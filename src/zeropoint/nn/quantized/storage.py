@@ -154,7 +154,9 @@ class StoredWeight(nn.Module):
         if isinstance(weight, QTensor):
             data, self._weight_dtype, parameters, geometry, _ = weight.detach()._parts()
             if geometry is not None:
-                raise ValueError(f"a weight of a linear layer or convolution has 8 bits, got {self._weight_dtype}")
+                raise ValueError(
+                    f"the weight of a linear layer or convolution must have 8 bits, got {self._weight_dtype}"
+                )
             self._weight_axis = parameters[2] if len(parameters) == 3 else -1
             scales, zero_points = parameters[:2]
             if self._weight_axis < 0:
@@ -168,7 +170,7 @@ class StoredWeight(nn.Module):
         for name, t in (("values", data), ("scales", scales), ("zero_points", zero_points)):
             self.register_buffer(f"_weight_{name}", t.detach().clone(), persistent=False)
         if bias is not None and (isinstance(bias, QTensor) or not bias.is_floating_point()):
-            raise TypeError("the bias of a quantized layer is float32; it is added with full precision")
+            raise TypeError("the bias of a quantized layer must be float32: it is added with full precision")
         self.register_buffer("_bias", None if bias is None else bias.detach().clone(), persistent=False)
 
     def _chosen_rounding(self, zero_points: Tensor) -> str:
@@ -269,7 +271,7 @@ def float_layer(cls: type[nn.Module], mod: nn.Module, float_types: tuple[type, .
         raise TypeError(f"{cls.__module__}.{cls.__name__}.from_float takes a {names}, got a {type(mod).__name__}")
     qconfig = getattr(mod, "qconfig", None)
     if qconfig is None:
-        raise ValueError(f"{cls.__name__}.from_float: it has no qconfig: zeropoint.prepare sets it")
+        raise ValueError(f"{cls.__name__}.from_float: the module has no qconfig: call zeropoint.prepare, which sets it")
     layer: Any = mod[0] if isinstance(mod, nn.Sequential) else mod
     observer = qconfig.weight()
     observer(layer.weight)

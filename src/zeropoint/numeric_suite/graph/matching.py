@@ -167,7 +167,9 @@ def matching_subgraphs(
             return dict(reversed(found.items()))
         if a is None or b is None:
             missing, there = ("first", b) if a is None else ("second", a)
-            raise GraphMatchingException(f"the {missing} graph has no layer for {there} of the other")
+            raise GraphMatchingException(
+                f"the graphs do not match: the {missing} graph has no layer for {there} of the other"
+            )
         relation = _relation(a, gm_a, b, gm_b, related)
         if relation is _Relation.NONE:
             raise GraphMatchingException(

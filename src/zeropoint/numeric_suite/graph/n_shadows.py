@@ -66,7 +66,9 @@ def prepare_n_shadows_model(
     """
     taken = {"example_inputs", "qconfig_mapping", "prepare_custom_config"} & set(custom_prepare_kwargs or ())
     if taken:
-        raise ValueError(f"custom_prepare_kwargs has {', '.join(sorted(taken))}, which prepare_n_shadows_model gives")
+        raise ValueError(
+            f"custom_prepare_kwargs must not have {', '.join(sorted(taken))}, which prepare_n_shadows_model sets"
+        )
     mappings = qconfig_multi_mapping.qconfig_mappings_list
     work = _Building(model, example_inputs, mappings, backend_config, custom_tracer, is_chained=False)
     work.prepare_fn, work.prepare_kwargs = custom_prepare_fn, dict(custom_prepare_kwargs or {})

@@ -114,7 +114,7 @@ def add_to_set(sets: dict[str, set[Any]], op: Any, related_op: Any) -> None:
         return
     name = base_name_of(sets, related_op)
     if name is None:
-        raise ValueError(f"{related_op} is in no set of related calls: add it first, with None")
+        raise ValueError(f"{related_op} has no set of related calls: add it with None first")
     sets[name].add(op)
 
 

@@ -86,7 +86,7 @@ def compared(results: Results, first: str, second: str, measure: Callable[[Any, 
         for models in kinds.values():
             for model in (first, second):
                 if model not in models:
-                    raise ValueError(f"layer {layer} has results of {', '.join(models)}, and none of {model}")
+                    raise ValueError(f"layer {layer} has results of {', '.join(models)}; expected results of {model}")
             by_place = {(e["index_of_arg"], e["index_within_arg"]): e for e in models[first]}
             for order, entry in enumerate(models[second]):
                 # The number of ``1.0 + x`` stands behind in quantized graphs: then the order tells.

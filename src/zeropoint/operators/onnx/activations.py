@@ -56,7 +56,7 @@ def _write_elu(w: OnnxWriter, node: fx.Node) -> Any:
         float(a[k] if k in a else a[other]) for k, other in (("factor", "scale"), ("inner_factor", "input_scale"))
     )
     if inner != 1.0:
-        raise w.unsupported("Elu of ONNX has no factor inside")
+        raise w.unsupported("ONNX's Elu has no input_scale")
     y = w.op("Elu", w.floats(node.args[0]), alpha=float(a["alpha"]))
     return w.result(y if factor == 1.0 else w.op("Mul", y, w.number(factor)))
 
@@ -81,7 +81,7 @@ def _write_bounds(low: str | float | None, high: str | float | None) -> Write:
         a, x = arguments(node), node.args[0]
         bounds = [a.get(b) if isinstance(b, str) else b for b in (low, high)]
         if any(isinstance(b, fx.Node) for b in bounds):
-            raise w.unsupported("its bounds are computed")
+            raise w.unsupported("its bounds are not constants")
         scale, limits = w.scale_of(x), BYTE_LIMITS.get(w.dtype(x))
         if scale is None or limits is None:
             if bounds == [0, None]:

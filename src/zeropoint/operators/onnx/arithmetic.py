@@ -60,7 +60,7 @@ def _write_sum(name: str, swapped: bool = False) -> Write:
         a, b = operands(w, node, *node.args[:2])
         if alpha != 1:
             if isinstance(alpha, fx.Node):
-                raise w.unsupported("its alpha is computed")
+                raise w.unsupported("its alpha is not a constant")
             b = w.op("Mul", b, w.number(alpha, torch.float32 if isinstance(alpha, float) else w.dtype(node)))
         return w.result(w.op(name, *((b, a) if swapped else (a, b))))
 

@@ -51,7 +51,7 @@ def _write_bags(w: OnnxWriter, node: fx.Node) -> Any:
     a = arguments(node)
     mode = MODES[a["mode"]]
     if a["pruned_weights"]:
-        raise w.unsupported("tables whose rows were pruned have no form in ONNX")
+        raise w.unsupported("ONNX has no pruned tables")
     rows = _rows(w, a, _bits(node))
     if a["per_sample_weights"] is not None:
         rows = w.op("Mul", rows, w.op("Unsqueeze", w.tensor(a["per_sample_weights"]), w.ints([-1])))

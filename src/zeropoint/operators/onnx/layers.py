@@ -140,7 +140,7 @@ def _write_weight_only(w: OnnxWriter, node: fx.Node) -> Any:
     inputs, bits = int(w.found[a["input"]].shape[-1]), 4 if "4bit" in str(node.target) else 8
     small = small_weight(str(node.target), weight, inputs, bits, scale, zero_point, bias, a["group_size"])
     if small.shift is not None:
-        raise w.unsupported("its weight has zero points that are no integers, which DequantizeLinear has not")
+        raise w.unsupported("its weight has float zero points, which DequantizeLinear does not support")
     integers = unpack(small.weight, inputs, 4) if bits == 4 else small.weight
     stored = w.dequantized_blocks(small, integers, str(a["weight"].target))
     product = w.op("MatMul", w.floats(a["input"]), stored)
@@ -175,7 +175,7 @@ def _read_conv_transpose(r: OnnxReader, n: ReadNode) -> Any:
     more = list(n.attribute("output_padding", [0] * dims))
     pads = list(n.attribute("pads", [0] * (2 * dims)))
     if n.attribute("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or n.attribute("output_shape", None):
-        raise r.unsupported("it has auto_pad or output_shape: write its pads as numbers")
+        raise r.unsupported("auto_pad and output_shape are not supported: write the pads as numbers")
     if pads[:dims] != pads[dims:]:
         raise r.unsupported(f"pads that differ on the two sides: {pads}")
     conv = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[dims - 1]
@@ -205,7 +205,7 @@ def _read_matmul(r: OnnxReader, n: ReadNode) -> Any:
 def _read_linear_dynamic(r: OnnxReader, n: ReadNode) -> Any:
     """A whole layer, ``x, weight, scale, zero point, bias``, which was joined from its parts when the file was read."""
     if n.attribute("per_token", None) is None:
-        raise r.unsupported("it is no part of a linear layer whose input is rounded when it runs")
+        raise r.unsupported("only dynamically quantized linear layers are supported")
     x, weight, scale, shift, bias = n.inputs
     scales = r.tensor(scale).reshape(-1)
     shifts = (

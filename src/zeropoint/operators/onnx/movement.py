@@ -35,7 +35,7 @@ def _write_repeat(w: OnnxWriter, node: fx.Node) -> Any:
 def _write_pixel_shuffle(w: OnnxWriter, node: fx.Node) -> Any:
     x = w.floats(node.args[0])
     if w.rank(node.args[0]) != 4:
-        raise w.unsupported("DepthToSpace takes four axes")
+        raise w.unsupported("DepthToSpace needs four axes")
     if "unshuffle" not in str(node.target):
         return w.result(w.op("DepthToSpace", x, blocksize=int(node.args[1]), mode="CRD"))
     # SpaceToDepth has the blocks before the channels; here channels come first.
@@ -70,12 +70,12 @@ def _write_index(w: OnnxWriter, node: fx.Node) -> Any:
     given = list(node.args[1])
     axes = [axis for axis, index in enumerate(given) if index is not None]
     if any(w.dtype(given[axis]) == torch.bool for axis in axes):
-        raise w.unsupported("how many values a mask chooses depends on data")
+        raise w.unsupported("the number of values that a mask selects depends on the data")
     x = w.floats(node.args[0])
     if len(axes) == 1:
         return w.result(w.op("Gather", x, w.tensor(given[axes[0]]), axis=axes[0]))
     if axes != list(range(len(axes))):
-        raise w.unsupported("axes that are indexed together must be the first ones")
+        raise w.unsupported("only the first axes can be indexed together")
     shape = w.op("Shape", w.tensor(given[axes[0]]))
     for axis in axes[1:]:  # indices broadcast
         filler = w.op("Expand", w.number(0, torch.int64), w.op("Shape", w.tensor(given[axis])))
@@ -155,7 +155,7 @@ def _read_gather_elements(r: OnnxReader, n: ReadNode) -> Any:
 
 def _read_gather_nd(r: OnnxReader, n: ReadNode) -> Any:
     if n.attribute("batch_dims", 0):
-        raise r.unsupported("it has batch_dims")
+        raise r.unsupported("batch_dims is not supported")
     index = r.tensor(n.inputs[1])
     return r.tensor(n.inputs[0])[tuple(index.unbind(-1))]
 

@@ -89,7 +89,7 @@ def _read_layer_norm(r: OnnxReader, n: ReadNode) -> Any:
     bias = r.tensor(n.inputs[2]) if len(n.inputs) > 2 else None
     axis = n.attribute("axis", -1) % x.dim()
     if n.outputs > 1:
-        raise r.unsupported("its mean and deviation are read")
+        raise r.unsupported("its outputs mean and deviation are not supported")
     shape = list(x.shape[axis:])
     return F.layer_norm(
         x, shape, weight.expand(shape), None if bias is None else bias.expand(shape), n.attribute("epsilon", 1e-5)
@@ -100,7 +100,7 @@ def _read_group_norm(r: OnnxReader, n: ReadNode) -> Any:
     x, weight, bias = (r.tensor(value) for value in n.inputs)
     groups = n.attribute("num_groups")
     if n.version < 21:
-        raise r.unsupported("before opset 21 it has numbers for each group: convert the file to opset 21")
+        raise r.unsupported("before opset 21, its scale and bias are per group: convert the file to opset 21")
     return F.group_norm(x, groups, weight, bias, n.attribute("epsilon", 1e-5))
 
 

@@ -40,7 +40,7 @@ def _write_max_pool(w: OnnxWriter, node: fx.Node) -> Any:
 def _write_average_pool(w: OnnxWriter, node: fx.Node) -> Any:
     a = arguments(node)
     if a.get("divisor_override") is not None:
-        raise w.unsupported("AveragePool of ONNX has no divisor_override")
+        raise w.unsupported("ONNX's AveragePool has no divisor_override")
     kernel = a["kernel"] if "kernel" in a else a["kernel_size"]
     dims = int(a["spatial"]) if "spatial" in a else int(str(node.target).split("avg_pool")[1][0])
     kernel = each(kernel, dims)
@@ -61,7 +61,7 @@ def _write_adaptive_pool(w: OnnxWriter, node: fx.Node) -> Any:
     if size == found:
         return w.result(w.floats(x))
     if any(before % after for before, after in zip(found, size)):
-        raise w.unsupported(f"windows of different sizes, {found} to {size}, are no pool of ONNX")
+        raise w.unsupported(f"windows of different sizes ({found} to {size}) are not supported by ONNX")
     w.require_fixed(x, range(w.rank(x) - dims, w.rank(x)))
     window = [before // after for before, after in zip(found, size)]
     return w.result(_batched(w, x, dims, lambda v: w.op("AveragePool", v, kernel_shape=window, strides=window)))
@@ -120,14 +120,14 @@ def _read_pool(is_max: bool) -> Any:
         stride, dilation = (list(n.attribute(k, [1] * dims)) for k in ("strides", "dilations"))
         pads, ceil = pads_of(r, n, x, kernel, stride, dilation), bool(n.attribute("ceil_mode", 0))
         if n.outputs > 1:
-            raise r.unsupported("the places of its values are read")
+            raise r.unsupported("its output of indices is not supported")
         if is_max:
             x, padding = padded_both_sides(x, pads, float("-inf"))
             pool: Any = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[dims - 1]
             return pool(x, kernel, stride, padding, dilation, ceil)
         included = bool(n.attribute("count_include_pad", 0))
         if pads[:dims] != pads[dims:] and not included:
-            raise r.unsupported(f"pads that differ on the two sides and do not count: {pads}")
+            raise r.unsupported(f"asymmetric pads with count_include_pad=0: {pads}")
         x, padding = padded_both_sides(x, pads, 0.0)
         pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[dims - 1]
         return pool(x, kernel, stride, padding, ceil, included)
@@ -159,7 +159,7 @@ def _read_resize(r: OnnxReader, n: ReadNode) -> Any:
     else:
         given["scale_factor"] = [float(f) for f in r.numbers(scales)[-dims:]]
     if n.attribute("axes", None) is not None:
-        raise r.unsupported("it names axes")
+        raise r.unsupported("axes is not supported")
     if mode == "nearest":
         rounding = n.attribute("nearest_mode", "round_prefer_floor") if n.op_type == "Resize" else "floor"
         factors = given.get("scale_factor") or [after / before for after, before in zip(given["size"], x.shape[2:])]

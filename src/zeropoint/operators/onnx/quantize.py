@@ -22,14 +22,14 @@ def _write_quantize(w: OnnxWriter, node: fx.Node) -> Any:
     dtype = a.get("dtype", a.get("storage"))
     limits = a.get("quant_min", a.get("qmin")), a.get("quant_max", a.get("qmax"))
     if limits != BYTE_LIMITS.get(dtype):
-        raise w.unsupported(f"QuantizeLinear has the whole range of its dtype, not {limits[0]} to {limits[1]}")
+        raise w.unsupported(f"QuantizeLinear uses the whole range of its dtype, not {limits[0]} to {limits[1]}")
     return w.result(w.floats(node.args[0]))
 
 
 def _write_quantize_channels(w: OnnxWriter, node: fx.Node) -> Any:
     a = arguments(node)
     if (a["quant_min"], a["quant_max"]) != BYTE_LIMITS.get(a["dtype"]):
-        raise w.unsupported("QuantizeLinear has the whole range of its dtype")
+        raise w.unsupported("QuantizeLinear uses the whole range of its dtype")
     zero_points = w.parameter(a["zero_points"]).to(a["dtype"])
     scales = w.parameter(a["scales"]).float()
     return w.op("QuantizeLinear", w.floats(a["input"]), scales, zero_points, axis=a["axis"])
@@ -57,7 +57,7 @@ def _parameters(r: OnnxReader, n: ReadNode) -> tuple[Any, Any, torch.dtype]:
     """Scale and zero point of QuantizeLinear or DequantizeLinear as arrays, and the dtype of the integers."""
     given = n.inputs[2] if len(n.inputs) > 2 else None
     if not r.is_known(n.inputs[1]) or not (given is None or r.is_known(given)):
-        raise r.unsupported("its scale or zero point is computed")
+        raise r.unsupported("its scale or zero point is not a constant")
     scale = r.array(n.inputs[1])
     if given is None:
         return scale, np.zeros(scale.shape, np.int64), torch.uint8
@@ -67,7 +67,7 @@ def _parameters(r: OnnxReader, n: ReadNode) -> tuple[Any, Any, torch.dtype]:
 def _read_quantize(r: OnnxReader, n: ReadNode) -> Any:
     scale, zero_point, dtype = _parameters(r, n)
     if dtype not in BYTE_LIMITS:
-        raise r.unsupported(f"it gives {dtype}; 8-bit integers are read")
+        raise r.unsupported(f"it returns {dtype}; only 8-bit integers are supported")
     x, limits = r.tensor(n.inputs[0]), BYTE_LIMITS[dtype]
     if scale.size == 1:
         return ours.quantize_per_tensor(x, scale.item(), zero_point.item(), *limits, dtype)
@@ -83,14 +83,14 @@ def _read_dequantize(r: OnnxReader, n: ReadNode) -> Any:
         return _dequantized(r, n, q)
     scale, zero_point, _ = _parameters(r, n)
     if q.dtype not in BYTE_LIMITS:
-        raise r.unsupported(f"it takes {q.dtype}; values that are computed are dequantized from 8 bits")
+        raise r.unsupported(f"it takes {q.dtype}; activations must have 8 bits")
     return ours.dequantize_per_tensor(q, scale.item(), zero_point.item(), *BYTE_LIMITS[q.dtype], q.dtype)
 
 
 def _dequantized(r: OnnxReader, n: ReadNode, q: Any) -> Any:
     """With a scale for each channel, or one that is computed."""
     if n.attribute("block_size", 0):
-        raise r.unsupported("values that are computed have scales for blocks")
+        raise r.unsupported("activations with block-wise scales are not supported")
     scale, shift = r.tensor(n.inputs[1]), r.tensor(n.inputs[2]) if len(n.inputs) > 2 else None
     shape = [-1 if axis == n.attribute("axis", 1) % q.dim() else 1 for axis in range(q.dim())] if scale.dim() else []
     x = q.to(torch.float32)

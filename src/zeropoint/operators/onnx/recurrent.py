@@ -155,19 +155,19 @@ def _runtimes_own(w: OnnxWriter, m: _Matrices, x: Any, numbers: list[int], bias:
 def _read_layer(kind: str) -> Read:
     def read(r: OnnxReader, n: ReadNode) -> Any:
         if n.attribute("direction", "forward") == "reverse":
-            raise r.unsupported("it runs backwards only")
+            raise r.unsupported("direction=reverse is not supported")
         if n.attribute("layout", 0) or n.attribute("clip", None) is not None or n.attribute("input_forget", 0):
-            raise r.unsupported("it has a layout, a clip or input_forget")
+            raise r.unsupported("layout, clip and input_forget are not supported")
         names = [str(name).lower() for name in n.attribute("activations", None) or []]
         usual = {"LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"], "RNN": ["tanh"]}[kind]
         is_relu = kind == "RNN" and bool(names) and set(names) == {"relu"}
         if names and not is_relu and names != usual * (len(names) // len(usual)):
-            raise r.unsupported(f"its activations are {', '.join(names)}")
+            raise r.unsupported(f"unsupported activations: {', '.join(names)}")
         given = [*n.inputs, *[None] * 8]
         if given[4] is not None or (kind == "LSTM" and given[7] is not None):
-            raise r.unsupported("it has lengths of sequences or peepholes")
+            raise r.unsupported("sequence_lens and peepholes are not supported")
         if kind == "GRU" and not n.attribute("linear_before_reset", 0):
-            raise r.unsupported("linear_before_reset is 0, which PyTorch's GRU has not")
+            raise r.unsupported("linear_before_reset=0 is not supported; PyTorch's GRU uses 1")
         stored = [_integers(r, value) for value in given[1:3]] if n.mark(DYNAMIC) else [None]
         if all(part is not None for part in stored):
             name = {"RNN": "rnn_relu" if is_relu else "rnn_tanh"}.get(kind, kind.lower())
@@ -244,10 +244,10 @@ def _computed(r: OnnxReader, n: ReadNode, kind: str, given: list[Any], is_relu: 
 def _read_dynamic(r: OnnxReader, n: ReadNode) -> Any:
     """ONNX Runtime's LSTM of 8-bit weights, whose inputs are rounded when it runs, as ours does."""
     if n.attribute("direction", "forward") == "reverse" or n.attribute("input_forget", 0):
-        raise r.unsupported("it runs backwards only, or has input_forget")
+        raise r.unsupported("direction=reverse and input_forget are not supported")
     given = [*n.inputs, *[None] * 12][:12]
     if given[4] is not None or given[7] is not None:
-        raise r.unsupported("it has lengths of sequences or peepholes")
+        raise r.unsupported("sequence_lens and peepholes are not supported")
     matrices = []
     for weight, scale, shift in ((given[1], given[8], given[9]), (given[2], given[10], given[11])):
         parts = zip(*(r.tensor(part) for part in (weight, scale, shift)))

@@ -92,7 +92,7 @@ def _norm(order: int) -> Any:
 def _read_place(function: Any) -> Read:
     def read(r: OnnxReader, n: ReadNode) -> Any:
         if n.attribute("select_last_index", 0):
-            raise r.unsupported("it asks for the last of several places")
+            raise r.unsupported("select_last_index=1 is not supported")
         return function(r.tensor(n.inputs[0]), n.attribute("axis", 0), bool(n.attribute("keepdims", 1)))
 
     return read

@@ -26,12 +26,12 @@ def _read_scatter(r: OnnxReader, n: ReadNode) -> Any:
         return torch.scatter(x, axis, index, values)
     if reduction == "add":
         return torch.scatter_add(x, axis, index, values)
-    raise r.unsupported(f"reduction {reduction!r}")
+    raise r.unsupported(f"unsupported reduction {reduction!r}")
 
 
 def _read_scatter_nd(r: OnnxReader, n: ReadNode) -> Any:
     if n.attribute("reduction", "none") not in ("none", "add"):
-        raise r.unsupported(f"reduction {n.attribute('reduction')!r}")
+        raise r.unsupported(f"unsupported reduction {n.attribute('reduction')!r}")
     x, index, values = (r.tensor(value) for value in n.inputs)
     return torch.index_put(x, tuple(index.unbind(-1)), values, n.attribute("reduction", "none") == "add")
 

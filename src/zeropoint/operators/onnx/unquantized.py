@@ -90,7 +90,7 @@ def _read_range(r: OnnxReader, n: ReadNode) -> Any:
 
 def _read_cumulative_sum(r: OnnxReader, n: ReadNode) -> Any:
     if n.attribute("exclusive", 0) or n.attribute("reverse", 0):
-        raise r.unsupported("it is exclusive or reversed")
+        raise r.unsupported("exclusive and reverse are not supported")
     return torch.cumsum(r.tensor(n.inputs[0]), int(r.number(n.inputs[1])))
 
 

@@ -216,7 +216,7 @@ def _read_slice(r: OnnxReader, n: ReadNode) -> Any:
     for axis, begin, end, step in zip(axes, begins, ends, steps):
         if step < 0:
             if step != -1 or (begin != -1 and begin < 2**30) or end > -(2**30):
-                raise r.unsupported(f"a step of {step} from {begin} to {end}")
+                raise r.unsupported(f"unsupported slice with step {step} from {begin} to {end}")
             x = torch.flip(x, [int(axis)])
             continue
         whole = slice(begin, None if isinstance(end, int) and end >= 2**31 - 1 else end, step)

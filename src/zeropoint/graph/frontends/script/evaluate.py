@@ -148,7 +148,7 @@ class Evaluator(nn.Module):
                 name = node.script.s("name")
                 raise NotStraight(f"{node.where} assigns {name!r}: the model changes while it runs")
             elif node.target is None and node.kind not in (*SCALAR_OPERATORS, *TENSOR_PROPERTIES, *_READ, *_CONTROL):
-                raise NotStraight(f"{node.where} is nothing that can be looked into")
+                raise NotStraight(f"{node.where} cannot be inspected")
             for inner in node.blocks:
                 self.prepare(inner)
 
@@ -156,7 +156,7 @@ class Evaluator(nn.Module):
         path = self.method.path(node.outputs[0])
         if path is None:
             name = node.script.s("name")
-            raise NotStraight(f"{node.where} reads an attribute {name!r} of something computed")
+            raise NotStraight(f"{node.where} reads an attribute {name!r} of a computed value")
         if self.method.is_written(node):
             raise NotStraight(f"{node.where} reads {path!r}, which is written to: the model changes while it runs")
         return self.kept(self.method.constant(node), path)
@@ -212,7 +212,7 @@ class Evaluator(nn.Module):
         chosen = values[node.inputs[0]]
         if internals.is_free(chosen):
             if any(value.type().kind() != "BoolType" for value in node.outputs):
-                raise NotStraight(f"{node.where}: a condition on a size of an input, which is free")
+                raise NotStraight(f"{node.where}: a condition on a dynamic size of an input")
             chosen = self.checked(node, chosen)
         return self.block(node.blocks[0 if chosen else 1], [], values)
 
@@ -223,19 +223,19 @@ class Evaluator(nn.Module):
         asked = internals.expression(condition)
         holds = internals.truth(condition, file, line)
         if not is_checkable(asked, holds):
-            raise NotStraight(f"{node.where}: a check of sizes that a program cannot repeat")
+            raise NotStraight(f"{node.where}: a check of sizes that a program does not support")
         return holds
 
     def loop(self, node: Node, values: dict[Any, Any]) -> Any:
         count, goes_on, *carried = (values[value] for value in node.inputs)
         if internals.is_free(count):
-            raise NotStraight(f"{node.where}: a loop that runs as often as an input is long")
+            raise NotStraight(f"{node.where}: a loop over a dynamic size of an input")
         number = 0
         while number < int(count) and goes_on:
             goes_on, *carried = self.block(node.blocks[0], [number, *carried], values)
             number += 1
             if internals.is_free(goes_on):
-                raise NotStraight(f"{node.where}: a loop whose end depends on a size of an input, which is free")
+                raise NotStraight(f"{node.where}: a loop whose end depends on a dynamic size of an input")
         return carried
 
     # ----------------------------------------------------------------------------------------------------- calls
@@ -262,7 +262,7 @@ class Evaluator(nn.Module):
         if kind == "aten::tensor":
             return torch.tensor(about, dtype=DTYPES.get(args[1]))
         if node.target is None:
-            raise NotStraight(f"{node.where}: nothing in Python does that")
+            raise NotStraight(f"{node.where}: it has no Python equivalent")
         return self.operator(node, node.target, args)
 
     def argument(self, kind: str, value: Any) -> Any:
@@ -278,7 +278,7 @@ class Evaluator(nn.Module):
         for argument, value in zip(target._schema.arguments, args):
             parts = value if isinstance(value, list) else [value]
             if argument.name not in symbolic and any(map(internals.is_free, parts)):
-                raise NotStraight(f"{node.where}: {argument.name} is a size of an input, which is free")
+                raise NotStraight(f"{node.where}: {argument.name} is a dynamic size of an input")
             setting = _SETTINGS.get(str(argument.real_type).removeprefix("Optional[").removesuffix("]"))
             if setting is not None and isinstance(value, int):
                 value = setting.get(value, value)

@@ -42,8 +42,8 @@ def script_module(name: str, model: Any) -> Any:
         )
     if not model._c._has_method("forward"):
         raise TypeError(
-            f"{name} takes a ScriptModule with a method forward; this one has {', '.join(model._c._method_names())}."
-            " Put it into a module that calls it"
+            f"{name} takes a ScriptModule with a method forward; this one has {', '.join(model._c._method_names())}"
+            ". Wrap it in a module with a forward method"
         )
     return model._c
 
@@ -59,7 +59,7 @@ def private_copy(name: str, model: Any) -> Any:
     try:
         torch.jit.save(model, stream)
     except RuntimeError as error:
-        raise TypeError(f"{name} takes ScriptModules that can be saved; this one cannot: {error}") from error
+        raise TypeError(f"{name} needs a ScriptModule that torch.jit.save can save: {error}") from error
     stream.seek(0)
     return torch.jit.load(stream)._c
 

@@ -13,8 +13,8 @@ from zeropoint.nn.quantized.storage import has_observed
 
 __all__ = ["drop_uncalibrated"]
 
-UNCALIBRATED = "calibration did not come here"
-SHARED = "calibration did not come here: it has the scale of the other branch"
+UNCALIBRATED = "calibration did not reach it"
+SHARED = "calibration did not reach it: it uses the scale of the other branch"
 
 
 def drop_uncalibrated(view: fx.GraphModule, choices: dict[fx.Node, Choice]) -> None:

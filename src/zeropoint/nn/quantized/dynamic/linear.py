@@ -71,7 +71,9 @@ class Linear(static.Linear):
         """The dynamically quantized layer of a float layer with a qconfig."""
         qconfig = getattr(mod, "qconfig", None)
         if qconfig is None:
-            raise ValueError(f"{cls.__name__}.from_float: the module has no qconfig; quantize_dynamic gives it one")
+            raise ValueError(
+                f"{cls.__name__}.from_float: the module has no qconfig: call quantize_dynamic, which sets it"
+            )
         kind = qconfig.weight().dtype
         if kind == torch.float16:
             layer = mod[0] if isinstance(mod, nn.Sequential) else mod

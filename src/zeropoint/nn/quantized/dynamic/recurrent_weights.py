@@ -37,7 +37,7 @@ def weight_kind(dtype: Any) -> Any:
     if dtype == torch.float16 or str(dtype) == "float16":
         return torch.float16
     if quantized_dtype(dtype) is not qint8:
-        raise ValueError(f"the weights of recurrent layers are qint8 or float16, got {dtype}")
+        raise ValueError(f"the weights of recurrent layers must be qint8 or float16, got {dtype}")
     return qint8
 
 

@@ -55,7 +55,8 @@ class RNNBase(nn.Module):
             raise ValueError(f"{type(self).__name__}: dropout must be a number between 0 and 1, got {dropout!r}")
         if dropout > 0 and num_layers == 1:
             warnings.warn(
-                f"{type(self).__name__}: dropout={dropout} does nothing: it acts between layers, and there is one",
+                f"{type(self).__name__}: dropout={dropout} has no effect: dropout is applied between layers, and "
+                "there is only one",
                 stacklevel=3,
             )
         self.mode, self.input_size, self.hidden_size, self.num_layers = mode, input_size, hidden_size, num_layers

@@ -25,7 +25,7 @@ class _Weights(ReferenceModule):
             weight_qparams_dict = {**dict.fromkeys(self._names, usual), "is_decomposed": False}
         missing = [name for name in self._names if name not in weight_qparams_dict]
         if missing:
-            raise ValueError(f"{type(self).__name__}: weight_qparams_dict has nothing for {', '.join(missing)}")
+            raise ValueError(f"{type(self).__name__}: weight_qparams_dict has no entry for {', '.join(missing)}")
         self.is_decomposed = bool(weight_qparams_dict.get("is_decomposed", False))
         for name in self._names:
             self._set_qparams(name, weight_qparams_dict[name], device)
@@ -39,7 +39,7 @@ class _Weights(ReferenceModule):
         """What the qconfig of `mod` finds for its weights."""
         qconfig = getattr(mod, "qconfig", None)
         if qconfig is None:
-            raise ValueError(f"{cls.__name__}.from_float: give weight_qparams_dict, or a module with a qconfig")
+            raise ValueError(f"{cls.__name__}.from_float: pass weight_qparams_dict, or a module with a qconfig")
         found: dict[str, Any] = {"is_decomposed": False}
         for name in names:
             observer = qconfig.weight()
