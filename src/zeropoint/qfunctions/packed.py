@@ -86,6 +86,10 @@ class LinearPackedParams:
         """The bias."""
         return self._bias
 
+    def __getstate__(self) -> tuple[tuple[QTensor, Tensor | None], str]:
+        """What objects of torch.ao answer: the weight with the bias, and a name. Files have what `__reduce__` says."""
+        return self.unpack(), "LinearPackedParams"
+
     def __reduce__(self) -> Any:
         return LinearPackedParams, (self._weight, self._bias)
 
@@ -122,6 +126,10 @@ class LinearPackedParamsFp16:
     def bias(self) -> Tensor | None:
         """The bias."""
         return self._bias
+
+    def __getstate__(self) -> tuple[tuple[Tensor, Tensor | None], str]:
+        """As that of `LinearPackedParams`."""
+        return self.unpack(), "LinearPackedParamsFp16"
 
     def __reduce__(self) -> Any:
         return LinearPackedParamsFp16, (self._weight, self._bias)

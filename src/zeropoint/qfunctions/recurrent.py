@@ -94,6 +94,13 @@ class CellParams:
             self._layers[key] = make_recurrent_layer(op, kind, _matrix(self.w_ih), _matrix(self.w_hh), seven)
         return self._layers[key]
 
+    def __getstate__(self) -> tuple[tuple[Any, ...], str]:
+        """What objects of torch.ao answer: kind, biases, numbers and weights, and a name; files have `__reduce__`."""
+        biases = [] if self.is_fp16 else [b for b in (self.w_ih._bias, self.w_hh._bias) if b is not None]
+        numbers = [] if self.is_fp16 else [int(self.reduce_range)]
+        kind = "quantized_fp16" if self.is_fp16 else "quantized_dynamic"
+        return (kind, biases, [], numbers, [self.w_ih, self.w_hh]), "CellParams"
+
     def __reduce__(self) -> Any:
         return CellParams, (self.w_ih, self.w_hh, None, None, self.reduce_range)
 
