@@ -48,16 +48,18 @@ GATES = {"lstm": 4, "gru": 3, "rnn_relu": 1, "rnn_tanh": 1}
 def test_cells(kind: str) -> None:
     gates, x, hidden = GATES[kind], random(3, 5), random(3, 4, seed=1)
     biases = random(gates * 4, seed=4), random(gates * 4, seed=5)
+    states = [hidden, random(3, 4, seed=2)] if kind == "lstm" else hidden
 
-    def step(side: Any) -> Any:
-        parts = [side.fbgemm_linear_quantize_weight(random(gates * 4, n, seed=n)) for n in (5, 4)]
+    def step(quantize: Any, pack: Any, cell: Any) -> Any:
+        parts = [quantize(random(gates * 4, inputs, seed=inputs)) for inputs in (5, 4)]
         integers, sums, scales, zero_points = zip(*parts)
-        packed = [side.fbgemm_pack_quantized_matrix(w) for w in integers]
-        states = [hidden, random(3, 4, seed=2)] if kind == "lstm" else hidden
-        cell = getattr(side, f"quantized_{kind}_cell")
+        packed = [pack(weight) for weight in integers]
         return cell(x, states, *integers, *biases, *packed, *sums, *scales, *zero_points)
 
-    torch.testing.assert_close(step(fbgemm), step(torch))
+    name = f"quantized_{kind}_cell"
+    was = step(torch.fbgemm_linear_quantize_weight, torch.fbgemm_pack_quantized_matrix, getattr(torch, name))
+    now = step(fbgemm.fbgemm_linear_quantize_weight, fbgemm.fbgemm_pack_quantized_matrix, getattr(fbgemm, name))
+    torch.testing.assert_close(now, was)
 
 
 def test_refuses_weights_that_were_not_packed() -> None:
