@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, ClassVar
 
 import torch
@@ -13,6 +14,7 @@ from zeropoint.nn.quantized.storage import as_qtensor, float_layer, quantize_wei
 from zeropoint.numerics.dtypes import qint8, quantized_dtype
 from zeropoint.ops import layers, rounding
 from zeropoint.ops.weight_only import run_weight_only
+from zeropoint.qconfig import default_dynamic_qconfig
 from zeropoint.tensor.qtensor import QTensor
 
 __all__ = ["Linear"]
@@ -76,11 +78,13 @@ class Linear(static.Linear):
 
     @classmethod
     def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Linear:
-        """The dynamically quantized layer of a float layer with a qconfig."""
-        qconfig = getattr(mod, "qconfig", None)
-        if qconfig is None:
+        """The dynamically quantized layer of a float layer with a qconfig; None is `default_dynamic_qconfig`."""
+        if not hasattr(mod, "qconfig"):
             raise ValueError(f"{cls.__name__}.from_float: the module has no qconfig; quantize_dynamic gives it one")
-        kind = qconfig.weight().dtype
+        if mod.qconfig is None or mod.qconfig.weight is None:
+            mod = copy.copy(mod)
+            mod.qconfig = default_dynamic_qconfig
+        kind = mod.qconfig.weight().dtype
         if kind == torch.float16:
             layer = mod[0] if isinstance(mod, nn.Sequential) else mod
             weight, bias, dtype = layer.weight.detach().float(), layer.bias, torch.float16
