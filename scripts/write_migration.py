@@ -57,7 +57,7 @@ def rendered() -> str:
 def absent_rows() -> list[str]:
     reasons: dict[str, list[str]] = {}
     for path, reason in names.GONE.items():
-        reasons.setdefault(reason, []).append(f"all of `{path}`")
+        reasons.setdefault(reason, []).append(f"what the tables above do not have of `{path}`")
     parts = [(f"{module}.", part) for module, part in names.MODULES.items()]
     parts += [("torch.", names.FUNCTIONS), ("torch.ops.quantized.", names.OPERATORS)]
     for prefix, part in parts:

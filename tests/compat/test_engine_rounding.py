@@ -1,4 +1,4 @@
-"""Layers, sums and means round as the engine of PyTorch that old code has set.
+"""Layers, sums and means round as the engine of PyTorch that old code has set, and dynamic ones take its bits.
 
 Every output channel has a bias that puts one of its results on the border between two integers, where the order of the
 operations decides.
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import zeropoint
 from zeropoint import qfunctions
-from zeropoint.compat import surroundings
+from zeropoint.compat import functions, surroundings
 from zeropoint.numerics import binary
 from zeropoint.ops import rounding
 
@@ -30,6 +30,7 @@ def engine(request: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     torch.backends.quantized.engine = request.param
     monkeypatch.setitem(rounding.CHOICE, "layer", surroundings._rounding_of_engine)
     monkeypatch.setitem(rounding.CHOICE, "values", surroundings._rounding_of_values)
+    monkeypatch.setitem(rounding.REDUCE_RANGE, "linear_dynamic", True)
     yield request.param
     torch.backends.quantized.engine = before
 
@@ -132,6 +133,87 @@ def test_refuses_a_rounding_that_is_not_there() -> None:
     zero = torch.zeros(1, dtype=torch.int64)
     with pytest.raises(ValueError, match="rounding must be one of zeropoint, fbgemm, qnnpack, onednn, got 'gemmlowp'"):
         torch.ops.zeropoint.linear(x, 1.0, 0, weight, scales, zero, bias, 1.0, 0, "gemmlowp")
+
+
+# ------------------------------------------------------------------------------------ what dynamic layers get, in bits
+
+# Float layers and the shapes that they get.
+DYNAMIC = {
+    "Linear": (lambda: nn.Linear(32, 8), (5, 32)),
+    "LSTM": (lambda: nn.LSTM(16, 24), (7, 3, 16)),
+    "GRU": (lambda: nn.GRU(16, 24), (7, 3, 16)),
+    "LSTMCell": (lambda: nn.LSTMCell(16, 24), (3, 16)),
+    "GRUCell": (lambda: nn.GRUCell(16, 24), (3, 16)),
+    "RNNCell": (lambda: nn.RNNCell(16, 24), (3, 16)),
+}
+
+
+def first(results: Any) -> Tensor:
+    return results if isinstance(results, Tensor) else first(results[0])
+
+
+@pytest.mark.parametrize("name", DYNAMIC)
+@pytest.mark.parametrize("engine", ["x86", "fbgemm", "qnnpack", "onednn"], indirect=True)
+def test_dynamic_layers_take_as_many_bits_as_those_of_the_engine(engine: str, name: str) -> None:
+    """7, and with QNNPACK 8. The bound is one of floats: with the other bits results are 100 times as far apart."""
+    make, shape = DYNAMIC[name]
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        layer, x = make().eval(), torch.randn(shape)
+    layer.qconfig = torch.ao.quantization.default_dynamic_qconfig
+    was = first(getattr(torch.ao.nn.quantized.dynamic, name).from_float(layer)(x))
+    layer.qconfig = zeropoint.default_dynamic_qconfig
+    made = getattr(zeropoint.nn.quantized.dynamic, name).from_float(layer)
+    torch.testing.assert_close(first(made(x)), was, rtol=1e-5, atol=1e-5)
+    assert torch.equal(first(torch.jit.script(made)(x)), first(made(x)))
+
+
+@pytest.mark.parametrize("reduce_range", [True, False])
+@pytest.mark.parametrize("engine", ["x86", "fbgemm", "qnnpack", "onednn"], indirect=True)
+def test_dynamic_operators_take_as_many_bits_as_those_of_the_engine(engine: str, reduce_range: bool) -> None:
+    random = torch.Generator().manual_seed(0)
+    x, weight, bias = (torch.randn(shape, generator=random) for shape in ((5, 32), (8, 32), (8,)))
+    old = torch.ops.quantized.linear_prepack(torch.quantize_per_tensor(weight, 0.02, 0, torch.qint8), bias)
+    packed = qfunctions.linear_prepack(zeropoint.quantize_per_tensor(weight, 0.02, 0, zeropoint.qint8), bias)
+    was = torch.ops.quantized.linear_dynamic(x, old, reduce_range)
+    torch.testing.assert_close(qfunctions.linear_dynamic(x, packed, reduce_range), was, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("engine", ["x86", "fbgemm", "qnnpack", "onednn"], indirect=True)
+def test_layers_of_torchscript_take_as_many_bits_as_those_of_the_engine(engine: str) -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model, x = nn.Sequential(nn.Linear(32, 8)).eval(), torch.randn(5, 32)
+    old = torch.ao.quantization
+    was = old.quantize_dynamic_jit(torch.jit.script(model), {"": old.default_dynamic_qconfig})(x)
+    made = zeropoint.quantize_dynamic_jit(torch.jit.script(model), {"": zeropoint.default_dynamic_qconfig})
+    torch.testing.assert_close(made(x), was, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["quint8", "qint8"])
+@pytest.mark.parametrize("reduce_range", [True, False])
+@pytest.mark.parametrize("engine", ["x86", "qnnpack"], indirect=True)
+def test_tensors_quantized_by_their_range_have_the_bits_of_the_engine(
+    engine: str, reduce_range: bool, dtype: str
+) -> None:
+    x = torch.randn(9, 9, generator=torch.Generator().manual_seed(0))
+    was = torch.quantize_per_tensor_dynamic(x, getattr(torch, dtype), reduce_range)
+    now = zeropoint.quantize_per_tensor_dynamic(x, dtype, reduce_range)
+    assert (now.q_scale(), now.q_zero_point()) == (was.q_scale(), was.q_zero_point())
+    assert torch.equal(now.int_repr(), was.int_repr())
+    assert functions._choose_qparams_per_tensor(x, reduce_range) == torch._choose_qparams_per_tensor(x, reduce_range)
+
+
+@pytest.mark.parametrize("engine", ["fbgemm"], indirect=True)
+def test_a_state_of_a_time_without_7_bits_takes_8(engine: str) -> None:
+    layer = zeropoint.nn.quantized.dynamic.Linear(4, 2)
+    assert layer.reduce_range
+    state = layer.state_dict()
+    layer.load_state_dict(state)
+    assert layer.reduce_range
+    state._metadata[""]["version"] = 3
+    layer.load_state_dict(state)
+    assert not layer.reduce_range
 
 
 # ------------------------------------------------------------------------------------------ sums, means and functions

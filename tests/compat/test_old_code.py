@@ -57,6 +57,13 @@ def test_functions_that_read_a_tensor() -> None:
     assert torch.q_per_channel_zero_points(per_channel).tolist() == [1, 2]
 
 
+def test_integers_are_a_copy() -> None:
+    q = torch.quantize_per_tensor(torch.ones(3), 0.5, 10, torch.quint8)
+    for integers in (q.int_repr(), torch.int_repr(q)):
+        integers += 1
+        assert q.int_repr().tolist() == [12, 12, 12]
+
+
 def test_methods_of_plain_tensors() -> None:
     assert X.half().dequantize().dtype is torch.float32
     assert not X.is_quantized

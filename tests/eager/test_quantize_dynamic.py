@@ -202,3 +202,14 @@ def test_what_names_no_module_is_refused_without_being_printed(spec: Any) -> Non
     with pytest.raises(TypeError, match="qconfig_spec") as caught:
         zeropoint.quantize_dynamic(nn.Sequential(nn.Linear(2, 2)), spec)
     assert "tensor(" not in str(caught.value)
+
+
+def test_a_linear_layer_whose_qconfig_is_none_gets_the_default_one() -> None:
+    layer, x = nn.Linear(6, 4), torch.randn(3, 6)
+    with pytest.raises(ValueError, match="no qconfig"):
+        nnqd.Linear.from_float(layer)
+    layer.qconfig = None
+    made = nnqd.Linear.from_float(layer)
+    assert layer.qconfig is None
+    layer.qconfig = zeropoint.default_dynamic_qconfig
+    assert torch.equal(made(x), nnqd.Linear.from_float(layer)(x))

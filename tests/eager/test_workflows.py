@@ -464,3 +464,29 @@ def test_fused_models_are_quantized_as_such() -> None:
     prepared = zeropoint.prepare(fused)
     assert type(prepared.conv) is nni.ConvReLU2d
     assert not hasattr(prepared.conv[0], "activation_post_process")
+
+
+TRAINED = {
+    "Conv1d": lambda q: nnqat.Conv1d(3, 4, 3, qconfig=q),
+    "Conv2d": lambda q: nnqat.Conv2d(3, 4, 3, padding=1, padding_mode="circular", qconfig=q),
+    "ConvReLU2d": lambda q: nniqat.ConvReLU2d(3, 4, 3, qconfig=q),
+    "ConvBn2d": lambda q: nniqat.ConvBn2d(3, 4, 3, bias=True, qconfig=q),
+    "ConvBnReLU1d": lambda q: nniqat.ConvBnReLU1d(3, 4, 3, qconfig=q),
+    "ConvBnReLU3d": lambda q: nniqat.ConvBnReLU3d(3, 4, 3, freeze_bn=True, qconfig=q),
+    "Linear": lambda q: nnqat.Linear(3, 4, qconfig=q),
+    "LinearReLU": lambda q: nniqat.LinearReLU(3, 4, qconfig=q),
+    "LinearBn1d": lambda q: nniqat.LinearBn1d(3, 4, qconfig=q),
+}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_layers_in_training_can_be_scripted(name: str) -> None:
+    torch.manual_seed(0)
+    layer = TRAINED[name](zeropoint.get_default_qat_qconfig("x86"))
+    dims = int(name[-2]) if "Conv" in name else 0
+    batches = [torch.randn(5, 3, *[6] * dims) for _ in range(3)]
+    scripted = torch.jit.script(copy.deepcopy(layer))
+    for x in batches:
+        assert torch.equal(scripted(x), layer(x))
+    scripted.eval(), layer.eval()
+    assert torch.equal(scripted(batches[0]), layer(batches[0]))

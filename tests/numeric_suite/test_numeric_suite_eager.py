@@ -121,6 +121,35 @@ def test_what_was_not_quantized_gets_no_shadow(ours: SimpleNamespace) -> None:
     assert found == {}
 
 
+class Residual(nn.Module):
+    """A sum, and a layer after it."""
+
+    def __init__(self, functional: Any) -> None:
+        super().__init__()
+        self.first, self.last, self.sum = nn.Linear(6, 6), nn.Linear(6, 3), functional()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.sum.add(x, self.first(x)))
+
+
+def test_a_sum_of_the_float_model_may_be_watched() -> None:
+    found = {}
+    for tq, functional, suite in (
+        (zeropoint, zeropoint.nn.quantized.FloatFunctional, numeric_suite),
+        (theirs, torch.ao.nn.quantized.FloatFunctional, their_suite),
+    ):
+        torch.manual_seed(0)
+        model, x = tq.QuantWrapper(Residual(functional)).eval(), torch.randn(8, 6)
+        model.qconfig = tq.get_default_qconfig("x86")
+        prepared = tq.prepare(model)
+        prepared(x)
+        found[suite] = suite.compare_model_outputs(model, tq.convert(prepared), x)
+    assert sorted(found[numeric_suite]) == sorted(found[their_suite])
+    for key, pair in found[their_suite].items():
+        assert_close(found[numeric_suite][key]["float"][0], pair["float"][0])
+        assert_close(found[numeric_suite][key]["quantized"][0], pair["quantized"][0])
+
+
 def test_only_listed_modules_are_watched(ours: SimpleNamespace) -> None:
     listed = {nn.Linear, zeropoint.nn.quantized.Linear}
     found = numeric_suite.compare_model_outputs(ours.model, ours.quantized, ours.x, allow_list=listed)

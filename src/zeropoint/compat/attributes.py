@@ -14,6 +14,8 @@ from zeropoint.compat.modules import resolve
 from zeropoint.tensor.create import dequantize
 from zeropoint.tensor.qtensor import QTensor
 
+_SHARED = QTensor.int_repr
+
 
 def _method(name: str) -> Any:
     """A method of torch.Tensor for tensors that are not quantized; QTensors have their own, which may call this one."""
@@ -57,6 +59,11 @@ def _is_signed(self: QTensor) -> bool:
     return self._qdtype.signed
 
 
+def _int_repr(self: QTensor) -> torch.Tensor:
+    """A copy, as PyTorch gives one: old code may write into it."""
+    return _SHARED(self).clone()
+
+
 def _qscheme(self: QTensor) -> Any:
     return _shown(self._quantizer.scheme)
 
@@ -81,3 +88,4 @@ def replace_attributes(changes: Changes) -> None:
     changes.attribute(QTensor, "is_floating_point", _is_floating_point)
     changes.attribute(QTensor, "is_signed", _is_signed)
     changes.attribute(QTensor, "qscheme", _qscheme)
+    changes.attribute(QTensor, "int_repr", _int_repr)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.numerics.qparams import dynamic_qparams
+from zeropoint.ops import rounding
 from zeropoint.qfunctions.norms import batch_norm
 from zeropoint.tensor.create import empty
 from zeropoint.tensor.qtensor import QTensor
@@ -54,7 +55,7 @@ def _choose_qparams_per_tensor(input: Tensor, reduce_range: bool = False) -> tup
         >>> _choose_qparams_per_tensor(torch.tensor([0.0, 255.0]))
         (1.0, 0)
     """
-    return dynamic_qparams(input, 0, 127 if reduce_range else 255)
+    return dynamic_qparams(input, 0, 127 if rounding.takes_7_bits(reduce_range, rounding.of_values()) else 255)
 
 
 def quantized_batch_norm(

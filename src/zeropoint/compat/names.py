@@ -599,12 +599,13 @@ FUNCTIONS = {
         " q_per_channel_scales q_per_channel_zero_points quantized_batch_norm quantized_max_pool1d quantized_max_pool2d"
         " quantized_max_pool3d _fake_quantize_learnable_per_tensor_affine _fake_quantize_learnable_per_channel_affine"
     ),
-    PACKED_BY_FBGEMM: (
+    "zeropoint.compat.fbgemm": (
         "fbgemm_linear_fp16_weight fbgemm_linear_fp16_weight_fp32_activation fbgemm_linear_int8_weight"
         " fbgemm_linear_int8_weight_fp32_activation fbgemm_linear_quantize_weight fbgemm_pack_gemm_matrix_fp16"
         " fbgemm_pack_quantized_matrix quantized_gru_cell quantized_lstm_cell quantized_rnn_relu_cell"
-        " quantized_rnn_tanh_cell _wrapped_quantized_linear_prepacked"
+        " quantized_rnn_tanh_cell"
     ),
+    PACKED_BY_FBGEMM: "_wrapped_quantized_linear_prepacked",
     INSIDE: "_fused_moving_avg_obs_fq_helper _fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
 }
 

@@ -124,7 +124,8 @@ def _linear_dynamic(op: Any, op_fp16: Any) -> Any:
         w = W_prepack
         if w.dtype == "float16":
             return op_fp16(X, w.values, w.bias_values)
-        return op(X, w.values, w.scales, w.zero_points, w.bias_values, reduce_range)
+        seven = reduce_range and w.rounding != "qnnpack"
+        return op(X, w.values, w.scales, w.zero_points, w.bias_values, seven)
 
     return linear_dynamic
 
@@ -135,7 +136,7 @@ def _cell(op: Any) -> Any:
     ) -> Tensor:
         return op(
             input, hx, w_ih.values, w_ih.scales, w_ih.zero_points, w_hh.values, w_hh.scales, w_hh.zero_points,
-            w_ih.bias_values, w_hh.bias_values, True,
+            w_ih.bias_values, w_hh.bias_values, w_ih.rounding != "qnnpack",
         )  # fmt: skip
 
     return cell
@@ -147,7 +148,7 @@ def quantized_lstm_cell_dynamic(
 ) -> Tuple[Tensor, Tensor]:  # fmt: skip
     return torch.ops.zeropoint.quantized_lstm_cell_dynamic(
         input, hx, w_ih.values, w_ih.scales, w_ih.zero_points, w_hh.values, w_hh.scales, w_hh.zero_points,
-        w_ih.bias_values, w_hh.bias_values, True,
+        w_ih.bias_values, w_hh.bias_values, w_ih.rounding != "qnnpack",
     )  # fmt: skip
 
 
@@ -323,7 +324,7 @@ def _conv_dynamic(op: Any) -> Any:
         w, n = packed_weight, 2 - qx.dim()
         return op(
             qx, _values(w, qx), w.scales, w.zero_points, w.bias_values, w.strides[n:], w.paddings[n:], w.dilations[n:],
-            w.group_count, reduce_range,
+            w.group_count, reduce_range and w.rounding != "qnnpack",
         )  # fmt: skip
 
     return conv
@@ -334,7 +335,7 @@ def _conv_transposed_dynamic(op: Any) -> Any:
         w, n = packed_weight, 2 - qx.dim()
         return op(
             qx, _values(w, qx), w.scales, w.zero_points, w.bias_values, w.strides[n:], w.paddings[n:],
-            w.output_paddings[n:], w.dilations[n:], w.group_count, reduce_range,
+            w.output_paddings[n:], w.dilations[n:], w.group_count, reduce_range and w.rounding != "qnnpack",
         )  # fmt: skip
 
     return conv
@@ -389,7 +390,8 @@ def _weights(params: List[CellParams]) -> Tuple[List[Tensor], List[Tensor], List
             bias = w.bias_values
             if bias is not None:
                 biases.append(bias)
-    return values, scales, zero_points, biases, params[0].reduce_range
+    seven = params[0].reduce_range and params[0].w_ih.rounding != "qnnpack"
+    return values, scales, zero_points, biases, seven
 
 
 def quantized_lstm(

@@ -94,6 +94,7 @@ def adapt_surroundings(changes: Changes) -> None:
     changes.attribute(torch.fx.Tracer, "create_arg", _naming_packed_weights(torch.fx.Tracer.create_arg))
     changes.item(rounding.CHOICE, "layer", _rounding_of_engine)
     changes.item(rounding.CHOICE, "values", _rounding_of_values)
+    changes.item(rounding.REDUCE_RANGE, "linear_dynamic", True)
     if not hasattr(torch.backends, "quantized"):
         engine = _Engine("torch.backends.quantized")
         changes.item(sys.modules, engine.__name__, engine)

@@ -41,6 +41,7 @@ from zeropoint.graph.provenance import origin
 from zeropoint.nn.quantized.storage import has_observed
 from zeropoint.observers import default_dynamic_quant_observer
 from zeropoint.operators.node import arguments
+from zeropoint.ops.rounding import linear_takes_7_bits
 from zeropoint.qconfig import QConfig
 from zeropoint.qconfig_mapping import QConfigMapping
 
@@ -135,7 +136,9 @@ def _watch(view: View, choices: dict[Any, Choice], observers: dict[str, Any]) ->
     for node, choice in choices.items():
         kept[node.name] = saved_plan.choice_to(choice, origin(node).path, operator_name(node, choice))
         if choice.qconfig is not None:
-            kept[node.name]["activation"] = facts_of(choice.qconfig.activation())
+            facts = facts_of(choice.qconfig.activation())
+            facts["reduce_range"] |= choice.way is Way.DYNAMIC and linear_takes_7_bits()
+            kept[node.name]["activation"] = facts
     weights = {node: _weight_observer(choice) for node, choice in choices.items() if _has_weight(choice)}
     names = {node: _free_name(view.module, owner) for node, owner in _owners(view, weights).items()}
     for node, observer in weights.items():

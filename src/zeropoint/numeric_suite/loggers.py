@@ -14,6 +14,8 @@ __all__ = ["Logger", "OutputLogger", "ShadowLogger", "get_logger_dict"]
 class Logger(nn.Module):
     """Base of all loggers: `stats` is what it has kept."""
 
+    prepared_elsewhere = True  # what it hands on stays as it is: the model is not one that is being prepared
+
     def __init__(self) -> None:
         super().__init__()
         self.stats: dict[str, Any] = {}

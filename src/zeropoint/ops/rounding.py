@@ -15,12 +15,15 @@ QNNPACK has its own forms of some operators on uint8, which are taken where `of_
 - avg_pool2d without ceil_mode, adaptive_avg_pool2d to windows of one size, the mean over axes (2, 3):
   ``rne(sum * (scale / (scale * n))) + zero_point`` in every layout
 - hardswish: ``rne(y * (1 / scale) + zero_point)``
+
+Layers of dynamic quantization round what they get to 7 bits if they are asked to (`reduce_range`), QNNPACK's never.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor
 
 OURS = "zeropoint"
@@ -32,6 +35,9 @@ QNNPACK = "qnnpack"
 # `zeropoint.compat` puts in what the engine says that old code has set. "layer" chooses for a layer with these weight
 # zero points, groups and output padding; `groups` 0 stands for linear layers. "values" chooses for the other operators.
 CHOICE: dict[str, Callable[..., str]] = {}
+
+# Whether linear layers of dynamic quantization ask for 7 bits, as those of torch.ao do. `zeropoint.compat` changes it.
+REDUCE_RANGE = {"linear_dynamic": False}
 
 
 def chosen(zero_points: Tensor, groups: int = 0, output_padding: Sequence[int] = ()) -> str:
@@ -55,6 +61,26 @@ def of_values() -> str:
     """
     choose = CHOICE.get("values")
     return OURS if choose is None else choose()
+
+
+def takes_7_bits(reduce_range: bool, rounding: str) -> bool:
+    """Whether a layer of dynamic quantization with this rounding quantizes its input to 7 bits, if `reduce_range` asks.
+
+    Example:
+        >>> takes_7_bits(True, "fbgemm"), takes_7_bits(True, "qnnpack")
+        (True, False)
+    """
+    return reduce_range and rounding != "qnnpack"
+
+
+def linear_takes_7_bits() -> bool:
+    """Whether a linear layer of dynamic quantization that is made now quantizes its input to 7 bits.
+
+    Example:
+        >>> linear_takes_7_bits()
+        False
+    """
+    return takes_7_bits(REDUCE_RANGE["linear_dynamic"], chosen(torch.zeros(1)))
 
 
 def code(op: str, rounding: str) -> int:

@@ -86,6 +86,10 @@ class LinearPackedParams:
         """The bias."""
         return self._bias
 
+    def __getstate__(self) -> tuple[tuple[QTensor, Tensor | None], str]:
+        """What objects of torch.ao answer: the weight with the bias, and a name. Files have what `__reduce__` says."""
+        return self.unpack(), "LinearPackedParams"
+
     def __reduce__(self) -> Any:
         return LinearPackedParams, (self._weight, self._bias)
 
@@ -122,6 +126,10 @@ class LinearPackedParamsFp16:
     def bias(self) -> Tensor | None:
         """The bias."""
         return self._bias
+
+    def __getstate__(self) -> tuple[tuple[Tensor, Tensor | None], str]:
+        """As that of `LinearPackedParams`."""
+        return self.unpack(), "LinearPackedParamsFp16"
 
     def __reduce__(self) -> Any:
         return LinearPackedParamsFp16, (self._weight, self._bias)
@@ -359,6 +367,7 @@ def linear_dynamic(
         >>> linear_dynamic(torch.tensor([[1.0, 2.0]]), w)
         tensor([[2.9961]])
     """
+    reduce_range = rounding.takes_7_bits(reduce_range, W_prepack._rounding)
     if _is_recorded():
         return torch.ops.zeropoint.linear_dynamic(X, *W_prepack.operands(), reduce_range, per_token)
     return layers.run_linear_dynamic("linear_dynamic", X, W_prepack.layer(), reduce_range, per_token, False)
@@ -368,6 +377,7 @@ def linear_relu_dynamic(
     X: Tensor, W_prepack: LinearPackedParams, reduce_range: bool = False, per_token: bool = False
 ) -> Tensor:
     """As `linear_dynamic`, with a ReLU."""
+    reduce_range = rounding.takes_7_bits(reduce_range, W_prepack._rounding)
     if _is_recorded():
         return torch.ops.zeropoint.linear_relu_dynamic(X, *W_prepack.operands(), reduce_range, per_token)
     return layers.run_linear_dynamic("linear_relu_dynamic", X, W_prepack.layer(), reduce_range, per_token, True)
@@ -468,6 +478,7 @@ def run_conv(
 
 def conv_dynamic(X: Tensor, packed_weight: ConvPackedParams, reduce_range: bool = False) -> Tensor:
     """A convolution on floats: quantized by their own range on the way in, float32 out."""
+    reduce_range = rounding.takes_7_bits(reduce_range, packed_weight._rounding)
     if _is_recorded():
         op = packed_weight._geometry.op.removesuffix("_prepack") + "_dynamic"
         made: Tensor = getattr(torch.ops.zeropoint, op)(X, *packed_weight.operands(), reduce_range)

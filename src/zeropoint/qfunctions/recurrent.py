@@ -26,6 +26,7 @@ from zeropoint.ops.recurrent import (
     run_cell,
     run_recurrent,
 )
+from zeropoint.ops.rounding import OURS, takes_7_bits
 from zeropoint.qfunctions.packed import LinearPackedParams, LinearPackedParamsFp16
 
 Packed = LinearPackedParams | LinearPackedParamsFp16
@@ -89,10 +90,16 @@ class CellParams:
         """The native layer for the instruction set in use."""
         key = _native.isa(), kind.name
         if key not in self._layers:
-            self._layers[key] = make_recurrent_layer(
-                op, kind, _matrix(self.w_ih), _matrix(self.w_hh), self.reduce_range
-            )
+            seven = takes_7_bits(self.reduce_range, getattr(self.w_ih, "_rounding", OURS))
+            self._layers[key] = make_recurrent_layer(op, kind, _matrix(self.w_ih), _matrix(self.w_hh), seven)
         return self._layers[key]
+
+    def __getstate__(self) -> tuple[tuple[Any, ...], str]:
+        """What objects of torch.ao answer: kind, biases, numbers and weights, and a name; files have `__reduce__`."""
+        biases = [] if self.is_fp16 else [b for b in (self.w_ih._bias, self.w_hh._bias) if b is not None]
+        numbers = [] if self.is_fp16 else [int(self.reduce_range)]
+        kind = "quantized_fp16" if self.is_fp16 else "quantized_dynamic"
+        return (kind, biases, [], numbers, [self.w_ih, self.w_hh]), "CellParams"
 
     def __reduce__(self) -> Any:
         return CellParams, (self.w_ih, self.w_hh, None, None, self.reduce_range)
@@ -292,7 +299,8 @@ def _run_cell(
         for name, packed in (("w_ih", w_ih), ("w_hh", w_hh)):
             wanted = LinearPackedParamsFp16 if isinstance(packed, LinearPackedParamsFp16) else LinearPackedParams
             _require_packed(op, name, packed, wanted)
-        layer = make_recurrent_layer(op, kind, _matrix(w_ih), _matrix(w_hh), True)
+        seven = takes_7_bits(True, getattr(w_ih, "_rounding", OURS))
+        layer = make_recurrent_layer(op, kind, _matrix(w_ih), _matrix(w_hh), seven)
         made = weakref.ref(w_hh), isa, kind.name, layer
         _CELLS[w_ih] = made
     _require_same_bias(op, "b_ih", b_ih, w_ih)

@@ -11,7 +11,7 @@ from torch.fx import Proxy
 from zeropoint.numerics.dtypes import DTYPES, QuantizedDtype, qint8, quantized_dtype, quint8
 from zeropoint.numerics.packing import packed_columns
 from zeropoint.numerics.qparams import dynamic_qparams
-from zeropoint.ops import stored
+from zeropoint.ops import rounding, stored
 from zeropoint.tensor.errors import QTensorError
 from zeropoint.tensor.qtensor import QTensor, from_values, settled
 from zeropoint.tensor.quantizer import PerChannelQuantizer, PerTensorQuantizer, Quantizer
@@ -132,7 +132,7 @@ def quantize_per_tensor_dynamic(input: torch.Tensor, dtype: Any, reduce_range: b
     if isinstance(input, Proxy):
         return as_node(quantize_per_tensor_dynamic, input, kind.name, reduce_range)
     qmin, qmax = kind.qmin, kind.qmax
-    if reduce_range:
+    if rounding.takes_7_bits(reduce_range, rounding.of_values()):
         qmin, qmax = qmin // 2, qmax // 2
     return _per_tensor(input, *dynamic_qparams(input, qmin, qmax), kind)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from zeropoint.nn import simulated_tensor
@@ -23,6 +24,8 @@ def arguments_of(conv: Any) -> dict[str, Any]:
 class _ConvNd:
     """A convolution whose weight is fake-quantized; goes before torch's class."""
 
+    __constants__ = (*nn.Conv2d.__constants__, "_RELU")
+    _RELU: ClassVar[bool] = False
     _PLAIN: ClassVar[type[nn.Module]]
     _FLOAT_MODULE: ClassVar[type[nn.Module]]
     _SOURCES: ClassVar[tuple[type, ...]]
@@ -53,7 +56,8 @@ class _ConvNd:
     def forward(self: Any, input: Tensor) -> Tensor:
         if not torch.jit.is_scripting():
             input = simulated_tensor.plain(input)
-        return self._conv_forward(input, self.weight_fake_quant(self.weight), self.bias)
+        y = self._conv_forward(input, self.weight_fake_quant(self.weight), self.bias)
+        return F.relu(y) if self._RELU else y
 
     @classmethod
     def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:

@@ -27,7 +27,9 @@ class Linear(nn.Linear):
         tensor([1], dtype=torch.uint8)
     """
 
+    __constants__ = (*nn.Linear.__constants__, "_RELU")
     _FLOAT_MODULE = nn.Linear
+    _RELU = False
     _TAKES_STANDING = True
 
     def __init__(
@@ -41,7 +43,8 @@ class Linear(nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         if not torch.jit.is_scripting():
             input = simulated_tensor.plain(input)
-        return F.linear(input, self.weight_fake_quant(self.weight), self.bias)
+        y = F.linear(input, self.weight_fake_quant(self.weight), self.bias)
+        return F.relu(y) if self._RELU else y
 
     @classmethod
     def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Linear:

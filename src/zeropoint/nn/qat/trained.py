@@ -56,7 +56,7 @@ def plain(layer: Any, kind: type[nn.Module], *arguments: Any, **options: Any) ->
 
 def along(weights: Tensor, factor: Tensor) -> Tensor:
     """`factor`, one for each output channel, in a shape that broadcasts with the weights."""
-    return factor.reshape(-1, *[1] * (weights.dim() - 1))
+    return factor.reshape([-1] + [1] * (weights.dim() - 1))
 
 
 def folding(bn: Any, bias: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -73,11 +73,20 @@ def folding(bn: Any, bias: Tensor | None) -> tuple[Tensor, Tensor]:
         >>> factor.item(), bias.item()
         (0.5, -1.0)
     """
-    factor = torch.rsqrt(bn.running_var + bn.eps)
-    offset = (-bn.running_mean if bias is None else bias - bn.running_mean) * factor
-    if bn.weight is not None:
-        factor, offset = bn.weight * factor, offset * bn.weight
-    return factor, offset if bn.bias is None else offset + bn.bias
+    return folding_by(bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias, bias)
+
+
+def folding_by(
+    mean: Tensor, variance: Tensor, eps: float, weight: Tensor | None, shift: Tensor | None, bias: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """`folding` by the parts of a batch norm, for torch.jit.script."""
+    factor = torch.rsqrt(variance + eps)
+    offset = (-mean if bias is None else bias - mean) * factor
+    if weight is not None:
+        factor, offset = weight * factor, offset * weight
+    if shift is not None:
+        offset = offset + shift
+    return factor, offset
 
 
 def folded(weight: Tensor, bias: Tensor | None, bn: Any, transposed_groups: int = 0) -> tuple[Tensor, Tensor]:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from zeropoint.nn import simulated_tensor
 from zeropoint.nn.intrinsic import fused
 from zeropoint.nn.qat.conv import arguments_of
-from zeropoint.nn.qat.trained import along, folded, plain, require_float, require_qconfig, take_over
+from zeropoint.nn.qat.trained import along, folding_by, plain, require_float, require_qconfig, take_over
 
 __all__ = [
     "ConvBn1d",
@@ -64,8 +64,9 @@ class WithBatchNorm(FollowsBatches):
         raise NotImplementedError
 
     def forward(self: Any, input: Tensor) -> Tensor:
-        input, bn = simulated_tensor.plain(input), self.bn
-        if bn.training or bn.running_var is None:
+        if not torch.jit.is_scripting():
+            input = simulated_tensor.plain(input)
+        if self.bn.training or self.bn.running_var is None:
             y = self._in_training(input)
         else:
             weight, bias = self.folded()
@@ -73,21 +74,26 @@ class WithBatchNorm(FollowsBatches):
         return F.relu(y) if self._RELU else y
 
     def _in_training(self: Any, x: Tensor) -> Tensor:
-        bn = self.bn
-        deviation = torch.sqrt(bn.running_var + bn.eps)
-        factor = deviation.reciprocal() if bn.weight is None else bn.weight / deviation
+        bias, variance, scale = self.bias, self.bn.running_var, self.bn.weight
+        assert variance is not None
+        deviation = torch.sqrt(variance + self.bn.eps)
+        factor = deviation.reciprocal() if scale is None else scale / deviation
         weight = self.weight_fake_quant(self.weight * along(self.weight, factor))
         y = self._layer(x, weight, None)
         channels = [1] * y.dim()
         channels[1] = -1
         y = y / factor.reshape(channels)
-        if self.bias is not None:
-            y = y + self.bias.reshape(channels)
-        return bn(y)
+        if bias is not None:
+            y = y + bias.reshape(channels)
+        return self.bn(y)
 
     def folded(self: Any) -> tuple[Tensor, Tensor]:
         """Weight and bias with the batch norm in them."""
-        return folded(self.weight, self.bias, self.bn)
+        mean, variance = self.bn.running_mean, self.bn.running_var
+        assert mean is not None
+        assert variance is not None
+        factor, bias = folding_by(mean, variance, self.bn.eps, self.bn.weight, self.bn.bias, self.bias)
+        return self.weight * along(self.weight, factor), bias
 
     # ------------------------------------------------------------------------------------------------ statistics
 
@@ -135,6 +141,7 @@ class WithBatchNorm(FollowsBatches):
 class _ConvBnNd(WithBatchNorm):
     """A convolution and its batch norm."""
 
+    __constants__ = (*nn.Conv2d.__constants__, "_RELU")
     _CONV: ClassVar[type[nn.Module]]
     _BN: ClassVar[type[nn.Module]]
     _version = 2
@@ -243,6 +250,7 @@ class ConvBnReLU3d(ConvBn3d):
 class LinearBn1d(WithBatchNorm, nn.Linear):
     """A linear layer and its batch norm; see the module's text."""
 
+    __constants__ = (*nn.Linear.__constants__, "_RELU")
     _FLOAT_MODULE = fused.LinearBn1d
 
     def __init__(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from zeropoint.nn import qat
 from zeropoint.nn.intrinsic import fused
@@ -14,13 +13,10 @@ __all__ = ["ConvReLU1d", "ConvReLU2d", "ConvReLU3d", "LinearReLU"]
 
 
 class _WithReLU:
-    """A ReLU after a layer; goes before the layer's class."""
+    """A ReLU after a layer, which the layer computes; goes before its class."""
 
     _FUSED: Any
     _RELU = True
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.relu(super().forward(input))  # type: ignore[misc]
 
     def to_float(self) -> Any:
         """A fused float module with copies of the parameters."""

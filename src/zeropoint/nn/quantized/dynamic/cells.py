@@ -21,6 +21,7 @@ from zeropoint.nn.quantized.dynamic.recurrent_weights import (
 from zeropoint.nn.quantized.storage import as_qtensor
 from zeropoint.numerics.dtypes import qint8
 from zeropoint.ops import recurrent as ops
+from zeropoint.ops import rounding
 from zeropoint.qfunctions import recurrent
 from zeropoint.tensor.qtensor import QTensor
 from zeropoint.tensor.recording import is_recorded
@@ -76,12 +77,12 @@ class RNNCellBase(nn.Module):
     def _eager(self, input: Tensor, states: list[Tensor]) -> tuple[Tensor, ...]:
         isa, (op, kind) = _native.isa(), self._op()
         if self._made is None or self._made[0] != isa:
-            made = ops.make_recurrent_layer(op, kind, self._ih.matrix(), self._hh.matrix(), True)
-            self._made = isa, made
+            seven = rounding.takes_7_bits(True, self._ih._rounding)
+            self._made = isa, ops.make_recurrent_layer(op, kind, self._ih.matrix(), self._hh.matrix(), seven)
         return ops.run_cell(op, self._made[1], input, states)
 
-    def _weights(self) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]:
-        """The weights, their scales and zero points, and the biases, as operators take them."""
+    def _weights(self) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor], bool]:
+        """The weights, their scales and zero points, and the biases, as operators take them; and `reduce_range`."""
         weights: list[Tensor] = []
         scales: list[Tensor] = []
         zero_points: list[Tensor] = []
@@ -94,7 +95,7 @@ class RNNCellBase(nn.Module):
             bias = m._bias
             if bias is not None:
                 biases.append(bias)
-        return weights, scales, zero_points, biases
+        return weights, scales, zero_points, biases, rounding.takes_7_bits(True, self._ih._rounding)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         super()._apply(fn, recurse)
@@ -223,10 +224,10 @@ class LSTMCell(RNNCellBase):
             return h, c
 
     def _graph(self, input: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        weights, scales, zero_points, biases = self._weights()
+        weights, scales, zero_points, biases, seven = self._weights()
         _, h, c = torch.ops.zeropoint.quantized_lstm(
             input.unsqueeze(0), [hidden.unsqueeze(0), cell.unsqueeze(0)], weights, scales, zero_points, biases, 1, 0.0,
-            False, False, False, True,
+            False, False, False, seven,
         )  # fmt: skip
         return h.squeeze(0), c.squeeze(0)
 
@@ -254,10 +255,10 @@ class GRUCell(RNNCellBase):
             return self._graph(input, hx) if is_recorded() else self._eager(input, [hx])[0]
 
     def _graph(self, input: Tensor, hidden: Tensor) -> Tensor:
-        weights, scales, zero_points, biases = self._weights()
+        weights, scales, zero_points, biases, seven = self._weights()
         _, h = torch.ops.zeropoint.quantized_gru(
             input.unsqueeze(0), hidden.unsqueeze(0), weights, scales, zero_points, biases, 1, 0.0, False, False, False,
-            True,
+            seven,
         )  # fmt: skip
         return h.squeeze(0)
 
@@ -297,15 +298,15 @@ class RNNCell(RNNCellBase):
             return self._graph(input, hx) if is_recorded() else self._eager(input, [hx])[0]
 
     def _graph(self, input: Tensor, hidden: Tensor) -> Tensor:
-        weights, scales, zero_points, biases = self._weights()
+        weights, scales, zero_points, biases, seven = self._weights()
         if self.nonlinearity == "relu":
             _, h = torch.ops.zeropoint.quantized_rnn_relu(
                 input.unsqueeze(0), hidden.unsqueeze(0), weights, scales, zero_points, biases, 1, 0.0, False, False,
-                False, True,
+                False, seven,
             )  # fmt: skip
         else:
             _, h = torch.ops.zeropoint.quantized_rnn_tanh(
                 input.unsqueeze(0), hidden.unsqueeze(0), weights, scales, zero_points, biases, 1, 0.0, False, False,
-                False, True,
+                False, seven,
             )  # fmt: skip
         return h.squeeze(0)

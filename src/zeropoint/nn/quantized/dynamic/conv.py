@@ -9,7 +9,7 @@ from torch import Tensor
 
 from zeropoint.nn.quantized import conv as static
 from zeropoint.nn.quantized.storage import float_layer, quantize_weight
-from zeropoint.ops import layers
+from zeropoint.ops import layers, rounding
 from zeropoint.tensor.recording import is_recorded
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
@@ -27,6 +27,7 @@ class _Dynamic(static._ConvNd):
         """`input` convolved; `reduce_range`: quantize it to 7 bits, instead of what the layer was made with."""
         if reduce_range is None:
             reduce_range = self.reduce_range
+        reduce_range = rounding.takes_7_bits(reduce_range, self._rounding)
         if torch.jit.is_scripting():
             return self._graph(input, reduce_range)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, ClassVar
 
 import torch
@@ -11,8 +12,9 @@ from zeropoint.nn import qat
 from zeropoint.nn.quantized import linear as static
 from zeropoint.nn.quantized.storage import as_qtensor, float_layer, quantize_weight
 from zeropoint.numerics.dtypes import qint8, quantized_dtype
-from zeropoint.ops import layers
+from zeropoint.ops import layers, rounding
 from zeropoint.ops.weight_only import run_weight_only
+from zeropoint.qconfig import default_dynamic_qconfig
 from zeropoint.tensor.qtensor import QTensor
 
 __all__ = ["Linear"]
@@ -43,7 +45,7 @@ class Linear(static.Linear):
     def __init__(self, in_features: int, out_features: int, bias_: bool = True, dtype: Any = qint8) -> None:
         super().__init__(in_features, out_features, bias_, dtype)
         self.version = self._version
-        self.reduce_range = False
+        self.reduce_range = rounding.REDUCE_RANGE["linear_dynamic"]
 
     def extra_repr(self) -> str:
         text = f"in_features={self.in_features}, out_features={self.out_features}, dtype={self._packed_params.dtype}"
@@ -56,25 +58,35 @@ class Linear(static.Linear):
         w = self._packed_params
         if w._weight_dtype == "float16":
             return torch.ops.zeropoint.linear_dynamic_fp16(x, w._weight_values, w._bias)
+        reduce_range = rounding.takes_7_bits(self.reduce_range, w._rounding)
         return torch.ops.zeropoint.linear_dynamic(
-            x, w._weight_values, w._weight_scales, w._weight_zero_points, w._bias, self.reduce_range
+            x, w._weight_values, w._weight_scales, w._weight_zero_points, w._bias, reduce_range
         )
 
     def _eager(self, x: Tensor) -> Tensor:
         w = self._packed_params
         if w._weight_dtype == "float16":
             return run_weight_only("linear_dynamic_fp16", x, w.layer(), self._RELU)
-        return layers.run_linear_dynamic("linear_dynamic", x, w.layer(), self.reduce_range, False, self._RELU)
+        reduce_range = rounding.takes_7_bits(self.reduce_range, w._rounding)
+        return layers.run_linear_dynamic("linear_dynamic", x, w.layer(), reduce_range, False, self._RELU)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, *args: Any) -> None:
+        version = local_metadata.get("version")
+        if version is None or version < 4:  # of a time when torch.ao took 8 bits
+            self.version, self.reduce_range = version, False
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
 
     @classmethod
     def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Linear:
-        """The dynamically quantized layer of a float layer with a qconfig."""
-        qconfig = getattr(mod, "qconfig", None)
-        if qconfig is None:
+        """The dynamically quantized layer of a float layer with a qconfig; None is `default_dynamic_qconfig`."""
+        if not hasattr(mod, "qconfig"):
             raise ValueError(
                 f"{cls.__name__}.from_float: the module has no qconfig: call quantize_dynamic, which sets it"
             )
-        kind = qconfig.weight().dtype
+        if mod.qconfig is None or mod.qconfig.weight is None:
+            mod = copy.copy(mod)
+            mod.qconfig = default_dynamic_qconfig
+        kind = mod.qconfig.weight().dtype
         if kind == torch.float16:
             layer = mod[0] if isinstance(mod, nn.Sequential) else mod
             weight, bias, dtype = layer.weight.detach().float(), layer.bias, torch.float16

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from zeropoint import _native
 from zeropoint.nn.quantized.storage import StoredWeight, as_qtensor, quantize_weight
 from zeropoint.numerics.dtypes import qint8, quantized_dtype
-from zeropoint.ops import layers
+from zeropoint.ops import layers, rounding
 from zeropoint.ops import recurrent as ops
 from zeropoint.qconfig import default_dynamic_qconfig
 from zeropoint.qfunctions import packed, recurrent
@@ -127,7 +127,8 @@ class PackedParameter(nn.Module):
         """The native layer for the instruction set in use."""
         isa = _native.isa()
         if self._made is None or self._made[0] != isa:
-            made = ops.make_recurrent_layer(op, kind, self.ih.matrix(), self.hh.matrix(), self.reduce_range)
+            reduce_range = rounding.takes_7_bits(self.reduce_range, self.ih._rounding)
+            made = ops.make_recurrent_layer(op, kind, self.ih.matrix(), self.hh.matrix(), reduce_range)
             self._made = isa, made
         return self._made[1]
 

@@ -22,6 +22,7 @@ from zeropoint.nn.quantized.dynamic.recurrent_weights import (
 from zeropoint.nn.quantized.storage import as_qtensor
 from zeropoint.numerics.dtypes import qint8
 from zeropoint.ops import recurrent as ops
+from zeropoint.ops import rounding
 from zeropoint.qfunctions import recurrent
 from zeropoint.tensor.qtensor import QTensor
 from zeropoint.tensor.recording import is_recorded
@@ -113,7 +114,7 @@ class RNNBase(nn.Module):
         biases: list[Tensor] = []
         reduce_range = False
         for cell in self._all_weight_values:
-            reduce_range = cell.reduce_range
+            reduce_range = rounding.takes_7_bits(cell.reduce_range, cell.ih._rounding)
             for m in (cell.ih, cell.hh):
                 weights.append(m._weight_values)
                 if m._weight_dtype != "float16":

@@ -11,6 +11,7 @@ from zeropoint.nn.intrinsic import fused
 from zeropoint.nn.intrinsic import qat as nniqat
 from zeropoint.nn.quantized import dynamic
 from zeropoint.numerics.dtypes import qint8
+from zeropoint.ops import rounding
 
 __all__ = ["LinearReLU"]
 
@@ -29,6 +30,7 @@ class LinearReLU(dynamic.Linear):
         w = self._packed_params
         if w._weight_dtype == "float16":
             return torch.ops.zeropoint.linear_relu_dynamic_fp16(x, w._weight_values, w._bias)
+        reduce_range = rounding.takes_7_bits(self.reduce_range, w._rounding)
         return torch.ops.zeropoint.linear_relu_dynamic(
-            x, w._weight_values, w._weight_scales, w._weight_zero_points, w._bias, self.reduce_range
+            x, w._weight_values, w._weight_scales, w._weight_zero_points, w._bias, reduce_range
         )
