@@ -16,7 +16,7 @@ from zeropoint.operators.elementwise import emit_arithmetic, overloads
 from zeropoint.operators.expressions import Expression
 from zeropoint.operators.float_forms import FloatCall, by_operator, in_parts
 from zeropoint.operators.lookup import emit_table, restored_table
-from zeropoint.operators.node import arguments, aten_name
+from zeropoint.operators.node import arguments, aten_name, only_reads_shape
 from zeropoint.operators.plan import Choice, State, Way, is_float, is_static, relu_after, tensor_arguments
 from zeropoint.operators.record import ModuleForms, Observed, Operator, Traced
 from zeropoint.operators.registry import BY_ATEN
@@ -52,6 +52,8 @@ def _several(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> C
     if operator.name == "cat" and isinstance(node.args[0], fx.Node):
         return Choice(Way.FLOAT, "its list is computed", operator)
     tensors = tuple(tensor_arguments(node))
+    if operator.name == "cat" and _is_masking(state, node, tensors):
+        return Choice(Way.FLOAT, f"joins {_MASK}", operator)
     if any(not is_float(t) for t in tensors):
         return Choice(Way.FLOAT, "not of floats", operator)
     if isinstance(arguments(node).get("alpha"), fx.Node) or not tensors:
@@ -68,7 +70,7 @@ def _elementwise(state: State, node: fx.Node, operator: Operator, qconfig: Any) 
     if choice.way is Way.FLOAT:
         return choice
     if operator.name == "add" and _is_masking(state, node, tensors):
-        return Choice(Way.FLOAT, "adds what may be a mask to scores: its range would leave these no steps", operator)
+        return Choice(Way.FLOAT, f"adds {_MASK}", operator)
     if len(tensors) > 1:
         return choice
     if any(isinstance(v, fx.Node) and v is not tensors[0] for v in node.args):
@@ -76,11 +78,36 @@ def _elementwise(state: State, node: fx.Node, operator: Operator, qconfig: Any) 
     return Choice(Way.PASSED, "", operator)
 
 
+_MASK = "what may be a mask to scores: its range would leave these no steps"
+
+
 def _is_masking(state: State, node: fx.Node, tensors: tuple[fx.Node, ...]) -> bool:
-    """Whether a sum with something that is not quantized goes into a softmax and nowhere else."""
-    records = (BY_ATEN.get(aten_name(user) or "") for user in node.users)
-    into_softmax = all(record is not None and record.name in ("softmax", "safe_softmax") for record in records)
-    return len(tensors) > 1 and into_softmax and any(t not in state.quantized for t in tensors)
+    """Whether a sum, or a tensor joined with something that is not quantized, goes into a softmax and nowhere else."""
+    return len(tensors) > 1 and any(t not in state.quantized for t in tensors) and _becomes_weights(node)
+
+
+_SCORES = ("add", "cat", "max", "amax", "mul", "clamp", "clamp_min", "clamp_max")  # what is done to scores on their way
+
+
+def _becomes_weights(node: fx.Node) -> bool:
+    """Whether all that is made of a value goes into a softmax, as scores do: joined with others, less their largest."""
+    waiting, reached, seen = [node], False, {node}
+    while waiting:
+        for user in waiting.pop().users:
+            record = BY_ATEN.get(aten_name(user) or "")
+            if record is not None and record.name in ("softmax", "safe_softmax"):
+                reached = True
+            elif only_reads_shape(user):
+                continue
+            elif user.target is python.getitem or (
+                record is not None and (record.name in _SCORES or (record.keeps_scale and record.integers is None))
+            ):
+                if user not in seen:
+                    seen.add(user)
+                    waiting.append(user)
+            else:
+                return False
+    return reached
 
 
 def _binary(g: Any, node: fx.Node, choice: Choice) -> Value:
