@@ -83,3 +83,37 @@ def test_a_hundred_experts_make_a_graph_no_larger_than_three_do() -> None:
     x = torch.randn(5, 16)
     sizes = [len(zeropoint.to_int8(Experts(n).eval(), (x,), mode="dynamic").graph_module.graph.nodes) for n in (3, 100)]
     assert sizes[0] == sizes[1]
+
+
+class Gathered(nn.Module):
+    """The weights of each token's expert gathered, and of each place its embedding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = nn.Linear(16, 4)
+        self.weight = nn.Parameter(torch.randn(4, 16, 24))
+        self.places = nn.Parameter(torch.randn(50, 24))
+
+    def forward(self, x: Tensor) -> Tensor:
+        which = self.router(x).argmax(-1)
+        return (x.unsqueeze(1) @ self.weight[which]).squeeze(1) + self.places[: x.shape[0]]
+
+
+def test_the_range_of_what_is_chosen_from_a_parameter_is_that_of_the_parameter() -> None:
+    torch.manual_seed(0)
+    model = Gathered().eval()
+    with torch.no_grad():
+        model.router.bias.copy_(torch.tensor([9.0, 0.0, 0.0, 0.0]))  # calibration sees one expert
+    batches = [torch.randn(6, 16) for _ in range(4)]
+    quantized = zeropoint.to_int8(model, (batches[0],), batches, progress=False)
+    scales = {
+        node.args[0].target: node.args[1]
+        for node in quantized.graph_module.graph.nodes
+        if "quantize_per_tensor" in str(node.target) and node.args[0].op == "get_attr"
+    }
+    for name in ("weight", "places"):
+        parameter = getattr(model, name).detach()
+        # A histogram may cut a little off, and never leaves room for more.
+        assert 0.8 < scales[name] * 255 / float(parameter.max() - parameter.min()) <= 1 + 1e-5
+    x = 3 * torch.randn(6, 16)
+    assert torch.equal(zeropoint.compile(quantized, (x,))(x), quantized(x))

@@ -17,7 +17,16 @@ from zeropoint.operators.expressions import Expression
 from zeropoint.operators.float_forms import FloatCall, by_operator, in_parts
 from zeropoint.operators.lookup import emit_table, restored_table
 from zeropoint.operators.node import arguments, aten_name, only_reads_shape
-from zeropoint.operators.plan import Choice, State, Way, is_float, is_static, relu_after, tensor_arguments
+from zeropoint.operators.plan import (
+    Choice,
+    State,
+    Way,
+    is_float,
+    is_static,
+    relu_after,
+    stored_source,
+    tensor_arguments,
+)
 from zeropoint.operators.record import ModuleForms, Observed, Operator, Traced
 from zeropoint.operators.registry import BY_ATEN
 from zeropoint.operators.steps import Emit, GraphBuilder, ProgramStep, StepBuilder, called, restores, steps
@@ -32,12 +41,21 @@ aten, ours = torch.ops.aten, torch.ops.zeropoint
 def _product(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> Choice:
     """A product of matrices; of floats that are quantized on the way where a rule of its own asks for it."""
     if not getattr(qconfig.activation(), "is_dynamic", False):
-        return _several(state, node, operator, qconfig)
+        return _of_stored(state, node, _several(state, node, operator, qconfig))
     if not any(state.mapping.object_type_qconfigs.get(kind) is not None for kind in operator.object_types):
         return Choice(Way.FLOAT, "products of activations stay float in dynamic mode, unless asked for", operator)
     if not all(_is_matrix(t) for t in tensor_arguments(node)):
         return Choice(Way.FLOAT, "not of float32 matrices", operator)
     return Choice(Way.DYNAMIC, "", operator, qconfig)
+
+
+def _of_stored(state: State, node: fx.Node, choice: Choice) -> Choice:
+    """`choice` with parameters as inputs, where it takes values of these: weights of experts, embeddings of places."""
+    tensors = tuple(tensor_arguments(node))
+    values = [t.meta.get("val") for t in tensors if t.op != "get_attr"]
+    if choice.way is Way.STATIC and all(isinstance(v, torch.Tensor) and v.dtype == torch.float32 for v in values):
+        choice.inputs = tuple(stored_source(state, t).name for t in tensors)
+    return choice
 
 
 def _is_matrix(node: fx.Node) -> bool:
@@ -72,7 +90,7 @@ def _elementwise(state: State, node: fx.Node, operator: Operator, qconfig: Any) 
     if operator.name == "add" and _is_masking(state, node, tensors):
         return Choice(Way.FLOAT, f"adds {_MASK}", operator)
     if len(tensors) > 1:
-        return choice
+        return _of_stored(state, node, choice)
     if any(isinstance(v, fx.Node) and v is not tensors[0] for v in node.args):
         return Choice(Way.FLOAT, "its number is a size", operator)
     return Choice(Way.PASSED, "", operator)
