@@ -6,12 +6,15 @@ A policy is chosen from what a graph shows, not from the names of its modules:
   of times larger than the others. It stays float, and what goes into linear layers is equalized (passes/equalize.py).
 - attention, a softmax between two matrix products, next to such norms: a transformer. The sums of its blocks, its
   activations and attention weights stay float, because their large channels leave no room for the others in 8 bits.
+- scores that decide which values are taken (the routers of experts, `topk`, `argmax`): they stay float behind the layer
+  that computes them, because rounded ones are often equal, and another choice changes all that follows.
 - functions whose results span many orders of magnitude, and sums and products of these, everywhere: 8 bits have 256
   steps of one size.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any
@@ -55,6 +58,9 @@ _HANDS_ON = frozenset(
 _SOFTMAX = frozenset(n.split(".")[0] for n, r in BY_ATEN.items() if r.name in ("softmax", "safe_softmax"))
 _SCORES = _HANDS_ON | {"add", "mul", "div", "sub", "where", "masked_fill", "tanh", "clamp", *_SOFTMAX}
 _PRODUCTS = ("matmul", "bmm")
+_CHOOSES = ("topk", "argmax", "argmin", "argsort", "sort", "max", "min")
+_DECIDES_WHY = "it decides which values are taken: rounding could decide otherwise"
+_DECIDES = _SCORES | {"sigmoid", "log_softmax", "softplus", "sqrt", "masked_fill", "scatter"}
 _MODES = ("static", "dynamic", "weight_only")
 
 
@@ -75,6 +81,8 @@ class Policy:
             mode, where the other layers lose less than 8-bit tables.
         products: products of activations in dynamic mode, such as the two of attention: "float", or "int8" with a range
             for each row and column.
+        float_decisions: scores that decide which values are taken stay in float (static mode), such as those of the
+            routers of experts.
 
     Example:
         >>> import dataclasses
@@ -91,6 +99,7 @@ class Policy:
     granularity: str = "per_token"
     embedding_bits: int | None = None
     products: str = "float"
+    float_decisions: bool = True
 
     def __post_init__(self) -> None:
         for name, accepted in (
@@ -176,6 +185,8 @@ class Policy:
         marked = dict.fromkeys(_norms(graph), _NORM_WHY) if self.float_norms else {}
         wide = [node for node in graph.graph.nodes if kept.get(_packet(node)) == _WIDE_WHY]
         marked.update(_readers_of_wide(graph, wide))
+        if self.float_decisions:
+            marked.update(dict.fromkeys(_deciding(graph), _DECIDES_WHY))
         for node in graph.graph.nodes:
             why = marked.get(node) or kept.get(_packet(node).removeprefix("_safe").removeprefix("_"))
             if why is not None and not has_own_rule(mapping, node):
@@ -230,6 +241,25 @@ def _comes_from(node: fx.Node, wanted: tuple[str, ...], through: Any) -> bool:
 def _norms(graph: fx.GraphModule) -> Iterator[fx.Node]:
     """Norms over the last axes, those that a model spells in parts too (passes/fuse_norms.py)."""
     return (node for node in graph.graph.nodes if _packet(node) in ("layer_norm", "rms_norm"))
+
+
+def _deciding(graph: fx.GraphModule) -> set[fx.Node]:
+    """What chooses among values by their size, if somebody reads which, and what is done to these values before."""
+    found: set[fx.Node] = set()
+    waiting = [node for node in graph.graph.nodes if _packet(node) in _CHOOSES and _gives_places(node)]
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting += [n for n in node.all_input_nodes if _packet(n) in _DECIDES or n.target is operator.getitem]
+    return found
+
+
+def _gives_places(node: fx.Node) -> bool:
+    """Whether somebody reads which values were chosen, not the values alone."""
+    if _packet(node).startswith("arg"):
+        return bool(node.users)
+    return any(user.target is operator.getitem and user.args[1] == 1 and user.users for user in node.users)
 
 
 def _readers_of_wide(graph: fx.GraphModule, wide: Iterable[fx.Node]) -> Iterator[tuple[fx.Node, str]]:
