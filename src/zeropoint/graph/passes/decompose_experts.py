@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from zeropoint.graph.passes.nodes import call
+from zeropoint.graph.passes.nodes import call, fixed_size
 
 __all__ = ["EXPERTS"]
 
@@ -41,8 +41,8 @@ def _grouped(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | Non
     values = [n.meta.get("val") for n in (x, matrices)]
     if not all(isinstance(v, torch.Tensor) for v in values) or values[0].dim() != 2 or values[1].dim() != 3:
         return None
-    count, inputs, outputs = values[1].shape
-    if not all(isinstance(size, int) for size in (count, inputs, outputs)):
+    count, inputs, outputs = (fixed_size(size) for size in values[1].shape)
+    if count is None or inputs is None or outputs is None:
         return None
     rows = call(graph, node, aten.arange.default, call(graph, node, aten.sym_size.int, x, 0))
     is_behind = call(graph, node, aten.ge.Tensor, call(graph, node, aten.unsqueeze.default, rows, -1), ends)
