@@ -70,7 +70,7 @@ def _layers() -> dict[str, list[Case]]:
         made[f"conv{d}d"] = [
             *_in(shape, conv(4, 6, 3, stride=2, padding=1), conv(4, 4, 3, padding=1, groups=2, bias=False)),
             *_in(shape, conv(4, 6, 3, padding="same"), nn.Sequential(conv(4, 6, 1, padding="valid"), nn.ReLU())),
-            *_in(shape, WithWeight(function, weight)),
+            *_in(shape, WithWeight(function, weight), conv(4, 6, 2, padding="same", bias=False)),
         ]
         made[f"conv_transpose{d}d"] = [
             *_in(shape, transposed(4, 6, 3, stride=2, output_padding=1), transposed(4, 4, 2, groups=2, bias=False)),

@@ -157,12 +157,19 @@ CASES: dict[str, list[Function]] = {
             for align in (True, False)
         ],
         lambda x, n, m: F.affine_grid(x[:, :2, :3], [x.shape[0], 1, 3, 4], align_corners=False),
+        lambda x, n, m: (F.pad(x, (1, 2), value=-torch.inf), F.pad(_image(x), (0, 0, 3, 0), value=torch.inf)),
+        lambda x, n, m: (F.pad(m, (1, 2)), F.pad(m, (2, 0), value=True), F.pad(n, (0, 1), value=-1)),
         lambda x, n, m: F.adaptive_max_pool2d(_image(x), (3, 2)),
+        lambda x, n, m: (F.adaptive_max_pool2d(_image(x), (5, 3)), F.adaptive_max_pool1d(_image(x)[0], 5)),
         lambda x, n, m: (
             F.interpolate(_image(x), (9, 5), mode="bicubic"),
             F.interpolate(_image(x), scale_factor=1.5, mode="bicubic"),
         ),
         lambda x, n, m: F.interpolate(_image(x)[0], 13, mode="linear", align_corners=True),
+        lambda x, n, m: F.interpolate(x.mT, scale_factor=2.5, mode="linear"),
+        lambda x, n, m: [
+            F.interpolate(_image(x), (4, 5), mode=mode, antialias=True) for mode in ("bilinear", "bicubic")
+        ],
     ],
     "matrices": [
         lambda x, n, m: (
@@ -182,7 +189,21 @@ CASES: dict[str, list[Function]] = {
             x.view(2, 6, 4, 2)[:, :, :2].transpose(1, 2),
             enable_gqa=True,
         ),
-        lambda x, n, m: torch.tensordot(x, x, dims=([1, 2], [1, 2])),
+        lambda x, n, m: (torch.tensordot(x, x, dims=([1, 2], [1, 2])), torch.linalg.multi_dot([x[0], x[0].T, x[1]])),
+        lambda x, n, m: (
+            torch.einsum("bii->bi", x[..., :6]),
+            torch.einsum("ii", x[0, :, :6]),
+            torch.einsum("...ii,...ij->...j", x[..., :6], x),
+        ),
+    ],
+    "scans and order": [
+        lambda x, n, m: (torch.cumprod(_image(x), 2), torch.cumprod(x, -1), torch.logcumsumexp(_image(x) * 9, 2)),
+        lambda x, n, m: (*_image(x).median(2), x.median(-1, keepdim=True).values, _image(x).median()),
+        lambda x, n, m: (*x.kthvalue(2, -1), x.quantile(0.3, -1, keepdim=True), _image(x).quantile(0.6, 2)),
+        lambda x, n, m: (
+            torch.searchsorted(torch.linspace(-1, 1, 9), x),
+            x[0].new_zeros(12, 8).index_reduce(0, n[0], x[0], "amax", include_self=False),
+        ),
     ],
     "composed by PyTorch": [
         lambda x, n, m: (F.mse_loss(x, x.flip(0)), F.smooth_l1_loss(x, x.flip(0)), F.huber_loss(x, x.flip(0))),
@@ -256,3 +277,31 @@ def test_a_bilinear_layer_is_products_of_matrices() -> None:
     assert torch.equal(program(x, y), given)
     # Weights of 8 bits: half a step of each of the 30 products, at most, and rounded inputs.
     assert (given - expected).abs().max() < 0.02 * expected.abs().max()
+
+
+def test_an_instance_norm_with_the_statistics_of_training_is_a_part_of_the_layer_before_it() -> None:
+    torch.manual_seed(0)
+    norm = nn.InstanceNorm2d(4, affine=True, track_running_stats=True)
+    norm.running_mean, norm.running_var = torch.randn(4), torch.rand(4) + 0.5
+    model, x = nn.Sequential(nn.Conv2d(3, 4, 3), norm, nn.ReLU()).eval(), torch.randn(2, 3, 8, 8)
+    quantized = zeropoint.to_int8(model, (x,), [x], progress=False)
+    assert [row.operator for row in quantized.summary().rows] == ["conv2d"]
+    # Half a step of 27 products of weights and inputs, and of the result.
+    assert float((quantized(x) - model(x).detach()).abs().max()) < 0.05 * float(model(x).detach().abs().max())
+    assert torch.equal(zeropoint.compile(quantized, (x,))(x), quantized(x))
+
+
+def test_branches_that_data_decides_are_refused_in_words_with_fallback_too() -> None:
+    class Branches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.cond(x.sum() > 0, lambda v: v.sin(), lambda v: v * 2, (self.layer(x),))
+
+    x = torch.randn(3, 8)
+    quantized = zeropoint.to_int8(Branches().eval(), (x,), [x], progress=False)
+    for fallback in (False, True):
+        with pytest.raises(zeropoint.compiler.Unsupported, match="cond"):
+            zeropoint.compile(quantized, (x,), fallback=fallback)

@@ -60,3 +60,37 @@ def test_a_mask_that_is_not_causal_is_applied_as_it_is() -> None:
     other = x.clone()
     other[:, 3:] += 1
     assert torch.allclose(quantized(other)[:, 0], quantized(x)[:, 0], atol=0.05), "masked places are not seen"
+
+
+class Sinks(nn.Module):
+    """Attention with a learned score for no key at all, as GPT-OSS has it: scores are masked, joined, and shifted."""
+
+    def __init__(self, filled: bool) -> None:
+        super().__init__()
+        self.filled, self.q, self.k, self.v = filled, nn.Linear(16, 16), nn.Linear(16, 16), nn.Linear(16, 16)
+        self.sink = nn.Linear(16, 1)
+
+    def forward(self, x: Tensor, keep: Tensor) -> Tensor:
+        scores = self.q(x) @ self.k(x).transpose(-1, -2)
+        lowest = torch.finfo(scores.dtype).min
+        if self.filled:
+            scores = scores.masked_fill(~keep[:, None], lowest)
+        else:
+            scores = scores + torch.where(keep, 0.0, lowest)[:, None]
+        scores = torch.cat([scores, self.sink(x)], -1)
+        scores = scores - scores.max(-1, keepdim=True).values
+        return scores.softmax(-1)[..., :-1] @ self.v(x)
+
+
+@pytest.mark.parametrize("filled", [True, False], ids=["filled", "added"])
+def test_a_mask_that_meets_scores_before_they_are_joined_and_shifted_leaves_them_their_steps(filled: bool) -> None:
+    torch.manual_seed(0)
+    model = Sinks(filled).eval()
+    keep = torch.ones(2, 6, dtype=torch.bool)
+    keep[1, 4:] = False
+    batches = [(torch.randn(2, 6, 16), keep) for _ in range(8)]
+    quantized = zeropoint.to_int8(model, batches[0], batches, progress=False)
+    expected = model(*batches[0])
+    # Three layers and two products, each with half a step of inputs and of weights.
+    assert float((quantized(*batches[0]) - expected).abs().max()) < 5 * float(expected.abs().max()) / 127
+    assert torch.equal(zeropoint.compile(quantized, batches[0])(*batches[0]), quantized(*batches[0]))

@@ -104,3 +104,18 @@ def test_a_model_in_floats_that_cannot_be_quantized_is_refused_with_the_way_out(
     data = {"calibration": [x]} if mode == "static" else {}
     with pytest.raises(ValueError, match=rf"runs in {str(dtype)[6:]}: call model\.float\(\) first"):
         zeropoint.to_int8(nn.Linear(4, 3).to(dtype).eval(), (x,), mode=mode, progress=False, **data)
+
+
+def test_vmap_is_refused_when_it_is_captured() -> None:
+    """torch.export takes it, and what it gives fails when it is run."""
+
+    class Mapped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.vmap(lambda v: self.layer(v) * v.sum())(x)
+
+    with pytest.raises(zeropoint.CaptureError, match="vmap"):
+        zeropoint.to_int8(Mapped().eval(), (torch.randn(3, 5, 8),), mode="dynamic", progress=False)

@@ -417,6 +417,8 @@ CASES: tuple[Case, ...] = tuple(case for cases in (
     _text("HeliumForCausalLM", "HeliumConfig", **_HEADS),
     _text("SmolLM3ForCausalLM", "SmolLM3Config", num_key_value_heads=2),
     _text("Qwen3MoeForCausalLM", "Qwen3MoeConfig", **_HEADS, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32),
+    _text("GptOssForCausalLM", "GptOssConfig", **_HEADS, num_local_experts=4, num_experts_per_tok=2, sliding_window=8),
+    _text("FlexOlmoForCausalLM", "FlexOlmoConfig", num_key_value_heads=2, num_experts=4, num_experts_per_tok=2),
     _text("FalconMambaForCausalLM", "FalconMambaConfig", state_size=4, time_step_rank=4),
     _transformers("ResNetModel", "ResNetConfig", image(32), embedding_size=8, hidden_sizes=[8, 16, 16, 32], depths=[1, 1, 1, 1], layer_type="basic"),
     _transformers("RegNetModel", "RegNetConfig", image(32), embedding_size=8, hidden_sizes=[8, 16, 16, 32], depths=[1, 1, 1, 1], groups_width=8, layer_type="x"),

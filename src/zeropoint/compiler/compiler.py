@@ -299,6 +299,10 @@ class Compiler:
 
     def call_torch(self, node: fx.Node) -> Any:
         """A step that PyTorch computes."""
+        if not is_operator(node.target):
+            raise self.unsupported(
+                "it takes graphs or is a function of Python: no step, and none that PyTorch computes"
+            )
         call = TorchCall(node, lambda n: self.parameter(n) if self.is_parameter(n) else self.values[n])
         results = self.found[node]
         several = isinstance(results, (tuple, list))

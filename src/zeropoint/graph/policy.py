@@ -6,12 +6,15 @@ A policy is chosen from what a graph shows, not from the names of its modules:
   of times larger than the others. It stays float, and what goes into linear layers is equalized (passes/equalize.py).
 - attention, a softmax between two matrix products, next to such norms: a transformer. The sums of its blocks, its
   activations and attention weights stay float, because their large channels leave no room for the others in 8 bits.
+- scores that decide which values are taken (the routers of experts, `topk`, `argmax`): they stay float behind the layer
+  that computes them, because rounded ones are often equal, and another choice changes all that follows.
 - functions whose results span many orders of magnitude, and sums and products of these, everywhere: 8 bits have 256
   steps of one size.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any
@@ -59,6 +62,9 @@ _HANDS_ON = frozenset(
 _SOFTMAX = frozenset(n.split(".")[0] for n, r in BY_ATEN.items() if r.name in ("softmax", "safe_softmax"))
 _SCORES = _HANDS_ON | {"add", "mul", "div", "sub", "where", "masked_fill", "tanh", "clamp", *_SOFTMAX}
 _PRODUCTS = ("matmul", "bmm")
+_CHOOSES = ("topk", "argmax", "argmin", "argsort", "sort", "max", "min")
+_DECIDES_WHY = "it decides which values are taken: rounding could decide otherwise"
+_DECIDES = _SCORES | {"sigmoid", "log_softmax", "softplus", "sqrt", "masked_fill", "scatter"}
 _MODES = ("static", "dynamic", "weight_only")
 
 
@@ -81,6 +87,8 @@ class Policy:
             for each row and column.
         whole_expressions: element-wise operators that make up a function of one tensor, such as ``x * sigmoid(x)``, are
             rounded at the end only. A program has one table for them (static mode).
+        float_decisions: scores that decide which values are taken stay in float (static mode), such as those of the
+            routers of experts.
 
     Example:
         >>> import dataclasses
@@ -98,6 +106,7 @@ class Policy:
     embedding_bits: int | None = None
     products: str = "float"
     whole_expressions: bool = True
+    float_decisions: bool = True
 
     def __post_init__(self) -> None:
         for name, accepted in (
@@ -184,6 +193,8 @@ class Policy:
         wide = [node for node in graph.graph.nodes if kept.get(_packet(node)) == _WIDE_WHY]
         marked.update(_readers_of_wide(graph, wide))
         expressions = expressions_in(graph) if self.whole_expressions else {}
+        if self.float_decisions:
+            marked.update(dict.fromkeys(_deciding(graph), _DECIDES_WHY))
         for node in graph.graph.nodes:
             why = marked.get(node) or kept.get(_packet(node).removeprefix("_safe").removeprefix("_"))
             if has_own_rule(mapping, node):
@@ -242,6 +253,25 @@ def _comes_from(node: fx.Node, wanted: tuple[str, ...], through: Any) -> bool:
 def _norms(graph: fx.GraphModule) -> Iterator[fx.Node]:
     """Norms over the last axes, those that a model spells in parts too (passes/fuse_norms.py)."""
     return (node for node in graph.graph.nodes if _packet(node) in ("layer_norm", "rms_norm"))
+
+
+def _deciding(graph: fx.GraphModule) -> set[fx.Node]:
+    """What chooses among values by their size, if somebody reads which, and what is done to these values before."""
+    found: set[fx.Node] = set()
+    waiting = [node for node in graph.graph.nodes if _packet(node) in _CHOOSES and _gives_places(node)]
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting += [n for n in node.all_input_nodes if _packet(n) in _DECIDES or n.target is operator.getitem]
+    return found
+
+
+def _gives_places(node: fx.Node) -> bool:
+    """Whether somebody reads which values were chosen, not the values alone."""
+    if _packet(node).startswith("arg"):
+        return bool(node.users)
+    return any(user.target is operator.getitem and user.args[1] == 1 and user.users for user in node.users)
 
 
 def _readers_of_wide(graph: fx.GraphModule, wide: Iterable[fx.Node]) -> Iterator[tuple[fx.Node, str]]:

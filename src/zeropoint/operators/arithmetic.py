@@ -16,8 +16,17 @@ from zeropoint.operators.elementwise import emit_arithmetic, overloads
 from zeropoint.operators.expressions import Expression
 from zeropoint.operators.float_forms import FloatCall, by_operator, in_parts
 from zeropoint.operators.lookup import emit_table, restored_table
-from zeropoint.operators.node import arguments, aten_name
-from zeropoint.operators.plan import Choice, State, Way, is_float, is_static, relu_after, tensor_arguments
+from zeropoint.operators.node import arguments, aten_name, only_reads_shape
+from zeropoint.operators.plan import (
+    Choice,
+    State,
+    Way,
+    is_float,
+    is_static,
+    relu_after,
+    stored_source,
+    tensor_arguments,
+)
 from zeropoint.operators.record import ModuleForms, Observed, Operator, Traced
 from zeropoint.operators.registry import BY_ATEN
 from zeropoint.operators.steps import Emit, GraphBuilder, ProgramStep, StepBuilder, called, restores, steps
@@ -32,7 +41,7 @@ aten, ours = torch.ops.aten, torch.ops.zeropoint
 def _product(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> Choice:
     """A product of matrices; of floats that are quantized on the way where a rule of its own asks for it."""
     if not getattr(qconfig.activation(), "is_dynamic", False):
-        return _several(state, node, operator, qconfig)
+        return _of_stored(state, node, _several(state, node, operator, qconfig))
     if not any(state.mapping.object_type_qconfigs.get(kind) is not None for kind in operator.object_types):
         return Choice(
             Way.FLOAT,
@@ -42,6 +51,15 @@ def _product(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> C
     if not all(_is_matrix(t) for t in tensor_arguments(node)):
         return Choice(Way.FLOAT, "its inputs are not float32 matrices", operator)
     return Choice(Way.DYNAMIC, "", operator, qconfig)
+
+
+def _of_stored(state: State, node: fx.Node, choice: Choice) -> Choice:
+    """`choice` with parameters as inputs, where it takes values of these: weights of experts, embeddings of places."""
+    tensors = tuple(tensor_arguments(node))
+    values = [t.meta.get("val") for t in tensors if t.op != "get_attr"]
+    if choice.way is Way.STATIC and all(isinstance(v, torch.Tensor) and v.dtype == torch.float32 for v in values):
+        choice.inputs = tuple(stored_source(state, t).name for t in tensors)
+    return choice
 
 
 def _is_matrix(node: fx.Node) -> bool:
@@ -56,6 +74,8 @@ def _several(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> C
     if operator.name == "cat" and isinstance(node.args[0], fx.Node):
         return Choice(Way.FLOAT, "its list is not a constant", operator)
     tensors = tuple(tensor_arguments(node))
+    if operator.name == "cat" and _is_masking(state, node, tensors):
+        return Choice(Way.FLOAT, f"it may join {_MASK}", operator)
     if any(not is_float(t) for t in tensors):
         return Choice(Way.FLOAT, "its inputs are not floats", operator)
     if isinstance(arguments(node).get("alpha"), fx.Node) or not tensors:
@@ -72,23 +92,44 @@ def _elementwise(state: State, node: fx.Node, operator: Operator, qconfig: Any) 
     if choice.way is Way.FLOAT:
         return choice
     if operator.name == "add" and _is_masking(state, node, tensors):
-        return Choice(
-            Way.FLOAT,
-            "it may add a mask to scores: the range of the mask would leave too little precision for them",
-            operator,
-        )
+        return Choice(Way.FLOAT, f"it may add {_MASK}", operator)
     if len(tensors) > 1:
-        return choice
+        return _of_stored(state, node, choice)
     if any(isinstance(v, fx.Node) and v is not tensors[0] for v in node.args):
         return Choice(Way.FLOAT, "its operand is a size", operator)
     return Choice(Way.PASSED, "", operator)
 
 
+_MASK = "a mask to scores: the range of the mask would leave too little precision for them"
+
+
 def _is_masking(state: State, node: fx.Node, tensors: tuple[fx.Node, ...]) -> bool:
-    """Whether a sum with something that is not quantized goes into a softmax and nowhere else."""
-    records = (BY_ATEN.get(aten_name(user) or "") for user in node.users)
-    into_softmax = all(record is not None and record.name in ("softmax", "safe_softmax") for record in records)
-    return len(tensors) > 1 and into_softmax and any(t not in state.quantized for t in tensors)
+    """Whether a sum, or a tensor joined with something that is not quantized, goes into a softmax and nowhere else."""
+    return len(tensors) > 1 and any(t not in state.quantized for t in tensors) and _becomes_weights(node)
+
+
+_SCORES = ("add", "cat", "max", "amax", "mul", "clamp", "clamp_min", "clamp_max")  # what is done to scores on their way
+
+
+def _becomes_weights(node: fx.Node) -> bool:
+    """Whether all that is made of a value goes into a softmax, as scores do: joined with others, less their largest."""
+    waiting, reached, seen = [node], False, {node}
+    while waiting:
+        for user in waiting.pop().users:
+            record = BY_ATEN.get(aten_name(user) or "")
+            if record is not None and record.name in ("softmax", "safe_softmax"):
+                reached = True
+            elif only_reads_shape(user):
+                continue
+            elif user.target is python.getitem or (
+                record is not None and (record.name in _SCORES or (record.keeps_scale and record.integers is None))
+            ):
+                if user not in seen:
+                    seen.add(user)
+                    waiting.append(user)
+            else:
+                return False
+    return reached
 
 
 def _binary(g: Any, node: fx.Node, choice: Choice) -> Value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator as python
 from typing import Any
 
@@ -24,6 +25,7 @@ from zeropoint.operators.steps import (
     restores,
     steps,
 )
+from zeropoint.operators.unquantized import filled
 from zeropoint.operators.values import Scale
 from zeropoint.operators.views import moves, shared
 
@@ -88,16 +90,32 @@ def _emit_channel_shuffle(c: StepBuilder, node: fx.Node) -> str:
     return c.add("flatten", c.add("transpose", split, first=1, second=2), first=1, last=2)
 
 
+def _padded(c: StepBuilder, node: fx.Node, pads: list[Any], value: Any) -> str:
+    """With a number around it; one that is not finite, which files do not have, is put where a padded mask is not."""
+    x, dtype = node.args[0], c.dtype(node)
+    if dtype == torch.bool:  # as bytes
+        before, after = Expression(c), Expression(c)
+        made = c.add("pad", before.step(before.term(x, torch.uint8)), pads=pads, value=int(bool(value)))
+        return after.step(after.convert(after.tensor(made, torch.uint8), torch.bool))
+    if math.isfinite(value):
+        return c.add("pad", c.tensor(x), pads=pads, value=value)
+    ones = filled(c, [c.axis_size(x, d) for d in range(c.rank(x))], torch.uint8, 1)
+    inside, around = (c.add("pad", t, pads=pads, value=0) for t in (ones, c.tensor(x)))
+    e = Expression(c)
+    is_inside = e.convert(e.tensor(inside, torch.uint8), torch.bool)
+    return e.step(e.call("where", is_inside, e.tensor(around, dtype), e.number(value, dtype)))
+
+
 def _emit_constant_pad(c: StepBuilder, node: fx.Node) -> str:
     a = arguments(node)
-    return c.add("pad", c.tensor(node.args[0]), pads=c.sizes(a["pad"]), value=a["value"])
+    return _padded(c, node, c.sizes(a["pad"]), a["value"])
 
 
 def _emit_pad(c: StepBuilder, node: fx.Node) -> str:
     a = arguments(node)
     pads = c.sizes(a["pad"])
     if a["mode"] == "constant":
-        return c.add("pad", c.tensor(node.args[0]), pads=pads, value=a["value"] or 0)
+        return _padded(c, node, pads, a["value"] or 0)
     return c.add("pad_from", c.tensor(node.args[0]), pads=pads, mode=a["mode"])
 
 

@@ -113,6 +113,34 @@ def source(state: State, value: fx.Node) -> fx.Node:
     return current
 
 
+def stored_source(state: State, value: fx.Node) -> fx.Node:
+    """The parameter that `value` has its values from, if these are only moved or chosen on the way to one reader.
+
+    They are moved as integers then, and their range is that of the parameter, whatever calibration chooses of it.
+    """
+    between: list[fx.Node] = []
+    current = value
+    while current not in state.quantized and _moves(current) and _has_one_reader(current):
+        between.append(current)
+        current = current.args[0]
+    stored = parameter(state.graph, current)
+    if not between or stored is None or stored.dtype != torch.float32 or not _has_one_reader(current):
+        return value
+    for node in between:
+        state.choices[node] = Choice(Way.PASSED)
+        state.quantized.add(node)
+    return current
+
+
+def _moves(node: fx.Node) -> bool:
+    found = BY_ATEN.get(aten_name(node) or "")
+    return found is not None and found.keeps_scale and found.integers is None and "written" not in node.meta
+
+
+def _has_one_reader(node: fx.Node) -> bool:
+    return sum(not only_reads_shape(user) for user in node.users) == 1
+
+
 def _reshapes(node: fx.Node) -> bool:
     found = BY_ATEN.get(aten_name(node) or "")
     return found is not None and found.reshapes

@@ -17,16 +17,21 @@ aten, ours = torch.ops.aten, torch.ops.zeropoint
 
 
 def _weights(node: fx.Node, a: dict[str, Any], axis: int, dims: int, before: int, after: int) -> Tensor:
-    """What each output along an axis takes of each input, (before, after): the operator's results for unit vectors."""
+    """What each output along an axis takes of each input, (before, after): the operator's results for unit vectors.
+
+    The other axes have two values each: with one, PyTorch 2.13 gives antialiased images with the axes confused.
+    """
     unit = torch.eye(before).reshape(1, before, *[before if d == axis else 1 for d in range(dims)])
-    given: dict[str, Any] = {"output_size": [after if d == axis else 1 for d in range(dims)], "scale_factors": None}
+    unit = unit.expand(-1, -1, *[-1 if d == axis else 2 for d in range(dims)]).contiguous()
+    given: dict[str, Any] = {"output_size": [after if d == axis else 2 for d in range(dims)], "scale_factors": None}
     if a["output_size"] is None:
         given = {
             "output_size": None,
             "scale_factors": [f if d == axis else 1.0 for d, f in enumerate(a["scale_factors"])],
         }
     with torch.no_grad():
-        return node.target(unit, align_corners=a["align_corners"], **given).reshape(before, after)
+        every = node.target(unit, align_corners=a["align_corners"], **given)
+    return every.movedim(axis + 2, 2).reshape(before, after, -1)[..., 0]
 
 
 def _resized(g: Any, node: fx.Node) -> FloatCall | None:

@@ -104,6 +104,7 @@ def capture(
     restore_recurrences(graph)
     try:
         check_packed(graph)
+        _check_functions(graph)
     except EndsCapture as error:
         raise CaptureError(_explanation(model, error)) from error
     _register_tensors(graph)
@@ -139,6 +140,13 @@ def _name_keywords(model: nn.Module, given: Mapping[str, Any]) -> None:
     added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in more]
     named.__signature__ = signature.replace(parameters=[*known, *added])  # type: ignore[attr-defined]
     model.forward = named
+
+
+def _check_functions(graph: fx.GraphModule) -> None:
+    """Refuse what torch.func leaves in a graph: it is captured, and cannot be run again."""
+    for node in graph.graph.nodes:
+        if str(getattr(node.target, "__module__", "")).startswith("torch._functorch"):
+            raise EndsCapture("torch.vmap and torch.func leave no operators in a graph: write the batch as an axis")
 
 
 def _register_tensors(graph: fx.GraphModule) -> None:

@@ -14,6 +14,8 @@ from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.passes.decompose import DECOMPOSED
 from zeropoint.graph.passes.decompose_complex import decompose_complex
 from zeropoint.graph.passes.decompose_experts import EXPERTS
+from zeropoint.graph.passes.decompose_order import ORDER
+from zeropoint.graph.passes.decompose_scan import SCANS
 from zeropoint.graph.passes.decompose_scatter import SCATTER
 from zeropoint.graph.passes.decompose_unknown import decompose_unknown
 from zeropoint.graph.passes.insert_traced import take_apart
@@ -315,7 +317,7 @@ def _attention(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | N
 
 
 def _padded(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
-    """A convolution with ``padding="same"`` or ``"valid"`` with numbers, if both sides get the same."""
+    """A convolution with ``padding="same"`` or ``"valid"`` with numbers; what one side gets more is padded before."""
     dims = int((aten_name(node) or "")[4])
     weight: Any = graph.owning_module
     if a["weight"].op != "get_attr":
@@ -324,10 +326,11 @@ def _padded(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None
         weight = getattr(weight, part)
     dilation = list(a["dilation"]) * (dims if len(a["dilation"]) == 1 else 1)
     total = [d * (k - 1) if a["padding"] == "same" else 0 for d, k in zip(dilation, weight.shape[2:])]
+    x, padding = a["input"], [n // 2 for n in total]
     if any(n % 2 for n in total):
-        return None
-    padding = [n // 2 for n in total]
-    options = (a["input"], a["weight"], a["bias"], a["stride"], padding, a["dilation"], a["groups"])
+        sides = [side for n in reversed(total) for side in (n // 2, n - n // 2)]
+        x, padding = _call(graph, node, aten.constant_pad_nd.default, x, sides), [0] * dims
+    options = (x, a["weight"], a["bias"], a["stride"], padding, a["dilation"], a["groups"])
     return _call(graph, node, getattr(aten, f"conv{dims}d").default, *options)
 
 
@@ -382,6 +385,14 @@ def _convolved(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | N
     return _call(graph, node, op, *first, a["dilation"], a["groups"])
 
 
+def _with_kept_statistics(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """An instance norm with the mean and variance of training is a batch norm."""
+    if a["use_input_stats"] or a["running_mean"] is None or a["running_var"] is None:
+        return None
+    given = (a["input"], a["weight"], a["bias"], a["running_mean"], a["running_var"])
+    return _call(graph, node, aten.batch_norm.default, *given, False, a["momentum"], a["eps"], False)
+
+
 def _gated(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node:
     """``glu(x)`` as ``first half * sigmoid(second half)``."""
     halves = _call(graph, node, aten.chunk.default, a["self"], 2, a["dim"])
@@ -427,6 +438,8 @@ IN_PARTS = frozenset(name.split(".")[0] for name in _TAKEN_APART)
 REWRITTEN: dict[str, Any] = {
     **_TAKEN_APART,
     **EXPERTS,
+    **ORDER,
+    **SCANS,
     **SCATTER,
     "convolution.default": _convolved,
     "_convolution.default": _convolved,
@@ -436,6 +449,7 @@ REWRITTEN: dict[str, Any] = {
     "add.Scalar": _weighted,
     "rsub.Tensor": _turned,
     "clip.default": _clamped,
+    "instance_norm.default": _with_kept_statistics,
     "selu.default": _selu,
     "rrelu.default": _mean_slope,
     **dict.fromkeys(("to.dtype", "to.dtype_layout", "_to_copy.default", "type_as.default"), _same_type),

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
-from zeropoint.graph.passes.nodes import call
+from zeropoint.graph.passes.nodes import call, fixed_size
 
 __all__ = ["DECOMPOSED"]
 
@@ -20,9 +20,8 @@ _MOST_AXES = 8  # that an ellipsis stands for
 def _size(graph: fx.Graph, node: fx.Node, tensor: fx.Node, axis: int) -> Any:
     """The size of an axis: a number if it is fixed."""
     value = tensor.meta.get("val")
-    if isinstance(value, torch.Tensor) and isinstance(value.shape[axis], int):
-        return value.shape[axis]
-    return call(graph, node, aten.sym_size.int, tensor, axis)
+    known = fixed_size(value.shape[axis]) if isinstance(value, torch.Tensor) else None
+    return call(graph, node, aten.sym_size.int, tensor, axis) if known is None else known
 
 
 def _rank(tensor: Any) -> int | None:
@@ -51,7 +50,7 @@ def _einsum(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None
     if parsed is None:
         return None
     inputs, result = parsed
-    parts = [_Labelled(t, labels) for t, labels in zip(a["tensors"], inputs)]
+    parts = [_without_repeats(graph, node, _Labelled(t, labels)) for t, labels in zip(a["tensors"], inputs)]
     made = parts[0]
     for number, part in enumerate(parts[1:], 1):
         later = set(result).union(*(p.labels for p in parts[number + 1 :]))
@@ -61,7 +60,7 @@ def _einsum(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None
 
 
 def _parsed(equation: str, ranks: list[int]) -> tuple[list[str], str] | None:
-    """The letters of the inputs and of the result; an ellipsis gets letters of its own. None for a diagonal."""
+    """The letters of the inputs and of the result; an ellipsis gets letters of its own."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     spare = "".join(c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if c not in equation)[:_MOST_AXES]
     hidden = [spare[len(spare) - (rank - len(labels) + 3) :] for labels, rank in zip(left.split(","), ranks)]
@@ -70,9 +69,20 @@ def _parsed(equation: str, ranks: list[int]) -> tuple[list[str], str] | None:
     if not arrow:
         right = "..." + "".join(sorted(c for c in set(every) if every.count(c) == 1 and c not in spare))
     result = right.replace("...", "".join(c for c in spare if c in every))
-    if any(len(set(labels)) != len(labels) or len(labels) != rank for labels, rank in zip(inputs, ranks)):
+    if any(len(labels) != rank for labels, rank in zip(inputs, ranks)):
         return None
     return inputs, result
+
+
+def _without_repeats(graph: fx.Graph, node: fx.Node, x: _Labelled) -> _Labelled:
+    """A letter that is there twice means the diagonal, which becomes the last axis."""
+    tensor, labels = x
+    for letter in set(labels):
+        while labels.count(letter) > 1:
+            first, second = [axis for axis, label in enumerate(labels) if label == letter][:2]
+            tensor = call(graph, node, aten.diagonal.default, tensor, 0, first, second)
+            labels = "".join(c for axis, c in enumerate(labels) if axis not in (first, second)) + letter
+    return _Labelled(tensor, labels)
 
 
 def _summed(graph: fx.Graph, node: fx.Node, x: _Labelled, kept: set[str]) -> _Labelled:
@@ -176,6 +186,16 @@ def _tensordot(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | N
     return _einsum(graph, node, {"equation": f"{left},{''.join(right)}->{result}", "tensors": [a["self"], a["other"]]})
 
 
+def _chain(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """``multi_dot`` from left to right."""
+    if isinstance(a["tensors"], fx.Node):
+        return None
+    first, *others = a["tensors"]
+    for other in others:
+        first = call(graph, node, aten.matmul.default, first, other)
+    return first
+
+
 def _vectors(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
     """``matmul`` with a vector on either side as one of matrices."""
     first, second = _rank(a["self"]), _rank(a["other"])
@@ -264,28 +284,66 @@ def _distances(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | N
     return call(graph, node, aten.linalg_vector_norm.default, difference, a["p"], [-1])
 
 
+def _resized_line(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """A line of a free length as an image of one row; fixed ones are products with a matrix (operators/resizing.py)."""
+    value = a["input"].meta.get("val")
+    if not isinstance(value, torch.Tensor) or fixed_size(value.shape[-1]) is not None:
+        return None
+    sizes = None if a["output_size"] is None else [1, *a["output_size"]]
+    factors = None if a["scale_factors"] is None else [1.0, *a["scale_factors"]]
+    image = call(graph, node, aten.unsqueeze.default, a["input"], 2)
+    made = call(graph, node, aten.upsample_bilinear2d.vec, image, sizes, a["align_corners"], factors)
+    return call(graph, node, aten.squeeze.dim, made, 2)
+
+
+def _searched(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """``searchsorted`` in one sequence is ``bucketize``."""
+    if _rank(a["sorted_sequence"]) != 1 or a["sorter"] is not None:
+        return None
+    right = a["right"] if a["side"] is None else a["side"] == "right"
+    made = graph.call_function(
+        aten.bucketize.Tensor, (a["self"], a["sorted_sequence"]), {"out_int32": a["out_int32"], "right": right}
+    )
+    made.meta.update(origin=node.meta.get("origin"), val=node.meta.get("val"))
+    return made
+
+
 def _other_dropout(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
     """Those that drop channels, or to another value than zero: outside of training all are the same."""
     return None if a["train"] else call(graph, node, aten.dropout.default, a["input"], a["p"], False)
 
 
 def _adaptive_maxima(dims: int) -> Any:
-    """``adaptive_max_pool``: windows of one size, if the sizes are fixed and divide each other."""
+    """``adaptive_max_pool`` of fixed sizes: windows of one size if they divide each other, else window by window."""
 
     def made(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
         value = a["self"].meta.get("val")
         if not isinstance(value, torch.Tensor) or not _gives_the_first(node):
             return None
         wanted = list(a["output_size"]) * (dims if len(a["output_size"]) == 1 else 1)
-        given = list(value.shape[-dims:])
-        if any(not isinstance(n, int) or not isinstance(w, int) or n % w for n, w in zip(given, wanted)):
+        given = [fixed_size(n) for n in value.shape[-dims:]]
+        if any(n is None or not isinstance(w, int) or w < 1 for n, w in zip(given, wanted)):
             return None
-        kernel = [n // w for n, w in zip(given, wanted)]
-        first = call(graph, node, getattr(aten, f"max_pool{dims}d").default, a["self"], kernel, kernel)
+        if any(n % w for n, w in zip(given, wanted)):
+            first = a["self"]
+            for axis, (size, windows) in enumerate(zip(given, wanted), value.dim() - dims):
+                first = _maxima(graph, node, first, axis, size, windows)
+        else:
+            kernel = [n // w for n, w in zip(given, wanted)]
+            first = call(graph, node, getattr(aten, f"max_pool{dims}d").default, a["self"], kernel, kernel)
         _read_instead(graph, node, first)
         return first
 
     return made
+
+
+def _maxima(graph: fx.Graph, node: fx.Node, x: fx.Node, axis: int, size: int, windows: int) -> fx.Node:
+    """The largest values of windows that an axis is divided into; they overlap where they do not fit."""
+    bounds = [(i * size // windows, -(-(i + 1) * size // windows)) for i in range(windows)]
+    parts = [call(graph, node, aten.slice.Tensor, x, axis, begin, end) for begin, end in bounds]
+    return call(
+        graph, node, aten.cat.default, [call(graph, node, aten.amax.default, p, [axis], True) for p in parts], axis
+    )
 
 
 # ------------------------------------------------------------------------------------ what other captures call layers
@@ -351,6 +409,9 @@ DECOMPOSED: dict[str, Any] = {
     "outer.default": _spelled("i,j->ij", "self", "vec2"),
     "matmul.default": _vectors,
     "tensordot.default": _tensordot,
+    **dict.fromkeys(("linalg_multi_dot.default", "chain_matmul.default"), _chain),
+    "upsample_linear1d.vec": _resized_line,
+    "searchsorted.Tensor": _searched,
     "diff.default": _differences,
     "pairwise_distance.default": _distance,
     "cosine_similarity.default": _cosine,

@@ -1,7 +1,8 @@
 """Mixtures of experts as transformers writes them: tokens sorted by expert, one product for each group of rows.
 
-How many rows a group has depends on data. In a graph every expert is a linear layer on all rows, of which those of its
-group are taken: the same result, with as many products as there are experts for each one that is needed.
+How many rows a group has depends on data. In a graph all experts together are one linear layer on all rows, of whose
+results each row keeps those of its expert: the same result, with as many products as there are experts for each one
+that is needed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from zeropoint.graph.passes.nodes import call
+from zeropoint.graph.passes.nodes import call, fixed_size
 
 __all__ = ["EXPERTS"]
 
@@ -40,20 +41,19 @@ def _grouped(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | Non
     values = [n.meta.get("val") for n in (x, matrices)]
     if not all(isinstance(v, torch.Tensor) for v in values) or values[0].dim() != 2 or values[1].dim() != 3:
         return None
-    count = values[1].shape[0]
-    if not isinstance(count, int):
+    count, inputs, outputs = (fixed_size(size) for size in values[1].shape)
+    if count is None or inputs is None or outputs is None:
         return None
     rows = call(graph, node, aten.arange.default, call(graph, node, aten.sym_size.int, x, 0))
-    made = _expert(graph, node, x, matrices, count - 1)
-    for expert in reversed(range(count - 1)):
-        end = call(graph, node, aten.select.int, ends, 0, expert)
-        is_before = call(graph, node, aten.unsqueeze.default, call(graph, node, aten.lt.Tensor, rows, end), -1)
-        made = call(graph, node, aten.where.self, is_before, _expert(graph, node, x, matrices, expert), made)
-    return made
-
-
-def _expert(graph: fx.Graph, node: fx.Node, x: fx.Node, matrices: fx.Node, number: int) -> fx.Node:
-    return call(graph, node, aten.matmul.default, x, call(graph, node, aten.select.int, matrices, 0, number))
+    is_behind = call(graph, node, aten.ge.Tensor, call(graph, node, aten.unsqueeze.default, rows, -1), ends)
+    expert = call(graph, node, aten.sum.dim_IntList, is_behind, [-1])
+    expert = call(graph, node, aten.clamp_max.default, expert, count - 1)  # rows behind the last group are nobody's
+    side_by_side = call(graph, node, aten.permute.default, matrices, [1, 0, 2])
+    side_by_side = call(graph, node, aten.reshape.default, side_by_side, [inputs, count * outputs])
+    every = call(graph, node, aten.matmul.default, x, side_by_side)
+    every = call(graph, node, aten.reshape.default, every, [-1, outputs])
+    wanted = call(graph, node, aten.add.Tensor, call(graph, node, aten.mul.Tensor, rows, count), expert)
+    return call(graph, node, aten.index_select.default, every, 0, wanted)
 
 
 EXPERTS: dict[str, Any] = {

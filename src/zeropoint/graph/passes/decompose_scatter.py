@@ -1,4 +1,4 @@
-"""Scattered means, and scattered values that leave out what was there, as what programs have steps for."""
+"""Scattered means, values that leave out what was there, and slices, as what programs have steps for."""
 
 from __future__ import annotations
 
@@ -36,4 +36,18 @@ def _scattered(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | N
     return call(graph, node, aten.div.Tensor, total, counts)
 
 
-SCATTER: dict[str, Any] = {"scatter_reduce.two": _scattered}
+def _reduced(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """``index_reduce``: slices that go where one index says, as values that each have theirs."""
+    value = a["source"].meta.get("val")
+    if not isinstance(value, torch.Tensor) or value.dim() == 0:
+        return None
+    axis = a["dim"] % value.dim()
+    index = call(graph, node, aten.reshape.default, a["index"], [-1 if d == axis else 1 for d in range(value.dim())])
+    index = call(graph, node, aten.expand_as.default, index, a["source"])
+    options = (axis, index, a["source"], a["reduce"])
+    made = graph.call_function(aten.scatter_reduce.two, (a["self"], *options), {"include_self": a["include_self"]})
+    made.meta.update(origin=node.meta.get("origin"), val=node.meta.get("val"))
+    return made
+
+
+SCATTER: dict[str, Any] = {"scatter_reduce.two": _scattered, "index_reduce.default": _reduced}

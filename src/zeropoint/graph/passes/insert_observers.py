@@ -10,6 +10,7 @@ from torch import fx
 from zeropoint.graph.passes.annotate import Choice, Way
 from zeropoint.observers import (
     FixedQParamsObserver,
+    WidenedHistogramObserver,
     default_fixed_qparams_range_0to1_observer,
     default_fixed_qparams_range_neg1to1_observer,
 )
@@ -92,7 +93,7 @@ def _wanted(choices: dict[fx.Node, Choice], by_name: dict[str, fx.Node]) -> dict
         elif choice.way is Way.STATIC:
             for value in (by_name[name] for name in choice.inputs):
                 if value not in wanted and value not in has_scale:
-                    wanted[value] = choice.qconfig.activation()
+                    wanted[value] = _observer(value, choice)
             last = by_name[choice.relu] if choice.relu else node
             if last not in wanted and not choice.to_float and choice.result is None:
                 fixed = _FIXED.get(choice.operator.output) if choice.operator else None
@@ -103,6 +104,14 @@ def _wanted(choices: dict[fx.Node, Choice], by_name: dict[str, fx.Node]) -> dict
         elif choice.way in (Way.PASSED, Way.JOINED):
             has_scale.add(node)
     return wanted
+
+
+def _observer(value: fx.Node, choice: Choice) -> Any:
+    """A new observer; one of a parameter sees all its values, so that there are no others to leave room for."""
+    observer = choice.qconfig.activation()
+    if value.op == "get_attr" and isinstance(observer, WidenedHistogramObserver):
+        observer.many = 0
+    return observer
 
 
 def _watch_what_is_left(choices: dict[fx.Node, Choice], wanted: dict[fx.Node, Any]) -> None:

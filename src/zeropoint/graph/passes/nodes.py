@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import fx
 
 from zeropoint.graph import torch_internals as internals
 from zeropoint.operators.node import Unsized
 from zeropoint.torch_versions import calls_with_free_sizes
 
-__all__ = ["call", "has_value"]
+__all__ = ["call", "fixed_size", "has_value"]
 
 
 def call(graph: fx.Graph, like: fx.Node, target: Any, *args: Any) -> fx.Node:
@@ -28,3 +29,10 @@ def call(graph: fx.Graph, like: fx.Node, target: Any, *args: Any) -> fx.Node:
 def has_value(node: fx.Node) -> bool:
     """Whether it is known what a node gives on the example inputs."""
     return node.meta.get("val") is not None and not isinstance(node.meta["val"], Unsized)
+
+
+def fixed_size(size: Any) -> int | None:
+    """A size of an example's value as a number; None if it is free."""
+    if isinstance(size, torch.SymInt):
+        return None if internals.is_free(size) else int(size)
+    return int(size)
