@@ -539,6 +539,10 @@ def four_bits(case: Case) -> Iterator[tuple[str, Callable[[], Run]]]:
 def peers(case: Case) -> Iterator[tuple[str, Callable[[], Run]]]:
     """torch.ao, torchao, and NNCF with its own accuracy algorithms, run by OpenVINO."""
 
+    def require(*kinds: type[nn.Module]) -> None:
+        if not any(isinstance(module, kinds) for module in case.model.modules()):
+            raise ValueError(f"it quantizes {', '.join(kind.__name__ for kind in kinds)} alone, and there is none")
+
     def torch_ao() -> Run:
         from zeropoint.interop.torch_ao import fx_static
 
@@ -547,13 +551,13 @@ def peers(case: Case) -> Iterator[tuple[str, Callable[[], Run]]]:
     def torch_ao_dynamic() -> Run:
         from zeropoint.interop.torch_ao import dynamic
 
+        require(nn.Linear, nn.LSTM, nn.GRU)
         return dynamic(case.model)
 
     def torchao() -> Run:
         from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
 
-        if not any(isinstance(module, nn.Linear) for module in case.model.modules()):
-            raise ValueError("torchao quantizes linear layers alone, and there is none")
+        require(nn.Linear)
         model = copy.deepcopy(case.model)
         quantize_(model, Int8DynamicActivationInt8WeightConfig())
         return model
