@@ -633,7 +633,7 @@ def row(variant: str, name: str, case: Case, make: Callable[[], Run], arguments:
         seconds = time.process_time() - started
         with torch.no_grad():
             found = case.score(run)
-            judged = case.metric(run) if callable(case.metric) else math.nan  # type: ignore[arg-type]
+            judged = case.metric(run) if callable(case.metric) else math.nan
         text = f"{abs(found):.5f} ({abs(judged):.5f} on what tune sees)"
     except Exception as error:
         found, seconds, text = math.nan, time.process_time() - started, f"not run: {_first_line(error)[:90]}"

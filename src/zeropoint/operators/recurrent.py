@@ -240,8 +240,8 @@ def _restore_recurrent(r: GraphBuilder, step: ProgramStep) -> list[fx.Node]:
     sizes = r.tensor(parts[4 * number]) if len(parts) > 4 * number else None
     weights, scales, biases = ([r.tensor(m[i]) for m in matrices if m[i] is not None] for i in (0, 1, 3))
     zero_points = [r.stored(str(m[2]), t.to(torch.int64)) for m in matrices if (t := r.constant(m[2])) is not None]
-    options = a["layers"], 0.0, False, a["directions"] == 2, a["batch_first"], a["reduce_range"], sizes
-    options += (True,) if a.get("per_token", False) else ()
+    options = [a["layers"], 0.0, False, a["directions"] == 2, a["batch_first"], a["reduce_range"], sizes]
+    options += [True] if a.get("per_token", False) else []
     op = getattr(ours, f"quantized_{a['cell']}").input
     made = r.call(op, x, states if kind.has_cell_state else states[0], weights, scales, zero_points, biases, *options)
     return [r.call(python.getitem, made, i) for i in range(1 + count)]
