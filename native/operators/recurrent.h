@@ -3,7 +3,10 @@
 //
 //   8-bit weights: float(sum((q - q_zp) (w - w_zp))) * (q_scale * w_scale[n]) + bias[n], where q is the operand
 //     quantized to u8 by its own range: the input with one range for the whole sequence, the hidden state with one for
-//     all rows of a step
+//     all rows of a step. PyTorch does so, too
+//   per_row: every row of both by its own range, so a sequence gives the same numbers alone and beside others:
+//     (float(sum(q (w - w_zp))) * w_scale[n] - q_zp[row] * sums[n]) * q_scale[row] + bias[n],
+//     sums[n] = float(sum(w - w_zp)) * w_scale[n]
 //   float16 weights: see kernels/half_gemm/half_gemm.h
 //   float32 weights, of layers that are not quantized: see kernels/float_gemm/float_gemm.h
 #pragma once
@@ -22,6 +25,16 @@ inline int64_t gate_bytes() { return machine().l2_share(); }
 
 enum class RecurrentNumbers { bytes, halves, floats };
 
+// How operands are quantized that are multiplied with 8-bit weights.
+struct RecurrentRanges {
+    bool reduce_range = false;  // to 7 bits
+    bool per_row = false;       // each row by its own range
+
+    bool operator==(const RecurrentRanges& other) const {
+        return reduce_range == other.reduce_range && per_row == other.per_row;
+    }
+};
+
 // One of the two matrices, (gates * hidden, inputs), contiguous.
 struct RecurrentWeight {
     const void* data = nullptr;
@@ -37,10 +50,9 @@ struct RecurrentWeight {
 // One direction of one layer: weights packed once for the active level; may be used by many threads at once.
 class RecurrentLayer {
 public:
-    // reduce_range: with 8-bit weights, operands are quantized to 7 bits. Keeps no reference to the weights.
-    // Throws std::invalid_argument for parameters out of range.
-    RecurrentLayer(Cell cell, int64_t hidden, int64_t inputs, bool reduce_range, const RecurrentWeight& input,
-                   const RecurrentWeight& recurrent);
+    // Keeps no reference to the weights. Throws std::invalid_argument for parameters out of range.
+    RecurrentLayer(Cell cell, int64_t hidden, int64_t inputs, const RecurrentRanges& ranges,
+                   const RecurrentWeight& input, const RecurrentWeight& recurrent);
 
     Cell cell() const { return cell_; }
     int64_t hidden() const { return hidden_; }
@@ -48,7 +60,7 @@ public:
     RecurrentNumbers numbers() const { return numbers_; }
     // Whether operands are quantized.
     bool in_bytes() const { return numbers_ == RecurrentNumbers::bytes; }
-    bool reduce_range() const { return reduce_range_; }
+    const RecurrentRanges& ranges() const { return ranges_; }
 
 private:
     friend class RecurrentRun;
@@ -56,12 +68,13 @@ private:
     Cell cell_;
     int64_t hidden_, inputs_;
     RecurrentNumbers numbers_;
-    bool reduce_range_;
+    RecurrentRanges ranges_;
     // 8-bit weights
     const GemmKernel* kernel_ = nullptr;
     std::unique_ptr<LinearPlan> input_;
     PackedWeights recurrent_;
     std::vector<float> input_scale_, recurrent_scale_;
+    std::vector<float> input_sums_, recurrent_sums_, no_bias_;  // per_row
     // float16 and float32 weights
     AlignedBytes input_panels_, recurrent_panels_;
     std::vector<float> input_bias_, recurrent_bias_;

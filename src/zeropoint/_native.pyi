@@ -217,6 +217,7 @@ class RecurrentLayer:
         hidden: int,
         inputs: int,
         reduce_range: bool,
+        per_row: bool,
         input: RecurrentWeight,
         recurrent: RecurrentWeight,
         /,

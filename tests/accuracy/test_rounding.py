@@ -11,6 +11,7 @@ from torch import nn
 
 import zeropoint
 from zeropoint.accuracy import adaround, correct_biases, gptq, layers_of
+from zeropoint.accuracy.gptq import _greedy, _Weights
 
 ALGORITHMS = (gptq, functools.partial(adaround, steps=400))
 NAMES = ("gptq", "adaround")
@@ -308,3 +309,21 @@ def test_matrices_of_one_step_come_nearer(kind):
     program = zeropoint.compile(quantized, batches[0])
     with torch.no_grad():
         assert torch.equal(program(*batches[1]), quantized(*batches[1]))
+
+
+@pytest.mark.parametrize("outputs", [1, 5])
+@pytest.mark.parametrize("inputs", [1, 9, 64, 150])
+def test_inputs_are_rounded_as_with_the_inverse_of_the_hessian(inputs, outputs):
+    # Frantar et al., 2023: an input that is rounded moves all behind it, by its row of the factor of the inverse.
+    generator = torch.Generator().manual_seed(inputs)
+    x = torch.randn(2 * inputs, inputs, generator=generator, dtype=torch.float64)
+    h = x.T @ x + 0.1 * torch.eye(inputs, dtype=torch.float64)
+    weight = 3 * torch.randn(inputs, outputs, generator=generator)
+    scale, zero_point = torch.rand(inputs, outputs, generator=generator) + 0.5, torch.full((inputs, outputs), 2.0)
+    upper = torch.linalg.cholesky(torch.linalg.inv(h), upper=True)
+    left, wanted = weight.double().clone(), torch.empty(inputs, outputs)
+    for i in range(inputs):
+        wanted[i] = (left[i] / scale[i] + zero_point[i]).round().clamp(-8, 7)
+        error = (left[i] - (wanted[i] - zero_point[i]) * scale[i]) / upper[i, i]
+        left[i:] -= upper[i, i:, None] * error
+    assert torch.equal(_greedy(h, _Weights(weight, scale, zero_point, -8, 7)), wanted)

@@ -106,3 +106,58 @@ def test_a_cell_refuses_what_does_not_fit():
         ours.quantized_lstm_cell_dynamic(floats(3, INPUTS + 1), [h, h], *matrices)
     with pytest.raises(ValueError, match=r"expected \(4, 6\)"):
         ours.quantized_lstm_cell_dynamic(floats(4, INPUTS), [h, h], *matrices)
+
+
+def rows_as_bytes(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Each row by its own range, zero included, on 0 to 255: what the bytes stand for, and the steps."""
+    low, high = x.amin(-1, True).clamp(max=0), x.amax(-1, True).clamp(min=0)
+    step = (high - low) / 255
+    zero_point = (-low / step).round()
+    return ((x / step + zero_point).round().clamp(0, 255) - zero_point) * step, step
+
+
+def test_with_ranges_of_tokens_every_row_is_rounded_by_its_own(isa):
+    a = arguments()
+    a["input"] = a["input"] * torch.tensor([10.0, 1.0, 0.1])[:, None]  # rows of other sizes beside each other
+    weights = [
+        (w.float() - z[:, None]) * s[:, None]
+        for w, s, z in zip(a["weights"], a["weight_scales"], a["weight_zero_points"])
+    ]
+    h, c = (state[0] for state in a["hx"])
+    wanted = []
+    for x in a["input"]:
+        gates = (
+            rows_as_bytes(x)[0] @ weights[0].T + a["biases"][0] + rows_as_bytes(h)[0] @ weights[1].T + a["biases"][1]
+        )
+        i, f, g, o = gates.chunk(4, -1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
+        wanted.append(h)
+    y, last_h, last_c = ours.quantized_lstm.input(**a, per_token=True)
+    assert torch.allclose(y, torch.stack(wanted), atol=1e-5)
+    assert torch.equal(last_h[0], y[-1])
+    assert torch.allclose(last_c[0], c, atol=1e-5)
+    assert not torch.allclose(ours.quantized_lstm.input(**a)[0], y, atol=1e-3)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_with_ranges_of_tokens_a_sequence_gives_the_same_alone_and_beside_others(isa, bidirectional):
+    a = arguments() | {"bidirectional": bidirectional}
+    if bidirectional:
+        a |= {name: a[name] * 2 for name in ("weights", "weight_scales", "weight_zero_points", "biases")}
+        a["hx"] = [state.repeat(2, 1, 1) for state in a["hx"]]
+    together = ours.quantized_lstm.input(**a, per_token=True)
+    for row in range(3):
+        one = {"input": a["input"][:, [row]], "hx": [state[:, [row]] for state in a["hx"]]}
+        alone = ours.quantized_lstm.input(**(a | one), per_token=True)
+        assert all(torch.equal(x, y[:, [row]]) for x, y in zip(alone, together))
+
+
+def test_a_step_with_ranges_of_tokens_is_a_sequence_of_one():
+    a = arguments()
+    matrices = [part[i] for i in (0, 1) for part in (a["weights"], a["weight_scales"], a["weight_zero_points"])]
+    x, hx = a["input"][:1], a["hx"]
+    _, h, c = ours.quantized_lstm.input(**(a | {"input": x}), per_token=True)
+    got = ours.quantized_lstm_cell_dynamic(x[0], [s[0] for s in hx], *matrices, *a["biases"], False, True)
+    assert torch.equal(got[0], h[0])
+    assert torch.equal(got[1], c[0])

@@ -25,7 +25,7 @@ public:
           layers_(r.integer("layers", 1, kMostLayers)),
           directions_(r.integer("directions", 1, 2)),
           batch_first_(r.flag("batch_first")),
-          reduce_range_(r.flag("reduce_range")),
+          ranges_{r.flag("reduce_range"), r.has("per_token") && r.flag("per_token")},
           type_(r.type("weight_dtype")),
           states_(cell_ == Cell::lstm ? 2 : 1) {
         if (type_ != ElementType::u8 && type_ != ElementType::s8 && type_ != ElementType::f16 &&
@@ -49,9 +49,8 @@ public:
 
     void prepare() override {
         for (size_t i = 0; i < matrices_.size(); i += 2)
-            cells_.push_back(std::make_unique<RecurrentLayer>(cell_, hidden_, matrices_[i].weight->sizes[1],
-                                                              reduce_range_, matrices_[i].described(),
-                                                              matrices_[i + 1].described()));
+            cells_.push_back(std::make_unique<RecurrentLayer>(cell_, hidden_, matrices_[i].weight->sizes[1], ranges_,
+                                                              matrices_[i].described(), matrices_[i + 1].described()));
         for (size_t i = 0; i < cells_.size(); i += static_cast<size_t>(directions_)) {
             both_.push_back({cells_[i].get()});
             if (directions_ == 2) both_.back().push_back(cells_[i + 1].get());
@@ -153,7 +152,9 @@ private:
         const double width = static_cast<double>((hidden_ + kCellBlock - 1) / kCellBlock * kCellBlock);
         const double gates = std::max(batch * width * static_cast<double>(cell_gates(cell_)), together);
         const double floats = batch * (4 * width + 64) + 2 * gates;
-        return static_cast<double>(directions_) * floats * sizeof(float) + static_cast<double>(x.count());
+        const double of_rows =
+            4 * static_cast<double>(x.size(0)) * batch + 3 * static_cast<double>(directions_) * batch;
+        return (static_cast<double>(directions_) * floats + of_rows) * sizeof(float) + static_cast<double>(x.count());
     }
 
     static void swap_first_axes(Tensor& x) {
@@ -247,7 +248,8 @@ private:
 
     Cell cell_;
     int64_t layers_, directions_;
-    bool batch_first_, reduce_range_;
+    bool batch_first_;
+    RecurrentRanges ranges_;
     ElementType type_;
     size_t states_, sizes_input_ = 0;
     int64_t hidden_ = 0, features_ = 0;

@@ -25,6 +25,7 @@ _STRETCH = (-0.1, 1.1)  # of the sigmoid, so that its ends are reached
 _WARM = 0.2  # of the steps are without the term that drives h to its ends
 _BETA = (20.0, 2.0)
 _LAMBDA = 3.0  # against an error of 1 for each weight, which is that of rounding to the nearest
+_UNIT_STEPS = 50  # that the error of rounding to the nearest is measured on
 _ROWS = 256  # of a linear layer's inputs in one step
 _SAMPLES = 16  # of a convolution's
 
@@ -78,12 +79,15 @@ def _learned(layer: TunableLayer, steps: int, generator: torch.Generator) -> Ten
     bias = None if layer.bias is None else layer.bias.detach()
     nearest = layer.rounded()
     count = grid.numel()
-    unit = 0.0  # the mean error of rounding to the nearest, so far
+    unit = 0.0  # the mean error of rounding to the nearest
     for step, (x, wanted) in zip(range(steps), _batches(layer, generator)):
         h = ((high - low) * torch.sigmoid(v) + low).clamp(0, 1)
         q = (down + h).clamp(layer.low, layer.high)
         got = layer.operation(x, (q - layer.zero_point) * layer.scale, bias)
-        unit += (float((layer.operation(x, nearest, bias) - wanted).square().mean()) - unit) / (step + 1)
+        if step < _UNIT_STEPS:
+            with torch.no_grad():
+                lost = (layer.operation(x, nearest, bias) - wanted).square().mean()
+            unit += (float(lost) - unit) / (step + 1)
         loss = (got - wanted).square().mean() * (count / max(unit, torch.finfo(torch.float32).tiny))
         done = step / steps
         if done >= _WARM:

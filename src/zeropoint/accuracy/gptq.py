@@ -1,13 +1,15 @@
 """GPTQ: weights are rounded one input after the other, and what is lost is made up for by those still to be rounded.
 
-A layer's squared error on what it gets is ``tr(D H D')``, with ``D = rounded - weight`` and ``H = X' X`` over all rows
-X of its inputs. Moving input i by `d` costs least if the inputs j behind it move by ``d H^-1[i, j] / H^-1[i, i]``; the
-Cholesky factor of the inverse has these numbers for all i (Frantar et al., 2023). Inputs go by falling ``H[i, i]``
+A layer's squared error on what it gets is ``tr(D' H D)``, with ``D = rounded - weight``, a row for each input, and
+``H = X' X`` over all rows X of what it gets. With ``H = R R'`` and R upper triangular, row i of ``R' D`` has no input
+behind i in it, so inputs one after the other can bring it to zero: the best number for input i, when those before it
+are integers and those behind it are still free, is ``weight[i] - sum(R[j, i] D[j] for j < i) / R[i, i]``. That is what
+Frantar et al. (2023) write with the inverse of H; here no inverse is needed. Inputs go by falling ``H[i, i]``
 (act-order): those that matter most are rounded while all others can still make up for them. Scales stay as they are,
 those of groups too, so the order costs nothing when the model runs.
 
 Then every weight is taken again, as long as that helps: with all others as they are, the best integer of input i is
-``round(q - (D H)[i] / (scale H[i, i]))``. The error never grows by that.
+``round(q - (H D)[i] / (scale H[i, i]))``. The error never grows by that.
 
 H of few rows knows nothing about most directions: it lets weights go far where no row happened to look, and the layer
 becomes worse on all other data. So a part of the batches is held out. H gets several amounts of damping, ``H + c I``,
@@ -19,6 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -29,7 +32,7 @@ from zeropoint.accuracy.layers import Change, TunableLayer, round_layers
 __all__ = ["gptq", "hessian"]
 
 _DAMPING = (0.01, 0.1, 1.0)  # of the mean diagonal
-_BLOCK = 128  # inputs whose errors are handed on together: one large product is quicker than many small ones
+_BLOCK = 64  # inputs that the others learn of together: one large product is quicker than many small ones
 _ROUNDS = 4  # over all weights, at most; the error hardly changes after the second
 _ROWS = 1 << 14  # of unfolded inputs at a time
 
@@ -64,14 +67,29 @@ def gptq(
 
 
 def hessian(layer: TunableLayer, inputs: list[Tensor]) -> Tensor:
-    """``X' X`` of the rows that a layer multiplies its weights with: ``(groups, inputs, inputs)``."""
+    """``X' X`` of the rows that a layer multiplies its weights with: ``(groups, inputs, inputs)``, in float64."""
     total: Any = 0.0
     for x in inputs:
         samples = x.reshape(-1, x.shape[-1]) if layer.operation.dims == 0 else x
         for part in samples.split(_ROWS if layer.operation.dims == 0 else 1):
-            columns = layer.operation.columns(part, layer.weight).double()
-            total = total + columns.mT @ columns
+            columns = layer.operation.columns(part, layer.weight)
+            total = total + (columns.mT @ columns).double()
     return total
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """What is rounded, a row for each input and a column for each output, the inputs that matter most first."""
+
+    floats: Tensor
+    scale: Tensor
+    zero_point: Tensor
+    low: int
+    high: int
+
+    def lost(self, q: Tensor) -> Tensor:
+        """How far integers are from the weights."""
+        return (q - self.zero_point) * self.scale - self.floats
 
 
 def _rounded(layer: TunableLayer) -> Tensor | None:
@@ -79,9 +97,7 @@ def _rounded(layer: TunableLayer) -> Tensor | None:
     operation, shape = layer.operation, layer.weight.shape
     if not operation.has_matrix:
         return None
-    weights = operation.matrix(layer.weight)
-    scales, zero_points = (operation.matrix(t.expand(shape)) for t in (layer.scale, layer.zero_point))
-    nearest = operation.matrix(layer.integers)
+    tensors = [operation.matrix(t.expand(shape)) for t in (layer.weight, layer.scale, layer.zero_point, layer.integers)]
     found = []
     seen, held = hessian(layer, layer.to_fit(layer.inputs)), hessian(layer, layer.to_judge(layer.inputs))
     if not bool(seen.isfinite().all()):
@@ -90,80 +106,68 @@ def _rounded(layer: TunableLayer) -> Tensor | None:
             "produces them"
         )
     for group, (h, judge) in enumerate(zip(seen, held)):
-        parts = weights[group].double(), scales[group].double(), zero_points[group].double()
-        best = nearest[group].double()
-        least = _error(judge, *parts, best)
+        order = h.diagonal().argsort(descending=True)
+        h, judge = (m[order][:, order] for m in (h, judge))
+        weight, scale, zero_point, best = (t[group].T[order].detach().float() for t in tensors)
+        weights = _Weights(weight, scale, zero_point, layer.low, layer.high)
+        least = _error(judge, weights, best)
         improved = False
         for damping in _DAMPING if bool(h.any()) else ():  # of zeros alone there is nothing to learn
             damped = _damped(h, damping)
-            q = _settled(damped, *parts, layer.low, layer.high, _greedy(damped, *parts, layer.low, layer.high))
-            error = _error(judge, *parts, q)
+            q = _settled(damped.float(), weights, _greedy(damped, weights))
+            error = _error(judge, weights, q)
             if error < least:
                 best, least, improved = q, error, True
             elif improved:
                 break
-        found.append(best)
+        found.append(best[order.argsort()].T)
     return torch.stack(found).reshape(shape).to(torch.int32)
 
 
-def _error(h: Tensor, weight: Tensor, scale: Tensor, zero_point: Tensor, q: Tensor) -> float:
-    difference = (q - zero_point) * scale - weight
-    return float(((difference @ h) * difference).sum())
-
-
-def _greedy(h: Tensor, weight: Tensor, scale: Tensor, zero_point: Tensor, low: int, high: int) -> Tensor:
-    """``(outputs, inputs)`` rounded in the order of the inputs' weight, each error handed on to the rest."""
-    order = h.diagonal().argsort(descending=True)
-    back = order.argsort()
-    w, s, z = weight[:, order].clone(), scale[:, order], zero_point[:, order]
-    upper = _inverse_factor(h[order][:, order])
-    q = torch.empty_like(w)
-    inputs = w.shape[1]
-    for start in range(0, inputs, _BLOCK):
-        end = min(start + _BLOCK, inputs)
-        lost = torch.zeros_like(w[:, start:end])
-        for i in range(start, end):
-            q[:, i] = (w[:, i] / s[:, i] + z[:, i]).round().clamp(low, high)
-            error = (w[:, i] - (q[:, i] - z[:, i]) * s[:, i]) / upper[i, i]
-            w[:, i:end] -= error[:, None] * upper[i, i:end]
-            lost[:, i - start] = error
-        w[:, end:] -= lost @ upper[start:end, end:]
-    return q[:, back]
+def _error(h: Tensor, weights: _Weights, q: Tensor) -> float:
+    lost = weights.lost(q).double()
+    return float(((h @ lost) * lost).sum())
 
 
 def _damped(h: Tensor, part: float) -> Tensor:
-    """H and some of its mean diagonal: inputs that were never seen apart leave it without an inverse."""
+    """H and some of its mean diagonal: inputs that were never seen apart leave it without a factor."""
     return h + part * h.diagonal().mean() * torch.eye(len(h), dtype=h.dtype)
 
 
-def _inverse_factor(h: Tensor) -> Tensor:
-    """The upper Cholesky factor of the inverse of a damped H."""
-    lower = torch.linalg.cholesky(h)
-    return torch.linalg.cholesky(torch.cholesky_inverse(lower), upper=True)
+def _greedy(h: Tensor, weights: _Weights) -> Tensor:
+    """Integers, one input after the other, each with what those before it have lost."""
+    factor = torch.linalg.cholesky(h.flip(0, 1)).flip(0, 1)  # upper, and ``factor @ factor.T`` is h
+    shares = (factor / factor.diagonal()).float()  # of what input j has lost, that input i makes up for
+    w, scale, zero_point = weights.floats, weights.scale, weights.zero_point
+    q, lost = torch.empty_like(w), torch.empty_like(w)
+    for start in range(0, len(w), _BLOCK):
+        end = min(start + _BLOCK, len(w))
+        wanted = torch.addmm(w[start:end], shares[:start, start:end].T, lost[:start], alpha=-1)
+        for i in range(start, end):
+            target = torch.addmv(wanted[i - start], lost[start:i].T, shares[start:i, i], alpha=-1)
+            torch.addcdiv(zero_point[i], target, scale[i], out=q[i]).round_().clamp_(weights.low, weights.high)
+            torch.sub(q[i], zero_point[i], out=target).mul_(scale[i])
+            torch.sub(target, w[i], out=lost[i])
+    return q
 
 
-def _settled(h: Tensor, weight: Tensor, scale: Tensor, zero_point: Tensor, low: int, high: int, q: Tensor) -> Tensor:
+def _settled(h: Tensor, weights: _Weights, q: Tensor) -> Tensor:
     """`q` after some rounds over all inputs, each weight set to the best integer for what the others are."""
-    order = h.diagonal().argsort(descending=True)
-    back = order.argsort()
-    h, weight, scale, zero_point, q = h[order][:, order], *(t[:, order] for t in (weight, scale, zero_point, q))
-    curve = scale * h.diagonal()
-    step = curve.reciprocal()
-    slope = ((q - zero_point) * scale - weight) @ h
-    inputs = q.shape[1]
+    scale = weights.scale
+    step = (scale * h.diagonal()[:, None]).reciprocal()
+    slope = h @ weights.lost(q)
     for _ in range(_ROUNDS):
         before = q.clone()
-        for start in range(0, inputs, _BLOCK):
-            end = min(start + _BLOCK, inputs)
-            # Within a block only its own slopes are kept up; the others learn of all its changes at once.
-            near, moved = slope[:, start:end].clone(), torch.zeros_like(q[:, start:end])
+        for start in range(0, len(q), _BLOCK):
+            end = min(start + _BLOCK, len(q))
+            # Within a block each input learns of what those before it did; the others learn of it at once.
+            moved = torch.empty_like(q[start:end])
             for i in range(start, end):
-                best = (q[:, i] - near[:, i - start] * step[:, i]).round().clamp(low, high)
-                change = (best - q[:, i]) * scale[:, i]
-                q[:, i] = best
-                moved[:, i - start] = change
-                near += change[:, None] * h[i, start:end]
-            slope += moved @ h[start:end]
+                own = torch.addmv(slope[i], moved[: i - start].T, h[start:i, i])
+                torch.addcmul(q[i], own, step[i], value=-1, out=own).round_().clamp_(weights.low, weights.high)
+                torch.sub(own, q[i], out=moved[i - start]).mul_(scale[i])
+                q[i] = own
+            slope.addmm_(h[:, start:end], moved)
         if torch.equal(q, before):
             break
-    return q[:, back]
+    return q

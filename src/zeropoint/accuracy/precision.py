@@ -41,7 +41,7 @@ _CHOSEN = {
     "int4 weights": Way.WEIGHT_4,
     "float16 weights": Way.HALF,
 }
-_BATCHES = 4  # that errors are measured on, at most: every layer in every way is a run of the model on each
+_BATCHES = 2  # that errors are measured on, at most: every layer in every way is a run of the model on each
 _POINTS = 16  # limits that are tried, from the least error to the largest
 _RUNS = 9  # of each program, for the medians of its steps
 

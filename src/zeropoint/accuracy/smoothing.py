@@ -34,7 +34,7 @@ __all__ = ["smooth_layers"]
 _LAYERS = ("linear", "conv1d", "conv2d")
 _STRENGTHS = tuple(k / 10 for k in range(2, 10))
 _ROWS = 1024  # of all batches together, that a linear layer is tried on
-_STEPS = 255
+_ROW_STEPS, _STEPS = 127, 255  # of what a row has on each side of zero; of a whole input, and of weights
 _AS_IT_WAS = "unchanged"
 _WHY = "it divides the channels of what a layer will round"
 
@@ -117,9 +117,9 @@ def _search(value: fx.Node, readers: list[_Reader], given: list[Tensor]) -> tupl
     heaviest = torch.stack([r.weight.movedim(1, 0).flatten(1).abs().amax(1) for r in readers]).amax(0)
     tried = {_AS_IT_WAS: torch.ones_like(largest)}
     tried |= {f"strength {a}": _factors(largest, heaviest, a) for a in _STRENGTHS}
-    errors = {name: _error(readers, fitted, factors)[0] for name, factors in tried.items()}
+    errors = dict(zip(tried, _errors(readers, fitted, list(tried.values()))[0]))
     best = min(errors, key=lambda name: (errors[name], name != _AS_IT_WAS))
-    (before, signal), (after, _) = (_error(readers, judged, tried[name]) for name in (_AS_IT_WAS, best))
+    (before, after), signal = _errors(readers, judged, [tried[_AS_IT_WAS], tried[best]])
     if after >= before:
         best, after = _AS_IT_WAS, before
     at = origin(readers[0].node).path
@@ -145,28 +145,33 @@ def _factors(largest: Tensor, heaviest: Tensor, strength: float) -> Tensor:
     return torch.where(live, made, torch.ones_like(made))
 
 
-def _error(readers: list[_Reader], values: list[Tensor], factors: Tensor) -> tuple[float, float]:
-    """Squared error and signal of all layers' results, with the divided value and the weights rounded to 8 bits."""
-    error = signal = 0.0
-    for reader in readers:
-        operation = reader.operation
-        weight = reader.weight * _along(factors, reader.weight.dim(), 1)
-        steps = weight.flatten(1).abs().amax(1).mul(2 / _STEPS).clamp_min(torch.finfo(torch.float32).tiny)
-        steps = _along(steps, weight.dim(), 0)
-        weight = (weight / steps).round() * steps
-        for x in values:
-            divided = x / _along(factors, x.dim(), x.dim() + operation.channel_axis)
-            y = operation(x, reader.weight, None)
-            error += float((operation(_rounded(divided, operation.dims), weight, None) - y).square().sum())
-            signal += float(y.square().sum())
-    return error, signal
+def _errors(readers: list[_Reader], values: list[Tensor], tried: list[Tensor]) -> tuple[list[float], float]:
+    """Squared errors of all layers' results for each of some factors, with the divided value and the weights rounded to
+    8 bits; and the signal."""
+    axis = readers[0].operation.channel_axis
+    wanted = [[r.operation(x, r.weight, None) for x in values] for r in readers]
+    errors = [0.0] * len(tried)
+    for k, factors in enumerate(tried):
+        rounded = [_rounded(x / _along(factors, x.dim(), x.dim() + axis), axis) for x in values]
+        for reader, right in zip(readers, wanted):
+            weight = reader.weight * _along(factors, reader.weight.dim(), 1)
+            steps = weight.flatten(1).abs().amax(1).mul(2 / _STEPS).clamp_min(torch.finfo(torch.float32).tiny)
+            steps = _along(steps, weight.dim(), 0)
+            weight = (weight / steps).round() * steps
+            errors[k] += sum(
+                float((reader.operation(x, weight, None) - y).square().sum()) for x, y in zip(rounded, right)
+            )
+    return errors, sum(float(y.square().sum()) for right in wanted for y in right)
 
 
-def _rounded(x: Tensor, dims: int) -> Tensor:
-    """To 8 bits by its own range: of each row, or for a convolution of the whole."""
-    low, high = (x.amin(-1, True), x.amax(-1, True)) if dims == 0 else (x.min(), x.max())
-    low = low.clamp(max=0)
-    step = ((high.clamp(min=0) - low) / _STEPS).clamp_min(torch.finfo(torch.float32).tiny)
+def _rounded(x: Tensor, axis: int) -> Tensor:
+    """As the layers round it: each row around zero, or for a convolution the whole from its least to its largest."""
+    tiny = torch.finfo(torch.float32).tiny
+    if axis == -1:
+        step = (x.abs().amax(-1, True) / _ROW_STEPS).clamp_min(tiny)
+        return (x / step).round() * step
+    low = x.min().clamp(max=0)
+    step = ((x.max().clamp(min=0) - low) / _STEPS).clamp_min(tiny)
     zero_point = (-low / step).round()
     return ((x / step).round().add(zero_point).clamp(0, _STEPS) - zero_point) * step
 

@@ -47,7 +47,8 @@ def accurate(
 ) -> Any:
     """A model quantized by NNCF with its slower, more accurate bias correction: tensors in, a tensor out.
 
-    Transformers get SmoothQuant, as NNCF has it for them.
+    Transformers get SmoothQuant, as NNCF has it for them. What stays float is computed in float32: by default OpenVINO
+    takes bfloat16 where a CPU has it.
 
     Args:
         metric: with one, NNCF takes layers back to float until it is at least `target` (accuracy control).
@@ -69,11 +70,17 @@ def accurate(
         if metric is None:
             quantized = nncf.quantize(converted, data, **options)
         else:
-            drop = max(metric(_called(openvino.Core().compile_model(converted, "CPU"))) - target, 0.0)
+            drop = max(metric(_compiled(converted)) - target, 0.0)
             quantized = nncf.quantize_with_accuracy_control(
                 converted, data, data, lambda compiled, _: (metric(_called(compiled)), None), max_drop=drop, **options
             )
-        return _called(openvino.Core().compile_model(quantized, "CPU"))
+        return _compiled(quantized)
+
+
+def _compiled(model: Any) -> Callable[..., Any]:
+    import openvino
+
+    return _called(openvino.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"}))
 
 
 def _called(compiled: Any) -> Callable[..., Any]:

@@ -31,7 +31,7 @@ from zeropoint.operators.steps import (
 from zeropoint.operators.values import Value
 from zeropoint.ops.recurrent import KINDS, Kind
 
-__all__ = ["RECORDS", "reduces_range"]
+__all__ = ["RECORDS", "has_ranges_of_rows", "reduces_range"]
 
 ours = torch.ops.zeropoint
 _KINDS = {kind.name: kind for kind in KINDS}
@@ -85,6 +85,13 @@ def reduces_range(choice: Choice) -> bool:
     return bool(getattr(choice.qconfig.activation(), "reduce_range", False))
 
 
+def has_ranges_of_rows(choice: Choice) -> bool:
+    """Whether each row has its own range: unless the qconfig asks for one of all, or for that of PyTorch's layers."""
+    activation = choice.qconfig.activation()
+    of_all = getattr(activation, "is_dynamic", False) and "per_channel" not in str(getattr(activation, "qscheme", ""))
+    return not of_all and not reduces_range(choice)
+
+
 def _lower(g: Any, node: fx.Node, choice: Choice) -> Value:
     a = arguments(node)
     weights, biases = _split(a)
@@ -99,6 +106,8 @@ def _lower(g: Any, node: fx.Node, choice: Choice) -> Value:
     op = getattr(ours, choice.operator.name).input
     options = (a["num_layers"], 0.0, False, a["bidirectional"], a["batch_first"], reduces_range(choice))
     sizes = [g.argument(a["batch_sizes"])] if "batch_sizes" in a else []
+    if choice.way is not Way.HALF and has_ranges_of_rows(choice):
+        sizes = [*(sizes or [None]), True]
     return Value(g.call(op, g.floats(a["input"]), states, *columns, stored, *options, *sizes))
 
 
@@ -107,7 +116,8 @@ def _lower_cell(g: Any, node: fx.Node, choice: Choice) -> Value:
     weights = (*g.weight(a["w_ih"], choice), *g.weight(a["w_hh"], choice))
     biases = [g.stored_or_none(a[k]) for k in ("b_ih", "b_hh")]
     args = (g.floats(a["input"]), g.argument(a["hx"]), *weights, *biases, reduces_range(choice))
-    return Value(g.call(g.op(choice, "_dynamic"), *args))
+    more = [True] if has_ranges_of_rows(choice) else []
+    return Value(g.call(g.op(choice, "_dynamic"), *args, *more))
 
 
 def _float_inputs(g: Any, node: fx.Node, *stored: str) -> dict[str, Any] | None:
@@ -167,6 +177,11 @@ def _emit_recurrent(
     return c.builder.add_several("recurrent", inputs, names, **numbers)
 
 
+def _ranges(a: dict[str, Any]) -> dict[str, bool]:
+    """How operands are quantized; files without `per_token` have ranges of all rows."""
+    return {"reduce_range": bool(a["reduce_range"]), **({"per_token": True} if a["per_token"] else {})}
+
+
 def _each(given: Any, count: int) -> list[Any]:
     return list(given) if given else [None] * count
 
@@ -179,7 +194,7 @@ def _emit_layer(kind: Kind) -> Emit:
         columns = (_each(a[k], len(a["weights"])) for k in ("weight_scales", "weight_zero_points", "biases"))
         matrices = [_matrix(c, *parts) for parts in zip(a["weights"], *columns)]
         states = [c.tensor(h) for h in (a["hx"] if kind.has_cell_state else [a["hx"]])]
-        numbers: dict[str, Any] = {k: bool(a[k]) for k in ("batch_first", "reduce_range")}
+        numbers: dict[str, Any] = {"batch_first": bool(a["batch_first"]), **_ranges(a)}
         numbers |= {"layers": a["num_layers"], "directions": 2 if a["bidirectional"] else 1}
         x, sizes = c.tensor(a["input"]), c.tensor(a["batch_sizes"])
         return _emit_recurrent(c, kind, x, states, matrices, a["weights"][0], sizes, **numbers)
@@ -196,7 +211,7 @@ def _emit_cell(kind: Kind) -> Emit:
                     (("w_ih", "b_ih"), ("w_hh", "b_hh"))]  # fmt: skip
         states = [c.add("unsqueeze", c.tensor(h), axis=0) for h in (a["hx"] if kind.has_cell_state else [a["hx"]])]
         x = c.add("unsqueeze", c.tensor(a["input"]), axis=0)
-        numbers = {"layers": 1, "directions": 1, "batch_first": False, "reduce_range": bool(a["reduce_range"])}
+        numbers = {"layers": 1, "directions": 1, "batch_first": False, **_ranges(a)}
         _, *last = _emit_recurrent(c, kind, x, states, matrices, a["w_ih"], **numbers)
         next_states = [c.add("squeeze", state, axes=[0]) for state in last]
         return next_states if kind.has_cell_state else next_states[0]
@@ -225,7 +240,8 @@ def _restore_recurrent(r: GraphBuilder, step: ProgramStep) -> list[fx.Node]:
     sizes = r.tensor(parts[4 * number]) if len(parts) > 4 * number else None
     weights, scales, biases = ([r.tensor(m[i]) for m in matrices if m[i] is not None] for i in (0, 1, 3))
     zero_points = [r.stored(str(m[2]), t.to(torch.int64)) for m in matrices if (t := r.constant(m[2])) is not None]
-    options = a["layers"], 0.0, False, a["directions"] == 2, a["batch_first"], a["reduce_range"], sizes
+    options = [a["layers"], 0.0, False, a["directions"] == 2, a["batch_first"], a["reduce_range"], sizes]
+    options += [True] if a.get("per_token", False) else []
     op = getattr(ours, f"quantized_{a['cell']}").input
     made = r.call(op, x, states if kind.has_cell_state else states[0], weights, scales, zero_points, biases, *options)
     return [r.call(python.getitem, made, i) for i in range(1 + count)]

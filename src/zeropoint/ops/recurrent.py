@@ -3,7 +3,7 @@
 Weights are 8-bit integers with their scales and zero points beside them, or float16; or, where a model is left
 unquantized, float32. With 8-bit weights, a product is
 taken of integers: the input is quantized to uint8 by the range of the whole sequence, the hidden state by its range at
-each step, over all rows. Everything else is float32::
+each step, over all rows; with `per_token`, every row of both by its own range. Everything else is float32::
 
     lstm      i, f, g, o = sigmoid(.), sigmoid(.), tanh(.), sigmoid(.)   of  x W_ih' + b_ih + h W_hh' + b_hh
               c = f * c + i * g,   h = o * tanh(c)
@@ -70,13 +70,15 @@ class Matrix:
 
 
 def make_recurrent_layer(
-    op: str, kind: Kind, input: Matrix, hidden: Matrix, reduce_range: bool
+    op: str, kind: Kind, input: Matrix, hidden: Matrix, reduce_range: bool, per_token: bool = False
 ) -> _native.RecurrentLayer:
     """One direction of a layer, packed for this CPU.
 
     Args:
         reduce_range: quantize what 8-bit weights are multiplied with to 7 bits. Our results need it no more than those
             of other layers, but PyTorch's modules ask for it, and with AVX2 alone it is twice as fast.
+        per_token: give every row of the input and of the hidden state a range of its own. More accurate, and a sequence
+            gives the same numbers alone and in a batch.
 
     Example:
         >>> weight = torch.zeros(4, 1, dtype=torch.float16)
@@ -110,7 +112,7 @@ def make_recurrent_layer(
         tensors, numbers = _described(op, matrix)
         alive.append(tensors)
         arguments.append(numbers)
-    return _native.RecurrentLayer(kind.code, units, input.weight.shape[1], reduce_range, *arguments)
+    return _native.RecurrentLayer(kind.code, units, input.weight.shape[1], reduce_range, per_token, *arguments)
 
 
 def _described(op: str, matrix: Matrix) -> tuple[list[Tensor | None], tuple[int, int, int, int, int, int, int]]:
@@ -144,12 +146,15 @@ def _address(t: Tensor | None) -> int:
     return 0 if t is None else t.data_ptr()
 
 
-def recurrent_layer(op: str, kind: Kind, input: Matrix, hidden: Matrix, reduce_range: bool) -> _native.RecurrentLayer:
+def recurrent_layer(
+    op: str, kind: Kind, input: Matrix, hidden: Matrix, reduce_range: bool, per_token: bool = False
+) -> _native.RecurrentLayer:
     """As `make_recurrent_layer`; what is packed is kept with the weight of `input`."""
     others = (
         "recurrent",
         kind.name,
         reduce_range,
+        per_token,
         input.scale,
         input.zero_point,
         input.bias,
@@ -158,7 +163,7 @@ def recurrent_layer(op: str, kind: Kind, input: Matrix, hidden: Matrix, reduce_r
         hidden.zero_point,
         hidden.bias,
     )
-    return kept(input.weight, others, lambda: make_recurrent_layer(op, kind, input, hidden, reduce_range))
+    return kept(input.weight, others, lambda: make_recurrent_layer(op, kind, input, hidden, reduce_range, per_token))
 
 
 # --------------------------------------------------------------------------------------------------------- running
@@ -318,6 +323,7 @@ def _cells(
     zero_points: Sequence[Tensor],
     biases: Sequence[Tensor],
     reduce_range: bool,
+    per_token: bool = False,
 ) -> list[_native.RecurrentLayer]:
     """The layers of a network whose matrices stand in the order w_ih, w_hh of the first cell, of the second, ..."""
     if len(weights) % 2 != 0 or not weights:
@@ -334,7 +340,8 @@ def _cells(
             biases[i] if biases else None,
         )
 
-    return [recurrent_layer(op, kind, matrix(i), matrix(i + 1), reduce_range) for i in range(0, len(weights), 2)]
+    pairs = ((matrix(i), matrix(i + 1)) for i in range(0, len(weights), 2))
+    return [recurrent_layer(op, kind, *pair, reduce_range, per_token) for pair in pairs]
 
 
 def _states(op: str, kind: Kind, hx: Any) -> list[Tensor]:
@@ -386,6 +393,7 @@ def _define_sequence(name: str, kind: Kind) -> tuple[Callable[..., Any], Callabl
         batch_first: bool,
         reduce_range: bool = False,
         batch_sizes: Tensor | None = None,
+        per_token: bool = False,
     ) -> tuple[Tensor, ...]:
         units = weights[1].shape[1] * (2 if bidirectional else 1)
         first, second = input.shape[:2]
@@ -394,7 +402,7 @@ def _define_sequence(name: str, kind: Kind) -> tuple[Callable[..., Any], Callabl
 
     @operator(
         f"{name}.input(Tensor input, {hx}, {_WEIGHTS}, {_OPTIONS}, bool batch_first, bool reduce_range=False,"
-        f" Tensor? batch_sizes=None) -> {returned}",
+        f" Tensor? batch_sizes=None, bool per_token=False) -> {returned}",
         fake=fake_input,
     )
     def of_input(
@@ -411,8 +419,9 @@ def _define_sequence(name: str, kind: Kind) -> tuple[Callable[..., Any], Callabl
         batch_first: bool,
         reduce_range: bool = False,
         batch_sizes: Tensor | None = None,
+        per_token: bool = False,
     ) -> tuple[Tensor, ...]:
-        layers = _cells(name, kind, weights, weight_scales, weight_zero_points, biases, reduce_range)
+        layers = _cells(name, kind, weights, weight_scales, weight_zero_points, biases, reduce_range, per_token)
         options = Options(num_layers, dropout, train, bidirectional, batch_first)
         if batch_sizes is not None:
             return _run_padded(name, layers, input, batch_sizes, _states(name, kind, hx), options)
@@ -484,8 +493,8 @@ def _define_cell(name: str, kind: Kind) -> Callable[..., Any]:
         return tuple(states) if kind.has_cell_state else states[0]
 
     @operator(
-        f"{name}(Tensor input, {hx}, {matrices}, Tensor? b_ih, Tensor? b_hh, bool reduce_range=False)"
-        f" -> {'(Tensor, Tensor)' if kind.has_cell_state else 'Tensor'}",
+        f"{name}(Tensor input, {hx}, {matrices}, Tensor? b_ih, Tensor? b_hh, bool reduce_range=False,"
+        f" bool per_token=False) -> {'(Tensor, Tensor)' if kind.has_cell_state else 'Tensor'}",
         fake=fake,
     )
     def cell(
@@ -500,6 +509,7 @@ def _define_cell(name: str, kind: Kind) -> Callable[..., Any]:
         b_ih: Tensor | None,
         b_hh: Tensor | None,
         reduce_range: bool = False,
+        per_token: bool = False,
     ) -> Any:
         layer = recurrent_layer(
             name,
@@ -507,6 +517,7 @@ def _define_cell(name: str, kind: Kind) -> Callable[..., Any]:
             Matrix(w_ih, w_ih_scale, w_ih_zero_point, b_ih),
             Matrix(w_hh, w_hh_scale, w_hh_zero_point, b_hh),
             reduce_range,
+            per_token,
         )
         states = run_cell(name, layer, input, _states(name, kind, hx))
         return states if kind.has_cell_state else states[0]

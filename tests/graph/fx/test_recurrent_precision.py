@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import zeropoint
+from zeropoint.operators.node import arguments
 
 
 class Network(nn.Module):
@@ -98,3 +99,36 @@ def test_activations_have_all_eight_bits_unless_the_qconfig_reduces_their_range(
         with torch.no_grad():
             errors.append(float((quantized(x)[0] - model(x)[0]).square().mean()))
     assert errors[1] > 1.5 * errors[0]  # steps of twice the width, next to the same weights
+
+
+def uneven(*shape: int) -> torch.Tensor:
+    """Frames whose sizes differ by a factor of a thousand."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(*shape, generator=generator) * 10 ** torch.linspace(-2, 1, shape[1])[:, None]
+
+
+def steps_by_row(quantized) -> list[bool]:
+    nodes = quantized.graph_module.graph.nodes
+    return [bool(arguments(node)["per_token"]) for node in nodes if "zeropoint.quantized_" in str(node.target)]
+
+
+@pytest.mark.parametrize("mode", ["static", "dynamic"])
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_every_row_has_a_range_of_its_own_unless_the_policy_or_the_qconfig_says_otherwise(kind, mode):
+    torch.manual_seed(0)
+    model, x = Network(kind, None).eval(), uneven(7, 5, 16)
+    quantized = zeropoint.to_int8(model, (x,), [x] if mode == "static" else None, mode=mode, progress=False)
+    assert steps_by_row(quantized) == [True]
+    program = zeropoint.compile(quantized, (x,))
+    with torch.no_grad():
+        rows = quantized(x)
+        assert all(map(torch.equal, program(x), rows))
+        of_all = zeropoint.to_int8(model, (x,), mode="dynamic", policy={"granularity": "per_tensor"}, progress=False)
+        assert steps_by_row(of_all) == [False]
+        errors = [(y - model(x)[0]).square().mean() for y in (rows[0], of_all(x)[0])]
+    assert errors[1] > 2 * errors[0]
+    if mode == "static":
+        qconfig = zeropoint.QConfig(
+            zeropoint.MinMaxObserver.with_args(reduce_range=True), zeropoint.default_weight_observer
+        )
+        assert steps_by_row(zeropoint.to_int8(model, (x,), [x], qconfig, progress=False)) == [False]

@@ -19,7 +19,7 @@ from zeropoint.graph.passes.annotate import Choice, Way
 from zeropoint.graph.provenance import Identity, identity
 from zeropoint.nn.quantized.storage import plain_parts, quantize_weight
 from zeropoint.operators.node import arguments, parameter
-from zeropoint.operators.recurrent import reduces_range
+from zeropoint.operators.recurrent import has_ranges_of_rows, reduces_range
 
 __all__ = ["Runs", "choose_recurrent_weights", "split_layers"]
 
@@ -104,7 +104,8 @@ def _decibels(graph: fx.GraphModule, node: fx.Node, choice: Choice, x: Tensor, h
             weights = zip(*(_quantized(w, choice) for i, w in enumerate(params) if i % step < 2))
             biases = [b for i, b in enumerate(params) if i % step >= 2]
             op = getattr(ours, choice.operator.name).input
-            tried = op(x, states, *map(list, weights), biases, *options, reduces_range(choice), *sizes)[0]
+            ranges = reduces_range(choice), *(sizes or [None]), has_ranges_of_rows(choice)
+            tried = op(x, states, *map(list, weights), biases, *options, *ranges)[0]
         noise, signal = float((tried - y).square().sum()), float(y.square().sum())
         found.append(math.inf if noise == 0 else 10 * math.log10(max(signal, 1e-30) / noise))
         x = y

@@ -17,6 +17,7 @@ __all__ = ["DYNAMIC", "FORMS"]
 
 # Metadata of a layer whose inputs are rounded to so many bits here when it runs; ONNX has no such operator.
 DYNAMIC = "zeropoint.dynamic"
+_BY_ROW = " by row"  # behind the bits, where each row has a range of its own
 # PyTorch's gates in the order of ONNX.
 _ORDER = {"LSTM": [0, 3, 1, 2], "GRU": [1, 0, 2], "RNN": [0]}
 
@@ -25,6 +26,11 @@ def _in_order(t: Tensor, order: list[int]) -> Tensor:
     """The gates along the first axis in another order."""
     gates = t.reshape(len(order), -1, *t.shape[1:])
     return torch.cat([gates[i] for i in order]).contiguous()
+
+
+def _bits(a: dict[str, Any]) -> str:
+    """The mark of a layer."""
+    return ("7" if a["reduce_range"] else "8") + (_BY_ROW if a["per_token"] else "")
 
 
 def _floats(weight: Tensor, scale: Tensor, zero_point: Tensor | None) -> Tensor:
@@ -125,7 +131,7 @@ def _write_layers(kind: str, activation: str = "") -> Write:
                 weights = matrices.floats(numbers), matrices.floats([n + 1 for n in numbers])
                 made = w.ops(kind, 1 + len(states), x, *weights, bias, None, *given, **options)
                 if matrices.come_back(numbers) and matrices.come_back([n + 1 for n in numbers]):
-                    w.mark(made[0], DYNAMIC, "7" if a["reduce_range"] else "8")
+                    w.mark(made[0], DYNAMIC, _bits(a))
             x, *ends = made  # (sequence, directions, batch, hidden)
             if directions == 1:
                 x = w.op("Squeeze", x, w.ints([1]))
@@ -145,7 +151,7 @@ def _runtimes_own(w: OnnxWriter, m: _Matrices, x: Any, numbers: list[int], bias:
         return None
     tensors = x, inputs[0], hidden[0], bias, None, *given, None, *inputs[1:], *hidden[1:]
     made = w.ops("DynamicQuantizeLSTM", 3, *tensors, domain="com.microsoft", **options)
-    w.mark(made[0], DYNAMIC, "7" if m.a["reduce_range"] else "8")
+    w.mark(made[0], DYNAMIC, _bits(m.a))
     return made
 
 
@@ -171,7 +177,7 @@ def _read_layer(kind: str) -> Read:
         stored = [_integers(r, value) for value in given[1:3]] if n.mark(DYNAMIC) else [None]
         if all(part is not None for part in stored):
             name = {"RNN": "rnn_relu" if is_relu else "rnn_tanh"}.get(kind, kind.lower())
-            return _on_integers(r, n, name, _ORDER[kind], given, stored, n.mark(DYNAMIC) == "7")
+            return _on_integers(r, n, name, _ORDER[kind], given, stored, n.mark(DYNAMIC))
         return _computed(r, n, kind, given, is_relu)
 
     return read
@@ -186,12 +192,13 @@ def _integers(r: OnnxReader, value: Any) -> list[tuple[Any, Any, Any]] | None:
 
 
 def _on_integers(
-    r: OnnxReader, n: ReadNode, name: str, gates: list[int], given: list[Any], matrices: list[Any], is_small: bool
+    r: OnnxReader, n: ReadNode, name: str, gates: list[int], given: list[Any], matrices: list[Any], mark: str
 ) -> Any:
     """A layer of 8-bit weights whose inputs are rounded when it runs.
 
     Args:
         matrices: for inputs and for hidden states, for each direction: integers, scale and zero point.
+        mark: of `_bits`; none, in files of others, for 8 bits and one range.
     """
     x, hidden = r.tensor(given[0]), n.attribute("hidden_size")
     order = [gates.index(i) for i in range(len(gates))]  # the other way round
@@ -209,7 +216,7 @@ def _on_integers(
     starts = [
         x.new_zeros(shape) if given[i] is None else r.tensor(given[i]) for i in ((5, 6) if name == "lstm" else (5,))
     ]
-    options = 1, 0.0, False, directions == 2, False, is_small
+    options = 1, 0.0, False, directions == 2, False, mark.startswith("7"), None, mark.endswith(_BY_ROW)
     op = getattr(torch.ops.zeropoint, f"quantized_{name}").input
     y, *last = op(x, starts if name == "lstm" else starts[0], *columns, biases, *options)
     y = y.unflatten(2, (directions, hidden)).transpose(1, 2)
@@ -252,7 +259,7 @@ def _read_dynamic(r: OnnxReader, n: ReadNode) -> Any:
     for weight, scale, shift in ((given[1], given[8], given[9]), (given[2], given[10], given[11])):
         parts = zip(*(r.tensor(part) for part in (weight, scale, shift)))
         matrices.append([(integers.t(), s.reshape(-1), z.reshape(-1)) for integers, s, z in parts])
-    return _on_integers(r, n, "lstm", _ORDER["LSTM"], given, matrices, n.mark(DYNAMIC) == "7")
+    return _on_integers(r, n, "lstm", _ORDER["LSTM"], given, matrices, n.mark(DYNAMIC))
 
 
 FORMS = {
