@@ -17,7 +17,7 @@ class Classifier(nn.Module):
         super().__init__()
         self.words = nn.Embedding(500, 64)
         layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
-        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
         self.head = nn.Linear(64, 4)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-__all__ = ["Bert", "MobileNet", "Recurrent", "ResNet", "UNet", "resnet18", "with_statistics"]
+__all__ = ["Bert", "MobileNet", "Recurrent", "ResNet", "UNet", "with_statistics"]
 
 
 def with_statistics(model: nn.Module, *inputs: Tensor) -> nn.Module:
@@ -62,10 +62,6 @@ class ResNet(nn.Module):
         for i in range(self.layers):
             x = self.get_submodule(f"layer{i + 1}")(x)
         return self.fc(torch.flatten(self.avgpool(x), 1))
-
-
-def resnet18() -> ResNet:
-    return ResNet((64, 128, 256, 512), 2, 1000)
 
 
 class Inverted(nn.Module):

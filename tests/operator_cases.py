@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -11,7 +12,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-__all__ = ["CASES", "MOVING_CASES", "POOLING_CASES", "X1", "assert_close", "model_of", "on_integers", "spelled"]
+__all__ = [
+    "CASES",
+    "MOVING_CASES",
+    "POOLING_CASES",
+    "X1",
+    "assert_close",
+    "dimensions_thinned",
+    "functions_thinned",
+    "grouped",
+    "model_of",
+    "on_integers",
+    "spelled",
+]
 
 X1 = (2, 4, 12)
 X2 = (2, 4, 8, 6)
@@ -386,6 +399,24 @@ def spelled(cases: dict[str, list[Case]]) -> list[Any]:
     ]
 
 
+def grouped(cases: dict[str, list[Case]], at_once: int = 10) -> list[Any]:
+    """As `spelled`, with the names of several rows of one shape, all in one model, which is quicker.
+
+    One by one they are thorough.
+    """
+    rows: dict[tuple[int, ...], list[tuple[str, list[Any]]]] = {}
+    for name, shape, tried in (case.values for case in spelled(cases)):
+        rows.setdefault(shape, []).append((name, tried))
+    found = []
+    for shape, of_shape in rows.items():
+        for start in range(0, len(of_shape), at_once):
+            names, tried = zip(*of_shape[start : start + at_once])
+            label = f"{names[0]}-{len(shape)}" + (f" and {len(names) - 1} more" if at_once > 1 else "")
+            marks = [pytest.mark.thorough] * (at_once == 1)
+            found.append(pytest.param(names, shape, [t for several in tried for t in several], id=label, marks=marks))
+    return found
+
+
 # Functions of one value are annotated and lowered alike. Sigmoid, GELU and hardswish stand for these in the
 # quick suite, but in `tests/graph/fx/test_operators.py`, which has all of them.
 LIKE_SIGMOID = frozenset({"silu", "mish", "elu", "celu", "leaky_relu", "hardsigmoid", "tanh", "softsign"})
@@ -394,9 +425,21 @@ LIKE_SIGMOID = frozenset({"silu", "mish", "elu", "celu", "leaky_relu", "hardsigm
 def functions_thinned(cases: list[Any]) -> list[Any]:
     """The parameters, which begin with a name, with the functions that others stand for marked thorough."""
     return [
-        pytest.param(*case.values, id=case.id, marks=[pytest.mark.thorough] * (case.values[0] in LIKE_SIGMOID))
+        pytest.param(
+            *case.values, id=case.id, marks=[*case.marks, *[pytest.mark.thorough] * (case.values[0] in LIKE_SIGMOID)]
+        )
         for case in cases
     ]
+
+
+def dimensions_thinned(names: Iterable[str]) -> list[Any]:
+    """The names, with those of one and of three dimensions that also have a form of two marked thorough.
+
+    They differ in the operator that is called, of which the quick suite has all in `tests/graph/fx/test_operators.py`.
+    """
+    names = list(names)
+    alike = [name for name in names if (two := re.sub("[13]d", "2d", name)) != name and two in names]
+    return [pytest.param(name, id=name, marks=[pytest.mark.thorough] * (name in alike)) for name in names]
 
 
 def model_of(tried: list[Any], shape: tuple[int, ...]) -> tuple[Calls, Tensor]:

@@ -73,6 +73,7 @@ def test_every_page_has_a_place_in_the_site() -> None:
     assert not missing, f"put {[page_id(p) for p in missing]} into the nav of mkdocs.yml"
 
 
+@pytest.mark.thorough  # `make docs`, which CI runs, is the same
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     if importlib.util.find_spec("mkdocs") is None:
         pytest.skip("mkdocs is not installed: `make docs` installs it")

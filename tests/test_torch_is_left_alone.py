@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
+
+from forked import run_forked
 
 ROOT = Path(__file__).parents[1]
 
@@ -76,13 +76,6 @@ PROGRAM = textwrap.dedent(
 
 
 def test_importing_every_module_leaves_torch_as_it_was() -> None:
-    ran = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PROGRAM],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    ran = run_forked(PROGRAM, cwd=ROOT)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.strip() == "True True [] [] []"

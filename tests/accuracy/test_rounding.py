@@ -7,6 +7,7 @@ import functools
 
 import pytest
 import torch
+from signal_to_noise import sqnr_of
 from torch import nn
 
 import zeropoint
@@ -90,10 +91,10 @@ def test_few_rows_do_not_spoil_a_layer_for_all_other_data(algorithm, rows):
     model = nn.Sequential(nn.Linear(64, 32)).eval()
     batches, others = [torch.randn(count, 64) for count in rows], [torch.randn(256, 64)]
     quantized = zeropoint.to_int8(model, (batches[0],), qconfig=FOUR_BITS, mode="weight_only", progress=False)
-    before = zeropoint.compare(model, quantized, others, progress=False).sqnr
+    before = sqnr_of(model, quantized, others)
     [change] = algorithm(model, quantized, batches)
     assert change.after >= change.before
-    assert zeropoint.compare(model, quantized, others, progress=False).sqnr > before - 0.1  # dB
+    assert sqnr_of(model, quantized, others) > before - 0.1  # dB
 
 
 def test_a_single_batch_is_cut_where_it_has_more_than_one_row():
@@ -118,11 +119,11 @@ def test_inputs_that_are_all_zero_teach_nothing():
 def test_every_layer_comes_nearer_on_data_that_was_not_seen(algorithm):
     model, batches, others = network(), images(16), images(4, seed=2)
     quantized = zeropoint.to_int8(model, (batches[0],), batches, COARSE, progress=False)
-    before = zeropoint.compare(model, quantized, others, progress=False).sqnr
+    before = sqnr_of(model, quantized, others)
     changes = algorithm(model, quantized, batches)
     assert [change.path for change in changes] == ["0", "3", "5", "8"]
     assert all(change.after > change.before for change in changes)
-    after = zeropoint.compare(model, quantized, others, progress=False).sqnr
+    after = sqnr_of(model, quantized, others)
     assert after > before + 2  # dB
 
 
@@ -151,10 +152,10 @@ def test_modules_of_eager_mode_are_tuned_too(algorithm):
     for x in batches:
         prepared(x)
     quantized = zeropoint.convert(prepared)
-    before = zeropoint.compare(model, quantized, others, progress=False).sqnr
+    before = sqnr_of(model, quantized, others)
     changes = algorithm(model, quantized, batches)
     assert [change.path for change in changes] == ["module.0", "module.2", "module.4", "module.7"]
-    assert zeropoint.compare(model, quantized, others, progress=False).sqnr > before + 2
+    assert sqnr_of(model, quantized, others) > before + 2
 
 
 @pytest.mark.parametrize("mode", ["dynamic", "weight_only"])
@@ -223,13 +224,13 @@ def test_matrices_of_recurrent_layers_come_nearer(kind, bidirectional, batch_fir
     dynamic = zeropoint.QConfig(zeropoint.per_token_dynamic_qconfig.activation, COARSE.weight)
     policy = {"recurrent_weights": "int8"}
     quantized = zeropoint.to_int8(model, (batches[0],), None, dynamic, "dynamic", policy=policy, progress=False)
-    before = zeropoint.compare(model, quantized, batches, progress=False).sqnr
+    before = sqnr_of(model, quantized, batches)
     changes = gptq(model, quantized, batches)
     assert len(changes) == (8 if bidirectional else 4)
     assert all(change.after >= change.before for change in changes)
-    after = zeropoint.compare(model, quantized, batches, progress=False).sqnr
+    after = sqnr_of(model, quantized, batches)
     assert after > before + 1
-    held_out = zeropoint.compare(model, quantized, batches[3:], progress=False).sqnr
+    held_out = sqnr_of(model, quantized, batches[3:])
     assert changes[-1].after == pytest.approx(held_out)
     program = zeropoint.compile(quantized, (batches[0],))
     assert torch.equal(program(batches[0]), quantized(batches[0]))

@@ -10,9 +10,17 @@ import torch
 from torch import nn
 
 import zeropoint
+from zeropoint.accuracy import recipe
 from zeropoint.accuracy.precision import Front, Option, choose, precision_front
 from zeropoint.accuracy.recipe import ALGORITHMS, Bench, Recipe
 from zeropoint.accuracy.tune import Tuned
+
+
+@pytest.fixture(autouse=True)
+def short_training(monkeypatch):
+    """What is learned, and how well, is tested in test_rounding.py."""
+    monkeypatch.setattr(recipe, "adaround", functools.partial(recipe.adaround, steps=50))
+
 
 FOR_ALL = [algorithm for algorithm in ALGORITHMS if not algorithm.for_dynamic]
 

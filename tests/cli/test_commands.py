@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from command_line import make_folder, run, run_process
+from command_line import Ran, make_folder, run, run_process
+from forked import run_forked
 
 import zeropoint
 from zeropoint import _native
@@ -438,7 +439,9 @@ def test_a_broken_program_is_refused(folder: Path) -> None:
 
 
 def test_a_process_prints_results_on_standard_output_and_nothing_else_there(folder: Path) -> None:
-    ran = run_process(folder, "compare", "model.pt2", "--data", "images.npy", "--json")
+    arguments = "compare", "model.pt2", "--data", "images.npy", "--json"
+    done = run_forked("from zeropoint.cli import main\nmain()", *arguments, cwd=folder)
+    ran = Ran(done.returncode, done.stdout, done.stderr)
     assert ran.code == 0, ran.err
     assert set(ran.json()) >= {"rows", "sqnr"}
 

@@ -187,7 +187,10 @@ def test_a_torchscript_file_runs_on_our_operators_and_can_be_saved(files: Path, 
             assert_same(loaded(*inputs), expected)
 
 
-@pytest.mark.parametrize("name", ["static", "functions", "cells", "graph", "script_mode"])
+@pytest.mark.parametrize(
+    "name",
+    ["static", *(pytest.param(n, marks=pytest.mark.thorough) for n in ("functions", "graph")), "cells", "script_mode"],
+)
 def test_program_of_a_torchscript_file_gives_the_bytes_of_the_script(files: Path, models: Any, name: str) -> None:
     inputs = (models.IMAGES,) if name == "script_mode" else models.MODELS[name][1]
     module = zeropoint.compat.load_script(files / f"{name}.script.pt")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from forked import run_forked
 
 CODE = """
 import sys
@@ -22,4 +21,5 @@ assert "torch.ao.quantization.quantize_pt2e" not in sys.modules
 
 
 def test_old_names_of_pt2e_are_torchaos_where_pytorch_has_them_no_more() -> None:
-    subprocess.run([sys.executable, "-W", "ignore", "-c", CODE], check=True)
+    ran = run_forked(CODE)
+    assert ran.returncode == 0, ran.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from differential import compare
 
-COUNT, QUICK = 40, 20  # CI runs 300 of them
+COUNT, QUICK = 40, 10  # CI runs 300 of them
 
 
 @pytest.mark.parametrize(

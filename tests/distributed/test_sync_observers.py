@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from forked import run_forked
 from torch import nn
 
 import zeropoint
@@ -16,11 +19,50 @@ import zeropoint
 WORKER = Path(__file__).with_name("worker.py")
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.thorough)])
-def test_torchrun_ranks_agree_with_one_process(ranks: int) -> None:
+# Ranks as torchrun would start them, in processes that have imported everything.
+FORKED = """
+import os, socket, sys
+sys.path.insert(0, sys.argv[1])
+import worker
+ranks = int(sys.argv[2])
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
+children = []
+for rank in range(ranks):
+    children.append(os.fork())
+    if children[-1] == 0:
+        os.environ["RANK"] = str(rank)
+        code = 1
+        try:
+            worker.main()
+            code = 0
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+sys.exit(sum(os.waitpid(child, 0)[1] != 0 for child in children))
+"""
+
+
+def forked(ranks: int) -> subprocess.CompletedProcess[str]:
+    return run_forked(FORKED, WORKER.parent, ranks)
+
+
+def torchrun(ranks: int) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", str(WORKER)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+
+
+@pytest.mark.parametrize(
+    ("start", "ranks"),
+    [(forked, 2), *(pytest.param(torchrun, ranks, marks=pytest.mark.thorough) for ranks in (2, 4))],
+)
+def test_ranks_agree_with_one_process(start: Callable[[int], Any], ranks: int) -> None:
+    done = start(ranks)
     assert done.returncode == 0, done.stderr[-4000:]
     assert f"all promises kept on {ranks} ranks" in done.stdout
 

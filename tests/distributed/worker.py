@@ -1,4 +1,4 @@
-"""Runs on every rank under torchrun: calibrates and trains, and asserts what sync_observers promises."""
+"""Runs on every rank: calibrates and trains, and asserts what sync_observers promises."""
 
 from __future__ import annotations
 

@@ -69,7 +69,13 @@ FUNCTIONS: dict[str, Callable[[Tensor, nn.Module], Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+# Several axes are transformed one after the other, as in "fftn of outer axes".
+SEVERAL_AXES = ("fft2", "rfft2 and back")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.thorough] * (name in SEVERAL_AXES)) for name in FUNCTIONS]
+)
 def test_a_program_computes_with_complex_numbers(name: str) -> None:
     torch.manual_seed(0)
     model, x = Model(FUNCTIONS[name]).eval(), torch.randn(3, 10, 12)

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+import torch.fx.config
 from torch import Tensor, fx, nn
 
 import zeropoint
 from zeropoint import torch_versions
 from zeropoint.graph import torch_internals as internals
+from zeropoint.graph.frontends.export import CaptureError, capture
 
 
 class Layer(nn.Module):
@@ -283,3 +285,21 @@ def test_a_condition_of_free_sizes_is_certain_for_all_of_them_or_not() -> None:
     assert not internals.is_certain(size > 4)
     assert internals.is_certain(True)
     assert not internals.is_certain(2 > 3)
+
+
+def test_capture_keeps_no_stacks_and_leaves_the_setting_as_it_was() -> None:
+    setting = "do_not_emit_stack_traces"
+    before = getattr(torch.fx.config, setting, None)
+    if before is None:
+        pytest.skip("this release always keeps them")
+    graph = capture(nn.Linear(4, 4).eval(), (torch.ones(2, 4),))
+    assert not [node for node in graph.graph.nodes if node.stack_trace]
+    assert getattr(torch.fx.config, setting) is before
+    with pytest.raises(CaptureError):
+        capture(_Refuses().eval(), (torch.ones(2, 4),))
+    assert getattr(torch.fx.config, setting) is before
+
+
+class _Refuses(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if x.sum() > 0 else x

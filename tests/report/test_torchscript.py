@@ -9,7 +9,7 @@ import pytest
 import torch
 from damaged import BAD, batches, clipped, per_tensor, with_outliers
 from graph_models import Bert, Recurrent
-from script_graphs import BOTH_WAYS, STATIC, reloaded, scripted
+from script_graphs import STATIC, reloaded, scripted
 from torch import Tensor, nn
 
 import zeropoint
@@ -34,6 +34,12 @@ class Net(nn.Module):
         return self.last(torch.relu(x + y).mean((2, 3)))
 
 
+def _both_ways(quick: bool) -> pytest.MarkDecorator:
+    """Scripted and traced: both are read in tests/graph/script; here they take turns in the quick suite."""
+    ways = [pytest.param(traced, marks=[pytest.mark.thorough] * (traced != quick)) for traced in (False, True)]
+    return pytest.mark.parametrize("traced", ways, ids=["scripted", "traced"])
+
+
 def net() -> Any:
     torch.manual_seed(0)
     model = Net()
@@ -50,7 +56,7 @@ def quantized(script: Any, qconfigs: Any, data: list[Any]) -> Any:
     return reloaded(zeropoint.convert_jit(prepared))
 
 
-@BOTH_WAYS
+@_both_ways(quick=False)
 def test_outliers_in_a_weight_are_found(traced: bool) -> None:
     script = scripted(with_outliers(net()), traced, batches()[0])
     found = zeropoint.compare(script, quantized(script, {"": per_tensor()}, batches()), batches())
@@ -65,7 +71,7 @@ def test_outliers_in_a_weight_are_found(traced: bool) -> None:
     assert third.alone > 30
 
 
-@BOTH_WAYS
+@_both_ways(quick=True)
 def test_a_clipped_range_is_found(traced: bool) -> None:
     script = scripted(net(), traced, batches()[0])
     found = zeropoint.compare(script, quantized(script, STATIC | {BAD: clipped()}, batches()), batches())
@@ -73,7 +79,7 @@ def test_a_clipped_range_is_found(traced: bool) -> None:
     assert found.rows[0].clipped > 0.1
 
 
-@BOTH_WAYS
+@_both_ways(quick=False)
 def test_rows_are_those_of_the_graph(traced: bool) -> None:
     """The numbers of the same layers, quantized from the same ranges by torch.export, are nearly the same."""
     model = net()

@@ -16,7 +16,7 @@ from torch import fx, nn
 from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.provenance import KEPT
 
-__all__ = ["Graph"]
+__all__ = ["Graph", "compiled_once"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,11 @@ class _Operator:
 class Graph(fx.GraphModule):
     """A graph module that can be saved."""
 
+    _changes = False  # whether its code is made later
+
+    def recompile(self) -> Any:
+        return None if self._changes else super().recompile()
+
     def __reduce__(self) -> Any:
         nodes = [_record(node) for node in self.graph.nodes]
         kept = {k: self.__dict__[k] for k in ("_parameters", "_buffers", "_modules")}
@@ -49,6 +54,20 @@ class Graph(fx.GraphModule):
     def __deepcopy__(self, memo: Any) -> Graph:
         with _leaves_without_warning():
             return super().__deepcopy__(memo)
+
+
+@contextlib.contextmanager
+def compiled_once(graph: fx.GraphModule) -> Iterator[None]:
+    """In here passes change a graph that nobody calls: its code is made at the end, not after each of them."""
+    if not isinstance(graph, Graph) or graph._changes:
+        yield
+        return
+    graph._changes = True
+    try:
+        yield
+    finally:
+        del graph._changes
+    graph.recompile()
 
 
 @contextlib.contextmanager

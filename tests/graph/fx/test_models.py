@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from graph_models import Bert, MobileNet, Recurrent, ResNet, UNet, resnet18, with_statistics
+from graph_models import Bert, MobileNet, Recurrent, ResNet, UNet, with_statistics
 from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_map
 
@@ -62,8 +62,8 @@ def _sequences(batch: int, length: int) -> tuple[Tensor, ...]:
 
 
 EXAMPLES = {
-    "resnet18": Example(
-        lambda: with_statistics(resnet18(), *_images(4, 64)), _images, (64, 96), 20,
+    "resnet": Example(
+        lambda: with_statistics(ResNet((16, 24, 32, 48), 2, 10), *_images(4, 64)), _images, (64, 96), 20,
         {"conv2d": 20, "linear": 1, "add": 8},
     ),
     "mobilenet": Example(

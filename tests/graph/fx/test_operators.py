@@ -14,6 +14,7 @@ from operator_cases import (
     X1,
     assert_close,
     assert_same_bytes,
+    grouped,
     model_of,
     on_integers,
     spelled,
@@ -57,13 +58,14 @@ def test_operator_is_computed_on_integers(name: str, shape: tuple[int, ...], tri
     assert all(row.way.startswith("int8") for row in rows), made.summary()
 
 
-@pytest.mark.parametrize(("name", "shape", "tried"), spelled(MOVING_CASES))
-def test_moving_operator_takes_integers(name: str, shape: tuple[int, ...], tried: list[Any]) -> None:
+@pytest.mark.parametrize(("names", "shape", "tried"), [*grouped(MOVING_CASES), *grouped(MOVING_CASES, at_once=1)])
+def test_moving_operators_take_integers(names: tuple[str, ...], shape: tuple[int, ...], tried: list[Any]) -> None:
     made, _ = quantized(tried, shape)
     taken = {n.name for n in made.graph_module.graph.nodes if str(n.target).startswith("zeropoint.dequantize")}
-    nodes = [n for n in made.graph_module.graph.nodes if aten_name(n) == name]
-    assert nodes, made.graph_module.code
-    assert not any(getattr(a, "name", "") in taken for n in nodes for a in n.args), made.graph_module.code
+    for name in names:
+        nodes = [n for n in made.graph_module.graph.nodes if aten_name(n) == name]
+        assert nodes, (name, made.graph_module.code)
+        assert not any(getattr(a, "name", "") in taken for n in nodes for a in n.args), (name, made.graph_module.code)
 
 
 @pytest.mark.parametrize(("name", "shape", "tried"), spelled(POOLING_CASES))

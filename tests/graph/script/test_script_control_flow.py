@@ -195,7 +195,7 @@ def test_dicts_lists_and_tuples_go_in_and_out() -> None:
 def test_a_traced_resnet_is_what_the_export_view_gives() -> None:
     torch.manual_seed(0)
     x = torch.randn(2, 3, 32, 32)
-    model = graph_models.with_statistics(graph_models.resnet18(), x).eval()
+    model = graph_models.with_statistics(graph_models.ResNet((8, 16, 24, 32), 2, 10), x).eval()
     # Histograms count what a max pool chooses in graphs, as in torch.ao FX mode, not in TorchScript; ranges agree.
     qconfig = zeropoint.QConfig(
         activation=zeropoint.MinMaxObserver.with_args(dtype=zeropoint.quint8), weight=QCONFIG[""].weight

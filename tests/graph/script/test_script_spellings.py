@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Any
 
@@ -166,7 +167,14 @@ def _step_of_result(made: Any) -> float:
 
 
 @pytest.mark.parametrize("traced", [False, True], ids=["scripted", "traced"])
-@pytest.mark.parametrize(("model", "shape", "wanted", "gone"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+@pytest.mark.parametrize(
+    ("model", "shape", "wanted", "gone"),
+    [
+        # Of one and of three dimensions `test_script_operators.py` has all.
+        pytest.param(*case[1:], id=case[0], marks=[pytest.mark.thorough] * bool(re.search("[13]d", case[0])))
+        for case in CASES
+    ],
+)
 def test_operator_is_computed_on_integers(
     model: nn.Module, shape: tuple[int, ...], wanted: dict[str, int], gone: list[str], traced: bool
 ) -> None:

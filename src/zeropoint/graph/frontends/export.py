@@ -87,7 +87,7 @@ def capture(
     _name_keywords(model, kwargs)
 
     def export(shapes: Any) -> Any:
-        with _CAPTURING, torch.no_grad(), _quiet_failure(), whole_recurrences():
+        with _CAPTURING, torch.no_grad(), _quiet_failure(), whole_recurrences(), torch_versions.without_stacks():
             return torch_versions.export(model, args, kwargs, shapes)
 
     try:

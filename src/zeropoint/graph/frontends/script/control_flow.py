@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zeropoint.graph.frontends.script.script_module import walk
+from zeropoint.graph.frontends.script.script_module import of_kind
 
 __all__ = ["fill_lists", "hoist_exceptions", "unroll_loops"]
 
@@ -16,13 +16,13 @@ _CHANGING = ("_set_item", "insert", "pop", "extend", "clear", "add_", "reverse",
 
 def unroll_loops(graph: Any) -> None:
     """Unroll loops over numbers that are known: ``[f for _ in range(2)]`` is a list with two ``append`` behind it."""
-    for node in [node for node in walk(graph) if node.kind() == "prim::Loop" and _is_known(node)]:
+    for node in [node for node in of_kind(graph, "prim::Loop") if _is_known(node)]:
         _unroll(graph, node)
 
 
 def fill_lists(graph: Any) -> None:
     """Make lists with all their parts: ``[]`` with ``append`` behind it."""
-    for node in [node for node in walk(graph) if node.kind() == "prim::ListConstruct"]:
+    for node in of_kind(graph, "prim::ListConstruct"):
         _fill(graph, node)
 
 
@@ -85,11 +85,10 @@ def _fill(graph: Any, empty: Any) -> None:
 
 def hoist_exceptions(graph: Any) -> None:
     """Turn ``if ok: y = f(x) else: raise`` into ``if not ok: raise`` and then ``y = f(x)``."""
-    for node in reversed(list(walk(graph))):
-        if node.kind() == "prim::RaiseException":
-            _drop_behind(graph, node)
-    for node in reversed(list(walk(graph))):  # the inner ones first
-        if node.kind() != "prim::If" or not node.outputsSize():
+    for node in reversed(of_kind(graph, "prim::RaiseException")):
+        _drop_behind(graph, node)
+    for node in reversed(of_kind(graph, "prim::If")):  # the inner ones first
+        if not node.outputsSize():
             continue
         raising = [_only_raises(block) for block in node.blocks()]
         if raising.count(True) == 1:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from zeropoint.graph import torch_internals as internals
-from zeropoint.graph.frontends.script.script_module import modules, private_copy, result, walk
+from zeropoint.graph.frontends.script.script_module import modules, of_kind, private_copy, result, walk
 from zeropoint.nn.qat.trained import folded
 from zeropoint.operators import layer_records, modules_of
 
@@ -55,8 +55,8 @@ def fuse_conv_bn_jit(model: Any, inplace: bool = False) -> Any:
 def _pairs(part: Any) -> list[tuple[str, str, Any]]:
     """Names of submodules that are called one after the other and nowhere else, with the second call."""
     graphs = [part._get_method(name).graph for name in part._method_names()]
-    calls = [node for graph in graphs for node in walk(graph) if node.kind() == "prim::CallMethod"]
-    reads = [node.s("name") for graph in graphs for node in walk(graph) if node.kind() == "prim::GetAttr"]
+    calls = [node for graph in graphs for node in of_kind(graph, "prim::CallMethod")]
+    reads = [node.s("name") for graph in graphs for node in of_kind(graph, "prim::GetAttr")]
     found = []
     for second in calls:
         first = second.inputsAt(1).node() if second.inputsSize() == 2 else None

@@ -15,6 +15,7 @@ from zeropoint.graph.frontends.script.script_module import (
     SCRIPT_OBSERVER,
     at_path,
     changed_attributes,
+    of_kind,
     path_of,
     walk,
 )
@@ -44,9 +45,8 @@ def simplify(module: Any, graph: Any, apart: list[str] | None = None) -> Any:
         internals.inline_forks(graph)
     _take_apart(graph)
     changed = changed_attributes(module)
-    for node in list(walk(graph)):
-        if node.kind() == "prim::GetAttr":
-            _fold_setting(module, graph, node, changed)
+    for node in of_kind(graph, "prim::GetAttr"):
+        _fold_setting(module, graph, node, changed)
     for node in list(walk(graph)):
         if node.kind() in _FACTS and node.inputsSize() == 1:
             _fold_fact(module, graph, node, changed)
@@ -76,12 +76,11 @@ def _take_apart(graph: Any) -> None:
 
 def _leave_whole_layers(graph: Any) -> None:
     """Let every condition that leads to a whole layer choose the other branch, where the layer stands in parts."""
-    for node in list(walk(graph)):
-        if node.kind() == "prim::If":
-            whole = [any(inner.kind() in _WHOLE_LAYERS for inner in block.nodes()) for block in node.blocks()]
-            if whole.count(True) == 1:
-                with graph.insert_point_guard(node):
-                    node.replaceInput(0, graph.insertConstant(not whole[0]))
+    for node in of_kind(graph, "prim::If"):
+        whole = [any(inner.kind() in _WHOLE_LAYERS for inner in block.nodes()) for block in node.blocks()]
+        if whole.count(True) == 1:
+            with graph.insert_point_guard(node):
+                node.replaceInput(0, graph.insertConstant(not whole[0]))
 
 
 class _Calls:
@@ -95,12 +94,11 @@ class _Calls:
         found = True
         while found:
             found = False
-            for node in list(walk(self.graph)):
-                if node.kind() == "prim::CallMethod":
-                    found = self.method(node) or found
-                elif node.kind() == "prim::CallFunction":
-                    _replace(self.graph, node, _function(node), list(node.inputs())[1:], _marked(node))
-                    found = True
+            for node in of_kind(self.graph, "prim::CallMethod"):
+                found = self.method(node) or found
+            for node in of_kind(self.graph, "prim::CallFunction"):
+                _replace(self.graph, node, _function(node), list(node.inputs())[1:], _marked(node))
+                found = True
 
     def method(self, node: Any) -> bool:
         """Inline a call of a method; False for one that stays."""
@@ -197,9 +195,9 @@ def _fold_setting(module: Any, graph: Any, node: Any, changed: set[tuple[str, st
 
 def _open_tuples(graph: Any) -> None:
     """Read the parts of tuples where they are made."""
-    for node in list(walk(graph)):
-        made = node.inputsAt(0).node() if node.kind() in ("prim::TupleUnpack", "prim::TupleIndex") else None
-        if made is None or made.kind() != "prim::TupleConstruct":
+    for node in (*of_kind(graph, "prim::TupleUnpack"), *of_kind(graph, "prim::TupleIndex")):
+        made = node.inputsAt(0).node()
+        if made.kind() != "prim::TupleConstruct":
             continue
         parts = list(made.inputs())
         if node.kind() == "prim::TupleUnpack":

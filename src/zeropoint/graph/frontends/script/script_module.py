@@ -17,6 +17,7 @@ __all__ = [
     "changed_attributes",
     "methods",
     "modules",
+    "of_kind",
     "path_of",
     "private_copy",
     "result",
@@ -80,6 +81,11 @@ def walk(block: Any) -> Iterator[Any]:
             yield from walk(inner)
 
 
+def of_kind(graph: Any, kind: str) -> list[Any]:
+    """The nodes of one kind, as `walk` finds them, but much quicker."""
+    return graph.findAllNodes(kind)
+
+
 def unmark(graph: Any) -> None:
     """Take the paths off the nodes again."""
     for node in walk(graph):
@@ -126,7 +132,7 @@ def methods(module: Any) -> list[str]:
 
 
 def _reads_parameters(graph: Any) -> bool:
-    reads = (node.output().type() for node in walk(graph) if node.kind() == "prim::GetAttr")
+    reads = (node.output().type() for node in of_kind(graph, "prim::GetAttr"))
     return any(kind.kind() in ("ClassType", "InterfaceType") or "Tensor" in kind.str() for kind in reads)
 
 
@@ -135,10 +141,13 @@ def changed_attributes(module: Any) -> set[tuple[str, str]]:
     found = set()
     for _, part in modules(module):
         for name in part._method_names():
-            for node in walk(part._get_method(name).graph):
-                target = node
-                if node.kind().endswith("_") and node.inputsSize() > 0:
-                    target = node.inputsAt(0).node()
-                if target.kind() == ("prim::SetAttr" if target == node else "prim::GetAttr"):
-                    found.add((target.inputsAt(0).type().str(), target.s("name")))
+            graph = part._get_method(name).graph
+            written = [node for node in of_kind(graph, "prim::GetAttr") if _is_written(node.output())]
+            for node in (*of_kind(graph, "prim::SetAttr"), *written):
+                found.add((node.inputsAt(0).type().str(), node.s("name")))
     return found
+
+
+def _is_written(value: Any) -> bool:
+    """Whether an operator writes to a value in place."""
+    return any(use.offset == 0 and use.user.kind().endswith("_") for use in value.uses())
