@@ -108,10 +108,10 @@ def _wanted(choices: dict[fx.Node, Choice], by_name: dict[str, fx.Node]) -> dict
 
 def _observer(value: fx.Node, choice: Choice) -> Any:
     """A new observer; one of a parameter sees all its values, so that there are no others to leave room for."""
-    observer = choice.qconfig.activation()
-    if value.op == "get_attr" and isinstance(observer, WidenedHistogramObserver):
-        observer.many = 0
-    return observer
+    new = choice.qconfig.activation
+    observer = new()
+    is_known = value.op == "get_attr" and isinstance(observer, WidenedHistogramObserver) and hasattr(new, "with_args")
+    return new.with_args(many=0)() if is_known else observer
 
 
 def _watch_what_is_left(choices: dict[fx.Node, Choice], wanted: dict[fx.Node, Any]) -> None:
