@@ -13,6 +13,7 @@ from torch import nn
 import zeropoint
 from zeropoint.accuracy import adaround, correct_biases, gptq, layers_of
 from zeropoint.accuracy.gptq import _greedy, _Weights
+from zeropoint.accuracy.recipe import Bench, Recipe
 
 ALGORITHMS = (gptq, functools.partial(adaround, steps=400))
 NAMES = ("gptq", "adaround")
@@ -328,3 +329,13 @@ def test_inputs_are_rounded_as_with_the_inverse_of_the_hessian(inputs, outputs):
         error = (left[i] - (wanted[i] - zero_point[i]) * scale[i]) / upper[i, i]
         left[i:] -= upper[i, i:, None] * error
     assert torch.equal(_greedy(h, _Weights(weight, scale, zero_point, -8, 7)), wanted)
+
+
+def test_biases_are_corrected_for_the_integers_that_are_deployed():
+    # `tune` tries the cheap `bias` first; weights that `gptq` changes after it would leave it with what is no more.
+    batches = images()
+    bench = Bench(network(), (batches[0],), batches)
+    first, last = (bench.make(Recipe(names)) for names in (("bias", "gptq"), ("gptq", "bias")))
+    names = [change.algorithm for change in first.changes]
+    assert names == sorted(names, reverse=True)  # gptq, then bias
+    assert torch.equal(first.quantized(batches[0]), last.quantized(batches[0]))

@@ -113,13 +113,14 @@ class Algorithm:
     stage: Stage
     run: Callable[[Job], tuple[Change, ...]]
     for_dynamic: bool = False  # whether it is for layers that take the range of each call, and those alone
+    last: bool = False  # whether it runs behind the others of its stage, as it makes up for what they leave
 
 
 ALGORITHMS = (
     Algorithm("ranges", Stage.RANGES, lambda job: choose_ranges(job.subject, job.batches)),
     Algorithm("scaling", Stage.SCALES, lambda job: search_scaling(job.subject, job.batches)),
     Algorithm("equalize", Stage.FLOAT, lambda job: equalize_layers(job.graph, job.batches)),
-    Algorithm("bias", Stage.INTEGERS, lambda job: correct_biases(job.graph, job.subject, job.batches)),
+    Algorithm("bias", Stage.INTEGERS, lambda job: correct_biases(job.graph, job.subject, job.batches), last=True),
     Algorithm("smooth", Stage.FLOAT, lambda job: smooth_layers(job.graph, job.dynamic, job.batches), for_dynamic=True),
     Algorithm("gptq", Stage.INTEGERS, lambda job: gptq(job.graph, job.subject, job.batches, job.seconds)),
     Algorithm(
@@ -240,12 +241,13 @@ class Bench:
     def _run(
         self, recipe: Recipe, stage: Stage, graph: fx.GraphModule, subject: Any, end: float = math.inf
     ) -> list[Change]:
-        """Run the algorithms of one stage, in the order of the recipe."""
+        """Run the algorithms of one stage, in the order of the recipe; those that are `last` behind the others."""
         known = {algorithm.name: algorithm for algorithm in ALGORITHMS}
         changes: list[Change] = []
         for name in recipe.algorithms:
             if name not in known:
                 raise ValueError(f"tune: unknown algorithm {name!r}; choose from {', '.join(known)}")
+        for name in sorted(recipe.algorithms, key=lambda name: known[name].last):
             if known[name].stage is stage:
                 job = Job(graph, subject, self.inputs, recipe.dynamic, end - time.monotonic())
                 changes.extend(known[name].run(job))

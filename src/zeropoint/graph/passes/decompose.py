@@ -321,7 +321,7 @@ def _adaptive_maxima(dims: int) -> Any:
         if not isinstance(value, torch.Tensor) or not _gives_the_first(node):
             return None
         wanted = list(a["output_size"]) * (dims if len(a["output_size"]) == 1 else 1)
-        given = [n for n in map(fixed_size, value.shape[-dims:]) if n is not None]
+        given: list[int] = [n for n in map(fixed_size, value.shape[-dims:]) if n is not None]
         if len(given) < dims or any(not isinstance(w, int) or w < 1 for w in wanted):
             return None
         if any(n % w for n, w in zip(given, wanted)):
