@@ -23,7 +23,7 @@ def test_linear_layers_with_float16_weights(shape: tuple[int, ...]) -> None:
     weight, x, bias = random(6, 10), random(*shape, seed=1), random(6, seed=2)
     for name in ("fbgemm_linear_fp16_weight", "fbgemm_linear_fp16_weight_fp32_activation"):
         was = getattr(torch, name)(x, torch.fbgemm_pack_gemm_matrix_fp16(weight), bias)
-        now = getattr(fbgemm, name)(x, fbgemm.fbgemm_pack_gemm_matrix_fp16(weight), bias)
+        now = fbgemm.fbgemm_linear_fp16_weight(x, fbgemm.fbgemm_pack_gemm_matrix_fp16(weight), bias)
         torch.testing.assert_close(now, was)
 
 
@@ -37,7 +37,7 @@ def test_linear_layers_with_int8_weights(shape: tuple[int, ...]) -> None:
     assert new[3] == old[3]
     for name in ("fbgemm_linear_int8_weight", "fbgemm_linear_int8_weight_fp32_activation"):
         was = getattr(torch, name)(x, old[0], torch.fbgemm_pack_quantized_matrix(old[0]), *old[1:], bias)
-        now = getattr(fbgemm, name)(x, new[0], fbgemm.fbgemm_pack_quantized_matrix(new[0]), *new[1:], bias)
+        now = fbgemm.fbgemm_linear_int8_weight(x, new[0], fbgemm.fbgemm_pack_quantized_matrix(new[0]), *new[1:], bias)
         torch.testing.assert_close(now, was)
 
 
@@ -67,6 +67,13 @@ def test_refuses_weights_that_were_not_packed() -> None:
         fbgemm.fbgemm_linear_fp16_weight(random(1, 2), random(1, 2), random(1))
     with pytest.raises(TypeError, match=r"takes what torch\.fbgemm_pack_quantized_matrix gives.*got NoneType"):
         fbgemm.fbgemm_linear_int8_weight(random(1, 2), random(1, 2), None, random(1), 1.0, 0, random(1))  # type: ignore[arg-type]
+
+
+def test_refuses_sizes_that_are_not_those_of_the_weight() -> None:
+    integers = fbgemm.fbgemm_linear_quantize_weight(random(6, 10))[0]
+    assert fbgemm.fbgemm_pack_quantized_matrix(integers, 10, 6) is integers
+    with pytest.raises(ValueError, match=r"input has shape \(6, 10\), got K=5, N=6"):
+        fbgemm.fbgemm_pack_quantized_matrix(integers, 5, 6)
 
 
 def test_packed_weights_tell_their_state_as_those_of_torch_ao() -> None:

@@ -25,21 +25,16 @@ def fbgemm_pack_gemm_matrix_fp16(input: Tensor) -> Tensor:
     return layers.to_fp16_weight(input.detach())
 
 
-def fbgemm_linear_fp16_weight_fp32_activation(input: Tensor, packed_weight: Tensor, bias: Tensor | None) -> Tensor:
+def fbgemm_linear_fp16_weight(input: Tensor, packed_weight: Tensor, bias: Tensor | None) -> Tensor:
     """A linear layer in float32 whose weight is kept in float16.
 
     Example:
         >>> packed = fbgemm_pack_gemm_matrix_fp16(torch.ones(1, 2))
-        >>> fbgemm_linear_fp16_weight_fp32_activation(torch.ones(1, 2), packed, None)
+        >>> fbgemm_linear_fp16_weight(torch.ones(1, 2), packed, None)
         tensor([[2.]])
     """
     _require_packed("fbgemm_linear_fp16_weight", packed_weight, torch.float16, "fbgemm_pack_gemm_matrix_fp16")
     return torch.ops.zeropoint.linear_dynamic_fp16(input, packed_weight, bias)
-
-
-def fbgemm_linear_fp16_weight(input: Tensor, packed_weight: Tensor, bias: Tensor) -> Tensor:
-    """`fbgemm_linear_fp16_weight_fp32_activation`."""
-    return fbgemm_linear_fp16_weight_fp32_activation(input, packed_weight, bias)
 
 
 def fbgemm_linear_quantize_weight(input: Tensor) -> tuple[Tensor, Tensor, float, int]:
@@ -57,12 +52,14 @@ def fbgemm_linear_quantize_weight(input: Tensor) -> tuple[Tensor, Tensor, float,
 
 
 def fbgemm_pack_quantized_matrix(input: Tensor, K: int | None = None, N: int | None = None) -> Tensor:
-    """The integers of `fbgemm_linear_quantize_weight` as they are."""
+    """The integers of `fbgemm_linear_quantize_weight` as they are; `K` and `N` may say their shape ``(N, K)`` again."""
     _require_packed("fbgemm_pack_quantized_matrix", input, torch.int8, "fbgemm_linear_quantize_weight")
+    if K is not None and sorted((K, N or 0)) != sorted(input.shape):
+        raise ValueError(f"torch.fbgemm_pack_quantized_matrix: input has shape {tuple(input.shape)}, got K={K}, N={N}")
     return input
 
 
-def fbgemm_linear_int8_weight_fp32_activation(
+def fbgemm_linear_int8_weight(
     input: Tensor,
     weight: Tensor,
     packed: Tensor,
@@ -76,27 +73,12 @@ def fbgemm_linear_int8_weight_fp32_activation(
     Example:
         >>> integers, sums, *parameters = fbgemm_linear_quantize_weight(torch.tensor([[0.0, 1.0]]))
         >>> x = torch.tensor([[0.0, 2.55]])
-        >>> fbgemm_linear_int8_weight_fp32_activation(x, integers, integers, sums, *parameters, torch.zeros(1))
+        >>> fbgemm_linear_int8_weight(x, integers, integers, sums, *parameters, torch.zeros(1))
         tensor([[2.5500]])
     """
     _require_packed("fbgemm_linear_int8_weight", packed, torch.int8, "fbgemm_pack_quantized_matrix")
     scale, zero_point = torch.tensor([float(weight_scale)]), torch.tensor([int(weight_zero_point)])
     return torch.ops.zeropoint.linear_dynamic(input, packed, scale, zero_point, bias)
-
-
-def fbgemm_linear_int8_weight(
-    input: Tensor,
-    weight: Tensor,
-    packed: Tensor,
-    col_offsets: Tensor,
-    weight_scale: float,
-    weight_zero_point: int,
-    bias: Tensor,
-) -> Tensor:
-    """`fbgemm_linear_int8_weight_fp32_activation`."""
-    return fbgemm_linear_int8_weight_fp32_activation(
-        input, weight, packed, col_offsets, weight_scale, weight_zero_point, bias
-    )
 
 
 def _require_packed(op: str, packed: Tensor, dtype: torch.dtype, made_by: str) -> None:

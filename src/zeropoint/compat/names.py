@@ -600,8 +600,9 @@ FUNCTIONS = {
         " quantized_max_pool3d _fake_quantize_learnable_per_tensor_affine _fake_quantize_learnable_per_channel_affine"
     ),
     "zeropoint.compat.fbgemm": (
-        "fbgemm_linear_fp16_weight fbgemm_linear_fp16_weight_fp32_activation fbgemm_linear_int8_weight"
-        " fbgemm_linear_int8_weight_fp32_activation fbgemm_linear_quantize_weight fbgemm_pack_gemm_matrix_fp16"
+        "fbgemm_linear_fp16_weight fbgemm_linear_fp16_weight_fp32_activation=fbgemm_linear_fp16_weight"
+        " fbgemm_linear_int8_weight fbgemm_linear_int8_weight_fp32_activation=fbgemm_linear_int8_weight"
+        " fbgemm_linear_quantize_weight fbgemm_pack_gemm_matrix_fp16"
         " fbgemm_pack_quantized_matrix quantized_gru_cell quantized_lstm_cell quantized_rnn_relu_cell"
         " quantized_rnn_tanh_cell"
     ),
