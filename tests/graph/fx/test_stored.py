@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 
 import zeropoint
+from zeropoint.graph.frontends.export import capture
+from zeropoint.graph.graph_module import compiled_once
 
 
 class Nested(nn.Module):
@@ -109,3 +111,20 @@ def test_state_of_another_graph_is_refused():
     with pytest.raises(RuntimeError, match="Missing key"):
         one.load_state_dict({k: v for k, v in one.state_dict().items() if "extra" not in k})
     one(x)
+
+
+def test_the_code_of_a_graph_is_made_once_behind_several_passes() -> None:
+    graph = capture(nn.Linear(4, 4).eval(), (torch.ones(2, 4),))
+    before = graph.code
+    with compiled_once(graph):
+        output = graph.graph.output_node()
+        with graph.graph.inserting_before(output):
+            relu = graph.graph.call_function(torch.ops.aten.relu.default, (output.args[0][0],))
+        output.args = ([relu],)
+        graph.recompile()
+        assert graph.code == before
+    assert "aten.relu.default" in graph.code
+    assert (graph(torch.randn(8, 4)) >= 0).all()
+    with pytest.raises(RuntimeError, match="stopped"), compiled_once(graph):
+        raise RuntimeError("stopped")
+    assert graph.recompile() is not None
