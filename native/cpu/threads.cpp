@@ -298,7 +298,7 @@ void parallel_for_erased(int64_t total, int64_t grain, ChunkFn fn, const void* c
     const int64_t pieces = std::min<int64_t>(grains, int64_t{threads} * kChunksPerThread);
     Job job(total, (grains + pieces - 1) / pieces * grain, static_cast<int>(std::min<int64_t>(pieces, threads)), fn,
             context);
-    if (const OpenmpParallel parallel = g_openmp.load(std::memory_order_relaxed)) {
+    if (const OpenmpParallel parallel = g_openmp.load(std::memory_order_acquire)) {
         // With all of them, always: libgomp ends threads that one region does not need, and starts them for the next.
         run_on_openmp(parallel, threads, job);
         return job.rethrow();

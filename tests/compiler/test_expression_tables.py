@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import zeropoint
 from zeropoint.compiler.compiler import compile_with
 from zeropoint.graph.expressions import expressions_in
 from zeropoint.graph.quantize_fx import float_graph
+from zeropoint.graph.to_int8 import prepare_int8
 
 EXPRESSIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "hard-swish in parts": lambda x: x * torch.clamp(x + 3, 0, 6) / 6,
@@ -106,3 +108,44 @@ def test_a_number_with_more_dimensions_than_the_bytes_is_no_table() -> None:
     graph = zeropoint.to_int8(Wider().eval(), (x,), [x], progress=False)
     with torch.no_grad():
         assert np.array_equal(np.asarray(zeropoint.compile(graph, (x,))(x)), graph(x).numpy())
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_an_expression_behind_a_linear_layer_is_its_table(name: str) -> None:
+    class Layers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(8, 32), nn.Linear(32, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(EXPRESSIONS[name](self.first(x)))
+
+    torch.manual_seed(0)
+    x = torch.randn(16, 8)
+    graph = zeropoint.to_int8(Layers().eval(), (x,), [x], progress=False)
+    program = zeropoint.compile(graph, (x,))
+    assert [row.op for row in program.profile(x)] == ["quantize", "linear", "linear", "dequantize"]
+    with torch.no_grad():
+        assert np.array_equal(np.asarray(program(x)), graph(x).numpy())
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_expressions_come_back_from_onnx_files_as_they_were(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 12, 12)
+    graph = zeropoint.to_int8(Residual(EXPRESSIONS[name]).eval(), (x,), [x], progress=False)
+    zeropoint.export_onnx(graph, (x,), tmp_path / "model.onnx")
+    with torch.no_grad():
+        assert torch.equal(zeropoint.from_onnx(tmp_path / "model.onnx")(x), graph(x))
+
+
+def test_the_reference_rounds_an_expression_where_integers_are_read_only() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Identity()).eval(), torch.randn(2, 3, 8, 8)
+    model[1].forward = EXPRESSIONS["swish in parts"]  # type: ignore[method-assign]
+    prepared, _ = prepare_int8(model, (x,), None, "static", None)
+    prepared(x)
+    with torch.no_grad():
+        wanted = zeropoint.convert_fx(prepared)(x)
+        found = zeropoint.convert_fx(prepared, debug=True)(x)
+    assert torch.equal(found, wanted)

@@ -69,8 +69,18 @@ def test_constants_become_part_of_the_layer(layer: str, function: str) -> None:
         (lambda y, c: y + c, (1, 1, 6, 1, 1)),  # the result has more dimensions
         (lambda y, c: y * c + y, (6, 1, 1)),  # the layer's result is read twice
         (lambda y, c: y / (c * 0.0), (6, 1, 1)),
+        (lambda y, c: (y * 1e30) * 1e30, (6, 1, 1)),  # the weights would not be finite
     ],
-    ids=["pixels", "alpha", "reversed difference", "reversed quotient", "dimensions", "read twice", "infinite"],
+    ids=[
+        "pixels",
+        "alpha",
+        "reversed difference",
+        "reversed quotient",
+        "dimensions",
+        "read twice",
+        "infinite",
+        "large",
+    ],
 )
 def test_other_constants_stay(function: Callable[[Tensor, Tensor], Tensor], shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)

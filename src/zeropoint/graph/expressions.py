@@ -24,7 +24,7 @@ def expressions_in(graph: fx.GraphModule) -> dict[fx.Node, bool]:
     """
     read: dict[fx.Node, fx.Node] = {}  # the tensor that an expression is of, by each of its operators
     for node in graph.graph.nodes:
-        if _is_elementwise(node) and not _is_part_of_layer(node):
+        if _is_elementwise(node) and not _is_part_of_layer(node, read):
             sources = {read.get(part, part) for part in _tensors(graph, node)}
             if len(sources) == 1 and _shape(node) == _shape(*sources):
                 (read[node],) = sources
@@ -68,11 +68,16 @@ def _is_elementwise(node: fx.Node) -> bool:
     return is_pointwise and isinstance(value, Tensor) and value.dtype in (torch.float32, torch.bool)
 
 
-def _is_part_of_layer(node: fx.Node) -> bool:
-    """A ReLU behind a layer or a sum, which rounds once anyway."""
+def _is_part_of_layer(node: fx.Node, read: dict[fx.Node, fx.Node]) -> bool:
+    """A ReLU behind a layer or a sum of two tensors, which rounds once anyway."""
     before = node.args[0] if node.args else None
     record = BY_ATEN.get(aten_name(before) or "") if isinstance(before, fx.Node) else None
-    return aten_name(node) in ("relu.default", "relu_.default") and record is not None and record.relu
+    return (
+        aten_name(node) in ("relu.default", "relu_.default")
+        and record is not None
+        and record.relu
+        and before not in read
+    )
 
 
 def _is_number(graph: fx.GraphModule, node: Any) -> bool:

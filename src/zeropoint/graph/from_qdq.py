@@ -269,8 +269,9 @@ def _plan(graph: fx.GraphModule, observed: dict[fx.Node, Scale]) -> dict[fx.Node
 def _allowed(state: State, node: fx.Node, choice: Choice, observed: dict[fx.Node, Scale]) -> Choice:
     """`choice`, or float where the file does not round what it would need rounded."""
     record = choice.operator
-    if choice.way is Way.PASSED:
-        return choice
+    if choice.way is Way.PASSED:  # a sum with a number rounds, if little, where the file may not
+        rounds = record is not None and node not in observed
+        return Choice(Way.FLOAT, "its output is float in the file", record) if rounds else choice
     if choice.way is not Way.STATIC:
         return choice if choice.way is Way.FLOAT else Choice(Way.FLOAT, "not quantized in the file", record)
     weights = [arguments(node)[name] for name in record.weights] if record is not None else []

@@ -256,4 +256,6 @@ def _computed(operator: str, held: Meaning, halves: bool) -> str:
         return "float16 weights"
     if operator.startswith("embedding"):
         return "int4 weights" if "4bit" in operator else "int8 weights"
+    if operator.startswith("float_"):
+        return "float32"
     return "int8" if held.scale is not None or operator == "linear_to_float" else "int8 dynamic"

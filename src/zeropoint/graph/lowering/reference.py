@@ -24,8 +24,16 @@ class Reference(Lowering):
 
     def observed(self, node: fx.Node) -> None:
         scale = self.scale_of(node)
+        watched = self.choices.get(node.args[0])
+        if watched is not None and watched.rounded and not self._is_read_as_integers(node):
+            self.values[node] = Value(self.floats(node.args[0]), scale=scale)
+            return
         q = self.call(ours.quantize_per_tensor.default, self.floats(node.args[0]), *scale.all)
         self.values[node] = Value(self.call(ours.dequantize_per_tensor.default, q, *scale.all), scale=scale)
+
+    def _is_read_as_integers(self, node: fx.Node) -> bool:
+        read_by = [self.choices.get(user) for user in node.users]
+        return any(c is not None and c.way is not Way.FLOAT for c in read_by)
 
     def joined(self, node: fx.Node) -> list[int]:
         return []

@@ -77,10 +77,22 @@ def watched(node: fx.Node, choices: dict[fx.Node, Choice], by_name: dict[str, fx
 
 def skip_rounding(choices: dict[fx.Node, Choice]) -> None:
     """Let linear layers between float operators hand on float32: rounding their results would only cost accuracy."""
+    tabled = _in_tables(choices)
     for node, choice in choices.items():
         if choice.way is Way.STATIC and choice.relu is None and choice.operator.name == "linear" and node.users:
-            read_by = [choices.get(user) for user in node.users]
+            read_by = [None if user in tabled else choices.get(user) for user in node.users]
             choice.to_float = all(c is not None and c.way is Way.FLOAT for c in read_by)
+
+
+def _in_tables(choices: dict[fx.Node, Choice]) -> set[fx.Node]:
+    """What belongs to expressions of quantized tensors, which are tables in programs."""
+    waiting = [node for node, choice in choices.items() if choice.rounded]
+    found = set(waiting)
+    while waiting:
+        new = {part for part in waiting.pop().all_input_nodes if EXPRESSION in part.meta} - found
+        found |= new
+        waiting += new
+    return found
 
 
 def choose(state: State, node: fx.Node) -> Choice | None:

@@ -65,12 +65,14 @@ def _fold(graph: fx.GraphModule, layer: fx.Node, node: fx.Node) -> bool:
             bias = None if bias is None else bias * factor
         if summand is not None:
             bias = summand.clone() if bias is None else bias + summand
+        if not all(t is None or bool(t.isfinite().all()) for t in (weight, bias)):
+            return False
     path = str(la["weight"].target)
     new = [la["weight"], la["bias"]]
     if factor is not None:
         new[0] = add_parameter(graph, path + "_scaled", weight, layer)
     if bias is not None:
-        new[1] = add_parameter(graph, path.removesuffix("weight") + "bias_shifted", bias, layer)
+        new[1] = add_parameter(graph, f"{path.removesuffix('_scaled')}_bias", bias, layer)
     layer.args = (layer.args[0], *new, *layer.args[3:])
     return True
 
