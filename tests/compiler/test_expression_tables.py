@@ -76,7 +76,7 @@ def test_rounding_at_the_end_alone_loses_less() -> None:
 )
 def test_what_is_no_expression(function: Callable[[Tensor], Tensor]) -> None:
     model, x = Residual(function), torch.randn(1, 3, 12, 12)
-    assert expressions_in(float_graph(model.eval(), (x,))) == {}
+    assert expressions_in(float_graph(model.eval(), (x,))) == set()
 
 
 def test_a_rule_of_its_own_goes_before_the_expression() -> None:

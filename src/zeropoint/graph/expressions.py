@@ -17,8 +17,8 @@ from zeropoint.operators.node import aten_name, parameter
 __all__ = ["expressions_in"]
 
 
-def expressions_in(graph: fx.GraphModule) -> dict[fx.Node, bool]:
-    """The operators of all expressions that would round on the way, and whether something outside reads them.
+def expressions_in(graph: fx.GraphModule) -> set[fx.Node]:
+    """The operators of all expressions that would round on the way.
 
     On integers, sums and products with numbers, bounds and copies change the scale or nothing: they need no expression.
     """
@@ -33,7 +33,7 @@ def expressions_in(graph: fx.GraphModule) -> dict[fx.Node, bool]:
         parts = _before(end, read)
         if sum(_roundings(graph, part) for part in parts) > 1:
             found |= parts
-    return {node: any(user not in found for user in node.users) for node in read if node in found}
+    return found
 
 
 def _before(end: fx.Node, read: dict[fx.Node, fx.Node]) -> set[fx.Node]:

@@ -54,7 +54,6 @@ _BETWEEN = (*_ELEMENTWISE, "softmax", "gelu", "silu", "tanh")
 _BETWEEN_WHY = (
     "between the layers of a transformer: a few large channels would leave too little precision for the others"
 )
-_EXPRESSION_WHY = "part of a function of one tensor, which is rounded only at its end"
 _NORM_WHY = "a norm before linear layers: a few large channels would leave too little precision for the others"
 _HANDS_ON = frozenset(
     name.split(".")[0] for name, record in BY_ATEN.items() if record.keeps_scale and record.integers is None
@@ -192,17 +191,17 @@ class Policy:
         marked = dict.fromkeys(_norms(graph), _NORM_WHY) if self.float_norms else {}
         wide = [node for node in graph.graph.nodes if kept.get(_packet(node)) == _WIDE_WHY]
         marked.update(_readers_of_wide(graph, wide))
-        expressions = expressions_in(graph) if self.whole_expressions else {}
+        expressions = expressions_in(graph) if self.whole_expressions else set()
         if self.float_decisions:
             marked.update(dict.fromkeys(_deciding(graph), _DECIDES_WHY))
         for node in graph.graph.nodes:
             why = marked.get(node) or kept.get(_packet(node).removeprefix("_safe").removeprefix("_"))
             if has_own_rule(mapping, node):
                 continue
-            if node in expressions and why is None:
-                why, node.meta[EXPRESSION] = _EXPRESSION_WHY, expressions[node]
             if why is not None:
                 node.meta[STAYS_FLOAT] = why
+            elif node in expressions:
+                node.meta[EXPRESSION] = True
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ __all__ = [
 ORIGIN, IDENTITY, MEANING = "origin", "identity", "meaning"  # keys of a node's meta
 KEPT = (ORIGIN, IDENTITY, MEANING)
 STAYS_FLOAT = "stays_float"  # key of a node's meta, too: why it is left in float
-EXPRESSION = "expression"  # likewise: part of an expression of one tensor (graph/expressions.py); True at its end
+EXPRESSION = "expression"  # likewise: part of an expression of one tensor (graph/expressions.py)
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ def choose(state: State, node: fx.Node) -> Choice | None:
     if name is None:
         return None
     found = BY_ATEN.get(name)
-    if EXPRESSION in node.meta:
+    if EXPRESSION in node.meta and _is_of_integers(state, node):
         return _in_expression(state, node, found)
     if found is not None and found.keeps_scale:
         return _keep_scale(state, node, found)
@@ -129,17 +129,26 @@ def choose(state: State, node: fx.Node) -> Choice | None:
     return choice
 
 
+def _is_of_integers(state: State, node: fx.Node) -> bool:
+    """Whether all that a part of an expression reads comes from a quantized tensor."""
+    tensors = [t for t in tensor_arguments(node) if t.op != "get_attr"]
+    return all(t in state.quantized or t in state.tabled for t in tensors)
+
+
 def _in_expression(state: State, node: fx.Node, found: Operator | None) -> Choice | None:
-    """Float32; the end of an expression of a quantized tensor gets a scale. None for comparisons."""
-    if all(t in state.quantized or t in state.tabled for t in tensor_arguments(node) if t.op != "get_attr"):
-        state.tabled.add(node)
+    """Float32; the end of an expression gets a scale, if an operator on integers may read it. None for comparisons."""
+    state.tabled.add(node)
     if not is_float(node):
         return None
     qconfig = qconfig_of(state.mapping, node, () if found is None else found.object_types)
     if qconfig is None or not is_static(qconfig.activation()):
-        return Choice(Way.FLOAT, "qconfig None" if qconfig is None else "no dynamic form", found)
-    rounded = node.meta[EXPRESSION] and node in state.tabled
-    return Choice(Way.FLOAT, node.meta[STAYS_FLOAT], found, qconfig, rounded=rounded)
+        return Choice(Way.FLOAT, "qconfig None" if qconfig is None else "no dynamic version", found)
+    read_by = [BY_ATEN.get(operator_key(user) or "") for user in node.users if EXPRESSION not in user.meta]
+    rounded = any(r is not None and (r.keeps_scale or r.annotate is not None) for r in read_by)
+    return Choice(Way.FLOAT, _IN_EXPRESSION, found, qconfig, rounded=rounded)
+
+
+_IN_EXPRESSION = "part of a function of one tensor, which is rounded only at its end"
 
 
 # What quantizes takes these floats; what finds ranges when it runs takes float32 only.
