@@ -15,7 +15,7 @@ MOST = 2  # operators in one literal that need no reason
 
 # Where a literal names more operators, and why that is no fact of a record.
 REASONS = {
-    "graph/expressions.py: _roundings": "arithmetic that changes scale and zero point, if one operand is a number",
+    "graph/expressions.py: ARITHMETIC": "arithmetic that changes scale and zero point, if one operand is a number",
     "graph/passes/fold_affine.py: _FOLDED": "arithmetic that weights and biases of a layer can take over",
     "accuracy/cross_layer.py: _LAYERS": "layers whose channels the algorithm can scale",
     "accuracy/cross_layer.py: _CUTS": "what a positive factor passes through: mathematics of this algorithm",
@@ -50,7 +50,6 @@ REASONS = {
     "graph/passes/fuse_norms.py: _same": "the calls inside a norm in parts that this pass looks through",
     "graph/passes/qconfig_rules.py: _OTHER_NAMES": "what PyTorch and Python call one call of ATen",
     "graph/policy.py: _WIDE": "a choice of the policy, which users may change",
-    "graph/policy.py: _ELEMENTWISE": "a choice of the policy, which users may change",
     "graph/policy.py: _BETWEEN": "a choice of the policy, which users may change",
     "graph/policy.py: _HANDS_ON": "what stands between the parts of attention",
     "graph/policy.py: _SCORES": "what stands between the parts of attention",

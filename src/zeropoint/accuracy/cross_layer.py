@@ -27,7 +27,7 @@ from zeropoint.accuracy.lockstep import Lockstep
 from zeropoint.graph.passes.fold_batch_norm import add_parameter
 from zeropoint.graph.provenance import origin
 from zeropoint.operators import BY_ATEN
-from zeropoint.operators.node import arguments, aten_name, parameter
+from zeropoint.operators.node import arguments, aten_name, packet_name, parameter
 from zeropoint.report.measures import decibels
 
 __all__ = ["LayerPair", "equalize_layers", "layer_pairs", "replace_parameter"]
@@ -92,10 +92,6 @@ def equalize_layers(graph: fx.GraphModule, batches: Iterable[Any], memory: int =
     )
 
 
-def _packet(node: fx.Node) -> str:
-    return (aten_name(node) or "").split(".")[0]
-
-
 def _is_layer(graph: fx.GraphModule, node: fx.Node) -> bool:
     record = BY_ATEN.get(aten_name(node) or "")
     if record is None or record.name not in _LAYERS:
@@ -119,7 +115,7 @@ def _pairs(graph: fx.GraphModule) -> Iterator[LayerPair]:
                 if repeat:
                     yield LayerPair(node, user, tuple(between), repeat)
                 break
-            if _packet(user) not in _SCALES or not _keeps_channels(node, user):
+            if packet_name(user) not in _SCALES or not _keeps_channels(node, user):
                 break
             between.append(user)
             at = user
@@ -127,7 +123,7 @@ def _pairs(graph: fx.GraphModule) -> Iterator[LayerPair]:
 
 def _keeps_channels(layer: fx.Node, node: fx.Node) -> bool:
     """Whether a function between two layers does the same to every channel, and leaves each whole."""
-    name, given, got = _packet(node), node.args[0].meta.get("val"), node.meta.get("val")
+    name, given, got = packet_name(node), node.args[0].meta.get("val"), node.meta.get("val")
     if not isinstance(given, Tensor) or not isinstance(got, Tensor):
         return False
     if name in _MERGES:
@@ -207,9 +203,9 @@ def _absorb(graph: fx.GraphModule, pair: LayerPair, smallest: Tensor) -> int:
     b = arguments(pair.second)
     padding = b.get("padding", 0)
     padded = any(padding) if isinstance(padding, (list, tuple)) else bool(padding)
-    cuts = [node for node in pair.between if _packet(node) in ("relu", "relu_")]
-    plain = all(_packet(node) in (*_CUTS, *_MERGES) for node in pair.between) and len(cuts) == 1
-    pools = any("pool" in _packet(node) and any(arguments(node).get("padding") or ()) for node in pair.between)
+    cuts = [node for node in pair.between if packet_name(node) in ("relu", "relu_")]
+    plain = all(packet_name(node) in (*_CUTS, *_MERGES) for node in pair.between) and len(cuts) == 1
+    pools = any("pool" in packet_name(node) and any(arguments(node).get("padding") or ()) for node in pair.between)
     high = smallest.clamp_min(0)
     if padded or pools or not plain or not bool((high > 0).any()):  # padding with zeros is not padding with c
         return 0

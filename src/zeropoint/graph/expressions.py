@@ -6,15 +6,18 @@ on the way, and in a program they are one table.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
 from zeropoint.operators import BY_ATEN
-from zeropoint.operators.node import aten_name, parameter
+from zeropoint.operators.node import aten_name, packet_name, parameter
 
-__all__ = ["expressions_in"]
+__all__ = ["ARITHMETIC", "before", "expressions_in"]
+
+ARITHMETIC = ("add", "sub", "mul", "div")
 
 
 def expressions_in(graph: fx.GraphModule) -> set[fx.Node]:
@@ -30,17 +33,17 @@ def expressions_in(graph: fx.GraphModule) -> set[fx.Node]:
                 (read[node],) = sources
     found: set[fx.Node] = set()
     for end in (node for node in read if any(user not in read for user in node.users)):
-        parts = _before(end, read)
+        parts = before(end, read.__contains__)
         if sum(_roundings(graph, part) for part in parts) > 1:
             found |= parts
     return found
 
 
-def _before(end: fx.Node, read: dict[fx.Node, fx.Node]) -> set[fx.Node]:
+def before(end: fx.Node, is_part: Callable[[fx.Node], bool]) -> set[fx.Node]:
     """The operators of an expression that its end needs, the end among them."""
     found, waiting = {end}, [end]
     while waiting:
-        new = {part for part in waiting.pop().all_input_nodes if part in read} - found
+        new = {part for part in waiting.pop().all_input_nodes if is_part(part)} - found
         found |= new
         waiting += new
     return found
@@ -58,7 +61,7 @@ def _roundings(graph: fx.GraphModule, node: fx.Node) -> int:
         return 0
     if len(_tensors(graph, node)) > 1:
         return 2
-    is_arithmetic = str(aten_name(node)).split(".")[0] in ("add", "sub", "mul", "div")
+    is_arithmetic = packet_name(node) in ARITHMETIC
     return 0 if is_arithmetic and not any(isinstance(part, fx.Node) for part in node.args[1:]) else 1
 
 
@@ -72,12 +75,7 @@ def _is_part_of_layer(node: fx.Node, read: dict[fx.Node, fx.Node]) -> bool:
     """A ReLU behind a layer or a sum of two tensors, which rounds once anyway."""
     before = node.args[0] if node.args else None
     record = BY_ATEN.get(aten_name(before) or "") if isinstance(before, fx.Node) else None
-    return (
-        aten_name(node) in ("relu.default", "relu_.default")
-        and record is not None
-        and record.relu
-        and before not in read
-    )
+    return aten_name(node) == "relu.default" and record is not None and record.relu and before not in read
 
 
 def _is_number(graph: fx.GraphModule, node: Any) -> bool:

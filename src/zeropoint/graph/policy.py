@@ -23,7 +23,7 @@ import torch
 from torch import fx
 
 from zeropoint.described import described
-from zeropoint.graph.expressions import expressions_in
+from zeropoint.graph.expressions import ARITHMETIC, expressions_in
 from zeropoint.graph.passes.qconfig_rules import has_own_rule
 from zeropoint.graph.provenance import EXPRESSION, STAYS_FLOAT
 from zeropoint.observers import (
@@ -32,7 +32,7 @@ from zeropoint.observers import (
     default_placeholder_observer,
 )
 from zeropoint.operators import BY_ATEN, embedding, modules_of, recurrent
-from zeropoint.operators.node import aten_name
+from zeropoint.operators.node import packet_name
 from zeropoint.qconfig import (
     QConfig,
     default_dynamic_qconfig,
@@ -49,8 +49,7 @@ __all__ = ["Evidence", "Policy", "choose_policy", "evidence_in"]
 
 _WIDE = ("rsqrt", "reciprocal", "exp", "log", "pow")
 _WIDE_WHY = "its outputs span too many orders of magnitude for 8 bits"
-_ELEMENTWISE = ("add", "sub", "mul", "div")
-_BETWEEN = (*_ELEMENTWISE, "softmax", "gelu", "silu", "tanh")
+_BETWEEN = (*ARITHMETIC, "softmax", "gelu", "silu", "tanh")
 _BETWEEN_WHY = (
     "between the layers of a transformer: a few large channels would leave too little precision for the others"
 )
@@ -189,13 +188,13 @@ class Policy:
         """Write at each node that stays float why it does, but for those that the mapping has a rule of its own for."""
         kept = dict(self.float_operators)
         marked = dict.fromkeys(_norms(graph), _NORM_WHY) if self.float_norms else {}
-        wide = [node for node in graph.graph.nodes if kept.get(_packet(node)) == _WIDE_WHY]
+        wide = [node for node in graph.graph.nodes if kept.get(packet_name(node)) == _WIDE_WHY]
         marked.update(_readers_of_wide(graph, wide))
         expressions = expressions_in(graph) if self.whole_expressions else set()
         if self.float_decisions:
             marked.update(dict.fromkeys(_deciding(graph), _DECIDES_WHY))
         for node in graph.graph.nodes:
-            why = marked.get(node) or kept.get(_packet(node).removeprefix("_safe").removeprefix("_"))
+            why = marked.get(node) or kept.get(packet_name(node).removeprefix("_safe").removeprefix("_"))
             if has_own_rule(mapping, node):
                 continue
             if why is not None:
@@ -225,50 +224,47 @@ def evidence_in(graph: fx.GraphModule) -> Evidence:
     """Norms that feed linear layers, and attention: a softmax between two matrix products."""
     feeds = any(_reaches(norm, ("linear",), _HANDS_ON) for norm in _norms(graph))
     attention = any(
-        _packet(node) in _SOFTMAX and _reaches(node, _PRODUCTS, _HANDS_ON) and _comes_from(node, _PRODUCTS, _SCORES)
+        packet_name(node) in _SOFTMAX and _reaches(node, _PRODUCTS, _HANDS_ON) and _comes_from(node, _PRODUCTS, _SCORES)
         for node in graph.graph.nodes
-    ) or any(_packet(node) == "scaled_dot_product_attention" for node in graph.graph.nodes)
+    ) or any(packet_name(node) == "scaled_dot_product_attention" for node in graph.graph.nodes)
     return Evidence(feeds, attention)
-
-
-def _packet(node: Any) -> str:
-    return (aten_name(node) or "").split(".")[0]
 
 
 def _reaches(node: fx.Node, wanted: tuple[str, ...], through: Any) -> bool:
     """Whether a value goes into one of the `wanted` operators, by way of others that hand it on."""
     return any(
-        _packet(user) in wanted or (_packet(user) in through and _reaches(user, wanted, through)) for user in node.users
+        packet_name(user) in wanted or (packet_name(user) in through and _reaches(user, wanted, through))
+        for user in node.users
     )
 
 
 def _comes_from(node: fx.Node, wanted: tuple[str, ...], through: Any) -> bool:
     return any(
-        _packet(before) in wanted or (_packet(before) in through and _comes_from(before, wanted, through))
+        packet_name(before) in wanted or (packet_name(before) in through and _comes_from(before, wanted, through))
         for before in node.all_input_nodes
     )
 
 
 def _norms(graph: fx.GraphModule) -> Iterator[fx.Node]:
     """Norms over the last axes, those that a model spells in parts too (passes/fuse_norms.py)."""
-    return (node for node in graph.graph.nodes if _packet(node) in ("layer_norm", "rms_norm"))
+    return (node for node in graph.graph.nodes if packet_name(node) in ("layer_norm", "rms_norm"))
 
 
 def _deciding(graph: fx.GraphModule) -> set[fx.Node]:
     """What chooses among values by their size, if somebody reads which, and what is done to these values before."""
     found: set[fx.Node] = set()
-    waiting = [node for node in graph.graph.nodes if _packet(node) in _CHOOSES and _gives_places(node)]
+    waiting = [node for node in graph.graph.nodes if packet_name(node) in _CHOOSES and _gives_places(node)]
     while waiting:
         node = waiting.pop()
         if node not in found:
             found.add(node)
-            waiting += [n for n in node.all_input_nodes if _packet(n) in _DECIDES or n.target is operator.getitem]
+            waiting += [n for n in node.all_input_nodes if packet_name(n) in _DECIDES or n.target is operator.getitem]
     return found
 
 
 def _gives_places(node: fx.Node) -> bool:
     """Whether somebody reads which values were chosen, not the values alone."""
-    if _packet(node).startswith("arg"):
+    if packet_name(node).startswith("arg"):
         return bool(node.users)
     return any(user.target is operator.getitem and user.args[1] == 1 and user.users for user in node.users)
 
@@ -276,12 +272,12 @@ def _gives_places(node: fx.Node) -> bool:
 def _readers_of_wide(graph: fx.GraphModule, wide: Iterable[fx.Node]) -> Iterator[tuple[fx.Node, str]]:
     """Sums and products that read what a function with wide results gives, each with the reason to stay float."""
     for node in wide:
-        why = f"it reads {_packet(node)}, whose outputs span too many orders of magnitude for 8 bits"
+        why = f"it reads {packet_name(node)}, whose outputs span too many orders of magnitude for 8 bits"
         reached = [node]
         while reached:
             for user in reached.pop().users:
-                if _packet(user) in _ELEMENTWISE:
+                if packet_name(user) in ARITHMETIC:
                     yield user, why
                 is_number = sum(part.op != "get_attr" for part in user.all_input_nodes) == 1
-                if _packet(user) in _HANDS_ON or (_packet(user) in _ELEMENTWISE and is_number):
+                if packet_name(user) in _HANDS_ON or (packet_name(user) in ARITHMETIC and is_number):
                     reached.append(user)

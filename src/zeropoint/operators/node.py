@@ -7,7 +7,17 @@ from typing import Any
 import torch
 from torch import fx
 
-__all__ = ["Unsized", "arguments", "aten_name", "each", "only_reads_shape", "operator_key", "overload_key", "parameter"]
+__all__ = [
+    "Unsized",
+    "arguments",
+    "aten_name",
+    "each",
+    "only_reads_shape",
+    "operator_key",
+    "overload_key",
+    "packet_name",
+    "parameter",
+]
 
 _SHAPES = frozenset(("sym_size.int", "size.default", "size.int", "dim.default", "numel.default", "len.Tensor"))
 
@@ -30,6 +40,11 @@ def aten_name(node: object) -> str | None:
     if isinstance(target, torch._ops.OpOverload) and target.namespace == "aten":
         return f"{target._schema.name.removeprefix('aten::')}.{target._overloadname or 'default'}"
     return None
+
+
+def packet_name(node: Any) -> str:
+    """The name of an ATen operator without its overload; "" for whatever is none."""
+    return (aten_name(node) or "").split(".")[0]
 
 
 def operator_key(node: object) -> str | None:

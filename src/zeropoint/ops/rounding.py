@@ -66,6 +66,8 @@ def of_values() -> str:
 def takes_7_bits(reduce_range: bool, rounding: str) -> bool:
     """Whether a layer of dynamic quantization with this rounding quantizes its input to 7 bits, if `reduce_range` asks.
 
+    zeropoint.compat.scripted writes it out: code in files of TorchScript calls no functions.
+
     Example:
         >>> takes_7_bits(True, "fbgemm"), takes_7_bits(True, "qnnpack")
         (True, False)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from zeropoint.graph.expressions import before
 from zeropoint.graph.passes.qconfig_rules import qconfig_of, stays_float
 from zeropoint.graph.provenance import EXPRESSION, STAYS_FLOAT
 from zeropoint.operators import BY_ATEN, Operator
@@ -86,13 +87,8 @@ def skip_rounding(choices: dict[fx.Node, Choice]) -> None:
 
 def _in_tables(choices: dict[fx.Node, Choice]) -> set[fx.Node]:
     """What belongs to expressions of quantized tensors, which are tables in programs."""
-    waiting = [node for node, choice in choices.items() if choice.rounded]
-    found = set(waiting)
-    while waiting:
-        new = {part for part in waiting.pop().all_input_nodes if EXPRESSION in part.meta} - found
-        found |= new
-        waiting += new
-    return found
+    ends = (node for node, choice in choices.items() if choice.rounded)
+    return set().union(*(before(end, lambda part: EXPRESSION in part.meta) for end in ends))
 
 
 def choose(state: State, node: fx.Node) -> Choice | None:

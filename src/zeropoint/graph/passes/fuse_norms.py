@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, fx
 
 from zeropoint.graph import torch_internals as internals
-from zeropoint.operators.node import arguments, aten_name, parameter
+from zeropoint.operators.node import arguments, aten_name, packet_name, parameter
 
 __all__ = ["fuse_norms"]
 
@@ -43,24 +43,26 @@ def fuse_norms(graph: fx.GraphModule) -> int:
     return found
 
 
-def _packet(node: Any) -> str:
-    return (aten_name(node) or "").split(".")[0]
-
-
 def _same(node: Any) -> Any:
     """What a node hands on as it is."""
-    while _packet(node) in ("alias", "detach", "clone", "contiguous") or (_packet(node) == "mul" and node.args[1] == 1):
+    while packet_name(node) in ("alias", "detach", "clone", "contiguous") or (
+        packet_name(node) == "mul" and node.args[1] == 1
+    ):
         node = node.args[0]
     return node
 
 
 def _norm(node: fx.Node) -> _Norm | None:
     """The norm that a product or a quotient is the last part of."""
-    if _packet(node) not in ("mul", "div") or len(node.args) < 2 or arguments(node).get("rounding_mode") is not None:
+    if (
+        packet_name(node) not in ("mul", "div")
+        or len(node.args) < 2
+        or arguments(node).get("rounding_mode") is not None
+    ):
         return None
     a, b = (_same(part) for part in node.args[:2])
-    pairs = [(a, _under_root(b, "div" if _packet(node) == "div" else "mul"))]
-    if _packet(node) == "mul":
+    pairs = [(a, _under_root(b, "div" if packet_name(node) == "div" else "mul"))]
+    if packet_name(node) == "mul":
         pairs.append((b, _under_root(a, "mul")))
     for value, under in pairs:
         if isinstance(value, fx.Node) and under is not None:
@@ -72,7 +74,7 @@ def _norm(node: fx.Node) -> _Norm | None:
 
 def _under_root(node: Any, how: str) -> fx.Node | None:
     """What stands under the root that a value is divided by, or multiplied by the inverse of."""
-    packet = _packet(node)
+    packet = packet_name(node)
     if how == "div":
         if packet == "sqrt" or (packet == "pow" and node.args[1] == 0.5):
             return _same(node.args[0])
@@ -88,7 +90,7 @@ def _under_root(node: Any, how: str) -> fx.Node | None:
 
 def _of_variance(value: fx.Node, under: fx.Node) -> _Norm | None:
     """The norm of `value`, if `under` is its mean square and a number."""
-    if _packet(under) != "add" or isinstance(under.args[1], fx.Node) or arguments(under).get("alpha", 1) != 1:
+    if packet_name(under) != "add" or isinstance(under.args[1], fx.Node) or arguments(under).get("alpha", 1) != 1:
         return None
     eps, mean = float(under.args[1]), _same(under.args[0])
     centre = _centred(value)
@@ -120,7 +122,7 @@ def _is_last(dim: Any, node: Any) -> bool:
 
 
 def _squared(node: fx.Node) -> Any:
-    packet = _packet(node)
+    packet = packet_name(node)
     if packet == "square" or (packet == "pow" and node.args[1] == 2):
         return _same(node.args[0])
     if packet == "mul" and node.args[0] is node.args[1]:
