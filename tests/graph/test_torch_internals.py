@@ -223,11 +223,11 @@ def test_region_name() -> None:
 
 def test_code_of_a_graph() -> None:
     module = fx.symbolic_trace(Layer())
-    before = internals.source_of(module)
-    assert internals.source_of(module) is before
+    before = internals.forward_of(module)
+    assert internals.forward_of(module) is before
     assert torch.equal(internals.graph_code(module.graph)(module, torch.ones(1, 2)), module(torch.ones(1, 2)))
     module.recompile()
-    assert internals.source_of(module) is not before
+    assert internals.forward_of(module) is not before
 
 
 def test_own_buffers() -> None:

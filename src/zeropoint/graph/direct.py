@@ -15,13 +15,13 @@ from torch import Tensor, fx
 
 from zeropoint.graph.torch_internals import (
     copy_codegen,
+    forward_of,
     graph_code,
     is_operator,
     is_profiled,
     is_transformed,
     own_buffers,
     plain_arguments,
-    source_of,
 )
 from zeropoint.ops.library import NAMESPACE, kernel_of
 from zeropoint.tensor.recording import has_hooks, is_watched
@@ -46,7 +46,7 @@ class Direct:
     """The code of a graph module with kernels in the place of operators, and the attributes that it reads."""
 
     def __init__(self, module: fx.GraphModule) -> None:
-        self.module, self.source = module, source_of(module)
+        self.module, self.forward = module, forward_of(module)
         self.run: Callable[..., Any] = graph_code(with_kernels(module.graph))
         self.attributes = _Attributes(module)
         self.has_parameters = any(True for _ in module.parameters())
@@ -54,7 +54,9 @@ class Direct:
     def is_of(self, module: fx.GraphModule) -> bool:
         """Whether this is the code of `module` as it is now."""
         return (
-            self.module is module and self.source is source_of(module) and vars(self.attributes) is own_buffers(module)
+            self.module is module
+            and self.forward is forward_of(module)
+            and vars(self.attributes) is own_buffers(module)
         )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import warnings
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from torch import fx, nn
 from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.provenance import KEPT
 
-__all__ = ["Graph", "compiled_once"]
+__all__ = ["Graph"]
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,31 @@ class _Operator:
         return getattr(getattr(getattr(torch.ops, self.namespace), self.name), self.overload)
 
 
-class Graph(fx.GraphModule):
-    """A graph module that can be saved."""
+class _MadeWhenAsked:
+    """In the place of `forward`: makes the code of a graph when somebody calls it or looks at it."""
 
-    _changes = False  # whether its code is made later
+    def __init__(self, graph: fx.GraphModule) -> None:
+        self._graph = weakref.ref(graph)
+
+    def __get__(self, instance: fx.GraphModule | None, owner: type[fx.GraphModule]) -> Any:
+        graph = self._graph() if instance is None else instance
+        assert graph is not None, "the class of a graph module outlived it"
+        fx.GraphModule.recompile(graph)  # puts the code in this place
+        return owner.forward if instance is None else instance.forward
+
+
+class Graph(fx.GraphModule):
+    """A graph module that can be saved. Its code is made when somebody asks for it, not after every pass."""
 
     def recompile(self) -> Any:
-        return None if self._changes else super().recompile()
+        internals.keep_specs(self)  # other code of this graph than `forward` reads them, too
+        type(self).forward = _MadeWhenAsked(self)  # torch.fx makes a class for each graph module
+
+    @property
+    def code(self) -> str:
+        if isinstance(vars(type(self)).get("forward"), _MadeWhenAsked):
+            super().recompile()
+        return super().code
 
     def __reduce__(self) -> Any:
         nodes = [_record(node) for node in self.graph.nodes]
@@ -54,20 +73,6 @@ class Graph(fx.GraphModule):
     def __deepcopy__(self, memo: Any) -> Graph:
         with _leaves_without_warning():
             return super().__deepcopy__(memo)
-
-
-@contextlib.contextmanager
-def compiled_once(graph: fx.GraphModule) -> Iterator[None]:
-    """In here passes change a graph that nobody calls: its code is made at the end, not after each of them."""
-    if not isinstance(graph, Graph) or graph._changes:
-        yield
-        return
-    graph._changes = True
-    try:
-        yield
-    finally:
-        del graph._changes
-    graph.recompile()
 
 
 @contextlib.contextmanager

@@ -17,7 +17,6 @@ from zeropoint.graph.constants import constants_of, set_constants
 from zeropoint.graph.direct import Direct, run
 from zeropoint.graph.frontends.dynamic_shapes import ALL
 from zeropoint.graph.frontends.export import capture, is_training
-from zeropoint.graph.graph_module import compiled_once
 from zeropoint.graph.lowering.integer import lower
 from zeropoint.graph.lowering.reference import reference
 from zeropoint.graph.passes.annotate import Choice, Way, operator_name, plan, skip_rounding
@@ -216,17 +215,16 @@ def float_graph(
 
 def in_known_operators(graph: fx.GraphModule, *, trained: bool = False) -> fx.GraphModule:
     """A captured graph, changed into the spelling that records have; see `float_graph`."""
-    with compiled_once(graph):
-        make_plain(graph)
-        fold_linear(graph)
-        if not trained:
-            fold_constants(graph)
-            fold_linear(graph)  # with weights that were computed
-        fold_batch_norm(graph)
-        if not trained:
-            fold_affine(graph)
-        fuse_norms(graph)
-        identify(graph)
+    make_plain(graph)
+    fold_linear(graph)
+    if not trained:
+        fold_constants(graph)
+        fold_linear(graph)  # with weights that were computed
+    fold_batch_norm(graph)
+    if not trained:
+        fold_affine(graph)
+    fuse_norms(graph)
+    identify(graph)
     return graph
 
 

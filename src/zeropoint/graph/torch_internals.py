@@ -35,6 +35,7 @@ __all__ = [
     "decompositions",
     "expression",
     "float_type",
+    "forward_of",
     "freeze",
     "graph_code",
     "has_effect",
@@ -49,6 +50,7 @@ __all__ = [
     "is_profiled",
     "is_transformed",
     "is_wrapper",
+    "keep_specs",
     "keeping_annotations",
     "leaves",
     "lint",
@@ -65,7 +67,6 @@ __all__ = [
     "remove_dead_code",
     "shape_guards",
     "simplify_peepholes",
-    "source_of",
     "string_type",
     "submodules",
     "tensor_type",
@@ -218,9 +219,16 @@ def plain_arguments(
 # ------------------------------------------------------------------------------------------------------------- graphs
 
 
-def source_of(module: fx.GraphModule) -> str:
-    """The code of a graph module: another object after each change of the graph that counts."""
-    return module._code
+def forward_of(module: fx.GraphModule) -> Any:
+    """What a graph module has as `forward`: another object after each change of the graph that counts."""
+    return vars(type(module))["forward"]  # torch.fx makes a class for each graph module
+
+
+def keep_specs(module: fx.GraphModule) -> None:
+    """Give a graph module the descriptions of nested inputs and results that the code of its graph reads."""
+    described = getattr(module.graph._codegen, "pytree_info", None)
+    if described is not None:
+        module._in_spec, module._out_spec = described.in_spec, described.out_spec
 
 
 def graph_code(graph: fx.Graph) -> Callable[..., Any]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import io
 import pickle
 import warnings
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 import zeropoint
 from zeropoint.graph.frontends.export import capture
-from zeropoint.graph.graph_module import compiled_once
 
 
 class Nested(nn.Module):
@@ -113,18 +114,29 @@ def test_state_of_another_graph_is_refused():
     one(x)
 
 
-def test_the_code_of_a_graph_is_made_once_behind_several_passes() -> None:
+def test_the_code_of_a_graph_is_made_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = capture(nn.Linear(4, 4).eval(), (torch.ones(2, 4),))
-    before = graph.code
-    with compiled_once(graph):
-        output = graph.graph.output_node()
-        with graph.graph.inserting_before(output):
-            relu = graph.graph.call_function(torch.ops.aten.relu.default, (output.args[0][0],))
-        output.args = ([relu],)
+    made: list[fx.Graph] = []
+    python_code = fx.Graph.python_code
+
+    def counted(self: fx.Graph, *args: Any, **kwargs: Any) -> Any:
+        made.append(self)
+        return python_code(self, *args, **kwargs)
+
+    monkeypatch.setattr(fx.Graph, "python_code", counted)
+    output = graph.graph.output_node()
+    with graph.graph.inserting_before(output):
+        relu = graph.graph.call_function(torch.ops.aten.relu.default, (output.args[0][0],))
+    output.args = ([relu],)
+    for _ in range(3):
         graph.recompile()
-        assert graph.code == before
+    assert not made
     assert "aten.relu.default" in graph.code
     assert (graph(torch.randn(8, 4)) >= 0).all()
-    with pytest.raises(RuntimeError, match="stopped"), compiled_once(graph):
-        raise RuntimeError("stopped")
-    assert graph.recompile() is not None
+    assert len(made) == 1
+    graph.recompile()
+    assert next(iter(inspect.signature(type(graph).forward).parameters)) == "self"
+    assert len(made) == 2
+    graph.recompile()
+    x = torch.randn(8, 4)
+    assert torch.equal(torch.compile(graph, backend="eager", fullgraph=True)(x), graph(x))
