@@ -145,8 +145,9 @@ bench-serving: $(INSTALLED) $(COMPETITORS) ## Compare programs with ONNX Runtime
 	@$(PY) examples/serving/make_model.py build/serving
 	@$(PY) examples/serving/load_test.py build/serving $(SERVING_ARGS)
 
-bench-runs: $(INSTALLED) ## Run every benchmark once, whole models at one size, without peers: that it runs, not how fast
-	@$(UNMASKED) OMP_NUM_THREADS=$(BENCH_THREADS) $(PY) -m bench --brief --without peers $(BENCH_ARGS)
+# One thread: two that wait for each other beside other work take many times longer.
+bench-runs: $(INSTALLED) ## Run every benchmark once, one row of those that are alike, without peers: that it runs, not how fast
+	@$(UNMASKED) OMP_NUM_THREADS=1 $(PY) -m bench --brief --without peers --threads 1 $(BENCH_ARGS)
 
 docs: $(INSTALLED) $(DOCS) ## Draw the charts, build the documentation into build/site
 	@$(PY) scripts/charts.py

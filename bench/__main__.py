@@ -52,7 +52,7 @@ def main() -> None:
         "suite", nargs="*", choices=[*SUITES, *ON_REQUEST, []], default=[], help=f"default: all of {', '.join(SUITES)}"
     )
     parser.add_argument(
-        "--brief", action="store_true", help="one call of each, one row of those that differ in size: that they run"
+        "--brief", action="store_true", help="one call of each, one row of those that are alike: that they run"
     )
     parser.add_argument("--seconds", type=float, default=2.0, help="time for each row")
     parser.add_argument("--least-rounds", type=int, help="of each row, however long they take; default: the row's own")
@@ -86,15 +86,15 @@ def main() -> None:
     )
     results: list[Result] = []
     failures = 0
-    sized: set[str] = set()
+    alike: set[str] = set()
     for name in arguments.suite or SUITES:
         print(f"\n{name}", flush=True)
         for row in importlib.import_module(f"bench.{name}").rows():
             if not any(part in row.name for part in arguments.only.split("|")):
                 continue
-            if arguments.brief and row.sized in sized:
+            if arguments.brief and f"{name}: {row.alike}" in alike:
                 continue
-            sized |= {row.sized} - {""}
+            alike |= {f"{name}: {row.alike}"} if row.alike else set()
             try:
                 results.append(row.measure(how))
             except Exception as error:  # the next row may do better

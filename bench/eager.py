@@ -79,11 +79,11 @@ def rows() -> Iterator[Row]:
     for name, (make, chains, inputs) in models.items():
         mine, peer = _static(make, chains, inputs(16))
         for batch in BATCHES:
-            yield _row(f"{name}, batch {batch}", mine, peer, inputs(batch))
+            yield _row(name, batch, mine, peer, inputs(batch))
     lstm = _Lstm()
     for batch in BATCHES:
         mine, peer = (side.quantization.quantize_dynamic(lstm) for side in (OURS, THEIRS))
-        yield _row(f"LSTM 3 layers 256 and linear, batch {batch}", mine, peer, torch.randn(batch, 40, 256))
+        yield _row("LSTM 3 layers 256 and linear", batch, mine, peer, torch.randn(batch, 40, 256))
 
 
 class StaticLstm(nn.Module):
@@ -126,6 +126,7 @@ def _static(make: Callable[[Library], nn.Module], chains: Any, x: Tensor) -> lis
     return converted
 
 
-def _row(name: str, mine: nn.Module, peer: nn.Module, x: Tensor) -> Row:
+def _row(name: str, batch: int, mine: nn.Module, peer: nn.Module, x: Tensor) -> Row:
     ours: CALL = torch.inference_mode()(lambda: mine(x))
-    return Row(name, ours, {"torch": torch.inference_mode()(lambda: peer(x))}, {"torch": ASKED})
+    peers = {"torch": torch.inference_mode()(lambda: peer(x))}
+    return Row(f"{name}, batch {batch}", ours, peers, {"torch": ASKED}, alike=name)

@@ -56,6 +56,7 @@ class Case:
     Args:
         asked_amx: the ratio that is asked of us where there is AMX; elsewhere 1.
         samples: for calibration.
+        like: a model that is quantized in the same way, which a brief run takes instead.
     """
 
     name: str
@@ -66,23 +67,27 @@ class Case:
     dynamic: bool = False
     weight_bits: int | None = None
     samples: int = 64
+    like: str = ""
 
 
+RESNET, MINILM, GPT2 = "ResNet-18 224x224", "MiniLM encoder, 128 tokens", "GPT-2 small, one token, int8 weights"
 CASES = (
-    Case("ResNet-18 224x224", models.resnet18, floats(3, 224, 224), asked_amx=2.0),
-    Case("MobileNetV2 ReLU6 224x224", models.mobilenet_v2_relu6, floats(3, 224, 224)),
-    Case("EfficientNet-B0 224x224", vision.efficientnet_b0, floats(3, 224, 224)),
-    Case("YOLO-like 640x640", vision.Detector, floats(3, 640, 640), (1,), samples=4),
-    Case("U-Net 256x256", vision.UNet, floats(3, 256, 256), (1,), samples=8),
-    Case("MiniLM encoder, 128 tokens", models.encoder, floats(128, 384), asked_amx=2.0),
-    Case("BERT-base encoder, 384 tokens", models.bert_base, floats(384, 768), (1,), asked_amx=2.0, samples=8),
+    Case(RESNET, models.resnet18, floats(3, 224, 224), asked_amx=2.0),
+    Case("MobileNetV2 ReLU6 224x224", models.mobilenet_v2_relu6, floats(3, 224, 224), like=RESNET),
+    Case("EfficientNet-B0 224x224", vision.efficientnet_b0, floats(3, 224, 224), like=RESNET),
+    Case("YOLO-like 640x640", vision.Detector, floats(3, 640, 640), (1,), samples=4, like=RESNET),
+    Case("U-Net 256x256", vision.UNet, floats(3, 256, 256), (1,), samples=8, like=RESNET),
+    Case(MINILM, models.encoder, floats(128, 384), asked_amx=2.0),
+    Case(
+        "BERT-base encoder, 384 tokens", models.bert_base, floats(384, 768), (1,), asked_amx=2.0, samples=8, like=MINILM
+    ),
     Case("voice encoder LSTM, 160 frames", models.VoiceEncoder, floats(160, 40), dynamic=True),
     Case("voice encoder GRU, 160 frames", models.VoiceEncoderGru, floats(160, 40), dynamic=True),
     Case("MLP 784-512-512-10", models.mlp, floats(784), asked_amx=2.0),
-    Case("CREPE full", models.Crepe, floats(1024)),
+    Case("CREPE full", models.Crepe, floats(1024), like=RESNET),
     Case("embedding bags of 20, 100000x128", models.Bags, bags, (64,), weight_bits=8),
-    Case("GPT-2 small, one token, int8 weights", models.Decoder, token, (1,), weight_bits=8),
-    Case("GPT-2 small, one token, int4 weights", models.Decoder, token, (1,), weight_bits=4),
+    Case(GPT2, models.Decoder, token, (1,), weight_bits=8),
+    Case("GPT-2 small, one token, int4 weights", models.Decoder, token, (1,), weight_bits=4, like=GPT2),
 )
 ROUNDS = 30  # times that each contender is run, at least
 
@@ -94,7 +99,7 @@ def rows() -> Iterator[Row]:
         for batch in case.batches:
             name = f"{case.name}, batch {batch}, {threads} thread{'s' * (threads > 1)}"
             race = functools.partial(_race, case, batch, case.asked_amx if amx else 1.0)
-            yield Row(name, least_rounds=ROUNDS, race=race, sized=case.name)
+            yield Row(name, least_rounds=ROUNDS, race=race, alike=case.like or case.name)
 
 
 def _race(case: Case, batch: int, asked: float, row: Row, how: How, least: int) -> Result:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import zeropoint
 from bench.models import encoder, mobilenet_v2, resnet18
-from bench.timing import CALL, Row
+from bench.timing import CALL, Row, made_late
 
 ASKED = 1.2
 
@@ -22,19 +22,18 @@ def rows() -> Iterator[Row]:
         ("MobileNetV2 224x224", mobilenet_v2, (1, 3, 224, 224)),
         ("MiniLM encoder, 128 tokens", encoder, (1, 128, 384)),
     ):
-        torch.manual_seed(0)
-        model, x = make().eval(), torch.randn(shape)
         for mode in ("static", "dynamic") if "MiniLM" in name else ("static",):
-            yield _row(f"{name}, {mode}", model, x, mode)
+            yield made_late(f"{name}, {mode}", _row, make, shape, mode, alike=mode)
 
 
-def _row(name: str, model: nn.Module, x: Tensor, mode: str) -> Row:
+def _row(make: Callable[[], nn.Module], shape: tuple[int, ...], mode: str) -> Row:
+    torch.manual_seed(0)
+    model, x = make().eval(), torch.randn(shape)
     ours = zeropoint.to_int8(model, (x,), [x] if mode == "static" else None, mode=mode, progress=False)
     peers = {f"torch.ao {how}": without_gradients(m, x) for how, m in _peers(model, x, mode)}
     targets = dict.fromkeys(peers, ASKED)
-    return Row(
-        name, without_gradients(ours, x), peers | {"float32": without_gradients(model, x)}, targets | {"float32": 0}
-    )
+    floats = {"float32": without_gradients(model, x)}
+    return Row("", without_gradients(ours, x), peers | floats, targets | dict.fromkeys(floats, 0.0))
 
 
 def _peers(model: nn.Module, x: Tensor, mode: str) -> Iterator[tuple[str, Any]]:

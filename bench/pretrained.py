@@ -45,7 +45,7 @@ RECURRENT = (nn.LSTM, nn.GRU, nn.RNN)
 
 def rows() -> Iterator[Row]:
     for network in NETWORKS:
-        yield Row(network.name, least_rounds=engine.ROUNDS, race=functools.partial(_race, network), sized=network.name)
+        yield Row(network.name, least_rounds=engine.ROUNDS, race=functools.partial(_race, network), alike=network.name)
 
 
 def _race(network: Network, row: Row, how: How, least: int) -> Result:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 import zeropoint
-from bench.timing import CALL, Row
+from bench.timing import CALL, Row, made_late
 from zeropoint import qfunctions
 
 INPUTS = HIDDEN = 256
@@ -23,11 +23,13 @@ def rows() -> Iterator[Row]:
         for layers, bidirectional in ((1, False), (2, True)):
             module = getattr(torch.nn, kind)(INPUTS, HIDDEN, layers, bidirectional=bidirectional).eval()
             for batch in (1, 16):
-                for dtype, asked in ASKED.items():
-                    yield _row(kind, module, batch, dtype, asked)
+                for dtype in ASKED:
+                    bits = str(dtype).removeprefix("torch.q").removeprefix("torch.")
+                    name = f"{kind} {bits}, {layers} layer{'s, both ways' if bidirectional else ''}"
+                    yield made_late(f"{name}, batch {batch}", _row, kind, module, batch, dtype, alike=name)
 
 
-def _row(kind: str, module: torch.nn.RNNBase, batch: int, dtype: torch.dtype, asked: float) -> Row:
+def _row(kind: str, module: torch.nn.RNNBase, batch: int, dtype: torch.dtype) -> Row:
     theirs = torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(module), {type(module)}, dtype=dtype)[0]
     cells = _cells(theirs, dtype)
     x = torch.randn(STEPS, batch, INPUTS)
@@ -36,16 +38,14 @@ def _row(kind: str, module: torch.nn.RNNBase, batch: int, dtype: torch.dtype, as
     run = qfunctions.quantized_lstm if kind == "LSTM" else qfunctions.quantized_gru
     options = True, module.num_layers, 0.0, False, module.bidirectional, False
     peers: dict[str, CALL] = {"torch": torch.inference_mode()(lambda: theirs(x))}
-    targets = {"torch": asked}
+    targets = {"torch": ASKED[dtype]}
     if dtype == torch.qint8:
         peers["float32"] = torch.inference_mode()(lambda: module(x))
         targets["float32"] = 0.0
         if (call := _onnxruntime(module, x)) is not None:
             peers["onnxruntime"] = call
             targets["onnxruntime"] = 1.0
-    shape = f"{module.num_layers} layer{'s, both ways' if module.bidirectional else ''}"
-    name = f"{kind} {str(dtype).removeprefix('torch.q').removeprefix('torch.')}, {shape}, batch {batch}"
-    return Row(name, lambda: run(x, hx, cells, *options), peers, targets)
+    return Row("", lambda: run(x, hx, cells, *options), peers, targets)
 
 
 def _cells(module: Any, dtype: torch.dtype) -> list[qfunctions.CellParams]:

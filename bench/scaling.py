@@ -38,7 +38,7 @@ SWEEPS = (
 def rows() -> Iterator[Row]:
     for sweep in SWEEPS:
         for size in sweep.sizes:
-            yield Row(f"{sweep.name} {size}", race=functools.partial(_race, sweep, size), sized=sweep.name)
+            yield Row(f"{sweep.name} {size}", race=functools.partial(_race, sweep, size), alike=sweep.name)
 
 
 def _race(sweep: Sweep, size: int, row: Row, how: How, least: int) -> Result:

@@ -58,7 +58,7 @@ class Row:
 
     Args:
         race: measures the row in its own way, with so many calls at least.
-        sized: what rows have in common that differ in a size alone; a brief run takes the first of them.
+        alike: what rows have in common that run the same code of a benchmark; a brief run takes the first of them.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Row:
     near_copy: float = 0.0  # the share of the copy's speed that is enough, whatever the peers do
     least_rounds: int = 15
     race: Callable[[Row, How, int], Result] | None = None
-    sized: str = ""
+    alike: str = ""
 
     def measure(self, how: How) -> Result:
         """Everybody's times, in turns."""
@@ -81,6 +81,11 @@ class Row:
         if row.copy is not None:
             calls["copy"] = row.copy
         return Result(row, interleaved(calls, how.seconds, least))
+
+
+def made_late(name: str, make: Callable[..., Row], *args: Any, alike: str) -> Row:
+    """A row whose models are made when it is measured: a brief run leaves out those that are alike."""
+    return Row(name, race=lambda row, how, _: replace(make(*args), name=row.name).measure(how), alike=alike)
 
 
 @dataclass(frozen=True)
