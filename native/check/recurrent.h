@@ -42,8 +42,8 @@ inline void check_activations(Contest<CellFn>& contest, bool quick) {
     CellArgs a;
     a.cell = Cell::tanh;
     a.rows = 1;
-    a.x = v.data();
-    a.h = zero.data();
+    a.x.v = v.data();
+    a.h.v = zero.data();
     a.before = zero.data();
     a.after = h.data();
     a.c = c.data();
@@ -56,7 +56,7 @@ inline void check_activations(Contest<CellFn>& contest, bool quick) {
         tanh_error = std::max(tanh_error, ulps(h[i], std::tanh(static_cast<double>(v[i]))));
     contest.contract.expect(tanh_error < 3.0, [&] { return "tanh is off by " + std::to_string(tanh_error) + " ulp"; });
     a.cell = Cell::lstm;
-    a.x = x.data();
+    a.x.v = x.data();
     for (size_t i = 0; i < size; ++i) {
         const size_t at = i / kCellBlock * 4 * kCellBlock + i % kCellBlock;
         x[at] = v[i];
@@ -76,12 +76,13 @@ inline void check_cell(Report& report, bool quick) {
     for (Cell cell : {Cell::lstm, Cell::gru, Cell::tanh, Cell::relu})
         for (int64_t rows : {1, 2, 5})
             for (int64_t blocks : {1, 2, 5})
-                for (int extremes = 0; extremes < 2; ++extremes) {
+                for (int kind = 0; kind < 4; ++kind) {
+                    const bool extremes = kind % 2 != 0, by_rows = kind >= 2;
                     const int64_t width = blocks * kCellBlock, gates = width * cell_gates(cell);
                     // Ordinary values, and all floats there are.
                     const auto values = [&](int64_t n) {
                         std::vector<float> r = numbers(random, n, 0.125f);
-                        if (extremes == 0)
+                        if (!extremes)
                             for (float& x : r)
                                 x = static_cast<float>(static_cast<int>(random.below(8000)) - 4000) / 500.0f;
                         return r;
@@ -92,8 +93,18 @@ inline void check_cell(Report& report, bool quick) {
                     Guarded<float> want(rows * width), got(rows * width);
                     Guarded<float> want_low(rows), want_high(rows), got_low(rows), got_high(rows);
                     std::vector<float> want_c = state;
-                    CellArgs a{cell,          rows,        x.data(),      h.data(), gates,           gates,
-                               before.data(), want.data(), want_c.data(), width,    want_low.data(), want_high.data()};
+                    const std::vector<float> rescale = values(4 * (rows + gates));
+                    const auto gates_of = [&](const std::vector<float>& v, int64_t at) {
+                        CellGates g{v.data(), gates};
+                        if (!by_rows) return g;
+                        g.scale = rescale.data() + at * 2 * (rows + gates);
+                        g.zero_point = g.scale + rows;
+                        g.sums = g.zero_point + rows;
+                        g.bias = g.sums + gates;
+                        return g;
+                    };
+                    CellArgs a{cell,        rows,          gates_of(x, 0), gates_of(h, 1),  before.data(),
+                               want.data(), want_c.data(), width,          want_low.data(), want_high.data()};
                     contest.reference(a, begin, end);
                     contest.contract.expect(want.untouched_outside({0, rows * width}), "wrote outside its rows");
                     for (auto& candidate : contest.candidates) {
