@@ -76,6 +76,7 @@ public:
           blocks_per_part_(blocks_of_part(threads)),
           threads_((blocks_ + blocks_per_part_ - 1) / blocks_per_part_),
           parts_(threads_.parts()),
+          groups_(static_cast<size_t>(parts_)),
           group_rows_(std::max(batch_, gate_bytes() / (columns_ * static_cast<int64_t>(sizeof(float))))) {}
 
     // first_h, ...: (batch, hidden). Returns whether every hidden state that had to be quantized was finite.
@@ -99,12 +100,7 @@ public:
         begin(first_h, first_c);
 
         const int64_t steps = sequence_.steps;
-        for (int64_t first = 0, end = 0; first < steps; first = end) {
-            int64_t rows = 0;
-            while (end < steps && (end == first || rows + batch_at(end) <= group_rows_)) rows += batch_at(end++);
-            multiply_input(first, end, rows);
-            threads_.run(first, end, [&](int64_t s, int64_t part) { take(s, part); });
-        }
+        threads_.run(0, steps, [&](int64_t s, int64_t part) { take(s, part); });
 
         for (int64_t r = 0, s = steps - 1; r < batch_; ++r) {
             // The last step that had this row: in the backward direction the last one has all.
@@ -155,36 +151,48 @@ private:
         }
     }
 
-    // The input gates of the steps [first, end).
-    void multiply_input(int64_t first, int64_t end, int64_t rows) {
-        const int64_t from = offsets_[time_of(backward_ ? end - 1 : first)], inputs = layer_.inputs();
-        group_offset_ = from;
+    // Steps whose input gates are computed together, for one part: its thread uses them while they are in its cache.
+    struct Group {
+        alignas(64) int64_t end = 0;
+        int64_t first_row = 0;  // of the sequence
+    };
+
+    // The group of step s, with its input gates for the blocks [begin, end).
+    const Group& group_of(int64_t s, int64_t part, int64_t begin, int64_t end) {
+        Group& group = groups_[static_cast<size_t>(part)];
+        if (s < group.end) return group;
+        int64_t rows = 0;
+        while (group.end < sequence_.steps && (group.end == s || rows + batch_at(group.end) <= group_rows_))
+            rows += batch_at(group.end++);
+        group.first_row = offsets_[time_of(backward_ ? group.end - 1 : s)];
+        multiply_input(group.first_row, rows, begin * gates_, end * gates_);
+        return group;
+    }
+
+    // The panels [begin, end) of the input gates of some rows of the sequence.
+    void multiply_input(int64_t first, int64_t rows, int64_t begin, int64_t end) const {
+        const int64_t inputs = layer_.inputs();
         if (layer_.in_bytes()) {
+            const bool by_rows = layer_.by_rows();
             MatmulOutput out;
             out.y = x_gates_;
             out.type = OutputType::f32;
-            out.multiplier = layer_.by_rows() ? layer_.input_scale_.data() : multiplier_;
+            out.multiplier = by_rows ? layer_.input_scale_.data() : multiplier_;
             out.multipliers = columns_;
-            if (!layer_.by_rows()) out.float_bias = layer_.input_bias_.data();
-            const int32_t zero_point = layer_.by_rows() ? 0 : static_cast<int32_t>(input_.zero_point[0]);
-            layer_.input_->run({input_.q + from * inputs, IntType::u8, zero_point}, rows, out);
+            out.kept = by_rows;
+            if (!by_rows) out.float_bias = layer_.input_bias_.data();
+            const int32_t zero_point = by_rows ? 0 : static_cast<int32_t>(input_.zero_point[0]);
+            layer_.input_->run_panels({input_.q + first * inputs, IntType::u8, zero_point}, rows, out, begin, end);
             return;
         }
-        // Strips of rows times chunks of panels; the panels of a chunk stay in the cache for all rows of a strip.
+        // The panels of a chunk stay in the cache for all rows of a strip.
         constexpr int64_t kStrip = 48, kPanels = 8;
-        const int64_t panels = columns_ / kHalfPanel, chunks = (panels + kPanels - 1) / kPanels;
-        const int64_t strips = (rows + kStrip - 1) / kStrip;
-        const int64_t macs = std::min(rows, kStrip) * kPanels * kHalfPanel * inputs;
-        parallel_for(strips * chunks, std::max<int64_t>(1, 200000 / std::max<int64_t>(1, macs)),
-                     [&](int64_t begin, int64_t stop) {
-                         for (int64_t task = begin; task < stop; ++task) {
-                             const int64_t strip = task % strips * kStrip, chunk = task / strips * kPanels;
-                             multiply_floats(layer_.input_panels_, layer_.input_bias_,
-                                             {sequence_.x + (from + strip) * inputs, std::min(kStrip, rows - strip),
-                                              inputs, inputs},
-                                             x_gates_ + strip * columns_, chunk, std::min(chunk + kPanels, panels));
-                         }
-                     });
+        for (int64_t chunk = begin; chunk < end; chunk += kPanels)
+            for (int64_t strip = 0; strip < rows; strip += kStrip)
+                multiply_floats(
+                    layer_.input_panels_, layer_.input_bias_,
+                    {sequence_.x + (first + strip) * inputs, std::min(kStrip, rows - strip), inputs, inputs},
+                    x_gates_ + strip * columns_, chunk, std::min(chunk + kPanels, end));
     }
 
     struct Rows {
@@ -322,6 +330,7 @@ private:
             }
             if (!layer_.by_rows()) fold(operand, begin * gates_, end * gates_, memory);
         }
+        const Group& group = group_of(s, part, begin, end);
         const int64_t first_unit = begin * kCellBlock, units = std::min(end * kCellBlock, hidden_) - first_unit;
         for (int64_t r = 0; r < rows; r += kRows) {
             const int64_t count = std::min(kRows, rows - r);
@@ -329,7 +338,7 @@ private:
             CellArgs a;
             a.cell = layer_.cell();
             a.rows = count;
-            a.x.v = x_gates_ + (offsets_[time] - group_offset_ + r) * columns_;
+            a.x.v = x_gates_ + (offsets_[time] - group.first_row + r) * columns_;
             a.h.v = memory.gates;
             a.x.stride = a.h.stride = columns_;
             if (layer_.by_rows()) {
@@ -402,8 +411,10 @@ private:
     const uint64_t run_;
     const int64_t blocks_per_part_;
     StepThreads threads_;
-    const int64_t parts_, group_rows_;
-    int64_t group_offset_ = 0, range_stride_ = 0;
+    const int64_t parts_;
+    std::vector<Group> groups_;  // of each part
+    const int64_t group_rows_;
+    int64_t range_stride_ = 0;
     float *h_[2] = {}, *c_ = nullptr, *low_ = nullptr, *high_ = nullptr, *x_gates_ = nullptr, *multiplier_ = nullptr;
     std::atomic<bool> failed_{false};
 };

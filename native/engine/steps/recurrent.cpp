@@ -153,7 +153,7 @@ private:
         const double gates = std::max(batch * width * static_cast<double>(cell_gates(cell_)), together);
         const double floats = batch * (4 * width + 64) + 2 * gates;
         const double of_rows =
-            4 * static_cast<double>(x.size(0)) * batch + 3 * static_cast<double>(directions_) * batch;
+            5 * static_cast<double>(x.size(0)) * batch + 3 * static_cast<double>(directions_) * batch;
         return (static_cast<double>(directions_) * floats + of_rows) * sizeof(float) + static_cast<double>(x.count());
     }
 
