@@ -53,22 +53,23 @@ std::atomic<uint64_t> g_runs{0};
 
 }  // namespace
 
-// One direction of a sequence. Steps are counted as they are done: step 0 of the second direction is the last one.
+// One direction of some rows of a sequence. Steps are counted as they are done: step 0 of the second direction is the
+// last one.
 class RecurrentRun {
 public:
-    RecurrentRun(const RecurrentLayer& layer, const RecurrentSequence& sequence, const int64_t* offsets,
+    RecurrentRun(const RecurrentLayer& layer, const RecurrentSequence& sequence, const SequenceRows& rows,
                  const QuantizedInput& input, int64_t direction, int64_t directions, int64_t threads)
         : layer_(layer),
           sequence_(sequence),
-          offsets_(offsets),
+          rows_(rows),
           input_(input),
-          backward_(direction == 1),
+          direction_(direction),
           gates_(cell_gates(layer.cell())),
           hidden_(layer.hidden()),
           blocks_(layer.blocks()),
           width_(blocks_ * kCellBlock),
           columns_(width_ * gates_),
-          batch_(sequence.rows(0)),
+          batch_(rows.rows(0)),
           y_stride_(directions * hidden_),
           y_(sequence.y + direction * hidden_),
           operand_stride_(stride_of(width_)),
@@ -79,10 +80,9 @@ public:
           groups_(static_cast<size_t>(parts_)),
           group_rows_(std::max(batch_, gate_bytes() / (columns_ * static_cast<int64_t>(sizeof(float))))) {}
 
-    // first_h, ...: (batch, hidden). Returns whether every hidden state that had to be quantized was finite.
-    bool operator()(const float* first_h, const float* first_c, float* last_h, float* last_c) {
+    // Returns whether every hidden state that had to be quantized was finite.
+    bool operator()() {
         const int64_t state = batch_ * width_;
-        const bool with_c = first_c != nullptr;
         Pieces pieces(scratch_of<RunMemory>(Pieces::size<float>(state) * 3 + Pieces::size<float>(batch_) * 4 * parts_ +
                                             Pieces::size<float>(group_rows_ * columns_) +
                                             Pieces::size<float>(columns_)));
@@ -97,17 +97,17 @@ public:
         multiplier_ = pieces.take<float>(columns_);
         for (int64_t i = 0; i < columns_ && layer_.in_bytes() && !layer_.by_rows(); ++i)
             multiplier_[i] = input_.scale[0] * layer_.input_scale_[static_cast<size_t>(i)];
-        begin(first_h, first_c);
-
-        const int64_t steps = sequence_.steps;
+        // The states of these rows among those of all directions and rows.
+        const int64_t at = (direction_ * sequence_.rows(0) + rows_.first()) * hidden_, steps = rows_.steps();
+        const bool with_c = sequence_.first_c != nullptr;
+        begin(sequence_.first_h + at, with_c ? sequence_.first_c + at : nullptr);
         threads_.run(0, steps, [&](int64_t s, int64_t part) { take(s, part); });
-
         for (int64_t r = 0, s = steps - 1; r < batch_; ++r) {
             // The last step that had this row: in the backward direction the last one has all.
-            while (!backward_ && batch_at(s) <= r) --s;
-            const int64_t last = backward_ ? steps - 1 : s;
-            std::copy_n(h_[last & 1] + r * width_, hidden_, last_h + r * hidden_);
-            if (with_c) std::copy_n(c_ + r * width_, hidden_, last_c + r * hidden_);
+            while (!backward() && batch_at(s) <= r) --s;
+            const int64_t last = backward() ? steps - 1 : s, to = at + r * hidden_;
+            std::copy_n(h_[last & 1] + r * width_, hidden_, sequence_.last_h + to);
+            if (with_c) std::copy_n(c_ + r * width_, hidden_, sequence_.last_c + to);
         }
         return !failed_.load(std::memory_order_relaxed);
     }
@@ -124,8 +124,9 @@ private:
     // few places of the L1 cache.
     static int64_t stride_of(int64_t width) { return width % 1024 == 0 ? width + 64 : width; }
 
-    int64_t time_of(int64_t step) const { return backward_ ? sequence_.steps - 1 - step : step; }
-    int64_t batch_at(int64_t step) const { return sequence_.rows(time_of(step)); }
+    bool backward() const { return direction_ == 1; }
+    int64_t time_of(int64_t step) const { return backward() ? rows_.steps() - 1 - step : step; }
+    int64_t batch_at(int64_t step) const { return rows_.rows(time_of(step)); }
 
     // Rows that join later find their first state in whichever of the two they look.
     void begin(const float* first_h, const float* first_c) {
@@ -154,7 +155,7 @@ private:
     // Steps whose input gates are computed together, for one part: its thread uses them while they are in its cache.
     struct Group {
         alignas(64) int64_t end = 0;
-        int64_t first_row = 0;  // of the sequence
+        int64_t first_row = 0;  // among all of rows_
     };
 
     // The group of step s, with its input gates for the blocks [begin, end).
@@ -162,14 +163,14 @@ private:
         Group& group = groups_[static_cast<size_t>(part)];
         if (s < group.end) return group;
         int64_t rows = 0;
-        while (group.end < sequence_.steps && (group.end == s || rows + batch_at(group.end) <= group_rows_))
+        while (group.end < rows_.steps() && (group.end == s || rows + batch_at(group.end) <= group_rows_))
             rows += batch_at(group.end++);
-        group.first_row = offsets_[time_of(backward_ ? group.end - 1 : s)];
+        group.first_row = rows_.offset(time_of(backward() ? group.end - 1 : s));
         multiply_input(group.first_row, rows, begin * gates_, end * gates_);
         return group;
     }
 
-    // The panels [begin, end) of the input gates of some rows of the sequence.
+    // The panels [begin, end) of the input gates of some of rows_.
     void multiply_input(int64_t first, int64_t rows, int64_t begin, int64_t end) const {
         const int64_t inputs = layer_.inputs();
         if (layer_.in_bytes()) {
@@ -189,10 +190,10 @@ private:
         constexpr int64_t kStrip = 48, kPanels = 8;
         for (int64_t chunk = begin; chunk < end; chunk += kPanels)
             for (int64_t strip = 0; strip < rows; strip += kStrip)
-                multiply_floats(
-                    layer_.input_panels_, layer_.input_bias_,
-                    {sequence_.x + (first + strip) * inputs, std::min(kStrip, rows - strip), inputs, inputs},
-                    x_gates_ + strip * columns_, chunk, std::min(chunk + kPanels, end));
+                multiply_floats(layer_.input_panels_, layer_.input_bias_,
+                                {sequence_.x + (rows_.place(0) + first + strip) * inputs,
+                                 std::min(kStrip, rows - strip), inputs, inputs},
+                                x_gates_ + strip * columns_, chunk, std::min(chunk + kPanels, end));
     }
 
     struct Rows {
@@ -317,7 +318,7 @@ private:
 
     // Part `part` of step s.
     void take(int64_t s, int64_t part) {
-        const int64_t time = time_of(s), rows = sequence_.rows(time);
+        const int64_t time = time_of(s), rows = rows_.rows(time);
         const int64_t begin = part * blocks_per_part_, end = std::min(begin + blocks_per_part_, blocks_);
         const float* before = h_[(s + 1) & 1];
         float* after = h_[s & 1];
@@ -338,12 +339,12 @@ private:
             CellArgs a;
             a.cell = layer_.cell();
             a.rows = count;
-            a.x.v = x_gates_ + (offsets_[time] - group.first_row + r) * columns_;
+            a.x.v = x_gates_ + (rows_.offset(time) - group.first_row + r) * columns_;
             a.h.v = memory.gates;
             a.x.stride = a.h.stride = columns_;
             if (layer_.by_rows()) {
-                a.x.scale = input_.scale + offsets_[time] + r;
-                a.x.zero_point = input_.zero_point + offsets_[time] + r;
+                a.x.scale = input_.scale + rows_.offset(time) + r;
+                a.x.zero_point = input_.zero_point + rows_.offset(time) + r;
                 a.x.sums = layer_.input_sums_.data();
                 a.x.bias = layer_.input_bias_.data();
                 a.h.scale = operand.scale() + r;
@@ -359,7 +360,8 @@ private:
             a.high = high_ + ((s & 1) * parts_ + part) * range_stride_ + r;
             kernels().cell(a, begin, end);
             for (int64_t i = r; i < r + count; ++i)
-                std::copy_n(after + i * width_ + first_unit, units, y_ + (offsets_[time] + i) * y_stride_ + first_unit);
+                std::copy_n(after + i * width_ + first_unit, units,
+                            y_ + (rows_.place(time) + i) * y_stride_ + first_unit);
         }
     }
 
@@ -402,10 +404,9 @@ private:
 
     const RecurrentLayer& layer_;
     const RecurrentSequence& sequence_;
-    const int64_t* offsets_;
+    const SequenceRows& rows_;
     const QuantizedInput input_;
-    const bool backward_;
-    const int64_t gates_, hidden_, blocks_, width_, columns_, batch_, y_stride_;
+    const int64_t direction_, gates_, hidden_, blocks_, width_, columns_, batch_, y_stride_;
     float* const y_;
     const int64_t operand_stride_;
     const uint64_t run_;
@@ -419,6 +420,21 @@ private:
     std::atomic<bool> failed_{false};
 };
 
+namespace {
+
+// Rows with ranges of their own do not need each other. Where there are enough of them, each thread takes some through
+// the whole sequence and waits for nobody; each reads all weights, so a few rows are shared in parts of the hidden
+// units instead.
+int64_t parts_of_rows(const RecurrentLayer& layer, int64_t batch, int64_t rows) {
+    constexpr int64_t kLeast = 4;  // from here on, products are limited by multiplications
+    const int64_t threads = num_threads();
+    const int64_t macs = rows * cell_gates(layer.cell()) * layer.hidden() * (layer.hidden() + layer.inputs());
+    const bool is_worth_it = layer.by_rows() && batch >= threads * kLeast && macs >= threads * worth_macs(kLeast);
+    return is_worth_it ? threads : 1;
+}
+
+}  // namespace
+
 void run_recurrent(const std::vector<const RecurrentLayer*>& layers, const RecurrentSequence& sequence) {
     require(layers.size() == 1 || layers.size() == 2, "a layer has one direction or two");
     const RecurrentLayer& first = *layers[0];
@@ -427,40 +443,46 @@ void run_recurrent(const std::vector<const RecurrentLayer*>& layers, const Recur
                 first.numbers() == last.numbers() && first.ranges() == last.ranges(),
             "both directions must be of the same kind and size");
     require(first.hidden() > 0, "there must be a hidden unit");
-    const int64_t steps = sequence.steps;
-    require(steps > 0, "there must be a step");
-    std::vector<int64_t> offsets(static_cast<size_t>(steps) + 1, 0);
-    for (int64_t t = 0; t < steps; ++t) {
+    require(sequence.steps > 0, "there must be a step");
+    int64_t rows = 0;
+    for (int64_t t = 0; t < sequence.steps; ++t) {
         require(sequence.rows(t) >= 0 && (t == 0 || sequence.rows(t) <= sequence.rows(t - 1)),
                 "batch sizes must not grow from step to step");
-        offsets[static_cast<size_t>(t) + 1] = offsets[static_cast<size_t>(t)] + sequence.rows(t);
+        rows += sequence.rows(t);
     }
-    const int64_t rows = offsets.back(), batch = sequence.rows(0);
+    const int64_t batch = sequence.rows(0);
     if (batch == 0) return;
     const int64_t directions = static_cast<int64_t>(layers.size());
     prepare_output(sequence.y, static_cast<size_t>(rows * directions * first.hidden()) * sizeof(float));
 
-    QuantizedInput input;
-    if (first.in_bytes()) input = quantized_input(sequence.x, rows, first.inputs(), first.ranges());
-
-    bool finite[2] = {true, true};
-    // Two directions keep two or three threads busy without waiting for each other; more share each of them.
-    const bool at_once = directions == 2 && num_threads() > 1 && num_threads() < 4;
-    const auto run = [&](int64_t d) {
-        const int64_t at = d * batch * first.hidden();
-        RecurrentRun one(*layers[static_cast<size_t>(d)], sequence, offsets.data(), input, d, directions,
-                         at_once ? 1 : num_threads());
-        finite[d] = one(sequence.first_h + at, sequence.first_c != nullptr ? sequence.first_c + at : nullptr,
-                        sequence.last_h + at, sequence.last_c != nullptr ? sequence.last_c + at : nullptr);
+    std::atomic<bool> finite{true};
+    const auto run = [&](const SequenceRows& some, const QuantizedInput& input, int64_t d, int64_t threads) {
+        RecurrentRun one(*layers[static_cast<size_t>(d)], sequence, some, input, d, directions, threads);
+        if (!one()) finite.store(false, std::memory_order_relaxed);
     };
-    if (at_once) {
-        parallel_for(2, 1, [&](int64_t begin, int64_t end) {
-            for (int64_t d = begin; d < end; ++d) run(d);
+    if (const int64_t parts = parts_of_rows(first, batch, rows); parts > 1) {
+        const std::vector<SequenceRows> cut = cut_rows(sequence, parts);
+        parallel_for(static_cast<int64_t>(cut.size()), 1, [&](int64_t begin, int64_t end) {
+            for (int64_t i = begin; i < end; ++i) {
+                const SequenceRows& some = cut[static_cast<size_t>(i)];
+                const QuantizedInput input = quantized_input(sequence.x, some, first.inputs(), first.ranges(), true);
+                for (int64_t d = 0; d < directions; ++d) run(some, input, d, 1);
+            }
         });
     } else {
-        for (int64_t d = 0; d < directions; ++d) run(d);
+        const SequenceRows all(sequence, 0, batch);
+        QuantizedInput input;
+        if (first.in_bytes()) input = quantized_input(sequence.x, all, first.inputs(), first.ranges(), false);
+        // Two directions keep two or three threads busy without waiting for each other; more share each of them.
+        if (directions == 2 && num_threads() > 1 && num_threads() < 4) {
+            parallel_for(2, 1, [&](int64_t begin, int64_t end) {
+                for (int64_t d = begin; d < end; ++d) run(all, input, d, 1);
+            });
+        } else {
+            for (int64_t d = 0; d < directions; ++d) run(all, input, d, num_threads());
+        }
     }
-    require(finite[0] && finite[1],
+    require(finite.load(std::memory_order_relaxed),
             "the hidden state must be finite to be quantized, and became NaN or infinite on the way");
 }
 
