@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -230,8 +231,11 @@ inline void check_recurrent(Report& report, bool quick) {
             const auto run = [cell, half, narrow, per_row] {
                 Random random(33);
                 const int64_t hidden = 83, inputs = 19, gates = cell_gates(cell) * hidden;
-                const std::vector<int64_t> batch_sizes = {7, 7, 6, 2, 2, 1};
-                const int64_t rows = 25, batch = 7;
+                // With ranges of rows, threads take rows where there are enough products: shorter ones and longer ones.
+                std::vector<int64_t> batch_sizes = {7, 7, 6, 2, 2, 1};
+                if (per_row) batch_sizes.insert(batch_sizes.begin(), 64, 7);
+                const int64_t batch = 7, steps = static_cast<int64_t>(batch_sizes.size());
+                const int64_t rows = std::accumulate(batch_sizes.begin(), batch_sizes.end(), int64_t{0});
                 const auto values = [&](int64_t n) {
                     std::vector<float> r(static_cast<size_t>(n));
                     for (float& x : r) x = static_cast<float>(static_cast<int>(random.below(2000)) - 1000) / 1000.0f;
@@ -270,8 +274,8 @@ inline void check_recurrent(Report& report, bool quick) {
                         last_c(c.size());
                     std::vector<const RecurrentLayer*> some = {&layers[0], &layers[1]};
                     some.resize(directions);
-                    run_recurrent(some, {x.data(), batch_sizes.data(), 6, y.data(), h.data(), c.data(), last_h.data(),
-                                         last_c.data()});
+                    run_recurrent(some, {x.data(), batch_sizes.data(), steps, y.data(), h.data(), c.data(),
+                                         last_h.data(), last_c.data()});
                     for (const auto& part : {y, last_h, last_c}) all.insert(all.end(), part.begin(), part.end());
                 }
                 return bytes_of_floats(all);
