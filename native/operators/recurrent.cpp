@@ -20,6 +20,7 @@
 namespace zeropoint {
 namespace {
 
+struct GatheredMemory;
 struct RunMemory;
 struct StepMemory;
 
@@ -165,34 +166,50 @@ private:
         int64_t rows = 0;
         while (group.end < rows_.steps() && (group.end == s || rows + batch_at(group.end) <= group_rows_))
             rows += batch_at(group.end++);
-        group.first_row = rows_.offset(time_of(backward() ? group.end - 1 : s));
-        multiply_input(group.first_row, rows, begin * gates_, end * gates_);
+        const int64_t first_time = time_of(backward() ? group.end - 1 : s);
+        group.first_row = rows_.offset(first_time);
+        if (layer_.in_bytes())
+            multiply_bytes(group.first_row, rows, begin * gates_, end * gates_);
+        else
+            multiply_floats(input_rows(first_time, first_time + group.end - s), rows, begin * gates_, end * gates_);
         return group;
     }
 
     // The panels [begin, end) of the input gates of some of rows_.
-    void multiply_input(int64_t first, int64_t rows, int64_t begin, int64_t end) const {
+    void multiply_bytes(int64_t first, int64_t rows, int64_t begin, int64_t end) const {
+        const bool by_rows = layer_.by_rows();
+        MatmulOutput out;
+        out.y = x_gates_;
+        out.type = OutputType::f32;
+        out.multiplier = by_rows ? layer_.input_scale_.data() : multiplier_;
+        out.multipliers = columns_;
+        out.kept = by_rows;
+        if (!by_rows) out.float_bias = layer_.input_bias_.data();
+        const int32_t zero_point = by_rows ? 0 : static_cast<int32_t>(input_.zero_point[0]);
+        layer_.input_->run_panels({input_.q + first * layer_.inputs(), IntType::u8, zero_point}, rows, out, begin, end);
+    }
+
+    // Those of the times [first, end) one behind the other.
+    const float* input_rows(int64_t first, int64_t end) const {
         const int64_t inputs = layer_.inputs();
-        if (layer_.in_bytes()) {
-            const bool by_rows = layer_.by_rows();
-            MatmulOutput out;
-            out.y = x_gates_;
-            out.type = OutputType::f32;
-            out.multiplier = by_rows ? layer_.input_scale_.data() : multiplier_;
-            out.multipliers = columns_;
-            out.kept = by_rows;
-            if (!by_rows) out.float_bias = layer_.input_bias_.data();
-            const int32_t zero_point = by_rows ? 0 : static_cast<int32_t>(input_.zero_point[0]);
-            layer_.input_->run_panels({input_.q + first * inputs, IntType::u8, zero_point}, rows, out, begin, end);
-            return;
-        }
+        if (rows_.all()) return sequence_.x + rows_.place(first) * inputs;
+        const size_t size = static_cast<size_t>((rows_.offset(end) - rows_.offset(first)) * inputs) * sizeof(float);
+        float* const gathered = reinterpret_cast<float*>(scratch_of<GatheredMemory>(size));
+        float* to = gathered;
+        for (int64_t t = first; t < end; ++t)
+            to = std::copy_n(sequence_.x + rows_.place(t) * inputs, rows_.rows(t) * inputs, to);
+        return gathered;
+    }
+
+    // The same for float16 and float32 weights.
+    void multiply_floats(const float* x, int64_t rows, int64_t begin, int64_t end) const {
         // The panels of a chunk stay in the cache for all rows of a strip.
         constexpr int64_t kStrip = 48, kPanels = 8;
+        const int64_t inputs = layer_.inputs();
         for (int64_t chunk = begin; chunk < end; chunk += kPanels)
             for (int64_t strip = 0; strip < rows; strip += kStrip)
                 multiply_floats(layer_.input_panels_, layer_.input_bias_,
-                                {sequence_.x + (rows_.place(0) + first + strip) * inputs,
-                                 std::min(kStrip, rows - strip), inputs, inputs},
+                                {x + strip * inputs, std::min(kStrip, rows - strip), inputs, inputs},
                                 x_gates_ + strip * columns_, chunk, std::min(chunk + kPanels, end));
     }
 
@@ -422,15 +439,18 @@ private:
 
 namespace {
 
-// Rows with ranges of their own do not need each other: each thread takes some through the whole sequence and waits for
-// nobody. But each reads all weights. Where these come from beyond L2, few rows are shared in parts of the hidden units
-// instead, with a part of the weights for each thread. (Zen 4, 256 units, two threads: one row each took 2.1 to 2.3 ms,
-// parts 1.8 ms, but 3.1 where the cores did not share an L3; two rows each 3.2 to 3.6 ms, parts 3.2 and 5.3.)
+// Rows that are not quantized by one range do not need each other: each thread takes some through the whole sequence
+// and waits for nobody. But each reads all weights. Where these come from beyond L2, few rows are shared in parts of
+// the hidden units instead, with a part of the weights for each thread. (Zen 4, 256 units, two threads: one row each
+// took 2.1 to 2.3 ms, parts 1.8 ms, but 3.1 where the cores did not share an L3; two rows each 3.2 to 3.6 ms, parts 3.2
+// and 5.3.)
 int64_t parts_of_rows(const RecurrentLayer& layer, int64_t batch, int64_t rows) {
-    const int64_t threads = num_threads(), weights = cell_gates(layer.cell()) * layer.hidden() * layer.hidden();
-    const int64_t least = weights <= machine().l2_share() ? 1 : 16;
-    const int64_t macs = rows * cell_gates(layer.cell()) * layer.hidden() * (layer.hidden() + layer.inputs());
-    return layer.by_rows() && batch >= threads * least && macs >= threads * worth_macs(batch / threads) ? threads : 1;
+    if (layer.in_bytes() && !layer.by_rows()) return 1;
+    const int64_t threads = num_threads(), columns = cell_gates(layer.cell()) * layer.hidden();
+    const int64_t size = layer.in_bytes() ? 1 : layer.numbers() == RecurrentNumbers::halves ? 2 : 4;
+    const int64_t least = columns * layer.hidden() * size <= machine().l2_share() ? 1 : 16;
+    const int64_t macs = rows * columns * (layer.hidden() + layer.inputs());
+    return batch >= threads * least && macs >= threads * worth_macs(batch / threads) ? threads : 1;
 }
 
 }  // namespace
@@ -465,7 +485,8 @@ void run_recurrent(const std::vector<const RecurrentLayer*>& layers, const Recur
         parallel_for(static_cast<int64_t>(cut.size()), 1, [&](int64_t begin, int64_t end) {
             for (int64_t i = begin; i < end; ++i) {
                 const SequenceRows& some = cut[static_cast<size_t>(i)];
-                const QuantizedInput input = quantized_input(sequence.x, some, first.inputs(), first.ranges(), true);
+                QuantizedInput input;
+                if (first.in_bytes()) input = quantized_input(sequence.x, some, first.inputs(), first.ranges(), true);
                 for (int64_t d = 0; d < directions; ++d) run(some, input, d, 1);
             }
         });

@@ -20,8 +20,9 @@
 
 namespace zeropoint {
 
-// The input gates of several steps are computed together: of as many as stay in L2 until they are used.
-inline int64_t gate_bytes() { return machine().l2_share(); }
+// The input gates of several steps are computed together: of as many as stay in L2 until they are used, beside the
+// weights.
+inline int64_t gate_bytes() { return machine().l2_share() / 3; }
 
 enum class RecurrentNumbers { bytes, halves, floats };
 

@@ -10,7 +10,9 @@ namespace zeropoint {
 
 class SequenceRows {
 public:
-    SequenceRows(const RecurrentSequence& sequence, int64_t first, int64_t most) : first_(first) {
+    SequenceRows(const RecurrentSequence& sequence, int64_t first, int64_t most)
+        : first_(first),
+          all_(first == 0 && most >= sequence.rows(0)) {
         int64_t place = 0;
         for (int64_t t = 0; t < sequence.steps && sequence.rows(t) > first; ++t) {
             places_.push_back(place + first);
@@ -20,6 +22,8 @@ public:
     }
 
     int64_t first() const { return first_; }
+    // Whether these are all rows: neighbours in the sequence, too.
+    bool all() const { return all_; }
     int64_t steps() const { return static_cast<int64_t>(places_.size()); }
     int64_t rows(int64_t t) const { return offset(t + 1) - offset(t); }
     int64_t all_rows() const { return offsets_.back(); }
@@ -29,6 +33,7 @@ public:
 
 private:
     int64_t first_;
+    bool all_;
     std::vector<int64_t> places_, offsets_{0};
 };
 
