@@ -231,10 +231,11 @@ inline void check_recurrent(Report& report, bool quick) {
             const auto run = [cell, half, narrow, per_row] {
                 Random random(33);
                 const int64_t hidden = 83, inputs = 19, gates = cell_gates(cell) * hidden;
-                // With ranges of rows, threads take rows where there are enough products: shorter ones and longer ones.
+                // Where there are enough products, and rows need not wait for each other, threads take rows: shorter
+                // ones and longer ones.
                 std::vector<int64_t> batch_sizes = {7, 7, 6, 2, 2, 1};
-                if (per_row) batch_sizes.insert(batch_sizes.begin(), 64, 7);
-                const int64_t batch = 7, steps = static_cast<int64_t>(batch_sizes.size());
+                if (per_row || half) batch_sizes.insert(batch_sizes.begin(), 64, 13);
+                const int64_t batch = batch_sizes[0], steps = static_cast<int64_t>(batch_sizes.size());
                 const int64_t rows = std::accumulate(batch_sizes.begin(), batch_sizes.end(), int64_t{0});
                 const auto values = [&](int64_t n) {
                     std::vector<float> r(static_cast<size_t>(n));

@@ -440,15 +440,16 @@ private:
 namespace {
 
 // Rows that are not quantized by one range do not need each other: each thread takes some through the whole sequence
-// and waits for nobody. But each reads all weights. Where these come from beyond L2, few rows are shared in parts of
-// the hidden units instead, with a part of the weights for each thread. (Zen 4, 256 units, two threads: one row each
-// took 2.1 to 2.3 ms, parts 1.8 ms, but 3.1 where the cores did not share an L3; two rows each 3.2 to 3.6 ms, parts 3.2
-// and 5.3.)
+// and waits for nobody. But each reads all weights. Where these come from beyond L2, or have to be converted, few rows
+// are shared in parts of the hidden units instead, with a part of the weights for each thread. (Zen 4, 8 bits, three
+// layers of 256 units, two threads: one row each took 2.1 to 2.3 ms, parts 1.8 ms, but 3.1 where the cores did not
+// share an L3; two rows each 3.2 to 3.6 ms, parts 3.2 and 5.3. One layer in float16, one row each: 1.7 ms, parts 1.4.)
 int64_t parts_of_rows(const RecurrentLayer& layer, int64_t batch, int64_t rows) {
     if (layer.in_bytes() && !layer.by_rows()) return 1;
     const int64_t threads = num_threads(), columns = cell_gates(layer.cell()) * layer.hidden();
     const int64_t size = layer.in_bytes() ? 1 : layer.numbers() == RecurrentNumbers::halves ? 2 : 4;
-    const int64_t least = columns * layer.hidden() * size <= machine().l2_share() ? 1 : 16;
+    const bool in_cache = columns * layer.hidden() * size <= machine().l2_share();
+    const int64_t least = !in_cache ? 16 : layer.in_bytes() ? 1 : 4;
     const int64_t macs = rows * columns * (layer.hidden() + layer.inputs());
     return batch >= threads * least && macs >= threads * worth_macs(batch / threads) ? threads : 1;
 }
