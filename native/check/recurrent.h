@@ -8,6 +8,7 @@
 #include "check/operators.h"
 #include "check/report.h"
 #include "operators/recurrent.h"
+#include "operators/step_threads.h"
 
 #include <algorithm>
 #include <cmath>
@@ -222,8 +223,44 @@ inline void check_narrow_gemm(Report& report, bool quick) {
     for (const GemmCandidate& c : candidates) report.add(c.check);
 }
 
+// Every part of every step once, and not before the step before it is done: each part sums what all made.
+inline void check_step_threads(Report& report, bool quick) {
+    const int before = num_threads();
+    Check check("operators", "steps that threads share");
+    for (int threads : {1, 2, 3, 5})
+        for (int64_t parts = 1; parts <= (quick ? 3 : 7); ++parts) {
+            constexpr int64_t kSteps = 50;
+            const auto next = [&](const std::vector<uint32_t>& all, int64_t part) {
+                return std::accumulate(all.begin(), all.end(), static_cast<uint32_t>(part + 1));
+            };
+            const std::vector<uint32_t> first(static_cast<size_t>(parts), 1);
+            std::vector<uint32_t> want = first;
+            for (int64_t step = 0; step < kSteps; ++step) {
+                const std::vector<uint32_t> last = want;
+                for (int64_t part = 0; part < parts; ++part) want[static_cast<size_t>(part)] = next(last, part);
+            }
+            set_num_threads(threads);
+            StepThreads shared(parts);
+            std::vector<uint32_t> made[2] = {first, first};
+            std::vector<int> taken(static_cast<size_t>(parts * kSteps), 0);
+            const auto take = [&](int64_t step, int64_t part) {
+                made[step & 1][static_cast<size_t>(part)] = next(made[(step + 1) & 1], part);
+                ++taken[static_cast<size_t>(step * parts + part)];
+            };
+            shared.run(0, kSteps / 2, take);
+            shared.run(kSteps / 2, kSteps, take);
+            const bool once = std::all_of(taken.begin(), taken.end(), [](int n) { return n == 1; });
+            check.expect(once && made[(kSteps + 1) & 1] == want, [&] {
+                return std::to_string(parts) + " parts on " + std::to_string(threads) + " threads: wrong or not once";
+            });
+        }
+    set_num_threads(before);
+    report.add(check);
+}
+
 // A packed sequence: the same bytes on every level and with any number of threads.
 inline void check_recurrent(Report& report, bool quick) {
+    check_step_threads(report, quick);
     const int before = num_threads();
     for (Cell cell : {Cell::lstm, Cell::gru, Cell::tanh, Cell::relu})
         for (int kind = 0; kind < 4; ++kind) {
