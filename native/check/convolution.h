@@ -15,6 +15,7 @@ struct ConvCase {
     ConvShape shape;
     int64_t images;
     Size3 in;
+    bool with_table = false;  // else what comes at the end is random
 };
 
 inline ConvShape conv_shape(int64_t in, int64_t out, int64_t groups, Size3 kernel, Size3 stride = {1, 1, 1},
@@ -82,6 +83,14 @@ inline std::vector<ConvCase> conv_cases() {
          {2, 17, 1}},
         {"transposed 3d", transposed(conv_shape(4, 6, 2, {3, 2, 3}, {2, 2, 2}, {1, 0, 1}), {1, 0, 1}), 1, {3, 3, 4}},
         {"transposed 1x1", transposed(conv_shape(8, 12, 1, {1, 1, 1})), 2, {1, 4, 5}},
+        // Rows that go through a table and are not neighbours in the output: short ones, of lengths that are copied
+        // each in its own way, and long ones.
+        {"table, 16 channels apart", transposed(conv_shape(8, 16, 1, {1, 4, 4}, {1, 2, 2})), 1, {1, 5, 7}, true},
+        {"table, 32 channels apart", transposed(conv_shape(8, 32, 1, {1, 2, 2}, {1, 2, 2})), 1, {1, 5, 7}, true},
+        {"table, 64 channels apart", transposed(conv_shape(4, 64, 1, {1, 3, 3}, {1, 2, 2})), 2, {1, 3, 7}, true},
+        {"table, 50 channels apart", transposed(conv_shape(4, 50, 1, {1, 2, 2}, {1, 2, 2})), 1, {1, 4, 7}, true},
+        {"table, 300 channels apart", transposed(conv_shape(4, 300, 1, {1, 2, 2}, {1, 2, 2})), 1, {1, 2, 5}, true},
+        {"table, groups apart", conv_shape(32, 64, 2, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}), 1, {1, 5, 7}, true},
         // Lines as tiles cut them: exactly, into unequal segments, shorter than any segment; and groups of panels.
         {"lines of 14", conv_shape(4, 96, 1, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}), 1, {1, 5, 14}},
         {"lines of 7", conv_shape(8, 64, 1, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}), 1, {1, 7, 7}},
@@ -224,7 +233,8 @@ inline void check_conv_cases(const std::vector<ConvCase>& cases, std::vector<Con
             const Size3 out = s.output_size(conv.in);
             const int64_t taps = s.kernel[0] * s.kernel[1] * s.kernel[2], cg = s.in_channels / s.groups;
             const int64_t outputs = conv.images * out[0] * out[1] * out[2] * s.out_channels;
-            const Finish finish = static_cast<Finish>(random.below(kFinishes));
+            const Finish random_finish = static_cast<Finish>(random.below(kFinishes));
+            const Finish finish = conv.with_table ? Finish::table : random_finish;
             const Values kind = round == 1 ? Values::alternating : Values::any;
             const MatmulCase c =
                 matmul_case(random, conv.images * conv.in[0] * conv.in[1] * conv.in[2] * s.in_channels,

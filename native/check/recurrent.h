@@ -8,9 +8,11 @@
 #include "check/operators.h"
 #include "check/report.h"
 #include "operators/recurrent.h"
+#include "operators/step_threads.h"
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -42,8 +44,8 @@ inline void check_activations(Contest<CellFn>& contest, bool quick) {
     CellArgs a;
     a.cell = Cell::tanh;
     a.rows = 1;
-    a.x = v.data();
-    a.h = zero.data();
+    a.x.v = v.data();
+    a.h.v = zero.data();
     a.before = zero.data();
     a.after = h.data();
     a.c = c.data();
@@ -56,7 +58,7 @@ inline void check_activations(Contest<CellFn>& contest, bool quick) {
         tanh_error = std::max(tanh_error, ulps(h[i], std::tanh(static_cast<double>(v[i]))));
     contest.contract.expect(tanh_error < 3.0, [&] { return "tanh is off by " + std::to_string(tanh_error) + " ulp"; });
     a.cell = Cell::lstm;
-    a.x = x.data();
+    a.x.v = x.data();
     for (size_t i = 0; i < size; ++i) {
         const size_t at = i / kCellBlock * 4 * kCellBlock + i % kCellBlock;
         x[at] = v[i];
@@ -76,12 +78,13 @@ inline void check_cell(Report& report, bool quick) {
     for (Cell cell : {Cell::lstm, Cell::gru, Cell::tanh, Cell::relu})
         for (int64_t rows : {1, 2, 5})
             for (int64_t blocks : {1, 2, 5})
-                for (int extremes = 0; extremes < 2; ++extremes) {
+                for (int kind = 0; kind < 4; ++kind) {
+                    const bool extremes = kind % 2 != 0, by_rows = kind >= 2;
                     const int64_t width = blocks * kCellBlock, gates = width * cell_gates(cell);
                     // Ordinary values, and all floats there are.
                     const auto values = [&](int64_t n) {
                         std::vector<float> r = numbers(random, n, 0.125f);
-                        if (extremes == 0)
+                        if (!extremes)
                             for (float& x : r)
                                 x = static_cast<float>(static_cast<int>(random.below(8000)) - 4000) / 500.0f;
                         return r;
@@ -92,8 +95,18 @@ inline void check_cell(Report& report, bool quick) {
                     Guarded<float> want(rows * width), got(rows * width);
                     Guarded<float> want_low(rows), want_high(rows), got_low(rows), got_high(rows);
                     std::vector<float> want_c = state;
-                    CellArgs a{cell,          rows,        x.data(),      h.data(), gates,           gates,
-                               before.data(), want.data(), want_c.data(), width,    want_low.data(), want_high.data()};
+                    const std::vector<float> rescale = values(4 * (rows + gates));
+                    const auto gates_of = [&](const std::vector<float>& v, int64_t at) {
+                        CellGates g{v.data(), gates};
+                        if (!by_rows) return g;
+                        g.scale = rescale.data() + at * 2 * (rows + gates);
+                        g.zero_point = g.scale + rows;
+                        g.sums = g.zero_point + rows;
+                        g.bias = g.sums + gates;
+                        return g;
+                    };
+                    CellArgs a{cell,        rows,          gates_of(x, 0), gates_of(h, 1),  before.data(),
+                               want.data(), want_c.data(), width,          want_low.data(), want_high.data()};
                     contest.reference(a, begin, end);
                     contest.contract.expect(want.untouched_outside({0, rows * width}), "wrote outside its rows");
                     for (auto& candidate : contest.candidates) {
@@ -210,8 +223,44 @@ inline void check_narrow_gemm(Report& report, bool quick) {
     for (const GemmCandidate& c : candidates) report.add(c.check);
 }
 
+// Every part of every step once, and not before the step before it is done: each part sums what all made.
+inline void check_step_threads(Report& report, bool quick) {
+    const int before = num_threads();
+    Check check("operators", "steps that threads share");
+    for (int threads : {1, 2, 3, 5})
+        for (int64_t parts = 1; parts <= (quick ? 3 : 7); ++parts) {
+            constexpr int64_t kSteps = 50;
+            const auto next = [&](const std::vector<uint32_t>& all, int64_t part) {
+                return std::accumulate(all.begin(), all.end(), static_cast<uint32_t>(part + 1));
+            };
+            const std::vector<uint32_t> first(static_cast<size_t>(parts), 1);
+            std::vector<uint32_t> want = first;
+            for (int64_t step = 0; step < kSteps; ++step) {
+                const std::vector<uint32_t> last = want;
+                for (int64_t part = 0; part < parts; ++part) want[static_cast<size_t>(part)] = next(last, part);
+            }
+            set_num_threads(threads);
+            StepThreads shared(parts);
+            std::vector<uint32_t> made[2] = {first, first};
+            std::vector<int> taken(static_cast<size_t>(parts * kSteps), 0);
+            const auto take = [&](int64_t step, int64_t part) {
+                made[step & 1][static_cast<size_t>(part)] = next(made[(step + 1) & 1], part);
+                ++taken[static_cast<size_t>(step * parts + part)];
+            };
+            shared.run(0, kSteps / 2, take);
+            shared.run(kSteps / 2, kSteps, take);
+            const bool once = std::all_of(taken.begin(), taken.end(), [](int n) { return n == 1; });
+            check.expect(once && made[(kSteps + 1) & 1] == want, [&] {
+                return std::to_string(parts) + " parts on " + std::to_string(threads) + " threads: wrong or not once";
+            });
+        }
+    set_num_threads(before);
+    report.add(check);
+}
+
 // A packed sequence: the same bytes on every level and with any number of threads.
 inline void check_recurrent(Report& report, bool quick) {
+    check_step_threads(report, quick);
     const int before = num_threads();
     for (Cell cell : {Cell::lstm, Cell::gru, Cell::tanh, Cell::relu})
         for (int kind = 0; kind < 4; ++kind) {
@@ -219,8 +268,12 @@ inline void check_recurrent(Report& report, bool quick) {
             const auto run = [cell, half, narrow, per_row] {
                 Random random(33);
                 const int64_t hidden = 83, inputs = 19, gates = cell_gates(cell) * hidden;
-                const std::vector<int64_t> batch_sizes = {7, 7, 6, 2, 2, 1};
-                const int64_t rows = 25, batch = 7;
+                // Where there are enough products, and rows need not wait for each other, threads take rows: shorter
+                // ones and longer ones.
+                std::vector<int64_t> batch_sizes = {7, 7, 6, 2, 2, 1};
+                if (per_row || half) batch_sizes.insert(batch_sizes.begin(), 64, 13);
+                const int64_t batch = batch_sizes[0], steps = static_cast<int64_t>(batch_sizes.size());
+                const int64_t rows = std::accumulate(batch_sizes.begin(), batch_sizes.end(), int64_t{0});
                 const auto values = [&](int64_t n) {
                     std::vector<float> r(static_cast<size_t>(n));
                     for (float& x : r) x = static_cast<float>(static_cast<int>(random.below(2000)) - 1000) / 1000.0f;
@@ -259,8 +312,8 @@ inline void check_recurrent(Report& report, bool quick) {
                         last_c(c.size());
                     std::vector<const RecurrentLayer*> some = {&layers[0], &layers[1]};
                     some.resize(directions);
-                    run_recurrent(some, {x.data(), batch_sizes.data(), 6, y.data(), h.data(), c.data(), last_h.data(),
-                                         last_c.data()});
+                    run_recurrent(some, {x.data(), batch_sizes.data(), steps, y.data(), h.data(), c.data(),
+                                         last_h.data(), last_c.data()});
                     for (const auto& part : {y, last_h, last_c}) all.insert(all.end(), part.begin(), part.end());
                 }
                 return bytes_of_floats(all);

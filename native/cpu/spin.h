@@ -15,7 +15,7 @@ namespace zeropoint {
 
 class Spin {
 public:
-    // One short wait. Returns false once kSpinSeconds have passed since the first.
+    // One short wait. Returns false once kSpinSeconds have passed since the first look at the clock.
     bool wait() {
 #if defined(__x86_64__)
         _mm_pause();
@@ -25,9 +25,9 @@ public:
         std::this_thread::yield();
 #endif
         constexpr unsigned kRoundsPerLook = 16;  // at the clock, which takes about as long as one
-        if (round_++ % kRoundsPerLook != 0) return !over_;
+        if (++round_ % kRoundsPerLook != 0) return !over_;
         const Clock::time_point now = Clock::now();
-        if (round_ == 1) begun_ = now;
+        if (round_ == kRoundsPerLook) begun_ = now;
         over_ = std::chrono::duration<double>(now - begun_).count() >= kSpinSeconds;
         return !over_;
     }

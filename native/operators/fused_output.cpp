@@ -2,6 +2,8 @@
 
 #include "kernels/registry.h"
 
+#include <cstring>
+
 namespace zeropoint {
 namespace {
 
@@ -18,7 +20,26 @@ void each_run(const int64_t* y_rows, int64_t m, int64_t columns, const Visit& vi
     }
 }
 
+// Rows of a length that the compiler knows are copied without a call.
+template <int64_t kColumns>
+void spread(const uint8_t* made, uint8_t* y, const int64_t* y_rows, int64_t m) {
+    for (int64_t i = 0; i < m; ++i)
+        if (y_rows[i] >= 0) std::memcpy(y + y_rows[i], made + i * kColumns, kColumns);
+}
+
 }  // namespace
+
+void look_up_apart(const uint8_t* table, uint8_t* made, uint8_t* y, const int64_t* y_rows, int64_t m, int64_t columns) {
+    kernels().lookup({made, table, made}, 0, m * columns);
+    switch (columns) {
+        case 16: return spread<16>(made, y, y_rows, m);
+        case 32: return spread<32>(made, y, y_rows, m);
+        case 64: return spread<64>(made, y, y_rows, m);
+        default:
+            for (int64_t i = 0; i < m; ++i)
+                if (y_rows[i] >= 0) std::memcpy(y + y_rows[i], made + i * columns, static_cast<size_t>(columns));
+    }
+}
 
 void look_up(const uint8_t* table, uint8_t* y, const int64_t* y_rows, int64_t m, int64_t columns) {
     const LookupFn kernel = kernels().lookup;

@@ -77,70 +77,112 @@ int64_t LinearPlan::bytes_read_again(int64_t bytes, int64_t rows) {
     return (bytes - bytes * std::min(rows, kShared) / kShared) / kStream;
 }
 
-void LinearPlan::run(const MatmulInput& x, int64_t rows, int64_t x_stride, const MatmulOutput& y) const {
-    require_valid("linear", x, y, weights_.n);
-    if (rows == 0 || weights_.n == 0) return;
-    const Activation activation = activation_of(x);
-    const int64_t size = kernel_.operand_size(), n = weights_.n;
-    // A shifted operand of unsigned activations is the input itself, where no kernel reads beyond it.
-    const bool direct =
-        kernel_.operand == Operand::shifted && !activation.is_signed && inputs_ % kernel_.layout.multiple == 0;
+// What all tasks of a call share.
+class LinearPlan::Call {
+public:
+    Call(const LinearPlan& plan, const MatmulInput& x, int64_t rows, int64_t x_stride, const MatmulOutput& y)
+        : plan_(plan),
+          y_(y),
+          activation_(activation_of(x)),
+          x_(static_cast<const uint8_t*>(x.x)),
+          rows_(rows),
+          x_stride_(x_stride),
+          size_(plan.kernel_.operand_size()),
+          // A shifted operand of unsigned activations is the input itself, where no kernel reads beyond it.
+          direct_(plan.kernel_.operand == Operand::shifted && !activation_.is_signed &&
+                  plan.inputs_ % plan.kernel_.layout.multiple == 0),
+          strip_(strip_rows(rows, plan.inputs_ * size_)),
+          stride_(direct_ ? x_stride : operand_stride(plan.inputs_, size_)),
+          run_(1 + g_runs.fetch_add(1, std::memory_order_relaxed)) {
+        const PackedWeights& w = plan.weights_;
+        shared_.row_step = stride_;
+        shared_.taps = &tap_;
+        shared_.tap_count = 1;
+        shared_.channels = plan.inputs_;
+        shared_.panels = reinterpret_cast<const int8_t*>(w.panels.data());
+        shared_.n = w.n;
+        shared_.w_zero_point = w.zero_point.empty() ? nullptr : w.zero_point.data();
+        shared_.w_sums = w.sums.data();
+        shared_.x_zero_point = activation_.shifted_zero_point();
+        shared_.y = y.y;
+        shared_.epilogue = kept_fold(plan.folds_, plan.kernel_.operand, w, activation_, y);
+    }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
 
-    const int64_t strip = strip_rows(rows, inputs_ * size), tap = 0;
-    const int64_t stride = direct ? x_stride : operand_stride(inputs_, size);
-    const Tiling t = tiling((rows + strip - 1) / strip, std::min(strip, rows) * n * inputs_, weights_.panel_count());
-    GemmArgs shared;
-    shared.row_step = stride;
-    shared.taps = &tap;
-    shared.tap_count = 1;
-    shared.channels = inputs_;
-    shared.panels = reinterpret_cast<const int8_t*>(weights_.panels.data());
-    shared.n = n;
-    shared.w_zero_point = weights_.zero_point.empty() ? nullptr : weights_.zero_point.data();
-    shared.w_sums = weights_.sums.data();
-    shared.x_zero_point = activation.shifted_zero_point();
-    shared.y = y.y;
-    shared.epilogue = kept_fold(folds_, kernel_.operand, weights_, activation, y);
-    prepare_output(y.y, static_cast<size_t>(rows * n) * (y.type == OutputType::f32 ? 4 : 1));
+    int64_t strips() const { return (rows_ + strip_ - 1) / strip_; }
+    int64_t strip() const { return strip_; }
 
-    const uint64_t run = 1 + g_runs.fetch_add(1, std::memory_order_relaxed);
-    parallel_for(t.tasks(), t.grain, [&](int64_t begin, int64_t end) {
-        GemmArgs a = shared;
+    // The panels [begin, end) of strip s.
+    void multiply(int64_t s, int64_t begin, int64_t end) const {
+        const GemmKernel& kernel = plan_.kernel_;
+        const int64_t inputs = plan_.inputs_, n = plan_.weights_.n, first = s * strip_;
+        GemmArgs a = shared_;
         int64_t row_offset[kGemmRows], y_offset[kGemmRows];
         a.rows = row_offset;
         a.y_rows = y_offset;
-        uint8_t* memory =
-            direct ? nullptr : scratch_of<OperandMemory>(static_cast<size_t>((strip * stride + kOperandSlack) * size));
+        a.m = a.run = std::min(strip_, rows_ - first);
+        const uint8_t* from = x_ + first * x_stride_;
+        if (direct_) {
+            a.x = from;
+        } else {
+            uint8_t* memory =
+                scratch_of<OperandMemory>(static_cast<size_t>((strip_ * stride_ + kOperandSlack) * size_));
+            a.x = memory;
+            if (t_prepared.run != run_ || t_prepared.strip != s) {
+                if (x_stride_ == stride_)
+                    kernel.convert(from, (a.m - 1) * stride_ + inputs, activation_, memory);
+                else
+                    for (int64_t m = 0; m < a.m; ++m)
+                        kernel.convert(from + m * x_stride_, inputs, activation_, memory + m * stride_ * size_);
+                t_prepared = {run_, s};
+            }
+        }
+        for (int64_t m = 0, at = 0, to = first * n; m < a.m; ++m, at += stride_, to += n) {
+            row_offset[m] = at;
+            y_offset[m] = to;
+        }
+        if (y_.function != nullptr)
+            multiply_through(kernel, y_, a, begin, end);
+        else
+            multiply_part(y_, a.m, begin * kPanel, std::min(end * kPanel, n) - begin * kPanel, a,
+                          [&] { kernel.multiply(a, begin, end); });
+    }
+
+private:
+    const LinearPlan& plan_;
+    const MatmulOutput& y_;
+    const Activation activation_;
+    const uint8_t* const x_;
+    const int64_t rows_, x_stride_, size_;
+    const bool direct_;
+    const int64_t strip_, stride_;
+    const uint64_t run_;
+    const int64_t tap_ = 0;
+    GemmArgs shared_;
+};
+
+void LinearPlan::run(const MatmulInput& x, int64_t rows, int64_t x_stride, const MatmulOutput& y) const {
+    require_valid("linear", x, y, weights_.n);
+    if (rows == 0 || weights_.n == 0) return;
+    const Call call(*this, x, rows, x_stride, y);
+    const int64_t n = weights_.n;
+    const Tiling t = tiling(call.strips(), std::min(call.strip(), rows) * n * inputs_, weights_.panel_count());
+    prepare_output(y.y, static_cast<size_t>(rows * n) * (y.type == OutputType::f32 ? 4 : 1));
+    parallel_for(t.tasks(), t.grain, [&](int64_t begin, int64_t end) {
         for (int64_t task = begin; task < end; ++task) {
-            const int64_t s = task / t.chunks, chunk = task % t.chunks, first = s * strip;
-            a.m = a.run = std::min(strip, rows - first);
-            const uint8_t* from = static_cast<const uint8_t*>(x.x) + first * x_stride;
-            if (direct) {
-                a.x = from;
-            } else {
-                a.x = memory;
-                if (t_prepared.run != run || t_prepared.strip != s) {
-                    if (x_stride == stride)
-                        kernel_.convert(from, (a.m - 1) * stride + inputs_, activation, memory);
-                    else
-                        for (int64_t m = 0; m < a.m; ++m)
-                            kernel_.convert(from + m * x_stride, inputs_, activation, memory + m * stride * size);
-                    t_prepared = {run, s};
-                }
-            }
-            for (int64_t m = 0, at = 0, to = first * n; m < a.m; ++m, at += stride, to += n) {
-                row_offset[m] = at;
-                y_offset[m] = to;
-            }
-            const int64_t panel = chunk * t.panels_per_chunk;
-            const int64_t last = std::min(panel + t.panels_per_chunk, weights_.panel_count());
-            if (y.function != nullptr)
-                multiply_through(kernel_, y, a, panel, last);
-            else
-                multiply_part(y, a.m, panel * kPanel, std::min(last * kPanel, n) - panel * kPanel, a,
-                              [&] { kernel_.multiply(a, panel, last); });
+            const int64_t panel = task % t.chunks * t.panels_per_chunk;
+            call.multiply(task / t.chunks, panel, std::min(panel + t.panels_per_chunk, weights_.panel_count()));
         }
     });
+}
+
+void LinearPlan::run_panels(const MatmulInput& x, int64_t rows, const MatmulOutput& y, int64_t begin,
+                            int64_t end) const {
+    require_valid("linear", x, y, weights_.n);
+    if (rows == 0 || begin == end) return;
+    const Call call(*this, x, rows, inputs_, y);
+    for (int64_t s = 0; s < call.strips(); ++s) call.multiply(s, begin, end);
 }
 
 }  // namespace zeropoint

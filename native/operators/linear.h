@@ -22,6 +22,8 @@ public:
     // Throws std::invalid_argument for parameters out of range.
     void run(const MatmulInput& x, int64_t rows, int64_t x_stride, const MatmulOutput& y) const;
     void run(const MatmulInput& x, int64_t rows, const MatmulOutput& y) const { run(x, rows, inputs_, y); }
+    // The output channels of the panels [begin, end) alone, on this thread alone.
+    void run_panels(const MatmulInput& x, int64_t rows, const MatmulOutput& y, int64_t begin, int64_t end) const;
 
     // The most memory that a thread takes for activations of so many inputs, and rows.
     static double operand_bytes(int64_t inputs, int64_t rows = std::numeric_limits<int64_t>::max());
@@ -33,6 +35,8 @@ public:
     int64_t inputs() const { return inputs_; }
 
 private:
+    class Call;
+
     const GemmKernel& kernel_;
     int64_t inputs_;
     PackedWeights weights_;

@@ -20,8 +20,9 @@
 
 namespace zeropoint {
 
-// The input gates of several steps are computed together: of as many as stay in L2 until they are used.
-inline int64_t gate_bytes() { return machine().l2_share(); }
+// The input gates of several steps are computed together: of as many as stay in L2 until they are used, beside the
+// weights.
+inline int64_t gate_bytes() { return machine().l2_share() / 3; }
 
 enum class RecurrentNumbers { bytes, halves, floats };
 
@@ -61,12 +62,16 @@ public:
     // Whether operands are quantized.
     bool in_bytes() const { return numbers_ == RecurrentNumbers::bytes; }
     const RecurrentRanges& ranges() const { return ranges_; }
+    // Whether their rows have ranges of their own: then the cell kernel scales the products.
+    bool by_rows() const { return in_bytes() && ranges_.per_row; }
+    // Of kCellBlock hidden units.
+    int64_t blocks() const { return blocks_; }
 
 private:
     friend class RecurrentRun;
 
     Cell cell_;
-    int64_t hidden_, inputs_;
+    int64_t hidden_, inputs_, blocks_;
     RecurrentNumbers numbers_;
     RecurrentRanges ranges_;
     // 8-bit weights
@@ -74,7 +79,8 @@ private:
     std::unique_ptr<LinearPlan> input_;
     PackedWeights recurrent_;
     std::vector<float> input_scale_, recurrent_scale_;
-    std::vector<float> input_sums_, recurrent_sums_, no_bias_;  // per_row
+    std::vector<float> input_sums_, recurrent_sums_, no_bias_;  // by_rows()
+    std::vector<int32_t> no_sums_;
     // float16 and float32 weights
     AlignedBytes input_panels_, recurrent_panels_;
     std::vector<float> input_bias_, recurrent_bias_;

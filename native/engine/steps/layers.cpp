@@ -77,7 +77,7 @@ protected:
         if (!then_ || !lie_alike(shape, other)) {
             Tensor y = p.make(type_, sizes, strides);
             if (y.count() > 0) {
-                p.needs_memory(0, scratch);
+                p.needs_memory(0, scratch + (table_ != nullptr ? table_scratch(weight_.sizes[0]) : 0));
                 put({x, y}, [this, run](void* const* at, int64_t n) { run(at[0], output_at(at[1]), n); });
             }
             if (then_) y = swapped_ ? then_->plan(p, other, y) : then_->plan(p, y, other);

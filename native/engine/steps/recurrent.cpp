@@ -153,8 +153,13 @@ private:
         const double gates = std::max(batch * width * static_cast<double>(cell_gates(cell_)), together);
         const double floats = batch * (4 * width + 64) + 2 * gates;
         const double of_rows =
-            4 * static_cast<double>(x.size(0)) * batch + 3 * static_cast<double>(directions_) * batch;
+            5 * static_cast<double>(x.size(0)) * batch + 3 * static_cast<double>(directions_) * batch;
         return (static_cast<double>(directions_) * floats + of_rows) * sizeof(float) + static_cast<double>(x.count());
+    }
+
+    // The same for each thread, where they take rows: gates, and some rows of a float input once more.
+    double thread_bytes(const Tensor& x) const {
+        return 2 * static_cast<double>(gate_bytes()) + static_cast<double>(x.count()) * sizeof(float);
     }
 
     static void swap_first_axes(Tensor& x) {
@@ -187,7 +192,7 @@ private:
     void emit_padded(Planner& p, int64_t layer, const Tensor& x, const Tensor& y, const Tensor& sizes,
                      const std::vector<Tensor>& first, const std::vector<Tensor>& last) const {
         const int64_t batch = x.size(1), times = x.size(0), width = x.size(2), units = y.size(2);
-        p.needs_memory(scratch_bytes(x));
+        p.needs_memory(scratch_bytes(x), thread_bytes(x));
         std::vector<Place> places = places_of(layer, x, y, first, last);
         const size_t more = places.size();
         places.push_back(sizes.place);
@@ -237,7 +242,7 @@ private:
 
     void emit(Planner& p, int64_t layer, const Tensor& x, const Tensor& y, const std::vector<Tensor>& first,
               const std::vector<Tensor>& last) const {
-        p.needs_memory(scratch_bytes(x));
+        p.needs_memory(scratch_bytes(x), thread_bytes(x));
         p.emit(
             places_of(layer, x, y, first, last),
             [this, layer, batch = x.size(1), steps = x.size(0)](void* const* at) {

@@ -7,7 +7,8 @@
 //   tanh   h = tanh(h0 + x0)
 //   relu   h = max(h0 + x0, 0)                                                           NaN stays NaN
 //
-// kernels/activations.h has both functions.
+// kernels/activations.h has both functions. Products of rows that were quantized by ranges of their own get their scale
+// and bias here, on the way: see CellGates.
 #pragma once
 
 #include "kernels/types.h"
@@ -19,12 +20,23 @@ enum class Cell : int { lstm = 0, gru = 1, tanh = 2, relu = 3 };
 // Hidden units stand in blocks of so many; the gates as [row][block][gate][unit of the block].
 constexpr int64_t kCellBlock = 16;
 
+// The gates that a product gave, with `stride` elements from row to row. Where the rows of its operand have scales of
+// their own, gate n of a row is
+//   (v[n] - zero_point[row] * sums[n]) * scale[row] + bias[n]        operation by operation; sums[n]: what ones give
+// and v[n] elsewhere.
+struct CellGates {
+    const float* v = nullptr;
+    int64_t stride = 0;
+    const float *scale = nullptr, *zero_point = nullptr;  // one for each row, or null
+    const float *sums = nullptr, *bias = nullptr;         // in blocks, as a row of v
+
+    bool by_rows() const { return scale != nullptr; }
+};
+
 struct CellArgs {
     Cell cell = Cell::lstm;
     int64_t rows = 0;
-    const float* x = nullptr;  // gates from the input, from the hidden state
-    const float* h = nullptr;
-    int64_t x_stride = 0, h_stride = 0;
+    CellGates x, h;                 // from the input, from the hidden state; both by_rows(), or neither
     const float* before = nullptr;  // the hidden state, as it was and as it will be
     float* after = nullptr;
     float* c = nullptr;  // lstm: the cell state, in place

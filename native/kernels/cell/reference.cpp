@@ -7,6 +7,18 @@
 
 namespace zeropoint {
 
+namespace {
+
+float gate_of(const CellGates& gates, int64_t row, int64_t n) {
+    const float v = gates.v[row * gates.stride + n];
+    if (!gates.by_rows()) return v;
+    const float shift = gates.zero_point[row] * gates.sums[n];
+    const float scaled = (v - shift) * gates.scale[row];
+    return scaled + gates.bias[n];
+}
+
+}  // namespace
+
 void cell_reference(const CellArgs& a, int64_t begin, int64_t end) {
     const auto sigmoid = OneActivation::sigmoid, tanh = OneActivation::tanh;
     const int64_t gates = cell_gates(a.cell);
@@ -15,8 +27,8 @@ void cell_reference(const CellArgs& a, int64_t begin, int64_t end) {
         bool nan = false;
         for (int64_t unit = begin * kCellBlock; unit < end * kCellBlock; ++unit) {
             const int64_t first = unit / kCellBlock * gates * kCellBlock + unit % kCellBlock;
-            const auto x = [&](int64_t gate) { return a.x[row * a.x_stride + first + gate * kCellBlock]; };
-            const auto h = [&](int64_t gate) { return a.h[row * a.h_stride + first + gate * kCellBlock]; };
+            const auto x = [&](int64_t gate) { return gate_of(a.x, row, first + gate * kCellBlock); };
+            const auto h = [&](int64_t gate) { return gate_of(a.h, row, first + gate * kCellBlock); };
             const int64_t at = row * a.stride + unit;
             float now = 0;
             if (a.cell == Cell::lstm) {
