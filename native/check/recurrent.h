@@ -11,7 +11,9 @@
 #include "operators/step_threads.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <new>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -252,6 +254,21 @@ inline void check_step_threads(Report& report, bool quick) {
             const bool once = std::all_of(taken.begin(), taken.end(), [](int n) { return n == 1; });
             check.expect(once && made[(kSteps + 1) & 1] == want, [&] {
                 return std::to_string(parts) + " parts on " + std::to_string(threads) + " threads: wrong or not once";
+            });
+            // One that has no memory stops the others, which do not wait for it, and the next run is a new one.
+            bool stopped = false;
+            try {
+                shared.run(0, kSteps, [&](int64_t step, int64_t part) {
+                    if (step == kSteps / 2 && part == parts - 1) throw std::bad_alloc();
+                });
+            } catch (const std::bad_alloc&) {
+                stopped = true;
+            }
+            std::atomic<int64_t> count{0};
+            shared.run(0, kSteps, [&](int64_t, int64_t) { count.fetch_add(1, std::memory_order_relaxed); });
+            check.expect(stopped && count.load() == parts * kSteps, [&] {
+                return std::to_string(parts) + " parts on " + std::to_string(threads) +
+                       " threads: did not stop or begin";
             });
         }
     set_num_threads(before);

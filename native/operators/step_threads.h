@@ -23,7 +23,8 @@ public:
 
     int64_t parts() const { return static_cast<int64_t>(parts_.size()); }
 
-    // take(step, part) for every part of the steps [first, end).
+    // take(step, part) for every part of the steps [first, end). If one throws (it has no memory, say) nobody waits for
+    // its part; the others stop, and the caller gets what it threw.
     template <class Take>
     void run(int64_t first, int64_t end, const Take& take) {
         if (parts() == 1 || alone_.load(std::memory_order_relaxed)) {
@@ -35,6 +36,7 @@ public:
             part.begun.store(first, std::memory_order_relaxed);
             part.done.store(first, std::memory_order_relaxed);
         }
+        stopped_.store(false, std::memory_order_relaxed);
         std::atomic<int64_t> arrived{0};
         parallel_for(parts(), 1, [&](int64_t, int64_t) {
             share(first, end, arrived.fetch_add(1, std::memory_order_relaxed) % parts(), take);
@@ -57,6 +59,7 @@ private:
         Clock::duration worked{};  // on a step
         bool late = false;         // whether it found a part that nobody had begun: the next step may have one, too
         for (int64_t step = first; step < end; ++step) {
+            if (stopped_.load(std::memory_order_relaxed)) return;
             if (preferred != 0 && alone_.load(std::memory_order_relaxed)) return;
             const bool measured = (step - first) % kStepsPerMeasurement == 0;
             const Clock::time_point start = measured ? Clock::now() : Clock::time_point();
@@ -74,7 +77,12 @@ private:
         if (part.begun.load(std::memory_order_relaxed) != step ||
             !part.begun.compare_exchange_strong(expected, step + 1, std::memory_order_relaxed))
             return false;
-        take(step, number);
+        try {
+            take(step, number);
+        } catch (...) {
+            stopped_.store(true, std::memory_order_relaxed);
+            throw;
+        }
         part.done.store(step + 1, std::memory_order_release);
         return true;
     }
@@ -102,7 +110,7 @@ private:
         Clock::time_point begun;
         bool counted = false, took = false;
         Spin spin;
-        for (int round = 1; !is_done(step); ++round) {
+        for (int round = 1; !is_done(step) && !stopped_.load(std::memory_order_relaxed); ++round) {
             spin.wait_or_yield();
             if (round % kRoundsPerLook != 0) continue;
             took = take_others(step, preferred, take) || took;
@@ -117,7 +125,7 @@ private:
     }
 
     std::vector<Part> parts_;
-    std::atomic<bool> alone_{false};
+    std::atomic<bool> alone_{false}, stopped_{false};
     std::atomic<int> waits_in_vain_{0};
 };
 
