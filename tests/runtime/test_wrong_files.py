@@ -343,3 +343,11 @@ def test_names_that_no_hash_can_tell_apart_take_no_longer_than_others(entry: dic
     others = [f"{i:032}" for i in range(len(words))]
     ordinary = min(seconds_to_refuse(others, entry) for _ in range(2))
     assert seconds_to_refuse(words, entry) < 5 * ordinary + 0.1
+
+
+@pytest.mark.parametrize("name", ["\N{SUPERSCRIPT TWO}", "9" * 5000, "batch"])
+def test_a_size_may_have_any_name(name: str) -> None:
+    shape = [name, *parts("image")[1]["inputs"][0]["shape"][1:]]
+    program = runtime.Program(_native.Program(edited("image", input_of(shape=shape))))
+    assert program.inputs[0][2][0] == name
+    assert name in repr(program)
