@@ -67,7 +67,7 @@ def named_record(name: str) -> type[Record]:
 
 
 # The unpickler in Python: that in C takes gigabytes for a pickle of ten bytes, which names a place in its memo.
-_Unpickler: Any = pickle._Unpickler  # type: ignore[attr-defined]
+_Unpickler: Any = pickle._Unpickler
 
 
 class _Reader(_Unpickler):
