@@ -1,21 +1,26 @@
-"""``python tests/differential.py [--count 300] [--first 0] [--seconds 500]``: random models, computed in many ways.
+"""``python tests/differential.py [--count 300] [--first 0] [--seconds 500] [--forms 1]``: random models, in many ways.
 
-Each model is quantized and compiled. What PyTorch gives for the quantized graph is right. The program must give the
-same bytes on every instruction set of this CPU, with one thread and with two, for inputs at every alignment, contiguous
-and channels last, with batches that it was not made for, in new memory, and after it was saved and loaded.
+Each model is quantized and compiled, or quantized in up to `--forms` ways: to capture it takes most of the time. What
+PyTorch gives for the quantized graph is right. The program must give the same bytes on every instruction set of this
+CPU, with one thread and with two, for inputs at every alignment, contiguous and channels last, with batches that it was
+not made for, in new memory, and after it was saved and loaded.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
+import importlib
 import sys
 import time
 import traceback
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import golden_programs
 import numpy as np
@@ -25,9 +30,10 @@ from random_models import RandomModel
 import zeropoint
 from zeropoint import _native
 from zeropoint.compiler.errors import Unsupported
+from zeropoint.graph.quantize_fx import float_graph
 from zeropoint.runtime.program import Program
 
-__all__ = ["Outcome", "compare"]
+__all__ = ["Outcome", "compare", "compare_forms"]
 
 # Names of zeropoint; None is the default of the mode.
 _QCONFIGS = {
@@ -97,17 +103,44 @@ def _decibels(got: Any, want: Any) -> float:
 
 
 def compare(seed: int) -> Outcome:
-    """One model in all ways."""
-    outcome = Outcome(seed)
+    """One model in all ways that it can be computed."""
+    return _compared(RandomModel(seed), seed, seed)
+
+
+def compare_forms(seed: int, most: int) -> Iterator[Outcome]:
+    """One model, captured once and quantized in up to `most` ways: outcomes of each."""
     model = RandomModel(seed)
-    outcome.words = [model.kind, *model.words]
-    generator = torch.Generator().manual_seed(seed)
+    example = model.inputs(2, torch.Generator().manual_seed(seed))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        graph = float_graph(model, example)
+    seen: set[tuple[str, str | None]] = set()
+    for number in range(seed, seed + 4 * max(map(len, _QCONFIGS.values()))):
+        form = _form(model, number)
+        if form not in seen and len(seen) < most:
+            seen.add(form)
+            with mock.patch.object(
+                importlib.import_module("zeropoint.graph.to_int8"), "float_graph", return_value=copy.deepcopy(graph)
+            ):
+                outcome = _compared(model, seed, number)
+            yield outcome
+
+
+def _form(model: RandomModel, number: int) -> tuple[str, str | None]:
+    """Mode and qconfig, by a number."""
     modes = _MODES[model.kind]
-    mode = modes[seed % len(modes)]
-    example, *batches = [model.inputs(2, generator) for _ in range(3)]
+    mode = modes[number % len(modes)]
     # Convolutions have no weights of 16 bits.
     names = [name for name in _QCONFIGS[mode] if model.has_linear_layers or name != "float16_dynamic_qconfig"]
-    name = names[seed // 4 % len(names)]
+    return mode, names[number // 4 % len(names)]
+
+
+def _compared(model: RandomModel, seed: int, number: int) -> Outcome:
+    outcome = Outcome(seed)
+    outcome.words = [model.kind, *model.words]
+    generator = torch.Generator().manual_seed(seed)
+    mode, name = _form(model, number)
+    example, *batches = [model.inputs(2, generator) for _ in range(3)]
     outcome.words.append(f"{mode}, {name}")
     given: dict[str, Any] = {"calibration": [example, *batches]} if mode == "static" else {}
     if name is not None:
@@ -159,39 +192,46 @@ def compare(seed: int) -> Outcome:
     return outcome
 
 
+def _tried(seed: int, forms: int) -> Iterator[Outcome]:
+    """Outcomes of a model; whatever is raised is one, too."""
+    try:
+        yield from [compare(seed)] if forms == 1 else compare_forms(seed, forms)
+    except Exception as error:
+        where = [f"{Path(f.filename).name}:{f.lineno}" for f in traceback.extract_tb(error.__traceback__)[-5:]]
+        text = f"{type(error).__name__}: {str(error)[:300]} ({' '.join(where)})"
+        yield Outcome(seed, "error", wrong=[text])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--forms", type=int, default=1, help="ways to quantize each model, which is captured once")
     parser.add_argument("--far", type=float, default=0.0, help="name models whose quantized graph has fewer decibels")
     options = parser.parse_args()
     torch.set_num_threads(1)
     found: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
-    runs, begin = 0, time.monotonic()
+    runs, models, begin = 0, 0, time.monotonic()
     for seed in range(options.first, options.first + options.count):
         if time.monotonic() - begin > options.seconds:
             break
-        try:
-            outcome = compare(seed)
-        except Exception as error:
-            where = [f"{Path(f.filename).name}:{f.lineno}" for f in traceback.extract_tb(error.__traceback__)[-5:]]
-            text = f"{type(error).__name__}: {str(error)[:300]} ({' '.join(where)})"
-            outcome = Outcome(seed, "error", wrong=[text])
-        found[outcome.result] += 1
-        runs += outcome.runs
-        kinds.update(outcome.steps)
-        if outcome.result in ("wrong", "error"):
-            print(f"{outcome.result.upper()} seed {seed}: {'; '.join(outcome.words)}")
-            for line in outcome.wrong[:12]:
-                print(f"    {line}")
-        if outcome.decibels < options.far:
-            print(f"far, seed {seed}: {outcome.decibels:.1f} dB: {'; '.join(outcome.words)}")
-        if outcome.result == "unsupported":
-            print(f"unsupported, seed {seed}: {outcome.unsupported.splitlines()[0][:200]}")
-        sys.stdout.flush()
-    print(f"{sum(found.values())} models from seed {options.first}, {dict(found)}, {runs} runs")
+        models += 1
+        for outcome in _tried(seed, options.forms):
+            found[outcome.result] += 1
+            runs += outcome.runs
+            kinds.update(outcome.steps)
+            if outcome.result in ("wrong", "error"):
+                print(f"{outcome.result.upper()} seed {seed}: {'; '.join(outcome.words)}")
+                for line in outcome.wrong[:12]:
+                    print(f"    {line}")
+            if outcome.decibels < options.far:
+                print(f"far, seed {seed}: {outcome.decibels:.1f} dB: {'; '.join(outcome.words)}")
+            if outcome.result == "unsupported":
+                print(f"unsupported, seed {seed}: {outcome.unsupported.splitlines()[0][:200]}")
+            sys.stdout.flush()
+    print(f"{models} models from seed {options.first}, {sum(found.values())} programs, {dict(found)}, {runs} runs")
     print(f"{len(kinds)} kinds of steps: {', '.join(f'{kind} {n}' for kind, n in kinds.most_common())}")
     print(f"{found['wrong'] + found['error']} wrong")
     return 1 if found["wrong"] + found["error"] else 0

@@ -137,7 +137,7 @@ Tensor read_tensor(const zp_tensor& given, const ProgramInput& input) {
     return x;
 }
 
-// Looks at the tensors, and copies those whose layout no step can read. Without data only their sizes count.
+// Looks at the tensors. Without data only their sizes count.
 void read_inputs(zp_session& session, const zp_tensor* given, size_t count, bool with_data) {
     const std::vector<ProgramInput>& wanted = session.program->inputs();
     if (count != wanted.size())
@@ -160,7 +160,16 @@ void read_inputs(zp_session& session, const zp_tensor* given, size_t count, bool
         const auto boundary = static_cast<uintptr_t>(bytes_of(x.type));
         if (reinterpret_cast<uintptr_t>(given[i].data) % boundary != 0)
             throw ArgumentError("the data of input '" + wanted[i].name + "' is not on a boundary of its elements");
-        if (contiguous || inputs.layouts[i].channels_last) continue;
+    }
+}
+
+// Copies the tensors whose layout no step can read. Called once the program has a plan for them: sizes that do not fit,
+// which may be those of a tensor that repeats itself, take no memory.
+void copy_inputs(zp_session& session, const zp_tensor* given) {
+    zp_session::Inputs& inputs = session.inputs;
+    for (size_t i = 0; i < inputs.layouts.size(); ++i) {
+        const Tensor x = read_tensor(given[i], session.program->inputs()[i]);
+        if (x.is_contiguous() || inputs.layouts[i].channels_last) continue;
         Tensor copied = x;
         copied.strides = contiguous_strides(x.sizes);
         inputs.copies[i].resize(static_cast<size_t>(x.bytes()));
@@ -334,6 +343,7 @@ zp_status zp_session_run(zp_session* session, const zp_tensor* inputs, size_t in
         check_output_count(*session, outputs, output_count);
         read_inputs(*session, inputs, input_count, true);
         const auto plan = session->program->plan(session->inputs.layouts);
+        copy_inputs(*session, inputs);
         try {
             place_outputs(*session, *plan, outputs);
         } catch (const SmallBuffer&) {
@@ -357,6 +367,7 @@ zp_status zp_session_profile(zp_session* session, const zp_tensor* inputs, size_
         const Running running(*session);
         read_inputs(*session, inputs, input_count, true);
         const auto plan = session->program->plan(session->inputs.layouts);
+        copy_inputs(*session, inputs);
         place_outputs(*session, *plan, nullptr);
         State state(session->program->state());
         std::vector<double> seconds(plan->instructions.size());

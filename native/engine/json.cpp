@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <unordered_set>
+#include <vector>
 
 namespace zeropoint {
 namespace {
@@ -63,19 +63,25 @@ private:
         fail("expected a value");
     }
 
-    // Of few keys each is compared with each; of many, all are in a set.
-    static bool has_key(const Json::Record& record, std::unordered_set<std::string>& keys, const std::string& key) {
+    // Of few keys each is compared with each; many are sorted. A hash is no help here: a file can have keys that all
+    // have the same, and then takes a time that grows with the square of their number.
+    static bool repeats_a_key(const Json::Record& record) {
         constexpr size_t kFew = 16;
-        if (record.size() < kFew)
-            return std::any_of(record.begin(), record.end(), [&](const auto& field) { return field.first == key; });
-        if (keys.empty())
-            for (const auto& field : record) keys.insert(field.first);
-        return !keys.insert(key).second;
+        if (record.size() < kFew) {
+            for (size_t i = 1; i < record.size(); ++i)
+                for (size_t k = 0; k < i; ++k)
+                    if (record[i].first == record[k].first) return true;
+            return false;
+        }
+        std::vector<std::string_view> keys;
+        keys.reserve(record.size());
+        for (const auto& field : record) keys.emplace_back(field.first);
+        std::sort(keys.begin(), keys.end());
+        return std::adjacent_find(keys.begin(), keys.end()) != keys.end();
     }
 
     Json record(int depth) {
         Json::Record record;
-        std::unordered_set<std::string> keys;
         ++at_;
         space();
         if (peek() == '}') {
@@ -86,7 +92,6 @@ private:
             space();
             if (peek() != '"') fail("expected a key");
             std::string key = string();
-            if (has_key(record, keys, key)) fail("a key is repeated");
             space();
             expect(':', "expected ':'");
             record.emplace_back(std::move(key), value(depth + 1));
@@ -95,6 +100,7 @@ private:
             ++at_;
         }
         expect('}', "expected ',' or '}'");
+        if (repeats_a_key(record)) fail("a key is repeated");
         return {std::move(record)};
     }
 

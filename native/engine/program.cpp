@@ -4,6 +4,7 @@
 #include "cpu/threads.h"
 
 #include <algorithm>
+#include <functional>
 #include <initializer_list>
 #include <list>
 #include <mutex>
@@ -393,11 +394,14 @@ std::shared_ptr<const Program::Prepared> Program::make_steps(bool first) {
 void Program::find_packed(const Prepared& made) {
     std::vector<bool> is_read(constants_.size(), false), is_packed(is_read);
     for (const int32_t value : outputs_) is_read[static_cast<size_t>(value)] = true;
+    std::vector<const StoredTensor*> initial;
     for (const StateTensor& tensor : state_) {
         is_read[static_cast<size_t>(tensor.next)] = true;
-        for (size_t i = 0; i < constants_.size(); ++i)
-            if (tensor.initial != nullptr && constants_[i] == tensor.initial) is_read[i] = true;
+        initial.push_back(tensor.initial);
     }
+    std::sort(initial.begin(), initial.end(), std::less<>());
+    for (size_t i = 0; i < constants_.size(); ++i)
+        if (std::binary_search(initial.begin(), initial.end(), constants_[i], std::less<>())) is_read[i] = true;
     for (const Prepared::Record& record : made.steps)
         for (size_t i = 0; i < record.inputs.size(); ++i) {
             if (record.inputs[i] < 0) continue;

@@ -13,6 +13,7 @@
 #include "engine/step_table.h"
 
 #include <atomic>
+#include <map>
 #include <memory>
 
 namespace zeropoint {
@@ -98,7 +99,7 @@ private:
     bool constants_in_nesting_ = false;
     std::vector<StateTensor> state_;
     std::vector<StepNote> notes_;
-    std::unordered_map<std::string, int32_t> values_;
+    std::map<std::string, int32_t> values_;       // not a hash, which a file could make slow
     std::vector<const StoredTensor*> constants_;  // by value; null for others
     std::vector<const StoredTensor*> packed_;     // constants that are read only when steps are prepared
 

@@ -10,6 +10,7 @@
 #include "engine/planner.h"
 
 #include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -30,7 +31,7 @@ public:
 class StepReader {
 public:
     struct Names {
-        const std::unordered_map<std::string, int32_t>& values;
+        const std::map<std::string, int32_t>& values;
         const std::vector<const StoredTensor*>& constants;  // by value; null for others
         const std::vector<std::shared_ptr<Foreign>>& foreign;
     };

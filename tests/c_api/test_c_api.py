@@ -265,6 +265,10 @@ def test_mistakes_are_statuses_with_words(library: Library, tmp_path: Path) -> N
     huge = tensor_of(x)
     huge.sizes[0] = 1 << 60
     assert run(huge) == c_library.BAD_SHAPE
+    repeated = tensor_of(x)  # one image, a few billion times: copied once it fits, and not before
+    repeated.sizes[0], repeated.strides[0] = 1 << 32, 0
+    assert run(repeated) == c_library.BAD_SHAPE
+    assert "memory limit" in library.last_error
     assert run(tensor_of(x)) == c_library.OK
     library.c.zp_session_free(session)
     library.c.zp_program_free(program)

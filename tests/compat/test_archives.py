@@ -6,7 +6,9 @@ import builtins
 import io
 import os
 import pickle
+import struct
 import subprocess
+import sys
 import zipfile
 from collections import OrderedDict
 from pathlib import Path
@@ -20,6 +22,7 @@ from torch.utils._pytree import tree_leaves
 
 import zeropoint
 from zeropoint.compat.graph_code import graph_module
+from zeropoint.compat.pickle_records import Persistent, read_records, write_records
 
 ARCHIVES = Path(__file__).parent / "archives"
 EXPECTED = load_file(ARCHIVES / "expected.safetensors")
@@ -177,7 +180,7 @@ def test_code_of_a_graph_is_read() -> None:
 # ------------------------------------------------------------------------------------------------------ damaged files
 
 
-def rewritten(name: str, change: Any) -> io.BytesIO:
+def rewritten(name: str | Path, change: Any) -> io.BytesIO:
     """An archive with its pickle or one of its memories changed."""
     made = io.BytesIO()
     with zipfile.ZipFile(ARCHIVES / name) as old, zipfile.ZipFile(made, "w") as new:
@@ -248,3 +251,99 @@ def test_pickle_protocols_of_torch_are_read() -> None:
         torch.save({"x": torch.ones(2)}, buffer, pickle_protocol=protocol)
         buffer.seek(0)
         assert zeropoint.compat.load(buffer)["x"].tolist() == [1.0, 1.0]
+
+
+# ---------------------------------------------------------------------------------------- files that ask for too much
+
+
+def with_pickle(data: bytes) -> io.BytesIO:
+    return rewritten("linear.pt", lambda record, old: data if record.endswith("data.pkl") else old)
+
+
+def shared_tuples() -> bytes:
+    """A tuple of two of the one before, 60 times: hashing it would visit 2**60 parts."""
+    twice = b"".join(b"q%ch%c\x86" % (i, i) for i in range(60))
+    return b"\x80\x02}N" + twice + b"Ns."
+
+
+# A pickle, and a word of what is said about it.
+TOO_MUCH = {
+    "deep key": (b"\x80\x02}N" + b"\x85" * 1_000_000 + b"Ns.", "nested too deeply"),
+    "shared key": (shared_tuples(), "nested too deeply"),
+    "deep member": (b"\x80\x04\x8f(N" + b"\x85" * 1_000_000 + b"\x90.", "nested too deeply"),
+    "bytearray": (b"\x80\x05\x96" + struct.pack("<Q", 1 << 32) + b".", "bytearray"),
+    # A place in the memo, of which pickle in C makes as many as the file claims: this file is in order.
+    "memo": (b"\x80\x02}r" + struct.pack("<I", 1 << 28) + b".", "read"),
+}
+
+
+def test_pickles_that_would_end_the_process_do_not(tmp_path: Path) -> None:
+    """In a process of their own, that has 2 GB more than it began with."""
+    for name, (data, _) in TOO_MUCH.items():
+        (tmp_path / f"{name}.pt").write_bytes(with_pickle(data).getvalue())
+    code = f"""
+import resource, sys, zeropoint.compat
+taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (taken + (2 << 30),) * 2)
+for name in {list(TOO_MUCH)}:
+    try:
+        zeropoint.compat.load(f"{tmp_path}/{{name}}.pt")
+        print("read")
+    except ValueError as error:
+        print(error)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr[-500:]
+    for (name, (_, message)), line in zip(TOO_MUCH.items(), ended.stdout.splitlines(), strict=True):
+        assert message in line, name
+
+
+def packed_zeros(names: list[str], count: int) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in names:
+            new.writestr(name, bytes(count))
+    return made.getvalue()
+
+
+@pytest.mark.parametrize("names", [["a/data.pkl"], ["a/constants.pkl", "a/code/model.py"]], ids=["pickle", "script"])
+def test_an_archive_that_unpacks_to_gigabytes_is_refused(names: list[str]) -> None:
+    bomb = packed_zeros(names, 400_000_000)
+    assert len(bomb) < 1_000_000
+    with pytest.raises(ValueError, match="out of proportion to the file"):
+        zeropoint.compat.load(io.BytesIO(bomb))
+
+
+def test_compressed_records_of_an_honest_file_are_read(tmp_path: Path) -> None:
+    torch.save({"x": torch.zeros(1000)}, tmp_path / "x.pt")
+    made = io.BytesIO()
+    with zipfile.ZipFile(tmp_path / "x.pt") as old, zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as new:
+        for record in old.namelist():
+            new.writestr(record, old.read(record))
+    assert zeropoint.compat.load(made)["x"].tolist() == [0.0] * 1000
+
+
+def test_damaged_compression_is_refused() -> None:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as new:
+        new.writestr("a/data.pkl", bytes(range(256)) * 20)
+    data = bytearray(made.getvalue())
+    start = data.index(b"a/data.pkl") + len(b"a/data.pkl")
+    data[start : start + 40] = b"\xff" * 40
+    with pytest.raises(ValueError, match=r"the file is damaged: cannot read a/data\.pkl"):
+        zeropoint.compat.load(io.BytesIO(bytes(data)))
+
+
+@pytest.mark.parametrize("size", [-5, 1 << 70])
+def test_an_empty_tensor_of_impossible_sizes_is_refused(size: int, tmp_path: Path) -> None:
+    torch.save(torch.ones(4), tmp_path / "t.pt")
+
+    def changed(record: str, data: bytes) -> bytes:
+        if not record.endswith("data.pkl"):
+            return data
+        content = read_records(data, Persistent)
+        content.args = (content.args[0], 0, (0, size), (1, 1), *content.args[4:])
+        return write_records(content)
+
+    with pytest.raises(ValueError, match=r"exceeds its storage of 16 bytes"):
+        zeropoint.compat.load(rewritten(tmp_path / "t.pt", changed))

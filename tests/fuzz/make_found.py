@@ -57,6 +57,7 @@ FILES: dict[str, tuple[str, Callable[[Program], None]]] = {
     "least_integer": ("chosen", _attributes("range", first=-(1 << 63), step=-(1 << 63))),
     "strides_that_overflow": ("moving", _sizes_whose_product_overflows),
     "names_of_sizes": ("image", _a_name_for_every_size),
+    "overflow_in_a_fold": ("windows", _attributes("fold", shape=[(1 << 63) - 1, 1 << 32])),
 }
 
 

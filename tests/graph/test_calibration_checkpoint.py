@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from forked import run_forked
 from torch import Tensor, nn
 
 import zeropoint
 from zeropoint.graph import calibration_checkpoint
+from zeropoint.tensor.safetensors_file import read_safetensors
 
 BATCHES = [torch.randn(8, 16, generator=torch.Generator().manual_seed(seed)) * (1 + seed) for seed in range(6)]
 
@@ -163,3 +166,62 @@ def test_what_is_no_checkpoint_is_refused_and_kept(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"notes\.txt is not a calibration checkpoint"):
         quantized(BATCHES, path)
     assert path.read_text() == "not a checkpoint"
+
+
+def test_ctrl_c_while_a_batch_is_noted_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "calibration.safetensors"
+    observers, calls = calibration_checkpoint._observers, [0]
+
+    def stop(prepared: nn.Module) -> dict[str, Tensor]:
+        calls[0] += 1
+        if calls[0] == 3:
+            raise KeyboardInterrupt
+        return observers(prepared)
+
+    monkeypatch.setattr(calibration_checkpoint, "_observers", stop)
+    with pytest.raises(KeyboardInterrupt):
+        quantized(BATCHES, path)
+    monkeypatch.undo()
+    assert torch.equal(ranges(quantized(BATCHES, path)), ranges(quantized(BATCHES, None)))
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import torch
+import zeropoint
+from zeropoint.graph import calibration_checkpoint
+sys.path[:0] = sys.argv[1:3]
+import test_calibration_checkpoint as here
+
+where, path = sys.argv[3], Path(sys.argv[4])
+calibration_checkpoint._SECONDS = 0.0
+left = [{"between batches": 4, "in a batch": 9, "in a write": 4}[where]]
+
+def die_at(function):
+    def called(*args, **kwargs):
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*args, **kwargs)
+    return called
+
+batches = here.BATCHES
+if where == "between batches":
+    batches = map(die_at(lambda batch: batch), batches)
+elif where == "in a batch":
+    zeropoint.HistogramObserver.forward = die_at(zeropoint.HistogramObserver.forward)
+else:
+    Path.replace = die_at(Path.replace)  # the new file is written, and has not yet its name
+here.quantized(batches, path)
+"""
+
+
+@pytest.mark.parametrize("where", ["between batches", "in a batch", "in a write"])
+def test_calibration_that_was_killed_goes_on_to_the_same_bits(where: str, tmp_path: Path) -> None:
+    path, tests = tmp_path / "calibration.safetensors", Path(__file__).parents[1]
+    killed = run_forked(KILLED, tests, tests / "graph", where, path)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert 0 < int(read_safetensors(path)[1]["zeropoint.batches"]) < len(BATCHES)
+    assert torch.equal(ranges(quantized(BATCHES, path)), ranges(quantized(BATCHES, None)))
+    assert not path.exists()

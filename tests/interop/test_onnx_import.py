@@ -137,6 +137,28 @@ def test_data_outside_the_folder_is_not_read(location: str, tmp_path: Path) -> N
         zeropoint.from_onnx(path)
 
 
+def test_data_outside_the_folder_is_not_read_for_functions_and_branches(tmp_path: Path) -> None:
+    """`read_model` looks at them itself, whatever the package onnx allows."""
+    (tmp_path / "secret.bin").write_bytes(bytes(64))
+    (tmp_path / "model").mkdir()
+    path = tmp_path / "model" / "model.onnx"
+    secret = helper.make_node("Constant", [], ["w"], value=external("w", "../secret.bin", 0, 16))
+    add = helper.make_node("Add", ["x", "w"], ["y"])
+    opset = helper.make_opsetid("", 21)
+    model = onnx.load(written(path, [helper.make_node("Secret", ["x"], ["y"], domain="own")]), load_external_data=False)
+    model.functions.append(helper.make_function("own", "Secret", ["x"], ["y"], [secret, add], [opset]))
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ValueError, match="outside the folder of the file"):
+        zeropoint.from_onnx(path)
+    z = helper.make_tensor_value_info("w", TensorProto.FLOAT, None)
+    branch = helper.make_graph([secret], "then", [], [z])
+    condition = helper.make_tensor("c", TensorProto.BOOL, [], [True])
+    node = helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
+    written(path, [node], [condition])
+    with pytest.raises(ValueError, match="outside the folder of the file"):
+        zeropoint.from_onnx(path)
+
+
 def external(name: str, location: str, offset: int, length: int) -> Any:
     tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL)
     for key, value in (("location", location), ("offset", str(offset)), ("length", str(length))):

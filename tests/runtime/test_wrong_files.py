@@ -6,6 +6,7 @@ import json
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import torch
+from colliding_keys import colliding_words
 from golden_programs import joined
 from torch import nn
 
@@ -321,3 +323,31 @@ def test_file_of_tensors_is_said_to_be_no_program(tmp_path: Path) -> None:
     safetensors.numpy.save_file({"weight": np.zeros(4, np.float32)}, path)
     with pytest.raises(runtime.FormatError, match=r"weights\.safetensors: not a \.zpt file: it has no metadata"):
         runtime.load(path)
+
+
+def seconds_to_refuse(names: list[str], entry: dict[str, Any]) -> float:
+    """CPU time that a file takes whose header has these names."""
+    program = json.dumps({"version": 1, "inputs": [], "outputs": [], "result": "", "steps": []})
+    header = {"__metadata__": {"zeropoint.program": program}, **dict.fromkeys(names, entry)}
+    text = json.dumps(header).encode()
+    begin = time.process_time()
+    with pytest.raises(zeropoint.FormatError):
+        _native.Program(struct.pack("<Q", len(text)) + text)
+    return time.process_time() - begin
+
+
+@pytest.mark.parametrize("entry", [{}, {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}], ids=["keys", "tensors"])
+def test_names_that_no_hash_can_tell_apart_take_no_longer_than_others(entry: dict[str, Any]) -> None:
+    """A megabyte of them took seconds, ten megabytes minutes."""
+    words = colliding_words(160)
+    others = [f"{i:032}" for i in range(len(words))]
+    ordinary = min(seconds_to_refuse(others, entry) for _ in range(2))
+    assert seconds_to_refuse(words, entry) < 5 * ordinary + 0.1
+
+
+@pytest.mark.parametrize("name", ["\N{SUPERSCRIPT TWO}", "9" * 5000, "batch"])
+def test_a_size_may_have_any_name(name: str) -> None:
+    shape = [name, *parts("image")[1]["inputs"][0]["shape"][1:]]
+    program = runtime.Program(_native.Program(edited("image", input_of(shape=shape))))
+    assert program.inputs[0][2][0] == name
+    assert name in repr(program)

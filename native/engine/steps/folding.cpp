@@ -9,6 +9,7 @@ namespace zeropoint {
 namespace {
 
 constexpr int64_t kMostWindow = 1 << 20;
+constexpr int64_t kMostSide = int64_t{1} << 30;  // of what is folded
 
 // Kernel, stride, padding and dilation along both axes.
 struct Windows {
@@ -40,8 +41,10 @@ public:
         const Windows w = windows_;
         int64_t counts[2];
         for (size_t i = 0; i < 2; ++i) {
+            // So that neither sums nor products below overflow.
+            if (shape[i] < 1 || shape[i] > kMostSide) throw PlanError("an output size of " + std::to_string(shape[i]));
             const int64_t room = shape[i] + 2 * w.padding[i] - w.reach(i);
-            if (shape[i] < 1 || room < 0) throw PlanError("the windows do not fit " + text_of(shape));
+            if (room < 0) throw PlanError("the windows do not fit " + text_of(shape));
             counts[i] = room / w.stride[i] + 1;
         }
         const int64_t each = w.kernel[0] * w.kernel[1];

@@ -45,10 +45,10 @@ Sizes product_sizes(const Tensor& x, int64_t outputs, int64_t inputs) {
 ConvGeometry::ConvGeometry(StepReader& r, const Sizes& weight) : spatial_(r.integer("spatial", 1, 3)) {
     shape_.groups = r.integer("groups", 1, kMostElements);
     shape_.out_channels = weight[0];
-    shape_.in_channels = weight[4] * shape_.groups;
     shape_.transposed = r.flag("transposed");
-    if (shape_.out_channels % shape_.groups != 0 || shape_.in_channels > kMostElements)
+    if (shape_.out_channels % shape_.groups != 0 || weight[4] > kMostElements / shape_.groups)
         r.fail("groups do not divide the channels");
+    shape_.in_channels = weight[4] * shape_.groups;
     const auto stride = r.integers("stride", 3, 1, kMostGeometry), padding = r.integers("padding", 3, 0, kMostGeometry),
                dilation = r.integers("dilation", 3, 1, kMostGeometry),
                more = r.integers("output_padding", 3, 0, kMostGeometry);

@@ -13,7 +13,7 @@ import os
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from typing import IO, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,7 @@ from zeropoint.compat.objects import PICKLED, packed_weight
 from zeropoint.compat.pickle_records import Persistent, Record, is_global, read_records
 from zeropoint.compat.pickled import adopt
 from zeropoint.compat.state_files import read_state_dict, write_state_dict
+from zeropoint.compat.zip_records import File, ZipRecords, zip_records
 from zeropoint.numerics.dtypes import DTYPES, quantized_dtype
 from zeropoint.numerics.schemes import SCHEMES, qscheme
 from zeropoint.qconfig import QConfig
@@ -32,9 +33,8 @@ from zeropoint.qconfig import QConfig
 __all__ = ["convert", "load", "load_state_dict"]
 
 _HOOKS = tuple(name for name in vars(nn.Module()) if name.endswith("_hooks") or "_hooks_" in name)
+_MOST_ELEMENTS = 2**40  # as in programs; more is no tensor's size or stride
 _LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-
-File = str | os.PathLike[str] | IO[bytes]
 
 
 def load(file: File, classes: Iterable[type] = ()) -> Any:
@@ -142,8 +142,9 @@ class _Storage:
     def tensor(self, offset: int, size: Iterable[int], stride: Iterable[int]) -> Tensor:
         size, stride = [int(n) for n in size], [int(n) for n in stride]
         last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-        fits = min([offset, *size, *stride, 0]) >= 0 and (last + 1) * self.dtype.itemsize <= self.bytes
-        if 0 not in size and not fits:
+        numbers = [offset, *size, *stride]
+        fits = 0 in size or (last + 1) * self.dtype.itemsize <= self.bytes
+        if not fits or min(numbers) < 0 or max(numbers) > _MOST_ELEMENTS:
             raise ValueError(
                 f"the file is damaged: a tensor of shape {tuple(size)} exceeds its storage of {self.bytes} bytes"
             )
@@ -157,13 +158,13 @@ class _Archive:
         self._storages: dict[str, _Storage] = {}
         self.is_script = False
         try:
-            with zipfile.ZipFile(file) as opened:
+            with zip_records(file) as opened:
                 self._open(opened, _shown(file))
         except zipfile.BadZipFile:
             self._legacy(file)
 
-    def _open(self, opened: zipfile.ZipFile, shown: str) -> None:
-        names = opened.namelist()
+    def _open(self, opened: ZipRecords, shown: str) -> None:
+        names = opened.names
         root = names[0].split("/")[0] if names else ""
         self.is_script = f"{root}/constants.pkl" in names
         if self.is_script:

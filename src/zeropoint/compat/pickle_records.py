@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import io
 import pickle
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -65,8 +66,14 @@ def named_record(name: str) -> type[Record]:
     return type(name.rpartition(".")[2], (Record,), {"name": name})
 
 
-class _Reader(pickle.Unpickler):
-    """Finds a class of records for every name."""
+# The unpickler in Python: that in C takes gigabytes for a pickle of ten bytes, which names a place in its memo.
+_Unpickler: Any = pickle._Unpickler
+
+
+class _Reader(_Unpickler):
+    """Finds a class of records for every name, and refuses keys that cannot be hashed in a reasonable time."""
+
+    dispatch = dict(_Unpickler.dispatch)  # opcodes that are read in another way
 
     def __init__(self, file: Any, persistent: Callable[[Any], Any]) -> None:
         super().__init__(file)
@@ -77,6 +84,52 @@ class _Reader(pickle.Unpickler):
 
     def persistent_load(self, pid: Any) -> Any:
         return self._persistent(pid)
+
+    def load_setitem(self) -> None:
+        value, key = self.stack.pop(), self.stack.pop()
+        self.stack[-1][_hashable(key)] = value
+
+    def load_setitems(self) -> None:
+        items = self.pop_mark()
+        for i in range(0, len(items), 2):
+            self.stack[-1][_hashable(items[i])] = items[i + 1]
+
+    def load_dict(self) -> None:
+        items = self.pop_mark()
+        self.append({_hashable(items[i]): items[i + 1] for i in range(0, len(items), 2)})
+
+    def load_additems(self) -> None:
+        items = self.pop_mark()
+        self.stack[-1].update(map(_hashable, items))
+
+    def load_frozenset(self) -> None:
+        self.append(frozenset(map(_hashable, self.pop_mark())))
+
+    def load_bytearray8(self) -> None:  # allocated before it is read; torch.save writes none
+        raise pickle.UnpicklingError("it has a bytearray")
+
+    dispatch.update(
+        {
+            pickle.SETITEM[0]: load_setitem,
+            pickle.SETITEMS[0]: load_setitems,
+            pickle.DICT[0]: load_dict,
+            pickle.ADDITEMS[0]: load_additems,
+            pickle.FROZENSET[0]: load_frozenset,
+            pickle.BYTEARRAY8[0]: load_bytearray8,
+        }
+    )
+
+
+def _hashable(key: Any) -> Any:
+    """A key of a dictionary or set. Hashing a tuple hashes its parts, however deep and however often shared."""
+    layer, deepest, most = [key], 32, 1024
+    for _ in range(deepest):
+        layer = [part for value in layer if isinstance(value, tuple) for part in value]
+        if not layer:
+            return key
+        if len(layer) > most:
+            break
+    raise ValueError("the file is damaged: a key of a dictionary or set is nested too deeply")
 
 
 def read_records(data: bytes | io.BufferedIOBase, persistent: Callable[[Any], Any]) -> Any:
@@ -104,7 +157,7 @@ def read_records(data: bytes | io.BufferedIOBase, persistent: Callable[[Any], An
         raise
     except (pickle.UnpicklingError, EOFError, KeyError, IndexError, AttributeError, TypeError, MemoryError) as error:
         raise ValueError(f"the file is damaged: cannot read its pickle: {error}") from error
-    except (RecursionError, OverflowError, UnicodeDecodeError) as error:
+    except (RecursionError, OverflowError, UnicodeDecodeError, AssertionError, struct.error) as error:
         raise ValueError(f"the file is damaged: cannot read its pickle: {error}") from error
 
 

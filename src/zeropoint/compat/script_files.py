@@ -28,6 +28,7 @@ from zeropoint.compat.pickle_records import (
     read_records,
     write_records,
 )
+from zeropoint.compat.zip_records import zip_records
 from zeropoint.nn.quantized.storage import integers_of, quantized
 from zeropoint.tensor.script_files import without_qtensors
 
@@ -68,8 +69,8 @@ def load_script(file: str | os.PathLike[str] | IO[bytes], map_location: Any = No
         tensor([0., 1.])
     """
     try:
-        with zipfile.ZipFile(file) as archive:
-            records = {name: archive.read(name) for name in archive.namelist()}
+        with zip_records(file) as archive:
+            records = {name: archive.read(name) for name in archive.names}
     except zipfile.BadZipFile as error:
         raise ValueError(f"{file} is not a TorchScript file: {error}") from None
     return _loaded(records, _plain(torch.jit.load), map_location=map_location)
@@ -112,13 +113,12 @@ def _records_of_the_old_stack(file: Any) -> dict[str, bytes] | None:
     """What is in a file, if its code or objects name parts of the old stack."""
     start = file.tell() if hasattr(file, "tell") else 0
     try:
-        with zipfile.ZipFile(file) as archive:
-            read = archive.namelist()
-            words = [archive.read(name) for name in read if name.endswith((".py", ".pkl"))]
-            if not any(_OLD.search(word) for word in words):
+        with zip_records(file) as archive:
+            words = {name: archive.read(name) for name in archive.names if name.endswith((".py", ".pkl"))}
+            if not any(map(_OLD.search, words.values())):
                 return None
-            return {name: archive.read(name) for name in read}
-    except (zipfile.BadZipFile, OSError):
+            return {name: words[name] if name in words else archive.read(name) for name in archive.names}
+    except (zipfile.BadZipFile, OSError, ValueError):
         return None  # PyTorch says what is wrong with it
     finally:
         if hasattr(file, "seek"):

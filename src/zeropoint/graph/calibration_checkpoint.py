@@ -65,9 +65,10 @@ class CalibrationCheckpoint:
 
     def seen(self, batches: int) -> None:
         """So many batches are done; writes the file if it is time."""
-        self.batches = batches
-        # A copy: a batch that is interrupted has been seen by some of the observers only.
-        self._state = {key: value.clone().contiguous() for key, value in _observers(self._prepared).items()}
+        # A copy: a batch that is interrupted has been seen by some of the observers only. Both change at once: Ctrl-C
+        # while it is made leaves what was there before.
+        state = {key: value.clone().contiguous() for key, value in _observers(self._prepared).items()}
+        self._state, self.batches = state, batches
         if time.monotonic() - self._written >= _SECONDS:
             self.write()
 

@@ -71,7 +71,7 @@ class Program:
     def inputs(self) -> list[tuple[str, str, tuple[int | str, ...]]]:
         """Name, dtype and shape of each input. A dynamic size is a name, or ``""``."""
         return [
-            (name, dtype, tuple(int(n) if n.isdigit() else n for n in shape))
+            (name, dtype, tuple(int(n) if _is_size(n) else n for n in shape))
             for name, dtype, shape in self._native.inputs
         ]
 
@@ -108,6 +108,11 @@ class Program:
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}: {dtype}{list(shape)}" for name, dtype, shape in self.inputs)
         return f"{type(self).__name__}({shown}; {self._native.steps} steps, {self._native.file_bytes:,} bytes)"
+
+
+def _is_size(text: str) -> bool:
+    """Whether it is a fixed size; names may be of any letters, and some of those are digits elsewhere."""
+    return text.isascii() and text.isdigit() and len(text) < 20
 
 
 def load(path: str | os.PathLike[str], *, memory_limit: int | None = None) -> Program:

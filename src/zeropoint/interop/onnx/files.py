@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, TensorProto
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, TensorProto
 
 __all__ = ["OnnxFileError", "read_model"]
 
@@ -40,7 +40,7 @@ def read_model(path: str | os.PathLike[str]) -> ModelProto:
     if not model.graph.node:
         raise OnnxFileError(f"from_onnx: {path} is not an ONNX model, or has no nodes")
     _check(model, path)
-    for tensor in _tensors(model.graph):
+    for tensor in _tensors(model):
         if tensor.data_location == TensorProto.EXTERNAL:
             _require_inside(tensor, path.parent, path)
     if model.functions:
@@ -64,14 +64,21 @@ def _check(model: ModelProto, path: Path) -> None:
         raise OnnxFileError(f"from_onnx: {path} has sparse weights, which are not supported")
 
 
-def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
-    """Every tensor that is stored: weights, and those of attributes. Graphs within nodes are refused elsewhere."""
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == AttributeProto.TENSOR:
-                yield attribute.t
-            yield from attribute.tensors
+def _tensors(model: ModelProto) -> Iterator[TensorProto]:
+    """Every tensor that is stored: weights, and those of attributes, in graphs within nodes and in functions, too."""
+    graphs: list[GraphProto | FunctionProto] = [model.graph, *model.functions]
+    while graphs:
+        graph = graphs.pop()
+        if isinstance(graph, GraphProto):
+            yield from graph.initializer
+        for node in graph.node:
+            for attribute in node.attribute:
+                if attribute.type == AttributeProto.TENSOR:
+                    yield attribute.t
+                elif attribute.type == AttributeProto.GRAPH:
+                    graphs.append(attribute.g)
+                yield from attribute.tensors
+                graphs.extend(attribute.graphs)
 
 
 def _require_inside(tensor: TensorProto, folder: Path, path: Path) -> None:
