@@ -7,10 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
 from . import plain_attention as attention
 from . import plain_audio as audio
+from . import plain_domains as domains
+from . import plain_habits as habits
 from . import plain_images as images
 from . import plain_sequences as sequences
 from . import plain_spectra as spectra
@@ -19,6 +22,7 @@ from . import plain_vision as vision
 from .inputs import (
     Inputs,
     both,
+    flags_and_counts,
     floats,
     graph,
     image,
@@ -232,6 +236,39 @@ CASES: tuple[Case, ...] = tuple(case for cases in (
     _plain_text("splines", spectra.Splines, floats(4, 9)),
     _plain_text("returns_losses", spectra.ReturnsLosses, both(image(8, 1), floats(2, 6))),
     _plain_text("bilinear_forms", spectra.BilinearForms, floats(2, 8, 24)),
+    # --------------------------------------------------------------------------------- plain models: more fields
+    _plain_text("detector_decoded", domains.DecodedDetector, image(32)),
+    _plain_text("selective_scan", domains.SelectiveScan, floats(2, 6, 16)),
+    _plain_text("time_mix", domains.TimeMix, floats(2, 5, 16)),
+    _plain_text("hifi_gan", domains.HiFiGAN, floats(2, 10, 8)),
+    _plain_text("vits_prior", domains.PriorEncoder, both(tokens(9, 40), lengths(9), floats(2, 16, 9))),
+    _plain_text("ctc_greedy", domains.TextToUnits, floats(2, 18, 20)),
+    _plain_text("pointer_network", domains.PointerNetwork, floats(3, 5, 2)),
+    _plain_text("kan_chebyshev", domains.ChebyshevKAN, floats(4, 6)),
+    _plain_text("state_space_complex", domains.DiagonalStateSpace, floats(2, 8, 16)),
+    _plain_text("graph_equivariant", domains.EquivariantGraph, both(floats(8, 5), floats(8, 3), tokens_below(8, 2, 20))),
+    _plain_text("graph_transformer", domains.GraphTransformer, graph(8, 8, 24)),
+    _plain_text("unet_attention", domains.AttentionUNet, both(image(8), tokens_below(1000, 2))),
+    _plain_text("series_reversible", domains.ReversibleSeries, floats(2, 32, 3)),
+    _plain_text("deep_operator", domains.DeepOperator, both(floats(3, 20), floats(3, 7, 1))),
+    # ------------------------------------------------------------------------------------- plain models: more habits
+    _plain_text("output_dataclass", habits.DataclassOutput, named(features=floats(4, 10), keep=floats(4))),
+    _plain_text("input_flags", habits.BoolAndInt, flags_and_counts),
+    _plain_text("weights_bfloat16", habits.HalfWeights, floats(4, 16)),
+    _plain_text("weights_float16", lambda: habits.HalfWeights(torch.float16), floats(4, 16)),
+    _plain_text("double_inside", habits.DoubleInside, floats(4, 12)),
+    _plain_text("in_place", habits.InPlace, image(8)),
+    _plain_text("running_counts", habits.RunningCounts, floats(4, 6)),
+    _plain_text("conditions", habits.Conditions, floats(4, 8)),
+    _plain_text("vmapped_ensemble", habits.Vmapped, floats(5, 4)),
+    _plain_text("lazy_modules", habits.LazyEverything, image(8)),
+    _plain_text("tied_language_model", habits.TiedLanguageModel, tokens(8, 40)),
+    _plain_text("transformer_whole", habits.WholeTransformer, both(floats(2, 7, 16), floats(2, 5, 16), mask(7))),
+    _plain_text("attention_variants", habits.AttentionVariants, both(floats(2, 5, 16), floats(2, 7, 12), floats(2, 7, 10))),
+    _plain_text("packed_unsorted", habits.PackedClassifier, both(tokens(9, 30, 3), lengths(9, 3))),
+    _plain_text("spectral_critic", habits.SpectralCritic, image(16)),
+    _plain_text("rearranged", habits.Rearranged, floats(2, 3, 16, 16)),
+    _plain_text("many_heads", habits.ManyHeads, floats(4, 6)),
     # ------------------------------------------------------------------------------------------------- torchvision
     _torchvision("alexnet", image(64)),
     _torchvision("vgg11", image(32)),
