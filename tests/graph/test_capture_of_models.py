@@ -106,8 +106,8 @@ def test_a_model_in_floats_that_cannot_be_quantized_is_refused_with_the_way_out(
         zeropoint.to_int8(nn.Linear(4, 3).to(dtype).eval(), (x,), mode=mode, progress=False, **data)
 
 
-def test_vmap_is_refused_when_it_is_captured() -> None:
-    """torch.export takes it, and what it gives fails when it is run."""
+def test_vmap_is_operators_on_batches() -> None:
+    """What torch.export takes of it fails when it is run."""
 
     class Mapped(nn.Module):
         def __init__(self) -> None:
@@ -117,5 +117,61 @@ def test_vmap_is_refused_when_it_is_captured() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return torch.vmap(lambda v: self.layer(v) * v.sum())(x)
 
-    with pytest.raises(zeropoint.CaptureError, match="vmap"):
-        zeropoint.to_int8(Mapped().eval(), (torch.randn(3, 5, 8),), mode="dynamic", progress=False)
+    torch.manual_seed(0)
+    model, x, other = Mapped().eval(), torch.randn(3, 5, 8), torch.randn(4, 5, 8)
+    quantized = zeropoint.to_int8(model, (x,), mode="dynamic", progress=False)
+    assert quantized.summary().counts()["int8, dynamic"] == 1
+    assert (quantized(other) - model(other)).norm() < 0.02 * model(other).norm()
+    program = zeropoint.compile(quantized, (x,))
+    assert torch.equal(program(other), quantized(other))
+
+
+class Condition(nn.Module):
+    """One of two layers, by a condition on the data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.large, self.small = nn.Linear(8, 6), nn.Linear(8, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cond(x.sum() > 0, lambda x: self.large(x).relu(), lambda x: self.small(x) - 1, (x,))
+
+
+def test_both_sides_of_a_condition_are_quantized_and_compiled() -> None:
+    torch.manual_seed(0)
+    model, x = Condition().eval(), torch.randn(16, 8)
+    quantized = zeropoint.to_int8(model, (x,), [x, x + 1, x - 1], progress=False)
+    assert sum(row.operator == "linear" and row.way == "int8" for row in quantized.summary().rows) == 2
+    program = zeropoint.compile(quantized, (x,))
+    for given in (x + 1, x - 1):
+        expected = model(given)
+        assert (quantized(given) - expected).norm() < 0.03 * expected.norm()
+        assert torch.equal(program(given), quantized(given))
+
+
+def test_a_count_of_calls_is_a_state_without_axes() -> None:
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+            self.register_buffer("calls", torch.tensor(5))
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            self.calls += 1
+            return self.layer(x), self.calls * 2
+
+    model, x = Counts().eval(), torch.randn(2, 4)
+    program = zeropoint.compile(zeropoint.to_int8(model, (x,), mode="dynamic", progress=False), (x,))
+    assert [program(x)[1].tolist() for _ in range(2)] == [12, 14]
+
+
+def test_a_dataclass_is_a_dictionary_in_a_program() -> None:
+    from tests.zoo.plain_habits import DataclassOutput
+
+    model, inputs = DataclassOutput().eval(), {"features": torch.randn(4, 10)}
+    quantized = zeropoint.to_int8(model, inputs, mode="dynamic", progress=False)
+    given, expected = zeropoint.compile(quantized, inputs)(**inputs), quantized(**inputs)
+    assert list(given) == ["logits", "hidden", "loss"]
+    assert torch.equal(given["logits"], expected.logits)
+    assert torch.equal(given["hidden"], expected.hidden)
+    assert given["loss"] is None

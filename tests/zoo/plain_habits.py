@@ -120,7 +120,7 @@ class Conditions(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h = torch.cond(x.sum() > 0, lambda x: self.large(x).relu(), lambda x: self.small(x).tanh(), (x,))
-        h = torch.where(h > 0.5, h.square(), h / (1 + h.abs()))
+        h = torch.where(h > 0.5, 0.25 + h / 2, h / (1 + h.abs()))
         return self.head(h)
 
 
