@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -96,14 +98,37 @@ def test_a_model_takes_keywords_that_its_forward_does_not_name(mode: str) -> Non
     assert torch.equal(program(**longer), quantized(**longer))
 
 
-@pytest.mark.parametrize(
-    ("dtype", "mode"), [(torch.float64, "static"), (torch.float64, "dynamic"), (torch.bfloat16, "dynamic")], ids=str
-)
-def test_a_model_in_floats_that_cannot_be_quantized_is_refused_with_the_way_out(dtype: torch.dtype, mode: str) -> None:
-    x = torch.randn(2, 4, dtype=dtype)
-    data = {"calibration": [x]} if mode == "static" else {}
-    with pytest.raises(ValueError, match=rf"runs in {str(dtype)[6:]}: call model\.float\(\) first"):
-        zeropoint.to_int8(nn.Linear(4, 3).to(dtype).eval(), (x,), mode=mode, progress=False, **data)
+class OtherFloats(nn.Module):
+    """Weights in other floats, a conversion to the input's, the lowest number of the type, and a float32 between."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 3)
+        self.to(dtype)
+        self.register_buffer("shift", torch.ones(3, dtype=dtype))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = nn.functional.gelu(self.first(x.to(self.first.weight.dtype)))
+        h = h.masked_fill(h < -0.1, torch.finfo(h.dtype).min).clamp(min=-1)
+        h = self.norm(h.float().to(h.dtype) if h.dtype != torch.float64 else h)
+        return self.last(h) + self.shift
+
+
+@pytest.mark.parametrize("mode", ["static", "dynamic"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=str)
+def test_a_model_in_other_floats_computes_in_float32(dtype: torch.dtype, mode: str) -> None:
+    torch.manual_seed(0)
+    model, x = OtherFloats(dtype).eval(), torch.randn(32, 4)
+    exact = copy.deepcopy(model).float()
+    for given in (x, x.to(dtype)):  # weights, or inputs too
+        data = {"calibration": [given]} if mode == "static" else {}
+        quantized = zeropoint.to_int8(model, (given,), mode=mode, progress=False, **data)
+        assert [row.way[:4] for row in quantized.summary().of("linear")] == ["int8", "int8"]
+        assert (quantized(given) - exact(x)).norm() < 0.03 * exact(x).norm()
+        assert quantized(given).dtype == torch.float32
+        program = zeropoint.compile(quantized, (x,))
+        assert torch.equal(program(x), quantized(x))
+    assert model.first.weight.dtype == dtype
 
 
 def test_vmap_is_operators_on_batches() -> None:

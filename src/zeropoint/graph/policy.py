@@ -6,8 +6,9 @@ A policy is chosen from what a graph shows, not from the names of its modules:
   of times larger than the others. It stays float, and what goes into linear layers is equalized (passes/equalize.py).
 - attention, a softmax between two matrix products, next to such norms: a transformer. The sums of its blocks, its
   activations and attention weights stay float, because their large channels leave no room for the others in 8 bits.
-- scores that decide which values are taken (the routers of experts, `topk`, `argmax`): they stay float behind the layer
-  that computes them, because rounded ones are often equal, and another choice changes all that follows.
+- scores that decide which values are taken (the routers of experts, `topk`, `argmax`, the condition of a `torch.cond`):
+  they stay float behind the layer that computes them, because rounded ones are often equal, and another choice changes
+  all that follows.
 - functions whose results span many orders of magnitude, and sums and products of these, everywhere: 8 bits have 256
   steps of one size.
 """
@@ -63,6 +64,10 @@ _PRODUCTS = ("matmul", "bmm")
 _CHOOSES = ("topk", "argmax", "argmin", "argsort", "sort", "max", "min")
 _DECIDES_WHY = "it decides which values are taken: rounding could decide otherwise"
 _DECIDES = _SCORES | {"sigmoid", "log_softmax", "softplus", "sqrt", "masked_fill", "scatter"}
+_CONDITIONS = frozenset(
+    ("abs", "all", "any", "eq", "ge", "gt", "le", "logical_and", "logical_not", "logical_or", "lt", "max", "mean",
+     "min", "ne", "norm", "linalg_vector_norm", "pow", "square", "sum", "amax", "amin", "var", "std")
+)  # fmt: skip
 _MODES = ("static", "dynamic", "weight_only")
 
 
@@ -259,7 +264,21 @@ def _deciding(graph: fx.GraphModule) -> set[fx.Node]:
         if node not in found:
             found.add(node)
             waiting += [n for n in node.all_input_nodes if packet_name(n) in _DECIDES or n.target is operator.getitem]
+    waiting = [node.args[0] for node in graph.graph.nodes if _is_condition(node)]
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting += [n for n in node.all_input_nodes if packet_name(n) in _DECIDES | _CONDITIONS]
     return found
+
+
+def _is_condition(node: fx.Node) -> bool:
+    """Whether it takes one of two tensors as a whole: what `torch.cond` becomes."""
+    condition = (
+        node.args[0].meta.get("val") if packet_name(node) == "where" and isinstance(node.args[0], fx.Node) else None
+    )
+    return isinstance(condition, torch.Tensor) and condition.dim() == 0
 
 
 def _gives_places(node: fx.Node) -> bool:

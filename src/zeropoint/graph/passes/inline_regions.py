@@ -2,8 +2,8 @@
 what runs with autocast or gradients switched.
 
 A condition on a tensor chooses between two results, which are both computed: then all layers see all data, and a
-program needs no branches. Inference on the CPU in float32 is the same without the switches, unless autocast is on for
-the CPU.
+program needs no branches. Inference on the CPU in float32 is the same without the switches; what autocast would do in
+bfloat16 on the CPU is done in float32, too.
 """
 
 from __future__ import annotations
@@ -23,33 +23,19 @@ _GRAPH_AT = {"wrap_with_autocast": 4, "wrap_with_set_grad_enabled": 1}
 
 
 def inline_regions(graph: fx.GraphModule) -> None:
-    """Put the nodes of regions in the place of their calls, in place.
-
-    Raises:
-        NotImplementedError: for a region that computes in another dtype.
-    """
+    """Put the nodes of regions in the place of their calls, in place."""
     found = [node for node in graph.graph.nodes if internals.region_name(node.target) in (*_GRAPH_AT, "cond")]
     for node in found:
         name = internals.region_name(node.target)
         if name == "cond":
             _inline_both(graph, node)
             continue
-        if name == "wrap_with_autocast":
-            _require_float32(*node.args[:3])
         place = _GRAPH_AT[name]
         _replace(graph, node, _copied(graph, node, _inner(graph, node.args[place]), node.args[place + 1 :]))
     if found:
         graph.graph.eliminate_dead_code()
         graph.delete_all_unused_submodules()
         graph.recompile()
-
-
-def _require_float32(device: str, dtype: torch.dtype, enabled: bool) -> None:
-    if enabled and device == "cpu":
-        raise NotImplementedError(
-            f"forward enables autocast to {dtype}, but only float32 models can be quantized. Remove torch.autocast "
-            "from forward, or pass enabled=False"
-        )
 
 
 def _inner(graph: fx.GraphModule, node: Any) -> fx.GraphModule:
