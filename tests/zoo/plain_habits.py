@@ -119,7 +119,7 @@ class Conditions(nn.Module):
         self.small, self.large, self.head = nn.Linear(8, 16), nn.Linear(8, 16), nn.Linear(16, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        h = torch.cond(x.sum() > 0, lambda x: self.large(x).relu(), lambda x: self.small(x).tanh(), (x,))
+        h = torch.cond(x.sum() > 0, lambda x: self.large(x).relu(), lambda x: self.small(x).sigmoid(), (x,))
         h = torch.where(h > 0.5, 0.25 + h / 2, h / (1 + h.abs()))
         return self.head(h)
 

@@ -33,6 +33,7 @@ def compute_in_float32(graph: fx.GraphModule) -> None:
         return
     if any(aten_name(node) == "view.dtype" for node in nodes):
         return
+    copies = [node for node in nodes if _is_copy(node)]
     for node in nodes:
         if node.op == "get_attr":
             _convert_tensor(graph, str(node.target))
@@ -44,7 +45,18 @@ def compute_in_float32(graph: fx.GraphModule) -> None:
             node.kwargs = internals.map_values(node.kwargs, _in_float32)
         if "val" in node.meta:
             node.meta["val"] = internals.map_values(node.meta["val"], _converted)
+    for node in copies:
+        if node.args[0].meta["val"].dtype == node.meta["val"].dtype:  # what is written to it is not seen in the other
+            node.target, node.args, node.kwargs = aten.clone.default, node.args[:1], {}
     graph.recompile()
+
+
+def _is_copy(node: fx.Node) -> bool:
+    """Whether it converts to another dtype."""
+    if (aten_name(node) or "").split(".")[0] not in ("to", "_to_copy", "type_as"):
+        return False
+    read, made = node.args[0].meta.get("val"), node.meta.get("val")
+    return isinstance(read, Tensor) and isinstance(made, Tensor) and read.dtype != made.dtype
 
 
 def _is_other(value: Any) -> bool:
