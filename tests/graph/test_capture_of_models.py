@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -96,18 +98,41 @@ def test_a_model_takes_keywords_that_its_forward_does_not_name(mode: str) -> Non
     assert torch.equal(program(**longer), quantized(**longer))
 
 
-@pytest.mark.parametrize(
-    ("dtype", "mode"), [(torch.float64, "static"), (torch.float64, "dynamic"), (torch.bfloat16, "dynamic")], ids=str
-)
-def test_a_model_in_floats_that_cannot_be_quantized_is_refused_with_the_way_out(dtype: torch.dtype, mode: str) -> None:
-    x = torch.randn(2, 4, dtype=dtype)
-    data = {"calibration": [x]} if mode == "static" else {}
-    with pytest.raises(ValueError, match=rf"runs in {str(dtype)[6:]}: call model\.float\(\) first"):
-        zeropoint.to_int8(nn.Linear(4, 3).to(dtype).eval(), (x,), mode=mode, progress=False, **data)
+class OtherFloats(nn.Module):
+    """Weights in other floats, a conversion to the input's, the lowest number of the type, and a float32 between."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 3)
+        self.to(dtype)
+        self.register_buffer("shift", torch.ones(3, dtype=dtype))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = nn.functional.gelu(self.first(x.to(self.first.weight.dtype)))
+        h = h.masked_fill(h < -0.1, torch.finfo(h.dtype).min).clamp(min=-1)
+        h = self.norm(h.float().to(h.dtype) if h.dtype != torch.float64 else h)
+        return self.last(h) + self.shift
 
 
-def test_vmap_is_refused_when_it_is_captured() -> None:
-    """torch.export takes it, and what it gives fails when it is run."""
+@pytest.mark.parametrize("mode", ["static", "dynamic"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=str)
+def test_a_model_in_other_floats_computes_in_float32(dtype: torch.dtype, mode: str) -> None:
+    torch.manual_seed(0)
+    model, x = OtherFloats(dtype).eval(), torch.randn(32, 4)
+    exact = copy.deepcopy(model).float()
+    for given in (x, x.to(dtype)):  # weights, or inputs too
+        data = {"calibration": [given]} if mode == "static" else {}
+        quantized = zeropoint.to_int8(model, (given,), mode=mode, progress=False, **data)
+        assert [row.way[:4] for row in quantized.summary().of("linear")] == ["int8", "int8"]
+        assert (quantized(given) - exact(x)).norm() < 0.03 * exact(x).norm()
+        assert quantized(given).dtype == torch.float32
+        program = zeropoint.compile(quantized, (x,))
+        assert torch.equal(program(x), quantized(x))
+    assert model.first.weight.dtype == dtype
+
+
+def test_vmap_is_operators_on_batches() -> None:
+    """What torch.export takes of it fails when it is run."""
 
     class Mapped(nn.Module):
         def __init__(self) -> None:
@@ -117,5 +142,61 @@ def test_vmap_is_refused_when_it_is_captured() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return torch.vmap(lambda v: self.layer(v) * v.sum())(x)
 
-    with pytest.raises(zeropoint.CaptureError, match="vmap"):
-        zeropoint.to_int8(Mapped().eval(), (torch.randn(3, 5, 8),), mode="dynamic", progress=False)
+    torch.manual_seed(0)
+    model, x, other = Mapped().eval(), torch.randn(3, 5, 8), torch.randn(4, 5, 8)
+    quantized = zeropoint.to_int8(model, (x,), mode="dynamic", progress=False)
+    assert quantized.summary().counts()["int8, dynamic"] == 1
+    assert (quantized(other) - model(other)).norm() < 0.02 * model(other).norm()
+    program = zeropoint.compile(quantized, (x,))
+    assert torch.equal(program(other), quantized(other))
+
+
+class Condition(nn.Module):
+    """One of two layers, by a condition on the data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.large, self.small = nn.Linear(8, 6), nn.Linear(8, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cond(x.sum() > 0, lambda x: self.large(x).relu(), lambda x: self.small(x) - 1, (x,))
+
+
+def test_both_sides_of_a_condition_are_quantized_and_compiled() -> None:
+    torch.manual_seed(0)
+    model, x = Condition().eval(), torch.randn(16, 8)
+    quantized = zeropoint.to_int8(model, (x,), [x, x + 1, x - 1], progress=False)
+    assert sum(row.operator == "linear" and row.way == "int8" for row in quantized.summary().rows) == 2
+    program = zeropoint.compile(quantized, (x,))
+    for given in (x + 1, x - 1):
+        expected = model(given)
+        assert (quantized(given) - expected).norm() < 0.03 * expected.norm()
+        assert torch.equal(program(given), quantized(given))
+
+
+def test_a_count_of_calls_is_a_state_without_axes() -> None:
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+            self.register_buffer("calls", torch.tensor(5))
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            self.calls += 1
+            return self.layer(x), self.calls * 2
+
+    model, x = Counts().eval(), torch.randn(2, 4)
+    program = zeropoint.compile(zeropoint.to_int8(model, (x,), mode="dynamic", progress=False), (x,))
+    assert [program(x)[1].tolist() for _ in range(2)] == [12, 14]
+
+
+def test_a_dataclass_is_a_dictionary_in_a_program() -> None:
+    from tests.zoo.plain_habits import DataclassOutput
+
+    model, inputs = DataclassOutput().eval(), {"features": torch.randn(4, 10)}
+    quantized = zeropoint.to_int8(model, inputs, mode="dynamic", progress=False)
+    given, expected = zeropoint.compile(quantized, inputs)(**inputs), quantized(**inputs)
+    assert list(given) == ["logits", "hidden", "loss"]
+    assert torch.equal(given["logits"], expected.logits)
+    assert torch.equal(given["hidden"], expected.hidden)
+    assert given["loss"] is None

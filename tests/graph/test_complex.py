@@ -66,6 +66,22 @@ FUNCTIONS: dict[str, Callable[[Tensor, nn.Module], Tensor]] = {
     "sums": lambda x, model: ((torch.complex(x, x * 2) + x) * 2 - torch.complex(x, x).conj()).abs(),
     "quotient and angle": lambda x, model: (torch.complex(x.abs() + 1, x) / 3).angle(),
     "joined": _joined,
+    "fft with zeros behind": lambda x, model: torch.fft.fft(x, n=16).real,
+    "rfft of a part and of twice a free axis": lambda x, model: (
+        torch.fft.irfft(
+            torch.fft.rfft(x, n=2 * x.shape[1], dim=1) * torch.fft.rfft(x[..., :1], n=2 * x.shape[1], dim=1),
+            n=2 * x.shape[1],
+            dim=1,
+        )[:, : x.shape[1]]
+        + torch.fft.rfft(x, n=4).abs().sum()
+    ),
+    "exponential and logarithm": lambda x, model: torch.complex(x, x + 1).exp().log().real,
+    "quotient of two": lambda x, model: (torch.complex(x, x + 1) / torch.complex(x.abs() + 1, x)).abs(),
+    "number through it": lambda x, model: (1 / torch.complex(x, x.abs() + 1)).imag + (torch.complex(x, x) / 2j).real,
+    "square": lambda x, model: (torch.complex(x, x + 1) ** 2 - torch.complex(x, x + 1).square().reciprocal()).real,
+    "matrix product": lambda x, model: (torch.complex(x, x + 1) @ torch.complex(x, -x).mT).imag,
+    "matrix product with floats": lambda x, model: (torch.complex(x, x + 1) @ x.mT.to(torch.complex64)).imag,
+    "sum of products": lambda x, model: torch.einsum("bcl,bol->boc", torch.complex(x, -x), torch.complex(x, x)).real,
 }
 
 
@@ -88,9 +104,24 @@ def test_a_program_computes_with_complex_numbers(name: str) -> None:
         assert all(torch.equal(a, b) for a, b in zip(program(given), quantized(given), strict=True))
 
 
+def test_a_layer_with_complex_weights_is_four_on_integers() -> None:
+    torch.manual_seed(0)
+
+    def layer(x: Tensor, model: nn.Module) -> Tensor:
+        weight = torch.view_as_complex(model.weight)
+        return torch.view_as_real(nn.functional.linear(torch.complex(x, x + 1), weight, weight[:, 0]))
+
+    model, x = Model(layer).eval(), torch.randn(3, 10, 12)
+    quantized = zeropoint.to_int8(model, (x,), [x], progress=False)
+    assert quantized.summary().counts()["int8"] >= 5
+    expected = model(x)[0]
+    assert (quantized(x)[0] - expected).norm() < 0.03 * expected.norm()
+    program = zeropoint.compile(quantized, (x,))
+    assert all(torch.equal(a, b) for a, b in zip(program(x), quantized(x), strict=True))
+
+
 LEFT: dict[str, Callable[[Tensor, nn.Module], Tensor]] = {
-    "fft_fft": lambda x, model: torch.fft.fft(x, n=16).real,  # with zeros behind
-    "complex": lambda x, model: torch.complex(x, x).exp().real,
+    "complex": lambda x, model: torch.complex(x, x).tanh().real,
 }
 
 

@@ -9,8 +9,8 @@ import torch
 from torch import Generator, Tensor
 
 __all__ = [
-    "Inputs", "both", "floats", "graph", "image", "image_bytes", "lengths", "mask", "named", "nested", "nothing",
-    "tokens", "tokens_below", "video",
+    "Inputs", "both", "flags_and_counts", "floats", "graph", "image", "image_bytes", "lengths", "mask", "named",
+    "nested", "nothing", "tokens", "tokens_below", "video",
 ]  # fmt: skip
 
 Inputs = Callable[[Generator], Any]
@@ -40,6 +40,12 @@ def tokens_below(vocabulary: int, *shape: int) -> Inputs:
 def image_bytes(g: Generator) -> tuple[Tensor, ...]:
     """Pictures as they come from files: bytes, channels last."""
     return (torch.randint(0, 256, (2, 12, 12, 3), generator=g, dtype=torch.uint8),)
+
+
+def flags_and_counts(g: Generator) -> tuple[Tensor, ...]:
+    """Booleans and integers of 32 bits."""
+    flags = torch.randint(0, 2, (5,), generator=g).bool()
+    return flags, torch.randint(0, 256, (5,), generator=g, dtype=torch.int32)
 
 
 def nothing(g: Generator) -> tuple[None, ...]:

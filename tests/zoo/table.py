@@ -7,10 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
 from . import plain_attention as attention
 from . import plain_audio as audio
+from . import plain_domains as domains
+from . import plain_habits as habits
 from . import plain_images as images
 from . import plain_sequences as sequences
 from . import plain_spectra as spectra
@@ -19,6 +22,7 @@ from . import plain_vision as vision
 from .inputs import (
     Inputs,
     both,
+    flags_and_counts,
     floats,
     graph,
     image,
@@ -232,6 +236,39 @@ CASES: tuple[Case, ...] = tuple(case for cases in (
     _plain_text("splines", spectra.Splines, floats(4, 9)),
     _plain_text("returns_losses", spectra.ReturnsLosses, both(image(8, 1), floats(2, 6))),
     _plain_text("bilinear_forms", spectra.BilinearForms, floats(2, 8, 24)),
+    # --------------------------------------------------------------------------------- plain models: more fields
+    _plain_text("detector_decoded", domains.DecodedDetector, image(32)),
+    _plain_text("selective_scan", domains.SelectiveScan, floats(2, 6, 16)),
+    _plain_text("time_mix", domains.TimeMix, floats(2, 5, 16)),
+    _plain_text("hifi_gan", domains.HiFiGAN, floats(2, 10, 8)),
+    _plain_text("vits_prior", domains.PriorEncoder, both(tokens(9, 40), lengths(9), floats(2, 16, 9))),
+    _plain_text("ctc_greedy", domains.TextToUnits, floats(2, 18, 20)),
+    _plain_text("pointer_network", domains.PointerNetwork, floats(3, 5, 2)),
+    _plain_text("kan_chebyshev", domains.ChebyshevKAN, floats(4, 6)),
+    _plain_text("state_space_complex", domains.DiagonalStateSpace, floats(2, 8, 16)),
+    _plain_text("graph_equivariant", domains.EquivariantGraph, both(floats(8, 5), floats(8, 3), tokens_below(8, 2, 20))),
+    _plain_text("graph_transformer", domains.GraphTransformer, graph(8, 8, 24)),
+    _plain_text("unet_attention", domains.AttentionUNet, both(image(8), tokens_below(1000, 2))),
+    _plain_text("series_reversible", domains.ReversibleSeries, floats(2, 32, 3)),
+    _plain_text("deep_operator", domains.DeepOperator, both(floats(3, 20), floats(3, 7, 1))),
+    # ------------------------------------------------------------------------------------- plain models: more habits
+    _plain_text("output_dataclass", habits.DataclassOutput, named(features=floats(4, 10), keep=floats(4))),
+    _plain_text("input_flags", habits.BoolAndInt, flags_and_counts),
+    _plain_text("weights_bfloat16", habits.HalfWeights, floats(4, 16)),
+    _plain_text("weights_float16", lambda: habits.HalfWeights(torch.float16), floats(4, 16)),
+    _plain_text("double_inside", habits.DoubleInside, floats(4, 12)),
+    _plain_text("in_place", habits.InPlace, image(8)),
+    _plain_text("running_counts", habits.RunningCounts, floats(4, 6)),
+    _plain_text("conditions", habits.Conditions, floats(4, 8)),
+    _plain_text("vmapped_ensemble", habits.Vmapped, floats(5, 4)),
+    _plain_text("lazy_modules", habits.LazyEverything, image(8)),
+    _plain_text("tied_language_model", habits.TiedLanguageModel, tokens(8, 40)),
+    _plain_text("transformer_whole", habits.WholeTransformer, both(floats(2, 7, 16), floats(2, 5, 16), mask(7))),
+    _plain_text("attention_variants", habits.AttentionVariants, both(floats(2, 5, 16), floats(2, 7, 12), floats(2, 7, 10))),
+    _plain_text("packed_unsorted", habits.PackedClassifier, both(tokens(9, 30, 3), lengths(9, 3))),
+    _plain_text("spectral_critic", habits.SpectralCritic, image(16)),
+    _plain_text("rearranged", habits.Rearranged, floats(2, 3, 16, 16)),
+    _plain_text("many_heads", habits.ManyHeads, floats(4, 6)),
     # ------------------------------------------------------------------------------------------------- torchvision
     _torchvision("alexnet", image(64)),
     _torchvision("vgg11", image(32)),
@@ -450,5 +487,26 @@ CASES: tuple[Case, ...] = tuple(case for cases in (
     _transformers("MraModel", "MraConfig", tokens(32), block_per_row=1),
     _transformers("PerceiverModel", "PerceiverConfig", floats(2, 12, 32), d_model=32, num_latents=6, d_latents=32, num_blocks=1, num_self_attends_per_block=2, num_self_attention_heads=4, num_cross_attention_heads=4),
     _transformers("BigBirdForMaskedLM", "BigBirdConfig", tokens(64), attention_type="block_sparse", block_size=4, num_random_blocks=2, max_position_embeddings=128),
+    _transformers("HGNetV2Backbone", "HGNetV2Config", image(64), embedding_size=8, hidden_sizes=[8, 16, 16, 32], depths=[1, 1, 1, 1], stem_channels=[3, 8, 8], stage_in_channels=[8, 8, 16, 16], stage_mid_channels=[8, 8, 8, 8], stage_out_channels=[8, 16, 16, 32], stage_num_blocks=[1, 1, 1, 1], stage_numb_of_layers=[2, 2, 2, 2]),
+    _transformers("DINOv3ViTModel", "DINOv3ViTConfig", image(32), **_PICTURE),
+    _transformers("VideoMAEModel", "VideoMAEConfig", floats(1, 4, 3, 32, 32), **_PICTURE, num_frames=4),
+    _transformers("AfmoeForCausalLM", "AfmoeConfig", tokens(), **_HEADS, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, num_dense_layers=1, layer_types=["sliding_attention", "full_attention"]),
+    _transformers("ApertusForCausalLM", "ApertusConfig", tokens(), num_key_value_heads=2),
+    _transformers("ArceeForCausalLM", "ArceeConfig", tokens(), num_key_value_heads=2),
+    _transformers("DeepseekV3ForCausalLM", "DeepseekV3Config", tokens(), num_key_value_heads=4, n_routed_experts=4, num_experts_per_tok=2, n_group=2, topk_group=1, moe_intermediate_size=16, q_lora_rank=16, kv_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=8, first_k_dense_replace=1, n_shared_experts=1),
+    _transformers("DiffLlamaForCausalLM", "DiffLlamaConfig", tokens(), num_key_value_heads=2),
+    _transformers("Ernie4_5ForCausalLM", "Ernie4_5Config", tokens(), **_HEADS),
+    _transformers("EuroBertModel", "EuroBertConfig", tokens(), num_key_value_heads=2),
+    _transformers("Exaone4ForCausalLM", "Exaone4Config", tokens(), num_key_value_heads=2, sliding_window=4),
+    _transformers("Glm4ForCausalLM", "Glm4Config", tokens(), **_HEADS),
+    _transformers("GPTBigCodeForCausalLM", "GPTBigCodeConfig", tokens(), n_embd=32, n_layer=2, n_head=4, n_positions=64),
+    _transformers("HunYuanDenseV1ForCausalLM", "HunYuanDenseV1Config", tokens(), **_HEADS),
+    _transformers("Lfm2ForCausalLM", "Lfm2Config", tokens(), num_key_value_heads=2, layer_types=["conv", "full_attention"]),
+    _transformers("NanoChatForCausalLM", "NanoChatConfig", tokens(), num_key_value_heads=2),
+    _transformers("NomicBertModel", "NomicBertConfig", tokens()),
+    _transformers("SeedOssForCausalLM", "SeedOssConfig", tokens(), **_HEADS),
+    _transformers("TimesformerModel", "TimesformerConfig", floats(1, 2, 3, 32, 32), **_PICTURE, num_frames=2),
+    _transformers("YolosForObjectDetection", "YolosConfig", image(32), image_size=[32, 32], patch_size=8, num_detection_tokens=5),
+    _transformers("Swin2SRModel", "Swin2SRConfig", image(32), image_size=32, embed_dim=16, depths=[2], num_heads=[2], window_size=4, hidden_size=None, num_attention_heads=None, num_hidden_layers=None),
 ) for case in cases)
 # fmt: on

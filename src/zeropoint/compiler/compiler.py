@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -347,12 +348,16 @@ class Compiler:
     def _described(self, tree: Any, leaves: list[Any]) -> Any:
         if isinstance(tree, int):
             return leaves[tree]
+        if tree is None:  # a field of a dataclass that torch.export leaves out
+            return ["constant", None]
         if type(tree) is dict and all(isinstance(key, str) for key in tree):
             return ["dict", [[key, self._described(part, leaves)] for key, part in tree.items()]]
         if isinstance(tree, (tuple, list)):
             return ["tuple" if isinstance(tree, tuple) else "list", [self._described(part, leaves) for part in tree]]
         if hasattr(tree, "items"):  # what models of transformers give
             return self._described(dict(tree.items()), leaves)
+        if dataclasses.is_dataclass(tree):
+            return self._described({f.name: getattr(tree, f.name) for f in dataclasses.fields(tree)}, leaves)
         raise self.unsupported(f"the model takes or returns a {type(tree).__name__}")
 
 

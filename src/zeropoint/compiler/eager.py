@@ -13,6 +13,7 @@ from zeropoint.graph.passes.canonicalize import rewrite, write_nothing
 from zeropoint.graph.passes.fold_constants import fold_constants
 from zeropoint.graph.passes.unwrap_tensors import unwrap_tensors
 from zeropoint.operators import STEPS
+from zeropoint.operators.node import operator_key
 
 __all__ = ["graph_of_eager", "is_quantized_module", "on_plain_tensors"]
 
@@ -39,5 +40,5 @@ def graph_of_eager(model: nn.Module, example_inputs: tuple[Any, ...]) -> fx.Grap
 def on_plain_tensors(graph: fx.GraphModule) -> fx.GraphModule:
     """A captured graph with operators that the compiler knows; those on floats are ours where we have them."""
     fold_constants(graph)
-    rewrite(write_nothing(graph), lambda name: f"aten.{name}" not in STEPS)
+    rewrite(write_nothing(graph), lambda node: f"aten.{operator_key(node)}" not in STEPS)
     return lower(graph, {})

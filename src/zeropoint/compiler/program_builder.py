@@ -99,7 +99,7 @@ class ProgramBuilder:
 
     def constant(self, name: str, value: torch.Tensor) -> str:
         """Store a tensor; equal ones are stored once."""
-        array = np.ascontiguousarray(value.detach().cpu().numpy())
+        array = np.asarray(value.detach().cpu().numpy(), order="C")  # ascontiguousarray gives every number an axis
         key = array.dtype.str, array.shape, array.tobytes()
         if key not in self._by_bytes:
             self._by_bytes[key] = self.fresh(name)

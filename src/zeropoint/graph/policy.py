@@ -6,8 +6,9 @@ A policy is chosen from what a graph shows, not from the names of its modules:
   of times larger than the others. It stays float, and what goes into linear layers is equalized (passes/equalize.py).
 - attention, a softmax between two matrix products, next to such norms: a transformer. The sums of its blocks, its
   activations and attention weights stay float, because their large channels leave no room for the others in 8 bits.
-- scores that decide which values are taken (the routers of experts, `topk`, `argmax`): they stay float behind the layer
-  that computes them, because rounded ones are often equal, and another choice changes all that follows.
+- scores that decide which values are taken (the routers of experts, `topk`, `argmax`, the condition of a `torch.cond`):
+  they stay float behind the layer that computes them, because rounded ones are often equal, and another choice changes
+  all that follows.
 - functions whose results span many orders of magnitude, and sums and products of these, everywhere: 8 bits have 256
   steps of one size.
 """
@@ -25,7 +26,7 @@ from torch import fx
 from zeropoint.described import described
 from zeropoint.graph.expressions import ARITHMETIC, expressions_in
 from zeropoint.graph.passes.qconfig_rules import has_own_rule
-from zeropoint.graph.provenance import EXPRESSION, STAYS_FLOAT
+from zeropoint.graph.provenance import EXPRESSION, GIVEN_OUT, STAYS_FLOAT
 from zeropoint.observers import (
     WidenedHistogramObserver,
     default_per_channel_weight_observer,
@@ -63,6 +64,15 @@ _PRODUCTS = ("matmul", "bmm")
 _CHOOSES = ("topk", "argmax", "argmin", "argsort", "sort", "max", "min")
 _DECIDES_WHY = "it decides which values are taken: rounding could decide otherwise"
 _DECIDES = _SCORES | {"sigmoid", "log_softmax", "softplus", "sqrt", "masked_fill", "scatter"}
+_CONDITIONS = frozenset(
+    ("abs", "all", "any", "eq", "ge", "gt", "le", "logical_and", "logical_not", "logical_or", "lt", "max", "mean",
+     "min", "ne", "norm", "linalg_vector_norm", "pow", "square", "sum", "amax", "amin", "var", "std")
+)  # fmt: skip
+_LAST = _HANDS_ON | {
+    *ARITHMETIC, "abs", "cat", "clamp", "clamp_min", "linalg_vector_norm", "log_softmax", "mean", "neg", "sigmoid",
+    "softplus", "sqrt", "square", "stack", "sum", "tanh", *_SOFTMAX,
+}  # fmt: skip
+_RETURNED_WHY = "the model returns what becomes of it"
 _MODES = ("static", "dynamic", "weight_only")
 
 
@@ -85,6 +95,8 @@ class Policy:
             for each row and column.
         whole_expressions: element-wise operators that make up a function of one tensor, such as ``x * sigmoid(x)``, are
             rounded at the end only. A program has one table for them (static mode).
+        float_outputs: linear layers whose results the model returns, as they are or after cheap operators such as a
+            softmax or a sum, give float32, which is not rounded (static mode).
         float_decisions: scores that decide which values are taken stay in float (static mode), such as those of the
             routers of experts.
 
@@ -105,6 +117,7 @@ class Policy:
     products: str = "float"
     whole_expressions: bool = True
     float_decisions: bool = True
+    float_outputs: bool = True
 
     def __post_init__(self) -> None:
         for name, accepted in (
@@ -193,6 +206,8 @@ class Policy:
         expressions = expressions_in(graph) if self.whole_expressions else set()
         if self.float_decisions:
             marked.update(dict.fromkeys(_deciding(graph), _DECIDES_WHY))
+        if self.float_outputs:
+            marked.update(dict.fromkeys(_given_out(graph), _RETURNED_WHY))
         for node in graph.graph.nodes:
             why = marked.get(node) or kept.get(packet_name(node).removeprefix("_safe").removeprefix("_"))
             if has_own_rule(mapping, node):
@@ -259,7 +274,54 @@ def _deciding(graph: fx.GraphModule) -> set[fx.Node]:
         if node not in found:
             found.add(node)
             waiting += [n for n in node.all_input_nodes if packet_name(n) in _DECIDES or n.target is operator.getitem]
+    waiting = [node.args[0] for node in graph.graph.nodes if _is_condition(node)]
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting += [n for n in node.all_input_nodes if packet_name(n) in _DECIDES | _CONDITIONS]
     return found
+
+
+def _is_condition(node: fx.Node) -> bool:
+    """Whether it takes one of two tensors as a whole: what `torch.cond` becomes."""
+    condition = (
+        node.args[0].meta.get("val") if packet_name(node) == "where" and isinstance(node.args[0], fx.Node) else None
+    )
+    return isinstance(condition, torch.Tensor) and condition.dim() == 0
+
+
+def _given_out(graph: fx.GraphModule) -> set[fx.Node]:
+    """What is done to the results of last layers before the model returns them; these layers are marked.
+
+    Operators that read images, too, are left out: those are many values, and quicker as integers.
+    """
+    small: set[fx.Node] = set()
+    for node in graph.graph.nodes:
+        is_last = packet_name(node) in _LAST or node.target is operator.getitem
+        if packet_name(node) == "linear" or (is_last and all(n in small or _is_small(n) for n in node.all_input_nodes)):
+            small.add(node)
+    returned: set[fx.Node] = set()
+    for node in reversed(graph.graph.nodes):
+        if node.users and all(
+            user.op == "output" or packet_name(user) == "sym_size" or (user in returned and user in small)
+            for user in node.users
+        ):
+            returned.add(node)
+    found: set[fx.Node] = set()
+    waiting = [node for node in returned if packet_name(node) == "linear"]
+    for layer in waiting:
+        layer.meta[GIVEN_OUT] = True
+    while waiting:
+        new = {user for user in waiting.pop().users if user in returned} - found
+        found |= new
+        waiting += new
+    return {node for node in found if packet_name(node) not in _HANDS_ON}
+
+
+def _is_small(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    return node.op == "get_attr" or not isinstance(value, torch.Tensor) or value.dim() <= 2
 
 
 def _gives_places(node: fx.Node) -> bool:

@@ -15,6 +15,7 @@ from zeropoint.operators.node import overload_key
 
 __all__ = [
     "EXPRESSION",
+    "GIVEN_OUT",
     "STAYS_FLOAT",
     "Identity",
     "Meaning",
@@ -30,6 +31,7 @@ __all__ = [
 ORIGIN, IDENTITY, MEANING = "origin", "identity", "meaning"  # keys of a node's meta
 KEPT = (ORIGIN, IDENTITY, MEANING)
 STAYS_FLOAT = "stays_float"  # key of a node's meta, too: why it is left in float
+GIVEN_OUT = "given_out"  # likewise: a layer whose result the model returns, which is not rounded
 EXPRESSION = "expression"  # likewise: part of an expression of one tensor (graph/expressions.py)
 
 

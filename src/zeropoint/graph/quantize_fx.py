@@ -21,6 +21,7 @@ from zeropoint.graph.lowering.integer import lower
 from zeropoint.graph.lowering.reference import reference
 from zeropoint.graph.passes.annotate import Choice, Way, operator_name, plan, skip_rounding
 from zeropoint.graph.passes.canonicalize import make_plain
+from zeropoint.graph.passes.compute_in_float32 import compute_in_float32
 from zeropoint.graph.passes.equalize import divide_in_quantize, equalize, watch_channels
 from zeropoint.graph.passes.fold_affine import fold_affine
 from zeropoint.graph.passes.fold_batch_norm import fold_batch_norm
@@ -215,6 +216,8 @@ def float_graph(
 
 def in_known_operators(graph: fx.GraphModule, *, trained: bool = False) -> fx.GraphModule:
     """A captured graph, changed into the spelling that records have; see `float_graph`."""
+    if not trained:
+        compute_in_float32(graph)
     make_plain(graph)
     fold_linear(graph)
     if not trained:

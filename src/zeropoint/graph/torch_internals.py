@@ -56,6 +56,7 @@ __all__ = [
     "lint",
     "list_of_ints_type",
     "map_nodes",
+    "map_values",
     "new_graph",
     "output_nesting",
     "own_buffers",
@@ -262,6 +263,11 @@ def has_effect(function: Any) -> None:
 def map_nodes(arguments: Any, function: Callable[[fx.Node], Any]) -> Any:
     """Arguments of a node with `function` of each node among them in its place."""
     return fx.node.map_arg(arguments, function)
+
+
+def map_values(nested: Any, function: Callable[[Any], Any]) -> Any:
+    """Arguments or a value of a node with `function` of all that is in tuples, lists, dicts and slices in its place."""
+    return fx.node.map_aggregate(nested, function)
 
 
 def codegen(graph: fx.Graph) -> Any:

@@ -150,6 +150,37 @@ def test_a_rule_for_an_operator_is_stronger_than_the_policy():
     assert not any(row.reason.startswith("between the layers") for row in summary.of("add"))
 
 
+@pytest.mark.parametrize("after", ["nothing", "log_softmax", "sum", "image"])
+def test_results_that_the_model_returns_are_not_rounded(after):
+    class Last(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last, self.other = nn.Linear(6, 16), nn.Linear(16, 5), nn.Conv2d(1, 1, 1)
+
+        def forward(self, x, image):
+            y = self.last(torch.relu(self.first(x)))
+            if after == "log_softmax":
+                return y.view(-1, 5).log_softmax(-1)
+            if after == "image":
+                return self.other(image) + y[:, None, None]
+            return y - y.mean(-1, keepdim=True) if after == "sum" else y
+
+    torch.manual_seed(0)
+    model, x, image = Last().eval(), torch.randn(64, 6), torch.randn(64, 1, 3, 5)
+    inputs = (x, image)
+    given, rounded = (
+        zeropoint.to_int8(model, inputs, [inputs], policy={"float_outputs": wanted}, progress=False)
+        for wanted in (True, False)
+    )
+    assert all(row.way == "int8" for row in given.summary().of("linear"))
+    if after == "image":  # a sum of images is quicker on integers
+        assert torch.equal(given(*inputs), rounded(*inputs))
+        return
+    expected = model(*inputs)
+    assert (given(*inputs) - expected).norm() < 0.8 * (rounded(*inputs) - expected).norm()
+    assert torch.equal(zeropoint.compile(given, inputs)(*inputs), given(*inputs))
+
+
 def test_convolutions_with_layer_norm_keep_their_sums_in_integers():
     summary = zeropoint.to_int8(made(ConvNeXt), (IMAGES[0],), IMAGES, progress=False).summary()
     assert summary.of("layer_norm")[0].way == "float32"
@@ -222,7 +253,9 @@ def test_ranges_that_are_not_widened_are_those_of_the_default_observer():
     plain = zeropoint.prepare_fx(model, zeropoint.get_default_qconfig_mapping("native"), (x,))
     plain(x)
     expected = zeropoint.convert_fx(plain)
-    quantized = zeropoint.to_int8(model, (x,), [x], policy={"widen_ranges": False}, progress=False)
+    quantized = zeropoint.to_int8(
+        model, (x,), [x], policy={"widen_ranges": False, "float_outputs": False}, progress=False
+    )
     assert torch.equal(quantized(x), expected(x))
     assert not _observers({"widen_ranges": False})
     assert all(observer.many == 0 for observer in _observers({"widen_ranges": False, "whole_ranges": True}))

@@ -97,6 +97,7 @@ def capture(
             exported = export(_of_parameters(model, args, dynamic_shapes))
     except Exception as error:
         raise CaptureError(_explanation(model, error)) from error
+    exported = _without_functions(exported)
     rename_unusable(exported)
     unlifted = torch_versions.unlifted(exported)
     graph = Graph(unlifted, unlifted.graph)  # an ordinary one, which has train() and eval()
@@ -142,11 +143,24 @@ def _name_keywords(model: nn.Module, given: Mapping[str, Any]) -> None:
     model.forward = named
 
 
+def _is_function(node: fx.Node) -> bool:
+    """Whether a call is one that torch.func makes around operators: it cannot be run again."""
+    return str(getattr(node.target, "__module__", "")).startswith("torch._functorch")
+
+
+def _without_functions(exported: Any) -> Any:
+    """What torch.vmap and torch.func do, in operators on batches."""
+    if not any(map(_is_function, exported.graph.nodes)):
+        return exported
+    with _CAPTURING, torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        return exported.run_decompositions({})
+
+
 def _check_functions(graph: fx.GraphModule) -> None:
-    """Refuse what torch.func leaves in a graph: it is captured, and cannot be run again."""
-    for node in graph.graph.nodes:
-        if str(getattr(node.target, "__module__", "")).startswith("torch._functorch"):
-            raise EndsCapture("torch.vmap and torch.func leave no operators in a graph: write the batch as an axis")
+    """Refuse what torch.func leaves in a graph."""
+    if any(map(_is_function, graph.graph.nodes)):
+        raise EndsCapture("torch.vmap and torch.func leave no operators in a graph: write the batch as an axis")
 
 
 def _register_tensors(graph: fx.GraphModule) -> None:

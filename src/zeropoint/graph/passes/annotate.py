@@ -11,7 +11,7 @@ from torch import fx
 
 from zeropoint.graph.expressions import before
 from zeropoint.graph.passes.qconfig_rules import qconfig_of, stays_float
-from zeropoint.graph.provenance import EXPRESSION, STAYS_FLOAT
+from zeropoint.graph.provenance import EXPRESSION, GIVEN_OUT, STAYS_FLOAT
 from zeropoint.operators import BY_ATEN, Operator
 from zeropoint.operators.embedding import PADDED, table_bits
 from zeropoint.operators.node import arguments, aten_name, operator_key
@@ -56,6 +56,9 @@ def plan(
             if choice is None:
                 continue
             state.choices[node] = choice
+            choice.to_float = GIVEN_OUT in node.meta and choice.way is Way.STATIC and choice.relu is None
+            if choice.to_float:
+                continue
             if (choice.way in (Way.STATIC, Way.PASSED, Way.JOINED) or choice.rounded) and is_float(node):
                 state.quantized.add(node)
             if choice.relu is not None:
@@ -77,10 +80,14 @@ def watched(node: fx.Node, choices: dict[fx.Node, Choice], by_name: dict[str, fx
 
 
 def skip_rounding(choices: dict[fx.Node, Choice]) -> None:
-    """Let linear layers between float operators hand on float32: rounding their results would only cost accuracy."""
+    """Let linear layers between float operators hand on float32: rounding their results would only cost accuracy.
+
+    Those whose results a model returns do so already, if a policy says so.
+    """
     tabled = _in_tables(choices)
     for node, choice in choices.items():
-        if choice.way is Way.STATIC and choice.relu is None and choice.operator.name == "linear" and node.users:
+        is_linear = choice.way is Way.STATIC and choice.relu is None and choice.operator.name == "linear"
+        if is_linear and node.users and not choice.to_float:
             read_by = [None if user in tabled else choices.get(user) for user in node.users]
             choice.to_float = all(c is not None and c.way is Way.FLOAT for c in read_by)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 
 from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.passes.decompose import DECOMPOSED
@@ -36,7 +36,7 @@ def make_plain(graph: fx.GraphModule) -> fx.GraphModule:
     for node in list(graph.graph.nodes):
         if aten_name(node) == "_assert_tensor_metadata.default":  # what a conversion was captured with
             graph.graph.erase_node(node)
-    decompose_complex(write_nothing(graph))
+    decompose_complex(rewrite(write_nothing(graph), _joins_complex))
     rewrite(graph)
     before = set(graph.graph.nodes)
     if decompose_unknown(graph, REWRITTEN):
@@ -217,8 +217,18 @@ def _is_changed(node: fx.Node) -> bool:
     return known and (before.dtype, before.device, before.stride()) != (after.dtype, after.device, after.stride())
 
 
-def rewrite(graph: fx.GraphModule, wanted: Callable[[str], bool] = lambda name: True) -> fx.GraphModule:
-    """`graph`, changed in place: what has another spelling that more is known about, in that; only `wanted` names."""
+def _joins_complex(node: fx.Node) -> bool:
+    """Whether it is a sum of products of complex numbers, which pairs can do in the parts that it is made of."""
+    values = [part.meta.get("val") for part in node.all_input_nodes]
+    is_sum = (aten_name(node) or "").split(".")[0] in _SUMS_OF_PRODUCTS
+    return is_sum and any(isinstance(value, Tensor) and value.is_complex() for value in values)
+
+
+_SUMS_OF_PRODUCTS = ("einsum", "tensordot", "outer", "mv", "dot")
+
+
+def rewrite(graph: fx.GraphModule, wanted: Callable[[fx.Node], bool] = lambda node: True) -> fx.GraphModule:
+    """`graph`, changed in place: what has another spelling that more is known about, in that; only `wanted` nodes."""
     for node in list(graph.graph.nodes):
         record = BY_ATEN.get(operator_key(node) or "")
         if record is not None and record.parts is not None and has_value(node):
@@ -229,7 +239,7 @@ def rewrite(graph: fx.GraphModule, wanted: Callable[[str], bool] = lambda name: 
             name = operator_key(current) or ""
             if _composed(graph.graph, current, name):
                 break
-            if name not in REWRITTEN or not wanted(name):
+            if name not in REWRITTEN or not wanted(current):
                 break
             with graph.graph.inserting_before(current):
                 made = REWRITTEN[name](graph.graph, current, arguments(current))

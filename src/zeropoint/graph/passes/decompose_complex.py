@@ -16,8 +16,9 @@ __all__ = ["decompose_complex"]
 aten = torch.ops.aten
 # What is done to both parts alike.
 _ALIKE = frozenset(
-    ("alias", "clone", "contiguous", "detach", "expand", "flatten", "flip", "mean", "movedim", "permute", "reshape",
-     "roll", "select", "slice", "squeeze", "sum", "t", "transpose", "unflatten", "unsqueeze", "view")
+    ("alias", "clone", "contiguous", "cumsum", "detach", "diagonal", "expand", "flatten", "flip", "index_select",
+     "mean", "movedim", "mT", "neg", "permute", "repeat", "reshape", "roll", "select", "slice", "squeeze", "sum", "t",
+     "transpose", "tril", "triu", "unflatten", "unfold", "unsqueeze", "view")
 )  # fmt: skip
 
 
@@ -143,9 +144,57 @@ def _from_parts(graph: fx.Graph, node: fx.Node, a: dict[str, Any], pairs: dict[f
 
 
 def _divided(graph: fx.Graph, node: fx.Node, a: dict[str, Any], pairs: dict[fx.Node, Complex]) -> Complex | None:
-    if a["self"] not in pairs or a["other"] in pairs or isinstance(a["other"], complex):
+    other = a["other"]
+    if isinstance(other, complex):
+        return _product(graph, node, {"self": a["self"], "other": 1 / other}, pairs)
+    if other in pairs:
+        inverse = _inverse(graph, node, pairs[other])
+        return _product(graph, node, {"self": a["self"], "other": other}, {**pairs, other: inverse})
+    return Complex(*(call(graph, node, aten.div.Tensor, part, other) for part in pairs[a["self"]]))
+
+
+def _inverse(graph: fx.Graph, node: fx.Node, x: Complex) -> Complex:
+    """``1 / (a + i b) = (a - i b) / (a a + b b)``"""
+    squares = [call(graph, node, aten.mul.Tensor, part, part) for part in x]
+    whole = call(graph, node, aten.add.Tensor, *squares)
+    minus = call(graph, node, aten.mul.Tensor, x.imaginary, -1.0)
+    return Complex(*(call(graph, node, aten.div.Tensor, part, whole) for part in (x.real, minus)))
+
+
+def _exponential(graph: fx.Graph, node: fx.Node, a: dict[str, Any], pairs: dict[fx.Node, Complex]) -> Complex:
+    """``exp(a + i b) = exp(a) (cos b + i sin b)``"""
+    real, imaginary = pairs[a["self"]]
+    return _polar(graph, node, {"abs": call(graph, node, aten.exp.default, real), "angle": imaginary}, pairs)
+
+
+def _logarithm(graph: fx.Graph, node: fx.Node, a: dict[str, Any], pairs: dict[fx.Node, Complex]) -> Complex:
+    size, turned = _length(graph, node, a, pairs).real, _angle(graph, node, a, pairs).real
+    return Complex(call(graph, node, aten.log.default, size), turned)
+
+
+def _square(graph: fx.Graph, node: fx.Node, a: dict[str, Any], pairs: dict[fx.Node, Complex]) -> Complex | None:
+    if a.get("exponent", 2) != 2:
         return None
-    return Complex(*(call(graph, node, aten.div.Tensor, part, a["other"]) for part in pairs[a["self"]]))
+    return _product(graph, node, {"self": a["self"], "other": a["self"]}, pairs)
+
+
+def _matrix_product(graph: fx.Graph, node: fx.Node, a: dict[str, Any], pairs: dict[fx.Node, Complex]) -> Complex:
+    """As `_product`, of matrices: `matmul`, `mm`, `bmm`; `linear`, whose bias is added to the parts."""
+    names = [name for name in a if name not in ("bias", "out_dtype")]
+    (re, im), (other_re, other_im) = (_parts(a[name], pairs) for name in names)
+
+    def times(x: Any, y: Any) -> Any:
+        return None if x is None or y is None else call(graph, node, node.target, x, y)
+
+    taken = times(im, other_im)
+    real = times(re, other_re)
+    real = real if taken is None else call(graph, node, aten.sub.Tensor, real, taken)
+    added = [part for part in (times(re, other_im), times(im, other_re)) if part is not None]
+    imaginary = added[0] if len(added) == 1 else call(graph, node, aten.add.Tensor, *added)
+    if a.get("bias") is None:
+        return Complex(real, imaginary)
+    both = zip((real, imaginary), pairs[a["bias"]])
+    return Complex(*(call(graph, node, aten.add.Tensor, part, bias) for part, bias in both))
 
 
 def _as_real(graph: fx.Graph, node: fx.Node, a: dict[str, Any], pairs: dict[fx.Node, Complex]) -> Complex:
@@ -185,8 +234,13 @@ def _joined(graph: fx.Graph, node: fx.Node, a: dict[str, Any], pairs: dict[fx.No
 
 
 def _same(graph: fx.Graph, node: fx.Node, a: dict[str, Any], pairs: dict[fx.Node, Complex]) -> Complex | None:
-    """What is complex before and after it: there is one complex type here, and one device."""
-    return pairs.get(a["self"]) if _is_complex(node) else None
+    """What is complex after it, and mostly before: there is one complex type here, and one device."""
+    x = a["self"]
+    if not _is_complex(node):
+        return None
+    if x in pairs or x.meta["val"].dtype != torch.float32:
+        return pairs.get(x)
+    return Complex(x, call(graph, node, aten.zeros_like.default, x))
 
 
 _READS: dict[str, Any] = {
@@ -194,12 +248,18 @@ _READS: dict[str, Any] = {
     "add": _sum,
     "sub": _sum,
     "div": _divided,
+    "exp": _exponential,
+    "log": _logarithm,
+    "reciprocal": lambda graph, node, a, pairs: _inverse(graph, node, pairs[a["self"]]),
+    **dict.fromkeys(("square", "pow"), _square),
+    **dict.fromkeys(("matmul", "mm", "bmm", "linear"), _matrix_product),
     "view_as_real": _as_real,
     "view_as_complex": _as_complex,
     "complex": _from_parts,
     "polar": _polar,
     "real": lambda graph, node, a, pairs: Complex(pairs[a["self"]].real),
     "imag": lambda graph, node, a, pairs: Complex(pairs[a["self"]].imaginary),
+    "sym_size": lambda graph, node, a, pairs: Complex(call(graph, node, node.target, pairs[a["self"]].real, a["dim"])),
     "abs": _length,
     "angle": _angle,
     **dict.fromkeys(("_conj", "conj", "conj_physical"), _conjugate),

@@ -82,13 +82,15 @@ class _Writer:
         return self(aten.transpose.int, self(ours.float_matmul.default, turned, matrix), axis, last)
 
 
-def _along(w: _Writer, x: Complex, axis: int, inverse: bool, half: bool, norm: str | None) -> Complex:
-    """The transform along an axis; with `half`, of the frequencies that say all of real values."""
-    n = w.size(x.real, axis)
+def _along(w: _Writer, x: Complex, axis: int, n: Any, inverse: bool, half: bool, norm: str | None) -> Complex:
+    """The transform of `n` values along an axis; with `half`, of the frequencies that say all of real values.
+
+    An axis that is shorter is one with zeros behind it, which add nothing.
+    """
     kept: Any = n
     if half:
         kept = n // 2 + 1 if isinstance(n, int) else w(operator.add, w(operator.floordiv, n, 2), 1)
-    cosine, sine = w.waves(n, kept, n)
+    cosine, sine = w.waves(w.size(x.real, axis), kept, n)
     # (a + i b) (cos - i sin), of which the inverse has the conjugate
     sine = sine if inverse else w(aten.mul.Tensor, sine, -1.0)
     real, imaginary = w.product(x.real, cosine, axis), w.product(x.real, sine, axis)
@@ -113,22 +115,34 @@ def _to_real(w: _Writer, x: Complex, axis: int, n: Any, norm: str | None) -> Com
     return w.normed(Complex(real), n, norm, True)
 
 
-def _fits(size: Any, n: Any) -> bool:
-    """Whether a transform of `n` values takes all of an axis as it is."""
-    return n is None or internals.is_certain((n.meta["val"] if isinstance(n, fx.Node) else n) == size)
+def _cut(w: _Writer, x: Complex, axis: int, n: Any) -> tuple[Complex, Any] | None:
+    """What a transform of `n` values takes of an axis, and that number; None if it is not known which is longer."""
+    size = x.real.meta["val"].shape[axis]
+    if n is None:
+        return x, w.size(x.real, axis)
+    value = n.meta["val"] if isinstance(n, fx.Node) else n
+    if isinstance(n, torch.SymInt):
+        return None
+    if internals.is_certain(size <= value):
+        return x, n
+    if internals.is_certain(value <= size):
+        return Complex(*(None if part is None else w(aten.slice.Tensor, part, axis, 0, n) for part in x)), n
+    return None
 
 
 def _transform(inverse: bool, half: bool) -> Any:
     """``fft``, ``rfft`` and ``ifft`` over one axis or several."""
 
     def made(graph: fx.Graph, node: fx.Node, x: Complex, a: dict[str, Any]) -> Complex | None:
-        w, shape = _Writer(graph, node, x.real), x.real.meta["val"].shape
-        axes = _axes(a, len(shape))
+        w, axes = _Writer(graph, node, x.real), _axes(a, x.real.meta["val"].dim())
         sizes = list(a["s"]) if a.get("s") is not None else [a.get("n")] * len(axes)
-        if (half and x.imaginary is not None) or not all(_fits(shape[axis], n) for axis, n in zip(axes, sizes)):
+        if half and x.imaginary is not None:
             return None
-        for axis in reversed(axes):
-            x = _along(w, x, axis, inverse, half and axis == axes[-1], a["norm"])
+        for axis, given in reversed(list(zip(axes, sizes))):
+            taken = _cut(w, x, axis, given)
+            if taken is None:
+                return None
+            x = _along(w, taken[0], axis, taken[1], inverse, half and axis == axes[-1], a["norm"])
         return x
 
     return made
@@ -143,10 +157,11 @@ def _inverse_of_half(graph: fx.Graph, node: fx.Node, x: Complex, a: dict[str, An
     value = last.meta["val"] if isinstance(last, fx.Node) else last
     if isinstance(last, torch.SymInt) or not internals.is_certain(shape[axes[-1]] <= value // 2 + 1):
         return None
-    if not all(_fits(shape[axis], n) for axis, n in zip(axes[:-1], sizes[:-1])):
-        return None
-    for axis in axes[:-1]:
-        x = _along(w, x, axis, True, False, a["norm"])
+    for axis, given in zip(axes[:-1], sizes[:-1]):
+        taken = _cut(w, x, axis, given)
+        if taken is None:
+            return None
+        x = _along(w, taken[0], axis, taken[1], True, False, a["norm"])
     return _to_real(w, x, axes[-1], last, a["norm"])
 
 
@@ -170,7 +185,8 @@ def short_time_transform(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> C
         return None
     frames = w(aten.unfold.default, x, -1, n, hop)
     frames = frames if window is None else w(aten.mul.Tensor, frames, window)
-    made = _along(w, Complex(frames), frames.meta["val"].dim() - 1, False, True, "ortho" if a["normalized"] else None)
+    norm = "ortho" if a["normalized"] else None
+    made = _along(w, Complex(frames), frames.meta["val"].dim() - 1, n, False, True, norm)
     return Complex(*(w(aten.transpose.int, part, -2, -1) for part in made))
 
 

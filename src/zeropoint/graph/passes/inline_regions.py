@@ -1,7 +1,9 @@
-"""Regions of a model that run with autocast or gradients switched, as part of the graph around them.
+"""Regions of a model that are graphs of their own, as part of the graph around them: both sides of a `torch.cond`, and
+what runs with autocast or gradients switched.
 
-torch.export keeps what is inside ``with torch.autocast(...)`` or ``with torch.set_grad_enabled(...)`` as a graph of its
-own. Inference on the CPU in float32 is the same without the switch, unless autocast is on for the CPU.
+A condition on a tensor chooses between two results, which are both computed: then all layers see all data, and a
+program needs no branches. Inference on the CPU in float32 is the same without the switches; what autocast would do in
+bfloat16 on the CPU is done in float32, too.
 """
 
 from __future__ import annotations
@@ -21,37 +23,48 @@ _GRAPH_AT = {"wrap_with_autocast": 4, "wrap_with_set_grad_enabled": 1}
 
 
 def inline_regions(graph: fx.GraphModule) -> None:
-    """Put the nodes of regions in the place of their calls, in place.
-
-    Raises:
-        NotImplementedError: for a region that computes in another dtype.
-    """
-    found = [node for node in graph.graph.nodes if internals.region_name(node.target) in _GRAPH_AT]
+    """Put the nodes of regions in the place of their calls, in place."""
+    found = [node for node in graph.graph.nodes if internals.region_name(node.target) in (*_GRAPH_AT, "cond")]
     for node in found:
         name = internals.region_name(node.target)
-        if name == "wrap_with_autocast":
-            _require_float32(*node.args[:3])
+        if name == "cond":
+            _inline_both(graph, node)
+            continue
         place = _GRAPH_AT[name]
-        inner: Any = graph
-        for part in str(node.args[place].target).split("."):
-            inner = getattr(inner, part)
-        inline_regions(inner)
-        _inline(graph, node, inner, node.args[place + 1 :])
+        _replace(graph, node, _copied(graph, node, _inner(graph, node.args[place]), node.args[place + 1 :]))
     if found:
         graph.graph.eliminate_dead_code()
         graph.delete_all_unused_submodules()
         graph.recompile()
 
 
-def _require_float32(device: str, dtype: torch.dtype, enabled: bool) -> None:
-    if enabled and device == "cpu":
-        raise NotImplementedError(
-            f"forward enables autocast to {dtype}, but only float32 models can be quantized. Remove torch.autocast "
-            "from forward, or pass enabled=False"
-        )
+def _inner(graph: fx.GraphModule, node: Any) -> fx.GraphModule:
+    """The graph of a region, with those inside it inlined."""
+    inner: Any = graph
+    for part in str(node.target).split("."):
+        inner = getattr(inner, part)
+    inline_regions(inner)
+    return inner
 
 
-def _inline(graph: fx.GraphModule, call: fx.Node, inner: fx.GraphModule, given: Any) -> None:
+def _inline_both(graph: fx.GraphModule, node: fx.Node) -> None:
+    """Both sides of a condition, and a choice between their results; what depends on sizes stays a condition."""
+    condition, yes, no, given = node.args[:4]
+    is_tensor = isinstance(condition, fx.Node) and isinstance(condition.meta.get("val"), torch.Tensor)
+    made = node.meta.get("val")
+    if not is_tensor or not all(isinstance(part, torch.Tensor) for part in (made or (None,))):
+        return
+    sides = [_copied(graph, node, _inner(graph, side), given) for side in (yes, no)]
+    with graph.graph.inserting_before(node):
+        chosen = []
+        for value, *pair in zip(made, *sides):
+            chosen.append(graph.graph.call_function(torch.ops.aten.where.self, (condition, *pair)))
+            chosen[-1].meta.update(node.meta, val=value)
+    _replace(graph, node, chosen)
+
+
+def _copied(graph: fx.GraphModule, call: fx.Node, inner: fx.GraphModule, given: Any) -> Any:
+    """The results of an inner graph, whose nodes are copied in front of its call."""
     inputs = iter(given)
     values: dict[fx.Node, Any] = {}
     results: Any = ()
@@ -65,6 +78,11 @@ def _inline(graph: fx.GraphModule, call: fx.Node, inner: fx.GraphModule, given: 
                 values[node] = graph.graph.node_copy(node, values.__getitem__)
                 if node.op == "get_attr":
                     values[node].target = _moved(graph, inner, str(node.target))
+    return results
+
+
+def _replace(graph: fx.GraphModule, call: fx.Node, results: Any) -> None:
+    """Let those who read the results of a region read these."""
     for user in list(call.users):
         assert user.target is operator.getitem, user
         user.replace_all_uses_with(results[user.args[1]])

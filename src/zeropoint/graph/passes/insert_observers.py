@@ -98,7 +98,8 @@ def _wanted(choices: dict[fx.Node, Choice], by_name: dict[str, fx.Node]) -> dict
             if last not in wanted and not choice.to_float and choice.result is None:
                 fixed = _FIXED.get(choice.operator.output) if choice.operator else None
                 wanted[last] = choice.qconfig.activation() if fixed is None else fixed()
-            has_scale.add(last)
+            if not choice.to_float:
+                has_scale.add(last)
         elif choice.way is Way.JOINED and choice.qconfig is not None and choice.result is None:
             wanted[node] = choice.qconfig.activation()
         elif choice.way in (Way.PASSED, Way.JOINED):
