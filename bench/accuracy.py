@@ -42,6 +42,7 @@ from zeropoint.accuracy import gptq
 from zeropoint.accuracy.precision import dynamic_layers
 from zeropoint.accuracy.recipe import ALGORITHMS, Bench, Recipe
 from zeropoint.report.sensitivity import measure_of
+from zeropoint.report.timing import alternating
 
 Run = Callable[..., Tensor]
 SECONDS = 120.0  # for one algorithm alone: those that take longer leave the layers behind as they are
@@ -517,9 +518,20 @@ def ours(case: Case, minutes: float, checkpoint: Path | None = None) -> Iterator
         assert found.program is not None, found.note
         with torch.no_grad():
             assert case.score(found.program) == case.score(found.model)
+        print_times(case, found.program, bench())
         return deployed(case, found.model)
 
     yield "tune", tuned
+
+
+def print_times(case: Case, tuned: Run, bench: Bench) -> None:
+    """Milliseconds of the float model, plain int8 and what was tuned, on the first batch of the calibration."""
+    batch = bench.inputs[0]
+    plain = zeropoint.compile(bench.make(Recipe()).quantized, batch)
+    with torch.no_grad():
+        runs: list[Callable[[], object]] = [functools.partial(run, *batch) for run in (case.model, plain, tuned)]
+        times = alternating(runs, seconds=3.0)
+    print("ms: " + ", ".join(f"{name} {ms:.2f}" for name, ms in zip(("float", "plain", "tuned"), times)), flush=True)
 
 
 def deployed(case: Case, quantized: Any) -> Run:
@@ -598,6 +610,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="variants, such as 'plain;dynamic, smooth'; default: all")
     parser.add_argument("--without", default="", help="variants to leave out")
     parser.add_argument("--minutes", type=float, default=5.0, help="the budget of tune")
+    parser.add_argument("--target", type=float, help="another target for tune, such as what a peer reaches")
     parser.add_argument("--checkpoints", type=Path, help="a folder where tune writes down what it has measured")
     parser.add_argument("--json", type=Path, help="also append the rows to this file")
     parser.add_argument("--table", type=Path, help="only print what such a file has, as a table")
@@ -610,6 +623,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
     for name in arguments.model or MODELS:
         case = MODELS[name]()
+        if arguments.target is not None:
+            case.target = case.metric_target = arguments.target
         row("float", name, case, lambda case=case: case.model, arguments)  # type: ignore[misc]
         kept = None if arguments.checkpoints is None else arguments.checkpoints / f"{name}.json"
         for variant, make in (*ours(case, arguments.minutes, kept), *peers(case)):

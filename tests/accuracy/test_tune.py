@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import zeropoint
-from zeropoint.accuracy import recipe
+from zeropoint.accuracy import layers_of, recipe
 from zeropoint.accuracy.precision import Front, Option, choose, precision_front
 from zeropoint.accuracy.recipe import ALGORITHMS, Bench, Recipe
 from zeropoint.accuracy.tune import Tuned, _Goal
@@ -250,7 +250,7 @@ def test_every_layer_is_measured_in_every_way_it_has():
     data = batches()
     front = precision_front(Bench(spread_network(), (data[0],), data), progress=False)
     ways = {path: {o.way for o in front.options if o.path == path} for path in ("0", "2", "4")}
-    everything = {"int8", "int8 dynamic", "int8 weights", "int4 weights", "float16 weights", "float"}
+    everything = {"int8", "int8 dynamic", "int8 twice", "int8 weights", "int4 weights", "float16 weights", "float"}
     assert ways == {"0": everything, "2": everything, "4": everything}
     of_second = {o.way: o for o in front.options if o.path == "2"}
     assert of_second["float"].error == 0.0
@@ -406,6 +406,7 @@ def test_the_time_of_a_step_belongs_to_its_layer_whatever_is_fused_behind():
     assert all(option.milliseconds > 0 for option in options)
 
 
+@torch.no_grad()
 def test_steps_of_a_sequence_have_ranges_of_their_own_before_a_window_of_one():
     # Every step is ten times as large as the one before it: one range leaves the first ones nothing.
     torch.manual_seed(0)
@@ -417,6 +418,29 @@ def test_steps_of_a_sequence_have_ranges_of_their_own_before_a_window_of_one():
     assert float(error[0]) < 1e-4 * float(model(data[1])[..., 0].square().mean())
     program = zeropoint.compile(quantized, (data[0],))
     assert torch.equal(program(data[1]), quantized(data[1]))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("layer", [nn.Linear(16, 8), nn.Conv1d(16, 8, 1)], ids=["linear", "pointwise"])
+def test_activations_that_are_rounded_twice_lose_nothing(layer):
+    torch.manual_seed(0)
+    data = [torch.randn(2, 16, 16) for _ in range(2)]
+    model = nn.Sequential(layer, nn.Tanh()).eval()
+    bench = Bench(model, (data[0],), data)
+    errors = {}
+    for way in ("int8 dynamic", "int8 twice"):
+        quantized = bench.make(Recipe((), (("0", way),))).quantized
+        # What is left is the error of the weight, which is taken out of what is compared.
+        graph = bench.calibrated(Recipe((), (("0", way),)))[0]
+        rounded = next(iter(layers_of(graph, quantized, data)))
+        weight = rounded.rounded().reshape(layer.weight.shape)
+        wanted = torch.func.functional_call(model, {"0.weight": weight}, (data[1],))
+        errors[way] = float((quantized(data[1]) - wanted).square().mean())
+        program = zeropoint.compile(quantized, (data[0],))
+        assert torch.equal(program(data[1]), quantized(data[1]))
+    assert errors["int8 twice"] < 1e-3 * errors["int8 dynamic"]
+    zeros = torch.zeros(2, 16, 16)
+    assert torch.isfinite(program(zeros)).all()
 
 
 def test_what_gptq_and_smooth_found_is_taken_again(monkeypatch):

@@ -133,19 +133,20 @@ def _rounded(layer: TunableLayer) -> Tensor | None:
         )
     tensors = (layer.weight, layer.scale, layer.zero_point, layer.integers)
     rows = [operation.matrix(t.expand(shape)).mT.detach().float() for t in tensors]
-    parts = zip(*(t.split(seen[0].shape[-1], 1) for t in rows))
-    found = [_best(h, judge, *part, layer.low, layer.high) for h, judge, part in zip(seen, held, parts)]
+    found = []
+    for h, judge, w, scale, zero_point, nearest in zip(seen, held, *(t.split(seen[0].shape[-1], 1) for t in rows)):
+        found.append(_best(h, judge, _Weights(w, scale, zero_point, layer.low, layer.high), nearest))
     return torch.cat(found, 1).mT.reshape(shape).to(torch.int32)
 
 
-def _best(
-    h: Tensor, judge: Tensor, weight: Tensor, scale: Tensor, zero_point: Tensor, best: Tensor, low: int, high: int
-) -> Tensor:
+def _best(h: Tensor, judge: Tensor, weights: _Weights, best: Tensor) -> Tensor:
     """The integers of some inputs, with the damping that is best on what was held out, in each group."""
     order = h.diagonal(dim1=1, dim2=2).argsort(1, descending=True)
     h, judge = (_along(_along(m, order, 1), order, 2) for m in (h, judge))
-    weights = _Weights(*(_along(t, order, 1) for t in (weight, scale, zero_point)), low, high)
-    best = _along(best, order, 1)
+    w, scale, zero_point, best = (
+        _along(t, order, 1) for t in (weights.floats, weights.scale, weights.zero_point, best)
+    )
+    weights = _Weights(w, scale, zero_point, weights.low, weights.high)
     least = _errors(judge, weights, best)
     improved = False
     for damping in _DAMPING if bool(h.any()) else ():  # of zeros alone there is nothing to learn

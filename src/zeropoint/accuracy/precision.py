@@ -1,10 +1,10 @@
 """Mixed precision: how each layer is computed, so that the model is as quick as it can be within an error.
 
-For every layer and every way to compute it (int8 with ranges of calibration, int8 with ranges of each call, weights of
-8 or 4 bits or float16 alone, float; those without weights for products of two activations, as in attention) two numbers
-are measured: the squared error of the model's output with that layer alone quantized that way (`local_errors.py`), and
-the time of its steps in a program. Errors of layers that do not know of each other add up, so the best choice for a
-given sum is a small integer program::
+For every layer and every way to compute it (int8 with ranges of calibration, int8 with ranges of each call, int8 twice
+(`round_twice`), weights of 8 or 4 bits or float16 alone, float; products of two activations, as in attention, have no
+weights to round alone) two numbers are measured: the squared error of the model's output with that layer alone
+quantized that way (`local_errors.py`), and the time of its steps in a program. Errors of layers that do not know of
+each other add up, so the best choice for a given sum is a small integer program::
 
     minimize  sum(time[l, w] x[l, w])    with  sum(error[l, w] x[l, w]) <= limit,  one w for each l
 
@@ -24,7 +24,7 @@ from torch import fx
 from zeropoint.accuracy.graph_layers import inputs_of
 from zeropoint.accuracy.layers import MEMORY
 from zeropoint.accuracy.local_errors import LocalErrors, fits
-from zeropoint.accuracy.recipe import ALGORITHMS, DYNAMIC, PRODUCTS, WAYS, Bench, Recipe, Stage
+from zeropoint.accuracy.recipe import ALGORITHMS, DYNAMIC, PRODUCTS, TWICE, WAYS, Bench, Recipe, Stage
 from zeropoint.compiler import Unsupported, compile
 from zeropoint.graph.passes.annotate import Choice, Way
 from zeropoint.graph.provenance import Identity, identity, origin
@@ -41,6 +41,7 @@ INT8 = "int8"
 _CHOSEN = {
     INT8: Way.STATIC,
     DYNAMIC: Way.DYNAMIC,
+    TWICE: Way.DYNAMIC,
     "int8 weights": Way.WEIGHT,
     "int4 weights": Way.WEIGHT_4,
     "float16 weights": Way.HALF,
@@ -86,7 +87,7 @@ class Front:
     options: tuple[Option, ...]
     signal: float  # the power of the outputs, to which errors relate
 
-    HEADER = ("int8", "dynamic", "weights", "4 bits", "float16", "float", "ms", "bytes", "SQNR\ndB")
+    HEADER = ("int8", "dynamic", "twice", "weights", "4 bits", "float16", "float", "ms", "bytes", "SQNR\ndB")
 
     @classmethod
     def of(cls, options: Sequence[Option], signal: float) -> Front:
@@ -312,6 +313,8 @@ def _chosen(prepared: Prepared, layers: list[str], way: str) -> dict[str, set[st
     for node, choice in prepared.choices().items():
         path = _name(node, choice)
         is_default = way == INT8 and choice.way is not Way.FLOAT
+        if way == TWICE and choice.operator is not None and choice.operator.name != "linear":
+            continue
         if path in layers and _has(path, way) and (choice.way is _CHOSEN[way] or is_default):
             found.setdefault(path, set()).add(node.name)
     return found

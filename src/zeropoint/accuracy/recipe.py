@@ -28,6 +28,7 @@ from zeropoint.accuracy.scaling import search_scaling
 from zeropoint.accuracy.smoothing import smooth_layers
 from zeropoint.graph.frontends.script.evaluate import straight_graph
 from zeropoint.graph.passes.pointwise_rows import rows_of_pointwise
+from zeropoint.graph.passes.rounded_twice import round_twice
 from zeropoint.graph.policy import Policy
 from zeropoint.graph.provenance import STAYS_FLOAT, origin
 from zeropoint.graph.quantize_fx import (
@@ -54,6 +55,7 @@ __all__ = [
     "ALGORITHMS",
     "DYNAMIC",
     "PRODUCTS",
+    "TWICE",
     "WAYS",
     "Algorithm",
     "Bench",
@@ -145,10 +147,11 @@ ALGORITHMS = (
         dear=True,
     ),
 )
-DYNAMIC = "int8 dynamic"
+DYNAMIC, TWICE = "int8 dynamic", "int8 twice"
 
 WAYS: Mapping[str, QConfig | None] = {
     DYNAMIC: per_token_dynamic_qconfig,
+    TWICE: per_token_dynamic_qconfig,  # of linear layers that `round_twice` makes two of
     "int8 weights": QConfig(default_placeholder_observer, default_per_channel_weight_observer),
     "int4 weights": float_qparams_weight_only_qconfig_4bit,
     "float16 weights": float16_dynamic_qconfig,
@@ -246,7 +249,9 @@ class Bench:
             count: of batches to calibrate with; all by default.
         """
         graph = copy.deepcopy(self.graph)
-        rows_of_pointwise(graph, recipe.dynamic)
+        twice = [path for path, way in recipe.ways if way == TWICE]
+        rows_of_pointwise(graph, (*recipe.dynamic, *twice))
+        round_twice(graph, twice)
         changes = self._run(recipe, Stage.FLOAT, graph, graph)
         prepared = self.prepared(recipe, copy.deepcopy(graph), count)
         changes += self._run(recipe, Stage.SCALES, graph, prepared)
