@@ -266,7 +266,7 @@ def _explore(search: _Search, mixed_precision: bool, progress: bool) -> tuple[Fr
     mixed = mixed_precision and search.goal.target is not None
     for algorithm in ALGORITHMS:
         if search.over:
-            return None, search.why
+            break
         recipe = search.best_recipe
         if algorithm.for_dynamic:
             if mixed:
@@ -361,6 +361,12 @@ class _Goal:
     def is_met(self, metric: float) -> bool:
         return self.target is not None and metric >= self.wanted
 
+    def is_far(self, metric: float) -> bool:
+        """Whether a model loses more than twice what it may."""
+        if math.isinf(self.float_metric):
+            return self.share(metric) < 1 / _FAR
+        return self.float_metric - metric > _FAR * (self.float_metric - self.wanted)
+
     def share(self, metric: float) -> float:
         """What may be lost, in terms of what a model with this metric loses; of dB, in amplitudes."""
         if math.isinf(self.float_metric):
@@ -421,7 +427,7 @@ class _Search:
     def is_far(self) -> bool:
         """Whether the best loses so much more than it may that finer ranges or rounding cannot be enough."""
         assert self.best is not None
-        return self.goal.target is not None and self.goal.share(self.best.metric) < 1 / _FAR
+        return self.goal.target is not None and self.goal.is_far(self.best.metric)
 
     @property
     def best_recipe(self) -> Recipe:
