@@ -14,8 +14,9 @@ which `scipy.optimize.milp` solves exactly. All limits together give the Pareto 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -48,6 +49,7 @@ _CHOSEN = {
 }
 _BATCHES = 2  # that errors are measured on, at most; one for more than so many layers
 _MANY = 24
+_WHOLE = (INT8, DYNAMIC, TWICE)  # on integers, activations too
 _ALIKE = ("int4 weights", "float16 weights")  # whose errors are measured at the layer alone
 _POINTS = 32  # limits that are tried, from the least error to the largest, but not below that by more than so much
 _DECADES = 6
@@ -179,31 +181,48 @@ def choose(options: Sequence[Option], limit: float) -> Point | None:
     )
 
 
-def precision_front(bench: Bench, recipe: Recipe = Recipe(), progress: bool = True) -> Front:  # noqa: B008
+def precision_front(
+    bench: Bench,
+    recipe: Recipe = Recipe(),  # noqa: B008
+    progress: bool = True,
+    *,
+    known: Front | None = None,
+    seconds: float = math.inf,
+) -> Front:
     """Measure every layer in every precision, and find the Pareto front.
 
     Args:
-        recipe: the other changes to the model; algorithms that work on integers are skipped here.
+        recipe: the other changes to the model. Of the algorithms that work on integers, only `gptq` is run.
+        known: the front of the same recipe without `gptq`: times, and what `gptq` does not change, are taken from it.
+        seconds: after which `gptq` leaves the layers to come as they are.
     """
     stages = {algorithm.name: algorithm.stage for algorithm in ALGORITHMS}
     algorithms = tuple(name for name in recipe.algorithms if stages[name] is not Stage.INTEGERS)
+    end = time.monotonic() + seconds
     layers: list[str] = []
     measured = _Measured(bench)
     options: list[Option] = []
+    before = {} if known is None else {(option.path, option.way): option for option in known.options}
     for way in shown((INT8, *WAYS), "measuring each layer in each way", progress):
+        if known is not None and way not in _WHOLE:
+            options += [option for option in known.options if option.way == way]
+            continue
         ways = () if way == INT8 else tuple((path, way) for path in layers if _has(path, way))
         # Only layers in int8 have ranges that need all the data.
         graph, prepared, _ = bench.calibrated(Recipe(algorithms, ways), None if way == INT8 else 1)
         layers = layers or _layers(prepared)
         quantized = convert_fx(prepared)
-        times, sizes = _times(bench, quantized), _sizes(quantized)
+        if "gptq" in recipe.algorithms and way in _WHOLE:
+            bench.round(Recipe(("gptq",), ways), graph, quantized, end - time.monotonic())
+        times, sizes = ({}, {}) if known is not None else (_times(bench, quantized), _sizes(quantized))
         chosen = _chosen(prepared, layers, way)
-        errors = (
-            dict.fromkeys(chosen, 0.0) if way == "float" else measured.errors(way, graph, prepared, quantized, chosen)
-        )
+        errors = dict.fromkeys(chosen, 0.0)
+        if way != "float":
+            errors = measured.errors(way, graph, prepared, quantized, chosen)
         for path, error in errors.items():
             at, nbytes = path.removesuffix(PRODUCTS), 0 if path.endswith(PRODUCTS) else sizes.get(path, 0)
-            options.append(Option(path, way, error, times.get(at, 0.0), nbytes))
+            found = Option(path, way, error, times.get(at, 0.0), nbytes)
+            options.append(replace(before[path, way], error=error) if (path, way) in before else found)
     return Front.of(options, measured.signal)
 
 

@@ -271,6 +271,10 @@ class Bench:
         changes += self._run(recipe, Stage.INTEGERS, graph, quantized, end)
         return Result(quantized, graph, tuple(changes))
 
+    def round(self, recipe: Recipe, graph: fx.GraphModule, quantized: Quantized, seconds: float) -> None:
+        """Run what a recipe has for integers on a quantized graph, in place."""
+        self._run(recipe, Stage.INTEGERS, graph, quantized, time.monotonic() + seconds)
+
     def _run(
         self, recipe: Recipe, stage: Stage, graph: fx.GraphModule, subject: Any, end: float = math.inf
     ) -> list[Change]:

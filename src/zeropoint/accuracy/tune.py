@@ -275,16 +275,19 @@ def _explore(search: _Search, mixed_precision: bool, progress: bool) -> tuple[Fr
             search.attempt(recipe.with_algorithm(algorithm.name))
     if search.spent or not mixed or (search.met and not search.best_recipe.ways):
         return None, search.why
+    recipe = search.best_recipe
     with during(f"mixed precision; {search.so_far}", progress):
-        front = search.front()
-    recipe, all_int8 = search.best_recipe, sum(o.error for o in front.options if o.way == "int8")
+        front = search.front(recipe)
     # What the target allows, if the metric follows the error as in plain int8, the first trial.
+    all_int8 = sum(option.error for option in front.options if option.way == "int8")
     error = all_int8 * search.goal.share(search.trials[0].metric) ** 2
-    quick = _narrow(
-        search, front, recipe.algorithms, error, front.milliseconds(recipe.ways) if search.met else math.inf
-    )
-    error = all_int8 if math.isinf(quick.milliseconds) else quick.error * _GPTQ_GAIN
-    _narrow(search, front, (*recipe.algorithms, "gptq"), error, quick.milliseconds)
+    known = front.milliseconds(recipe.ways) if search.met else math.inf
+    quick = _narrow(search, front, recipe.algorithms, error, known)
+    if not search.spent:
+        rounded = recipe.with_algorithm("gptq")
+        with during(f"mixed precision with gptq; {search.so_far}", progress):
+            front = search.front(rounded, front)
+        _narrow(search, front, rounded.algorithms, quick.error, quick.milliseconds)
     if not search.over:
         search.attempt(search.best_recipe.with_algorithm("adaround"))
     return front, search.why
@@ -300,7 +303,6 @@ def _try_dynamic(search: _Search, algorithm: str) -> None:
         search.attempt(recipe.with_algorithm(algorithm))
 
 
-_GPTQ_GAIN = 4.0  # how much larger the squared error may be without it, as a first guess
 _TRIALS = 6  # for quicker choices than one that meets the target
 _QUICKER = 0.95  # of the time, at most, for a choice to be worth a trial
 
@@ -478,12 +480,17 @@ class _Search:
             self._good = [*self._good[1 - _COMPARED :], (trial, made)]
         return trial
 
-    def front(self) -> Front:
-        """Time against error of layers in all ways, for the best recipe; from the checkpoint if it knows it."""
-        assert self.best is not None
-        known = None if self._file is None else self._file.front
-        front = precision_front(self.bench, self.best.recipe, progress=False) if known is None else known
-        if self._file is not None and known is None:
+    def front(self, recipe: Recipe, known: Front | None = None) -> Front:
+        """Time against error of layers in all ways, for the algorithms of a recipe.
+
+        Args:
+            known: the front without `gptq`, if the recipe has it; without one, that of the checkpoint is taken.
+        """
+        if known is not None:
+            return precision_front(self.bench, recipe, progress=False, known=known, seconds=self._left)
+        stored = None if self._file is None else self._file.front
+        front = precision_front(self.bench, recipe, progress=False) if stored is None else stored
+        if self._file is not None and stored is None:
             self._file.add_front(front)
         return front
 
