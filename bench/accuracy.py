@@ -42,6 +42,7 @@ from zeropoint.accuracy import gptq
 from zeropoint.accuracy.precision import dynamic_layers
 from zeropoint.accuracy.recipe import ALGORITHMS, Bench, Recipe
 from zeropoint.report.sensitivity import measure_of
+from zeropoint.report.timing import alternating
 
 Run = Callable[..., Tensor]
 SECONDS = 120.0  # for one algorithm alone: those that take longer leave the layers behind as they are
@@ -198,6 +199,9 @@ def _glide(first: float, last: float, seconds: float = 2.0) -> Tensor:
     return (torch.stack([torch.sin(k * phase) / k for k in range(1, 5)]).sum(0) / 2)[None]
 
 
+_OTHER_GLIDES = ((600, 150), (95, 270), (420, 105), (200, 520))  # what `tune` judges by: the pitches of the score
+
+
 def _cents(found: Tensor, wanted: Tensor) -> float:
     """Minus the largest distance of two pitches; minus infinity where one has none."""
     return -float((1200 * torch.log2(found / wanted)).abs().nan_to_num(math.inf).max())
@@ -239,10 +243,16 @@ def crepe() -> Case:
 
     ends = ((700, 90), (100, 150), (300, 800), (500, 200), (80, 300), (900, 400), (160, 130), (350, 120))
     calibration = [torch.cat([frames(_glide(*both))[k::25] for both in ends]) for k in (0, 6, 12, 18)]
-    x, other = frames(_glide(110, 440)), frames(_glide(600, 150))
+    x, others = frames(_glide(110, 440)), [frames(_glide(*both)) for both in _OTHER_GLIDES]
     with torch.no_grad():
-        wanted, right = pitch(model(x)), pitch(model(other))
-    score, seen = (lambda run: _cents(pitch(run(x)), wanted)), (lambda run: _cents(pitch(run(other)), right))
+        wanted, right = pitch(model(x)), [pitch(model(other)) for other in others]
+
+    def score(run: Run) -> float:
+        return _cents(pitch(run(x)), wanted)
+
+    def seen(run: Run) -> float:
+        return min(_cents(pitch(run(other)), known) for other, known in zip(others, right))
+
     return Case(model, (x[:2],), calibration, score, "cents", -0.5, seen)
 
 
@@ -265,9 +275,16 @@ def fcpe() -> Case:
 
     ends = ((700, 90), (100, 150), (300, 800), (500, 200))
     with torch.no_grad():
-        x, other, calibration = mel(_glide(110, 440)), mel(_glide(600, 150)), [mel(_glide(*both)) for both in ends]
-        wanted, right = pitch(model(x)), pitch(model(other))
-    score, seen = (lambda run: _cents(pitch(run(x)), wanted)), (lambda run: _cents(pitch(run(other)), right))
+        x, calibration = mel(_glide(110, 440)), [mel(_glide(*both)) for both in ends]
+        others = [mel(_glide(*both)) for both in _OTHER_GLIDES]
+        wanted, right = pitch(model(x)), [pitch(model(other)) for other in others]
+
+    def score(run: Run) -> float:
+        return _cents(pitch(run(x)), wanted)
+
+    def seen(run: Run) -> float:
+        return min(_cents(pitch(run(other)), known) for other, known in zip(others, right))
+
     return Case(model, (x,), calibration, score, "cents", -2.0, seen, four_bits=True)
 
 
@@ -501,9 +518,20 @@ def ours(case: Case, minutes: float, checkpoint: Path | None = None) -> Iterator
         assert found.program is not None, found.note
         with torch.no_grad():
             assert case.score(found.program) == case.score(found.model)
+        print_times(case, found.program, bench())
         return deployed(case, found.model)
 
     yield "tune", tuned
+
+
+def print_times(case: Case, tuned: Run, bench: Bench) -> None:
+    """Milliseconds of the float model, plain int8 and what was tuned, on the first batch of the calibration."""
+    batch = bench.inputs[0]
+    plain = zeropoint.compile(bench.make(Recipe()).quantized, batch)
+    with torch.no_grad():
+        runs: list[Callable[[], object]] = [functools.partial(run, *batch) for run in (case.model, plain, tuned)]
+        times = alternating(runs, seconds=3.0)
+    print("ms: " + ", ".join(f"{name} {ms:.2f}" for name, ms in zip(("float", "plain", "tuned"), times)), flush=True)
 
 
 def deployed(case: Case, quantized: Any) -> Run:
@@ -582,6 +610,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="variants, such as 'plain;dynamic, smooth'; default: all")
     parser.add_argument("--without", default="", help="variants to leave out")
     parser.add_argument("--minutes", type=float, default=5.0, help="the budget of tune")
+    parser.add_argument("--target", type=float, help="another target for tune, such as what a peer reaches")
     parser.add_argument("--checkpoints", type=Path, help="a folder where tune writes down what it has measured")
     parser.add_argument("--json", type=Path, help="also append the rows to this file")
     parser.add_argument("--table", type=Path, help="only print what such a file has, as a table")
@@ -594,6 +623,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
     for name in arguments.model or MODELS:
         case = MODELS[name]()
+        if arguments.target is not None:
+            case.target = case.metric_target = arguments.target
         row("float", name, case, lambda case=case: case.model, arguments)  # type: ignore[misc]
         kept = None if arguments.checkpoints is None else arguments.checkpoints / f"{name}.json"
         for variant, make in (*ours(case, arguments.minutes, kept), *peers(case)):

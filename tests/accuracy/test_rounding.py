@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import importlib
 
 import pytest
 import torch
@@ -12,9 +13,10 @@ from torch import nn
 
 import zeropoint
 from zeropoint.accuracy import adaround, correct_biases, gptq, layers_of
-from zeropoint.accuracy.gptq import _greedy, _Weights
+from zeropoint.accuracy.gptq import _greedy, _Weights, hessian
 from zeropoint.accuracy.recipe import Bench, Recipe
 
+gptq_file = importlib.import_module("zeropoint.accuracy.gptq")
 ALGORITHMS = (gptq, functools.partial(adaround, steps=400))
 NAMES = ("gptq", "adaround")
 FOUR_BITS = zeropoint.float_qparams_weight_only_qconfig_4bit
@@ -328,7 +330,34 @@ def test_inputs_are_rounded_as_with_the_inverse_of_the_hessian(inputs, outputs):
         wanted[i] = (left[i] / scale[i] + zero_point[i]).round().clamp(-8, 7)
         error = (left[i] - (wanted[i] - zero_point[i]) * scale[i]) / upper[i, i]
         left[i:] -= upper[i, i:, None] * error
-    assert torch.equal(_greedy(h, _Weights(weight, scale, zero_point, -8, 7)), wanted)
+    one_group = (t[None] for t in (weight, scale, zero_point))
+    assert torch.equal(_greedy(h[None], _Weights(*one_group, -8, 7))[0], wanted)
+
+
+def test_a_layer_with_many_inputs_is_rounded_in_parts(monkeypatch):
+    # A window of 64 of 128 channels has 8192 inputs: their Hessian has 512 MB, and its factor takes minutes.
+    torch.manual_seed(0)
+    monkeypatch.setattr(gptq_file, "_WIDEST", 48)
+    model = nn.Sequential(nn.Conv1d(8, 4, 16)).eval()
+    data = [torch.randn(8, 8, 60).cumsum(-1) for _ in range(4)]
+    quantized = zeropoint.to_int8(model, (data[0],), data, qconfig=COARSE, progress=False)
+    [wide] = layers_of(model, quantized, data)
+    assert [tuple(h.shape) for h in hessian(wide, wide.inputs)] == [(1, 43, 43), (1, 43, 43), (1, 42, 42)]
+    [change] = gptq(model, quantized, data)
+    assert change.after > change.before + 3  # dB
+
+
+def test_groups_of_a_convolution_are_rounded_together(monkeypatch):
+    # One group after the other took most of the time: a depthwise layer has hundreds.
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv1d(64, 64, 9, groups=64)).eval()
+    data = [torch.randn(8, 64, 40).cumsum(-1) for _ in range(4)]
+    quantized = zeropoint.to_int8(model, (data[0],), data, qconfig=COARSE, progress=False)
+    calls = []
+    monkeypatch.setattr(gptq_file, "_greedy", lambda *given: calls.append(given) or _greedy(*given))
+    [change] = gptq(model, quantized, data)
+    assert change.after > change.before + 3
+    assert 1 <= len(calls) <= 3  # once for each damping, not for each group
 
 
 def test_biases_are_corrected_for_the_integers_that_are_deployed():

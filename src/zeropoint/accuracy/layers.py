@@ -207,19 +207,48 @@ def round_layers(
     quantized: nn.Module,
     batches: Iterable[Any],
     seconds: float = math.inf,
+    found: dict[Any, Any] | None = None,
 ) -> tuple[Change, ...]:
     """Give each layer the integers that an algorithm finds for it, if it is nearer with them, in place.
 
     Args:
         rounded: the integers for a layer; None for one that it cannot round.
         seconds: after which no layer is begun; the rest stays as it is.
+        found: the integers that were found before, which are tried instead of looking for them again; and the new ones.
     """
     end = time.monotonic() + seconds
     changes = []
+    known = _Integers({} if found is None else found)
     for layer in layers_of(float_model, quantized, batches):
         if time.monotonic() >= end:
             break
-        integers = rounded(layer)
+        integers = known.of(layer)
+        if integers is None:
+            integers = rounded(layer)
+            known.add(layer, integers)
         if integers is not None:
             changes.append(layer.try_integers(integers, algorithm))
     return tuple(changes)
+
+
+class _Integers:
+    """Integers of layers that were found before: a layer with the same weight and scale may have them."""
+
+    def __init__(self, found: dict[Any, Any]) -> None:
+        self._found = found
+
+    def of(self, layer: TunableLayer) -> Tensor | None:
+        """Those of a layer; None if they are not known."""
+        for weight, scale, zero_point, integers in self._found.get(self._key(layer), ()):
+            if all(map(torch.equal, (weight, scale, zero_point), (layer.weight, layer.scale, layer.zero_point))):
+                return integers.to(torch.int32).reshape(layer.weight.shape)
+        return None
+
+    def add(self, layer: TunableLayer, integers: Tensor | None) -> None:
+        if integers is not None:
+            stored = integers.to(torch.uint8 if layer.low >= 0 else torch.int8)
+            self._found.setdefault(self._key(layer), []).append((layer.weight, layer.scale, layer.zero_point, stored))
+
+    @staticmethod
+    def _key(layer: TunableLayer) -> Any:
+        return layer.path, tuple(layer.weight.shape), layer.low, layer.high

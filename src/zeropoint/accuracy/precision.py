@@ -1,10 +1,10 @@
 """Mixed precision: how each layer is computed, so that the model is as quick as it can be within an error.
 
-For every layer and every way to compute it (int8 with ranges of calibration, int8 with ranges of each call, weights of
-8 or 4 bits or float16 alone, float; int8 or float for matrix products of two activations, as in attention) two numbers
-are measured: the squared error of the model's output with that layer alone quantized that way, and the time of its
-steps in a program. Errors of layers that do not know of each other add up, so the best choice for a given sum is a
-small integer program::
+For every layer and every way to compute it (int8 with ranges of calibration, int8 with ranges of each call, int8 twice
+(`round_twice`), weights of 8 or 4 bits or float16 alone, float; products of two activations, as in attention, have no
+weights to round alone) two numbers are measured: the squared error of the model's output with that layer alone
+quantized that way (`local_errors.py`), and the time of its steps in a program. Errors of layers that do not know of
+each other add up, so the best choice for a given sum is a small integer program::
 
     minimize  sum(time[l, w] x[l, w])    with  sum(error[l, w] x[l, w]) <= limit,  one w for each l
 
@@ -13,20 +13,25 @@ which `scipy.optimize.milp` solves exactly. All limits together give the Pareto 
 
 from __future__ import annotations
 
-import copy
 import math
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import fx
 
-from zeropoint.accuracy.recipe import ALGORITHMS, DYNAMIC, PRODUCTS, WAYS, Bench, Recipe, Stage
+from zeropoint.accuracy.graph_layers import inputs_of
+from zeropoint.accuracy.layers import MEMORY
+from zeropoint.accuracy.local_errors import LocalErrors, fits
+from zeropoint.accuracy.recipe import ALGORITHMS, DYNAMIC, PRODUCTS, TWICE, WAYS, Bench, Recipe, Stage
 from zeropoint.compiler import Unsupported, compile
 from zeropoint.graph.passes.annotate import Choice, Way
-from zeropoint.graph.provenance import origin
+from zeropoint.graph.provenance import Identity, identity, origin
 from zeropoint.graph.quantize_fx import Prepared, Quantized, convert_fx, convert_layers
+from zeropoint.operators import BY_ATEN
+from zeropoint.operators.node import aten_name
 from zeropoint.progress import shown
 from zeropoint.report.pairs import first_tensor
 from zeropoint.report.table import plain_table, rich_table
@@ -37,12 +42,17 @@ INT8 = "int8"
 _CHOSEN = {
     INT8: Way.STATIC,
     DYNAMIC: Way.DYNAMIC,
+    TWICE: Way.DYNAMIC,
     "int8 weights": Way.WEIGHT,
     "int4 weights": Way.WEIGHT_4,
     "float16 weights": Way.HALF,
 }
-_BATCHES = 2  # that errors are measured on, at most: every layer in every way is a run of the model on each
-_POINTS = 16  # limits that are tried, from the least error to the largest
+_BATCHES = 2  # that errors are measured on, at most; one for more than so many layers
+_MANY = 24
+_WHOLE = (INT8, DYNAMIC, TWICE)  # on integers, activations too
+_ALIKE = ("int4 weights", "float16 weights")  # whose errors are measured at the layer alone
+_POINTS = 32  # limits that are tried, from the least error to the largest, but not below that by more than so much
+_DECADES = 6
 _RUNS = 9  # of each program, for the medians of its steps
 
 
@@ -79,12 +89,17 @@ class Front:
     options: tuple[Option, ...]
     signal: float  # the power of the outputs, to which errors relate
 
-    HEADER = ("int8", "dynamic", "weights", "4 bits", "float16", "float", "ms", "bytes", "SQNR\ndB")
+    HEADER = ("int8", "dynamic", "twice", "weights", "4 bits", "float16", "float", "ms", "bytes", "SQNR\ndB")
 
     @classmethod
     def of(cls, options: Sequence[Option], signal: float) -> Front:
         """The front of all choices of one way for each layer."""
         return cls(_front(options), tuple(options), signal)
+
+    def milliseconds(self, ways: Sequence[tuple[str, str]]) -> float:
+        """Of all layers, those that `ways` does not name in int8."""
+        chosen = dict(ways)
+        return sum(o.milliseconds for o in self.options if o.way == chosen.get(o.path, INT8))
 
     def sqnr(self, point: Point) -> float:
         """Of the output, in dB, if the errors of layers add up."""
@@ -166,37 +181,109 @@ def choose(options: Sequence[Option], limit: float) -> Point | None:
     )
 
 
-def precision_front(bench: Bench, recipe: Recipe = Recipe(), progress: bool = True) -> Front:  # noqa: B008
+def precision_front(
+    bench: Bench,
+    recipe: Recipe = Recipe(),  # noqa: B008
+    progress: bool = True,
+    *,
+    known: Front | None = None,
+    seconds: float = math.inf,
+) -> Front:
     """Measure every layer in every precision, and find the Pareto front.
 
     Args:
-        recipe: the other changes to the model; algorithms that work on integers are skipped here.
+        recipe: the other changes to the model. Of the algorithms that work on integers, only `gptq` is run.
+        known: the front of the same recipe without `gptq`: times, and what `gptq` does not change, are taken from it.
+        seconds: after which `gptq` leaves the layers to come as they are.
     """
     stages = {algorithm.name: algorithm.stage for algorithm in ALGORITHMS}
     algorithms = tuple(name for name in recipe.algorithms if stages[name] is not Stage.INTEGERS)
-    layers = _layers(bench.calibrated(Recipe(algorithms))[1])
-    inputs = bench.inputs[:: -(-len(bench.inputs) // _BATCHES)]
-    wanted, signal = _outputs(bench, inputs)
+    end = time.monotonic() + seconds
+    layers: list[str] = []
+    measured = _Measured(bench)
     options: list[Option] = []
+    before = {} if known is None else {(option.path, option.way): option for option in known.options}
     for way in shown((INT8, *WAYS), "measuring each layer in each way", progress):
+        if known is not None and way not in _WHOLE:
+            options += [option for option in known.options if option.way == way]
+            continue
         ways = () if way == INT8 else tuple((path, way) for path in layers if _has(path, way))
-        prepared = bench.calibrated(Recipe(algorithms, ways))[1]
+        # Only layers in int8 have ranges that need all the data.
+        graph, prepared, _ = bench.calibrated(Recipe(algorithms, ways), None if way == INT8 else 1)
+        layers = layers or _layers(prepared)
         quantized = convert_fx(prepared)
-        times, sizes = _times(bench, quantized), _sizes(quantized)
-        for path, names in _chosen(prepared, layers, way).items():
-            error = 0.0 if way == "float" else _error(inputs, convert_layers(prepared, names), wanted)
+        if "gptq" in recipe.algorithms and way in _WHOLE:
+            bench.round(Recipe(("gptq",), ways), graph, quantized, end - time.monotonic())
+        times, sizes = ({}, {}) if known is not None else (_times(bench, quantized), _sizes(quantized))
+        chosen = _chosen(prepared, layers, way)
+        errors = dict.fromkeys(chosen, 0.0)
+        if way != "float":
+            errors = measured.errors(way, graph, prepared, quantized, chosen)
+        for path, error in errors.items():
             at, nbytes = path.removesuffix(PRODUCTS), 0 if path.endswith(PRODUCTS) else sizes.get(path, 0)
-            options.append(Option(path, way, error, times.get(at, 0.0), nbytes))
-    return Front.of(options, signal)
+            found = Option(path, way, error, times.get(at, 0.0), nbytes)
+            options.append(replace(before[path, way], error=error) if (path, way) in before else found)
+    return Front.of(options, measured.signal)
+
+
+class _Measured:
+    """Squared errors of the output with one layer quantized, on one or two of the batches."""
+
+    def __init__(self, bench: Bench) -> None:
+        graph = bench.graph
+        many = sum(BY_ATEN[name].heavy for node in graph.graph.nodes if (name := aten_name(node) or "") in BY_ATEN)
+        count = 1 if many > _MANY else _BATCHES
+        self._inputs = [inputs_of(graph, batch) for batch in bench.inputs[:: -(-len(bench.inputs) // count)]]
+        self._in_parts = fits(graph, self._inputs[0], MEMORY)
+        self._gains: dict[str, float] = {}  # of a layer's own error, on its way to the output
+        with torch.no_grad():
+            self._wanted = [first_tensor(graph(*given)) for given in self._inputs]
+        self.signal = sum(float(y.double().square().sum()) for y in self._wanted if y is not None)
+
+    def errors(
+        self, way: str, graph: fx.GraphModule, prepared: Prepared, quantized: Quantized, chosen: dict[str, set[str]]
+    ) -> dict[str, float]:
+        """Of each layer that a graph computes in a way."""
+        if not self._in_parts:
+            return {path: self._alone(convert_layers(prepared, names)) for path, names in chosen.items()}
+        values: dict[Identity, str] = {}
+        by_name = {node.name: node for node in prepared.graph_module.graph.nodes}
+        choices = prepared.choices()
+        for path, names in chosen.items():
+            for node in (by_name[name] for name in names):
+                relu = choices[node].relu
+                values |= {identity(part): path for part in (node, *([by_name[relu]] if relu else []))}
+        found, powers = dict.fromkeys(chosen, 0.0), dict.fromkeys(chosen, 0.0)
+        for given in self._inputs:
+            here = LocalErrors(graph, quantized, values, given)
+            for path in here.names():
+                power = here.power(path)
+                powers[path] += power
+                # Halves and 4 bits err as 8 bits do, only less or more: what becomes of it at the output is known.
+                found[path] += power * self._gains[path] if self._is_known(path, way) else here.at_output(path)
+        for path in found:
+            if found[path] > 0 and powers[path] > 0:
+                self._gains[path] = found[path] / powers[path]
+        return found
+
+    def _is_known(self, path: str, way: str) -> bool:
+        return way in _ALIKE and path in self._gains
+
+    def _alone(self, quantized: Quantized) -> float:
+        total = 0.0
+        with torch.no_grad():
+            for given, right in zip(self._inputs, self._wanted):
+                got = first_tensor(quantized(*given))
+                total += float((got.double() - right.double()).square().sum())  # type: ignore[union-attr]
+        return total
 
 
 def dynamic_layers(bench: Bench) -> tuple[tuple[str, str], ...]:
     """All layers that can compute their ranges at run time instead of using calibrated ones; still int8, slightly
     slower.
     """
-    layers = [path for path in _layers(bench.prepared(Recipe(), copy.deepcopy(bench.graph))) if _has(path, DYNAMIC)]
-    ways = tuple((path, DYNAMIC) for path in layers)
-    prepared = bench.prepared(Recipe((), ways), copy.deepcopy(bench.graph))
+    layers = [path for path in _layers(bench.calibrated(Recipe(), 1)[1]) if _has(path, DYNAMIC)]
+    prepared = bench.calibrated(Recipe((), tuple((path, DYNAMIC) for path in layers)), 1)[1]
     return tuple((path, DYNAMIC) for path in _chosen(prepared, layers, DYNAMIC))
 
 
@@ -204,7 +291,8 @@ def _front(options: Sequence[Option]) -> tuple[Point, ...]:
     least = sum(min(o.error for o in options if o.path == p) for p in {o.path for o in options})
     most = sum(max(o.error for o in options if o.path == p) for p in {o.path for o in options})
     smallest = min((o.error for o in options if o.error > 0), default=1.0)
-    low, high = math.log(max(least, smallest)), math.log(max(most, smallest))
+    high = math.log(max(most, smallest))
+    low = max(math.log(max(least, smallest)), high - _DECADES * math.log(10))
     limits = [least, *(math.exp(low + (high - low) * k / (_POINTS - 1)) for k in range(_POINTS))]
     found = [point for limit in limits if (point := choose(options, limit)) is not None]
     best = {point.ways: point for point in found}.values()
@@ -233,7 +321,7 @@ def _name(node: fx.Node, choice: Choice) -> str:
 
 def _has(path: str, way: str) -> bool:
     """Whether a layer can be computed in a way: products of two activations have no weights to round alone."""
-    return way in (INT8, "float") or not path.endswith(PRODUCTS)
+    return way in (INT8, DYNAMIC, "float") or not path.endswith(PRODUCTS)
 
 
 def _chosen(prepared: Prepared, layers: list[str], way: str) -> dict[str, set[str]]:
@@ -244,33 +332,20 @@ def _chosen(prepared: Prepared, layers: list[str], way: str) -> dict[str, set[st
     for node, choice in prepared.choices().items():
         path = _name(node, choice)
         is_default = way == INT8 and choice.way is not Way.FLOAT
+        if way == TWICE and choice.operator is not None and choice.operator.name != "linear":
+            continue
         if path in layers and _has(path, way) and (choice.way is _CHOSEN[way] or is_default):
             found.setdefault(path, set()).add(node.name)
     return found
 
 
-def _outputs(bench: Bench, inputs: list[Any]) -> tuple[list[Any], float]:
-    with torch.no_grad():
-        wanted = [first_tensor(bench.graph(*batch)) for batch in inputs]
-    return wanted, sum(float(y.double().square().sum()) for y in wanted if y is not None)
-
-
-def _error(inputs: list[Any], quantized: Quantized, wanted: list[Any]) -> float:
-    total = 0.0
-    with torch.no_grad():
-        for batch, right in zip(inputs, wanted):
-            got = first_tensor(quantized(*batch))
-            total += float((got.double() - right.double()).square().sum())  # type: ignore[union-attr]
-    return total
-
-
 def _times(bench: Bench, quantized: Quantized) -> dict[str, float]:
     """Milliseconds of the steps of each module, in a program; in PyTorch where a step is missing."""
-    paths = {node.name: origin(node).path for node in quantized.graph_module.graph.nodes}
+    nodes = {node.name: node for node in quantized.graph_module.graph.nodes}
     spent: dict[str, float] = {}
     try:
         profile = compile(quantized, bench.inputs[0]).profile(*bench.inputs[0], runs=_RUNS)
-        rows = [(paths.get(row.name, ""), 1e3 * row.seconds) for row in profile]
+        rows = [(_path_of_step(nodes.get(row.name), row.op), 1e3 * row.seconds) for row in profile]
     except Unsupported:
         from zeropoint.report.timing import step_times
 
@@ -278,6 +353,17 @@ def _times(bench: Bench, quantized: Quantized) -> dict[str, float]:
     for path, milliseconds in rows:
         spent[path] = spent.get(path, 0.0) + milliseconds
     return spent
+
+
+def _path_of_step(node: fx.Node | None, operator: str) -> str:
+    """The module of a step. Its name is that of its result, which may come from another module behind the operator."""
+    at = node
+    while at is not None and at.op == "call_function":
+        if str(at.target).split(".")[1:2] == [operator]:
+            return origin(at).path
+        before = [n for n in at.all_input_nodes if n.op != "get_attr"]
+        at = before[0] if len(before) == 1 else None
+    return "" if node is None else origin(node).path
 
 
 def _sizes(quantized: Quantized) -> dict[str, int]:

@@ -27,6 +27,8 @@ from zeropoint.accuracy.ranges import choose_ranges
 from zeropoint.accuracy.scaling import search_scaling
 from zeropoint.accuracy.smoothing import smooth_layers
 from zeropoint.graph.frontends.script.evaluate import straight_graph
+from zeropoint.graph.passes.pointwise_rows import rows_of_pointwise
+from zeropoint.graph.passes.rounded_twice import round_twice
 from zeropoint.graph.policy import Policy
 from zeropoint.graph.provenance import STAYS_FLOAT, origin
 from zeropoint.graph.quantize_fx import (
@@ -53,6 +55,7 @@ __all__ = [
     "ALGORITHMS",
     "DYNAMIC",
     "PRODUCTS",
+    "TWICE",
     "WAYS",
     "Algorithm",
     "Bench",
@@ -96,6 +99,7 @@ class Job:
         batches: to run on.
         dynamic: paths of the layers that take the range of each call.
         seconds: that are left.
+        found: what the algorithm found for other recipes of the model, for it to take again and to add to.
     """
 
     graph: fx.GraphModule
@@ -103,6 +107,7 @@ class Job:
     batches: list[Any]
     dynamic: tuple[str, ...]
     seconds: float
+    found: dict[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -114,23 +119,39 @@ class Algorithm:
     run: Callable[[Job], tuple[Change, ...]]
     for_dynamic: bool = False  # whether it is for layers that take the range of each call, and those alone
     last: bool = False  # whether it runs behind the others of its stage, as it makes up for what they leave
+    refines: bool = False  # whether it takes time and gains little, so that a large loss is none for it
+    dear: bool = False  # whether it takes far more time than the others
 
 
 ALGORITHMS = (
-    Algorithm("ranges", Stage.RANGES, lambda job: choose_ranges(job.subject, job.batches)),
-    Algorithm("scaling", Stage.SCALES, lambda job: search_scaling(job.subject, job.batches)),
+    Algorithm("scaling", Stage.SCALES, lambda job: search_scaling(job.subject, job.batches), refines=True),
     Algorithm("equalize", Stage.FLOAT, lambda job: equalize_layers(job.graph, job.batches)),
     Algorithm("bias", Stage.INTEGERS, lambda job: correct_biases(job.graph, job.subject, job.batches), last=True),
-    Algorithm("smooth", Stage.FLOAT, lambda job: smooth_layers(job.graph, job.dynamic, job.batches), for_dynamic=True),
-    Algorithm("gptq", Stage.INTEGERS, lambda job: gptq(job.graph, job.subject, job.batches, job.seconds)),
+    Algorithm("ranges", Stage.RANGES, lambda job: choose_ranges(job.subject, job.batches), refines=True),
     Algorithm(
-        "adaround", Stage.INTEGERS, lambda job: adaround(job.graph, job.subject, job.batches, seconds=job.seconds)
+        "smooth",
+        Stage.FLOAT,
+        lambda job: smooth_layers(job.graph, job.dynamic, job.batches, found=job.found),
+        for_dynamic=True,
+    ),
+    Algorithm(
+        "gptq",
+        Stage.INTEGERS,
+        lambda job: gptq(job.graph, job.subject, job.batches, job.seconds, found=job.found),
+        dear=True,
+    ),
+    Algorithm(
+        "adaround",
+        Stage.INTEGERS,
+        lambda job: adaround(job.graph, job.subject, job.batches, seconds=job.seconds),
+        dear=True,
     ),
 )
-DYNAMIC = "int8 dynamic"
+DYNAMIC, TWICE = "int8 dynamic", "int8 twice"
 
 WAYS: Mapping[str, QConfig | None] = {
     DYNAMIC: per_token_dynamic_qconfig,
+    TWICE: per_token_dynamic_qconfig,  # of linear layers that `round_twice` makes two of
     "int8 weights": QConfig(default_placeholder_observer, default_per_channel_weight_observer),
     "int4 weights": float_qparams_weight_only_qconfig_4bit,
     "float16 weights": float16_dynamic_qconfig,
@@ -199,28 +220,40 @@ class Bench:
         self.graph = _captured(evaluated(model), example_inputs, dynamic_shapes).eval()
         self.policy = policy_of(self.graph, policy)
         self.inputs = [_positional(model, batch) for batch in self.batches]
+        self._found: dict[str, dict[Any, Any]] = {algorithm.name: {} for algorithm in ALGORITHMS}
 
-    def prepared(self, recipe: Recipe, graph: fx.GraphModule) -> Prepared:
-        """`graph` with the observers of a recipe, calibrated; the graph is changed."""
+    def prepared(self, recipe: Recipe, graph: fx.GraphModule, count: int | None = None) -> Prepared:
+        """`graph` with the observers of a recipe, calibrated on `count` batches or all; the graph is changed."""
         mapping = self.policy.mapping(None, "static")
-        in_float = [path for path, way in recipe.ways if path.endswith(PRODUCTS) and way == "float"]
+        ways = dict(recipe.ways)
         for path, way in recipe.ways:
             if not path.endswith(PRODUCTS):
                 mapping.set_module_name(path, WAYS[way])
+        for path, nodes in products(graph).items():
+            for node in nodes if ways.get(path) == DYNAMIC else ():
+                at, kind = origin(node), BY_ATEN[aten_name(node) or ""].functions[0]
+                mapping.set_module_name_object_type_order(at.path, kind, at.place, WAYS[DYNAMIC])
         self.policy.mark(graph, mapping)
         for path, nodes in products(graph).items():
-            for node in nodes if path in in_float else ():
+            for node in nodes if ways.get(path) == "float" else ():
                 node.meta[STAYS_FLOAT] = _CHOSEN_WHY
         divided = self.policy.equalize or "scaling" in recipe.algorithms
         prepared = prepare_graph(graph, mapping, divided, (str(self.policy),), may_be_float=True)
-        calibrate(prepared, self.inputs, self.policy, progress=False)
+        calibrate(prepared, self.inputs[:count], self.policy, progress=False)
         return prepared
 
-    def calibrated(self, recipe: Recipe) -> tuple[fx.GraphModule, Prepared, list[Change]]:
-        """What a recipe makes before there are integers: the float graph, the calibrated one, and the changes."""
+    def calibrated(self, recipe: Recipe, count: int | None = None) -> tuple[fx.GraphModule, Prepared, list[Change]]:
+        """What a recipe makes before there are integers: the float graph, the calibrated one, and the changes.
+
+        Args:
+            count: of batches to calibrate with; all by default.
+        """
         graph = copy.deepcopy(self.graph)
+        twice = [path for path, way in recipe.ways if way == TWICE]
+        rows_of_pointwise(graph, (*recipe.dynamic, *twice))
+        round_twice(graph, twice)
         changes = self._run(recipe, Stage.FLOAT, graph, graph)
-        prepared = self.prepared(recipe, copy.deepcopy(graph))
+        prepared = self.prepared(recipe, copy.deepcopy(graph), count)
         changes += self._run(recipe, Stage.SCALES, graph, prepared)
         prepared = equalized(prepared)
         changes += self._run(recipe, Stage.RANGES, graph, prepared)
@@ -238,6 +271,10 @@ class Bench:
         changes += self._run(recipe, Stage.INTEGERS, graph, quantized, end)
         return Result(quantized, graph, tuple(changes))
 
+    def round(self, recipe: Recipe, graph: fx.GraphModule, quantized: Quantized, seconds: float) -> None:
+        """Run what a recipe has for integers on a quantized graph, in place."""
+        self._run(recipe, Stage.INTEGERS, graph, quantized, time.monotonic() + seconds)
+
     def _run(
         self, recipe: Recipe, stage: Stage, graph: fx.GraphModule, subject: Any, end: float = math.inf
     ) -> list[Change]:
@@ -249,7 +286,8 @@ class Bench:
                 raise ValueError(f"tune: unknown algorithm {name!r}; choose from {', '.join(known)}")
         for name in sorted(recipe.algorithms, key=lambda name: known[name].last):
             if known[name].stage is stage:
-                job = Job(graph, subject, self.inputs, recipe.dynamic, end - time.monotonic())
+                left = end - time.monotonic()
+                job = Job(graph, subject, self.inputs, recipe.dynamic, left, self._found[name])
                 changes.extend(known[name].run(job))
         return changes
 

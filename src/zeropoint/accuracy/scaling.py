@@ -29,6 +29,7 @@ __all__ = ["search_scaling"]
 
 _STRENGTHS = tuple(k / 10 for k in range(1, 10))
 _STEPS = 255
+_ROWS = 2048  # that factors are tried on, of all batches together
 
 
 def search_scaling(prepared: Prepared, batches: Iterable[Any], memory: int = MEMORY) -> tuple[Change, ...]:
@@ -56,10 +57,13 @@ def search_scaling(prepared: Prepared, batches: Iterable[Any], memory: int = MEM
         default = watched.factors(weights)
         tried = {"unchanged": default, "none": torch.ones_like(default)}
         tried |= {f"strength {a}": _factors(watched, weights, a) for a in _STRENGTHS}
-        errors = {name: _error(rows, weights, factors) for name, factors in tried.items()}
+        ends = rows.amin(0), rows.amax(0)
+        rows = rows[:: max(1, len(rows) // _ROWS)]
+        results = [rows @ weight.mT for weight in weights]
+        errors = {name: _error(rows, ends, weights, results, factors) for name, factors in tried.items()}
         best = min(errors, key=lambda name: (errors[name], name != "unchanged"))
         watched.chosen = tried[best]
-        signal = sum(float((rows @ weight.mT).square().sum()) for weight in weights)
+        signal = sum(float(result.square().sum()) for result in results)
         before, after = decibels(signal, errors["unchanged"]), decibels(signal, errors[best])
         changes.append(Change(str(node.target), origin(node).path, "scaling", best, before, after))
     return tuple(changes)
@@ -79,15 +83,16 @@ def _factors(watched: ChannelStatistics, weights: list[Tensor], strength: float)
     return torch.exp2(torch.round(torch.log2(factors / factors.median()))).clamp_min(1.0)
 
 
-def _error(rows: Tensor, weights: list[Tensor], factors: Tensor) -> float:
+def _error(
+    rows: Tensor, ends: tuple[Tensor, Tensor], weights: list[Tensor], results: list[Tensor], factors: Tensor
+) -> float:
     """The squared error of the layers' results with activation and weights rounded to 8 bits."""
-    divided = rows / factors
-    low, high = divided.min().clamp(max=0), divided.max().clamp(min=0)
+    low, high = (ends[0] / factors).min().clamp(max=0), (ends[1] / factors).max().clamp(min=0)
     step = ((high - low) / _STEPS).clamp_min(torch.finfo(torch.float32).tiny)
-    rounded = (divided / step).round() * step
+    rounded = (rows / factors / step).round() * step
     error = 0.0
-    for weight in weights:
+    for weight, result in zip(weights, results):
         scaled = weight * factors
         steps = (scaled.abs().amax(1, keepdim=True) * 2 / _STEPS).clamp_min(torch.finfo(torch.float32).tiny)
-        error += float((rounded @ ((scaled / steps).round() * steps).mT - rows @ weight.mT).square().sum())
+        error += float((rounded @ ((scaled / steps).round() * steps).mT - result).square().sum())
     return error

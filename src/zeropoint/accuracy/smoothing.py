@@ -47,7 +47,12 @@ class _Reader:
 
 
 def smooth_layers(
-    graph: fx.GraphModule, paths: Collection[str], batches: Iterable[Any], memory: int = MEMORY
+    graph: fx.GraphModule,
+    paths: Collection[str],
+    batches: Iterable[Any],
+    memory: int = MEMORY,
+    *,
+    found: dict[Any, Any] | None = None,
 ) -> tuple[Change, ...]:
     """Divide channels of what the layers at `paths` read, in a float graph, in place.
 
@@ -55,6 +60,7 @@ def smooth_layers(
         graph: of `zeropoint.graph.quantize_fx.float_graph`, before it gets observers.
         paths: of the modules of linear layers and convolutions that will take the range of each call.
         batches: to try factors on, as many as fit into `memory`.
+        found: the factors of earlier calls, for values that the same layers read; new ones are added.
 
     Returns:
         A change for each value that they read: SQNR of the layers, before and after, on what was held out.
@@ -74,20 +80,44 @@ def smooth_layers(
     batches, wanted = list(batches), _values(graph, paths)
     if not wanted or not batches:
         return ()
-    walk = Lockstep(graph, fitting_inputs(graph, batches, memory), wanted)
-    found: list[tuple[fx.Node, Tensor]] = []
+    known = _Factors({} if found is None else found)
+    unknown = [value for value, readers in wanted.items() if known.of(value, readers) is None]
+    if unknown:
+        walk = Lockstep(graph, fitting_inputs(graph, batches, memory), unknown)
+        for value in unknown:
+            known.add(value, wanted[value], _search(value, wanted[value], walk.until(value)))
     changes = []
     for value, readers in wanted.items():
-        given = walk.until(value)
-        factors, change = _search(value, readers, given)
+        result = known.of(value, readers)
+        assert result is not None
+        factors, change = result
         changes.append(change)
         if bool((factors != 1).any()):
-            found.append((value, factors))
-    for value, factors in found:
-        _divide(graph, value, wanted[value], factors)
+            _divide(graph, value, readers, factors)
     graph.graph.lint()
     graph.recompile()
     return tuple(changes)
+
+
+class _Factors:
+    """The factors of values that were searched, by the layers that read them and their weights."""
+
+    def __init__(self, found: dict[Any, Any]) -> None:
+        self._found = found
+
+    def of(self, value: fx.Node, readers: list[_Reader]) -> tuple[Tensor, Change] | None:
+        for weights, result in self._found.get(self._key(value, readers), ()):
+            if all(map(torch.equal, weights, (reader.weight for reader in readers))):
+                return result
+        return None
+
+    def add(self, value: fx.Node, readers: list[_Reader], result: tuple[Tensor, Change]) -> None:
+        entry = [reader.weight for reader in readers], result
+        self._found.setdefault(self._key(value, readers), []).append(entry)
+
+    @staticmethod
+    def _key(value: fx.Node, readers: list[_Reader]) -> tuple[str, ...]:
+        return value.name, *(reader.node.name for reader in readers)
 
 
 def _values(graph: fx.GraphModule, paths: Collection[str]) -> dict[fx.Node, list[_Reader]]:

@@ -1,16 +1,23 @@
-"""Give a target, get the quickest model that meets it: algorithms from cheap to dear, then mixed precision.
+"""Give a target, get the quickest model that meets it: cheap algorithms, then mixed precision, then better integers.
 
-`tune` is a loop over `ALGORITHMS`: each is added to the recipe so far and stays if the metric rises. It stops where the
-target is met. Before the dear ones all layers are tried with the ranges of each call, which keeps all of them in int8,
-and with their channels divided (`smooth`).
-Where all of them are not enough, layers that cost most are computed in other ways, along the Pareto front of
-`precision.py`. What is returned is what was measured, as a model and as a program, to the byte.
+`tune` begins with plain int8 and adds the cheap ones of `ALGORITHMS`; each stays if the metric rises. Then all layers
+are tried with the ranges of each call, without and with their channels divided (`smooth`). Where the target is met by
+int8 with ranges of calibration, nothing is quicker, and the search is over.
+
+Otherwise every layer is measured in every precision (`precision.py`), which says what is quickest within an error of
+the output. How large this may be for the target is found by trying: errors and the metric are taken to go together, and
+each trial says how far. Once the target is met, `gptq` makes quicker choices possible. It is dear, so what it found for
+a layer is taken again in the next trial. Of those that meet the target, the one whose program is quickest is returned.
+It is what was measured, as a model and as a program, to the byte.
 
 The metric is measured on batches that nothing was fitted to: those of `validation`, or every fourth of the calibration.
+Of many trials, the one that just meets the target there has been lucky, and may miss it elsewhere. So the search wants
+more than the target, by `margin`.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
@@ -26,7 +33,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from zeropoint.accuracy.layers import Change, held_out
-from zeropoint.accuracy.precision import Front, Option, dynamic_layers, precision_front
+from zeropoint.accuracy.precision import Front, Option, Point, dynamic_layers, precision_front
 from zeropoint.accuracy.recipe import ALGORITHMS, Bench, Recipe, Result
 from zeropoint.atomic_file import replacing
 from zeropoint.compiler import Unsupported, compile
@@ -39,10 +46,14 @@ from zeropoint.report.findings import Findings, Search
 from zeropoint.report.html import write_report
 from zeropoint.report.sensitivity import measure_of
 from zeropoint.report.table import plain_table, rich_table
+from zeropoint.report.timing import alternating
 
 __all__ = ["Trial", "Tuned", "tune"]
 
 Metric = Callable[[nn.Module], float]
+_FAR = 2.0  # times what may be lost: better ranges of calibration do not halve an error
+_COMPARED = 3  # models that meet the target and are timed against each other, at most
+_SECONDS = 1.0  # for that
 
 
 @dataclass(frozen=True)
@@ -154,15 +165,17 @@ def tune(
     validation: Iterable[Any] | None = None,
     policy: Policy | Mapping[str, Any] | None = None,
     mixed_precision: bool = True,
+    margin: float = 0.2,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> Tuned:
-    """Quantize a model to an accuracy target, trying cheap algorithms first.
+    """Quantize a model to an accuracy target: find the fastest model that meets it.
 
-    Starts with plain int8, then tries `ranges`, `scaling`, `equalize` and `bias`, then ranges computed at run time,
-    without and with `smooth`, then `gptq` and `adaround`, and keeps each one that improves the metric. Then tries mixed
-    precision. Stops when the metric reaches the target, when the budget is spent, or at Ctrl-C, and returns the best
-    model so far.
+    Starts with plain int8, then tries `scaling`, `equalize`, `bias` and `ranges`, then ranges computed at run time,
+    without and with `smooth`, and keeps each one that improves the metric. Then mixed precision finds a model that
+    meets the target, and `gptq` faster ones. Stops when plain ranges meet the target, when nothing faster is found,
+    when the budget is spent, or at Ctrl-C, and returns the fastest model that meets the target, or the most accurate
+    one.
 
     Args:
         model: any module that `torch.export` can capture, or TorchScript without data-dependent control flow.
@@ -177,7 +190,10 @@ def tune(
             is held out for them; a single batch serves both purposes, and the result says so. If the metric is a
             function, use other data than the calibration data.
         policy: a dictionary that changes some fields of the `Policy`.
-        mixed_precision: whether layers can use other precisions than static int8; needs scipy.
+        mixed_precision: whether layers can use other precisions than static int8; needs scipy. Without it, `gptq` and
+            `adaround` follow the cheap algorithms.
+        margin: the share of the loss that the target allows to leave unused, as new data may lose more than validation
+            data. The loss is the metric of the float model minus that of the quantized one. "sqnr" has no margin.
         checkpoint: a file for the measurements. The same call resumes from it. `tune` does not remove it.
         progress: show the current attempt and the best one so far on a terminal.
 
@@ -198,9 +214,13 @@ def tune(
     bench = Bench(model, example_inputs, fitted, policy)
     title = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric").replace("<lambda>", "metric")
     kept = None if checkpoint is None else _Checkpoint(Path(checkpoint), _fingerprint(bench, measured, title))
-    search = _Search(bench, measure_of(model, measured, metric), target, budget, kept, progress)
+    if not 0 <= margin < 1:
+        raise ValueError(f"tune: margin must be at least 0 and less than 1, got {margin!r}")
+    measure = measure_of(model, measured, metric)
     with torch.no_grad():
-        float_metric = search.measure(model)
+        float_metric = float(measure(model))
+    goal = _Goal(target, float_metric, margin)
+    search = _Search(bench, measure, goal, budget, kept, progress)
     front, note = None, ""
     try:
         front, note = _explore(search, mixed_precision, progress)
@@ -208,7 +228,7 @@ def tune(
         note = "interrupted: the best so far"
     if search.best is None:
         raise KeyboardInterrupt
-    result = search.best_result()
+    result = search.quickest_result()
     program, missing = _program(result.quantized, example_inputs)
     notes = "; ".join(text for text in (note, missing) if text)
     return Tuned(
@@ -243,54 +263,124 @@ def _counted(count: int, what: str) -> str:
 def _explore(search: _Search, mixed_precision: bool, progress: bool) -> tuple[Front | None, str]:
     """Try everything until the search is over; the front, if one was made, and why the search ended."""
     search.attempt(Recipe(), "plain int8")
-    dynamic: tuple[tuple[str, str], ...] = ()
+    mixed = mixed_precision and search.goal.target is not None
     for algorithm in ALGORITHMS:
         if search.over:
             break
-        assert search.best is not None
-        recipe = search.best.recipe
-        if algorithm.for_dynamic and search.target is not None and mixed_precision:
-            dynamic = dynamic or dynamic_layers(search.bench)
-            if dynamic and recipe.ways != dynamic:
-                recipe = Recipe(recipe.algorithms, dynamic)
-                search.attempt(recipe)
-        if search.over or (algorithm.for_dynamic and not recipe.dynamic):
-            continue
-        search.attempt(recipe.with_algorithm(algorithm.name))
-        if algorithm.name == "gptq":
-            _again_with_rounding(search)
-    if search.over or search.target is None or not mixed_precision:
+        recipe = search.best_recipe
+        if algorithm.for_dynamic:
+            if mixed:
+                _try_dynamic(search, algorithm.name)
+        elif not mixed or not (algorithm.dear or (algorithm.refines and search.is_far)):
+            search.attempt(recipe.with_algorithm(algorithm.name))
+    if search.spent or not mixed or (search.met and not search.best_recipe.ways):
         return None, search.why
-    assert search.best is not None
+    recipe = search.best_recipe
     with during(f"mixed precision; {search.so_far}", progress):
-        front = search.front()
-    _bisect(search, front)
+        front = search.front(recipe)
+    # What the target allows, if the metric follows the error as in plain int8, the first trial.
+    all_int8 = sum(option.error for option in front.options if option.way == "int8")
+    error = all_int8 * search.goal.share(search.trials[0].metric) ** 2
+    known = front.milliseconds(recipe.ways) if search.met else math.inf
+    quick = _narrow(search, front, recipe.algorithms, error, known)
+    if not search.spent:
+        rounded = recipe.with_algorithm("gptq")
+        with during(f"mixed precision with gptq; {search.so_far}", progress):
+            front = search.front(rounded, front)
+        _narrow(search, front, rounded.algorithms, quick.error, quick.milliseconds)
+    if not search.over:
+        search.attempt(search.best_recipe.with_algorithm("adaround"))
     return front, search.why
 
 
-def _again_with_rounding(search: _Search) -> None:
-    """Try once more what makes activations easier to round and weights harder: `gptq` may have made up for these."""
-    assert search.best is not None
-    recipe = search.best.recipe
-    dropped = tuple(a.name for a in ALGORITHMS if a.for_dynamic and a.name not in recipe.algorithms)
-    if not search.over and recipe.dynamic and dropped and "gptq" in recipe.algorithms:
-        search.attempt(Recipe((*dropped, *recipe.algorithms), recipe.ways))
+def _try_dynamic(search: _Search, algorithm: str) -> None:
+    """All layers with the ranges of each call, and an algorithm that is for those alone."""
+    ways = dynamic_layers(search.bench)
+    recipe = Recipe(search.best_recipe.algorithms, ways)
+    if ways:
+        search.attempt(recipe)
+    if ways and not search.over:
+        search.attempt(recipe.with_algorithm(algorithm))
 
 
-def _bisect(search: _Search, front: Front) -> None:
-    """Find the quickest point of the front that meets the target: with each step the half that it is not in is gone."""
-    assert search.best is not None
-    assert search.target is not None
-    algorithms = search.best.recipe.algorithms
-    quickest, slowest = 0, len(front.points) - 1
-    while quickest <= slowest and not search.spent:
-        middle = (quickest + slowest) // 2
-        ways = tuple((path, way) for path, way in front.points[middle].ways if way != "int8")
+_TRIALS = 6  # for quicker choices than one that meets the target
+_QUICKER = 0.95  # of the time, at most, for a choice to be worth a trial
+
+
+def _narrow(search: _Search, front: Front, algorithms: tuple[str, ...], error: float, milliseconds: float) -> Point:
+    """Find a point of the front that meets the target with some algorithms; then quicker ones, if one was known before.
+
+    Args:
+        error: that the target may allow.
+        milliseconds: of what is known to meet the target; infinite if nothing is.
+
+    Returns:
+        The quickest point that meets the target; one that takes `milliseconds` if none does.
+    """
+    points, good = front.points, Point((), error, milliseconds, 0)
+    is_first, tried = math.isinf(milliseconds), 0
+    quickest, slowest = 0, len(points) - 1
+    while not search.spent and (is_first or tried < _TRIALS):
+        near = [i for i in range(quickest, slowest + 1) if points[i].milliseconds < _QUICKER * good.milliseconds]
+        if not near:
+            break
+        # The point that would be right if the metric followed the error; where that does not end it soon, the middle.
+        at = near[len(near) // 2] if tried % 3 == 2 else min(near, key=lambda i: _apart(points[i].error, error))
+        ways = tuple((path, way) for path, way in points[at].ways if way != "int8")
         trial = search.attempt(Recipe(algorithms, ways), quicker_wins=True)
-        if trial is not None and trial.metric >= search.target:
-            slowest = middle - 1
-        else:
-            quickest = middle + 1
+        tried += 1
+        metric = float("nan") if trial is None else trial.metric
+        error = points[at].error * search.goal.share(metric) ** 2
+        if not search.goal.is_met(metric):
+            quickest = at + 1
+            continue
+        good, slowest = points[at], at - 1
+        if is_first:
+            break
+    return good
+
+
+def _apart(a: float, b: float) -> float:
+    """How far two errors are from each other, in orders of magnitude."""
+    tiny = 1e-300
+    return abs(math.log10(max(a, tiny)) - math.log10(max(b, tiny)))
+
+
+@dataclass(frozen=True)
+class _Goal:
+    """What is looked for: the target, and more by a share of what it may lose."""
+
+    target: float | None
+    float_metric: float
+    margin: float
+
+    @property
+    def wanted(self) -> float:
+        assert self.target is not None
+        spare = self.float_metric - self.target
+        return self.target + self.margin * spare if 0 < spare < math.inf else self.target
+
+    def is_met(self, metric: float) -> bool:
+        return self.target is not None and metric >= self.wanted
+
+    def is_far(self, metric: float) -> bool:
+        """Whether a model loses more than twice what it may."""
+        if math.isinf(self.float_metric):
+            return self.share(metric) < 1 / _FAR
+        return self.float_metric - metric > _FAR * (self.float_metric - self.wanted)
+
+    def share(self, metric: float) -> float:
+        """What may be lost, in terms of what a model with this metric loses; of dB, in amplitudes."""
+        if math.isinf(self.float_metric):
+            return min(10 ** ((metric - self.wanted) / 20), 1e6) if math.isfinite(metric) else 0.5
+        lost, allowed = self.float_metric - metric, self.float_metric - self.wanted
+        return (
+            allowed / lost
+            if lost > 0 and math.isfinite(lost) and allowed > 0
+            else 0.5
+            if not self.is_met(metric)
+            else 2.0
+        )
 
 
 class _Search:
@@ -300,14 +390,15 @@ class _Search:
         self,
         bench: Bench,
         measure: Metric,
-        target: float | None,
+        goal: _Goal,
         budget: float | None,
         file: _Checkpoint | None,
         progress: bool,
     ) -> None:
-        self.bench, self.measure, self.target = bench, measure, target
+        self.bench, self.measure, self.goal = bench, measure, goal
         self.trials: list[Trial] = []
         self.best: Trial | None = None
+        self._good: list[tuple[Trial, Result]] = []  # those that meet the target, the last ones
         self._result: tuple[Recipe, Result] | None = None
         self._progress = progress
         self._end = None if budget is None else time.monotonic() + 60 * budget
@@ -322,23 +413,36 @@ class _Search:
     def _left(self) -> float:
         """Seconds for one trial: with a target, half of what there is, as mixed precision comes last."""
         left = math.inf if self._end is None else max(self._end - time.monotonic(), 0.0)
-        return left if self.target is None else left / 2
+        return left if self.goal.target is None else left / 2
+
+    @property
+    def met(self) -> bool:
+        """Whether the best meets the target, with the margin."""
+        return self.best is not None and self.goal.is_met(self.best.metric)
 
     @property
     def over(self) -> bool:
-        """Whether there is nothing left to look for."""
-        return self.spent or self._met(self.best)
+        """Whether there is nothing more accurate to look for."""
+        return self.spent or self.met
+
+    @property
+    def is_far(self) -> bool:
+        """Whether the best loses so much more than it may that finer ranges or rounding cannot be enough."""
+        assert self.best is not None
+        return self.goal.target is not None and self.goal.is_far(self.best.metric)
+
+    @property
+    def best_recipe(self) -> Recipe:
+        assert self.best is not None
+        return self.best.recipe
 
     @property
     def why(self) -> str:
-        return "the budget is spent" if self.spent and not self._met(self.best) else ""
+        return "the budget is spent" if self.spent and not self.met else ""
 
     @property
     def so_far(self) -> str:
         return "nothing yet" if self.best is None else f"best {self.best.metric:.5g} ({self.best.recipe})"
-
-    def _met(self, trial: Trial | None) -> bool:
-        return trial is not None and self.target is not None and trial.metric >= self.target
 
     def attempt(self, recipe: Recipe, first: str = "", quicker_wins: bool = False) -> Trial | None:
         """Make the model of a recipe and measure it, unless the checkpoint knows it.
@@ -362,8 +466,8 @@ class _Search:
         else:
             metric, seconds, made = *known, None
         better = self.best is None or metric > self.best.metric
-        if quicker_wins and self.best is not None and self._met(self.best):
-            better = self.target is not None and metric >= self.target
+        if quicker_wins and self.met:
+            better = self.goal.is_met(metric)
         verdict = first if self.best is None else "kept" if better else "not better: rejected"
         trial = Trial(recipe, metric, seconds, verdict)
         self.trials.append(trial)
@@ -372,18 +476,38 @@ class _Search:
         if better:
             self.best = trial
             self._result = None if made is None else (recipe, made)
+        if made is not None and self.goal.is_met(metric):
+            self._good = [*self._good[1 - _COMPARED :], (trial, made)]
         return trial
 
-    def front(self) -> Front:
-        """Time against error of layers in all ways, for the best recipe; from the checkpoint if it knows it."""
-        assert self.best is not None
-        known = None if self._file is None else self._file.front
-        front = precision_front(self.bench, self.best.recipe, progress=False) if known is None else known
-        if self._file is not None and known is None:
+    def front(self, recipe: Recipe, known: Front | None = None) -> Front:
+        """Time against error of layers in all ways, for the algorithms of a recipe.
+
+        Args:
+            known: the front without `gptq`, if the recipe has it; without one, that of the checkpoint is taken.
+        """
+        if known is not None:
+            return precision_front(self.bench, recipe, progress=False, known=known, seconds=self._left)
+        stored = None if self._file is None else self._file.front
+        front = precision_front(self.bench, recipe, progress=False) if stored is None else stored
+        if self._file is not None and stored is None:
             self._file.add_front(front)
         return front
 
-    def best_result(self) -> Result:
+    def quickest_result(self) -> Result:
+        """The model of the best recipe: of the last ones that meet the target, the one whose program is quickest."""
+        if self.met and any(trial is self.best for trial, _ in self._good) and len(self._good) > 1:
+            inputs = self.bench.inputs[0]
+            try:
+                programs = [compile(made.quantized, inputs) for _, made in self._good]
+            except Unsupported:
+                return self._best_result()
+            times = alternating([functools.partial(program, *inputs) for program in programs], _SECONDS)
+            self.best, made = self._good[times.index(min(times))]
+            self._result = self.best.recipe, made
+        return self._best_result()
+
+    def _best_result(self) -> Result:
         """The model of the best recipe, made anew where only the checkpoint knew it."""
         assert self.best is not None
         if self._result is None or self._result[0] != self.best.recipe:

@@ -42,7 +42,11 @@ def _product(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> C
     """A product of matrices; of floats that are quantized on the way where a rule of its own asks for it."""
     if not getattr(qconfig.activation(), "is_dynamic", False):
         return _of_stored(state, node, _several(state, node, operator, qconfig))
-    if not any(state.mapping.object_type_qconfigs.get(kind) is not None for kind in operator.object_types):
+    at, places = node.meta.get("origin"), state.mapping.module_name_object_type_order_qconfigs
+    named = at is not None and any((at.path, kind, at.place) in places for kind in operator.object_types)
+    if not named and not any(
+        state.mapping.object_type_qconfigs.get(kind) is not None for kind in operator.object_types
+    ):
         return Choice(
             Way.FLOAT,
             "products of activations stay in float in dynamic mode, unless the policy sets products",
