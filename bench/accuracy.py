@@ -26,6 +26,7 @@ import sys
 import time
 import types
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -514,7 +515,7 @@ def ours(case: Case, minutes: float, checkpoint: Path | None = None) -> Iterator
             case.model, case.example, case.calibration, case.metric, target, minutes,
             validation=case.validation, checkpoint=checkpoint, progress=False,
         )  # fmt: skip
-        print(found, flush=True)
+        print(found, dict(Counter(way for _, way in found.recipe.ways)), sep="\n", flush=True)
         assert found.program is not None, found.note
         with torch.no_grad():
             assert case.score(found.program) == case.score(found.model)
