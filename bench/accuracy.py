@@ -200,7 +200,7 @@ def _glide(first: float, last: float, seconds: float = 2.0) -> Tensor:
     return (torch.stack([torch.sin(k * phase) / k for k in range(1, 5)]).sum(0) / 2)[None]
 
 
-_OTHER_GLIDES = ((600, 150), (95, 270), (420, 105), (200, 520))  # what `tune` judges by: the pitches of the score
+_OTHER_GLIDES = ((600, 150), (95, 270), (420, 105), (200, 520))  # what `tune` judges by; the low ones were added later
 
 
 def _cents(found: Tensor, wanted: Tensor) -> float:
