@@ -26,6 +26,7 @@ import sys
 import time
 import types
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -199,7 +200,7 @@ def _glide(first: float, last: float, seconds: float = 2.0) -> Tensor:
     return (torch.stack([torch.sin(k * phase) / k for k in range(1, 5)]).sum(0) / 2)[None]
 
 
-_OTHER_GLIDES = ((600, 150), (95, 270), (420, 105), (200, 520))  # what `tune` judges by: the pitches of the score
+_OTHER_GLIDES = ((600, 150), (95, 270), (420, 105), (200, 520))  # what `tune` judges by; the low ones were added later
 
 
 def _cents(found: Tensor, wanted: Tensor) -> float:
@@ -514,7 +515,7 @@ def ours(case: Case, minutes: float, checkpoint: Path | None = None) -> Iterator
             case.model, case.example, case.calibration, case.metric, target, minutes,
             validation=case.validation, checkpoint=checkpoint, progress=False,
         )  # fmt: skip
-        print(found, flush=True)
+        print(found, dict(Counter(way for _, way in found.recipe.ways)), sep="\n", flush=True)
         assert found.program is not None, found.note
         with torch.no_grad():
             assert case.score(found.program) == case.score(found.model)
