@@ -296,15 +296,15 @@ def _given_out(graph: fx.GraphModule) -> set[fx.Node]:
 
     Operators that read images, too, are left out: those are many values, and quicker as integers.
     """
-    small: set[fx.Node] = set()
+    last: set[fx.Node] = set()  # cheap operators on the results of layers, and on others that are small
     for node in graph.graph.nodes:
-        is_last = packet_name(node) in _LAST or node.target is operator.getitem
-        if packet_name(node) == "linear" or (is_last and all(n in small or _is_small(n) for n in node.all_input_nodes)):
-            small.add(node)
+        is_cheap = packet_name(node) in _LAST or node.target is operator.getitem
+        if is_cheap and all(n in last or packet_name(n) == "linear" or _is_small(n) for n in node.all_input_nodes):
+            last.add(node)
     returned: set[fx.Node] = set()
     for node in reversed(graph.graph.nodes):
         if node.users and all(
-            user.op == "output" or packet_name(user) == "sym_size" or (user in returned and user in small)
+            user.op == "output" or packet_name(user) == "sym_size" or (user in returned and user in last)
             for user in node.users
         ):
             returned.add(node)
