@@ -276,6 +276,7 @@ Plan Planner::finish(const std::vector<int32_t>& outputs, const std::vector<Stat
     place_buffers(plan_);
     double needed = static_cast<double>(plan_.arena_bytes) + outside_;
     for (const Tensor& y : plan_.outputs) needed += static_cast<double>(y.bytes());
+    for (const StateTensor& tensor : state) needed += static_cast<double>(tensor.bytes());
     if (needed > static_cast<double>(limit_)) {
         char bytes[32];
         std::snprintf(bytes, sizeof bytes, "%.0f", needed);

@@ -1,6 +1,8 @@
 #include "engine/state.h"
 
+#include <algorithm>
 #include <cstring>
+#include <memory>
 #include <stdexcept>
 
 #if defined(__unix__) || defined(__APPLE__)
@@ -22,39 +24,55 @@ int count_of_forks() {
     return g_forks.load(std::memory_order_relaxed);
 }
 
-State::State(const std::vector<StateTensor>& tensors) : tensors_(tensors) {
-    count_of_forks();
-    for (const StateTensor& tensor : tensors) {
-        memory_.emplace_back(static_cast<size_t>(std::max<int64_t>(tensor.bytes(), 1)), false);
-        addresses_.push_back(memory_.back().data());
-    }
-    fill();
+State::State(const std::vector<StateTensor>& tensors) : tensors_(tensors) { count_of_forks(); }
+
+void* const* State::addresses() const {
+    const Kept* kept = kept_.load();
+    return kept == nullptr ? nullptr : kept->addresses.data();
 }
 
-void State::fill() {
+void State::take_memory() {
+    if (kept_.load() != nullptr) return;
+    auto made = std::make_unique<Kept>();
+    for (const StateTensor& tensor : tensors_) {
+        made->memory.emplace_back(static_cast<size_t>(std::max<int64_t>(tensor.bytes(), 1)), false);
+        made->addresses.push_back(made->memory.back().data());
+    }
+    fill(*made);
+    kept_ = made.release();
+}
+
+void State::fill(const Kept& kept) const {
     for (size_t i = 0; i < tensors_.size(); ++i) {
         const size_t bytes = static_cast<size_t>(tensors_[i].bytes());
         if (tensors_[i].initial == nullptr)
-            std::memset(addresses_[i], 0, bytes);
+            std::memset(kept.addresses[i], 0, bytes);
         else
-            std::memcpy(addresses_[i], tensors_[i].initial->data, bytes);
+            std::memcpy(kept.addresses[i], tensors_[i].initial->data, bytes);
     }
 }
 
 void State::reset() {
     const Use use(*this);
-    fill();
+    fill(*kept_.load());
 }
 
 State::Use::Use(State& state) : state_(state) {
     const int here = count_of_forks() + 1;
     int before = state.user_.load();
     // A run of the parent process that the fork cut off is over.
-    while (before != here)
-        if (state.user_.compare_exchange_weak(before, here)) return;
-    throw std::runtime_error(
-        "another call is running with this program's state: calls follow each other, and program.copy() has a state of"
-        " its own");
+    do {
+        if (before == here)
+            throw std::runtime_error(
+                "another call is running with this program's state: calls follow each other, and program.copy() has a "
+                "state of its own");
+    } while (!state.user_.compare_exchange_weak(before, here));
+    try {
+        state.take_memory();
+    } catch (...) {
+        state.user_ = 0;
+        throw;
+    }
 }
 
 }  // namespace zeropoint

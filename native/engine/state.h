@@ -24,18 +24,21 @@ struct StateTensor {
 
 class State {
 public:
-    // With the initial values. The list must outlive it.
+    // With the initial values. The list must outlive it. The first use takes the memory: a file may claim any size.
     explicit State(const std::vector<StateTensor>& tensors);
+    ~State() { delete kept_.load(); }
     State(const State&) = delete;
     State& operator=(const State&) = delete;
 
     // Back to the initial values. Throws std::runtime_error while a run has it.
     void reset();
-    void* const* addresses() const { return addresses_.data(); }
+    // For who uses it.
+    void* const* addresses() const;
 
     // Held by a run: two at a time would each spoil what the other keeps.
     class Use {
     public:
+        // Throws std::runtime_error if another run has it, std::bad_alloc if there is no memory for it.
         explicit Use(State& state);
         ~Use() { state_.user_ = 0; }
         Use(const Use&) = delete;
@@ -46,12 +49,16 @@ public:
     };
 
 private:
-    void fill();
+    struct Kept {
+        std::vector<AlignedBytes> memory;
+        std::vector<void*> addresses;
+    };
+    void take_memory();
+    void fill(const Kept& kept) const;
 
     const std::vector<StateTensor>& tensors_;
-    std::vector<AlignedBytes> memory_;
-    std::vector<void*> addresses_;
-    std::atomic<int> user_{0};  // the process that runs it, counted in forks from 1; 0 is none
+    std::atomic<Kept*> kept_{nullptr};  // whole or not there, for a process that is forked meanwhile
+    std::atomic<int> user_{0};          // the process that runs it, counted in forks from 1; 0 is none
 };
 
 // How many forks lie between the first process with this library and this one. What a thread of the parent was doing

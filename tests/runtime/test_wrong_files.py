@@ -351,3 +351,26 @@ def test_a_size_may_have_any_name(name: str) -> None:
     program = runtime.Program(_native.Program(edited("image", input_of(shape=shape))))
     assert program.inputs[0][2][0] == name
     assert name in repr(program)
+
+
+def with_a_state_of(megabytes: int) -> bytes:
+    more = {"name": "more", "dtype": "float32", "shape": [megabytes << 18], "initial": None, "next": "more"}
+    return edited("remembering", lambda program: program["state"].append(more))
+
+
+def test_a_state_takes_memory_when_it_is_used(tmp_path: Path) -> None:
+    """Its size is a number that the file claims: a file of two kilobytes took eight gigabytes to load."""
+    path = tmp_path / "claims.zpt"
+    path.write_bytes(with_a_state_of(512))
+    peak, said = peak_of_loading(path)
+    assert not said.strip()
+    assert peak <= (2 << 20) + 1024 * path.stat().st_size
+
+
+def test_a_state_counts_as_memory_of_a_run() -> None:
+    data = with_a_state_of(2)
+    program = runtime.Program(_native.Program(data, memory_limit=3 << 20))
+    (x, *_), (expected, *_) = golden_programs.arrays_of(golden_programs.FOLDER / "remembering.zpt")
+    assert np.asarray(program(x)).tobytes() == expected.tobytes()
+    with pytest.raises(zeropoint.FormatError, match="bytes of memory, more than the limit of 2097216"):
+        _native.Program(data, memory_limit=(2 << 20) + 64)
