@@ -200,3 +200,19 @@ def test_a_dataclass_is_a_dictionary_in_a_program() -> None:
     assert torch.equal(given["logits"], expected.logits)
     assert torch.equal(given["hidden"], expected.hidden)
     assert given["loss"] is None
+
+
+def test_what_a_float32_model_computes_in_float64_stays_so() -> None:
+    class Phase(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(torch.sin((x.double() * 1e9).cumsum(-1)).float())
+
+    torch.manual_seed(0)
+    model, x = Phase().eval(), torch.rand(8, 4)
+    quantized = zeropoint.to_int8(model, (x,), [x], mode="dynamic", progress=False)
+    expected = model(x)
+    assert (quantized(x) - expected).norm() < 0.02 * expected.norm()  # sines of phases in float32 are random numbers

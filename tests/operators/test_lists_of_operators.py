@@ -16,6 +16,8 @@ MOST = 2  # operators in one literal that need no reason
 # Where a literal names more operators, and why that is no fact of a record.
 REASONS = {
     "graph/expressions.py: ARITHMETIC": "arithmetic that changes scale and zero point, if one operand is a number",
+    "graph/policy.py: _CONDITIONS": "what computes a condition of one tensor: a fact of this policy",
+    "graph/policy.py: _LAST": "what costs little on the results of a model: a fact of this policy",
     "graph/passes/fold_affine.py: _FOLDED": "arithmetic that weights and biases of a layer can take over",
     "accuracy/cross_layer.py: _LAYERS": "layers whose channels the algorithm can scale",
     "accuracy/cross_layer.py: _CUTS": "what a positive factor passes through: mathematics of this algorithm",
