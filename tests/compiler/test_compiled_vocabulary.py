@@ -307,5 +307,5 @@ def test_branches_that_data_decides_are_both_computed() -> None:
     for batch in (x, -x):
         assert torch.equal(program(batch), quantized(batch))
         given = model.layer(batch)
-        step = (given.max() - given.min()) / 255  # of the layer; a branch doubles what it gives
-        assert (quantized(batch) - model(batch)).abs().max() < 2 * 2 * step
+        step = 2 * (given.max() - given.min()) / 255  # of the layer: ranges of few values are widened, at most twice
+        assert (quantized(batch) - model(batch)).abs().max() < 2 * 2 * step  # a branch doubles what it gives

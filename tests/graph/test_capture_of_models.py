@@ -213,6 +213,6 @@ def test_what_a_float32_model_computes_in_float64_stays_so() -> None:
 
     torch.manual_seed(0)
     model, x = Phase().eval(), torch.rand(8, 4)
-    quantized = zeropoint.to_int8(model, (x,), [x], mode="dynamic", progress=False)
+    quantized = zeropoint.to_int8(model, (x,), mode="dynamic", progress=False)
     expected = model(x)
     assert (quantized(x) - expected).norm() < 0.02 * expected.norm()  # sines of phases in float32 are random numbers
