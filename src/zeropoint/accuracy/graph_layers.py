@@ -27,7 +27,7 @@ from zeropoint.ops.weight_only import middle
 from zeropoint.report.graph_pairs import evaluate, floats_of, layer_before_relu
 from zeropoint.report.pairs import first_tensor
 
-__all__ = ["fitting_inputs", "graph_layers", "inputs_of"]
+__all__ = ["fitting_inputs", "graph_layers", "inputs_of", "split_alike"]
 
 
 class GraphLayer(TunableLayer):
@@ -174,6 +174,16 @@ def fitting_inputs(graph: fx.GraphModule, batches: list[Any], memory: int) -> li
     return [inputs_of(graph, batch) for batch in batches[:count]]
 
 
+def split_alike(graph: fx.GraphModule, quantized: Quantized) -> Values:
+    """Split the layers of a float graph, in place, as those of its quantized version are; what it computes then."""
+    values = Values(graph)
+    for value, runs in quantized.splits.items():
+        at = values.find(value)
+        assert at is not None
+        split_layers(graph, at, runs)
+    return Values(graph)
+
+
 def graph_layers(model: Any, quantized: Quantized, batches: Iterable[Any], memory: int) -> Iterator[TunableLayer]:
     """The layers of `quantized`, which are changed in place; see `zeropoint.accuracy.layers.layers_of`."""
     target = quantized.graph_module
@@ -182,12 +192,7 @@ def graph_layers(model: Any, quantized: Quantized, batches: Iterable[Any], memor
     if not isinstance(model, fx.GraphModule) and is_training(model):
         raise ValueError("the float model is in training mode: call model.eval()")
     inputs, graph = _fitting(model, quantized, batches, memory)
-    values = Values(graph)
-    for value, runs in quantized.splits.items():
-        at = values.find(value)
-        assert at is not None
-        split_layers(graph, at, runs)
-    values = Values(graph)
+    values = split_alike(graph, quantized)
     sources: dict[fx.Node, fx.Node] = {}
     for node in target.graph.nodes:
         held, integer = meaning(node), _has_integer_weight(target, node)

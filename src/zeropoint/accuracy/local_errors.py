@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
+from zeropoint.accuracy.graph_layers import split_alike
 from zeropoint.accuracy.lockstep import most_bytes
-from zeropoint.graph.passes.recurrent_precision import split_layers
 from zeropoint.graph.provenance import Identity, Meaning, Values, meaning
 from zeropoint.graph.quantize_fx import Quantized
 from zeropoint.report.graph_pairs import evaluate, floats_of
@@ -47,16 +47,8 @@ class LocalErrors:
     def __init__(
         self, graph: fx.GraphModule, quantized: Quantized, layers: Mapping[Identity, str], given: list[Any]
     ) -> None:
-        values = Values(graph)
-        if quantized.splits:
-            graph = copy.deepcopy(graph)
-            values = Values(graph)
-            for value, runs in quantized.splits.items():
-                at = values.find(value)
-                assert at is not None
-                split_layers(graph, at, runs)
-            values = Values(graph)
-        self._graph = graph
+        self._graph = graph = copy.deepcopy(graph) if quantized.splits else graph
+        values = split_alike(graph, quantized)
         with torch.no_grad():
             self._floats = _run(graph, given)
             self._results = self._quantized_results(quantized.graph_module, layers, values, given)
