@@ -374,13 +374,9 @@ class _Goal:
         if math.isinf(self.float_metric):
             return min(10 ** ((metric - self.wanted) / 20), 1e6) if math.isfinite(metric) else 0.5
         lost, allowed = self.float_metric - metric, self.float_metric - self.wanted
-        return (
-            allowed / lost
-            if lost > 0 and math.isfinite(lost) and allowed > 0
-            else 0.5
-            if not self.is_met(metric)
-            else 2.0
-        )
+        if lost > 0 and math.isfinite(lost) and allowed > 0:
+            return allowed / lost
+        return 2.0 if self.is_met(metric) else 0.5
 
 
 class _Search:
