@@ -356,10 +356,13 @@ def _times(bench: Bench, quantized: Quantized) -> dict[str, float]:
 
 
 def _path_of_step(node: fx.Node | None, operator: str) -> str:
-    """The module of a step. Its name is that of its result, which may come from another module behind the operator."""
+    """The module of a step. Its name is that of its result, which may come from another module behind the operator.
+
+    Forms of an operator, such as ``linear_to_float`` and ``conv2d_relu``, begin with the name of the step.
+    """
     at = node
     while at is not None and at.op == "call_function":
-        if str(at.target).split(".")[1:2] == [operator]:
+        if ".".join(str(at.target).split(".")[1:]).startswith(operator):
             return origin(at).path
         before = [n for n in at.all_input_nodes if n.op != "get_attr"]
         at = before[0] if len(before) == 1 else None
