@@ -116,7 +116,7 @@ def stages() -> tuple[list[str], list[dict[str, Any]], list[str]]:
 
 # Rows of the picture: of the captured operators, and of the lowered ones (first row, last row).
 CAPTURED_AT = (1, 2, 3, 4, 5, 6)
-LOWERED_AT = ((0, 0), (1, 3), (4, 4), (5, 5), (6, 6), (7, 7))
+LOWERED_AT = ((0, 0), (1, 3), (4, 4), (5, 5), (6, 6))
 
 
 def pipeline() -> str:
@@ -158,7 +158,7 @@ def pipeline() -> str:
         box(2, first, last, (name.removeprefix("zeropoint."),), kind)
         about = f"{step['dtype']} {'×'.join(map(str, step['shape']))}"
         box(3, first, last, (step["op"], about), kind)
-    return svg(left + 4 * (wide + gap), top + 8 * row + 8, "One model, from capture to program", body)
+    return svg(left + 4 * (wide + gap), top + 7 * row + 8, "One model, from capture to program", body)
 
 
 def main() -> None:

@@ -129,6 +129,7 @@ CASES: dict[str, list[Function]] = {
         lambda x, n, m: (x.unfold(1, 3, 2), x.diagonal(0, 1, 2), F.unfold(x[:, None], (2, 3), padding=1), n.argsort(1)),
         lambda x, n, m: (
             x.index_select(1, n[0] % 6),
+            x.index_select(1, (n[0] % 6).int()),
             F.embedding(n % 8, x[0].T.contiguous()),
             n.sort(1, descending=True),
         ),

@@ -36,7 +36,7 @@ class Rows(nn.Module):
         self.first, self.second, self.past = nn.Linear(width, 33), nn.Linear(33, outputs), nn.Linear(width, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.past(x) + self.second(F.relu(self.first(x)))
+        return F.relu(self.past(x) + self.second(F.relu(self.first(x))))
 
 
 class Signal(nn.Module):

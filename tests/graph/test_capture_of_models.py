@@ -216,3 +216,16 @@ def test_what_a_float32_model_computes_in_float64_stays_so() -> None:
     quantized = zeropoint.to_int8(model, (x,), mode="dynamic", progress=False)
     expected = model(x)
     assert (quantized(x) - expected).norm() < 0.02 * expected.norm()  # sines of phases in float32 are random numbers
+
+
+def test_a_model_may_take_more_inputs_than_it_is_called_with() -> None:
+    class Open(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 2)
+
+        def forward(self, x: Tensor, *others: Tensor, **named: Tensor) -> Tensor:
+            return sum((*others, *named.values()), self.layer(x))
+
+    graph = capture(Open().eval(), (torch.randn(3, 4),))
+    assert graph(torch.randn(7, 4)).shape == (7, 2)

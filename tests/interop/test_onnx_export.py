@@ -95,7 +95,7 @@ def test_every_tensor_has_our_bytes_where_onnx_runtime_does_as_the_file_says(nam
         assert apart.mean() < 0.5, target  # behind a value that fell otherwise, its neighbours follow, layer by layer
         is_same_so_far = is_same_so_far and not apart.any()
         compared += 1
-    assert compared > 1
+    assert compared > 0
 
 
 def test_importing_zeropoint_and_exporting_nothing_loads_no_onnx() -> None:
@@ -146,7 +146,7 @@ def test_bounds_are_on_integers_in_files_for_onnx_runtime(tmp_path: Path) -> Non
     zeropoint.export_onnx(model, given.example, path, runtime="onnxruntime")
     session(path, optimized)
     found = Counter(node.op_type for node in onnx.load(optimized).graph.node)
-    assert (found["QuantizeLinear"], found["DequantizeLinear"], found["Relu"]) == (1, 1, 0)
+    assert (found["QuantizeLinear"], found["DequantizeLinear"], found["Relu"]) == (1, 0, 0)
     expected = model(*given.example).detach().numpy()
     assert_near(by_onnx_runtime(path, given.example), expected)
 

@@ -72,9 +72,11 @@ class _Rounded(Lowering):
         if value.integers is not None:
             super().observed(node)
             return
-        scale = self.scale_of(node)
-        made = self.call(_QUANTIZE, value.floats, *scale.all)
-        self.values[node] = Value(integers=made, scale=scale)
+        scale, floats = self.scale_of(node), value.floats
+        assert floats is not None
+        is_made_of_them = floats.target is ours.dequantize_per_tensor.default and tuple(floats.args[1:6]) == scale.all
+        integers: Any = floats.args[0] if is_made_of_them else self.call(_QUANTIZE, floats, *scale.all)
+        self.values[node] = Value(integers=integers, scale=scale)
 
 
 def from_qdq(model: nn.Module, example_inputs: Any) -> Quantized:
@@ -190,8 +192,21 @@ def _take_out(graph: fx.GraphModule) -> dict[fx.Node, Scale]:
                     reader.replace_all_uses_with(handle)
                     graph.graph.erase_node(reader)
                 graph.graph.erase_node(user)
+    observed.update(_from_integers(graph))
     graph.graph.lint()
     return _of_one_dtype(observed)
+
+
+def _from_integers(graph: fx.GraphModule) -> dict[fx.Node, Scale]:
+    """Values that come from integers that the file computes, such as what it looks up in a table: rounded already."""
+    found: dict[fx.Node, Scale] = {}
+    for node in graph.graph.nodes:
+        value = node.args[0].meta.get("val") if node.target is ours.dequantize_per_tensor.default else None
+        if isinstance(value, Tensor):
+            a, dtype = arguments(node), value.dtype
+            if dtype in BYTE_LIMITS:
+                found[node] = Scale(float(a["scale"]), int(a["zero_point"]), dtype)
+    return found
 
 
 def _of_one_dtype(observed: dict[fx.Node, Scale]) -> dict[fx.Node, Scale]:

@@ -117,7 +117,7 @@ class Policy:
     products: str = "float"
     whole_expressions: bool = True
     float_decisions: bool = True
-    float_outputs: bool = False
+    float_outputs: bool = True
 
     def __post_init__(self) -> None:
         for name, accepted in (

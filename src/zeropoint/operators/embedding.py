@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import operator as python
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,7 +15,9 @@ from zeropoint.nn import qat as nnqat
 from zeropoint.nn import quantized as nnq
 from zeropoint.nn.quantized import reference as nnqr
 from zeropoint.nn.quantized.storage import quantize_weight
-from zeropoint.operators.node import arguments, parameter
+from zeropoint.operators.expressions import in_dtype
+from zeropoint.operators.float_forms import FloatCall, are_floats
+from zeropoint.operators.node import arguments, aten_name, parameter
 from zeropoint.operators.plan import Choice, State, Way
 from zeropoint.operators.record import ModuleForms, Operator, Output
 from zeropoint.operators.steps import GraphBuilder, ProgramStep, StepBuilder, restores, steps
@@ -23,7 +27,7 @@ from zeropoint.qfunctions.embedding import embedding_bag_prepack
 
 __all__ = ["PADDED", "RECORDS", "table_bits"]
 
-ours = torch.ops.zeropoint
+aten, ours = torch.ops.aten, torch.ops.zeropoint
 PADDED = "padding_idx is not supported"
 
 
@@ -80,6 +84,90 @@ def _lower_bags(g: Any, node: fx.Node, choice: Choice) -> Value:
     return Value(g.call(bags, rows, *options, False, samples, None, last))
 
 
+# ------------------------------------------------------------------------------------------------ float forms in graphs
+
+
+def _bags_in_parts(g: Any, node: fx.Node) -> FloatCall | None:
+    """Rows of a table of floats, then what those of each bag come to: the only one of its results that is read."""
+    a, call = arguments(node), g.call
+    floats = [a[k] for k in ("weight", "per_sample_weights") if a[k] is not None]
+    others = any(user.users and user.args[1] != 0 for user in node.users)
+    if "written" in node.meta or others or not are_floats(g, floats):
+        return None
+    mode, padding = MODES[a["mode"]], a.get("padding_idx")
+    indices, columns = g.floats(a["indices"]), int(node.args[0].meta["val"].shape[1])
+    values = call(aten.embedding.default, g.floats(a["weight"]), indices)
+    if a["per_sample_weights"] is not None:
+        values = call(aten.mul.Tensor, values, call(aten.unsqueeze.default, g.floats(a["per_sample_weights"]), 1))
+    counted = call(aten.unsqueeze.default, call(aten.ne.Scalar, indices, -1 if padding is None else padding), 1)
+    if padding is not None and padding >= 0:
+        values = call(aten.where.ScalarOther, counted, values, -math.inf if mode == "max" else 0.0)
+    total, largest = _in_equal_bags(g, a) or _in_bags(g, a)
+    if mode == "sum":
+        return _as_the_first(total(values, columns))
+    counts = total(call(aten.to.dtype, counted, torch.float32), 1)
+    if mode == "mean":
+        return _as_the_first(call(aten.div.Tensor, total(values, columns), call(aten.clamp.default, counts, 1.0)))
+    found = call(aten.gt.Scalar, counts, 0.0)
+    return _as_the_first(call(aten.where.ScalarOther, found, largest(values, columns), 0.0))
+
+
+def _as_the_first(bags: fx.Node) -> FloatCall:
+    """A result that others read as the first of several."""
+    return aten.chunk.default, (bags, 1, 0)
+
+
+_Reduction = Callable[[fx.Node, int], fx.Node]  # of rows, and how many columns they have
+
+
+def _in_equal_bags(g: Any, a: dict[str, Any]) -> tuple[_Reduction, _Reduction] | None:
+    """Sums and maxima of bags of one length, as the offsets of a matrix of indices say; None for others."""
+    offsets = g.unobserved(a["offsets"])
+    if aten_name(offsets) != "arange.start_step" or offsets.args[0] != 0 or a["include_last_offset"]:
+        return None
+    matrix = g.unobserved(a["indices"]).args[:1]
+    shape: Any = matrix[0].meta["val"].shape if matrix and isinstance(matrix[0], fx.Node) else ()
+    _, end, step = (n.meta["val"] if isinstance(n, fx.Node) else n for n in offsets.args[:3])
+    # As text: to compare free sizes would bind them.
+    if len(shape) != 2 or (str(end), str(step)) != (str(shape[0] * shape[1]), str(shape[1])):
+        return None
+    length = g.argument(offsets.args[2])
+
+    def bags(values: fx.Node, columns: int) -> fx.Node:
+        return g.call(aten.reshape.default, values, [-1, length, columns])
+
+    def total(values: fx.Node, columns: int) -> fx.Node:
+        return g.call(ours.float_sum.default, bags(values, columns), [1], False)
+
+    def largest(values: fx.Node, columns: int) -> fx.Node:
+        return g.call(aten.amax.default, bags(values, columns), [1])
+
+    return total, largest
+
+
+def _in_bags(g: Any, a: dict[str, Any]) -> tuple[_Reduction, _Reduction]:
+    """The same where offsets say where bags begin: each row goes to the last bag that has begun."""
+    call, offsets = g.call, g.floats(a["offsets"])
+    if a["include_last_offset"]:
+        offsets = call(aten.slice.Tensor, offsets, 0, 0, -1)
+    places = call(aten.arange.default, call(aten.sym_size.int, g.floats(a["indices"]), 0))
+    begun = call(aten.bucketize.Tensor, places, call(aten.to.dtype, offsets, torch.int64), right=True)
+    bag = call(aten.unsqueeze.default, call(aten.sub.Tensor, begun, 1), 1)
+    count = call(aten.sym_size.int, offsets, 0)
+
+    def scattered(values: fx.Node, columns: int, first: float, mode: str) -> fx.Node:
+        empty, into = call(aten.full.default, [count, columns], first), call(aten.expand.default, bag, [-1, columns])
+        return call(aten.scatter_reduce.two, empty, 0, into, values, mode)
+
+    def total(values: fx.Node, columns: int) -> fx.Node:
+        return scattered(values, columns, 0.0, "sum")
+
+    def largest(values: fx.Node, columns: int) -> fx.Node:
+        return scattered(values, columns, -math.inf, "amax")
+
+    return total, largest
+
+
 # ---------------------------------------------------------------------------------------------------- steps of programs
 
 
@@ -95,10 +183,7 @@ def _emit(c: StepBuilder, node: fx.Node) -> str:
 def _emit_float(c: StepBuilder, node: fx.Node) -> str:
     """Rows of a table of floats."""
     a = arguments(node)
-    indices = c.tensor(a["indices"])
-    if c.dtype(a["indices"]) != torch.int64:
-        indices = c.add("convert", indices, dtype="int64")
-    return c.add("index", c.tensor(a["weight"]), indices, axis=0)
+    return c.add("index", c.tensor(a["weight"]), in_dtype(c, a["indices"], torch.int64), axis=0)
 
 
 def _emit_bags(c: StepBuilder, node: fx.Node) -> str:
@@ -140,7 +225,7 @@ RECORDS = (
     Operator(
         "embedding_bag", ("embedding_bag.padding_idx", "embedding_bag.default"), (nn.EmbeddingBag,), (F.embedding_bag,),
         output=Output.FLOAT, weights=("weight",), weight_only=True, heavy=True,
-        annotate=_annotate_bags, lower=_lower_bags,
+        annotate=_annotate_bags, lower=_lower_bags, float_form=_bags_in_parts,
         steps=steps(_emit_bags, *(f"embedding_bag_{name}_rowwise_offsets" for name in NAMES.values())),
         restores=restores(_restore_bags, "embedding_bags"),
         forms=(

@@ -14,7 +14,7 @@ from torch import Tensor, fx
 
 from zeropoint.operators.steps import StepBuilder, dtype_name
 
-__all__ = ["DTYPES", "Expression", "Term"]
+__all__ = ["DTYPES", "Expression", "Term", "in_dtype"]
 
 DTYPES = (torch.bool, torch.uint8, torch.int8, torch.int32, torch.int64, torch.float32)
 
@@ -111,3 +111,9 @@ class Expression:
             return operand.number if operand.is_input else len(self.inputs) + operand.number
 
         return [place(part) for part in instruction]
+
+
+def in_dtype(c: StepBuilder, value: fx.Node, dtype: torch.dtype) -> str:
+    """A tensor of the graph in a dtype: itself, or a step that converts it."""
+    e = Expression(c)
+    return e.step(e.term(value, dtype))

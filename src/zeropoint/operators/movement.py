@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
-from zeropoint.operators.expressions import Expression
+from zeropoint.operators.expressions import Expression, in_dtype
 from zeropoint.operators.float_forms import by_operator
 from zeropoint.operators.node import arguments
 from zeropoint.operators.record import Observed, Operator, Output, Traced
@@ -148,7 +148,7 @@ def _emit_rotate(c: StepBuilder, node: fx.Node) -> str | None:
 
 def _emit_index_select(c: StepBuilder, node: fx.Node) -> str:
     a = arguments(node)
-    return c.add("index_select", c.tensor(node.args[0]), c.tensor(a["index"]), axis=a["dim"])
+    return c.add("index_select", c.tensor(node.args[0]), in_dtype(c, a["index"], torch.int64), axis=a["dim"])
 
 
 def _emit_gather(c: StepBuilder, node: fx.Node) -> str:
@@ -182,8 +182,7 @@ def _whole_indices(c: StepBuilder, given: Any) -> list[str | None]:
             places = c.parameter(index).nonzero(as_tuple=True)
             made += [c.builder.constant(f"{index}_places", place) for place in places]
         else:
-            e = Expression(c)
-            made.append(e.step(e.term(index, torch.int64)))
+            made.append(in_dtype(c, index, torch.int64))
     return made
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from zeropoint.operators.expressions import Expression
+from zeropoint.operators.expressions import in_dtype
 from zeropoint.operators.float_forms import FloatCall, in_parts
 from zeropoint.operators.node import arguments
 from zeropoint.operators.record import Operator
@@ -28,11 +28,6 @@ def _axes(a: dict[str, Any]) -> list[int]:
 # ---------------------------------------------------------------------------------------------------- steps of programs
 
 
-def _in_dtype(c: StepBuilder, node: fx.Node, dtype: torch.dtype) -> str:
-    e = Expression(c)
-    return e.step(e.term(node, dtype))
-
-
 def _emit_whole_numbers(op: str) -> Emit:
     """Sums and products of integers and bools, which are int64."""
 
@@ -40,7 +35,7 @@ def _emit_whole_numbers(op: str) -> Emit:
         if c.dtype(node) != torch.int64:
             raise c.unsupported("on floats it has its own operator in quantized graphs")
         a = arguments(node)
-        x = _in_dtype(c, node.args[0], torch.int64)
+        x = in_dtype(c, node.args[0], torch.int64)
         return c.add(op, x, axes=_axes(a), keepdim=bool(a.get("keepdim")))
 
     return emit
@@ -59,7 +54,7 @@ def _emit_bools(largest: bool) -> Emit:
 
     def emit(c: StepBuilder, node: fx.Node) -> str:
         a = arguments(node)
-        x, rank = _in_dtype(c, node.args[0], torch.bool), c.rank(node.args[0])
+        x, rank = in_dtype(c, node.args[0], torch.bool), c.rank(node.args[0])
         axes = sorted({axis % max(rank, 1) for axis in _axes(a) or range(rank)}, reverse=True) if rank else []
         for axis in axes:
             numbers = {"axis": axis, "keepdim": bool(a.get("keepdim")), "largest": largest}

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from zeropoint.operators.expressions import Expression
+from zeropoint.operators.expressions import Expression, in_dtype
 from zeropoint.operators.node import arguments
 from zeropoint.operators.record import Operator
 from zeropoint.operators.steps import LAST, GraphBuilder, ProgramStep, StepBuilder, restores, steps
@@ -20,11 +20,6 @@ _REDUCTIONS = {"add": "add", "sum": "add", "multiply": "multiply", "prod": "mult
 _REDUCTIONS |= {"amin": "minimum"}
 
 
-def _in_dtype(c: StepBuilder, value: fx.Node, dtype: torch.dtype) -> str:
-    e = Expression(c)
-    return e.step(e.term(value, dtype))
-
-
 def _is_tensor(c: StepBuilder, value: Any) -> bool:
     return isinstance(value, fx.Node) and isinstance(c.found[value], torch.Tensor)
 
@@ -32,7 +27,7 @@ def _is_tensor(c: StepBuilder, value: Any) -> bool:
 def _values(c: StepBuilder, value: Any, shape: list[Any], dtype: torch.dtype) -> str:
     """A tensor, or a number as large as what is written."""
     if _is_tensor(c, value):
-        return _in_dtype(c, value, dtype)
+        return in_dtype(c, value, dtype)
     return filled(c, shape, dtype, c.size(value) if isinstance(value, fx.Node) else value)
 
 
@@ -56,7 +51,7 @@ def _emit_along(c: StepBuilder, node: fx.Node) -> str:
     if a.get("alpha", 1) != 1:
         raise c.unsupported("alpha is not 1")
     values = _values(c, a["value"] if "fill" in name else a["source"], [], dtype)
-    index, mode = _in_dtype(c, a["index"], torch.int64), "add" if "add" in name else "set"
+    index, mode = in_dtype(c, a["index"], torch.int64), "add" if "add" in name else "set"
     return c.add("index_put", c.tensor(a["self"]), values, index, mode=mode, axis=a["dim"] % max(rank, 1))
 
 
@@ -68,8 +63,8 @@ def _emit_index_put(c: StepBuilder, node: fx.Node) -> str:
         return _emit_masked(c, node, given, axes)
     if axes != list(range(axes[0], axes[0] + len(axes))):
         raise c.unsupported("indexed axes must be adjacent")
-    indices = [_in_dtype(c, given[axis], torch.int64) for axis in axes]
-    values, mode = _in_dtype(c, a["values"], dtype), "add" if a.get("accumulate") else "set"
+    indices = [in_dtype(c, given[axis], torch.int64) for axis in axes]
+    values, mode = in_dtype(c, a["values"], dtype), "add" if a.get("accumulate") else "set"
     return c.add("index_put", c.tensor(node.args[0]), values, *indices, mode=mode, axis=axes[0])
 
 
@@ -82,7 +77,7 @@ def _emit_masked(c: StepBuilder, node: fx.Node, given: list[Any], axes: list[int
     for _ in range(c.rank(node) - c.rank(given[0])):
         mask = c.add("unsqueeze", mask, axis=-1)
     e = Expression(c)
-    value = c.add("reshape", _in_dtype(c, a["values"], dtype), shape=[])
+    value = c.add("reshape", in_dtype(c, a["values"], dtype), shape=[])
     return e.step(e.call("where", e.tensor(mask, torch.bool), e.tensor(value, dtype), e.term(node.args[0], dtype)))
 
 
@@ -90,7 +85,7 @@ def _emit_slice_scatter(c: StepBuilder, node: fx.Node) -> str:
     a = arguments(node)
     begin, end = (d if a[k] is None else c.size(a[k]) for k, d in (("start", 0), ("end", LAST)))
     end = end if isinstance(end, str) else min(end, LAST)
-    values = _in_dtype(c, a["src"], c.dtype(node))
+    values = in_dtype(c, a["src"], c.dtype(node))
     return c.add("slice_scatter", c.tensor(a["self"]), values, axis=a["dim"], begin=begin, end=end, step=a["step"])
 
 
@@ -98,7 +93,7 @@ def _emit_select_scatter(c: StepBuilder, node: fx.Node) -> str:
     a = arguments(node)
     if not isinstance(a["index"], int):
         raise c.unsupported("its index is not a constant")
-    values = c.add("unsqueeze", _in_dtype(c, a["src"], c.dtype(node)), axis=a["dim"])
+    values = c.add("unsqueeze", in_dtype(c, a["src"], c.dtype(node)), axis=a["dim"])
     end = a["index"] + 1 or LAST
     return c.add("slice_scatter", c.tensor(a["self"]), values, axis=a["dim"], begin=a["index"], end=end, step=1)
 
@@ -107,7 +102,7 @@ def _emit_copy(c: StepBuilder, node: fx.Node) -> str:
     """The second tensor with the shape and dtype of the first."""
     x, values = node.args[:2]
     shape = [c.axis_size(x, axis) for axis in range(c.rank(x))]
-    return c.add("expand", _in_dtype(c, values, c.dtype(node)), shape=shape)
+    return c.add("expand", in_dtype(c, values, c.dtype(node)), shape=shape)
 
 
 # ------------------------------------------------------------------------------------------------- steps as nodes again

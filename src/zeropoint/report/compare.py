@@ -197,7 +197,7 @@ def compare(
         >>> quantized = zeropoint.to_int8(model, (batches[0],), batches, progress=False)
         >>> comparison = compare(model, quantized, batches)
         >>> sorted(row.operator for row in comparison.rows), comparison.sqnr > 20
-        (['linear', 'linear_relu', 'quantize'], True)
+        (['linear_relu', 'linear_to_float', 'quantize'], True)
     """
     batches = iter(data)
     first = next(batches, None)

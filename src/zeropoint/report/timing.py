@@ -62,7 +62,7 @@ def step_times(quantized: nn.Module, batch: Any, repeats: int = 7) -> tuple[Step
         >>> model = nn.Sequential(nn.Linear(4, 2)).eval()
         >>> quantized = zeropoint.to_int8(model, (torch.ones(1, 4),), progress=False)
         >>> [step.operator for step in step_times(quantized, torch.ones(1, 4))]
-        ['quantize_per_tensor', 'linear', 'dequantize_per_tensor']
+        ['quantize_per_tensor', 'linear_to_float']
     """
     args, kwargs = call_of(batch)
     if not isinstance(quantized, Quantized) or kwargs:

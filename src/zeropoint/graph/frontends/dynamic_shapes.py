@@ -162,7 +162,8 @@ def _by_name(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     left = list(args)
     for name, parameter in inspect.signature(model.forward).parameters.items():
         if parameter.kind is parameter.VAR_POSITIONAL:
-            named[name], left = tuple(left), []
+            if left:  # torch.export knows no name for none
+                named[name], left = tuple(left), []
         elif left:
             named[name] = left.pop(0)
     return {**named, **kwargs}

@@ -16,6 +16,9 @@ from zeropoint.ops.weight_only import small_weight
 
 __all__ = ["FORMS"]
 
+ours = torch.ops.zeropoint
+
+
 # ------------------------------------------------------------------------------------------------------------- writing
 
 
@@ -34,20 +37,24 @@ def _bias(w: OnnxWriter, a: dict[str, Any]) -> Any:
     return None if a["bias"] is None else w.constant(w.parameter(a["bias"]).float(), str(a["bias"].target))
 
 
-def _product(w: OnnxWriter, a: dict[str, Any], x: Any) -> Any:
-    """``x W^T + b``: one operator for matrices, which runtimes turn into one on integers; else a product and a sum."""
+def _product(w: OnnxWriter, a: dict[str, Any], x: Any, rounded: bool = True) -> Any:
+    """``x W^T + b``: one operator for matrices, which runtimes turn into one on integers; else a product and a sum.
+
+    Where the result is not rounded, ONNX Runtime does that with products that have no bias.
+    """
     if not w.is_parameter(a["weight"]):
         product = w.op("MatMul", x, w.op("Transpose", w.floats(a["weight"]), perm=[1, 0]))
         return product if a["bias"] is None else w.op("Add", product, w.floats(a["bias"]))
-    if w.rank(a["input"]) == 2:
+    is_matrix = w.rank(a["input"]) == 2
+    if is_matrix and rounded:
         return w.op("Gemm", x, _weight(w, a), _bias(w, a), transB=1)
-    product = w.op("MatMul", x, _weight(w, a, (1, 0)))
+    product = w.op("Gemm", x, _weight(w, a), transB=1) if is_matrix else w.op("MatMul", x, _weight(w, a, (1, 0)))
     return product if a["bias"] is None else w.op("Add", product, _bias(w, a))
 
 
 def _write_linear(w: OnnxWriter, node: fx.Node) -> Any:
     a = arguments(node)
-    return w.result(_product(w, a, w.floats(a["input"])))
+    return w.result(_product(w, a, w.floats(a["input"]), node.target is not ours.linear_to_float.default))
 
 
 def _write_linear_dynamic(w: OnnxWriter, node: fx.Node) -> Any:
