@@ -21,7 +21,7 @@ from zeropoint.compiler.compiler import Unsupported
 from zeropoint.operators import BY_NAME
 
 from .table import Case
-from .torch_ao import quantized_by_torch_ao
+from .torch_ao import layers_on_integers, quantized_by_torch_ao
 
 __all__ = ["examine"]
 
@@ -73,7 +73,7 @@ def _examine(case: Case, found: dict[str, Any], torch_ao: bool) -> None:
         given = tensors_of(_called(quantized, unseen))
     found.update(_nearness(given, expected))
     if torch_ao:
-        found["torch_ao_sqnr"] = _of_torch_ao(model, example, calibration, unseen, expected, case.mode)
+        found.update(_of_torch_ao(model, example, calibration, unseen, expected, case.mode))
     begin = time.process_time()
     try:
         program = zeropoint.compile(quantized, example)
@@ -134,14 +134,17 @@ def _equal(a: list[Any], b: list[Any]) -> bool:
     return len(a) == len(b) and all(map(same, a, b))
 
 
-def _of_torch_ao(model: Any, example: Any, data: list[Any], unseen: Any, expected: list[Any], mode: str) -> Any:
-    """The signal to noise ratio of torch.ao's form of a model; None where it cannot do the model."""
+def _of_torch_ao(
+    model: Any, example: Any, data: list[Any], unseen: Any, expected: list[Any], mode: str
+) -> dict[str, Any]:
+    """The signal to noise ratio of torch.ao's form of a model, and how many layers it has on integers; empty without."""
     try:
         with torch.no_grad():
-            given = tensors_of(_called(quantized_by_torch_ao(model, example, data, mode), unseen))
+            made = quantized_by_torch_ao(model, example, data, mode)
+            given = tensors_of(_called(made, unseen))
     except Exception:
-        return None
-    return _nearness(given, expected)["sqnr"]
+        return {}
+    return {"torch_ao_sqnr": _nearness(given, expected)["sqnr"], "torch_ao_int8": layers_on_integers(made)}
 
 
 def _share(summary: Any) -> dict[str, Any]:

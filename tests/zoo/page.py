@@ -65,7 +65,8 @@ def page(table: dict[str, Any]) -> str:
         "- **int8**: layers and matrix products that run in int8, of all.",
         "- **SQNR**: compared with float, on inputs that were not used in calibration. Deep networks with random",
         "  weights amplify every error, so small values say little about trained networks.",
-        "- **torch.ao**: SQNR of torch.ao's graph mode, if it was tried and supports the model.",
+        "- **torch.ao**: SQNR of torch.ao's graph mode, if it was tried and supports the model, and how many layers and",
+        "  products it has in int8; the others stay in float, where they lose nothing.",
         "- **seconds**: CPU time of `to_int8`.",
         "",
         *_HEAD,
@@ -79,9 +80,13 @@ def _row(result: dict[str, Any]) -> str:
     if result["reached"] == "compiled":
         reached += ", equal" if result.get("equal") and result.get("reloads_equal") else ", NOT EQUAL"
     share = f"{result['heavy_int8']}/{result['heavy']}" if "heavy" in result else ""
-    numbers = [result.get("sqnr"), result.get("torch_ao_sqnr"), result.get("cosine"), result.get("to_int8_seconds")]
-    shown = ["" if number is None else f"{number:g}" for number in numbers]
-    cells = [result["name"], result["mode"], reached, share, *shown, _missing(result)]
+    sqnr, other, cosine, seconds = (
+        "" if result.get(key) is None else f"{result[key]:g}"
+        for key in ("sqnr", "torch_ao_sqnr", "cosine", "to_int8_seconds")
+    )
+    if other and "torch_ao_int8" in result:
+        other += f" ({result['torch_ao_int8']})"
+    cells = [result["name"], result["mode"], reached, share, sqnr, other, cosine, seconds, _missing(result)]
     return f"| {' | '.join(cells)} |"
 
 

@@ -136,7 +136,7 @@ def _line(result: dict[str, Any]) -> str:
     if "sqnr" in result:
         said += f", {result['heavy_int8']}/{result['heavy']} int8, {result['sqnr']} dB"
     if result.get("torch_ao_sqnr") is not None:
-        said += f" (torch.ao {result['torch_ao_sqnr']} dB)"
+        said += f" (torch.ao {result['torch_ao_sqnr']} dB, {result.get('torch_ao_int8')} int8)"
     if "equal" in result:
         said += ", equal" if result["equal"] and result.get("reloads_equal") else ", NOT EQUAL"
     error = result.get("error")

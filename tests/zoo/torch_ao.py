@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
-__all__ = ["quantized_by_torch_ao"]
+__all__ = ["layers_on_integers", "quantized_by_torch_ao"]
+
+_HEAVY = ("linear", "conv", "matmul", "bmm", "embedding", "lstm", "gru", "rnn")
 
 
 def quantized_by_torch_ao(model: nn.Module, example: Any, calibration: list[Any], mode: str) -> Any:
@@ -28,3 +30,16 @@ def quantized_by_torch_ao(model: nn.Module, example: Any, calibration: list[Any]
         for batch in calibration:
             prepared(*batch)
         return convert_fx(prepared)
+
+
+def layers_on_integers(model: torch.fx.GraphModule) -> int:
+    """How many layers and matrix products of what torch.ao made have integer weights or inputs; the others are float."""
+    count = 0
+    for node in model.graph.nodes:
+        if node.op == "call_module":
+            kind = type(model.get_submodule(str(node.target)))
+            is_quantized, name = ".quantized" in kind.__module__, kind.__name__
+        else:
+            is_quantized, name = "quantized" in str(node.target), str(node.target).rpartition("quantized.")[2]
+        count += is_quantized and name.lower().startswith(_HEAVY)
+    return count
