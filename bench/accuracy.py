@@ -425,7 +425,7 @@ def recognition() -> Case:
         best = [int(i) for i in probabilities.argmax(-1)]
         return "".join(characters[i] for i, before in zip(best, [0, *best]) if i not in (0, before))
 
-    lines, test = images(1000, 16)
+    lines, test = images(1000, 64)
 
     def right(run: Run) -> float:
         wrong = sum(_distance(line, read(p)) for line, p in zip(lines, run(test)))
