@@ -257,6 +257,7 @@ def crepe() -> Case:
     sys.modules.setdefault("librosa", types.ModuleType("librosa"))
     package = _package("torchcrepe")
     del sys.modules["librosa"]
+    package.convert.dither = lambda cents: cents  # it adds noise by chance to the pitches of the bins, once a process
     package.load.model("cpu", "tiny")
     model = package.infer.model.eval()
 
