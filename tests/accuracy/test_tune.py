@@ -406,6 +406,24 @@ def test_the_time_of_a_step_belongs_to_its_layer_whatever_is_fused_behind():
     assert all(option.milliseconds > 0 for option in options)
 
 
+def test_the_time_of_a_step_is_its_least_as_a_busy_machine_only_adds_to_it(monkeypatch):
+    """Only one run of ten is undisturbed; the others take a second longer in every step."""
+    file, calls = importlib.import_module("zeropoint.accuracy.precision"), iter(range(1000))
+
+    class Busy:
+        def __init__(self, *given):
+            self._program = zeropoint.compile(*given)
+
+        def profile(self, *inputs, runs):
+            late = 0.0 if next(calls) % 10 == 4 else 1.0
+            return [row._replace(seconds=row.seconds + late) for row in self._program.profile(*inputs, runs=runs)]
+
+    monkeypatch.setattr(file, "compile", Busy)
+    data = batches()
+    options = precision_front(Bench(spread_network(), (data[0],), data), progress=False).options
+    assert all(0 < option.milliseconds < 500 for option in options)
+
+
 @torch.no_grad()
 def test_steps_of_a_sequence_have_ranges_of_their_own_before_a_window_of_one():
     # Every step is ten times as large as the one before it: one range leaves the first ones nothing.

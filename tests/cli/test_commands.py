@@ -268,6 +268,16 @@ def test_tune_says_that_a_target_was_not_met() -> None:
     assert Path("tune.json").exists()
 
 
+def test_tune_leaves_the_margin_of_the_target_unused() -> None:
+    given = ("tune", "model.pt2", "-d", "images.npy", "-o", "tuned.pt2", "--metric", "cosine", "--budget", "0.2")
+    plain = run(*given, "--target", "0", "--json").json()
+    target = str(1 - 1.1 * (1 - plain["metric"]))  # plain int8 loses ten elevenths of what this allows
+    tried = {margin: run(*given, "--target", target, "--margin", margin, "--json").json() for margin in ("0", "0.5")}
+    assert [trial["verdict"] for trial in tried["0"]["trials"]] == ["plain int8"]
+    assert len(tried["0.5"]["trials"]) > 1
+    assert tried["0.5"]["met"] is True
+
+
 def test_report_writes_a_page() -> None:
     ran = run("report", "model.pt2", "-d", "images.npy", "-o", "page.html", "--sensitivity", "--title", "Mine")
     assert ran.code == 0
@@ -343,6 +353,7 @@ def test_doctor_names_the_instruction_set_that_gives_wrong_results(monkeypatch: 
         (("sensitivity", "model.pt2", "-d", "images.npy", "--metric", "luck"), "'luck' is not one of"),
         (("bench", "model.pt2", "-d", "images.npy", "--without", "TVM"), "ONNX Runtime, OpenVINO, got TVM"),
         (("tune", "model.pt2", "-d", "images.npy", "-o", "x.pt"), "output must end in .zpt or .pt2"),
+        (("tune", "model.pt2", "-d", "images.npy", "-o", "x.zpt", "--margin", "1"), "margin must be at least 0"),
         (("fly",), "No such command 'fly'"),
     ],
 )

@@ -20,8 +20,9 @@ def glide(first: float, last: float, seconds: float = 2.0) -> torch.Tensor:
 
 @pytest.mark.parametrize("mode", ["static", "dynamic"])
 @pytest.mark.parametrize("capacity", ["tiny", "full"])
-def test_pitch_of_a_glide_is_within_five_cents(capacity, mode):
+def test_pitch_of_a_glide_is_within_five_cents(capacity, mode, monkeypatch):
     crepe = packages.load("torchcrepe")
+    monkeypatch.setattr(crepe.convert, "dither", lambda cents: cents)  # it adds noise by chance to the pitches of bins
     crepe.load.model("cpu", capacity)
     model = crepe.infer.model
     step = 4 if capacity == "tiny" else 12

@@ -210,12 +210,12 @@ def tune(
         >>> torch.equal(tuned.program(batches[0]), tuned.model(batches[0]))
         True
     """
+    if not 0 <= margin < 1:
+        raise ValueError(f"tune: margin must be at least 0 and less than 1, got {margin!r}")
     fitted, measured, judged_by = _parts(list(calibration), validation, metric)
     bench = Bench(model, example_inputs, fitted, policy)
     title = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric").replace("<lambda>", "metric")
     kept = None if checkpoint is None else _Checkpoint(Path(checkpoint), _fingerprint(bench, measured, title))
-    if not 0 <= margin < 1:
-        raise ValueError(f"tune: margin must be at least 0 and less than 1, got {margin!r}")
     measure = measure_of(model, measured, metric)
     with torch.no_grad():
         float_metric = float(measure(model))

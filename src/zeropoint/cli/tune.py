@@ -26,6 +26,9 @@ def tune(
     budget: Annotated[
         float | None, typer.Option("--budget", min=0.0, help="Minutes after which nothing new is started.")
     ] = None,
+    margin: Annotated[
+        float, typer.Option("--margin", help="Share of the loss that the target allows to leave unused, below 1.")
+    ] = 0.2,
     checkpoint: Annotated[
         Path | None, typer.Option("--checkpoint", help="Save measurements to this file and resume from it.")
     ] = None,
@@ -54,7 +57,7 @@ def tune(
 
         found = search(
             source, batches[0], batches, metric.value, target, budget,
-            mixed_precision=mixed_precision, checkpoint=checkpoint,
+            mixed_precision=mixed_precision, margin=margin, checkpoint=checkpoint,
         )  # fmt: skip
         write_quantized(found.model, batches[0], output)
         if found.met is False:

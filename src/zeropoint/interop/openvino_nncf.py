@@ -44,6 +44,9 @@ def accurate(
     calibration: list[Any],
     metric: Callable[[Any], float] | None = None,
     target: float = 0.0,
+    *,
+    fast: bool = False,
+    file: Path | None = None,
 ) -> Any:
     """A model quantized by NNCF with its slower, more accurate bias correction: tensors in, a tensor out.
 
@@ -51,7 +54,10 @@ def accurate(
     takes bfloat16 where a CPU has it.
 
     Args:
-        metric: with one, NNCF takes layers back to float until it is at least `target` (accuracy control).
+        metric: with one, NNCF takes layers back to float until it is at least `target` (accuracy control). It ranks
+            layers by the error of the outputs, on two batches.
+        fast: its quicker bias correction, which it has by default.
+        file: the ONNX file that the model was read from, which OpenVINO reads itself.
     """
     import nncf
     import openvino
@@ -59,22 +65,28 @@ def accurate(
     from zeropoint.graph.policy import evidence_in
     from zeropoint.graph.quantize_fx import float_graph
 
-    batches = [batch if isinstance(batch, tuple) else (batch,) for batch in calibration]
+    batches = [[x.numpy() for x in (batch if isinstance(batch, tuple) else (batch,))] for batch in calibration]
     with quietly():
-        free = [openvino.PartialShape([-1] * x.dim()) for x in example]
-        converted = openvino.convert_model(model, example_input=example, input=free)
+        if file is not None:
+            converted = openvino.convert_model(file)
+        else:
+            free = [openvino.PartialShape([-1] * x.dim()) for x in example]
+            converted = openvino.convert_model(model, example_input=example, input=free)
         attends = evidence_in(float_graph(model, example)).attention
         kind = {"model_type": nncf.ModelType.TRANSFORMER} if attends else {}
-        data = nncf.Dataset([[x.numpy() for x in batch] for batch in batches])
-        options = {"subset_size": len(batches), "fast_bias_correction": False, **kind}
+        options = {"subset_size": len(batches), "fast_bias_correction": fast, **kind}
         if metric is None:
-            quantized = nncf.quantize(converted, data, **options)
-        else:
-            drop = max(metric(_compiled(converted)) - target, 0.0)
-            quantized = nncf.quantize_with_accuracy_control(
-                converted, data, data, lambda compiled, _: (metric(_called(compiled)), None), max_drop=drop, **options
+            return _compiled(nncf.quantize(converted, nncf.Dataset(batches), **options))
+
+        def judged(compiled: Any, items: Any) -> tuple[float, list[list[Any]]]:
+            return metric(_called(compiled)), [list(compiled(item).values()) for item in items]
+
+        drop = max(metric(_compiled(converted)) - target, 0.0)
+        return _compiled(
+            nncf.quantize_with_accuracy_control(
+                converted, nncf.Dataset(batches), nncf.Dataset(batches[:2]), judged, max_drop=drop, **options
             )
-        return _compiled(quantized)
+        )
 
 
 def _compiled(model: Any) -> Callable[..., Any]:
