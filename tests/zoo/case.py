@@ -137,7 +137,7 @@ def _equal(a: list[Any], b: list[Any]) -> bool:
 def _of_torch_ao(
     model: Any, example: Any, data: list[Any], unseen: Any, expected: list[Any], mode: str
 ) -> dict[str, Any]:
-    """The signal to noise ratio of torch.ao's form of a model, and how many layers it has on integers; empty without."""
+    """The error of torch.ao's form of a model, and how many layers it has on integers; empty where it makes none."""
     try:
         with torch.no_grad():
             made = quantized_by_torch_ao(model, example, data, mode)

@@ -33,7 +33,7 @@ def quantized_by_torch_ao(model: nn.Module, example: Any, calibration: list[Any]
 
 
 def layers_on_integers(model: torch.fx.GraphModule) -> int:
-    """How many layers and matrix products of what torch.ao made have integer weights or inputs; the others are float."""
+    """How many layers and products of what torch.ao made have integer weights or inputs; the others are float."""
     count = 0
     for node in model.graph.nodes:
         if node.op == "call_module":
