@@ -65,7 +65,7 @@ def page(table: dict[str, Any]) -> str:
         "- **int8**: layers and matrix products that run in int8, of all.",
         "- **SQNR**: compared with float, on inputs that were not used in calibration. Deep networks with random",
         "  weights amplify every error, so small values say little about trained networks.",
-        "- **torch.ao**: SQNR of torch.ao's graph mode, if it was tried and supports the model, and the number of layers",
+        "- **torch.ao**: SQNR of torch.ao's graph mode, if it was tried and supports the model, and how many layers",
         "  and products that it has in int8; the others stay in float, where they lose nothing.",
         "- **seconds**: CPU time of `to_int8`.",
         "",
