@@ -14,11 +14,13 @@ from zeropoint.graph.passes.equalize import ChannelStatistics
 from zeropoint.graph.passes.insert_observers import is_observer
 from zeropoint.graph.provenance import origin
 from zeropoint.nn.quantized.storage import found_qparams, has_observed
+from zeropoint.operators.node import packet_name
 
 __all__ = ["Loss", "lost_values", "warn_of_lost_values"]
 
 _LEAST = 3.0  # dB of signal to rounding noise: below, nearly everything is lost
 _SHOWN = 5  # operators that a warning names
+_ROW = 8  # values that a row has at least: of fewer, some are always less than a step
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,9 @@ class Loss:
 class _Probe(nn.Module):
     """Stands in for an observer: rounds what it sees as the integers will be, and keeps how much of a row is left.
 
-    Rows, along the last axis, are judged one by one, as a few large ones would hide what becomes of all others.
+    Rows, along the last axis, are judged one by one, as a few large ones would hide what becomes of all others. Where
+    the last axis is short, as in small images, a row has more axes. An observer that several values share is called
+    for each of them, in the order of the graph.
     """
 
     def __init__(self, observer: Any) -> None:
@@ -41,19 +45,24 @@ class _Probe(nn.Module):
         scale, zero_point = found_qparams(observer)
         self.scale, self.zero_point = float(scale), float(zero_point)
         self.limits = float(observer.quant_min), float(observer.quant_max)
-        self.sqnr = torch.inf
+        self.sqnr: list[float] = []  # of each call
 
     def forward(self, x: Tensor) -> Tensor:
-        if not x.numel():
-            return x
-        rows = x.detach().reshape(-1, x.shape[-1] if x.dim() else 1).float()
+        self.sqnr.append(self._of(x.detach().float()) if x.numel() else torch.inf)
+        return x
+
+    def _of(self, x: Tensor) -> float:
+        length = 1
+        for size in reversed(x.shape):
+            if length >= _ROW:
+                break
+            length *= size
+        rows = x.reshape(-1, length)
         rounded = ((rows / self.scale).round() + self.zero_point).clamp(*self.limits)
         noise = (rows - (rounded - self.zero_point) * self.scale).square().sum(1)
         signal = rows.square().sum(1)
         ratios = (signal / noise.clamp(min=torch.finfo(torch.float32).tiny))[signal > 0]
-        if len(ratios):
-            self.sqnr = min(self.sqnr, float(10 * ratios.median().log10()))
-        return x
+        return float(10 * ratios.median().log10()) if len(ratios) else torch.inf
 
 
 def lost_values(
@@ -77,14 +86,19 @@ def lost_values(
     finally:
         for name, observer in observers.items():
             setattr(graph, name, observer)
-    found: dict[str, Loss] = {}
+    found: list[Loss] = []
+    calls = {name: iter(probe.sqnr) for name, probe in probes.items()}
     for node in graph.graph.nodes:
-        name = str(node.target)
-        if is_observer(node) and name in probes and probes[name].sqnr < _LEAST:
-            value = node.args[0]
-            called = operator_name(value, choices[value]) if value in choices else str(value.target)
-            found.setdefault(name, Loss(origin(value).path, called, probes[name].sqnr))
-    return list(found.values())
+        if is_observer(node) and str(node.target) in probes:
+            value, sqnr = node.args[0], next(calls[str(node.target)])
+            if sqnr < _LEAST:
+                called = (
+                    operator_name(value, choices[value])
+                    if value in choices
+                    else packet_name(value) or str(value.target)
+                )
+                found.append(Loss(origin(value).path, called, sqnr))
+    return found
 
 
 def warn_of_lost_values(losses: list[Loss], stacklevel: int) -> None:

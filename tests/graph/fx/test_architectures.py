@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from types import SimpleNamespace
 
 import pytest
@@ -301,6 +302,30 @@ def test_an_operator_whose_values_are_lost_is_named_with_the_way_out() -> None:
     x[0] *= 1e6
     with pytest.warns(UserWarning, match=r"lose nearly all.*linear in inner.*set_module_name"):
         zeropoint.to_int8(model, (x,), [x], policy={"float_outputs": False}, progress=False)
+
+
+def test_small_values_among_the_channels_of_one_pixel_are_not_taken_for_lost() -> None:
+    model, x = seeded(nn.Sequential(nn.Conv2d(3, 64, 1), nn.Conv2d(64, 8, 1))), random(2, 3, 1, 1)
+    with torch.no_grad():  # more than half of the channels are less than half a step
+        model[0].weight.mul_(torch.logspace(-4, 0, 64)[:, None, None, None])
+        model[0].bias.zero_()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        zeropoint.to_int8(model, (x,), [x], progress=False)
+
+
+def test_of_values_with_one_scale_the_lost_one_is_named() -> None:
+    class Joined(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.large, self.small = nn.Linear(8, 32), nn.Linear(8, 32)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return F.relu(torch.cat([self.large(x), self.small(x) * 1e-6]))
+
+    model, x = seeded(Joined()), random(16, 8)
+    with pytest.warns(UserWarning, match=r"calibration data: linear in small \(0.0 dB\)"):
+        zeropoint.to_int8(model, (x,), [x], progress=False)
 
 
 class Capped(nn.Module):
