@@ -133,6 +133,9 @@ class WidenedHistogramObserver(HistogramObserver):
     the ratio of the expected extremes of 10,000 and of n normally distributed values, at most by a factor of two. A
     range without negative (or positive) values grows on one side only.
 
+    The smallest scale is 2^-60: HistogramObserver's, 2^-23, rounds values below 1e-7 to zero, even if a norm behind
+    them makes them large again.
+
     Args: `whole` (keep the full range, whatever the number of values), `many` (number of values from which the range is
     not widened; 0 never widens), and those of `HistogramObserver`.
 
@@ -145,8 +148,8 @@ class WidenedHistogramObserver(HistogramObserver):
 
     many: torch.jit.Final[int]  # values of a tensor that show its range
 
-    def __init__(self, whole: bool = False, many: int = 10_000, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(self, whole: bool = False, many: int = 10_000, eps: float = 2.0**-60, **kwargs: Any) -> None:
+        super().__init__(eps=eps, **kwargs)
         self.many = int(many)
         self.whole = bool(whole)
 

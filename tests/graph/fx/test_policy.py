@@ -271,3 +271,14 @@ def test_values_beyond_a_small_calibration_are_not_clipped():
         error = quantized(many) - expected
     # 12 results show less than half of the range of 500: clipped, they would leave 15 dB.
     assert 10 * (expected.square().sum() / error.square().sum()).log10() > 25
+
+
+@pytest.mark.parametrize("size", [1e-5, 1e-9, 1e-14])
+def test_values_that_fade_are_not_rounded_to_zero(size):
+    torch.manual_seed(0)
+    layers = (nn.Conv2d(3, 16, 3, bias=False), nn.Conv2d(16, 16, 3, bias=False), nn.ReLU(), nn.Flatten())
+    model = nn.Sequential(*layers, nn.Linear(256, 8, bias=False)).eval()
+    x = torch.randn(8, 3, 8, 8) * size
+    quantized = zeropoint.to_int8(model, (x,), [x], progress=False)
+    assert (quantized(x) - model(x)).norm() < 0.05 * model(x).norm()
+    assert torch.equal(zeropoint.compile(quantized, (x,))(x), quantized(x))
