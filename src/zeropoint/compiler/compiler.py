@@ -192,7 +192,8 @@ class Compiler:
 
     def size(self, value: Any) -> Any:
         """A number, or the name of one that is known when the program runs."""
-        return self.values[value] if isinstance(value, fx.Node) else int(value)
+        known = self.quantity(value)
+        return known if isinstance(known, str) else int(known)
 
     def sizes(self, values: Any) -> list[Any]:
         return [self.size(value) for value in values]
@@ -205,6 +206,8 @@ class Compiler:
 
     def quantity(self, value: Any) -> Any:
         """As `size`, of a number that need not be whole."""
+        if isinstance(value, fx.Node) and value not in self.values:  # the size of a constant
+            return self.fixed[value]
         return self.values[value] if isinstance(value, fx.Node) else value
 
     def calculate(self, operation: str, *numbers: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator as python
 from typing import Any
 
@@ -13,6 +14,7 @@ from zeropoint.nn import qat as nnqat
 from zeropoint.nn import quantized as nnq
 from zeropoint.nn.quantized import reference as nnqr
 from zeropoint.nn.quantized.storage import quantize_weight
+from zeropoint.operators.float_forms import FloatCall
 from zeropoint.operators.node import arguments, parameter
 from zeropoint.operators.plan import Choice, State, Way
 from zeropoint.operators.record import ModuleForms, Operator, Output
@@ -21,9 +23,9 @@ from zeropoint.operators.values import Value
 from zeropoint.ops.embedding import MODES, NAMES
 from zeropoint.qfunctions.embedding import embedding_bag_prepack
 
-__all__ = ["PADDED", "RECORDS", "table_bits"]
+__all__ = ["PADDED", "RECORDS", "bags_alone", "table_bits"]
 
-ours = torch.ops.zeropoint
+aten, ours = torch.ops.aten, torch.ops.zeropoint
 PADDED = "padding_idx is not supported"
 
 
@@ -49,9 +51,14 @@ def _annotate_bags(state: State, node: fx.Node, operator: Operator, qconfig: Any
     padding = arguments(node).get("padding_idx")
     if choice.way is Way.DYNAMIC and padding is not None and padding >= 0:
         return Choice(Way.FLOAT, PADDED, operator)
-    if any(user.target is not python.getitem or user.args[1] != 0 for user in node.users):
+    if not bags_alone(node):
         return Choice(Way.FLOAT, "outputs other than the bags are used", operator)
     return choice
+
+
+def bags_alone(node: fx.Node) -> bool:
+    """Whether of the results of a call the bags alone are used, not where each began."""
+    return all(user.target is python.getitem and user.args[1] == 0 for user in node.users)
 
 
 def _rows(g: Any, node: fx.Node, choice: Choice) -> tuple[fx.Node, str]:
@@ -78,6 +85,42 @@ def _lower_bags(g: Any, node: fx.Node, choice: Choice) -> Value:
     samples, last = g.argument([a["per_sample_weights"], a["include_last_offset"]])
     bags = getattr(ours, f"embedding_bag_{name}_rowwise_offsets").default
     return Value(g.call(bags, rows, *options, False, samples, None, last))
+
+
+def _float_bags(g: Any, node: fx.Node) -> FloatCall | None:
+    """Bags of rows that stay float: the rows, and for each the bag to which it is added, or compared."""
+    used = [g.choices.get(user) for user in node.users]
+    if any(choice is None or choice.way is not Way.FUSED for choice in used):
+        return None
+    a = arguments(node)
+    indices, offsets = g.floats(a["indices"]), g.floats(a["offsets"])
+    rows = g.call(aten.embedding.default, g.floats(a["weight"]), indices)
+    if a["per_sample_weights"] is not None:
+        rows = g.call(aten.mul.Tensor, rows, g.call(aten.unsqueeze.default, g.floats(a["per_sample_weights"]), -1))
+    bags = g.call(aten.sym_size.int, offsets, 0)
+    if a["include_last_offset"]:  # which is where no bag begins
+        bags = g.call(python.sub, bags, 1)
+    places = g.call(aten.arange.default, g.call(aten.sym_size.int, indices, 0))
+    bag = g.call(aten.sub.Tensor, g.call(aten.bucketize.Tensor, places, offsets, right=True), 1)
+    kept = g.call(aten.ones_like.default, g.call(aten.select.int, rows, -1, 0))
+    none = -math.inf if MODES[a["mode"]] == "max" else 0.0
+    padding = a.get("padding_idx")
+    if padding is not None:
+        size = g.unobserved(a["weight"]).meta["val"].shape[0] if padding < 0 else 0
+        counts = g.call(aten.ne.Scalar, indices, padding + size)
+        rows = g.call(aten.where.ScalarOther, g.call(aten.unsqueeze.default, counts, -1), rows, none)
+        kept = g.call(aten.mul.Tensor, kept, counts)
+    begin = g.call(aten.new_full.default, rows, [bags, g.call(aten.sym_size.int, rows, 1)], none)
+    if MODES[a["mode"]] == "sum":
+        return aten.index_add.default, (begin, 0, bag, rows)
+    numbers = g.call(aten.index_add.default, g.call(aten.new_zeros.default, kept, [bags]), 0, bag, kept)
+    numbers = g.call(aten.unsqueeze.default, numbers, -1)
+    if MODES[a["mode"]] == "mean":
+        total = g.call(aten.index_add.default, begin, 0, bag, rows)
+        return aten.div.Tensor, (total, g.call(aten.clamp.default, numbers, 1.0))
+    place = g.call(aten.expand_as.default, g.call(aten.unsqueeze.default, bag, -1), rows)
+    largest = g.call(aten.scatter_reduce.two, begin, 0, place, rows, "amax")
+    return aten.where.ScalarOther, (g.call(aten.gt.Scalar, numbers, 0.0), largest, 0.0)
 
 
 # ---------------------------------------------------------------------------------------------------- steps of programs
@@ -140,7 +183,7 @@ RECORDS = (
     Operator(
         "embedding_bag", ("embedding_bag.padding_idx", "embedding_bag.default"), (nn.EmbeddingBag,), (F.embedding_bag,),
         output=Output.FLOAT, weights=("weight",), weight_only=True, heavy=True,
-        annotate=_annotate_bags, lower=_lower_bags,
+        annotate=_annotate_bags, lower=_lower_bags, float_form=_float_bags,
         steps=steps(_emit_bags, *(f"embedding_bag_{name}_rowwise_offsets" for name in NAMES.values())),
         restores=restores(_restore_bags, "embedding_bags"),
         forms=(

@@ -7,7 +7,12 @@ from typing import Any
 import torch
 from torch import fx
 
-from zeropoint.graph.passes.decompose_fourier import TRANSFORMS, Complex, short_time_transform
+from zeropoint.graph.passes.decompose_fourier import (
+    TRANSFORMS,
+    Complex,
+    inverse_short_time_transform,
+    short_time_transform,
+)
 from zeropoint.graph.passes.nodes import call, has_value
 from zeropoint.operators.node import arguments, aten_name, parameter
 
@@ -16,9 +21,10 @@ __all__ = ["decompose_complex"]
 aten = torch.ops.aten
 # What is done to both parts alike.
 _ALIKE = frozenset(
-    ("alias", "clone", "contiguous", "cumsum", "detach", "diagonal", "expand", "flatten", "flip", "index_select",
-     "mean", "movedim", "mT", "neg", "permute", "repeat", "reshape", "roll", "select", "slice", "squeeze", "sum", "t",
-     "transpose", "tril", "triu", "unflatten", "unfold", "unsqueeze", "view")
+    ("alias", "clone", "contiguous", "cumsum", "detach", "diagonal", "expand", "fft_fftshift", "fft_ifftshift",
+     "flatten", "flip", "index_select", "mean", "movedim", "mT", "neg", "permute", "repeat", "reshape", "roll",
+     "select", "slice", "squeeze", "sum", "t", "transpose", "tril", "triu", "unflatten", "unfold", "unsqueeze",
+     "view")
 )  # fmt: skip
 
 
@@ -267,4 +273,5 @@ _READS: dict[str, Any] = {
     "cat": _joined,
     "stack": _joined,
     "stft": lambda graph, node, a, pairs: short_time_transform(graph, node, a) if a["return_complex"] else None,
+    "istft": lambda graph, node, a, pairs: inverse_short_time_transform(graph, node, pairs[a["self"]], a),
 }
