@@ -58,6 +58,17 @@ def _there_and_back_uncut(x: Tensor, model: nn.Module) -> Tensor:
     return torch.istft(spectrum, 8, normalized=True, center=False)
 
 
+def _fourier_operator(x: Tensor, model: nn.Module) -> Tensor:
+    """The lowest frequencies, of both signs, written to zeros."""
+    spectrum = torch.fft.rfft2(torch.nn.functional.pad(x, (0, 2)), dim=(0, 2))
+    weight = torch.view_as_complex(model.weight)[0, :3]
+    kept = torch.zeros(*x.shape[:2], 8, dtype=torch.cfloat)
+    kept[:1, :, :3] = spectrum[:1, :, :3] * weight
+    kept[-1:, :, :3] = spectrum[-1:, :, :3] * weight.conj()
+    kept = torch.where(kept.real[..., :1] > 0, kept, torch.zeros_like(kept))
+    return torch.fft.irfft2(kept, s=(x.shape[0], 14), dim=(0, 2))[..., :12]
+
+
 def _joined(x: Tensor, model: nn.Module) -> Tensor:
     return torch.view_as_real(torch.cat([torch.complex(x, x + 1), torch.complex(x, -x)], -1)[..., 1:])
 
@@ -81,6 +92,13 @@ FUNCTIONS: dict[str, Callable[[Tensor, nn.Module], Tensor]] = {
     ),
     "short-time transform and back": _there_and_back,
     "short-time transform and back, not centered": _there_and_back_uncut,
+    "written to zeros": _fourier_operator,
+    "taken": lambda x, model: (
+        (
+            torch.fft.fft(x)[:, :, [0, 3, 2]] * torch.ones(3, dtype=torch.cfloat)
+            + torch.fft.fft(x).gather(2, torch.zeros_like(x[..., :3]).long())
+        ).imag
+    ),
     "shifted": lambda x, model: torch.fft.ifftshift(torch.fft.fftshift(torch.fft.fft(x), dim=-1) * 2, dim=-1).abs(),
     "rotary embedding": _rotary,
     "rotary embedding that is computed": _rotary_computed,
@@ -163,6 +181,7 @@ def test_a_layer_with_complex_weights_is_four_on_integers() -> None:
 
 LEFT: dict[str, Callable[[Tensor, nn.Module], Tensor]] = {
     "complex": lambda x, model: torch.complex(x, x).tanh().real,
+    "view_as_real": lambda x, model: (torch.complex(x, x).tanh() * torch.full(x.shape, 2j)).real,
 }
 
 
@@ -194,5 +213,6 @@ def test_what_pairs_cannot_do_is_left_to_pytorch(name: str) -> None:
     x, model = torch.randn(3, 10, 12), Model(LEFT[name]).eval()
     quantized = zeropoint.to_int8(model, (x,), mode="dynamic", progress=False)
     assert torch.equal(quantized(x)[0], model(x)[0])
-    with pytest.raises(NotImplementedError, match=name):
-        zeropoint.compile(quantized, (x,))
+    for fallback in (False, True):
+        with pytest.raises(NotImplementedError, match=name):
+            zeropoint.compile(quantized, (x,), fallback=fallback)

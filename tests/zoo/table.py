@@ -232,6 +232,8 @@ CASES: tuple[Case, ...] = tuple(case for cases in (
     # ------------------------------------------------------------ plain models: complex numbers, spectra, splines, losses
     _plain_text("rotary_complex", spectra.ComplexRotary, floats(2, 10, 32)),
     _plain_text("fourier_operator", spectra.FourierOperator, floats(2, 1, 32)),
+    _plain_text("fourier_operator_2d", spectra.FourierOperator2d, floats(2, 16, 16, 1)),
+    _plain_text("speech_enhancer", spectra.Enhancer, floats(2, 640)),
     _plain_text("log_mel", spectra.LogMel, floats(2, 200)),
     _plain_text("splines", spectra.Splines, floats(4, 9)),
     _plain_text("returns_losses", spectra.ReturnsLosses, both(image(8, 1), floats(2, 6))),
@@ -269,6 +271,9 @@ CASES: tuple[Case, ...] = tuple(case for cases in (
     _plain_text("spectral_critic", habits.SpectralCritic, image(16)),
     _plain_text("rearranged", habits.Rearranged, floats(2, 3, 16, 16)),
     _plain_text("many_heads", habits.ManyHeads, floats(4, 6)),
+    _plain_text("one_image", habits.OneImage, floats(3, 16, 16)),
+    _plain_text("two_towers", habits.TwoTowers, both(tokens_below(50, 4, 3), tokens_below(60, 4, 7), floats(4, 5))),
+    _plain_text("coupled_flow", habits.Coupled, floats(4, 6)),
     # ------------------------------------------------------------------------------------------------- torchvision
     _torchvision("alexnet", image(64)),
     _torchvision("vgg11", image(32)),
