@@ -290,43 +290,6 @@ def test_indices_of_either_width(dtype: torch.dtype) -> None:
         assert_equal(program(indices, offsets), quantized(indices, offsets))
 
 
-class FloatBags(nn.Module):
-    def __init__(self, mode: str, padding: int | None, last: bool) -> None:
-        super().__init__()
-        self.bags = nn.EmbeddingBag(9, 6, mode=mode, padding_idx=padding, include_last_offset=last)
-        self.layer = nn.Linear(6, 6)
-
-    def forward(self, indices: Tensor, *more: Tensor) -> tuple[Tensor, Tensor]:
-        found = self.bags(indices, *more)
-        return found, self.layer(found)
-
-
-@pytest.mark.parametrize("padding", [None, 3])
-@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
-def test_bags_of_a_float_table(mode: str, padding: int | None) -> None:
-    torch.manual_seed(0)
-    some, others = torch.randint(0, 9, (4, 5)), torch.randint(0, 9, (7, 3))
-    others[0] = 3
-    offsets = torch.tensor([0, 3, 3, 12])
-    calls = [
-        (False, (some,), (others,)),
-        (False, (some.flatten().int(), offsets.int()), (others.flatten().int(), offsets[:2].int())),
-        (True, (some.flatten(), torch.tensor([0, 3, 3, 20])), (others.flatten(), torch.tensor([0, 0, 21]))),
-    ]
-    if mode == "sum":
-        weighted = [(v.flatten(), o, torch.rand(v.numel())) for v, o in ((some, offsets), (others, offsets[:3]))]
-        calls.append((False, *weighted))
-    for last, example, unseen in calls:
-        model = FloatBags(mode, padding, last).eval()
-        quantized = zeropoint.to_int8(model, example, mode="dynamic", progress=False)
-        program = zeropoint.compile(quantized, example)
-        for inputs in (example, unseen):
-            found = program(*inputs)
-            with torch.no_grad():
-                assert_equal(found, quantized(*inputs))
-                torch.testing.assert_close(found[0], model(*inputs)[0])
-
-
 def test_bounds_keep_nan() -> None:
     torch.manual_seed(0)
     x = torch.randn(3, 40)

@@ -222,6 +222,19 @@ CASES: dict[str, list[Function]] = {
         lambda x, n, m: F.interpolate(_image(x).reshape(1, 1, 2, 4, 6), (3, 5, 7), mode="trilinear"),
         lambda x, n, m: F.interpolate(_image(x), (9, 5), mode="nearest-exact"),
         lambda x, n, m: torch.take_along_dim(x, n[..., None] % 8, -1),
+        lambda x, n, m: (x.nanmean(1), torch.isclose(x, x.round(), atol=0.1), torch.isclose(x, x)),
+        lambda x, n, m: F.cosine_embedding_loss(x[0], x[1], 2 * m[0].float() - 1),
+    ],
+    "signs and extremes without NaN": [
+        lambda x, n, m: (torch.signbit(x * m[..., None]), torch.copysign(x, -0.0 * x.flip(0)), torch.copysign(x, -x)),
+        lambda x, n, m: (torch.fmin(x, (x - 1).sqrt()), torch.fmax((x - 1).sqrt(), x)),
+    ],
+    "places by strides and masks": [
+        lambda x, n, m: (x.as_strided((2, 3, 4), (48, 8, 2)), x.contiguous().as_strided((5, 4), (4, 1), 3)),
+        lambda x, n, m: x.as_strided((x.shape[0], 3, 16), (x.stride(0), 16, 1)),
+        lambda x, n, m: (x.masked_scatter(x > 0.5, x.flip(1) * 2), x.masked_scatter(m[..., None], x[:, :, :4] + 1)),
+        lambda x, n, m: (n.masked_scatter(m, n + 100), torch.column_stack([n[:, 0], n, n[:, 1]])),
+        lambda x, n, m: torch.column_stack([x[:, :2], x]),
     ],
 }
 

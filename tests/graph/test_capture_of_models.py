@@ -229,3 +229,40 @@ def test_a_model_may_take_more_inputs_than_it_is_called_with() -> None:
 
     graph = capture(Open().eval(), (torch.randn(3, 4),))
     assert graph(torch.randn(7, 4)).shape == (7, 2)
+
+
+@pytest.mark.parametrize("mode", ["static", "dynamic"])
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_convolutions_take_one_image_without_a_batch(dims: int, mode: str) -> None:
+    """They were captured, and the quantized graph refused its input."""
+    torch.manual_seed(0)
+    conv, turned = getattr(nn, f"Conv{dims}d"), getattr(nn, f"ConvTranspose{dims}d")
+    model = nn.Sequential(conv(2, 4, 3, padding=1), nn.ReLU(), conv(4, 4, 2, padding="same"), turned(4, 3, 2, 2)).eval()
+    x = torch.randn(2, *[6] * dims)
+    quantized = zeropoint.to_int8(model, (x,), [x] if mode == "static" else None, mode=mode, progress=False)
+    assert quantized.summary().counts() == {"int8" if mode == "static" else "int8, dynamic": 3}
+    assert steps_between(quantized(x), model(x)) <= 4
+    assert torch.equal(zeropoint.compile(quantized, (x,))(x), quantized(x))
+
+
+class Gaussian(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 8)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        mean, log = self.layer(x).chunk(2, -1)
+        spread = torch.distributions.Normal(mean, log.exp())
+        return spread.log_prob(x[:, :4]).sum(-1), torch.distributions.Categorical(logits=mean).entropy()
+
+
+def test_distributions_are_captured_and_check_their_values_again_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    monkeypatch.setattr(torch.distributions.Distribution, "_validate_args", True)
+    model, x = Gaussian().eval(), torch.randn(3, 6)
+    quantized = zeropoint.to_int8(model, (x,), [x], progress=False)
+    assert all(torch.equal(a, b) for a, b in zip(zeropoint.compile(quantized, (x,))(x), quantized(x)))
+    with torch.no_grad():
+        torch.testing.assert_close(capture(model, (x,))(x), model(x))
+    with pytest.raises(ValueError, match="scale"):
+        torch.distributions.Normal(0.0, -1.0)

@@ -46,6 +46,29 @@ def _short_time(x: Tensor, model: nn.Module) -> Tensor:
     return torch.stft(signal, 16, 4, window=torch.hann_window(16), return_complex=True).abs().square()
 
 
+def _there_and_back(x: Tensor, model: nn.Module) -> Tensor:
+    signal, window = x.flatten(1), torch.hann_window(12)
+    spectrum = torch.stft(signal, 16, 4, 12, window, return_complex=True)
+    mask = torch.sigmoid(spectrum.abs() - 1)
+    return torch.istft(spectrum * mask, 16, 4, 12, window)
+
+
+def _there_and_back_uncut(x: Tensor, model: nn.Module) -> Tensor:
+    spectrum = torch.stft(x.flatten(), 8, normalized=True, center=False, return_complex=True)
+    return torch.istft(spectrum, 8, normalized=True, center=False)
+
+
+def _fourier_operator(x: Tensor, model: nn.Module) -> Tensor:
+    """The lowest frequencies, of both signs, written to zeros."""
+    spectrum = torch.fft.rfft2(torch.nn.functional.pad(x, (0, 2)), dim=(0, 2))
+    weight = torch.view_as_complex(model.weight)[0, :3]
+    kept = torch.zeros(*x.shape[:2], 8, dtype=torch.cfloat)
+    kept[:1, :, :3] = spectrum[:1, :, :3] * weight
+    kept[-1:, :, :3] = spectrum[-1:, :, :3] * weight.conj()
+    kept = torch.where(kept.real[..., :1] > 0, kept, torch.zeros_like(kept))
+    return torch.fft.irfft2(kept, s=(x.shape[0], 14), dim=(0, 2))[..., :12]
+
+
 def _joined(x: Tensor, model: nn.Module) -> Tensor:
     return torch.view_as_real(torch.cat([torch.complex(x, x + 1), torch.complex(x, -x)], -1)[..., 1:])
 
@@ -61,6 +84,22 @@ FUNCTIONS: dict[str, Callable[[Tensor, nn.Module], Tensor]] = {
     "rfft of a free axis": lambda x, model: torch.fft.rfft(x, dim=1, norm="ortho").abs(),
     "spectral layer": _spectral,
     "short-time transform": _short_time,
+    "short-time transform with a short window": lambda x, model: torch.stft(
+        x.flatten(1)[:, :48], 16, 4, win_length=9, window=torch.ones(9), return_complex=True
+    ).abs(),
+    "short-time transform without a window": lambda x, model: (
+        torch.stft(x.flatten(1)[:, :48], 16, 4, win_length=8, onesided=False, return_complex=True).imag
+    ),
+    "short-time transform and back": _there_and_back,
+    "short-time transform and back, not centered": _there_and_back_uncut,
+    "written to zeros": _fourier_operator,
+    "taken": lambda x, model: (
+        (
+            torch.fft.fft(x)[:, :, [0, 3, 2]] * torch.ones(3, dtype=torch.cfloat)
+            + torch.fft.fft(x).gather(2, torch.zeros_like(x[..., :3]).long())
+        ).imag
+    ),
+    "shifted": lambda x, model: torch.fft.ifftshift(torch.fft.fftshift(torch.fft.fft(x), dim=-1) * 2, dim=-1).abs(),
     "rotary embedding": _rotary,
     "rotary embedding that is computed": _rotary_computed,
     "sums": lambda x, model: ((torch.complex(x, x * 2) + x) * 2 - torch.complex(x, x).conj()).abs(),
@@ -104,6 +143,26 @@ def test_a_program_computes_with_complex_numbers(name: str) -> None:
         assert all(torch.equal(a, b) for a, b in zip(program(given), quantized(given), strict=True))
 
 
+def test_a_length_that_a_call_fixes_is_the_only_one_that_a_graph_takes() -> None:
+    """The graph gave results of another length than the model."""
+
+    def there_and_back(x: Tensor, model: nn.Module) -> Tensor:
+        signal = x.flatten(1)
+        spectrum = torch.stft(signal, 16, 4, window=torch.hann_window(16), return_complex=True)
+        return torch.istft(spectrum * 2, 16, 4, window=torch.hann_window(16), length=signal.shape[-1])
+
+    torch.manual_seed(0)
+    model, x = Model(there_and_back).eval(), torch.randn(3, 10, 12)
+    quantized = zeropoint.to_int8(model, (x,), mode="dynamic", progress=False)
+    program = zeropoint.compile(quantized, (x,))
+    given = torch.randn(5, 10, 12)
+    torch.testing.assert_close(quantized(given)[0], model(given)[0], rtol=1e-4, atol=1e-4)
+    assert torch.equal(program(given)[0], quantized(given)[0])
+    for called in (quantized, program):
+        with pytest.raises(ValueError, match=r"x\.size\(1\)"):
+            called(torch.randn(3, 7, 12))
+
+
 def test_a_layer_with_complex_weights_is_four_on_integers() -> None:
     torch.manual_seed(0)
 
@@ -122,6 +181,7 @@ def test_a_layer_with_complex_weights_is_four_on_integers() -> None:
 
 LEFT: dict[str, Callable[[Tensor, nn.Module], Tensor]] = {
     "complex": lambda x, model: torch.complex(x, x).tanh().real,
+    "view_as_real": lambda x, model: (torch.complex(x, x).tanh() * torch.full(x.shape, 2j)).real,
 }
 
 
@@ -134,9 +194,6 @@ OTHERS: dict[str, Callable[[Tensor, nn.Module], Tensor]] = {
     "bytes seen as floats": lambda x, model: torch.complex(x, x + 1).view(torch.float32),
     "a sum that repeats one operand": lambda x, model: (torch.complex(x[..., :1], x[..., :1] + 1) + x).imag,
     "parts of other shapes": lambda x, model: torch.view_as_real(torch.complex(x[:, :1], x)),
-    "a short window": lambda x, model: torch.stft(
-        x.flatten(1)[:, :48], 16, 4, win_length=8, window=torch.ones(8), return_complex=True
-    ).abs(),
     "sizes without axes": lambda x, model: torch.fft.fftn(x, s=(10, 12)).real,
 }
 
@@ -156,5 +213,6 @@ def test_what_pairs_cannot_do_is_left_to_pytorch(name: str) -> None:
     x, model = torch.randn(3, 10, 12), Model(LEFT[name]).eval()
     quantized = zeropoint.to_int8(model, (x,), mode="dynamic", progress=False)
     assert torch.equal(quantized(x)[0], model(x)[0])
-    with pytest.raises(NotImplementedError, match=name):
-        zeropoint.compile(quantized, (x,))
+    for fallback in (False, True):
+        with pytest.raises(NotImplementedError, match=name):
+            zeropoint.compile(quantized, (x,), fallback=fallback)

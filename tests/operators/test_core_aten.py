@@ -16,7 +16,6 @@ MEMORY = "it is about memory, not about values"
 REFUSED: dict[str, str] = {
     "_local_scalar_dense.default": "a number that depends on data would decide what is computed",
     "nonzero.default": DATA,
-    "masked_scatter.default": DATA,
     **dict.fromkeys(("rand.default", "randn.default", "randperm.default", "native_dropout.default"), RANDOM),
     **dict.fromkeys(
         (
@@ -29,8 +28,8 @@ REFUSED: dict[str, str] = {
     ),
     **dict.fromkeys(
         (
-            "as_strided.default", "empty_strided.default", "resize_.default",
-            "sym_storage_offset.default", "sym_stride.int", "sym_is_contiguous.default", "atan2.out",
+            "empty_strided.default", "resize_.default",
+            "sym_storage_offset.default", "sym_is_contiguous.default", "atan2.out",
         ),
         MEMORY,
     ),

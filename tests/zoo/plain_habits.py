@@ -262,3 +262,51 @@ class ManyHeads(nn.Module):
         made = {name: self.heads[name](h) for name in self.names}
         made["total"] = sum(value.sum() for value in made.values())
         return {**made, "classes": len(self.names), "name": "many", "nothing": None}
+
+
+class OneImage(nn.Module):
+    """Layers that are given one image, without an axis for a batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 2, padding="same")
+        self.up, self.pool, self.head = nn.ConvTranspose2d(8, 4, 2, 2), nn.AdaptiveAvgPool2d(2), nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = F.max_pool2d(F.relu(self.second(F.relu(self.first(x)))), 2)
+        return self.head(self.pool(self.up(h)).flatten())
+
+
+class TwoTowers(nn.Module):
+    """A recommender of two towers: bags of rows with padding, and features of users."""
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.users = nn.ModuleList(nn.Embedding(50, width) for _ in range(3))
+        self.items = nn.EmbeddingBag(60, width, mode="mean", padding_idx=0)
+        self.tower = nn.Sequential(nn.Linear(3 * width + 5, 16), nn.PReLU(), nn.Linear(16, width))
+        self.temperature = nn.Parameter(torch.tensor(0.07))
+
+    def forward(self, users: Tensor, items: Tensor, dense: Tensor) -> tuple[Tensor, Tensor]:
+        rows = [table(users[:, place]) for place, table in enumerate(self.users)]
+        a = F.normalize(self.tower(torch.cat([*rows, dense], -1)))
+        b = F.normalize(self.items(items))
+        return a @ b.T / self.temperature, (a * b).sum(-1)
+
+
+class Coupled(nn.Module):
+    """A normalizing flow whose likelihood torch.distributions says."""
+
+    def __init__(self, size: int = 6) -> None:
+        super().__init__()
+        self.register_buffer("masks", torch.eye(2).repeat(1, size // 2))
+        self.nets = nn.ModuleList(nn.Sequential(nn.Linear(size, 16), nn.ELU(), nn.Linear(16, 2 * size)) for _ in "ab")
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        log = x.new_zeros(len(x))
+        for mask, net in zip(self.masks, self.nets):
+            scale, shift = net(x * mask).chunk(2, -1)
+            scale = scale.tanh() * (1 - mask)
+            x, log = x * scale.exp() + shift * (1 - mask), log + scale.sum(-1)
+        normal = torch.distributions.Normal(torch.zeros_like(x), torch.ones_like(x))
+        return torch.distributions.Independent(normal, 1).log_prob(x) + log, x

@@ -113,3 +113,42 @@ class BilinearForms(nn.Module):
         carry = torch.sigmoid(carry - 1)
         x = carry * F.softplus(made) + (1 - carry) * x
         return torch.tensordot(self.forms(x, x), self.mixed, dims=([2], [1]))
+
+
+class FourierOperator2d(nn.Module):
+    """A Fourier neural operator of images: the lowest frequencies, of both signs, are written to zeros."""
+
+    def __init__(self, width: int = 8, modes: int = 4) -> None:
+        super().__init__()
+        self.modes, self.lift, self.last = modes, nn.Linear(3, width), nn.Linear(width, 1)
+        shape = (2, width, width, modes, modes)
+        self.weight = nn.Parameter(torch.randn(shape, dtype=torch.cfloat) / width)
+        self.local = nn.Conv2d(width, width, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows, columns = x.shape[1:3]
+        places = torch.meshgrid(torch.linspace(0, 1, rows), torch.linspace(0, 1, columns), indexing="ij")
+        grid = torch.stack(places, -1).expand(len(x), -1, -1, -1)
+        h = F.pad(self.lift(torch.cat((x, grid), -1)).permute(0, 3, 1, 2), [0, 3, 0, 3])
+        spectrum, m = torch.fft.rfft2(h), self.modes
+        kept = torch.zeros_like(spectrum)
+        kept[:, :, :m, :m] = torch.einsum("bixy,ioxy->boxy", spectrum[:, :, :m, :m], self.weight[0])
+        kept[:, :, -m:, :m] = torch.einsum("bixy,ioxy->boxy", spectrum[:, :, -m:, :m], self.weight[1])
+        h = F.gelu(torch.fft.irfft2(kept, s=h.shape[-2:]) + self.local(h))[..., :-3, :-3]
+        return self.last(h.permute(0, 2, 3, 1))
+
+
+class Enhancer(nn.Module):
+    """Speech without noise: a mask for the short-time spectrum, and back to a signal of the same length."""
+
+    def __init__(self, size: int = 64) -> None:
+        super().__init__()
+        self.size, bins = size, size // 2 + 1
+        self.register_buffer("window", torch.hann_window(size - 16))
+        self.gru, self.mask = nn.GRU(bins, 24, batch_first=True), nn.Linear(24, bins)
+
+    def forward(self, x: Tensor) -> Tensor:
+        options = {"n_fft": self.size, "hop_length": 16, "win_length": self.size - 16, "window": self.window}
+        spectrum = torch.stft(x, return_complex=True, **options)
+        h, _ = self.gru(torch.log1p(spectrum.abs()).transpose(1, 2))
+        return torch.istft(spectrum * self.mask(h).sigmoid().transpose(1, 2), length=x.shape[-1], **options)

@@ -24,7 +24,7 @@ from zeropoint.fx.numbers import is_converted, with_numbers
 from zeropoint.graph.frontends.shape_guards import value_of
 from zeropoint.graph.passes.input_checks import Sizes
 from zeropoint.graph.state import kept_state
-from zeropoint.graph.torch_internals import input_nesting, is_operator, output_nesting
+from zeropoint.graph.torch_internals import input_nesting, is_operator, leaves, output_nesting
 from zeropoint.operators import STEPS
 from zeropoint.operators.steps import dtype_name
 
@@ -192,7 +192,8 @@ class Compiler:
 
     def size(self, value: Any) -> Any:
         """A number, or the name of one that is known when the program runs."""
-        return self.values[value] if isinstance(value, fx.Node) else int(value)
+        known = self.quantity(value)
+        return known if isinstance(known, str) else int(known)
 
     def sizes(self, values: Any) -> list[Any]:
         return [self.size(value) for value in values]
@@ -205,6 +206,8 @@ class Compiler:
 
     def quantity(self, value: Any) -> Any:
         """As `size`, of a number that need not be whole."""
+        if isinstance(value, fx.Node) and value not in self.values:  # the size of a constant
+            return self.fixed[value]
         return self.values[value] if isinstance(value, fx.Node) else value
 
     def calculate(self, operation: str, *numbers: Any) -> Any:
@@ -283,14 +286,17 @@ class Compiler:
             return
         name = call_name(node.target)
         emit = SIZES.get(name) or STEPS.get(name)
+        is_complex = any(isinstance(t, Tensor) and t.is_complex() for t in leaves(self.found[node]))
         try:
+            if is_complex:
+                raise self.unsupported("its complex numbers cannot become pairs of floats: use torch.view_as_real")
             if emit is None:
                 raise self.unsupported()
             self.values[node] = emit(self, node)
         except Unsupported as reason:
             if node in self.fixed:
                 return
-            if not self.fallback:
+            if not self.fallback or is_complex:  # which no step has
                 self.missing.add(node, reason)
                 return
             self.values[node] = self.call_torch(node)
@@ -317,18 +323,18 @@ class Compiler:
 
     def output(self, node: fx.Node) -> None:
         flat = list(node.args[0]) if isinstance(node.args[0], (tuple, list)) else [node.args[0]]
-        leaves: list[Any] = []
+        parts: list[Any] = []
         for part in flat:
             if isinstance(part, fx.Node):
-                leaves.append(len(self.builder.outputs))
+                parts.append(len(self.builder.outputs))
                 self.builder.outputs.append(str(self.tensor(part)))
             elif part is None or isinstance(part, (bool, int, float, str)):
-                leaves.append(["constant", part])
+                parts.append(["constant", part])
             else:
                 raise self.unsupported(f"the model returns {described(part)}, which is not a tensor")
         if not self.builder.outputs:
             raise self.unsupported("the model returns no tensor")
-        nesting = self._described(output_nesting(self.graph.graph, len(flat)), leaves)
+        nesting = self._described(output_nesting(self.graph.graph, len(flat)), parts)
         self.builder.result = nesting
         self.builder.arguments = self._arguments()
 

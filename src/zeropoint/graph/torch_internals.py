@@ -478,7 +478,8 @@ def truth(condition: Any, file: str, line: int) -> bool:
 
 def shape_guards(size: SymInt) -> Iterator[tuple[Any, FrameSummary]]:
     """What was asked about sizes while a graph was captured: expressions that hold, and the lines that asked."""
-    for guard in size.node.shape_env.guards:
+    shapes = size.node.shape_env
+    for guard in shapes.guards:
         where = getattr(guard.sloc, "framework_loc", None)
         if isinstance(where, FrameSummary):
-            yield guard.expr, where
+            yield guard.expr.xreplace(shapes.replacements), where  # with what is known of the sizes by now

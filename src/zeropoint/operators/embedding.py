@@ -25,7 +25,7 @@ from zeropoint.operators.values import Value
 from zeropoint.ops.embedding import MODES, NAMES
 from zeropoint.qfunctions.embedding import embedding_bag_prepack
 
-__all__ = ["PADDED", "RECORDS", "table_bits"]
+__all__ = ["PADDED", "RECORDS", "bags_alone", "table_bits"]
 
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 PADDED = "padding_idx is not supported"
@@ -53,9 +53,14 @@ def _annotate_bags(state: State, node: fx.Node, operator: Operator, qconfig: Any
     padding = arguments(node).get("padding_idx")
     if choice.way is Way.DYNAMIC and padding is not None and padding >= 0:
         return Choice(Way.FLOAT, PADDED, operator)
-    if any(user.target is not python.getitem or user.args[1] != 0 for user in node.users):
+    if not bags_alone(node):
         return Choice(Way.FLOAT, "outputs other than the bags are used", operator)
     return choice
+
+
+def bags_alone(node: fx.Node) -> bool:
+    """Whether of the results of a call the bags alone are used, not where each began."""
+    return all(user.target is python.getitem and user.args[1] == 0 for user in node.users)
 
 
 def _rows(g: Any, node: fx.Node, choice: Choice) -> tuple[fx.Node, str]:
@@ -88,33 +93,30 @@ def _lower_bags(g: Any, node: fx.Node, choice: Choice) -> Value:
 
 
 def _bags_in_parts(g: Any, node: fx.Node) -> FloatCall | None:
-    """Rows of a table of floats, then what those of each bag come to: the only one of its results that is read."""
+    """Rows of a table of floats, and what those of each bag come to, if nothing else is read."""
     a, call = arguments(node), g.call
     floats = [a[k] for k in ("weight", "per_sample_weights") if a[k] is not None]
-    others = any(user.users and user.args[1] != 0 for user in node.users)
-    if "written" in node.meta or others or not are_floats(g, floats):
+    used = [g.choices.get(user) for user in node.users]
+    if any(choice is None or choice.way is not Way.FUSED for choice in used):
         return None
-    mode, padding = MODES[a["mode"]], a.get("padding_idx")
-    indices, columns = g.floats(a["indices"]), int(node.args[0].meta["val"].shape[1])
+    if "written" in node.meta or not are_floats(g, floats):
+        return None
+    mode, padding, (size, columns) = MODES[a["mode"]], a.get("padding_idx"), map(int, node.args[0].meta["val"].shape)
+    indices = g.floats(a["indices"])
     values = call(aten.embedding.default, g.floats(a["weight"]), indices)
     if a["per_sample_weights"] is not None:
         values = call(aten.mul.Tensor, values, call(aten.unsqueeze.default, g.floats(a["per_sample_weights"]), 1))
-    counted = call(aten.unsqueeze.default, call(aten.ne.Scalar, indices, -1 if padding is None else padding), 1)
-    if padding is not None and padding >= 0:
+    left_out = size if padding is None else padding % size  # no index is `size`
+    counted = call(aten.unsqueeze.default, call(aten.ne.Scalar, indices, left_out), 1)
+    if padding is not None:
         values = call(aten.where.ScalarOther, counted, values, -math.inf if mode == "max" else 0.0)
     total, largest = _in_equal_bags(g, a) or _in_bags(g, a)
     if mode == "sum":
-        return _as_the_first(total(values, columns))
+        return aten.alias.default, (total(values, columns),)
     counts = total(call(aten.to.dtype, counted, torch.float32), 1)
     if mode == "mean":
-        return _as_the_first(call(aten.div.Tensor, total(values, columns), call(aten.clamp.default, counts, 1.0)))
-    found = call(aten.gt.Scalar, counts, 0.0)
-    return _as_the_first(call(aten.where.ScalarOther, found, largest(values, columns), 0.0))
-
-
-def _as_the_first(bags: fx.Node) -> FloatCall:
-    """A result that others read as the first of several."""
-    return aten.chunk.default, (bags, 1, 0)
+        return aten.div.Tensor, (total(values, columns), call(aten.clamp.default, counts, 1.0))
+    return aten.where.ScalarOther, (call(aten.gt.Scalar, counts, 0.0), largest(values, columns), 0.0)
 
 
 _Reduction = Callable[[fx.Node, int], fx.Node]  # of rows, and how many columns they have

@@ -87,7 +87,10 @@ def capture(
     _name_keywords(model, kwargs)
 
     def export(shapes: Any) -> Any:
-        with _CAPTURING, torch.no_grad(), _quiet_failure(), whole_recurrences(), torch_versions.without_stacks():
+        with (
+            _CAPTURING, torch.no_grad(), _quiet_failure(), whole_recurrences(), torch_versions.without_stacks(),
+            _unchecked_distributions(),
+        ):  # fmt: skip
             return torch_versions.export(model, args, kwargs, shapes)
 
     try:
@@ -256,6 +259,18 @@ def _quiet_failure() -> Iterator[None]:
     finally:
         shapes.disabled = was_disabled
     sys.stderr.write(written.getvalue())
+
+
+@contextlib.contextmanager
+def _unchecked_distributions() -> Iterator[None]:
+    """Let torch.distributions not look at the values of their parameters: a graph has none."""
+    kind = torch.distributions.Distribution
+    checked = kind._validate_args
+    kind.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        kind.set_default_validate_args(checked)
 
 
 # Files that are no user's: those of the packages, wherever they are. A user's folder may be called zeropoint, too.

@@ -84,7 +84,7 @@ def conditions_of(inputs: list[fx.Node]) -> tuple[Condition, ...]:
                 free = size
     found: dict[Condition, None] = {}
     for asked, where in internals.shape_guards(free) if free is not None else ():
-        if _is_of_a_model(where.filename):
+        if _is_of_a_model(where.filename) or _fixes_a_number(asked, where.filename):
             question = f"{_named(asked, places, inputs)} ({Path(where.filename).name}, line {where.lineno})"
             for made in _conditions(asked, places, question):
                 found[made] = None
@@ -103,6 +103,12 @@ def is_checkable(expression: Any, holds: bool) -> bool:
 def _is_of_a_model(filename: str) -> bool:
     path = Path(filename)
     return not path.is_relative_to(_TORCH) or path.is_relative_to(_TORCH / "nn")
+
+
+def _fixes_a_number(asked: Any, filename: str) -> bool:
+    """Whether a size went into a call that takes numbers alone, as the length of ``istft``: the graph has it."""
+    is_call = Path(filename).is_relative_to(_TORCH / "_export")
+    return is_call and isinstance(asked, sympy.Eq) and any(side.is_Integer for side in asked.args)
 
 
 def _named(expression: Any, places: dict[Any, Place], inputs: list[fx.Node]) -> str:

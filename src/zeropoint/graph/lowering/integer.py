@@ -136,7 +136,9 @@ class Lowering:
         elif choice is None or choice.way is Way.FLOAT:
             self.values[node] = Value(self.float_node(node))
         elif choice.way is Way.FUSED:
-            self.values[node] = self.values[node.args[0]]
+            value = self.values[node] = self.values[node.args[0]]
+            if node.target is operator.getitem and value.floats is not None:  # of bags, which are one tensor
+                value.floats.meta["val"] = node.meta.get("val")
         elif choice.way is Way.JOINED:
             same = self.values[self.by_name[choice.inputs[0]]].scale if choice.inputs else None
             self.values[node] = Value(integers=self.copy(node), scale=same or self.output_scale(node, choice))

@@ -13,7 +13,7 @@ from zeropoint.graph.expressions import before
 from zeropoint.graph.passes.qconfig_rules import qconfig_of, stays_float
 from zeropoint.graph.provenance import EXPRESSION, GIVEN_OUT, STAYS_FLOAT
 from zeropoint.operators import BY_ATEN, Operator
-from zeropoint.operators.embedding import PADDED, table_bits
+from zeropoint.operators.embedding import PADDED, bags_alone, table_bits
 from zeropoint.operators.node import arguments, aten_name, operator_key
 from zeropoint.operators.plan import Choice, State, Way, is_float, is_static, tensor_arguments
 from zeropoint.qconfig_mapping import QConfigMapping
@@ -103,7 +103,8 @@ def choose(state: State, node: fx.Node) -> Choice | None:
     name = operator_key(node)
     if node.target is operator.getitem:
         of_bags = state.choices.get(node.args[0])
-        if of_bags is not None and of_bags.way is Way.DYNAMIC and of_bags.operator.name == "embedding_bag":
+        bags = of_bags is not None and of_bags.operator is not None and of_bags.operator.name == "embedding_bag"
+        if bags and bags_alone(node.args[0]):
             return Choice(Way.FUSED)
         return Choice(Way.PASSED) if node.args[0] in state.quantized else None
     if name is None:

@@ -15,8 +15,10 @@ from zeropoint.graph.passes.decompose import DECOMPOSED
 from zeropoint.graph.passes.decompose_complex import decompose_complex
 from zeropoint.graph.passes.decompose_experts import EXPERTS
 from zeropoint.graph.passes.decompose_order import ORDER
+from zeropoint.graph.passes.decompose_places import PLACES
 from zeropoint.graph.passes.decompose_scan import SCANS
 from zeropoint.graph.passes.decompose_scatter import SCATTER
+from zeropoint.graph.passes.decompose_signs import SIGNS
 from zeropoint.graph.passes.decompose_unknown import decompose_unknown
 from zeropoint.graph.passes.insert_traced import take_apart
 from zeropoint.graph.passes.nodes import call as _call
@@ -39,7 +41,7 @@ def make_plain(graph: fx.GraphModule) -> fx.GraphModule:
     decompose_complex(rewrite(write_nothing(graph), _joins_complex))
     rewrite(graph)
     before = set(graph.graph.nodes)
-    if decompose_unknown(graph, REWRITTEN):
+    if decompose_unknown(graph, REWRITTEN, write_nothing):
         for node in rewrite(graph).graph.nodes:
             record = BY_ATEN.get(operator_key(node) or "")
             if node not in before and not (record is not None and record.heavy):
@@ -352,6 +354,16 @@ def _stacked(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | Non
     return _call(graph, node, aten.cat.default, parts, a["dim"])
 
 
+def _in_columns(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """``column_stack`` as ``cat`` of tensors with two axes or more."""
+    if isinstance(a["tensors"], fx.Node) or not all(map(has_value, a["tensors"])):
+        return None
+    ranks = [t.meta["val"].dim() for t in a["tensors"]]
+    flat = [t if rank else _call(graph, node, aten.reshape.default, t, [1]) for t, rank in zip(a["tensors"], ranks)]
+    parts = [t if rank > 1 else _call(graph, node, aten.unsqueeze.default, t, 1) for t, rank in zip(flat, ranks)]
+    return _call(graph, node, aten.cat.default, parts, 1)
+
+
 def _mean_of_all(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
     """``mean()`` as a mean over every axis."""
     return None if a["dtype"] is not None else _call(graph, node, aten.mean.dim, a["self"], [])
@@ -393,6 +405,17 @@ def _convolved(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | N
     packet = getattr(aten, f"conv{dims}d")
     op = packet.padding if isinstance(a["padding"], str) else packet.default
     return _call(graph, node, op, *first, a["dilation"], a["groups"])
+
+
+def _in_a_batch(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """A convolution of one image without an axis for the batch, as one of a batch of one."""
+    dims = int((aten_name(node) or "").partition(".")[0][-2])
+    value = a["input"].meta.get("val")
+    if not isinstance(value, torch.Tensor) or value.dim() != dims + 1:
+        return None
+    batch = _call(graph, node, aten.unsqueeze.default, a["input"], 0)
+    of_batch = _call(graph, node, node.target, batch, *list(a.values())[1:])
+    return _call(graph, node, aten.squeeze.dim, of_batch, 0)
 
 
 def _with_kept_statistics(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
@@ -442,6 +465,7 @@ _TAKEN_APART: dict[str, Any] = {
     "glu.default": _gated,
     "scaled_dot_product_attention.default": _attention,
     "stack.default": _stacked,
+    "column_stack.default": _in_columns,
 }
 IN_PARTS = frozenset(name.split(".")[0] for name in _TAKEN_APART)
 
@@ -449,8 +473,10 @@ REWRITTEN: dict[str, Any] = {
     **_TAKEN_APART,
     **EXPERTS,
     **ORDER,
+    **PLACES,
     **SCANS,
     **SCATTER,
+    **SIGNS,
     "convolution.default": _convolved,
     "_convolution.default": _convolved,
     "_convolution.deprecated": _convolved,
@@ -469,6 +495,8 @@ REWRITTEN: dict[str, Any] = {
     "neg.default": _negative,
     "rsub.Scalar": _taken_from,
     **{f"conv{d}d.padding": _padded for d in (1, 2, 3)},
+    **{f"conv{d}d.default": _in_a_batch for d in (1, 2, 3)},
+    **dict.fromkeys(("conv_transpose1d.default", "conv_transpose2d.input", "conv_transpose3d.input"), _in_a_batch),
     "mean.default": _mean_of_all,
     "sub.Tensor": _negated,
     "sub.Scalar": _negated,

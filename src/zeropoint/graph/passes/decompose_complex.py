@@ -7,7 +7,12 @@ from typing import Any
 import torch
 from torch import fx
 
-from zeropoint.graph.passes.decompose_fourier import TRANSFORMS, Complex, short_time_transform
+from zeropoint.graph.passes.decompose_fourier import (
+    TRANSFORMS,
+    Complex,
+    inverse_short_time_transform,
+    short_time_transform,
+)
 from zeropoint.graph.passes.nodes import call, has_value
 from zeropoint.operators.node import arguments, aten_name, parameter
 
@@ -16,8 +21,9 @@ __all__ = ["decompose_complex"]
 aten = torch.ops.aten
 # What is done to both parts alike.
 _ALIKE = frozenset(
-    ("alias", "clone", "contiguous", "cumsum", "detach", "diagonal", "expand", "flatten", "flip", "index_select",
-     "mean", "movedim", "mT", "neg", "permute", "repeat", "reshape", "roll", "select", "slice", "squeeze", "sum", "t",
+    ("alias", "clone", "constant_pad_nd", "contiguous", "cumsum", "detach", "diag_embed", "diagonal", "expand",
+     "expand_as", "fft_fftshift", "fft_ifftshift", "flatten", "flip", "gather", "index", "index_select", "mean",
+     "movedim", "mT", "neg", "pad", "permute", "repeat", "reshape", "roll", "select", "slice", "squeeze", "sum", "t",
      "transpose", "tril", "triu", "unflatten", "unfold", "unsqueeze", "view")
 )  # fmt: skip
 
@@ -89,7 +95,32 @@ def _alike(graph: fx.Graph, node: fx.Node, pairs: dict[fx.Node, Complex]) -> Com
     x = pairs.get(node.args[0])
     if x is None or x.imaginary is None or node.kwargs or not _is_complex(node) or aten_name(node) == "view.dtype":
         return None
+    if arguments(node).get("value"):  # of a pad, which has no imaginary part
+        return None
     return Complex(*(call(graph, node, node.target, part, *node.args[1:]) for part in x))
+
+
+def _of_both(graph: fx.Graph, node: fx.Node, a: dict[str, Any], pairs: dict[fx.Node, Complex]) -> Complex | None:
+    """What takes values of two complex tensors, which become those of both parts."""
+    values = [x for x in node.args if isinstance(x, fx.Node) and x.meta["val"].dtype != torch.bool]
+    if node.kwargs or len(values) != 2 or any(x not in pairs for x in values):
+        return None
+    parts = [[pairs[x][k] if x in values else x for x in node.args] for k in (0, 1)]
+    return Complex(*(call(graph, node, node.target, *part) for part in parts))
+
+
+def _constant(graph: fx.Graph, node: fx.Node, a: dict[str, Any], pairs: dict[fx.Node, Complex]) -> Complex:
+    """Zeros, or ones, whose imaginary parts are zeros."""
+    x = node.args[0]
+    args = (pairs[x].real if isinstance(x, fx.Node) and x in pairs else x, *node.args[1:])
+    made = []
+    for _ in range(2):
+        part = graph.call_function(node.target, args, {**node.kwargs, "dtype": torch.float32})
+        part.meta.update(node.meta, val=node.meta["val"].real)
+        made.append(part)
+    if "ones" in (aten_name(node) or ""):
+        made[1] = call(graph, node, aten.mul.Tensor, made[1], 0.0)
+    return Complex(*made)
 
 
 def _parts(value: Any, pairs: dict[fx.Node, Complex]) -> tuple[Any, Any]:
@@ -264,7 +295,10 @@ _READS: dict[str, Any] = {
     "angle": _angle,
     **dict.fromkeys(("_conj", "conj", "conj_physical"), _conjugate),
     **dict.fromkeys(("resolve_conj", "resolve_neg", "to", "_to_copy", "type_as"), _same),
+    **dict.fromkeys(("zeros", "new_zeros", "zeros_like", "ones", "new_ones", "ones_like"), _constant),
+    **dict.fromkeys(("copy", "slice_scatter", "select_scatter", "where"), _of_both),
     "cat": _joined,
     "stack": _joined,
     "stft": lambda graph, node, a, pairs: short_time_transform(graph, node, a) if a["return_complex"] else None,
+    "istft": lambda graph, node, a, pairs: inverse_short_time_transform(graph, node, pairs[a["self"]], a),
 }

@@ -16,7 +16,7 @@ from torch import fx
 from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.passes.nodes import call
 
-__all__ = ["TRANSFORMS", "Complex", "short_time_transform"]
+__all__ = ["TRANSFORMS", "Complex", "inverse_short_time_transform", "short_time_transform"]
 
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 
@@ -172,24 +172,82 @@ def _axes(a: dict[str, Any], rank: int) -> list[int]:
     return [axis % rank for axis in ([given] if isinstance(given, int) else given)]
 
 
+def _window(w: _Writer, a: dict[str, Any]) -> fx.Node | None:
+    """The factors of a window of `n_fft` values: in its middle those of a shorter one; None for ones."""
+    n, window = a["n_fft"], a["window"]
+    length = a["win_length"] if a["win_length"] is not None else n
+    if length == n:
+        return window
+    if window is None:
+        window = w(aten.new_full.default, w.like, [length], 1.0)
+    before = (n - length) // 2
+    return w(aten.constant_pad_nd.default, window, [before, n - length - before])
+
+
+def _fits(a: dict[str, Any], *values: fx.Node | None) -> bool:
+    """Whether the sizes of a short-time transform are numbers, and its values are real."""
+    if not all(n is None or isinstance(n, int) for n in (a["n_fft"], a["hop_length"], a["win_length"])):
+        return False
+    length = a["win_length"] if a["win_length"] is not None else a["n_fft"]
+    if a["window"] is not None and a["window"].meta["val"].shape[0] != length:
+        return False
+    return not any(value is not None and value.meta["val"].is_complex() for value in values)
+
+
 def short_time_transform(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> Complex | None:
     """``stft``: transforms of windows of a signal, side by side."""
     w, x, n = _Writer(graph, node, a["self"]), a["self"], a["n_fft"]
+    if a.get("center") or not _fits(a, x, a["window"]):
+        return None
     hop = a["hop_length"] if a["hop_length"] is not None else n // 4
-    window = a["window"]
-    length = n if window is None else window.meta["val"].shape[0]
-    given = [value for value in (x, window) if value is not None]
-    if a.get("center") or n != length or a["win_length"] not in (None, n) or a["onesided"] is False:
-        return None
-    if any(value.meta["val"].is_complex() for value in given):
-        return None
+    window = _window(w, a)
     frames = w(aten.unfold.default, x, -1, n, hop)
     frames = frames if window is None else w(aten.mul.Tensor, frames, window)
     norm = "ortho" if a["normalized"] else None
-    made = _along(w, Complex(frames), frames.meta["val"].dim() - 1, n, False, True, norm)
+    made = _along(w, Complex(frames), frames.meta["val"].dim() - 1, n, False, a["onesided"] is not False, norm)
     return Complex(*(w(aten.transpose.int, part, -2, -1) for part in made))
 
 
+def inverse_short_time_transform(graph: fx.Graph, node: fx.Node, x: Complex, a: dict[str, Any]) -> Complex | None:
+    """``istft``: the windows that the transforms are of, each added where it began, through the sum of the factors."""
+    w, n = _Writer(graph, node, x.real), a["n_fft"]
+    if x.imaginary is None or a["onesided"] is False or a["return_complex"] or not _fits(a, a["window"]):
+        return None
+    hop = a["hop_length"] if a["hop_length"] is not None else n // 4
+    last = x.real.meta["val"].dim() - 1
+    count = w.size(x.real, last)
+    total: Any = count * hop if isinstance(count, int) else w(operator.mul, count, hop)
+    total = total + n - hop if isinstance(total, int) else w(operator.add, total, n - hop)
+    begins = w(aten.mul.Tensor, w(aten.unsqueeze.default, w.places(count), 1), hop)
+    places = w(aten.add.Tensor, begins, w(aten.arange.default, n))
+    window = _window(w, a)
+    if window is None:
+        window = w(aten.new_full.default, w.like, [n], 1.0)
+    turned = Complex(*(w(aten.transpose.int, part, -2, -1) for part in x if part is not None))
+    frames = w(aten.mul.Tensor, _to_real(w, turned, last, n, "ortho" if a["normalized"] else None).real, window)
+    index = w(aten.reshape.default, places, [-1])
+    values = w(aten.flatten.using_ints, frames, -2, -1)
+    factors = w(aten.expand_as.default, w(aten.mul.Tensor, window, window), places)
+    outer = [w.size(x.real, axis) for axis in range(last - 1)]
+    sums = [
+        w(aten.index_add.default, w(aten.new_zeros.default, w.like, [*sizes, total]), len(sizes), index, added)
+        for sizes, added in ((outer, values), ([], w(aten.reshape.default, factors, [-1])))
+    ]
+    signal = w(aten.div.Tensor, *sums)
+    begin = n // 2 if a["center"] else 0
+    if a["length"] is None:
+        end: Any = -begin if begin else _TO_THE_END
+    else:  # there may be more of it than windows reach
+        signal = w(aten.constant_pad_nd.default, signal, [0, n])
+        end = begin + a["length"] if isinstance(a["length"], int) else w(operator.add, a["length"], begin)
+    made = w(aten.slice.Tensor, signal, last - 1, begin, end)
+    shape, wanted = made.meta["val"].shape, node.meta["val"].shape
+    if any(isinstance(m, int) and isinstance(k, int) and m != k for m, k in zip(shape, wanted)):
+        return None
+    return Complex(made)
+
+
+_TO_THE_END = 2**63 - 1
 TRANSFORMS: dict[str, Any] = {
     **dict.fromkeys(("fft_fft", "fft_fft2", "fft_fftn"), _transform(inverse=False, half=False)),
     **dict.fromkeys(("fft_rfft", "fft_rfft2", "fft_rfftn"), _transform(inverse=False, half=True)),

@@ -16,10 +16,13 @@ from zeropoint.operators.node import operator_key, overload_key
 __all__ = ["decompose_unknown"]
 
 
-def decompose_unknown(graph: fx.GraphModule, rewritten: dict[str, Any]) -> bool:
+def decompose_unknown(
+    graph: fx.GraphModule, rewritten: dict[str, Any], write_nothing: Callable[[fx.GraphModule], fx.GraphModule]
+) -> bool:
     """Take operators apart that are not known, where all of their parts are; whether any was.
 
-    Known are those with a record or a step, and those that `rewritten` has another spelling for.
+    Known are those with a record or a step, and those that `rewritten` has another spelling for. Parts that write in
+    place become others by `write_nothing`.
     """
 
     def is_known(name: str) -> bool:
@@ -33,11 +36,16 @@ def decompose_unknown(graph: fx.GraphModule, rewritten: dict[str, Any]) -> bool:
     found = [node for node in nodes if all(map(has_value, (node, *node.all_input_nodes)))]
     if not found:
         return False
-    table = {op: made for op, made in internals.decompositions().items() if not is_known(overload_key(op))}
+    every = internals.decompositions().items()
+    table = {op: made for op, made in every if not op._schema.is_mutable and not is_known(overload_key(op))}
 
     def trace(call: Callable[..., Any], inputs: list[Any]) -> fx.GraphModule | None:
         traced = internals.trace_decomposed(call, inputs, table)
-        return None if traced is None or any(map(is_unknown, traced.graph.nodes)) else traced
+        try:
+            known = traced is not None and not any(map(is_unknown, write_nothing(traced).graph.nodes))
+        except Exception:  # it writes to a part of a tensor that it has made: the operator stays as it is
+            return None
+        return traced if known else None
 
     taken = False
     for node in found:
