@@ -72,6 +72,9 @@ def accurate(
         else:
             free = [openvino.PartialShape([-1] * x.dim()) for x in example]
             converted = openvino.convert_model(model, example_input=example, input=free)
+        for place, given in enumerate(converted.outputs):
+            if not given.get_names():  # NNCF finds results by their names
+                given.get_tensor().set_names({f"result_{place}"})
         attends = evidence_in(float_graph(model, example)).attention
         kind = {"model_type": nncf.ModelType.TRANSFORMER} if attends else {}
         options = {"subset_size": len(batches), "fast_bias_correction": fast, **kind}
