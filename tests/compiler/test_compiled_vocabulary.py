@@ -229,6 +229,22 @@ CASES: dict[str, list[Function]] = {
         lambda x, n, m: (torch.signbit(x * m[..., None]), torch.copysign(x, -0.0 * x.flip(0)), torch.copysign(x, -x)),
         lambda x, n, m: (torch.fmin(x, (x - 1).sqrt()), torch.fmax((x - 1).sqrt(), x)),
     ],
+    "places beyond images and in volumes": [
+        lambda x, n, m: [
+            F.grid_sample(_image(x), 3 * x[:1, :, :4].reshape(1, -1, 2, 2), mode, "reflection", align)
+            for mode in ("bilinear", "nearest")
+            for align in (True, False)
+        ],
+        lambda x, n, m: [
+            F.grid_sample(_image(x).reshape(1, 2, 2, 3, 4), x[:1, :, :6].reshape(1, -1, 2, 1, 3), mode, padding, align)
+            for mode, padding, align in (
+                ("bilinear", "zeros", True),
+                ("bilinear", "border", False),
+                ("nearest", "reflection", False),
+            )
+        ],
+        lambda x, n, m: [F.affine_grid(x[:1, :3, :4], [1, 1, 2, 3, 4], align_corners=align) for align in (True, False)],
+    ],
     "places by strides and masks": [
         lambda x, n, m: (x.as_strided((2, 3, 4), (48, 8, 2)), x.contiguous().as_strided((5, 4), (4, 1), 3)),
         lambda x, n, m: x.as_strided((x.shape[0], 3, 16), (x.stride(0), 16, 1)),
