@@ -48,7 +48,7 @@ def test_files_that_reach_every_branch_that_fuzzing_reached() -> None:
     assert sum(path.stat().st_size for path in CORPUS) < 2 << 20
     output = run(built("program_fuzz"), "replay", *CORPUS, timeout=300)
     assert output.splitlines()[-1] == "0 wrong", output
-    assert int(re.search(r"^  ran +(\d+)$", output, re.MULTILINE)[1]) > len(CORPUS) // 2  # planners and steps, too
+    assert int(re.search(r"^  ran +(\d+)$", output, re.MULTILINE)[1]) > len(CORPUS) // 4  # planners and steps, too
 
 
 @pytest.mark.slow

@@ -44,6 +44,8 @@ def tune(
     """
     if output.suffix not in (".zpt", ".pt2"):
         raise typer.BadParameter(f"output must end in .zpt or .pt2, got {output}")
+    if not 0 <= margin < 1:
+        raise typer.BadParameter(f"margin must be at least 0 and less than 1, got {margin}")
     with work(as_json):
         source = load_model(model, pickle)
         if is_script(source):

@@ -21,7 +21,7 @@ from zeropoint.nn.quantized import reference as nnqr
 from zeropoint.nn.quantized.storage import quantize_weight
 from zeropoint.observers.grouped import GROUP
 from zeropoint.operators.computed_weights import computed_conv, computed_linear
-from zeropoint.operators.float_forms import by_operator, first_of, in_parts
+from zeropoint.operators.float_forms import FloatCall, FloatForm, by_operator, first_of, in_parts
 from zeropoint.operators.node import arguments, each, parameter
 from zeropoint.operators.plan import (
     Choice,
@@ -104,19 +104,49 @@ def lower(g: Any, node: fx.Node, choice: Choice) -> Value:
         stored = g.constant(a["weight"].target, half)
         return Value(g.call(ours.linear_dynamic_fp16.default, g.floats(a["input"]), stored, bias))
     weight = g.weight(a["weight"], choice, choice.operator.weight_axis)
-    geometry = _geometry(g, a)
+    geometry, is_one = _geometry(g, a), _is_one_image(g, node)
     if choice.way is Way.DYNAMIC:
         activation = choice.qconfig.activation()
         options = [bool(getattr(activation, "reduce_range", False))]
         if choice.operator.name == "linear":
             options.append("per_channel" in str(activation.qscheme))  # a range for each token
-        args = (g.floats(a["input"]), *weight, bias, *geometry, *options)
-        return Value(g.call(g.op(choice, "_dynamic"), *args))
+        x = _as_batch(g, g.floats(a["input"]), is_one)
+        made = g.call(g.op(choice, "_dynamic"), x, *weight, bias, *geometry, *options)
+        return Value(_of_batch(g, made, is_one))
     if choice.to_float:
         return Value(g.call(ours.linear_to_float.default, *g.quantized(a["input"]), *weight, bias))
     out = g.output_scale(node, choice)
-    args = (*g.quantized(a["input"]), *weight, bias, *geometry, *out.pair)
-    return Value(integers=g.call(g.op(choice), *args), scale=out)
+    x, *scale = g.quantized(a["input"])
+    made = g.call(g.op(choice), _as_batch(g, x, is_one), *scale, *weight, bias, *geometry, *out.pair)
+    return Value(integers=_of_batch(g, made, is_one), scale=out)
+
+
+def _is_one_image(g: Any, node: fx.Node) -> bool:
+    """Whether a convolution takes one image, without an axis for the batch: one axis less than its weight has."""
+    a = arguments(node)
+    value = g.unobserved(a["input"]).meta.get("val")
+    return "stride" in a and isinstance(value, Tensor) and value.dim() == g.parameter(a["weight"]).dim() - 1
+
+
+def _as_batch(g: Any, x: fx.Node, is_one: bool) -> fx.Node:
+    return g.call(aten.unsqueeze.default, x, 0) if is_one else x
+
+
+def _of_batch(g: Any, y: fx.Node, is_one: bool) -> fx.Node:
+    return g.call(aten.squeeze.dim, y, 0) if is_one else y
+
+
+def _of_images(form: FloatForm) -> FloatForm:
+    """A float form of a convolution, of one image too."""
+
+    def made(g: Any, node: fx.Node) -> FloatCall | None:
+        found = form(g, node)
+        if found is None or not _is_one_image(g, node):
+            return found
+        target, (x, *more) = found
+        return aten.squeeze.dim, (g.call(target, _as_batch(g, x, True), *more), 0)
+
+    return made
 
 
 def _geometry(g: Any, a: dict[str, Any]) -> list[Any]:
@@ -482,10 +512,10 @@ def _convolution(dims: int) -> Operator:
         relu=True,
         **_LAYER,
         float_form=first_of(
-            by_operator(
+            _of_images(by_operator(
                 "float_conv", "input", *_PARAMETERS, "stride", "padding", "dilation", "groups", stored=_PARAMETERS,
                 when=lambda a: not isinstance(a["padding"], str),
-            ),
+            )),
             in_parts(computed_conv),
         ),
         steps=(
@@ -521,10 +551,10 @@ def _transposed(dims: int) -> Operator:
         modules=(conv,),
         functions=(getattr(F, name),),
         **_LAYER,
-        float_form=by_operator(
+        float_form=_of_images(by_operator(
             "float_conv_transpose", "input", *_PARAMETERS, "stride", "padding", "output_padding", "groups", "dilation",
             stored=_PARAMETERS,
-        ),
+        )),
         steps=(*steps(_emit_conv, name, f"{name}_dynamic"), *steps(_emit_float_conv, "float_conv_transpose")),
         forms=(ModuleForms(conv, getattr(nnq, kind), getattr(nnqd, kind), getattr(nnqr, kind)),),
         fusions=(Fusion((conv, norm), folds=True),),

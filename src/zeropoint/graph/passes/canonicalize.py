@@ -407,17 +407,6 @@ def _convolved(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | N
     return _call(graph, node, op, *first, a["dilation"], a["groups"])
 
 
-def _in_a_batch(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
-    """A convolution of one image without an axis for the batch, as one of a batch of one."""
-    dims = int((aten_name(node) or "").partition(".")[0][-2])
-    value = a["input"].meta.get("val")
-    if not isinstance(value, torch.Tensor) or value.dim() != dims + 1:
-        return None
-    batch = _call(graph, node, aten.unsqueeze.default, a["input"], 0)
-    of_batch = _call(graph, node, node.target, batch, *list(a.values())[1:])
-    return _call(graph, node, aten.squeeze.dim, of_batch, 0)
-
-
 def _with_kept_statistics(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
     """An instance norm with the mean and variance of training is a batch norm."""
     if a["use_input_stats"] or a["running_mean"] is None or a["running_var"] is None:
@@ -495,8 +484,6 @@ REWRITTEN: dict[str, Any] = {
     "neg.default": _negative,
     "rsub.Scalar": _taken_from,
     **{f"conv{d}d.padding": _padded for d in (1, 2, 3)},
-    **{f"conv{d}d.default": _in_a_batch for d in (1, 2, 3)},
-    **dict.fromkeys(("conv_transpose1d.default", "conv_transpose2d.input", "conv_transpose3d.input"), _in_a_batch),
     "mean.default": _mean_of_all,
     "sub.Tensor": _negated,
     "sub.Scalar": _negated,
