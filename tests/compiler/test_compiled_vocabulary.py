@@ -229,6 +229,10 @@ CASES: dict[str, list[Function]] = {
         lambda x, n, m: (torch.signbit(x * m[..., None]), torch.copysign(x, -0.0 * x.flip(0)), torch.copysign(x, -x)),
         lambda x, n, m: (torch.fmin(x, (x - 1).sqrt()), torch.fmax((x - 1).sqrt(), x)),
     ],
+    "products of integers": [
+        lambda x, n, m: (n @ n.T, torch.bmm(n[:, :, None], n[:, None]), torch.mm(n.T, n)),
+        lambda x, n, m: (torch.einsum("bi,bj->bij", n, m.long()), torch.einsum("bi,ci->bc", n, n)),
+    ],
     "places beyond images and in volumes": [
         lambda x, n, m: [
             F.grid_sample(_image(x), 3 * x[:1, :, :4].reshape(1, -1, 2, 2), mode, "reflection", align)

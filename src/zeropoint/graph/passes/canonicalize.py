@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, fx
 
 from zeropoint.graph import torch_internals as internals
-from zeropoint.graph.passes.decompose import DECOMPOSED
+from zeropoint.graph.passes.decompose import DECOMPOSED, PRODUCTS
 from zeropoint.graph.passes.decompose_complex import decompose_complex
 from zeropoint.graph.passes.decompose_experts import EXPERTS
 from zeropoint.graph.passes.decompose_order import ORDER
@@ -463,6 +463,7 @@ REWRITTEN: dict[str, Any] = {
     **EXPERTS,
     **ORDER,
     **PLACES,
+    **PRODUCTS,
     **SCANS,
     **SCATTER,
     **SIGNS,

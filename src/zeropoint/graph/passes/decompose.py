@@ -11,7 +11,7 @@ from torch import fx
 
 from zeropoint.graph.passes.nodes import call, fixed_size
 
-__all__ = ["DECOMPOSED"]
+__all__ = ["DECOMPOSED", "PRODUCTS"]
 
 aten = torch.ops.aten
 _MOST_AXES = 8  # that an ellipsis stands for
@@ -100,6 +100,17 @@ def _ordered(graph: fx.Graph, node: fx.Node, x: _Labelled, labels: str) -> _Labe
     return _Labelled(call(graph, node, aten.permute.default, x.tensor, order), labels)
 
 
+def _product_of_integers(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """A product of matrices of integers, which no layer computes: all products, and their sums."""
+    x, y = (a[name] for name in list(a)[:2])
+    if any((_rank(t) or 0) < 2 or t.meta["val"].dtype != torch.int64 for t in (x, y)):
+        return None
+    if fixed_size(x.meta["val"].shape[-1]) == 1:
+        return call(graph, node, aten.mul.Tensor, x, y)
+    x, y = call(graph, node, aten.unsqueeze.default, x, -1), call(graph, node, aten.unsqueeze.default, y, -3)
+    return call(graph, node, aten.sum.dim_IntList, call(graph, node, aten.mul.Tensor, x, y), [-2])
+
+
 def _contracted(graph: fx.Graph, node: fx.Node, x: _Labelled, y: _Labelled, later: set[str]) -> _Labelled:
     """Two tensors as one: a product of matrices, whose rows and columns are the letters that one of them has."""
     x = _summed(graph, node, x, later | set(y.labels))
@@ -117,7 +128,8 @@ def _contracted(graph: fx.Graph, node: fx.Node, x: _Labelled, y: _Labelled, late
         _as_matrix(graph, node, left.tensor, len(batch), len(rows), len(inner)),
         _as_matrix(graph, node, right.tensor, len(batch), len(inner), len(columns)),
     )
-    made = call(graph, node, aten.matmul.default, *matrices)
+    made = _product_of_integers(graph, node, dict(zip("xy", matrices)))
+    made = call(graph, node, aten.matmul.default, *matrices) if made is None else made
     if len(rows) != 1 or len(columns) != 1:
         front = [_size(graph, node, left.tensor, axis) for axis in range(len(batch))]
         made = call(graph, node, aten.reshape.default, made, [*front, *kept])
@@ -198,6 +210,9 @@ def _chain(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
 
 def _vectors(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
     """``matmul`` with a vector on either side as one of matrices."""
+    of_integers = _product_of_integers(graph, node, a)
+    if of_integers is not None:
+        return of_integers
     first, second = _rank(a["self"]), _rank(a["other"])
     if first is None or second is None or (first > 1 and second > 1):
         return None
@@ -421,3 +436,6 @@ DECOMPOSED: dict[str, Any] = {
     **{f"var_mean.{kind}": _mean_and(aten.var.correction) for kind in ("default", "dim", "correction")},
     **{f"std_mean.{kind}": _mean_and(aten.std.correction) for kind in ("default", "dim", "correction")},
 }  # fmt: skip
+
+# Layers, but for integers: rules for a layer are not for these.
+PRODUCTS: dict[str, Any] = dict.fromkeys(("mm.default", "bmm.default"), _product_of_integers)
