@@ -223,3 +223,15 @@ def test_float_models_and_unknown_runtimes_are_refused(tmp_path: Path) -> None:
         zeropoint.export_onnx(nn.Linear(4, 4), (x,), tmp_path / "model.onnx")
     with pytest.raises(ValueError, match="runtime must be one of onnx, onnxruntime, openvino, got 'tensorrt'"):
         zeropoint.export_onnx(nn.Linear(4, 4), (x,), tmp_path / "model.onnx", runtime="tensorrt")
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-14, 1e-9, 1.0])
+@pytest.mark.parametrize("layer", [nn.Linear(6, 8), nn.Conv1d(6, 8, 1), nn.ConvTranspose1d(6, 8, 1)], ids=type)
+def test_a_bias_that_is_far_larger_than_the_products_is_kept(layer: nn.Module, size: float, tmp_path: Path) -> None:
+    """ONNX Runtime rounds a bias to 32 bits in steps of the products."""
+    torch.manual_seed(0)
+    model, x = nn.Sequential(layer, nn.ReLU()).eval(), torch.randn(4, 6, 6) * size
+    x = x[..., 0] if isinstance(layer, nn.Linear) else x
+    quantized = zeropoint.to_int8(model, (x,), [x], progress=False)
+    zeropoint.export_onnx(quantized, (x,), tmp_path / "model.onnx")
+    assert_near(by_onnx_runtime(tmp_path / "model.onnx", (x,)), quantized(x).detach().numpy())

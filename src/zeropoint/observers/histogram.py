@@ -134,7 +134,7 @@ class WidenedHistogramObserver(HistogramObserver):
     range without negative (or positive) values grows on one side only.
 
     The smallest scale is 2^-60: HistogramObserver's, 2^-23, rounds values below 1e-7 to zero, even if a norm behind
-    them makes them large again.
+    them makes them large again. Where all values are zero it stays 2^-23.
 
     Args: `whole` (keep the full range, whatever the number of values), `many` (number of values from which the range is
     not widened; 0 never widens), and those of `HistogramObserver`.
@@ -154,6 +154,8 @@ class WidenedHistogramObserver(HistogramObserver):
         self.whole = bool(whole)
 
     def _kept_range(self) -> tuple[Tensor, Tensor]:
+        if not bool(self.min_val.any()) and not bool(self.max_val.any()):
+            return self.min_val, torch.full_like(self.max_val, (self.quant_max - self.quant_min) * 2.0**-23)
         seen = self.histogram.sum()
         if bool(seen >= self.many):
             if self.whole:

@@ -37,6 +37,22 @@ def _bias(w: OnnxWriter, a: dict[str, Any]) -> Any:
     return None if a["bias"] is None else w.constant(w.parameter(a["bias"]).float(), str(a["bias"].target))
 
 
+def _is_large(w: OnnxWriter, a: dict[str, Any]) -> bool:
+    """Whether a bias has no 32 bits in steps of the products, which is what runtimes on integers make of it."""
+    if a["bias"] is None or a.get("input_scale") is None:
+        return False
+    step = float(a["input_scale"]) * float(w.parameter(a["weight_scale"]).double().min())
+    return float(w.parameter(a["bias"]).double().abs().max()) >= step * 2.0**31
+
+
+def _convolved(w: OnnxWriter, a: dict[str, Any], op: str, x: Any, weight: Any, **options: Any) -> Any:
+    """A convolution; a bias that is too large for it is added behind."""
+    if not _is_large(w, a):
+        return w.op(op, x, weight, _bias(w, a), **options)
+    bias = w.parameter(a["bias"]).float().reshape(-1, *[1] * (w.found[a["weight"]].dim() - 2))
+    return w.op("Add", w.op(op, x, weight, **options), w.constant(bias, str(a["bias"].target)))
+
+
 def _product(w: OnnxWriter, a: dict[str, Any], x: Any, rounded: bool = True) -> Any:
     """``x W^T + b``: one operator for matrices, which runtimes turn into one on integers; else a product and a sum.
 
@@ -46,7 +62,7 @@ def _product(w: OnnxWriter, a: dict[str, Any], x: Any, rounded: bool = True) -> 
         product = w.op("MatMul", x, w.op("Transpose", w.floats(a["weight"]), perm=[1, 0]))
         return product if a["bias"] is None else w.op("Add", product, w.floats(a["bias"]))
     is_matrix = w.rank(a["input"]) == 2
-    if is_matrix and rounded:
+    if is_matrix and rounded and not _is_large(w, a):
         return w.op("Gemm", x, _weight(w, a), _bias(w, a), transB=1)
     product = w.op("Gemm", x, _weight(w, a), transB=1) if is_matrix else w.op("MatMul", x, _weight(w, a, (1, 0)))
     return product if a["bias"] is None else w.op("Add", product, _bias(w, a))
@@ -114,7 +130,7 @@ def _write_conv(w: OnnxWriter, node: fx.Node) -> Any:
         x = w.op("Unsqueeze", x, w.ints([0]))
     weight = _weight(w, a) if w.is_parameter(a["weight"]) else w.floats(a["weight"])
     kernel = list(w.found[a["weight"]].shape[2:])
-    y = w.op("Conv", x, weight, _bias(w, a), kernel_shape=kernel, **_geometry(a, dims))
+    y = _convolved(w, a, "Conv", x, weight, kernel_shape=kernel, **_geometry(a, dims))
     return w.result(w.op("Squeeze", y, w.ints([0])) if is_single else y)
 
 
@@ -125,7 +141,7 @@ def _write_conv_transpose(w: OnnxWriter, node: fx.Node) -> Any:
     options = _geometry(a, dims) | {"output_padding": each(a["output_padding"], dims)}
     stored = _weight(w, a, axis=1)
     x = w.floats(a["input"])
-    return w.result(w.op("ConvTranspose", x, stored, _bias(w, a), kernel_shape=list(weight.shape[2:]), **options))
+    return w.result(_convolved(w, a, "ConvTranspose", x, stored, kernel_shape=list(weight.shape[2:]), **options))
 
 
 def _write_conv_dynamic(w: OnnxWriter, node: fx.Node) -> Any:
