@@ -223,7 +223,7 @@ def in_known_operators(graph: fx.GraphModule, *, trained: bool = False) -> fx.Gr
     if not trained:
         fold_constants(graph)
         fold_linear(graph)  # with weights that were computed
-    fold_batch_norm(graph)
+    fold_batch_norm(graph, moved=not trained)
     if not trained:
         fold_affine(graph)
     fuse_norms(graph)
