@@ -66,7 +66,7 @@ def page(table: dict[str, Any]) -> str:
         "- **SQNR**: compared with float, on inputs that were not used in calibration. Deep networks with random",
         "  weights amplify every error, so small values say little about trained networks.",
         "- **torch.ao**: SQNR of torch.ao's graph mode, if it was tried and supports the model, and how many layers",
-        "  and products that it has in int8; the others stay in float, where they lose nothing.",
+        "  and products it has in int8; the others stay in float, where they lose nothing.",
         "- **seconds**: CPU time of `to_int8`.",
         "",
         *_HEAD,
