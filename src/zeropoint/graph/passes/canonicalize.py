@@ -28,7 +28,7 @@ from zeropoint.graph.state import keep_state, read_states
 from zeropoint.operators import BY_ATEN, composed_of
 from zeropoint.operators.node import arguments, aten_name, operator_key
 
-__all__ = ["IN_PARTS", "REWRITTEN", "make_plain", "rewrite", "write_nothing"]
+__all__ = ["COPIES", "IN_PARTS", "REWRITTEN", "SHAPES", "make_plain", "rewrite", "write_nothing"]
 
 aten = torch.ops.aten
 
@@ -92,11 +92,11 @@ def _writes(node: fx.Node) -> bool:
 # What puts values in the place of a part of a tensor, by the view that gives the part.
 _PARTS = {"slice.Tensor": aten.slice_scatter.default, "select.int": aten.select_scatter.default}
 # Views that give all of a tensor, with another shape, or with its axes in another order.
-_SHAPES = frozenset(
+SHAPES = frozenset(
     ("view.default", "view_as.default", "unflatten.int", "unsqueeze.default", "squeeze.default", "squeeze.dim",
      "squeeze.dims", "alias.default", "detach.default")
 )  # fmt: skip
-_COPIES = frozenset(("reshape.default", "flatten.using_ints", "reshape_as.default"))  # of what is not contiguous
+COPIES = frozenset(("reshape.default", "flatten.using_ints", "reshape_as.default"))  # of what is not contiguous
 _PUT_BACK = "put_back"  # key of what is known about a node: it gives a tensor that was written through a view
 _WRITTEN = "written_in_parts"  # key of what is known about a node: other nodes with memory of its result
 _ORDERS = frozenset(("permute.default", "transpose.int", "t.default", "movedim.int"))
@@ -105,9 +105,9 @@ _ORDERS = frozenset(("permute.default", "transpose.int", "t.default", "movedim.i
 def _can_put_back(view: fx.Node) -> bool:
     """Whether it is known what becomes of a tensor that is written through a view."""
     name, before = aten_name(view), view.args[0].meta.get("val")
-    if name in _COPIES and not view.meta.get(_PUT_BACK):
+    if name in COPIES and not view.meta.get(_PUT_BACK):
         return isinstance(before, torch.Tensor) and before.is_contiguous()
-    return name in {*_PARTS, *_SHAPES, *_COPIES, *_ORDERS}
+    return name in {*_PARTS, *SHAPES, *COPIES, *_ORDERS}
 
 
 def _put_back(graph: fx.Graph, node: fx.Node, view: fx.Node, part: fx.Node) -> fx.Node:
@@ -115,7 +115,7 @@ def _put_back(graph: fx.Graph, node: fx.Node, view: fx.Node, part: fx.Node) -> f
     name, (whole, *given) = aten_name(view) or "", view.args
     if name in _PARTS:
         return _call(graph, node, _PARTS[name], whole, part, *given)
-    if name in _SHAPES | _COPIES:
+    if name in SHAPES | COPIES:
         return _call(graph, node, aten.reshape_as.default, part, whole)
     if name == "permute.default":
         order = [axis % len(given[0]) for axis in given[0]]

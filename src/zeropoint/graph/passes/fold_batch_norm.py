@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from zeropoint.graph.passes.canonicalize import COPIES, SHAPES
 from zeropoint.graph.passes.nodes import has_value
 from zeropoint.nn.qat.trained import folded
 from zeropoint.operators import BY_ATEN
@@ -106,8 +107,7 @@ def _has_channels_last(linear: fx.Node) -> bool:
     return not isinstance(value, torch.Tensor) or value.dim() == 2
 
 
-_JOINS = ("flatten.using_ints", "reshape.default", "view.default", "unflatten.int", "unsqueeze.default")
-_MOVES = ("transpose.int", "permute.default", *_JOINS)
+_MOVES = SHAPES | COPIES | {"transpose.int", "permute.default"}
 
 
 def _layer_before_moves(node: Any) -> Any:
