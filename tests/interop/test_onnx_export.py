@@ -95,7 +95,7 @@ def test_every_tensor_has_our_bytes_where_onnx_runtime_does_as_the_file_says(nam
         assert apart.mean() < 0.5, target  # behind a value that fell otherwise, its neighbours follow, layer by layer
         is_same_so_far = is_same_so_far and not apart.any()
         compared += 1
-    assert compared > 0
+    assert compared > (0 if name == "EmbeddingBag" else 1)  # what its one layer gives is not rounded
 
 
 def test_importing_zeropoint_and_exporting_nothing_loads_no_onnx() -> None:
