@@ -288,7 +288,8 @@ def _allowed(state: State, node: fx.Node, choice: Choice, observed: dict[fx.Node
         rounds = record is not None and node not in observed
         return Choice(Way.FLOAT, "its output is float in the file", record) if rounds else choice
     if choice.way is not Way.STATIC:
-        return choice if choice.way is Way.FLOAT else Choice(Way.FLOAT, "not quantized in the file", record)
+        is_as_it_was = choice.way in (Way.FLOAT, Way.FUSED)
+        return choice if is_as_it_was else Choice(Way.FLOAT, "not quantized in the file", record)
     weights = [arguments(node)[name] for name in record.weights] if record is not None else []
     if any("fake_quant" not in getattr(weight, "meta", {}) for weight in weights):
         return Choice(Way.FLOAT, "its weight is float in the file", record)
