@@ -20,7 +20,8 @@ TIES = 3.0  # steps: a sum that falls between two steps may fall otherwise, and 
 LEAST_INT8 = {
     ("MobileNetV2", x86_quantizer): 14, ("U-Net", x86_quantizer): 6, ("MiniLM, static", x86_quantizer): 13,
     ("ResNet", xnnpack_quantizer): 22, ("MobileNetV2", xnnpack_quantizer): 20, ("U-Net", xnnpack_quantizer): 11,
-    ("MiniLM, static", xnnpack_quantizer): 24, ("EmbeddingBag", xnnpack_quantizer): 1, ("EmbeddingBag", x86_quantizer): 1,
+    ("MiniLM, static", xnnpack_quantizer): 24,
+    ("EmbeddingBag", xnnpack_quantizer): 1, ("EmbeddingBag", x86_quantizer): 1,
 }  # fmt: skip
 
 
