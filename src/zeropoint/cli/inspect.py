@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Group
 
-from zeropoint.cli.models import is_torchscript
+from zeropoint.cli.models import Pickle, is_torchscript, load_exported
 from zeropoint.cli.named import existing
 from zeropoint.cli.output import AsJson, show, work
 
@@ -22,11 +21,12 @@ def inspect(
         str, typer.Argument(metavar="FILE", help="A .zpt, .pt2, TorchScript, .safetensors or checkpoint file.")
     ],
     as_json: AsJson = False,
+    pickle: Pickle = False,
 ) -> None:
     """List the operators and tensors of a file, with dtypes and sizes."""
     path = existing(file)
     with work(as_json):
-        kind, operators, tensors = _contents(path)
+        kind, operators, tensors = _contents(path, pickle)
         data = {
             "file": str(path),
             "kind": kind,
@@ -53,15 +53,17 @@ def _shown(path: Path, kind: str, operators: Counter[str], tensors: list[dict[st
     return Group(*parts)
 
 
-def _contents(path: Path) -> tuple[str, Counter[str], list[dict[str, Any]]]:
+def _contents(path: Path, pickle: bool) -> tuple[str, Counter[str], list[dict[str, Any]]]:
     if path.suffix in (".zpt", ".safetensors"):
         return _safetensors(path)
+    from pickle import UnpicklingError
+
     import torch
 
     import zeropoint.ops  # noqa: F401  # operators that a quantized file calls
 
     if path.suffix == ".pt2":
-        exported = torch.export.load(path)
+        exported = load_exported(path, pickle)
         calls = Counter(_short(str(n.target)) for n in exported.graph.nodes if n.op == "call_function")
         return "torch.export", calls, _tensors({**exported.state_dict, **exported.constants})
     if is_torchscript(path):
@@ -70,7 +72,7 @@ def _contents(path: Path) -> tuple[str, Counter[str], list[dict[str, Any]]]:
         return "TorchScript", calls, _tensors(script.state_dict())
     try:
         state = torch.load(path, weights_only=True, map_location="cpu")
-    except pickle.UnpicklingError as error:
+    except UnpicklingError as error:
         raise ValueError(
             f"{path} contains more than tensors. Loading it could execute code, so zeropoint does not load it"
         ) from error

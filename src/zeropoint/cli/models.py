@@ -10,13 +10,15 @@ import typer
 
 from zeropoint.cli.named import existing, is_named, named
 
-__all__ = ["Model", "Pickle", "fixed_batch", "input_names", "is_script", "is_torchscript", "load_model"]
+__all__ = [
+    "Model", "Pickle", "fixed_batch", "input_names", "is_script", "is_torchscript", "load_exported", "load_model",
+]  # fmt: skip
 
 Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="A .pt2, .onnx or TorchScript file, or package.module:factory.")
 ]
 Pickle = Annotated[
-    bool, typer.Option("--pickle", help="Also load pickled models. They can execute code: use only trusted files.")
+    bool, typer.Option("--pickle", help="Also load pickled objects. They can execute code: use only trusted files.")
 ]
 
 
@@ -38,7 +40,7 @@ def load_model(text: str, pickle: bool = False) -> Any:
     import zeropoint.ops  # noqa: F401  # operators that a quantized file calls
 
     if path.suffix == ".pt2":
-        return torch.export.load(path).module()
+        return load_exported(path, pickle).module()
     if is_torchscript(path):
         return torch.jit.load(str(path)).eval()
     if not pickle:
@@ -48,6 +50,15 @@ def load_model(text: str, pickle: bool = False) -> Any:
             "checkpoint, and pass package.module:function"
         )
     return _evaluated(torch.load(path, weights_only=False), text)
+
+
+def load_exported(path: Path, pickle: bool) -> Any:
+    """What torch.export saved; by PyTorch's own reader, which can execute code, only where `pickle` allows it."""
+    import torch
+
+    from zeropoint.interop import exported_file
+
+    return torch.export.load(path) if pickle else exported_file.load_exported(path)
 
 
 def _made(text: str) -> Any:
