@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -152,3 +154,24 @@ def test_rounding_that_graphs_have_not_is_refused(layers: nn.Module, monkeypatch
     program = zeropoint.compile(graph, (x,))
     with pytest.raises(zeropoint.Unsupported, match="graph operators have no counterpart for rounding = 2"):
         restore(program)
+
+
+def test_the_name_of_an_input_is_no_code_in_a_restored_graph(tmp_path: Path) -> None:
+    """Names of a program are any text; torch.fx would write them into source as they are."""
+    made = tmp_path / "made"
+    evil = f"x=__import__('os').mkdir({str(made)!r})"
+    x = torch.randn(2, 4)
+    layers = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval()
+    program = zeropoint.compile(zeropoint.to_int8(layers, (x,), [x], progress=False), (x,))
+    program.save(tmp_path / "plain.zpt")
+    data = (tmp_path / "plain.zpt").read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    described = json.loads(header["__metadata__"]["zeropoint.program"])
+    (old,) = (given["name"] for given in described["inputs"])
+    header["__metadata__"]["zeropoint.program"] = json.dumps(described).replace(json.dumps(old), json.dumps(evil))
+    text = json.dumps(header).encode()
+    (tmp_path / "evil.zpt").write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
+    graph, _ = restore(runtime.load(tmp_path / "evil.zpt"))
+    assert torch.equal(graph(x), program(x))
+    assert not made.exists()

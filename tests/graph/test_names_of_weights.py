@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from eight_bit_steps import steps_between
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 import zeropoint
 from zeropoint.graph.frontends.export_names import usable_names
+from zeropoint.graph.graph_module import Graph
 
 
 class _Named(nn.Module):
@@ -38,7 +41,20 @@ class _Heads(nn.Module):
 
 @pytest.mark.parametrize("kind", ["module", "parameter", "buffer"])
 @pytest.mark.parametrize(
-    "name", ["code", "graph", "meta", "recompile", "_sizes", "activation_post_process_0", "lambda"]
+    "name",
+    [
+        "code",
+        "graph",
+        "meta",
+        "recompile",
+        "_sizes",
+        "activation_post_process_0",
+        "lambda",
+        'a"b',
+        "a\\b",
+        "a\nb",
+        '""") #',
+    ],
 )
 def test_a_layer_may_have_any_name(name: str, kind: str) -> None:
     torch.manual_seed(0)
@@ -68,3 +84,22 @@ def test_rules_name_a_layer_as_the_model_does() -> None:
 def test_new_names_are_free() -> None:
     assert usable_names(["code", "code_", "a.class", "a.class_"]) == {"code": "code__", "a.class": "a.class__"}
     assert usable_names(["encoder.code", "first.weight"]) == {}
+    assert usable_names(['a"', "a'", "a_"]) == {'a"': "a__", "a'": "a___"}
+
+
+def test_a_graph_with_a_name_that_is_code_is_refused_before_it_runs(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    code = f"import os; os.mkdir({str(made)!r})".encode()
+    evil = f'x") or exec(bytes({tuple(code)})) #'
+    root, graph = nn.Module(), fx.Graph()
+    root.register_buffer(evil, torch.ones(1))
+    graph.output(graph.get_attr(evil))
+    with pytest.raises(ValueError, match="become Python code"):
+        Graph(root, graph)()
+    assert not made.exists()
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\nb"])
+def test_symbolic_traces_refuse_names_that_would_be_code(name: str) -> None:
+    with pytest.raises(ValueError, match="become Python code"):
+        zeropoint.fx.prepare_fx(_Named(name, "module"), zeropoint.get_default_qconfig_mapping(), (torch.ones(1, 4),))

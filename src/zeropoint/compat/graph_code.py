@@ -18,6 +18,7 @@ from torch import fx, nn
 import zeropoint
 from zeropoint.compat import lookup, names
 from zeropoint.compat.modules import resolve
+from zeropoint.graph.code_names import check_names, is_plain
 from zeropoint.numerics.dtypes import DTYPES, quantized_dtype
 
 __all__ = ["graph_module"]
@@ -127,6 +128,7 @@ class _Reader:
         self._arguments(forward.args)
         for statement in forward.body:
             self._statement(statement)
+        check_names(self._graph)
         self._graph.lint()
         return self._graph
 
@@ -270,6 +272,6 @@ def _dotted(part: ast.AST) -> str:
         return f"{base}.{part.attr}" if base else ""
     if isinstance(part, ast.Call) and _dotted(part.func) == "getattr" and len(part.args) == 2:
         base, last = _dotted(part.args[0]), part.args[1]
-        if base and isinstance(last, ast.Constant) and isinstance(last.value, str):
+        if base and isinstance(last, ast.Constant) and isinstance(last.value, str) and is_plain(last.value):
             return f"{base}.{last.value}"
     return ""

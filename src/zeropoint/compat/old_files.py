@@ -26,6 +26,7 @@ from zeropoint.compat.pickle_records import Persistent, Record, is_global, read_
 from zeropoint.compat.pickled import adopt
 from zeropoint.compat.state_files import read_state_dict, write_state_dict
 from zeropoint.compat.zip_records import File, ZipRecords, zip_records
+from zeropoint.graph.code_names import require_plain
 from zeropoint.numerics.dtypes import DTYPES, quantized_dtype
 from zeropoint.numerics.schemes import SCHEMES, qscheme
 from zeropoint.qconfig import QConfig
@@ -377,7 +378,11 @@ class _Builder:
     def _module_state(self, state: dict[Any, Any]) -> dict[str, Any]:
         """The attributes of a module. Hooks are functions: those of the old stack become ours, others are refused."""
         hooks = {name: self._hooks(name, state[name]) for name in _HOOKS if name in state}
-        return {str(k): self._of(v) for k, v in state.items() if k not in hooks} | hooks
+        made = {str(k): self._of(v) for k, v in state.items() if k not in hooks} | hooks
+        for kind in ("_modules", "_parameters", "_buffers"):
+            for name in () if self._shells else made.get(kind) or ():
+                require_plain(name, "a module or tensor in the file")
+        return made
 
     def _hooks(self, kind: str, listed: Any) -> OrderedDict[Any, Any]:
         made: OrderedDict[Any, Any] = OrderedDict()

@@ -21,6 +21,7 @@ from zeropoint.compiler.errors import Unsupported
 from zeropoint.compiler.fusion import split
 from zeropoint.compiler.program_builder import Step, fresh_name
 from zeropoint.compiler.sizes import RESTORED_SIZES
+from zeropoint.graph.code_names import plain
 from zeropoint.graph.passes.input_checks import Sizes
 from zeropoint.operators import RESTORES
 from zeropoint.operators.steps import dtype_of
@@ -110,7 +111,8 @@ class _Restored:
         return fx.GraphModule(self.root, self.graph, "Program"), example
 
     def _input(self, given: dict[str, Any]) -> Tensor:
-        node = self.graph.placeholder(given["name"])
+        taken = {node.target for node in self.graph.nodes}
+        node = self.graph.placeholder(fresh_name(plain(given["name"]), taken))
         self.values[given["name"]] = node
         self.found[node] = torch.zeros(given["example"], dtype=dtype_of(given["dtype"]))
         return self.found[node]
@@ -148,7 +150,7 @@ class _Restored:
         value = value.contiguous()
         key = (name, value.dtype, tuple(value.shape), hashlib.sha256(value.numpy().tobytes()).digest())
         if key not in self._kept:
-            place = f"t{len(self._kept)}_{''.join(c if c.isalnum() else '_' for c in name)}"
+            place = f"t{len(self._kept)}_{plain(name)}"
             self.root.register_buffer(place, value)
             self._kept[key] = self.graph.get_attr(place)
             self.found[self._kept[key]] = value

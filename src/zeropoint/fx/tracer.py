@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from zeropoint.graph.code_names import check_names
 from zeropoint.nn.intrinsic import FusedModule
 from zeropoint.nn.quantized import FloatFunctional, FXFloatFunctional
 from zeropoint.nn.stubs import DeQuantStub, QuantStub
@@ -46,7 +47,9 @@ def trace(model: nn.Module, tracer: QuantizationTracer) -> fx.GraphModule:
         torch.fx.proxy.TraceError: if the model decides by values.
     """
     replace_float_functionals(model)
-    return fx.GraphModule(model, tracer.trace(model))
+    graph = tracer.trace(model)
+    check_names(graph)
+    return fx.GraphModule(model, graph)
 
 
 def replace_float_functionals(model: nn.Module) -> None:

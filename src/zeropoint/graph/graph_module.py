@@ -15,6 +15,7 @@ import torch
 from torch import fx, nn
 
 from zeropoint.graph import torch_internals as internals
+from zeropoint.graph.code_names import check_names
 from zeropoint.graph.provenance import KEPT
 
 __all__ = ["Graph"]
@@ -48,6 +49,7 @@ class _MadeWhenAsked:
     def __get__(self, instance: fx.GraphModule | None, owner: type[fx.GraphModule]) -> Any:
         graph = self._graph() if instance is None else instance
         assert graph is not None, "the class of a graph module outlived it"
+        check_names(graph.graph)
         fx.GraphModule.recompile(graph)  # puts the code in this place
         return owner.forward if instance is None else instance.forward
 
@@ -62,6 +64,7 @@ class Graph(fx.GraphModule):
     @property
     def code(self) -> str:
         if isinstance(vars(type(self)).get("forward"), _MadeWhenAsked):
+            check_names(self.graph)
             super().recompile()
         return super().code
 

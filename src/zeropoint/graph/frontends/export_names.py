@@ -1,14 +1,14 @@
-"""Names of parameters and buffers that a graph can have: not those of its attributes, and no words of Python."""
+"""Names of parameters and buffers that a graph can have: plain ones, that are not its own attributes."""
 
 from __future__ import annotations
 
-import keyword
 from collections.abc import Iterable
 from typing import Any
 
 from torch import fx, nn
 
 from zeropoint.graph import torch_internals as internals
+from zeropoint.graph.code_names import is_plain, plain
 from zeropoint.graph.passes.insert_observers import OBSERVER
 
 __all__ = ["rename_unusable", "usable_names"]
@@ -26,24 +26,36 @@ def usable_names(names: Iterable[str]) -> dict[str, str]:
         {'code.weight': 'code_.weight', 'heads.class.bias': 'heads.class_.bias'}
     """
     names = list(names)
-    parts = {tuple(name.split(".")[: i + 1]) for name in names for i in range(name.count(".") + 1)}
+    taken = {tuple(name.split(".")[: i + 1]) for name in names for i in range(name.count(".") + 1)}
+    renamed: dict[tuple[str, ...], str] = {}
     made = {}
     for name in names:
+        old: tuple[str, ...] = ()
         way: list[str] = []
         for part in name.split("."):
-            new = part
-            if _is_unusable(part, first=not way):
-                new = f"_{part}" if part.startswith(OBSERVER) else f"{part}_"
-                while (*way, new) in parts:
-                    new += "_"
-            way.append(new)
+            old = (*old, part)
+            if old not in renamed:
+                renamed[old] = _usable(part, tuple(way), taken)
+                taken.add((*way, renamed[old]))
+            way.append(renamed[old])
         if ".".join(way) != name:
             made[name] = ".".join(way)
     return made
 
 
-def _is_unusable(part: str, first: bool) -> bool:
-    return keyword.iskeyword(part) or (first and (part in _OF_GRAPHS or part in _LATER or part.startswith(OBSERVER)))
+def _usable(part: str, way: tuple[str, ...], taken: set[tuple[str, ...]]) -> str:
+    """`part` itself, or a name like it that nothing at `way` has."""
+    if is_plain(part) and (way or not _is_of_graphs(part)):
+        return part
+    new = f"_{part}" if part.startswith(OBSERVER) else f"{part}_"
+    new = new if is_plain(new) else plain(new)
+    while (*way, new) in taken:
+        new += "_"
+    return new
+
+
+def _is_of_graphs(part: str) -> bool:
+    return part in _OF_GRAPHS or part in _LATER or part.startswith(OBSERVER)
 
 
 def rename_unusable(exported: Any) -> None:
