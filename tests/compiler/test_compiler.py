@@ -129,7 +129,7 @@ class OfSizes(nn.Module):
 
     def forward(self, x: torch.Tensor) -> Any:
         n = x.shape[0]
-        half, least = int(n / 2), min(n, 3)
+        half, least = n // 2, min(n, 3)
         return self.layer(x)[:half] * n**2 / (n + 0.5), x[:least].sum() * math.sqrt(6), torch.full((n,), n - 1)
 
 
@@ -138,8 +138,9 @@ def test_numbers_of_sizes_are_computed_for_each_size() -> None:
     quantized, program = compiled(OfSizes(), torch.randn(8, 6))
     for count in (8, 5, 4):
         x = torch.randn(count, 6)
-        for found, expected in zip(program(x), quantized(x), strict=True):
+        for found, expected, of_torch in zip(program(x), quantized(x), OfSizes()(x), strict=True):
             assert torch.equal(found, expected)
+            assert found.shape == of_torch.shape
 
 
 def test_other_models_are_refused() -> None:

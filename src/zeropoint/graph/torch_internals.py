@@ -465,6 +465,11 @@ def is_free(value: Any) -> bool:
     return isinstance(value, SymFloat) and not value.node.is_constant()
 
 
+def example_of(size: SymInt) -> int:
+    """What a free size is in the example."""
+    return int(size.node.hint)
+
+
 def is_certain(condition: Any) -> bool:
     """Whether a condition holds, for all sizes where it is one of free sizes; nothing is asked about these."""
     return statically_known_true(condition)

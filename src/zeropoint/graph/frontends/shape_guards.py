@@ -24,6 +24,7 @@ OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "modulo": operator.mod,
 }
 _TORCH = Path(torch.__file__).parent
+_OURS = Path(__file__).parents[2]
 _BY_CLASS = {"Add": "add", "Mul": "multiply", "FloorDiv": "floor_divide", "Mod": "modulo", "PythonMod": "modulo"}
 
 
@@ -73,7 +74,12 @@ def value_of(value: Any, size: Callable[[Place], Any], operations: Callable[[str
 
 
 def conditions_of(inputs: list[fx.Node]) -> tuple[Condition, ...]:
-    """What code of the model, not PyTorch's own below it, asked about the sizes of these inputs."""
+    """What the graph of a model depends on, of the sizes of these inputs.
+
+    That is what code of the model asked, what PyTorch requires of them, and numbers that PyTorch took them for: how
+    many parts ``split`` gives, or the length of ``istft``. What else PyTorch asks below the model, to choose among
+    ways to the same result, is left out. A question that conditions cannot say fixes the sizes that it is about.
+    """
     places: dict[Any, Place] = {}
     free: SymInt | None = None
     for number, node in enumerate(inputs):
@@ -84,11 +90,20 @@ def conditions_of(inputs: list[fx.Node]) -> tuple[Condition, ...]:
                 free = size
     found: dict[Condition, None] = {}
     for asked, where in internals.shape_guards(free) if free is not None else ():
-        if _is_of_a_model(where.filename) or _fixes_a_number(asked, where.filename):
+        decides = (_is_of_a_model(where.filename) and not _is_a_check(where)) or _is_a_number(asked)
+        if decides or _is_a_check(where):
             question = f"{_named(asked, places, inputs)} ({Path(where.filename).name}, line {where.lineno})"
-            for made in _conditions(asked, places, question):
-                found[made] = None
+            made = list(_conditions(asked, places, question))
+            if decides and not made:
+                made = [_fixed(size, places, inputs, question) for size in asked.free_symbols if size in places]
+            found.update(dict.fromkeys(made))
     return tuple(found)
+
+
+def _fixed(size: Any, places: dict[Any, Place], inputs: list[fx.Node], question: str) -> Condition:
+    """That a size is the one of the example."""
+    place = places[size]
+    return Condition(place, internals.example_of(inputs[place.input].meta["val"].shape[place.axis]), True, question)
 
 
 def is_checkable(expression: Any, holds: bool) -> bool:
@@ -105,10 +120,14 @@ def _is_of_a_model(filename: str) -> bool:
     return not path.is_relative_to(_TORCH) or path.is_relative_to(_TORCH / "nn")
 
 
-def _fixes_a_number(asked: Any, filename: str) -> bool:
-    """Whether a size went into a call that takes numbers alone, as the length of ``istft``: the graph has it."""
-    is_call = Path(filename).is_relative_to(_TORCH / "_export")
-    return is_call and isinstance(asked, sympy.Eq) and any(side.is_Integer for side in asked.args)
+def _is_a_check(where: Any) -> bool:
+    """Whether an operator requires something of its inputs, PyTorch's or ours."""
+    return "torch._check" in (where.line or "") or Path(where.filename).is_relative_to(_OURS)
+
+
+def _is_a_number(asked: Any) -> bool:
+    """Whether what is made of sizes was taken for a number: the graph has it."""
+    return isinstance(asked, sympy.Eq) and any(side.is_Integer for side in asked.args)
 
 
 def _named(expression: Any, places: dict[Any, Place], inputs: list[fx.Node]) -> str:
@@ -144,6 +163,8 @@ def _value(expression: Any, places: dict[Any, Place]) -> Any:
         return places.get(expression)
     if expression.is_Integer:
         return int(expression)
+    if type(expression).__name__ == "TruncToInt" and type(expression.args[0]).__name__ == "IntTrueDiv":
+        expression = sympy.Function("FloorDiv")(*expression.args[0].args)  # sizes are not negative
     operation = _BY_CLASS.get(type(expression).__name__)
     parts = [_value(part, places) for part in expression.args]
     if operation is None or any(part is None for part in parts):
