@@ -111,22 +111,38 @@ void Plan::run(const void* const* inputs, void* const* given_outputs, void* cons
         if (buffers[i].run >= 0)
             bases[i] =
                 static_cast<uint8_t*>(bases[runs[static_cast<size_t>(buffers[i].run)].buffer]) + buffers[i].offset;
-    void** const at = bases + buffers.size();
-    size_t next = 0;
-    for (size_t i = 0; i < instructions.size(); ++i) {
-        if (next < runs.size() && runs[next].first == static_cast<int32_t>(i)) {
-            run_depth_first(next, bases, seconds == nullptr ? nullptr : seconds + i);
-            i = static_cast<size_t>(runs[next++].last);
-            continue;
+    size_t next = 0, i = 0;
+    try {
+        for (; i < instructions.size(); ++i) {
+            if (next < runs.size() && runs[next].first == static_cast<int32_t>(i)) {
+                run_depth_first(next, bases, seconds == nullptr ? nullptr : seconds + i);
+                i = static_cast<size_t>(runs[next++].last);
+                continue;
+            }
+            const Instruction& instruction = instructions[i];
+            void* const* at = addresses(instruction.places, bases);
+            const auto begin =
+                seconds == nullptr ? std::chrono::steady_clock::time_point() : std::chrono::steady_clock::now();
+            instruction.run(at);
+            if (seconds != nullptr) seconds[i] = seconds_since(begin);
         }
-        const Instruction& instruction = instructions[i];
-        for (size_t p = 0; p < instruction.places.size(); ++p)
-            at[p] = static_cast<uint8_t*>(bases[instruction.places[p].buffer]) + instruction.places[p].offset;
-        const auto begin =
-            seconds == nullptr ? std::chrono::steady_clock::time_point() : std::chrono::steady_clock::now();
-        instruction.run(at);
-        if (seconds != nullptr) seconds[i] = seconds_since(begin);
+    } catch (...) {
+        undo(i, bases);
+        throw;
     }
+}
+
+// The addresses of places, behind those of the buffers.
+void* const* Plan::addresses(const std::vector<Place>& places, void** bases) const {
+    void** const at = bases + buffers.size();
+    for (size_t p = 0; p < places.size(); ++p)
+        at[p] = static_cast<uint8_t*>(bases[places[p].buffer]) + places[p].offset;
+    return at;
+}
+
+void Plan::undo(size_t failed, void** bases) const {
+    for (size_t u = undos.size(); u-- > 0;)
+        if (undos[u].instruction < static_cast<int32_t>(failed)) undos[u].work(addresses(undos[u].places, bases));
 }
 
 // Every thread takes one image after the other through all instructions. Their seconds are the mean of the threads'.

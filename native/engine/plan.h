@@ -37,6 +37,13 @@ struct Instruction {
     }
 };
 
+// Puts back what an instruction was about to overwrite in the state, if the run fails behind it.
+struct Undo {
+    int32_t instruction = -1;  // that kept it
+    std::vector<Place> places;
+    Work work;
+};
+
 enum class BufferKind { arena, constant, input, output, state };
 
 struct Buffer {
@@ -72,6 +79,7 @@ struct Shown {
 
 struct Plan {
     std::vector<Instruction> instructions;
+    std::vector<Undo> undos;  // in the order of their instructions
     std::vector<Buffer> buffers;
     std::vector<Tensor> outputs;
     std::vector<Shown> shown;      // by step
@@ -83,11 +91,14 @@ struct Plan {
     std::shared_ptr<const void> steps;  // which the instructions refer to
 
     // `bases` has room for all buffers and then `most_places` addresses: of an instruction, or of those that the
-    // threads of a run execute at once. `seconds`, if given, gets a number for each instruction.
+    // threads of a run execute at once. `seconds`, if given, gets a number for each instruction. If it throws, the
+    // state is what it was before.
     void run(const void* const* inputs, void* const* given_outputs, void* const* state, uint8_t* arena, void** bases,
              double* seconds = nullptr) const;
 
 private:
+    void* const* addresses(const std::vector<Place>& places, void** bases) const;
+    void undo(size_t failed, void** bases) const;
     void run_depth_first(size_t run, void** bases, double* seconds) const;
 };
 

@@ -154,6 +154,34 @@ Tensor Planner::to_be_written(const Tensor& x) {
     return y;
 }
 
+void Planner::keep_old(const Tensor& y, Place old, const std::vector<Place>& more, Work save, Work restore) {
+    std::vector<Place> places{y.place, old};
+    places.insert(places.end(), more.begin(), more.end());
+    plan_.undos.push_back({static_cast<int32_t>(plan_.instructions.size()), places, std::move(restore)});
+    emit(std::move(places), std::move(save));
+}
+
+// What is kept for an undo stays to the end of the run. Of what is no state nothing is kept.
+void Planner::finish_undos() {
+    const int32_t last = static_cast<int32_t>(plan_.instructions.size()) - 1;
+    std::vector<Undo> needed;
+    for (Undo& undo : plan_.undos) {
+        const auto buffer = [&](size_t i) -> Buffer& {
+            return plan_.buffers[static_cast<size_t>(undo.places[i].buffer)];
+        };
+        if (buffer(0).kind == BufferKind::state) {
+            for (size_t i = 1; i < undo.places.size(); ++i) buffer(i).last = last;
+            needed.push_back(std::move(undo));
+        } else {
+            buffer(1).first = -1;
+            Instruction& save = plan_.instructions[static_cast<size_t>(undo.instruction)];
+            save.places.clear();
+            save.work = [](void* const*) {};
+        }
+    }
+    plan_.undos = std::move(needed);
+}
+
 void Planner::emit(std::vector<Place> places, Work work, double macs) {
     const int32_t now = static_cast<int32_t>(plan_.instructions.size());
     for (const Place& place : places) {
@@ -271,6 +299,7 @@ Plan Planner::finish(const std::vector<int32_t>& outputs, const std::vector<Stat
         plan_.outputs.push_back(y);
     }
     finish_state(state);
+    finish_undos();
     plan_.threads = num_threads();
     find_runs(plan_, {plan_.threads, machine().l2_share()});
     place_buffers(plan_);

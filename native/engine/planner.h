@@ -63,6 +63,10 @@ public:
     Tensor dense(const Tensor& x);
     // A contiguous copy of x to write to. It is x itself, if nobody reads x later: a state is updated where it is.
     Tensor to_be_written(const Tensor& x);
+    // Before a write to y, which is to_be_written: `save` keeps in `old`, memory of its own, what will be overwritten,
+    // and `restore` puts it back if the run fails later. Both get the addresses of y, old and `more`. Without effect
+    // where y is not the state itself.
+    void keep_old(const Tensor& y, Place old, const std::vector<Place>& more, Work save, Work restore);
     // From one to the other, of the same sizes and type; y may be a part of something larger.
     void copy(const Tensor& x, const Tensor& y);
     // Which kernel does the work of the step.
@@ -87,6 +91,7 @@ public:
     Plan finish(const std::vector<int32_t>& outputs, const std::vector<StateTensor>& state = {});
 
 private:
+    void finish_undos();
     void finish_state(const std::vector<StateTensor>& state);
     bool is_updated_in_place(const Tensor& next, const Tensor& before) const;
 

@@ -229,3 +229,35 @@ def test_wrong_states_are_refused(change: dict[str, Any], message: str) -> None:
             setattr(state, key, value)
     with pytest.raises(runtime.FormatError, match=message):
         _native.Program(made.builder.data())
+
+
+WRITERS = {
+    "scatter": ("scatter", {"axis": 0}),
+    "index_put": ("index_put", {"axis": 0}),
+    "slice_scatter": ("slice_scatter", {"axis": 0, "begin": 1, "end": 3, "step": 1}),
+}
+
+
+@pytest.mark.parametrize("mode", ["set", "add"])
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_call_that_fails_leaves_the_state_as_it_was(writer: str, mode: str) -> None:
+    """A wrong index in the write itself, and one in a later step."""
+    op, attributes = WRITERS[writer]
+    made = Made("kept")
+    made.start("kept", START)
+    for name in ("places", "read"):
+        made.builder.inputs.append(Input(made.builder.fresh(name), "int64", [2], [2]))
+    values = made.part("x", 0, 2)
+    if op == "slice_scatter":
+        new = made.builder.add(op, ["kept", values], "new", **attributes)
+    else:
+        order = ["kept", values, "places"] if op == "index_put" else ["kept", "places", values]
+        new = made.builder.add(op, order, "new", mode=mode, **attributes)
+        new = made.builder.add(op, [new, *order[1:]], "again", mode="add", **attributes)
+    program = made.program(made.builder.add("gather", [new, "read"], "found", axis=0), kept=new)
+    whole, wrong = np.array([0, 1]), np.array([1, 99])
+    before = program.copy()(of(0), whole, whole)
+    for places, read in ([(whole, wrong)] if op == "slice_scatter" else [(wrong, whole), (whole, wrong)]):
+        with pytest.raises(ValueError, match="index 99 is outside an axis of 4"):
+            program(of(7), places, read)
+    assert np.array_equal(program(of(0), whole, whole), before)

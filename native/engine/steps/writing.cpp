@@ -1,10 +1,12 @@
 // Copies of a tensor with some elements written anew, or added to, at places that indices name.
 #include "engine/step_table.h"
 
+#include "engine/copy.h"
 #include "engine/steps/indices.h"
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 namespace zeropoint {
 namespace {
@@ -53,6 +55,45 @@ void with_type(ElementType type, Writing writing, const Body& body) {
     }
 }
 
+// Rows of `run` elements: `wanted` of the `inside` that there are, in each of `outer` parts.
+struct Rows {
+    int64_t outer, wanted, inside, run;
+
+    // Calls body(the first element of a row in the tensor, the first of it in what is written).
+    template <class Body>
+    void each(const int64_t* found, const Body& body) const {
+        for (int64_t o = 0; o < outer; ++o)
+            for (int64_t i = 0; i < wanted; ++i) body((o * inside + found[i]) * run, (o * wanted + i) * run);
+    }
+};
+
+// Writes values to those rows of y whose numbers, checked already, are at `found`, one after the other.
+template <class T>
+void write_rows(Planner& p, const Tensor& y, Place found, const Tensor& values, Rows rows, Writing writing) {
+    const size_t row_bytes = static_cast<size_t>(rows.run) * sizeof(T);
+    p.keep_old(
+        y, p.scratch(values.bytes()), {found},
+        [=](void* const* at) {
+            const T* from = static_cast<const T*>(at[0]);
+            T* old = static_cast<T*>(at[1]);
+            rows.each(static_cast<const int64_t*>(at[2]),
+                      [&](int64_t row, int64_t k) { std::memcpy(old + k, from + row, row_bytes); });
+        },
+        [=](void* const* at) {
+            T* to = static_cast<T*>(at[0]);
+            const T* old = static_cast<const T*>(at[1]);
+            rows.each(static_cast<const int64_t*>(at[2]),
+                      [&](int64_t row, int64_t k) { std::memcpy(to + row, old + k, row_bytes); });
+        });
+    p.emit({y.place, found, values.place}, [=](void* const* at) {
+        T* to = static_cast<T*>(at[0]);
+        const T* from = static_cast<const T*>(at[2]);
+        rows.each(static_cast<const int64_t*>(at[1]), [&](int64_t row, int64_t first) {
+            for (int64_t k = 0; k < rows.run; ++k) to[row + k] = combined(writing, to[row + k], from[first + k]);
+        });
+    });
+}
+
 // y = x, but y[i][index[i][j][k]][k] = values[i][j][k] along an axis, one after the other. Inputs: x, int64 indices
 // nowhere larger than x but along the axis, values at least as large as the indices.
 class Scatter : public Step {
@@ -77,22 +118,23 @@ public:
         const Tensor y = p.to_be_written(x);
         p.give(0, y);
         if (index.count() == 0) return;
+        const int64_t n = index.count();
+        const Place found = p.scratch(n * bytes_of(ElementType::s64));
+        p.emit({index.place, found},
+               [=, sizes = index.sizes, strides = y.strides, length = x.sizes[axis]](void* const* at) {
+                   const int64_t* indices = static_cast<const int64_t*>(at[0]);
+                   int64_t* places = static_cast<int64_t*>(at[1]);
+                   for (int64_t i = 0; i < n; ++i) {
+                       int64_t rest = i;
+                       places[i] = 0;
+                       for (size_t d = sizes.size(); d-- > 0; rest /= sizes[d])
+                           places[i] += strides[d] * (d == axis ? checked_index("scatter", indices[i], length, false)
+                                                                : rest % sizes[d]);
+                   }
+               });
         with_type(x.type, writing_, [&](auto zero) {
             using T = decltype(zero);
-            p.emit({y.place, index.place, values.place}, [=, sizes = index.sizes, strides = y.strides,
-                                                          length = x.sizes[axis], n = index.count(),
-                                                          writing = writing_](void* const* at) {
-                T* to = static_cast<T*>(at[0]);
-                const int64_t* indices = static_cast<const int64_t*>(at[1]);
-                const T* from = static_cast<const T*>(at[2]);
-                for (int64_t i = 0; i < n; ++i) {
-                    int64_t rest = i, place = 0;
-                    for (size_t d = sizes.size(); d-- > 0; rest /= sizes[d])
-                        place += strides[d] *
-                                 (d == axis ? checked_index("scatter", indices[i], length, false) : rest % sizes[d]);
-                    to[place] = combined(writing, to[place], from[i]);
-                }
-            });
+            write_rows<T>(p, y, found, values, {1, n, 0, 1}, writing_);
         });
     }
 
@@ -140,28 +182,20 @@ public:
         const Sizes lengths(first, behind);
         const int64_t outer = count_of({x.sizes.begin(), first}), wanted = count_of(shape), inside = count_of(lengths),
                       run = count_of({behind, x.sizes.end()});
-        places.push_back(p.scratch(wanted * bytes_of(ElementType::s64)));
-        places.push_back(values.place);
-        places.push_back(y.place);
+        const Place found = p.scratch(wanted * bytes_of(ElementType::s64));
+        places.push_back(found);
+        p.emit(places, [=](void* const* at) {
+            int64_t* rows = static_cast<int64_t*>(at[count]);
+            for (int64_t i = 0; i < wanted; ++i) {
+                rows[i] = 0;
+                for (size_t d = 0; d < count; ++d)
+                    rows[i] = rows[i] * lengths[d] +
+                              checked_index("index_put", static_cast<const int64_t*>(at[d])[i], lengths[d], true);
+            }
+        });
         with_type(x.type, writing_, [&](auto zero) {
             using T = decltype(zero);
-            p.emit(places, [=, writing = writing_](void* const* at) {
-                // All indices are looked at before anything is written: a state is not left half changed.
-                int64_t* found = static_cast<int64_t*>(at[count]);
-                for (int64_t i = 0; i < wanted; ++i) {
-                    found[i] = 0;
-                    for (size_t d = 0; d < count; ++d)
-                        found[i] = found[i] * lengths[d] +
-                                   checked_index("index_put", static_cast<const int64_t*>(at[d])[i], lengths[d], true);
-                }
-                const T* from = static_cast<const T*>(at[count + 1]);
-                T* const to = static_cast<T*>(at[count + 2]);
-                for (int64_t o = 0; o < outer; ++o)
-                    for (int64_t i = 0; i < wanted; ++i, from += run) {
-                        T* row = to + (o * inside + found[i]) * run;
-                        for (int64_t k = 0; k < run; ++k) row[k] = combined(writing, row[k], from[k]);
-                    }
-            });
+            write_rows<T>(p, y, found, values, {outer, wanted, inside, run}, writing_);
         });
     }
 
@@ -200,6 +234,10 @@ public:
         values.sizes = part.sizes;
         if (part.count() == 0) return;
         part.place.offset += begin * y.strides[axis] * bytes_of(y.type);
+        Tensor old{y.type, part.sizes, contiguous_strides(part.sizes), p.scratch(part.bytes())};
+        p.keep_old(
+            part, old.place, {}, [copy = StridedCopy(part, old)](void* const* at) { copy.run(at[0], at[1]); },
+            [copy = StridedCopy(old, part)](void* const* at) { copy.run(at[1], at[0]); });
         p.copy(values, part);
     }
 
