@@ -32,6 +32,11 @@ inline double from_bits(uint64_t b) {
     return v;
 }
 
+inline double with_sign(double size, double sign) {
+    constexpr uint64_t kSign = uint64_t{1} << 63;
+    return from_bits((bits_of(size) & ~kSign) | (bits_of(sign) & kSign));
+}
+
 // 2^n (1 + q) = exp(v) for |v| <= 700.
 struct Exponential {
     double scale, q;
@@ -65,7 +70,7 @@ inline double exp(double v) {
 }
 inline double expm1(double v) {
     const Exponential e(bounded(v));
-    return e.scale * e.q + (e.scale - 1.0);
+    return v == 0.0 ? v : e.scale * e.q + (e.scale - 1.0);
 }
 
 // Of positive, normal numbers.
@@ -96,7 +101,7 @@ inline double log1p(double v) {
     const double u = 1.0 + v;
     const double inside = log_inside(u > 0.0 && u < kInfinity ? u : 1.0) + (v - (u - 1.0)) / u;
     const double outside = u == 0.0 ? -kInfinity : (u == kInfinity ? u : kNan);
-    return u > 0.0 && u < kInfinity ? inside : outside;
+    return v == 0.0 ? v : (u > 0.0 && u < kInfinity ? inside : outside);
 }
 
 // Of |r| <= pi / 4.
@@ -108,7 +113,7 @@ inline double sin_inside(double r) {
     p = p * w - 1.0 / 5040;
     p = p * w + 1.0 / 120;
     p = p * w - 1.0 / 6;
-    return r + r * (p * w);
+    return with_sign(r + r * (p * w), r);
 }
 inline double cos_inside(double r) {
     const double w = r * r;
@@ -186,17 +191,18 @@ inline double atan_inside(double v) {
     const double small = r + r * (p * w), part = upper ? kPi / 4 + small : small;
     return turned ? kHalfPi - part : part;
 }
-inline double with_sign(double size, double sign) {
-    constexpr uint64_t kSign = uint64_t{1} << 63;
-    return from_bits((bits_of(size) & ~kSign) | (bits_of(sign) & kSign));
-}
 inline double atan(double v) { return with_sign(atan_inside(v < 0.0 ? -v : v), v); }
 inline double atan2(double y, double x) {
-    const double a = y < 0.0 ? -y : y, b = x < 0.0 ? -x : x;
+    const double a = with_sign(y, 0.0), b = with_sign(x, 0.0);
     const bool both = a == kInfinity && b == kInfinity, none = a == 0.0 && b == 0.0;
     const double first = atan_inside(both ? 1.0 : none ? 0.0 : a / b);
     const double turned = (bits_of(x) >> 63) != 0 ? kPi - first : first;
     return y != y || x != x ? kNan : with_sign(turned, y);
+}
+// The squares of float32 neither overflow nor vanish in float64. Infinity wins over NaN.
+inline double hypot(double x, double y) {
+    const bool infinite = with_sign(x, 0.0) == kInfinity || with_sign(y, 0.0) == kInfinity;
+    return infinite ? kInfinity : std::sqrt(x * x + y * y);
 }
 inline double sinh(double v) {
     const double m = expm1(v < 0.0 ? -v : v);
@@ -216,7 +222,7 @@ inline double asinh(double v) {
 }
 inline double acosh(double v) {
     const double t = v - 1.0;
-    return log1p(t + std::sqrt(t * (t + 2.0)));
+    return v < 1.0 ? kNan : log1p(t + std::sqrt(t * (t + 2.0)));
 }
 inline double atanh(double v) {
     const double a = v < 0.0 ? -v : v;

@@ -160,6 +160,9 @@ struct div_ {
 struct atan2_ {
     static float of(float a, float b) { return static_cast<float>(exact::atan2(a, b)); }
 };
+struct hypot_ {
+    static float of(float a, float b) { return static_cast<float>(exact::hypot(a, b)); }
+};
 BINARY(minimum) { return b < a || b != b ? b : a; }
 }
 ;

@@ -342,9 +342,10 @@ def _unary_form(function: str) -> FloatForm:
     return _form(lambda g, node: (ours.float_unary.default, (_as_floats(g, node.args[0]), function)))
 
 
-def _binary_form(function: str) -> FloatForm:
+def _binary_form(function: str, swapped: bool = False) -> FloatForm:
     def compute(g: Any, node: fx.Node) -> FloatCall:
-        return ours.float_binary.default, (*(_as_floats(g, v) for v in _operands(node, 2)), function)
+        operands = _operands(node, 2)[::-1] if swapped else _operands(node, 2)
+        return ours.float_binary.default, (*(_as_floats(g, v) for v in operands), function)
 
     return _form(compute)
 
@@ -419,12 +420,6 @@ def _logit(g: Any, a: dict[str, Any]) -> FloatCall:
     return ours.float_unary.default, (g.call(aten.div.Tensor, x, rest), "log")
 
 
-def _hypotenuse(g: Any, a: dict[str, Any]) -> FloatCall:
-    x, y = g.floats(a["self"]), g.floats(a["other"])
-    squares = (g.call(aten.mul.Tensor, t, t) for t in (x, y))
-    return ours.float_unary.default, (g.call(aten.add.Tensor, *squares), "sqrt")
-
-
 # ----------------------------------------------------------------------------------------------------------- records
 
 
@@ -433,6 +428,13 @@ def _mapped(name: str, emit: Emit, *more: str, float_form: FloatForm | None = No
     every = (name, *more)
     taken = _aten_names(*every) if float_form is not None else ()
     return Operator(name, taken, float_form=float_form, steps=steps(emit, overloads(*every)), **other)
+
+
+def _extreme_of_two(name: str, other: str) -> Operator:
+    """Of two zeros the second one, as PyTorch's vectors have it: a map takes the first of two equal numbers."""
+    emit, form = emit_arithmetic(name, swapped=True), _binary_form(name, swapped=True)
+    targets = (*overloads(name), f"aten.{other}")
+    return Operator(name, (*_aten_names(name), other), float_form=form, steps=steps(emit, targets))
 
 
 _OTHER_NAMES = {"asin": ("arcsin",), "acos": ("arccos",), "atan": ("arctan",), "asinh": ("arcsinh",)}
@@ -473,13 +475,9 @@ RECORDS = (
     _mapped("nan_to_num", _emit_nan_to_num),
     _mapped("bitwise_not", emit_function("bitwise_not")),
     _mapped("logical_not", _emit_logical("bitwise_not")),
-    _mapped("minimum", emit_arithmetic("minimum")),
-    _mapped("maximum", emit_arithmetic("maximum")),
-    Operator("extreme_of_two", steps=(
-        *steps(emit_arithmetic("maximum"), "aten.max.other"), *steps(emit_arithmetic("minimum"), "aten.min.other"),
-    )),
-    _mapped("remainder", emit_arithmetic("remainder")),
-    _mapped("fmod", emit_arithmetic("fmod")),
+    *(_extreme_of_two(name, other) for name, other in (("minimum", "min.other"), ("maximum", "max.other"))),
+    _mapped("remainder", emit_arithmetic("remainder"), float_form=_binary_form("remainder")),
+    _mapped("fmod", emit_arithmetic("fmod"), float_form=_binary_form("fmod")),
     _mapped("div", _emit_divide, "divide", "true_divide", float_form=_form(_floor_form)),
     _mapped(
         "floor_divide", _emit_divide, float_form=_form(_floor_form), functions=(python.floordiv,),
@@ -509,5 +507,5 @@ RECORDS = (
     _form_only("softplus", in_parts(_softplus)),
     _form_only("log_sigmoid", in_parts(_log_sigmoid)),
     _form_only("logit", in_parts(_logit), "special_logit"),
-    _form_only("hypot", in_parts(_hypotenuse)),
+    _form_only("hypot", _binary_form("hypot")),
 )  # fmt: skip

@@ -54,7 +54,11 @@ class _Sampler:
             return at
         if self.a["padding_mode"] == _REFLECTION:
             at = self.reflected(at, 0.0 if corners else -0.5, size - 1.0 if corners else float(size))
-        return call(aten.clamp.default, at, 0, size - 1)
+        return self.kept(at, size)
+
+    def kept(self, at: fx.Node, size: int) -> fx.Node:
+        """Inside of an axis; what is not a number is its first place."""
+        return self.g.call(aten.clamp.default, self.g.call(aten.nan_to_num.default, at), 0, size - 1)
 
     def reflected(self, at: fx.Node, low: float, span: float) -> fx.Node:
         """Places beyond the ends of an axis that begins at `low`, mirrored at these as often as it takes."""
@@ -62,7 +66,8 @@ class _Sampler:
         if not span:
             return call(aten.mul.Tensor, at, 0.0)
         behind = call(aten.abs.default, call(aten.sub.Tensor, at, low))
-        there_and_back = call(aten.remainder.Scalar, behind, 2 * span)
+        circle = self.g.constant(f"circle_{span}", torch.tensor(2 * span))
+        there_and_back = call(ours.float_binary.default, behind, circle, "remainder")
         from_end = call(aten.abs.default, call(aten.sub.Tensor, there_and_back, span))
         return call(aten.add.Tensor, call(aten.mul.Tensor, from_end, -1.0), span + low)
 
@@ -74,7 +79,7 @@ class _Sampler:
             low, high = call(aten.ge.Scalar, at, 0), call(aten.le.Scalar, at, size - 1)
             both = call(aten.logical_and.default, low, high)
             inside = both if inside is None else call(aten.logical_and.default, inside, both)
-            kept = call(aten.to.dtype, call(aten.clamp.default, at, 0, size - 1), torch.int64)
+            kept = call(aten.to.dtype, self.kept(at, size), torch.int64)
             index = kept if index is None else call(aten.add.Tensor, call(aten.mul.Tensor, index, size), kept)
         lines = call(aten.unsqueeze.default, call(aten.flatten.using_ints, index, 1, -1), 1)
         found = call(aten.gather.default, self.flat, 2, call(aten.expand.default, lines, [-1, self.channels, -1]))

@@ -149,14 +149,15 @@ def _emit_one_hot(c: StepBuilder, node: fx.Node) -> str:
 
 
 def _emit_bucketize(c: StepBuilder, node: fx.Node) -> str:
-    """How many boundaries lie below each value."""
+    """How many boundaries are not above each value; NaN is above all of them."""
     a = arguments(node)
     if not isinstance(a["self"], fx.Node):
         raise c.unsupported("it does not support numbers")
     e, dtype = Expression(c), torch.result_type(c.found[a["self"]], c.found[a["boundaries"]])
     x = c.add("unsqueeze", c.tensor(a["self"]), axis=-1)
     values = e.convert(e.tensor(x, c.dtype(a["self"])), dtype)
-    below = e.call("ge" if a["right"] else "gt", values, e.term(a["boundaries"], dtype), gives=torch.bool)
+    above = e.call("lt" if a["right"] else "le", values, e.term(a["boundaries"], dtype), gives=torch.bool)
+    below = e.call("bitwise_not", above)
     counted = c.add("integer_sum", e.step(e.convert(below, _I64)), axes=[-1], keepdim=False)
     made = Expression(c)
     return made.step(made.convert(made.tensor(counted, _I64), c.dtype(node)))

@@ -19,7 +19,7 @@ UNARY = (
     "sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",
     "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "erf", "erfc",
 )  # fmt: skip
-BINARY = ("pow", "atan2", "floor_divide")
+BINARY = ("pow", "atan2", "hypot", "floor_divide", "remainder", "fmod", "maximum", "minimum")
 
 
 def _require(op: str, function: str, known: tuple[str, ...], **tensors: Tensor) -> None:
@@ -52,7 +52,7 @@ def _fake_binary(a: Tensor, b: Tensor, function: str) -> Tensor:
 
 @operator("float_binary(Tensor a, Tensor b, str function) -> Tensor", fake=_fake_binary)
 def float_binary(a: Tensor, b: Tensor, function: str) -> Tensor:
-    """A function of two numbers, of tensors that broadcast: "pow", "atan2" or "floor_divide".
+    """A function of two numbers, of tensors that broadcast: "pow", "atan2", "hypot", ...; `BINARY` has their names.
 
     Example:
         >>> float_binary(torch.tensor([1.0, 2.0, 3.0]), torch.tensor(3.0), "pow")
@@ -60,6 +60,8 @@ def float_binary(a: Tensor, b: Tensor, function: str) -> Tensor:
     """
     _require("float_binary", function, BINARY, a=a, b=b)
     y = _fake_binary(a, b, function)
+    if not y.numel():  # which has no memory
+        return y
     left, right = (t.expand(y.shape).contiguous() for t in (a, b))
     _native.float_map(function, left.data_ptr(), right.data_ptr(), y.data_ptr(), y.numel())
     return y
