@@ -230,6 +230,11 @@ class Compiler:
         """A step for the node at hand."""
         return self.builder.add(op, list(inputs), str(self.node), **attributes)
 
+    def require(self, value: Any, why: str, exact: bool = False) -> None:
+        """Refuse to run if a number is negative, or if it is not zero. One that is known was right for the example."""
+        if isinstance(value, Size):
+            self.builder.add("require", [], "required", value=value, low=0, exact=exact, why=why)
+
     def state(self, node: Any) -> str:
         """The name of a tensor that the program keeps from call to call."""
         if node not in self.values:

@@ -233,6 +233,9 @@ def _emit_matmul(c: StepBuilder, node: fx.Node) -> str:
     a = arguments(node)
     scales = {k: float(a[k]) for k in ("a_scale", "b_scale", "scale")}
     zero_points = {k: int(a[k]) for k in ("a_zero_point", "b_zero_point", "zero_point")}
+    if "bmm" in str(node.target):  # the step would repeat one matrix for a whole batch
+        batches = c.number("subtract", c.axis_size(a["a"], 0), c.axis_size(a["b"], 0))
+        c.require(batches, "bmm: both tensors must have the same number of matrices", exact=True)
     return c.add("matmul", c.tensor(a["a"]), c.tensor(a["b"]), **scales, **zero_points)
 
 

@@ -95,6 +95,9 @@ def _emit_select_scatter(c: StepBuilder, node: fx.Node) -> str:
         raise c.unsupported("its index is not a constant")
     values = c.add("unsqueeze", in_dtype(c, a["src"], c.dtype(node)), axis=a["dim"])
     end = a["index"] + 1 or LAST
+    size = c.axis_size(a["self"], a["dim"])
+    left = c.number("subtract", size, end) if a["index"] >= 0 else c.number("add", size, a["index"])
+    c.require(left, f"select_scatter: index {a['index']} is outside of axis {a['dim']}")
     return c.add("slice_scatter", c.tensor(a["self"]), values, axis=a["dim"], begin=a["index"], end=end, step=1)
 
 

@@ -66,6 +66,9 @@ class StepBuilder(Protocol):
     def add(self, op: str, *inputs: str | None, **attributes: Any) -> str:
         """A step for the node at hand; the name of its result."""
 
+    def require(self, value: Any, why: str, exact: bool = False) -> None:
+        """Refuse to run if a number is negative, or if it is not zero."""
+
     def state(self, node: Any) -> str:
         """The name of a tensor that the program keeps from call to call."""
 

@@ -100,9 +100,19 @@ def _emit_slice(c: StepBuilder, node: fx.Node) -> str:
 def _emit_narrow(c: StepBuilder, node: fx.Node) -> str:
     a = arguments(node)
     begin, length = c.size(a["start"]), c.size(a["length"])
-    known = isinstance(begin, int) and isinstance(length, int)
-    end = begin + length if known else c.number("add", begin, length)
+    size, first = c.axis_size(node.args[0], a["dim"]), begin
+    if isinstance(begin, int) and begin < 0:  # from the end; slices to the end have no number for it
+        first = c.number("add", size, begin)
+        c.require(first, f"narrow: start {begin} is outside of axis {a['dim']}")
+    end = c.number("add", first, length)
+    why = f"narrow: axis {a['dim']} is shorter than start {_shown(begin)} and length {_shown(length)}"
+    c.require(c.number("subtract", size, end), why)
+    begin = first
     return c.add("slice", c.tensor(node.args[0]), axis=a["dim"], begin=begin, end=end, step=1)
+
+
+def _shown(number: Any) -> str:
+    return str(number) if isinstance(number, int) else "of this input"
 
 
 def _emit_select(c: StepBuilder, node: fx.Node) -> str:
@@ -137,6 +147,8 @@ def _emit_split_with_sizes(c: StepBuilder, node: fx.Node) -> list[str]:
         end = c.number("add", begin, size)
         pieces.append(c.add("slice", x, axis=a["dim"], begin=begin, end=end, step=1))
         begin = end
+    left = c.number("subtract", c.axis_size(node.args[0], a["dim"]), begin)
+    c.require(left, f"split: the sizes of the pieces must add up to that of axis {a['dim']}", exact=True)
     return pieces
 
 
