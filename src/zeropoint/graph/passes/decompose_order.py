@@ -1,4 +1,6 @@
-"""Medians and other values by their place in order: sorted values of an axis of a fixed size, of which one is taken."""
+"""Order: medians and other values by their place in it, as sorted values of an axis of a fixed size, and sorts whose
+equal values stay in their order, as those of programs do. PyTorch leaves that open unless it is asked for.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,34 @@ def _size(a: dict[str, Any], axis: Any) -> int | None:
     return fixed_size(value.shape[axis]) or None
 
 
+def _ordered(graph: fx.Graph, node: fx.Node, target: Any, x: fx.Node, axis: int, descending: bool) -> fx.Node:
+    """A call that keeps the order of equal values."""
+    made = graph.call_function(target, (x,), {"stable": True, "dim": axis, "descending": descending})
+    made.meta = dict(node.meta)
+    return made
+
+
+def _stable(target: Any) -> Any:
+    def made(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node:
+        return _ordered(graph, node, target, a["self"], a["dim"], a["descending"])
+
+    return made
+
+
+def _top(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """Of integers; that of floats has its own operator in quantized graphs."""
+    value = a["self"].meta.get("val")
+    if not isinstance(value, torch.Tensor) or value.is_floating_point():
+        return None
+    made = graph.call_function(torch.ops.zeropoint.top.default, (a["self"], a["k"], a["dim"], a["largest"]))
+    made.meta = dict(node.meta)
+    return made
+
+
 def _sorted(graph: fx.Graph, node: fx.Node, x: fx.Node, axis: int) -> list[fx.Node]:
     """The values in order, and where each was."""
-    both = call(graph, node, aten.sort.default, x, axis)
+    both = _ordered(graph, node, aten.sort.stable, x, axis, False)
+    both.meta["val"] = torch.sort(x.meta["val"], stable=True, dim=axis)
     return [call(graph, node, operator.getitem, both, i) for i in (0, 1)]
 
 
@@ -76,6 +103,9 @@ def _quantile(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | No
 
 
 ORDER: dict[str, Any] = {
+    "sort.default": _stable(aten.sort.stable),
+    "argsort.default": _stable(aten.argsort.stable),
+    "topk.default": _top,
     "median.default": _median_of_all,
     "median.dim": _in_place(lambda a, size: (size - 1) // 2),
     "kthvalue.default": _in_place(lambda a, size: a["k"] - 1),
