@@ -21,6 +21,7 @@
 namespace zeropoint {
 namespace {
 
+constexpr int64_t kLengthBytes = 8;
 constexpr int64_t kMostHeaderBytes = 100'000'000;
 constexpr size_t kLine = 64;
 
@@ -98,26 +99,38 @@ struct Container::Memory {
 Container::Container(std::string_view bytes) : memory_(std::make_shared<Memory>(bytes.size())) {
     size_ = static_cast<int64_t>(bytes.size());
     if (!bytes.empty()) std::memcpy(memory_->data, bytes.data(), bytes.size());
-    parse();
+    parse(header_end());
+    align();
 }
 
 Container::Container(std::shared_ptr<Memory> memory) : memory_(std::move(memory)) {}
 
+// The header comes first: what it refuses is not read, however large a file claims to be.
 Container Container::read(const std::string& path) {
-    const int64_t size = static_cast<int64_t>(std::filesystem::file_size(path));  // a directory has none: this throws
+    const int64_t size = static_cast<int64_t>(std::filesystem::file_size(path));  // what is no regular file has none
     Container made(std::make_shared<Memory>(static_cast<size_t>(size)));
     made.size_ = size;
+    Memory& memory = *made.memory_;
 #if defined(__linux__)
-    made.memory_->file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (made.memory_->file < 0) throw std::system_error(errno, std::generic_category(), path);
-    if (!read_at(made.memory_->file, made.memory_->data, static_cast<size_t>(size), 0))
-        throw std::system_error(EIO, std::generic_category(), path);
+    memory.file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (memory.file < 0) throw std::system_error(errno, std::generic_category(), path);
+    const auto read_part = [&](int64_t begin, int64_t end) {
+        if (!read_at(memory.file, memory.data + begin, static_cast<size_t>(end - begin), static_cast<size_t>(begin)))
+            throw std::system_error(EIO, std::generic_category(), path);
+    };
 #else
     std::ifstream file(path, std::ios::binary);
-    file.read(reinterpret_cast<char*>(made.memory_->data), size);
-    if (file.gcount() != size) throw std::system_error(EIO, std::generic_category(), path);
+    const auto read_part = [&](int64_t begin, int64_t end) {
+        file.read(reinterpret_cast<char*>(memory.data + begin), end - begin);
+        if (file.gcount() != end - begin) throw std::system_error(EIO, std::generic_category(), path);
+    };
 #endif
-    made.parse();
+    read_part(0, std::min(size, kLengthBytes));
+    const int64_t header_end = made.header_end();
+    read_part(kLengthBytes, header_end);
+    made.parse(header_end);
+    read_part(header_end, size);
+    made.align();
     return made;
 }
 
@@ -170,19 +183,24 @@ std::string_view Container::data() const {
     return {reinterpret_cast<const char*>(memory_->data), static_cast<size_t>(size_)};
 }
 
-void Container::parse() {
+int64_t Container::header_end() const {
     const std::string stranger = "not a .zpt file: ";
-    if (size_ < 8) throw FormatError(stranger + "it has " + std::to_string(size_) + " bytes, too few for a header");
+    if (size_ < kLengthBytes)
+        throw FormatError(stranger + "it has " + std::to_string(size_) + " bytes, too few for a header");
     uint64_t header = 0;
-    for (int i = 7; i >= 0; --i) header = header << 8 | memory_->data[i];
-    if (header > static_cast<uint64_t>(std::min(size_ - 8, kMostHeaderBytes)))
+    for (int i = kLengthBytes - 1; i >= 0; --i) header = header << 8 | memory_->data[i];
+    if (header > static_cast<uint64_t>(std::min(size_ - kLengthBytes, kMostHeaderBytes)))
         throw FormatError(stranger + "a header of " + std::to_string(header) + " bytes does not fit in a file of " +
                           std::to_string(size_));
-    const char* text = reinterpret_cast<const char*>(memory_->data) + 8;
-    const Json json = parse_json({text, static_cast<size_t>(header)});
+    return kLengthBytes + static_cast<int64_t>(header);
+}
+
+void Container::parse(int64_t header_end) {
+    const char* text = reinterpret_cast<const char*>(memory_->data) + kLengthBytes;
+    const Json json = parse_json({text, static_cast<size_t>(header_end - kLengthBytes)});
     if (json.record() == nullptr) fail("the header is no JSON object");
-    const uint8_t* data = memory_->data + 8 + header;
-    const int64_t room = size_ - 8 - static_cast<int64_t>(header);
+    const uint8_t* data = memory_->data + header_end;
+    const int64_t room = size_ - header_end;
     std::vector<std::pair<int64_t, int64_t>> taken;
     for (const auto& [name, entry] : *json.record()) {
         if (name == "__metadata__") {
@@ -219,7 +237,7 @@ void Container::parse() {
         taken.emplace_back(*begin, *end);
         tensors_[name] = std::move(tensor);
     }
-    // Tensors fill the file, each byte in one. Only then are any copied: copies are never larger than the file.
+    // Tensors fill the file, each byte in one: copies of them are never larger than the file.
     std::sort(taken.begin(), taken.end());
     int64_t until = 0;
     for (const auto& [begin, end] : taken) {
@@ -228,6 +246,9 @@ void Container::parse() {
         until = end;
     }
     if (until != room) fail(std::to_string(room - until) + " bytes at the end belong to no tensor");
+}
+
+void Container::align() {
     for (auto& [name, tensor] : tensors_) {
         if (reinterpret_cast<uintptr_t>(tensor.data) % static_cast<uintptr_t>(bytes_of(tensor.type)) == 0) continue;
         const size_t bytes = static_cast<size_t>(tensor.bytes());

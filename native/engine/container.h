@@ -45,7 +45,10 @@ public:
 private:
     struct Memory;
     explicit Container(std::shared_ptr<Memory> memory);
-    void parse();
+    // Where the header ends, by its length. Throws FormatError if that is behind the end of the file.
+    int64_t header_end() const;
+    void parse(int64_t header_end);
+    void align();
 
     std::shared_ptr<Memory> memory_;
     int64_t size_ = 0;

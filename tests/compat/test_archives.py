@@ -314,6 +314,35 @@ def test_an_archive_that_unpacks_to_gigabytes_is_refused(names: list[str]) -> No
         zeropoint.compat.load(io.BytesIO(bomb))
 
 
+def with_size(size: tuple[int, ...], stride: tuple[int, ...], **options: Any) -> io.BytesIO:
+    """A file of a tensor whose sizes and strides are other ones."""
+    made = io.BytesIO()
+    torch.save({f"t{i}": torch.ones(4, 4) for i in range(options.pop("count", 1))}, made, **options)
+    old = b"K\x04K\x04\x86", b"K\x04K\x01\x86"
+    new = [b"(" + b"".join(b"\x8a\x08" + struct.pack("<q", n) for n in numbers) + b"t" for numbers in (size, stride)]
+    data = made.getvalue()
+    if not zipfile.is_zipfile(made):
+        return io.BytesIO(data.replace(old[0], new[0]).replace(old[1], new[1]))
+    changed = io.BytesIO()
+    with zipfile.ZipFile(made) as archive, zipfile.ZipFile(changed, "w") as out:
+        for name in archive.namelist():
+            record = archive.read(name)
+            out.writestr(
+                name, record.replace(old[0], new[0]).replace(old[1], new[1]) if name.endswith("pkl") else record
+            )
+    return changed
+
+
+@pytest.mark.parametrize("is_zip", [True, False])
+def test_a_tensor_that_repeats_its_memory_takes_no_more_than_a_file_of_its_size_may(is_zip: bool) -> None:
+    options = {"_use_new_zipfile_serialization": is_zip}
+    small = zeropoint.compat.load(with_size((1000, 4), (0, 1), **options))["t0"]
+    assert small.tolist() == [[1.0] * 4] * 1000
+    for size, stride, count in (((1 << 30,), (0,), 1), ((1 << 31, 1 << 31), (0, 0), 1), ((1 << 22,), (0,), 40)):
+        with pytest.raises(ValueError, match="out of proportion to the file"):
+            zeropoint.compat.load(with_size(size, stride, count=count, **options))
+
+
 def test_compressed_records_of_an_honest_file_are_read(tmp_path: Path) -> None:
     torch.save({"x": torch.zeros(1000)}, tmp_path / "x.pt")
     made = io.BytesIO()

@@ -306,6 +306,13 @@ def written(path: Path, description: Any, without: str | None = None) -> Path:
         (("views", "v", "size"), [2], "'v' exceeds its storage"),
         (("views",), [], "is damaged"),
         (("quantized",), "all", "is damaged"),
+        (("views", "v"), {"of": "memory::0", "size": [2**30], "stride": [0], "offset": 0}, "out of proportion"),
+        (
+            ("quantized", "p"),
+            {"dtype": "quint4x2", "scale": 0.1, "zero_point": 3, "size": [2**30], "stride": [0], "offset": 0},
+            "out of proportion",
+        ),
+        (("quantized", "q", "scale"), list(range(9999)), "scale list of 9999"),
     ],
 )
 def test_the_message_names_what_is_wrong(where: tuple[str, ...], value: Any, words: str, tmp_path: Path) -> None:
@@ -316,6 +323,13 @@ def test_the_message_names_what_is_wrong(where: tuple[str, ...], value: Any, wor
     target[where[-1]] = value
     with pytest.raises(ValueError, match=words):
         zeropoint.load_qtensors(written(tmp_path / "file", description))
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "1", "{}", "\\u"])
+def test_metadata_that_is_something_else_is_refused(text: str, tmp_path: Path) -> None:
+    save_file(CONTENT, tmp_path / "file", {"zeropoint": text})
+    with pytest.raises(ValueError, match="file is damaged"):
+        zeropoint.load_qtensors(tmp_path / "file")
 
 
 @pytest.mark.parametrize("without", CONTENT)

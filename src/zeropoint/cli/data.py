@@ -11,6 +11,8 @@ import typer
 from zeropoint.cli.models import fixed_batch, input_names
 from zeropoint.cli.named import existing, is_named, named
 from zeropoint.cli.output import note
+from zeropoint.regular_file import Allowance
+from zeropoint.safetensors_header import read_whole
 
 __all__ = ["Batch", "Data", "Samples", "load_arrays", "load_batches", "load_tensors"]
 
@@ -31,11 +33,14 @@ def load_arrays(text: str) -> dict[str, Any]:
         return {"": np.load(path, mmap_mode="r", allow_pickle=False)}
     if path.suffix == ".npz":
         with np.load(path, allow_pickle=False) as archive:
+            allowance = Allowance(path.stat().st_size)
+            for record in archive.zip.infolist():
+                allowance.take(record.file_size, f"{record.filename} of {path}")
             return {name: archive[name] for name in archive.files}
     if path.suffix == ".safetensors":
-        from safetensors.numpy import load_file
+        from safetensors.numpy import load
 
-        return dict(load_file(path))
+        return dict(load(read_whole(path)[0]))
     raise typer.BadParameter(f"{text}: pass a .npy, .npz or .safetensors file, or package.module:iterable")
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import typer
 
+from zeropoint.regular_file import require_regular
+
 __all__ = ["existing", "is_named", "named"]
 
 
@@ -55,6 +57,10 @@ def named(text: str) -> Any:
 def existing(text: str) -> Path:
     """The path of a file that must be there."""
     path = Path(text)
-    if not path.is_file():
-        raise typer.BadParameter(f"no such file: {text}. Did you mean package.module:name?")
+    try:
+        require_regular(path)
+    except FileNotFoundError:
+        raise typer.BadParameter(f"no such file: {text}. Did you mean package.module:name?") from None
+    except OSError as error:
+        raise typer.BadParameter(str(error)) from None
     return path

@@ -8,12 +8,12 @@ graphs of torch.fx. Everything else is refused by its name.
 from __future__ import annotations
 
 import functools
-import io
+import math
 import os
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch import Tensor, nn
@@ -25,11 +25,12 @@ from zeropoint.compat.objects import PICKLED, packed_weight
 from zeropoint.compat.pickle_records import Persistent, Record, is_global, read_records
 from zeropoint.compat.pickled import adopt
 from zeropoint.compat.state_files import read_state_dict, write_state_dict
-from zeropoint.compat.zip_records import File, ZipRecords, zip_records
+from zeropoint.compat.zip_records import File, ZipRecords, opened, zip_records
 from zeropoint.graph.code_names import require_plain
 from zeropoint.numerics.dtypes import DTYPES, quantized_dtype
 from zeropoint.numerics.schemes import SCHEMES, qscheme
 from zeropoint.qconfig import QConfig
+from zeropoint.regular_file import Allowance
 
 __all__ = ["convert", "load", "load_state_dict"]
 
@@ -54,6 +55,7 @@ def load(file: File, classes: Iterable[type] = ()) -> Any:
         NotImplementedError: if it names a class or function that is not known; the message has its name.
 
     Example:
+        >>> import io
         >>> buffer = io.BytesIO()
         >>> torch.save({"weight": torch.ones(2)}, buffer)
         >>> load(io.BytesIO(buffer.getvalue()))
@@ -76,6 +78,7 @@ def load_state_dict(file: File) -> dict[str, Any]:
         ValueError: if the file holds neither.
 
     Example:
+        >>> import io
         >>> buffer = io.BytesIO()
         >>> torch.save(nn.Linear(2, 1), buffer)
         >>> list(load_state_dict(io.BytesIO(buffer.getvalue())))
@@ -124,7 +127,7 @@ def _shown(file: File) -> str:
 class _Storage:
     """Memory that a file has, and what its elements are."""
 
-    def __init__(self, kind: str, data: bytes, count: int) -> None:
+    def __init__(self, kind: str, data: bytes, count: int, allowance: Allowance) -> None:
         name = kind.removeprefix("torch.").removesuffix("Storage")
         dtype = stored_as(name)
         if dtype is None:
@@ -135,6 +138,7 @@ class _Storage:
         self.quantized = is_quantized_storage(name)
         self.untyped = torch.frombuffer(bytearray(data), dtype=torch.uint8).untyped_storage() if data else None
         self.bytes = len(data)
+        self._allowance = allowance
 
     @property
     def _untyped_storage(self) -> Any:
@@ -149,7 +153,14 @@ class _Storage:
             raise ValueError(
                 f"the file is damaged: a tensor of shape {tuple(size)} exceeds its storage of {self.bytes} bytes"
             )
+        self.require_memory(size)
         return torch.empty(0, dtype=self.dtype).set_(self._untyped_storage, offset, size, stride)
+
+    def require_memory(self, size: Iterable[int], per_byte: int = 1) -> None:
+        """Count a tensor that repeats its memory (a stride of 0): whoever copies it takes as much as its shape says."""
+        count = math.prod(size) * self.dtype.itemsize // per_byte
+        if count > self.bytes:
+            self._allowance.take(count, f"a tensor of shape {tuple(size)}, in {self.bytes} bytes,")
 
 
 class _Archive:
@@ -159,20 +170,21 @@ class _Archive:
         self._storages: dict[str, _Storage] = {}
         self.is_script = False
         try:
-            with zip_records(file) as opened:
-                self._open(opened, _shown(file))
+            with zip_records(file) as archive:
+                self._open(archive, _shown(file))
         except zipfile.BadZipFile:
-            self._legacy(file)
+            with opened(file) as stream:
+                self._legacy(stream, _shown(file))
 
-    def _open(self, opened: ZipRecords, shown: str) -> None:
-        names = opened.names
+    def _open(self, archive: ZipRecords, shown: str) -> None:
+        names = archive.names
         root = names[0].split("/")[0] if names else ""
         self.is_script = f"{root}/constants.pkl" in names
         if self.is_script:
             return
         if f"{root}/data.pkl" not in names:
             raise ValueError(f"{shown} is not a torch.save file: it has no data.pkl")
-        if f"{root}/byteorder" in names and opened.read(f"{root}/byteorder") != b"little":
+        if f"{root}/byteorder" in names and archive.read(f"{root}/byteorder") != b"little":
             raise NotImplementedError(
                 f"{shown} was written on a machine with another byte order, which is not supported"
             )
@@ -183,44 +195,51 @@ class _Archive:
                 record = f"{root}/data/{key}"
                 if record not in names:
                     raise ValueError(f"{shown} is damaged: {record} is missing")
-                self._storages[key] = _Storage(kind, opened.read(record), count)
+                self._storages[key] = _Storage(kind, archive.read(record), count, archive.allowance)
             return self._storages[key]
 
-        self.content = read_records(opened.read(f"{root}/data.pkl"), storage)
+        self.content = read_records(archive.read(f"{root}/data.pkl"), storage)
 
-    def _legacy(self, file: File) -> None:
+    def _legacy(self, stream: IO[bytes], shown: str) -> None:
         """A file of ``torch.save`` before PyTorch 1.6: pickles one after the other, then the memory."""
-        if isinstance(file, (str, os.PathLike)):
-            with open(file, "rb") as opened:
-                data = opened.read()
-        else:
-            file.seek(0)
-            data = file.read()
-        if not data.startswith(_LEGACY_MAGIC):
-            raise ValueError(f"{_shown(file)} is not a torch.save or torch.jit.save file")
-        stream = io.BytesIO(data)
+        parts = _Parts(stream)
+        allowance = Allowance(parts.size)
+        if parts.read(len(_LEGACY_MAGIC)) != _LEGACY_MAGIC:
+            raise ValueError(f"{shown} is not a torch.save or torch.jit.save file")
         wanted: dict[str, tuple[str, int]] = {}
 
         def seen(pid: Any) -> _Later:
             kind, key, count = storage_id(pid)
             if len(pid) > 5 and pid[5] is not None:
                 raise NotImplementedError(
-                    f"{_shown(file)} has storage views, a format of PyTorch before 0.4 that is not supported"
+                    f"{shown} has storage views, a format of PyTorch before 0.4 that is not supported"
                 )
             wanted[key] = kind, count
             return _Later(self._storages, key)
 
-        for _ in range(3):  # the magic number, the version and what the machine was
-            read_records(stream, seen)
-        self.content = read_records(stream, seen)
-        for key in read_records(stream, seen):
+        for _ in range(2):  # the version and what the machine was
+            read_records(parts, seen)
+        self.content = read_records(parts, seen)
+        for key in read_records(parts, seen):
             kind, count = wanted.get(str(key)) or _refuse_key(key)
-            header = stream.read(8)
-            size = count * _Storage(kind, b"", 0).dtype.itemsize
-            memory = stream.read(size)
+            header = parts.read(8)
+            size = count * _Storage(kind, b"", 0, allowance).dtype.itemsize
+            memory = parts.read(size)
             if int.from_bytes(header, "little") != count or len(memory) != size:
-                raise ValueError(f"{_shown(file)} is truncated or damaged")
-            self._storages[str(key)] = _Storage(kind, memory, count)
+                raise ValueError(f"{shown} is truncated or damaged")
+            self._storages[str(key)] = _Storage(kind, memory, count, allowance)
+
+
+class _Parts:
+    """A file that is read in parts, whose sizes it claims: no more memory is taken for one than is left of the file."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.size = stream.seek(0, os.SEEK_END)
+        stream.seek(0)
+        self._stream, self.readline = stream, stream.readline
+
+    def read(self, count: int) -> bytes:
+        return self._stream.read(min(count, self.size - self._stream.tell()))
 
 
 class _Later:
@@ -298,9 +317,9 @@ def _module_class(name: str) -> type[nn.Module] | None:
 class StoredTensor(Persistent):
     """Memory in a file, with what the pickle says about it."""
 
-    def __init__(self, pid: Any, kind: str, data: bytes, count: int) -> None:
+    def __init__(self, pid: Any, kind: str, data: bytes, count: int, allowance: Allowance) -> None:
         super().__init__(pid)
-        self._parts = kind, data, count
+        self._parts = kind, data, count, allowance
 
     def found(self) -> _Storage:
         return _Storage(*self._parts)
@@ -458,9 +477,12 @@ def _quantized_tensor(builder: _Builder, record: Record) -> Tensor:
     args = _arguments(builder, record, 5, 7)
     if not isinstance(args[0], _Storage) or not args[0].quantized:
         raise ValueError("the file is damaged: a quantized tensor has no quantized storage")
-    if args[0].dtype.itemsize > 1 or not args[0].dtype.is_floating_point:  # 4 and 2 bits count otherwise
+    if args[0].dtype.itemsize > 1 or not args[0].dtype.is_floating_point:
         args[0].tensor(*args[1:4])  # it refuses what lies outside
-    return rebuild_qtensor(*args, *[None] * (7 - len(args)))
+        return rebuild_qtensor(*args, *[None] * (7 - len(args)))
+    made = rebuild_qtensor(*args, *[None] * (7 - len(args)))  # 4 and 2 bits: refused there
+    args[0].require_memory(made.shape, made._qdtype.per_byte)
+    return made
 
 
 def _parameter(builder: _Builder, record: Record) -> nn.Parameter:

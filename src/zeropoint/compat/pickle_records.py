@@ -132,11 +132,11 @@ def _hashable(key: Any) -> Any:
     raise ValueError("the file is damaged: a key of a dictionary or set is nested too deeply")
 
 
-def read_records(data: bytes | io.BufferedIOBase, persistent: Callable[[Any], Any]) -> Any:
+def read_records(data: Any, persistent: Callable[[Any], Any]) -> Any:
     """What a pickle describes, with records where it names classes and functions.
 
     Args:
-        data: the pickle, or a file that stands where one begins.
+        data: the pickle, or what has `read` and `readline` and stands where one begins.
         persistent: called with what the pickle says about an object that is stored beside it.
 
     Raises:

@@ -30,6 +30,7 @@ from zeropoint.compat.pickle_records import (
 )
 from zeropoint.compat.zip_records import zip_records
 from zeropoint.nn.quantized.storage import integers_of, quantized
+from zeropoint.regular_file import Allowance
 from zeropoint.tensor.script_files import without_qtensors
 
 _OURS = f"__torch__.{scripted.__name__}"
@@ -73,13 +74,13 @@ def load_script(file: str | os.PathLike[str] | IO[bytes], map_location: Any = No
             records = {name: archive.read(name) for name in archive.names}
     except zipfile.BadZipFile as error:
         raise ValueError(f"{file} is not a TorchScript file: {error}") from None
-    return _loaded(records, _plain(torch.jit.load), map_location=map_location)
+    return _loaded(records, archive.allowance, _plain(torch.jit.load), map_location=map_location)
 
 
-def _loaded(records: dict[str, bytes], load: Any, **options: Any) -> torch.jit.ScriptModule:
+def _loaded(records: dict[str, bytes], allowance: Allowance, load: Any, **options: Any) -> torch.jit.ScriptModule:
     with scripted.quietly():
         try:
-            return load(io.BytesIO(_written(_translated(records))), **options)
+            return load(io.BytesIO(_written(_translated(records, allowance))), **options)
         except RuntimeError as error:
             if "quantized::" not in str(error):
                 raise
@@ -99,25 +100,27 @@ def on_our_operators(load: Any) -> Any:
 
     @functools.wraps(load)
     def loading(f: Any, *args: Any, **kwargs: Any) -> Any:
-        records = _records_of_the_old_stack(f)
-        if records is None:
+        found = _records_of_the_old_stack(f)
+        if found is None:
             return load(f, *args, **kwargs)
         names = ("map_location", "_extra_files", "_restore_shapes")
-        return _loaded(records, load, **dict(zip(names, args)), **kwargs)
+        records, allowance = found
+        return _loaded(records, allowance, load, **dict(zip(names, args)), **kwargs)
 
     loading._reads_old_files = True  # type: ignore[attr-defined]
     return loading
 
 
-def _records_of_the_old_stack(file: Any) -> dict[str, bytes] | None:
-    """What is in a file, if its code or objects name parts of the old stack."""
+def _records_of_the_old_stack(file: Any) -> tuple[dict[str, bytes], Allowance] | None:
+    """What is in a file, and the memory left for it, if its code or objects name parts of the old stack."""
     start = file.tell() if hasattr(file, "tell") else 0
     try:
         with zip_records(file) as archive:
             words = {name: archive.read(name) for name in archive.names if name.endswith((".py", ".pkl"))}
             if not any(map(_OLD.search, words.values())):
                 return None
-            return {name: words[name] if name in words else archive.read(name) for name in archive.names}
+            records = {name: words[name] if name in words else archive.read(name) for name in archive.names}
+            return records, archive.allowance
     except (zipfile.BadZipFile, OSError, ValueError):
         return None  # PyTorch says what is wrong with it
     finally:
@@ -146,7 +149,7 @@ def replace_script_loading(changes: Changes) -> None:
     changes.attribute(torch.jit, "load", on_our_operators(torch.jit.load))
 
 
-def _translated(records: dict[str, bytes]) -> dict[str, bytes]:
+def _translated(records: dict[str, bytes], allowance: Allowance) -> dict[str, bytes]:
     """The records of a file, with our names in code and objects."""
     root = next(iter(records)).split("/")[0]
     found: dict[str, bytes] = {}
@@ -155,7 +158,7 @@ def _translated(records: dict[str, bytes]) -> dict[str, bytes]:
         if name.endswith(".py"):
             new = _code(content.decode(), name).encode()
         elif name.endswith(".pkl"):
-            new, memory = _objects(content, records, name.removesuffix(".pkl"))
+            new, memory = _objects(content, records, name.removesuffix(".pkl"), allowance)
             found |= memory
         else:
             new = content
@@ -210,14 +213,16 @@ def _operator(found: re.Match[str]) -> str:
     return f"ops.{script.NAMESPACE}.{name}(" if name in script.OPERATORS else found[0]
 
 
-def _objects(pickled: bytes, records: dict[str, bytes], folder: str) -> tuple[bytes, dict[str, bytes]]:
+def _objects(
+    pickled: bytes, records: dict[str, bytes], folder: str, allowance: Allowance
+) -> tuple[bytes, dict[str, bytes]]:
     """A pickle of a file with our classes in it and no quantized tensor, and the memory that it needs beside it.
 
     A quantized tensor becomes a tensor of bytes, which `zeropoint.compat.script.weight_parts` understands.
     """
     if PREFIX.encode() not in pickled and b"_rebuild_qtensor" not in pickled:
         return pickled, {}
-    stored = _Stored(records, folder)
+    stored = _Stored(records, folder, allowance)
     content = read_records(pickled, stored.found)
     made: dict[int, Any] = {}
     memory: dict[str, bytes] = {}
@@ -233,7 +238,9 @@ def _objects(pickled: bytes, records: dict[str, bytes], folder: str) -> tuple[by
             part.args = (part.args[0], *map(_with_our_classes, part.args[1:]))
         if isinstance(part, Record) and part.name == "torch._utils._rebuild_qtensor":
             if id(part) not in made:
-                data = script.written(built(part)).numpy().tobytes()
+                tensor = built(part)
+                allowance.take(tensor.numel(), "its quantized tensors")  # that may share their memory, and are copied
+                data = script.written(tensor).numpy().tobytes()
                 made[id(part)] = _tensor(data, "Byte", len(data), folder, memory)
             return made[id(part)]
         return part
@@ -244,15 +251,15 @@ def _objects(pickled: bytes, records: dict[str, bytes], folder: str) -> tuple[by
 class _Stored:
     """The memory of the tensors that a pickle names."""
 
-    def __init__(self, records: dict[str, bytes], folder: str) -> None:
-        self._records, self._folder = records, folder
+    def __init__(self, records: dict[str, bytes], folder: str, allowance: Allowance) -> None:
+        self._records, self._folder, self._allowance = records, folder, allowance
 
     def found(self, pid: Any) -> StoredTensor:
         kind, key, count = storage_id(pid)
         record = f"{self._folder}/{key}"
         if record not in self._records:
             raise ValueError(f"the file is damaged: {record} is missing")
-        return StoredTensor(pid, kind, self._records[record], count)
+        return StoredTensor(pid, kind, self._records[record], count, self._allowance)
 
 
 def _class(cls: type[Record]) -> type[Record]:

@@ -8,22 +8,21 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, Any
 
-__all__ = ["File", "ZipRecords", "zip_records"]
+from zeropoint.regular_file import Allowance, open_regular
+
+__all__ = ["File", "ZipRecords", "opened", "zip_records"]
 
 File = str | os.PathLike[str] | IO[bytes]
 
-# The bound of program files, see docs/reliability.md. PyTorch compresses no tensors: what holds more is made to.
-_MOST_BYTES, _MOST_PER_BYTE = 64_000_000, 64
-
 
 class ZipRecords:
-    """What an open archive holds. What is read in all is bounded: a few bytes can stand for gigabytes, or be shared."""
+    """What an open archive holds. What is read in all is bounded: PyTorch compresses no tensors."""
 
     def __init__(self, archive: zipfile.ZipFile, size: int) -> None:
         self._archive = archive
-        self._left = _MOST_BYTES + _MOST_PER_BYTE * size
+        self.allowance = Allowance(size)
         self.names = archive.namelist()
 
     def read(self, name: str) -> bytes:
@@ -33,18 +32,18 @@ class ZipRecords:
             ValueError: if they are damaged, or take more memory than a file of this size may.
         """
         info = self._archive.getinfo(name)
-        self._left -= info.file_size
-        if self._left < 0:
-            raise ValueError(
-                f"the file is damaged: its records would take {info.file_size} bytes and more of memory, which is out "
-                "of proportion to the file"
-            )
+        self.allowance.take(info.file_size, "its records")
         try:
             return self._archive.read(info)
         except zipfile.BadZipFile:
             raise
         except (zlib.error, EOFError, RuntimeError, NotImplementedError, struct.error) as error:
             raise ValueError(f"the file is damaged: cannot read {name}: {error}") from error
+
+
+def opened(file: File) -> contextlib.AbstractContextManager[Any]:
+    """A file, open for reading. A file object stays open afterwards."""
+    return open_regular(file) if isinstance(file, (str, os.PathLike)) else contextlib.nullcontext(file)
 
 
 @contextlib.contextmanager
@@ -63,11 +62,8 @@ def zip_records(file: File) -> Iterator[ZipRecords]:
         ...     records.names, records.read("a")
         (['a'], b'bytes')
     """
-    with zipfile.ZipFile(file) as archive:
-        if isinstance(file, (str, os.PathLike)):
-            size = os.path.getsize(file)
-        else:
-            here = file.tell()
-            size = file.seek(0, os.SEEK_END)
-            file.seek(here)
+    with opened(file) as stream, zipfile.ZipFile(stream) as archive:
+        here = stream.tell()
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(here)
         yield ZipRecords(archive, size)

@@ -28,7 +28,9 @@ from typing import Any
 import torch
 
 from zeropoint.atomic_file import replacing
+from zeropoint.described import described
 from zeropoint.numerics.blocks import is_dense
+from zeropoint.regular_file import Allowance, require_regular
 from zeropoint.tensor.qtensor import QTensor, rebuild
 from zeropoint.tensor.quantizer import PerTensorQuantizer
 from zeropoint.tensor.safetensors_file import read_safetensors
@@ -159,8 +161,8 @@ def load_qtensors(path: Path, device: Any = "cpu") -> dict[str, torch.Tensor]:
             " safetensors.torch.load_file"
         )
     try:
-        return _put_together(stored, _description(metadata[_KEY]))
-    except (KeyError, TypeError, ValueError, RuntimeError, OverflowError) as error:
+        return _put_together(stored, _description(metadata[_KEY]), Allowance(require_regular(path)))
+    except (KeyError, TypeError, ValueError, RuntimeError, OverflowError, AttributeError) as error:
         raise ValueError(f"{path} is damaged: {_words(error)}") from error
 
 
@@ -173,7 +175,7 @@ def _description(text: str) -> dict[str, Any]:
     if not isinstance(description, dict):
         raise ValueError(f"its {_KEY!r} metadata is {type(description).__name__}, not an object")
     if description["version"] != VERSION:
-        raise ValueError(f"its format has version {description['version']!r}, this zeropoint reads {VERSION}")
+        raise ValueError(f"its format has version {described(description['version'])}, this zeropoint reads {VERSION}")
     for kind in ("quantized", "views"):
         entries = description[kind]
         if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
@@ -181,10 +183,12 @@ def _description(text: str) -> dict[str, Any]:
     return description
 
 
-def _put_together(stored: dict[str, torch.Tensor], description: dict[str, Any]) -> dict[str, torch.Tensor]:
+def _put_together(
+    stored: dict[str, torch.Tensor], description: dict[str, Any], allowance: Allowance
+) -> dict[str, torch.Tensor]:
     parts = dict(stored)
     for name, view in description["views"].items():
-        parts[name] = _viewed(name, parts, view)
+        parts[name] = _viewed(name, parts, view, allowance)
     memories = {view["of"] for view in description["views"].values()}
     tensors: dict[str, torch.Tensor] = {}
     parameters: set[str] = set()
@@ -192,7 +196,8 @@ def _put_together(stored: dict[str, torch.Tensor], description: dict[str, Any]) 
         if name not in parts:
             raise ValueError(f"the integers of {name!r} are missing")
         try:
-            tensors[name] = _quantized(name, record, parts, parameters)
+            q = tensors[name] = _quantized(name, record, parts, parameters)
+            _require_memory(name, q, parts[name].numel() * q._qdtype.per_byte, allowance)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"{name!r} cannot be restored: {_words(error)}") from error
     plain = {name: t for name, t in parts.items() if name not in memories | parameters | tensors.keys()}
@@ -201,11 +206,11 @@ def _put_together(stored: dict[str, torch.Tensor], description: dict[str, Any]) 
 
 def _integers(values: Any) -> list[int]:
     if not isinstance(values, list) or not all(type(v) is int and 0 <= v < 2**63 for v in values):
-        raise ValueError(f"expected a list of sizes, got {values!r}")
+        raise ValueError(f"expected a list of sizes, got {described(values)}")
     return values
 
 
-def _viewed(name: str, parts: dict[str, torch.Tensor], view: dict[str, Any]) -> torch.Tensor:
+def _viewed(name: str, parts: dict[str, torch.Tensor], view: dict[str, Any], allowance: Allowance) -> torch.Tensor:
     memory = parts.get(view["of"])
     if memory is None:
         raise ValueError(f"the storage {view['of']!r} of {name!r} is missing")
@@ -213,7 +218,15 @@ def _viewed(name: str, parts: dict[str, torch.Tensor], view: dict[str, Any]) -> 
     last = offset + sum((n - 1) * s for n, s in zip(size, stride))
     if len(size) != len(stride) or memory.dim() != 1 or (0 not in size and last >= memory.numel()):
         raise ValueError(f"{name!r} exceeds its storage {view['of']!r}")
-    return memory.as_strided(size, stride, offset)
+    made = memory.as_strided(size, stride, offset)
+    _require_memory(name, made, memory.numel(), allowance)
+    return made
+
+
+def _require_memory(name: str, tensor: torch.Tensor, stored: int, allowance: Allowance) -> None:
+    """Count a tensor that repeats its memory (a stride of 0): whoever copies it takes as much as its shape says."""
+    if tensor.numel() > stored:
+        allowance.take(tensor.numel() * tensor.element_size(), f"{name!r} of shape {tuple(tensor.shape)}")
 
 
 def _quantized(name: str, record: dict[str, Any], parts: dict[str, torch.Tensor], used: set[str]) -> QTensor:
@@ -228,7 +241,7 @@ def _quantized(name: str, record: dict[str, Any], parts: dict[str, torch.Tensor]
     else:
         scale, zero_point = record["scale"], record["zero_point"]
         if type(scale) not in (int, float) or not math.isfinite(scale) or type(zero_point) is not int:
-            raise ValueError(f"scale {scale!r} and zero_point {zero_point!r} are not numbers")
+            raise ValueError(f"scale {described(scale)} and zero_point {described(zero_point)} are not numbers")
         parameters = (float(scale), zero_point)
     geometry = None
     if "size" in record:

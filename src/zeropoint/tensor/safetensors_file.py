@@ -6,11 +6,11 @@ somebody shortens it. What is read here stays what it was.
 
 from __future__ import annotations
 
-import json
 import os
-from pathlib import Path
 
 from torch import Tensor
+
+from zeropoint.safetensors_header import read_whole
 
 __all__ = ["read_safetensors"]
 
@@ -24,10 +24,9 @@ def read_safetensors(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], d
     """
     import safetensors.torch
 
-    data = Path(path).read_bytes()
+    data, header = read_whole(path)
     try:
         tensors = safetensors.torch.load(data)  # checks the header against the bytes
     except safetensors.SafetensorError as error:
         raise ValueError(f"{os.fspath(path)} is not a whole safetensors file: {error}") from error
-    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     return tensors, header.get("__metadata__", {})

@@ -1,0 +1,61 @@
+"""The header of safetensors files, read before their tensors: what it does not account for is not read at all."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, BinaryIO
+
+from zeropoint.regular_file import Path, open_regular, require_regular
+
+__all__ = ["read_header", "read_whole"]
+
+_LENGTH_BYTES, _MOST_HEADER_BYTES = 8, 100_000_000  # as in safetensors
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """What a file says about its tensors, and its metadata, under ``__metadata__``.
+
+    Raises:
+        OSError: if it cannot be read.
+        ValueError: if it is not a whole safetensors file.
+    """
+    with open_regular(path) as file:
+        return _header(file, path)
+
+
+def read_whole(path: Path) -> tuple[bytes, dict[str, Any]]:
+    """The bytes of a file, and its header.
+
+    Raises:
+        OSError: if it cannot be read.
+        ValueError: if it is not a whole safetensors file.
+    """
+    with open_regular(path) as file:
+        header = _header(file, path)
+        file.seek(0)
+        return file.read(), header
+
+
+def _header(file: BinaryIO, path: Path) -> dict[str, Any]:
+    size = require_regular(file.fileno())
+    length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+    if not 0 < length <= min(size - _LENGTH_BYTES, _MOST_HEADER_BYTES):
+        raise _damaged(path, f"a header of {length} bytes does not fit in a file of {size}")
+    try:
+        header = json.loads(file.read(length))
+        end = max((entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"), default=0)
+        metadata = header.get("__metadata__", {})
+        is_right = all(isinstance(part, dict) for part in header.values()) and all(
+            isinstance(value, str) for value in metadata.values()
+        )
+        whole = _LENGTH_BYTES + length + end
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
+        raise _damaged(path, f"its header is not right: {type(error).__name__}") from error
+    if not is_right or whole != size:
+        raise _damaged(path, f"its tensors end at byte {whole}, the file at {size}")
+    return header
+
+
+def _damaged(path: Path, why: str) -> ValueError:
+    return ValueError(f"{os.fspath(path)} is not a whole safetensors file: {why}")
