@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -206,11 +207,78 @@ def test_broken_files_are_refused(tmp_path: Path) -> None:
         zeropoint.from_onnx(path)
 
 
-def test_constants_that_grow_without_bound_are_refused(tmp_path: Path) -> None:
-    shape = numpy_helper.from_array(np.array([2**20, 2**20], dtype=np.int64), "shape")
-    nodes = [helper.make_node("ConstantOfShape", ["shape"], ["big"]), helper.make_node("Add", ["x", "big"], ["y"])]
-    with pytest.raises(NotImplementedError, match="more elements than the limit"):
-        zeropoint.from_onnx(written(tmp_path / "model.onnx", nodes, [shape]))
+def growing() -> dict[str, tuple[list[Any], list[Any]]]:
+    """Nodes that make a constant 'big' out of few numbers, and these."""
+    node, stored = helper.make_node, numpy_helper.from_array
+    shape = stored(np.array([2**20, 2**20], np.int64), "shape")
+    column = stored(np.ones((2**14, 1), np.float32), "column")
+    row = stored(np.ones((1, 2**14), np.float32), "row")
+    half = stored(np.array([2**13, 2**12], np.int64), "half")
+    return {
+        "ConstantOfShape": ([node("ConstantOfShape", ["shape"], ["big"])], [shape]),
+        "Expand": ([node("Expand", ["row", "shape"], ["big"])], [row, stored(np.array([2**20, 2**14]), "shape")]),
+        "Tile": ([node("Tile", ["row", "shape"], ["big"])], [row, shape]),
+        "Range": (
+            [node("Range", ["a", "b", "c"], ["big"])],
+            [stored(np.array(n, np.int64), name) for name, n in (("a", 0), ("b", 2**40), ("c", 1))],
+        ),
+        "Pad": ([node("Pad", ["row", "pads"], ["big"])], [row, stored(np.full(4, 2**20, np.int64), "pads")]),
+        "MatMul": ([node("MatMul", ["column", "row"], ["big"])], [column, row]),
+        "Mul": ([node("Mul", ["column", "row"], ["big"])], [column, row]),
+        "many": (
+            [node("ConstantOfShape", ["half"], [f"part{i}"]) for i in range(8)]
+            + [node("Max", [f"part{i}" for i in range(8)], ["big"])],
+            [half],
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", list(growing()))
+def test_constants_that_grow_without_bound_are_refused(name: str, tmp_path: Path) -> None:
+    nodes, stored = growing()[name]
+    path = written(tmp_path / "model.onnx", [*nodes, helper.make_node("Add", ["x", "big"], ["y"])], stored)
+    with pytest.raises(NotImplementedError, match=r"computes a constant of .* elements"):
+        zeropoint.from_onnx(path)
+
+
+def calling(path: Path, levels: int, calls: int, payload: int = 1) -> Path:
+    """A function that calls the next one so many times, and so on: the last one has a constant of so many numbers."""
+    domain, opsets = "own", [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]
+    model = onnx.load(written(path, [helper.make_node("F0", ["x"], ["y"], domain=domain)]))
+    model.opset_import.append(opsets[1])
+    for level in range(levels):
+        names = ["x", *(f"v{i}" for i in range(calls - 1)), "y"]
+        nodes = [helper.make_node(f"F{level + 1}", [a], [b], domain=domain) for a, b in itertools.pairwise(names)]
+        model.functions.append(helper.make_function(domain, f"F{level}", ["x"], ["y"], nodes, opsets))
+    value = numpy_helper.from_array(np.ones(payload, np.float32))
+    last = [helper.make_node("Constant", [], ["c"], value=value), helper.make_node("Mul", ["x", "c"], ["y"])]
+    model.functions.append(helper.make_function(domain, f"F{levels}", ["x"], ["y"], last, opsets))
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_functions_that_call_functions_are_read_within_bounds(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    assert zeropoint.from_onnx(calling(path, 4, 3))(torch.full((2, 4), 3.0)).tolist() == [[3.0] * 4] * 2
+    with pytest.raises(ValueError, match="2199023255552 nodes once its functions are put where they are called"):
+        zeropoint.from_onnx(calling(path, 40, 2))
+    with pytest.raises(ValueError, match="levels deep"):
+        zeropoint.from_onnx(calling(path, 5000, 1))
+    with pytest.raises(ValueError, match="out of proportion to the file"):
+        zeropoint.from_onnx(calling(path, 10, 2, payload=50_000))
+    circle = onnx.load(calling(path, 2, 1))
+    circle.functions[-1].node[-1].CopyFrom(helper.make_node("F0", ["x"], ["y"], domain="own"))
+    path.write_bytes(circle.SerializeToString())
+    with pytest.raises(ValueError, match="or forever"):
+        zeropoint.from_onnx(path)
+
+
+def test_many_weights_of_the_same_data_are_refused_when_they_would_fill_the_memory(tmp_path: Path) -> None:
+    (tmp_path / "w.bin").write_bytes(bytes(4_000_000))
+    nodes = [helper.make_node("Sum", ["x", *(f"w{i}" for i in range(100))], ["y"])]
+    weights = [external(f"w{i}", "w.bin", 0, 4_000_000) for i in range(100)]
+    with pytest.raises(ValueError, match="out of proportion to the file"):
+        zeropoint.from_onnx(written(tmp_path / "model.onnx", nodes, weights))
 
 
 @pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"num_layers": 2}], ids=str)

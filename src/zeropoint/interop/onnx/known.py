@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ from zeropoint.interop.onnx.values import Constant, Numbers
 __all__ = ["KNOWN", "shape_of"]
 
 _WHOLE = torch.int64
+_MOST = 4096  # numbers that are computed one by one
 
 
 def _objects(values: Any) -> Any:
@@ -31,6 +33,8 @@ def shape_of(n: Any, x: torch.Tensor) -> Numbers:
 
 def _elementwise(function: Callable[..., Any], dtype: torch.dtype | None = None) -> Callable[..., Any]:
     def compute(n: Any, *arrays: Any) -> Any:
+        if math.prod(np.broadcast_shapes(*(a.shape for a in arrays))) > _MOST:
+            return None
         shaped = np.broadcast_arrays(*(_objects(a) for a in arrays))
         made = np.empty(shaped[0].shape, dtype=object)
         for place in np.ndindex(*made.shape):
@@ -89,7 +93,7 @@ def _filled(n: Any, shape: Any) -> Any:
     given = n.attribute("value", None)
     value, dtype = (0.0, torch.float32) if given is None else (given.reshape(-1)[0].item(), given.dtype)
     sizes = shape.reshape(-1).tolist()
-    if not all(isinstance(size, int) for size in sizes) or int(np.prod(sizes, dtype=np.float64)) > 4096:
+    if not all(isinstance(size, int) for size in sizes) or int(np.prod(sizes, dtype=np.float64)) > _MOST:
         return None
     made = np.empty(tuple(sizes), dtype=object)
     made.fill(value)
@@ -98,7 +102,7 @@ def _filled(n: Any, shape: Any) -> Any:
 
 def _expand(n: Any, x: Any, shape: Any) -> Any:
     sizes = shape.reshape(-1).tolist()
-    if not all(isinstance(size, int) for size in sizes) or int(np.prod(sizes, dtype=np.float64)) > 4096:
+    if not all(isinstance(size, int) for size in sizes) or int(np.prod(sizes, dtype=np.float64)) > _MOST:
         return None
     return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(sizes))), None
 
@@ -151,7 +155,7 @@ def compute(n: Any) -> Numbers | None:
     given = [value for value in n.inputs if value is not None]
     if function is None or not given or not all(isinstance(value, (Constant, Numbers)) for value in given):
         return None
-    if all(isinstance(value, Constant) for value in given) or any(value.array.size > 4096 for value in given):
+    if all(isinstance(value, Constant) for value in given) or any(value.array.size > _MOST for value in given):
         return None
     made = function(n, *(value.array for value in given))
     if made is None:

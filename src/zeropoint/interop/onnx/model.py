@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from zeropoint.interop.onnx.bounded import Bounded, TooManyElements
 from zeropoint.interop.onnx.values import (
     Constant,
     JoinedWeight,
@@ -23,7 +24,7 @@ from zeropoint.interop.onnx.values import (
 
 __all__ = ["OnnxModel", "from_onnx"]
 
-_MOST_FOLDED = 2**26  # elements of a constant that is computed when a file is read
+_MOST_FOLDED, _MOST_PER_STORED = 2**26, 16  # elements of constants that are computed when a file is read
 _KEPT = "DequantizeLinear"  # the integers that weights are made of stay visible
 _QUANTIZED = ("QuantizeLinear", "MatMulInteger", "DynamicQuantizeLSTM")
 
@@ -250,6 +251,8 @@ class OnnxModel(nn.Module):
         for node in proto.graph.node:
             if node.op_type == "Constant":
                 self._store(node.output[0], _constant_of(_call(node, version).attributes))
+        stored = sum(array.size for array in self._known.values())
+        self._left_to_fold = _MOST_FOLDED + _MOST_PER_STORED * stored
         _require_defined(proto.graph, self._constants)
         inputs = [value for value in proto.graph.input if value.name not in self._constants]
         self.input_names = [value.name for value in inputs]
@@ -290,21 +293,20 @@ class OnnxModel(nn.Module):
         if node.op_type == _KEPT or not all(name in self._constants for name in node.input if name):
             return False
         inputs = [self._constant(name) if name else None for name in node.input]
-        tensors: list[Tensor] = []
-        if _grows_to(node.op_type, inputs) <= _MOST_FOLDED:
-            try:
-                with torch.no_grad():
-                    made = call(inputs)
-            except NotImplementedError:
-                raise
-            except RuntimeError as error:  # of PyTorch, for sizes that do not fit
-                raise _broken(f"{node.op_type} {node.name!r} cannot be computed ({error})") from error
-            tensors = [as_tensor(value) for value in (made if isinstance(made, (list, tuple)) else [made])]
-        if not tensors or sum(tensor.numel() for tensor in tensors) > _MOST_FOLDED:
+        try:
+            with torch.no_grad(), Bounded(self._left_to_fold):
+                made = call(inputs)
+                tensors = [as_tensor(value) for value in (made if isinstance(made, (list, tuple)) else [made])]
+        except NotImplementedError:
+            raise
+        except TooManyElements as error:
             raise NotRead(
-                f"from_onnx: {node.op_type} {node.name!r} computes a constant with more elements than the limit of "
-                f"{_MOST_FOLDED}"
-            )
+                f"from_onnx: {node.op_type} {node.name!r} computes a constant of {error}. All constants that are "
+                f"computed may have {_MOST_FOLDED} and {_MOST_PER_STORED} for each element that the file stores"
+            ) from None
+        except RuntimeError as error:  # of PyTorch, for sizes that do not fit
+            raise _broken(f"{node.op_type} {node.name!r} cannot be computed ({error})") from error
+        self._left_to_fold -= sum(tensor.numel() for tensor in tensors)
         for name, tensor in zip(node.output, tensors):
             self._store(name, tensor.detach().numpy())
         return True
@@ -335,20 +337,6 @@ class OnnxModel(nn.Module):
                 values[name] = value
         results = [as_tensor(values[name]) for name in self.output_names]
         return results[0] if len(results) == 1 else tuple(results)
-
-
-def _grows_to(op_type: str, inputs: list[Any]) -> float:
-    """How many numbers an operator gives whose inputs say so, before it is computed."""
-    if op_type not in ("ConstantOfShape", "Expand", "Tile", "Pad", "Resize", "Upsample", "Range"):
-        return 0.0
-    arrays = [value.array.astype(float) for value in inputs if value is not None and value.array.size]
-    if op_type in ("ConstantOfShape", "Expand"):
-        return float(abs(arrays[-1]).prod()) if arrays else 0.0
-    if op_type == "Range":
-        first, end, step = (float(a.reshape(-1)[0]) for a in arrays)
-        return abs(end - first) / max(abs(step), 1e-12)
-    factors = [float((1.0 + abs(a)).prod()) for a in arrays[1:]]
-    return arrays[0].size * max(factors, default=1.0)
 
 
 def _array(tensor: Any) -> Any:
