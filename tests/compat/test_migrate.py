@@ -141,3 +141,35 @@ def test_a_name_that_changed_is_imported_under_the_old_one() -> None:
     first, *rest = migrate(old, "old.py").after.splitlines()
     assert first == "from zeropoint.numeric_suite.graph.ranking import layer_sqnr as get_layer_sqnr_dict"
     assert rest == ["", "get_layer_sqnr_dict(1, 2, 3)"]
+
+
+DEEP = {
+    "brackets": lambda n: "x = " + "(" * n + "1" + ")" * n,
+    "signs": lambda n: "x = " + "-" * n + "1",
+    "sums": lambda n: "x = 1" + "+1" * n,
+    "attributes": lambda n: "x = a" + ".b" * n,
+    "functions": lambda n: "x = " + "lambda: " * n + "1",
+    "conditions": lambda n: "x = 1" + " and 1" * n,
+    "branches": lambda n: "if a:\n  pass\n" + "elif b:\n  pass\n" * n,
+}
+
+
+def test_deep_nesting_is_refused_and_does_not_end_the_process(tmp_path: Path) -> None:
+    for name, code in DEEP.items():
+        for count in (1000, 5000, 100_000):
+            (tmp_path / f"{name}{count}.py").write_text(code(count))
+    program = """
+import pathlib, sys
+from zeropoint.compat.migrate import migrate
+for path in sorted(pathlib.Path(sys.argv[1]).glob("*.py")):
+    try:
+        migrate(path.read_text(), path.name)
+        print(path.name, "was rewritten")
+    except ValueError as error:
+        print(error)
+"""
+    ran = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True, timeout=100)
+    assert ran.returncode == 0, ran.stderr[-500:]
+    lines = ran.stdout.splitlines()
+    assert len(lines) == 3 * len(DEEP)
+    assert all("nested too deeply" in line for line in lines), ran.stdout

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from zeropoint.atomic_file import replacing
 from zeropoint.cli.output import AsJson, note, show, work
 
 __all__ = ["migrate"]
@@ -33,7 +34,8 @@ def migrate(
         changed = [file for file in files if file.before != file.after]
         if write:
             for file in changed:
-                Path(file.path).write_text(file.after)
+                with replacing(file.path) as new:
+                    new.write_text(file.after)
         left = [(file.path, finding) for file in files for finding in file.left]
         data = {
             "files": [{"file": file.path, "diff": file.diff()} for file in changed],

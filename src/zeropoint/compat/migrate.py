@@ -6,6 +6,7 @@ else of the file, its layout and its comments, stays. What has no counterpart is
 
 from __future__ import annotations
 
+import ast
 import difflib
 from collections import defaultdict
 from collections.abc import Iterator
@@ -20,10 +21,12 @@ from libcst.codemod import CodemodContext
 from libcst.codemod.visitors import AddImportsVisitor
 
 from zeropoint.compat import lookup, names
+from zeropoint.regular_file import require_regular
 
 __all__ = ["Finding", "Migrated", "migrate", "python_files"]
 
 _OPERATORS, _DECOMPOSED = "torch.ops.quantized", "torch.ops.quantized_decomposed"
+_DEEPEST = 400  # parts of an expression inside each other
 # Settings of the old stack that mean nothing to zeropoint, and are gone with it.
 _SETTINGS = {"torch.backends.quantized.engine": "there is one set of kernels: take this line out"}
 
@@ -54,11 +57,12 @@ class Migrated:
 
 def python_files(path: Path) -> Iterator[Path]:
     """The file itself, or the Python files below a directory, hidden ones excepted."""
-    if path.is_file():
+    if not path.is_dir():
+        require_regular(path)
         yield path
         return
     for found in sorted(path.rglob("*.py")):
-        if not any(part.startswith(".") for part in found.relative_to(path).parts):
+        if found.is_file() and not any(part.startswith(".") for part in found.relative_to(path).parts):
             yield found
 
 
@@ -66,23 +70,52 @@ def migrate(source: str, path: str = "<source>") -> Migrated:
     """Rewrite the old names in a source file.
 
     Raises:
-        ValueError: if it is not Python.
+        ValueError: if it is not Python, or nested too deeply.
 
     Example:
         >>> print(migrate("from torch.ao.quantization import prepare\\nprepare(model)").after)
         from zeropoint import prepare
         prepare(model)
     """
+    _require_shallow(source, path)
     try:
         wrapper = metadata.MetadataWrapper(cst.parse_module(source))
+        context = CodemodContext(wrapper=wrapper)
+        rewriting = _Rewriting(context)
+        changed = wrapper.visit(rewriting)
+        after = AddImportsVisitor(context).transform_module(changed).code
     except cst.ParserSyntaxError as error:
-        raise ValueError(f"{path} cannot be parsed as Python: fix the syntax of line {error.raw_line}") from None
-    context = CodemodContext(wrapper=wrapper)
-    rewriting = _Rewriting(context)
-    changed = wrapper.visit(rewriting)
-    after = AddImportsVisitor(context).transform_module(changed).code
+        raise _not_python(path, error.raw_line) from None
+    except RecursionError:
+        raise _too_deep(path) from None
     left = sorted(rewriting.left, key=lambda finding: finding.line)
     return Migrated(path, source, after, tuple(left))
+
+
+def _require_shallow(source: str, path: str) -> None:
+    """Refuse code that libcst would end the process for: Python's own parser counts how deep it goes, libcst does not."""
+    try:
+        layer: list[ast.AST] = [ast.parse(source)]
+    except (RecursionError, MemoryError):
+        raise _too_deep(path) from None
+    except (SyntaxError, ValueError) as error:  # the latter for null bytes
+        raise _too_deep(path) if "too many" in str(error) else _not_python(path, getattr(error, "lineno", 1)) from None
+    for _ in range(_DEEPEST):
+        # What Python has side by side, libcst has inside each other.
+        if any(isinstance(node, ast.BoolOp) and len(node.values) > _DEEPEST for node in layer):
+            break
+        layer = [part for node in layer for part in ast.iter_child_nodes(node)]
+        if not layer:
+            return
+    raise _too_deep(path)
+
+
+def _too_deep(path: str) -> ValueError:
+    return ValueError(f"{path} cannot be rewritten: an expression in it is nested too deeply. Split it into parts")
+
+
+def _not_python(path: str, line: int | None) -> ValueError:
+    return ValueError(f"{path} cannot be parsed as Python: fix the syntax of line {line}")
 
 
 def _counterpart(qualified: str) -> lookup.Counterpart | None:
