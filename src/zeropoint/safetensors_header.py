@@ -44,17 +44,23 @@ def _header(file: BinaryIO, path: Path) -> dict[str, Any]:
         raise _damaged(path, f"a header of {length} bytes does not fit in a file of {size}")
     try:
         header = json.loads(file.read(length))
-        end = max((entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"), default=0)
         metadata = header.get("__metadata__", {})
-        is_right = all(isinstance(part, dict) for part in header.values()) and all(
-            isinstance(value, str) for value in metadata.values()
-        )
-        whole = _LENGTH_BYTES + length + end
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
-        raise _damaged(path, f"its header is not right: {type(error).__name__}") from error
-    if not is_right or whole != size:
-        raise _damaged(path, f"its tensors end at byte {whole}, the file at {size}")
+        is_right = all(isinstance(value, str) for value in metadata.values())
+        end = max((_end(entry) for name, entry in header.items() if name != "__metadata__"), default=0)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _damaged(path, f"its header is not right ({type(error).__name__})") from error
+    if not is_right or _LENGTH_BYTES + length + end != size:
+        raise _damaged(path, f"its tensors end at byte {_LENGTH_BYTES + length + end}, the file at {size}")
     return header
+
+
+def _end(entry: Any) -> int:
+    """Where a tensor ends."""
+    begin, end = entry["data_offsets"]
+    numbers = begin, end, *entry["shape"]
+    if not isinstance(entry["dtype"], str) or not all(type(n) is int and n >= 0 for n in numbers):
+        raise TypeError("of a tensor")
+    return end
 
 
 def _damaged(path: Path, why: str) -> ValueError:

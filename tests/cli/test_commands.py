@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -472,3 +473,40 @@ def test_completion_is_offered() -> None:
     environment = {**os.environ, "_ZEROPOINT_COMPLETE": "source_bash"}  # whatever shell runs the tests
     ran = subprocess.run([command], capture_output=True, text=True, timeout=120, check=True, env=environment)
     assert "_zeropoint_completion" in ran.stdout
+
+
+def damaged_program(program: str, path: Path, name: str = "weight") -> Path:
+    """A .zpt file with this text as its program, and one tensor of this name."""
+    header: dict[str, Any] = {"__metadata__": {"zeropoint.program": program}}
+    header[name] = {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + b"x")
+    return path
+
+
+@pytest.mark.parametrize("program", ["[]", "1", "{}", '{"steps": 3}', '{"steps": [[]]}', "{", "[" * 100_000])
+def test_inspect_refuses_a_program_that_is_none(program: str, tmp_path: Path) -> None:
+    ran = run("inspect", str(damaged_program(program, tmp_path / "damaged.zpt")))
+    assert ran.code == 1
+    assert "damaged.zpt is damaged: its steps cannot be read" in " ".join(ran.err.split())
+
+
+def test_names_of_a_file_do_not_reach_the_terminal_as_commands(tmp_path: Path) -> None:
+    steps = json.dumps({"steps": [{"op": "\x1b[2Jop"}]})
+    path = damaged_program(steps, tmp_path / "escape.zpt", name="\x1b]0;title\x07")
+    ran = run("inspect", str(path))
+    assert ran.code == 0
+    assert "\x1b" not in ran.out
+    assert r"\x1b]0;title\x07" in ran.out
+    assert r"\x1b[2Jop" in ran.out
+    failed = run("show", str(path))
+    assert failed.code == 1
+    assert "\x1b" not in failed.err
+
+
+def test_inspect_lists_parts_that_are_shared_once(tmp_path: Path) -> None:
+    shared: Any = [torch.ones(1)]
+    for _ in range(60):  # 2**60 places
+        shared = [shared, shared]
+    torch.save({"a": shared}, tmp_path / "shared.pt")
+    assert len(run("inspect", str(tmp_path / "shared.pt"), "--json").json()["tensors"]) == 1

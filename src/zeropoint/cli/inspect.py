@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +13,7 @@ from rich.console import Group
 from zeropoint.cli.models import Pickle, is_torchscript, load_exported
 from zeropoint.cli.named import existing
 from zeropoint.cli.output import AsJson, show, work
+from zeropoint.safetensors_header import read_header
 
 __all__ = ["inspect"]
 
@@ -87,37 +89,33 @@ def _short(target: str) -> str:
 
 
 def _safetensors(path: Path) -> tuple[str, Counter[str], list[dict[str, Any]]]:
-    import json
-
-    from safetensors import safe_open
-
-    tensors, calls = [], Counter[str]()
-    sizes = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2}
-    with safe_open(path, framework="numpy") as file:
-        for name in file.keys():  # noqa: SIM118  # not a dictionary
-            part = file.get_slice(name)
-            shape, dtype = part.get_shape(), part.get_dtype()
-            count = 1
-            for size in shape:
-                count *= size
-            tensors.append({"name": name, "dtype": dtype.lower(), "shape": shape, "bytes": count * sizes.get(dtype, 1)})
-        program = (file.metadata() or {}).get("zeropoint.program")
-    if program is not None:
-        calls.update(step.get("op", "?") for step in json.loads(program).get("steps", ()))
-    return ("zeropoint program" if program is not None else "safetensors"), calls, tensors
+    header = read_header(path)
+    program = header.pop("__metadata__", {}).get("zeropoint.program")
+    tensors = []
+    for name, entry in header.items():
+        begin, end = entry["data_offsets"]
+        tensors.append({"name": name, "dtype": entry["dtype"].lower(), "shape": entry["shape"], "bytes": end - begin})
+    if program is None:
+        return "safetensors", Counter(), tensors
+    try:
+        calls = Counter(str(step["op"]) for step in json.loads(program)["steps"])
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: its steps cannot be read ({type(error).__name__})") from error
+    return "zeropoint program", calls, tensors
 
 
-def _tensors(state: Any, prefix: str = "") -> list[dict[str, Any]]:
+def _tensors(state: Any, prefix: str = "", seen: set[int] | None = None) -> list[dict[str, Any]]:
+    """The tensors of a state. What it holds in several places, itself included, is listed once."""
     from torch import Tensor
 
+    seen = set() if seen is None else seen
     if isinstance(state, Tensor):
         dtype = str(state.dtype).removeprefix("torch.")
         return [
             {"name": prefix, "dtype": dtype, "shape": list(state.shape), "bytes": state.numel() * state.element_size()}
         ]
-    parts: Any = ()
-    if isinstance(state, dict):
-        parts = state.items()
-    elif isinstance(state, (tuple, list)):
-        parts = enumerate(state)
-    return [t for k, v in parts for t in _tensors(v, f"{prefix}.{k}" if prefix else str(k))]
+    if not isinstance(state, (dict, tuple, list)) or id(state) in seen:
+        return []
+    seen.add(id(state))
+    parts = state.items() if isinstance(state, dict) else enumerate(state)
+    return [t for k, v in parts for t in _tensors(v, f"{prefix}.{k}" if prefix else str(k), seen)]

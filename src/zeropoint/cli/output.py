@@ -9,11 +9,22 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich import console
+from rich.segment import Segment
+
+from zeropoint.terminal_text import printable
 
 __all__ = ["AsJson", "note", "show", "work"]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+class Console(console.Console):
+    """Prints what files say as text: none of it reaches the terminal as a command."""
+
+    def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else printable(text), style, control)
 
 
 def show(result: Any, data: Any, as_json: bool) -> None:
@@ -21,10 +32,10 @@ def show(result: Any, data: Any, as_json: bool) -> None:
     if as_json:
         sys.stdout.write((data if isinstance(data, str) else json.dumps(data)) + "\n")
     else:
-        console = Console()
-        if not console.is_terminal:
-            console = Console(width=200)  # a file has no edge to break lines at
-        console.print(result, highlight=False, markup=False)
+        screen = Console()
+        if not screen.is_terminal:
+            screen = Console(width=200)  # a file has no edge to break lines at
+        screen.print(result, highlight=False, markup=False)
 
 
 def note(text: str) -> None:

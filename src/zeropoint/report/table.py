@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from zeropoint.terminal_text import printable
+
 __all__ = ["plain_table", "print_table", "readable_bytes", "rich_table", "size_change"]
 
 
@@ -18,6 +20,7 @@ def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         a       10
         bcd      5
     """
+    rows = [[printable(cell) for cell in row] for row in rows]
     titles = [title.split("\n") for title in header]
     height = max(len(title) for title in titles)
     head = list(zip(*([""] * (height - len(title)) + title for title in titles)))
@@ -53,7 +56,7 @@ def rich_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:
     for title, left in zip(header, _to_the_left(rows) or [True] * len(header)):
         table.add_column(title, justify="left" if left else "right", no_wrap=True)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(printable, row))
     return table
 
 
