@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -96,3 +98,82 @@ def test_missing_folder_is_said_with_the_path_that_was_given(tmp_path: Path) -> 
     with pytest.raises(FileNotFoundError) as caught, replacing(path):
         pass
     assert caught.value.filename == str(path)
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o644])
+def test_nobody_else_can_read_the_new_file_before_it_takes_the_place_of_the_old(old: Path, mode: int) -> None:
+    old.chmod(mode)
+    with replacing(old) as new:
+        assert stat.S_IMODE(new.stat().st_mode) == 0o600
+        new.write_bytes(NEW)
+        assert stat.S_IMODE(new.stat().st_mode) == 0o600
+    assert stat.S_IMODE(old.stat().st_mode) == mode
+
+
+def test_a_file_that_was_not_there_has_the_usual_mode(tmp_path: Path) -> None:
+    (tmp_path / "usual").touch()
+    with replacing(tmp_path / "new") as new:
+        new.write_bytes(NEW)
+    assert (tmp_path / "new").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+KILLED = """
+import os, signal, sys
+from zeropoint.atomic_file import replacing
+with replacing(sys.argv[1]) as new:
+    new.write_bytes(b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_that_writes(old: Path) -> None:
+    for path in (old, old.with_name("new.zpt")):
+        subprocess.run([sys.executable, "-c", KILLED, path], check=False)
+        assert [name for name in os.listdir(old.parent) if "unfinished" in name]
+        with replacing(path) as new:
+            new.write_bytes(NEW)
+            with replacing(path) as other:  # what is being written is not what was left
+                other.write_bytes(OLD)
+            assert new.exists()
+        assert not [name for name in os.listdir(old.parent) if "unfinished" in name]
+        assert path.read_bytes() == NEW
+
+
+def test_two_that_write_the_same_file_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
+    path, errors = tmp_path / "model.zpt", []
+
+    def write(content: bytes) -> None:
+        try:
+            for _ in range(50):
+                with replacing(path) as new:
+                    new.write_bytes(content)
+        except OSError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=write, args=(content * 1000,)) for content in (b"a", b"b")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert path.read_bytes() in (b"a" * 1000, b"b" * 1000)
+    assert os.listdir(tmp_path) == ["model.zpt"]
+
+
+FULL = """
+import resource, signal, sys, torch, zeropoint
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))  # as a full disk: the kernel refuses the rest
+try:
+    zeropoint.save_qtensors({"x": torch.ones(1 << 20)}, sys.argv[1])
+except OSError as error:
+    print(error)
+"""
+
+
+def test_tensors_that_do_not_fit_on_the_disk_are_an_error_with_the_path(old: Path) -> None:
+    ran = subprocess.run([sys.executable, "-c", FULL, old], capture_output=True, text=True, check=False)
+    assert str(old) in ran.stdout, ran.stderr
+    assert "unfinished" not in ran.stdout
+    assert old.read_bytes() == OLD
+    assert os.listdir(old.parent) == ["model.zpt"]

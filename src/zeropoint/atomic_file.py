@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["replacing"]
+__all__ = ["remove_unfinished", "replacing"]
+
+_UNFINISHED = "-unfinished"
 
 
 @contextlib.contextmanager
@@ -17,8 +20,11 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """The path of a new file in the folder of `path`, to be written inside the block.
 
     At the end of the block it is on disk and takes the place of `path`, in one step that other processes see as a
-    whole. If the block raises (a full disk, Ctrl-C), it is removed, and what was at `path` is untouched. A link stays a
-    link: the file it points to is replaced. What is no ordinary file (a pipe, ``/dev/stdout``) is written directly.
+    whole. If the block raises (a full disk, Ctrl-C), it is removed, and what was at `path` is untouched. What a process
+    that was killed left is removed by the next one that writes the same file. A link stays a link: the file it points
+    to is replaced. What is no ordinary file (a pipe, ``/dev/stdout``) is written directly.
+
+    The new file has the mode of the old one, and nobody else can read it before it takes its place.
 
     Example:
         >>> import tempfile
@@ -33,9 +39,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     if before is not None and not stat.S_ISREG(before.st_mode):
         yield Path(path)
         return
-    new = target.with_name(f".{target.stem}-{secrets.token_hex(6)}{target.suffix}")
     try:
-        os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        new, handle = _created(target, 0o666 if before is None else 0o600)
     except OSError as error:  # of the folder: it is missing, read-only or full
         raise OSError(error.errno, error.strerror, os.fspath(path)) from None
     try:
@@ -47,7 +52,41 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     except BaseException:
         new.unlink(missing_ok=True)
         raise
+    finally:
+        os.close(handle)
     _to_disk(target.parent)
+
+
+def remove_unfinished(path: str | os.PathLike[str]) -> None:
+    """Remove what processes that were killed left of a file that they wrote."""
+    target = Path(os.path.realpath(path))
+    with contextlib.suppress(OSError):  # of the folder: whoever writes there is told
+        for entry in os.listdir(target.parent):
+            if entry.startswith(f".{target.stem[:40]}-") and entry.endswith(f"{_UNFINISHED}{target.suffix}"):
+                _remove_unlocked(target.with_name(entry))
+
+
+def _created(target: Path, mode: int) -> tuple[Path, int]:
+    """An empty file, and a handle that holds its lock as long as this process lives."""
+    remove_unfinished(target)
+    while True:
+        new = target.with_name(f".{target.stem[:40]}-{secrets.token_hex(6)}{_UNFINISHED}{target.suffix}")
+        handle = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
+        with contextlib.suppress(OSError):  # a file system without locks: nobody removes what is left there
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.fstat(handle).st_nlink:
+            return new, handle
+        os.close(handle)  # another process took it for a file that was left
+
+
+def _remove_unlocked(path: Path) -> None:
+    with contextlib.suppress(OSError):  # it is being written, or was renamed or removed at this moment
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+        finally:
+            os.close(handle)
 
 
 def _to_disk(path: Path) -> None:

@@ -93,7 +93,7 @@ def migrate(source: str, path: str = "<source>") -> Migrated:
 
 
 def _require_shallow(source: str, path: str) -> None:
-    """Refuse code that libcst would end the process for: Python's own parser counts how deep it goes, libcst does not."""
+    """Refuse code that libcst would end the process for. Python's own parser counts how deep it goes."""
     try:
         layer: list[ast.AST] = [ast.parse(source)]
     except (RecursionError, MemoryError):

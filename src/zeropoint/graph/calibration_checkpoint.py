@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from zeropoint.atomic_file import replacing
+from zeropoint.atomic_file import remove_unfinished
 from zeropoint.graph.passes.insert_observers import OBSERVER
-from zeropoint.tensor.safetensors_file import read_safetensors
+from zeropoint.tensor.safetensors_file import read_safetensors, write_safetensors
 
 __all__ = ["CalibrationCheckpoint"]
 
@@ -74,11 +74,7 @@ class CalibrationCheckpoint:
 
     def write(self) -> None:
         """Write the file, whole or not at all."""
-        from safetensors.torch import save_file
-
-        facts = {_BATCHES: str(self.batches), _MODEL: self._model}
-        with replacing(self.path) as new:
-            save_file(self._state, new, facts)
+        write_safetensors(self._state, self.path, {_BATCHES: str(self.batches), _MODEL: self._model})
         self._written = time.monotonic()
 
     def remove(self, batches: int) -> None:
@@ -93,6 +89,7 @@ class CalibrationCheckpoint:
                 "Delete it, or use another path"
             )
         self.path.unlink(missing_ok=True)
+        remove_unfinished(self.path)
 
 
 def _observers(prepared: nn.Module) -> dict[str, Tensor]:

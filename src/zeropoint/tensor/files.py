@@ -27,13 +27,12 @@ from typing import Any
 
 import torch
 
-from zeropoint.atomic_file import replacing
 from zeropoint.described import described
 from zeropoint.numerics.blocks import is_dense
 from zeropoint.regular_file import Allowance, require_regular
 from zeropoint.tensor.qtensor import QTensor, rebuild
 from zeropoint.tensor.quantizer import PerTensorQuantizer
-from zeropoint.tensor.safetensors_file import read_safetensors
+from zeropoint.tensor.safetensors_file import read_safetensors, write_safetensors
 
 VERSION = 1
 _KEY = "zeropoint"
@@ -62,8 +61,6 @@ def save_qtensors(tensors: Mapping[str, torch.Tensor], path: Path, metadata: Map
         ...     load_qtensors(f"{folder}/model.safetensors")["q"].dequantize()
         tensor([1., 1.])
     """
-    from safetensors.torch import save_file
-
     if metadata and _KEY in metadata:
         raise ValueError(f"the metadata key {_KEY!r} is reserved for quantized tensors")
     parts: dict[str, torch.Tensor] = {}
@@ -81,8 +78,7 @@ def save_qtensors(tensors: Mapping[str, torch.Tensor], path: Path, metadata: Map
             parts[name] = tensor.detach()
     stored, views = _without_sharing(parts)
     description = json.dumps({"version": VERSION, "quantized": quantized, "views": views})
-    with replacing(path) as new:
-        save_file(stored, new, {**(metadata or {}), _KEY: description})
+    write_safetensors(stored, path, {**(metadata or {}), _KEY: description})
 
 
 def _taken_apart(name: str, q: QTensor, parts: dict[str, torch.Tensor]) -> dict[str, Any]:
