@@ -257,7 +257,7 @@ def test_a_call_that_fails_leaves_the_state_as_it_was(writer: str, mode: str) ->
     program = made.program(made.builder.add("gather", [new, "read"], "found", axis=0), kept=new)
     whole, wrong = np.array([0, 1]), np.array([1, 99])
     before = program.copy()(of(0), whole, whole)
-    for places, read in ([(whole, wrong)] if op == "slice_scatter" else [(wrong, whole), (whole, wrong)]):
+    for places, read in [(whole, wrong)] if op == "slice_scatter" else [(wrong, whole), (whole, wrong)]:
         with pytest.raises(ValueError, match="index 99 is outside an axis of 4"):
             program(of(7), places, read)
     assert np.array_equal(program(of(0), whole, whole), before)

@@ -282,6 +282,12 @@ def table_function(
     )
 
 
+def _emit_dropout(c: StepBuilder, node: fx.Node) -> str | None:
+    if arguments(node)["train"] is not False:
+        raise c.unsupported("it draws random numbers (train=True)")
+    return emit_same(c, node)
+
+
 def _bound(
     name: str, integers: Any, *modules: type[nn.Module], emit: Emit | None = _emit_bounds, also: tuple[str, ...] = (),
     **more: Any,
@@ -376,7 +382,7 @@ RECORDS = (
     _bound("clamp_min", _clamp("min", "none")),
     _bound("clamp_max", _clamp("none", "max")),
     _bound(
-        "dropout", _same, nn.Dropout, bounds=False, emit=emit_same, forms=(ModuleForms(nn.Dropout, nnq.Dropout),),
+        "dropout", _same, nn.Dropout, bounds=False, emit=_emit_dropout, forms=(ModuleForms(nn.Dropout, nnq.Dropout),),
         functions=(F.dropout,), eager_function=(F.dropout, qfunctions.dropout), traced=Traced(Observed.OWN),
     ),
 )  # fmt: skip

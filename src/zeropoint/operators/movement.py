@@ -254,7 +254,9 @@ def _emit_top(c: StepBuilder, node: fx.Node) -> list[str]:
     if not c.rank(node.args[0]):  # a number is all there is
         return made
     k = c.size(a["k"])
-    c.require(c.number("subtract", c.axis_size(node.args[0], a["dim"]), k), f"topk: axis {a['dim']} has fewer than k={k}")
+    c.require(
+        c.number("subtract", c.axis_size(node.args[0], a["dim"]), k), f"topk: axis {a['dim']} has fewer than k={k}"
+    )
     return [c.add("slice", part, axis=a["dim"], begin=0, end=k, step=1) for part in made]
 
 

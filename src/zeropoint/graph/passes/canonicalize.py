@@ -433,6 +433,16 @@ def _mean_slope(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | 
     return None if a["training"] else _call(graph, node, aten.leaky_relu.default, a["self"], slope)
 
 
+def _random_dropout(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """Dropout that is on in evaluation, under a name of its own: what is known of `dropout` is that it does nothing."""
+    if a["train"] is not True:
+        return None
+    if a["p"] == 0:
+        return _call(graph, node, aten.dropout.default, a["input"], 0.0, False)
+    both = graph.call_function(aten.native_dropout.default, (a["input"], a["p"], True))
+    return graph.call_function(operator.getitem, (both, 0))
+
+
 def _clamped(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node:
     """``clip`` is another name of ``clamp``."""
     return _call(graph, node, aten.clamp.default, a["self"], a["min"], a["max"])
@@ -475,6 +485,7 @@ REWRITTEN: dict[str, Any] = {
     "add.Scalar": _weighted,
     "rsub.Tensor": _turned,
     "clip.default": _clamped,
+    "dropout.default": _random_dropout,
     "instance_norm.default": _with_kept_statistics,
     "selu.default": _selu,
     "rrelu.default": _mean_slope,
