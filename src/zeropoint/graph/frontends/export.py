@@ -28,6 +28,7 @@ from zeropoint.graph.frontends.export_names import rename_unusable
 from zeropoint.graph.frontends.export_packed import check_packed, take_packed
 from zeropoint.graph.frontends.export_recurrent import restore_recurrences, whole_recurrences
 from zeropoint.graph.graph_module import Graph
+from zeropoint.graph.passes.canonicalize import keep_inputs
 from zeropoint.graph.passes.inline_regions import inline_regions
 from zeropoint.graph.passes.input_checks import check_sizes
 from zeropoint.graph.provenance import Origin, origin
@@ -71,6 +72,7 @@ def capture(
     """
     args, kwargs = call_of(example_inputs)
     kwargs.update(example_kwargs or {})
+    args, kwargs = _copied((args, kwargs))  # the model may write to them
     model = copy.deepcopy(model)
     if is_exported(model):
         return _of_exported(model)
@@ -111,10 +113,18 @@ def capture(
         _check_functions(graph)
     except EndsCapture as error:
         raise CaptureError(_explanation(model, error)) from error
+    keep_inputs(graph)
     _register_tensors(graph)
     check_sizes(graph)
     _keep_origins(graph, model)
     return graph
+
+
+def _copied(given: Any) -> Any:
+    """The same with copies of all plain tensors in tuples, lists and dictionaries."""
+    leaves = internals.leaves(given)
+    copies = [leaf.detach().clone() if type(leaf) is Tensor else leaf for leaf in leaves]
+    return internals.with_leaves(given, copies)
 
 
 def _of_parameters(model: nn.Module, args: tuple[Any, ...], shapes: Any) -> Any:
@@ -229,6 +239,7 @@ def _of_exported(model: Any) -> fx.GraphModule:
             model.graph.erase_node(node)
     graph = Graph(model, model.graph)
     inline_regions(graph)
+    keep_inputs(graph)
     check_sizes(graph)
     for node in graph.graph.nodes:
         stack = list((node.meta.get("nn_module_stack") or {}).values())

@@ -28,7 +28,7 @@ from zeropoint.graph.state import keep_state, read_states
 from zeropoint.operators import BY_ATEN, composed_of
 from zeropoint.operators.node import arguments, aten_name, operator_key
 
-__all__ = ["COPIES", "IN_PARTS", "REWRITTEN", "SHAPES", "make_plain", "rewrite", "write_nothing"]
+__all__ = ["COPIES", "IN_PARTS", "REWRITTEN", "SHAPES", "keep_inputs", "make_plain", "rewrite", "write_nothing"]
 
 aten = torch.ops.aten
 
@@ -58,6 +58,9 @@ def write_nothing(graph: fx.GraphModule) -> fx.GraphModule:
     Raises:
         NotImplementedError: for a write that is seen through another view: the graph would compute another thing.
     """
+    for node in list(graph.graph.nodes):
+        if _written(node) and not _writes(node):
+            _copy_to_out(graph.graph, node)
     writing = [node for node in graph.graph.nodes if _writes(node)]
     roots = {_views_to(node.args[0])[1] for node in writing}
     stand_ins = read_states(graph, {root for root in roots if root.op == "get_attr"})
@@ -75,12 +78,48 @@ def write_nothing(graph: fx.GraphModule) -> fx.GraphModule:
     return graph
 
 
+def keep_inputs(graph: fx.GraphModule) -> None:
+    """Refuse a graph that writes to its inputs: its caller would see that, and quantized graphs write nothing."""
+    for node in graph.graph.nodes:
+        for root in (_views_to(written)[1] for written in _written(node)):
+            if root.op != "placeholder" or aten_name(node) == "detach_.default":
+                continue
+            raise NotImplementedError(
+                f"{aten_name(node)} writes to the input {root.target!r} of the model. Quantized graphs and programs "
+                f"leave their inputs as they are: let the model have a copy of it, as in `model({root.target}.clone())`"
+            )
+
+
+def _copy_to_out(graph: fx.Graph, node: fx.Node) -> None:
+    """``add(x, y, out=z)`` as ``z.copy_(add(x, y))``."""
+    kept, kwargs = ({k: v for k, v in given.items() if k != "out"} for given in (arguments(node), node.kwargs))
+    packet = getattr(aten, (aten_name(node) or "").split(".")[0])
+    for plain in (getattr(packet, overload) for overload in packet.overloads()):
+        if [argument.name for argument in plain._schema.arguments] == list(kept) and not plain._schema.is_mutable:
+            with graph.inserting_before(node):
+                made = graph.call_function(plain, node.args, kwargs)
+                made.meta.update(node.meta)
+                copied = _call(graph, node, aten.copy_.default, node.kwargs["out"], made)
+            node.replace_all_uses_with(copied)
+            return graph.erase_node(node)
+    raise NotImplementedError(f"{aten_name(node)} writes to its arguments: use the operator that returns a new tensor")
+
+
 def _drop_other_names(graph: fx.GraphModule, state: fx.Node) -> None:
     """Let readers of a state read it itself, not through calls that give all of it as it is."""
     for view in list(_views_of(state)):
         if (aten_name(view) or "").split(".")[0] in ("to", "detach", "alias") and view.users:
             view.replace_all_uses_with(view.args[0])
             graph.graph.erase_node(view)
+
+
+def _written(node: fx.Node) -> list[fx.Node]:
+    """The arguments that an operator of PyTorch writes to, by its schema."""
+    if aten_name(node) is None or not node.target._schema.is_mutable:
+        return []
+    schema, given = node.target._schema, arguments(node)
+    names = [a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    return [given[name] for name in names if isinstance(given[name], fx.Node)]
 
 
 def _writes(node: fx.Node) -> bool:
@@ -435,7 +474,7 @@ def _mean_slope(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | 
 
 def _random_dropout(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
     """Dropout that is on in evaluation, under a name of its own: what is known of `dropout` is that it does nothing."""
-    if a["train"] is not True:
+    if a["train"] is not True or not has_value(node):  # TorchScript of a model in training says True, too
         return None
     if a["p"] == 0:
         return _call(graph, node, aten.dropout.default, a["input"], 0.0, False)
