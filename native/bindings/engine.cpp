@@ -67,11 +67,12 @@ bool layout_of(const Py_buffer& buffer, InputLayout& layout) {
 }
 
 struct Numpy {
-    nb::object empty, copied, from_dlpack;
+    nb::object array, empty, copied, from_dlpack;
     std::vector<nb::object> types;  // by ElementType
 
     Numpy() {
         const nb::module_ numpy = nb::module_::import_("numpy");
+        array = numpy.attr("ndarray");
         empty = numpy.attr("empty");
         copied = numpy.attr("array");  // contiguous and aligned
         from_dlpack = numpy.attr("from_dlpack");
@@ -229,6 +230,8 @@ void read_inputs(Program& program, nb::handle given, Call& call) {
             array = as_numpy(array, input);
             call.kept.push_back(array);
         }
+        if (!array.type().is(Numpy::get().array) && nb::hasattr(array.type(), "mask"))
+            refuse(input, "a masked array: give what is to be read in masked places, with its method filled(value)");
         if (!view.open(array.ptr(), PyBUF_FORMAT | PyBUF_STRIDES)) refuse(input, nb::type_name(array.type()).c_str());
         if (!has_type(view.buffer, input.type))
             refuse(input, std::string("elements of ") + std::to_string(view.buffer.itemsize) + " bytes in format '" +

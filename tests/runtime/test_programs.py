@@ -109,6 +109,7 @@ def test_results_are_new_arrays() -> None:
         ((images().astype(">f4"),), TypeError, "image.*float32"),
         (([[1.0]],), TypeError, "image.*list"),
         ((None,), TypeError, "image.*None"),
+        ((np.ma.masked_array(images(), mask=images() > 0),), TypeError, r"image.*masked array.*filled\(value\)"),
         ((images(2, 4, 8, 8),), ValueError, r"image.*\(2, 4, 8, 8\)"),
         ((images(2, 3, 8),), ValueError, r"image.*\(2, 3, 8\)"),
         ((images(2, 3, 8, 0)[:, :, :, :0],), ValueError, "empty|small"),

@@ -142,6 +142,16 @@ class Quantized(nn.Module):
             self._direct = direct
         return result
 
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        """Move the buffers. NotImplementedError for another dtype: biases and tables would lose digits."""
+        made = fn(torch.zeros(0)).dtype
+        if made != torch.float32:
+            raise NotImplementedError(
+                f"a quantized model cannot be converted to {made}: it computes on integers and float32. Convert the "
+                "float layers around it alone, and give it float32 inputs"
+            )
+        return super()._apply(fn, recurse)
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_direct"}
 

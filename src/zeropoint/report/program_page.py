@@ -59,7 +59,7 @@ def write_program_page(
     if not isinstance(program, Program):
         title = title or str(program).replace("\\", "/").rsplit("/", 1)[-1]
         program = load(program)
-    given = example_inputs(program) if inputs is None else [np.asarray(x) for x in inputs]
+    given = example_inputs(program) if inputs is None else [np.asanyarray(x) for x in inputs]
     facts = program_facts(program, given, runs=5 if timed else 0)
     text = program_page(facts, title or "Program", made_up=inputs is None)
     with replacing(path) as new:

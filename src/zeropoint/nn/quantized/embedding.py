@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from zeropoint.nn import qat
-from zeropoint.nn.quantized.storage import as_qtensor, has_observed, quantize_weight
+from zeropoint.nn.quantized.storage import as_qtensor, has_observed, quantize_weight, with_same_dtype
 from zeropoint.numerics.dtypes import quantized_dtype, quint8
 from zeropoint.observers import default_float_qparams_observer
 from zeropoint.ops import embedding as ops
@@ -68,11 +68,7 @@ class EmbeddingPackedParams(nn.Module):
         return x
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        """`.half()` and relatives leave the parameters alone: only the device may change."""
-        scales, zero_points = self._scales, self._zero_points
-        super()._apply(fn, recurse)
-        self._scales, self._zero_points = scales.to(self._scales.device), zero_points.to(self._scales.device)
-        return self
+        return super()._apply(with_same_dtype(fn), recurse)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)

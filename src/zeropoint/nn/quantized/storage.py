@@ -6,6 +6,7 @@ for a state_dict, whose keys are those of torch.ao.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 import torch
@@ -67,6 +68,16 @@ def as_qtensor(t: Any) -> Any:
         zero_points = t.q_per_channel_zero_points()
         return rebuild(data, name, (t.q_per_channel_scales(), zero_points, t.q_per_channel_axis()), geometry)
     return rebuild(data, name, (t.q_scale(), t.q_zero_point()), geometry)
+
+
+def with_same_dtype(fn: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """What `_apply` does to a tensor that is packed: `.half()` and relatives leave it alone, but its device changes."""
+
+    def moved(stored: Tensor) -> Tensor:
+        made = fn(stored)
+        return made if made.dtype == stored.dtype else stored.to(made.device)
+
+    return moved
 
 
 class QuantizedOutput(nn.Module):
@@ -189,10 +200,7 @@ class StoredWeight(nn.Module):
         return rebuild(self._weight_values.clone(), self._weight_dtype, parameters, None), bias
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        """`.half()` and relatives leave the scales alone: only the device may change."""
-        scales = self._weight_scales
-        super()._apply(fn, recurse)
-        self._weight_scales = scales.to(self._weight_scales.device)
+        super()._apply(with_same_dtype(fn), recurse)
         self._layer = None
         return self
 
