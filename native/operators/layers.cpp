@@ -197,9 +197,32 @@ Rescaling::Arrays Rescaling::arrays(float x_scale, float y_scale, bool to_bytes)
     return placed(t_values, false);
 }
 
+// y = fma(acc, s, bias): first the sums as float32, then the rest in their place.
+void LinearLayer::run_fused(const LinearPlan& plan, const LayerInput& x, int64_t rows, const LayerOutput& y) const {
+    LayerOutput sums;
+    sums.y = y.y;
+    sums.type = OutputType::f32;
+    const float one = 1;
+    plan.run({x.x, x.type, x.zero_point}, rows, output_of(sums, {&one, nullptr, 1}));
+    const Rescaling::Arrays a = rescaling_.arrays(x.scale, y.scale, false);
+    const int64_t n = outputs();
+    parallel_for(rows, std::max<int64_t>(1, 16384 / std::max<int64_t>(n, 1)), [&](int64_t begin, int64_t end) {
+        for (int64_t r = begin; r < end; ++r) {
+            float* row = static_cast<float*>(y.y) + r * n;
+            for (int64_t i = 0; i < n; ++i) {
+                float v = std::fma(row[i], a.multiplier[a.multipliers == 1 ? 0 : i], a.bias[i]);
+                v = v < 0 ? v * y.slope : v;
+                row[i] = v < y.low ? y.low : v > y.high ? y.high : v;
+            }
+            if (y.function != nullptr) kernels().float_function({y.function->function, row, row}, 0, n);
+        }
+    });
+}
+
 void LinearLayer::run(const LayerInput& x, int64_t rows, const LayerOutput& y) const {
-    const Rescaling::Arrays arrays = rescaling_.arrays(x.scale, y.scale, to_bytes(y));
     const LinearPlan& plan = plans_.for_input(x, rows * inputs());
+    if (y.type == OutputType::f32 && rescaling_.fuses_bias()) return run_fused(plan, x, rows, y);
+    const Rescaling::Arrays arrays = rescaling_.arrays(x.scale, y.scale, to_bytes(y));
     plan.run({x.x, x.type, x.zero_point}, rows, output_of(y, arrays));
 }
 

@@ -53,6 +53,8 @@ public:
     };
     // Throws std::invalid_argument unless both scales are finite and positive. `to_bytes`: the result is no float32.
     Arrays arrays(float x_scale, float y_scale, bool to_bytes) const;
+    // Whether there is a bias that is added to products that were not rounded, in linear layers with float32 results.
+    bool fuses_bias() const { return rounding_ == Rounding::fbgemm; }
 
 private:
     struct Key {
@@ -136,6 +138,8 @@ public:
     int64_t inputs() const { return plans_.any().inputs(); }
 
 private:
+    void run_fused(const LinearPlan& plan, const LayerInput& x, int64_t rows, const LayerOutput& y) const;
+
     PlanPair<LinearPlan> plans_;
     Rescaling rescaling_;
 };

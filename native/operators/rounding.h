@@ -6,7 +6,8 @@
 //   qnnpack:    v = float(acc + rne(bias[n] / s[n])) * (s[n] * (1 / y_scale)); with one rne(bias[n] * (1 / s))
 //   onednn:     v = (float(acc) * (1 / (1 / x_scale)) * w_scale[n] + bias[n]) * (1 / y_scale); y = clamp(rne(v + y_zp))
 //
-// Results of float32 are the same for all.
+// Results of float32 are v = float(acc) * s[n] + bias[n] for all but fbgemm in linear layers: fma(float(acc), s[n],
+// bias[n]).
 #pragma once
 
 #include <cstdint>

@@ -6,6 +6,7 @@ operations decides.
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from torch import Tensor, nn
 import zeropoint
 from zeropoint import qfunctions
 from zeropoint.compat import functions, surroundings
+from zeropoint.compat.script_files import on_our_operators
+from zeropoint.compiler.restore import restore
 from zeropoint.numerics import binary
 from zeropoint.ops import rounding
 
@@ -355,3 +358,57 @@ def test_scripted_and_compiled_models_sum_and_average_alike(engine: str, monkeyp
     monkeypatch.delitem(rounding.CHOICE, "values")
     assert torch.equal(program(batches[0]), want)  # a program keeps what was chosen when it was made
     assert not torch.equal(quantized(batches[0]), want)  # halves are among these sums
+
+
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("per_channel", [True, False])
+@pytest.mark.parametrize("engine", ["fbgemm", "x86", "qnnpack"], indirect=True)
+def test_dynamic_linear_layers_add_their_bias_as_the_engine_does(engine: str, per_channel: bool, relu: bool) -> None:
+    random = torch.Generator().manual_seed(0)
+    x, weight = (torch.randn(*shape, generator=random) for shape in ((33, 40), (OUTPUTS, 40)))
+    scales = weight.abs().amax(1) / 127 if per_channel else (weight.abs().max() / 127).reshape(1)
+    integers = torch.clamp(torch.round(weight / scales.reshape(-1, 1)), -127, 127).to(torch.int8)
+    bias = torch.randn(OUTPUTS, generator=random)
+    name = "linear_relu_dynamic" if relu else "linear_dynamic"
+    old = torch.ops.quantized.linear_prepack(old_weight(integers, scales), bias)
+    expected = getattr(torch.ops.quantized, name)(x, old, engine != "qnnpack")
+    packed = qfunctions.linear_prepack(our_weight(integers, scales), bias)
+    assert torch.equal(getattr(qfunctions, name)(x, packed, engine != "qnnpack"), expected)
+    given = x, *packed.operands(), engine != "qnnpack", False, packed._rounding
+    assert torch.equal(getattr(torch.ops.zeropoint, name)(*given), expected)
+
+
+@pytest.mark.parametrize("engine", ["fbgemm"], indirect=True)
+def test_programs_of_dynamic_layers_have_the_bits_of_their_engine(engine: str) -> None:
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Linear(8, 300), nn.Linear(300, 8)).eval()
+    model, x = zeropoint.quantize_dynamic(layers), torch.randn(20, 8)
+    program = zeropoint.compile(model, (x,))
+    assert torch.equal(program(x), model(x))
+    assert torch.equal(restore(program)[0](x), model(x))
+
+
+@pytest.mark.parametrize("engine", ["x86"], indirect=True)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_scripted_module_rounds_as_the_engine_under_which_it_is_loaded(engine: str, dynamic: bool) -> None:
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Conv2d(3, 16, 3), nn.Flatten(), nn.Linear(16 * 36, 512)).eval()
+    x = torch.randn(8, 3, 8, 8)
+
+    def quantized() -> nn.Module:
+        if dynamic:
+            return zeropoint.quantize_dynamic(layers)
+        model = nn.Sequential(zeropoint.QuantStub(), layers, zeropoint.DeQuantStub()).eval()
+        model.qconfig = zeropoint.QConfig(zeropoint.default_observer, zeropoint.default_weight_observer)
+        prepared = zeropoint.prepare(model)
+        prepared(x)
+        return zeropoint.convert(prepared)
+
+    file = io.BytesIO()
+    torch.jit.save(torch.jit.script(quantized()), file)
+    load = on_our_operators(torch.jit.load)
+    torch.backends.quantized.engine = "qnnpack"
+    expected = quantized()(x)
+    assert torch.equal(load(io.BytesIO(file.getvalue()))(x), expected)
+    torch.backends.quantized.engine = "x86"
+    assert not torch.equal(load(io.BytesIO(file.getvalue()))(x), expected)

@@ -24,6 +24,7 @@ public:
         r.require_inputs(layers == 1 ? 4 : 1 + 4 * layers, 1 + 4 * layers);
         for (size_t i = 0; i < layers; ++i) {
             weights_.emplace_back(r, 1 + 4 * i, 2);
+            weights_[i].read_rounding(r);
             if (weights_[i].weight_.sizes[1] != weights_[0].weight_.sizes[1])
                 r.fail("weights of " + text_of(weights_[0].weight_.sizes) + " and " +
                        text_of(weights_[i].weight_.sizes) + " do not have the same inputs");

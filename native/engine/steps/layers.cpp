@@ -46,10 +46,7 @@ protected:
             y_.table = table_;
         }
         type_ = type;
-        if (r.has("rounding")) {
-            const int64_t code = r.integer("rounding", 0, static_cast<int64_t>(Rounding::onednn));
-            rounding_ = static_cast<Rounding>(code);
-        }
+        read_rounding(r);
         if (r.has("function")) read_function(r, weight_rank);
         if (r.inputs().size() <= kOther || r.inputs()[kOther] < 0) return;
         if (type == ElementType::f32 || stage_)

@@ -11,6 +11,11 @@ namespace zeropoint {
 // weight has its output channels first.
 struct StoredWeight {
     StoredWeight(StepReader& r, size_t first, int64_t rank);
+    // Attribute `rounding`, if there is one: that of another engine (operators/rounding.h).
+    void read_rounding(StepReader& r) {
+        if (r.has("rounding"))
+            rounding_ = static_cast<Rounding>(r.integer("rounding", 0, static_cast<int64_t>(Rounding::onednn)));
+    }
 
     WeightTensor weight_tensor() const {
         return {weight_.data, int_type(weight_.type), reinterpret_cast<const int32_t*>(zero_point_.data),

@@ -30,6 +30,7 @@ from zeropoint.compat.pickle_records import (
 )
 from zeropoint.compat.zip_records import zip_records
 from zeropoint.nn.quantized.storage import integers_of, quantized
+from zeropoint.ops.rounding import chosen
 from zeropoint.regular_file import Allowance
 from zeropoint.tensor.script_files import without_qtensors
 
@@ -102,13 +103,23 @@ def on_our_operators(load: Any) -> Any:
     def loading(f: Any, *args: Any, **kwargs: Any) -> Any:
         found = _records_of_the_old_stack(f)
         if found is None:
-            return load(f, *args, **kwargs)
+            return _rounded_now(load(f, *args, **kwargs))
         names = ("map_location", "_extra_files", "_restore_shapes")
         records, allowance = found
         return _loaded(records, allowance, load, **dict(zip(names, args)), **kwargs)
 
     loading._reads_old_files = True  # type: ignore[attr-defined]
     return loading
+
+
+def _rounded_now(module: Any) -> Any:
+    """A module that was scripted under compat: its layers round as the engine that is set now. PyTorch packs again."""
+    for part in module.modules():
+        if hasattr(part, "_rounding") and hasattr(part, "_weight_zero_points"):
+            part._rounding = chosen(
+                part._weight_zero_points, getattr(part, "groups", 0), getattr(part, "_output_pads", ())
+            )
+    return module
 
 
 def _records_of_the_old_stack(file: Any) -> tuple[dict[str, bytes], Allowance] | None:

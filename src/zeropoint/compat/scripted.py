@@ -125,7 +125,7 @@ def _linear_dynamic(op: Any, op_fp16: Any) -> Any:
         if w.dtype == "float16":
             return op_fp16(X, w.values, w.bias_values)
         seven = reduce_range and w.rounding != "qnnpack"
-        return op(X, w.values, w.scales, w.zero_points, w.bias_values, seven)
+        return op(X, w.values, w.scales, w.zero_points, w.bias_values, seven, False, w.rounding)
 
     return linear_dynamic
 

@@ -219,13 +219,13 @@ def _emit_layer(c: StepBuilder, node: fx.Node, op: str, weight: Tensor, repeat: 
     a = arguments(node)
     x, stored, relu = c.tensor(a["input"]), _stored(c, a, weight, repeat), "_relu" in str(node.target)
     numbers |= {"weight_dtype": dtype_name(weight.dtype)}
+    if a.get("rounding", rounding.OURS) != rounding.OURS:
+        numbers |= {"rounding": rounding.code(op, a["rounding"])}
     if "_dynamic" in str(node.target):
         numbers |= {k: bool(a[k]) for k in ("reduce_range", "per_token") if k in a}
         numbers |= {"relu": relu} if op == "linear" else {}
         return c.add(f"{op}_dynamic", x, *stored, **numbers)
     numbers |= {"input_scale": float(a["input_scale"]), "input_zero_point": int(a["input_zero_point"])}
-    if a.get("rounding", rounding.OURS) != rounding.OURS:
-        numbers |= {"rounding": rounding.code(op, a["rounding"])}
     return c.add(op, x, *stored, None, **numbers, **_result(c, a, relu, c.dtype(node)))
 
 
@@ -359,10 +359,14 @@ def _restored_layer(r: GraphBuilder, step: ProgramStep, name: str, *parts: Any) 
     zero_point, bounds = a["zero_point"], (a["low"], a["high"])
     whole = checks.bounds(dtype_of(a["dtype"]))
     has_relu = "transpose" not in name and bounds == (max(whole[0], min(zero_point, whole[1])), whole[1]) != whole
-    roundings = [known for known, code in rounding.CODES.items() if code == a.get("rounding", 0)]
     op = getattr(ours, f"{name}_relu" if has_relu else name).default
-    y = r.call(op, *given, a["scale"], zero_point, *(roundings if a.get("rounding") else []))
+    y = r.call(op, *given, a["scale"], zero_point, *_restored_rounding(a))
     return y if has_relu or bounds == whole else r.call(aten.clamp.default, y, *bounds)
+
+
+def _restored_rounding(a: dict[str, Any]) -> list[str]:
+    """The last argument of a layer that rounds as another engine."""
+    return [name for name, code in rounding.CODES.items() if code == a.get("rounding", 0) != 0]
 
 
 def _restore_linear(r: GraphBuilder, step: ProgramStep) -> fx.Node:
@@ -375,7 +379,7 @@ def _restore_linear_dynamic(r: GraphBuilder, step: ProgramStep) -> fx.Node:
     a, weight = step.attributes, r.constant(step.inputs[1])
     assert weight is not None
     op = ours.linear_relu_dynamic if a["relu"] else ours.linear_dynamic
-    options = a["reduce_range"], a.get("per_token", False)
+    options = a["reduce_range"], a.get("per_token", False), *_restored_rounding(a)
     return r.call(op.default, r.tensor(step.inputs[0]), *_restored(r, step, weight), *options)
 
 

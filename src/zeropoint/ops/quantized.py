@@ -133,7 +133,7 @@ def _fake_linear_dynamic(input: Tensor, weight: Tensor, *rest: Any) -> Tensor:
 
 def _define_linear_dynamic(name: str, relu: bool) -> Callable[..., Tensor]:
     @operator(
-        f"{name}(Tensor input, {_W}, bool reduce_range=False, bool per_token=False) -> Tensor",
+        f"{name}(Tensor input, {_W}, bool reduce_range=False, bool per_token=False, {_ROUNDING}) -> Tensor",
         fake=_fake_linear_dynamic,
     )
     def linear_dynamic(
@@ -144,8 +144,9 @@ def _define_linear_dynamic(name: str, relu: bool) -> Callable[..., Tensor]:
         bias: Tensor | None,
         reduce_range: bool = False,
         per_token: bool = False,
+        rounding: str = OURS,
     ) -> Tensor:
-        layer = linear_layer(name, weight, weight_scale, weight_zero_point, bias)
+        layer = linear_layer(name, weight, weight_scale, weight_zero_point, bias, rounding)
         return run_linear_dynamic(name, input, layer, reduce_range, per_token, relu)
 
     what = f"A linear layer on floats{' with a ReLU' if relu else ''}; see `run_linear_dynamic`."

@@ -7,6 +7,8 @@
 - ``qnnpack``: ``rne((acc + rne(bias / s)) * (s * (1 / scale))) + zero_point``; with one ``bias * (1 / s)``
 - ``onednn``: ``rne((acc * (1 / (1 / x_scale)) * weight_scale + bias) * (1 / scale) + zero_point)``
 
+Linear layers of dynamic quantization give ``acc * s + bias``, those of ``fbgemm`` ``fma(acc, s, bias)``.
+
 Results differ by one step at most, and rarely. A layer keeps the rounding that was chosen when it was made.
 
 QNNPACK has its own forms of some operators on uint8, which are taken where `of_values` says so when they run:

@@ -369,7 +369,9 @@ def linear_dynamic(
     """
     reduce_range = rounding.takes_7_bits(reduce_range, W_prepack._rounding)
     if _is_recorded():
-        return torch.ops.zeropoint.linear_dynamic(X, *W_prepack.operands(), reduce_range, per_token)
+        return torch.ops.zeropoint.linear_dynamic(
+            X, *W_prepack.operands(), reduce_range, per_token, W_prepack._rounding
+        )
     return layers.run_linear_dynamic("linear_dynamic", X, W_prepack.layer(), reduce_range, per_token, False)
 
 
@@ -379,7 +381,9 @@ def linear_relu_dynamic(
     """As `linear_dynamic`, with a ReLU."""
     reduce_range = rounding.takes_7_bits(reduce_range, W_prepack._rounding)
     if _is_recorded():
-        return torch.ops.zeropoint.linear_relu_dynamic(X, *W_prepack.operands(), reduce_range, per_token)
+        return torch.ops.zeropoint.linear_relu_dynamic(
+            X, *W_prepack.operands(), reduce_range, per_token, W_prepack._rounding
+        )
     return layers.run_linear_dynamic("linear_relu_dynamic", X, W_prepack.layer(), reduce_range, per_token, True)
 
 

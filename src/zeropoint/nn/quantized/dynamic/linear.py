@@ -60,7 +60,7 @@ class Linear(static.Linear):
             return torch.ops.zeropoint.linear_dynamic_fp16(x, w._weight_values, w._bias)
         reduce_range = rounding.takes_7_bits(self.reduce_range, w._rounding)
         return torch.ops.zeropoint.linear_dynamic(
-            x, w._weight_values, w._weight_scales, w._weight_zero_points, w._bias, reduce_range
+            x, w._weight_values, w._weight_scales, w._weight_zero_points, w._bias, reduce_range, False, w._rounding
         )
 
     def _eager(self, x: Tensor) -> Tensor:

@@ -32,5 +32,5 @@ class LinearReLU(dynamic.Linear):
             return torch.ops.zeropoint.linear_relu_dynamic_fp16(x, w._weight_values, w._bias)
         reduce_range = rounding.takes_7_bits(self.reduce_range, w._rounding)
         return torch.ops.zeropoint.linear_relu_dynamic(
-            x, w._weight_values, w._weight_scales, w._weight_zero_points, w._bias, reduce_range
+            x, w._weight_values, w._weight_scales, w._weight_zero_points, w._bias, reduce_range, False, w._rounding
         )
