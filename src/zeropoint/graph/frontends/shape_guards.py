@@ -92,7 +92,8 @@ def conditions_of(inputs: list[fx.Node]) -> tuple[Condition, ...]:
     for asked, where in internals.shape_guards(free) if free is not None else ():
         decides = (_is_of_a_model(where.filename) and not _is_a_check(where)) or _is_a_number(asked)
         if decides or _is_a_check(where):
-            question = f"{_named(asked, places, inputs)} ({Path(where.filename).name}, line {where.lineno})"
+            line = f" ({Path(where.filename).name}, line {where.lineno})" if _is_of_a_model(where.filename) else ""
+            question = _named(asked, places, inputs) + line
             made = list(_conditions(asked, places, question))
             if decides and not made:
                 made = [_fixed(size, places, inputs, question) for size in asked.free_symbols if size in places]
