@@ -102,10 +102,10 @@ class Surrounded(nn.Module):
         with torch.no_grad():
             y = self.calls.first(torch.randn(shape))
             self.is_same_shape = y.shape == self.call(y).shape
-            sizes = self.call(y).shape
+            sizes, other = (self.call(torch.cat([y] * count)).shape for count in (1, 2))
         dims = len(sizes)
         kind = {4: nn.BatchNorm2d, 5: nn.BatchNorm3d}.get(dims, nn.BatchNorm1d)
-        self.norms = nn.ModuleList(kind(sizes[1]) for _ in range(2) if 2 <= dims <= 5)
+        self.norms = nn.ModuleList(kind(sizes[1]) for _ in range(2) if 2 <= dims <= 5 and sizes[1] == other[1])
         pools = ("MaxPool", "AvgPool", "AdaptiveAvgPool") if 3 <= dims <= 5 and min(sizes[2:]) > 1 else ()
         self.pools = nn.ModuleList(getattr(nn, f"{pool}{dims - 2}d")(2) for pool in pools)
 
