@@ -59,7 +59,7 @@ def _end(entry: Any) -> int:
     begin, end = entry["data_offsets"]
     numbers = begin, end, *entry["shape"]
     if not isinstance(entry["dtype"], str) or not all(type(n) is int and n >= 0 for n in numbers):
-        raise TypeError("of a tensor")
+        raise TypeError(entry)
     return end
 
 

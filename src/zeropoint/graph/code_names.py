@@ -44,8 +44,8 @@ def require_plain(name: Any, what: str) -> None:
     """Refuse a dotted name, of `what`, with a part that is not plain."""
     if not isinstance(name, str) or not all(map(is_plain, name.split("."))):
         raise ValueError(
-            f"{what} is named {_shortened(name)}: names in graphs have letters, digits, spaces, _ and - only, because "
-            "they become Python code"
+            f"{what} is named {_shortened(name)}: names in graphs must have letters, digits, spaces, _ and - only, "
+            "because they become Python code"
         )
 
 
@@ -62,7 +62,7 @@ def check_names(graph: fx.Graph) -> None:
         elif node.op in ("placeholder", "call_method"):
             name = str(node.target).removeprefix("*").removeprefix("*")
             if not (name.isidentifier() and is_plain(name)):
-                raise ValueError(f"an input or method is named {_shortened(node.target)}, which is no Python name")
+                raise ValueError(f"an input or method is named {_shortened(node.target)}, which must be a Python name")
         for keyed in node.kwargs:
             if not (keyed.isidentifier() and is_plain(keyed)):
-                raise ValueError(f"a keyword is named {_shortened(keyed)}, which is no Python name")
+                raise ValueError(f"a keyword is named {_shortened(keyed)}, which must be a Python name")

@@ -83,10 +83,12 @@ def _copied(archive: zipfile.ZipFile, path: Path) -> io.BytesIO:
     """The same archive, with what was checked."""
     listed = archive.infolist()
     if sum(info.file_size for info in listed) > _MOST_BYTES_OF_RECORDS + 64 * path.stat().st_size:
-        raise ValueError(f"{path}: its records take far more memory than the file has bytes")
+        raise ValueError(
+            f"{path} is damaged: its records take far more memory than the file has bytes; export the model again"
+        )
     names = [info.filename for info in listed]
     if len(set(names)) != len(names):
-        raise ValueError(f"{path}: a record has the name of another one")
+        raise ValueError(f"{path} is damaged: a record has the name of another one; export the model again")
     refused = _refusal(path)
     records = {name: archive.read(name) for name in names if _RECORDS.fullmatch(name)}
     if not any(name.endswith(".json") for name in records):
@@ -134,7 +136,7 @@ def _pickled_tensors(records: dict[str, bytes], refused: Callable[[str], ValueEr
             if tensor.get("use_pickle"):
                 found.add(place)
             elif _elements(tensor) > 64 * (len(records.get(place, b"")) + 1024):
-                raise ValueError(f"a tensor of the file has far more elements than {kept} has bytes")
+                raise ValueError(f"{kept} is damaged: its tensor needs far more elements than there are bytes")
     return found
 
 

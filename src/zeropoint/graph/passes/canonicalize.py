@@ -86,7 +86,7 @@ def keep_inputs(graph: fx.GraphModule) -> None:
                 continue
             raise NotImplementedError(
                 f"{aten_name(node)} writes to the input {root.target!r} of the model. Quantized graphs and programs "
-                f"leave their inputs as they are: let the model have a copy of it, as in `model({root.target}.clone())`"
+                f"leave their inputs as they are: pass the model a copy, as in `model({root.target}.clone())`"
             )
 
 
