@@ -42,8 +42,8 @@ from zeropoint import demo_digits, demo_minilm
 from zeropoint.accuracy import gptq
 from zeropoint.accuracy.precision import dynamic_layers
 from zeropoint.accuracy.recipe import ALGORITHMS, Bench, Recipe
-from zeropoint.report.sensitivity import measure_of
-from zeropoint.report.timing import alternating
+from zeropoint.comparison.sensitivity import measure_of
+from zeropoint.comparison.timing import alternating
 
 Run = Callable[..., Tensor]
 SECONDS = 120.0  # for one algorithm alone: those that take longer leave the layers behind as they are

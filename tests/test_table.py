@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from zeropoint.report.table import print_table
+from zeropoint.table import print_table
 
 
 def test_without_rich_the_table_is_plain(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zeropoint.report.table import plain_table
+from zeropoint.table import plain_table
 from zeropoint.terminal_text import printable
 
 

@@ -23,8 +23,9 @@ import zeropoint
 import zeropoint.ops  # registers torch.ops.zeropoint.*
 from zeropoint import demo_digits, demo_minilm
 from zeropoint.numerics import affine, packing
+from zeropoint.numerics.distance import decibels
 from zeropoint.numerics.qparams import qparams_from_range
-from zeropoint.report.table import print_table
+from zeropoint.table import print_table
 
 SIDE = 16  # images are SIDE x SIDE pixels
 CLASSES = 16
@@ -162,7 +163,7 @@ def sqnr(signal: torch.Tensor, approximation: torch.Tensor) -> float:
         >>> sqnr(torch.tensor([10.0, 0.0]), torch.tensor([11.0, 0.0]))
         20.0
     """
-    return 20 * math.log10(signal.norm() / (signal - approximation).norm())
+    return decibels(float(signal.square().sum()), float((signal - approximation).square().sum()))
 
 
 HEADER = ("scheme", "bits", "bytes", "smaller", "weight\nSQNR dB", "max\nerror", "output\nSQNR dB", "accuracy")

@@ -22,10 +22,10 @@ import torch
 from torch import Tensor, nn
 
 import zeropoint
+from zeropoint.comparison.sizes import stored_bytes
+from zeropoint.comparison.timing import alternating
 from zeropoint.interop import torch_ao
 from zeropoint.nn import quantized as nnq
-from zeropoint.report.sizes import stored_bytes
-from zeropoint.report.timing import alternating
 
 BATCH = 64
 CALIBRATION = 512  # images

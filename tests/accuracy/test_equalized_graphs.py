@@ -10,8 +10,8 @@ from torch import nn
 
 import zeropoint
 from zeropoint.accuracy import correct_biases, equalize_layers, layer_pairs, reestimate_batch_norms
+from zeropoint.comparison.layers import compare_outputs
 from zeropoint.graph.quantize_fx import float_graph, prepare_graph
-from zeropoint.report.compare import compare_outputs
 
 
 def spread_network(factors: torch.Tensor) -> nn.Module:

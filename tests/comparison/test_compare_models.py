@@ -8,14 +8,14 @@ import math
 
 import pytest
 import torch
-from damaged import BAD, Net, batches, clipped, net, per_tensor, with_outliers
+from damaged_models import BAD, Net, batches, clipped, net, per_tensor, with_outliers
 from graph_models import Bert, Recurrent
 from torch import nn
 
 import zeropoint
 from zeropoint.accuracy import gptq
-from zeropoint.report.compare import Comparison
-from zeropoint.report.measures import Distance
+from zeropoint.comparison.layers import Comparison
+from zeropoint.numerics.distance import Distance
 
 
 def eager(model: Net, qconfig: zeropoint.QConfig, bad: zeropoint.QConfig | None = None) -> nn.Module:

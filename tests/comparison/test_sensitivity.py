@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from damaged import BAD, batches, clipped, net, per_tensor, with_outliers
+from damaged_models import BAD, batches, clipped, net, per_tensor, with_outliers
 from torch import nn
 
 import zeropoint

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from damaged import BAD, batches, clipped, per_tensor, with_outliers
+from damaged_models import BAD, batches, clipped, per_tensor, with_outliers
 from graph_models import Bert, Recurrent
 from script_graphs import STATIC, reloaded, scripted
 from torch import Tensor, nn
 
 import zeropoint
+from zeropoint.comparison.sizes import model_bytes
 from zeropoint.graph.frontends.script.evaluate import NotStraight
 from zeropoint.report.html import write_report
-from zeropoint.report.sizes import model_bytes
 
 
 class Net(nn.Module):

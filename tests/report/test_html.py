@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 from browser import console, opened, photographed
-from damaged import BAD, batches, net, per_tensor, with_outliers
+from damaged_models import BAD, batches, net, per_tensor, with_outliers
 from torch import nn
 
 import zeropoint
-from zeropoint.report.compare import LayerRow
+from zeropoint.comparison.layers import LayerRow
 from zeropoint.report.findings import Findings
 from zeropoint.report.html import page
 

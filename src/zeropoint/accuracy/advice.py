@@ -17,7 +17,7 @@ from zeropoint.graph.provenance import origin
 from zeropoint.graph.state import reset_state
 from zeropoint.graph.to_int8 import call_of, evaluated, prepare_int8
 from zeropoint.nn.quantized.storage import found_qparams, has_observed
-from zeropoint.report.table import plain_table, rich_table
+from zeropoint.table import plain_table, rich_table
 
 __all__ = ["CalibrationAdvice", "calibration_advice"]
 

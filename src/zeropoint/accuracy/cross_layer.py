@@ -23,12 +23,12 @@ from torch import Tensor, fx
 
 from zeropoint.accuracy.graph_layers import fitting_inputs
 from zeropoint.accuracy.layers import MEMORY, Change
-from zeropoint.accuracy.lockstep import Lockstep
+from zeropoint.comparison.lockstep import Lockstep
 from zeropoint.graph.passes.fold_batch_norm import add_parameter
 from zeropoint.graph.provenance import origin
+from zeropoint.numerics.distance import decibels
 from zeropoint.operators import BY_ATEN
 from zeropoint.operators.node import arguments, aten_name, packet_name, parameter
-from zeropoint.report.measures import decibels
 
 __all__ = ["LayerPair", "equalize_layers", "layer_pairs", "replace_parameter"]
 

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from zeropoint.accuracy.layers import TunableLayer
 from zeropoint.accuracy.operation import Operation
+from zeropoint.comparison.eager_pairs import EagerPairs
 from zeropoint.nn import quantized as nnq
 from zeropoint.nn.intrinsic import quantized as nniq
 from zeropoint.nn.intrinsic.quantized import dynamic as nniqd
 from zeropoint.nn.quantized import dynamic as nnqd
-from zeropoint.report.eager_pairs import EagerPairs
 from zeropoint.tensor.create import make_per_channel_quantized_tensor, make_per_tensor_quantized_tensor
 from zeropoint.tensor.qtensor import QTensor
 

@@ -12,9 +12,11 @@ from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
 from zeropoint.accuracy.layers import TunableLayer
-from zeropoint.accuracy.lockstep import Lockstep, most_bytes
 from zeropoint.accuracy.operation import Operation
 from zeropoint.accuracy.recurrent_layers import is_recurrent, recurrent_matrices
+from zeropoint.comparison.graph_pairs import evaluate, floats_of, layer_before_relu
+from zeropoint.comparison.lockstep import Lockstep, most_bytes
+from zeropoint.comparison.pairs import first_tensor
 from zeropoint.graph.frontends.export import is_training
 from zeropoint.graph.passes.input_checks import free_sizes
 from zeropoint.graph.passes.recurrent_precision import split_layers
@@ -24,8 +26,6 @@ from zeropoint.graph.to_int8 import call_of
 from zeropoint.numerics import packing
 from zeropoint.operators.node import arguments, parameter
 from zeropoint.ops.weight_only import middle
-from zeropoint.report.graph_pairs import evaluate, floats_of, layer_before_relu
-from zeropoint.report.pairs import first_tensor
 
 __all__ = ["fitting_inputs", "graph_layers", "inputs_of", "split_alike"]
 

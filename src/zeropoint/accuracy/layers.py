@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from zeropoint.accuracy.operation import Operation
 from zeropoint.graph.quantize_fx import Quantized
-from zeropoint.report.measures import Distance
+from zeropoint.numerics.distance import Distance
 
 __all__ = ["Change", "TunableLayer", "held_out", "layers_of", "round_layers"]
 

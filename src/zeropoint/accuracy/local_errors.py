@@ -17,11 +17,11 @@ from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
 from zeropoint.accuracy.graph_layers import split_alike
-from zeropoint.accuracy.lockstep import most_bytes
+from zeropoint.comparison.graph_pairs import evaluate, floats_of
+from zeropoint.comparison.lockstep import most_bytes
+from zeropoint.comparison.pairs import first_tensor
 from zeropoint.graph.provenance import Identity, Meaning, Values, meaning
 from zeropoint.graph.quantize_fx import Quantized
-from zeropoint.report.graph_pairs import evaluate, floats_of
-from zeropoint.report.pairs import first_tensor
 
 __all__ = ["LocalErrors", "fits"]
 

@@ -26,15 +26,16 @@ from zeropoint.accuracy.graph_layers import inputs_of
 from zeropoint.accuracy.layers import MEMORY
 from zeropoint.accuracy.local_errors import LocalErrors, fits
 from zeropoint.accuracy.recipe import ALGORITHMS, DYNAMIC, PRODUCTS, TWICE, WAYS, Bench, Recipe, Stage
+from zeropoint.comparison.pairs import first_tensor
 from zeropoint.compiler import Unsupported, compile
 from zeropoint.graph.passes.annotate import Choice, Way
 from zeropoint.graph.provenance import Identity, identity, origin
 from zeropoint.graph.quantize_fx import Prepared, Quantized, convert_fx, convert_layers
+from zeropoint.numerics.distance import decibels
 from zeropoint.operators import BY_ATEN
 from zeropoint.operators.node import aten_name
 from zeropoint.progress import shown
-from zeropoint.report.pairs import first_tensor
-from zeropoint.report.table import plain_table, rich_table
+from zeropoint.table import plain_table, rich_table
 
 __all__ = ["Front", "Option", "Point", "choose", "dynamic_layers", "precision_front"]
 
@@ -103,7 +104,7 @@ class Front:
 
     def sqnr(self, point: Point) -> float:
         """Of the output, in dB, if the errors of layers add up."""
-        return math.inf if point.error <= 0 else 10 * math.log10(self.signal / point.error)
+        return decibels(self.signal, point.error)
 
     def table(self) -> list[tuple[str, ...]]:
         """A row for each point."""
@@ -349,7 +350,7 @@ def _times(bench: Bench, quantized: Quantized) -> dict[str, float]:
         runs = [program.profile(*given, runs=0) for _ in range(_RUNS)]
         rows = [(_path_of_step(nodes.get(s[0].name), s[0].op), 1e3 * min(row.seconds for row in s)) for s in zip(*runs)]
     except Unsupported:
-        from zeropoint.report.timing import step_times
+        from zeropoint.comparison.timing import step_times
 
         rows = [(step.path, step.milliseconds) for step in step_times(quantized, given, _RUNS)]
     for path, milliseconds in rows:

@@ -17,7 +17,7 @@ from torch import Tensor, fx
 
 from zeropoint.accuracy.graph_layers import fitting_inputs
 from zeropoint.accuracy.layers import MEMORY, Change
-from zeropoint.accuracy.lockstep import Lockstep
+from zeropoint.comparison.lockstep import Lockstep
 from zeropoint.graph.passes.annotate import Choice, Way
 from zeropoint.graph.passes.equalize import ChannelStatistics
 from zeropoint.graph.passes.insert_observers import is_observer
@@ -25,6 +25,7 @@ from zeropoint.graph.provenance import origin
 from zeropoint.graph.quantize_fx import Prepared
 from zeropoint.graph.to_int8 import call_of
 from zeropoint.nn.quantized.storage import found_qparams, has_observed
+from zeropoint.numerics.distance import decibels
 from zeropoint.observers import (
     EntropyObserver,
     FixedQParamsObserver,
@@ -34,7 +35,6 @@ from zeropoint.observers import (
     StreamingHistogramObserver,
 )
 from zeropoint.operators.node import arguments, parameter
-from zeropoint.report.measures import decibels
 
 __all__ = ["choose_ranges"]
 

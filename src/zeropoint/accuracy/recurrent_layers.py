@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, fx
 
 from zeropoint.accuracy.layers import TunableLayer
-from zeropoint.accuracy.lockstep import Lockstep
 from zeropoint.accuracy.operation import Operation
+from zeropoint.comparison.lockstep import Lockstep
+from zeropoint.comparison.pairs import first_tensor
 from zeropoint.graph.provenance import origin
 from zeropoint.operators.node import arguments, parameter
-from zeropoint.report.pairs import first_tensor
 
 __all__ = ["RecurrentMatrix", "is_recurrent", "recurrent_matrices"]
 

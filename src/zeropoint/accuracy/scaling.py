@@ -17,13 +17,13 @@ from torch import Tensor, fx
 
 from zeropoint.accuracy.graph_layers import fitting_inputs
 from zeropoint.accuracy.layers import MEMORY, Change
-from zeropoint.accuracy.lockstep import Lockstep
+from zeropoint.comparison.lockstep import Lockstep
 from zeropoint.graph.passes.equalize import ChannelStatistics, integer_readers
 from zeropoint.graph.passes.insert_observers import is_observer
 from zeropoint.graph.provenance import origin
 from zeropoint.graph.quantize_fx import Prepared
+from zeropoint.numerics.distance import decibels
 from zeropoint.operators.node import arguments, parameter
-from zeropoint.report.measures import decibels
 
 __all__ = ["search_scaling"]
 

@@ -21,13 +21,13 @@ from torch import Tensor, fx
 from zeropoint.accuracy.cross_layer import replace_parameter
 from zeropoint.accuracy.graph_layers import fitting_inputs
 from zeropoint.accuracy.layers import MEMORY, Change, held_out
-from zeropoint.accuracy.lockstep import Lockstep
 from zeropoint.accuracy.operation import Operation
+from zeropoint.comparison.lockstep import Lockstep
 from zeropoint.graph.passes.fold_batch_norm import add_parameter
 from zeropoint.graph.provenance import STAYS_FLOAT, origin
+from zeropoint.numerics.distance import decibels
 from zeropoint.operators import BY_ATEN
 from zeropoint.operators.node import arguments, aten_name, parameter
-from zeropoint.report.measures import decibels
 
 __all__ = ["smooth_layers"]
 

@@ -36,17 +36,17 @@ from zeropoint.accuracy.layers import Change, held_out
 from zeropoint.accuracy.precision import Front, Option, Point, dynamic_layers, precision_front
 from zeropoint.accuracy.recipe import ALGORITHMS, Bench, Recipe, Result
 from zeropoint.atomic_file import replacing
+from zeropoint.comparison.layers import finite
+from zeropoint.comparison.sensitivity import measure_of
+from zeropoint.comparison.timing import alternating
 from zeropoint.compiler import Unsupported, compile
 from zeropoint.graph.policy import Policy
 from zeropoint.graph.quantize_fx import Quantized
 from zeropoint.graph.to_int8 import call_of
 from zeropoint.progress import during
-from zeropoint.report.compare import finite
 from zeropoint.report.findings import Findings, Search
 from zeropoint.report.html import write_report
-from zeropoint.report.sensitivity import measure_of
-from zeropoint.report.table import plain_table, rich_table
-from zeropoint.report.timing import alternating
+from zeropoint.table import plain_table, rich_table
 
 __all__ = ["Trial", "Tuned", "tune"]
 

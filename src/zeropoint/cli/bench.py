@@ -68,7 +68,7 @@ def bench(
         peers = [name for name in PEERS if name not in (OURS, FLOAT) and name not in left_out]
         with _threads(threads) as used, tempfile.TemporaryDirectory() as folder:
             found, advice = _times(source, batches, mode, peers, Path(folder), used, seconds)
-        from zeropoint.report.table import rich_table
+        from zeropoint.table import rich_table
 
         first = found[0].times.median
         rows = [

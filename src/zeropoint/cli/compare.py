@@ -36,9 +36,9 @@ def compare(
     A QUANTIZED file `.zpt` or `.pt2` has no layers to look into any more, and TorchScript only where it is a straight
     line: otherwise the outputs are compared.
     """
+    from zeropoint.comparison.layers import compare as compare_layers
+    from zeropoint.comparison.layers import compare_outputs, finite
     from zeropoint.graph.frontends.script.evaluate import NotStraight
-    from zeropoint.report.compare import compare as compare_layers
-    from zeropoint.report.compare import compare_outputs, finite
 
     with work(as_json):
         source = load_model(model, pickle)

@@ -40,7 +40,7 @@ def inspect(
 
 
 def _shown(path: Path, kind: str, operators: Counter[str], tensors: list[dict[str, Any]]) -> Any:
-    from zeropoint.report.table import readable_bytes, rich_table
+    from zeropoint.table import readable_bytes, rich_table
 
     parts: list[Any] = [f"{path}: {kind}, {readable_bytes(path.stat().st_size)}"]
     if operators:

@@ -147,7 +147,7 @@ def _script_form(model: Any, batches: list[Any], mode: Mode, keep: list[str] | N
 
 def _distance(model: Any, quantized: Any, batches: list[Any]) -> dict[str, Any]:
     """How far the outputs are apart, on some of the batches."""
-    from zeropoint.report.compare import compare_outputs
+    from zeropoint.comparison.layers import compare_outputs
 
     some = _some(batches)
     with during("comparing", progress=True):
@@ -155,7 +155,7 @@ def _distance(model: Any, quantized: Any, batches: list[Any]) -> dict[str, Any]:
 
 
 def _facts(found: Any, some: list[Any], batches: list[Any]) -> dict[str, Any]:
-    from zeropoint.report.compare import finite
+    from zeropoint.comparison.layers import finite
 
     counts = {"samples": sum(map(_count, batches)), "compared": sum(map(_count, some))}
     return finite({"sqnr": found.sqnr, "cosine": found.cosine}) | counts
@@ -172,13 +172,13 @@ def _count(batch: Any) -> int:
 
 
 def _size(model: Any) -> int:
-    from zeropoint.report.sizes import model_bytes
+    from zeropoint.comparison.sizes import model_bytes
 
     return model_bytes(model)
 
 
 def _lines(facts: dict[str, Any]) -> list[str]:
-    from zeropoint.report.table import readable_bytes, size_change
+    from zeropoint.table import readable_bytes, size_change
 
     change = size_change(facts["float_bytes"], facts["bytes"])
     on = f"on {facts['compared']} of {facts['samples']} samples"

@@ -30,9 +30,9 @@ def report(
 ) -> None:
     """Quantize a model and write an HTML report: layers, errors, histograms, times, sizes."""
     with work(as_json):
-        from zeropoint.report.compare import finite
+        from zeropoint.comparison.layers import finite
+        from zeropoint.comparison.sensitivity import sensitivity as find
         from zeropoint.report.html import write_report
-        from zeropoint.report.sensitivity import sensitivity as find
 
         source = load_model(model, pickle)
         batches = load_tensors(data, source, batch, samples)

@@ -35,7 +35,7 @@ def sensitivity(
     as_json: AsJson = False,
 ) -> None:
     """Quantize one layer at a time, then cumulatively, and measure the whole model each time."""
-    from zeropoint.report.sensitivity import sensitivity as find
+    from zeropoint.comparison.sensitivity import sensitivity as find
 
     with work(as_json):
         source = load_model(model, pickle)

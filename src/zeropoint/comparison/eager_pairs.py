@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from zeropoint.comparison.pairs import OUTPUT, Layer, Pair, first_tensor
+from zeropoint.comparison.sizes import stored_bytes
 from zeropoint.graph.to_int8 import call_of
 from zeropoint.nn.quantized import FloatFunctional, QFunctional
 from zeropoint.nn.quantized.quantize import DeQuantize
 from zeropoint.nn.simulated_tensor import plain
 from zeropoint.nn.stubs import QuantWrapper
-from zeropoint.report.pairs import OUTPUT, Layer, Pair, first_tensor
-from zeropoint.report.sizes import stored_bytes
 from zeropoint.tensor.qtensor import QTensor
 
 __all__ = ["EagerPairs"]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
+from zeropoint.comparison.pairs import OUTPUT, Layer, Pair, first_tensor
 from zeropoint.graph.frontends.export import is_training
 from zeropoint.graph.passes.input_checks import free_sizes
 from zeropoint.graph.passes.recurrent_precision import split_layers
@@ -18,7 +19,6 @@ from zeropoint.graph.quantize_fx import Quantized, float_graph
 from zeropoint.graph.to_int8 import call_of
 from zeropoint.operators import BY_ATEN
 from zeropoint.operators.node import arguments, aten_name, parameter
-from zeropoint.report.pairs import OUTPUT, Layer, Pair, first_tensor
 
 __all__ = ["GraphPairs", "evaluate", "floats_of", "layer_before_relu", "steps"]
 

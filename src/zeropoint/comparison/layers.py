@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from zeropoint.comparison.pairs import Layer, Pair, first_tensor, pairs_of
 from zeropoint.graph.to_int8 import call_of
+from zeropoint.numerics.distance import Distance
 from zeropoint.progress import shown
-from zeropoint.report.measures import Distance
-from zeropoint.report.pairs import Layer, Pair, first_tensor, pairs_of
-from zeropoint.report.table import plain_table, rich_table
+from zeropoint.table import plain_table, rich_table
 
 __all__ = ["Comparison", "LayerRow", "compare", "compare_outputs", "finite"]
 

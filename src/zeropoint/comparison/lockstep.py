@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
+from zeropoint.comparison.graph_pairs import evaluate
 from zeropoint.graph.passes.insert_observers import is_observer
-from zeropoint.report.graph_pairs import evaluate
 
 __all__ = ["Lockstep", "most_bytes"]
 

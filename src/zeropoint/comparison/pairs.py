@@ -86,9 +86,9 @@ def pairs_of(float_model: nn.Module, quantized: nn.Module, batch: Any) -> Pairs:
     for name, model in (("float_model", float_model), ("quantized", quantized)):
         if not isinstance(model, nn.Module):
             raise TypeError(f"{name} must be a module, got {type(model).__name__}")
-    from zeropoint.report.eager_pairs import EagerPairs
-    from zeropoint.report.graph_pairs import GraphPairs
-    from zeropoint.report.script_graphs import graphs_of
+    from zeropoint.comparison.eager_pairs import EagerPairs
+    from zeropoint.comparison.graph_pairs import GraphPairs
+    from zeropoint.comparison.script_graphs import graphs_of
 
     if isinstance(quantized, torch.jit.ScriptModule):
         source, made = graphs_of(float_model, quantized, batch)

@@ -11,17 +11,17 @@ from typing import Any
 import torch
 from torch import nn
 
+from zeropoint.comparison.layers import finite
+from zeropoint.comparison.pairs import first_tensor
+from zeropoint.comparison.script_layers import ScriptLayers
 from zeropoint.described import described
 from zeropoint.graph.passes.annotate import Choice, Way
 from zeropoint.graph.provenance import origin
 from zeropoint.graph.quantize_fx import Prepared, convert_layers, equalized
 from zeropoint.graph.to_int8 import calibrate, call_of, evaluated, prepare_int8
+from zeropoint.numerics.distance import Distance
 from zeropoint.progress import shown
-from zeropoint.report.compare import finite
-from zeropoint.report.measures import Distance
-from zeropoint.report.pairs import first_tensor
-from zeropoint.report.script_layers import ScriptLayers
-from zeropoint.report.table import plain_table, rich_table
+from zeropoint.table import plain_table, rich_table
 
 __all__ = ["Sensitivity", "SensitivityRow", "measure_of", "sensitivity"]
 

@@ -12,10 +12,10 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from zeropoint.comparison.graph_pairs import steps
 from zeropoint.graph.provenance import origin
 from zeropoint.graph.quantize_fx import Quantized
 from zeropoint.graph.to_int8 import call_of
-from zeropoint.report.graph_pairs import steps
 
 __all__ = ["Step", "alternating", "program_times", "step_times"]
 

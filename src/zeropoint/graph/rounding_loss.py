@@ -14,6 +14,7 @@ from zeropoint.graph.passes.equalize import ChannelStatistics
 from zeropoint.graph.passes.insert_observers import is_observer
 from zeropoint.graph.provenance import origin
 from zeropoint.nn.quantized.storage import found_qparams, has_observed
+from zeropoint.numerics.distance import decibels
 from zeropoint.operators.node import packet_name
 
 __all__ = ["Loss", "lost_values", "warn_of_lost_values"]
@@ -62,7 +63,7 @@ class _Probe(nn.Module):
         noise = (rows - (rounded - self.zero_point) * self.scale).square().sum(1)
         signal = rows.square().sum(1)
         ratios = (signal / noise.clamp(min=torch.finfo(torch.float32).tiny))[signal > 0]
-        return float(10 * ratios.median().log10()) if len(ratios) else torch.inf
+        return decibels(float(ratios.median()), 1.0) if len(ratios) else torch.inf
 
 
 def lost_values(

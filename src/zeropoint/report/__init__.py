@@ -1,1 +1,1 @@
-"""What quantization did to a model, layer by layer: as numbers, as tables, as a page."""
+"""Pages about a quantized model and about a program."""

@@ -11,6 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from zeropoint.comparison.layers import Comparison, compare
+from zeropoint.comparison.pairs import Pair
+from zeropoint.comparison.sensitivity import Sensitivity
+from zeropoint.comparison.sizes import model_bytes
+from zeropoint.comparison.timing import Step, alternating, program_times, step_times
 from zeropoint.compiler import Unsupported, compile
 from zeropoint.cpu import CpuInfo, cpu_info
 from zeropoint.graph.frontends.script.saved_plan import summary
@@ -19,12 +24,7 @@ from zeropoint.graph.quantize_fx import Quantized
 from zeropoint.graph.summary import Row
 from zeropoint.graph.to_int8 import call_of
 from zeropoint.progress import during
-from zeropoint.report.compare import Comparison, compare
 from zeropoint.report.histograms import Histogram, activation_histogram, weight_histogram
-from zeropoint.report.pairs import Pair
-from zeropoint.report.sensitivity import Sensitivity
-from zeropoint.report.sizes import model_bytes
-from zeropoint.report.timing import Step, alternating, program_times, step_times
 
 __all__ = ["Findings", "Search", "gather"]
 

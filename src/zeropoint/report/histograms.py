@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from zeropoint.report.pairs import Layer
+from zeropoint.comparison.pairs import Layer
 
 __all__ = ["Histogram", "activation_histogram", "histogram", "weight_histogram"]
 

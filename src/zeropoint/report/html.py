@@ -12,14 +12,14 @@ from typing import Any
 from torch import nn
 
 from zeropoint.atomic_file import replacing
-from zeropoint.report.compare import LayerRow
+from zeropoint.comparison.layers import LayerRow
+from zeropoint.comparison.sensitivity import Sensitivity
+from zeropoint.comparison.timing import Step
 from zeropoint.report.findings import Findings, Search, gather
 from zeropoint.report.histograms import Histogram
 from zeropoint.report.markup import asset, bar, card, layer_name, milliseconds, panel, section, table
-from zeropoint.report.sensitivity import Sensitivity
 from zeropoint.report.svg import histogram_svg, lines_svg, points_svg
-from zeropoint.report.table import readable_bytes, size_change
-from zeropoint.report.timing import Step
+from zeropoint.table import readable_bytes, size_change
 
 __all__ = ["page", "write_report"]
 

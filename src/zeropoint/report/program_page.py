@@ -18,8 +18,8 @@ from zeropoint.cpu import cpu_info, get_num_threads
 from zeropoint.report.markup import asset, bar, card, milliseconds, panel, section, table
 from zeropoint.report.program_facts import ProgramFacts, Source, StepFacts, example_inputs, program_facts
 from zeropoint.report.svg_arena import arena_svg
-from zeropoint.report.table import readable_bytes
 from zeropoint.runtime import Program, load
+from zeropoint.table import readable_bytes
 
 __all__ = ["program_page", "write_program_page"]
 

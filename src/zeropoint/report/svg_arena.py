@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from zeropoint.report.program_facts import Block
-from zeropoint.report.table import readable_bytes
+from zeropoint.table import readable_bytes
 
 __all__ = ["arena_svg"]
 

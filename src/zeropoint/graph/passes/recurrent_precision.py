@@ -8,7 +8,6 @@ and in 8 bits; one with more noise than a hundredth of its signal (20 dB) keeps 
 from __future__ import annotations
 
 import itertools
-import math
 import operator
 from typing import Any
 
@@ -18,6 +17,7 @@ from torch import Tensor, fx
 from zeropoint.graph.passes.annotate import Choice, Way
 from zeropoint.graph.provenance import Identity, identity
 from zeropoint.nn.quantized.storage import plain_parts, quantize_weight
+from zeropoint.numerics.distance import decibels
 from zeropoint.operators.node import arguments, parameter
 from zeropoint.operators.recurrent import has_ranges_of_rows, reduces_range
 
@@ -107,7 +107,7 @@ def _decibels(graph: fx.GraphModule, node: fx.Node, choice: Choice, x: Tensor, h
             ranges = reduces_range(choice), *(sizes or [None]), has_ranges_of_rows(choice)
             tried = op(x, states, *map(list, weights), biases, *options, *ranges)[0]
         noise, signal = float((tried - y).square().sum()), float(y.square().sum())
-        found.append(math.inf if noise == 0 else 10 * math.log10(max(signal, 1e-30) / noise))
+        found.append(decibels(signal, noise))
         x = y
     return found
 
