@@ -18,6 +18,7 @@
 #include "operators/resampling.h"
 #include "operators/shuffling.h"
 
+#include <algorithm>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/pair.h>
@@ -53,18 +54,15 @@ nb::dict features_dict() {
     d["architecture"] = f.architecture;
     d["vendor"] = f.vendor;
     d["brand"] = f.brand;
-    d["avx2"] = f.avx2;
-    d["avx512"] = f.avx512;
-    d["avx512_vnni"] = f.avx512_vnni;
-    d["amx_int8"] = f.amx_int8;
-    d["neon"] = f.neon;
-    d["dotprod"] = f.dotprod;
-    d["i8mm"] = f.i8mm;
-    d["avx512_note"] = f.avx512_note;
-    d["vnni_note"] = f.vnni_note;
-    d["amx_note"] = f.amx_note;
-    d["dotprod_note"] = f.dotprod_note;
-    d["i8mm_note"] = f.i8mm_note;
+    nb::dict notes;
+    std::vector<std::string> features;
+    for (const NamedFeature& known : feature_list()) {
+        if (f.architecture != known.architecture) continue;
+        if (f.has(known.bit)) features.emplace_back(known.name);
+        notes[known.name] = f.notes[static_cast<size_t>(__builtin_ctz(known.bit))];
+    }
+    d["features"] = features;
+    d["notes"] = notes;
     return d;
 }
 
@@ -113,21 +111,27 @@ void bind_cpu(nb::module_& m) {
     m.def("cpu_features", &features_dict,
           "What the CPU and the operating system allow, with the reasons for what they do not.");
     m.def(
-        "best_isa",
-        [](bool avx2, bool avx512, bool vnni, bool amx, bool neon, bool dotprod, bool i8mm) {
-            CpuFeatures f;
-            f.avx2 = avx2;
-            f.avx512 = avx512;
-            f.avx512_vnni = vnni;
-            f.amx_int8 = amx;
-            f.neon = neon;
-            f.dotprod = dotprod;
-            f.i8mm = i8mm;
-            return std::string(isa_name(best_isa(f)));
+        "levels",
+        [] {
+            std::vector<std::pair<std::string, std::vector<std::string>>> levels;
+            for (const Isa isa : kIsas) {
+                std::vector<std::string> needs;
+                for (const NamedFeature& known : feature_list())
+                    if ((needs_of(isa) & known.bit) != 0) needs.emplace_back(known.name);
+                levels.emplace_back(isa_name(isa), needs);
+            }
+            return levels;
         },
-        nb::arg("avx2"), nb::arg("avx512"), nb::arg("avx512_vnni"), nb::arg("amx_int8"), nb::arg("neon") = false,
-        nb::arg("dotprod") = false, nb::arg("i8mm") = false,
-        "The level these features allow: the choice itself, for tests on any host.");
+        "Every instruction set that kernels are written for, best last, with the features that it needs.");
+    m.def(
+        "best_isa",
+        [](const std::vector<std::string>& features) {
+            FeatureSet offered = 0;
+            for (const NamedFeature& known : feature_list())
+                if (std::find(features.begin(), features.end(), known.name) != features.end()) offered |= known.bit;
+            return std::string(isa_name(best_isa(offered)));
+        },
+        nb::arg("features"), "The level that these features allow: the choice itself, for tests on any host.");
     m.def("isa", [] { return std::string(isa_name(active_isa())); }, "The level kernels are selected for.");
     m.def("set_isa", [](const std::string& name) { set_active_isa(isa_from_name(name)); }, nb::arg("name"));
     m.def(

@@ -49,18 +49,7 @@ inline const std::vector<Listed>& listed() {
 }
 
 // Why this machine cannot run a level; empty if it can.
-inline std::string why_not(Isa isa) {
-    const CpuFeatures& f = cpu_features();
-    if (includes(best_isa(f), isa)) return "";
-    switch (isa) {
-        case Isa::avx512: return f.avx512_note;
-        case Isa::vnni: return f.vnni_note;
-        case Isa::amx: return f.amx_note;
-        case Isa::dotprod: return f.dotprod_note;
-        case Isa::i8mm: return f.i8mm_note;
-        default: return "this CPU lacks it";
-    }
-}
+inline std::string why_not(Isa isa) { return cpu_features().why_not(needs_of(isa)); }
 
 // The reference kernel of an operation, and those of its list that this machine can run.
 template <class Fn>

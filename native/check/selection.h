@@ -22,38 +22,19 @@ std::string refusal(const Call& call) {
 inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 inline void check_best_isa(Report& report) {
-    Check c("selection", "best_isa of all flags");
-    for (int flags = 0; flags < 16; ++flags) {
-        CpuFeatures f;
-        f.avx2 = (flags & 1) != 0;
-        f.avx512 = (flags & 2) != 0;
-        f.avx512_vnni = (flags & 4) != 0;
-        f.amx_int8 = (flags & 8) != 0;
-        // The highest flag decides: detection sets a flag only if all below it hold.
-        const Isa want = flags >= 8   ? Isa::amx
-                         : flags >= 4 ? Isa::vnni
-                         : flags >= 2 ? Isa::avx512
-                         : flags == 1 ? Isa::avx2
-                                      : Isa::portable;
-        c.expect(best_isa(f) == want,
-                 [&] { return "flags " + std::to_string(flags) + " give " + isa_name(best_isa(f)); });
-    }
-    for (int flags = 0; flags < 8; ++flags) {
-        CpuFeatures f;
-        f.neon = (flags & 1) != 0;
-        f.dotprod = (flags & 2) != 0;
-        f.i8mm = (flags & 4) != 0;
-        const Isa want = flags >= 4 ? Isa::i8mm : flags >= 2 ? Isa::dotprod : flags == 1 ? Isa::neon : Isa::portable;
-        c.expect(best_isa(f) == want,
-                 [&] { return "ARM flags " + std::to_string(flags) + " give " + isa_name(best_isa(f)); });
+    Check c("selection", "best_isa of all features");
+    for (FeatureSet offered = 0; offered < 1u << feature_list().size(); ++offered) {
+        const Isa best = best_isa(offered);
+        c.expect((needs_of(best) & ~offered) == 0 && best != Isa::reference,
+                 [&] { return "features " + std::to_string(offered) + " give " + isa_name(best); });
+        for (Isa isa : kIsas)
+            c.expect(isa <= best || (needs_of(isa) & ~offered) != 0,
+                     [&] { return "features " + std::to_string(offered) + " allow " + isa_name(isa); });
     }
     for (Isa level : kIsas)
-        for (Isa isa : kIsas) {
-            const auto on_arm = [](Isa i) { return i == Isa::neon || i == Isa::dotprod || i == Isa::i8mm; };
-            const bool plain = isa == Isa::reference || isa == Isa::portable;
-            c.expect(includes(level, isa) == (plain || (on_arm(level) == on_arm(isa) && isa <= level)),
+        for (Isa isa : kIsas)
+            c.expect(includes(level, isa) == ((needs_of(level) | needs_of(isa)) == needs_of(level)),
                      [&] { return std::string(isa_name(level)) + " and " + isa_name(isa); });
-        }
     report.add(c);
 }
 

@@ -19,9 +19,18 @@
 
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 namespace zeropoint {
 namespace {
+
+std::string& note_of(CpuFeatures& f, FeatureSet one) { return f.notes[static_cast<size_t>(__builtin_ctz(one))]; }
+
+// Offers a feature, or keeps the reason why not.
+void decide(CpuFeatures& f, FeatureSet one, const std::string& why_not) {
+    if (why_not.empty()) f.offered |= one;
+    note_of(f, one) = why_not;
+}
 
 #if defined(__x86_64__)
 
@@ -136,40 +145,40 @@ void detect_x86(CpuFeatures& f) {
     const bool tile_enabled = (xcr0 & 0x60000) == 0x60000;
     const CpuidWords seven = max_leaf >= 7 ? cpuid(7) : CpuidWords{};
 
-    f.avx2 = ymm_enabled && bit(one.ecx, 28) && bit(one.ecx, 12) && bit(one.ecx, 29) && bit(seven.ebx, 5);
+    const bool has_avx2 = bit(one.ecx, 28) && bit(one.ecx, 12) && bit(one.ecx, 29) && bit(seven.ebx, 5);
+    decide(f, feature::avx2,
+           ymm_enabled && has_avx2
+               ? ""
+               : "CPUID does not announce AVX2, FMA and F16C, or the operating system has not enabled their registers");
 
-    const bool announced = bit(seven.ebx, 16) && bit(seven.ebx, 30) && bit(seven.ebx, 17) && bit(seven.ebx, 31);
-    f.avx512 = f.avx2 && announced && zmm_enabled;
-    if (!announced)
-        f.avx512_note =
-            "CPUID does not announce AVX512 F+BW+DQ+VL (an older or smaller CPU, or a virtual machine hides it)";
-    else if (!zmm_enabled)
-        f.avx512_note = "the CPU has AVX512 but the operating system has not enabled its registers (XCR0)";
+    const bool has_avx512 = bit(seven.ebx, 16) && bit(seven.ebx, 30) && bit(seven.ebx, 17) && bit(seven.ebx, 31);
+    decide(f, feature::avx512,
+           !has_avx512
+               ? "CPUID does not announce AVX512 F+BW+DQ+VL (an older or smaller CPU, or a virtual machine hides it)"
+           : !zmm_enabled ? "the CPU has AVX512 but the operating system has not enabled its registers (XCR0)"
+                          : f.why_not(feature::avx2));
+    for (const auto& [wanted, announced] :
+         {std::pair{feature::avx512_vnni, bit(seven.ecx, 11)}, std::pair{feature::avx512_vbmi, bit(seven.ecx, 1)}})
+        decide(f, wanted,
+               !f.has(feature::avx512) ? "needs AVX512, which is not usable: " + f.why_not(feature::avx512)
+               : !announced            ? std::string("CPUID does not announce ") +
+                                             (wanted == feature::avx512_vnni ? "AVX512_VNNI" : "AVX512_VBMI")
+                                       : "");
 
-    f.avx512_vnni = f.avx512 && bit(seven.ecx, 11);
-    f.avx512_vbmi = f.avx512 && bit(seven.ecx, 1);
-    if (!f.avx512)
-        f.vnni_note = "needs AVX512, which is not usable: " + f.avx512_note;
-    else if (!f.avx512_vnni)
-        f.vnni_note = "CPUID does not announce AVX512_VNNI";
-
-    const bool amx_announced = bit(seven.edx, 24) && bit(seven.edx, 25);
-    if (!amx_announced) {
-        f.amx_note = "CPUID does not announce AMX-TILE and AMX-INT8";
-    } else if (!f.avx512_vnni) {
-        f.amx_note = "AMX is announced but AVX512_VNNI, which our AMX kernels also use, is not usable: " + f.vnni_note;
-    } else if (!tile_enabled) {
-        f.amx_note = "the CPU has AMX but the operating system has not enabled its tile registers (XCR0)";
-    } else {
-        f.amx_note = try_amx();
-        f.amx_int8 = f.amx_note.empty();
-        const bool palette_masked = max_leaf < 0x1D || cpuid(0x1D).eax == 0;
-        if (f.amx_int8 && palette_masked)
-            f.amx_note =
-                "CPUID leaf 0x1D is masked by this virtual machine; zeropoint uses the architectural palette 1 and its "
-                "self-test passed. oneDNN (inside torch and OpenVINO) reads that leaf and dies with SIGILL here: set "
-                "ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 for them";
-    }
+    const bool has_amx = bit(seven.edx, 24) && bit(seven.edx, 25);
+    decide(f, feature::amx_int8,
+           !has_amx ? "CPUID does not announce AMX-TILE and AMX-INT8"
+           : !f.has(feature::avx512_vnni)
+               ? "AMX is announced but AVX512_VNNI, which our AMX kernels also use, is not usable: " +
+                     f.why_not(feature::avx512_vnni)
+           : !tile_enabled ? "the CPU has AMX but the operating system has not enabled its tile registers (XCR0)"
+                           : try_amx());
+    const bool palette_masked = max_leaf < 0x1D || cpuid(0x1D).eax == 0;
+    if (f.has(feature::amx_int8) && palette_masked)
+        note_of(f, feature::amx_int8) =
+            "CPUID leaf 0x1D is masked by this virtual machine; zeropoint uses the architectural palette 1 and its "
+            "self-test passed. oneDNN (inside torch and OpenVINO) reads that leaf and dies with SIGILL here: set "
+            "ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 for them";
 }
 
 #elif defined(__aarch64__)
@@ -191,17 +200,21 @@ void detect_arm(CpuFeatures& f) {
                       static_cast<unsigned>(midr >> 4 & 0xFFFu));
         f.brand = text;
     }
-    f.dotprod = (hwcap & kHwcapDotprod) != 0;
-    f.i8mm = f.dotprod && (hwcap2 & kHwcap2I8mm) != 0;
-    if (!f.dotprod) f.dotprod_note = "the operating system does not announce dot products (HWCAP_ASIMDDP)";
-    if (!f.i8mm)
-        f.i8mm_note = !f.dotprod ? "needs dot products, which are not there"
-                                 : "the operating system does not announce matrix products of bytes (HWCAP2_I8MM)";
+    decide(f, feature::dotprod,
+           (hwcap & kHwcapDotprod) != 0 ? "" : "the operating system does not announce dot products (HWCAP_ASIMDDP)");
+    decide(f, feature::i8mm,
+           !f.has(feature::dotprod) ? "needs dot products, which are not there"
+           : (hwcap2 & kHwcap2I8mm) == 0
+               ? "the operating system does not announce matrix products of bytes (HWCAP2_I8MM)"
+               : "");
 }
 
 #else
 
-void detect_arm(CpuFeatures& f) { f.dotprod_note = f.i8mm_note = "only Linux is asked what an ARM CPU can do"; }
+void detect_arm(CpuFeatures& f) {
+    for (const FeatureSet wanted : {feature::dotprod, feature::i8mm})
+        decide(f, wanted, "only Linux is asked what an ARM CPU can do");
+}
 
 #endif
 
@@ -212,23 +225,36 @@ CpuFeatures detect() {
 #if defined(__x86_64__)
     f.architecture = "x86_64";
     detect_x86(f);
-    f.dotprod_note = f.i8mm_note = "not a 64-bit ARM CPU";
-#else
-    f.avx512_note = f.vnni_note = f.amx_note = "not an x86-64 CPU";
-#if defined(__aarch64__)
+#elif defined(__aarch64__)
     f.architecture = "aarch64";
     f.brand = "64-bit ARM";
-    f.neon = true;
+    decide(f, feature::neon, "");
     detect_arm(f);
 #else
     f.architecture = "other";
-    f.dotprod_note = f.i8mm_note = "not a 64-bit ARM CPU";
 #endif
-#endif
+    for (const NamedFeature& known : feature_list())
+        if (f.architecture != known.architecture)
+            decide(f, known.bit, std::string("this is not an ") + known.architecture + " CPU");
     return f;
 }
 
 }  // namespace
+
+const std::vector<NamedFeature>& feature_list() {
+    static const std::vector<NamedFeature> list = {
+#define FEATURE(name, bit, architecture) {#name, feature::name, #architecture},
+#include "cpu/features.inc"
+#undef FEATURE
+    };
+    return list;
+}
+
+std::string CpuFeatures::why_not(FeatureSet features) const {
+    for (const NamedFeature& known : feature_list())
+        if ((features & known.bit) != 0 && !has(known.bit)) return notes[static_cast<size_t>(__builtin_ctz(known.bit))];
+    return "";
+}
 
 const CpuFeatures& cpu_features() {
     static const CpuFeatures features = detect();

@@ -12,7 +12,7 @@ std::atomic<int> g_active{kUnset};
 
 void require_available(Isa isa, const std::string& asked_by) {
     const Isa best = best_isa(cpu_features());
-    if (!includes(best, isa))
+    if (!cpu_features().has(needs_of(isa)))
         throw std::invalid_argument(asked_by + " asks for '" + isa_name(isa) + "', but this CPU's best is '" +
                                     isa_name(best) + "' (see zeropoint.cpu_info())");
 }
@@ -34,15 +34,10 @@ Isa initial_isa() {
 
 const char* isa_name(Isa isa) {
     switch (isa) {
-        case Isa::reference: return "reference";
-        case Isa::portable: return "portable";
-        case Isa::avx2: return "avx2";
-        case Isa::avx512: return "avx512";
-        case Isa::vnni: return "vnni";
-        case Isa::amx: return "amx";
-        case Isa::neon: return "neon";
-        case Isa::dotprod: return "dotprod";
-        case Isa::i8mm: return "i8mm";
+#define LEVEL(name, number, needs)                                                                                     \
+    case Isa::name: return #name;
+#include "cpu/levels.inc"
+#undef LEVEL
     }
     return "?";
 }
@@ -56,15 +51,11 @@ Isa isa_from_name(const std::string& name) {
     throw std::invalid_argument("unknown instruction set '" + name + "'; expected one of " + known);
 }
 
-Isa best_isa(const CpuFeatures& f) {
-    if (f.amx_int8) return Isa::amx;
-    if (f.avx512_vnni) return Isa::vnni;
-    if (f.avx512) return Isa::avx512;
-    if (f.avx2) return Isa::avx2;
-    if (f.i8mm) return Isa::i8mm;
-    if (f.dotprod) return Isa::dotprod;
-    if (f.neon) return Isa::neon;
-    return Isa::portable;
+Isa best_isa(FeatureSet offered) {
+    Isa best = Isa::portable;
+    for (Isa isa : kIsas)
+        if (isa > best && (needs_of(isa) & ~offered) == 0) best = isa;
+    return best;
 }
 
 Isa active_isa() {

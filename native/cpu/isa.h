@@ -1,4 +1,4 @@
-// The ladder of instruction sets our kernels are written for, and which rung this process stands on.
+// The instruction sets that kernels are written for, as sets of CPU features, and which of them this process uses.
 #pragma once
 
 #include "cpu/features.h"
@@ -7,33 +7,39 @@
 
 namespace zeropoint {
 
-// Ordered: each level implies the ones before it that its architecture has (avx2 to amx are those of x86-64, neon to
-// i8mm those of 64-bit ARM). `reference` is the plain specification and is never chosen by itself.
+// What a kernel needs, and what a process uses of a CPU. The numbers are a preference, best last: of two levels neither
+// need include the other. `reference` is the plain specification and is never chosen by itself.
 enum class Isa {
-    reference = -1,
-    portable = 0,
-    avx2 = 1,
-    avx512 = 2,
-    vnni = 3,
-    amx = 4,
-    neon = 5,
-    dotprod = 6,
-    i8mm = 7
+#define LEVEL(name, number, needs) name = (number),
+#include "cpu/levels.inc"
+#undef LEVEL
 };
-constexpr Isa kIsas[] = {Isa::reference, Isa::portable, Isa::avx2,    Isa::avx512, Isa::vnni,
-                         Isa::amx,       Isa::neon,     Isa::dotprod, Isa::i8mm};
+constexpr Isa kIsas[] = {
+#define LEVEL(name, number, needs) Isa::name,
+#include "cpu/levels.inc"
+#undef LEVEL
+};
+
+constexpr FeatureSet needs_of(Isa isa) {
+    switch (isa) {
+#define LEVEL(name, number, needs)                                                                                     \
+    case Isa::name: return needs;
+#include "cpu/levels.inc"
+#undef LEVEL
+    }
+    return 0;
+}
 
 // Whether a CPU of this level can run the kernels of `isa`.
-constexpr bool includes(Isa level, Isa isa) {
-    return isa <= Isa::portable || (isa <= level && (isa >= Isa::neon) == (level >= Isa::neon));
-}
+constexpr bool includes(Isa level, Isa isa) { return (needs_of(isa) & ~needs_of(level)) == 0; }
 
 const char* isa_name(Isa isa);
 // Throws std::invalid_argument, listing the accepted names, if `name` is not one of them.
 Isa isa_from_name(const std::string& name);
 
-// The best level these features allow: a pure function, so every host can test every answer.
-Isa best_isa(const CpuFeatures& features);
+// The best level that these features allow: a pure function, so every host can test every answer.
+Isa best_isa(FeatureSet offered);
+inline Isa best_isa(const CpuFeatures& features) { return best_isa(features.offered); }
 
 // The level kernels are selected for: ZEROPOINT_ISA if set, else the best this CPU has.
 // Throws std::invalid_argument if ZEROPOINT_ISA names an unknown level or one this CPU lacks.

@@ -82,7 +82,7 @@ constexpr int64_t kStretch = 512;  // bytes of one round of reading
 
 void read_all(const uint8_t* data, int64_t bytes) {
     const uint8_t* end = data + bytes;
-    if (cpu_features().avx512)
+    if (cpu_features().has(feature::avx512))
         __asm__ volatile("1:\n\t" ZP_EIGHT(ZP_READ512) "add $512, %0\n\tcmp %1, %0\n\tjb 1b\n\tvzeroupper"
                          : "+r"(data)
                          : "r"(end)
@@ -137,18 +137,18 @@ __attribute__((target("amx-tile,amx-int8"), noinline)) void amx_rounds(int64_t r
 
 void measure_products(Peaks& p) {
     const CpuFeatures& f = cpu_features();
-    if (f.avx2) {
+    if (f.has(feature::avx2)) {
         p.avx2_macs = best_rate(kSums * 32, bytes256_rounds);
         p.float_macs = best_rate(kSums * 8, fma256_rounds);
     }
-    if (f.avx512) p.float_macs = std::max(p.float_macs, best_rate(kSums * 16, fma512_rounds));
-    if (f.avx512_vnni) p.vnni_macs = best_rate(kSums * 64, vnni_rounds);
+    if (f.has(feature::avx512)) p.float_macs = std::max(p.float_macs, best_rate(kSums * 16, fma512_rounds));
+    if (f.has(feature::avx512_vnni)) p.vnni_macs = best_rate(kSums * 64, vnni_rounds);
 #if defined(__linux__)
-    if (f.amx_int8) p.amx_macs = best_rate(4 * 16 * 16 * 64, amx_rounds);
+    if (f.has(feature::amx_int8)) p.amx_macs = best_rate(4 * 16 * 16 * 64, amx_rounds);
 #endif
 }
 
-bool can_read() { return cpu_features().avx2; }
+bool can_read() { return cpu_features().has(feature::avx2); }
 
 #else
 

@@ -11,13 +11,6 @@ from zeropoint import _native
 
 __all__ = ["CpuInfo", "Machine", "Peaks", "cpu_info", "get_num_threads", "peaks", "set_num_threads", "use_isa"]
 
-# The levels of an architecture, each of which implies the ones before it.
-ISAS = {
-    "x86_64": ("portable", "avx2", "avx512", "vnni", "amx"),
-    "aarch64": ("portable", "neon", "dotprod", "i8mm"),
-    "other": ("portable",),
-}
-
 
 @dataclass(frozen=True)
 class Machine:
@@ -125,18 +118,11 @@ def cpu_info() -> CpuInfo:
         True
     """
     found = _native.cpu_features()
-    flags = ("avx2", "avx512", "avx512_vnni", "amx_int8", "neon", "dotprod", "i8mm")
-    best = _native.best_isa(*(bool(found[flag]) for flag in flags))
-    levels = ISAS[str(found["architecture"])]
-    available = levels[: levels.index(best) + 1]
-    reasons = {
-        "avx2": "CPUID does not announce AVX2, FMA and F16C, or the operating system has not enabled their registers",
-        "avx512": found["avx512_note"],
-        "vnni": found["vnni_note"],
-        "amx": found["amx_note"],
-        "dotprod": found["dotprod_note"],
-        "i8mm": found["i8mm_note"],
-    }
+    offered, notes = set(found["features"]), found["notes"]
+    levels = {name: needs for name, needs in _native.levels() if name != "reference" and set(needs) <= set(notes)}
+    available = tuple(name for name, needs in levels.items() if offered.issuperset(needs))
+    best = available[-1]
+    reasons = {name: next((notes[n] for n in needs if n not in offered), "") for name, needs in levels.items()}
     active = _native.isa()
     forced = None
     if active != best:
@@ -148,8 +134,8 @@ def cpu_info() -> CpuInfo:
         forced_by=forced,
         threads=_native.num_threads(),
         available=available,
-        missing=tuple((name, str(reasons[name])) for name in levels if name not in available),
-        notes=(str(found["amx_note"]),) if found["amx_int8"] and found["amx_note"] else (),
+        missing=tuple((name, reasons[name]) for name in levels if name not in available),
+        notes=tuple(notes[name] for name in found["features"] if notes[name]),
         machine=Machine(**_native.machine()),
     )
 

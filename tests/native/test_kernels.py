@@ -577,7 +577,7 @@ def test_equals_reference(operation: str, isa: str, reference: Callable[[str], l
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_has_kernels_for_every_isa(operation: str) -> None:
-    if _native.cpu_features()["avx512_note"] == "not an x86-64 CPU":
+    if _native.cpu_features()["architecture"] != "x86_64":
         pytest.skip("not an x86-64 CPU: its kernels are not built")
     isas = {isa for name, isa in LISTED if name == operation}
     assert isas >= (NEEDED - FEWER.get(operation, set())) | MORE.get(operation, set())

@@ -16,21 +16,21 @@ LISTED = _native.kernel_list()
 OPERATIONS = sorted({operation for operation, _ in LISTED})
 
 
-@pytest.mark.parametrize(
-    "flags", [*itertools.product((False, True), repeat=4)], ids=lambda f: "".join("01"[b] for b in f)
-)
-def test_best_isa(flags: tuple[bool, bool, bool, bool]) -> None:
-    # Detection sets a flag only if all below it hold, so the highest one decides.
-    highest = max((i + 1 for i, flag in enumerate(flags) if flag), default=0)
-    assert _native.best_isa(*flags) == LADDER[highest]
+FEATURES = ("avx2", "avx512", "avx512_vnni", "amx_int8", "neon", "dotprod", "i8mm")
+NEEDS = {name: set(needs) for name, needs in _native.levels()}
 
 
-@pytest.mark.parametrize(
-    "flags", [*itertools.product((False, True), repeat=3)], ids=lambda f: "".join("01"[b] for b in f)
-)
-def test_best_isa_of_arm(flags: tuple[bool, bool, bool]) -> None:
-    highest = max((i + 1 for i, flag in enumerate(flags) if flag), default=0)
-    assert _native.best_isa(False, False, False, False, *flags) == ARM_LADDER[highest]
+@pytest.mark.parametrize("flags", [*itertools.product((0, 1), repeat=7)], ids=lambda f: "".join(map(str, f)))
+def test_the_best_level_is_the_last_that_has_all_it_needs(flags: tuple[int, ...]) -> None:
+    offered = {name for name, flag in zip(FEATURES, flags) if flag}
+    assert _native.best_isa([*offered]) == [name for name, needs in NEEDS.items() if needs <= offered][-1]
+
+
+def test_levels_of_one_architecture_include_each_other() -> None:
+    for ladder in (LADDER, ARM_LADDER):
+        for lower, higher in itertools.pairwise(ladder):
+            assert NEEDS[lower] < NEEDS[higher]
+    assert not NEEDS["amx"] & NEEDS["i8mm"]
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -16,9 +16,8 @@ constexpr int kThreads[] = {1, 2};
 
 std::vector<Isa> levels() {
     std::vector<Isa> r;
-    const Isa best = best_isa(cpu_features());
     for (Isa isa : kIsas)
-        if (includes(best, isa)) r.push_back(isa);
+        if (cpu_features().has(needs_of(isa))) r.push_back(isa);
     return r;
 }
 

@@ -59,7 +59,7 @@ void lookup_avx512_without_vbmi(const LookupArgs& a, int64_t begin, int64_t end)
 }
 
 void lookup_avx512(const LookupArgs& a, int64_t begin, int64_t end) {
-    static const LookupFn kernel = cpu_features().avx512_vbmi ? lookup_vbmi : lookup_avx512_without_vbmi;
+    static const LookupFn kernel = cpu_features().has(feature::avx512_vbmi) ? lookup_vbmi : lookup_avx512_without_vbmi;
     kernel(a, begin, end);
 }
 
