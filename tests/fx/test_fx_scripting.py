@@ -117,19 +117,25 @@ def test_scripted_graphs_of_to_int8_check_sizes() -> None:
         scripted(x[None], y)
 
 
-def test_graphs_that_asked_about_sizes_are_not_scripted() -> None:
+def test_scripted_graphs_check_what_the_model_asked_about_sizes() -> None:
     class Asking(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.layer = nn.Linear(6, 5)
 
         def forward(self, x: Tensor) -> Tensor:
-            return self.layer(x) if x.size(0) > 3 else self.layer(x) * 2
+            y = self.layer(x) if x.size(0) > 3 else self.layer(x) * 2
+            return y + y if (x.size(0) * 3 + 1) // 2 > 8 else y
 
-    x = torch.randn(4, 6)
+    x = torch.randn(6, 6)
     made = zeropoint.to_int8(Asking().eval(), (x,), [x], progress=False)
-    with pytest.raises(NotImplementedError, match="TorchScript does not check this"):
-        torch.jit.script(made)
+    scripted = torch.jit.script(made)
+    for rows in (6, 9):
+        assert torch.equal(scripted(x[:1].repeat(rows, 1)), made(x[:1].repeat(rows, 1)))
+    for rows in (3, 5):
+        for refusing in (made, scripted):
+            with pytest.raises(Exception, match="the sizes of the inputs do not match"):
+                refusing(torch.randn(rows, 6))
 
 
 def test_names_what_cannot_be_scripted() -> None:

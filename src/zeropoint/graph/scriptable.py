@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from zeropoint.graph import torch_internals as internals
+from zeropoint.graph.frontends.shape_guards import OPERATIONS, Place
 from zeropoint.graph.passes.input_checks import Sizes
 
 __all__ = ["scriptable"]
@@ -41,15 +42,10 @@ def scriptable(model: fx.GraphModule) -> nn.Module:
 
 
 class _Checks(nn.Module):
-    """`Sizes` as TorchScript reads it: sizes that are fixed, and sizes that are equal."""
+    """`Sizes` as TorchScript reads it: sizes that are fixed, sizes that are equal, and conditions."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        if sizes.conditions:
-            raise NotImplementedError(
-                f"torch.jit.script: {sizes.conditions[0].refusal}. TorchScript does not check this: use "
-                "zeropoint.compile, or script the model first and quantize it with zeropoint.quantize_jit"
-            )
         shaped = [(n, e) for n, e in zip(sizes.names, sizes.expected) if isinstance(e, list)]
         fixed = [[size if isinstance(size, int) else -1 for size in expected] for _, expected in shaped]
         places: dict[str, list[int]] = {}
@@ -63,6 +59,12 @@ class _Checks(nn.Module):
         self.names: Any = torch.jit.Attribute([name for name, _ in shaped], list[str])
         self.fixed: Any = torch.jit.Attribute(fixed, list[list[int]])
         self.equal: Any = torch.jit.Attribute(equal, list[list[int]])
+        numbers = [sum(isinstance(e, list) for e in sizes.expected[:i]) for i in range(len(sizes.expected))]
+        codes = [_postfix(condition.value, numbers) for condition in sizes.conditions]
+        self.codes: Any = torch.jit.Attribute(codes, list[list[int]])
+        self.lows: Any = torch.jit.Attribute([condition.low for condition in sizes.conditions], list[int])
+        self.exact: Any = torch.jit.Attribute([condition.exact for condition in sizes.conditions], list[bool])
+        self.refusals: Any = torch.jit.Attribute([condition.refusal for condition in sizes.conditions], list[str])
 
     def forward(self, inputs: list[Tensor]) -> None:
         for i in range(len(inputs)):
@@ -82,6 +84,41 @@ class _Checks(nn.Module):
                 raise ValueError(
                     f"{self.names[pair[2]]} has size {found} along axis {pair[3]}, but the model needs {wanted} there"
                 )
+        for i in range(len(self.codes)):
+            value, low = self.value(self.codes[i], inputs), self.lows[i]
+            if value < low or (self.exact[i] and value != low):
+                raise ValueError(self.refusals[i])
+
+    def value(self, code: list[int], inputs: list[Tensor]) -> int:
+        """The number that a condition is about."""
+        stack: list[int] = []
+        for at in range(0, len(code), 3):
+            kind, first, second = code[at], code[at + 1], code[at + 2]
+            if kind == 0:
+                stack.append(first)
+            elif kind == 1:
+                stack.append(inputs[first].size(second))
+            else:
+                b, a = stack.pop(), stack.pop()
+                if kind == 2:
+                    stack.append(a + b)
+                elif kind == 3:
+                    stack.append(a * b)
+                elif kind == 4:
+                    stack.append(a // b)
+                else:
+                    stack.append(a % b)
+        return stack[0]
+
+
+def _postfix(value: Any, numbers: list[int]) -> list[int]:
+    """The value of a condition as threes of numbers: (0, number, -), (1, tensor, axis), or (operation, -, -)."""
+    if isinstance(value, Place):
+        return [1, numbers[value.input], value.axis]
+    if isinstance(value, tuple):
+        operation, a, b = value
+        return [*_postfix(a, numbers), *_postfix(b, numbers), 2 + list(OPERATIONS).index(operation), 0, 0]
+    return [0, value, 0]
 
 
 def _without_overload(target: Any) -> Any:
