@@ -233,3 +233,23 @@ def test_a_wrong_command_says_what_is_right(arguments: list[str]) -> None:
     with pytest.raises(SystemExit, match=r"usage: python -m zeropoint\.compat \(program\.py \| -m module\)"):
         main(arguments)
     assert not zeropoint.compat.is_installed()
+
+
+@pytest.mark.parametrize("before", ["", WITHOUT_THE_OLD_STACK])
+def test_operators_can_be_printed_before_and_after_the_removal(before: str) -> None:
+    run(
+        before,
+        """
+        import torch, zeropoint.compat
+        zeropoint.compat.install()
+        assert str(torch.ops.quantized.add) == "quantized.add", str(torch.ops.quantized.add)
+        import torch.ao.quantization as tq, torch.ao.quantization.quantize_fx as fx
+        class Sum(torch.nn.Module):
+            def forward(self, x):
+                return x + x
+        prepared = fx.prepare_fx(Sum().eval(), tq.get_default_qconfig_mapping("x86"), (torch.ones(2, 2),))
+        prepared(torch.ones(2, 2))
+        text = [str(node.target) for node in fx.convert_fx(prepared).graph.nodes]
+        assert "quantized.add" in text, text
+        """,
+    )

@@ -143,3 +143,23 @@ def test_no_name_stands_twice_in_one_place() -> None:
     for part in (*names.MODULES.values(), names.FUNCTIONS, names.VALUES, names.OPERATORS):
         listed = [name for name, _ in lookup.entries(part)]
         assert len(listed) == len(set(listed))
+
+
+def taken(path: str) -> dict[str, str]:
+    """Names of a module that other modules of torch.ao define, which have a counterpart of ours, and those modules."""
+    found = {}
+    for name, value in vars(importlib.import_module(path)).items():
+        home = getattr(value, "__module__", None)
+        if isinstance(home, str) and home != path and home.startswith("torch.ao") and not name.startswith("__"):
+            counterpart = lookup.names_of(home).get(name)
+            if counterpart is not None and counterpart.path:
+                found[name] = counterpart.path
+    return found
+
+
+@pytest.mark.parametrize("path", [path for path in old_modules() if not is_gone(path)])
+def test_names_can_be_imported_from_modules_that_take_them_from_others(path: str) -> None:
+    known = lookup.reachable_from(path)
+    for name, ours in taken(path).items():
+        assert name in known, name
+        assert known[name].path is None or resolve(known[name].path) is resolve(ours), name

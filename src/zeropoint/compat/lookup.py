@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from zeropoint.compat import names
+from zeropoint.compat.reexported import REEXPORTED
 
 
 class Counterpart(NamedTuple):
@@ -42,6 +43,18 @@ def names_of(module: str) -> dict[str, Counterpart]:
         found.update(names_of(f"{module}.{part}"))
     found.update(entries(names.MODULES.get(module, {})))
     return found
+
+
+def reachable_from(module: str) -> dict[str, Counterpart]:
+    """The names of an old module, and those that it takes from other old modules.
+
+    Example:
+        >>> reachable_from("torch.ao.quantization.stubs")["QConfig"].path
+        'zeropoint.QConfig'
+    """
+    taken = REEXPORTED.get(current_path(module), {})
+    found = {name: names_of(home)[name] for home, listed in taken.items() for name in listed.split()}
+    return {**found, **names_of(module)}
 
 
 def current_path(module: str) -> str:

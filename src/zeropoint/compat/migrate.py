@@ -128,7 +128,7 @@ def _counterpart(qualified: str) -> lookup.Counterpart | None:
     if module == _DECOMPOSED and name in names.DECOMPOSED.split():
         return lookup.Counterpart(f"torch.ops.zeropoint.{name}")
     if module in _MODULES:
-        return lookup.names_of(module).get(name)
+        return lookup.reachable_from(module).get(name)
     return None
 
 

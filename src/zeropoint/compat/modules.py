@@ -80,7 +80,7 @@ def _their_names(path: str) -> dict[str, Any]:
 
 def _fill(module: ModuleType, reason: str) -> None:
     """Take all names out that the module defined, and let it find those of the table."""
-    known = lookup.names_of(module.__name__)
+    known = lookup.reachable_from(module.__name__)
     private = {}
     for name, value in list(vars(module).items()):
         if not name.startswith("__") and not isinstance(value, ModuleType):
@@ -88,7 +88,8 @@ def _fill(module: ModuleType, reason: str) -> None:
                 private[name] = value  # libraries beside us take such names of PyTorch's: they get PyTorch's
             del vars(module)[name]
     vars(module)["__getattr__"] = _looking_up(module, known, reason, private)
-    vars(module)["__all__"] = [name for name, found in known.items() if found.path and not name.startswith("_")]
+    own = lookup.names_of(module.__name__)
+    vars(module)["__all__"] = [name for name, found in own.items() if found.path and not name.startswith("_")]
 
 
 class _BelowGone(importlib.abc.MetaPathFinder, importlib.abc.Loader):

@@ -555,6 +555,7 @@ MOVED = {
     "torch.quantization.fx.quantization_patterns": "torch.ao.quantization.fx.quantize_handler",
     "torch.nn.quantized._reference": "torch.ao.nn.quantized.reference",
     "torch.quantization._numeric_suite": "torch.ao.ns._numeric_suite",
+    "torch.quantization._numeric_suite_fx": "torch.ao.ns._numeric_suite_fx",
     "torch.quantization": "torch.ao.quantization",
     "torch.nn.intrinsic": "torch.ao.nn.intrinsic",
     "torch.nn.qat": "torch.ao.nn.qat",

@@ -66,6 +66,9 @@ class Operator(torch._ops.OpOverloadPacket):
     def __repr__(self) -> str:
         return f"<zeropoint.compat operator {NAMESPACE}.{self.__name__}>"
 
+    def __str__(self) -> str:
+        return f"{NAMESPACE}.{self.__name__}"
+
 
 class Overload:
     """The one overload of an operator that takes packed weights; it is no packet again, as torch looks into those."""
