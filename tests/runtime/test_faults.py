@@ -286,6 +286,21 @@ def test_nan_and_infinity_are_what_the_quantized_graph_makes_of_them() -> None:
     assert torch.equal(expected[2], expected[6])
 
 
+@pytest.mark.parametrize("which", ["single", "several"])
+@pytest.mark.parametrize("index", [-1, 1000, 2**62])
+def test_an_index_without_a_row_is_a_value_error(which: str, index: int) -> None:
+    path = golden_programs.FOLDER / "chosen.zpt"
+    program = runtime.load(path)
+    given, expected = golden_programs.arrays_of(path)
+    names = [name for name, _, _ in program.inputs]
+    wrong = [x.copy() for x in given]
+    wrong[names.index(which)].flat[-1] = index
+    with pytest.raises(ValueError, match=rf"index {index} is out of range for a table of \d+ rows"):
+        program(*wrong)
+    for found, right in zip(arrays_in(program(*given)), expected, strict=True):
+        np.testing.assert_array_equal(found, right)
+
+
 # ------------------------------------------------------------------------------------------------------------- signals
 
 INTERRUPTED = """

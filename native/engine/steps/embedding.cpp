@@ -8,6 +8,15 @@
 namespace zeropoint {
 namespace {
 
+// Programs refuse wrong inputs with std::invalid_argument, whatever is wrong.
+void look_up(const std::string& op, const EmbeddingTensor& t, const Bags& bags) {
+    try {
+        embedding_bags(op, t, bags);
+    } catch (const std::out_of_range& error) {
+        throw std::invalid_argument(error.what());
+    }
+}
+
 // The table is (rows, bytes of a row): values of `bits` bits, then scale and bias of the row.
 class Table : public Step {
 protected:
@@ -56,7 +65,7 @@ public:
         p.emit({x.place, y.place}, [this, x](void* const* at) {
             Bags bags;
             bags.indices = array_at(at[0], x);
-            embedding_bags("embedding", tensor_at(at[1]), bags);
+            look_up("embedding", tensor_at(at[1]), bags);
         });
     }
 };
@@ -118,7 +127,7 @@ public:
             if (cut) b.offsets = array_at(at[2], offsets);
             if (!cut) b.length = x.size(1);
             if (weighted) b.weights = static_cast<const float*>(at[cut ? 3 : 2]);
-            embedding_bags("embedding_bag", tensor_at(at[0]), b);
+            look_up("embedding_bag", tensor_at(at[0]), b);
         });
     }
 
