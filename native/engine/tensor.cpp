@@ -34,6 +34,16 @@ bool lie_in_order(const Tensor& x, const std::vector<int64_t>& order) {
 
 }  // namespace
 
+std::string shortened(const std::string& text) {
+    constexpr size_t kMost = 1000, kEnd = 200;
+    if (text.size() <= kMost) return text;
+    const auto character = [&](size_t at) {  // the place where the character at this byte begins
+        while (at > 0 && (static_cast<uint8_t>(text[at]) & 0xC0) == 0x80) --at;
+        return at;
+    };
+    return text.substr(0, character(kMost - kEnd)) + " ... " + text.substr(character(text.size() - kEnd));
+}
+
 int64_t bytes_of(ElementType type) { return kTypes[static_cast<size_t>(type)].bytes; }
 const char* name_of(ElementType type) { return kTypes[static_cast<size_t>(type)].name; }
 

@@ -8,16 +8,19 @@
 
 namespace zeropoint {
 
+// A message without its middle if it is long: names and values of files, which may have any length, are part of it.
+std::string shortened(const std::string& text);
+
 // A program, or a file, that is not as it must be.
 class FormatError : public std::runtime_error {
 public:
-    using std::runtime_error::runtime_error;
+    explicit FormatError(const std::string& what) : std::runtime_error(shortened(what)) {}
 };
 
 // What a program cannot do with inputs of these sizes.
 class PlanError : public std::invalid_argument {
 public:
-    using std::invalid_argument::invalid_argument;
+    explicit PlanError(const std::string& what) : std::invalid_argument(shortened(what)) {}
 };
 
 enum class ElementType : int { u8 = 0, s8 = 1, s16 = 2, s32 = 3, s64 = 4, f32 = 5, f16 = 6, boolean = 7 };

@@ -1,12 +1,13 @@
-"""A value that a user passed, in a few words for a message."""
+"""A value that a user passed or a file has, in a few words for a message; and messages that stay short."""
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["described"]
+__all__ = ["described", "shortened"]
 
 _LONGEST = 80
+_LONGEST_MESSAGE, _END = 1000, 200  # as in native/engine/tensor.cpp
 _PLAIN = (str, bytes, int, float, complex, bool, type(None))
 
 
@@ -25,7 +26,10 @@ def described(value: Any) -> str:
         return f"{type(value).__name__} of shape {tuple(shape)}, {str(dtype).removeprefix('torch.')}"
     if isinstance(value, (list, tuple, set, frozenset, dict)) and not _is_plain(value):
         return f"{type(value).__name__} of {len(value)}"
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # a number of thousands of digits
+        return _kind(value)
     return text if len(text) <= _LONGEST and "\n" not in text else _kind(value)
 
 
@@ -38,3 +42,15 @@ def _is_plain(values: Any) -> bool:
 def _kind(value: Any) -> str:
     name = type(value).__name__
     return f"{name} of {len(value)}" if hasattr(value, "__len__") and not isinstance(value, type) else f"a {name}"
+
+
+def shortened(message: str) -> str:
+    """A message without its middle if it is long: names and values of files, which may have any length, are part of it.
+
+    Example:
+        >>> len(shortened("x" * 100_000)), shortened("short")
+        (1005, 'short')
+    """
+    if len(message) <= _LONGEST_MESSAGE:
+        return message
+    return f"{message[: _LONGEST_MESSAGE - _END]} ... {message[-_END:]}"

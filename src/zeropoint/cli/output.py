@@ -12,6 +12,7 @@ import typer
 from rich import console
 from rich.segment import Segment
 
+from zeropoint.described import shortened
 from zeropoint.terminal_text import printable
 
 __all__ = ["AsJson", "note", "show", "work"]
@@ -51,7 +52,7 @@ def work(as_json: bool) -> Iterator[None]:
     except (ValueError, TypeError, NotImplementedError, OSError, RuntimeError, ImportError) as error:
         if isinstance(error, typer.Exit):
             raise
-        text = str(error) or type(error).__name__
+        text = shortened(str(error)) or type(error).__name__
         if as_json:
             sys.stdout.write(json.dumps({"error": text}) + "\n")
         Console(stderr=True).print(f"error: {text}", style="red", highlight=False, markup=False)

@@ -26,6 +26,7 @@ from zeropoint.compat.pickle_records import Persistent, Record, is_global, read_
 from zeropoint.compat.pickled import adopt
 from zeropoint.compat.state_files import read_state_dict, write_state_dict
 from zeropoint.compat.zip_records import File, ZipRecords, opened, zip_records
+from zeropoint.described import described
 from zeropoint.graph.code_names import require_plain
 from zeropoint.numerics.dtypes import DTYPES, quantized_dtype
 from zeropoint.numerics.schemes import SCHEMES, qscheme
@@ -263,7 +264,9 @@ def storage_id(pid: Any) -> tuple[str, str, int]:
         raise ValueError("the file is damaged: it refers to an external object that is not a tensor storage")
     if not isinstance(pid[4], int):
         raise ValueError(f"the file is damaged: the size of a storage is a {type(pid[4]).__name__}")
-    return pid[1].name, str(pid[2]), pid[4]
+    if not isinstance(pid[2], str) or len(pid[2]) > 100:
+        raise ValueError(f"the file is damaged: the key of a storage is {described(pid[2])}")
+    return pid[1].name, pid[2], pid[4]
 
 
 # ------------------------------------------------------------------------------------------------------------ building

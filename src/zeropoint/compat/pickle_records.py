@@ -70,6 +70,9 @@ def named_record(name: str) -> type[Record]:
 _Unpickler: Any = pickle._Unpickler
 
 
+_LONGEST_NAME = 400  # of a class or function, with its module
+
+
 class _Reader(_Unpickler):
     """Finds a class of records for every name, and refuses keys that cannot be hashed in a reasonable time."""
 
@@ -80,6 +83,8 @@ class _Reader(_Unpickler):
         self._persistent = persistent
 
     def find_class(self, module: str, name: str, /) -> Any:
+        if len(module) + len(name) > _LONGEST_NAME:
+            raise pickle.UnpicklingError(f"it has a name of {len(module) + len(name)} characters")
         return named_record(f"{module}.{name}")
 
     def persistent_load(self, pid: Any) -> Any:

@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 
-from zeropoint.described import described
+from zeropoint.described import described, shortened
 from zeropoint.numerics.blocks import is_dense
 from zeropoint.regular_file import Allowance, require_regular
 from zeropoint.tensor.qtensor import QTensor, rebuild
@@ -159,7 +159,7 @@ def load_qtensors(path: Path, device: Any = "cpu") -> dict[str, torch.Tensor]:
     try:
         return _put_together(stored, _description(metadata[_KEY]), Allowance(require_regular(path)))
     except (KeyError, TypeError, ValueError, RuntimeError, OverflowError, AttributeError) as error:
-        raise ValueError(f"{path} is damaged: {_words(error)}") from error
+        raise ValueError(shortened(f"{path} is damaged: {_words(error)}")) from error
 
 
 def _words(error: Exception) -> str:

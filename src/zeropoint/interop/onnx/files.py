@@ -10,6 +10,7 @@ from typing import Any
 import onnx
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
+from zeropoint.described import shortened
 from zeropoint.regular_file import Allowance, open_regular, require_regular
 
 __all__ = ["OnnxFileError", "read_model"]
@@ -23,6 +24,9 @@ OLDEST_OPSET = 7  # before it arithmetic had axes of its own
 
 class OnnxFileError(ValueError):
     """A file that is no ONNX model, or one that is not read."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(shortened(message))
 
 
 def read_model(path: str | os.PathLike[str]) -> ModelProto:
@@ -131,7 +135,7 @@ def _require_inside(tensor: TensorProto, folder: Path, path: Path) -> tuple[Path
         raise OnnxFileError(
             f"from_onnx: {path}: the data of {tensor.name!r} is at {location!r}, outside the folder of the file"
         )
-    if not whole.exists():
+    if not os.path.exists(whole):  # also where the name is longer than names of files can be
         raise OnnxFileError(f"from_onnx: {path}: the data of {tensor.name!r} is missing: {location!r}")
     stored = require_regular(whole)
     try:

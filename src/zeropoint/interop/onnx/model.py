@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from zeropoint.described import shortened
 from zeropoint.interop.onnx.bounded import Bounded, TooManyElements
 from zeropoint.interop.onnx.values import (
     Constant,
@@ -31,6 +32,9 @@ _QUANTIZED = ("QuantizeLinear", "MatMulInteger", "DynamicQuantizeLSTM")
 
 class NotRead(NotImplementedError):
     """Operators of an ONNX file that are not read."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(shortened(message))
 
 
 class _Node:
