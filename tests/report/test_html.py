@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import dataclasses
+import hashlib
 import re
+from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +19,8 @@ from torch import nn
 
 import zeropoint
 from zeropoint.comparison.layers import LayerRow
-from zeropoint.report.findings import Findings
+from zeropoint.graph.summary import Row
+from zeropoint.report.findings import Findings, Search
 from zeropoint.report.html import page
 
 EVIL = '<script>alert("x")</script>'
@@ -38,8 +44,10 @@ class Tags(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.open: list[str] = []
+        self.count: Counter[tuple[str, ...]] = Counter()  # elements, with the names of their attributes
 
-    def handle_starttag(self, tag: str, attrs: object) -> None:
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.count[(tag, *(name for name, _ in attrs))] += 1
         if tag not in self.EMPTY:
             self.open.append(tag)
 
@@ -86,6 +94,38 @@ def test_names_of_layers_are_escaped() -> None:
     text = page(zeropoint.report.findings.gather(model, quantized, [torch.ones(1, 4)], seconds=0.0))
     assert "<img" not in text
     assert "&lt;img src=x&gt;" in text
+
+
+def hostile(value: Any) -> Any:
+    """The same, with code in every text."""
+    if isinstance(value, str):
+        return f"{value}\"'>{EVIL}<img src=x onerror=alert(1)>"
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        changed = {field.name: hostile(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return type(value)(**changed)
+    if isinstance(value, dict):
+        return {hostile(key): hostile(part) for key, part in value.items()}
+    return type(value)(map(hostile, value)) if isinstance(value, (list, tuple)) else value
+
+
+def test_every_text_of_the_findings_is_escaped(written: tuple[Path, Findings]) -> None:
+    tried = Search(("name",), (("first", "1 ms"),), "reached", ((1.0, 2.0, "point"),))
+    plain = dataclasses.replace(written[1], search=tried, left_in_float=(Row("layer", "op", "float32", "reason"),))
+    counts = []
+    for found in (plain, hostile(plain)):
+        tags = Tags()
+        tags.feed(page(found))
+        counts.append(tags.count)
+        assert tags.open == []
+    assert set(counts[1]) <= set(counts[0])  # some names decide how many there are
+    assert counts[1][("script",)] == 1
+
+
+def test_only_the_script_of_the_page_may_run(written: tuple[Path, Findings]) -> None:
+    text = written[0].read_text()
+    (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:" in text
 
 
 def test_nothing_comes_from_outside(written: tuple[Path, Findings]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import struct
@@ -10,12 +11,13 @@ import sys
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from browser import opened, photographed, seen
 
-from zeropoint.report.program_facts import ProgramFacts, example_inputs, program_facts
+from zeropoint.report.program_facts import ProgramFacts, Source, example_inputs, program_facts
 from zeropoint.report.program_page import program_page, write_program_page
 from zeropoint.runtime import load
 
@@ -43,6 +45,20 @@ def renamed(source: Path, target: Path, old: str, new: str) -> Path:
     return target
 
 
+def hostile(value: Any) -> Any:
+    """The same, with code in every text that a file may choose."""
+    if isinstance(value, str):
+        return value + EVIL
+    if isinstance(value, Source):
+        return dataclasses.replace(value, name=hostile(value.name), shape=hostile(value.shape), dtype=EVIL)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        changed = {field.name: hostile(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return type(value)(**changed)
+    if isinstance(value, dict):
+        return {hostile(key): hostile(part) for key, part in value.items()}
+    return type(value)(map(hostile, value)) if isinstance(value, (list, tuple)) else value
+
+
 class Tags(HTMLParser):
     """The elements of a page, and their attributes."""
 
@@ -67,6 +83,15 @@ def test_every_step_has_a_row_and_details(written: tuple[Path, ProgramFacts]) ->
     rows = re.findall(r'<tr id="step=(\d+)">.*?<a href="#step=\1">([^<]+)</a><small class="mono">([^<]*)<', text)
     assert [(int(n), op, unescape(name)) for n, op, name in rows] == [(s.number, s.op, s.name) for s in facts.steps]
     assert [step["op"] for step in embedded(text)] == [s.op for s in facts.steps]
+
+
+def test_every_text_of_a_program_is_escaped(written: tuple[Path, ProgramFacts]) -> None:
+    plain = dataclasses.replace(written[1], state=(Source("state", "state", shape=(1, "n")),), profile=None)
+    tags = [
+        [(tag, *attributes) for tag, attributes in Tags(program_page(facts, facts.outputs[0])).seen]
+        for facts in (plain, hostile(plain))
+    ]
+    assert tags[0] == tags[1]
 
 
 def test_shapes_memory_and_times_are_those_of_the_program(written: tuple[Path, ProgramFacts]) -> None:

@@ -17,7 +17,7 @@ from zeropoint.comparison.sensitivity import Sensitivity
 from zeropoint.comparison.timing import Step
 from zeropoint.report.findings import Findings, Search, gather
 from zeropoint.report.histograms import Histogram
-from zeropoint.report.markup import asset, bar, card, layer_name, milliseconds, panel, section, table
+from zeropoint.report.markup import asset, bar, card, digest, layer_name, milliseconds, panel, section, table
 from zeropoint.report.svg import histogram_svg, lines_svg, points_svg
 from zeropoint.table import readable_bytes, size_change
 
@@ -72,11 +72,12 @@ def write_report(
 
 def page(findings: Findings) -> str:
     """The page, as text."""
-    template = Template(asset("page.html"))
+    script = asset("sort.js") + asset("report.js")
     sections = (_guilt, _along, _layers, _spread, _speed, _size, _sensitivity, _search, _left_in_float)
-    return template.substitute(
+    return Template(asset("page.html")).substitute(
+        digest=digest(script),
         style=asset("style.css"),
-        sorting=asset("sort.js"),
+        script=script,
         title=escape(findings.title),
         verdict=_verdict(findings),
         cards=_cards(findings),

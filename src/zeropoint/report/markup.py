@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 
-__all__ = ["asset", "bar", "card", "layer_name", "milliseconds", "panel", "section", "table"]
+__all__ = ["asset", "bar", "card", "digest", "layer_name", "milliseconds", "panel", "section", "table"]
 
 
 def asset(name: str) -> str:
     """The text of a file beside this one: a template, the style, a script."""
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+
+def digest(script: str) -> str:
+    """What names the one script that a page may run."""
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def card(title: str, value: str, note: str, grade: str = "") -> str:

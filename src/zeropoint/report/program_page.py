@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 from collections.abc import Sequence
 from html import escape
@@ -15,7 +13,7 @@ import numpy as np
 
 from zeropoint.atomic_file import replacing
 from zeropoint.cpu import cpu_info, get_num_threads
-from zeropoint.report.markup import asset, bar, card, milliseconds, panel, section, table
+from zeropoint.report.markup import asset, bar, card, digest, milliseconds, panel, section, table
 from zeropoint.report.program_facts import ProgramFacts, Source, StepFacts, example_inputs, program_facts
 from zeropoint.report.svg_arena import arena_svg
 from zeropoint.runtime import Program, load
@@ -70,9 +68,8 @@ def write_program_page(
 def program_page(facts: ProgramFacts, title: str, *, made_up: bool = False) -> str:
     """The page, as text."""
     script = asset("sort.js") + asset("program.js")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return Template(asset("program.html")).substitute(
-        digest=digest,
+        digest=digest(script),
         style=asset("style.css") + asset("program.css"),
         title=escape(title),
         about=_about(facts, made_up),
