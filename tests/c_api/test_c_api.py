@@ -150,6 +150,40 @@ def test_outputs_go_to_memory_of_the_caller(library: Library) -> None:
     library.c.zp_program_free(program)
 
 
+def shifted(x: np.ndarray, offset: int) -> np.ndarray:
+    """A copy at an address that is `offset` bytes above a multiple of 64."""
+    memory = np.zeros(x.nbytes + 128, np.uint8)
+    begin = -memory.ctypes.data % 64 + offset
+    copied = memory[begin : begin + x.nbytes].view(x.dtype).reshape(x.shape)
+    copied[...] = x
+    return copied
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_memory_at_any_address_is_read_and_written_or_refused(library: Library, path: Path) -> None:
+    inputs, expected = golden_programs.arrays_of(path)
+    data = np.frombuffer(path.read_bytes(), np.uint8)
+    whole, size = shifted(data, 1), ctypes.c_size_t(len(data))
+    program = ctypes.c_void_p()
+    address = ctypes.c_void_p(whole.ctypes.data)
+    assert library.c.zp_program_load_memory(address, size, None, ctypes.byref(program)) == c_library.OK
+    counts = ctypes.c_size_t(len(inputs)), ctypes.c_size_t(len(expected))
+    for offset in range(1, 16):
+        session = library.session(program)
+        xs = [shifted(np.ascontiguousarray(x), offset) for x in inputs]
+        ys = [shifted(np.zeros_like(y), offset) for y in expected]
+        given, made = (Tensor * len(xs))(*map(tensor_of, xs)), (Tensor * len(ys))(*map(tensor_of, ys))
+        status = library.c.zp_session_run(session, given, counts[0], made, counts[1])
+        if all(offset % array.itemsize == 0 for array in (*xs, *ys)):
+            assert status == c_library.OK, library.last_error
+            assert [y.tobytes() for y in map(c_library.array_of, made)] == [y.tobytes() for y in expected]
+        else:
+            assert status == c_library.INVALID_ARGUMENT
+            assert "is not on a boundary of its elements" in library.last_error
+        library.c.zp_session_free(session)
+    library.c.zp_program_free(program)
+
+
 class Sum(torch.nn.Module):
     """A layer on the sum of all it was called with."""
 
