@@ -49,8 +49,10 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
             new.chmod(stat.S_IMODE(before.st_mode))
         _to_disk(new)
         new.replace(target)
-    except BaseException:
+    except BaseException as error:
         new.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno and error.filename in (None, os.fspath(new), new):
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from error  # of the file that was asked for
         raise
     finally:
         os.close(handle)

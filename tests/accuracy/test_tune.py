@@ -6,6 +6,7 @@ import functools
 import importlib
 import json
 import math
+import os
 
 import pytest
 import torch
@@ -188,6 +189,21 @@ def test_a_checkpoint_of_other_validation_data_is_refused(tmp_path):
         zeropoint.tune(model, (data[0],), data[:2], validation=data[3:], **call)
     with pytest.raises(ValueError, match="another model, metric or calibration data"):
         zeropoint.tune(model, (data[0],), data[:2], "cosine", validation=data[2:3], **call)
+
+
+@pytest.mark.parametrize("trials", [[], {"a": 1}, {"a": [1, 2, 3]}, {"a": ["x", 1]}, "pipe", "nested"])
+def test_what_is_no_checkpoint_is_refused_in_words(tmp_path, trials):
+    path, data = tmp_path / "tune.json", batches()
+    call = {"target": 5.0, "checkpoint": path, "progress": False}
+    if trials == "pipe":
+        os.mkfifo(path)
+    else:
+        zeropoint.tune(spread_network(), (data[0],), data, mixed_precision=False, **call)
+        path.write_text(
+            "[" * 100_000 if trials == "nested" else json.dumps({**json.loads(path.read_text()), "trials": trials})
+        )
+    with pytest.raises(ValueError, match=r"tune\.json is not a checkpoint of tune"):
+        zeropoint.tune(spread_network(), (data[0],), data, mixed_precision=False, **call)
 
 
 def test_the_report_is_json():

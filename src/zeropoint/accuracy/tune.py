@@ -44,6 +44,7 @@ from zeropoint.graph.policy import Policy
 from zeropoint.graph.quantize_fx import Quantized
 from zeropoint.graph.to_int8 import call_of
 from zeropoint.progress import during
+from zeropoint.regular_file import open_regular
 from zeropoint.report.findings import Findings, Search
 from zeropoint.report.html import write_report
 from zeropoint.table import plain_table, rich_table
@@ -522,16 +523,21 @@ class _Checkpoint:
         self.front: Front | None = None
         if path.exists():
             try:
-                facts = json.loads(path.read_text(encoding="utf-8"))
-                model, known, front = facts["model"], facts["trials"], facts["front"]
-            except (ValueError, KeyError, TypeError) as error:
+                with open_regular(path) as file:
+                    facts = json.load(file)
+                is_ours = facts["model"] == self._model
+                if is_ours:
+                    self._restore(facts["trials"], facts["front"])
+            except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
                 raise ValueError(f"{path} is not a checkpoint of tune ({error}): use another path") from error
-            if model != self._model:
+            if not is_ours:
                 raise ValueError(
                     f"{path} belongs to another model, metric or calibration data. Delete it, or use another path"
                 )
-            self._known = {key: (float(metric), float(seconds)) for key, (metric, seconds) in known.items()}
-            self.front = None if front is None else Front.of([Option(*option) for option in front[0]], front[1])
+
+    def _restore(self, known: Any, front: Any) -> None:
+        self._known = {key: (float(metric), float(seconds)) for key, (metric, seconds) in known.items()}
+        self.front = None if front is None else Front.of([Option(*option) for option in front[0]], front[1])
 
     def known(self, recipe: Recipe) -> tuple[float, float] | None:
         """Metric and seconds of a recipe that was tried before."""

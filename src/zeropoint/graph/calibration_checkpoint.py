@@ -61,7 +61,10 @@ class CalibrationCheckpoint:
         expected = _observers(self._prepared)
         if expected.keys() != self._state.keys():
             raise ValueError(f"{self.path} belongs to the calibration of another model. Delete it, or use another path")
-        self._prepared.load_state_dict(self._state, strict=False)
+        try:
+            self._prepared.load_state_dict(self._state, strict=False)
+        except RuntimeError as error:
+            raise ValueError(f"{self.path} is damaged ({error}). Delete it, or use another path") from error
 
     def seen(self, batches: int) -> None:
         """So many batches are done; writes the file if it is time."""
