@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import zipfile
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import typer
 from zeropoint.cli.models import fixed_batch, input_names
 from zeropoint.cli.named import existing, is_named, named
 from zeropoint.cli.output import note
+from zeropoint.described import shortened
 from zeropoint.regular_file import Allowance
 from zeropoint.safetensors_header import read_whole
 
@@ -29,19 +32,33 @@ Samples = Annotated[
 def load_arrays(text: str) -> dict[str, Any]:
     """The arrays of a file by name; the one of a .npy file has none."""
     path = existing(text)
-    if path.suffix == ".npy":
-        return {"": np.load(path, mmap_mode="r", allow_pickle=False)}
-    if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as archive:
-            allowance = Allowance(path.stat().st_size)
-            for record in archive.zip.infolist():
-                allowance.take(record.file_size, f"{record.filename} of {path}")
-            return {name: archive[name] for name in archive.files}
+    if path.suffix in (".npy", ".npz"):
+        try:
+            return _of_numpy(path)
+        except OSError:
+            raise
+        except Exception as error:  # numpy's readers raise whatever the parsers of Python raise
+            raise ValueError(shortened(f"{text} is not a file of arrays: {error}")) from error
     if path.suffix == ".safetensors":
         from safetensors.numpy import load
 
         return dict(load(read_whole(path)[0]))
     raise typer.BadParameter(f"{text}: pass a .npy, .npz or .safetensors file, or package.module:iterable")
+
+
+def _of_numpy(path: Path) -> dict[str, Any]:
+    if path.suffix == ".npy":
+        return {"": np.load(path, mmap_mode="r", allow_pickle=False)}
+    with zipfile.ZipFile(path) as records:
+        allowance = Allowance(path.stat().st_size)
+        for record in records.infolist():
+            allowance.take(record.file_size, f"{record.filename} of {path}")
+    with np.load(path, allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):
+            raise ValueError(f"{name} is not an array")
+    return arrays
 
 
 def load_batches(text: str, model: Any, batch: int, samples: int) -> list[Any]:

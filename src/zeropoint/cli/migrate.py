@@ -30,12 +30,12 @@ def migrate(
             from zeropoint.compat.migrate import python_files
         except ImportError as error:
             raise ImportError(f"zeropoint migrate needs libcst ({error}): pip install 'zeropoint[migrate]'") from error
-        files = [rewritten(file.read_text(), str(file)) for file in python_files(path)]
+        files = [rewritten(_source(file), str(file)) for file in python_files(path)]
         changed = [file for file in files if file.before != file.after]
         if write:
             for file in changed:
                 with replacing(file.path) as new:
-                    new.write_text(file.after)
+                    new.write_text(file.after, encoding="utf-8")
         left = [(file.path, finding) for file in files for finding in file.left]
         data = {
             "files": [{"file": file.path, "diff": file.diff()} for file in changed],
@@ -49,3 +49,10 @@ def migrate(
             note(f"{name}:{finding.line}: {finding.name} stays: {finding.reason}")
     if left:
         raise typer.Exit(1)
+
+
+def _source(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} cannot be rewritten: it is not text in UTF-8 ({error})") from error
