@@ -1,6 +1,8 @@
 // What the files of bindings/ share.
 #pragma once
 
+#include "bindings/python_lock.h"
+
 #include <nanobind/nanobind.h>
 
 #include <cstdint>

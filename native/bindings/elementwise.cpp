@@ -26,7 +26,7 @@ Quantized operand_of(const OperandTuple& t) {
 }  // namespace
 
 void bind_elementwise(nb::module_& m) {
-    using release = nb::call_guard<nb::gil_scoped_release>;
+    using release = nb::call_guard<Unlocked>;
     m.def(
         "binary",
         [](int operation, int type, const OperandTuple& a, const OperandTuple& b, const OperandTuple& y, bool relu,

@@ -27,7 +27,7 @@ IndexArray indices_of(const IndexTuple& t) { return {at<const void>(std::get<0>(
 }  // namespace
 
 void bind_embedding(nb::module_& m) {
-    using release = nb::call_guard<nb::gil_scoped_release>;
+    using release = nb::call_guard<Unlocked>;
     m.def(
         "embedding_bags",
         [](const std::string& op, const TableTuple& table, const IndexTuple& indices, const IndexTuple& offsets,

@@ -106,11 +106,11 @@ public:
 
     explicit PythonStep(nb::object object) : object_(std::move(object)) {}
     ~PythonStep() override {
-        nb::gil_scoped_acquire acquire;
+        Locked acquire;
         object_.reset();
     }
     std::vector<Tensor> plan(const std::vector<Tensor>& inputs, const std::vector<int64_t>& numbers) override {
-        nb::gil_scoped_acquire acquire;
+        Locked acquire;
         nb::list given;
         for (const Tensor& x : inputs) given.append(nb::make_tuple(name_of(x.type), x.sizes, x.strides));
         std::vector<Tensor> made;
@@ -121,7 +121,7 @@ public:
     }
     void run(const std::vector<Tensor>& inputs, const std::vector<int64_t>& numbers, const std::vector<Tensor>& outputs,
              void* const* at) override {
-        nb::gil_scoped_acquire acquire;
+        Locked acquire;
         const auto list = [&](const std::vector<Tensor>& tensors) {
             nb::list made;
             for (const Tensor& t : tensors)
@@ -253,7 +253,7 @@ void read_inputs(Program& program, nb::handle given, Call& call) {
 void begin(Program& program, nb::handle given, Call& call) {
     read_inputs(program, given, call);
     {
-        nb::gil_scoped_release release;
+        Unlocked release;
         call.plan = program.plan(call.layouts);
     }
     for (const auto& copy : call.to_copy) copy();  // of sizes that fit
@@ -286,7 +286,7 @@ nb::object run(Program& program, nb::handle given, nb::handle tensor, nb::handle
     std::unique_ptr<State> made;
     if (state == nullptr) state = (made = std::make_unique<State>(program.state())).get();
     {
-        nb::gil_scoped_release release;
+        Unlocked release;
         program.run(*call.plan, call.inputs.data(), call.outputs.data(), *state);
     }
     if (!tensor.is_none() && any_instance(given, tensor))
@@ -339,7 +339,7 @@ void bind_engine(nb::module_& m) {
             "read",
             [](const std::string& path, int64_t memory_limit) {
                 try {
-                    nb::gil_scoped_release release;
+                    Unlocked release;
                     return Program::of_stranger(Container::read(path), memory_limit).release();
                 } catch (const std::system_error& error) {
                     errno = error.code().value();
@@ -378,7 +378,7 @@ void bind_engine(nb::module_& m) {
              nb::arg("state").none() = nb::none())
         .def("memory",
              [](Program& self, const std::vector<std::vector<int64_t>>& shapes) {
-                 nb::gil_scoped_release release;
+                 Unlocked release;
                  const auto plan = self.plan(layouts_of(shapes));
                  return std::pair(plan->arena_bytes, plan->value_bytes);
              })
@@ -386,7 +386,7 @@ void bind_engine(nb::module_& m) {
              [](Program& self, const std::vector<std::vector<int64_t>>& shapes) {
                  std::shared_ptr<const Plan> plan;
                  {
-                     nb::gil_scoped_release release;
+                     Unlocked release;
                      plan = self.plan(layouts_of(shapes));
                  }
                  nb::list steps, instructions, buffers;
@@ -416,7 +416,7 @@ void bind_engine(nb::module_& m) {
             begin(self, given, call);
             std::vector<double> seconds(call.plan->instructions.size());
             {
-                nb::gil_scoped_release release;
+                Unlocked release;
                 self.run(*call.plan, call.inputs.data(), call.outputs.data(), state, seconds.data());
             }
             nb::list rows;

@@ -32,7 +32,7 @@ FloatPoolTensor float_pool_of(const FloatPoolTuple& t) {
 }  // namespace
 
 void bind_floats(nb::module_& m) {
-    using release = nb::call_guard<nb::gil_scoped_release>;
+    using release = nb::call_guard<Unlocked>;
     m.def(
         "float_function",
         [](int function, Address x, Address y, int64_t count) {

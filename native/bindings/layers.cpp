@@ -63,7 +63,7 @@ LayerOutput output_of(const OutputTuple& t, const TensorTuple& residual) {
 }  // namespace
 
 void bind_layers(nb::module_& m) {
-    using release = nb::call_guard<nb::gil_scoped_release>;
+    using release = nb::call_guard<Unlocked>;
     nb::class_<LinearLayer>(m, "LinearLayer", "The weights of a linear layer, packed for this CPU.")
         .def("__init__",
              [](LinearLayer* self, const WeightTuple& w, const ArrayTuple& zero_point, int64_t outputs, int64_t inputs,

@@ -81,7 +81,7 @@ nb::dict machine_dict(const Machine& m) {
 
 nb::dict peaks_dict() {
     const Peaks p = [] {
-        nb::gil_scoped_release release;
+        Unlocked release;
         return peaks();
     }();
     nb::dict d, macs;
@@ -155,7 +155,7 @@ void bind_cpu(nb::module_& m) {
 }
 
 void bind_affine(nb::module_& m) {
-    using release = nb::call_guard<nb::gil_scoped_release>;
+    using release = nb::call_guard<Unlocked>;
     m.def(
         "quantize",
         [](Address x, Address y, int dst, const GridTuple& grid, const ParameterTuple& scale,
@@ -209,17 +209,17 @@ void bind_lookup(nb::module_& m) {
         [](Address x, Address table, Address y, int64_t n) {
             lookup(at<const uint8_t>(x), at<const uint8_t>(table), at<uint8_t>(y), n);
         },
-        nb::call_guard<nb::gil_scoped_release>());
+        nb::call_guard<Unlocked>());
     m.def(
         "lookup_rows",
         [](Address x, Address table, int64_t tables, Address y, int64_t rows, int64_t length) {
             lookup_rows(at<const uint8_t>(x), at<const uint8_t>(table), tables, at<uint8_t>(y), rows, length);
         },
-        nb::call_guard<nb::gil_scoped_release>());
+        nb::call_guard<Unlocked>());
 }
 
 void bind_ranges(nb::module_& m) {
-    using release = nb::call_guard<nb::gil_scoped_release>;
+    using release = nb::call_guard<Unlocked>;
     m.def(
         "minmax",
         [](Address x, const GridTuple& grid, int64_t parts, Address min, Address max) {
@@ -308,7 +308,7 @@ PoolTensor pool_of(const PoolTuple& t) {
 }
 
 void bind_spatial(nb::module_& m) {
-    using release = nb::call_guard<nb::gil_scoped_release>;
+    using release = nb::call_guard<Unlocked>;
     m.def(
         "max_pool",
         [](const PoolTuple& tensor, const Three& kernel, const Three& stride, const Three& padding,

@@ -34,7 +34,7 @@ ChannelParams params_of(Address weight, Address bias) { return {at<const float>(
 }  // namespace
 
 void bind_norms(nb::module_& m) {
-    using release = nb::call_guard<nb::gil_scoped_release>;
+    using release = nb::call_guard<Unlocked>;
     m.def(
         "batch_norm",
         [](const NormTuple& t, const ShapeTuple& shape, Address weight, Address bias, Address mean, Address var,

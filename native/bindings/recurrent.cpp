@@ -92,8 +92,8 @@ void bind_recurrent(nb::module_& m) {
                                    at<const float>(std::get<0>(first)), at<const float>(std::get<1>(first)),
                                    at<float>(std::get<0>(last)), at<float>(std::get<1>(last))});
         },
-        nb::call_guard<nb::gil_scoped_release>());
-    m.def("integer_lstm", integer_lstm, nb::call_guard<nb::gil_scoped_release>());
+        nb::call_guard<Unlocked>());
+    m.def("integer_lstm", integer_lstm, nb::call_guard<Unlocked>());
 }
 
 }  // namespace zeropoint

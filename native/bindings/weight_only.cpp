@@ -40,7 +40,7 @@ void bind_weight_only(nb::module_& m) {
                 self.run(at<const void>(std::get<0>(x)), static_cast<FloatType>(std::get<1>(x)), rows,
                          at<void>(std::get<0>(y)), static_cast<FloatType>(std::get<1>(y)), relu);
             },
-            nb::call_guard<nb::gil_scoped_release>());
+            nb::call_guard<Unlocked>());
 }
 
 }  // namespace zeropoint

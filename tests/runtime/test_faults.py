@@ -335,6 +335,25 @@ def test_a_calibration_that_a_signal_stops_goes_on_and_ends_the_same(tmp_path: P
     assert resumed.stdout.strip().endswith("False")
 
 
+@pytest.mark.parametrize("batch", [1, 16, 256])
+def test_python_ends_while_a_thread_that_nobody_waits_for_runs_a_program(batch: int) -> None:
+    """Python ends such threads where they ask for its lock, which was SIGABRT in the middle of a call."""
+    code = """
+        import sys, threading, time, numpy as np, zeropoint.runtime as runtime
+        program, x = runtime.load(sys.argv[1]), np.ones((int(sys.argv[2]), 3, 32, 32), np.float32)
+
+        def work():
+            while True:
+                program(x)
+
+        for _ in range(3):
+            threading.Thread(target=work, daemon=True).start()
+        time.sleep(0.2)
+    """
+    ran = run_python(code, IMAGE, batch)
+    assert ran.returncode == 0, ran.stderr
+
+
 def test_a_signal_during_a_call_reaches_python_when_it_ends() -> None:
     code = """
         import signal, sys, threading, time, os, numpy as np, zeropoint.runtime as runtime
