@@ -54,7 +54,7 @@ def whole_bytes(columns: int, kind: str) -> int:
 @given(seed=seeds, rows=st.integers(0, 9), columns=st.integers(1, 150), half=st.booleans())
 def test_packed_bytes_are_those_of_torch(kind, seed, rows, columns, half):
     x = numbers(seed, rows, whole_bytes(columns, kind))
-    x = x.half() if half else x
+    x = x.half() + 0.0 if half else x  # small negative values become -0
     table = op(ours, kind, "prepack")(x)
     assert_same(table, op(theirs, kind, "prepack")(x))
     assert_same(op(ours, kind, "unpack")(table), op(theirs, kind, "unpack")(table))
