@@ -71,12 +71,29 @@ _Unpickler: Any = pickle._Unpickler
 
 
 _LONGEST_NAME = 400  # of a class or function, with its module
+_TEXTS = (
+    pickle.INT, pickle.LONG, pickle.FLOAT, pickle.STRING, pickle.UNICODE, pickle.BINUNICODE, pickle.SHORT_BINUNICODE,
+    pickle.BINUNICODE8,
+)  # fmt: skip
+
+
+def _of_text(read: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Reads what is a text in the pickle; Python's errors about it repeat the whole text."""
+
+    def load(self: Any) -> None:
+        try:
+            read(self)
+        except ValueError as error:
+            raise pickle.UnpicklingError(f"it has a text that is not what it should be: {str(error)[:80]}") from error
+
+    return load
 
 
 class _Reader(_Unpickler):
     """Finds a class of records for every name, and refuses keys that cannot be hashed in a reasonable time."""
 
     dispatch = dict(_Unpickler.dispatch)  # opcodes that are read in another way
+    dispatch.update({code[0]: _of_text(_Unpickler.dispatch[code[0]]) for code in _TEXTS})
 
     def __init__(self, file: Any, persistent: Callable[[Any], Any]) -> None:
         super().__init__(file)
@@ -162,7 +179,7 @@ def read_records(data: Any, persistent: Callable[[Any], Any]) -> Any:
         raise
     except (pickle.UnpicklingError, EOFError, KeyError, IndexError, AttributeError, TypeError, MemoryError) as error:
         raise ValueError(f"the file is damaged: cannot read its pickle: {error}") from error
-    except (RecursionError, OverflowError, UnicodeDecodeError, AssertionError, struct.error) as error:
+    except (RecursionError, OverflowError, AssertionError, struct.error) as error:
         raise ValueError(f"the file is damaged: cannot read its pickle: {error}") from error
 
 
