@@ -6,6 +6,7 @@ import builtins
 import io
 import os
 import pickle
+import random
 import struct
 import subprocess
 import sys
@@ -376,3 +377,25 @@ def test_an_empty_tensor_of_impossible_sizes_is_refused(size: int, tmp_path: Pat
 
     with pytest.raises(ValueError, match=r"exceeds its storage of 16 bytes"):
         zeropoint.compat.load(rewritten(tmp_path / "t.pt", changed))
+
+
+def with_random_bytes(data: bytes, rnd: random.Random) -> bytes:
+    changed = bytearray(data)
+    for _ in range(rnd.choice([1, 1, 2, 4])):
+        place, removed = rnd.randrange(len(changed)), rnd.randrange(3)
+        changed[place : place + removed] = rnd.choices(b"\0\xff\x80.Rbct(09q", k=rnd.choice([0, 1, 2, 8]))
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("entry", ["load", "load_state_dict"])
+def test_an_archive_with_random_bytes_is_read_or_refused(entry: str, tmp_path: Path) -> None:
+    rnd, path, refused = random.Random(0), tmp_path / "file.pt", 0
+    for _ in range(400):
+        name = rnd.choice([*STATES, *(f"{module}.pt" for module in MODULES)])
+        data = rewritten(name, lambda record, data: with_random_bytes(data, rnd) if record.endswith(".pkl") else data)
+        path.write_bytes(data.getvalue() if rnd.random() < 0.75 else with_random_bytes(data.getvalue(), rnd))
+        try:
+            getattr(zeropoint.compat, entry)(path)
+        except (ValueError, NotImplementedError) as error:
+            refused += not isinstance(error, UnicodeDecodeError)
+    assert refused > 200

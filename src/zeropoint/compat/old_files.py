@@ -7,12 +7,14 @@ graphs of torch.fx. Everything else is refused by its name.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import io
 import math
 import os
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import IO, Any
 
 import torch
@@ -26,7 +28,7 @@ from zeropoint.compat.pickle_records import Persistent, Record, is_global, read_
 from zeropoint.compat.pickled import adopt
 from zeropoint.compat.state_files import read_state_dict, write_state_dict
 from zeropoint.compat.zip_records import File, ZipRecords, opened, zip_records
-from zeropoint.described import described
+from zeropoint.described import described, shortened
 from zeropoint.graph.code_names import require_plain
 from zeropoint.numerics.dtypes import DTYPES, quantized_dtype
 from zeropoint.numerics.schemes import SCHEMES, qscheme
@@ -64,12 +66,13 @@ def load(file: File, classes: Iterable[type] = ()) -> Any:
     """
     if isinstance(file, (str, os.PathLike)) and os.fspath(file).endswith(".safetensors"):
         return read_state_dict(file)
-    archive = _Archive(file)
-    if archive.is_script:
-        from zeropoint.compat.script_files import load_script
+    with _refusing_damage(file):
+        archive = _Archive(file)
+        if not archive.is_script:
+            return _Builder({f"{c.__module__}.{c.__qualname__}": c for c in classes}).built(archive.content)
+    from zeropoint.compat.script_files import load_script
 
-        return load_script(file)
-    return _Builder({f"{c.__module__}.{c.__qualname__}": c for c in classes}).built(archive.content)
+    return load_script(file)
 
 
 def load_state_dict(file: File) -> dict[str, Any]:
@@ -85,14 +88,15 @@ def load_state_dict(file: File) -> dict[str, Any]:
         >>> list(load_state_dict(io.BytesIO(buffer.getvalue())))
         ['weight', 'bias']
     """
-    archive = _Archive(file)
+    with _refusing_damage(file):
+        archive = _Archive(file)
+        found = None if archive.is_script else _Builder({}, shells=True).built(archive.content)
+        state: Any = found.state_dict() if isinstance(found, nn.Module) else found
     if archive.is_script:
         from zeropoint.compat.script_files import load_script
 
-        found: Any = load_script(file)
-    else:
-        found = _Builder({}, shells=True).built(archive.content)
-    state = found.state_dict() if isinstance(found, nn.Module) else found
+        found = load_script(file)
+        state = found.state_dict()
     if isinstance(state, Mapping) and isinstance(state.get("state_dict"), Mapping):
         state = state["state_dict"]  # a checkpoint of a training program
     if not isinstance(state, Mapping) or not state:
@@ -116,6 +120,25 @@ def convert(file: File, path: str | os.PathLike[str]) -> dict[str, Any]:
     state = load_state_dict(file)
     write_state_dict(state, path)
     return state
+
+
+_OF_DAMAGE = (
+    AttributeError, TypeError, LookupError, ArithmeticError, AssertionError, RuntimeError, OSError, UnicodeDecodeError,
+)  # fmt: skip
+
+
+@contextlib.contextmanager
+def _refusing_damage(file: File) -> Iterator[None]:
+    """What no check has seen is found where the parts are put together: one is missing, or is something else."""
+    try:
+        yield
+    except (NotImplementedError, io.UnsupportedOperation):
+        raise
+    except _OF_DAMAGE as error:
+        if isinstance(error, OSError) and error.filename is not None:  # it cannot be opened
+            raise
+        what = shortened(f"{_shown(file)} is damaged: its parts do not fit ({type(error).__name__}: {error})")
+        raise ValueError(what) from error
 
 
 def _shown(file: File) -> str:

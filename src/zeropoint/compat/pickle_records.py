@@ -175,7 +175,9 @@ def read_records(data: Any, persistent: Callable[[Any], Any]) -> Any:
     file = io.BytesIO(data) if isinstance(data, bytes) else data
     try:
         return _Reader(file, persistent).load()
-    except ValueError:
+    except ValueError as error:
+        if isinstance(error, UnicodeDecodeError):  # of a name
+            raise ValueError(f"the file is damaged: cannot read its pickle: {error}") from error
         raise
     except (pickle.UnpicklingError, EOFError, KeyError, IndexError, AttributeError, TypeError, MemoryError) as error:
         raise ValueError(f"the file is damaged: cannot read its pickle: {error}") from error

@@ -152,7 +152,7 @@ def _only_tensors(data: bytes, refused: Callable[[str], ValueError]) -> bytes:
         return data
     try:
         read = torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, TypeError) as error:
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, LookupError, TypeError) as error:
         raise refused("a pickled object that is more than tensors") from error
     made = io.BytesIO()
     torch.save(read, made)
