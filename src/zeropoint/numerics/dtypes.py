@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -30,12 +29,12 @@ def twin(name: str) -> Any:
     return name if found is None or type(found).__module__.startswith("zeropoint") else found
 
 
-@dataclass(frozen=True)
 class QuantizedDtype:
     """An integer type with `bits` bits, held in elements of type `storage`.
 
     The range follows from the bits: ``[0, 2**bits - 1]`` if unsigned, ``[-2**(bits-1), 2**(bits-1) - 1]`` if signed.
-    Sub-byte types hold ``8 / bits`` values in a byte, low bits first.
+    Sub-byte types hold ``8 / bits`` values in a byte, low bits first. It is no dataclass: `dataclasses.asdict` of what
+    holds it leaves it whole, as it leaves torch's.
 
     Example:
         >>> from zeropoint import quint4x2
@@ -43,27 +42,31 @@ class QuantizedDtype:
         (0, 15, 2)
     """
 
+    # Attributes and no properties, as torch.compile looks at dtypes and cannot follow those.
     name: str
     bits: int
     signed: bool
-    # What follows from these: attributes and no properties, as torch.compile looks at dtypes and cannot follow those.
-    storage: str = field(init=False, repr=False, compare=False)
-    qmin: int = field(init=False, repr=False, compare=False)
-    qmax: int = field(init=False, repr=False, compare=False)
-    per_byte: int = field(init=False, repr=False, compare=False)  # values in a byte; 1 for types of a byte or more
-    itemsize: int = field(init=False, repr=False, compare=False)  # bytes of one storage element
+    storage: str
+    qmin: int
+    qmax: int
+    per_byte: int  # values in a byte; 1 for types of a byte or more
+    itemsize: int  # bytes of one storage element
 
-    def __post_init__(self) -> None:
-        width = max(self.bits, 8)
-        levels = 1 << self.bits
-        for attribute, value in {
-            "storage": f"{'int' if self.signed else 'uint'}{width}",
-            "qmin": -levels // 2 if self.signed else 0,
-            "qmax": levels // 2 - 1 if self.signed else levels - 1,
-            "per_byte": max(8 // self.bits, 1),
-            "itemsize": width // 8,
-        }.items():
-            object.__setattr__(self, attribute, value)
+    def __init__(self, name: str, bits: int, signed: bool) -> None:
+        width, levels = max(bits, 8), 1 << bits
+        vars(self).update(
+            name=name,
+            bits=bits,
+            signed=signed,
+            storage=f"{'int' if signed else 'uint'}{width}",
+            qmin=-levels // 2 if signed else 0,
+            qmax=levels // 2 - 1 if signed else levels - 1,
+            per_byte=max(8 // bits, 1),
+            itemsize=width // 8,
+        )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{self!r} cannot be changed: it has no {name} to set")
 
     @functools.cached_property
     def torch_storage(self) -> torch.dtype:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -12,9 +11,8 @@ from zeropoint.numerics.dtypes import twin
 _KINDS = ("QScheme", "qscheme")
 
 
-@dataclass(frozen=True)
 class QScheme:
-    """How quantization parameters are laid out over a tensor.
+    """How quantization parameters are laid out over a tensor. It is no dataclass, see `QuantizedDtype`.
 
     Example:
         >>> from zeropoint import per_channel_symmetric
@@ -25,7 +23,14 @@ class QScheme:
     name: str
     per_channel: bool
     symmetric: bool
-    float_zero_point: bool = False
+    float_zero_point: bool
+
+    def __init__(self, name: str, per_channel: bool, symmetric: bool, float_zero_point: bool = False) -> None:
+        facts = {"per_channel": per_channel, "symmetric": symmetric, "float_zero_point": float_zero_point}
+        vars(self).update(name=name, **facts)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{self!r} cannot be changed: it has no {name} to set")
 
     def __repr__(self) -> str:
         return f"zeropoint.{self.name}"
