@@ -577,3 +577,21 @@ def test_theirs_and_ours_agree_on_any_rank(shape, seed):
     both = pair("FakeQuantize", observer="PerChannelMinMaxObserver", ch_axis=1)
     assert_same_step(both, torch.randn(shape, generator=generator(seed)))
     assert theirs("FakeQuantize") is not ours("FakeQuantize")
+
+
+def test_observers_of_others_may_have_schemes_of_torch() -> None:
+    class Theirs(torch.nn.Module):
+        def __init__(self, **options: Any) -> None:
+            super().__init__()
+            self.quant_min, self.quant_max, self.is_dynamic, self.ch_axis = -128, 127, False, 0
+            self.dtype, self.qscheme = torch.qint8, torch.per_channel_symmetric
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x
+
+        def calculate_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
+            return torch.full((3,), 0.5), torch.zeros(3, dtype=torch.int32)
+
+    fake_quantize = zeropoint.FakeQuantize(Theirs)
+    assert fake_quantize.is_per_channel
+    assert torch.equal(fake_quantize(torch.full((3, 2), 0.7)), torch.full((3, 2), 0.5))

@@ -8,6 +8,7 @@ from torch.nn.parameter import Parameter
 
 from zeropoint.fake_quant.base import FakeQuantizeBase
 from zeropoint.fake_quant.modules import require_inside_dtype
+from zeropoint.numerics.schemes import qscheme
 from zeropoint.observers.base import EPS
 
 
@@ -62,7 +63,7 @@ class _LearnableFakeQuantize(FakeQuantizeBase):
         self.activation_post_process = observer(quant_min=quant_min, quant_max=quant_max, **observer_kwargs)
         self.dtype = self.activation_post_process.dtype
         require_inside_dtype("_LearnableFakeQuantize", quant_min, quant_max, self.dtype)
-        self.qscheme = self.activation_post_process.qscheme
+        self.qscheme = qscheme(self.activation_post_process.qscheme)
         self.ch_axis: int = getattr(self.activation_post_process, "ch_axis", -1)
         self.is_symmetric: bool = self.qscheme.symmetric
         self.is_per_channel: bool = self.qscheme.per_channel

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from zeropoint.fake_quant.base import FakeQuantizeBase
 from zeropoint.numerics.dtypes import quint8
+from zeropoint.numerics.schemes import qscheme
 from zeropoint.observers.base import any_dtype, integer_range
 from zeropoint.observers.minmax import MovingAverageMinMaxObserver, MovingAveragePerChannelMinMaxObserver
 from zeropoint.observers.partial import PartialWrapper
@@ -74,7 +75,7 @@ class FakeQuantize(FakeQuantizeBase):
         self.quant_max: int = found.quant_max
         self.is_dynamic: bool = found.is_dynamic
         self.dtype = found.dtype
-        self.qscheme = found.qscheme
+        self.qscheme = qscheme(found.qscheme)  # an observer of others has torch's
         self.ch_axis: int = getattr(found, "ch_axis", -1)
         self.is_per_channel: bool = self.qscheme.per_channel
         device = next((b.device for b in found.buffers()), None)
