@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from processes import run
 from torch import Tensor, nn
 
 import zeropoint
@@ -384,3 +385,17 @@ def test_a_name_without_counterpart_can_be_imported_and_says_why_when_used() -> 
             use()
     with pytest.raises(AttributeError, match=r"'torch\.ao\.quantization' has no attribute 'no_such_name'"):
         _ = torch.ao.quantization.no_such_name
+
+
+def test_a_traced_model_is_fused_by_the_old_name() -> None:
+    said = run(
+        """
+        import torch, zeropoint.compat
+        zeropoint.compat.install()
+        from torch.quantization.quantize_fx import QuantizationTracer, _fuse_fx
+        model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU()).eval()
+        graph = torch.fx.GraphModule(model, QuantizationTracer([], []).trace(model))
+        print([type(child).__name__ for child in _fuse_fx(graph, False, fuse_custom_config={}).children()])
+        """
+    )
+    assert "ConvReLU2d" in said

@@ -146,13 +146,14 @@ MODULES = {
     },
     "torch.ao.quantization.quantize_fx": {
         "zeropoint.fx": "convert_fx convert_to_reference_fx fuse_fx prepare_fx prepare_qat_fx",
-        "zeropoint.fx.quantize_fx": "_convert_to_reference_decomposed_fx=convert_to_reference_decomposed_fx",
+        "zeropoint.fx.quantize_fx": (
+            "_convert_to_reference_decomposed_fx=convert_to_reference_decomposed_fx _fuse_fx=fuse_traced"
+        ),
         "zeropoint.fx.observed": "attach_preserved_attrs_to_model",
         "zeropoint.fx.tracer": "QuantizationTracer _swap_ff_with_fxff=replace_float_functionals",
         "torch.fx.proxy": "Scope ScopeContextManager",
         FX: (
-            "_check_is_graph_module _convert_fx _convert_standalone_module_fx _fuse_fx _prepare_fx"
-            " _prepare_standalone_module_fx"
+            "_check_is_graph_module _convert_fx _convert_standalone_module_fx _prepare_fx _prepare_standalone_module_fx"
         ),
     },
     "torch.ao.quantization.backend_config.backend_config": {

@@ -82,10 +82,17 @@ def fuse_fx(model: nn.Module, fuse_custom_config: Any = None, backend_config: An
     """
     custom = as_config(FuseCustomConfig, fuse_custom_config, "fuse_custom_config") or FuseCustomConfig()
     preserved = attributes_of(model, custom.preserved_attributes)
-    graph = trace(model, QuantizationTracer())
-    made = fuse(graph, False, _backend(backend_config))
+    made = fuse_traced(trace(model, QuantizationTracer()), False, backend_config=backend_config)
     attach_preserved_attrs_to_model(made, preserved)
     return made
+
+
+def fuse_traced(
+    model: fx.GraphModule, is_qat: bool, fuse_custom_config: Any = None, backend_config: Any = None
+) -> fx.GraphModule:
+    """The same of a model that is traced already; with `is_qat`, fused for training."""
+    as_config(FuseCustomConfig, fuse_custom_config, "fuse_custom_config")  # it has no part in this
+    return fuse(model, is_qat, _backend(backend_config))
 
 
 def prepare_fx(
