@@ -38,7 +38,7 @@ def test_pt2e_of_torchao_gives_what_it_gives_without_us() -> None:
         torch.testing.assert_close(torch.tensor(a), torch.tensor(b), atol=1e-5, rtol=1e-5)
 
 
-def test_insides_without_a_counterpart_are_those_of_pytorch() -> None:
+def test_insides_that_packages_call_have_a_counterpart() -> None:
     code = """
         import torch
         from torch.ao.quantization.fx.utils import node_arg_is_weight

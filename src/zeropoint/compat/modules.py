@@ -6,7 +6,6 @@ A module that is loaded already is changed in place, as people hold references t
 
 from __future__ import annotations
 
-import functools
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -35,15 +34,11 @@ def resolve(path: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def _looking_up(module: ModuleType, known: dict[str, lookup.Counterpart], reason: str, private: dict[str, Any]) -> Any:
+def _looking_up(module: ModuleType, known: dict[str, lookup.Counterpart], reason: str) -> Any:
     path = module.__name__
 
     def __getattr__(name: str) -> Any:
         found = known.get(name)
-        if found is None and not name.startswith("__") and (name.startswith("_") or _is_inside(path)):
-            theirs = private if name in private else _their_names(path)
-            if name in theirs:
-                return theirs[name]
         if found is None and reason and not name.startswith("__"):
             found = lookup.Counterpart(None, reason)
         if found is None:
@@ -55,40 +50,14 @@ def _looking_up(module: ModuleType, known: dict[str, lookup.Counterpart], reason
     return __getattr__
 
 
-def _is_inside(path: str) -> bool:
-    """Whether a module is one of the insides that libraries beside us take functions of."""
-    return _BelowGone._reason(path) is not None
-
-
-@functools.cache
-def _their_names(path: str) -> dict[str, Any]:
-    """The names that PyTorch's own module of this path has, in a copy that nobody else sees."""
-    place = Path(torch.__file__).parent.joinpath(*path.split(".")[1:])
-    file = next((f for f in (place.with_suffix(".py"), place / "__init__.py") if f.is_file()), None)
-    if file is None:
-        return {}
-    spec = importlib.util.spec_from_file_location(path, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except (ImportError, AttributeError, RuntimeError, NotImplementedError):  # it needs what is not there
-        return {}
-    return {name: value for name, value in vars(module).items() if not name.startswith("__")}
-
-
 def _fill(module: ModuleType, reason: str) -> None:
     """Take all names out that the module defined, and let it find those of the table."""
-    known = lookup.reachable_from(module.__name__)
-    private = {}
     for name, value in list(vars(module).items()):
         if not name.startswith("__") and not isinstance(value, ModuleType):
-            if (name.startswith("_") or _is_inside(module.__name__)) and name not in known:
-                private[name] = value  # libraries beside us take such names of PyTorch's: they get PyTorch's
             del vars(module)[name]
-    vars(module)["__getattr__"] = _looking_up(module, known, reason, private)
-    own = lookup.names_of(module.__name__)
+    path = module.__name__
+    vars(module)["__getattr__"] = _looking_up(module, lookup.reachable_from(path), reason)
+    own = lookup.names_of(path)
     vars(module)["__all__"] = [name for name, found in own.items() if found.path and not name.startswith("_")]
 
 

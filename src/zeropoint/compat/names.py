@@ -188,7 +188,17 @@ MODULES = {
     "torch.ao.quantization.fx.convert": {"zeropoint.fx.convert": "convert"},
     "torch.ao.quantization.fx.fuse": {"zeropoint.fx.fuse": "fuse"},
     "torch.ao.quantization.fx.fuse_handler": {FX: "DefaultFuseHandler FuseHandler"},
-    "torch.ao.quantization.fx.prepare": {"zeropoint.fx.prepare": "prepare"},
+    "torch.ao.quantization.fx.prepare": {
+        "zeropoint.fx.prepare": "prepare",
+        "zeropoint.compat.fx_insides": "_insert_obs_or_fq=insert_observer _save_state=save_state",
+    },
+    "torch.ao.quantization.fx.lower_to_fbgemm": {"zeropoint.compat.fx_insides": "lower_to_fbgemm"},
+    "torch.ao.quantization.fx._decomposed": {
+        "zeropoint.compat.fx_insides": (
+            "_per_token_quant_qparam_dim_check=require_qparams_of_tokens quantize_per_channel_group"
+            " quantized_decomposed_lib"
+        ),
+    },
     "torch.ao.quantization.fx.custom_config": {
         "zeropoint.fx": "ConvertCustomConfig FuseCustomConfig PrepareCustomConfig StandaloneModuleConfigEntry",
         "zeropoint.fx.custom_config": (
@@ -223,7 +233,10 @@ MODULES = {
             "_get_module_name_qconfig=module_name_qconfig _get_module_name_regex_qconfig=module_name_regex_qconfig"
             " _get_object_type_qconfig=object_type_qconfig"
             " _maybe_adjust_qconfig_for_module_name_object_type_order=order_qconfig"
+            " _compare_prepare_convert_qconfig_mappings=require_same_rules"
+            " _update_qconfig_for_fusion=add_fused_types _update_qconfig_for_qat=add_trained_types"
         ),
+        "zeropoint.compat.fx_insides": "_generate_node_name_to_qconfig=qconfigs_of_nodes",
     },
     "torch.ao.quantization.fx.quantize_handler": {
         "zeropoint.compat.fx_additions": (
@@ -274,6 +287,7 @@ MODULES = {
         "zeropoint.fx.custom_recurrent": "_reroute_tuple_getitem_pattern=skip_tuples",
         "zeropoint.compat.fx_additions": "NodeInfo get_new_attr_name_with_prefix",
         "zeropoint.fx.modules": "assert_and_get_unique_device=unique_device",
+        "zeropoint.compat.fx_insides": "_get_module=module_of graph_module_from_producer_nodes node_arg_is_weight",
         "zeropoint.fx.observed": "ObservedGraphModuleAttrs",
     },
     "torch.ao.quantization.quantize_jit": {
@@ -309,6 +323,7 @@ MODULES = {
             "NodePattern Pattern get_fqn_to_example_inputs get_swapped_custom_module_class"
         ),
         "zeropoint.fx.patterns": "MatchAllNode",
+        "zeropoint.fx.modules": "_parent_name=parent_and_name",
         "zeropoint.compat.eager_names": "determine_qparams",
         FX: "DEPRECATION_WARNING check_node",
     },
