@@ -29,6 +29,8 @@ DEPENDING: dict[str, tuple[int, int, Callable[[Tensor], Any]]] = {
     "split, fewer": (5, 1, lambda x: torch.stack([part.sum() for part in x.split(2)])),
     "unbind one": (1, 3, lambda x: sum(x.unbind(0))),
     "unbind": (3, 5, lambda x: torch.stack(x.unbind(0)[::2])),
+    "squeeze": (1, 3, lambda x: x.squeeze(0)),
+    "squeeze all": (1, 3, lambda x: x.squeeze()),
     "iteration": (4, 8, lambda x: sum(row for row in x)),
     "chunk": (8, 9, lambda x: torch.cat([part.flip(0) for part in x.chunk(4)])),
     "a list of rows": (3, 4, lambda x: torch.stack([x[i] * i for i in range(len(x))])),
@@ -62,3 +64,12 @@ def test_another_size_gives_what_torch_gives_or_is_refused(name: str) -> None:
             continue
         assert found.shape == expected.shape
         assert torch.allclose(found, expected, atol=0.1 * expected.abs().max().item())
+
+
+def test_a_model_that_was_captured_with_a_batch_of_one_takes_others() -> None:
+    torch.manual_seed(0)
+    model = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
+    quantized = zeropoint.to_int8(model, (torch.randn(1, 5, 16),), [torch.randn(4, 5, 16)], progress=False)
+    for shape in ((1, 5, 16), (3, 7, 16)):
+        x = torch.randn(shape)
+        assert (quantized(x) - model(x)).abs().max() < 0.2

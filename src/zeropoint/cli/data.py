@@ -57,7 +57,7 @@ def _of_numpy(path: Path) -> dict[str, Any]:
         arrays = {name: archive[name] for name in archive.files}
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray):
-            raise ValueError(f"{name} is not an array")
+            raise ValueError(f"{name} in {path} must be an array")
     return arrays
 
 

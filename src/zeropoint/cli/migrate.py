@@ -55,4 +55,4 @@ def _source(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} cannot be rewritten: it is not text in UTF-8 ({error})") from error
+        raise ValueError(f"{path} cannot be rewritten: it must be text in UTF-8 ({error})") from error

@@ -91,6 +91,8 @@ def conditions_of(inputs: list[fx.Node]) -> tuple[Condition, ...]:
     found: dict[Condition, None] = {}
     for asked, where in internals.shape_guards(free) if free is not None else ():
         decides = (_is_of_a_model(where.filename) and not _is_a_check(where)) or _is_a_number(asked)
+        if decides and _asks_for_one(asked, where) and not _depends_on_one(inputs[0].graph, asked.free_symbols):
+            continue
         if decides or _is_a_check(where):
             line = f" ({Path(where.filename).name}, line {where.lineno})" if _is_of_a_model(where.filename) else ""
             question = _named(asked, places, inputs) + line
@@ -129,6 +131,29 @@ def _is_a_check(where: Any) -> bool:
 def _is_a_number(asked: Any) -> bool:
     """Whether what is made of sizes was taken for a number: the graph has it."""
     return isinstance(asked, sympy.Eq) and any(side.is_Integer for side in asked.args)
+
+
+def _asks_for_one(asked: Any, where: Any) -> bool:
+    """Whether an operator of PyTorch asked, or took for a number, that a size is 1: the two look alike."""
+    is_one = isinstance(asked, sympy.Eq) and sympy.Integer(1) in asked.args and any(p.is_symbol for p in asked.args)
+    return is_one and Path(where.filename) == _TORCH / "_ops.py"
+
+
+def _depends_on_one(graph: fx.Graph, sizes: set[Any]) -> bool:
+    """Whether an operator gives as many parts as such a size says, or leaves out or repeats an axis of size 1."""
+    for node in graph.nodes:
+        schema = getattr(node.target, "_schema", None) if node.op == "call_function" else None
+        value = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], fx.Node) else None
+        if schema is None or not isinstance(value, Tensor):
+            continue
+        name = schema.name.partition("::")[2]
+        gives_parts = any(str(result.type) == "List[Tensor]" for result in schema.returns)
+        if gives_parts or name.startswith(("squeeze", "expand", "broadcast")):
+            named = node.args[1] if name == "squeeze" and len(node.args) > 1 else range(value.dim())
+            looked_at = [value.shape[axis] for axis in (named if isinstance(named, (list, range)) else [named])]
+            if any(sizes & internals.expression(n).free_symbols for n in looked_at if isinstance(n, SymInt)):
+                return True
+    return False
 
 
 def _named(expression: Any, places: dict[Any, Place], inputs: list[fx.Node]) -> str:
