@@ -315,6 +315,11 @@ class Compiler:
             raise self.unsupported(
                 "it takes graphs or is a function of Python: no step, and none that PyTorch computes"
             )
+        if self._depends_on_data(node):
+            raise self.unsupported(
+                "the size of its result depends on the data, and programs plan sizes before they run: keep the size, as"
+                " torch.where does, or compute it outside of the model"
+            )
         call = TorchCall(node, lambda n: self.parameter(n) if self.is_parameter(n) else self.values[n])
         results = self.found[node]
         several = isinstance(results, (tuple, list))
@@ -325,6 +330,15 @@ class Compiler:
         names = [str(node)] * (len(results) if several else 1)
         made = self.builder.add_several("foreign", call.tensors, names, **numbers)
         return made if several else made[0]
+
+    def _depends_on_data(self, node: fx.Node) -> bool:
+        """Whether the size of its result does, beyond the sizes of its inputs."""
+        if torch.Tag.dynamic_output_shape not in node.target.tags:
+            return False
+        if call_name(node.target) != "aten.index.Tensor":
+            return True
+        indices: Any = node.args[1]
+        return any(self.dtype(i) in (torch.bool, torch.uint8) for i in indices if i is not None)
 
     def output(self, node: fx.Node) -> None:
         flat = list(node.args[0]) if isinstance(node.args[0], (tuple, list)) else [node.args[0]]

@@ -56,16 +56,22 @@ class TorchCall:
 
     def plan(self, inputs: list[Described], numbers: list[int]) -> list[Described]:
         """What it gives for such inputs."""
-        with torch.no_grad():
-            made = [torch.zeros(1, dtype=_dtype(d)).as_strided(s, [0] * len(s)).contiguous() for d, s, _ in inputs]
-            tensors = [torch.empty_strided(t.shape, st, dtype=t.dtype).copy_(t) for t, (_, _, st) in zip(made, inputs)]
-            return [(_name(t), list(t.shape), _strides(t)) for t in self._call(tensors, numbers)]
+        tensors = [torch.empty_strided(s, st, dtype=_dtype(d), device="meta") for d, s, st in inputs]
+        try:
+            made = self._call(tensors, numbers)
+        except ValueError:  # sizes alone do not tell: those of zeros may
+            made = self._call([torch.zeros_like(t, device="cpu") for t in tensors], numbers)
+        return [(_name(t), list(t.shape), _strides(t)) for t in made]
 
     def run(self, inputs: list[Any], numbers: list[int], outputs: list[Any]) -> None:
         """Compute it; tensors are addresses in front of what `plan` gets."""
-        with torch.no_grad():
-            for made, place in zip(self._call([_at(*x) for x in inputs], numbers), outputs):
-                _at(*place).copy_(made)
+        for made, place in zip(self._call([_at(*x) for x in inputs], numbers), outputs):
+            if list(made.shape) != list(place[2]):
+                raise ValueError(
+                    f"{self} gave {list(made.shape)}, the program has memory for {list(place[2])}: results whose sizes"
+                    " depend on data are not supported"
+                )
+            _at(*place).copy_(made)
 
     def _call(self, tensors: list[Tensor], numbers: list[int]) -> list[Tensor]:
         def fill(value: Any) -> Any:
@@ -73,10 +79,17 @@ class TorchCall:
                 return (tensors if value.kind == "tensor" else numbers)[value.number]
             if isinstance(value, (list, tuple)):
                 return type(value)(fill(part) for part in value)
-            return value
+            is_planned = tensors and tensors[0].is_meta
+            return value.to("meta") if isinstance(value, Tensor) and is_planned else value
 
         target: Any = self.target
-        results = target(*fill(self.args), **{key: fill(part) for key, part in self.kwargs.items()})
+        try:
+            with torch.no_grad():
+                results = target(*fill(self.args), **{key: fill(part) for key, part in self.kwargs.items()})
+        except (RuntimeError, IndexError) as error:
+            given = ", ".join(str(list(t.shape)) for t in tensors)
+            why = str(error).splitlines()[0][:200]
+            raise ValueError(f"PyTorch, which runs {self}, refuses inputs of {given}: {why}") from error
         return list(results) if isinstance(results, (tuple, list)) else [results]
 
 
