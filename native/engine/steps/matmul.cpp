@@ -4,6 +4,8 @@
 #include "engine/steps/byte_tensors.h"
 #include "operators/layers.h"
 
+#include <cstring>
+
 namespace zeropoint {
 namespace {
 
@@ -44,6 +46,13 @@ struct Matrices {
     int64_t rows = 0, columns = 0, depth = 0;
 };
 
+// A product of nothing: every byte is zero.
+void fill(Planner& p, const Tensor& y, int64_t zero) {
+    p.emit({y.place}, [zero, bytes = static_cast<size_t>(y.bytes())](void* const* at) {
+        std::memset(at[0], static_cast<uint8_t>(zero), bytes);
+    });
+}
+
 // y = a b of (..., M, K) and (..., K, N); batches broadcast. A matrix b that is stored is packed once.
 class Matmul : public Step {
 public:
@@ -81,7 +90,7 @@ public:
         const Tensor y = p.make(a.type, m.result());
         p.give(0, y);
         if (y.count() == 0) return;
-        if (depth == 0) throw PlanError("there is nothing to add up");
+        if (depth == 0) return fill(p, y, y_.zero_point);
         LayerOutput out;
         out.type = a.type == ElementType::u8 ? OutputType::u8 : OutputType::s8;
         out.scale = y_.scale;
@@ -144,7 +153,7 @@ public:
         const Tensor y = p.make(ElementType::f32, m.result());
         p.give(0, y);
         if (y.count() == 0) return;
-        if (m.depth == 0) throw PlanError("there is nothing to add up");
+        if (m.depth == 0) return fill(p, y, 0);
         const int64_t batches = count_of(m.batch);
         p.needs_memory(batched_matmul_dynamic_bytes(batches, m.rows, m.columns, m.depth),
                        batched_matmul_scratch(m.columns, m.depth));

@@ -195,6 +195,8 @@ def _is_finite(e: Expression, x: Term) -> Term:
 
 
 def _emit_nan_to_num(c: StepBuilder, node: fx.Node) -> str:
+    if c.dtype(node) != _F32:  # integers are numbers always
+        return str(c.tensor(node.args[0]))
     a, e = arguments(node), Expression(c)
     largest = torch.finfo(_F32).max
     x = e.term(node.args[0], _F32)

@@ -24,6 +24,8 @@ from zeropoint.operators.steps import (
     dtype_name,
     restores,
     steps,
+    with_axis,
+    without_axis,
 )
 from zeropoint.operators.unquantized import filled
 from zeropoint.operators.values import Scale
@@ -63,9 +65,9 @@ def _emit_roll(c: StepBuilder, node: fx.Node) -> str:
     x, axes = str(c.tensor(node.args[0])), list(a["dims"])
     if not axes:
         x, axes = c.add("flatten", x, first=0, last=-1), [0]
-    for shift, axis in zip(a["shifts"], axes):
+    for shift, axis in zip(c.sizes(a["shifts"]), axes):
         size = c.axis_size(node.args[0], axis) if a["dims"] else c.number_of_elements(node.args[0])
-        left = c.number("modulo", c.number("subtract", 0, shift), size)
+        left = c.number("modulo", c.number("subtract", 0, shift), c.calculate("maximum", size, 1))
         head = c.add("slice", x, axis=axis, begin=left, end=LAST, step=1)
         tail = c.add("slice", x, axis=axis, begin=0, end=left, step=1)
         x = c.add("cat", head, tail, None, None, None, None, axis=axis)
@@ -148,14 +150,14 @@ def _emit_rotate(c: StepBuilder, node: fx.Node) -> str | None:
 
 def _emit_index_select(c: StepBuilder, node: fx.Node) -> str:
     a = arguments(node)
-    return c.add("index_select", c.tensor(node.args[0]), in_dtype(c, a["index"], torch.int64), axis=a["dim"])
+    taken = c.add("index_select", with_axis(c, node.args[0]), in_dtype(c, a["index"], torch.int64), axis=a["dim"])
+    return without_axis(c, taken, node)
 
 
 def _emit_gather(c: StepBuilder, node: fx.Node) -> str:
     a = arguments(node)
-    if c.rank(node.args[0]) == 0:
-        raise c.unsupported("a number has no axis")
-    return c.add("gather", c.tensor(node.args[0]), c.tensor(a["index"]), axis=a["dim"])
+    taken = c.add("gather", with_axis(c, node.args[0]), with_axis(c, a["index"]), axis=a["dim"])
+    return without_axis(c, taken, node)
 
 
 def _emit_index(c: StepBuilder, node: fx.Node) -> str:
@@ -189,7 +191,8 @@ def _whole_indices(c: StepBuilder, given: Any) -> list[str | None]:
 def _emit_unfold(c: StepBuilder, node: fx.Node) -> str:
     a = arguments(node)
     axis, length = a["dimension"], c.size(a["size"])
-    return c.add("unfold", c.tensor(node.args[0]), axis=axis, length=length, step=a["step"])
+    made = c.add("unfold", with_axis(c, node.args[0]), axis=axis, length=length, step=a["step"])
+    return made if c.rank(node.args[0]) else c.add("select", made, axis=0, index=0)
 
 
 def _emit_diagonal(c: StepBuilder, node: fx.Node) -> str:
@@ -214,9 +217,9 @@ def _emit_grid(c: StepBuilder, node: fx.Node) -> list[str]:
 
 
 def _emit_extreme(c: StepBuilder, node: fx.Node) -> list[str]:
-    a = arguments(node)
-    numbers = {"axis": a["dim"], "keepdim": a["keepdim"], "largest": "max" in str(node.target)}
-    return c.builder.add_several("extreme", [c.tensor(node.args[0])], [f"{node}", f"{node}_index"], **numbers)
+    a, x = arguments(node), node.args[0]
+    numbers = {"axis": a["dim"], "keepdim": a["keepdim"] and c.rank(x) > 0, "largest": "max" in str(node.target)}
+    return c.builder.add_several("extreme", [with_axis(c, x)], [f"{node}", f"{node}_index"], **numbers)
 
 
 def _emit_extremes(c: StepBuilder, node: fx.Node) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from zeropoint.operators.expressions import in_dtype
+from zeropoint.operators.expressions import Expression, in_dtype
 from zeropoint.operators.float_forms import FloatCall, in_parts
 from zeropoint.operators.node import arguments
 from zeropoint.operators.record import Operator
@@ -46,20 +46,19 @@ def _emit_ours(c: StepBuilder, node: fx.Node) -> str:
     a = arguments(node)
     more = {"correction": a["correction"]} if "correction" in a else {}
     op = str(node.target).split(".")[1]
-    return c.add(op, c.tensor(a["input"]), axes=_axes(a), keepdim=bool(a["keepdim"]), **more)
+    axes = _axes(a) if c.rank(a["input"]) else []
+    return c.add(op, c.tensor(a["input"]), axes=axes, keepdim=bool(a["keepdim"]), **more)
 
 
-def _emit_bools(largest: bool) -> Emit:
-    """`any` is the largest of bools, `all` the smallest; there are neither of none."""
+def _emit_bools(op: str) -> Emit:
+    """`any` is a sum of bools, `all` their product: those of none are known, too."""
 
     def emit(c: StepBuilder, node: fx.Node) -> str:
-        a = arguments(node)
-        x, rank = in_dtype(c, node.args[0], torch.bool), c.rank(node.args[0])
-        axes = sorted({axis % max(rank, 1) for axis in _axes(a) or range(rank)}, reverse=True) if rank else []
-        for axis in axes:
-            numbers = {"axis": axis, "keepdim": bool(a.get("keepdim")), "largest": largest}
-            x, _ = c.builder.add_several("extreme", [x], [f"{node}", f"{node}_index"], **numbers)
-        return x
+        a, e, made = arguments(node), Expression(c), Expression(c)
+        x = e.step(e.convert(e.term(node.args[0], torch.bool), torch.int64))
+        axes = _axes(a) if c.rank(node.args[0]) else []
+        count = made.tensor(c.add(op, x, axes=axes, keepdim=bool(a.get("keepdim"))), torch.int64)
+        return made.step(made.convert(made.convert(count, torch.bool), c.dtype(node)))
 
     return emit
 
@@ -190,8 +189,10 @@ RECORDS = (
         ("linalg_vector_norm.default", "norm.Scalar", "norm.ScalarOpt_dim", "norm.ScalarOpt_dim_dtype"),
         float_form=in_parts(_vector_norm), steps=steps(_emit_ours, "float_norm"),
     ),
-    Operator("any", steps=steps(_emit_bools(True), *(f"aten.any.{k}" for k in ("default", "dim", "dims")))),
-    Operator("all", steps=steps(_emit_bools(False), *(f"aten.all.{k}" for k in ("default", "dim", "dims")))),
+    *(
+        Operator(name, steps=steps(_emit_bools(op), *(f"aten.{name}.{k}" for k in ("default", "dim", "dims"))))
+        for name, op in (("any", "integer_sum"), ("all", "integer_product"))
+    ),
     Operator("argmax", steps=steps(_emit_place(True), "aten.argmax.default")),
     Operator("argmin", steps=steps(_emit_place(False), "aten.argmin.default")),
 )  # fmt: skip

@@ -10,7 +10,16 @@ from torch import fx
 from zeropoint.operators.expressions import Expression, in_dtype
 from zeropoint.operators.node import arguments
 from zeropoint.operators.record import Operator
-from zeropoint.operators.steps import LAST, GraphBuilder, ProgramStep, StepBuilder, restores, steps
+from zeropoint.operators.steps import (
+    LAST,
+    GraphBuilder,
+    ProgramStep,
+    StepBuilder,
+    restores,
+    steps,
+    with_axis,
+    without_axis,
+)
 from zeropoint.operators.unquantized import filled
 
 __all__ = ["RECORDS"]
@@ -41,7 +50,12 @@ def _emit_scatter(c: StepBuilder, node: fx.Node) -> str:
     shape = [c.axis_size(index, axis) for axis in range(c.rank(index))]
     values = _values(c, a["src"] if "src" in a else a["value"], shape, dtype)
     mode = "set" if mode is None else _REDUCTIONS[mode]
-    return c.add("scatter", c.tensor(a["self"]), c.tensor(index), values, axis=a["dim"], mode=mode)
+    if _is_tensor(c, a.get("src")):
+        values = with_axis(c, a["src"], values)
+    elif not c.rank(index):
+        values = c.add("reshape", values, shape=[1])
+    made = c.add("scatter", with_axis(c, a["self"]), with_axis(c, index), values, axis=a["dim"], mode=mode)
+    return without_axis(c, made, node)
 
 
 def _emit_along(c: StepBuilder, node: fx.Node) -> str:

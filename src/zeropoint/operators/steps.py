@@ -14,7 +14,8 @@ from torch import Tensor, fx
 
 __all__ = [
     "LAST", "Emit", "GraphBuilder", "ProgramStep", "Restore", "Restores", "StepBuilder", "Steps", "called",
-    "dtype_name", "dtype_of", "emit_same", "full_names", "require_stored", "restores", "steps",
+    "dtype_name", "dtype_of", "emit_same", "full_names", "require_stored", "restores", "steps", "with_axis",
+    "without_axis",
 ]  # fmt: skip
 
 LAST = 2**62  # beyond the end of every axis
@@ -172,6 +173,17 @@ def dtype_of(name: str) -> torch.dtype:
 def emit_same(c: StepBuilder, node: fx.Node) -> str | None:
     """Values never change, so that a copy is the value itself."""
     return c.tensor(node.args[0])
+
+
+def with_axis(c: StepBuilder, node: fx.Node, name: str | None = None) -> str:
+    """A tensor, whose name may be given; one without axes as a row of one, whose axis PyTorch calls 0 or -1."""
+    name = str(c.tensor(node) if name is None else name)
+    return name if c.rank(node) else c.add("reshape", name, shape=[1])
+
+
+def without_axis(c: StepBuilder, name: str, node: fx.Node) -> str:
+    """What was computed with `with_axis`, with as many axes as a node has."""
+    return name if c.rank(node) else c.add("reshape", name, shape=[])
 
 
 def require_stored(c: StepBuilder, *nodes: Any) -> None:

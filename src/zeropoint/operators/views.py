@@ -52,6 +52,8 @@ def _emit_unsqueeze(c: StepBuilder, node: fx.Node) -> str:
 
 def _emit_squeeze(c: StepBuilder, node: fx.Node) -> str:
     axes = arguments(node).get("dim")
+    if not c.rank(node.args[0]):
+        return str(c.tensor(node.args[0]))
     given = {} if axes is None else {"axes": list(axes) if isinstance(axes, (list, tuple)) else [axes]}
     return c.add("squeeze", c.tensor(node.args[0]), **given)
 

@@ -61,6 +61,8 @@ def _scattered_by_mask(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.
     x, mask, source = (a[name] for name in ("self", "mask", "source"))
     if not all(map(has_value, (x, mask, source))) or x.meta["val"].dim() == 0:
         return None
+    if any(str(v.meta["val"].shape) != str(node.meta["val"].shape) for v in (x, mask)):  # each may be the larger one
+        x = call(graph, node, aten.where.self, mask, x, x)
     mask = call(graph, node, aten.expand_as.default, mask, x)
     numbers = call(graph, node, aten.to.dtype, call(graph, node, aten.reshape.default, mask, [-1]), torch.int64)
     place = call(graph, node, aten.sub.Scalar, call(graph, node, aten.cumsum.default, numbers, 0), 1)

@@ -1,0 +1,117 @@
+"""Integers, bools and empty tensors: programs give PyTorch's dtypes, shapes and values, or are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import zeropoint
+
+
+class _Beside(nn.Module):
+    """A layer to quantize, and a function of other inputs."""
+
+    def __init__(self, function: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.layer, self.function = nn.Linear(4, 4), function
+
+    def forward(self, side: Tensor, *others: Tensor) -> list[Tensor]:
+        return [self.layer(side), self.function(*others)]
+
+
+def _made(function: Callable[..., Tensor], *example: Tensor) -> tuple[Any, Any]:
+    inputs = (torch.randn(3, 4), *example)
+    graph = zeropoint.to_int8(_Beside(function).eval(), inputs, [inputs], progress=False)
+    return graph, zeropoint.compile(graph, inputs)
+
+
+def _check(function: Callable[..., Tensor], example: tuple[Tensor, ...], *others: tuple[Tensor, ...]) -> None:
+    side = torch.randn(3, 4)
+    graph, program = _made(function, *example)
+    for given in (example, *others):
+        expected = function(*given)
+        for run in (graph, program):
+            found = run(side, *given)[1]
+            assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+            torch.testing.assert_close(found, expected, rtol=1e-6, atol=0, equal_nan=True)
+
+
+UNARY = (
+    "nan_to_num", "abs", "neg", "round", "floor", "ceil", "trunc", "sign", "square", "positive", "bitwise_not",
+    "logical_not", "isnan", "isinf", "isfinite", "signbit", "sum", "prod", "any", "all", "max", "min", "argmax",
+    "amax", "relu", "exp", "sqrt", "sigmoid", "reciprocal", "flip", "cumsum", "sort", "clamp", "mean", "count_nonzero",
+)  # fmt: skip
+BINARY = (
+    "add", "sub", "mul", "div", "maximum", "minimum", "remainder", "fmod", "floor_divide", "pow", "bitwise_and",
+    "bitwise_or", "bitwise_xor", "eq", "lt", "logical_and", "atan2", "true_divide", "where",
+)  # fmt: skip
+MORE: dict[str, Any] = {
+    "flip": lambda x: x.flip(0), "cumsum": lambda x: x.cumsum(0), "sort": lambda x: x.sort()[0],
+    "clamp": lambda x: x.clamp(1, 3), "relu": F.relu, "where": lambda x, y: torch.where(x > y, x, y),
+}  # fmt: skip
+DTYPES = (torch.int64, torch.int32, torch.uint8, torch.bool)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", [*UNARY, *BINARY])
+def test_integers_keep_pytorchs_dtype_and_value(name: str, dtype: torch.dtype) -> None:
+    function = MORE.get(name) or getattr(torch, name)
+    signed = dtype in (torch.int64, torch.int32)
+    first = torch.tensor([1, 7, 0, -5 if signed else 5, 2], dtype=dtype)
+    given = (first, torch.tensor([1, 2, 3, 4, 1], dtype=dtype)) if name in BINARY else (first,)
+    try:
+        function(*given)
+    except RuntimeError:
+        return  # PyTorch refuses it
+    try:
+        _made(function, *given)
+    except NotImplementedError:
+        return
+    _check(function, given)
+
+
+EMPTY: dict[str, Callable[..., Tensor]] = {
+    "pow": lambda x: x**x, "atan2": lambda x: torch.atan2(x, x), "floor division": lambda x: x // 2.0,
+    "exp": torch.exp, "maximum": lambda x: torch.maximum(x, x), "any": lambda x: (x > 0).any(0),
+    "any of all": lambda x: (x > 0).any(), "all": lambda x: (x > 0).all(0), "all of all": lambda x: (x > 0).all(),
+    "sum": lambda x: x.sum(0), "product": lambda x: x.prod(0), "product of all": lambda x: x.prod(),
+    "roll": lambda x: x.roll(1, 0), "roll by a size": lambda x: x.roll(x.shape[0] // 2, 0),
+    "sort": lambda x: x.sort(0)[0],
+    "products of matrices": lambda x: x.T @ x, "cumsum": lambda x: x.cumsum(0), "clamp": lambda x: x.clamp(0, 1),
+    "gather": lambda x: x.gather(1, torch.zeros_like(x, dtype=torch.int64)), "flip": lambda x: x.flip(0),
+    "softmax": lambda x: x.softmax(1), "nan_to_num": torch.nan_to_num, "hypot": lambda x: torch.hypot(x, x),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_tensors_without_elements_are_computed(name: str) -> None:
+    example, empty = torch.ones(3, 2), torch.ones(0, 2)
+    _check(EMPTY[name], (example,), (empty,))
+
+
+NUMBERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "topk": lambda x: x.topk(1)[0], "least": lambda x: x.topk(1, largest=False)[1], "sort": lambda x: x.sort()[0],
+    "squeeze": lambda x: x.squeeze(0), "unfold": lambda x: x.unfold(0, 1, 1), "flip": lambda x: x.flip([]),
+    "scatter": lambda x: x.scatter(0, torch.tensor(0), 2.0), "sum": lambda x: x.sum(0), "any": lambda x: (x > 0).any(0),
+    "gather": lambda x: x.gather(0, torch.tensor(0)), "cumsum": lambda x: x.cumsum(0), "max": lambda x: x.max(0)[0],
+    "softmax": lambda x: x.softmax(0), "index_select": lambda x: x.index_select(0, torch.tensor([0])),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_tensors_without_axes_are_computed(name: str) -> None:
+    _check(NUMBERS[name], (torch.tensor(3.0),), (torch.tensor(-1.5),))
+
+
+def test_a_mask_that_is_larger_than_the_tensor_repeats_it() -> None:
+    mask = torch.tensor([[True, False, True], [False, True, True]])
+    _check(lambda x, s: x.masked_scatter(mask, s), (torch.zeros(3), torch.arange(6.0)))
+
+
+def test_roll_takes_a_number_from_a_size() -> None:
+    _check(torch.fft.fftshift, (torch.rand(4, 6),), (torch.rand(5, 6),))
