@@ -1,10 +1,11 @@
-// float_function: a function of each float32. kernels/activations.h has exp, sigmoid and tanh; the others are
+// float_function: a function of each float32. kernels/activations.h has exp and tanh; the others are
 //
-//   silu       y = x * sigmoid(x)                                  the factor is 0 where its argument is below -87
+//   sigmoid    of activations.h, 0 where its argument is below -87, also in
+//   silu       y = x * sigmoid(x)
 //   gelu_tanh  y = x * sigmoid(v),   v = x * fma(x * x, c1, c0)    c0 = sqrt(8 / pi), c1 = c0 * 0.044715
 //   gelu       y = fma(-a, phi, max(x, 0))                         a = min(|x|, 12.5); phi = P(N(0, 1) > a)
 //              phi = exp(a * -0.5 * a) * (g(t) * t),   t = 1 / fma(a, 0.2316, 1)
-//              g(t) = fma(odd, t, even), both polynomials of t * t by Horner's rule with fma
+//              g(t) = fma(odd, t, even), both polynomials of t * t by Horner's rule with fma; x * 0 below -12.5
 //
 // NaN stays NaN.
 #pragma once

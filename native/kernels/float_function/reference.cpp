@@ -8,6 +8,7 @@ namespace {
 float vanishing(float v) { return v < -kSigmoidBound ? 0.0f : OneActivation::sigmoid(v); }
 
 float gelu(float x) {
+    if (x < -kTailEnd) return x * 0.0f;
     const float size = std::fabs(x) > kTailEnd ? kTailEnd : std::fabs(x);
     const float t = 1.0f / std::fma(size, kTailRate, 1.0f), square = t * t;
     float even = kTail[6], odd = kTail[7];
@@ -24,7 +25,7 @@ float of(FloatFunction function, float x) {
         case FloatFunction::gelu: return gelu(x);
         case FloatFunction::gelu_tanh: return x * vanishing(x * std::fma(x * x, kGeluThird, kGeluFirst));
         case FloatFunction::tanh: return OneActivation::tanh(x);
-        case FloatFunction::sigmoid: return OneActivation::sigmoid(x);
+        case FloatFunction::sigmoid: return vanishing(x);
         case FloatFunction::silu: return x * vanishing(x);
     }
     return x;

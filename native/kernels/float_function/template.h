@@ -16,7 +16,7 @@ __attribute__((always_inline)) inline typename V::F function_of(typename V::F x)
     if constexpr (kFunction == FloatFunction::tanh) {
         return A::tanh(x);
     } else if constexpr (kFunction == FloatFunction::sigmoid) {
-        return A::sigmoid(x);
+        return vanishing(x);
     } else if constexpr (kFunction == FloatFunction::silu) {
         return V::mul(x, vanishing(x));
     } else if constexpr (kFunction == FloatFunction::gelu_tanh) {
@@ -32,7 +32,8 @@ __attribute__((always_inline)) inline typename V::F function_of(typename V::F x)
         }
         const F density = A::exp_inside(V::mul(V::mul(size, V::set(-0.5f)), size));
         const F tail = V::mul(density, V::mul(V::fma(odd, t, even), t));
-        return V::fma(V::mul(size, V::set(-1.0f)), tail, V::max(zero, x));
+        const F y = V::fma(V::mul(size, V::set(-1.0f)), tail, V::max(zero, x));
+        return V::select(V::less(x, V::set(-kTailEnd)), V::mul(x, zero), y);
     }
 }
 

@@ -70,9 +70,10 @@ def emit_arithmetic(operation: str, swapped: bool = False) -> Emit:
             raise c.unsupported("alpha is not 1")
         e = Expression(c)
         a, b = e.term(left, dtype), e.term(right, dtype)
+        names = _OF_BOOLS if dtype == torch.bool else {}
         if alpha != 1:
-            b = e.call("mul", b, e.term(alpha, dtype))
-        return e.step(e.call(_OF_BOOLS.get(operation, operation) if dtype == torch.bool else operation, a, b))
+            b = e.call(names.get("mul", "mul"), b, e.term(alpha, dtype))
+        return e.step(e.call(names.get(operation, operation), a, b))
 
     return emit
 
@@ -155,6 +156,10 @@ def emit_function(operation: str) -> Emit:
         return e.step(e.call(operation, e.term(node.args[0], dtype)))
 
     return emit
+
+
+def _emit_sign(c: StepBuilder, node: fx.Node) -> str:
+    return str(c.tensor(node.args[0])) if c.dtype(node) == torch.bool else emit_function("sign")(c, node)
 
 
 def _emit_whole(operation: str) -> Emit:
@@ -389,11 +394,18 @@ def _product_form(quotient: bool) -> FloatForm:
 
 
 def _lerp(g: Any, a: dict[str, Any]) -> FloatCall:
-    """``x + weight * (end - x)``"""
-    x = g.floats(a["self"])
-    distance = g.call(aten.sub.Tensor, g.floats(a["end"]), x)
+    """``x + weight * (end - x)``; from the end if that is nearer, ``end - (1 - weight) * (end - x)``."""
+    x, end = g.floats(a["self"]), g.floats(a["end"])
+    distance = g.call(aten.sub.Tensor, end, x)
     weight = g.floats(a["weight"]) if isinstance(a["weight"], fx.Node) else a["weight"]
-    return aten.add.Tensor, (x, g.call(aten.mul.Tensor, distance, weight))
+    from_first = aten.add.Tensor, (x, g.call(aten.mul.Tensor, distance, weight))
+    if not isinstance(weight, fx.Node):
+        rest = g.call(aten.mul.Tensor, distance, 1.0 - weight)
+        return from_first if abs(weight) < 0.5 else (aten.sub.Tensor, (end, rest))
+    rest = g.call(aten.add.Tensor, g.call(aten.mul.Tensor, weight, -1.0), 1.0)
+    from_last = g.call(aten.sub.Tensor, end, g.call(aten.mul.Tensor, distance, rest))
+    is_near = g.call(aten.lt.Scalar, g.call(aten.abs.default, weight), 0.5)
+    return aten.where.self, (is_near, g.call(from_first[0], *from_first[1]), from_last)
 
 
 def _softplus(g: Any, a: dict[str, Any]) -> FloatCall:
@@ -463,7 +475,7 @@ RECORDS = (
         ),
     ),
     _mapped("abs", emit_function("abs"), "absolute"),
-    _mapped("sign", emit_function("sign"), "sgn"),
+    _mapped("sign", _emit_sign, "sgn"),
     _mapped("neg", emit_function("neg"), "negative"),
     _mapped("reciprocal", emit_function("reciprocal")),
     _mapped("square", _emit_square),

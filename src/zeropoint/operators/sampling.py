@@ -51,14 +51,18 @@ class _Sampler:
         else:
             at = call(aten.mul.Tensor, call(aten.sub.Tensor, call(aten.mul.Tensor, at, size), 1), 0.5)
         if self.a["padding_mode"] == _ZEROS:
-            return at
+            if len(self.sizes) == 2:
+                return at
+            near = call(aten.le.Scalar, call(aten.abs.default, at), 2.0**30)  # beyond, and NaN, is outside
+            return call(aten.where.ScalarOther, near, at, -100.0)
         if self.a["padding_mode"] == _REFLECTION:
             at = self.reflected(at, 0.0 if corners else -0.5, size - 1.0 if corners else float(size))
         return self.kept(at, size)
 
     def kept(self, at: fx.Node, size: int) -> fx.Node:
-        """Inside of an axis; what is not a number is its first place."""
-        return self.g.call(aten.clamp.default, self.g.call(aten.nan_to_num.default, at), 0, size - 1)
+        """Inside of an axis; what is not a number is its first place, in volumes the last."""
+        first = 0.0 if len(self.sizes) == 2 else size - 1.0
+        return self.g.call(aten.clamp.default, self.g.call(aten.nan_to_num.default, at, first), 0, size - 1)
 
     def reflected(self, at: fx.Node, low: float, span: float) -> fx.Node:
         """Places beyond the ends of an axis that begins at `low`, mirrored at these as often as it takes."""

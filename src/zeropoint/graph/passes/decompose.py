@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
-from zeropoint.graph.passes.nodes import call, fixed_size
+from zeropoint.graph.passes.nodes import call, fixed_size, has_value
 
 __all__ = ["DECOMPOSED", "PRODUCTS"]
 
@@ -103,12 +103,14 @@ def _ordered(graph: fx.Graph, node: fx.Node, x: _Labelled, labels: str) -> _Labe
 def _product_of_integers(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
     """A product of matrices of integers, which no layer computes: all products, and their sums."""
     x, y = (a[name] for name in list(a)[:2])
-    if any((_rank(t) or 0) < 2 or t.meta["val"].dtype != torch.int64 for t in (x, y)):
+    if any((_rank(t) or 0) < 2 for t in (x, y)) or x.meta["val"].dtype.is_floating_point:
         return None
+    dtype = x.meta["val"].dtype
     if fixed_size(x.meta["val"].shape[-1]) == 1:
         return call(graph, node, aten.mul.Tensor, x, y)
     x, y = call(graph, node, aten.unsqueeze.default, x, -1), call(graph, node, aten.unsqueeze.default, y, -3)
-    return call(graph, node, aten.sum.dim_IntList, call(graph, node, aten.mul.Tensor, x, y), [-2])
+    made = call(graph, node, aten.sum.dim_IntList, call(graph, node, aten.mul.Tensor, x, y), [-2])
+    return made if dtype == torch.int64 else call(graph, node, aten.to.dtype, made, dtype)
 
 
 def _contracted(graph: fx.Graph, node: fx.Node, x: _Labelled, y: _Labelled, later: set[str]) -> _Labelled:
@@ -151,13 +153,15 @@ def _as_matrix(graph: fx.Graph, node: fx.Node, x: fx.Node, batch: int, rows: int
 
 def _scaled_sum(graph: fx.Graph, node: fx.Node, a: dict[str, Any], product: fx.Node) -> fx.Node:
     """``beta * self + alpha * product``"""
-    first = a["self"]
-    if a["alpha"] != 1:
-        product = call(graph, node, aten.mul.Tensor, product, a["alpha"])
-    if a["beta"] == 0:
+    first, alpha, beta = a["self"], a["alpha"], a["beta"]
+    if has_value(node) and not node.meta["val"].dtype.is_floating_point:  # what is behind the point is dropped
+        alpha, beta = int(alpha), int(beta)
+    if alpha != 1:
+        product = call(graph, node, aten.mul.Tensor, product, alpha)
+    if beta == 0:
         return product
-    if a["beta"] != 1:
-        first = call(graph, node, aten.mul.Tensor, first, a["beta"])
+    if beta != 1:
+        first = call(graph, node, aten.mul.Tensor, first, beta)
     return call(graph, node, aten.add.Tensor, product, first)
 
 
@@ -296,6 +300,9 @@ def _distances(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | N
     """``cdist``: the norms of the differences between every row of one and every row of the other."""
     between = [call(graph, node, aten.unsqueeze.default, a[name], axis) for name, axis in (("x1", -2), ("x2", -3))]
     difference = call(graph, node, aten.sub.Tensor, *between)
+    if a["p"] == 0:  # how many are not zero, and NaN if one is
+        whole = call(graph, node, aten.ceil.default, call(graph, node, aten.abs.default, difference))
+        return call(graph, node, aten.sum.dim_IntList, call(graph, node, aten.clamp_max.default, whole, 1), [-1])
     return call(graph, node, aten.linalg_vector_norm.default, difference, a["p"], [-1])
 
 
@@ -307,7 +314,8 @@ def _resized_line(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node 
     sizes = None if a["output_size"] is None else [1, *a["output_size"]]
     factors = None if a["scale_factors"] is None else [1.0, *a["scale_factors"]]
     image = call(graph, node, aten.unsqueeze.default, a["input"], 2)
-    made = call(graph, node, aten.upsample_bilinear2d.vec, image, sizes, a["align_corners"], factors)
+    made = graph.call_function(aten.upsample_bilinear2d.vec, (image, sizes, a["align_corners"], factors))
+    made.meta.update(origin=node.meta.get("origin"), val=node.meta["val"].unsqueeze(2))
     return call(graph, node, aten.squeeze.dim, made, 2)
 
 
