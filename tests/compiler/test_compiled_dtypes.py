@@ -115,3 +115,55 @@ def test_a_mask_that_is_larger_than_the_tensor_repeats_it() -> None:
 
 def test_roll_takes_a_number_from_a_size() -> None:
     _check(torch.fft.fftshift, (torch.rand(4, 6),), (torch.rand(5, 6),))
+
+
+TWO_BOOLS: dict[str, Callable[..., Tensor]] = {
+    "a scaled sum": lambda x, y: torch.add(x, y, alpha=True), "outer": torch.outer, "sgn": lambda x, y: torch.sgn(x),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TWO_BOOLS)
+def test_bools(name: str) -> None:
+    x, y = torch.tensor([True, False, True]), torch.tensor([True, True, False])
+    _check(TWO_BOOLS[name], (x, y))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8], ids=str)
+def test_products_of_matrices_of_integers_wrap_in_their_dtype(dtype: torch.dtype) -> None:
+    x, y = torch.arange(90, 102).reshape(3, 4).to(dtype), torch.arange(100, 120).reshape(4, 5).to(dtype)
+    _check(torch.matmul, (x, y))
+
+
+@pytest.mark.parametrize("factors", [(0.2, 1.7), (2, 3), (0, 1)])
+def test_factors_of_sums_of_integers_are_integers(factors: tuple[Any, Any]) -> None:
+    beta, alpha = factors
+    x, m, v = torch.arange(3), torch.arange(12).reshape(3, 4), torch.arange(4)
+    _check(lambda x, m, v: torch.addmv(x, m, v, beta=beta, alpha=alpha), (x, m, v))
+
+
+@pytest.mark.parametrize("pads", [(-1, 1), (1, -2), (2, 1), (-1, -1)])
+def test_what_a_circular_pad_cuts_off_does_not_come_back(pads: tuple[int, int]) -> None:
+    _check(lambda x: F.pad(x, pads, "circular"), (torch.arange(12.0).reshape(1, 3, 4),))
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+def test_nothing_cannot_be_padded_with_itself(mode: str) -> None:
+    side = torch.randn(3, 4)
+    _, program = _made(lambda x: F.pad(x, (1, 1), mode), torch.ones(2, 3))
+    with pytest.raises(ValueError, match="axis 0 has no elements"):
+        program(side, torch.ones(0, 3))
+
+
+def test_products_of_matrices_without_elements_stay_floats() -> None:
+    side, x = torch.randn(3, 4), torch.ones(2, 0)
+    model = _Beside(lambda x: x @ x.T).eval()
+    graph = zeropoint.to_int8(model, (side, x), [(side, x)], progress=False, dynamic_shapes={})
+    for run in (graph, zeropoint.compile(graph, (side, x))):
+        assert torch.equal(run(side, x)[1], torch.zeros(2, 2))
+
+
+def test_a_line_of_free_length_is_resized_by_a_factor_that_is_computed_again() -> None:
+    def function(x: Tensor) -> Tensor:
+        return F.interpolate(x, scale_factor=0.6, mode="linear", recompute_scale_factor=True)
+
+    _check(function, (torch.rand(1, 2, 10),), (torch.rand(1, 2, 15),))

@@ -118,7 +118,17 @@ def _emit_pad(c: StepBuilder, node: fx.Node) -> str:
     pads = c.sizes(a["pad"])
     if a["mode"] == "constant":
         return _padded(c, node, pads, a["value"] or 0)
-    return c.add("pad_from", c.tensor(node.args[0]), pads=pads, mode=a["mode"])
+    x, rank = str(c.tensor(node.args[0])), c.rank(node.args[0])
+    if a["mode"] == "circular":  # what is cut off does not come back on the other side
+        for place, size in enumerate(pads):
+            if isinstance(size, int) and size < 0:
+                ends = {"begin": 0, "end": size} if place % 2 else {"begin": -size, "end": LAST}
+                x, pads[place] = c.add("slice", x, axis=rank - 1 - place // 2, step=1, **ends), 0
+    else:
+        for axis in range(max(rank - 1 - len(pads) // 2, 0), rank):
+            least = c.number("subtract", c.axis_size(node.args[0], axis), 1)
+            c.require(least, f"pad: axis {axis} has no elements to take")
+    return c.add("pad_from", x, pads=pads, mode=a["mode"])
 
 
 def _emit_repeat_interleave(c: StepBuilder, node: fx.Node) -> str:

@@ -10,6 +10,7 @@ import torch
 from torch import fx
 
 from zeropoint.graph.expressions import before
+from zeropoint.graph.passes.nodes import fixed_size, has_value
 from zeropoint.graph.passes.qconfig_rules import qconfig_of, stays_float
 from zeropoint.graph.provenance import EXPRESSION, GIVEN_OUT, STAYS_FLOAT
 from zeropoint.operators import BY_ATEN, Operator
@@ -126,6 +127,8 @@ def choose(state: State, node: fx.Node) -> Choice | None:
         return Choice(Way.FLOAT, node.meta[STAYS_FLOAT], found)
     if any("written" in part.meta for part in (node, *node.all_input_nodes)):
         return Choice(Way.FLOAT, WRITTEN, found)
+    if any(has_value(t) and 0 in map(fixed_size, t.meta["val"].shape) for t in tensor_arguments(node)):
+        return Choice(Way.FLOAT, "it takes a tensor without elements, which has no range", found)
     choice = found.annotate(state, node, found, qconfig)
     other = _other_floats(node, choice.way)
     if other is not None:

@@ -275,20 +275,23 @@ def rewrite(graph: fx.GraphModule, wanted: Callable[[fx.Node], bool] = lambda no
         if record is not None and record.parts is not None and has_value(node):
             take_apart(graph, node, record.parts, lambda call, inputs: internals.trace(call, inputs, whole=True))
     for node in list(graph.graph.nodes):
-        current: fx.Node | None = node
-        while current is not None:
+        waiting = [node]
+        while waiting:
+            current = waiting.pop()
             name = operator_key(current) or ""
-            if _composed(graph.graph, current, name):
-                break
-            if name not in REWRITTEN or not wanted(current):
-                break
+            if _composed(graph.graph, current, name) or name not in REWRITTEN or not wanted(current):
+                continue
+            before = current.prev
             with graph.graph.inserting_before(current):
                 made = REWRITTEN[name](graph.graph, current, arguments(current))
             if made is not None:
                 made.meta.setdefault("val", current.meta.get("val"))
+                new = before.next
+                while new is not current:  # all parts may have other spellings, too
+                    waiting.append(new)
+                    new = new.next
                 current.replace_all_uses_with(made)
                 graph.graph.erase_node(current)
-            current = made
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph
