@@ -75,9 +75,7 @@ def test_volumes_read_at_places_that_are_no_numbers(padding_mode: str) -> None:
     _check(lambda x, at: F.grid_sample(x, at, padding_mode=padding_mode, align_corners=False), image, places)
 
 
-@pytest.mark.parametrize(
-    ("mode", "shape"), [("linear", (1, 2, 6)), ("trilinear", (1, 1, 3, 2, 4))]
-)
+@pytest.mark.parametrize(("mode", "shape"), [("linear", (1, 2, 6)), ("trilinear", (1, 1, 3, 2, 4))])
 @pytest.mark.parametrize("corners", [False, True])
 def test_resized_lines_images_and_volumes_are_infinite_near_infinity_only(
     mode: str, shape: tuple[int, ...], corners: bool

@@ -1,7 +1,7 @@
 // The loops of map. Every instruction set compiles them; only the reference keeps its compiler from making vectors.
 #pragma once
 
-#include "kernels/map/functions.h"
+#include "kernels/map/special_functions.h"
 #include "kernels/map/map.h"
 
 #include <type_traits>
@@ -50,6 +50,10 @@ using Wrapping = std::conditional_t<(sizeof(T) < 8), uint32_t, uint64_t>;
     struct name##_ {                                                                                                   \
         static float of(float a) { return static_cast<float>(exact::name(static_cast<double>(a))); }                   \
     };
+#define FUNCTION_OF_TWO(name)                                                                                          \
+    struct name##_ {                                                                                                   \
+        static float of(float a, float b) { return static_cast<float>(exact::name(a, b)); }                            \
+    };
 // Of an angle: angles that are too large for the loop are done one by one behind it.
 #define CIRCULAR(name)                                                                                                 \
     struct name##_ {                                                                                                   \
@@ -80,6 +84,44 @@ FUNCTION(acosh)
 FUNCTION(atanh)
 FUNCTION(erf)
 FUNCTION(erfc)
+FUNCTION(lgamma)
+FUNCTION(digamma)
+FUNCTION(erfinv)
+FUNCTION(ndtri)
+FUNCTION(log_ndtr)
+FUNCTION(erfcx)
+FUNCTION(i0)
+FUNCTION(i0e)
+FUNCTION(i1)
+FUNCTION(i1e)
+FUNCTION(modified_bessel_k0)
+FUNCTION(modified_bessel_k1)
+FUNCTION(scaled_modified_bessel_k0)
+FUNCTION(scaled_modified_bessel_k1)
+FUNCTION(bessel_j0)
+FUNCTION(bessel_j1)
+FUNCTION(bessel_y0)
+FUNCTION(bessel_y1)
+FUNCTION(spherical_bessel_j0)
+FUNCTION(airy_ai)
+FUNCTION_OF_TWO(atan2)
+FUNCTION_OF_TWO(hypot)
+FUNCTION_OF_TWO(zeta)
+FUNCTION_OF_TWO(polygamma)
+FUNCTION_OF_TWO(igamma)
+FUNCTION_OF_TWO(igammac)
+FUNCTION_OF_TWO(chebyshev_polynomial_t)
+FUNCTION_OF_TWO(chebyshev_polynomial_u)
+FUNCTION_OF_TWO(chebyshev_polynomial_v)
+FUNCTION_OF_TWO(chebyshev_polynomial_w)
+FUNCTION_OF_TWO(shifted_chebyshev_polynomial_t)
+FUNCTION_OF_TWO(shifted_chebyshev_polynomial_u)
+FUNCTION_OF_TWO(shifted_chebyshev_polynomial_v)
+FUNCTION_OF_TWO(shifted_chebyshev_polynomial_w)
+FUNCTION_OF_TWO(hermite_polynomial_h)
+FUNCTION_OF_TWO(hermite_polynomial_he)
+FUNCTION_OF_TWO(laguerre_polynomial_l)
+FUNCTION_OF_TWO(legendre_polynomial_p)
 CIRCULAR(sin)
 CIRCULAR(cos)
 CIRCULAR(tan)
@@ -157,11 +199,43 @@ struct isinf_ {
 struct div_ {
     static float of(float a, float b) { return a / b; }
 };
-struct atan2_ {
-    static float of(float a, float b) { return static_cast<float>(exact::atan2(a, b)); }
+// A float as mantissa * 2^exponent, the first of which is at least a half and less than one.
+inline uint32_t float_bits(float a) {
+    uint32_t b;
+    std::memcpy(&b, &a, sizeof b);
+    return b;
+}
+inline float float_of(uint32_t b) {
+    float a;
+    std::memcpy(&a, &b, sizeof a);
+    return a;
+}
+struct mantissa_ {
+    static float of(float a) {
+        if (a == 0.0f || a - a != 0.0f) return a;
+        const float normal = __builtin_fabsf(a) < std::numeric_limits<float>::min() ? a * 0x1p24f : a;
+        return float_of((float_bits(normal) & 0x807fffff) | 0x3f000000);
+    }
 };
-struct hypot_ {
-    static float of(float a, float b) { return static_cast<float>(exact::hypot(a, b)); }
+struct exponent_ {
+    static float of(float a) {
+        if (a == 0.0f || a - a != 0.0f) return 0.0f;
+        const bool small = __builtin_fabsf(a) < std::numeric_limits<float>::min();
+        const int biased = static_cast<int>((float_bits(small ? a * 0x1p24f : a) >> 23) & 0xff);
+        return static_cast<float>(biased - 126 - (small ? 24 : 0));
+    }
+};
+struct copysign_ {
+    static float of(float a, float b) { return __builtin_copysignf(a, b); }
+};
+// The float beside a in the direction of b.
+struct nextafter_ {
+    static float of(float a, float b) {
+        if (a != a || b != b) return a + b;
+        if (a == b) return b;
+        if (a == 0.0f) return __builtin_copysignf(std::numeric_limits<float>::denorm_min(), b);
+        return float_of(float_bits(a) + ((b > a) == (a > 0.0f) ? 1u : ~0u));
+    }
 };
 BINARY(minimum) { return b < a || b != b ? b : a; }
 }
@@ -212,6 +286,25 @@ T rest(T a, T b) {
         if (b == T{-1}) return T{0};
     return b == T{0} ? T{0} : static_cast<T>(a % b);
 }
+BINARY(gcd) {
+    using U = std::make_unsigned_t<T>;
+    const auto size = [](T v) { return static_cast<U>(v < T{0} ? U{0} - static_cast<U>(v) : static_cast<U>(v)); };
+    U x = size(a), y = size(b);
+    while (y != 0) {
+        const U left = static_cast<U>(x % y);
+        x = y;
+        y = left;
+    }
+    return static_cast<T>(x);
+}
+}
+;
+BINARY(lcm) {
+    const T shared = gcd_::of(a, b);
+    return shared == T{0} ? T{0} : abs_::of(mul_::of(quotient(a, shared), b));
+}
+}
+;
 BINARY(fmod) {
     if constexpr (kIsFloat<T>)
         return float_fmod(a, b);
@@ -271,6 +364,7 @@ BINARY(pow) {
 #undef COMPARISON
 #undef ARITHMETIC
 #undef FUNCTION
+#undef FUNCTION_OF_TWO
 #undef CIRCULAR
 
 // ------------------------------------------------------------------------------------------------------------ loops

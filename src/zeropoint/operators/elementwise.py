@@ -25,6 +25,9 @@ __all__ = ["RECORDS", "emit_arithmetic", "emit_bounds", "emit_convert", "emit_fu
 
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 _F32 = torch.float32
+_PARTS_OF_FREXP = ("mantissa", "exponent")
+# These have records that say what becomes of integers.
+_OF_INTEGERS_TOO = ("pow", "atan2", "floor_divide", "remainder", "fmod", "maximum", "minimum")
 # Of bools: a sum is one of the two, a product both.
 _OF_BOOLS = {"add": "bitwise_or", "mul": "bitwise_and"}
 
@@ -234,7 +237,7 @@ _FUNCTIONS = {
 _PLAIN = {
     **{name: getattr(aten, name).default for name in (
         "neg", "abs", "sign", "bitwise_not", "floor", "ceil", "round", "trunc", "reciprocal", "isnan", "isinf",
-        "minimum", "maximum",
+        "minimum", "maximum", "gcd", "lcm",
     )},
     **{name: getattr(aten, name).Tensor for name in (
         "add", "sub", "mul", "div", "remainder", "fmod", "bitwise_and", "bitwise_or", "bitwise_xor", "eq", "ne", "lt",
@@ -451,22 +454,22 @@ def _extreme_of_two(name: str, other: str) -> Operator:
     return Operator(name, (*_aten_names(name), other), float_form=form, steps=steps(emit, targets))
 
 
-_OTHER_NAMES = {"asin": ("arcsin",), "acos": ("arccos",), "atan": ("arctan",), "asinh": ("arcsinh",)}
-_OTHER_NAMES |= {"acosh": ("arccosh",), "atanh": ("arctanh",), "exp2": ("special_exp2",), "expm1": ("special_expm1",)}
-_OTHER_NAMES |= {"erf": ("special_erf",), "erfc": ("special_erfc",), "log1p": ("special_log1p",)}
-
-
-def _function(name: str) -> Operator:
-    """A function that only our operator computes, and its steps."""
-    return Operator(name, _aten_names(name, *_OTHER_NAMES.get(name, ())), float_form=_unary_form(name))
+_OTHER_NAMES = {
+    "asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh",
+    "lgamma": "special_gammaln", "digamma": "special_psi", "igamma": "special_gammainc", "igammac": "special_gammaincc",
+    "i0": "special_modified_bessel_i0", "i1": "special_modified_bessel_i1",
+}  # fmt: skip
 
 
 def _form_only(name: str, form: FloatForm, *more: str) -> Operator:
-    return Operator(name, _aten_names(name, *more), float_form=form)
+    """A function that only our operators compute, under each name that PyTorch has for it."""
+    every = (name, f"special_{name}", _OTHER_NAMES.get(name, name), *more)
+    return Operator(name, _aten_names(*dict.fromkeys(n for n in every if hasattr(aten, n))), float_form=form)
 
 
 RECORDS = (
-    *(_function(name) for name in UNARY),
+    *(_form_only(name, _unary_form(name)) for name in UNARY if name not in _PARTS_OF_FREXP),
+    *(_form_only(name, _binary_form(name)) for name in BINARY if name not in _OF_INTEGERS_TOO),
     Operator(
         "float_functions", steps=steps(_emit_ours, "float_unary", "float_binary"),
         restores=(
@@ -499,6 +502,8 @@ RECORDS = (
     ),
     _mapped("pow", _emit_power, float_form=_form(_power)),
     _mapped("atan2", emit_arithmetic("atan2"), "arctan2", float_form=_binary_form("atan2")),
+    _mapped("gcd", emit_arithmetic("gcd")),
+    _mapped("lcm", emit_arithmetic("lcm")),
     _mapped("bitwise_and", emit_arithmetic("bitwise_and"), "__and__"),
     _mapped("bitwise_or", emit_arithmetic("bitwise_or"), "__or__"),
     _mapped("bitwise_xor", emit_arithmetic("bitwise_xor"), "__xor__"),
@@ -520,6 +525,5 @@ RECORDS = (
     _form_only("lerp", in_parts(_lerp)),
     _form_only("softplus", in_parts(_softplus)),
     _form_only("log_sigmoid", in_parts(_log_sigmoid)),
-    _form_only("logit", in_parts(_logit), "special_logit"),
-    _form_only("hypot", _binary_form("hypot")),
+    _form_only("logit", in_parts(_logit)),
 )  # fmt: skip

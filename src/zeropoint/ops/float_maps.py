@@ -17,9 +17,19 @@ __all__ = ["BINARY", "UNARY", "float_binary", "float_unary"]
 
 UNARY = (
     "sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",
-    "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "erf", "erfc",
+    "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "erfcx", "ndtri", "log_ndtr", "lgamma",
+    "digamma", "i0", "i0e", "i1", "i1e", "modified_bessel_k0", "modified_bessel_k1", "scaled_modified_bessel_k0",
+    "scaled_modified_bessel_k1", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "spherical_bessel_j0", "airy_ai",
+    "mantissa", "exponent",
 )  # fmt: skip
-BINARY = ("pow", "atan2", "hypot", "floor_divide", "remainder", "fmod", "maximum", "minimum")
+BINARY = (
+    "pow", "atan2", "hypot", "floor_divide", "remainder", "fmod", "maximum", "minimum", "copysign", "nextafter",
+    "zeta",
+    "polygamma", "igamma", "igammac", "chebyshev_polynomial_t", "chebyshev_polynomial_u", "chebyshev_polynomial_v",
+    "chebyshev_polynomial_w", "shifted_chebyshev_polynomial_t", "shifted_chebyshev_polynomial_u",
+    "shifted_chebyshev_polynomial_v", "shifted_chebyshev_polynomial_w", "hermite_polynomial_h",
+    "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p",
+)  # fmt: skip
 
 
 def _require(op: str, function: str, known: tuple[str, ...], **tensors: Tensor) -> None:

@@ -1,7 +1,8 @@
-"""Signs, which zeros have too, and extremes that leave out NaN."""
+"""Signs, which zeros have too, exponents, and extremes that leave out NaN."""
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from zeropoint.graph.passes.nodes import call, has_value
 
 __all__ = ["SIGNS"]
 
-aten = torch.ops.aten
+aten, ours = torch.ops.aten, torch.ops.zeropoint
 
 
 def _is_negative(graph: fx.Graph, node: fx.Node, x: fx.Node) -> fx.Node:
@@ -27,16 +28,25 @@ def _are_floats(*nodes: Any) -> bool:
 
 
 def _sign_bit(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
-    return _is_negative(graph, node, a["self"]) if _are_floats(a["self"]) else None
+    return (
+        _is_negative(graph, node, a["self"])
+        if _are_floats(a["self"])
+        else call(graph, node, aten.lt.Scalar, a["self"], 0)
+    )
 
 
-def _with_sign(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
-    """``copysign(x, y)``: the size of x with the sign of y."""
-    if not _are_floats(a["self"], a["other"]):
+def _mantissa_and_exponent(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
+    """``frexp``: two results, which who reads them gets from two calls."""
+    if any(user.target is not operator.getitem for user in node.users) or not _are_floats(a["self"]):
         return None
-    size = call(graph, node, aten.abs.default, a["self"])
-    minus = call(graph, node, aten.mul.Tensor, size, -1.0)
-    return call(graph, node, aten.where.self, _is_negative(graph, node, a["other"]), minus, size)
+    first = call(graph, node, ours.float_unary.default, a["self"], "mantissa")
+    second = call(
+        graph, node, aten.to.dtype, call(graph, node, ours.float_unary.default, a["self"], "exponent"), torch.int32
+    )
+    for user in list(node.users):
+        user.replace_all_uses_with((first, second)[user.args[1]])
+        graph.erase_node(user)
+    return first
 
 
 def _without_nan(extreme: Any) -> Any:
@@ -54,8 +64,8 @@ def _without_nan(extreme: Any) -> Any:
 
 
 SIGNS: dict[str, Any] = {
+    "frexp.Tensor": _mantissa_and_exponent,
     "signbit.default": _sign_bit,
-    "copysign.Tensor": _with_sign,
     "fmin.default": _without_nan(aten.minimum.default),
     "fmax.default": _without_nan(aten.maximum.default),
 }
