@@ -3,6 +3,7 @@
 #include "operators/float_resampling.h"
 #include "operators/floats.h"
 #include "operators/map.h"
+#include "operators/matrices.h"
 
 #include "bindings/bindings.h"
 
@@ -64,6 +65,17 @@ void bind_floats(nb::module_& m) {
         "float_softmax",
         [](Address x, Address y, int64_t outer, int64_t length, int64_t inner, bool safe) {
             float_softmax(at<const float>(x), at<float>(y), outer, length, inner, safe);
+        },
+        release());
+    m.def("matrix_traits", [](const std::string& function) {
+        const MatrixTraits traits = matrix_traits(function);
+        return std::tuple<bool, bool>(traits.takes_b, traits.square);
+    });
+    m.def(
+        "matrices",
+        [](const std::string& function, Address a, Address b, Address y, int64_t batch, const Size3& sizes) {
+            matrix_function(function, at<const float>(a), at<const float>(b), at<float>(y), batch,
+                            {sizes[0], sizes[1], sizes[2]});
         },
         release());
     m.def(

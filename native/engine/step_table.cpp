@@ -230,6 +230,7 @@ const StepTable& step_table() {
         add_layer_steps(t);
         add_map_steps(t);
         add_matmul_steps(t);
+        add_matrix_steps(t);
         add_movement_steps(t);
         add_norm_steps(t);
         add_unquantized_steps(t);

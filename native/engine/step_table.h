@@ -142,6 +142,7 @@ void add_fallback_steps(StepTable& table);
 void add_layer_steps(StepTable& table);
 void add_map_steps(StepTable& table);
 void add_matmul_steps(StepTable& table);
+void add_matrix_steps(StepTable& table);
 void add_movement_steps(StepTable& table);
 void add_norm_steps(StepTable& table);
 void add_unquantized_steps(StepTable& table);

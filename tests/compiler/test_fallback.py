@@ -41,9 +41,12 @@ def test_a_size_that_depends_on_data_is_refused_also_with_fallback(name: str) ->
         _made(SIZED_BY_DATA[name], torch.tensor([0.0, 0.0, 3.0, 0.0]))
 
 
-def test_pytorch_computes_inverses_with_fallback() -> None:
-    side, x = torch.randn(3, 4), torch.eye(2) * 2
-    graph, program = _made(torch.linalg.inv, x)
+def test_pytorch_computes_singular_vectors_with_fallback() -> None:
+    def largest(x: Tensor) -> Tensor:
+        return torch.linalg.svd(x)[0][:, 0]
+
+    side, x = torch.randn(3, 4), torch.tensor([[2.0, 1.0], [1.0, 3.0]])
+    graph, program = _made(largest, x)
     assert torch.equal(program(side, x)[1], graph(side, x)[1])
-    with pytest.raises(ValueError, match=r"PyTorch, which runs aten.linalg_inv.*, refuses inputs of \[2, 2\]"):
-        program(side, torch.zeros(2, 2))
+    with pytest.raises(ValueError, match=r"PyTorch, which runs aten.linalg_svd.*, refuses inputs of \[2, 2\]"):
+        program(side, x * float("nan"))

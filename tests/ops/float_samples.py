@@ -46,6 +46,7 @@ FLOAT_SAMPLES |= {
         for how in ("contiguous", "channels_last")
         for size, factors in (([7, 3], None), (None, [2.0, 1.5]))
     ],
+    "matrices": [((values(2, 3, 3), None, "inverse"), {}), ((values(2, 3, 3), values(2, 3, 4), "solve"), {})],
     "float_norm": [((x, dim, True), {}) for x in FLOATS for dim in ([1], [-1])],
     "float_product": [((x, dim, True), {}) for x in FLOATS for dim in ([1], None)],
     "float_variance": [((x, dim, 1.0, True), {}) for x in FLOATS for dim in ([1], None)],

@@ -61,7 +61,7 @@ __all__ = [
 # The files of families, in the order of registration.
 _FAMILIES = (
     "quantize layers arithmetic norms activations pooling views movement embedding recurrent lookup "
-    "elementwise reducing resizing sampling state unquantized windows scatter"
+    "elementwise matrices reducing resizing sampling state unquantized windows scatter"
 )
 for _name in _FAMILIES.split():
     register(*attached(importlib.import_module(f"{__name__}.{_name}").RECORDS))

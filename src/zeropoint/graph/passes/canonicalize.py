@@ -14,6 +14,7 @@ from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.passes.decompose import DECOMPOSED, PRODUCTS
 from zeropoint.graph.passes.decompose_complex import decompose_complex
 from zeropoint.graph.passes.decompose_experts import EXPERTS
+from zeropoint.graph.passes.decompose_matrices import LINEAR_ALGEBRA
 from zeropoint.graph.passes.decompose_order import ORDER
 from zeropoint.graph.passes.decompose_places import PLACES
 from zeropoint.graph.passes.decompose_scan import SCANS
@@ -519,6 +520,7 @@ REWRITTEN: dict[str, Any] = {
     **SCANS,
     **SCATTER,
     **SIGNS,
+    **LINEAR_ALGEBRA,
     "convolution.default": _convolved,
     "_convolution.default": _convolved,
     "_convolution.deprecated": _convolved,
