@@ -167,3 +167,15 @@ def test_a_line_of_free_length_is_resized_by_a_factor_that_is_computed_again() -
         return F.interpolate(x, scale_factor=0.6, mode="linear", recompute_scale_factor=True)
 
     _check(function, (torch.rand(1, 2, 10),), (torch.rand(1, 2, 15),))
+
+
+OF_INTEGERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "sigmoid": torch.sigmoid, "tanh": torch.tanh, "logit": torch.logit, "lgamma": torch.lgamma, "sinc": torch.sinc,
+    "logsumexp": lambda x: x.logsumexp(0), "xlogy": lambda x: torch.xlogy(x, x), "quotient": lambda x: x / 3,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool], ids=str)
+@pytest.mark.parametrize("name", OF_INTEGERS)
+def test_functions_of_integers_that_give_floats_are_not_quantized(name: str, dtype: torch.dtype) -> None:
+    _check(OF_INTEGERS[name], (torch.tensor([1, 0, 1, 1]).to(dtype),))

@@ -276,6 +276,8 @@ def rewrite(graph: fx.GraphModule, wanted: Callable[[fx.Node], bool] = lambda no
         if record is not None and record.parts is not None and has_value(node):
             take_apart(graph, node, record.parts, lambda call, inputs: internals.trace(call, inputs, whole=True))
     for node in list(graph.graph.nodes):
+        if wanted(node):
+            _take_floats(graph.graph, node)
         waiting = [node]
         while waiting:
             current = waiting.pop()
@@ -296,6 +298,24 @@ def rewrite(graph: fx.GraphModule, wanted: Callable[[fx.Node], bool] = lambda no
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph
+
+
+def _take_floats(graph: fx.Graph, node: fx.Node) -> None:
+    """Let a function of integers alone that gives floats take them as floats, as PyTorch computes it."""
+    is_function = torch.Tag.pointwise in getattr(node.target, "tags", ()) or aten_name(node) == "logsumexp.default"
+    if not is_function or (aten_name(node) or "").startswith("where") or not has_value(node):
+        return
+    values = [x.meta.get("val") for x in node.all_input_nodes]
+    given = [value for value in values if isinstance(value, Tensor)]
+    result = node.meta["val"]
+    if not isinstance(result, Tensor) or result.dtype != torch.float32 or not given:
+        return
+    if len(given) < len(values) or any(value.is_floating_point() or value.is_complex() for value in given):
+        return
+    with graph.inserting_before(node):
+        for x in node.all_input_nodes:
+            node.replace_input_with(x, _call(graph, node, aten.to.dtype, x, torch.float32))
+    node.meta[STAYS_FLOAT] = "it takes integers"
 
 
 def _composed(graph: fx.Graph, node: fx.Node, name: str) -> bool:
