@@ -179,3 +179,11 @@ OF_INTEGERS: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("name", OF_INTEGERS)
 def test_functions_of_integers_that_give_floats_are_not_quantized(name: str, dtype: torch.dtype) -> None:
     _check(OF_INTEGERS[name], (torch.tensor([1, 0, 1, 1]).to(dtype),))
+
+
+def test_a_product_over_an_axis_of_one_sums_the_other() -> None:
+    inputs = torch.randn(3, 4), torch.arange(3).reshape(3, 1), torch.arange(8).reshape(4, 2)
+    model = _Beside(lambda x, y: torch.tensordot(x, y, dims=([1], [0]))).eval()
+    graph = zeropoint.to_int8(model, inputs, [inputs], progress=False, dynamic_shapes={})
+    for run in (graph, zeropoint.compile(graph, inputs)):
+        assert torch.equal(run(*inputs)[1], model(*inputs)[1])

@@ -196,10 +196,18 @@ def _tensordot(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | N
         return None
     left = string.ascii_lowercase[:first]
     right = list(string.ascii_lowercase[first : first + second])
-    for mine, other in zip(a["dims_self"], a["dims_other"]):
-        right[other] = left[mine]
+    tensors = [a["self"], a["other"]]
+    for pair in zip(a["dims_self"], a["dims_other"]):
+        right[pair[1]] = left[pair[0]]
+        given = [x.meta["val"].shape[axis] for x, axis in zip(tensors, pair)]
+        sizes = [fixed_size(n) for n in given]
+        if None in sizes and 1 not in sizes and str(given[0]) != str(given[1]):  # one of them may be one
+            return None
+        if 1 in sizes and sizes != [1, 1]:  # times one number: the others are summed
+            longer = sizes.index(1) ^ 1
+            tensors[longer] = call(graph, node, aten.sum.dim_IntList, tensors[longer], [pair[longer]], True)
     result = "".join(c for c in [*left, *right] if (c in left) != (c in right))
-    return _einsum(graph, node, {"equation": f"{left},{''.join(right)}->{result}", "tensors": [a["self"], a["other"]]})
+    return _einsum(graph, node, {"equation": f"{left},{''.join(right)}->{result}", "tensors": tensors})
 
 
 def _chain(graph: fx.Graph, node: fx.Node, a: dict[str, Any]) -> fx.Node | None:
