@@ -44,6 +44,8 @@ REASONS = {
     "graph/passes/canonicalize.py: REWRITTEN": "functions of this file, by the spelling that each rewrites",
     "graph/passes/canonicalize.py: _drop_other_names": "what ATen's views do with memory",
     "graph/from_qdq.py: _is_dynamic": "the operators of ours that find the range of their input",
+    "graph/passes/compositions.py: COMPOSITIONS": "functions of this file, by the operator that each composes",
+    "graph/passes/compositions.py: WITH_WEIGHTS": "which of them compose layers",
     "graph/passes/decompose_complex.py: _ALIKE": "what acts on both parts of a complex number alike: mathematics",
     "graph/passes/decompose_complex.py: _READS": "the formulas of complex numbers",
     "graph/passes/decompose_scatter.py: _FIRST": "modes of one operator",

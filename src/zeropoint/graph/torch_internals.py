@@ -73,6 +73,7 @@ __all__ = [
     "tensor_type",
     "torchscript_module",
     "trace",
+    "trace_composed",
     "trace_decomposed",
     "truth",
     "wrap",
@@ -371,6 +372,22 @@ def trace(function: Callable[..., Any], inputs: list[Any], whole: bool = False) 
     With `whole`, as the function calls them: a linear layer is one operator.
     """
     return make_fx(function, pre_dispatch=whole)(*inputs)
+
+
+def trace_composed(function: Callable[..., Any], inputs: list[Any]) -> fx.GraphModule | None:
+    """As `trace` with `whole`; None if the function fails, or fixes a size that is free.
+
+    It is tried first on sizes that nobody else knows: one that is fixed there stays fixed for all tensors that have it.
+    """
+    try:
+        if any(is_free(n) for n in _numbers(inputs)):
+            sizes = ShapeEnv()
+            trace(function, _with_sizes(inputs, sizes), whole=True)
+            if any(found.is_number for found in sizes.replacements.values()):
+                return None
+        return trace(function, inputs, whole=True)
+    except Exception:  # it does not compose this call, or PyTorch cannot do it without data
+        return None
 
 
 def decompositions() -> dict[Any, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 from torch import fx
 
 from zeropoint.graph import torch_internals as internals
+from zeropoint.graph.passes.compositions import COMPOSITIONS, WITH_WEIGHTS
 from zeropoint.graph.passes.insert_traced import take_apart
 from zeropoint.graph.passes.nodes import has_value
 from zeropoint.operators import BY_ATEN, STEPS
@@ -32,7 +33,7 @@ def decompose_unknown(
         name = operator_key(node)
         return name is not None and not name.startswith(("sym_", "_assert", "zeropoint.")) and not is_known(name)
 
-    nodes = [node for node in graph.graph.nodes if is_unknown(node) and node.all_input_nodes]
+    nodes = [node for node in graph.graph.nodes if (is_unknown(node) or _is_composed(node)) and node.all_input_nodes]
     found = [node for node in nodes if all(map(has_value, (node, *node.all_input_nodes)))]
     if not found:
         return False
@@ -40,7 +41,12 @@ def decompose_unknown(
     table = {op: made for op, made in every if not op._schema.is_mutable and not is_known(overload_key(op))}
 
     def trace(call: Callable[..., Any], inputs: list[Any]) -> fx.GraphModule | None:
-        traced = internals.trace_decomposed(call, inputs, table)
+        return known_only(internals.trace_decomposed(call, inputs, table))
+
+    def compose(call: Callable[..., Any], inputs: list[Any]) -> fx.GraphModule | None:
+        return known_only(internals.trace_composed(call, inputs)) or trace(call, inputs)
+
+    def known_only(traced: fx.GraphModule | None) -> fx.GraphModule | None:
         try:
             known = traced is not None and not any(map(is_unknown, write_nothing(traced).graph.nodes))
         except Exception:  # it writes to a part of a tensor that it has made: the operator stays as it is
@@ -49,6 +55,29 @@ def decompose_unknown(
 
     taken = False
     for node in found:
-        if node.target in table or internals.is_composed(node.target):
+        ours = COMPOSITIONS.get(operator_key(node) or "")
+        if ours is not None and take_apart(graph, node, ours, compose):
+            taken = True
+        elif is_unknown(node) and (node.target in table or internals.is_composed(node.target)):
             taken |= take_apart(graph, node, table.get(node.target, node.target.decompose), trace)
     return taken
+
+
+def _is_composed(node: fx.Node) -> bool:
+    """Whether a call is one that we compose: of a layer only if its weights depend on the inputs."""
+    name = operator_key(node)
+    if name not in COMPOSITIONS:
+        return False
+    return name not in WITH_WEIGHTS or any(map(_depends_on_inputs, node.all_input_nodes[1:]))
+
+
+def _depends_on_inputs(node: fx.Node) -> bool:
+    seen, waiting = set(), [node]
+    while waiting:
+        read = waiting.pop()
+        if read.op == "placeholder":
+            return True
+        if read not in seen:
+            seen.add(read)
+            waiting += read.all_input_nodes
+    return False
