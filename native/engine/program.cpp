@@ -10,12 +10,15 @@
 #include <mutex>
 #include <new>
 #include <optional>
+#include <set>
 #include <string_view>
 
 namespace zeropoint {
 namespace {
 
-constexpr int64_t kVersion = 3;  // 1 has no state, 2 no arguments and no constants in the result
+// 1 has no state, 2 no arguments and no constants in the result, 3 no outputs that are given as
+// another type.
+constexpr int64_t kVersion = 4;
 constexpr size_t kMostSteps = 1 << 14;
 constexpr size_t kMostInputs = 1024;
 constexpr size_t kMostState = 4096;
@@ -92,9 +95,12 @@ ProgramInput read_input(const Json& json, std::vector<std::string>& names) {
     return input;
 }
 
+// What an output can be given as where no step has such values.
+const std::set<std::string> kGivenAs = {"as complex64", "as complex128", "as float64", "as int16", "as number"};
+
 // What `result` and `arguments` may be: the number of an output or input, or a list, tuple or dictionary of such; with
-// `constants` also ['constant', a number, a flag, a word or null].
-void check_nesting(const Json& tree, const std::string& what, size_t count, bool constants) {
+// `version` 3 also ['constant', a number, a flag, a word or null], with 4 ['as ...', an output].
+void check_nesting(const Json& tree, const std::string& what, size_t count, int64_t version) {
     if (const int64_t* number = tree.integer()) {
         if (*number < 0 || *number >= static_cast<int64_t>(count))
             throw FormatError("there is no " + what + " " + std::to_string(*number));
@@ -102,7 +108,12 @@ void check_nesting(const Json& tree, const std::string& what, size_t count, bool
     }
     const Json::List* node = tree.list();
     const std::string* kind = node != nullptr && node->size() == 2 ? (*node)[0].text() : nullptr;
-    if (constants && kind != nullptr && *kind == "constant") {
+    if (version >= 4 && kind != nullptr && kGivenAs.count(*kind) != 0) {
+        if ((*node)[1].integer() == nullptr) throw FormatError("expected the number of an " + what);
+        check_nesting((*node)[1], what, count, version);
+        return;
+    }
+    if (version >= 3 && kind != nullptr && *kind == "constant") {
         if ((*node)[1].list() != nullptr || (*node)[1].record() != nullptr)
             throw FormatError("a constant must be a number, a flag, a word or null");
         return;
@@ -112,12 +123,12 @@ void check_nesting(const Json& tree, const std::string& what, size_t count, bool
         throw FormatError("expected the number of an " + what + ", or ['list' or 'tuple' or 'dict', [...]]");
     for (const Json& part : *parts) {
         if (*kind != "dict") {
-            check_nesting(part, what, count, constants);
+            check_nesting(part, what, count, version);
             continue;
         }
         if (part.list() == nullptr || part.list()->size() != 2 || (*part.list())[0].text() == nullptr)
             throw FormatError("expected pairs of a key and a value");
-        check_nesting((*part.list())[1], what, count, constants);
+        check_nesting((*part.list())[1], what, count, version);
     }
 }
 
@@ -140,7 +151,7 @@ bool is_kind(const Json& tree, const char* kind) {
 
 // A call is a tuple of a tuple and a dictionary, and has every input once.
 void check_arguments(const Json& tree, size_t inputs) {
-    check_nesting(tree, "input", inputs, true);
+    check_nesting(tree, "input", inputs, 3);
     const Json::List* parts = is_kind(tree, "tuple") ? (*tree.list())[1].list() : nullptr;
     if (parts == nullptr || parts->size() != 2 || !is_kind((*parts)[0], "tuple") || !is_kind((*parts)[1], "dict"))
         throw FormatError("expected a tuple of a tuple and a dictionary");
@@ -264,7 +275,7 @@ void Program::parse() {
                               " is newer than this library, which reads up to " + std::to_string(kVersion));
         require_fields(json_, {"version", "inputs", "outputs", "result", "steps", *version < 2 ? "steps" : "state",
                                *version < 3 ? "steps" : "arguments"});
-        constants_in_nesting_ = *version >= 3;
+        version_ = *version;
     });
     const std::function<void(const std::string&, const StoredTensor*)> define = [&](const std::string& name,
                                                                                     const StoredTensor* constant) {
@@ -384,7 +395,7 @@ std::shared_ptr<const Program::Prepared> Program::make_steps(bool first) {
             }
         });
     if (first && !result_.empty())
-        within("result", [&] { check_nesting(parse_json(result_), "output", outputs_.size(), constants_in_nesting_); });
+        within("result", [&] { check_nesting(parse_json(result_), "output", outputs_.size(), version_); });
     if (first && !arguments_.empty())
         within("arguments", [&] { check_arguments(parse_json(arguments_), inputs_.size()); });
     return made;

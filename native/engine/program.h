@@ -96,7 +96,7 @@ private:
     std::vector<ProgramInput> inputs_;
     std::vector<int32_t> outputs_;
     std::string result_, arguments_;
-    bool constants_in_nesting_ = false;
+    int64_t version_ = 0;
     std::vector<StateTensor> state_;
     std::vector<StepNote> notes_;
     std::map<std::string, int32_t> values_;       // not a hash, which a file could make slow

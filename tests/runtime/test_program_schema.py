@@ -32,7 +32,7 @@ def test_kept_programs_fit(path: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"version": 4},
+        {"version": 5},
         {"state": []},
         {"version": 2, "state": [{"name": "s", "dtype": "int8", "shape": [-1], "initial": None, "next": "s"}]},
         {"version": 2, "state": [{"name": "s", "dtype": "int8", "shape": [1], "next": "s"}]},

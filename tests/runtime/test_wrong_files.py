@@ -69,9 +69,13 @@ def renamed(program: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (field("version", 4), "version 4 is newer than this library, which reads up to 3"),
+        (field("version", 5), "version 5 is newer than this library, which reads up to 4"),
         (field("arguments", "0"), "program: .arguments. is not known"),
         (field("result", '["constant",1]'), "result: expected the number"),
+        (field("result", '["as float64",0]'), "result: expected the number"),
+        (lambda program: program.update(version=4, result='["as float64",[0]]'), "result: expected the number"),
+        (lambda program: program.update(version=4, result='["as float64",1]'), "result: there is no output 1"),
+        (lambda program: program.update(version=4, result='["as float80",0]'), "result: expected the number"),
         (called("0"), "arguments: expected a tuple of a tuple and a dictionary"),
         (called('["tuple",[0,["dict",[]]]]'), "arguments: expected a tuple of a tuple and a dictionary"),
         (called('["tuple",[["tuple",[1]],["dict",[]]]]'), "arguments: there is no input 1"),

@@ -26,11 +26,15 @@ from zeropoint.graph.passes.input_checks import Sizes
 from zeropoint.graph.state import kept_state
 from zeropoint.graph.torch_internals import input_nesting, is_operator, leaves, output_nesting
 from zeropoint.operators import STEPS
+from zeropoint.operators.expressions import Expression
+from zeropoint.operators.node import aten_name
 from zeropoint.operators.steps import dtype_name
+from zeropoint.operators.unquantized import filled
 
 __all__ = ["Unsupported", "compile"]
 
 _UPDATE = torch.ops.zeropoint.update_state.default
+_GIVEN_AS = (torch.complex64, torch.complex128, torch.float64, torch.int16)  # results of programs, but of no step
 
 
 def compile(model: nn.Module, example_inputs: Any, fallback: bool = False) -> Program:
@@ -293,6 +297,9 @@ class Compiler:
         emit = SIZES.get(name) or STEPS.get(name)
         is_complex = any(isinstance(t, Tensor) and t.is_complex() for t in leaves(self.found[node]))
         try:
+            if self._is_result(node):
+                self.values[node] = self._other_type(node)
+                return
             if is_complex:
                 raise self.unsupported("its complex numbers cannot become pairs of floats: use torch.view_as_real")
             if emit is None:
@@ -345,8 +352,8 @@ class Compiler:
         parts: list[Any] = []
         for part in flat:
             if isinstance(part, fx.Node):
-                parts.append(len(self.builder.outputs))
-                self.builder.outputs.append(str(self.tensor(part)))
+                parts.append(self._result(part, len(self.builder.outputs)))
+                self.builder.outputs.append(str(self.values[part] if part in self.values else self.tensor(part)))
             elif part is None or isinstance(part, (bool, int, float, str)):
                 parts.append(["constant", part])
             else:
@@ -356,6 +363,35 @@ class Compiler:
         nesting = self._described(output_nesting(self.graph.graph, len(flat)), parts)
         self.builder.result = nesting
         self.builder.arguments = self._arguments()
+
+    def _result(self, node: fx.Node, place: int) -> Any:
+        """What an output is in the result: itself, or what it is given as."""
+        found = self.found[node]
+        if isinstance(found, Tensor):
+            return [f"as {str(found.dtype).removeprefix('torch.')}", place] if found.dtype in _GIVEN_AS else place
+        if not isinstance(found, int) or isinstance(found, bool):
+            raise self.unsupported(f"the model returns {described(found)}, which is not a tensor")
+        self.values[node] = filled(self, [], torch.int64, self.size(node))
+        return ["as number", place]
+
+    def _is_result(self, node: fx.Node) -> bool:
+        """Whether a call gives values of a type that no step has, and only to whoever calls the model."""
+        found, packet = self.found.get(node), (aten_name(node) or "").partition(".")[0]
+        if not isinstance(found, Tensor) or found.dtype not in _GIVEN_AS:
+            return False
+        if packet != "view_as_complex":
+            read = self.found[node.args[0]] if packet in ("to", "_to_copy") else None
+            if not isinstance(read, Tensor) or read.is_complex() != found.is_complex():
+                return False
+        return all(user.op == "output" or self._is_result(user) for user in node.users)
+
+    def _other_type(self, node: fx.Node) -> str | None:
+        """What a result of another type is made of; int16 of int32, as PyTorch converts floats."""
+        read = node.args[0]
+        if self.found[node].dtype != torch.int16:
+            return self.values[read] if read in self.values else self.tensor(read)
+        e = Expression(self)
+        return e.step(e.convert(e.term(read, self.dtype(read)), torch.int32))
 
     def _arguments(self) -> Any:
         """How the model is called, where that is not its tensors one by one."""

@@ -13,6 +13,11 @@ from zeropoint.runtime.nesting import filled
 __all__ = ["Program"]
 
 
+def _given_as(dtype: str, tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor as one of another dtype; complex numbers are made of the pairs along the last axis."""
+    return (torch.complex(*tensor.unbind(-1)) if dtype.startswith("complex") else tensor).to(getattr(torch, dtype))
+
+
 class Program(runtime.Program):
     """A `zeropoint.runtime.Program` that also takes tensors, and then gives tensors. No memory is copied."""
 
@@ -30,4 +35,4 @@ class Program(runtime.Program):
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         results = self._native.run(self._ordered(inputs, named), torch.Tensor, torch.from_numpy, self._state)
-        return results[0] if self._result == 0 else filled(self._result, results)
+        return results[0] if self._result == 0 else filled(self._result, results, _given_as)

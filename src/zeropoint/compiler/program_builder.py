@@ -15,6 +15,7 @@ __all__ = ["VERSION", "ProgramBuilder", "Input", "Step"]
 VERSION = 1
 VERSION_WITH_STATE = 2
 VERSION_WITH_ARGUMENTS = 3
+VERSION_WITH_OTHER_TYPES = 4
 
 
 @dataclass
@@ -137,13 +138,18 @@ class ProgramBuilder:
         return save(stored, metadata={"zeropoint.program": text})
 
     def _version(self) -> int:
-        if self.arguments is not None or _has_constants(self.result):
+        if _has(self.result, "as "):
+            return VERSION_WITH_OTHER_TYPES
+        if self.arguments is not None or _has(self.result, "constant"):
             return VERSION_WITH_ARGUMENTS
         return VERSION_WITH_STATE if self.state else VERSION
 
 
-def _has_constants(tree: Any) -> bool:
+def _has(tree: Any, begin: str) -> bool:
+    """Whether there is a part of a kind in it that begins so."""
     if isinstance(tree, int):
         return False
     kind, parts = tree
-    return kind == "constant" or any(_has_constants(part[1] if kind == "dict" else part) for part in parts)
+    if kind not in ("list", "tuple", "dict"):
+        return bool(kind.startswith(begin))
+    return any(_has(part[1] if kind == "dict" else part, begin) for part in parts)

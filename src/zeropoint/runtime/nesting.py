@@ -1,12 +1,13 @@
 """What a model was called with and what it gave, as nested lists, tuples and dictionaries of the arrays of a program.
 
 A tree, as the file has it, is the number of an array; ``["list", trees]``, ``["tuple", trees]``,
-``["dict", [[key, tree], ...]]``; or ``["constant", value]``, what is no array and the same in every call.
+``["dict", [[key, tree], ...]]``; ``["constant", value]``, what is no array and the same in every call; or, in results,
+``["as complex64", number]`` and the like, for types that no step has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 __all__ = ["filled", "flattened", "is_array"]
@@ -17,11 +18,11 @@ def is_array(value: Any) -> bool:
     return value is not None and not isinstance(value, (Mapping, list, tuple, str, bool, int, float))
 
 
-def filled(tree: Any, arrays: Sequence[Any]) -> Any:
-    """The arrays in their places.
+def filled(tree: Any, arrays: Sequence[Any], given_as: Callable[[str, Any], Any]) -> Any:
+    """The arrays in their places; `given_as` makes an array of another type of one.
 
     Example:
-        >>> filled(["dict", [["a", 1], ["b", ["tuple", [0, ["constant", None]]]]]], ["x", "y"])
+        >>> filled(["dict", [["a", 1], ["b", ["tuple", [0, ["constant", None]]]]]], ["x", "y"], None)
         {'a': 'y', 'b': ('x', None)}
     """
     if isinstance(tree, int):
@@ -29,9 +30,13 @@ def filled(tree: Any, arrays: Sequence[Any]) -> Any:
     kind, parts = tree
     if kind == "constant":
         return parts
+    if kind == "as number":
+        return arrays[parts].item()
+    if kind.startswith("as "):
+        return given_as(kind.removeprefix("as "), arrays[parts])
     if kind == "dict":
-        return {key: filled(part, arrays) for key, part in parts}
-    made = [filled(part, arrays) for part in parts]
+        return {key: filled(part, arrays, given_as) for key, part in parts}
+    made = [filled(part, arrays, given_as) for part in parts]
     return tuple(made) if kind == "tuple" else made
 
 

@@ -28,6 +28,15 @@ class Memory(NamedTuple):
     file: int
 
 
+def _given_as(dtype: str, array: Any) -> Any:
+    """An array as one of another dtype; complex numbers are made of the pairs along the last axis."""
+    if not dtype.startswith("complex"):
+        return array.astype(dtype)
+    if array.dtype != "float32" or array.shape[-1:] != (2,):
+        raise ValueError(f"expected pairs of float32 as a complex result, got {array.dtype} {array.shape}")
+    return array.copy("C").view("complex64")[..., 0].astype(dtype, copy=False)
+
+
 class Program:
     """A quantized model, ready to run. Several threads can share it if it has no state.
 
@@ -53,7 +62,7 @@ class Program:
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         results = self._native.run(self._ordered(inputs, named), state=self._state)
-        return results[0] if self._result == 0 else filled(self._result, results)
+        return results[0] if self._result == 0 else filled(self._result, results, _given_as)
 
     def _ordered(self, inputs: Sequence[Any], named: dict[str, Any]) -> Sequence[Any]:
         if self._arguments is not None:

@@ -75,6 +75,33 @@ def _sum_to_size(x: Tensor, size: Sequence[int]) -> Tensor:
     return (x.sum(axes, keepdim=True) if axes else x).reshape(size)
 
 
+def _shifted(back: bool) -> Callable[..., Tensor]:
+    """Axes turned by half of their size, so that the middle is the first, or back."""
+
+    def made(x: Tensor, dim: Any = None) -> Tensor:
+        axes = range(x.dim()) if dim is None else [dim] if isinstance(dim, int) else dim
+        for axis in axes:
+            size = x.shape[axis]
+            begin = size // 2 if back else size - size // 2
+            x = torch.cat([x.narrow(axis, begin, size - begin), x.narrow(axis, 0, begin)], axis)
+        return x
+
+    return made
+
+
+def _doubles(make: Callable[..., Tensor], value: float | None = None) -> Callable[..., Tensor]:
+    """A number in float64 everywhere, as float32, which has it too."""
+
+    def made(*args: Any, **options: Any) -> Tensor:
+        number = args[-1] if value is None else value
+        exact = isinstance(number, (bool, int, float)) and float(torch.tensor(number, dtype=torch.float32)) == number
+        if options.get("dtype") != torch.float64 or not exact:
+            raise NotComposed
+        return make(*args, **{**options, "dtype": torch.float32}).to(torch.float64)
+
+    return made
+
+
 # ----------------------------------------------------------------------------------------------------------- diagonals
 
 
@@ -494,6 +521,14 @@ COMPOSITIONS: dict[str, Callable[..., Any]] = {
     "view_copy.default": lambda x, size: x.reshape(size).clone(),
     "narrow_copy.default": _narrow_copy,
     "sum_to_size.default": _sum_to_size,
+    "fft_fftshift.default": _shifted(back=False),
+    "fft_ifftshift.default": _shifted(back=True),
+    "zeros_like.default": _doubles(aten.zeros_like.default, 0),
+    "ones_like.default": _doubles(aten.ones_like.default, 1),
+    "full_like.default": _doubles(aten.full_like.default),
+    "new_zeros.default": _doubles(aten.new_zeros.default, 0),
+    "new_ones.default": _doubles(aten.new_ones.default, 1),
+    "new_full.default": _doubles(aten.new_full.default),
     "diag_embed.default": _diag_embed,
     "diag.default": _diag,
     "diagflat.default": _diagflat,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
@@ -35,7 +36,8 @@ def decompose_complex(graph: fx.GraphModule) -> None:
     """
     pairs: dict[fx.Node, Complex] = {}
     for node in list(graph.graph.nodes):
-        if not _is_complex(node) and not any(_is_complex(part) for part in node.all_input_nodes):
+        is_read = any(_is_complex(part) for part in node.all_input_nodes)
+        if node.op == "output" or not (_is_complex(node) or is_read or _packet(node) in TRANSFORMS):
             continue
         with graph.graph.inserting_before(node):
             made = _pair(graph, node, pairs)
@@ -46,6 +48,28 @@ def decompose_complex(graph: fx.GraphModule) -> None:
         else:
             made.real.meta.setdefault("val", node.meta.get("val"))
             node.replace_all_uses_with(made.real)
+    _join_results(graph.graph, pairs)
+
+
+def _join_results(graph: fx.Graph, pairs: dict[fx.Node, Complex]) -> None:
+    """Complex numbers that the graph returns are made of their parts at its end."""
+    output = graph.output_node()
+    for node in output.all_input_nodes:
+        source = node.args[0] if _is_other_complex(node) and _packet(node) in ("to", "_to_copy") else node
+        if not isinstance(source, fx.Node) or (_is_complex(source) and source not in pairs):
+            continue
+        if not _is_complex(source) and source is node:
+            continue
+        with graph.inserting_before(output):
+            pair = pairs.get(source) or Complex(_as_float(graph, node, source))
+            joined = call(graph, source, aten.view_as_complex.default, _interleaved(graph, node, pair))
+            if source is not node:
+                joined = call(graph, node, aten.to.dtype, joined, node.meta["val"].dtype)
+        output.replace_input_with(node, joined)
+
+
+def _packet(node: fx.Node) -> str:
+    return (aten_name(node) or "").split(".")[0]
 
 
 def _is_complex(node: fx.Node) -> bool:
@@ -69,13 +93,14 @@ def _pair(graph: fx.GraphModule, node: fx.Node, pairs: dict[fx.Node, Complex]) -
     reads = node.all_input_nodes
     if not all(map(has_value, (node, *reads))) or any(_is_complex(part) and part not in pairs for part in reads):
         return None
-    packet = (aten_name(node) or "").split(".")[0]
+    packet = _packet(node)
     function = _READS.get(packet)
     if function is not None:
         return function(graph.graph, node, arguments(node), pairs)
     if packet in TRANSFORMS:
         a = arguments(node)
-        return TRANSFORMS[packet](graph.graph, node, pairs.get(a["self"], Complex(a["self"])), a)
+        x = pairs.get(a["self"]) or Complex(_as_float(graph.graph, node, a["self"]))
+        return TRANSFORMS[packet](graph.graph, node, x, a)
     return _alike(graph.graph, node, pairs) if packet in _ALIKE else None
 
 
@@ -169,9 +194,12 @@ def _has_shape_of(node: fx.Node, part: fx.Node) -> bool:
     return bool(part.meta["val"].shape == node.meta["val"].shape)
 
 
-def _from_parts(graph: fx.Graph, node: fx.Node, a: dict[str, Any], pairs: dict[fx.Node, Complex]) -> Complex | None:
-    made = Complex(a["real"], a["imag"])
-    return made if all(_has_shape_of(node, part) for part in made) else None
+def _from_parts(graph: fx.Graph, node: fx.Node, a: dict[str, Any], pairs: dict[fx.Node, Complex]) -> Complex:
+    parts = [a["real"], a["imag"]]
+    if not all(_has_shape_of(node, part) for part in parts):
+        both = call(graph, node, aten.broadcast_tensors.default, parts)
+        parts = [call(graph, node, operator.getitem, both, place) for place in (0, 1)]
+    return Complex(*parts)
 
 
 def _divided(graph: fx.Graph, node: fx.Node, a: dict[str, Any], pairs: dict[fx.Node, Complex]) -> Complex | None:
@@ -228,9 +256,19 @@ def _matrix_product(graph: fx.Graph, node: fx.Node, a: dict[str, Any], pairs: di
     return Complex(*(call(graph, node, aten.add.Tensor, part, bias) for part, bias in both))
 
 
+def _as_float(graph: fx.Graph, node: fx.Node, x: fx.Node) -> fx.Node:
+    return x if x.meta["val"].dtype == torch.float32 else call(graph, node, aten.to.dtype, x, torch.float32)
+
+
+def _interleaved(graph: fx.Graph, node: fx.Node, x: Complex) -> fx.Node:
+    """Both parts along a new last axis."""
+    imaginary = call(graph, node, aten.zeros_like.default, x.real) if x.imaginary is None else x.imaginary
+    parts = [call(graph, node, aten.unsqueeze.default, part, -1) for part in (x.real, imaginary)]
+    return call(graph, node, aten.cat.default, parts, -1)
+
+
 def _as_real(graph: fx.Graph, node: fx.Node, a: dict[str, Any], pairs: dict[fx.Node, Complex]) -> Complex:
-    parts = [call(graph, node, aten.unsqueeze.default, part, -1) for part in pairs[a["self"]]]
-    return Complex(call(graph, node, aten.cat.default, parts, -1))
+    return Complex(_interleaved(graph, node, pairs[a["self"]]))
 
 
 def _as_complex(graph: fx.Graph, node: fx.Node, a: dict[str, Any], pairs: dict[fx.Node, Complex]) -> Complex:
@@ -269,8 +307,9 @@ def _same(graph: fx.Graph, node: fx.Node, a: dict[str, Any], pairs: dict[fx.Node
     x = a["self"]
     if not _is_complex(node):
         return None
-    if x in pairs or x.meta["val"].dtype != torch.float32:
+    if x in pairs or x.meta["val"].is_complex():
         return pairs.get(x)
+    x = _as_float(graph, node, x)
     return Complex(x, call(graph, node, aten.zeros_like.default, x))
 
 

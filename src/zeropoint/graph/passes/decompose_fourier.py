@@ -50,6 +50,10 @@ class _Writer:
             return x
         return Complex(*(None if part is None else self(aten.div.Tensor, part, count) for part in x))
 
+    def half(self, n: Any) -> Any:
+        """How many frequencies say all of `n` real values."""
+        return n // 2 + 1 if isinstance(n, int) else self(operator.add, self(operator.floordiv, n, 2), 1)
+
     def count(self, n: Any) -> Any:
         """A free size as a tensor: PyTorch takes sizes among the numbers of a calculation to be fixed."""
         return n if isinstance(n, int) else self(aten.add.Tensor, self(aten.select.int, self.places(n), 0, -1), 1)
@@ -71,6 +75,18 @@ class _Writer:
         angles = self(aten.div.Tensor, self(aten.mul.Tensor, turns, 2 * math.pi), count)
         return self(aten.cos.default, angles), self(aten.sin.default, angles)
 
+    def real_places(self, places: fx.Node, n: Any) -> fx.Node:
+        """Which frequencies of n real values are real: the first, and the middle of an even number."""
+        same = aten.eq.Scalar if isinstance(n, int) else aten.eq.Tensor
+        middle = self(same, self(aten.mul.Tensor, places, 2), self.count(n))
+        return self(aten.logical_or.default, self(aten.eq.Scalar, places, 0), middle)
+
+    def without_real_places(self, imaginary: fx.Node, axis: int, kept: Any, n: Any) -> fx.Node:
+        """Zeros as the imaginary parts of real frequencies: a sine of 0 times infinity is none."""
+        places = self(aten.reshape.default, self.places(kept), [-1] + [1] * (imaginary.meta["val"].dim() - 1 - axis))
+        zeros = self(aten.zeros_like.default, imaginary)
+        return self(aten.where.self, self.real_places(places, n), zeros, imaginary)
+
     def product(self, x: fx.Node, matrix: fx.Node, axis: int) -> fx.Node:
         """``x matrix`` along an axis of x."""
         last = x.meta["val"].dim() - 1
@@ -87,14 +103,14 @@ def _along(w: _Writer, x: Complex, axis: int, n: Any, inverse: bool, half: bool,
 
     An axis that is shorter is one with zeros behind it, which add nothing.
     """
-    kept: Any = n
-    if half:
-        kept = n // 2 + 1 if isinstance(n, int) else w(operator.add, w(operator.floordiv, n, 2), 1)
+    kept = w.half(n) if half else n
     cosine, sine = w.waves(w.size(x.real, axis), kept, n)
     # (a + i b) (cos - i sin), of which the inverse has the conjugate
     sine = sine if inverse else w(aten.mul.Tensor, sine, -1.0)
     real, imaginary = w.product(x.real, cosine, axis), w.product(x.real, sine, axis)
-    if x.imaginary is not None:
+    if x.imaginary is None:
+        imaginary = w.without_real_places(imaginary, axis, kept, n)
+    else:
         real = w(aten.sub.Tensor, real, w.product(x.imaginary, sine, axis))
         imaginary = w(aten.add.Tensor, imaginary, w.product(x.imaginary, cosine, axis))
     return w.normed(Complex(real, imaginary), n, norm, inverse)
@@ -105,9 +121,7 @@ def _to_real(w: _Writer, x: Complex, axis: int, n: Any, norm: str | None) -> Com
     given = w.size(x.real, axis)
     cosine, sine = w.waves(given, n, n)
     places = w(aten.unsqueeze.default, w.places(given), 1)
-    same = aten.eq.Scalar if isinstance(n, int) else aten.eq.Tensor
-    middle = w(same, w(aten.mul.Tensor, places, 2), w.count(n))
-    alone = w(aten.logical_or.default, w(aten.eq.Scalar, places, 0), middle)
+    alone = w.real_places(places, n)
     times = w(aten.add.Tensor, w(aten.mul.Tensor, w(aten.to.dtype, alone, torch.float32), -1.0), 2.0)
     real = w.product(x.real, w(aten.mul.Tensor, cosine, times), axis)
     if x.imaginary is not None:
@@ -150,19 +164,38 @@ def _transform(inverse: bool, half: bool) -> Any:
 
 def _inverse_of_half(graph: fx.Graph, node: fx.Node, x: Complex, a: dict[str, Any]) -> Complex | None:
     """``irfft``: of complex frequencies, real values."""
-    w, shape = _Writer(graph, node, x.real), x.real.meta["val"].shape
-    axes = _axes(a, len(shape))
+    w = _Writer(graph, node, x.real)
+    axes = _axes(a, x.real.meta["val"].dim())
     sizes = list(a["s"]) if a.get("s") is not None else [None] * (len(axes) - 1) + [a.get("n")]
-    last = sizes[-1] if sizes[-1] is not None else 2 * (shape[axes[-1]] - 1)
-    value = last.meta["val"] if isinstance(last, fx.Node) else last
-    if isinstance(last, torch.SymInt) or not internals.is_certain(shape[axes[-1]] <= value // 2 + 1):
-        return None
+    last = sizes[-1]
+    if last is None:
+        size = w.size(x.real, axes[-1])
+        last = 2 * (size - 1) if isinstance(size, int) else w(operator.mul, w(operator.add, size, -1), 2)
+    else:
+        cut = _cut(w, x, axes[-1], w.half(last))
+        if cut is None:
+            return None
+        x = cut[0]
     for axis, given in zip(axes[:-1], sizes[:-1]):
         taken = _cut(w, x, axis, given)
         if taken is None:
             return None
         x = _along(w, taken[0], axis, taken[1], True, False, a["norm"])
     return _to_real(w, x, axes[-1], last, a["norm"])
+
+
+def _of_symmetric(transform: Any) -> Any:
+    """``hfft`` and ``ihfft``: a transform of real values turned round, of which it takes or gives the conjugates."""
+    turned = {None: "forward", "backward": "forward", "forward": "backward", "ortho": "ortho"}
+
+    def conjugate(graph: fx.Graph, node: fx.Node, x: Complex) -> Complex:
+        return x if x.imaginary is None else Complex(x.real, call(graph, node, aten.mul.Tensor, x.imaginary, -1.0))
+
+    def made(graph: fx.Graph, node: fx.Node, x: Complex, a: dict[str, Any]) -> Complex | None:
+        found = transform(graph, node, conjugate(graph, node, x), {**a, "norm": turned[a["norm"]]})
+        return None if found is None else conjugate(graph, node, found)
+
+    return made
 
 
 def _axes(a: dict[str, Any], rank: int) -> list[int]:
@@ -253,4 +286,6 @@ TRANSFORMS: dict[str, Any] = {
     **dict.fromkeys(("fft_rfft", "fft_rfft2", "fft_rfftn"), _transform(inverse=False, half=True)),
     **dict.fromkeys(("fft_ifft", "fft_ifft2", "fft_ifftn"), _transform(inverse=True, half=False)),
     **dict.fromkeys(("fft_irfft", "fft_irfft2", "fft_irfftn"), _inverse_of_half),
+    **dict.fromkeys(("fft_hfft", "fft_hfft2", "fft_hfftn"), _of_symmetric(_inverse_of_half)),
+    **dict.fromkeys(("fft_ihfft", "fft_ihfft2", "fft_ihfftn"), _of_symmetric(_transform(inverse=False, half=True))),
 }
