@@ -6,11 +6,13 @@ import itertools
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._export.db.examples import all_examples
+from torch._export.db import examples
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree as pytree
 
@@ -72,12 +74,22 @@ def _operators() -> dict[str, Any]:
 
 def names() -> list[str]:
     """All operators and examples."""
-    return [*_operators(), *(f"export/{name}" for name in all_examples())]
+    return [*_operators(), *(f"export/{name}" for name in examples.all_examples())]
 
 
 def operators_and_examples(count: int | None = None, seed: int = _SEED) -> list[str]:
     """All names, or some by chance."""
     return names() if count is None else sorted(random.Random(seed).sample(names(), count))
+
+
+def _example(name: str) -> Any:
+    """An example as code of a model: what code of PyTorch's own asks about sizes decides nothing."""
+    path = Path(examples.__file__).with_name(f"{name}.py")
+    made: dict[str, Any] = {"__name__": name}
+    exec(compile(path.read_text(), f"{name}.py", "exec"), made)
+    return SimpleNamespace(
+        model=made["model"], example_args=made["example_args"], example_kwargs=made.get("example_kwargs", {})
+    )
 
 
 def _samples(info: Any, dtype: torch.dtype, count: int) -> dict[int, Call]:
@@ -96,7 +108,7 @@ def _samples(info: Any, dtype: torch.dtype, count: int) -> dict[int, Call]:
 def cases_of(name: str, count: int) -> Iterator[tuple[Case, Call]]:
     """The cases of an operator, `count` samples of each dtype that it takes, or of an example."""
     if name.startswith("export/"):
-        example = all_examples()[name.removeprefix("export/")]
+        example = _example(name.removeprefix("export/"))
         for form in (FREE, STATIC):
             call = Call(example.model, example.example_args, example.example_kwargs or {})
             yield Case(name, form, "example", 0), call.eval()
