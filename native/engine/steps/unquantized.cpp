@@ -265,10 +265,11 @@ private:
     double value_;
 };
 
-// Sums along an axis up to each element: of float32 in float64, of int64 as they are.
-class CumulativeSum : public Step {
+// Sums or products along an axis up to each element: of float32 in float64, of int64 as they are.
+template <bool product>
+class Cumulative : public Step {
 public:
-    explicit CumulativeSum(StepReader& r) : axis_(r.integer("axis", -8, 7)) {
+    explicit Cumulative(StepReader& r) : axis_(r.integer("axis", -8, 7)) {
         r.require_inputs(1);
         r.require_outputs(1);
     }
@@ -279,7 +280,7 @@ public:
         const Tensor y = p.make(x.type, x.sizes);
         p.give(0, y);
         if (x.type != ElementType::f32 && x.type != ElementType::s64)
-            throw PlanError(std::string("there are no sums of ") + name_of(x.type));
+            throw PlanError(std::string("there are no running sums or products of ") + name_of(x.type));
         if (y.count() == 0) return;
         const int64_t length = x.rank() == 0 ? 1 : x.size(axis);
         const int64_t inner = x.rank() == 0 ? 1 : count_of({x.sizes.begin() + axis + 1, x.sizes.end()});
@@ -287,21 +288,24 @@ public:
             for (int64_t line = 0; line < lines; ++line) {
                 const int64_t first = line / inner * length * inner + line % inner;
                 if (type == ElementType::f32)
-                    sum<float, double>(at, first, length, inner);
+                    follow<float, double>(at, first, length, inner);
                 else
-                    sum<int64_t, uint64_t>(at, first, length, inner);
+                    follow<int64_t, uint64_t>(at, first, length, inner);
             }
         });
     }
 
 private:
-    template <class T, class Sum>
-    static void sum(void* const* at, int64_t first, int64_t length, int64_t step) {
+    template <class T, class All>
+    static void follow(void* const* at, int64_t first, int64_t length, int64_t step) {
         const T* from = static_cast<const T*>(at[0]) + first;
         T* to = static_cast<T*>(at[1]) + first;
-        Sum all = 0;
+        All all = product ? 1 : 0;
         for (int64_t i = 0; i < length * step; i += step) {
-            all += static_cast<Sum>(from[i]);
+            if constexpr (product)
+                all *= static_cast<All>(from[i]);
+            else
+                all += static_cast<All>(from[i]);
             to[i] = static_cast<T>(all);
         }
     }
@@ -411,7 +415,8 @@ void add_unquantized_steps(StepTable& table) {
     table.add<FloatBinary<Times>>("float_multiply");
     table.add<FloatBinary<Over>>("float_divide");
     table.add<Convert>("convert");
-    table.add<CumulativeSum>("cumulative_sum");
+    table.add<Cumulative<false>>("cumulative_sum");
+    table.add<Cumulative<true>>("cumulative_product");
     table.add<CumulativeExtreme>("cumulative_extreme");
     table.add<Remainder>("remainder");
     table.add<Range>("range");

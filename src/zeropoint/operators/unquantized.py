@@ -93,15 +93,17 @@ def _emit_fill(c: StepBuilder, node: fx.Node) -> str:
     return filled(c, _sizes_of(c, x), c.dtype(node), _number(c, value))
 
 
-def _emit_cumulative_sum(c: StepBuilder, node: fx.Node) -> str:
+def _emit_cumulative(c: StepBuilder, node: fx.Node) -> str:
+    """Running sums or products."""
+    step = "cumulative_product" if "cumprod" in str(node.target) else "cumulative_sum"
     wanted, e = c.dtype(node), Expression(c)
     if wanted.is_floating_point and wanted != torch.float32:
         raise c.unsupported("floats can only be converted to float32")
     if wanted.is_floating_point or wanted == _I64:
-        return c.add("cumulative_sum", e.step(e.term(node.args[0], wanted)), axis=arguments(node)["dim"])
+        return c.add(step, e.step(e.term(node.args[0], wanted)), axis=arguments(node)["dim"])
     whole = e.step(e.convert(e.term(node.args[0], wanted), _I64))
     sums = Expression(c)  # what does not fit wraps, as it does in the sums of smaller integers
-    added = c.add("cumulative_sum", whole, axis=arguments(node)["dim"])
+    added = c.add(step, whole, axis=arguments(node)["dim"])
     return sums.step(sums.convert(sums.tensor(added, _I64), wanted))
 
 
@@ -202,8 +204,13 @@ RECORDS = (
     ),
     Operator(
         "cumsum",
-        steps=steps(_emit_cumulative_sum, "aten.cumsum.default"),
+        steps=steps(_emit_cumulative, "aten.cumsum.default"),
         restores=restores(called(aten.cumsum.default, "axis"), "cumulative_sum"),
+    ),
+    Operator(
+        "cumprod",
+        steps=steps(_emit_cumulative, "aten.cumprod.default"),
+        restores=restores(called(aten.cumprod.default, "axis"), "cumulative_product"),
     ),
     Operator(
         "cummax",

@@ -1,4 +1,4 @@
-"""Running products and their like along an axis of a fixed size: values joined with those 1, 2, 4, ... before them."""
+"""Running log-sums along an axis of a fixed size: values joined with those 1, 2, 4, ... before them."""
 
 from __future__ import annotations
 
@@ -41,19 +41,15 @@ def _scan(join: Join, neutral: float) -> Any:
     return made
 
 
-def _product(graph: fx.Graph, node: fx.Node, x: fx.Node, y: fx.Node) -> fx.Node:
-    return call(graph, node, aten.mul.Tensor, x, y)
-
-
 def _log_sum(graph: fx.Graph, node: fx.Node, x: fx.Node, y: fx.Node) -> fx.Node:
-    """``log(exp(x) + exp(y))`` where `x` is finite: ``max + log1p(exp(-|x - y|))``."""
+    """``log(exp(x) + exp(y))`` as ``max + log1p(exp(-|x - y|))``, where equal infinities are not apart."""
     largest = call(graph, node, aten.maximum.default, x, y)
     apart = call(graph, node, aten.abs.default, call(graph, node, aten.sub.Tensor, x, y))
+    apart = call(graph, node, aten.masked_fill.Scalar, apart, call(graph, node, aten.eq.Tensor, x, y), 0.0)
     less = call(graph, node, aten.exp.default, call(graph, node, aten.mul.Tensor, apart, -1.0))
     return call(graph, node, aten.add.Tensor, largest, call(graph, node, aten.log1p.default, less))
 
 
 SCANS: dict[str, Any] = {
-    "cumprod.default": _scan(_product, 1.0),
     "logcumsumexp.default": _scan(_log_sum, -math.inf),
 }
