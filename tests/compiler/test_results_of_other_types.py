@@ -27,6 +27,7 @@ CASES: dict[str, Callable[[Tensor], Any]] = {
     "float64": lambda x: (x.double(), x.long().double(), torch.zeros_like(x, dtype=torch.float64)),
     "int16": lambda x: ((x * 100).short(), (x * 1e5).long().short()),
     "size": lambda x: (x, x.shape[0] * 2),
+    "item": lambda x: (x.sum().item(), x[0, 0].long().item()),
 }
 
 
@@ -56,8 +57,9 @@ def test_a_program_gives_the_type_that_the_model_gives(name: str, tmp_path: Path
         arrays = pytree.tree_leaves(alone(given.numpy())[1])
         leaves = zip(expected, pytree.tree_leaves(graph), pytree.tree_leaves(compiled), arrays)
         for theirs, mine, ours, array in leaves:
-            if isinstance(theirs, int):
-                assert theirs == mine == ours == array
+            if isinstance(theirs, (int, float)):
+                assert theirs == pytest.approx(mine)
+                assert mine == ours == array
                 continue
             torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
             assert torch.equal(mine, ours)

@@ -369,6 +369,8 @@ class Compiler:
         found = self.found[node]
         if isinstance(found, Tensor):
             return [f"as {str(found.dtype).removeprefix('torch.')}", place] if found.dtype in _GIVEN_AS else place
+        if self._is_result(node):
+            return ["as number", place]
         if not isinstance(found, int) or isinstance(found, bool):
             raise self.unsupported(f"the model returns {described(found)}, which is not a tensor")
         self.values[node] = filled(self, [], torch.int64, self.size(node))
@@ -377,6 +379,8 @@ class Compiler:
     def _is_result(self, node: fx.Node) -> bool:
         """Whether a call gives values of a type that no step has, and only to whoever calls the model."""
         found, packet = self.found.get(node), (aten_name(node) or "").partition(".")[0]
+        if packet == "item":
+            return all(user.op == "output" for user in node.users)
         if not isinstance(found, Tensor) or found.dtype not in _GIVEN_AS:
             return False
         if packet != "view_as_complex":
@@ -388,7 +392,7 @@ class Compiler:
     def _other_type(self, node: fx.Node) -> str | None:
         """What a result of another type is made of; int16 of int32, as PyTorch converts floats."""
         read = node.args[0]
-        if self.found[node].dtype != torch.int16:
+        if not isinstance(self.found[node], Tensor) or self.found[node].dtype != torch.int16:
             return self.values[read] if read in self.values else self.tensor(read)
         e = Expression(self)
         return e.step(e.convert(e.term(read, self.dtype(read)), torch.int32))

@@ -57,7 +57,7 @@ def _emit_size(c: StepBuilder, node: fx.Node) -> Size:
 
 def _emit_calculation(name: str) -> Emit:
     def emit(c: StepBuilder, node: fx.Node) -> Any:
-        return c.calculate(name, *(c.quantity(value) for value in node.args))
+        return c.calculate(name, *(c.quantity(value) for value in node.args if value is not None))
 
     return emit
 

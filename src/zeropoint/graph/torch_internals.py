@@ -378,16 +378,24 @@ def trace_composed(function: Callable[..., Any], inputs: list[Any]) -> fx.GraphM
     """As `trace` with `whole`; None if the function fails, or fixes a size that is free.
 
     It is tried first on sizes that nobody else knows: one that is fixed there stays fixed for all tensors that have it.
+    Free sizes that are 1 in the example may be fixed: they stand for as many as another tensor has.
     """
     try:
-        if any(is_free(n) for n in _numbers(inputs)):
-            sizes = ShapeEnv()
-            trace(function, _with_sizes(inputs, sizes), whole=True)
-            if any(found.is_number for found in sizes.replacements.values()):
-                return None
+        if any(is_free(n) for n in _numbers(inputs)) and not any(_fixes_none(function, inputs, s) for s in (0, 1)):
+            return None
         return trace(function, inputs, whole=True)
     except Exception:  # it does not compose this call, or PyTorch cannot do it without data
         return None
+
+
+def _fixes_none(function: Callable[..., Any], inputs: list[Any], fixed: int) -> bool:
+    """Whether a function can be traced on free sizes without fixing one; those that are `fixed` are not free."""
+    sizes = ShapeEnv()
+    try:
+        trace(function, _with_sizes(inputs, sizes, fixed), whole=True)
+    except Exception:
+        return False
+    return not any(found.is_number for found in sizes.replacements.values())
 
 
 def decompositions() -> dict[Any, Any]:
@@ -423,8 +431,11 @@ def _numbers(inputs: list[Any]) -> list[Any]:
     return [n for value in inputs for n in (value.shape if isinstance(value, Tensor) else [value])]
 
 
-def _with_sizes(inputs: list[Any], sizes: ShapeEnv | None) -> list[Any]:
-    """Tensors without data like the inputs, whose free sizes are new unknowns of `sizes`; ones without it."""
+def _with_sizes(inputs: list[Any], sizes: ShapeEnv | None, fixed: int = 0) -> list[Any]:
+    """Tensors without data like the inputs, whose free sizes are new unknowns of `sizes`; ones without it.
+
+    Those that are `fixed` in the example stay that.
+    """
     from torch._dynamo.source import ConstantSource  # which imports the whole compiler
 
     made: dict[Any, Any] = {}
@@ -432,8 +443,8 @@ def _with_sizes(inputs: list[Any], sizes: ShapeEnv | None) -> list[Any]:
     def number(n: Any) -> Any:
         if not isinstance(n, SymInt):
             return n
-        if not is_free(n):
-            return int(n)
+        if not is_free(n) or int(n.node.hint) == fixed:
+            return int(n.node.hint)
         if expression(n) not in made:
             source, hint = ConstantSource(f"size{len(made)}"), max(int(n.node.hint), 2)
             made[expression(n)] = 1

@@ -12,7 +12,7 @@ from zeropoint.graph.passes.compositions import COMPOSITIONS, WITH_WEIGHTS
 from zeropoint.graph.passes.insert_traced import take_apart
 from zeropoint.graph.passes.nodes import has_value
 from zeropoint.operators import BY_ATEN, STEPS
-from zeropoint.operators.node import operator_key, overload_key
+from zeropoint.operators.node import arguments, operator_key, overload_key
 
 __all__ = ["decompose_unknown"]
 
@@ -64,11 +64,13 @@ def decompose_unknown(
 
 
 def _is_composed(node: fx.Node) -> bool:
-    """Whether a call is one that we compose: of a layer only if its weights depend on the inputs."""
+    """Whether a call is one that we compose: of a layer only if its weights depend on the inputs, or it trains."""
     name = operator_key(node)
     if name not in COMPOSITIONS:
         return False
-    return name not in WITH_WEIGHTS or any(map(_depends_on_inputs, node.all_input_nodes[1:]))
+    if name not in WITH_WEIGHTS or arguments(node).get("training"):
+        return True
+    return any(map(_depends_on_inputs, node.all_input_nodes[1:]))
 
 
 def _depends_on_inputs(node: fx.Node) -> bool:

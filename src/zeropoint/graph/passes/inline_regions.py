@@ -15,10 +15,14 @@ import torch
 from torch import fx
 
 from zeropoint.graph import torch_internals as internals
+from zeropoint.graph.passes.nodes import call
 
 __all__ = ["inline_regions"]
 
 # Where the graph of a region stands among the arguments; what it is called with is behind it.
+_COMPARISONS = {
+    getattr(operator, name): getattr(torch.ops.aten, name).Tensor for name in ("ge", "gt", "le", "lt", "eq", "ne")
+}
 _GRAPH_AT = {"wrap_with_autocast": 4, "wrap_with_set_grad_enabled": 1}
 
 
@@ -48,11 +52,12 @@ def _inner(graph: fx.GraphModule, node: Any) -> fx.GraphModule:
 
 
 def _inline_both(graph: fx.GraphModule, node: fx.Node) -> None:
-    """Both sides of a condition, and a choice between their results; what depends on sizes stays a condition."""
+    """Both sides of a condition, and a choice between their results."""
     condition, yes, no, given = node.args[:4]
-    is_tensor = isinstance(condition, fx.Node) and isinstance(condition.meta.get("val"), torch.Tensor)
     made = node.meta.get("val")
-    if not is_tensor or not all(isinstance(part, torch.Tensor) for part in (made or (None,))):
+    with graph.graph.inserting_before(node):
+        condition = _of_sizes(graph.graph, condition)
+    if condition is None or not all(isinstance(part, torch.Tensor) for part in (made or (None,))):
         return
     sides = [_copied(graph, node, _inner(graph, side), given) for side in (yes, no)]
     with graph.graph.inserting_before(node):
@@ -61,6 +66,23 @@ def _inline_both(graph: fx.GraphModule, node: fx.Node) -> None:
             chosen.append(graph.graph.call_function(torch.ops.aten.where.self, (condition, *pair)))
             chosen[-1].meta.update(node.meta, val=value)
     _replace(graph, node, chosen)
+
+
+def _of_sizes(graph: fx.Graph, condition: Any) -> fx.Node | None:
+    """A condition as a tensor: one that compares sizes compares tensors of them; None for others."""
+    if not isinstance(condition, fx.Node) or isinstance(condition.meta.get("val"), torch.Tensor):
+        return condition if isinstance(condition, fx.Node) else None
+    compare = _COMPARISONS.get(condition.target)
+    if compare is None:
+        return None
+    numbers = []
+    for value in condition.args:
+        number: Any = value.meta.get("val") if isinstance(value, fx.Node) else value
+        numbers.append(graph.call_function(torch.ops.aten.scalar_tensor.default, (value,), {"dtype": torch.int64}))
+        if not isinstance(number, (int, torch.SymInt)):
+            return None
+        numbers[-1].meta.update(condition.meta, val=torch.empty([], dtype=torch.int64, device="meta"))
+    return call(graph, condition, compare, *numbers)
 
 
 def _copied(graph: fx.GraphModule, call: fx.Node, inner: fx.GraphModule, given: Any) -> Any:
