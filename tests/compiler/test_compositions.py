@@ -94,6 +94,14 @@ CASES: dict[str, Callable[..., Any]] = {
     "losses": lambda x, y: (
         F.margin_ranking_loss(x, x.flip(1), x.sign(), 0.5),
         F.hinge_embedding_loss(x, x.sign(), reduction="none"),
+        F.multi_margin_loss(x, (x[:, 0] > 0).long(), 2, 0.5, x[0].abs()),
+        F.multilabel_margin_loss(
+            x,
+            torch.stack(
+                [(x[:, 0] > 0).long(), (x[:, 1] > 1).long() * -4 + 3, x.long()[:, 0] * 0, x.long()[:, 1] * 0 - 1], 1
+            ),
+            reduction="none",
+        ),
     ),
     "areas": lambda x, y: (torch.trapezoid(x, x[0], dim=1), torch.cumulative_trapezoid(x, dx=0.5, dim=0)),
     "of integers": lambda x, y: (
@@ -102,6 +110,8 @@ CASES: dict[str, Callable[..., Any]] = {
         (x > 0).logsumexp(1),
         F.relu6((x * 9).long()),
         torch.signbit(x.long()),
+        x.long().softmax(1, dtype=torch.float32),
+        x.long().sum(1, dtype=torch.float32),
     ),
     "tensordot": lambda x, y: torch.tensordot(x[:, :1], y, dims=([1], [2])),
     "dropouts": lambda x, y: (F.dropout2d(y[None], 0.0, True), F.alpha_dropout(x, 0.0, True)),
@@ -134,6 +144,29 @@ def test_a_composed_operator_gives_what_pytorch_gives(name: str) -> None:
         for theirs, mine, ours in zip(expected, graph, compiled):
             torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5, equal_nan=True)
             torch.testing.assert_close(ours, mine, rtol=0, atol=0, equal_nan=True)
+
+
+class Convolution(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, side: Tensor, x: Tensor, weight: Tensor) -> Any:
+        return self.layer(side), F.conv1d(x, weight)
+
+
+def test_a_computed_weight_of_another_size_than_the_example_is_refused() -> None:
+    side, x, weight = torch.randn(2, 4), torch.randn(2, 3, 8), torch.randn(5, 3, 3)
+    free = {"side": {0: Dim.AUTO}, "x": {0: Dim.AUTO, 2: Dim.AUTO}, "weight": {0: Dim.AUTO, 2: Dim.AUTO}}
+    inputs = (side, x, weight)
+    quantized = zeropoint.to_int8(Convolution().eval(), inputs, [inputs], progress=False, dynamic_shapes=free)
+    program = zeropoint.compile(quantized, inputs)
+    longer = torch.randn(3, 3, 11)
+    for model in (quantized, program):
+        torch.testing.assert_close(model(side, longer, weight)[1], F.conv1d(longer, weight), rtol=0.1, atol=0.3)
+        for other in (torch.randn(5, 3, 4), torch.randn(5, 3, 2)):
+            with pytest.raises(ValueError, match="weight"):
+                model(side, x, other)
 
 
 def test_a_condition_on_sizes_chooses_in_graph_and_program() -> None:

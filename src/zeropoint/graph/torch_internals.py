@@ -374,14 +374,15 @@ def trace(function: Callable[..., Any], inputs: list[Any], whole: bool = False) 
     return make_fx(function, pre_dispatch=whole)(*inputs)
 
 
-def trace_composed(function: Callable[..., Any], inputs: list[Any]) -> fx.GraphModule | None:
-    """As `trace` with `whole`; None if the function fails, or fixes a size that is free.
+def trace_composed(function: Callable[..., Any], inputs: list[Any], fixes: bool = False) -> fx.GraphModule | None:
+    """As `trace` with `whole`; None if the function fails, or fixes a size that is free and may not do so.
 
     It is tried first on sizes that nobody else knows: one that is fixed there stays fixed for all tensors that have it.
     Free sizes that are 1 in the example may be fixed: they stand for as many as another tensor has.
     """
     try:
-        if any(is_free(n) for n in _numbers(inputs)) and not any(_fixes_none(function, inputs, s) for s in (0, 1)):
+        free = any(is_free(n) for n in _numbers(inputs)) and not fixes
+        if free and not any(_fixes_none(function, inputs, size) for size in (0, 1)):
             return None
         return trace(function, inputs, whole=True)
     except Exception:  # it does not compose this call, or PyTorch cannot do it without data

@@ -21,6 +21,7 @@ from zeropoint.graph.passes.decompose_scan import SCANS
 from zeropoint.graph.passes.decompose_scatter import SCATTER
 from zeropoint.graph.passes.decompose_signs import SIGNS
 from zeropoint.graph.passes.decompose_unknown import decompose_unknown
+from zeropoint.graph.passes.input_checks import update_sizes
 from zeropoint.graph.passes.insert_traced import take_apart
 from zeropoint.graph.passes.nodes import call as _call
 from zeropoint.graph.passes.nodes import has_value
@@ -43,6 +44,7 @@ def make_plain(graph: fx.GraphModule) -> fx.GraphModule:
     rewrite(graph)
     before = set(graph.graph.nodes)
     if decompose_unknown(graph, REWRITTEN, write_nothing):
+        update_sizes(graph)
         for node in rewrite(graph).graph.nodes:
             record = BY_ATEN.get(operator_key(node) or "")
             if node not in before and not (record is not None and record.heavy):

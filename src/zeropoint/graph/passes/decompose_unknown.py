@@ -8,7 +8,7 @@ from typing import Any
 from torch import fx
 
 from zeropoint.graph import torch_internals as internals
-from zeropoint.graph.passes.compositions import COMPOSITIONS, WITH_WEIGHTS
+from zeropoint.graph.passes.compositions import COMPOSITIONS, FIXING, WITH_WEIGHTS
 from zeropoint.graph.passes.insert_traced import take_apart
 from zeropoint.graph.passes.nodes import has_value
 from zeropoint.operators import BY_ATEN, STEPS
@@ -43,8 +43,11 @@ def decompose_unknown(
     def trace(call: Callable[..., Any], inputs: list[Any]) -> fx.GraphModule | None:
         return known_only(internals.trace_decomposed(call, inputs, table))
 
-    def compose(call: Callable[..., Any], inputs: list[Any]) -> fx.GraphModule | None:
-        return known_only(internals.trace_composed(call, inputs)) or trace(call, inputs)
+    def compose(name: str) -> Callable[..., fx.GraphModule | None]:
+        def made(call: Callable[..., Any], inputs: list[Any]) -> fx.GraphModule | None:
+            return known_only(internals.trace_composed(call, inputs, name in FIXING)) or trace(call, inputs)
+
+        return made
 
     def known_only(traced: fx.GraphModule | None) -> fx.GraphModule | None:
         try:
@@ -55,8 +58,8 @@ def decompose_unknown(
 
     taken = False
     for node in found:
-        ours = COMPOSITIONS.get(operator_key(node) or "")
-        if ours is not None and take_apart(graph, node, ours, compose):
+        name = operator_key(node) or ""
+        if name in COMPOSITIONS and take_apart(graph, node, COMPOSITIONS[name], compose(name)):
             taken = True
         elif is_unknown(node) and (node.target in table or internals.is_composed(node.target)):
             taken |= take_apart(graph, node, table.get(node.target, node.target.decompose), trace)

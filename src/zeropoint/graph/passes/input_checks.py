@@ -11,7 +11,7 @@ from zeropoint.described import described
 from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.frontends.shape_guards import Condition, conditions_of, value_of
 
-__all__ = ["Sizes", "check_sizes", "free_sizes"]
+__all__ = ["Sizes", "check_sizes", "free_sizes", "update_sizes"]
 
 
 class Sizes(nn.Module):
@@ -83,6 +83,15 @@ def check_sizes(graph: fx.GraphModule) -> None:
     with graph.graph.inserting_after(inputs[-1]):
         graph.graph.call_module("_sizes", tuple(inputs))
     graph.recompile()
+
+
+def update_sizes(graph: fx.GraphModule) -> None:
+    """Let the check of the inputs know sizes that were fixed since it was made."""
+    inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    for module in graph.children():
+        if isinstance(module, Sizes):
+            known: dict[Any, str] = {}
+            module.expected = [_expected(node, known) for node in inputs]
 
 
 def _expected(node: fx.Node, known: dict[Any, str]) -> Any:

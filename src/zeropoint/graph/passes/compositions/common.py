@@ -10,6 +10,7 @@ from torch import Tensor
 
 __all__ = [
     "COMPOSITIONS",
+    "FIXING",
     "WITH_WEIGHTS",
     "NotComposed",
     "aten",
@@ -25,15 +26,18 @@ __all__ = [
 aten = torch.ops.aten
 COMPOSITIONS: dict[str, Callable[..., Any]] = {}
 WITH_WEIGHTS: set[str] = set()  # layers: composed only where their weights depend on the inputs
+FIXING: set[str] = set()  # what may fix free sizes: those of weights, and those that its numbers fit alone
 
 
 class NotComposed(Exception):
     """A call that a function does not compose: its operator stays as it is."""
 
 
-def compose(name: str, function: Callable[..., Any], layer: bool = False) -> None:
-    """Say what composes an operator."""
+def compose(name: str, function: Callable[..., Any], layer: bool = False, fixes: bool = False) -> None:
+    """Say what composes an operator, whether that is a layer, and whether it may fix free sizes."""
     COMPOSITIONS[name] = function
+    if fixes:
+        FIXING.add(name)
     if layer:
         WITH_WEIGHTS.add(name)
 

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zeropoint.graph.passes.compositions.common import NotComposed, aten, compose
+from zeropoint.graph.passes.compositions.common import NotComposed, aten, compose, counted
+from zeropoint.operators.node import overload_key
 
 
 def _rounded(x: Tensor, decimals: int) -> Tensor:
@@ -150,6 +151,49 @@ def _running_area_between(y: Tensor, x: Tensor, *, dim: int = -1) -> Tensor:
     return _two_sided_area(y, _steps_of(y, x, dim), dim).cumsum(dim)
 
 
+def _multi_margin_loss(
+    x: Tensor, target: Tensor, p: Any = 1, margin: Any = 1, weight: Tensor | None = None, reduction: int = 1
+) -> Tensor:
+    """How far each other class is above that of the target less a margin."""
+    rows, classes = (x, target) if x.dim() == 2 else (x.reshape(1, -1), target.reshape(1))
+    own = classes.unsqueeze(-1)
+    above = rows - rows.gather(1, own) + margin
+    above = torch.where((above > 0) & (counted(rows, 1) != own), above, torch.zeros_like(above))
+    above = above * above if p == 2 else above
+    above = above if weight is None else above * weight.gather(0, classes).unsqueeze(-1)
+    loss = above.mean(1)
+    return _reduced(loss if x.dim() == 2 else loss.squeeze(0), reduction)
+
+
+def _multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int = 1) -> Tensor:
+    """How far classes that are no targets are above each that is, less one; targets end with the first below 0."""
+    rows, given = (x, target) if x.dim() == 2 else (x.reshape(1, -1), target.reshape(1, -1))
+    valid = (given < 0).long().cumsum(1) == 0
+    given = torch.where(valid, given, torch.zeros_like(given))
+    places = counted(rows, 1).unsqueeze(1)
+    is_target = ((given.unsqueeze(2) == places) & valid.unsqueeze(2)).any(1)
+    above = 1 - rows.gather(1, given).unsqueeze(2) + rows.unsqueeze(1)
+    counts = (above > 0) & valid.unsqueeze(2) & is_target.logical_not().unsqueeze(1)
+    loss = torch.where(counts, above, torch.zeros_like(above)).sum(1).mean(1)
+    return _reduced(loss if x.dim() == 2 else loss.squeeze(0), reduction)
+
+
+def _in_float32(target: Any) -> Callable[..., Tensor]:
+    """Of integers, as the call asks."""
+
+    def made(x: Tensor, dim: Any, *args: Any, dtype: Any = None) -> Tensor:
+        given = args[-1] if args and isinstance(args[-1], torch.dtype) else dtype
+        if x.is_floating_point() or given != torch.float32:
+            raise NotComposed
+        return target(x.to(torch.float32), dim, *(arg for arg in args if not isinstance(arg, torch.dtype)))
+
+    return made
+
+
+for _target in (aten.sum.dim_IntList, aten.softmax.int, aten.log_softmax.int):
+    compose(overload_key(_target), _in_float32(_target))
+compose("multi_margin_loss.default", _multi_margin_loss)
+compose("multilabel_margin_loss.default", _multilabel_margin_loss)
 for _name in ("tanh", "sigmoid", "logit", "logsumexp"):
     compose(f"{_name}.default", _as_floats(getattr(aten, _name).default))
 compose("angle.default", _angle)

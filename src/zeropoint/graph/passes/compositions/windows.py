@@ -22,7 +22,7 @@ def _each(value: Any, dims: int) -> list[Any]:
 
 def _positions(kernel: Sequence[int]) -> list[tuple[int, ...]]:
     """The places of a window."""
-    if not all(isinstance(n, int) for n in kernel) or math.prod(kernel) > _MOST_POSITIONS:
+    if math.prod(kernel) > _MOST_POSITIONS:
         raise NotComposed
     return list(itertools.product(*map(range, kernel)))
 
@@ -57,10 +57,8 @@ def _convolution(dims: int) -> Callable[..., Tensor]:
         dilation: Any = 1,
         groups: int = 1,
     ) -> Tensor:
-        kernel = weight.shape[2:]
-        positions = _positions(weight.shape[2:])
-        if not all(isinstance(n, int) for n in weight.shape):
-            raise NotComposed
+        _, _, *kernel = (int(n) for n in weight.shape)
+        positions = _positions(kernel)
         stride, dilation = _each(stride, dims), _each(dilation, dims)
         images = x.dim() == 4 and x.is_floating_point() and all(isinstance(n, int) for n in x.shape[2:])
         if dims == 2 and images and set(dilation) == {1} and not isinstance(padding, str):
@@ -96,10 +94,8 @@ def _transposed_convolution(dims: int) -> Callable[..., Tensor]:
         groups: int = 1,
         dilation: Any = 1,
     ) -> Tensor:
-        kernel = weight.shape[2:]
+        _, _, *kernel = (int(n) for n in weight.shape)
         positions = _positions(kernel)
-        if not all(isinstance(n, int) for n in weight.shape):
-            raise NotComposed
         stride, padding, more, dilation = (_each(v, dims) for v in (stride, padding, output_padding, dilation))
         batched = x if x.dim() == dims + 2 else x.unsqueeze(0)
         sizes = batched.shape[2:]
@@ -253,10 +249,9 @@ def _linear(x: Tensor, weight: Tensor, bias: Any = None) -> Tensor:
 
 for _dims in (1, 2, 3):
     for _kind in ("default", "padding"):
-        compose(f"conv{_dims}d.{_kind}", _convolution(_dims), layer=True)
-    compose(
-        f"conv_transpose{_dims}d.{'default' if _dims == 1 else 'input'}", _transposed_convolution(_dims), layer=True
-    )
+        compose(f"conv{_dims}d.{_kind}", _convolution(_dims), layer=True, fixes=True)
+    _kind = "default" if _dims == 1 else "input"
+    compose(f"conv_transpose{_dims}d.{_kind}", _transposed_convolution(_dims), layer=True, fixes=True)
     compose(f"max_pool{_dims}d_with_indices.default", _largest(_dims, places=True))
     compose(f"max_pool{_dims}d.default", _largest(_dims, places=False))
     compose(f"adaptive_max_pool{_dims}d.default", _adaptive_maxima(_dims))
