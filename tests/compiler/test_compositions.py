@@ -114,6 +114,10 @@ CASES: dict[str, Callable[..., Any]] = {
         x.long().sum(1, dtype=torch.float32),
     ),
     "tensordot": lambda x, y: torch.tensordot(x[:, :1], y, dims=([1], [2])),
+    "grid_sample": lambda x, y: [
+        F.grid_sample(y[:, None], torch.stack([y, y.flip(1)], -1) * 0.7, "bicubic", padding, corners)
+        for padding, corners in (("zeros", True), ("reflection", False))
+    ],
     "dropouts": lambda x, y: (F.dropout2d(y[None], 0.0, True), F.alpha_dropout(x, 0.0, True)),
 }
 FIXED = ("kron", "matrix_norm")  # PyTorch's capture fixes their sizes
@@ -167,6 +171,28 @@ def test_a_computed_weight_of_another_size_than_the_example_is_refused() -> None
         for other in (torch.randn(5, 3, 4), torch.randn(5, 3, 2)):
             with pytest.raises(ValueError, match="weight"):
                 model(side, x, other)
+
+
+class Projected(nn.Module):
+    def __init__(self, bidirectional: bool) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(8, 12, 2, proj_size=5, batch_first=True, bidirectional=bidirectional)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.lstm(x)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_an_lstm_with_a_projected_state_of_a_fixed_length_is_a_program(bidirectional: bool) -> None:
+    torch.manual_seed(0)
+    model, x = Projected(bidirectional).eval(), torch.randn(4, 7, 8)
+    quantized = zeropoint.to_int8(model, (x,), [x], progress=False, dynamic_shapes={"x": {0: Dim.AUTO}})
+    program = zeropoint.compile(quantized, (x,))
+    for given in (x, torch.randn(6, 7, 8)):
+        parts = (pytree.tree_leaves(m(given)) for m in (model, quantized, program))
+        for theirs, mine, ours in zip(*parts):
+            torch.testing.assert_close(mine, theirs, rtol=0.1, atol=0.03)
+            assert torch.equal(mine, ours)
 
 
 def test_a_condition_on_sizes_chooses_in_graph_and_program() -> None:

@@ -4,7 +4,17 @@ A function is called as its operator is, on tensors without data, and the operat
 must not ask how large a free size is, unless it is one of `FIXING`; what refuses a call raises `NotComposed`.
 """
 
-from zeropoint.graph.passes.compositions import elements, norms, order, parts, places, products, windows
+from zeropoint.graph.passes.compositions import (
+    elements,
+    norms,
+    order,
+    parts,
+    places,
+    products,
+    recurrent,
+    sampling,
+    windows,
+)
 from zeropoint.graph.passes.compositions.common import COMPOSITIONS, FIXING, WITH_WEIGHTS, NotComposed
 
 __all__ = [
@@ -18,5 +28,7 @@ __all__ = [
     "parts",
     "places",
     "products",
+    "recurrent",
+    "sampling",
     "windows",
 ]
