@@ -114,13 +114,31 @@ CASES: dict[str, Callable[..., Any]] = {
         x.long().sum(1, dtype=torch.float32),
     ),
     "tensordot": lambda x, y: torch.tensordot(x[:, :1], y, dims=([1], [2])),
+    "substitution": lambda x, y: [
+        torch.linalg.solve_triangular(y + 3 * torch.eye(4), y, upper=upper, left=left, unitriangular=not left)
+        for upper in (True, False)
+        for left in (True, False)
+    ],
+    "factored": lambda x, y: (
+        torch.cholesky_solve(y, y + 3 * torch.eye(4)),
+        torch.cholesky_inverse(y + 3 * torch.eye(4), True),
+        torch.linalg.lu_solve(
+            y + 3 * torch.eye(4), torch.tensor([[2, 4, 3, 4]]).int() + 0 * y[:, 0].int(), y, adjoint=True
+        ),
+        torch.lu_unpack(y, torch.tensor([[2, 4, 3, 4]]).int() + 0 * y[:, 0].int()),
+    ),
+    "reflections": lambda x, y: (
+        torch.linalg.householder_product(y, x[:, :3]),
+        torch.ormqr(y, x, y, False, True),
+    ),
+    "gradient": lambda x, y: (torch.gradient(x, spacing=0.5, dim=1), torch.gradient(x, spacing=(x[0],), dim=1)),
     "grid_sample": lambda x, y: [
         F.grid_sample(y[:, None], torch.stack([y, y.flip(1)], -1) * 0.7, "bicubic", padding, corners)
         for padding, corners in (("zeros", True), ("reflection", False))
     ],
     "dropouts": lambda x, y: (F.dropout2d(y[None], 0.0, True), F.alpha_dropout(x, 0.0, True)),
 }
-FIXED = ("kron", "matrix_norm")  # PyTorch's capture fixes their sizes
+FIXED = ("kron", "matrix_norm", "gradient")  # PyTorch's capture fixes their sizes
 
 
 class Model(nn.Module):

@@ -6,6 +6,7 @@ must not ask how large a free size is, unless it is one of `FIXING`; what refuse
 
 from zeropoint.graph.passes.compositions import (
     elements,
+    linear_algebra,
     norms,
     order,
     parts,
@@ -23,6 +24,7 @@ __all__ = [
     "WITH_WEIGHTS",
     "NotComposed",
     "elements",
+    "linear_algebra",
     "norms",
     "order",
     "parts",

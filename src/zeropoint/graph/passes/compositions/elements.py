@@ -120,13 +120,6 @@ def _two_sided_area(x: Tensor, steps: Any, dim: int) -> Tensor:
     return both * steps / 2.0
 
 
-def _area(y: Tensor, *, dx: Any = 1, dim: int = -1) -> Tensor:
-    axis = dim % y.dim()
-    size = y.shape[axis]
-    both = y.narrow(axis, 0, size - 1) + y.narrow(axis, 1, size - 1)
-    return both.sum(axis) * (dx / 2.0)
-
-
 def _steps_of(y: Tensor, x: Tensor, dim: int) -> Tensor:
     if x.dim() == 1 and y.dim() > 1:
         x = x.reshape([-1] + [1] * (y.dim() - 1 - dim % y.dim()))
@@ -204,8 +197,6 @@ compose("margin_ranking_loss.default", _margin_ranking_loss)
 compose("hinge_embedding_loss.default", _hinge_embedding_loss)
 for _name in ("trapezoid", "trapz"):
     compose(f"{_name}.x", _area_between)
-compose("trapezoid.dx", _area)
-compose("trapz.dx", _area)
 compose("cumulative_trapezoid.x", _running_area_between)
 compose("cumulative_trapezoid.dx", _running_area)
 compose("round.decimals", lambda x, *, decimals: _rounded(x, decimals))
