@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from zeropoint import torch_versions
 
 __all__ = [
+    "NotComposed",
     "ScriptGraph",
     "ScriptModule",
     "add_attribute",
@@ -374,18 +375,27 @@ def trace(function: Callable[..., Any], inputs: list[Any], whole: bool = False) 
     return make_fx(function, pre_dispatch=whole)(*inputs)
 
 
+class NotComposed(Exception):
+    """A call that a function does not compose: its operator stays as it is."""
+
+
 def trace_composed(function: Callable[..., Any], inputs: list[Any], fixes: bool = False) -> fx.GraphModule | None:
     """As `trace` with `whole`; None if the function fails, or fixes a size that is free and may not do so.
 
     It is tried first on sizes that nobody else knows: one that is fixed there stays fixed for all tensors that have it.
     Free sizes that are 1 in the example may be fixed: they stand for as many as another tensor has.
+
+    Raises:
+        NotComposed: if the function says so.
     """
     try:
         free = any(is_free(n) for n in _numbers(inputs)) and not fixes
         if free and not any(_fixes_none(function, inputs, size) for size in (0, 1)):
             return None
         return trace(function, inputs, whole=True)
-    except Exception:  # it does not compose this call, or PyTorch cannot do it without data
+    except NotComposed:
+        raise
+    except Exception:  # PyTorch cannot do it without data
         return None
 
 
@@ -394,6 +404,8 @@ def _fixes_none(function: Callable[..., Any], inputs: list[Any], fixed: int) -> 
     sizes = ShapeEnv()
     try:
         trace(function, _with_sizes(inputs, sizes, fixed), whole=True)
+    except NotComposed:
+        raise
     except Exception:
         return False
     return not any(found.is_number for found in sizes.replacements.values())

@@ -45,7 +45,10 @@ def decompose_unknown(
 
     def compose(name: str) -> Callable[..., fx.GraphModule | None]:
         def made(call: Callable[..., Any], inputs: list[Any]) -> fx.GraphModule | None:
-            return known_only(internals.trace_composed(call, inputs, name in FIXING)) or trace(call, inputs)
+            try:
+                return known_only(internals.trace_composed(call, inputs, name in FIXING)) or trace(call, inputs)
+            except internals.NotComposed:
+                return None
 
         return made
 

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from zeropoint.graph.torch_internals import NotComposed
+
 __all__ = [
     "COMPOSITIONS",
     "FIXING",
@@ -27,10 +29,6 @@ aten = torch.ops.aten
 COMPOSITIONS: dict[str, Callable[..., Any]] = {}
 WITH_WEIGHTS: set[str] = set()  # layers: composed only where their weights depend on the inputs
 FIXING: set[str] = set()  # what may fix free sizes: those of weights, and those that its numbers fit alone
-
-
-class NotComposed(Exception):
-    """A call that a function does not compose: its operator stays as it is."""
 
 
 def compose(name: str, function: Callable[..., Any], layer: bool = False, fixes: bool = False) -> None:

@@ -152,8 +152,12 @@ def _largest(dims: int, places: bool) -> Callable[..., Any]:
     ) -> Any:
         kernel, dilation, sides = (_each(v, dims) for v in (kernel_size, dilation, padding))
         stride = _each(stride, dims) if stride else kernel
-        if not places and (x.is_floating_point() or x.dtype == torch.bool):
+        has_step = not places or (dims == 2 and x.dim() == 4)
+        if x.dtype == torch.bool or (has_step and x.is_floating_point()):
             raise NotComposed
+        if dims == 1 and x.dim() == 3 and x.is_floating_point():
+            options = ([1, *kernel], [1, *stride], [0, *sides], [1, *dilation], ceil_mode)
+            return [part.squeeze(-2) for part in aten.max_pool2d_with_indices(x.unsqueeze(-2), *options)]
         positions = _positions(kernel)
         sizes = x.shape[x.dim() - dims :]
         if not all(isinstance(n, int) for n in (sizes if ceil_mode else sizes[1:])):
@@ -188,6 +192,8 @@ def _columns(
     x: Tensor, kernel_size: Sequence[int], dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int]
 ) -> Tensor:
     """``im2col``: what lies at each place of the windows, as rows."""
+    if x.dim() == 4 and set(dilation) == {1}:
+        raise NotComposed  # which has a step
     batched = x if x.dim() == 4 else x.unsqueeze(0)
     padded = aten.constant_pad_nd(batched, _sides(list(padding), kernel_size, dilation), 0)
     outputs = [(n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(padded.shape[2:], kernel_size, stride, dilation)]
@@ -255,7 +261,6 @@ for _dims in (1, 2, 3):
     compose(f"max_pool{_dims}d_with_indices.default", _largest(_dims, places=True))
     compose(f"max_pool{_dims}d.default", _largest(_dims, places=False))
     compose(f"adaptive_max_pool{_dims}d.default", _adaptive_maxima(_dims))
-compose("max_unpool2d.default", _put_back(2))
 compose("max_unpool3d.default", _put_back(3))
 compose("im2col.default", _columns)
 compose("linear.default", _linear, layer=True)
