@@ -66,3 +66,12 @@ def test_a_program_gives_the_type_that_the_model_gives(name: str, tmp_path: Path
             assert mine.dtype == ours.dtype
             assert np.array_equal(array, ours.numpy())
             assert array.dtype == ours.numpy().dtype
+
+
+def test_a_long_spectrum_is_left_to_pytorch() -> None:
+    """As a product, a transform of 20000 values would take gigabytes."""
+    model, x = Model(lambda x: torch.fft.rfft(x.repeat(1, 5000))).eval(), torch.randn(2, 4)
+    quantized = zeropoint.to_int8(model, (x,), [x], progress=False)
+    assert torch.equal(quantized(x)[1], model(x)[1])
+    with pytest.raises(NotImplementedError, match="complex"):
+        zeropoint.compile(quantized, (x,))

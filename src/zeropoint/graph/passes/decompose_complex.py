@@ -14,12 +14,13 @@ from zeropoint.graph.passes.decompose_fourier import (
     inverse_short_time_transform,
     short_time_transform,
 )
-from zeropoint.graph.passes.nodes import call, has_value
+from zeropoint.graph.passes.nodes import call, fixed_size, has_value
 from zeropoint.operators.node import arguments, aten_name, parameter
 
 __all__ = ["decompose_complex"]
 
 aten = torch.ops.aten
+_LONGEST = 4096  # values of an axis of a result: a transform as a product has as many waves of as many values
 # What is done to both parts alike.
 _ALIKE = frozenset(
     ("alias", "clone", "constant_pad_nd", "contiguous", "cumsum", "detach", "diag_embed", "diagonal", "expand",
@@ -52,13 +53,15 @@ def decompose_complex(graph: fx.GraphModule) -> None:
 
 
 def _join_results(graph: fx.Graph, pairs: dict[fx.Node, Complex]) -> None:
-    """Complex numbers that the graph returns are made of their parts at its end."""
+    """Complex numbers that the graph returns are made of their parts at its end; long transforms stay PyTorch's."""
     output = graph.output_node()
     for node in output.all_input_nodes:
         source = node.args[0] if _is_other_complex(node) and _packet(node) in ("to", "_to_copy") else node
         if not isinstance(source, fx.Node) or (_is_complex(source) and source not in pairs):
             continue
         if not _is_complex(source) and source is node:
+            continue
+        if any((fixed_size(n) or 0) > _LONGEST for n in node.meta["val"].shape):
             continue
         with graph.inserting_before(output):
             pair = pairs.get(source) or Complex(_as_float(graph, node, source))

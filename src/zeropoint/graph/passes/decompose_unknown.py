@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torch import fx
+from torch import Tensor, fx
 
 from zeropoint.graph import torch_internals as internals
 from zeropoint.graph.passes.compositions import COMPOSITIONS, FIXING, WITH_WEIGHTS
@@ -62,7 +62,7 @@ def decompose_unknown(
     taken = False
     for node in found:
         name = operator_key(node) or ""
-        if name in COMPOSITIONS and take_apart(graph, node, COMPOSITIONS[name], compose(name)):
+        if _is_composed(node) and take_apart(graph, node, COMPOSITIONS[name], compose(name)):
             taken = True
         elif is_unknown(node) and (node.target in table or internals.is_composed(node.target)):
             taken |= take_apart(graph, node, table.get(node.target, node.target.decompose), trace)
@@ -72,11 +72,16 @@ def decompose_unknown(
 def _is_composed(node: fx.Node) -> bool:
     """Whether a call is one that we compose: of a layer only if its weights depend on the inputs, or it trains."""
     name = operator_key(node)
-    if name not in COMPOSITIONS:
+    if name not in COMPOSITIONS or any(map(_is_complex, (node, *node.all_input_nodes))):
         return False
     if name not in WITH_WEIGHTS or arguments(node).get("training"):
         return True
     return any(map(_depends_on_inputs, node.all_input_nodes[1:]))
+
+
+def _is_complex(node: fx.Node) -> bool:
+    """Whether it gives complex numbers: compositions are of real ones."""
+    return any(isinstance(value, Tensor) and value.is_complex() for value in internals.leaves(node.meta.get("val")))
 
 
 def _depends_on_inputs(node: fx.Node) -> bool:
