@@ -30,7 +30,9 @@ _FARTHER = 4  # times: a result may be so much farther from that in float64 than
 _SPECIAL = (float("nan"), 1.5, float("inf"), -0.0, 1e-42, -float("inf"), 0.0, -2.5, 1e30, -1e-40, 1.0, -1e10)
 _WORDS = (NotImplementedError, ValueError, TypeError)  # CONTRIBUTING.md: what a user's mistake raises
 # A refusal names the operator, or the dtype.
-_OPERATOR = re.compile(r"\b(aten|prims|zeropoint|higher_order)\.\w+|\w+\.default\b|<built-in function|complex|float64")
+_OPERATOR = re.compile(
+    r"\b(aten|prims|zeropoint|higher_order)\.\w+|\w+\.(default|Tensor|Scalar)\b|<built-in function|complex|float64"
+)
 _IN_FLOAT32 = (torch.float16, torch.bfloat16, torch.float64)  # passes/compute_in_float32.py: the result is float32
 # How many results are defined; of equal values, where one was is not.
 _DEFINED = {"argsort": 0, **dict.fromkeys(("kthvalue", "median", "mode", "nanmedian", "sort", "topk"), 1)}
