@@ -112,6 +112,13 @@ CASES: dict[str, Callable[..., Any]] = {
         torch.signbit(x.long()),
         x.long().softmax(1, dtype=torch.float32),
         x.long().sum(1, dtype=torch.float32),
+        torch.addmm(x.long(), x.long(), y[0].long(), beta=2, alpha=3),
+    ),
+    "numbers": lambda x, y: (
+        x[0, 0].index_copy(0, torch.tensor([0]), x[1, 1]),
+        x[0, 0].index_fill(0, torch.tensor([0]), 2.0),
+        x[0, 0].index_add(0, torch.tensor([0]), x[1, 1], alpha=2),
+        x[0, 0].kthvalue(1),
     ),
     "tensordot": lambda x, y: torch.tensordot(x[:, :1], y, dims=([1], [2])),
     "substitution": lambda x, y: [

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from zeropoint.graph.passes.compositions.common import NotComposed, aten, compose, counted, in_dtype
+from zeropoint.operators.node import overload_key
 
 
 def _put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
@@ -52,6 +53,18 @@ def _index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any
     if alpha == 1:
         raise NotComposed
     return aten.index_add(x, dim, index, source * in_dtype(alpha, x))
+
+
+def _as_row(target: Any) -> Any:
+    """A write to a number, as one to a row of one."""
+
+    def made(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+        if x.dim():
+            raise NotComposed
+        value = value.reshape(1) if isinstance(value, Tensor) and target is aten.index_copy.default else value
+        return target(x.reshape(1), 0, index.reshape(-1), value).reshape([])
+
+    return made
 
 
 def _scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
@@ -124,6 +137,8 @@ compose("put.default", _put)
 compose("_unsafe_masked_index.default", _masked_index)
 compose("_unsafe_masked_index_put_accumulate.default", _masked_index_put)
 compose("index_add.default", _index_add)
+for _target in (aten.index_copy.default, aten.index_fill.int_Scalar, aten.index_fill.int_Tensor):
+    compose(overload_key(_target), _as_row(_target))
 compose("scatter_add.default", _scatter_add)
 compose("as_strided_scatter.default", _as_strided_scatter)
 compose("isin.Tensor_Tensor", _isin)

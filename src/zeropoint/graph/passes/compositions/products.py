@@ -80,6 +80,13 @@ def _times_vector(x: Tensor, y: Tensor) -> Tensor:
     return (x * y).sum(-1) if not x.is_floating_point() else (x @ y.unsqueeze(-1)).squeeze(-1)
 
 
+def _add_product(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """``addmm`` of integers, whose factors are what is before the point."""
+    if x.is_floating_point():
+        raise NotComposed
+    return x * int(beta) + (a.unsqueeze(-1) * b.unsqueeze(-3)).sum(-2) * int(alpha)
+
+
 def _pair_distances(x: Tensor, p: float = 2.0) -> Tensor:
     """The norms of the differences between each row and those behind it."""
     if not isinstance(x.shape[0], int):
@@ -94,6 +101,7 @@ compose("linalg_cross.default", _linalg_cross)
 compose("inner.default", _inner)
 compose("kron.default", _kron)
 compose("mv.default", _times_vector)
+compose("addmm.default", _add_product)
 compose("pdist.default", _pair_distances)
 compose("linalg_matrix_power.default", _matrix_power)
 compose("linalg_matrix_norm.default", _matrix_norm)
