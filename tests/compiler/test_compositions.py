@@ -44,7 +44,7 @@ CASES: dict[str, Callable[..., Any]] = {
     "cross": lambda x, y: (torch.linalg.cross(x[:, :3], x[:, 1:]), torch.cross(x[:, 1:], x[:, :3], dim=1)),
     "inner": lambda x, y: (torch.inner(x, x), torch.inner(x[0], x)),
     "kron": lambda x, y: torch.kron(x, x[:1, :2]),
-    "matrix_power": lambda x, y: torch.linalg.matrix_power(y, 3),
+    "matrix_power": lambda x, y: (torch.linalg.matrix_power(y, 3), torch.linalg.matrix_power(y, 0)),
     "matrix_norm": lambda x, y: [torch.linalg.matrix_norm(y, p) for p in ("fro", 1, -1, float("inf"), -float("inf"))],
     "norms": lambda x, y: (
         F.batch_norm(x, x[0], x[1].square(), x[2], x[3]),

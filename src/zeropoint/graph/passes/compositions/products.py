@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zeropoint.graph.passes.compositions.common import NotComposed, axis_of, compose
+from zeropoint.graph.passes.compositions.common import NotComposed, axis_of, compose, counted
 
 
 def _cross(x: Tensor, y: Tensor, dim: int | None = -1) -> Tensor:
@@ -46,8 +46,10 @@ def _kron(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _matrix_power(x: Tensor, n: int) -> Tensor:
-    if n < 1:
+    if n < 0:
         raise NotComposed
+    if n == 0:
+        return (counted(x, -1) == counted(x, -2)).to(x.dtype)
     result: Tensor | None = None
     square = x
     while n:
