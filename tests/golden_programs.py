@@ -431,6 +431,18 @@ def _thresholds() -> bytes:
 _CHOICE = torch.zeros(3, dtype=torch.int64), torch.zeros(2, 4, dtype=torch.int64), torch.rand(2, 4)
 
 
+def _matrices() -> bytes:
+    """Factors, determinants and solutions of matrices, and products along an axis."""
+    builder = ProgramBuilder()
+    builder.inputs.append(Input("x", "float32", ["rows", 3, 3], [2, 3, 3]))
+    functions = ("determinant", "inverse_any", "reflectors", "singular_values")
+    builder.outputs += [builder.add("matrices", ["x"], function=name) for name in functions]
+    builder.outputs.append(builder.add("matrices", ["x", "x"], function="solve_any"))
+    builder.outputs.append(builder.add("cumulative_product", ["x"], axis=1))
+    builder.result = ["tuple", list(range(len(builder.outputs)))]
+    return builder.data()
+
+
 def _asked() -> bytes:
     """Sizes that must be what the model was captured for."""
     builder = ProgramBuilder()
@@ -520,6 +532,7 @@ PROGRAMS: dict[str, Callable[[], bytes]] = {
     "ordered": _ordered,
     "thresholds": _thresholds,
     "asked": _asked,
+    "matrices": _matrices,
     "expressions": _expressions,
     "written": _written,
     "encoder": lambda: _compiled(nn.TransformerEncoderLayer(8, 2, 12, activation="gelu", batch_first=True), 2, 3, 8),

@@ -77,7 +77,7 @@ def test_a_grouped_convolution_whose_groups_are_the_channels_of_its_input_compil
     assert torch.equal(zeropoint.compile(quantized, (x,))(x), quantized(x))
 
 
-def test_padding_that_is_computed_from_sizes_is_refused_in_words() -> None:
+def test_padding_of_a_convolution_may_be_a_size() -> None:
     class Padded(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -87,6 +87,8 @@ def test_padding_that_is_computed_from_sizes_is_refused_in_words() -> None:
             return nn.functional.conv1d(x, self.kernel, padding=x.size(2) // 2)
 
     x = torch.randn(2, 3, 12)
-    quantized = zeropoint.to_int8(Padded(), (x,), [x], progress=False)
-    with pytest.raises(NotImplementedError, match="padding or dilation depends on input sizes"):
-        zeropoint.compile(quantized, (x,))
+    quantized = zeropoint.to_int8(Padded(), (x,), [x], dynamic_shapes="all", progress=False)
+    program = zeropoint.compile(quantized, (x,))
+    for length in (12, 7):
+        other = torch.randn(2, 3, length)
+        assert torch.equal(program(other), quantized(other))

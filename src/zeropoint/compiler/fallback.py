@@ -89,7 +89,7 @@ class TorchCall:
         except (RuntimeError, IndexError) as error:
             given = ", ".join(str(list(t.shape)) for t in tensors)
             why = str(error).splitlines()[0][:200]
-            raise ValueError(f"PyTorch, which runs {self}, refuses inputs of {given}: {why}") from error
+            raise ValueError(f"PyTorch, which runs {self}, refuses inputs of {given}: {why}; pass others") from error
         return list(results) if isinstance(results, (tuple, list)) else [results]
 
 
