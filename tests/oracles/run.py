@@ -31,6 +31,14 @@ from .database import Call, Case, cases_of, operators_and_examples
 from .examine import VERDICTS, examine
 
 _SHOWN = ("internal", "wrong")
+# Wrong results that are counted and shown, and for which the command does not fail, with their causes.
+KNOWN = {
+    "nn_functional_local_response_norm": "torch.export takes a free size for more than zero: an early return is lost",
+    "nn_functional_interpolate_linear": "an infinity becomes NaN along its line: docs/numerics.md",
+    "nn_functional_interpolate_bicubic": "an infinity becomes NaN along its lines: docs/numerics.md",
+    "nn_functional_interpolate_trilinear": "an infinity becomes NaN along its lines: docs/numerics.md",
+    "nn_functional_upsample_bilinear": "an infinity becomes NaN along its lines: docs/numerics.md",
+}
 _WAITING = 600  # seconds without a result until a process is ended that does not even take CPU time
 
 
@@ -109,11 +117,12 @@ def table(results: list[dict[str, Any]]) -> str:
 
 def line(result: dict[str, Any]) -> str:
     key = Case(*(result[part] for part in ("name", "form", "dtype", "sample"))).key
-    return f"{result['verdict']}: {key}: {result.get('why', '')}"
+    cause = f" (known: {KNOWN[result['name']]})" if result["name"] in KNOWN else ""
+    return f"{result['verdict']}: {key}: {result.get('why', '')}{cause}"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; it fails if a result is wrong, or an error is one of the code."""
+    """The command; it fails if a result is wrong that is not `KNOWN`, or an error is one of the code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", help="parts of names; all without any")
     parser.add_argument("-o", "--output", type=Path, help="JSON with a result for each case")
@@ -146,7 +155,7 @@ def main(arguments: list[str] | None = None) -> int:
             with replacing(options.output) as new:
                 new.write_text(json.dumps({"totals": totals(results), "results": results}, indent=1))
     print(table(results))
-    return int(any(result["verdict"] in _SHOWN for result in results))
+    return int(any(result["verdict"] in _SHOWN and result["name"] not in KNOWN for result in results))
 
 
 if __name__ == "__main__":
