@@ -17,7 +17,6 @@ from torch.utils import _pytree as pytree
 
 import zeropoint
 from zeropoint import _native
-from zeropoint.compiler import Unsupported
 
 Inputs = tuple[Tensor, ...]
 
