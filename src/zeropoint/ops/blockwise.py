@@ -51,11 +51,7 @@ def _fake_quantize_per_block(
     return torch.empty_like(input, dtype=dtype)
 
 
-@operator(
-    "quantize_per_block(Tensor input, int[] block_size, Tensor scales, Tensor zero_points, int quant_min,"
-    " int quant_max, ScalarType dtype) -> Tensor",
-    fake=_fake_quantize_per_block,
-)
+@operator(fake=_fake_quantize_per_block)
 def quantize_per_block(
     input: Tensor,
     block_size: Sequence[int],
@@ -109,11 +105,7 @@ def _fake_dequantize_per_block(
     return torch.empty_like(input, dtype=out_dtype or torch.float32)
 
 
-@operator(
-    "dequantize_per_block(Tensor input, int[] block_size, Tensor scales, Tensor? zero_points, int quant_min,"
-    " int quant_max, ScalarType dtype, *, ScalarType? out_dtype=None) -> Tensor",
-    fake=_fake_dequantize_per_block,
-)
+@operator(fake=_fake_dequantize_per_block)
 def dequantize_per_block(
     input: Tensor,
     block_size: Sequence[int],

@@ -5,23 +5,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from zeropoint.ops.library import operator
+from zeropoint.ops.library import Size, operator
 
 __all__ = ["nms"]
 
 
 def _fake_nms(
-    boxes: Tensor, scores: Tensor, iou_threshold: float, max_output: int, labels: Tensor | None = None
+    boxes: Tensor, scores: Tensor, iou_threshold: float, max_output: Size, labels: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     return scores.new_empty((max_output,), dtype=torch.int64), scores.new_empty((), dtype=torch.int64)
 
 
-@operator(
-    "nms(Tensor boxes, Tensor scores, float iou_threshold, SymInt max_output, Tensor? labels=None) -> (Tensor, Tensor)",
-    fake=_fake_nms,
-)
+@operator(fake=_fake_nms, name="nms")
 def _nms(
-    boxes: Tensor, scores: Tensor, iou_threshold: float, max_output: int, labels: Tensor | None = None
+    boxes: Tensor, scores: Tensor, iou_threshold: float, max_output: Size, labels: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     if boxes.dim() != 2 or boxes.shape[1] != 4 or boxes.dtype != torch.float32:
         raise ValueError(f"nms: boxes must be float32 (boxes, 4), got {boxes.dtype}, shape {tuple(boxes.shape)}")
@@ -58,7 +55,7 @@ def _nms(
 
 
 def nms(
-    boxes: Tensor, scores: Tensor, iou_threshold: float, max_output: int, labels: Tensor | None = None
+    boxes: Tensor, scores: Tensor, iou_threshold: float, max_output: Size, labels: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Non-maximum suppression: drop boxes that overlap a box with a higher score.
 

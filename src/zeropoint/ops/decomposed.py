@@ -17,10 +17,7 @@ from zeropoint.numerics import affine, blocks
 from zeropoint.numerics.qparams import qparams_from_range
 from zeropoint.numerics.schemes import QScheme, per_tensor_affine, per_tensor_symmetric
 from zeropoint.ops import checks
-from zeropoint.ops.library import operator
-
-TwoTensors = tuple[torch.Tensor, torch.Tensor]
-
+from zeropoint.ops.library import TwoTensors, operator
 
 # ---------------------------------------------------------------------------------------------------- per tensor
 
@@ -37,11 +34,7 @@ def _fake_quantize_per_tensor(
     return _quantized_like("quantize_per_tensor", input, quant_min, quant_max, dtype)
 
 
-@operator(
-    "quantize_per_tensor(Tensor input, float scale, int zero_point, int quant_min, int quant_max, ScalarType dtype)"
-    " -> Tensor",
-    fake=_fake_quantize_per_tensor,
-)
+@operator(fake=_fake_quantize_per_tensor)
 def quantize_per_tensor(
     input: Tensor, scale: float, zero_point: int, quant_min: int, quant_max: int, dtype: torch.dtype
 ) -> Tensor:
@@ -63,11 +56,7 @@ def quantize_per_tensor(
     return affine.quantize_tensor(input, scale, zero_point, qmin=quant_min, qmax=quant_max, dtype=dtype)
 
 
-@operator(
-    "quantize_per_tensor.tensor(Tensor input, Tensor scale, Tensor zero_point, int quant_min, int quant_max,"
-    " ScalarType dtype) -> Tensor",
-    fake=_fake_quantize_per_tensor,
-)
+@operator(fake=_fake_quantize_per_tensor, name="quantize_per_tensor.tensor")
 def quantize_per_tensor_tensor(
     input: Tensor, scale: Tensor, zero_point: Tensor, quant_min: int, quant_max: int, dtype: torch.dtype
 ) -> Tensor:
@@ -90,11 +79,7 @@ def _fake_quantize_per_tensor2(
     return torch.empty_like(input, dtype=dtype)
 
 
-@operator(
-    "quantize_per_tensor.tensor2(Tensor input, Tensor scale, Tensor zero_point, Tensor quant_min, Tensor quant_max,"
-    " ScalarType dtype) -> Tensor",
-    fake=_fake_quantize_per_tensor2,
-)
+@operator(fake=_fake_quantize_per_tensor2, name="quantize_per_tensor.tensor2")
 def quantize_per_tensor_tensor2(
     input: Tensor, scale: Tensor, zero_point: Tensor, quant_min: Tensor, quant_max: Tensor, dtype: torch.dtype
 ) -> Tensor:
@@ -124,11 +109,7 @@ def _fake_dequantize_per_tensor(
     return torch.empty_like(input, dtype=out_dtype or torch.float32)
 
 
-@operator(
-    "dequantize_per_tensor(Tensor input, float scale, int zero_point, int quant_min, int quant_max, ScalarType dtype,"
-    " *, ScalarType? out_dtype=None) -> Tensor",
-    fake=_fake_dequantize_per_tensor,
-)
+@operator(fake=_fake_dequantize_per_tensor)
 def dequantize_per_tensor(
     input: Tensor,
     scale: float,
@@ -156,10 +137,7 @@ def dequantize_per_tensor(
     return affine.dequantize_tensor(input, scale, zero_point, out_dtype=out_dtype or torch.float32)
 
 
-@operator(
-    "dequantize(Tensor input, float scale, int zero_point) -> Tensor",
-    fake=lambda input, scale, zero_point: torch.empty_like(input, dtype=torch.float32),
-)
+@operator(fake=lambda input, scale, zero_point: torch.empty_like(input, dtype=torch.float32))
 def dequantize(input: Tensor, scale: float, zero_point: int) -> Tensor:
     """``(input - zero_point) * scale`` in float32, of int8 or uint8: what graphs of TorchScript end with.
 
@@ -172,11 +150,7 @@ def dequantize(input: Tensor, scale: float, zero_point: int) -> Tensor:
     return affine.dequantize_tensor(input, scale, zero_point, out_dtype=torch.float32)
 
 
-@operator(
-    "dequantize_per_tensor.tensor(Tensor input, Tensor scale, Tensor zero_point, int quant_min, int quant_max,"
-    " ScalarType dtype, *, ScalarType? out_dtype=None) -> Tensor",
-    fake=_fake_dequantize_per_tensor,
-)
+@operator(fake=_fake_dequantize_per_tensor, name="dequantize_per_tensor.tensor")
 def dequantize_per_tensor_tensor(
     input: Tensor,
     scale: Tensor,
@@ -201,11 +175,7 @@ def dequantize_per_tensor_tensor(
     )
 
 
-@operator(
-    "dequantize_per_tensor.tensor2(Tensor input, Tensor scale, Tensor zero_point, Tensor quant_min, Tensor quant_max,"
-    " ScalarType dtype, *, ScalarType? out_dtype=None) -> Tensor",
-    fake=_fake_dequantize_per_tensor,
-)
+@operator(fake=_fake_dequantize_per_tensor, name="dequantize_per_tensor.tensor2")
 def dequantize_per_tensor_tensor2(
     input: Tensor,
     scale: Tensor,
@@ -263,11 +233,7 @@ def _choose_qparams(
     return scale.to(torch.float64), zero_point
 
 
-@operator(
-    "choose_qparams.tensor(Tensor input, int quant_min, int quant_max, float eps, ScalarType dtype)"
-    " -> (Tensor, Tensor)",
-    fake=_fake_choose_qparams,
-)
+@operator(fake=_fake_choose_qparams, name="choose_qparams.tensor")
 def choose_qparams_tensor(input: Tensor, quant_min: int, quant_max: int, eps: float, dtype: torch.dtype) -> TwoTensors:
     """Scale and zero point that map the range of `input` onto ``[quant_min, quant_max]``; no scale below `eps`.
 
@@ -281,11 +247,7 @@ def choose_qparams_tensor(input: Tensor, quant_min: int, quant_max: int, eps: fl
     return _choose_qparams("choose_qparams", input, quant_min, quant_max, eps, dtype, per_tensor_affine)
 
 
-@operator(
-    "choose_qparams_symmetric.tensor(Tensor input, int quant_min, int quant_max, float eps, ScalarType dtype)"
-    " -> (Tensor, Tensor)",
-    fake=_fake_choose_qparams,
-)
+@operator(fake=_fake_choose_qparams, name="choose_qparams_symmetric.tensor")
 def choose_qparams_symmetric_tensor(
     input: Tensor, quant_min: int, quant_max: int, eps: float, dtype: torch.dtype
 ) -> TwoTensors:
@@ -324,11 +286,7 @@ def _fake_quantize_per_channel(
     return _quantized_like("quantize_per_channel", input, quant_min, quant_max, dtype)
 
 
-@operator(
-    "quantize_per_channel(Tensor input, Tensor scales, Tensor zero_points, int axis, int quant_min, int quant_max,"
-    " ScalarType dtype) -> Tensor",
-    fake=_fake_quantize_per_channel,
-)
+@operator(fake=_fake_quantize_per_channel)
 def quantize_per_channel(
     input: Tensor,
     scales: Tensor,
@@ -378,11 +336,7 @@ def _fake_dequantize_per_channel(
     return torch.empty_like(input, dtype=out_dtype or torch.float32)
 
 
-@operator(
-    "dequantize_per_channel(Tensor input, Tensor scales, Tensor? zero_points, int axis, int quant_min, int quant_max,"
-    " ScalarType dtype, *, ScalarType? out_dtype=None) -> Tensor",
-    fake=_fake_dequantize_per_channel,
-)
+@operator(fake=_fake_dequantize_per_channel)
 def dequantize_per_channel(
     input: Tensor,
     scales: Tensor,

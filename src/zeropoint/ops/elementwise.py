@@ -79,11 +79,7 @@ def _fake_binary(a: Tensor, a_scale: float, a_zero_point: int, b: Tensor, *rest:
 
 
 def _define_binary(name: str, operation: Operation, relu: bool, what: str) -> Callable[..., Tensor]:
-    @operator(
-        f"{name}(Tensor a, float a_scale, int a_zero_point, Tensor b, float b_scale, int b_zero_point, float scale,"
-        " int zero_point) -> Tensor",
-        fake=_fake_binary,
-    )
+    @operator(fake=_fake_binary, name=name)
     def binary(
         a: Tensor,
         a_scale: float,
@@ -111,7 +107,7 @@ mul_relu = _define_binary("mul_relu", Operation.multiply, True, "``relu(a * b)``
 
 
 def _define_scalar(name: str, compute: Callable[..., Tensor], relu: bool, what: str) -> Callable[..., Tensor]:
-    @operator(f"{name}(Tensor input, float input_scale, int input_zero_point, float other) -> Tensor", fake=_fake_same)
+    @operator(fake=_fake_same, name=name)
     def scalar(input: Tensor, input_scale: float, input_zero_point: int, other: float) -> Tensor:
         _require(name, input, input_scale, input_zero_point)
         return compute(input, input_scale, input_zero_point, other, relu=relu)
@@ -130,7 +126,7 @@ mul_scalar_relu = _define_scalar(
 
 
 def _define_parameters(name: str, compute: Callable[..., scalars.Parameters]) -> Callable[..., tuple[float, int]]:
-    @composite(f"{name}(float input_scale, int input_zero_point, float other, ScalarType dtype) -> (float, int)")
+    @composite(name=name)
     def parameters(input_scale: float, input_zero_point: int, other: float, dtype: torch.dtype) -> tuple[float, int]:
         scale, zero_point = compute(input_scale, input_zero_point, other, dtype)
         return scale, zero_point
@@ -174,10 +170,7 @@ def _fake_cat(
 
 
 def _define_cat(name: str, relu: bool) -> Callable[..., Tensor]:
-    @operator(
-        f"{name}(Tensor[] inputs, float[] scales, int[] zero_points, int dim, float scale, int zero_point) -> Tensor",
-        fake=_fake_cat,
-    )
+    @operator(fake=_fake_cat, name=name)
     def cat(
         inputs: Sequence[Tensor],
         scales: Sequence[float],
@@ -219,11 +212,7 @@ def _step(
     return Step(input_scale, input_zero_point, scale, zero_point, *checks.bounds(dtype or q.dtype))
 
 
-@operator(
-    "unary(Tensor input, float input_scale, int input_zero_point, str name, float[] arguments, float scale,"
-    " int zero_point) -> Tensor",
-    fake=_fake_same,
-)
+@operator(fake=_fake_same)
 def unary(
     input: Tensor,
     input_scale: float,
@@ -303,10 +292,7 @@ silu = _define_unary("silu")
 tanh = _define_unary("tanh")
 
 
-@operator(
-    "celu(Tensor input, float input_scale, int input_zero_point, float alpha, float scale, int zero_point) -> Tensor",
-    fake=_fake_same,
-)
+@operator(fake=_fake_same)
 def celu(
     input: Tensor, input_scale: float, input_zero_point: int, alpha: float, scale: float, zero_point: int
 ) -> Tensor:
@@ -321,11 +307,7 @@ def celu(
     return unary(input, input_scale, input_zero_point, "elu", [alpha, 1.0, 1.0 / alpha], scale, zero_point)
 
 
-@operator(
-    "prelu(Tensor input, float input_scale, int input_zero_point, Tensor weight, float weight_scale,"
-    " int weight_zero_point, float scale, int zero_point) -> Tensor",
-    fake=_fake_same,
-)
+@operator(fake=_fake_same)
 def prelu(
     input: Tensor,
     input_scale: float,
@@ -399,11 +381,7 @@ def _fake_requantize(input: Tensor, *rest: Any) -> Tensor:
     return torch.empty_like(input, dtype=dtype or input.dtype)
 
 
-@operator(
-    "requantize(Tensor input, float input_scale, int input_zero_point, float scale, int zero_point,"
-    " ScalarType? dtype=None) -> Tensor",
-    fake=_fake_requantize,
-)
+@operator(fake=_fake_requantize)
 def requantize(
     input: Tensor,
     input_scale: float,
@@ -429,10 +407,7 @@ def requantize(
 # ------------------------------------------------------------------------------------------------ bounds on integers
 
 
-@operator(
-    "clamp(Tensor input, float input_scale, int input_zero_point, float? min=None, float? max=None) -> Tensor",
-    fake=_fake_same,
-)
+@operator(fake=_fake_same)
 def clamp(
     input: Tensor, input_scale: float, input_zero_point: int, min: float | None = None, max: float | None = None
 ) -> Tensor:
@@ -454,7 +429,7 @@ def clamp(
     return torch.clamp(input, integer(min), integer(max))
 
 
-@operator("relu6(Tensor input, float input_scale, int input_zero_point) -> Tensor", fake=_fake_same)
+@operator(fake=_fake_same)
 def relu6(input: Tensor, input_scale: float, input_zero_point: int) -> Tensor:
     """`clamp` between 0 and 6.
 
@@ -465,10 +440,7 @@ def relu6(input: Tensor, input_scale: float, input_zero_point: int) -> Tensor:
     return clamp(input, input_scale, input_zero_point, 0.0, 6.0)
 
 
-@operator(
-    "threshold(Tensor input, float input_scale, int input_zero_point, float threshold, float value) -> Tensor",
-    fake=_fake_same,
-)
+@operator(fake=_fake_same)
 def threshold(input: Tensor, input_scale: float, input_zero_point: int, threshold: float, value: float) -> Tensor:
     """Values above `threshold` as they are, `value` for all others; the parameters stay.
 

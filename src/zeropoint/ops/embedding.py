@@ -6,7 +6,6 @@ values of 8 bits, float16 behind values of 4 and 2 bits. A value `q` means ``sca
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from zeropoint import _native
 from zeropoint.ops.checks import INPUT_DTYPES, require_dtype, require_no_trace
-from zeropoint.ops.library import operator
+from zeropoint.ops.library import named, operator
 
 NAMES = {8: "byte", 4: "4bit", 2: "2bit"}
 MODES = {0: "sum", 1: "mean", 2: "max"}
@@ -101,145 +100,54 @@ def _pack(
     return table
 
 
-def _fake_pack(op: str, bits: int) -> Callable[..., Tensor]:
-    def fake(weight: Tensor, *arguments: Any, **options: Any) -> Tensor:
-        return weight.new_empty(_packed_shape(op, weight, bits), dtype=torch.uint8)
+def _define_packing(bits: int) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
+    name = f"embedding_bag_{NAMES[bits]}_prepack"
+    name_with_ranges = f"{name}_with_rowwise_min_max"
 
-    return fake
+    def fake(weight: Tensor, *rest: Any, **options: Any) -> Tensor:
+        return weight.new_empty(_packed_shape(name, weight, bits), dtype=torch.uint8)
 
+    if bits == 8:
 
-_SEARCH = "bool optimized_qparams=False, int nbins=200, float ratio=0.16"
+        def pack(weight: Tensor) -> Tensor:
+            return _pack(name, weight, bits)
 
+        def pack_ranges(weight: Tensor, rowwise_min_max: Tensor) -> Tensor:
+            return _pack(name_with_ranges, weight, bits, rowwise_min_max)
 
-@operator(
-    "embedding_bag_byte_prepack(Tensor weight) -> Tensor",
-    fake=_fake_pack("embedding_bag_byte_prepack", 8),
-)
-def embedding_bag_byte_prepack(weight: Tensor) -> Tensor:
-    """A table of bytes: ``q = rne((x - min) * 255 / (max - min + 1e-8))``, ``scale = (max - min) / 255``, bias `min`.
+        what = """A table of bytes: ``q = rne((x - min) * 255 / (max - min + 1e-8))``.
 
-    Args:
-        weight: ``(..., columns)``, float32, float16 or bfloat16.
+        Its scale is ``(max - min) / 255``, its bias `min`. A row that holds NaN or infinity is an error."""
+    else:
 
-    Returns:
-        ``(..., columns + 8)``, uint8.
+        def pack(  # type: ignore[misc]
+            weight: Tensor, optimized_qparams: bool = False, nbins: int = 200, ratio: float = 0.16
+        ) -> Tensor:
+            return _pack(name, weight, bits, None, optimized_qparams, nbins, ratio)
 
-    Raises:
-        ValueError: if a row holds NaN or infinity.
+        def pack_ranges(  # type: ignore[misc]
+            weight: Tensor,
+            rowwise_min_max: Tensor,
+            optimized_qparams: bool = False,
+            nbins: int = 200,
+            ratio: float = 0.16,
+        ) -> Tensor:
+            return _pack(name_with_ranges, weight, bits, rowwise_min_max, optimized_qparams, nbins, ratio)
 
-    Example:
-        >>> embedding_bag_byte_prepack(torch.tensor([[0.0, 1.0]]))
-        tensor([[  0, 255, 129, 128, 128,  59,   0,   0,   0,   0]], dtype=torch.uint8)
-    """
-    return _pack("embedding_bag_byte_prepack", weight, 8)
+        what = f"""A table of {bits}-bit values: ``q = clamp(rne((x - bias) / scale), 0, {2**bits - 1})``.
 
-
-@operator(
-    "embedding_bag_byte_prepack_with_rowwise_min_max(Tensor weight, Tensor rowwise_min_max) -> Tensor",
-    fake=_fake_pack("embedding_bag_byte_prepack_with_rowwise_min_max", 8),
-)
-def embedding_bag_byte_prepack_with_rowwise_min_max(weight: Tensor, rowwise_min_max: Tensor) -> Tensor:
-    """As `embedding_bag_byte_prepack`, with the range of each row given; values beyond it move to its ends.
-
-    Args:
-        rowwise_min_max: ``(rows, 2)``, float.
-
-    Example:
-        >>> embedding_bag_byte_prepack_with_rowwise_min_max(torch.tensor([[0.0, 9.0]]), torch.tensor([[0.0, 1.0]]))
-        tensor([[  0, 255, 129, 128, 128,  59,   0,   0,   0,   0]], dtype=torch.uint8)
-    """
-    return _pack("embedding_bag_byte_prepack_with_rowwise_min_max", weight, 8, rowwise_min_max)
+        The bias is the minimum of the row, the scale ``(max - bias) / {2**bits - 1}``, both rounded to float16 before
+        they are used. With `optimized_qparams` they are those of the range that loses least, which
+        `choose_qparams_optimized` finds with `nbins` and `ratio`. Rows must be whole bytes."""
+    ranged = f"As `{name}`, with the range of each row given, ``(rows, 2)``; values beyond it move to its ends."
+    for key, function, text in ((name, pack, what), (name_with_ranges, pack_ranges, ranged)):
+        operator(fake=fake, name=key)(named(key, function, text))
+    return pack, pack_ranges
 
 
-@operator(
-    f"embedding_bag_4bit_prepack(Tensor weight, {_SEARCH}) -> Tensor",
-    fake=_fake_pack("embedding_bag_4bit_prepack", 4),
-)
-def embedding_bag_4bit_prepack(
-    weight: Tensor, optimized_qparams: bool = False, nbins: int = 200, ratio: float = 0.16
-) -> Tensor:
-    """A table of 4-bit values: ``q = clamp(rne((x - bias) / scale), 0, 15)``.
-
-    The bias is the minimum of the row, the scale ``(max - bias) / 15``, both rounded to float16 before they are used.
-
-    Args:
-        weight: ``(..., columns)``, float32, float16 or bfloat16; an even number of columns.
-        optimized_qparams: search for the range that loses least, as `choose_qparams_optimized` does with `nbins` and
-            `ratio`, instead of taking minimum and maximum.
-
-    Returns:
-        ``(..., columns / 2 + 4)``, uint8.
-
-    Raises:
-        ValueError: if a row is not made of whole bytes, or its range is beyond float16.
-
-    Example:
-        >>> embedding_bag_4bit_prepack(torch.tensor([[0.0, 15.0]]))
-        tensor([[240,   0,  60,   0,   0]], dtype=torch.uint8)
-    """
-    return _pack("embedding_bag_4bit_prepack", weight, 4, None, optimized_qparams, nbins, ratio)
-
-
-@operator(
-    f"embedding_bag_4bit_prepack_with_rowwise_min_max(Tensor weight, Tensor rowwise_min_max, {_SEARCH}) -> Tensor",
-    fake=_fake_pack("embedding_bag_4bit_prepack_with_rowwise_min_max", 4),
-)
-def embedding_bag_4bit_prepack_with_rowwise_min_max(
-    weight: Tensor,
-    rowwise_min_max: Tensor,
-    optimized_qparams: bool = False,
-    nbins: int = 200,
-    ratio: float = 0.16,
-) -> Tensor:
-    """As `embedding_bag_4bit_prepack`, with the range of each row given; a search starts from the row itself.
-
-    Args:
-        rowwise_min_max: ``(rows, 2)``, float.
-
-    Example:
-        >>> embedding_bag_4bit_prepack_with_rowwise_min_max(torch.tensor([[0.0, 99.0]]), torch.tensor([[0.0, 15.0]]))
-        tensor([[240,   0,  60,   0,   0]], dtype=torch.uint8)
-    """
-    op = "embedding_bag_4bit_prepack_with_rowwise_min_max"
-    return _pack(op, weight, 4, rowwise_min_max, optimized_qparams, nbins, ratio)
-
-
-@operator(
-    f"embedding_bag_2bit_prepack(Tensor weight, {_SEARCH}) -> Tensor",
-    fake=_fake_pack("embedding_bag_2bit_prepack", 2),
-)
-def embedding_bag_2bit_prepack(
-    weight: Tensor, optimized_qparams: bool = False, nbins: int = 200, ratio: float = 0.16
-) -> Tensor:
-    """As `embedding_bag_4bit_prepack`, with values from 0 to 3: ``(..., columns)`` to ``(..., columns / 4 + 4)``.
-
-    Example:
-        >>> embedding_bag_2bit_prepack(torch.tensor([[0.0, 1.0, 2.0, 3.0]]))
-        tensor([[228,   0,  60,   0,   0]], dtype=torch.uint8)
-    """
-    return _pack("embedding_bag_2bit_prepack", weight, 2, None, optimized_qparams, nbins, ratio)
-
-
-@operator(
-    f"embedding_bag_2bit_prepack_with_rowwise_min_max(Tensor weight, Tensor rowwise_min_max, {_SEARCH}) -> Tensor",
-    fake=_fake_pack("embedding_bag_2bit_prepack_with_rowwise_min_max", 2),
-)
-def embedding_bag_2bit_prepack_with_rowwise_min_max(
-    weight: Tensor,
-    rowwise_min_max: Tensor,
-    optimized_qparams: bool = False,
-    nbins: int = 200,
-    ratio: float = 0.16,
-) -> Tensor:
-    """As `embedding_bag_2bit_prepack`, with the range of each row given; a search starts from the row itself.
-
-    Example:
-        >>> x, ranges = torch.tensor([[0.0, 1.0, 2.0, 9.0]]), torch.tensor([[0.0, 3.0]])
-        >>> embedding_bag_2bit_prepack_with_rowwise_min_max(x, ranges)
-        tensor([[228,   0,  60,   0,   0]], dtype=torch.uint8)
-    """
-    op = "embedding_bag_2bit_prepack_with_rowwise_min_max"
-    return _pack(op, weight, 2, rowwise_min_max, optimized_qparams, nbins, ratio)
+embedding_bag_byte_prepack, embedding_bag_byte_prepack_with_rowwise_min_max = _define_packing(8)
+embedding_bag_4bit_prepack, embedding_bag_4bit_prepack_with_rowwise_min_max = _define_packing(4)
+embedding_bag_2bit_prepack, embedding_bag_2bit_prepack_with_rowwise_min_max = _define_packing(2)
 
 
 # --------------------------------------------------------------------------------------------------------- unpacking
@@ -259,44 +167,22 @@ def _unpack(op: str, weight: Tensor, bits: int) -> Tensor:
     return y
 
 
-def _fake_unpack(op: str, bits: int) -> Callable[[Tensor], Tensor]:
+def _define_unpacking(bits: int) -> Callable[[Tensor], Tensor]:
+    name = f"embedding_bag_{NAMES[bits]}_unpack"
+
     def fake(weight: Tensor) -> Tensor:
-        return weight.new_empty(_unpacked_shape(op, weight, bits), dtype=torch.float32)
+        return weight.new_empty(_unpacked_shape(name, weight, bits), dtype=torch.float32)
 
-    return fake
+    @operator(fake=fake, name=name)
+    def unpack(weight: Tensor) -> Tensor:
+        return _unpack(name, weight, bits)
 
-
-@operator("embedding_bag_byte_unpack(Tensor weight) -> Tensor", fake=_fake_unpack("embedding_bag_byte_unpack", 8))
-def embedding_bag_byte_unpack(weight: Tensor) -> Tensor:
-    """The floats that a table of bytes means, ``fma(q, scale, bias)``: ``(..., columns + 8)`` to ``(..., columns)``.
-
-    Example:
-        >>> embedding_bag_byte_unpack(embedding_bag_byte_prepack(torch.tensor([[0.0, 1.0]])))
-        tensor([[0., 1.]])
-    """
-    return _unpack("embedding_bag_byte_unpack", weight, 8)
+    return named(name, unpack, f"The floats that a table of {bits}-bit values means, ``fma(q, scale, bias)``.")
 
 
-@operator("embedding_bag_4bit_unpack(Tensor weight) -> Tensor", fake=_fake_unpack("embedding_bag_4bit_unpack", 4))
-def embedding_bag_4bit_unpack(weight: Tensor) -> Tensor:
-    """The floats that a table of 4-bit values means: ``(..., columns / 2 + 4)`` to ``(..., columns)``.
-
-    Example:
-        >>> embedding_bag_4bit_unpack(embedding_bag_4bit_prepack(torch.tensor([[0.0, 15.0]])))
-        tensor([[ 0., 15.]])
-    """
-    return _unpack("embedding_bag_4bit_unpack", weight, 4)
-
-
-@operator("embedding_bag_2bit_unpack(Tensor weight) -> Tensor", fake=_fake_unpack("embedding_bag_2bit_unpack", 2))
-def embedding_bag_2bit_unpack(weight: Tensor) -> Tensor:
-    """The floats that a table of 2-bit values means: ``(..., columns / 4 + 4)`` to ``(..., columns)``.
-
-    Example:
-        >>> embedding_bag_2bit_unpack(embedding_bag_2bit_prepack(torch.tensor([[0.0, 1.0, 2.0, 3.0]])))
-        tensor([[0., 1., 2., 3.]])
-    """
-    return _unpack("embedding_bag_2bit_unpack", weight, 2)
+embedding_bag_byte_unpack = _define_unpacking(8)
+embedding_bag_4bit_unpack = _define_unpacking(4)
+embedding_bag_2bit_unpack = _define_unpacking(2)
 
 
 # ----------------------------------------------------------------------------------------------------------- lookups
@@ -406,36 +292,32 @@ def run_bags(
     return y
 
 
-def _rowwise_offsets(
-    op: str,
-    bits: int,
-    weight: Tensor,
-    indices: Tensor,
-    offsets: Tensor | None,
-    mode: int,
-    pruned_weights: bool,
-    per_sample_weights: Tensor | None,
-    compressed_indices_mapping: Tensor | None,
-    include_last_offset: bool,
-) -> Tensor:
-    columns = _table_columns(op, weight, bits)
-    return run_bags(
-        op,
-        weight.contiguous(),
-        columns,
-        bits,
-        indices,
-        offsets,
-        mode,
-        pruned_weights,
-        per_sample_weights,
-        compressed_indices_mapping,
-        include_last_offset,
-    )
+_BAGS = """Bags of rows of a table, added up: ``y = fma(q, w * scale, y + w * bias)`` for each index in turn.
+
+Args:
+    weight: the table, from {prepack}.
+    indices: int32 or int64; ``(n,)`` with `offsets`, or ``(bags, length)``.
+    offsets: ``(bags,)``, int32 or int64: where each bag begins; from 0, not decreasing.
+    scale_grad_by_freq: about a gradient, which there is none of.
+    mode: 0 sum, 1 mean, 2 maximum. An empty bag gives 0.
+    pruned_weights: whether `compressed_indices_mapping` is to be used: the row of each index, int32, -1 for one that
+        was pruned, which is then a row of zeros. A mapping of a single 0 means that nothing was pruned.
+    per_sample_weights: a weight for each index, for sums only.
+    include_last_offset: whether the number of indices stands at the end of `offsets`.
+
+Returns:
+    ``(bags, columns)``, float32.
+
+Raises:
+    IndexError: if an index has no row.
+    ValueError: if the offsets do not cut the indices into bags.
+"""
 
 
-def _fake_rowwise_offsets(op: str, bits: int) -> Callable[..., Tensor]:
-    def fake(
+def define_bags(name: str, prepack: str, table: Callable[[str, Any], tuple[Tensor, int, int]]) -> Callable[..., Tensor]:
+    """The function of that name on what `table` reads: the rows, their columns, and the bits of a value."""
+
+    def bags(
         weight: Tensor,
         indices: Tensor,
         offsets: Tensor | None = None,
@@ -446,145 +328,48 @@ def _fake_rowwise_offsets(op: str, bits: int) -> Callable[..., Tensor]:
         compressed_indices_mapping: Tensor | None = None,
         include_last_offset: bool = False,
     ) -> Tensor:
-        columns = _table_columns(op, weight, bits)
-        bags = _number_of_bags(op, indices, offsets, mode, per_sample_weights, include_last_offset)
+        rows, columns, bits = table(name, weight)
+        rest = pruned_weights, per_sample_weights, compressed_indices_mapping, include_last_offset
+        return run_bags(name, rows, columns, bits, indices, offsets, mode, *rest)
+
+    return named(name, bags, _BAGS.format(prepack=f"`{prepack}`"))
+
+
+def _define_lookups(bits: int) -> tuple[Callable[..., Tensor], Callable[[Tensor, Tensor], Tensor]]:
+    """Bags of rows of a plain table, and its rows."""
+    rows_name, bags_name = f"embedding_{NAMES[bits]}", f"embedding_bag_{NAMES[bits]}_rowwise_offsets"
+
+    def table(op: str, weight: Tensor) -> tuple[Tensor, int, int]:
+        return weight.contiguous(), _table_columns(op, weight, bits), bits
+
+    def fake_bags(
+        weight: Tensor,
+        indices: Tensor,
+        offsets: Tensor | None = None,
+        scale_grad_by_freq: bool = False,
+        mode: int = 0,
+        pruned_weights: bool = False,
+        per_sample_weights: Tensor | None = None,
+        compressed_indices_mapping: Tensor | None = None,
+        include_last_offset: bool = False,
+    ) -> Tensor:
+        columns = _table_columns(bags_name, weight, bits)
+        bags = _number_of_bags(bags_name, indices, offsets, mode, per_sample_weights, include_last_offset)
         return weight.new_empty((bags, columns), dtype=torch.float32)
 
-    return fake
+    def fake_rows(weight: Tensor, indices: Tensor) -> Tensor:
+        columns = _table_columns(rows_name, weight, bits)
+        _require_indices(rows_name, "indices", indices)
+        return weight.new_empty((*indices.shape, columns), dtype=torch.float32)
 
+    @operator(fake=fake_rows, name=rows_name)
+    def rows(weight: Tensor, indices: Tensor) -> Tensor:
+        return run_embedding(rows_name, *table(rows_name, weight), indices)
 
-_BAGS = (
-    "(Tensor weight, Tensor indices, Tensor? offsets=None, bool scale_grad_by_freq=False, int mode=0,"
-    " bool pruned_weights=False, Tensor? per_sample_weights=None, Tensor? compressed_indices_mapping=None,"
-    " bool include_last_offset=False) -> Tensor"
-)
-
-
-@operator(
-    f"embedding_bag_byte_rowwise_offsets{_BAGS}",
-    fake=_fake_rowwise_offsets("embedding_bag_byte_rowwise_offsets", 8),
-)
-def embedding_bag_byte_rowwise_offsets(
-    weight: Tensor,
-    indices: Tensor,
-    offsets: Tensor | None = None,
-    scale_grad_by_freq: bool = False,
-    mode: int = 0,
-    pruned_weights: bool = False,
-    per_sample_weights: Tensor | None = None,
-    compressed_indices_mapping: Tensor | None = None,
-    include_last_offset: bool = False,
-) -> Tensor:
-    """Bags of rows of a table of bytes, added up: ``y = fma(q, w * scale, y + w * bias)`` for each index in turn.
-
-    Args:
-        weight: ``(rows, columns + 8)``, from `embedding_bag_byte_prepack`.
-        indices: int32 or int64; ``(n,)`` with `offsets`, or ``(bags, length)``.
-        offsets: ``(bags,)``, int32 or int64: where each bag begins; from 0, not decreasing.
-        scale_grad_by_freq: about a gradient, which there is none of.
-        mode: 0 sum, 1 mean, 2 maximum. An empty bag gives 0.
-        pruned_weights: whether `compressed_indices_mapping` is to be used: the row of each index, int32, -1 for one
-            that was pruned, which is then a row of zeros. A mapping of a single 0 means that nothing was pruned.
-        per_sample_weights: a weight for each index, for sums only.
-        include_last_offset: whether the number of indices stands at the end of `offsets`.
-
-    Returns:
-        ``(bags, columns)``, float32.
-
-    Raises:
-        IndexError: if an index has no row.
-        ValueError: if the offsets do not cut the indices into bags.
-
-    Example:
-        >>> table = embedding_bag_byte_prepack(torch.tensor([[0.0, 255.0], [1.0, 256.0]]))
-        >>> embedding_bag_byte_rowwise_offsets(table, torch.tensor([0, 1, 1]), torch.tensor([0, 2]))
-        tensor([[  1., 511.],
-                [  1., 256.]])
-    """
-    return _rowwise_offsets(
-        "embedding_bag_byte_rowwise_offsets",
-        8,
-        weight,
-        indices,
-        offsets,
-        mode,
-        pruned_weights,
-        per_sample_weights,
-        compressed_indices_mapping,
-        include_last_offset,
-    )
-
-
-@operator(
-    f"embedding_bag_4bit_rowwise_offsets{_BAGS}",
-    fake=_fake_rowwise_offsets("embedding_bag_4bit_rowwise_offsets", 4),
-)
-def embedding_bag_4bit_rowwise_offsets(
-    weight: Tensor,
-    indices: Tensor,
-    offsets: Tensor | None = None,
-    scale_grad_by_freq: bool = False,
-    mode: int = 0,
-    pruned_weights: bool = False,
-    per_sample_weights: Tensor | None = None,
-    compressed_indices_mapping: Tensor | None = None,
-    include_last_offset: bool = False,
-) -> Tensor:
-    """As `embedding_bag_byte_rowwise_offsets`, of a table of 4-bit values.
-
-    Example:
-        >>> table = embedding_bag_4bit_prepack(torch.tensor([[0.0, 15.0], [1.0, 16.0]]))
-        >>> embedding_bag_4bit_rowwise_offsets(table, torch.tensor([[0, 1]]))
-        tensor([[ 1., 31.]])
-    """
-    return _rowwise_offsets(
-        "embedding_bag_4bit_rowwise_offsets",
-        4,
-        weight,
-        indices,
-        offsets,
-        mode,
-        pruned_weights,
-        per_sample_weights,
-        compressed_indices_mapping,
-        include_last_offset,
-    )
-
-
-@operator(
-    f"embedding_bag_2bit_rowwise_offsets{_BAGS}",
-    fake=_fake_rowwise_offsets("embedding_bag_2bit_rowwise_offsets", 2),
-)
-def embedding_bag_2bit_rowwise_offsets(
-    weight: Tensor,
-    indices: Tensor,
-    offsets: Tensor | None = None,
-    scale_grad_by_freq: bool = False,
-    mode: int = 0,
-    pruned_weights: bool = False,
-    per_sample_weights: Tensor | None = None,
-    compressed_indices_mapping: Tensor | None = None,
-    include_last_offset: bool = False,
-) -> Tensor:
-    """As `embedding_bag_byte_rowwise_offsets`, of a table of 2-bit values.
-
-    Example:
-        >>> table = embedding_bag_2bit_prepack(torch.tensor([[0.0, 1.0, 2.0, 3.0]]))
-        >>> embedding_bag_2bit_rowwise_offsets(table, torch.tensor([[0, 0]]))
-        tensor([[0., 2., 4., 6.]])
-    """
-    return _rowwise_offsets(
-        "embedding_bag_2bit_rowwise_offsets",
-        2,
-        weight,
-        indices,
-        offsets,
-        mode,
-        pruned_weights,
-        per_sample_weights,
-        compressed_indices_mapping,
-        include_last_offset,
-    )
+    prepack = f"embedding_bag_{NAMES[bits]}_prepack"
+    bags = operator(fake=fake_bags, name=bags_name)(define_bags(bags_name, prepack, table))
+    what = f"The rows of a table from `{prepack}`, as float32, at indices of any shape, int32 or int64."
+    return bags, named(rows_name, rows, what)
 
 
 def run_embedding(op: str, table: Tensor, columns: int, bits: int, indices: Tensor) -> Tensor:
@@ -594,62 +379,6 @@ def run_embedding(op: str, table: Tensor, columns: int, bits: int, indices: Tens
     return run_bags(op, table, columns, bits, flat, None, 0, False, None, None, False).reshape(*indices.shape, columns)
 
 
-def _embedding(op: str, bits: int, weight: Tensor, indices: Tensor) -> Tensor:
-    columns = _table_columns(op, weight, bits)
-    return run_embedding(op, weight.contiguous(), columns, bits, indices)
-
-
-def _fake_embedding(op: str, bits: int, weight: Tensor, indices: Tensor) -> Tensor:
-    columns = _table_columns(op, weight, bits)
-    _require_indices(op, "indices", indices)
-    return weight.new_empty((*indices.shape, columns), dtype=torch.float32)
-
-
-@operator(
-    "embedding_byte(Tensor weight, Tensor indices) -> Tensor",
-    fake=functools.partial(_fake_embedding, "embedding_byte", 8),
-)
-def embedding_byte(weight: Tensor, indices: Tensor) -> Tensor:
-    """The rows of a table of bytes, as float32.
-
-    Args:
-        weight: ``(rows, columns + 8)``, from `embedding_bag_byte_prepack`.
-        indices: int32 or int64, any shape.
-
-    Returns:
-        ``(*indices.shape, columns)``.
-
-    Example:
-        >>> embedding_byte(embedding_bag_byte_prepack(torch.tensor([[0.0, 255.0]])), torch.tensor([0, 0]))
-        tensor([[  0., 255.],
-                [  0., 255.]])
-    """
-    return _embedding("embedding_byte", 8, weight, indices)
-
-
-@operator(
-    "embedding_4bit(Tensor weight, Tensor indices) -> Tensor",
-    fake=functools.partial(_fake_embedding, "embedding_4bit", 4),
-)
-def embedding_4bit(weight: Tensor, indices: Tensor) -> Tensor:
-    """The rows of a table of 4-bit values, as float32.
-
-    Example:
-        >>> embedding_4bit(embedding_bag_4bit_prepack(torch.tensor([[0.0, 15.0]])), torch.tensor([0]))
-        tensor([[ 0., 15.]])
-    """
-    return _embedding("embedding_4bit", 4, weight, indices)
-
-
-@operator(
-    "embedding_2bit(Tensor weight, Tensor indices) -> Tensor",
-    fake=functools.partial(_fake_embedding, "embedding_2bit", 2),
-)
-def embedding_2bit(weight: Tensor, indices: Tensor) -> Tensor:
-    """The rows of a table of 2-bit values, as float32.
-
-    Example:
-        >>> embedding_2bit(embedding_bag_2bit_prepack(torch.tensor([[0.0, 1.0, 2.0, 3.0]])), torch.tensor([0]))
-        tensor([[0., 1., 2., 3.]])
-    """
-    return _embedding("embedding_2bit", 2, weight, indices)
+embedding_bag_byte_rowwise_offsets, embedding_byte = _define_lookups(8)
+embedding_bag_4bit_rowwise_offsets, embedding_4bit = _define_lookups(4)
+embedding_bag_2bit_rowwise_offsets, embedding_2bit = _define_lookups(2)

@@ -16,9 +16,7 @@ from torch import Tensor
 from zeropoint.numerics import affine, blocks
 from zeropoint.numerics.affine import Beyond, WayBack
 from zeropoint.ops import checks
-from zeropoint.ops.library import NAMESPACE, composite, differentiable, operator
-
-TwoTensors = tuple[torch.Tensor, torch.Tensor]
+from zeropoint.ops.library import NAMESPACE, TwoTensors, composite, differentiable, operator
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _ops = getattr(torch.ops, NAMESPACE)
@@ -31,7 +29,7 @@ def _fake_mask_gradient(dy: Tensor, mask: Tensor) -> Tensor:
     return torch.empty_like(dy)
 
 
-@operator("mask_gradient(Tensor dy, Tensor mask) -> Tensor", fake=_fake_mask_gradient)
+@operator(fake=_fake_mask_gradient)
 def mask_gradient(dy: Tensor, mask: Tensor) -> Tensor:
     """``dy * mask``; a product, so that an infinite gradient outside the range shows as NaN.
 
@@ -88,11 +86,7 @@ def _fake_with_mask(op: str) -> Any:
 _PER_TENSOR = "fake_quantize_per_tensor_affine"
 
 
-@operator(
-    f"{_PER_TENSOR}_cachemask(Tensor input, float scale, int zero_point, int quant_min, int quant_max)"
-    " -> (Tensor output, Tensor mask)",
-    fake=_fake_with_mask(_PER_TENSOR),
-)
+@operator(fake=_fake_with_mask(_PER_TENSOR))
 def fake_quantize_per_tensor_affine_cachemask(
     input: Tensor, scale: float, zero_point: int, quant_min: int, quant_max: int
 ) -> TwoTensors:
@@ -129,11 +123,7 @@ def _per_tensor(input: Tensor, scale: Tensor, zero_point: Tensor, quant_min: int
 differentiable(f"{_PER_TENSOR}_cachemask", _straight_through, _save_mask_output)
 
 
-@operator(
-    f"{_PER_TENSOR}_cachemask.tensor_qparams(Tensor input, Tensor scale, Tensor zero_point, int quant_min,"
-    " int quant_max) -> (Tensor output, Tensor mask)",
-    fake=_fake_with_mask(_PER_TENSOR),
-)
+@operator(fake=_fake_with_mask(_PER_TENSOR), name=f"{_PER_TENSOR}_cachemask.tensor_qparams")
 def fake_quantize_per_tensor_affine_cachemask_tensor_qparams(
     input: Tensor, scale: Tensor, zero_point: Tensor, quant_min: int, quant_max: int
 ) -> TwoTensors:
@@ -154,17 +144,14 @@ def fake_quantize_per_tensor_affine_cachemask_tensor_qparams(
 differentiable(f"{_PER_TENSOR}_cachemask.tensor_qparams", _straight_through, _save_mask_output)
 
 
-@composite(f"{_PER_TENSOR}(Tensor input, float scale, int zero_point, int quant_min, int quant_max) -> Tensor")
+@composite(name=_PER_TENSOR)
 def _fake_quantize_per_tensor_affine(
     input: Tensor, scale: float, zero_point: int, quant_min: int, quant_max: int
 ) -> Tensor:
     return _ops.fake_quantize_per_tensor_affine_cachemask(input, scale, zero_point, quant_min, quant_max)[0]
 
 
-@composite(
-    f"{_PER_TENSOR}.tensor_qparams(Tensor input, Tensor scale, Tensor zero_point, int quant_min, int quant_max)"
-    " -> Tensor"
-)
+@composite(name=f"{_PER_TENSOR}.tensor_qparams")
 def _fake_quantize_per_tensor_affine_tensor_qparams(
     input: Tensor, scale: Tensor, zero_point: Tensor, quant_min: int, quant_max: int
 ) -> Tensor:
@@ -232,11 +219,7 @@ def _per_channel(
 _PER_CHANNEL = "fake_quantize_per_channel_affine"
 
 
-@operator(
-    f"{_PER_CHANNEL}_cachemask(Tensor input, Tensor scale, Tensor zero_point, int axis, int quant_min, int quant_max)"
-    " -> (Tensor output, Tensor mask)",
-    fake=_fake_with_mask(_PER_CHANNEL),
-)
+@operator(fake=_fake_with_mask(_PER_CHANNEL))
 def fake_quantize_per_channel_affine_cachemask(
     input: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int
 ) -> TwoTensors:
@@ -270,9 +253,7 @@ def fake_quantize_per_channel_affine_cachemask(
 differentiable(f"{_PER_CHANNEL}_cachemask", _straight_through, _save_mask_output)
 
 
-@composite(
-    f"{_PER_CHANNEL}(Tensor input, Tensor scale, Tensor zero_point, int axis, int quant_min, int quant_max) -> Tensor"
-)
+@composite(name=_PER_CHANNEL)
 def _fake_quantize_per_channel_affine(
     input: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int
 ) -> Tensor:
@@ -303,11 +284,7 @@ def fake_quantize_per_channel_affine(
 # The decomposed library's own per-channel fake quantization: NaN stays NaN.
 
 
-@operator(
-    "fake_quant_per_channel_cachemask(Tensor input, Tensor scales, Tensor zero_points, int axis, int quant_min,"
-    " int quant_max) -> (Tensor output, Tensor mask)",
-    fake=_fake_with_mask("fake_quant_per_channel"),
-)
+@operator(fake=_fake_with_mask("fake_quant_per_channel"))
 def fake_quant_per_channel_cachemask(
     input: Tensor, scales: Tensor, zero_points: Tensor, axis: int, quant_min: int, quant_max: int
 ) -> TwoTensors:
@@ -328,10 +305,7 @@ def fake_quant_per_channel_cachemask(
 differentiable("fake_quant_per_channel_cachemask", _straight_through, _save_mask_output)
 
 
-@composite(
-    "fake_quant_per_channel(Tensor input, Tensor scales, Tensor zero_points, int axis, int quant_min, int quant_max)"
-    " -> Tensor"
-)
+@composite()
 def fake_quant_per_channel(
     input: Tensor, scales: Tensor, zero_points: Tensor, axis: int, quant_min: int, quant_max: int
 ) -> Tensor:

@@ -81,7 +81,7 @@ def _product(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
     return input.new_empty((*input.shape[:-1], weight.shape[0]))
 
 
-@operator("float_linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor", fake=_product)
+@operator(fake=_product)
 def float_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``x w' + bias`` of ``(..., K)`` and ``(N, K)``, each sum in the order of K.
 
@@ -139,11 +139,9 @@ def _conv_geometry(
 
 
 @operator(
-    "float_conv(Tensor input, Tensor weight, Tensor? bias=None, int[] stride=[1], int[] padding=[0],"
-    " int[] dilation=[1], int groups=1) -> Tensor",
     fake=lambda input, weight, bias=None, stride=(1,), padding=(0,), dilation=(1,), groups=1: _convolved(
         _conv_geometry(input, weight, bias, stride, padding, dilation, groups), input, weight
-    ),
+    )
 )
 def float_conv(
     input: Tensor,
@@ -173,11 +171,9 @@ def _transposed_geometry(
 
 
 @operator(
-    "float_conv_transpose(Tensor input, Tensor weight, Tensor? bias=None, int[] stride=[1], int[] padding=[0],"
-    " int[] output_padding=[0], int groups=1, int[] dilation=[1]) -> Tensor",
     fake=lambda input, weight, bias=None, stride=(1,), padding=(0,), output_padding=(0,), groups=1, dilation=(1,): (
         _convolved(_transposed_geometry(weight, stride, padding, output_padding, groups, dilation), input, weight)
-    ),
+    )
 )
 def float_conv_transpose(
     input: Tensor,

@@ -41,7 +41,7 @@ def _require(op: str, function: str, known: tuple[str, ...], **tensors: Tensor) 
             raise NotImplementedError(f"{op}: {name} is on {x.device}, its kernels run on the CPU: call .cpu() first")
 
 
-@operator("float_unary(Tensor input, str function) -> Tensor", fake=lambda input, function: torch.empty_like(input))
+@operator(fake=lambda input, function: torch.empty_like(input))
 def float_unary(input: Tensor, function: str) -> Tensor:
     """A function of each number: "exp", "log", "sin", ...; `UNARY` has their names.
 
@@ -60,7 +60,7 @@ def _fake_binary(a: Tensor, b: Tensor, function: str) -> Tensor:
     return a.new_empty(torch.broadcast_shapes(a.shape, b.shape))
 
 
-@operator("float_binary(Tensor a, Tensor b, str function) -> Tensor", fake=_fake_binary)
+@operator(fake=_fake_binary)
 def float_binary(a: Tensor, b: Tensor, function: str) -> Tensor:
     """A function of two numbers, of tensors that broadcast: "pow", "atan2", "hypot", ...; `BINARY` has their names.
 

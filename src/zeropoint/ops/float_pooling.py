@@ -24,7 +24,7 @@ from torch import Tensor
 
 from zeropoint import _native
 from zeropoint.ops import checks
-from zeropoint.ops.library import named, operator
+from zeropoint.ops.library import Sizes, named, operator
 from zeropoint.ops.spatial import Layout, Windows, layout, three, windows
 
 
@@ -59,11 +59,7 @@ def _define_average(dims: int) -> Callable[..., Tensor]:
         place, w = sliding(input, kernel_size, stride, padding, ceil_mode)
         return place.empty(w.out)
 
-    @operator(
-        f"{name}(Tensor input, int[] kernel_size, int[] stride=[], int[] padding=[0], bool ceil_mode=False,"
-        " bool count_include_pad=True, int? divisor_override=None) -> Tensor",
-        fake=fake,
-    )
+    @operator(fake=fake, name=name)
     def pool(
         input: Tensor,
         kernel_size: Sequence[int],
@@ -92,11 +88,8 @@ def _define_adaptive(dims: int) -> Callable[..., Tensor]:
     def each(sizes: Sequence[int]) -> list[int]:
         return list(sizes) * dims if len(sizes) == 1 else list(sizes)
 
-    @operator(
-        f"{name}(Tensor input, SymInt[] output_size) -> Tensor",
-        fake=lambda input, output_size: layout(name, input, dims).empty(each(output_size)),
-    )
-    def pool(input: Tensor, output_size: Sequence[int]) -> Tensor:
+    @operator(fake=lambda input, output_size: layout(name, input, dims).empty(each(output_size)), name=name)
+    def pool(input: Tensor, output_size: Sizes) -> Tensor:
         _require(name, input)
         place, sizes = layout(name, input, dims), each(output_size)
         if len(sizes) != dims or min(sizes) < 1 or min(place.sizes) < 1:
@@ -119,7 +112,7 @@ float_adaptive_avg_pool1d, float_adaptive_avg_pool2d, float_adaptive_avg_pool3d 
 
 def _fake_bilinear(
     input: Tensor,
-    output_size: Sequence[int] | None,
+    output_size: Sizes | None,
     align_corners: bool,
     scale_factors: Sequence[float] | None,
 ) -> Tensor:
@@ -127,18 +120,15 @@ def _fake_bilinear(
     return place.empty(_resized(place, output_size, scale_factors))
 
 
-def _resized(place: Layout, output_size: Sequence[int] | None, factors: Sequence[float] | None) -> list[int]:
+def _resized(place: Layout, output_size: Sizes | None, factors: Sequence[float] | None) -> list[int]:
     if output_size is not None:
         return list(output_size)
     return [int(size * factor) for size, factor in zip(place.sizes, factors or ())]
 
 
-@operator(
-    "float_bilinear(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor",
-    fake=_fake_bilinear,
-)
+@operator(fake=_fake_bilinear)
 def float_bilinear(
-    input: Tensor, output_size: Sequence[int] | None, align_corners: bool, scale_factors: Sequence[float] | None
+    input: Tensor, output_size: Sizes | None, align_corners: bool, scale_factors: Sequence[float] | None
 ) -> Tensor:
     """The weighted mean of the four inputs around each output, of a size, or of that times factors.
 
@@ -189,7 +179,7 @@ def _fake_over(input: Tensor, dim: Sequence[int] | None, keepdim: bool = False) 
     return input.new_empty(_without(input, _dropped("float_mean", input, dim), keepdim))
 
 
-@operator("float_mean(Tensor input, int[]? dim, bool keepdim=False) -> Tensor", fake=_fake_over)
+@operator(fake=_fake_over)
 def float_mean(input: Tensor, dim: Sequence[int] | None, keepdim: bool = False) -> Tensor:
     """The mean over some axes, or over all if none are named.
 
@@ -200,7 +190,7 @@ def float_mean(input: Tensor, dim: Sequence[int] | None, keepdim: bool = False) 
     return _over("float_mean", _native.float_mean, input, dim, keepdim)
 
 
-@operator("float_sum(Tensor input, int[]? dim, bool keepdim=False) -> Tensor", fake=_fake_over)
+@operator(fake=_fake_over)
 def float_sum(input: Tensor, dim: Sequence[int] | None, keepdim: bool = False) -> Tensor:
     """The sum over some axes, or over all if none are named.
 
@@ -211,7 +201,7 @@ def float_sum(input: Tensor, dim: Sequence[int] | None, keepdim: bool = False) -
     return _over("float_sum", _native.float_sum, input, dim, keepdim)
 
 
-@operator("float_norm(Tensor input, int[]? dim, bool keepdim=False) -> Tensor", fake=_fake_over)
+@operator(fake=_fake_over)
 def float_norm(input: Tensor, dim: Sequence[int] | None, keepdim: bool = False) -> Tensor:
     """``sqrt(sum(x^2))`` over some axes, or over all if none are named.
 
@@ -222,7 +212,7 @@ def float_norm(input: Tensor, dim: Sequence[int] | None, keepdim: bool = False) 
     return _over("float_norm", _native.float_norm, input, dim, keepdim)
 
 
-@operator("float_product(Tensor input, int[]? dim, bool keepdim=False) -> Tensor", fake=_fake_over)
+@operator(fake=_fake_over)
 def float_product(input: Tensor, dim: Sequence[int] | None, keepdim: bool = False) -> Tensor:
     """The product over some axes, or over all if none are named.
 
@@ -233,10 +223,7 @@ def float_product(input: Tensor, dim: Sequence[int] | None, keepdim: bool = Fals
     return _over("float_product", _native.float_product, input, dim, keepdim)
 
 
-@operator(
-    "float_variance(Tensor input, int[]? dim, float correction=1.0, bool keepdim=False) -> Tensor",
-    fake=lambda input, dim, correction=1.0, keepdim=False: _fake_over(input, dim, keepdim),
-)
+@operator(fake=lambda input, dim, correction=1.0, keepdim=False: _fake_over(input, dim, keepdim))
 def float_variance(input: Tensor, dim: Sequence[int] | None, correction: float = 1.0, keepdim: bool = False) -> Tensor:
     """``sum((x - mean(x))^2) / max(n - correction, 0)`` over some axes, or over all if none are named.
 

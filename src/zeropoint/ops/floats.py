@@ -18,7 +18,6 @@ matmul          ``acc = fma(a[m][k], b[k][n], acc)`` for k = 0, 1, ...
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -26,7 +25,7 @@ from torch import Tensor
 
 from zeropoint import _native
 from zeropoint.ops import checks
-from zeropoint.ops.library import composite, operator
+from zeropoint.ops.library import Sizes, composite, operator
 
 _GELU = {"none": 0, "tanh": 1}
 _TANH, _SIGMOID, _SILU = 2, 3, 4
@@ -55,7 +54,7 @@ def _function(op: str, which: int, x: Tensor) -> Tensor:
     return y
 
 
-@operator("float_gelu(Tensor input, str approximate='none') -> Tensor", fake=_like)
+@operator(fake=_like)
 def float_gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """``x * P(N(0, 1) < x)``, or with "tanh" ``x * sigmoid(sqrt(8 / pi) * (x + 0.044715 * x^3))``.
 
@@ -68,7 +67,7 @@ def float_gelu(input: Tensor, approximate: str = "none") -> Tensor:
     return _function("float_gelu", _GELU[approximate], input)
 
 
-@operator("float_tanh(Tensor input) -> Tensor", fake=_like)
+@operator(fake=_like)
 def float_tanh(input: Tensor) -> Tensor:
     """The hyperbolic tangent.
 
@@ -79,7 +78,7 @@ def float_tanh(input: Tensor) -> Tensor:
     return _function("float_tanh", _TANH, input)
 
 
-@operator("float_sigmoid(Tensor input) -> Tensor", fake=_like)
+@operator(fake=_like)
 def float_sigmoid(input: Tensor) -> Tensor:
     """``1 / (1 + exp(-x))``
 
@@ -90,7 +89,7 @@ def float_sigmoid(input: Tensor) -> Tensor:
     return _function("float_sigmoid", _SIGMOID, input)
 
 
-@operator("float_silu(Tensor input) -> Tensor", fake=_like)
+@operator(fake=_like)
 def float_silu(input: Tensor) -> Tensor:
     """``x / (1 + exp(-x))``
 
@@ -117,14 +116,10 @@ def _parameter(name: str, values: Tensor | None, shape: tuple[int, ...]) -> Tens
     return values.contiguous()
 
 
-@operator(
-    "float_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None,"
-    " float eps=1e-05) -> Tensor",
-    fake=_contiguous_like,
-)
+@operator(fake=_contiguous_like)
 def float_layer_norm(
     input: Tensor,
-    normalized_shape: Sequence[int],
+    normalized_shape: Sizes,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-5,
@@ -174,11 +169,7 @@ def _for_channels(values: Tensor, x: Tensor) -> Tensor:
     return values.reshape(-1, *[1] * (x.dim() - 2))
 
 
-@operator(
-    "float_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var,"
-    " float eps=1e-05) -> Tensor",
-    fake=_like,
-)
+@operator(fake=_like)
 def float_batch_norm(
     input: Tensor,
     weight: Tensor | None,
@@ -205,10 +196,7 @@ def float_batch_norm(
     return input * _for_channels(alpha, input) + _for_channels(beta, input)
 
 
-@operator(
-    "float_group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None, float eps=1e-05) -> Tensor",
-    fake=_contiguous_like,
-)
+@operator(fake=_contiguous_like)
 def float_group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
@@ -231,10 +219,7 @@ def float_group_norm(
     return y if bias is None else y + _for_channels(bias, input)
 
 
-@operator(
-    "float_instance_norm(Tensor input, Tensor? weight=None, Tensor? bias=None, float eps=1e-05) -> Tensor",
-    fake=_contiguous_like,
-)
+@operator(fake=_contiguous_like)
 def float_instance_norm(
     input: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
@@ -265,7 +250,7 @@ def _softmax(op: str, x: Tensor, dim: int, safe: bool | None) -> Tensor:
     return y
 
 
-@operator("float_softmax(Tensor input, int dim) -> Tensor", fake=_contiguous_like)
+@operator(fake=_contiguous_like)
 def float_softmax(input: Tensor, dim: int) -> Tensor:
     """``e / sum(e)`` with ``e = exp(x - max(x))``, over axis `dim`.
 
@@ -277,7 +262,7 @@ def float_softmax(input: Tensor, dim: int) -> Tensor:
     return _softmax("float_softmax", input, dim, safe=False)
 
 
-@operator("float_safe_softmax(Tensor input, int dim) -> Tensor", fake=_contiguous_like)
+@operator(fake=_contiguous_like)
 def float_safe_softmax(input: Tensor, dim: int) -> Tensor:
     """`float_softmax`, but zeros instead of NaN where there is nothing but ``-inf``, as attention wants it.
 
@@ -289,7 +274,7 @@ def float_safe_softmax(input: Tensor, dim: int) -> Tensor:
     return _softmax("float_safe_softmax", input, dim, safe=True)
 
 
-@operator("float_log_softmax(Tensor input, int dim) -> Tensor", fake=_contiguous_like)
+@operator(fake=_contiguous_like)
 def float_log_softmax(input: Tensor, dim: int) -> Tensor:
     """``(x - max(x)) - log(sum(exp(x - max(x))))``, over axis `dim`.
 
@@ -313,7 +298,7 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
     return a.new_empty((*batch, a.shape[-2], b.shape[-1]))
 
 
-@operator("float_matmul(Tensor a, Tensor b) -> Tensor", fake=_product)
+@operator(fake=_product)
 def float_matmul(a: Tensor, b: Tensor) -> Tensor:
     """``a @ b`` of ``(..., M, K)`` and ``(..., K, N)``, each sum in the order of K; batches broadcast.
 
@@ -334,7 +319,7 @@ def float_matmul(a: Tensor, b: Tensor) -> Tensor:
     return y
 
 
-@composite("float_softsign(Tensor input) -> Tensor")
+@composite()
 def float_softsign(input: Tensor) -> Tensor:
     """``x / (|x| + 1)``, which PyTorch has as a function only: one node for it in graphs.
 

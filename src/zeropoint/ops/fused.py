@@ -12,30 +12,25 @@ from zeropoint.numerics import blocks
 from zeropoint.numerics.moving_average import move_towards, observe_and_fake_quantize
 from zeropoint.ops import checks
 from zeropoint.ops.fake_quant import FLOATS
-from zeropoint.ops.library import NAMESPACE, composite, operator
+from zeropoint.ops.library import NAMESPACE, Written, composite, operator
 
 _ops = getattr(torch.ops, NAMESPACE)
 _NAME = "fused_moving_avg_obs_fake_quant"
-_STATE = (
-    "Tensor observer_on, Tensor fake_quant_on, Tensor(a!) running_min, Tensor(b!) running_max,"
-    " Tensor(c!) scale, Tensor(d!) zero_point, float averaging_const, int quant_min, int quant_max, int ch_axis,"
-    " bool per_row_fake_quant=False, bool symmetric_quant=False)"
-)
 
 
 def _fake_cachemask(self: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
     return torch.empty_like(self), torch.empty_like(self, dtype=torch.bool)
 
 
-@operator(f"{_NAME}_cachemask(Tensor x, {_STATE} -> (Tensor output, Tensor mask)", fake=_fake_cachemask)
+@operator(fake=_fake_cachemask)
 def fused_moving_avg_obs_fake_quant_cachemask(
     x: Tensor,
     observer_on: Tensor,
     fake_quant_on: Tensor,
-    running_min: Tensor,
-    running_max: Tensor,
-    scale: Tensor,
-    zero_point: Tensor,
+    running_min: Written,
+    running_max: Written,
+    scale: Written,
+    zero_point: Written,
     averaging_const: float,
     quant_min: int,
     quant_max: int,
@@ -108,15 +103,15 @@ class _StraightThrough(torch.autograd.Function):
         return (_ops.mask_gradient(dy, mask), *(None for _ in range(ctx.arguments - 1)))
 
 
-@composite(f"{_NAME}(Tensor self, {_STATE} -> Tensor")
+@composite()
 def fused_moving_avg_obs_fake_quant(
     self: Tensor,
     observer_on: Tensor,
     fake_quant_on: Tensor,
-    running_min: Tensor,
-    running_max: Tensor,
-    scale: Tensor,
-    zero_point: Tensor,
+    running_min: Written,
+    running_max: Written,
+    scale: Written,
+    zero_point: Written,
     averaging_const: float,
     quant_min: int,
     quant_max: int,

@@ -75,11 +75,7 @@ def _fake(self: Tensor, *arguments: Any) -> Tensor:
     return torch.empty_like(self)
 
 
-@operator(
-    f"{_PER_TENSOR}(Tensor self, Tensor scale, Tensor zero_point, int quant_min, int quant_max,"
-    " float grad_factor=1.0) -> Tensor",
-    fake=_fake,
-)
+@operator(fake=_fake)
 def fake_quantize_learnable_per_tensor_affine(
     self: Tensor, scale: Tensor, zero_point: Tensor, quant_min: int, quant_max: int, grad_factor: float = 1.0
 ) -> Tensor:
@@ -120,11 +116,7 @@ def _per_tensor_backward(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
 differentiable(_PER_TENSOR, _per_tensor_backward, _save_per_tensor)
 
 
-@operator(
-    f"{_PER_CHANNEL}(Tensor self, Tensor scale, Tensor zero_point, int axis, int quant_min, int quant_max,"
-    " float grad_factor=1.0) -> Tensor",
-    fake=_fake,
-)
+@operator(fake=_fake)
 def fake_quantize_learnable_per_channel_affine(
     self: Tensor,
     scale: Tensor,

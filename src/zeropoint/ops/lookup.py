@@ -17,7 +17,7 @@ def _fake(input: Tensor, table: Tensor) -> Tensor:
     return torch.empty_like(input, dtype=table.dtype)
 
 
-@operator("lookup(Tensor input, Tensor table) -> Tensor", fake=_fake)
+@operator(fake=_fake)
 def lookup(input: Tensor, table: Tensor) -> Tensor:
     """The entry of `table` for each byte of `input`, by its bit pattern.
 

@@ -48,7 +48,7 @@ def _fake(a: Tensor, b: Tensor | None, function: str) -> Tensor:
     return a.new_empty([*a.shape[:-2], *MATRIX_FUNCTIONS[function](*_sizes(a, b))])
 
 
-@operator("matrices(Tensor a, Tensor? b, str function) -> Tensor", fake=_fake)
+@operator(fake=_fake)
 def matrices(a: Tensor, b: Tensor | None, function: str) -> Tensor:
     """A function of each matrix, or of each with another that has as many rows; `MATRIX_FUNCTIONS` has their names.
 

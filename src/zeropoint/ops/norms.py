@@ -134,11 +134,7 @@ def run_batch_norm(
 
 
 def _define_batch_norm(name: str, ranks: tuple[int, ...], relu: bool) -> Callable[..., Tensor]:
-    @operator(
-        f"{name}(Tensor input, float input_scale, int input_zero_point, Tensor? weight, Tensor? bias, Tensor mean,"
-        " Tensor var, float eps, float scale, int zero_point) -> Tensor",
-        fake=_fake,
-    )
+    @operator(fake=_fake, name=name)
     def batch_norm(
         input: Tensor,
         input_scale: float,
@@ -177,11 +173,7 @@ def _fake_contiguous(input: Tensor, *rest: Any) -> Tensor:
     return torch.empty_like(input, memory_format=torch.contiguous_format)
 
 
-@operator(
-    "layer_norm(Tensor input, float input_scale, int input_zero_point, int[] normalized_shape, Tensor? weight,"
-    " Tensor? bias, float eps, float scale, int zero_point) -> Tensor",
-    fake=_fake_contiguous,
-)
+@operator(fake=_fake_contiguous)
 def layer_norm(
     input: Tensor,
     input_scale: float,
@@ -248,11 +240,7 @@ def run_group_norm(
     return y
 
 
-@operator(
-    "group_norm(Tensor input, float input_scale, int input_zero_point, int num_groups, Tensor? weight, Tensor? bias,"
-    " float eps, float scale, int zero_point) -> Tensor",
-    fake=_fake,
-)
+@operator(fake=_fake)
 def group_norm(
     input: Tensor,
     input_scale: float,
@@ -269,11 +257,7 @@ def group_norm(
     return run_group_norm("group_norm", *arguments)
 
 
-@operator(
-    "instance_norm(Tensor input, float input_scale, int input_zero_point, Tensor? weight, Tensor? bias, float eps,"
-    " float scale, int zero_point) -> Tensor",
-    fake=_fake,
-)
+@operator(fake=_fake)
 def instance_norm(
     input: Tensor,
     input_scale: float,
@@ -294,10 +278,7 @@ def instance_norm(
 # ----------------------------------------------------------------------------------------------------------- softmax
 
 
-@operator(
-    "softmax(Tensor input, float input_scale, int input_zero_point, int dim, float scale, int zero_point) -> Tensor",
-    fake=_fake,
-)
+@operator(fake=_fake)
 def softmax(
     input: Tensor, input_scale: float, input_zero_point: int, dim: int, scale: float, zero_point: int
 ) -> Tensor:

@@ -25,10 +25,7 @@ from zeropoint.numerics.schemes import (
     per_tensor_symmetric,
 )
 from zeropoint.ops import checks
-from zeropoint.ops.library import operator
-
-TwoTensors = tuple[Tensor, Tensor]
-
+from zeropoint.ops.library import TwoTensors, Written, operator
 
 # ------------------------------------------------------------------------------------------------- running ranges
 
@@ -39,13 +36,9 @@ def _fake_observe_range(
     return None
 
 
-@operator(
-    "observe_range_(Tensor x, Tensor(a!) min_val, Tensor(b!) max_val, int? axis=None, float? averaging_constant=None)"
-    " -> ()",
-    fake=_fake_observe_range,
-)
+@operator(fake=_fake_observe_range)
 def observe_range_(
-    x: Tensor, min_val: Tensor, max_val: Tensor, axis: int | None = None, averaging_constant: float | None = None
+    x: Tensor, min_val: Written, max_val: Written, axis: int | None = None, averaging_constant: float | None = None
 ) -> None:
     """Widen the running range by the range of `x`, or move it towards that: ``min += c * (min(x) - min)``, in place.
 
@@ -84,12 +77,10 @@ def _fake_observe_histogram(
     return None
 
 
-@operator(
-    "observe_histogram_(Tensor x, Tensor(a!) histogram, Tensor(b!) min_val, Tensor(c!) max_val, int upsample_rate=16)"
-    " -> ()",
-    fake=_fake_observe_histogram,
-)
-def observe_histogram_(x: Tensor, histogram: Tensor, min_val: Tensor, max_val: Tensor, upsample_rate: int = 16) -> None:
+@operator(fake=_fake_observe_histogram)
+def observe_histogram_(
+    x: Tensor, histogram: Written, min_val: Written, max_val: Written, upsample_rate: int = 16
+) -> None:
     """Count the values of `x` into a histogram over ``[min_val, max_val]``, in place, widening the range first.
 
     See `zeropoint.numerics.histogram`.
@@ -131,11 +122,7 @@ def _fake_range_to_qparams(
     return scale, torch.empty_like(scale, dtype=dtype)
 
 
-@operator(
-    "range_to_qparams(Tensor min_val, Tensor max_val, Tensor eps, int quant_min, int quant_max, bool symmetric,"
-    " bool float_zero_point, int symmetric_zero_point) -> (Tensor scale, Tensor zero_point)",
-    fake=_fake_range_to_qparams,
-)
+@operator(fake=_fake_range_to_qparams)
 def range_to_qparams(
     min_val: Tensor,
     max_val: Tensor,
@@ -185,10 +172,7 @@ def _fresh(answer: TwoTensors) -> TwoTensors:
     return low.clone(), high.clone()
 
 
-@operator(
-    "histogram_l2_range(Tensor histogram, Tensor min_val, Tensor max_val, int levels) -> (Tensor low, Tensor high)",
-    fake=_fake_range,
-)
+@operator(fake=_fake_range)
 def histogram_l2_range(histogram: Tensor, min_val: Tensor, max_val: Tensor, levels: int) -> TwoTensors:
     """`zeropoint.numerics.histogram.least_l2_range` as an operator.
 
@@ -200,11 +184,7 @@ def histogram_l2_range(histogram: Tensor, min_val: Tensor, max_val: Tensor, leve
     return _fresh(least_l2_range(histogram, min_val, max_val, levels))
 
 
-@operator(
-    "histogram_percentile_range(Tensor histogram, Tensor min_val, Tensor max_val, float percentile)"
-    " -> (Tensor low, Tensor high)",
-    fake=_fake_range,
-)
+@operator(fake=_fake_range)
 def histogram_percentile_range(histogram: Tensor, min_val: Tensor, max_val: Tensor, percentile: float) -> TwoTensors:
     """`zeropoint.numerics.histogram.percentile_range` as an operator.
 
@@ -215,11 +195,7 @@ def histogram_percentile_range(histogram: Tensor, min_val: Tensor, max_val: Tens
     return _fresh(percentile_range(histogram, min_val, max_val, percentile))
 
 
-@operator(
-    "histogram_error_range(Tensor histogram, Tensor min_val, Tensor max_val, Tensor eps, int quant_min, int quant_max,"
-    " bool symmetric, int symmetric_zero_point) -> (Tensor low, Tensor high)",
-    fake=_fake_range,
-)
+@operator(fake=_fake_range)
 def histogram_error_range(
     histogram: Tensor,
     min_val: Tensor,
@@ -251,11 +227,7 @@ def histogram_error_range(
     return _fresh(answer)
 
 
-@operator(
-    "histogram_divergence_range(Tensor histogram, Tensor min_val, Tensor max_val, int levels)"
-    " -> (Tensor low, Tensor high)",
-    fake=_fake_range,
-)
+@operator(fake=_fake_range)
 def histogram_divergence_range(histogram: Tensor, min_val: Tensor, max_val: Tensor, levels: int) -> TwoTensors:
     """`zeropoint.numerics.histogram.least_divergence_range` as an operator.
 

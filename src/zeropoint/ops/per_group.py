@@ -47,11 +47,7 @@ def _fake_quantize_per_channel_group(
     return torch.empty_like(input, dtype=dtype)
 
 
-@operator(
-    "quantize_per_channel_group(Tensor input, Tensor scales, Tensor zero_points, int quant_min, int quant_max,"
-    " ScalarType dtype, int group_size) -> Tensor",
-    fake=_fake_quantize_per_channel_group,
-)
+@operator(fake=_fake_quantize_per_channel_group)
 def quantize_per_channel_group(
     input: Tensor,
     scales: Tensor,
@@ -59,7 +55,7 @@ def quantize_per_channel_group(
     quant_min: int,
     quant_max: int,
     dtype: torch.dtype,
-    group_size: int = 128,
+    group_size: int,
 ) -> Tensor:
     """``clamp(rne(input * (1 / scales) + zero_points), ...)`` with one scale for `group_size` neighbours in a row.
 
@@ -113,11 +109,7 @@ def _fake_dequantize_per_channel_group(
     return torch.empty_like(input, dtype=output_dtype)
 
 
-@operator(
-    "dequantize_per_channel_group(Tensor input, Tensor scales, Tensor? zero_points, int quant_min, int quant_max,"
-    " ScalarType dtype, int group_size, ScalarType output_dtype) -> Tensor",
-    fake=_fake_dequantize_per_channel_group,
-)
+@operator(fake=_fake_dequantize_per_channel_group)
 def dequantize_per_channel_group(
     input: Tensor,
     scales: Tensor,
@@ -125,8 +117,8 @@ def dequantize_per_channel_group(
     quant_min: int,
     quant_max: int,
     dtype: torch.dtype,
-    group_size: int = 128,
-    output_dtype: torch.dtype = torch.float32,
+    group_size: int,
+    output_dtype: torch.dtype,
 ) -> Tensor:
     """``(input - zero_points) * scales`` for each group of `group_size` neighbours in a row, then `output_dtype`.
 

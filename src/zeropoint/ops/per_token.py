@@ -8,9 +8,7 @@ from torch import Tensor
 from zeropoint.numerics import affine, blocks
 from zeropoint.numerics.affine import Spelling
 from zeropoint.ops import checks
-from zeropoint.ops.library import composite, operator
-
-TwoTensors = tuple[torch.Tensor, torch.Tensor]
+from zeropoint.ops.library import TwoTensors, composite, operator
 
 # Per-token scales never fall below this (float32's machine epsilon), so a row of zeros still has one.
 TOKEN_EPS = torch.finfo(torch.float32).eps
@@ -37,9 +35,7 @@ def _fake_choose_qparams_per_token(input: Tensor, dtype: torch.dtype) -> TwoTens
     return input.new_empty(shape, dtype=kind), input.new_empty(shape, dtype=kind)
 
 
-@operator(
-    "choose_qparams_per_token(Tensor input, ScalarType dtype) -> (Tensor, Tensor)", _fake_choose_qparams_per_token
-)
+@operator(fake=_fake_choose_qparams_per_token)
 def choose_qparams_per_token(input: Tensor, dtype: torch.dtype) -> TwoTensors:
     """Symmetric parameters for each vector along the last axis: ``scale = max(max|row|, 1e-5) / 127``.
 
@@ -86,7 +82,7 @@ def _asymmetric(low: Tensor, high: Tensor) -> TwoTensors:
     return scale.to(torch.float64), zero_point.to(torch.int64)
 
 
-@composite("_choose_qparams_per_token_asymmetric_impl(Tensor input, ScalarType dtype) -> (Tensor, Tensor)")
+@composite()
 def _choose_qparams_per_token_asymmetric_impl(input: Tensor, dtype: torch.dtype) -> TwoTensors:
     """`choose_qparams_per_token_asymmetric`, differentiable through the scales."""
     _check_choose_per_token("_choose_qparams_per_token_asymmetric_impl", input, dtype)
@@ -99,10 +95,7 @@ def _fake_choose_qparams_per_token_asymmetric(input: Tensor, dtype: torch.dtype)
     return input.new_empty(shape, dtype=torch.float64), input.new_empty(shape, dtype=torch.int64)
 
 
-@operator(
-    "choose_qparams_per_token_asymmetric(Tensor input, ScalarType dtype) -> (Tensor, Tensor)",
-    fake=_fake_choose_qparams_per_token_asymmetric,
-)
+@operator(fake=_fake_choose_qparams_per_token_asymmetric)
 def choose_qparams_per_token_asymmetric(input: Tensor, dtype: torch.dtype) -> TwoTensors:
     """int8 parameters for each vector along the last axis: ``scale = (max - min) / 255`` of the row, widened to 0.
 
@@ -129,11 +122,7 @@ def _fake_quantize_per_token(
     return torch.empty_like(input, dtype=dtype)
 
 
-@operator(
-    "quantize_per_token(Tensor input, Tensor scales, Tensor zero_points, int quant_min, int quant_max,"
-    " ScalarType dtype) -> Tensor",
-    fake=_fake_quantize_per_token,
-)
+@operator(fake=_fake_quantize_per_token)
 def quantize_per_token(
     input: Tensor, scales: Tensor, zero_points: Tensor, quant_min: int, quant_max: int, dtype: torch.dtype
 ) -> Tensor:
@@ -181,11 +170,7 @@ def _fake_dequantize_per_token(
     return torch.empty_like(input, dtype=output_dtype)
 
 
-@operator(
-    "dequantize_per_token(Tensor input, Tensor scales, Tensor zero_points, int quant_min, int quant_max,"
-    " ScalarType dtype, ScalarType output_dtype) -> Tensor",
-    fake=_fake_dequantize_per_token,
-)
+@operator(fake=_fake_dequantize_per_token)
 def dequantize_per_token(
     input: Tensor,
     scales: Tensor,
@@ -193,7 +178,7 @@ def dequantize_per_token(
     quant_min: int,
     quant_max: int,
     dtype: torch.dtype,
-    output_dtype: torch.dtype = torch.float32,
+    output_dtype: torch.dtype,
 ) -> Tensor:
     """``(input - zero_points) * scales`` for each vector along the last axis, then `output_dtype`.
 

@@ -38,7 +38,7 @@ from torch import Tensor
 from zeropoint import _native
 from zeropoint.numerics.affine import INTEGER_CODES, Spelling, dequantize_tensor, quantize_tensor
 from zeropoint.numerics.blocks import CHANNELS_LAST
-from zeropoint.ops.library import operator
+from zeropoint.ops.library import Sizes, operator
 from zeropoint.ops.rounding import QNNPACK, of_values
 from zeropoint.ops.spatial import Layout, Windows, layout, windows
 
@@ -74,11 +74,7 @@ def _fake_max_pool(
     return place.empty(windows("max_pool", place.sizes, kernel, stride, padding, dilation, ceil_mode).out)
 
 
-@operator(
-    "stored_max_pool(Tensor q, int[] kernel, int[] stride, int[] padding, int[] dilation, bool ceil_mode, int spatial)"
-    " -> Tensor",
-    fake=_fake_max_pool,
-)
+@operator(fake=_fake_max_pool)
 def stored_max_pool(
     q: Tensor,
     kernel: Sequence[int],
@@ -218,11 +214,7 @@ def _fake_average_pool(
     return place.empty(windows("avg_pool", place.sizes, kernel, stride, padding, [1], ceil_mode).out)
 
 
-@operator(
-    "stored_average_pool(Tensor q, int[] kernel, int[] stride, int[] padding, bool ceil_mode, bool count_include_pad,"
-    " int? divisor_override, int zero_point, int qmin, int qmax, int spatial, float values_scale=1.0) -> Tensor",
-    fake=_fake_average_pool,
-)
+@operator(fake=_fake_average_pool)
 def stored_average_pool(
     q: Tensor,
     kernel: Sequence[int],
@@ -274,7 +266,7 @@ def stored_average_pool(
     return y
 
 
-def _adaptive_sizes(place: Layout, output_size: Sequence[int]) -> tuple[int, ...]:
+def _adaptive_sizes(place: Layout, output_size: Sizes) -> tuple[int, ...]:
     if len(output_size) != len(place.sizes) or min(output_size) < 1:
         raise ValueError(
             f"adaptive_avg_pool: output_size must be {len(place.sizes)} positive ints, got {list(output_size)}"
@@ -285,19 +277,15 @@ def _adaptive_sizes(place: Layout, output_size: Sequence[int]) -> tuple[int, ...
 
 
 def _fake_adaptive(
-    q: Tensor, output_size: Sequence[int], zero_point: int, qmin: int, qmax: int, values_scale: float = 1.0
+    q: Tensor, output_size: Sizes, zero_point: int, qmin: int, qmax: int, values_scale: float = 1.0
 ) -> Tensor:
     place = layout("adaptive_avg_pool", q, len(output_size))
     return place.empty(_adaptive_sizes(place, output_size))
 
 
-@operator(
-    "stored_adaptive_average_pool(Tensor q, SymInt[] output_size, int zero_point, int qmin, int qmax,"
-    " float values_scale=1.0) -> Tensor",
-    fake=_fake_adaptive,
-)
+@operator(fake=_fake_adaptive)
 def stored_adaptive_average_pool(
-    q: Tensor, output_size: Sequence[int], zero_point: int, qmin: int, qmax: int, values_scale: float = 1.0
+    q: Tensor, output_size: Sizes, zero_point: int, qmin: int, qmax: int, values_scale: float = 1.0
 ) -> Tensor:
     """The mean of windows that share the input evenly among the outputs. For `values_scale` see `stored_average_pool`.
 
@@ -328,7 +316,7 @@ def _fake_mean(q: Tensor, axes: int, qmin: int, qmax: int) -> Tensor:
     return q.new_empty(q.shape[: q.dim() - axes])
 
 
-@operator("stored_mean(Tensor q, int axes, int qmin, int qmax) -> Tensor", fake=_fake_mean)
+@operator(fake=_fake_mean)
 def stored_mean(q: Tensor, axes: int, qmin: int, qmax: int) -> Tensor:
     """``rne(sum / n)`` over the last `axes` axes. Zero points are in the sum, and so in its mean.
 
@@ -420,10 +408,7 @@ def _fake_mean_of_columns(
     return q.new_empty([q.shape[d] for d in kept]).permute([kept.index(d) for d in sorted(kept)])
 
 
-@operator(
-    "stored_mean_of_columns(Tensor q, int[] axes, float scale, int zero_point, int qmin, int qmax) -> Tensor",
-    fake=_fake_mean_of_columns,
-)
+@operator(fake=_fake_mean_of_columns)
 def stored_mean_of_columns(
     q: Tensor, axes: Sequence[int], scale: float, zero_point: int, qmin: int, qmax: int
 ) -> Tensor:
@@ -474,10 +459,7 @@ def _are_last(q: Tensor, axes: Sequence[int]) -> bool:
     return list(axes) == list(range(q.dim() - len(axes), q.dim()))
 
 
-@operator(
-    "stored_mean_over(Tensor q, int[] axes, bool keepdim, float scale, int zero_point, int qmin, int qmax) -> Tensor",
-    fake=_fake_mean_over,
-)
+@operator(fake=_fake_mean_over)
 def stored_mean_over(
     q: Tensor, axes: Sequence[int], keepdim: bool, scale: float, zero_point: int, qmin: int, qmax: int
 ) -> Tensor:

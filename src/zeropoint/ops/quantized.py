@@ -6,7 +6,7 @@ Each takes its input and its weight with their parameters beside them, and check
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -41,7 +41,7 @@ def _fake_linear(input: Tensor, input_scale: float, input_zero_point: int, weigh
 
 
 def _define_linear(name: str, relu: bool) -> Callable[..., Tensor]:
-    @operator(f"{name}({_X}, {_W}, float scale, int zero_point, {_ROUNDING}) -> Tensor", fake=_fake_linear)
+    @operator(fake=_fake_linear, name=name)
     def linear(
         input: Tensor,
         input_scale: float,
@@ -64,10 +64,7 @@ linear = _define_linear("linear", relu=False)
 linear_relu = _define_linear("linear_relu", relu=True)
 
 
-@operator(
-    f"linear_leaky_relu({_X}, {_W}, float scale, int zero_point, float negative_slope, {_ROUNDING}) -> Tensor",
-    fake=_fake_linear,
-)
+@operator(fake=_fake_linear)
 def linear_leaky_relu(
     input: Tensor,
     input_scale: float,
@@ -87,7 +84,7 @@ def linear_leaky_relu(
     return run_linear(op, input, input_scale, input_zero_point, layer, scale, zero_point, slope=negative_slope)
 
 
-@operator(f"linear_tanh({_X}, {_W}, float scale, int zero_point) -> Tensor", fake=_fake_linear)
+@operator(fake=_fake_linear)
 def linear_tanh(
     input: Tensor,
     input_scale: float,
@@ -108,7 +105,7 @@ def _fake_linear_to_float(input: Tensor, input_scale: float, zero_point: int, we
     return input.new_empty((*input.shape[:-1], weight.shape[0]), dtype=torch.float32)
 
 
-@operator(f"linear_to_float({_X}, {_W}) -> Tensor", fake=_fake_linear_to_float)
+@operator(fake=_fake_linear_to_float)
 def linear_to_float(
     input: Tensor,
     input_scale: float,
@@ -132,10 +129,7 @@ def _fake_linear_dynamic(input: Tensor, weight: Tensor, *rest: Any) -> Tensor:
 
 
 def _define_linear_dynamic(name: str, relu: bool) -> Callable[..., Tensor]:
-    @operator(
-        f"{name}(Tensor input, {_W}, bool reduce_range=False, bool per_token=False, {_ROUNDING}) -> Tensor",
-        fake=_fake_linear_dynamic,
-    )
+    @operator(fake=_fake_linear_dynamic, name=name)
     def linear_dynamic(
         input: Tensor,
         weight: Tensor,
@@ -157,13 +151,13 @@ linear_dynamic = _define_linear_dynamic("linear_dynamic", relu=False)
 linear_relu_dynamic = _define_linear_dynamic("linear_relu_dynamic", relu=True)
 
 
-@operator("linear_dynamic_fp16(Tensor input, Tensor weight, Tensor? bias) -> Tensor", fake=_fake_linear_dynamic)
+@operator(fake=_fake_linear_dynamic)
 def linear_dynamic_fp16(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """``input @ weight.T + bias`` in float32, with weights kept in float16."""
     return run_linear_fp16("linear_dynamic_fp16", input, weight, bias, relu=False)
 
 
-@operator("linear_relu_dynamic_fp16(Tensor input, Tensor weight, Tensor? bias) -> Tensor", fake=_fake_linear_dynamic)
+@operator(fake=_fake_linear_dynamic)
 def linear_relu_dynamic_fp16(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """As `linear_dynamic_fp16`, with a ReLU."""
     return run_linear_fp16("linear_relu_dynamic_fp16", input, weight, bias, relu=True)
@@ -173,156 +167,58 @@ def linear_relu_dynamic_fp16(input: Tensor, weight: Tensor, bias: Tensor | None)
 
 _SHAPE = "int[] stride, int[] padding, int[] dilation, int groups"
 _TRANSPOSED = "int[] stride, int[] padding, int[] output_padding, int[] dilation, int groups"
+_OTHER = "Tensor other, float other_scale, int other_zero_point"
+
+
+def _define_convolution(
+    name: str, dims: int, *, transposed: bool = False, dynamic: bool = False, adds: bool = False, relu: bool = False
+) -> Callable[..., Tensor]:
+    """A convolution on integers, or on floats that are quantized on the way; `adds` adds another tensor to it."""
+    shape = _TRANSPOSED if transposed else _SHAPE
+    if dynamic:
+        parts = ("Tensor input", _W, shape, "bool reduce_range=False")
+    else:
+        parts = (_X, _W, shape, *((_OTHER,) if adds else ()), "float scale, int zero_point", _ROUNDING)
+    text = ", ".join(parts)
+    names = [parameter.split()[1].split("=")[0] for parameter in text.split(", ")]
+
+    def geometry_of(a: dict[str, Any]) -> Geometry:
+        numbers = a["stride"], a["padding"], a["dilation"], a["groups"], a.get("output_padding")
+        return known_geometry(name, dims, *numbers)
+
+    def fake(*given: Any, **more: Any) -> Tensor:
+        a = dict(zip(names, given)) | more
+        n, c, *spatial = geometry_of(a).output_size(a["input"], a["weight"])
+        dtype = torch.float32 if dynamic else a["input"].dtype
+        return a["input"].new_empty((n, *spatial, c), dtype=dtype).movedim(-1, 1)
+
+    @operator(f"{name}({text}) -> Tensor", fake=fake)
+    def convolution(*given: Any, **more: Any) -> Tensor:
+        a = dict(zip(names, given)) | more
+        geometry = geometry_of(a)
+        weight = a["weight"], a["weight_scale"], a["weight_zero_point"], a["bias"]
+        layer = conv_layer(geometry, *weight, a.get("rounding", OURS))
+        if dynamic:
+            return run_conv_dynamic(geometry, a["input"], a["weight"], layer, a.get("reduce_range", False))
+        residual = (a["other"], a["other_scale"], a["other_zero_point"]) if adds else None
+        x, out = (a["input"], a["input_scale"], a["input_zero_point"]), (a["scale"], a["zero_point"])
+        return run_conv(geometry, *x, a["weight"], layer, *out, relu=relu, residual=residual)
+
+    kind = f"A{' transposed' if transposed else ''} convolution on {'floats' if dynamic else 'integers'}"
+    then = f"{' plus another tensor' if adds else ''}{', with a ReLU' if relu else ''}"
+    return named(name, convolution, f"{kind}{then}; see `run_conv{'_dynamic' if dynamic else ''}`.")
 
 
 def _define_convolutions(dims: int) -> tuple[Callable[..., Tensor], ...]:
-    def fake_of(op: str, transposed: bool, dtype: torch.dtype | None) -> Any:
-        def fake(input: Tensor, *rest: Any) -> Tensor:
-            rest = rest if dtype is not None else rest[2:]
-            weight, shape = rest[0], rest[4:]
-            if transposed:
-                stride, padding, output_padding, dilation, groups = shape[:5]
-                geometry = Geometry(op, dims, stride, padding, dilation, groups, output_padding)
-            else:
-                geometry = Geometry(op, dims, *shape[:4])
-            n, c, *spatial = geometry.output_size(input, weight)
-            return input.new_empty((n, *spatial, c), dtype=dtype or input.dtype).movedim(-1, 1)
-
-        return fake
-
-    def define(name: str, relu: bool) -> Callable[..., Tensor]:
-        @operator(
-            f"{name}({_X}, {_W}, {_SHAPE}, float scale, int zero_point, {_ROUNDING}) -> Tensor",
-            fake=fake_of(name, False, None),
-        )
-        def conv(
-            input: Tensor,
-            input_scale: float,
-            input_zero_point: int,
-            weight: Tensor,
-            weight_scale: Tensor,
-            weight_zero_point: Tensor,
-            bias: Tensor | None,
-            stride: Sequence[int],
-            padding: Sequence[int],
-            dilation: Sequence[int],
-            groups: int,
-            scale: float,
-            zero_point: int,
-            rounding: str = OURS,
-        ) -> Tensor:
-            geometry = known_geometry(name, dims, stride, padding, dilation, groups)
-            layer = conv_layer(geometry, weight, weight_scale, weight_zero_point, bias, rounding)
-            return run_conv(geometry, input, input_scale, input_zero_point, weight, layer, scale, zero_point, relu=relu)
-
-        return named(name, conv, f"A convolution on integers{' with a ReLU' if relu else ''}; see `run_conv`.")
-
-    def define_add(name: str, relu: bool) -> Callable[..., Tensor]:
-        @operator(
-            f"{name}({_X}, {_W}, {_SHAPE}, Tensor other, float other_scale, int other_zero_point, float scale,"
-            f" int zero_point, {_ROUNDING}) -> Tensor",
-            fake=fake_of(name, False, None),
-        )
-        def conv_add(
-            input: Tensor,
-            input_scale: float,
-            input_zero_point: int,
-            weight: Tensor,
-            weight_scale: Tensor,
-            weight_zero_point: Tensor,
-            bias: Tensor | None,
-            stride: Sequence[int],
-            padding: Sequence[int],
-            dilation: Sequence[int],
-            groups: int,
-            other: Tensor,
-            other_scale: float,
-            other_zero_point: int,
-            scale: float,
-            zero_point: int,
-            rounding: str = OURS,
-        ) -> Tensor:
-            geometry = known_geometry(name, dims, stride, padding, dilation, groups)
-            layer = conv_layer(geometry, weight, weight_scale, weight_zero_point, bias, rounding)
-            residual = (other, other_scale, other_zero_point)
-            return run_conv(
-                geometry,
-                input,
-                input_scale,
-                input_zero_point,
-                weight,
-                layer,
-                scale,
-                zero_point,
-                relu=relu,
-                residual=residual,
-            )
-
-        what = f"A convolution plus another tensor{', with a ReLU' if relu else ''}, rounded once; see `run_conv`."
-        return named(name, conv_add, what)
-
-    def define_transposed(name: str) -> Callable[..., Tensor]:
-        @operator(
-            f"{name}({_X}, {_W}, {_TRANSPOSED}, float scale, int zero_point, {_ROUNDING}) -> Tensor",
-            fake=fake_of(name, True, None),
-        )
-        def conv_transpose(
-            input: Tensor,
-            input_scale: float,
-            input_zero_point: int,
-            weight: Tensor,
-            weight_scale: Tensor,
-            weight_zero_point: Tensor,
-            bias: Tensor | None,
-            stride: Sequence[int],
-            padding: Sequence[int],
-            output_padding: Sequence[int],
-            dilation: Sequence[int],
-            groups: int,
-            scale: float,
-            zero_point: int,
-            rounding: str = OURS,
-        ) -> Tensor:
-            geometry = known_geometry(name, dims, stride, padding, dilation, groups, output_padding)
-            layer = conv_layer(geometry, weight, weight_scale, weight_zero_point, bias, rounding)
-            return run_conv(geometry, input, input_scale, input_zero_point, weight, layer, scale, zero_point)
-
-        return named(name, conv_transpose, "A transposed convolution on integers; see `run_conv`.")
-
-    def define_dynamic(name: str, transposed: bool) -> Callable[..., Tensor]:
-        shape = _TRANSPOSED if transposed else _SHAPE
-
-        @operator(
-            f"{name}(Tensor input, {_W}, {shape}, bool reduce_range=False) -> Tensor",
-            fake=fake_of(name, transposed, torch.float32),
-        )
-        def conv_dynamic(
-            input: Tensor,
-            weight: Tensor,
-            weight_scale: Tensor,
-            weight_zero_point: Tensor,
-            bias: Tensor | None,
-            stride: Sequence[int],
-            padding: Sequence[int],
-            *rest: Any,
-        ) -> Tensor:
-            rest = rest if transposed else (None, *rest)
-            output_padding, dilation, groups = rest[:3]
-            geometry = known_geometry(name, dims, stride, padding, dilation, groups, output_padding)
-            layer = conv_layer(geometry, weight, weight_scale, weight_zero_point, bias)
-            return run_conv_dynamic(geometry, input, weight, layer, bool(rest[3]) if len(rest) > 3 else False)
-
-        kind = "transposed convolution" if transposed else "convolution"
-        return named(name, conv_dynamic, f"A {kind} on floats, quantized on the way; see `run_conv_dynamic`.")
-
+    name, transposed = f"conv{dims}d", f"conv_transpose{dims}d"
     return (
-        define(f"conv{dims}d", relu=False),
-        define(f"conv{dims}d_relu", relu=True),
-        define_add(f"conv{dims}d_add", relu=False),
-        define_add(f"conv{dims}d_add_relu", relu=True),
-        define_dynamic(f"conv{dims}d_dynamic", transposed=False),
-        define_transposed(f"conv_transpose{dims}d"),
-        define_dynamic(f"conv_transpose{dims}d_dynamic", transposed=True),
+        _define_convolution(name, dims),
+        _define_convolution(f"{name}_relu", dims, relu=True),
+        _define_convolution(f"{name}_add", dims, adds=True),
+        _define_convolution(f"{name}_add_relu", dims, adds=True, relu=True),
+        _define_convolution(f"{name}_dynamic", dims, dynamic=True),
+        _define_convolution(transposed, dims, transposed=True),
+        _define_convolution(f"{transposed}_dynamic", dims, transposed=True, dynamic=True),
     )
 
 
@@ -344,11 +240,7 @@ def _fake_matmul(a: Tensor, a_scale: float, a_zero_point: int, b: Tensor, *rest:
     return a.new_empty(product_shape("matmul", a, b))
 
 
-@operator(
-    "matmul(Tensor a, float a_scale, int a_zero_point, Tensor b, float b_scale, int b_zero_point, float scale,"
-    " int zero_point) -> Tensor",
-    fake=_fake_matmul,
-)
+@operator(fake=_fake_matmul)
 def matmul(
     a: Tensor,
     a_scale: float,
@@ -375,7 +267,7 @@ def _fake_matmul_dynamic(a: Tensor, b: Tensor) -> Tensor:
     return a.new_empty(product_shape("matmul_dynamic", a, b))
 
 
-@operator("matmul_dynamic(Tensor a, Tensor b) -> Tensor", fake=_fake_matmul_dynamic)
+@operator(fake=_fake_matmul_dynamic)
 def matmul_dynamic(a: Tensor, b: Tensor) -> Tensor:
     """``a @ b`` of floats, computed on 8 bits: ``y[m, n] = sum_k(qa[m, k] qb[k, n]) * b_scale[n] * a_scale[m]``.
 
@@ -396,10 +288,7 @@ def matmul_dynamic(a: Tensor, b: Tensor) -> Tensor:
     return run_matmul_dynamic(a, b)
 
 
-@composite(
-    "bmm(Tensor a, float a_scale, int a_zero_point, Tensor b, float b_scale, int b_zero_point, float scale,"
-    " int zero_point) -> Tensor"
-)
+@composite()
 def bmm(
     a: Tensor,
     a_scale: float,

@@ -26,7 +26,7 @@ def _refusing(name: str) -> Callable[[Tensor], NoReturn]:
 
 def _define(name: str, result: str) -> Callable[[Tensor], NoReturn]:
     refuse = _refusing(name)
-    return operator(f"{name}(Tensor q) -> {result}", fake=refuse)(refuse)
+    return operator(fake=refuse, types={"return": result})(refuse)
 
 
 int_repr = _define("int_repr", "Tensor")
@@ -44,7 +44,7 @@ def _fake_dequantize(q: Tensor) -> Tensor:
     return torch.empty_like(q, dtype=torch.float32)
 
 
-@operator("dequantize.self(Tensor q) -> Tensor", fake=_fake_dequantize)
+@operator(fake=_fake_dequantize, name="dequantize.self")
 def dequantize(q: Tensor) -> Tensor:
     """The float32 values of a quantized tensor; of a plain one, a float32 copy.
 
@@ -70,7 +70,7 @@ def _plain(q: Tensor) -> bool:
     return False
 
 
-@operator("is_quantized(Tensor q) -> bool", fake=_plain)
+@operator(fake=_plain)
 def is_quantized(q: Tensor) -> bool:
     """Whether this is a quantized tensor.
 

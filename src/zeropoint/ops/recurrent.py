@@ -309,10 +309,11 @@ def run_cell(op: str, layer: _native.RecurrentLayer, x: Tensor, states: Sequence
 
 # ------------------------------------------------------------------------------------------------ graph operators
 
-_WEIGHTS = "Tensor[] weights, Tensor[] weight_scales, Tensor[] weight_zero_points, Tensor[] biases"
-_OPTIONS = "int num_layers, float dropout, bool train, bool bidirectional"
-_LIST = "Tensor[] hx"
-_ONE = "Tensor hx"
+
+_TYPES = {
+    False: {"hx": "Tensor", "return": "(Tensor, Tensor)"},
+    True: {"hx": "Tensor[]", "return": "(Tensor, Tensor, Tensor)"},  # with a cell state
+}
 
 
 def _cells(
@@ -376,8 +377,7 @@ def _fake_states(kind: Kind, hx: Any) -> list[Tensor]:
 
 
 def _define_sequence(name: str, kind: Kind) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    hx = _LIST if kind.has_cell_state else _ONE
-    returned = "(Tensor, Tensor, Tensor)" if kind.has_cell_state else "(Tensor, Tensor)"
+    types = _TYPES[kind.has_cell_state]
 
     def fake_input(
         input: Tensor,
@@ -400,11 +400,7 @@ def _define_sequence(name: str, kind: Kind) -> tuple[Callable[..., Any], Callabl
         y = input.new_empty((second, first, units) if batch_first else (first, second, units))
         return (y.transpose(0, 1) if batch_first else y, *_fake_states(kind, hx))
 
-    @operator(
-        f"{name}.input(Tensor input, {hx}, {_WEIGHTS}, {_OPTIONS}, bool batch_first, bool reduce_range=False,"
-        f" Tensor? batch_sizes=None, bool per_token=False) -> {returned}",
-        fake=fake_input,
-    )
+    @operator(fake=fake_input, name=f"{name}.input", types=types)
     def of_input(
         input: Tensor,
         hx: Any,
@@ -444,11 +440,7 @@ def _define_sequence(name: str, kind: Kind) -> tuple[Callable[..., Any], Callabl
         units = weights[1].shape[1] * (2 if bidirectional else 1)
         return (data.new_empty((data.shape[0], units)), *_fake_states(kind, hx))
 
-    @operator(
-        f"{name}.data(Tensor data, Tensor batch_sizes, {hx}, {_WEIGHTS}, {_OPTIONS}, bool reduce_range=False)"
-        f" -> {returned}",
-        fake=fake_data,
-    )
+    @operator(fake=fake_data, name=f"{name}.data", types=types)
     def of_data(
         data: Tensor,
         batch_sizes: Tensor,
@@ -485,18 +477,17 @@ quantized_rnn_relu, quantized_rnn_relu_data = _define_sequence("quantized_rnn_re
 
 
 def _define_cell(name: str, kind: Kind) -> Callable[..., Any]:
-    hx = _LIST if kind.has_cell_state else _ONE
-    matrices = ", ".join(f"Tensor {w}, Tensor? {w}_scale, Tensor? {w}_zero_point" for w in ("w_ih", "w_hh"))
+    types = (
+        {"hx": "Tensor[]", "return": "(Tensor, Tensor)"}
+        if kind.has_cell_state
+        else {"hx": "Tensor", "return": "Tensor"}
+    )
 
     def fake(input: Tensor, hx: Any, *rest: Any) -> Any:
         states = _fake_states(kind, hx)
         return tuple(states) if kind.has_cell_state else states[0]
 
-    @operator(
-        f"{name}(Tensor input, {hx}, {matrices}, Tensor? b_ih, Tensor? b_hh, bool reduce_range=False,"
-        f" bool per_token=False) -> {'(Tensor, Tensor)' if kind.has_cell_state else 'Tensor'}",
-        fake=fake,
-    )
+    @operator(fake=fake, name=name, types=types)
     def cell(
         input: Tensor,
         hx: Any,

@@ -10,14 +10,14 @@ from torch import Tensor
 
 from zeropoint import _native
 from zeropoint.numerics.affine import INTEGER_CODES
-from zeropoint.ops.library import operator
+from zeropoint.ops.library import Sizes, operator
 from zeropoint.ops.spatial import Layout, layout
 
 # PyTorch's vector loops take this many channels at once.
 _VECTOR = 8
 
 
-def _nearest_layout(q: Tensor, output_size: Sequence[int]) -> Layout:
+def _nearest_layout(q: Tensor, output_size: Sizes) -> Layout:
     spatial = len(output_size)
     if q.dim() != spatial + 2:
         raise ValueError(f"upsample_nearest{spatial}d: input must have {spatial + 2} dimensions, got {tuple(q.shape)}")
@@ -29,12 +29,12 @@ def _nearest_layout(q: Tensor, output_size: Sequence[int]) -> Layout:
     return layout(f"upsample_nearest{spatial}d", q, spatial)
 
 
-def _fake_nearest(q: Tensor, output_size: Sequence[int], scales: Sequence[float], exact: bool) -> Tensor:
+def _fake_nearest(q: Tensor, output_size: Sizes, scales: Sequence[float], exact: bool) -> Tensor:
     return _nearest_layout(q, output_size).empty(output_size)
 
 
-@operator("stored_nearest(Tensor q, SymInt[] output_size, float[] scales, bool exact) -> Tensor", fake=_fake_nearest)
-def stored_nearest(q: Tensor, output_size: Sequence[int], scales: Sequence[float], exact: bool) -> Tensor:
+@operator(fake=_fake_nearest)
+def stored_nearest(q: Tensor, output_size: Sizes, scales: Sequence[float], exact: bool) -> Tensor:
     """``y[o] = q[floor(o / scale)]`` along each spatial axis, in float32; `exact` takes ``o + 0.5``.
 
     torch's own operators on integers take shortcuts where the output is twice as large, whatever the scale says.
@@ -63,7 +63,7 @@ def stored_nearest(q: Tensor, output_size: Sequence[int], scales: Sequence[float
     return q
 
 
-def _placed(q: Tensor, output_size: Sequence[int]) -> Layout:
+def _placed(q: Tensor, output_size: Sizes) -> Layout:
     if q.dim() != 4 or q.shape[1] < 1 or q.shape[2] < 1 or q.shape[3] < 1:
         raise ValueError(f"upsample_bilinear2d: input must be (N, C, H, W) and not empty, got shape {tuple(q.shape)}")
     if len(output_size) != 2 or min(output_size) < 1:
@@ -73,7 +73,7 @@ def _placed(q: Tensor, output_size: Sequence[int]) -> Layout:
 
 def _fake_bilinear(
     q: Tensor,
-    output_size: Sequence[int],
+    output_size: Sizes,
     align_corners: bool,
     scale_height: float | None,
     scale_width: float | None,
@@ -84,14 +84,10 @@ def _fake_bilinear(
     return _placed(q, output_size).empty(output_size)
 
 
-@operator(
-    "stored_bilinear(Tensor q, SymInt[] output_size, bool align_corners, float? scale_height, float? scale_width,"
-    " int zero_point, int qmin, int qmax) -> Tensor",
-    fake=_fake_bilinear,
-)
+@operator(fake=_fake_bilinear)
 def stored_bilinear(
     q: Tensor,
-    output_size: Sequence[int],
+    output_size: Sizes,
     align_corners: bool,
     scale_height: float | None,
     scale_width: float | None,
@@ -143,7 +139,7 @@ def _taps(q: Tensor, dim: int, out: int, align_corners: bool, scale: float) -> t
 
 def _formula(
     q: Tensor,
-    output_size: Sequence[int],
+    output_size: Sizes,
     align_corners: bool,
     scales: tuple[float, float],
     zero_point: int,
@@ -169,12 +165,9 @@ def _refuse_interpolate(q: Tensor, *arguments: Any) -> NoReturn:
     )
 
 
-@operator(
-    "interpolate(Tensor q, SymInt[]? size, float[]? scale_factors, str mode, bool align_corners) -> Tensor",
-    fake=_refuse_interpolate,
-)
+@operator(fake=_refuse_interpolate, types={"return": "Tensor"})
 def interpolate(
-    q: Tensor, size: Sequence[int] | None, scale_factors: Sequence[float] | None, mode: str, align_corners: bool
+    q: Tensor, size: Sizes | None, scale_factors: Sequence[float] | None, mode: str, align_corners: bool
 ) -> NoReturn:
     """Interpolation of a QTensor in recorded code; `zeropoint.tensor` answers, plain tensors are refused."""
     _refuse_interpolate(q)

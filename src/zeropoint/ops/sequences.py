@@ -13,17 +13,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zeropoint.ops.library import named, operator
+from zeropoint.ops.library import Size, named, operator
 
 __all__ = ["batch_sizes", "packed_rows", "padding_mask"]
 
 
-def _fake_batch_sizes(lengths: Tensor, steps: int) -> Tensor:
+def _fake_batch_sizes(lengths: Tensor, steps: Size) -> Tensor:
     return lengths.new_empty((steps,), dtype=torch.int64)
 
 
-@operator("batch_sizes(Tensor lengths, SymInt steps) -> Tensor", fake=_fake_batch_sizes)
-def batch_sizes(lengths: Tensor, steps: int) -> Tensor:
+@operator(fake=_fake_batch_sizes)
+def batch_sizes(lengths: Tensor, steps: Size) -> Tensor:
     """How many sequences reach each step.
 
     Args:
@@ -46,12 +46,12 @@ def batch_sizes(lengths: Tensor, steps: int) -> Tensor:
     return (lengths > torch.arange(steps, device=lengths.device)[:, None]).sum(1)
 
 
-def _fake_mask(batch_sizes: Tensor, batch: int, whole: bool) -> Tensor:
+def _fake_mask(batch_sizes: Tensor, batch: Size, whole: bool) -> Tensor:
     return batch_sizes.new_empty((batch_sizes.shape[0], batch), dtype=torch.bool)
 
 
-@operator("padding_mask(Tensor batch_sizes, SymInt batch, bool whole) -> Tensor", fake=_fake_mask)
-def padding_mask(batch_sizes: Tensor, batch: int, whole: bool) -> Tensor:
+@operator(fake=_fake_mask)
+def padding_mask(batch_sizes: Tensor, batch: Size, whole: bool) -> Tensor:
     """Which values of ``(steps, batch)`` belong to a sequence, and are no padding.
 
     Args:
@@ -80,22 +80,16 @@ def packed_rows(input: Tensor, batch_sizes: Tensor) -> tuple[Tensor, Tensor, Ten
     return input[mask], batch_sizes[batch_sizes > 0], mask
 
 
-_OPTIONS = "Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional"
-
-
 def _define(name: str, several: bool) -> Callable[..., Any]:
     """An operator of ATen's on padded sequences."""
-    state, returned = ("Tensor[]", "(Tensor, Tensor, Tensor)") if several else ("Tensor", "(Tensor, Tensor)")
+    types = {"hx": "Tensor[]" if several else "Tensor", "return": f"(Tensor, Tensor{', Tensor' * several})"}
 
     def fake(input: Tensor, hx: Any, params: Sequence[Tensor], *rest: Any) -> tuple[Tensor, ...]:
         states = list(hx) if several else [hx]
         units = states[0].shape[-1] * (2 if rest[4] else 1)
         return (input.new_empty((*input.shape[:2], units)), *(torch.empty_like(s) for s in states))
 
-    @operator(
-        f"{name}_padded(Tensor input, {state} hx, {_OPTIONS}, bool batch_first, Tensor batch_sizes) -> {returned}",
-        fake=fake,
-    )
+    @operator(fake=fake, name=f"{name}_padded", types=types)
     def run(
         input: Tensor,
         hx: Any,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from zeropoint import _native
-from zeropoint.ops.library import operator
+from zeropoint.ops.library import Size, operator
 
 
 def _shuffled_shape(q: Tensor, factor: int) -> tuple[int, ...]:
@@ -26,7 +26,7 @@ def _fake_pixel_shuffle(q: Tensor, factor: int) -> Tensor:
     return q.new_empty(_shuffled_shape(q, factor))
 
 
-@operator("stored_pixel_shuffle(Tensor q, int factor) -> Tensor", fake=_fake_pixel_shuffle)
+@operator(fake=_fake_pixel_shuffle)
 def stored_pixel_shuffle(q: Tensor, factor: int) -> Tensor:
     """``(..., C * r * r, H, W)`` to ``(..., C, H * r, W * r)``, contiguous.
 
@@ -54,7 +54,7 @@ def _fake_channel_shuffle(q: Tensor, groups: int) -> Tensor:
     return torch.empty_like(q)
 
 
-@operator("stored_channel_shuffle(Tensor q, int groups) -> Tensor", fake=_fake_channel_shuffle)
+@operator(fake=_fake_channel_shuffle)
 def stored_channel_shuffle(q: Tensor, groups: int) -> Tensor:
     """Of `groups` groups of channels the first of each, then the second of each, and so on, of a channels-last batch.
 
@@ -73,17 +73,15 @@ def stored_channel_shuffle(q: Tensor, groups: int) -> Tensor:
     return y
 
 
-def _fake_top(input: Tensor, k: int, dim: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
+def _fake_top(input: Tensor, k: Size, dim: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
     shape = list(input.shape)
     if shape:
         shape[dim] = k
     return input.new_empty(shape), input.new_empty(shape, dtype=torch.int64)
 
 
-@operator(
-    "top(Tensor input, SymInt k, int dim=-1, bool largest=True) -> (Tensor values, Tensor indices)", fake=_fake_top
-)
-def top(input: Tensor, k: int, dim: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
+@operator(fake=_fake_top)
+def top(input: Tensor, k: Size, dim: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
     """The `k` largest or smallest values along an axis, in their order, and where they are: of equal ones the first.
 
     It is ``torch.topk``, which leaves open which of equal values it takes.

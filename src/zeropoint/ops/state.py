@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from zeropoint.ops.library import operator
+from zeropoint.ops.library import Written, operator
 
 __all__ = ["read_state", "update_state"]
 
@@ -15,7 +15,7 @@ def _fake_read(state: Tensor) -> Tensor:
 
 
 # The tag keeps everybody from taking the state for a constant: what it gives is another value in each call.
-@operator("read_state(Tensor state) -> Tensor", fake=_fake_read, tags=(torch.Tag.nondeterministic_seeded,))
+@operator(fake=_fake_read, tags=(torch.Tag.nondeterministic_seeded,))
 def read_state(state: Tensor) -> Tensor:
     """A copy of what the state is now.
 
@@ -30,8 +30,8 @@ def _fake_update(state: Tensor, next: Tensor, initial: Tensor) -> None:
     return None
 
 
-@operator("update_state(Tensor(a!) state, Tensor next, Tensor initial) -> ()", fake=_fake_update)
-def update_state(state: Tensor, next: Tensor, initial: Tensor) -> None:
+@operator(fake=_fake_update)
+def update_state(state: Written, next: Tensor, initial: Tensor) -> None:
     """Replace the state by `next`. `initial` is what it begins with; it is only kept here.
 
     Raises:

@@ -26,10 +26,7 @@ def _fake_float(q: Tensor, *arguments: Any) -> Tensor:
     return torch.empty_like(q, dtype=torch.float32)
 
 
-@operator(
-    "stored_quantize(Tensor x, float scale, int zero_point, int qmin, int qmax, ScalarType storage) -> Tensor",
-    fake=_fake_stored,
-)
+@operator(fake=_fake_stored)
 def stored_quantize(x: Tensor, scale: float, zero_point: int, qmin: int, qmax: int, storage: torch.dtype) -> Tensor:
     """``clamp(rne(fma(x, 1 / scale, zero_point)), qmin, qmax)``; 32 bits without the fused addition.
 
@@ -51,11 +48,7 @@ def stored_quantize(x: Tensor, scale: float, zero_point: int, qmin: int, qmax: i
     return affine.quantize_tensor(x, scale, zero_point, qmin=qmin, qmax=qmax, dtype=storage, spelling=spelling)
 
 
-@operator(
-    "stored_quantize_per_channel(Tensor x, Tensor scales, Tensor zero_points, int axis, int qmin, int qmax,"
-    " ScalarType storage) -> Tensor",
-    fake=_fake_stored,
-)
+@operator(fake=_fake_stored)
 def stored_quantize_per_channel(
     x: Tensor, scales: Tensor, zero_points: Tensor, axis: int, qmin: int, qmax: int, storage: torch.dtype
 ) -> Tensor:
@@ -74,7 +67,7 @@ def stored_quantize_per_channel(
     )
 
 
-@operator("stored_dequantize(Tensor q, float scale, int zero_point) -> Tensor", fake=_fake_float)
+@operator(fake=_fake_float)
 def stored_dequantize(q: Tensor, scale: float, zero_point: int) -> Tensor:
     """``(q - zero_point) * scale``: the difference of integers is exact, the product float32.
 
@@ -85,9 +78,7 @@ def stored_dequantize(q: Tensor, scale: float, zero_point: int) -> Tensor:
     return affine.dequantize_tensor(q, scale, zero_point, exact=True)
 
 
-@operator(
-    "stored_dequantize_per_channel(Tensor q, Tensor scales, Tensor zero_points, int axis) -> Tensor", fake=_fake_float
-)
+@operator(fake=_fake_float)
 def stored_dequantize_per_channel(q: Tensor, scales: Tensor, zero_points: Tensor, axis: int) -> Tensor:
     """``(q - zero_point) * scale``, the product taken in the type of `scales` (float64 for integer zero points).
 
@@ -103,7 +94,7 @@ def _fake_pack(values: Tensor, bits: int) -> Tensor:
     return values.new_empty(packing.packed_columns(values.numel(), bits))
 
 
-@operator("stored_pack(Tensor values, int bits) -> Tensor", fake=_fake_pack)
+@operator(fake=_fake_pack)
 def stored_pack(values: Tensor, bits: int) -> Tensor:
     """All values in row-major order, packed into bytes.
 
@@ -118,7 +109,7 @@ def _fake_unpack(packed: Tensor, numel: int, bits: int) -> Tensor:
     return packed.new_empty(numel)
 
 
-@operator("stored_unpack(Tensor packed, int numel, int bits) -> Tensor", fake=_fake_unpack)
+@operator(fake=_fake_unpack)
 def stored_unpack(packed: Tensor, numel: int, bits: int) -> Tensor:
     """The first `numel` packed values, one in a byte.
 
@@ -133,11 +124,7 @@ def _fake_function(q: Tensor, *arguments: Any) -> Tensor:
     return torch.empty_like(q)
 
 
-@operator(
-    "stored_function(Tensor q, str name, float[] arguments, float scale, int zero_point, float out_scale,"
-    " int out_zero_point, int qmin, int qmax) -> Tensor",
-    fake=_fake_function,
-)
+@operator(fake=_fake_function)
 def stored_function(
     q: Tensor,
     name: str,
@@ -184,10 +171,7 @@ def _fake_compare(q: Tensor, *arguments: Any) -> Tensor:
     return torch.empty_like(q, dtype=torch.bool)
 
 
-@operator(
-    "stored_compare(Tensor q, float scale, int zero_point, str comparison, Scalar number) -> Tensor",
-    fake=_fake_compare,
-)
+@operator(fake=_fake_compare)
 def stored_compare(q: Tensor, scale: float, zero_point: int, comparison: str, number: int | float) -> Tensor:
     """Whether the value of each byte is eq, ne, lt, le, gt or ge `number`.
 
@@ -202,7 +186,7 @@ def stored_compare(q: Tensor, scale: float, zero_point: int, comparison: str, nu
 MAKERS: dict[str, Callable[..., Tensor]] = {}
 
 
-@composite("qtensor(Tensor x, float scale, int zero_point, str dtype) -> Tensor")
+@composite()
 def qtensor(x: Tensor, scale: float, zero_point: int, dtype: str) -> Tensor:
     """A QTensor of these floats or integers: what compilers see where Python code makes one. Needs zeropoint.tensor.
 
@@ -214,7 +198,7 @@ def qtensor(x: Tensor, scale: float, zero_point: int, dtype: str) -> Tensor:
     return MAKERS["per_tensor"](x, scale, zero_point, dtype)
 
 
-@composite("qtensor_per_channel(Tensor x, Tensor scales, Tensor zero_points, int axis, str dtype) -> Tensor")
+@composite()
 def qtensor_per_channel(x: Tensor, scales: Tensor, zero_points: Tensor, axis: int, dtype: str) -> Tensor:
     """A QTensor of these floats or integers with a scale for each index of `axis`; see `qtensor`.
 

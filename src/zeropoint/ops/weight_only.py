@@ -232,11 +232,7 @@ def _fake_8bit(
     return _fake_weight_only("weight_only_linear", input, weight)
 
 
-@operator(
-    "weight_only_linear(Tensor input, Tensor weight, Tensor scale, Tensor? zero_point=None, Tensor? bias=None,"
-    " int group_size=0) -> Tensor",
-    fake=_fake_8bit,
-)
+@operator(fake=_fake_8bit)
 def weight_only_linear(
     input: Tensor,
     weight: Tensor,
@@ -289,11 +285,7 @@ def _fake_4bit(
     return _fake_weight_only("weight_only_linear_4bit", input, weight)
 
 
-@operator(
-    "weight_only_linear_4bit(Tensor input, Tensor weight, Tensor scale, Tensor? zero_point, Tensor? bias,"
-    " int group_size) -> Tensor",
-    fake=_fake_4bit,
-)
+@operator(fake=_fake_4bit)
 def weight_only_linear_4bit(
     input: Tensor,
     weight: Tensor,

@@ -6,6 +6,7 @@ The tables that `embedding_bag_byte_prepack` and its kin make of floats are plai
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from zeropoint.numerics import packing
 from zeropoint.numerics.dtypes import QuantizedDtype
 from zeropoint.ops import embedding as ops
+from zeropoint.ops.library import named
 from zeropoint.qfunctions.values import require_quantized
 from zeropoint.tensor.qtensor import QTensor, from_values
 from zeropoint.tensor.quantizer import PerChannelQuantizer
@@ -119,111 +121,34 @@ def embedding_bag_unpack(W_prepack: EmbeddingPackedParams) -> QTensor:
     return W_prepack.unpack()
 
 
-def _table(op: str, weight: Any, bits: int) -> Tensor:
-    if not isinstance(weight, EmbeddingPackedParams):
-        raise TypeError(
-            f"{op}: weight must be an EmbeddingPackedParams, got {type(weight).__name__}; embedding_bag_prepack "
-            f"creates one, and torch.ops.zeropoint.{op}{'_rowwise_offsets' * ('bag' in op)} takes plain tables"
-        )
-    if weight._dtype.bits != bits:
-        raise ValueError(f"{op}: weight has {weight._dtype.bits}-bit values, expected {bits}")
-    return weight._table
+def _define_lookups(bits: int) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
+    """Bags of rows of a packed table, and its rows."""
+    rows_name, bags_name = f"embedding_{ops.NAMES[bits]}", f"embedding_bag_{ops.NAMES[bits]}"
+
+    def table(op: str, weight: Any) -> tuple[Tensor, int, int]:
+        if not isinstance(weight, EmbeddingPackedParams):
+            raise TypeError(
+                f"{op}: weight must be an EmbeddingPackedParams, got {type(weight).__name__}; embedding_bag_prepack "
+                f"creates one, and torch.ops.zeropoint.{op}{'_rowwise_offsets' * ('bag' in op)} takes plain tables"
+            )
+        if weight._dtype.bits != bits:
+            raise ValueError(f"{op}: weight has {weight._dtype.bits}-bit values, expected {bits}")
+        return weight._table, weight._columns, bits
+
+    def rows(weight: EmbeddingPackedParams, indices: Tensor, pruned_weights: bool = False) -> Tensor:
+        if pruned_weights:
+            raise ValueError(
+                f"{rows_name}: pruned_weights needs a mapping, but this operator has no argument for it: use"
+                " embedding_bag with compressed_indices_mapping"
+            )
+        return ops.run_embedding(rows_name, *table(rows_name, weight), indices)
+
+    what = f"The rows of a packed table of {bits}-bit values, as float32: ``(*indices.shape, columns)``."
+    return ops.define_bags(bags_name, "embedding_bag_prepack", table), named(rows_name, rows, what)
 
 
-def _embedding(op: str, bits: int, weight: EmbeddingPackedParams, indices: Tensor, pruned_weights: bool) -> Tensor:
-    if pruned_weights:
-        raise ValueError(
-            f"{op}: pruned_weights needs a mapping, but this operator has no argument for it: use embedding_bag "
-            "with compressed_indices_mapping"
-        )
-    return ops.run_embedding(op, _table(op, weight, bits), weight._columns, bits, indices)
-
-
-def embedding_byte(weight: EmbeddingPackedParams, indices: Tensor, pruned_weights: bool = False) -> Tensor:
-    """The rows of a packed table of bytes, as float32: ``(*indices.shape, columns)``.
-
-    Example:
-        >>> import zeropoint
-        >>> weight = zeropoint.quantize_per_channel(
-        ...     torch.tensor([[0.0, 1.5]]), torch.tensor([0.5]), torch.tensor([0.0]), 0, zeropoint.quint8
-        ... )
-        >>> embedding_byte(embedding_bag_prepack(weight), torch.tensor([0]))
-        tensor([[0.0000, 1.5000]])
-    """
-    return _embedding("embedding_byte", 8, weight, indices, pruned_weights)
-
-
-def embedding_4bit(weight: EmbeddingPackedParams, indices: Tensor, pruned_weights: bool = False) -> Tensor:
-    """As `embedding_byte`, of a table of 4-bit values."""
-    return _embedding("embedding_4bit", 4, weight, indices, pruned_weights)
-
-
-def embedding_2bit(weight: EmbeddingPackedParams, indices: Tensor, pruned_weights: bool = False) -> Tensor:
-    """As `embedding_byte`, of a table of 2-bit values, which PyTorch has not."""
-    return _embedding("embedding_2bit", 2, weight, indices, pruned_weights)
-
-
-def embedding_bag_byte(
-    weight: EmbeddingPackedParams,
-    indices: Tensor,
-    offsets: Tensor | None = None,
-    scale_grad_by_freq: bool = False,
-    mode: int = 0,
-    pruned_weights: bool = False,
-    per_sample_weights: Tensor | None = None,
-    compressed_indices_mapping: Tensor | None = None,
-    include_last_offset: bool = False,
-) -> Tensor:
-    """Bags of rows of a packed table of bytes: `zeropoint.ops.embedding.embedding_bag_byte_rowwise_offsets` on it.
-
-    Example:
-        >>> import zeropoint
-        >>> weight = zeropoint.quantize_per_channel(
-        ...     torch.tensor([[0.0, 1.5]]), torch.tensor([0.5]), torch.tensor([0.0]), 0, zeropoint.quint8
-        ... )
-        >>> embedding_bag_byte(embedding_bag_prepack(weight), torch.tensor([0, 0]), torch.tensor([0]))
-        tensor([[0., 3.]])
-    """
-    op = "embedding_bag_byte"
-    table = _table(op, weight, 8)
-    rest = pruned_weights, per_sample_weights, compressed_indices_mapping, include_last_offset
-    return ops.run_bags(op, table, weight._columns, 8, indices, offsets, mode, *rest)
-
-
-def embedding_bag_4bit(
-    weight: EmbeddingPackedParams,
-    indices: Tensor,
-    offsets: Tensor | None = None,
-    scale_grad_by_freq: bool = False,
-    mode: int = 0,
-    pruned_weights: bool = False,
-    per_sample_weights: Tensor | None = None,
-    compressed_indices_mapping: Tensor | None = None,
-    include_last_offset: bool = False,
-) -> Tensor:
-    """As `embedding_bag_byte`, of a table of 4-bit values."""
-    op = "embedding_bag_4bit"
-    table = _table(op, weight, 4)
-    rest = pruned_weights, per_sample_weights, compressed_indices_mapping, include_last_offset
-    return ops.run_bags(op, table, weight._columns, 4, indices, offsets, mode, *rest)
-
-
-def embedding_bag_2bit(
-    weight: EmbeddingPackedParams,
-    indices: Tensor,
-    offsets: Tensor | None = None,
-    scale_grad_by_freq: bool = False,
-    mode: int = 0,
-    pruned_weights: bool = False,
-    per_sample_weights: Tensor | None = None,
-    compressed_indices_mapping: Tensor | None = None,
-    include_last_offset: bool = False,
-) -> Tensor:
-    """As `embedding_bag_byte`, of a table of 2-bit values, which PyTorch has not."""
-    op = "embedding_bag_2bit"
-    table = _table(op, weight, 2)
-    rest = pruned_weights, per_sample_weights, compressed_indices_mapping, include_last_offset
-    return ops.run_bags(op, table, weight._columns, 2, indices, offsets, mode, *rest)
-
+embedding_bag_byte, embedding_byte = _define_lookups(8)
+embedding_bag_4bit, embedding_4bit = _define_lookups(4)
+embedding_bag_2bit, embedding_2bit = _define_lookups(2)
 
 torch.serialization.add_safe_globals([EmbeddingPackedParams])
