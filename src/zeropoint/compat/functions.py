@@ -11,7 +11,7 @@ from torch import Tensor
 from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.numerics.qparams import dynamic_qparams
 from zeropoint.ops import rounding
-from zeropoint.qfunctions.norms import batch_norm
+from zeropoint.qfunctions import batch_norm
 from zeropoint.tensor.create import empty
 from zeropoint.tensor.qtensor import QTensor
 

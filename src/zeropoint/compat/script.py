@@ -20,6 +20,7 @@ from zeropoint.compat.changes import Changes
 from zeropoint.compat.modules import resolve
 from zeropoint.nn.quantized.dynamic.recurrent_weights import Matrix
 from zeropoint.nn.quantized.storage import as_qtensor
+from zeropoint.ops.library import ON_QTENSORS
 from zeropoint.ops.rounding import chosen
 from zeropoint.qfunctions.embedding import EmbeddingPackedParams
 from zeropoint.tensor.qtensor import QTensor, rebuild
@@ -54,8 +55,8 @@ _SCHEMAS = (
     "table_parts(Tensor weight) -> (Tensor, Tensor, int)",
     "table_weight(Tensor stored) -> Tensor",
 )
-# Operators of torch.ops.quantized on tensors, by their arguments: a quantized tensor is their result.
-_NORM = "Tensor? weight, Tensor? bias, float eps, float output_scale, int output_zero_point"
+# Operators of torch.ops.quantized on tensors, by their arguments: a quantized tensor is their result. Ours declare
+# those that they have themselves.
 _TO = "float output_scale, int output_zero_point"
 _POOL = "int[] kernel_size, int[] stride, int[] padding, int[] dilation, bool ceil_mode"
 _OPERATORS = {
@@ -63,26 +64,18 @@ _OPERATORS = {
     "Tensor qa, Scalar b": (
         "add_scalar add_scalar_relu mul_scalar mul_scalar_relu add.Scalar add_relu.Scalar mul.Scalar mul_relu.Scalar"
     ),
-    f"Tensor qx, Tensor? weight, Tensor? bias, Tensor mean, Tensor var, float eps, {_TO}": (
-        "batch_norm batch_norm_relu batch_norm1d batch_norm1d_relu batch_norm2d batch_norm2d_relu batch_norm3d"
-        " batch_norm3d_relu"
-    ),
     "Tensor[] qx, int dim, float? scale, int? zero_point": "cat cat_relu",
-    f"Tensor self, {_TO}, Scalar alpha=1": "celu",
-    f"Tensor self, {_TO}, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1": "elu",
     f"Tensor self, {_TO}, Scalar p=0.5, bool training=False": "dropout",
     "Tensor qx, Scalar? min=None, Scalar? max=None": "clamp",
-    f"Tensor input, int num_groups, {_NORM}": "group_norm",
-    f"Tensor input, {_NORM}": "instance_norm",
-    f"Tensor input, int[] normalized_shape, {_NORM}": "layer_norm",
-    f"Tensor qx, {_TO}": "sigmoid hardswish",
-    f"Tensor qx, int dim, {_TO}": "softmax",
-    f"Tensor qx, Tensor weight, {_TO}": "prelu",
     f"Tensor qx, Scalar negative_slope, bool inplace, {_TO}": "leaky_relu",
     "Tensor qx, bool inplace=False": "relu6",
     "Tensor qx, Scalar threshold, Scalar value": "threshold",
     f"Tensor qx, {_POOL}": "max_pool1d max_pool2d",
 }
+_OLD = dict(lookup.entries(names.OPERATORS))
+for _name, _form in ON_QTENSORS.items():
+    if _name in _OLD:
+        _OPERATORS[_form.text] = f"{_OPERATORS.get(_form.text, '')} {_name}"
 OPERATORS = {name.split(".")[0] for listed in _OPERATORS.values() for name in listed.split()}
 # Functions that torch.ops.zeropoint has as operators, with the same signature.
 _OURS = {

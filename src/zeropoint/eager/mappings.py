@@ -107,8 +107,8 @@ def get_quantized_operator(float_op: Callable[..., Any]) -> Callable[..., Any]:
     """The function of quantized tensors for a function of floats; ValueError if there is none.
 
     Example:
-        >>> get_quantized_operator(nn.functional.hardswish).__module__
-        'zeropoint.qfunctions.elementwise'
+        >>> get_quantized_operator(nn.functional.hardswish).__name__
+        'hardswish'
     """
     found = eager_functions().get(float_op)
     if found is None:

@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -35,12 +36,27 @@ from zeropoint.numerics.dtypes import QuantizedDtype
 
 @dataclass(frozen=True)
 class FloatFunction:
-    """What happens between dequantize and quantize: ``function(x, *arguments)`` on a flat float32 tensor."""
+    """What happens between dequantize and quantize: ``function(x, *arguments)`` on a flat float32 tensor.
+
+    Args:
+        arguments: their names.
+        fused: how x is computed; see the table above.
+        spelling: how 8-bit results are rounded.
+        operator: whether it is an operator, ``torch.ops.zeropoint.<name>``.
+        on_qtensors: whether that is a function on quantized tensors too; its parameters behind those of the result,
+            as in a schema, or None.
+        in_place: whether quantized tensors have it as a method that keeps their parameters, and in place.
+        of_qnnpack: the entry that takes its place for uint8 where values round as QNNPACK's.
+    """
 
     function: Callable[..., torch.Tensor]
-    arguments: tuple[str, ...] = ()  # their names
-    fused: bool = True  # how x is computed; see the table above
-    spelling: Spelling = Spelling.split  # how 8-bit results are rounded
+    arguments: tuple[str, ...] = ()
+    fused: bool = True
+    spelling: Spelling = Spelling.split
+    operator: bool = False
+    on_qtensors: str | None = None
+    in_place: bool = False
+    of_qnnpack: str = ""
 
 
 class Step(NamedTuple):
@@ -67,6 +83,12 @@ def _elu(x: torch.Tensor, alpha: float, scale: float, input_scale: float) -> tor
     return F.elu(x * input_scale, alpha).where(x <= 0, x) * scale
 
 
+def _celu(x: torch.Tensor, alpha: float) -> torch.Tensor:
+    if alpha == 0 or math.isnan(alpha):
+        raise ValueError(f"celu: alpha must not be zero, got {alpha}")
+    return _elu(x, alpha, 1.0, 1.0 / alpha)
+
+
 def _hardswish_of_qnnpack(x: torch.Tensor) -> torch.Tensor:
     return x * (x + 3).clamp(0, 6) / 6
 
@@ -91,22 +113,31 @@ def _gelu(x: torch.Tensor, tanh: float) -> torch.Tensor:
     return F.gelu(transposed, approximate="tanh" if tanh else "none").t().reshape(-1)[:n]
 
 
+def _operator(
+    function: Callable[..., torch.Tensor], arguments: str = "", on_qtensors: str | None = "", **more: Any
+) -> FloatFunction:
+    return FloatFunction(function, tuple(arguments.split()), operator=True, on_qtensors=on_qtensors, **more)
+
+
 FUNCTIONS = MappingProxyType(
     {
-        "leaky_relu": FloatFunction(_leaky_relu, ("negative_slope",)),
-        "threshold": FloatFunction(_threshold, ("threshold", "value")),
-        "clamp": FloatFunction(torch.clamp, ("low", "high")),
+        "celu": _operator(_celu, "alpha", "Scalar alpha=1", in_place=True),
         # factor * elu(inner_factor * x, alpha); PyTorch calls the factors scale and input_scale
-        "elu": FloatFunction(_elu, ("alpha", "factor", "inner_factor")),
-        "gelu": FloatFunction(_gelu, ("tanh",)),  # 1 for the tanh approximation
-        "hardsigmoid": FloatFunction(F.hardsigmoid),
-        "hardswish": FloatFunction(F.hardswish),
+        "elu": _operator(
+            _elu, "alpha factor inner_factor", "Scalar alpha=1, Scalar scale=1, Scalar input_scale=1", in_place=True
+        ),
+        "exp": _operator(torch.exp),
+        "gelu": _operator(_gelu, "tanh", None),  # 1 for the tanh approximation
+        "hardsigmoid": _operator(F.hardsigmoid),
+        "hardswish": _operator(F.hardswish, of_qnnpack="hardswish_of_qnnpack"),
+        "leaky_relu": _operator(_leaky_relu, "negative_slope", None, in_place=True),
+        "mish": _operator(F.mish),
+        "sigmoid": _operator(torch.sigmoid, fused=False),
+        "silu": _operator(F.silu),
+        "tanh": _operator(_tanh),
+        "clamp": FloatFunction(torch.clamp, ("low", "high")),
+        "threshold": FloatFunction(_threshold, ("threshold", "value"), in_place=True),
         "hardswish_of_qnnpack": FloatFunction(_hardswish_of_qnnpack, fused=False, spelling=Spelling.joined),
-        "silu": FloatFunction(F.silu),
-        "mish": FloatFunction(F.mish),
-        "exp": FloatFunction(torch.exp),
-        "sigmoid": FloatFunction(torch.sigmoid, fused=False),
-        "tanh": FloatFunction(_tanh),
         # The values themselves: as quantize_per_tensor rounds them, and as kernels do.
         "requantize": FloatFunction(_same, fused=False, spelling=Spelling.fused),
         "same": FloatFunction(_same),

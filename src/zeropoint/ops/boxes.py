@@ -55,7 +55,7 @@ def _nms(
 
 
 def nms(
-    boxes: Tensor, scores: Tensor, iou_threshold: float, max_output: Size, labels: Tensor | None = None
+    boxes: Tensor, scores: Tensor, iou_threshold: float, max_output: int, labels: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Non-maximum suppression: drop boxes that overlap a box with a higher score.
 

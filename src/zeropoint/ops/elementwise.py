@@ -18,11 +18,12 @@ from zeropoint.numerics import functions, joining, scalars
 from zeropoint.numerics.binary import Operand, Operation, combine, empty_result, has_fixed_add
 from zeropoint.numerics.blocks import is_dense
 from zeropoint.numerics.dtypes import qint8, qint32, quint8
-from zeropoint.numerics.functions import FUNCTIONS, Step, ratio
+from zeropoint.numerics.functions import FUNCTIONS, FloatFunction, Step, ratio
 from zeropoint.ops import checks
-from zeropoint.ops.library import composite, named, operator
+from zeropoint.ops.library import INTEGERS, composite, named, operator
 from zeropoint.ops.rounding import QNNPACK, of_values
 
+_TO = "float output_scale, int output_zero_point"
 STORED = (torch.uint8, torch.int8, torch.int32)
 _LEAST_ROW = 32  # bytes; shorter rows take longer to begin than to look up
 _QUANTIZED = {torch.uint8: quint8, torch.int8: qint8, torch.int32: qint32}
@@ -255,59 +256,30 @@ def _checked_step(
     return Step(input_scale, input_zero_point, scale, zero_point, *checks.bounds(dtype))
 
 
-def _define_unary(name: str, of_qnnpack: str | None = None) -> Callable[..., Tensor]:
-    """The operator of one entry of FUNCTIONS, its arguments before the parameters of the result.
+def _define_function(name: str, entry: FloatFunction) -> None:
+    """The operator of one entry of FUNCTIONS, its arguments before the parameters of the result."""
 
-    Args:
-        of_qnnpack: the entry for uint8 where values round as QNNPACK's (`zeropoint.ops.rounding`).
-    """
-    names = FUNCTIONS[name].arguments
-    schema = "".join(f" float {n}," for n in names)
+    def function(input: Tensor, input_scale: float, input_zero_point: int, *rest: Any, **more: Any) -> Tensor:
+        if more:
+            rest = (*rest, *(more[n] for n in (*entry.arguments, "scale", "zero_point")[len(rest) :]))
+        is_of_qnnpack = entry.of_qnnpack and input.dtype == torch.uint8 and of_values() == QNNPACK
+        formula = entry.of_qnnpack if is_of_qnnpack else name
+        return unary(input, input_scale, input_zero_point, formula, rest[:-2], rest[-2], rest[-1])
 
-    @operator(
-        f"{name}(Tensor input, float input_scale, int input_zero_point,{schema} float scale, int zero_point) -> Tensor",
-        fake=_fake_same,
-    )
-    def function(input: Tensor, input_scale: float, input_zero_point: int, *rest: Any, **named: Any) -> Tensor:
-        if named:
-            rest = (*rest, *(named[n] for n in (*names, "scale", "zero_point")[len(rest) :]))
-        entry = name
-        if of_qnnpack is not None and input.dtype == torch.uint8 and of_values() == QNNPACK:
-            entry = of_qnnpack
-        return unary(input, input_scale, input_zero_point, entry, rest[:-2], rest[-2], rest[-1])
-
-    taken = f" with its {', '.join(names)}" if names else ""
-    return named(name, function, f"{name}{taken} of a quantized tensor, requantized: a table of 256 results on 8 bits.")
+    taken = f" with its {', '.join(entry.arguments)}" if entry.arguments else ""
+    named(name, function, f"{name}{taken} of a quantized tensor, requantized: a table of 256 results on 8 bits.")
+    numbers = "".join(f" float {argument}," for argument in entry.arguments)
+    given = f"Tensor input, float input_scale, int input_zero_point,{numbers} float scale, int zero_point"
+    on_qtensors = "" if entry.on_qtensors is None else ", ".join(filter(None, ("Tensor qx", _TO, entry.on_qtensors)))
+    operator(f"{name}({given}) -> Tensor", fake=_fake_same, on_qtensors=on_qtensors, dtypes=INTEGERS)(function)
 
 
-elu = _define_unary("elu")
-exp = _define_unary("exp")
-gelu = _define_unary("gelu")
-hardsigmoid = _define_unary("hardsigmoid")
-hardswish = _define_unary("hardswish", of_qnnpack="hardswish_of_qnnpack")
-leaky_relu = _define_unary("leaky_relu")
-mish = _define_unary("mish")
-sigmoid = _define_unary("sigmoid")
-silu = _define_unary("silu")
-tanh = _define_unary("tanh")
+for _name, _entry in FUNCTIONS.items():
+    if _entry.operator:
+        _define_function(_name, _entry)
 
 
-@operator(fake=_fake_same)
-def celu(
-    input: Tensor, input_scale: float, input_zero_point: int, alpha: float, scale: float, zero_point: int
-) -> Tensor:
-    """``max(x, 0) + min(alpha * (exp(x / alpha) - 1), 0)`` of a quantized tensor, requantized.
-
-    Example:
-        >>> celu(torch.tensor([8, 12], dtype=torch.uint8), 1.0, 10, 1.0, 0.5, 10)
-        tensor([ 8, 14], dtype=torch.uint8)
-    """
-    if alpha == 0 or math.isnan(alpha):
-        raise ValueError(f"celu: alpha must not be zero, got {alpha}")
-    return unary(input, input_scale, input_zero_point, "elu", [alpha, 1.0, 1.0 / alpha], scale, zero_point)
-
-
-@operator(fake=_fake_same)
+@operator(fake=_fake_same, on_qtensors=f"Tensor qx, Tensor weight, {_TO}", dtypes=INTEGERS)
 def prelu(
     input: Tensor,
     input_scale: float,

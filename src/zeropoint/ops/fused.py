@@ -12,25 +12,26 @@ from zeropoint.numerics import blocks
 from zeropoint.numerics.moving_average import move_towards, observe_and_fake_quantize
 from zeropoint.ops import checks
 from zeropoint.ops.fake_quant import FLOATS
-from zeropoint.ops.library import NAMESPACE, Written, composite, operator
+from zeropoint.ops.library import NAMESPACE, composite, operator
 
 _ops = getattr(torch.ops, NAMESPACE)
 _NAME = "fused_moving_avg_obs_fake_quant"
+_STATE = dict.fromkeys(("running_min", "running_max", "scale", "zero_point"), "Written")
 
 
 def _fake_cachemask(self: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
     return torch.empty_like(self), torch.empty_like(self, dtype=torch.bool)
 
 
-@operator(fake=_fake_cachemask)
+@operator(fake=_fake_cachemask, types=_STATE)
 def fused_moving_avg_obs_fake_quant_cachemask(
     x: Tensor,
     observer_on: Tensor,
     fake_quant_on: Tensor,
-    running_min: Written,
-    running_max: Written,
-    scale: Written,
-    zero_point: Written,
+    running_min: Tensor,
+    running_max: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
     averaging_const: float,
     quant_min: int,
     quant_max: int,
@@ -103,15 +104,15 @@ class _StraightThrough(torch.autograd.Function):
         return (_ops.mask_gradient(dy, mask), *(None for _ in range(ctx.arguments - 1)))
 
 
-@composite()
+@composite(types=_STATE)
 def fused_moving_avg_obs_fake_quant(
     self: Tensor,
     observer_on: Tensor,
     fake_quant_on: Tensor,
-    running_min: Written,
-    running_max: Written,
-    scale: Written,
-    zero_point: Written,
+    running_min: Tensor,
+    running_max: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
     averaging_const: float,
     quant_min: int,
     quant_max: int,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -17,11 +19,49 @@ Written = torch.Tensor
 TwoTensors = tuple[torch.Tensor, torch.Tensor]
 NAMESPACE = "zeropoint"
 LIBRARY = torch.library.Library(NAMESPACE, "DEF")
+BYTES, INTEGERS = ("qint8", "quint8"), ("qint32", "qint8", "quint8")  # dtypes of quantized tensors
 _KEPT: list[Any] = []
-_KERNELS: dict[str, Callable[..., Any]] = {}
+KERNELS: dict[str, Callable[..., Any]] = {}
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Types = Mapping[str, str]
+
+
+class Parameter(NamedTuple):
+    """One parameter of a schema, without its default."""
+
+    type: str
+    name: str
+
+
+@dataclass(frozen=True)
+class QTensorForm:
+    """An operator as a function on quantized tensors.
+
+    Args:
+        text: its parameters, as in a schema, the quantized tensors first; ``output_scale`` and ``output_zero_point``
+            are those of the result.
+        tensors: how many quantized tensors the operator takes.
+        dtypes: what they may be.
+        what: a sentence about it.
+    """
+
+    text: str
+    tensors: int
+    dtypes: tuple[str, ...]
+    what: str
+
+    @property
+    def parameters(self) -> list[Parameter]:
+        return [Parameter(*part.split("=")[0].split(" ")) for part in self.text.split(", ")]
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        given = (part.split(" ", 1)[1].split("=") for part in self.text.split(", ") if "=" in part)
+        return {name: ast.literal_eval(default) for name, default in given}
+
+
+ON_QTENSORS: dict[str, QTensorForm] = {}
 
 
 def operator(
@@ -30,6 +70,8 @@ def operator(
     fake: Callable[..., Any],
     name: str = "",
     types: Types = MappingProxyType({}),
+    on_qtensors: str = "",
+    dtypes: tuple[str, ...] = BYTES,
     tags: tuple[torch.Tag, ...] = (),
 ) -> Callable[[Function], Function]:
     """Define ``torch.ops.zeropoint.<name>`` with the decorated function as its kernel on every device.
@@ -40,6 +82,8 @@ def operator(
         schema: of a function that takes what comes, ``*arguments``; else the signature says it.
         fake: answers shape, dtype and layout without data (for torch.compile, torch.export and meta tensors).
         name: with an overload, ``name.overload``; the function's own if it is empty.
+        on_qtensors: the parameters of the function on quantized tensors (`QTensorForm.text`), if it has one.
+        dtypes: of those tensors.
         types: of parameters, and of the result under "return", where the annotations are not those of a schema.
 
     Example:
@@ -51,8 +95,12 @@ def operator(
     """
 
     def register(kernel: Function) -> Function:
-        defined = _define(schema or schema_of(kernel, name, types), tags)
-        _KERNELS[defined] = kernel
+        text = schema or schema_of(kernel, name, types)
+        defined = _define(text, tags)
+        if on_qtensors:
+            what = (kernel.__doc__ or "").partition("\n")[0]
+            ON_QTENSORS[defined] = QTensorForm(on_qtensors, text.count("_zero_point"), dtypes, what)
+        KERNELS[defined] = kernel
         LIBRARY.impl(defined, kernel, "CompositeExplicitAutograd")
         torch.library.register_fake(f"{NAMESPACE}::{defined}", fake, lib=LIBRARY)
         return kernel
@@ -118,7 +166,7 @@ def kernel_of(name: str) -> Callable[..., Any] | None:
         >>> kernel_of("zeropoint::stored_pack") is zeropoint.ops.stored.stored_pack
         True
     """
-    return _KERNELS.get(name.removeprefix(f"{NAMESPACE}::"))
+    return KERNELS.get(name.removeprefix(f"{NAMESPACE}::"))
 
 
 def named(name: str, function: Function, what: str) -> Function:
@@ -128,11 +176,11 @@ def named(name: str, function: Function, what: str) -> Function:
     return function
 
 
-def composite(*, name: str = "") -> Callable[[Function], Function]:
+def composite(*, name: str = "", types: Types = MappingProxyType({})) -> Callable[[Function], Function]:
     """Define an operator that is made of others: their gradients and fake kernels are its own."""
 
     def register(function: Function) -> Function:
-        LIBRARY.impl(_define(schema_of(function, name)), function, "CompositeImplicitAutograd")
+        LIBRARY.impl(_define(schema_of(function, name, types)), function, "CompositeImplicitAutograd")
         return function
 
     return register

@@ -28,9 +28,11 @@ from zeropoint import _native
 from zeropoint.numerics.affine import INTEGER_CODES
 from zeropoint.numerics.blocks import CHANNELS_LAST
 from zeropoint.ops import checks
-from zeropoint.ops.library import operator
+from zeropoint.ops.library import named, operator
 
 BYTES = (torch.uint8, torch.int8)
+_TO = "float output_scale, int output_zero_point"
+_NORM = f"Tensor? weight, Tensor? bias, float eps, {_TO}"
 
 # --------------------------------------------------------------------------------------------------------- arguments
 
@@ -134,7 +136,8 @@ def run_batch_norm(
 
 
 def _define_batch_norm(name: str, ranks: tuple[int, ...], relu: bool) -> Callable[..., Tensor]:
-    @operator(fake=_fake, name=name)
+    statistics = "Tensor? weight, Tensor? bias, Tensor mean, Tensor var, float eps"
+
     def batch_norm(
         input: Tensor,
         input_scale: float,
@@ -150,9 +153,9 @@ def _define_batch_norm(name: str, ranks: tuple[int, ...], relu: bool) -> Callabl
         arguments = input, input_scale, input_zero_point, weight, bias, mean, var, eps, scale, zero_point
         return run_batch_norm(name, *arguments, ranks=ranks, relu=relu)
 
-    batch_norm.__name__ = batch_norm.__qualname__ = name
-    batch_norm.__doc__ = f"Batch norm with fixed statistics{', with a ReLU' if relu else ''}; see `run_batch_norm`."
-    return batch_norm
+    what = f"Batch norm with fixed statistics{', with a ReLU' if relu else ''}; see `run_batch_norm`."
+    declare = operator(fake=_fake, name=name, on_qtensors=f"Tensor qx, {statistics}, {_TO}")
+    return declare(named(name, batch_norm, what))
 
 
 RANKS = {"batch_norm": (2, 3, 4, 5), "batch_norm1d": (2, 3), "batch_norm2d": (4,), "batch_norm3d": (5,)}
@@ -173,7 +176,7 @@ def _fake_contiguous(input: Tensor, *rest: Any) -> Tensor:
     return torch.empty_like(input, memory_format=torch.contiguous_format)
 
 
-@operator(fake=_fake_contiguous)
+@operator(fake=_fake_contiguous, on_qtensors=f"Tensor input, int[] normalized_shape, {_NORM}")
 def layer_norm(
     input: Tensor,
     input_scale: float,
@@ -240,7 +243,7 @@ def run_group_norm(
     return y
 
 
-@operator(fake=_fake)
+@operator(fake=_fake, on_qtensors=f"Tensor input, int num_groups, {_NORM}")
 def group_norm(
     input: Tensor,
     input_scale: float,
@@ -257,7 +260,7 @@ def group_norm(
     return run_group_norm("group_norm", *arguments)
 
 
-@operator(fake=_fake)
+@operator(fake=_fake, on_qtensors=f"Tensor input, {_NORM}")
 def instance_norm(
     input: Tensor,
     input_scale: float,
@@ -278,7 +281,7 @@ def instance_norm(
 # ----------------------------------------------------------------------------------------------------------- softmax
 
 
-@operator(fake=_fake)
+@operator(fake=_fake, on_qtensors=f"Tensor qx, int dim, {_TO}")
 def softmax(
     input: Tensor, input_scale: float, input_zero_point: int, dim: int, scale: float, zero_point: int
 ) -> Tensor:

@@ -10,14 +10,44 @@ from torch import Tensor
 
 from zeropoint.numerics import scalars
 from zeropoint.numerics.dtypes import quantized_dtype
-from zeropoint.ops import elementwise as ops
+from zeropoint.ops.library import INTEGERS as DTYPES
+from zeropoint.ops.library import named
 from zeropoint.qfunctions.dispatch import run
 from zeropoint.qfunctions.values import activation, require_quantized, result
 from zeropoint.tensor.qtensor import QTensor
 from zeropoint.tensor.quantizer import PerTensorQuantizer
 from zeropoint.tensor.write import copy_
 
-DTYPES = ("qint32", "qint8", "quint8")
+__all__ = [
+    "add",
+    "add_out",
+    "add_relu",
+    "add_relu_out",
+    "add_scalar",
+    "add_scalar_out",
+    "add_scalar_relu",
+    "add_scalar_relu_out",
+    "cat",
+    "cat_out",
+    "cat_relu",
+    "cat_relu_out",
+    "clamp",
+    "dropout",
+    "gelu",
+    "leaky_relu",
+    "mul",
+    "mul_out",
+    "mul_relu",
+    "mul_relu_out",
+    "mul_scalar",
+    "mul_scalar_out",
+    "mul_scalar_relu",
+    "mul_scalar_relu_out",
+    "relu6",
+    "requantize",
+    "threshold",
+]
+
 Number = int | float
 
 
@@ -41,7 +71,7 @@ def _into(op: str, y: QTensor, out: QTensor | None) -> QTensor:
 def _binary(op: str, qa: QTensor, qb: QTensor, scale: float, zero_point: int, out: QTensor | None = None) -> QTensor:
     a, b = activation(op, qa, "the first", DTYPES), activation(op, qb, "the second", DTYPES)
     scale, zero_point = float(scale), int(zero_point)
-    return _into(op, result(run(ops, op, *a, *b, scale, zero_point), scale, zero_point, qa._qdtype), out)
+    return _into(op, result(run(op, *a, *b, scale, zero_point), scale, zero_point, qa._qdtype), out)
 
 
 def _scalar(op: str, qa: QTensor, b: Any, out: QTensor | None = None) -> QTensor:
@@ -54,7 +84,7 @@ def _scalar(op: str, qa: QTensor, b: Any, out: QTensor | None = None) -> QTensor
     number = float(b)
     parameters = scalars.sum_parameters if op.startswith("add") else scalars.product_parameters
     new = parameters(scale, zero_point, number, q.dtype)
-    return _into(op, result(run(ops, op, q, scale, zero_point, number), *new, qa._qdtype), out)
+    return _into(op, result(run(op, q, scale, zero_point, number), *new, qa._qdtype), out)
 
 
 def _either(op: str, qa: Any, qb: Any, scale: float | None, zero_point: int | None) -> QTensor:
@@ -70,132 +100,38 @@ def _either(op: str, qa: Any, qb: Any, scale: float | None, zero_point: int | No
     return _scalar(f"{base}_scalar{relu}", *((qa, qb) if isinstance(qa, QTensor) else (qb, qa)))
 
 
-def add(qa: Any, qb: Any, scale: float | None = None, zero_point: int | None = None) -> QTensor:
-    """``qa + qb``, requantized; shapes broadcast. With a number for either: `add_scalar`.
+def _define(op: str, sign: str) -> tuple[Callable[..., QTensor], ...]:
+    """A sum or a product of two tensors or of one and a number; into another tensor; and of a number alone."""
+    what = f"``{sign.format('qa', 'qb')}``, requantized"
+    base, relu = op.removesuffix("_relu"), "_relu" if op.endswith("_relu") else ""
 
-    Example:
-        >>> import torch
-        >>> import zeropoint
-        >>> q = zeropoint.quantize_per_tensor(torch.tensor([1.0, 2.0]), 0.5, 10, zeropoint.quint8)
-        >>> add(q, q, 1.0, 0).dequantize(), add(q, 1.0).dequantize()
-        (tensor([2., 4.]), tensor([2., 3.]))
-    """
-    return _either("add", qa, qb, scale, zero_point)
+    def either(qa: Any, qb: Any, scale: float | None = None, zero_point: int | None = None) -> QTensor:
+        return _either(op, qa, qb, scale, zero_point)
 
+    def either_out(qa: Any, qb: Any, out: QTensor) -> QTensor:
+        _, scale, zero_point = activation(op, out, "out", DTYPES)
+        if isinstance(qa, QTensor) and isinstance(qb, QTensor):
+            return _binary(op, qa, qb, scale, zero_point, out)
+        return _into(op, _either(op, qa, qb, None, None), out)
 
-def add_relu(qa: Any, qb: Any, scale: float | None = None, zero_point: int | None = None) -> QTensor:
-    """As `add`, with a ReLU."""
-    return _either("add_relu", qa, qb, scale, zero_point)
+    def scalar(qa: QTensor, b: Number | Tensor) -> QTensor:
+        return _scalar(f"{base}_scalar{relu}", qa, b)
 
+    def scalar_out(qa: QTensor, b: Number | Tensor, out: QTensor) -> QTensor:
+        return _scalar(f"{base}_scalar{relu}", qa, b, out)
 
-def mul(qa: Any, qb: Any, scale: float | None = None, zero_point: int | None = None) -> QTensor:
-    """``qa * qb``, requantized; shapes broadcast. With a number for either: `mul_scalar`.
-
-    Example:
-        >>> import torch
-        >>> import zeropoint
-        >>> q = zeropoint.quantize_per_tensor(torch.tensor([1.0, 2.0]), 0.5, 0, zeropoint.quint8)
-        >>> mul(q, q, 1.0, 0).dequantize(), mul(q, -2.0).dequantize()
-        (tensor([1., 4.]), tensor([-2., -4.]))
-    """
-    return _either("mul", qa, qb, scale, zero_point)
+    return (
+        named(op, either, f"{what}; shapes broadcast. Without scale and zero point, one of the two is a number."),
+        named(f"{op}_out", either_out, f"{what}, with the parameters of `out`, written there."),
+        named(f"{base}_scalar{relu}", scalar, f"{what}, for a number: the parameters of the result follow from it."),
+        named(f"{base}_scalar{relu}_out", scalar_out, f"{what}, for a number; `out` takes over the parameters."),
+    )
 
 
-def mul_relu(qa: Any, qb: Any, scale: float | None = None, zero_point: int | None = None) -> QTensor:
-    """As `mul`, with a ReLU."""
-    return _either("mul_relu", qa, qb, scale, zero_point)
-
-
-def _binary_out(op: str, qa: Any, qb: Any, out: QTensor) -> QTensor:
-    """Two tensors with the parameters that `out` has, or a tensor and a number, whose parameters `out` takes over."""
-    _, scale, zero_point = activation(op, out, "out", DTYPES)
-    if isinstance(qa, QTensor) and isinstance(qb, QTensor):
-        return _binary(op, qa, qb, scale, zero_point, out)
-    return _into(op, _either(op, qa, qb, None, None), out)
-
-
-def add_out(qa: Any, qb: Any, out: QTensor) -> QTensor:
-    """`add` with the parameters of `out`, written there.
-
-    Example:
-        >>> import torch
-        >>> import zeropoint
-        >>> q = zeropoint.quantize_per_tensor(torch.tensor([1.0, 2.0]), 0.5, 0, zeropoint.quint8)
-        >>> add_out(q, q, zeropoint.empty_affine_quantized([2], scale=1.0, dtype=zeropoint.quint8)).dequantize()
-        tensor([2., 4.])
-    """
-    return _binary_out("add", qa, qb, out)
-
-
-def add_relu_out(qa: Any, qb: Any, out: QTensor) -> QTensor:
-    """`add_relu` with the parameters of `out`, written there."""
-    return _binary_out("add_relu", qa, qb, out)
-
-
-def mul_out(qa: Any, qb: Any, out: QTensor) -> QTensor:
-    """`mul` with the parameters of `out`, written there."""
-    return _binary_out("mul", qa, qb, out)
-
-
-def mul_relu_out(qa: Any, qb: Any, out: QTensor) -> QTensor:
-    """`mul_relu` with the parameters of `out`, written there."""
-    return _binary_out("mul_relu", qa, qb, out)
-
-
-def add_scalar(qa: QTensor, b: Number | Tensor) -> QTensor:
-    """``qa + b`` for a number: another zero point if there is one that says it, else another scale too.
-
-    Example:
-        >>> import torch
-        >>> import zeropoint
-        >>> q = zeropoint.quantize_per_tensor(torch.tensor([1.0, 2.0]), 0.5, 10, zeropoint.quint8)
-        >>> add_scalar(q, 2.0).q_zero_point(), add_scalar(q, 2.0).dequantize()
-        (6, tensor([3., 4.]))
-    """
-    return _scalar("add_scalar", qa, b)
-
-
-def add_scalar_relu(qa: QTensor, b: Number | Tensor) -> QTensor:
-    """As `add_scalar`, with a ReLU."""
-    return _scalar("add_scalar_relu", qa, b)
-
-
-def mul_scalar(qa: QTensor, b: Number | Tensor) -> QTensor:
-    """``qa * b`` for a number: the scale times its size; a negative one mirrors integers and zero point.
-
-    Example:
-        >>> import torch
-        >>> import zeropoint
-        >>> q = zeropoint.quantize_per_tensor(torch.tensor([1.0, 2.0]), 0.5, 10, zeropoint.quint8)
-        >>> mul_scalar(q, -3.0).q_scale(), mul_scalar(q, -3.0).dequantize()
-        (1.5, tensor([-3., -6.]))
-    """
-    return _scalar("mul_scalar", qa, b)
-
-
-def mul_scalar_relu(qa: QTensor, b: Number | Tensor) -> QTensor:
-    """As `mul_scalar`, with a ReLU."""
-    return _scalar("mul_scalar_relu", qa, b)
-
-
-def add_scalar_out(qa: QTensor, b: Number | Tensor, out: QTensor) -> QTensor:
-    """`add_scalar`, written to `out`, which takes over the parameters of the result."""
-    return _scalar("add_scalar", qa, b, out)
-
-
-def add_scalar_relu_out(qa: QTensor, b: Number | Tensor, out: QTensor) -> QTensor:
-    """`add_scalar_relu`, written to `out`, which takes over the parameters of the result."""
-    return _scalar("add_scalar_relu", qa, b, out)
-
-
-def mul_scalar_out(qa: QTensor, b: Number | Tensor, out: QTensor) -> QTensor:
-    """`mul_scalar`, written to `out`, which takes over the parameters of the result."""
-    return _scalar("mul_scalar", qa, b, out)
-
-
-def mul_scalar_relu_out(qa: QTensor, b: Number | Tensor, out: QTensor) -> QTensor:
-    """`mul_scalar_relu`, written to `out`, which takes over the parameters of the result."""
-    return _scalar("mul_scalar_relu", qa, b, out)
+add, add_out, add_scalar, add_scalar_out = _define("add", "{} + {}")
+add_relu, add_relu_out, add_scalar_relu, add_scalar_relu_out = _define("add_relu", "relu({} + {})")
+mul, mul_out, mul_scalar, mul_scalar_out = _define("mul", "{} * {}")
+mul_relu, mul_relu_out, mul_scalar_relu, mul_scalar_relu_out = _define("mul_relu", "relu({} * {})")
 
 
 # ----------------------------------------------------------------------------------------------------------- joining
@@ -207,7 +143,7 @@ def _cat(op: str, qx: Sequence[QTensor], dim: int, scale: float | None, zero_poi
     tensors, scales, zero_points = zip(*(activation(op, q, f"tensor {i}", DTYPES) for i, q in enumerate(qx)))
     scale = scales[0] if scale is None else float(scale)
     zero_point = zero_points[0] if zero_point is None else int(zero_point)
-    y = run(ops, op, list(tensors), list(scales), list(zero_points), dim, scale, zero_point)
+    y = run(op, list(tensors), list(scales), list(zero_points), dim, scale, zero_point)
     return result(y, scale, zero_point, qx[0]._qdtype)
 
 
@@ -245,26 +181,8 @@ def cat_relu_out(qx: Sequence[QTensor], dim: int, out: QTensor) -> QTensor:
 
 def _unary(op: str, q: QTensor, scale: float, zero_point: int, *arguments: float) -> QTensor:
     parameters = float(scale), int(zero_point)
-    y = run(ops, op, *activation(op, q, dtypes=DTYPES), *(float(a) for a in arguments), *parameters)
+    y = run(op, *activation(op, q, dtypes=DTYPES), *(float(a) for a in arguments), *parameters)
     return result(y, *parameters, q._qdtype)
-
-
-def _function(name: str) -> Callable[[QTensor, float, int], QTensor]:
-    def function(input: QTensor, output_scale: float, output_zero_point: int) -> QTensor:
-        return _unary(name, input, output_scale, output_zero_point)
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{name} of each value, quantized as asked, of the dtype of `input`."
-    return function
-
-
-exp = _function("exp")
-hardsigmoid = _function("hardsigmoid")
-hardswish = _function("hardswish")
-mish = _function("mish")
-sigmoid = _function("sigmoid")
-silu = _function("silu")
-tanh = _function("tanh")
 
 
 def gelu(input: QTensor, output_scale: float, output_zero_point: int, approximate: str = "none") -> QTensor:
@@ -272,31 +190,6 @@ def gelu(input: QTensor, output_scale: float, output_zero_point: int, approximat
     if approximate not in ("none", "tanh"):
         raise ValueError(f"gelu: approximate must be 'none' or 'tanh', got {approximate!r}")
     return _unary("gelu", input, output_scale, output_zero_point, approximate == "tanh")
-
-
-def elu(
-    input: QTensor,
-    output_scale: float,
-    output_zero_point: int,
-    alpha: float = 1.0,
-    scale: float = 1.0,
-    input_scale: float = 1.0,
-) -> QTensor:
-    """``scale * x`` for positive values, ``scale * alpha * (exp(x * input_scale) - 1)`` for others, quantized as asked.
-
-    Example:
-        >>> import torch
-        >>> import zeropoint
-        >>> q = zeropoint.quantize_per_tensor(torch.tensor([-8.0, 2.0]), 0.1, 100, zeropoint.quint8)
-        >>> elu(q, 0.1, 10).dequantize()
-        tensor([-1.,  2.])
-    """
-    return _unary("elu", input, output_scale, output_zero_point, alpha, scale, input_scale)
-
-
-def celu(input: QTensor, output_scale: float, output_zero_point: int, alpha: float = 1.0) -> QTensor:
-    """``x`` for positive values, ``alpha * (exp(x / alpha) - 1)`` for others, quantized as asked."""
-    return _unary("celu", input, output_scale, output_zero_point, alpha)
 
 
 def leaky_relu(
@@ -322,26 +215,6 @@ def leaky_relu(
     return _unary("leaky_relu", qx, output_scale, output_zero_point, negative_slope)
 
 
-def prelu(qx: QTensor, weight: QTensor, output_scale: float, output_zero_point: int) -> QTensor:
-    """Negative values times the slope of their channel, quantized as asked.
-
-    Args:
-        qx: ``(N, C, ...)``, or of any shape for a single slope.
-        weight: ``(C,)`` or ``(1,)``, quantized, of the dtype of `qx`.
-
-    Example:
-        >>> import torch
-        >>> import zeropoint
-        >>> q = zeropoint.quantize_per_tensor(torch.tensor([[-8.0, 2.0]]), 0.1, 100, zeropoint.quint8)
-        >>> weight = zeropoint.quantize_per_tensor(torch.tensor([0.5]), 0.5, 0, zeropoint.quint8)
-        >>> prelu(q, weight, 0.1, 100).dequantize()
-        tensor([[-4.,  2.]])
-    """
-    parameters = float(output_scale), int(output_zero_point)
-    operands = *activation("prelu", qx, dtypes=DTYPES), *activation("prelu", weight, "weight", DTYPES)
-    return result(run(ops, "prelu", *operands, *parameters), *parameters, qx._qdtype)
-
-
 def requantize(qx: QTensor, scale: float, zero_point: int, dtype: Any = None) -> QTensor:
     """The same values with other parameters, and another dtype if given.
 
@@ -357,7 +230,7 @@ def requantize(qx: QTensor, scale: float, zero_point: int, dtype: Any = None) ->
         raise TypeError(f"requantize: dtype must be {' or '.join(reversed(DTYPES))}, got {kind.name}")
     operand = activation("requantize", qx, dtypes=DTYPES)
     parameters = float(scale), int(zero_point)
-    return result(run(ops, "requantize", *operand, *parameters, kind.torch_storage), *parameters, kind)
+    return result(run("requantize", *operand, *parameters, kind.torch_storage), *parameters, kind)
 
 
 # ------------------------------------------------------------------------------------------------ bounds on integers
@@ -366,7 +239,7 @@ def requantize(qx: QTensor, scale: float, zero_point: int, dtype: Any = None) ->
 def _kept(op: str, q: QTensor, *arguments: Any) -> QTensor:
     """A function that keeps the parameters."""
     data, scale, zero_point = activation(op, q, dtypes=DTYPES)
-    return QTensor(run(ops, op, data, scale, zero_point, *arguments), PerTensorQuantizer(scale, zero_point), q._qdtype)
+    return QTensor(run(op, data, scale, zero_point, *arguments), PerTensorQuantizer(scale, zero_point), q._qdtype)
 
 
 def clamp(qx: QTensor, min: float | None = None, max: float | None = None) -> QTensor:

@@ -15,10 +15,48 @@ from torch import Tensor
 from zeropoint.numerics import packing
 from zeropoint.numerics.dtypes import QuantizedDtype
 from zeropoint.ops import embedding as ops
+from zeropoint.ops.embedding import (
+    embedding_bag_2bit_prepack,
+    embedding_bag_2bit_prepack_with_rowwise_min_max,
+    embedding_bag_2bit_rowwise_offsets,
+    embedding_bag_2bit_unpack,
+    embedding_bag_4bit_prepack,
+    embedding_bag_4bit_prepack_with_rowwise_min_max,
+    embedding_bag_4bit_rowwise_offsets,
+    embedding_bag_4bit_unpack,
+    embedding_bag_byte_prepack,
+    embedding_bag_byte_prepack_with_rowwise_min_max,
+    embedding_bag_byte_rowwise_offsets,
+    embedding_bag_byte_unpack,
+)
 from zeropoint.ops.library import named
 from zeropoint.qfunctions.values import require_quantized
 from zeropoint.tensor.qtensor import QTensor, from_values
 from zeropoint.tensor.quantizer import PerChannelQuantizer
+
+__all__ = [
+    "EmbeddingPackedParams",
+    "embedding_2bit",
+    "embedding_4bit",
+    "embedding_bag_2bit",
+    "embedding_bag_2bit_prepack",
+    "embedding_bag_2bit_prepack_with_rowwise_min_max",
+    "embedding_bag_2bit_rowwise_offsets",
+    "embedding_bag_2bit_unpack",
+    "embedding_bag_4bit",
+    "embedding_bag_4bit_prepack",
+    "embedding_bag_4bit_prepack_with_rowwise_min_max",
+    "embedding_bag_4bit_rowwise_offsets",
+    "embedding_bag_4bit_unpack",
+    "embedding_bag_byte",
+    "embedding_bag_byte_prepack",
+    "embedding_bag_byte_prepack_with_rowwise_min_max",
+    "embedding_bag_byte_rowwise_offsets",
+    "embedding_bag_byte_unpack",
+    "embedding_bag_prepack",
+    "embedding_bag_unpack",
+    "embedding_byte",
+]
 
 DTYPES = ("quint2x4", "quint4x2", "quint8")
 

@@ -21,6 +21,27 @@ from zeropoint.tensor.qtensor import QTensor
 from zeropoint.tensor.quantizer import PerChannelQuantizer, PerTensorQuantizer
 from zeropoint.tensor.recording import is_recorded, is_watched, needs_dispatch
 
+__all__ = [
+    "ConvPackedParams",
+    "LinearPackedParams",
+    "LinearPackedParamsFp16",
+    "bmm",
+    "conv_prepack",
+    "conv_transpose_prepack",
+    "linear",
+    "linear_dynamic",
+    "linear_dynamic_fp16",
+    "linear_leaky_relu",
+    "linear_prepack",
+    "linear_prepack_fp16",
+    "linear_relu",
+    "linear_relu_dynamic",
+    "linear_relu_dynamic_fp16",
+    "linear_tanh",
+    "linear_unpack",
+    "matmul",
+]
+
 
 def _weight_parameters(op: str, weight: QTensor, axis: int, repeat: int = 1) -> tuple[Tensor, Tensor]:
     """Scales and zero points of a weight whose channels lie along `axis`, each for `repeat` groups."""

@@ -29,6 +29,20 @@ from zeropoint.ops.recurrent import (
 from zeropoint.ops.rounding import OURS, takes_7_bits
 from zeropoint.qfunctions.packed import LinearPackedParams, LinearPackedParamsFp16
 
+__all__ = [
+    "CellParams",
+    "make_quantized_cell_params_dynamic",
+    "make_quantized_cell_params_fp16",
+    "quantized_gru",
+    "quantized_gru_cell_dynamic",
+    "quantized_lstm",
+    "quantized_lstm_cell_dynamic",
+    "quantized_rnn_relu",
+    "quantized_rnn_relu_cell_dynamic",
+    "quantized_rnn_tanh",
+    "quantized_rnn_tanh_cell_dynamic",
+]
+
 Packed = LinearPackedParams | LinearPackedParamsFp16
 
 

@@ -16,6 +16,14 @@ from zeropoint.qfunctions.values import require_quantized
 from zeropoint.tensor.qtensor import QTensor
 from zeropoint.tensor.quantizer import PerChannelQuantizer, PerTensorQuantizer
 
+__all__ = [
+    "WeightOnlyPackedParams",
+    "weight_only_linear",
+    "weight_only_linear_relu",
+    "weight_only_prepack",
+    "weight_only_unpack",
+]
+
 _PREPACK = "weight_only_prepack"
 
 

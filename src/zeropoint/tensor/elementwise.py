@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from zeropoint.numerics.dtypes import QuantizedDtype, qint8, qint32, quint8
-from zeropoint.numerics.functions import quantize_number, single
+from zeropoint.numerics.functions import FUNCTIONS, quantize_number, single
 from zeropoint.ops.stored import stored_function
 from zeropoint.tensor.errors import QTensorError
 from zeropoint.tensor.qtensor import QTensor, implements
@@ -177,50 +176,27 @@ def hardsigmoid_(q: QTensor) -> QTensor:
     return copy_(q, _fixed(q, "hardsigmoid"))
 
 
-@implements(aten.leaky_relu.default)
-def leaky_relu(q: QTensor, negative_slope: Any = 0.01) -> QTensor:
-    return _function(q, "leaky_relu", negative_slope)
+def _define_method(name: str) -> None:
+    """A function that keeps the parameters, and the same in place; ATen's schema has the defaults of its arguments."""
+    op, op_ = getattr(aten, name).default, getattr(aten, f"{name}_").default
+    names = [argument.name for argument in op._schema.arguments[1:]]
+    defaults = {argument.name: argument.default_value for argument in op._schema.arguments[1:]}
+
+    def arguments(given: tuple[Any, ...], more: dict[str, Any]) -> list[Any]:
+        return list((defaults | dict(zip(names, given)) | more).values())
+
+    @implements(op)
+    def function(q: QTensor, *given: Any, **more: Any) -> QTensor:
+        return _function(q, name, *arguments(given, more))
+
+    @implements(op_)
+    def function_(q: QTensor, *given: Any, **more: Any) -> QTensor:
+        return _function_(q, name, *arguments(given, more))
 
 
-@implements(aten.leaky_relu_.default)
-def leaky_relu_(q: QTensor, negative_slope: Any = 0.01) -> QTensor:
-    return _function_(q, "leaky_relu", negative_slope)
-
-
-@implements(aten.threshold.default)
-def threshold(q: QTensor, threshold: Any, value: Any) -> QTensor:
-    return _function(q, "threshold", threshold, value)
-
-
-@implements(aten.threshold_.default)
-def threshold_(q: QTensor, threshold: Any, value: Any) -> QTensor:
-    return _function_(q, "threshold", threshold, value)
-
-
-@implements(aten.elu.default)
-def elu(q: QTensor, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> QTensor:
-    return _function(q, "elu", alpha, scale, input_scale)
-
-
-@implements(aten.elu_.default)
-def elu_(q: QTensor, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> QTensor:
-    return _function_(q, "elu", alpha, scale, input_scale)
-
-
-@implements(aten.celu.default)
-def celu(q: QTensor, alpha: Any = 1.0) -> QTensor:
-    return _function(q, "elu", alpha, 1.0, _inverse(alpha))
-
-
-@implements(aten.celu_.default)
-def celu_(q: QTensor, alpha: Any = 1.0) -> QTensor:
-    return _function_(q, "elu", alpha, 1.0, _inverse(alpha))
-
-
-def _inverse(alpha: float) -> float:
-    if alpha == 0 or math.isnan(alpha):
-        raise QTensorError(f"celu needs an alpha that is not zero, got {alpha}")
-    return 1.0 / alpha
+for _name, _entry in FUNCTIONS.items():
+    if _entry.in_place:
+        _define_method(_name)
 
 
 @implements(aten.gelu.default)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor, nn
 
+from zeropoint import qfunctions
 from zeropoint.nn.quantized.storage import (
     CalibratedOutput,
     as_qtensor,
@@ -17,7 +18,6 @@ from zeropoint.nn.quantized.storage import (
 )
 from zeropoint.numerics.dtypes import qint8, quantized_dtype, quint8
 from zeropoint.observers import MinMaxObserver
-from zeropoint.qfunctions import elementwise, norms
 from zeropoint.qfunctions.values import require_quantized
 from zeropoint.tensor.create import quantize_per_tensor
 from zeropoint.tensor.qtensor import QTensor, rebuild
@@ -39,7 +39,7 @@ class ReLU6(nn.ReLU):
         if torch.jit.is_scripting():
             return self._graph(input)
         else:
-            return self._graph(input) if is_recorded() else elementwise.relu6(input, self.inplace)
+            return self._graph(input) if is_recorded() else qfunctions.relu6(input, self.inplace)
 
     def _graph(self, x: Tensor) -> Tensor:
         values, scale, zero_point = integers_of(x)
@@ -75,7 +75,7 @@ class ELU(CalibratedOutput, nn.ELU):
         return quantized(y, self.scale, self.zero_point)
 
     def _eager(self, x: QTensor) -> QTensor:
-        return elementwise.elu(x, self.scale, self.zero_point, self.alpha)
+        return qfunctions.elu(x, self.scale, self.zero_point, self.alpha)
 
     @classmethod
     def from_reference(cls, mod: Any, scale: float, zero_point: int) -> ELU:
@@ -106,7 +106,7 @@ class LeakyReLU(CalibratedOutput, nn.LeakyReLU):
         return quantized(y, self.scale, self.zero_point)
 
     def _eager(self, x: QTensor) -> QTensor:
-        return elementwise.leaky_relu(x, self.negative_slope, self.inplace, self.scale, self.zero_point)
+        return qfunctions.leaky_relu(x, self.negative_slope, self.inplace, self.scale, self.zero_point)
 
     @classmethod
     def from_reference(cls, mod: Any, scale: float, zero_point: int) -> LeakyReLU:
@@ -141,7 +141,7 @@ class Hardswish(CalibratedOutput, nn.Hardswish):
         self._set(scale, zero_point)
 
     def _eager(self, x: QTensor) -> QTensor:
-        return elementwise.hardswish(x, self.scale, self.zero_point)
+        return qfunctions.hardswish(x, self.scale, self.zero_point)
 
     @classmethod
     def from_reference(cls, mod: Any, scale: float, zero_point: int) -> Hardswish:
@@ -177,7 +177,7 @@ class Sigmoid(CalibratedOutput, nn.Sigmoid):
         return self.zero_point
 
     def _eager(self, x: QTensor) -> QTensor:
-        return elementwise.sigmoid(x, self.scale, self.zero_point)
+        return qfunctions.sigmoid(x, self.scale, self.zero_point)
 
     @classmethod
     def from_reference(cls, mod: Any, scale: float, zero_point: int) -> Sigmoid:
@@ -212,7 +212,7 @@ class Softmax(CalibratedOutput, nn.Softmax):
         return quantized(y, self.scale, self.zero_point)
 
     def _eager(self, x: QTensor) -> QTensor:
-        return norms.softmax(x, self._axis(x), self.scale, self.zero_point)
+        return qfunctions.softmax(x, self._axis(x), self.scale, self.zero_point)
 
     @classmethod
     def from_reference(cls, mod: Any, scale: float, zero_point: int) -> Softmax:
@@ -264,7 +264,7 @@ class PReLU(CalibratedOutput):
         return quantized(y, self.scale, self.zero_point)
 
     def _eager(self, x: QTensor) -> QTensor:
-        return elementwise.prelu(x, self.weight, self.scale, self.zero_point)
+        return qfunctions.prelu(x, self.weight, self.scale, self.zero_point)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm as FloatBatchNorm
 
+from zeropoint import qfunctions
 from zeropoint.nn.quantized.normalization import fixed
 from zeropoint.nn.quantized.storage import QuantizedOutput, integers_of, output_qparams, quantized
-from zeropoint.qfunctions import norms
 from zeropoint.tensor.qtensor import QTensor
 
 __all__ = ["BatchNorm2d", "BatchNorm3d"]
@@ -83,7 +83,7 @@ class BatchNorm2d(_BatchNorm):
     """
 
     _NAME = "QuantizedBatchNorm2d"
-    _OP = staticmethod(norms.batch_norm2d)
+    _OP = staticmethod(qfunctions.batch_norm2d)
     _graph = batch_norm_graph(torch.ops.zeropoint.batch_norm2d)
 
 
@@ -91,5 +91,5 @@ class BatchNorm3d(_BatchNorm):
     """Batch norm of ``(N, C, D, H, W)``; see `BatchNorm2d`."""
 
     _NAME = "QuantizedBatchNorm3d"
-    _OP = staticmethod(norms.batch_norm3d)
+    _OP = staticmethod(qfunctions.batch_norm3d)
     _graph = batch_norm_graph(torch.ops.zeropoint.batch_norm3d)

@@ -13,8 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from zeropoint import qfunctions
 from zeropoint.numerics.dtypes import quantized_dtype, quint8
 from zeropoint.ops import layers, rounding
+from zeropoint.ops.library import INTEGERS
 from zeropoint.qfunctions import elementwise, packed
 from zeropoint.qfunctions.values import require_quantized
 from zeropoint.tensor.qtensor import QTensor
@@ -281,7 +283,7 @@ def avg_pool2d(
         >>> avg_pool2d(x, (1, 2)).dequantize()
         tensor([[[[2.]]]])
     """
-    require_quantized("avg_pool2d", "input", input, elementwise.DTYPES)
+    require_quantized("avg_pool2d", "input", input, INTEGERS)
     return F.avg_pool2d(input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
@@ -295,7 +297,7 @@ def avg_pool3d(
     divisor_override: int | None = None,
 ) -> QTensor:
     """`avg_pool2d` of three dimensions."""
-    require_quantized("avg_pool3d", "input", input, elementwise.DTYPES)
+    require_quantized("avg_pool3d", "input", input, INTEGERS)
     return F.avg_pool3d(input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
@@ -308,18 +310,18 @@ def adaptive_avg_pool2d(input: QTensor, output_size: Any) -> QTensor:
         >>> adaptive_avg_pool2d(x, 1).dequantize()
         tensor([[[[2.]]]])
     """
-    require_quantized("adaptive_avg_pool2d", "input", input, elementwise.DTYPES)
+    require_quantized("adaptive_avg_pool2d", "input", input, INTEGERS)
     return F.adaptive_avg_pool2d(input, output_size)
 
 
 def adaptive_avg_pool3d(input: QTensor, output_size: Any) -> QTensor:
     """`adaptive_avg_pool2d` of three dimensions."""
-    require_quantized("adaptive_avg_pool3d", "input", input, elementwise.DTYPES)
+    require_quantized("adaptive_avg_pool3d", "input", input, INTEGERS)
     return F.adaptive_avg_pool3d(input, output_size)
 
 
 def _max_pool(op: str, input: QTensor, arguments: tuple[Any, ...], return_indices: bool) -> QTensor:
-    require_quantized(op, "input", input, elementwise.DTYPES)
+    require_quantized(op, "input", input, INTEGERS)
     if return_indices:
         raise NotImplementedError(
             f"{op}: return_indices is not supported for quantized tensors: call .dequantize() first"
@@ -380,7 +382,7 @@ def interpolate(
         >>> interpolate(x, size=(1, 4)).dequantize()
         tensor([[[[1., 1., 3., 3.]]]])
     """
-    require_quantized("interpolate", "input", input, elementwise.DTYPES)
+    require_quantized("interpolate", "input", input, INTEGERS)
     if is_recorded():
         spatial = input.dim() - 2
         sizes, factors = (
@@ -424,17 +426,17 @@ def elu(input: QTensor, scale: float, zero_point: int, alpha: float = 1.0) -> QT
         ... ).dequantize()
         tensor([-1.,  2.])
     """
-    return elementwise.elu(input, scale, zero_point, alpha)
+    return qfunctions.elu(input, scale, zero_point, alpha)
 
 
 def celu(input: QTensor, scale: float, zero_point: int, alpha: float = 1.0) -> QTensor:
     """``x`` for positive values, ``alpha * (exp(x / alpha) - 1)`` for others, quantized as asked."""
-    return elementwise.celu(input, scale, zero_point, alpha)
+    return qfunctions.celu(input, scale, zero_point, alpha)
 
 
 def hardswish(input: QTensor, scale: float, zero_point: int) -> QTensor:
     """``x * relu6(x + 3) / 6``, quantized with `scale` and `zero_point`."""
-    return elementwise.hardswish(input, scale, zero_point)
+    return qfunctions.hardswish(input, scale, zero_point)
 
 
 def leaky_relu(
@@ -452,7 +454,7 @@ def leaky_relu(
         >>> leaky_relu(q, 0.5).dequantize()
         tensor([-4.,  2.])
     """
-    require_quantized("leaky_relu", "input", input, elementwise.DTYPES)
+    require_quantized("leaky_relu", "input", input, INTEGERS)
     if scale is None and zero_point is None:
         return F.leaky_relu(input, negative_slope, inplace)
     if scale is None or zero_point is None:
@@ -462,13 +464,13 @@ def leaky_relu(
 
 def hardtanh(input: QTensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> QTensor:
     """Values between `min_val` and `max_val`; scale and zero point stay."""
-    require_quantized("hardtanh", "input", input, elementwise.DTYPES)
+    require_quantized("hardtanh", "input", input, INTEGERS)
     return F.hardtanh(input, min_val, max_val, inplace)
 
 
 def hardsigmoid(input: QTensor, inplace: bool = False) -> QTensor:
     """``relu6(x + 3) / 6``; scale and zero point are fixed, 1/256 and 0 for quint8."""
-    require_quantized("hardsigmoid", "input", input, elementwise.DTYPES)
+    require_quantized("hardsigmoid", "input", input, INTEGERS)
     return F.hardsigmoid(input, inplace)
 
 

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from zeropoint import qfunctions
 from zeropoint.nn.quantized.storage import CalibratedOutput, integers_of, quantized
-from zeropoint.qfunctions import norms
 from zeropoint.tensor.qtensor import QTensor
 
 __all__ = ["GroupNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LayerNorm"]
@@ -55,7 +55,7 @@ class LayerNorm(_Norm, nn.LayerNorm):
         return quantized(y, self.scale, self.zero_point)
 
     def _eager(self, x: QTensor) -> QTensor:
-        return norms.layer_norm(x, self._shape, self.weight, self.bias, self.eps, self.scale, self.zero_point)
+        return qfunctions.layer_norm(x, self._shape, self.weight, self.bias, self.eps, self.scale, self.zero_point)
 
     @classmethod
     def from_reference(cls, mod: Any, scale: float, zero_point: int) -> LayerNorm:
@@ -89,7 +89,7 @@ class GroupNorm(_Norm, nn.GroupNorm):
         return quantized(y, self.scale, self.zero_point)
 
     def _eager(self, x: QTensor) -> QTensor:
-        return norms.group_norm(x, self.num_groups, self.weight, self.bias, self.eps, self.scale, self.zero_point)
+        return qfunctions.group_norm(x, self.num_groups, self.weight, self.bias, self.eps, self.scale, self.zero_point)
 
     @classmethod
     def from_reference(cls, mod: Any, scale: float, zero_point: int) -> GroupNorm:
@@ -120,7 +120,7 @@ class _InstanceNorm(_Norm):
     def _eager(self: Any, x: QTensor) -> QTensor:
         if x.dim() != self._DIMS + 2:
             raise ValueError(f"{self._NAME}: input must have {self._DIMS + 2} dimensions, got shape {tuple(x.shape)}")
-        return norms.instance_norm(x, self.weight, self.bias, self.eps, self.scale, self.zero_point)
+        return qfunctions.instance_norm(x, self.weight, self.bias, self.eps, self.scale, self.zero_point)
 
     @classmethod
     def from_reference(cls, mod: Any, scale: float, zero_point: int) -> Any:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from zeropoint import qfunctions
 from zeropoint.nn import quantized as nnq
 from zeropoint.nn.quantized.batchnorm import batch_norm_graph
-from zeropoint.qfunctions import norms
 
 __all__ = ["BNReLU2d", "BNReLU3d"]
 
@@ -15,7 +15,7 @@ class BNReLU2d(nnq.BatchNorm2d):
     """`zeropoint.nn.quantized.BatchNorm2d` with a ReLU."""
 
     _NAME = "QuantizedBNReLU2d"
-    _OP = staticmethod(norms.batch_norm2d_relu)
+    _OP = staticmethod(qfunctions.batch_norm2d_relu)
     _graph = batch_norm_graph(torch.ops.zeropoint.batch_norm2d_relu)
 
 
@@ -23,5 +23,5 @@ class BNReLU3d(nnq.BatchNorm3d):
     """`zeropoint.nn.quantized.BatchNorm3d` with a ReLU."""
 
     _NAME = "QuantizedBNReLU3d"
-    _OP = staticmethod(norms.batch_norm3d_relu)
+    _OP = staticmethod(qfunctions.batch_norm3d_relu)
     _graph = batch_norm_graph(torch.ops.zeropoint.batch_norm3d_relu)
