@@ -124,7 +124,9 @@ def test_operator_has_a_documented_function(schema: Any) -> None:
     names = [f"{op}_{schema.overload_name}", op]
     functions = [getattr(module, name, None) for module in submodules(ops) for name in names]
     functions += [KERNELS.get(name) for name in names]  # those that a loop defines
-    assert any(inspect.getdoc(function) for function in functions if function is not None), f"none of the modules of zeropoint.ops has a documented function {' or '.join(names)}"
+    assert any(inspect.getdoc(function) for function in functions if function is not None), (
+        f"none of the modules of zeropoint.ops has a documented function {' or '.join(names)}"
+    )
 
 
 if __name__ == "__main__":

@@ -191,6 +191,7 @@ LAYERS = (
     "safetensors_header",
     "table",
     "torch_versions",
+    "context",
     "numerics",
     "ops",
     "tensor",

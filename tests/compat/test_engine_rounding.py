@@ -19,6 +19,7 @@ from zeropoint import qfunctions
 from zeropoint.compat import functions, surroundings
 from zeropoint.compat.script_files import on_our_operators
 from zeropoint.compiler.restore import restore
+from zeropoint.context import CONTEXT
 from zeropoint.numerics import binary
 from zeropoint.ops import rounding
 
@@ -31,9 +32,9 @@ def engine(request: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """PyTorch's engine of this name, and our choice of a rounding for it."""
     before = torch.backends.quantized.engine
     torch.backends.quantized.engine = request.param
-    monkeypatch.setitem(rounding.CHOICE, "layer", surroundings._rounding_of_engine)
-    monkeypatch.setitem(rounding.CHOICE, "values", surroundings._rounding_of_values)
-    monkeypatch.setitem(rounding.REDUCE_RANGE, "linear_dynamic", True)
+    monkeypatch.setattr(CONTEXT, "rounding_of_layer", surroundings._rounding_of_engine)
+    monkeypatch.setattr(CONTEXT, "rounding_of_values", surroundings._rounding_of_values)
+    monkeypatch.setattr(CONTEXT, "reduces_range", True)
     yield request.param
     torch.backends.quantized.engine = before
 
@@ -94,7 +95,7 @@ def test_without_an_engine_another_order_decides(monkeypatch: pytest.MonkeyPatch
     q = zeropoint.make_per_tensor_quantized_tensor(x, X_SCALE, X_ZERO_POINT)
     made = {}
     for name in rounding.CODES:
-        monkeypatch.setitem(rounding.CHOICE, "layer", lambda *_, name=name: name)
+        monkeypatch.setattr(CONTEXT, "rounding_of_layer", lambda *_, name=name: name)
         packed = qfunctions.linear_prepack(our_weight(weight, scales), bias)
         made[name] = qfunctions.linear(q, packed, SCALE, ZERO_POINT).int_repr().int()
     for name in ("fbgemm", "qnnpack", "onednn"):
@@ -277,7 +278,7 @@ def test_sums_that_qnnpack_has_not_are_as_without_it(engine: str, monkeypatch: p
         lambda: qfunctions.add(x, x, 1e-4, 50),  # a ratio beyond its factors, which PyTorch refuses
     ]
     chosen = [add().int_repr() for add in sums]
-    monkeypatch.delitem(rounding.CHOICE, "values")
+    monkeypatch.setattr(CONTEXT, "rounding_of_values", None)
     for add, integers in zip(sums, chosen):
         assert torch.equal(add().int_repr(), integers)
 
@@ -355,7 +356,7 @@ def test_scripted_and_compiled_models_sum_and_average_alike(engine: str, monkeyp
     program = zeropoint.compile(quantized, (batches[0],))
     assert torch.equal(program(batches[0]), want)
     assert torch.equal(torch.jit.script(quantized)(batches[0]), want)
-    monkeypatch.delitem(rounding.CHOICE, "values")
+    monkeypatch.setattr(CONTEXT, "rounding_of_values", None)
     assert torch.equal(program(batches[0]), want)  # a program keeps what was chosen when it was made
     assert not torch.equal(quantized(batches[0]), want)  # halves are among these sums
 

@@ -20,6 +20,7 @@ from zeropoint.compiler.fusion import FUSIONS, split
 from zeropoint.compiler.program_builder import Step
 from zeropoint.compiler.restore import restore
 from zeropoint.compiler.sizes import RESTORED_SIZES
+from zeropoint.context import CONTEXT
 from zeropoint.operators import RESTORES
 from zeropoint.ops import rounding
 
@@ -152,7 +153,7 @@ def test_rounding_that_graphs_have_not_is_refused(layers: nn.Module, monkeypatch
     graph = zeropoint.to_int8(
         nn.Sequential(nn.Conv2d(4, 4, 1), layers, nn.Conv2d(4, 4, 1)).eval(), (x,), [x], progress=False
     )
-    monkeypatch.setitem(rounding.CHOICE, "values", lambda: rounding.QNNPACK)
+    monkeypatch.setattr(CONTEXT, "rounding_of_values", lambda: rounding.QNNPACK)
     program = zeropoint.compile(graph, (x,))
     with pytest.raises(zeropoint.Unsupported, match="graph operators have no counterpart for rounding = 2"):
         restore(program)

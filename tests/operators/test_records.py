@@ -13,7 +13,7 @@ from torch import nn
 
 import zeropoint
 from zeropoint import qconfig_mapping
-from zeropoint.nn import simulated_tensor
+from zeropoint.context import CONTEXT
 from zeropoint.operators import STEPS, Observed, Operator, Output, mapping, module_forms, operators, register, traced
 from zeropoint.operators.registry import unregister
 from zeropoint.operators.steps import steps
@@ -139,14 +139,14 @@ def test_fixed_ranges_in_fx_graph_mode_are_those_of_the_records() -> None:
 
 
 def test_eager_models_know_what_records_move() -> None:
-    moved = {record.name for record in operators() if record.called and record.called <= simulated_tensor.MOVING}
-    assert {"relu", "max_pool2d", "reshape", "transpose", "split"} <= moved
-    assert not simulated_tensor.MOVING & {"clamp", "relu6", "mean", "avg_pool2d", "sigmoid", "pad", "cat"}
+    moves = CONTEXT.moves_values
+    assert all(map(moves, ("relu", "relu_", "max_pool2d", "reshape", "transpose", "split")))
+    assert not any(map(moves, ("clamp", "relu6", "mean", "avg_pool2d", "sigmoid", "pad", "cat")))
     register(Operator("another", ("another.default",), output=Output.INPUT))
-    assert "another" in simulated_tensor.MOVING
+    assert moves("another")
     unregister("another")
-    assert "another" not in simulated_tensor.MOVING
-    assert "relu" in simulated_tensor.MOVING
+    assert not moves("another")
+    assert moves("relu")
 
 
 def test_quantized_tensors_fix_the_results_that_records_fix() -> None:

@@ -13,6 +13,7 @@ from torch.package import PackageExporter
 
 from zeropoint.compat.changes import Changes
 from zeropoint.compat.objects import PACKED
+from zeropoint.context import CONTEXT
 from zeropoint.ops import rounding
 
 ENGINES = ("x86", "fbgemm", "qnnpack", "onednn", "none")
@@ -92,9 +93,9 @@ def adapt_surroundings(changes: Changes) -> None:
     changes.attribute(PackageExporter, "_can_implicitly_extern", outside)
     changes.attribute(torch.fx.Tracer, "is_leaf_module", _leaving_whole(torch.fx.Tracer.is_leaf_module))
     changes.attribute(torch.fx.Tracer, "create_arg", _naming_packed_weights(torch.fx.Tracer.create_arg))
-    changes.item(rounding.CHOICE, "layer", _rounding_of_engine)
-    changes.item(rounding.CHOICE, "values", _rounding_of_values)
-    changes.item(rounding.REDUCE_RANGE, "linear_dynamic", True)
+    changes.attribute(CONTEXT, "rounding_of_layer", _rounding_of_engine)
+    changes.attribute(CONTEXT, "rounding_of_values", _rounding_of_values)
+    changes.attribute(CONTEXT, "reduces_range", True)
     if not hasattr(torch.backends, "quantized"):
         engine = _Engine("torch.backends.quantized")
         changes.item(sys.modules, engine.__name__, engine)

@@ -243,36 +243,38 @@ def _part_of_a_model(observed: nn.Module) -> None:
 
 
 def _plain_inputs(module: nn.Module, args: Any, kwargs: Any) -> Any:
-    if not isinstance(module, (QuantStub, DeQuantStub)) and _MISSING is not None:
-        first = next(iter((*args, *kwargs.values())), None)
-        is_float = isinstance(first, torch.Tensor) and first.is_floating_point() and not isinstance(first, Standing)
-        if is_float:
-            _MISSING.append(module)
     return plain(args), plain(kwargs)
+
+
+def _gets_floats(module: nn.Module, args: Any, kwargs: Any) -> bool:
+    """Whether a module that would be quantized is called with floats that stand for nothing quantized."""
+    first = next(iter((*args, *kwargs.values())), None)
+    is_float = isinstance(first, torch.Tensor) and first.is_floating_point() and not isinstance(first, Standing)
+    return is_float and not isinstance(module, (QuantStub, DeQuantStub))
 
 
 def _plain_output(module: nn.Module, args: Any, output: Any) -> Any:
     return plain(output)
 
 
-_MISSING: list[nn.Module] | None = None
-
-
 def _check(model: nn.Module, example_inputs: Any) -> None:
-    global _MISSING
     inputs = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
     trial = copy.deepcopy(model)
     for module in trial.modules():
         if getattr(module, "_TAKES_STANDING", False) and getattr(module, "qconfig", None) is not None:
             module.register_forward_pre_hook(_plain_inputs, with_kwargs=True)
-    _MISSING = []
-    try:
-        with torch.no_grad():
-            _part_of_a_model(trial)
-            output = trial(*inputs)
-        missing, _MISSING = _MISSING, None
-    finally:
-        _MISSING = None
+    missing: list[nn.Module] = []
+
+    def note(module: nn.Module, args: Any, kwargs: Any) -> None:
+        if _gets_floats(module, args, kwargs):
+            missing.append(module)
+
+    for module in trial.modules():
+        if _plain_inputs in module._forward_pre_hooks.values():
+            module.register_forward_pre_hook(note, with_kwargs=True, prepend=True)
+    with torch.no_grad():
+        _part_of_a_model(trial)
+        output = trial(*inputs)
     if missing:
         names = {m: name or "the model" for name, m in trial.named_modules()}
         listed = ", ".join(f"{names[m]} ({type(m).__name__})" for m in dict.fromkeys(missing))

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from zeropoint.context import CONTEXT
 from zeropoint.fake_quant.base import FakeQuantizeBase
 from zeropoint.numerics.blocks import CHANNELS_LAST
 from zeropoint.numerics.dtypes import quantized_dtype
@@ -23,9 +24,6 @@ from zeropoint.tensor.create import quantize_per_tensor
 from zeropoint.tensor.qtensor import QTensor
 from zeropoint.tensor.recording import is_recorded
 
-# Functions, by the names that Python calls, whose results are values they were given, in other places: they need not be
-# computed on integers to know what these give. Operator records enter them; one that is missing costs time only.
-MOVING: set[str] = set()
 _VALUES = frozenset(("T", "mT", "data"))  # attributes of a tensor that give its values
 
 
@@ -44,7 +42,7 @@ class Standing(torch.Tensor):
         if name == "__get__":
             name = getattr(getattr(func, "__self__", None), "__name__", "")
         drops = kwargs.get("training") is True  # values at random; the deployed model drops none
-        is_exact = drops or name in _VALUES or name in MOVING or name.rstrip("_") in MOVING
+        is_exact = drops or name in _VALUES or CONTEXT.moves_values(name)
         writes = not is_exact and _writes(name, args, kwargs)
         given, named = _map((args, kwargs), _copied) if writes else (args, kwargs)
         with torch._C.DisableTorchFunctionSubclass():

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from zeropoint.nn.simulated_tensor import MOVING
+from zeropoint.context import CONTEXT
 from zeropoint.operators.onnx_forms import Read, Write
 from zeropoint.operators.record import CustomModule, Fusion, ModuleForms, Observed, Operator
 from zeropoint.operators.steps import Emit, Restore
@@ -30,6 +30,7 @@ __all__ = [
     "mapping",
     "module_forms",
     "modules_of",
+    "moves_values",
     "operators",
     "register",
     "traced",
@@ -43,6 +44,7 @@ _STEPS: dict[str, Emit] = {}
 _RESTORES: dict[str, Restore] = {}
 _ONNX_WRITES: dict[str, Write] = {}
 _ONNX_READS: dict[str, Read] = {}
+_MOVING: set[str] = set()
 
 # Operators by their name, and by the overload of ATen that is this operator ("conv2d.default"); what emits the steps of
 # a program by the call in a quantized graph ("zeropoint.conv2d.default"); what makes such calls of a step again, by the
@@ -82,7 +84,7 @@ def _enter(record: Operator) -> None:
     _ONNX_WRITES.update(record.onnx.writes)
     _ONNX_READS.update(record.onnx.reads)
     if record.moves_values:
-        MOVING.update(record.called)
+        _MOVING.update(record.called)
 
 
 def _stored(record: Operator) -> tuple[Any, ...]:
@@ -100,10 +102,18 @@ def _registered(name: str) -> Operator:
 copyreg.pickle(Operator, _stored)  # a record has functions, which files cannot hold: files have its name
 
 
+def moves_values(name: str) -> bool:
+    """Whether a function of this name, or the same in place, gives values of its input in other places."""
+    return name in _MOVING or name.rstrip("_") in _MOVING
+
+
+CONTEXT.moves_values = moves_values
+
+
 def unregister(name: str) -> None:
     """Take an operator out again; its node is then treated as any unknown one."""
     kept = [record for record in _BY_NAME.values() if record is not _BY_NAME[name]]
-    for derived in (_BY_NAME, _BY_ATEN, _BY_FORMS, _STEPS, _RESTORES, _ONNX_WRITES, _ONNX_READS, MOVING):
+    for derived in (_BY_NAME, _BY_ATEN, _BY_FORMS, _STEPS, _RESTORES, _ONNX_WRITES, _ONNX_READS, _MOVING):
         derived.clear()  # calls may be shared, as convolutions over any number of axes share one
     for record in kept:
         _enter(record)

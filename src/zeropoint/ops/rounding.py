@@ -23,23 +23,18 @@ Layers of dynamic quantization round what they get to 7 bits if they are asked t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+from zeropoint.context import CONTEXT
 
 OURS = "zeropoint"
 # By their numbers in the native core (native/operators/rounding.h) and in programs.
 CODES = {OURS: 0, "fbgemm": 1, "qnnpack": 2, "onednn": 3}
 
 QNNPACK = "qnnpack"
-
-# `zeropoint.compat` puts in what the engine says that old code has set. "layer" chooses for a layer with these weight
-# zero points, groups and output padding; `groups` 0 stands for linear layers. "values" chooses for the other operators.
-CHOICE: dict[str, Callable[..., str]] = {}
-
-# Whether linear layers of dynamic quantization ask for 7 bits, as those of torch.ao do. `zeropoint.compat` changes it.
-REDUCE_RANGE = {"linear_dynamic": False}
 
 
 def chosen(zero_points: Tensor, groups: int = 0, output_padding: Sequence[int] = ()) -> str:
@@ -50,7 +45,7 @@ def chosen(zero_points: Tensor, groups: int = 0, output_padding: Sequence[int] =
         >>> chosen(torch.zeros(1, dtype=torch.int64))
         'zeropoint'
     """
-    choose = CHOICE.get("layer")
+    choose = CONTEXT.rounding_of_layer
     return OURS if choose is None else choose(zero_points, groups, output_padding)
 
 
@@ -61,7 +56,7 @@ def of_values() -> str:
         >>> of_values()
         'zeropoint'
     """
-    choose = CHOICE.get("values")
+    choose = CONTEXT.rounding_of_values
     return OURS if choose is None else choose()
 
 
@@ -84,7 +79,7 @@ def linear_takes_7_bits() -> bool:
         >>> linear_takes_7_bits()
         False
     """
-    return takes_7_bits(REDUCE_RANGE["linear_dynamic"], chosen(torch.zeros(1)))
+    return takes_7_bits(CONTEXT.reduces_range, chosen(torch.zeros(1)))
 
 
 def code(op: str, rounding: str) -> int:

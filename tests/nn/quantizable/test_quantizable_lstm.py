@@ -14,9 +14,9 @@ from torch.ao import quantization as tq
 
 import zeropoint
 import zeropoint.eager
+from zeropoint.context import Context
 from zeropoint.nn import quantizable, quantized
 from zeropoint.nn.quantizable.lstm import joint_qparams
-from zeropoint.nn.quantizable.workflows import workflow
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:All inputs of this cat operator"),  # torch.ao's
@@ -270,9 +270,9 @@ def test_what_cannot_be_quantized_is_said() -> None:
         quantizable.LSTMCell.from_params(torch.zeros(8, 3), torch.zeros(8, 2), torch.zeros(8))
 
 
-def test_a_workflow_that_is_not_there_is_named() -> None:
-    with pytest.raises(RuntimeError, match=r"zeropoint\.train is needed here: import zeropoint\.eager"):
-        workflow("train")
+def test_without_eager_mode_its_workflows_are_asked_for() -> None:
+    with pytest.raises(RuntimeError, match=r"import zeropoint\.eager first"):
+        Context().convert(nn.ReLU())
 
 
 def test_names_are_those_of_torch() -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zeropoint.nn.quantizable.workflows import workflow
+from zeropoint.context import CONTEXT
 from zeropoint.nn.quantized.functional_modules import FloatFunctional
 from zeropoint.nn.stubs import DeQuantStub, QuantStub
 
@@ -173,7 +173,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             layer.bias = None if bias is None else nn.Parameter(bias.detach(), bias.requires_grad)
         made.out_proj.weight, made.out_proj.bias = other.out_proj.weight, other.out_proj.bias
         made.train(other.training)
-        return workflow("prepare_qat" if other.training else "prepare")(made, inplace=True)
+        return (CONTEXT.prepare_qat if other.training else CONTEXT.prepare)(made, inplace=True)
 
     @torch.jit.unused
     def dequantize(self) -> nn.MultiheadAttention:

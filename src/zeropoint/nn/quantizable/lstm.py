@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from zeropoint.nn.quantizable.workflows import workflow
+from zeropoint.context import CONTEXT
 from zeropoint.nn.quantized.functional_modules import FloatFunctional
 from zeropoint.nn.simulated_tensor import joint, moved, plain
 from zeropoint.numerics.dtypes import quint8
@@ -295,7 +295,7 @@ class LSTM(nn.Module):
         """The LSTM of an nn.LSTM, observed; in training, with fake quantization inside."""
         _require_type(cls, other)
         made = cls.with_weights_of(other, qconfig, split_gates)
-        return workflow("prepare_qat" if other.training else "prepare")(made, inplace=True)
+        return (CONTEXT.prepare_qat if other.training else CONTEXT.prepare)(made, inplace=True)
 
     @classmethod
     def with_weights_of(cls, other: Any, qconfig: Any = None, split_gates: bool = False) -> LSTM:

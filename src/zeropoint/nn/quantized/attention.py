@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from zeropoint.context import CONTEXT
 from zeropoint.nn.quantizable import attention as quantizable
-from zeropoint.nn.quantizable.workflows import workflow
 from zeropoint.nn.quantized.functional_modules import QFunctional
 
 __all__ = ["MultiheadAttention"]
@@ -57,6 +57,6 @@ class MultiheadAttention(quantizable.MultiheadAttention):
             )
         made: Any = copy.deepcopy(other)
         made.q_scaling_product = QFunctional()  # scales by a number, so nothing was observed
-        made = workflow("convert")(made, inplace=True, remove_qconfig=True)
+        made = CONTEXT.convert(made, inplace=True, remove_qconfig=True)
         made.__class__ = cls
         return made.eval().requires_grad_(False)

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from zeropoint.context import CONTEXT
 from zeropoint.nn.quantizable import lstm as quantizable
 from zeropoint.nn.quantizable.lstm import joint_qparams
-from zeropoint.nn.quantizable.workflows import workflow
 from zeropoint.nn.quantized.lstm_sequence import whole_sequence
 from zeropoint.nn.quantized.storage import integers_of, quantized
 from zeropoint.tensor.recording import is_recorded
@@ -85,7 +85,7 @@ class LSTM(quantizable.LSTM):
     def from_observed(cls, other: Any) -> LSTM:
         """The quantized LSTM of a calibrated or trained `zeropoint.nn.quantizable.LSTM`."""
         quantizable._require_type(cls, other)
-        made: Any = workflow("convert")(other, inplace=False, remove_qconfig=True)
+        made: Any = CONTEXT.convert(other, inplace=False, remove_qconfig=True)
         made.__class__ = cls
         made._take_parts()
         return made.eval()

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from zeropoint.context import CONTEXT
 from zeropoint.nn import qat
 from zeropoint.nn.quantized import linear as static
 from zeropoint.nn.quantized.storage import as_qtensor, float_layer, quantize_weight
@@ -45,7 +46,7 @@ class Linear(static.Linear):
     def __init__(self, in_features: int, out_features: int, bias_: bool = True, dtype: Any = qint8) -> None:
         super().__init__(in_features, out_features, bias_, dtype)
         self.version = self._version
-        self.reduce_range = rounding.REDUCE_RANGE["linear_dynamic"]
+        self.reduce_range = CONTEXT.reduces_range
 
     def extra_repr(self) -> str:
         text = f"in_features={self.in_features}, out_features={self.out_features}, dtype={self._packed_params.dtype}"

@@ -1,0 +1,43 @@
+"""What a layer asks of those above it: one object, whose fields they fill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+__all__ = ["CONTEXT", "Context"]
+
+
+def _absent(*arguments: Any, **options: Any) -> Any:
+    raise RuntimeError("a workflow of zeropoint.eager is needed here: import zeropoint.eager first")
+
+
+@dataclass
+class Context:
+    """Imports go one way (docs/architecture.md); here is all that goes the other way.
+
+    Args:
+        rounding_of_layer: ``(weight zero points, groups, output padding) -> name``: how a layer rounds that is made
+            now; groups are 0 for linear layers. `zeropoint.compat` puts in what the engine says that old code has set.
+        rounding_of_values: the same for other operators, which ask when they run.
+        reduces_range: whether linear layers of dynamic quantization ask for 7 bits, as those of torch.ao do; `compat`
+            changes it.
+        moves_values: whether the results of a function, by the name that Python calls, are values that it was given:
+            then they need not be computed on integers to be known. From the records of operators.
+        prepare, prepare_qat, convert: the workflows of `zeropoint.eager`, which modules made of others run on
+            themselves.
+    """
+
+    rounding_of_layer: Callable[[Tensor, int, Sequence[int]], str] | None = None
+    rounding_of_values: Callable[[], str] | None = None
+    reduces_range: bool = False
+    moves_values: Callable[[str], bool] = lambda name: False
+    prepare: Callable[..., Any] = _absent
+    prepare_qat: Callable[..., Any] = _absent
+    convert: Callable[..., Any] = _absent
+
+
+CONTEXT = Context()
