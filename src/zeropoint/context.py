@@ -12,7 +12,7 @@ __all__ = ["CONTEXT", "Context"]
 
 
 def _absent(*arguments: Any, **options: Any) -> Any:
-    raise RuntimeError("a workflow of zeropoint.eager is needed here: import zeropoint.eager first")
+    raise RuntimeError("a workflow of zeropoint.eager is needed here: call `import zeropoint.eager` first")
 
 
 @dataclass

@@ -87,8 +87,9 @@ def operator(
         types: of parameters, and of the result under "return", where the annotations are not those of a schema.
 
     Example:
+        >>> from torch import Tensor
         >>> @operator(fake=torch.empty_like)
-        ... def double_it(x: torch.Tensor, times: int = 2) -> torch.Tensor:
+        ... def double_it(x: Tensor, times: int = 2) -> Tensor:
         ...     return x * times
         >>> torch.ops.zeropoint.double_it(torch.tensor([3.0]))
         tensor([6.])
@@ -123,7 +124,7 @@ def schema_of(function: Callable[..., Any], name: str = "", types: Types = Mappi
 
     Example:
         >>> from torch import Tensor
-        >>> def scaled(x: "Tensor", by: "float | None", axes: "Sequence[int]" = (0,)) -> "tuple[Tensor, bool]": ...
+        >>> def scaled(x: Tensor, by: float | None, axes: Sequence[int] = (0,)) -> tuple[Tensor, bool]: ...
         >>> schema_of(scaled)
         'scaled(Tensor x, float? by, int[] axes=[0]) -> (Tensor, bool)'
     """
