@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from traceback import FrameSummary
@@ -27,6 +28,7 @@ from zeropoint import torch_versions
 __all__ = [
     "NotComposed",
     "ScriptGraph",
+    "TRACING",
     "ScriptModule",
     "add_attribute",
     "annotated",
@@ -85,6 +87,9 @@ ScriptModule: Any = _C.ScriptModule
 ScriptGraph: Any = _C.Graph
 
 # -------------------------------------------------------------------------------------------------------- TorchScript
+
+# PyTorch's captures and traces replace functions of its own while they run, for the whole process.
+TRACING = threading.RLock()
 
 
 def torchscript_module(module: Any) -> Any:
@@ -372,7 +377,8 @@ def trace(function: Callable[..., Any], inputs: list[Any], whole: bool = False) 
 
     With `whole`, as the function calls them: a linear layer is one operator.
     """
-    return make_fx(function, pre_dispatch=whole)(*inputs)
+    with TRACING:
+        return make_fx(function, pre_dispatch=whole)(*inputs)
 
 
 class NotComposed(Exception):
@@ -429,7 +435,7 @@ def trace_decomposed(function: Callable[..., Any], inputs: list[Any], table: dic
     """
     traced = make_fx(function, decomposition_table=table)
     try:
-        with enable_python_dispatcher():
+        with TRACING, enable_python_dispatcher():
             if any(is_free(n) for n in _numbers(inputs)):
                 sizes = ShapeEnv()
                 general = traced(*_with_sizes(inputs, sizes))

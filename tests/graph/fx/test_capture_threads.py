@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from torch import nn
 
 import zeropoint
 from zeropoint.graph.frontends.export import capture
+from zeropoint.graph.torch_internals import trace
 
 
 class Voice(nn.Module):
@@ -75,3 +77,19 @@ def test_only_the_capturing_thread_sees_stand_ins(kind):
     graph = capture(Watched().eval(), (torch.randn(6, 3, 8),))
     assert seen[0] == [torch._C._VariableFunctions.lstm, torch._C._VariableFunctions.gru]
     assert any(node.target in (torch.ops.aten.lstm.input, torch.ops.aten.gru.input) for node in graph.graph.nodes)
+
+
+def test_traces_in_two_threads_leave_modules_as_they_were() -> None:
+    before = nn.Module.__call__
+
+    def traced(start: float) -> Any:
+        def slow(x: torch.Tensor) -> torch.Tensor:
+            time.sleep(0.05)  # one begins while the other runs, and ends after it
+            return x + 1
+
+        time.sleep(start)
+        return trace(slow, [torch.zeros(2)])
+
+    found = in_threads(lambda: traced(0.0), lambda: traced(0.02))
+    assert all(isinstance(graph, torch.fx.GraphModule) for graph in found), found
+    assert nn.Module.__call__ is before

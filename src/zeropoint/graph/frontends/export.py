@@ -9,7 +9,6 @@ import io
 import logging
 import os
 import sys
-import threading
 import traceback
 import warnings
 from collections import Counter
@@ -32,6 +31,7 @@ from zeropoint.graph.passes.canonicalize import keep_inputs
 from zeropoint.graph.passes.inline_regions import inline_regions
 from zeropoint.graph.passes.input_checks import check_sizes
 from zeropoint.graph.provenance import Origin, origin
+from zeropoint.graph.torch_internals import TRACING
 
 __all__ = ["CaptureError", "call_of", "capture", "is_exported", "is_training"]
 
@@ -39,7 +39,6 @@ _GUARDS = "_guards_fn"  # checks of sizes in what torch.export makes; ours are i
 
 
 _NO_CACHE = "set model.config.use_cache = False; or, to generate, use a cache of fixed size (docs/guides/generation.md)"
-_CAPTURING = threading.RLock()  # torch.export, its settings and sys.stderr are for the whole process
 
 
 class CaptureError(ValueError):
@@ -90,7 +89,7 @@ def capture(
 
     def export(shapes: Any) -> Any:
         with (
-            _CAPTURING, torch.no_grad(), _quiet_failure(), whole_recurrences(), torch_versions.without_stacks(),
+            TRACING, torch.no_grad(), _quiet_failure(), whole_recurrences(), torch_versions.without_stacks(),
             _unchecked_distributions(),
         ):  # fmt: skip
             return torch_versions.export(model, args, kwargs, shapes)
@@ -165,7 +164,7 @@ def _without_functions(exported: Any) -> Any:
     """What torch.vmap and torch.func do, in operators on batches."""
     if not any(map(_is_function, exported.graph.nodes)):
         return exported
-    with _CAPTURING, torch.no_grad(), warnings.catch_warnings():
+    with TRACING, torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         return exported.run_decompositions({})
 
