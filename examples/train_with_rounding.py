@@ -22,7 +22,7 @@ print(f"float32:           {demo_digits.accuracy(model.eval()):.1%}")
 
 # %%
 mapping = zeropoint.get_default_qat_qconfig_mapping("native")
-trained = zeropoint.prepare_qat_fx(model.train(), mapping, (images[:2],))
+trained = zeropoint.prepare_qat_graph(model.train(), mapping, (images[:2],))
 demo_digits.train(trained, epochs=1, rate=0.001)
 trained.eval().apply(zeropoint.disable_observer)
 print(f"with rounding:     {demo_digits.accuracy(trained):.1%}")
@@ -31,7 +31,7 @@ print(f"with rounding:     {demo_digits.accuracy(trained):.1%}")
 # What is deployed computes what was trained.
 
 # %%
-deployed = zeropoint.convert_fx(trained)
+deployed = zeropoint.convert_graph(trained)
 print(f"deployed:          {demo_digits.accuracy(deployed):.1%}")
 with torch.no_grad():
     same = trained(test_images).argmax(1) == deployed(test_images).argmax(1)

@@ -30,7 +30,7 @@ from random_models import RandomModel
 import zeropoint
 from zeropoint import _native
 from zeropoint.compiler.errors import Unsupported
-from zeropoint.graph.quantize_fx import float_graph
+from zeropoint.graph.workflow import float_graph
 from zeropoint.runtime.program import Program
 
 __all__ = ["Outcome", "compare", "compare_forms"]

@@ -418,7 +418,7 @@ def grouped(cases: dict[str, list[Case]], at_once: int = 10) -> list[Any]:
 
 
 # Functions of one value are annotated and lowered alike. Sigmoid, GELU and hardswish stand for these in the
-# quick suite, but in `tests/graph/fx/test_operators.py`, which has all of them.
+# quick suite, but in `tests/graph/workflow/test_operators.py`, which has all of them.
 LIKE_SIGMOID = frozenset({"silu", "mish", "elu", "celu", "leaky_relu", "hardsigmoid", "tanh", "softsign"})
 
 
@@ -435,7 +435,7 @@ def functions_thinned(cases: list[Any]) -> list[Any]:
 def dimensions_thinned(names: Iterable[str]) -> list[Any]:
     """The names, with those of one and of three dimensions that also have a form of two marked thorough.
 
-    They differ in the operator that is called, of which the quick suite has all in `tests/graph/fx/test_operators.py`.
+    They differ in the operator that is called; the quick suite has all in `tests/graph/workflow/test_operators.py`.
     """
     names = list(names)
     alike = [name for name in names if (two := re.sub("[13]d", "2d", name)) != name and two in names]

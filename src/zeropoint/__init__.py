@@ -188,7 +188,7 @@ _EXPORTS = {
         "qconfig_mapping",
     ),
     "propagate_qconfig_": "qconfig_propagation",
-    "fuse_fx": "fx.quantize_fx",
+    **dict.fromkeys(("convert_fx", "convert_to_reference_fx", "fuse_fx", "prepare_fx", "prepare_qat_fx"), "compat.fx"),
     "to_int8": "graph.to_int8",
     "Cut": "graph.split",
     "split_at": "graph.split",
@@ -200,7 +200,9 @@ _EXPORTS = {
     "calibration_advice": "accuracy.advice",
     "write_report": "report.html",
     "write_program_page": "report.program_page",
-    **dict.fromkeys(("convert_fx", "convert_to_reference_fx", "prepare_fx", "prepare_qat_fx"), "graph.quantize_fx"),
+    **dict.fromkeys(
+        ("convert_graph", "convert_to_reference_graph", "prepare_graph", "prepare_qat_graph"), "graph.workflow"
+    ),
     **dict.fromkeys(
         (
             "convert_dynamic_jit",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, fx
 
 __all__ = ["CONTEXT", "Context"]
 
@@ -27,6 +27,8 @@ class Context:
             changes it.
         moves_values: whether the results of a function, by the name that Python calls, are values that it was given:
             then they need not be computed on integers to be known. From the records of operators.
+        converted_graph: a model that torch.ao's FX graph mode has converted, as torch.export takes it, or None; from
+            `zeropoint.compat.fx`.
         prepare, prepare_qat, convert: the workflows of `zeropoint.eager`, which modules made of others run on
             themselves.
     """
@@ -35,6 +37,7 @@ class Context:
     rounding_of_values: Callable[[], str] | None = None
     reduces_range: bool = False
     moves_values: Callable[[str], bool] = lambda name: False
+    converted_graph: Callable[[Any], fx.GraphModule | None] = lambda model: None
     prepare: Callable[..., Any] = _absent
     prepare_qat: Callable[..., Any] = _absent
     convert: Callable[..., Any] = _absent

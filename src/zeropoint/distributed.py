@@ -52,7 +52,7 @@ def sync_observers(model: nn.Module, group: Any = None) -> None:
     - histograms: that range, and the sum of the counts over common bins; a value can be counted one bin away;
     - moving averages: the mean over the ranks that saw data, which is the average that one process would keep of the
       ranks' mean range at each step;
-    - statistics of channels (`prepare_fx` with ``equalize_channels=True``): those of all data;
+    - statistics of channels (`prepare_graph` with ``equalize_channels=True``): those of all data;
     - `FakeQuantize` modules: scale and zero point of their observer.
 
     Every rank ends with the same bytes. All ranks of `group` must call this, with the same observers in the same order.

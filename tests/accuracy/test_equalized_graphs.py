@@ -11,7 +11,7 @@ from torch import nn
 import zeropoint
 from zeropoint.accuracy import correct_biases, equalize_layers, layer_pairs, reestimate_batch_norms
 from zeropoint.comparison.layers import compare_outputs
-from zeropoint.graph.quantize_fx import float_graph, prepare_graph
+from zeropoint.graph.workflow import float_graph, prepare_captured
 
 
 def spread_network(factors: torch.Tensor) -> nn.Module:
@@ -107,10 +107,10 @@ def test_ranges_become_equal_and_the_float_model_stays():
 
 
 def quantized_form(graph, batches):
-    prepared = prepare_graph(copy.deepcopy(graph), zeropoint.get_default_qconfig_mapping("native"), False, ())
+    prepared = prepare_captured(copy.deepcopy(graph), zeropoint.get_default_qconfig_mapping("native"), False, ())
     for batch in batches:
         prepared(batch)
-    return zeropoint.convert_fx(prepared)
+    return zeropoint.convert_graph(prepared)
 
 
 def test_int8_gets_back_what_spread_ranges_lost():
@@ -202,7 +202,7 @@ def test_batch_norms_have_the_statistics_of_the_trained_network(mode):
     batches = images(4)
     if mode == "graph":
         mapping = zeropoint.get_default_qat_qconfig_mapping("native")
-        model = zeropoint.prepare_qat_fx(float_model, mapping, (batches[0],))
+        model = zeropoint.prepare_qat_graph(float_model, mapping, (batches[0],))
     else:
         wrapped = zeropoint.QuantWrapper(float_model)
         wrapped.qconfig = zeropoint.get_default_qat_qconfig("native")

@@ -17,7 +17,7 @@ def prepared_on(model: nn.Module, batches: list[torch.Tensor], observer, **optio
         observer.with_args(dtype=zeropoint.quint8), zeropoint.default_per_channel_weight_observer
     )
     mapping = zeropoint.QConfigMapping().set_global(qconfig)
-    prepared = zeropoint.prepare_fx(model, mapping, (batches[0],), **options)
+    prepared = zeropoint.prepare_graph(model, mapping, (batches[0],), **options)
     for batch in batches:
         prepared(batch)
     return prepared
@@ -58,9 +58,9 @@ def test_a_value_that_no_weight_looks_for_is_cut_off():
 def test_the_whole_model_comes_nearer_and_is_deployed_with_these_ranges():
     model, batches = with_outlier(read=False)
     prepared = prepared_on(model, batches, zeropoint.MinMaxObserver)
-    before = zeropoint.compare(model, zeropoint.convert_fx(prepared), batches, progress=False).sqnr
+    before = zeropoint.compare(model, zeropoint.convert_graph(prepared), batches, progress=False).sqnr
     choose_ranges(prepared, batches)
-    quantized = zeropoint.convert_fx(prepared)
+    quantized = zeropoint.convert_graph(prepared)
     assert zeropoint.compare(model, quantized, batches, progress=False).sqnr > before + 10
     program = zeropoint.compile(quantized, (batches[0],))
     assert torch.equal(program(batches[1]), quantized(batches[1]))
@@ -111,10 +111,10 @@ def test_the_strength_of_scaling_is_the_one_with_the_least_error():
         zeropoint.MinMaxObserver.with_args(dtype=zeropoint.quint8), zeropoint.default_per_channel_weight_observer
     )
     mapping = zeropoint.QConfigMapping().set_global(qconfig).set_object_type(nn.LayerNorm, None)
-    prepared = zeropoint.prepare_fx(model, mapping, (batches[0],), equalize_channels=True)
+    prepared = zeropoint.prepare_graph(model, mapping, (batches[0],), equalize_channels=True)
     for batch in batches:
         prepared(batch)
-    before = zeropoint.compare(model, zeropoint.convert_fx(prepared), others, progress=False)
+    before = zeropoint.compare(model, zeropoint.convert_graph(prepared), others, progress=False)
     changes = search_scaling(prepared, batches)
     assert changes
     assert all(change.after >= change.before for change in changes)
@@ -123,5 +123,5 @@ def test_the_strength_of_scaling_is_the_one_with_the_least_error():
     assert bool((torch.log2(factors) == torch.log2(factors).round()).all())
     assert float(factors.min()) == 1.0
     assert float(factors[3]) == float(factors.max()) > 1.0
-    after = zeropoint.compare(model, zeropoint.convert_fx(prepared), others, progress=False)
+    after = zeropoint.compare(model, zeropoint.convert_graph(prepared), others, progress=False)
     assert after.sqnr > before.sqnr

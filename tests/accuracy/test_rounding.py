@@ -45,7 +45,7 @@ def images(count: int = 4, seed: int = 1) -> list[torch.Tensor]:
     return [torch.randn(8, 3, 6, 6, generator=generator) + 1 for _ in range(count)]
 
 
-def one_layer(weight: list[float], x: torch.Tensor) -> tuple[nn.Module, zeropoint.graph.quantize_fx.Quantized]:
+def one_layer(weight: list[float], x: torch.Tensor) -> tuple[nn.Module, zeropoint.graph.workflow.Quantized]:
     """A linear layer with one output and weights of 4 bits whose step is 1."""
     model = nn.Sequential(nn.Linear(len(weight), 1, bias=False)).eval()
     with torch.no_grad():

@@ -10,7 +10,7 @@ import zeropoint
 from zeropoint.accuracy import smooth_layers
 from zeropoint.accuracy.recipe import DYNAMIC, Bench, Recipe
 from zeropoint.accuracy.smoothing import _factors
-from zeropoint.graph.quantize_fx import float_graph
+from zeropoint.graph.workflow import float_graph
 
 
 class Outlying(nn.Module):

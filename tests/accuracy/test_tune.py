@@ -18,7 +18,7 @@ from zeropoint.accuracy.precision import Front, Option, choose, precision_front
 from zeropoint.accuracy.recipe import ALGORITHMS, Bench, Recipe
 from zeropoint.accuracy.tune import Tuned, _Goal
 from zeropoint.graph.provenance import origin
-from zeropoint.graph.quantize_fx import convert_layers
+from zeropoint.graph.workflow import convert_layers
 
 
 @pytest.fixture(autouse=True)

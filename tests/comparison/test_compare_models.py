@@ -144,12 +144,12 @@ def test_recurrent_models() -> None:
 
 def test_trained_models() -> None:
     model = net()
-    prepared = zeropoint.prepare_qat_fx(
+    prepared = zeropoint.prepare_qat_graph(
         net().train(), zeropoint.get_default_qat_qconfig_mapping("native"), (batches()[0],)
     )
     for batch in batches():
         prepared(batch)
-    found = zeropoint.compare(model, zeropoint.convert_fx(prepared.eval()), batches())
+    found = zeropoint.compare(model, zeropoint.convert_graph(prepared.eval()), batches())
     assert {row.path for row in found.rows} >= {"first", "second", "third", "last"}
     assert found.sqnr > 20
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import zeropoint
 from zeropoint.graph.provenance import identity, meaning
-from zeropoint.graph.quantize_fx import float_graph
+from zeropoint.graph.workflow import float_graph
 
 
 class Branches(nn.Module):

@@ -86,10 +86,10 @@ def test_rows_are_those_of_the_graph(traced: bool) -> None:
     script = scripted(model, traced, batches()[0])
     found = zeropoint.compare(script, quantized(script, STATIC, batches()), batches())
     mapping = zeropoint.QConfigMapping().set_global(STATIC[""])
-    prepared = zeropoint.prepare_fx(model, mapping, (batches()[0],))  # to_int8 would widen the ranges of few values
+    prepared = zeropoint.prepare_graph(model, mapping, (batches()[0],))  # to_int8 would widen the ranges of few values
     for batch in batches():
         prepared(batch)
-    expected = zeropoint.compare(model, zeropoint.convert_fx(prepared), batches())
+    expected = zeropoint.compare(model, zeropoint.convert_graph(prepared), batches())
     layers = ("conv", "linear", "add", "mean")
     rows, wanted = (
         {(row.path, row.operator): row for row in c.in_order() if row.operator.startswith(layers)}

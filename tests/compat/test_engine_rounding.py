@@ -348,10 +348,10 @@ def test_scripted_and_compiled_models_sum_and_average_alike(engine: str, monkeyp
     with torch.random.fork_rng():
         torch.manual_seed(1)
         model = Block().eval()
-    prepared = zeropoint.fx.prepare_fx(model, zeropoint.get_default_qconfig_mapping("qnnpack"), (batches[0],))
+    prepared = zeropoint.compat.fx.prepare_fx(model, zeropoint.get_default_qconfig_mapping("qnnpack"), (batches[0],))
     for batch in batches:
         prepared(batch)
-    quantized = zeropoint.fx.convert_fx(prepared)
+    quantized = zeropoint.compat.fx.convert_fx(prepared)
     want = quantized(batches[0])
     program = zeropoint.compile(quantized, (batches[0],))
     assert torch.equal(program(batches[0]), want)

@@ -58,4 +58,4 @@ def test_a_backend_of_old_code_is_ours() -> None:
     from torch.ao.quantization.backend_config import BackendConfig, get_native_backend_config
 
     assert isinstance(get_native_backend_config(), BackendConfig)
-    assert BackendConfig is zeropoint.fx.BackendConfig
+    assert BackendConfig is zeropoint.compat.fx.BackendConfig

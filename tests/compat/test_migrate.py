@@ -139,7 +139,7 @@ def test_the_command_shows_a_diff_and_writes_when_told(tmp_path: Path) -> None:
 def test_a_name_that_changed_is_imported_under_the_old_one() -> None:
     old = "from torch.ao.quantization.fx._equalize import get_layer_sqnr_dict\n\nget_layer_sqnr_dict(1, 2, 3)\n"
     first, *rest = migrate(old, "old.py").after.splitlines()
-    assert first == "from zeropoint.numeric_suite.graph.ranking import layer_sqnr as get_layer_sqnr_dict"
+    assert first == "from zeropoint.compat.numeric_suite.graph.ranking import layer_sqnr as get_layer_sqnr_dict"
     assert rest == ["", "get_layer_sqnr_dict(1, 2, 3)"]
 
 

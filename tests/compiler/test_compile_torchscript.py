@@ -197,7 +197,7 @@ def several(cases: dict[str, Any], at_once: int = 12) -> list[Any]:
     """Parameters of a test: as `spelled`, but many rows in one model, which is quicker.
 
     Past the first model of each shape thorough, and so is what moves values or takes them together: each
-    operator's program is compared in `tests/graph/fx/test_operators.py`, and each is read from TorchScript in
+    operator's program is compared in `tests/graph/workflow/test_operators.py`, and each is read from TorchScript in
     `tests/graph/script`.
     """
     spellings = sorted(((shape, tried) for rows in cases.values() for shape, tried in rows), key=lambda row: row[0])

@@ -11,7 +11,7 @@ from operator_cases import CASES, MOVING_CASES, POOLING_CASES, assert_same_bytes
 import zeropoint
 
 
-@pytest.mark.thorough  # tests/graph/fx/test_operators.py compiles what it captured of each
+@pytest.mark.thorough  # tests/graph/workflow/test_operators.py compiles what it captured of each
 @pytest.mark.parametrize(
     ("name", "shape", "tried"), [c for t in (CASES, MOVING_CASES, POOLING_CASES) for c in spelled(t)]
 )

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import zeropoint
 import zeropoint.runtime
 from zeropoint.compiler.compiler import compile as compile_graph
-from zeropoint.graph.quantize_fx import float_graph
+from zeropoint.graph.workflow import float_graph
 
 
 class _Function(nn.Module):

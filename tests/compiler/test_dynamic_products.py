@@ -68,7 +68,7 @@ def test_a_rule_of_a_mapping_asks_for_it_too() -> None:
     model, x = Attention("matmul").eval(), torch.randn(2, 10, 32)
     dynamic = zeropoint.per_channel_dynamic_qconfig
     mapping = zeropoint.QConfigMapping().set_global(dynamic).set_object_type(torch.matmul, dynamic)
-    quantized = zeropoint.convert_fx(zeropoint.prepare_fx(model, mapping, (x,)))
+    quantized = zeropoint.convert_graph(zeropoint.prepare_graph(model, mapping, (x,)))
     assert _products(quantized) == ["zeropoint.matmul_dynamic.default"] * 2
 
 

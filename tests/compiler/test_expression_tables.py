@@ -14,8 +14,8 @@ from torch import Tensor, nn
 import zeropoint
 from zeropoint.compiler.compiler import compile_with
 from zeropoint.graph.expressions import expressions_in
-from zeropoint.graph.quantize_fx import float_graph
 from zeropoint.graph.to_int8 import prepare_int8
+from zeropoint.graph.workflow import float_graph
 
 EXPRESSIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "hard-swish in parts": lambda x: x * torch.clamp(x + 3, 0, 6) / 6,
@@ -146,6 +146,6 @@ def test_the_reference_rounds_an_expression_where_integers_are_read_only() -> No
     prepared, _ = prepare_int8(model, (x,), None, "static", None)
     prepared(x)
     with torch.no_grad():
-        wanted = zeropoint.convert_fx(prepared)(x)
-        found = zeropoint.convert_fx(prepared, debug=True)(x)
+        wanted = zeropoint.convert_graph(prepared)(x)
+        found = zeropoint.convert_graph(prepared, debug=True)(x)
     assert torch.equal(found, wanted)

@@ -108,7 +108,7 @@ def calibrate_a_graph_with_divided_channels(rank: int, world: int) -> None:
     mapping = zeropoint.QConfigMapping().set_object_type(nn.Linear, qconfig)
     example = (batches()[0],)
     mine, whole = (
-        zeropoint.prepare_fx(NormThenLinear().eval(), mapping, example, equalize_channels=True) for _ in "ab"
+        zeropoint.prepare_graph(NormThenLinear().eval(), mapping, example, equalize_channels=True) for _ in "ab"
     )
     for i, batch in enumerate(batches()):
         batch = batch if i % world else batch[:, :1].expand(16, 8)  # constant rows: the norm gives zeros
@@ -117,7 +117,7 @@ def calibrate_a_graph_with_divided_channels(rank: int, world: int) -> None:
             mine(batch)
     sync_observers(mine)
     assert_same_on_all_ranks(mine)
-    ours, expected = zeropoint.convert_fx(mine), zeropoint.convert_fx(whole)
+    ours, expected = zeropoint.convert_graph(mine), zeropoint.convert_graph(whole)
     assert "quantize_per_channel" in str(ours.graph_module.graph)  # channels were divided
     assert torch.equal(ours(batches()[5]), expected(batches()[5]))
 

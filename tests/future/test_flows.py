@@ -87,7 +87,7 @@ FLOWS = {
         same(torch.jit.load(file)(x), c(x))
     """,
     "FX equalization and report": """
-        from zeropoint.fx import convert_fx, equalization, model_report, prepare_fx
+        from zeropoint.compat.fx import convert_fx, equalization, model_report, prepare_fx
         mapping = zeropoint.get_default_qconfig_mapping("native")
         detectors = {model_report.OutlierDetector(), model_report.InputWeightEqualizationDetector(0.4)}
         report = model_report.ModelReport(prepare_fx(model().module, mapping, (x,)), detectors)
@@ -116,7 +116,7 @@ FLOWS = {
     """,
     "numeric suite of graphs": """
         from zeropoint import fx
-        from zeropoint.numeric_suite.graph import compare, loggers, multi_mapping, n_shadows, n_shadows_results
+        from zeropoint.compat.numeric_suite.graph import compare, loggers, multi_mapping, n_shadows, n_shadows_results
         mapping = zeropoint.get_default_qconfig_mapping("native")
         p = fx.prepare_fx(model().module, mapping, (x,))
         p(x)
@@ -261,9 +261,9 @@ FLOWS = {
     """,
     "graph QAT": """
         m = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5)).train()
-        p = zeropoint.prepare_qat_fx(m, zeropoint.get_default_qat_qconfig_mapping("native"), (x,))
+        p = zeropoint.prepare_qat_graph(m, zeropoint.get_default_qat_qconfig_mapping("native"), (x,))
         p(x).sum().backward()
-        assert zeropoint.convert_fx(p.eval())(x).shape == (2, 5)
+        assert zeropoint.convert_graph(p.eval())(x).shape == (2, 5)
     """,
     "TorchScript mode": """
         m = torch.jit.script(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5)).eval())

@@ -72,13 +72,13 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt, match=r"interrupted after 3 batches.*repeat the call to resume") as stopped:
         quantized(stopping(3, KeyboardInterrupt()), path)
     assert str(path) in str(stopped.value)
-    with pytest.raises(KeyboardInterrupt, match=r"interrupted after 3 batches.*checkpoint=path.*convert_fx"):
+    with pytest.raises(KeyboardInterrupt, match=r"interrupted after 3 batches.*checkpoint=path.*convert_graph"):
         quantized(stopping(3, KeyboardInterrupt()), None)
 
 
 @pytest.mark.parametrize("calls", [2, 7])  # in the first batch, where some observers saw nothing, and later
 def test_observers_that_were_interrupted_can_be_converted(calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    prepared = zeropoint.prepare_fx(network(), zeropoint.get_default_qconfig_mapping(), (BATCHES[0],))
+    prepared = zeropoint.prepare_graph(network(), zeropoint.get_default_qconfig_mapping(), (BATCHES[0],))
     observe, left = zeropoint.HistogramObserver.forward, [calls]
 
     def stop(self: Any, x: Tensor) -> Tensor:
@@ -93,9 +93,9 @@ def test_observers_that_were_interrupted_can_be_converted(calls: int, monkeypatc
     monkeypatch.undo()
     if calls == 2:
         with pytest.raises(ValueError, match="saw no data: run the prepared model"):
-            zeropoint.convert_fx(prepared)
+            zeropoint.convert_graph(prepared)
         prepared(BATCHES[0])
-    assert torch.isfinite(zeropoint.convert_fx(prepared)(BATCHES[0])).all()
+    assert torch.isfinite(zeropoint.convert_graph(prepared)(BATCHES[0])).all()
 
 
 def test_statistics_of_channels_go_on_too(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_a_batch_norm_over_anything_else_than_the_channels_stays_by_itself(parts
 def test_it_trains_by_itself() -> None:
     model, x = built(FOLDED["tokens"])
     mapping = zeropoint.get_default_qat_qconfig_mapping("native")
-    prepared = zeropoint.prepare_qat_fx(model.train(), mapping, (x,))
+    prepared = zeropoint.prepare_qat_graph(model.train(), mapping, (x,))
     before = {name: value.clone() for name, value in prepared.named_buffers() if "running_mean" in name}
     prepared(x)
     assert before

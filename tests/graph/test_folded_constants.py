@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from zeropoint.graph.quantize_fx import float_graph
+from zeropoint.graph.workflow import float_graph
 from zeropoint.operators.node import aten_name
 
 

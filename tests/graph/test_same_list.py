@@ -79,9 +79,9 @@ def test_one_model_of_everything_is_on_integers_in_all_three() -> None:
     expected = converted(x)
     assert floats == []
 
-    exported = zeropoint.prepare_fx(model, zeropoint.QConfigMapping().set_global(qconfig), (x,))
+    exported = zeropoint.prepare_graph(model, zeropoint.QConfigMapping().set_global(qconfig), (x,))
     exported(x)
-    made = zeropoint.convert_fx(exported)
+    made = zeropoint.convert_graph(exported)
     in_export = [str(node.target) for node in made.graph_module.graph.nodes if "quantize_per" in str(node.target)]
     assert in_export == ["zeropoint.quantize_per_tensor.default", "zeropoint.dequantize_per_tensor.default"]
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import zeropoint
-from zeropoint.graph.quantize_fx import float_graph
+from zeropoint.graph.workflow import float_graph
 
 
 class Scattered(nn.Module):

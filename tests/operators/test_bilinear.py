@@ -56,11 +56,11 @@ def test_torchscript_has_the_same_parts(model: nn.Module, x: Tensor) -> None:
 
 
 def test_what_is_trained_is_deployed(model: nn.Module, x: Tensor) -> None:
-    prepared = zeropoint.prepare_qat_fx(model.train(), zeropoint.get_default_qat_qconfig_mapping("native"), (x,))
+    prepared = zeropoint.prepare_qat_graph(model.train(), zeropoint.get_default_qat_qconfig_mapping("native"), (x,))
     prepared(x).square().mean().backward()
     assert all(parameter.grad is not None for parameter in prepared.parameters())
     prepared.eval().apply(zeropoint.disable_observer)
-    assert torch.equal(prepared(x), zeropoint.convert_fx(prepared)(x))
+    assert torch.equal(prepared(x), zeropoint.convert_graph(prepared)(x))
 
 
 def test_eager_mode_computes_it_on_floats(model: nn.Module, x: Tensor) -> None:

@@ -94,11 +94,11 @@ def test_torchscript_and_program(traced: bool) -> None:
 def test_training() -> None:
     model, x = model_and_data()
     mapping = zeropoint.get_default_qat_qconfig_mapping("native")
-    prepared = zeropoint.prepare_qat_fx(model.train(), mapping, (x,))
+    prepared = zeropoint.prepare_qat_graph(model.train(), mapping, (x,))
     prepared(x).square().mean().backward()
     prepared.eval()
     prepared(x)
-    made = zeropoint.convert_fx(prepared)
+    made = zeropoint.convert_graph(prepared)
     assert "zeropoint.lookup.default" in targets(made.graph_module)
     assert_close(made, model.eval(), x)
 

@@ -133,12 +133,12 @@ def test_torchscript_and_program(traced: bool) -> None:
 def test_training_and_program() -> None:
     model, x = model_and_data()
     mapping = zeropoint.get_default_qat_qconfig_mapping("native")
-    prepared = zeropoint.prepare_qat_fx(model.train(), mapping, (x,))
+    prepared = zeropoint.prepare_qat_graph(model.train(), mapping, (x,))
     prepared(x).square().mean().backward()
     assert dict(prepared.named_parameters())
     assert all(p.grad is not None for p in prepared.parameters() if p.requires_grad)
     prepared.eval().apply(zeropoint.disable_observer)
-    made = zeropoint.convert_fx(prepared)
+    made = zeropoint.convert_graph(prepared)
     with torch.no_grad():
         assert torch.equal(prepared(x), made(x))
     assert_close(made, model.eval(), x)

@@ -284,10 +284,10 @@ def test_sizes_that_the_model_asked_about_are_checked() -> None:
 
 def test_graph_training_is_what_is_deployed() -> None:
     mapping = zeropoint.get_default_qat_qconfig_mapping("native")
-    trained = zeropoint.prepare_qat_fx(float_net().train(), mapping, (images(2),))
+    trained = zeropoint.prepare_qat_graph(float_net().train(), mapping, (images(2),))
     trained(images()).sum().backward()
     trained.eval().apply(zeropoint.disable_observer)
-    assert_close(zeropoint.convert_fx(trained), trained, images())
+    assert_close(zeropoint.convert_graph(trained), trained, images())
 
 
 def test_graphs_compile_and_export() -> None:

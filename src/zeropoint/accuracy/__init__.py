@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zeropoint.accuracy.adaround import adaround
 from zeropoint.accuracy.batch_norm import reestimate_batch_norms
-from zeropoint.accuracy.bias_correction import MeanShadowLogger, bias_correction, correct_biases
+from zeropoint.accuracy.bias_correction import correct_biases
 from zeropoint.accuracy.cross_layer import LayerPair, equalize_layers, layer_pairs
 from zeropoint.accuracy.equalize import cross_layer_equalization, equalize
 from zeropoint.accuracy.gptq import gptq
@@ -16,10 +16,8 @@ from zeropoint.accuracy.smoothing import smooth_layers
 __all__ = [
     "Change",
     "LayerPair",
-    "MeanShadowLogger",
     "TunableLayer",
     "adaround",
-    "bias_correction",
     "choose_ranges",
     "correct_biases",
     "cross_layer_equalization",

@@ -42,7 +42,7 @@ def adaround(
 
     Args:
         float_model: the original model.
-        quantized: its quantized version, from `to_int8`, `convert_fx`, eager `convert` or `quantize_dynamic`.
+        quantized: its quantized version, from `to_int8`, `convert_graph`, eager `convert` or `quantize_dynamic`.
         batches: input batches; labels are not needed.
         steps: number of gradient descent steps for each layer.
         seed: seed for the choice of rows.

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from zeropoint.graph.passes.fold_batch_norm_training import Statistics
-from zeropoint.graph.quantize_fx import InTraining
 from zeropoint.graph.to_int8 import call_of
+from zeropoint.graph.workflow import InTraining
 
 __all__ = ["reestimate_batch_norms"]
 
@@ -26,7 +26,7 @@ def reestimate_batch_norms(model: nn.Module, batches: Iterable[Any]) -> int:
     Weights, ranges and modes stay unchanged.
 
     Args:
-        model: a float model, or a model from `prepare_qat` or `prepare_qat_fx`.
+        model: a float model, or a model from `prepare_qat` or `prepare_qat_graph`.
         batches: input batches. A batch is a tensor, a tuple of positional arguments, or a dictionary of keyword
             arguments.
 

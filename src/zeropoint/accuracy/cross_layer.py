@@ -62,7 +62,7 @@ def equalize_layers(graph: fx.GraphModule, batches: Iterable[Any], memory: int =
     results change only by rounding errors.
 
     Args:
-        graph: a graph from `zeropoint.graph.quantize_fx.float_graph`, before observers are inserted.
+        graph: a graph from `zeropoint.graph.workflow.float_graph`, before observers are inserted.
         batches: data to find high biases and to measure; uses as many as fit into `memory`.
 
     Returns:

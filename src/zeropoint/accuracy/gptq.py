@@ -57,7 +57,7 @@ def gptq(
 
     Args:
         float_model: the original model.
-        quantized: its quantized version, from `to_int8`, `convert_fx`, eager `convert` or `quantize_dynamic`.
+        quantized: its quantized version, from `to_int8`, `convert_graph`, eager `convert` or `quantize_dynamic`.
         batches: input batches; labels are not needed. Use several rows for each input of the widest layer.
         seconds: time after which no further layer is started; the remaining layers stay as they are.
         found: the integers of earlier calls, for layers whose weights and scales are the same; new ones are added.

@@ -21,8 +21,8 @@ from zeropoint.graph.frontends.export import is_training
 from zeropoint.graph.passes.input_checks import free_sizes
 from zeropoint.graph.passes.recurrent_precision import split_layers
 from zeropoint.graph.provenance import Meaning, Values, meaning, origin
-from zeropoint.graph.quantize_fx import Quantized, float_graph
 from zeropoint.graph.to_int8 import call_of
+from zeropoint.graph.workflow import Quantized, float_graph
 from zeropoint.numerics import packing
 from zeropoint.operators.node import arguments, parameter
 from zeropoint.ops.weight_only import middle

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from zeropoint.accuracy.operation import Operation
-from zeropoint.graph.quantize_fx import Quantized
+from zeropoint.graph.workflow import Quantized
 from zeropoint.numerics.distance import Distance
 
 __all__ = ["Change", "TunableLayer", "held_out", "layers_of", "round_layers"]
@@ -165,10 +165,10 @@ class TunableLayer(abc.ABC):
 def layers_of(
     float_model: Any, quantized: nn.Module, batches: Iterable[Any], memory: int = MEMORY
 ) -> Iterator[TunableLayer]:
-    """The layers with integer weights of a model from `to_int8`, `convert_fx` or eager `convert`, in execution order.
+    """The layers with integer weights of a model from `to_int8`, `convert_graph` or eager `convert`, in their order.
 
     Args:
-        float_model: the original module, or its graph (`zeropoint.graph.quantize_fx.float_graph`).
+        float_model: the original module, or its graph (`zeropoint.graph.workflow.float_graph`).
         batches: input batches. A batch is a tensor, a tuple of positional arguments, or a dictionary of keyword
             arguments. Uses as many as fit into `memory`.
         memory: bytes for the values of all batches at one place.

@@ -21,7 +21,7 @@ from zeropoint.comparison.graph_pairs import evaluate, floats_of
 from zeropoint.comparison.lockstep import most_bytes
 from zeropoint.comparison.pairs import first_tensor
 from zeropoint.graph.provenance import Identity, Meaning, Values, meaning
-from zeropoint.graph.quantize_fx import Quantized
+from zeropoint.graph.workflow import Quantized
 
 __all__ = ["LocalErrors", "fits"]
 

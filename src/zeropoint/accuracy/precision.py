@@ -30,7 +30,7 @@ from zeropoint.comparison.pairs import first_tensor
 from zeropoint.compiler import Unsupported, compile
 from zeropoint.graph.passes.annotate import Choice, Way
 from zeropoint.graph.provenance import Identity, identity, origin
-from zeropoint.graph.quantize_fx import Prepared, Quantized, convert_fx, convert_layers
+from zeropoint.graph.workflow import Prepared, Quantized, convert_graph, convert_layers
 from zeropoint.numerics.distance import decibels
 from zeropoint.operators import BY_ATEN
 from zeropoint.operators.node import aten_name
@@ -212,7 +212,7 @@ def precision_front(
         # Only layers in int8 have ranges that need all the data.
         graph, prepared, _ = bench.calibrated(Recipe(algorithms, ways), None if way == INT8 else 1)
         layers = layers or _layers(prepared)
-        quantized = convert_fx(prepared)
+        quantized = convert_graph(prepared)
         if "gptq" in recipe.algorithms and way in _WHOLE:
             bench.round(Recipe(("gptq",), ways), graph, quantized, end - time.monotonic())
         times, sizes = ({}, {}) if known is not None else (_times(bench, quantized), _sizes(quantized))

@@ -22,8 +22,8 @@ from zeropoint.graph.passes.annotate import Choice, Way
 from zeropoint.graph.passes.equalize import ChannelStatistics
 from zeropoint.graph.passes.insert_observers import is_observer
 from zeropoint.graph.provenance import origin
-from zeropoint.graph.quantize_fx import Prepared
 from zeropoint.graph.to_int8 import call_of
+from zeropoint.graph.workflow import Prepared
 from zeropoint.nn.quantized.storage import found_qparams, has_observed
 from zeropoint.numerics.distance import decibels
 from zeropoint.observers import (
@@ -53,7 +53,7 @@ def choose_ranges(prepared: Prepared, batches: Iterable[Any], memory: int = MEMO
     """Choose a better range for every activation of a calibrated model, in place.
 
     Args:
-        prepared: a calibrated model from `prepare_fx`.
+        prepared: a calibrated model from `prepare_graph`.
         batches: all of them are used to count values; as many as fit into `memory` are used to try ranges.
         memory: bytes for the values of all batches at one place.
 
@@ -67,7 +67,7 @@ def choose_ranges(prepared: Prepared, batches: Iterable[Any], memory: int = MEMO
         >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).eval()
         >>> batches = [torch.randn(16, 4) for _ in range(4)]
         >>> mapping = zeropoint.get_default_qconfig_mapping("native")
-        >>> prepared = zeropoint.prepare_fx(model, mapping, (batches[0],))
+        >>> prepared = zeropoint.prepare_graph(model, mapping, (batches[0],))
         >>> _ = [prepared(x) for x in batches]
         >>> all(change.after >= change.before for change in choose_ranges(prepared, batches))
         True

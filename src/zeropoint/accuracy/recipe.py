@@ -31,16 +31,16 @@ from zeropoint.graph.passes.pointwise_rows import rows_of_pointwise
 from zeropoint.graph.passes.rounded_twice import round_twice
 from zeropoint.graph.policy import Policy
 from zeropoint.graph.provenance import STAYS_FLOAT, origin
-from zeropoint.graph.quantize_fx import (
+from zeropoint.graph.to_int8 import calibrate, call_of, evaluated, policy_of
+from zeropoint.graph.workflow import (
     Prepared,
     Quantized,
-    convert_fx,
+    convert_graph,
     equalized,
     float_graph,
     in_known_operators,
-    prepare_graph,
+    prepare_captured,
 )
-from zeropoint.graph.to_int8 import calibrate, call_of, evaluated, policy_of
 from zeropoint.observers import default_per_channel_weight_observer, default_placeholder_observer
 from zeropoint.operators import BY_ATEN
 from zeropoint.operators.node import aten_name
@@ -238,7 +238,7 @@ class Bench:
             for node in nodes if ways.get(path) == "float" else ():
                 node.meta[STAYS_FLOAT] = _CHOSEN_WHY
         divided = self.policy.equalize or "scaling" in recipe.algorithms
-        prepared = prepare_graph(graph, mapping, divided, (str(self.policy),), may_be_float=True)
+        prepared = prepare_captured(graph, mapping, divided, (str(self.policy),), may_be_float=True)
         calibrate(prepared, self.inputs[:count], self.policy, progress=False)
         return prepared
 
@@ -267,7 +267,7 @@ class Bench:
         """
         end = time.monotonic() + seconds
         graph, prepared, changes = self.calibrated(recipe)
-        quantized = convert_fx(prepared)
+        quantized = convert_graph(prepared)
         changes += self._run(recipe, Stage.INTEGERS, graph, quantized, end)
         return Result(quantized, graph, tuple(changes))
 

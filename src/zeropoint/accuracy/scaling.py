@@ -21,7 +21,7 @@ from zeropoint.comparison.lockstep import Lockstep
 from zeropoint.graph.passes.equalize import ChannelStatistics, integer_readers
 from zeropoint.graph.passes.insert_observers import is_observer
 from zeropoint.graph.provenance import origin
-from zeropoint.graph.quantize_fx import Prepared
+from zeropoint.graph.workflow import Prepared
 from zeropoint.numerics.distance import decibels
 from zeropoint.operators.node import arguments, parameter
 
@@ -36,7 +36,7 @@ def search_scaling(prepared: Prepared, batches: Iterable[Any], memory: int = MEM
     """Search the best channel scaling for every input of linear layers in a calibrated model, in place.
 
     Args:
-        prepared: a calibrated model from `prepare_fx` with ``equalize_channels=True``.
+        prepared: a calibrated model from `prepare_graph` with ``equalize_channels=True``.
         batches: data to try factors on; uses as many as fit into `memory`.
 
     Returns:

@@ -57,7 +57,7 @@ def smooth_layers(
     """Divide channels of what the layers at `paths` read, in a float graph, in place.
 
     Args:
-        graph: of `zeropoint.graph.quantize_fx.float_graph`, before it gets observers.
+        graph: of `zeropoint.graph.workflow.float_graph`, before it gets observers.
         paths: of the modules of linear layers and convolutions that will take the range of each call.
         batches: to try factors on, as many as fit into `memory`.
         found: the factors of earlier calls, for values that the same layers read; new ones are added.
@@ -67,7 +67,7 @@ def smooth_layers(
 
     Example:
         >>> from torch import nn
-        >>> from zeropoint.graph.quantize_fx import float_graph
+        >>> from zeropoint.graph.workflow import float_graph
         >>> _ = torch.manual_seed(0)
         >>> model, x = nn.Sequential(nn.Linear(8, 4)).eval(), torch.randn(64, 8)
         >>> x[:, 0] *= 64  # a channel that is far larger than the others

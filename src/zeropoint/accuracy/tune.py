@@ -41,8 +41,8 @@ from zeropoint.comparison.sensitivity import measure_of
 from zeropoint.comparison.timing import alternating
 from zeropoint.compiler import Unsupported, compile
 from zeropoint.graph.policy import Policy
-from zeropoint.graph.quantize_fx import Quantized
 from zeropoint.graph.to_int8 import call_of
+from zeropoint.graph.workflow import Quantized
 from zeropoint.progress import during
 from zeropoint.regular_file import open_regular
 from zeropoint.report.findings import Findings, Search

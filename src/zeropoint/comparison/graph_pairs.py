@@ -15,8 +15,8 @@ from zeropoint.graph.frontends.export import is_training
 from zeropoint.graph.passes.input_checks import free_sizes
 from zeropoint.graph.passes.recurrent_precision import split_layers
 from zeropoint.graph.provenance import Identity, Meaning, Values, meaning, origin
-from zeropoint.graph.quantize_fx import Quantized, float_graph
 from zeropoint.graph.to_int8 import call_of
+from zeropoint.graph.workflow import Quantized, float_graph
 from zeropoint.operators import BY_ATEN
 from zeropoint.operators.node import arguments, aten_name, parameter
 
@@ -59,7 +59,7 @@ def steps(graph: fx.GraphModule, inputs: list[Any]) -> Iterator[tuple[fx.Node, d
 
 
 class GraphPairs:
-    """A model, and what `to_int8` or `convert_fx` made of it.
+    """A model, and what `to_int8` or `convert_graph` made of it.
 
     Args:
         graph: that of the float model, if it is there already.
@@ -83,7 +83,7 @@ class GraphPairs:
         self._quantized = quantized.graph_module
         self._layers = {node: layer for node in self._quantized.graph.nodes if (layer := self._layer(node))}
         if not self._layers:
-            raise ValueError("the quantized model has no layers to compare: pass a model from to_int8 or convert_fx")
+            raise ValueError("the quantized model has no layers to compare: pass a model from to_int8 or convert_graph")
 
     def layers(self) -> tuple[Layer, ...]:
         return tuple(self._layers.values())

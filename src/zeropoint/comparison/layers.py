@@ -181,7 +181,7 @@ def compare(
 
     Args:
         float_model: the original model, in evaluation mode.
-        quantized: its quantized version, from `to_int8`, `convert_fx`, `convert`, `quantize_dynamic` or `convert_jit`.
+        quantized: its int8 version, from `to_int8`, `convert_graph`, `convert`, `quantize_dynamic` or `convert_jit`.
         data: batches. A batch is a tensor, a tuple of positional arguments, or a dictionary of keyword arguments.
         progress: show a progress bar on a terminal.
         watch: a function that is called with every pair of values, to collect more statistics.

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from zeropoint.graph.graph_module import Graph
 from zeropoint.graph.provenance import has_identities
-from zeropoint.graph.quantize_fx import Quantized
+from zeropoint.graph.workflow import Quantized
 
 __all__ = ["Layer", "Pair", "Pairs", "first_tensor", "pairs_of"]
 
@@ -78,7 +78,7 @@ def first_tensor(value: Any) -> Tensor | None:
 
 
 def pairs_of(float_model: nn.Module, quantized: nn.Module, batch: Any) -> Pairs:
-    """The pairs of a model and what `to_int8`, `convert_fx`, eager `convert` or `convert_jit` made of it.
+    """The pairs of a model and what `to_int8`, `convert_graph`, eager `convert` or `convert_jit` made of it.
 
     Args:
         batch: one to run on, from which the shapes are taken.

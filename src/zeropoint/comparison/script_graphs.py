@@ -22,9 +22,9 @@ from zeropoint.graph.passes.canonicalize import make_plain
 from zeropoint.graph.passes.fold_batch_norm import fold_batch_norm
 from zeropoint.graph.passes.fold_linear import fold_linear
 from zeropoint.graph.provenance import Identity, Meaning, Origin, identify, identity, meaning, origin
-from zeropoint.graph.quantize_fx import Quantized
 from zeropoint.graph.summary import Summary
 from zeropoint.graph.to_int8 import call_of
+from zeropoint.graph.workflow import Quantized
 from zeropoint.numerics import scalars
 from zeropoint.operators import BY_ATEN, STEPS
 from zeropoint.operators.node import arguments, aten_name

@@ -17,8 +17,8 @@ from zeropoint.comparison.script_layers import ScriptLayers
 from zeropoint.described import described
 from zeropoint.graph.passes.annotate import Choice, Way
 from zeropoint.graph.provenance import origin
-from zeropoint.graph.quantize_fx import Prepared, convert_layers, equalized
 from zeropoint.graph.to_int8 import calibrate, call_of, evaluated, prepare_int8
+from zeropoint.graph.workflow import Prepared, convert_layers, equalized
 from zeropoint.numerics.distance import Distance
 from zeropoint.progress import shown
 from zeropoint.table import plain_table, rich_table

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from zeropoint.graph.frontends.script.script_module import walk
-from zeropoint.graph.quantize_fx import Quantized
+from zeropoint.graph.workflow import Quantized
 from zeropoint.operators.node import parameter
 
 __all__ = ["model_bytes", "stored_bytes"]

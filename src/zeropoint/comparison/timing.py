@@ -14,8 +14,8 @@ from torch.utils import _pytree as pytree
 
 from zeropoint.comparison.graph_pairs import steps
 from zeropoint.graph.provenance import origin
-from zeropoint.graph.quantize_fx import Quantized
 from zeropoint.graph.to_int8 import call_of
+from zeropoint.graph.workflow import Quantized
 
 __all__ = ["Step", "alternating", "program_times", "step_times"]
 
@@ -55,7 +55,7 @@ def alternating(calls: list[Callable[[], object]], seconds: float, least: int = 
 
 
 def step_times(quantized: nn.Module, batch: Any, repeats: int = 7) -> tuple[Step, ...]:
-    """Median times of the steps of what `to_int8` or `convert_fx` made; nothing for other models.
+    """Median times of the steps of what `to_int8` or `convert_graph` made; nothing for other models.
 
     Example:
         >>> import zeropoint

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from zeropoint.compat.additions import check_min_max_valid
+from zeropoint.compat.fx.modules import is_activation_post_process
 from zeropoint.eager.convert import convert
 from zeropoint.eager.hooks import is_ours
 from zeropoint.eager.mappings import fixed_fake_quants, get_default_qconfig_propagation_list
 from zeropoint.eager.prepare import _hook, _observe, _pre_hook
-from zeropoint.fx.modules import is_activation_post_process
 from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.numerics.qparams import qparams_from_range
 from zeropoint.numerics.schemes import qscheme as scheme_of

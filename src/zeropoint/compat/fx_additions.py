@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from zeropoint.compat.fx.backend_config import BackendConfig
+from zeropoint.compat.fx.custom_config import swapped_class
+from zeropoint.compat.fx.equalization.convert import equalize, find_equalization_scales
+from zeropoint.compat.fx.fuse import nested_method
+from zeropoint.compat.fx.modules import free_name
+from zeropoint.compat.fx.observed import observed_attributes
+from zeropoint.compat.fx.qconfig_dtypes import get_quant_type
 from zeropoint.fake_quant import FixedQParamsFakeQuantize
-from zeropoint.fx.backend_config import BackendConfig
-from zeropoint.fx.custom_config import swapped_class
-from zeropoint.fx.equalization.convert import equalize, find_equalization_scales
-from zeropoint.fx.fuse import nested_method
-from zeropoint.fx.modules import free_name
-from zeropoint.fx.observed import observed_attributes
-from zeropoint.fx.qconfig_dtypes import get_quant_type
 
 # What annotations of old code say.
 Pattern = Any

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from zeropoint.fx.lower import lower
-from zeropoint.fx.modules import free_name, unique_device
-from zeropoint.fx.observed import ATTRIBUTES, ObservedGraphModuleAttrs
-from zeropoint.fx.qconfigs import qconfigs_by_node
+from zeropoint.compat.fx.lower import lower
+from zeropoint.compat.fx.modules import free_name, unique_device
+from zeropoint.compat.fx.observed import ATTRIBUTES, ObservedGraphModuleAttrs
+from zeropoint.compat.fx.qconfigs import qconfigs_by_node
 
 # What packages define further operators of this namespace with.
 quantized_decomposed_lib = torch.library.Library("quantized_decomposed", "FRAGMENT")

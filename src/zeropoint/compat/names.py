@@ -26,7 +26,7 @@ MODULES = {
     "torch.ao.quantization": {
         "zeropoint.compat.additions": "default_eval_fn get_combined_dict",
         "zeropoint.compat.fx_additions": "ObserverOrFakeQuantize Pattern",
-        "zeropoint.fx.patterns": "MatchAllNode",
+        "zeropoint.compat.fx.patterns": "MatchAllNode",
     },
     "torch.ao.quantization._learnable_fake_quantize": {
         "zeropoint.fake_quant.learnable": "_LearnableFakeQuantize",
@@ -49,10 +49,10 @@ MODULES = {
         "zeropoint": "fuse_known_modules fuse_modules fuse_modules_qat",
         "zeropoint.compat.eager_names": "_get_module _set_module",
         "zeropoint.eager.fuse": "_fuse_modules",
-        "zeropoint.fx.fuser_methods": "fuse_conv_bn fuse_conv_bn_relu get_fuser_method",
+        "zeropoint.compat.fx.fuser_methods": "fuse_conv_bn fuse_conv_bn_relu get_fuser_method",
     },
     "torch.ao.quantization.fuser_method_mappings": {
-        "zeropoint.fx.fuser_methods": (
+        "zeropoint.compat.fx.fuser_methods": (
             "fuse_conv_bn fuse_conv_bn_relu fuse_convtranspose_bn fuse_linear_bn get_fuser_method get_fuser_method_new"
             " _sequential_wrapper2=sequential_wrapper2"
             " _DEFAULT_OP_LIST_TO_FUSER_METHOD=FUSER_METHODS"
@@ -76,7 +76,7 @@ MODULES = {
         "zeropoint.observers.partial": "_PartialWrapper=PartialWrapper",
         "zeropoint.observers.base": "_ObserverBase=UniformQuantizationObserverBase",
         "zeropoint.compat.eager_names": "_is_per_channel_script_obs_instance _with_args _with_callable_args",
-        "zeropoint.fx.modules": "_is_activation_post_process=is_activation_post_process",
+        "zeropoint.compat.fx.modules": "_is_activation_post_process=is_activation_post_process",
         "abc": "ABC",
     },
     "torch.ao.quantization.qconfig": {
@@ -107,7 +107,7 @@ MODULES = {
         ),
     },
     "torch.ao.quantization.quant_type": {
-        "zeropoint.fx.qconfig_dtypes": (
+        "zeropoint.compat.fx.qconfig_dtypes": (
             "QuantType _get_quant_type_to_str=quant_type_to_str _quant_type_from_str=quant_type_from_str"
         ),
     },
@@ -141,16 +141,16 @@ MODULES = {
             "_add_observer_ _convert _get_unique_devices_ _propagate_qconfig_helper"
             " _register_activation_post_process_hook _remove_activation_post_process _remove_qconfig"
         ),
-        "zeropoint.fx.modules": "_is_activation_post_process=is_activation_post_process",
+        "zeropoint.compat.fx.modules": "_is_activation_post_process=is_activation_post_process",
         "zeropoint.eager.prepare": "_observer_forward_hook=_hook _observer_forward_pre_hook=_pre_hook",
     },
     "torch.ao.quantization.quantize_fx": {
         "zeropoint.fx": "convert_fx convert_to_reference_fx fuse_fx prepare_fx prepare_qat_fx",
-        "zeropoint.fx.quantize_fx": (
+        "zeropoint.compat.fx.quantize_fx": (
             "_convert_to_reference_decomposed_fx=convert_to_reference_decomposed_fx _fuse_fx=fuse_traced"
         ),
-        "zeropoint.fx.observed": "attach_preserved_attrs_to_model",
-        "zeropoint.fx.tracer": "QuantizationTracer _swap_ff_with_fxff=replace_float_functionals",
+        "zeropoint.compat.fx.observed": "attach_preserved_attrs_to_model",
+        "zeropoint.compat.fx.tracer": "QuantizationTracer _swap_ff_with_fxff=replace_float_functionals",
         "torch.fx.proxy": "Scope ScopeContextManager",
         FX: (
             "_check_is_graph_module _convert_fx _convert_standalone_module_fx _prepare_fx _prepare_standalone_module_fx"
@@ -163,7 +163,7 @@ MODULES = {
     "torch.ao.quantization.backend_config.fbgemm": {"zeropoint.fx": "get_fbgemm_backend_config"},
     "torch.ao.quantization.backend_config.native": {
         "zeropoint.fx": "get_native_backend_config get_native_backend_config_dict",
-        "zeropoint.fx.backends": (
+        "zeropoint.compat.fx.backends": (
             "get_test_only_legacy_native_backend_config get_test_only_legacy_native_backend_config_dict"
         ),
     },
@@ -181,15 +181,15 @@ MODULES = {
     },
     "torch.ao.quantization.backend_config.x86": {"zeropoint.fx": "get_x86_backend_config"},
     "torch.ao.quantization.fx": {
-        "zeropoint.fx.convert": "convert",
-        "zeropoint.fx.fuse": "fuse",
-        "zeropoint.fx.prepare": "prepare",
+        "zeropoint.compat.fx.convert": "convert",
+        "zeropoint.compat.fx.fuse": "fuse",
+        "zeropoint.compat.fx.prepare": "prepare",
     },
-    "torch.ao.quantization.fx.convert": {"zeropoint.fx.convert": "convert"},
-    "torch.ao.quantization.fx.fuse": {"zeropoint.fx.fuse": "fuse"},
+    "torch.ao.quantization.fx.convert": {"zeropoint.compat.fx.convert": "convert"},
+    "torch.ao.quantization.fx.fuse": {"zeropoint.compat.fx.fuse": "fuse"},
     "torch.ao.quantization.fx.fuse_handler": {FX: "DefaultFuseHandler FuseHandler"},
     "torch.ao.quantization.fx.prepare": {
-        "zeropoint.fx.prepare": "prepare",
+        "zeropoint.compat.fx.prepare": "prepare",
         "zeropoint.compat.fx_insides": "_insert_obs_or_fq=insert_observer _save_state=save_state",
     },
     "torch.ao.quantization.fx.lower_to_fbgemm": {"zeropoint.compat.fx_insides": "lower_to_fbgemm"},
@@ -201,7 +201,7 @@ MODULES = {
     },
     "torch.ao.quantization.fx.custom_config": {
         "zeropoint.fx": "ConvertCustomConfig FuseCustomConfig PrepareCustomConfig StandaloneModuleConfigEntry",
-        "zeropoint.fx.custom_config": (
+        "zeropoint.compat.fx.custom_config": (
             "FLOAT_TO_OBSERVED_DICT_KEY INPUT_QUANTIZED_INDEXES_DICT_KEY NON_TRACEABLE_MODULE_CLASS_DICT_KEY"
             " NON_TRACEABLE_MODULE_NAME_DICT_KEY OBSERVED_TO_QUANTIZED_DICT_KEY OUTPUT_QUANTIZED_INDEXES_DICT_KEY"
             " PRESERVED_ATTRIBUTES_DICT_KEY STANDALONE_MODULE_CLASS_DICT_KEY STANDALONE_MODULE_NAME_DICT_KEY"
@@ -213,13 +213,13 @@ MODULES = {
         ),
     },
     "torch.ao.quantization.fx.lstm_utils": {
-        "zeropoint.fx.lstm_parts": (
+        "zeropoint.compat.fx.lstm_parts": (
             "_get_lstm_with_individually_observed_parts=lstm_with_observed_parts"
             " _get_reference_quantized_lstm_module=reference_lstm"
         ),
     },
     "torch.ao.quantization.fx.match_utils": {
-        "zeropoint.fx.patterns": "MatchAllNode _is_match=is_match",
+        "zeropoint.compat.fx.patterns": "MatchAllNode _is_match=is_match",
     },
     "torch.ao.quantization.fx.pattern_utils": {
         "zeropoint.compat.fx_additions": (
@@ -229,7 +229,7 @@ MODULES = {
         ),
     },
     "torch.ao.quantization.fx.qconfig_mapping_utils": {
-        "zeropoint.fx.qconfigs": (
+        "zeropoint.compat.fx.qconfigs": (
             "_get_module_name_qconfig=module_name_qconfig _get_module_name_regex_qconfig=module_name_regex_qconfig"
             " _get_object_type_qconfig=object_type_qconfig"
             " _maybe_adjust_qconfig_for_module_name_object_type_order=order_qconfig"
@@ -242,19 +242,19 @@ MODULES = {
         "zeropoint.compat.fx_additions": (
             "DefaultNodeQuantizeHandler QuantizeHandler _get_pattern_to_quantize_handlers=get_pattern_to_dtype_configs"
         ),
-        "zeropoint.fx.patterns": "_default_root_node_getter=root_of",
+        "zeropoint.compat.fx.patterns": "_default_root_node_getter=root_of",
     },
     "torch.ao.quantization.fx._equalize": {
-        "zeropoint.fx.equalization": (
+        "zeropoint.compat.fx.equalization": (
             "EqualizationQConfig _InputEqualizationObserver=InputEqualizationObserver"
             " _WeightEqualizationObserver=WeightEqualizationObserver calculate_equalization_scale"
             " default_equalization_qconfig input_equalization_observer weight_equalization_observer"
         ),
-        "zeropoint.fx.equalization.observers": "is_equalization_observer",
+        "zeropoint.compat.fx.equalization.observers": "is_equalization_observer",
         "zeropoint.compat.fx_additions": "convert_eq_obs update_obs_for_equalization",
-        "zeropoint.fx.equalization.convert": "_convert_equalization_ref=equalize",
-        "zeropoint.fx.equalization.layers": "node_supports_equalization=equalizes",
-        "zeropoint.numeric_suite.graph.ranking": (
+        "zeropoint.compat.fx.equalization.convert": "_convert_equalization_ref=equalize",
+        "zeropoint.compat.fx.equalization.layers": "node_supports_equalization=equalizes",
+        "zeropoint.compat.numeric_suite.graph.ranking": (
             "get_equalization_qconfig_dict=equalize_worst get_layer_sqnr_dict=layer_sqnr"
         ),
         FX: (
@@ -266,29 +266,29 @@ MODULES = {
         ),
     },
     "torch.ao.quantization.fx._model_report.detector": {
-        "zeropoint.fx.model_report": (
+        "zeropoint.compat.fx.model_report": (
             "DetectorBase DetectorQConfigInfo DynamicStaticDetector InputWeightEqualizationDetector OutlierDetector"
             " PerChannelDetector"
         ),
-        "zeropoint.fx.model_report.detector": (
+        "zeropoint.compat.fx.model_report.detector": (
             "DETECTOR_IS_POST_OBS_KEY=IS_POST DETECTOR_OBS_ARGS_KEY=ARGUMENTS DETECTOR_OBS_TO_INSERT_KEY=OBSERVER"
             " DETECTOR_TARGET_NODE_KEY=TARGET"
         ),
     },
-    "torch.ao.quantization.fx._model_report.model_report": {"zeropoint.fx.model_report": "ModelReport"},
+    "torch.ao.quantization.fx._model_report.model_report": {"zeropoint.compat.fx.model_report": "ModelReport"},
     "torch.ao.quantization.fx._model_report.model_report_observer": {
-        "zeropoint.fx.model_report": "ModelReportObserver",
+        "zeropoint.compat.fx.model_report": "ModelReportObserver",
     },
     "torch.ao.quantization.fx._model_report.model_report_visualizer": {
-        "zeropoint.fx.model_report": "ModelReportVisualizer",
+        "zeropoint.compat.fx.model_report": "ModelReportVisualizer",
     },
-    "torch.ao.quantization.fx.tracer": {"zeropoint.fx.tracer": "QuantizationTracer"},
+    "torch.ao.quantization.fx.tracer": {"zeropoint.compat.fx.tracer": "QuantizationTracer"},
     "torch.ao.quantization.fx.utils": {
-        "zeropoint.fx.custom_recurrent": "_reroute_tuple_getitem_pattern=skip_tuples",
+        "zeropoint.compat.fx.custom_recurrent": "_reroute_tuple_getitem_pattern=skip_tuples",
         "zeropoint.compat.fx_additions": "NodeInfo get_new_attr_name_with_prefix",
-        "zeropoint.fx.modules": "assert_and_get_unique_device=unique_device",
+        "zeropoint.compat.fx.modules": "assert_and_get_unique_device=unique_device",
         "zeropoint.compat.fx_insides": "_get_module=module_of graph_module_from_producer_nodes node_arg_is_weight",
-        "zeropoint.fx.observed": "ObservedGraphModuleAttrs",
+        "zeropoint.compat.fx.observed": "ObservedGraphModuleAttrs",
     },
     "torch.ao.quantization.quantize_jit": {
         "zeropoint": (
@@ -309,7 +309,7 @@ MODULES = {
     },
     "torch.ao.quantization.utils": {
         "zeropoint": "get_qparam_dict",
-        "zeropoint.fx.qconfig_dtypes": (
+        "zeropoint.compat.fx.qconfig_dtypes": (
             "activation_dtype activation_is_dynamically_quantized activation_is_int32_quantized "
             "activation_is_int8_quantized activation_is_statically_quantized get_qconfig_dtypes get_quant_type "
             "op_is_int8_dynamically_quantized weight_dtype weight_is_quantized weight_is_statically_quantized"
@@ -322,8 +322,8 @@ MODULES = {
         "zeropoint.compat.fx_additions": (
             "NodePattern Pattern get_fqn_to_example_inputs get_swapped_custom_module_class"
         ),
-        "zeropoint.fx.patterns": "MatchAllNode",
-        "zeropoint.fx.modules": "_parent_name=parent_and_name",
+        "zeropoint.compat.fx.patterns": "MatchAllNode",
+        "zeropoint.compat.fx.modules": "_parent_name=parent_and_name",
         "zeropoint.compat.eager_names": "determine_qparams",
         FX: "DEPRECATION_WARNING check_node",
     },
@@ -335,64 +335,64 @@ MODULES = {
         ),
     },
     "torch.ao.quantization._correct_bias": {
-        "zeropoint.accuracy.bias_correction": (
+        "zeropoint.compat.numeric_suite.bias_correction": (
             "MeanShadowLogger bias_correction _supported_modules=FLOAT_LAYERS"
             " _supported_modules_quantized=QUANTIZED_LAYERS"
         ),
         "zeropoint.compat.eager_names": "get_module=_get_module get_param parent_child_names",
     },
     "torch.ao.ns._numeric_suite": {
-        "zeropoint.numeric_suite": (
+        "zeropoint.compat.numeric_suite": (
             "Logger OutputLogger Shadow ShadowLogger compare_model_outputs compare_model_stub compare_weights"
             " get_logger_dict get_matching_activations prepare_model_outputs prepare_model_with_stubs"
         ),
-        "zeropoint.numeric_suite.eager": "NON_LEAF_MODULE_TO_ADD_OBSERVER_ALLOW_LIST",
+        "zeropoint.compat.numeric_suite.eager": "NON_LEAF_MODULE_TO_ADD_OBSERVER_ALLOW_LIST",
     },
     "torch.ao.ns._numeric_suite_fx": {
-        "zeropoint.numeric_suite.graph.compare": (
+        "zeropoint.compat.numeric_suite.graph.compare": (
             "NSTracer add_loggers add_shadow_loggers extend_logger_results_with_comparison extract_logger_info"
             " extract_shadow_logger_info extract_weights _extract_weights_impl=extract_weights_of_graphs"
             " _add_loggers_impl=add_loggers_to_graphs _add_shadow_loggers_impl=add_shadow_loggers_to_graphs"
         ),
-        "zeropoint.numeric_suite.graph.loggers": "OutputComparisonLogger OutputLogger RNNReturnType=Recurrent",
-        "zeropoint.numeric_suite.graph.n_shadows": (
+        "zeropoint.compat.numeric_suite.graph.loggers": "OutputComparisonLogger OutputLogger RNNReturnType=Recurrent",
+        "zeropoint.compat.numeric_suite.graph.n_shadows": (
             "convert_n_shadows_model loggers_set_enabled loggers_set_save_activations prepare_n_shadows_model"
             " _prepare_n_shadows_add_loggers_model=prepare_shadow_network"
         ),
-        "zeropoint.numeric_suite.graph.n_shadows_results": (
+        "zeropoint.compat.numeric_suite.graph.n_shadows_results": (
             "_n_shadows_compare_weights=n_shadows_compare_weights extract_results_n_shadows_model"
             " print_comparisons_n_shadows_model"
         ),
     },
     "torch.ao.ns.fx.graph_matcher": {
-        "zeropoint.numeric_suite.graph.matching": (
+        "zeropoint.compat.numeric_suite.graph.matching": (
             "GraphMatchingException get_matching_subgraph_pairs=matching_subgraphs"
         ),
     },
     "torch.ao.ns.fx.mappings": {
-        "zeropoint.numeric_suite.graph.related": (
+        "zeropoint.compat.numeric_suite.graph.related": (
             "add_op_to_sets_of_related_ops=add_to_set get_base_name_for_op=base_name_of"
             " get_base_name_to_sets_of_related_ops=related_sets get_node_type_to_io_type_map=io_types"
             " get_unmatchable_types_map=unmatchable"
         ),
     },
     "torch.ao.ns.fx.ns_types": {
-        "zeropoint.numeric_suite.graph.matching": "NSSubgraph=Subgraph",
-        "zeropoint.numeric_suite.graph.results": "NSSingleResultValuesType=ResultKind NSResultsType=Results",
+        "zeropoint.compat.numeric_suite.graph.matching": "NSSubgraph=Subgraph",
+        "zeropoint.compat.numeric_suite.graph.results": "NSSingleResultValuesType=ResultKind NSResultsType=Results",
     },
     "torch.ao.ns.fx.pattern_utils": {
-        "zeropoint.numeric_suite.graph.related": "get_type_a_related_to_b=related_types",
+        "zeropoint.compat.numeric_suite.graph.related": "get_type_a_related_to_b=related_types",
     },
     "torch.ao.ns.fx.qconfig_multi_mapping": {
-        "zeropoint.numeric_suite.graph.multi_mapping": "QConfigMultiMapping",
+        "zeropoint.compat.numeric_suite.graph.multi_mapping": "QConfigMultiMapping",
     },
     "torch.ao.ns.fx.utils": {
-        "zeropoint.numeric_suite.graph.measures": (
+        "zeropoint.compat.numeric_suite.graph.measures": (
             "compute_cosine_similarity compute_normalized_l2_error compute_sqnr"
         ),
     },
     "torch.ao.ns.fx.weight_utils": {
-        "zeropoint.numeric_suite.graph.weights": (
+        "zeropoint.compat.numeric_suite.graph.weights": (
             "extract_weight_from_node=weight_of get_op_to_type_to_weight_extraction_fn=weight_extraction"
             " get_linear_fun_weight=weight_of_function get_conv_fun_weight=weight_of_function"
         ),

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from zeropoint.fx.qconfig_dtypes import QuantType
+from zeropoint.compat.fx.qconfig_dtypes import QuantType
 from zeropoint.graph import quantize_jit as script_mode
 
 

@@ -19,8 +19,8 @@ from zeropoint.compiler.program import Program
 from zeropoint.compiler.program_builder import Input, ProgramBuilder, Size, State
 from zeropoint.compiler.sizes import CALCULATIONS, NUMBERS, SIZES
 from zeropoint.compiler.torchscript import graph_of
+from zeropoint.context import CONTEXT
 from zeropoint.described import described
-from zeropoint.fx.numbers import is_converted, with_numbers
 from zeropoint.graph.frontends.shape_guards import value_of
 from zeropoint.graph.passes.input_checks import Sizes
 from zeropoint.graph.state import kept_state
@@ -41,8 +41,8 @@ def compile(model: nn.Module, example_inputs: Any, fallback: bool = False) -> Pr
     """Compile a quantized model to a program: one native call per inference, and a file that runs without PyTorch.
 
     Args:
-        model: a model from `to_int8`, `convert_fx`, `convert_jit` or `convert_dynamic_jit`, or from eager `convert` or
-            `quantize_dynamic`. TorchScript can also come from a file.
+        model: a model from `to_int8`, `convert_graph`, `convert_jit` or `convert_dynamic_jit`, or from eager `convert`
+            or `quantize_dynamic`. TorchScript can also come from a file.
         example_inputs: a tuple of positional arguments, or a dictionary of keyword arguments. Dynamic sizes of the
             model stay dynamic; in TorchScript, those that the script reads from its inputs.
         fallback: let PyTorch run operators that programs do not support. Such a program cannot be saved.
@@ -89,15 +89,15 @@ def graph_to_compile(who: str, model: nn.Module, example_inputs: Any) -> tuple[f
         example_inputs = (example_inputs,)
     if isinstance(model, torch.jit.ScriptModule):
         graph: Any = graph_of(model, tuple(example_inputs))
-    elif is_converted(model):
-        graph = graph_of_eager(with_numbers(model), tuple(example_inputs))
+    elif (converted := CONTEXT.converted_graph(model)) is not None:
+        graph = graph_of_eager(converted, tuple(example_inputs))
     elif not isinstance(model, fx.GraphModule) and is_quantized_module(model) and not hasattr(model, "graph_module"):
         graph = graph_of_eager(model, tuple(example_inputs))
     else:
         graph = getattr(model, "graph_module", model)
     if not isinstance(graph, fx.GraphModule):
         raise TypeError(
-            f"{who} takes a quantized model, from to_int8, convert_fx, convert_jit, convert or quantize_dynamic, got"
+            f"{who} takes a quantized model, from to_int8, convert_graph, convert_jit, convert or quantize_dynamic, got"
             f" {type(model).__name__}"
         )
     return graph, tuple(example_inputs)

@@ -22,7 +22,7 @@ from zeropoint.graph.passes.fold_linear import fold_linear
 from zeropoint.graph.passes.fuse_norms import fuse_norms
 from zeropoint.graph.passes.insert_observers import watch
 from zeropoint.graph.provenance import identify
-from zeropoint.graph.quantize_fx import Quantized, summarized
+from zeropoint.graph.workflow import Quantized, summarized
 from zeropoint.numerics.affine import BYTE_LIMITS
 from zeropoint.numerics.dtypes import qint8, quint8
 from zeropoint.numerics.schemes import per_channel_affine, per_tensor_affine

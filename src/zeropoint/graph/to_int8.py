@@ -18,9 +18,9 @@ from zeropoint.graph.calibration_checkpoint import CalibrationCheckpoint
 from zeropoint.graph.frontends.export import call_of, is_exported
 from zeropoint.graph.passes.qconfig_rules import unused_rules, warn_of_unused_rules
 from zeropoint.graph.policy import Policy, choose_policy
-from zeropoint.graph.quantize_fx import Prepared, Quantized, convert_fx, float_graph, mapping_of, prepare_graph
 from zeropoint.graph.rounding_loss import lost_values, warn_of_lost_values
 from zeropoint.graph.state import reset_state
+from zeropoint.graph.workflow import Prepared, Quantized, convert_graph, float_graph, mapping_of, prepare_captured
 from zeropoint.progress import during, shown
 from zeropoint.qconfig import QConfig
 from zeropoint.qconfig_mapping import QConfigMapping
@@ -90,7 +90,7 @@ def to_int8(
         batches = [example_inputs] if calibration is None else calibration
         calibrate(prepared, batches, policy, progress, checkpoint)
     with during("converting", progress):
-        return convert_fx(prepared)
+        return convert_graph(prepared)
 
 
 def calibrate(
@@ -155,7 +155,7 @@ def _how_to_go_on(batches: int, kept: CalibrationCheckpoint | None) -> str:
         return f"{stopped} Their statistics are in {kept.path}: repeat the call to resume"
     return (
         f"{stopped} Their statistics are lost: pass checkpoint=path to resume an interrupted calibration. To use "
-        "only part of the data, call prepare_fx, run the prepared model on that part, and call convert_fx"
+        "only part of the data, call prepare_graph, run the prepared model on that part, and call convert_graph"
     )
 
 
@@ -178,7 +178,7 @@ def prepare_int8(
     if mode == "static":
         policy.mark(graph, mapping)
     notes = tuple(f"this rule matches nothing in the model: {rule}" for rule in unused)
-    return prepare_graph(graph, mapping, policy.equalize and mode == "static", (str(policy), *notes)), policy
+    return prepare_captured(graph, mapping, policy.equalize and mode == "static", (str(policy), *notes)), policy
 
 
 def policy_of(graph: fx.GraphModule, given: Policy | Mapping[str, Any] | None) -> Policy:

@@ -86,7 +86,7 @@ def _ways(task: Task, source: Path) -> dict[str, Callable[[Path], object]]:
     from onnxruntime.quantization import QuantType, quantize_dynamic, quantize_static
 
     from zeropoint.graph.policy import evidence_in
-    from zeropoint.graph.quantize_fx import float_graph
+    from zeropoint.graph.workflow import float_graph
 
     def dynamic(path: Path, model: Path = source) -> None:
         quantize_dynamic(model, path, per_channel=True)

@@ -14,7 +14,7 @@ __all__ = ["accurate", "load", "write"]
 def write(task: Task, folder: Path) -> Path:
     """Convert, quantize, save; weights are in a second file beside the first."""
     from zeropoint.graph.policy import evidence_in
-    from zeropoint.graph.quantize_fx import float_graph
+    from zeropoint.graph.workflow import float_graph
 
     try:
         import nncf
@@ -63,7 +63,7 @@ def accurate(
     import openvino
 
     from zeropoint.graph.policy import evidence_in
-    from zeropoint.graph.quantize_fx import float_graph
+    from zeropoint.graph.workflow import float_graph
 
     batches = [[x.numpy() for x in (batch if isinstance(batch, tuple) else (batch,))] for batch in calibration]
     with quietly():

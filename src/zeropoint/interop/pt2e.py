@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 from zeropoint.described import described
 from zeropoint.graph.from_qdq import from_qdq_graph
 from zeropoint.graph.frontends.export import capture, is_exported
-from zeropoint.graph.quantize_fx import Quantized
+from zeropoint.graph.workflow import Quantized
 
 __all__ = ["from_pt2e"]
 

@@ -15,7 +15,7 @@ from the records in `src/zeropoint/operators/`.
 - **static**: static quantization, in `torch.export` and TorchScript graphs. "int8": runs in int8 with its own output
   scale. "keeps scale": runs in int8 with the scale of its input. "float32": stays in float.
 - **TorchScript**: "as static", or "also of floats": quantized even if its inputs are in float, as in PyTorch.
-- **training**: the values that `prepare_qat_fx` rounds in training: the outputs ("results"), and the weights if named.
+- **training**: what `prepare_qat_graph` rounds in training: the outputs ("results"), and the weights if named.
 - **dynamic**, **weight-only**: supports dynamic or weight-only quantization.
 - **eager**: the module has a quantized version in eager mode (`prepare`, `convert`).
 - **program**: `zeropoint.compile` supports it, in int8 or in float.

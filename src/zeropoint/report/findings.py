@@ -20,9 +20,9 @@ from zeropoint.compiler import Unsupported, compile
 from zeropoint.cpu import CpuInfo, cpu_info
 from zeropoint.graph.frontends.script.saved_plan import summary
 from zeropoint.graph.provenance import origin
-from zeropoint.graph.quantize_fx import Quantized
 from zeropoint.graph.summary import Row
 from zeropoint.graph.to_int8 import call_of
+from zeropoint.graph.workflow import Quantized
 from zeropoint.progress import during
 from zeropoint.report.histograms import Histogram, activation_histogram, weight_histogram
 

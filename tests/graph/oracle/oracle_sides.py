@@ -171,9 +171,9 @@ def our_fx_side(
     prepare: Callable[..., Any] | None = None,
 ) -> tuple[Side, Forced]:
     """`model` quantized by zeropoint's graph mode; and run again with every layer fed the integers of `oracle`."""
-    prepared = (prepare or zeropoint.prepare_fx)(copy.deepcopy(model), mapping, batches[0])
+    prepared = (prepare or zeropoint.prepare_graph)(copy.deepcopy(model), mapping, batches[0])
     observers = _calibrate(prepared, prepared.graph_module.graph, prepared.graph_module, batches)
-    converted = zeropoint.convert_fx(prepared)
+    converted = zeropoint.convert_graph(prepared)
     with torch.no_grad():
         output = converted(*batches[0])
         forced = Forced(converted.graph_module, oracle)

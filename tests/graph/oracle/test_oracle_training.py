@@ -30,7 +30,7 @@ def prepared_by_both(model: nn.Module) -> tuple[Any, Any, Tensor, Tensor]:
         mapping = theirs.get_default_qat_qconfig_mapping("fbgemm")
         expected = their_fx.prepare_qat_fx(copy.deepcopy(model).train(), mapping, (x,))
     mapping = zeropoint.get_default_qat_qconfig_mapping("fbgemm")
-    return zeropoint.prepare_qat_fx(copy.deepcopy(model).train(), mapping, (x,)), expected, x, labels
+    return zeropoint.prepare_qat_graph(copy.deepcopy(model).train(), mapping, (x,)), expected, x, labels
 
 
 def trained(prepared: nn.Module, x: Tensor, labels: Tensor) -> Tensor:

@@ -201,9 +201,9 @@ def test_a_traced_resnet_is_what_the_export_view_gives() -> None:
         activation=zeropoint.MinMaxObserver.with_args(dtype=zeropoint.quint8), weight=QCONFIG[""].weight
     )
     made = zeropoint.quantize_jit(torch.jit.trace(model, x), {"": qconfig}, lambda m: m(x), ())
-    prepared = zeropoint.prepare_fx(model, zeropoint.QConfigMapping().set_global(qconfig), (x,))
+    prepared = zeropoint.prepare_graph(model, zeropoint.QConfigMapping().set_global(qconfig), (x,))
     prepared(x)
-    exported = zeropoint.convert_fx(prepared)
+    exported = zeropoint.convert_graph(prepared)
     assert torch.equal(made(x), exported(x))
     assert zeropoint.summary(made).counts() == exported.summary().counts()
 

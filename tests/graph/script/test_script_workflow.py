@@ -68,9 +68,9 @@ def test_both_views_give_the_same_numbers() -> None:
     model, x = small()
     prepared = zeropoint.prepare_jit(torch.jit.script(model), QCONFIG)
     prepared(x)
-    exported = zeropoint.prepare_fx(model, zeropoint.QConfigMapping().set_global(QCONFIG[""]), (x,))
+    exported = zeropoint.prepare_graph(model, zeropoint.QConfigMapping().set_global(QCONFIG[""]), (x,))
     exported(x)
-    assert torch.equal(zeropoint.convert_jit(prepared)(x), zeropoint.convert_fx(exported)(x))
+    assert torch.equal(zeropoint.convert_jit(prepared)(x), zeropoint.convert_graph(exported)(x))
 
 
 def test_the_original_and_the_prepared_model_stay_as_they_were() -> None:

@@ -271,7 +271,7 @@ def test_what_cannot_be_quantized_is_said() -> None:
 
 
 def test_without_eager_mode_its_workflows_are_asked_for() -> None:
-    with pytest.raises(RuntimeError, match="import zeropoint.eager"):
+    with pytest.raises(RuntimeError, match=r"import zeropoint\.eager"):
         Context().convert(nn.ReLU())
 
 

@@ -26,7 +26,7 @@ def rows_of_pointwise(graph: fx.GraphModule, paths: Collection[str]) -> int:
 
     Example:
         >>> from torch import nn
-        >>> from zeropoint.graph.quantize_fx import float_graph
+        >>> from zeropoint.graph.workflow import float_graph
         >>> model, x = nn.Sequential(nn.Conv1d(4, 8, 1)).eval(), torch.randn(1, 4, 5)
         >>> graph = float_graph(model, (x,))
         >>> rows_of_pointwise(graph, ["0"])

@@ -29,7 +29,7 @@ def round_twice(graph: fx.GraphModule, paths: Collection[str]) -> int:
 
     Example:
         >>> from torch import nn
-        >>> from zeropoint.graph.quantize_fx import float_graph
+        >>> from zeropoint.graph.workflow import float_graph
         >>> model, x = nn.Sequential(nn.Linear(4, 8)).eval(), torch.randn(3, 4)
         >>> graph = float_graph(model, (x,))
         >>> round_twice(graph, ["0"])

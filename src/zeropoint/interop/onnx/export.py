@@ -39,7 +39,7 @@ def export_onnx(
     one step of a tensor; see docs/interchange.md.
 
     Args:
-        model: a quantized model, as for `compile`, from `to_int8`, `convert_fx`, `convert_jit`, `convert` or
+        model: a quantized model, as for `compile`, from `to_int8`, `convert_graph`, `convert_jit`, `convert` or
             `quantize_dynamic`; or such a model from a .pt2 file; or a program, also from a .zpt file, whose fused steps
             are split.
         example_inputs: a tuple of positional arguments, or a dictionary of keyword arguments; None for a program.

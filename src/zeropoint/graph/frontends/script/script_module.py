@@ -39,7 +39,7 @@ def script_module(name: str, model: Any) -> Any:
     if not isinstance(model, torch.jit.ScriptModule):
         raise TypeError(
             f"{name} takes a ScriptModule, got {type(model).__name__}: use torch.jit.script or torch.jit.trace first,"
-            " or zeropoint.prepare_fx"
+            " or zeropoint.prepare_graph"
         )
     if not model._c._has_method("forward"):
         raise TypeError(
