@@ -31,6 +31,7 @@ from zeropoint.compiler import Unsupported, compile
 from zeropoint.graph.passes.annotate import Choice, Way
 from zeropoint.graph.provenance import Identity, identity, origin
 from zeropoint.graph.quantize_fx import Prepared, Quantized, convert_fx, convert_layers
+from zeropoint.installation import install_command
 from zeropoint.numerics.distance import decibels
 from zeropoint.operators import BY_ATEN
 from zeropoint.operators.node import aten_name
@@ -151,7 +152,7 @@ def choose(options: Sequence[Option], limit: float) -> Point | None:
     try:
         from scipy.optimize import Bounds, LinearConstraint, milp
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("mixed precision needs scipy: pip install 'zeropoint[tune]'") from error
+        raise ModuleNotFoundError(f"mixed precision needs scipy: {install_command('tune')}") from error
     import numpy as np
 
     paths = sorted({option.path for option in options})
