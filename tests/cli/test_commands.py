@@ -18,7 +18,7 @@ from forked import run_forked
 
 import zeropoint
 from zeropoint import _native
-from zeropoint.cli import doctor
+from zeropoint.cli import diagnosis
 from zeropoint.runtime.advice import _WORDS
 
 
@@ -324,18 +324,35 @@ def test_doctor_knows_a_virtual_machine_that_masks_the_palette(monkeypatch: pyte
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
     info = zeropoint.cpu_info()
     assert (info.best_isa, info.notes) == ("amx", (note,))
-    assert any("masks the AMX palette" in what and "ONEDNN" in way_out for what, way_out in doctor._problems(info))
+    assert any("masks the AMX palette" in what and "ONEDNN" in way_out for what, way_out in diagnosis._problems(info))
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
-    assert not any("palette" in what for what, _ in doctor._problems(info))
+    assert not any("palette" in what for what, _ in diagnosis._problems(info))
 
 
 def test_doctor_names_the_instruction_set_that_gives_wrong_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    linear = torch.ops.zeropoint.linear
-    broken = lambda *arguments: linear(*arguments) + (zeropoint.cpu_info().isa == "portable")  # noqa: E731
-    monkeypatch.setattr(torch.ops.zeropoint, "linear", broken)
+    class Broken(_native.Program):
+        def run(self, inputs: Any, **options: Any) -> list[Any]:
+            return [y + (zeropoint.cpu_info().isa == "portable") for y in super().run(inputs, **options)]
+
+    monkeypatch.setattr(_native, "Program", Broken)
     ran = run("doctor", "--json")
     assert ran.code == 1
     assert ran.json()["wrong"] == ["portable"]
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_doctor_needs_no_more_than_the_runtime_has(folder: Path, options: tuple[str, ...]) -> None:
+    (folder / "runtime_only").mkdir(exist_ok=True)
+    absent = "import sys\nfor name in ('torch', 'typer', 'rich'): sys.modules[name] = None\n"
+    (folder / "runtime_only" / "sitecustomize.py").write_text(absent)
+    there = {"PYTHONPATH": str(folder / "runtime_only")}
+    ran = run_process(folder, "doctor", *options, **there)
+    assert ran.code == 0, ran.err
+    assert "'typer>=0.15' 'rich>=13'" in ran.out
+    assert "correct results" in ran.out or json.loads(ran.out)["works"] is True
+    refused = run_process(folder, "run", "program.zpt", **there)
+    assert refused.code == 1
+    assert "needs typer and rich: pip install 'typer>=0.15' 'rich>=13'" in refused.err
 
 
 # ------------------------------------------------------------------------------------------------------------ failures
