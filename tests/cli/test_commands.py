@@ -13,27 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from command_line import Ran, make_folder, run, run_process
+from command_line import Ran, run, run_process
 from forked import run_forked
 
 import zeropoint
 from zeropoint import _native
 from zeropoint.cli import diagnosis
 from zeropoint.runtime.advice import _WORDS
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("user")
-    make_folder(path)
-    return path
-
-
-@pytest.fixture(autouse=True)
-def _there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
-    monkeypatch.syspath_prepend(str(folder))
-
 
 # ------------------------------------------------------------------------------------------------------------ export
 

@@ -52,4 +52,4 @@ def test_a_folder_that_pip_left_is_configured_again_and_keeps_what_was_compiled(
     assert "-DCMAKE_CXX_COMPILER=/usr/bin/g++" in configured
     assert built.startswith("--build")
     assert (clone / "build" / "cp312-abi3-linux" / "native").is_dir()
-    assert (clone / "build" / "cp312-abi3-linux" / ".skbuild-info.json").read_bytes() == b""  # pip configures again, too
+    assert (clone / "build" / "cp312-abi3-linux" / ".skbuild-info.json").read_bytes() == b""  # pip configures too

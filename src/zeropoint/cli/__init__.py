@@ -16,7 +16,7 @@ def main() -> None:
             raise
         _without_packages(sys.argv[1:])
     else:
-        app()
+        app(sorted(sys.argv[1:], key=lambda argument: argument != "--traceback"))  # an option of all commands
 
 
 def _without_packages(arguments: list[str]) -> None:

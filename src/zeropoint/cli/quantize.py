@@ -11,8 +11,9 @@ import typer
 
 from zeropoint.atomic_file import replacing
 from zeropoint.cli.data import Batch, Data, Samples, load_tensors
-from zeropoint.cli.models import Model, Pickle, is_script, load_model
+from zeropoint.cli.models import Model, Pickle, is_script, load_float
 from zeropoint.cli.output import AsJson, show, work
+from zeropoint.cli.paths import writable
 from zeropoint.progress import during
 
 __all__ = ["Mode", "Float", "quantize", "quantized_form"]
@@ -37,10 +38,17 @@ Float = Annotated[
 def quantize(
     model: Model,
     data: Data,
-    output: Annotated[Path, typer.Option("--output", "-o", help="A .zpt or .pt2 file; for TorchScript, .zpt or .pt.")],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", help="A .zpt or .pt2 file; for TorchScript, .zpt or .pt.", callback=writable(*SUFFIXES)
+        ),
+    ],
     mode: Annotated[Mode, typer.Option("--mode", "-m", help="Quantization mode.")] = Mode.static,
     keep: Float = None,
-    report: Annotated[Path | None, typer.Option("--report", "-r", help="Also write an HTML report.")] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", "-r", help="Also write an HTML report.", callback=writable())
+    ] = None,
     batch: Batch = 8,
     samples: Samples = 100,
     pickle: Pickle = False,
@@ -50,12 +58,10 @@ def quantize(
 
     Example: `zeropoint quantize resnet18.pt2 --data images.npy -o resnet18.zpt --report report.html`
     """
-    if output.suffix not in SUFFIXES:
-        raise typer.BadParameter(f"output must end in {', '.join(SUFFIXES)}, got {output}")
     start = time.perf_counter()
     with work(as_json):
         with during(f"reading {model}", progress=True):
-            source = load_model(model, pickle)
+            source = load_float(model, pickle)
             batches = load_tensors(data, source, batch, samples)
         if is_script(source):
             facts = _script(source, batches, mode, output, keep, report)

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from zeropoint.cli.data import Batch, load_batches
-from zeropoint.cli.named import existing
+from zeropoint.cli.data import Batch, checked_data, load_batches
 from zeropoint.cli.output import AsJson, show, work
+from zeropoint.cli.paths import existing, writable
 
 __all__ = ["show_program"]
 
@@ -17,12 +17,19 @@ __all__ = ["show_program"]
 def show_program(
     program: Annotated[str, typer.Argument(metavar="PROGRAM", help="A .zpt file.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The HTML file; by default the program's path with .html.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="The HTML file; by default the program's path with .html.", callback=writable()
+        ),
     ] = None,
     data: Annotated[
         str | None,
         typer.Option(
-            "--data", "-d", metavar="DATA", help="Inputs for timing; by default noise with the example shapes."
+            "--data",
+            "-d",
+            metavar="DATA",
+            help="Inputs for timing; by default noise with the example shapes.",
+            callback=checked_data,
         ),
     ] = None,
     batch: Batch = 1,
