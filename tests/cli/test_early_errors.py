@@ -107,7 +107,7 @@ def test_a_folder_without_permission_is_found_first(monkeypatch: pytest.MonkeyPa
     [
         (("cut_model.pt2", "-d", "images.npy"), "cut_model.pt2 is no file of torch.export, or it is cut off"),
         (("none.zpt", "-d", "images.npy"), "none.zpt is a program: it is quantized already"),
-        (("model.pt2", "-d", "wide.npy"), "wide.npy: input has size 3 along axis 1; the model takes 1"),
+        (("model.pt2", "-d", "wide.npy"), "wide.npy: input has size 3 along axis 1; the model needs 1"),
         (("model.pt2", "-d", "flat.npy"), "samples for input must have 3 axes (1, 8, 8), got (64,)"),
         (("model.pt2", "-d", "own_code:number"), "must be an iterable of batches or a function that returns"),
         (("model.pt2", "-d", "own_code:nothing"), "own_code:nothing has no batches"),

@@ -103,7 +103,7 @@ def load_batches(text: str, model: Any, batch: int, samples: int) -> list[Any]:
             )
         batches = list(itertools.islice(given, samples))
         if not batches:
-            raise ValueError(f"{text} has no batches: give at least one")
+            raise ValueError(f"{text} has no batches: pass at least one")
         return [tuple(b) if isinstance(b, (tuple, list)) else b if isinstance(b, dict) else (b,) for b in batches]
     arrays = load_arrays(text)
     columns = _ordered(arrays, input_names(model), text)
@@ -151,7 +151,7 @@ def _ordered(arrays: dict[str, Any], names: list[str], text: str) -> list[Any]:
     if len(arrays) > len(names):
         raise ValueError(
             f"{text} has {len(arrays)} arrays ({', '.join(arrays)}), and the model takes {len(names)} "
-            f"({', '.join(names)}): give the arrays these names"
+            f"({', '.join(names)}): save the arrays under these names"
         )
     if len(arrays) > 1:
         given, wanted = ", ".join(arrays), ", ".join(names)
@@ -168,7 +168,7 @@ def _check_sizes(columns: list[Any], model: Any, text: str) -> None:
             )
         for axis, (given, wanted) in enumerate(zip(array.shape, shape)):
             if axis and isinstance(wanted, int) and given != wanted:
-                raise ValueError(f"{text}: {name} has size {given} along axis {axis}; the model takes {wanted} there")
+                raise ValueError(f"{text}: {name} has size {given} along axis {axis}; the model needs {wanted} there")
 
 
 def _usual(array: Any) -> Any:
