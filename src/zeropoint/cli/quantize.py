@@ -184,7 +184,7 @@ def _size(model: Any) -> int:
 
 
 def _lines(facts: dict[str, Any]) -> list[str]:
-    from zeropoint.table import readable_bytes, size_change
+    from zeropoint.table import quantized_of, readable_bytes, size_change
 
     change = size_change(facts["float_bytes"], facts["bytes"])
     on = f"on {facts['compared']} of {facts['samples']} samples"
@@ -193,7 +193,9 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         f"output     SQNR {facts['sqnr'] or float('inf'):.1f} dB, cosine {facts['cosine']:.5f} to float {on}",
     ]
     if "operators" in facts:
-        lines.append("operators  " + ", ".join(f"{count} {way}" for way, count in facts["operators"].items()))
+        ways = [way for way, count in facts["operators"].items() for _ in range(count)]
+        counts = ", ".join(f"{count} {way}" for way, count in facts["operators"].items())
+        lines.append(f"operators  {quantized_of(ways)} quantized: {counts}")
     if "report" in facts:
         lines.append(f"report     {facts['report']}")
     lines.append(f"took       {facts['seconds']:.1f} s")

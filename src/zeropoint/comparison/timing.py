@@ -85,14 +85,20 @@ def step_times(quantized: nn.Module, batch: Any, repeats: int = 7) -> tuple[Step
     )
 
 
-def program_times(
-    program: Any, paths: dict[str, str], inputs: tuple[Any, ...]
-) -> tuple[tuple[Step, ...], tuple[str, ...]]:
-    """Median times of the steps of a program, with the modules that they came from, by their names; and why it is not
+def program_times(program: Any, inputs: tuple[Any, ...]) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+    """Median times of the steps of a program, with the nodes and the modules that they came from; and why it is not
     quicker, in sentences."""
     profile = program.profile(*inputs, runs=5)
     steps = tuple(
-        Step(row.name, paths.get(row.name, ""), row.op, 1e3 * row.seconds, row.gmacs, limit.of_peak, limit.kind)
+        Step(
+            program.nodes.get(row.name, row.name),
+            row.path,
+            row.op,
+            1e3 * row.seconds,
+            row.gmacs,
+            limit.of_peak,
+            limit.kind,
+        )
         for row, limit in zip(profile, profile.limits)
     )
     return steps, profile.advice

@@ -58,6 +58,11 @@ class StepFacts:
         """The name of its first output."""
         return self.outputs[0] if self.outputs else ""
 
+    @property
+    def path(self) -> str:
+        """The path of the module that it came from; empty if that is the model itself, or if the file does not say."""
+        return self.name.rpartition(".")[0]
+
 
 @dataclass(frozen=True)
 class Block:
@@ -83,6 +88,9 @@ class ProgramFacts:
     arena: int
     values: int
     file: int
+    operators: tuple[
+        tuple[str, str, str, str], ...
+    ] = ()  # of the model: path, operator, way, reason; if the file has it
     copies: float | None = None  # seconds of copies that belong to no step
     profile: Profile | None = None
 
@@ -117,7 +125,7 @@ def program_facts(program: Program, inputs: Sequence[Any], *, runs: int = 5) -> 
         inputs: one array for each input, in order.
         runs: how often it is run to time the steps; 0: not at all.
     """
-    header, stored = _file(program._native.data())
+    header, stored, operators = _file(program._native.data())
     steps, instructions, blocks = program._native.layout([list(np.shape(x)) for x in inputs])
     memory = program.memory(*(np.shape(x) for x in inputs))
     profile = program.profile(*inputs, runs=runs) if runs else None
@@ -172,22 +180,36 @@ def program_facts(program: Program, inputs: Sequence[Any], *, runs: int = 5) -> 
         arena=memory.arena,
         values=memory.values,
         file=memory.file,
+        operators=operators,
         copies=None if profile is None else sum(row.seconds for row in profile if row.step < 0),
         profile=profile,
     )
 
 
-def _file(data: bytes) -> tuple[dict[str, Any], list[Source]]:
-    """The program and the constants of a file, which has been checked already."""
+def _file(data: bytes) -> tuple[dict[str, Any], list[Source], tuple[tuple[str, str, str, str], ...]]:
+    """The program and the constants of a file, which has been checked already; and the operators, which have not."""
     (length,) = struct.unpack("<Q", data[:8])
     header = json.loads(data[8 : 8 + length])
-    program = json.loads(header.pop("__metadata__")["zeropoint.program"])
+    metadata = header.pop("__metadata__")
+    program = json.loads(metadata["zeropoint.program"])
     constants = []
     for name, tensor in header.items():
         begin, end = tensor["data_offsets"]
         dtype = _TYPES.get(tensor["dtype"], tensor["dtype"].lower())
         constants.append(Source(name, "constant", -1, dtype, tuple(tensor["shape"]), end - begin))
-    return program, constants
+    return program, constants, _operators(metadata.get("zeropoint.operators", "[]"))
+
+
+def _operators(text: str) -> tuple[tuple[str, str, str, str], ...]:
+    """What a file says about the operators of its model; nothing if it is anything else than it must be."""
+    try:
+        rows = json.loads(text)
+        right = isinstance(rows, list) and all(
+            isinstance(row, list) and len(row) == 4 and all(isinstance(part, str) for part in row) for row in rows
+        )
+    except (ValueError, RecursionError):
+        right = False
+    return tuple(tuple(row) for row in rows) if right else ()
 
 
 def _times(profile: Profile | None, steps: int) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from zeropoint.report.markup import asset, bar, card, digest, milliseconds, pane
 from zeropoint.report.program_facts import ProgramFacts, Source, StepFacts, example_inputs, program_facts
 from zeropoint.report.svg_arena import arena_svg
 from zeropoint.runtime import Program, load
-from zeropoint.table import readable_bytes
+from zeropoint.table import quantized_of, readable_bytes
 
 __all__ = ["program_page", "write_program_page"]
 
@@ -102,10 +102,15 @@ def _about(f: ProgramFacts, made_up: bool) -> str:
 
 def _cards(f: ProgramFacts) -> str:
     kinds = len({step.op for step in f.steps})
+    ways = [way for _, _, way, _ in f.operators]
     stored = sum({s.name: s.nbytes for step in f.steps for s in step.sources if s.kind == "constant"}.values())
     shared = f"{readable_bytes(f.values)} without reuse"
     cards = [
-        card("Steps", f"{len(f.steps)}", f"{kinds} operations"),
+        *(
+            [card("Operators quantized", quantized_of(ways), f"{len(ways)} operators run as {len(f.steps)} steps")]
+            if ways
+            else [card("Steps", f"{len(f.steps)}", f"{kinds} operations")]
+        ),
         card("Weights", readable_bytes(stored), f"file {readable_bytes(f.file)}"),
         card("Arena", readable_bytes(f.arena), shared),
     ]

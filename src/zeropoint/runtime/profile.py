@@ -38,6 +38,11 @@ class Row(NamedTuple):
     written: int = 0
 
     @property
+    def path(self) -> str:
+        """The path of the module that it came from; empty if that is the model itself, or if the file does not say."""
+        return self.name.rpartition(".")[0]
+
+    @property
     def precision(self) -> str:
         """The dtype that it multiplies or moves: ``int8`` for 8-bit integers, also if it quantizes floats on the
         way.
@@ -112,13 +117,13 @@ class Profile(tuple[Row, ...]):
         total = self.seconds or 1.0
         columns = "{:<22} {:<32} {:<18} {:<12} {:<20} {:>10} {:>6} {:>7} {:>5}  {}"
         lines = [
-            columns.format("step", "value", "shape", "precision", "kernel", "us", "share", "GMAC/s", "peak", "limit")
+            columns.format("step", "module", "shape", "precision", "kernel", "us", "share", "GMAC/s", "peak", "limit")
         ]
         for row, limit in zip(self, self.limits):
             shape, kernel = "x".join(map(str, row.shape)), f"{row.kernel} {row.isa}"
             numbers = f"{row.seconds * 1e6:.1f}", f"{row.seconds / total:.1%}", f"{row.gmacs:.1f}" if row.macs else ""
             near = "" if limit.of_peak is None else f"{limit.of_peak:.0%}"
-            named = row.op, row.name[:32], shape, row.precision, kernel
+            named = row.op, (row.path or row.name)[:32], shape, row.precision, kernel
             lines.append(columns.format(*named, *numbers, near, limit.kind).rstrip())
         spent: dict[str, float] = {}
         for row in self:
