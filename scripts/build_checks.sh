@@ -26,7 +26,10 @@ configure() {
 }
 # pip builds with tools of an environment that it removes afterwards. What it compiled in native/ is still good.
 kept() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
-tools_are_left() { [ -x "$(kept CMAKE_COMMAND)" ] && [ -x "$(kept CMAKE_MAKE_PROGRAM)" ] && [ -d "$(kept nanobind_DIR)" ]; }
+tools_are_left() {
+    [ -x "$(kept CMAKE_COMMAND)" ] && [ -x "$(kept CMAKE_MAKE_PROGRAM)" ] \
+        && { [ -d "$(kept nanobind_DIR)" ] || [ "$(kept ZEROPOINT_PYTHON)" = OFF ]; }
+}
 take_over() {
     local compiler
     compiler=$(kept CMAKE_CXX_COMPILER)
