@@ -1,4 +1,4 @@
-"""zeropoint: PyTorch quantization, re-homed.
+"""zeropoint: quantization of PyTorch models to int8, on CPUs.
 
 Names load on first use (PEP 562), so that what needs no torch works where torch is not installed.
 """
