@@ -349,7 +349,9 @@ def _times(bench: Bench, quantized: Quantized) -> dict[str, float]:
     try:
         program = compile(quantized, given)
         runs = [program.profile(*given, runs=0) for _ in range(_RUNS)]
-        rows = [(_path_of_step(nodes.get(s[0].name), s[0].op), 1e3 * min(row.seconds for row in s)) for s in zip(*runs)]
+        made_by = [nodes.get(program.nodes.get(row.name, "")) for row in runs[0]]
+        least = [1e3 * min(row.seconds for row in step) for step in zip(*runs)]
+        rows = [(_path_of_step(node, row.op), took) for node, row, took in zip(made_by, runs[0], least)]
     except Unsupported:
         from zeropoint.comparison.timing import step_times
 
