@@ -27,7 +27,13 @@ def tune(
         float | None, typer.Option("--target", "-t", help="Stop when the metric reaches this value.")
     ] = None,
     budget: Annotated[
-        float | None, typer.Option("--budget", min=0.0, help="Minutes after which nothing new is started.")
+        float | None,
+        typer.Option(
+            "--budget",
+            min=0.0,
+            help="Minutes after which nothing new is started. Without a target, GPTQ and AdaRound get as long as the "
+            "cheap algorithms before them took.",
+        ),
     ] = None,
     margin: Annotated[
         float, typer.Option("--margin", help="Share of the loss that the target allows to leave unused, below 1.")
@@ -43,6 +49,8 @@ def tune(
     as_json: AsJson = False,
 ) -> None:
     """Quantize a model to an accuracy target: try cheap algorithms first, then mixed precision.
+
+    Shows what it tries and what it found. Ctrl-C ends the search and keeps the best.
 
     Example: `zeropoint tune resnet18.pt2 --data images.npy -o resnet18.zpt --metric agreement --target 0.99`
     """
