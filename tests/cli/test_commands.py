@@ -108,6 +108,32 @@ def test_quantize_writes_a_file_that_runs(model: str, data: str) -> None:
     assert read(torch.randn(3, 1, 8, 8)).shape == (3, 4)
 
 
+def test_a_dry_run_shows_what_would_be_done_and_writes_nothing(folder: Path) -> None:
+    before = {path.name for path in folder.iterdir()}
+    facts = run("quantize", "my_code:make", "-d", "images.npy", "--dry-run", "--float", "0", "--json").json()
+    assert [(row["path"], row["way"]) for row in facts["operators"]] == [("0", "float32"), ("3", "int8")]
+    assert facts["operators"][0]["reason"]
+    assert facts["float_bytes"] - facts["estimated_bytes"] == 288 * 4 * 3  # the linear layer's, a byte for each float
+    assert facts["gain"] > 0
+    shown = run("quantize", "model.pt2", "-d", "images.npy", "-o", "dry.zpt", "--dry-run")
+    assert "2 of 2 will be quantized" in shown.out
+    assert {path.name for path in folder.iterdir()} == before
+    refused = run("quantize", "model.pt2", "-d", "images.npy")
+    assert refused.code == 2
+    assert "--dry-run" in refused.err
+    assert "TorchScript" in run("quantize", "script.pt", "-d", "images.npy", "--dry-run").err
+
+
+def test_quantize_ends_with_accuracy_size_speed_and_the_next_command() -> None:
+    *_, accuracy, size, speed, following = run(
+        "quantize", "model.pt2", "-d", "images.npy", "-o", "x.zpt"
+    ).out.splitlines()
+    assert accuracy.startswith("accuracy   SQNR")
+    assert "smaller than float" in size
+    assert "for a batch:" in speed
+    assert following == "next       zeropoint show x.zpt"
+
+
 def test_quantize_writes_a_report() -> None:
     ran = run("quantize", "model.pt2", "-d", "images.npy", "-o", "out.pt2", "--report", "report.html")
     assert ran.code == 0
