@@ -85,11 +85,37 @@ def test_show_needs_no_torch_and_refuses_what_is_no_program(folder: Path, progra
         [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=60, check=False
     )
     assert ran.returncode == 0, ran.stderr
-    assert run("show", "model.pt2").code == 2
+    assert run("show", "script.pt").code == 2
     (folder / "broken.zpt").write_bytes(b"nothing of the kind")
     refused = run("show", "broken.zpt")
     assert refused.code == 1
     assert "broken.zpt" in refused.err
+
+
+def test_show_draws_a_model_before_it_is_quantized() -> None:
+    facts = run("show", "model.pt2", "-o", "plan.html", "--json").json()
+    assert [(row["path"], row["way"]) for row in facts["operators"]] == [("0", "int8"), ("3", "int8")]
+    page = Path("plan.html").read_text()
+    assert page.count('<g class="box int8"') == 2
+    assert "Operators quantized" in page
+    assert "--data needs a .zpt program" in " ".join(run("show", "model.pt2", "-d", "images.npy").err.split())
+
+
+def test_show_compares_two_programs_and_writes_a_trace(folder: Path) -> None:
+    run("quantize", "my_code:make", "-d", "images.npy", "-o", "whole.zpt")
+    run("quantize", "my_code:make", "-d", "images.npy", "-o", "partly.zpt", "--float", "0")
+    facts = run("show", "whole.zpt", "--against", "partly.zpt", "-o", "both.html", "--json").json()
+    modules = {row["path"]: row for row in facts["modules"]}
+    assert modules["0"]["ways"] == ["int8", "float"]
+    assert modules["3"]["ways"] == ["int8", "int8"]
+    changes = [abs((row["seconds"][1] or 0) - (row["seconds"][0] or 0)) for row in facts["modules"]]
+    assert changes == sorted(changes, reverse=True)
+    told = run("show", "whole.zpt", "--trace", "whole.json", "-o", "whole.html", "--json").json()
+    events = json.loads(Path(told["trace"]).read_text())["traceEvents"]
+    assert len(events) >= told["steps"]
+    assert '<a href="whole.json">Trace for Perfetto</a>' in Path("whole.html").read_text()
+    assert run("show", "whole.zpt", "--against", "model.pt2").code == 2
+    assert run("show", "whole.zpt", "--trace", "x.json", "--no-time").code == 2
 
 
 # ---------------------------------------------------------------------------------------------------------- quantize

@@ -75,6 +75,7 @@ def page(findings: Findings) -> str:
     script = asset("sort.js") + asset("report.js")
     sections = (_guilt, _along, _layers, _spread, _speed, _size, _sensitivity, _search, _left_in_float)
     return Template(asset("page.html")).substitute(
+        brand="zeropoint report",
         digest=digest(script),
         style=asset("style.css"),
         script=script,

@@ -34,6 +34,7 @@ def write_program_page(
     *,
     title: str = "",
     timed: bool = True,
+    trace: str | None = None,
 ) -> ProgramFacts:
     """Write an HTML page that shows the steps of a program: their inputs, shapes, weights and times, and the memory.
 
@@ -45,6 +46,7 @@ def write_program_page(
         inputs: one array for each input. By default, noise with the shapes of the example inputs.
         title: the heading of the page; by default the name of the file.
         timed: run the program a few times to time its steps.
+        trace: where a trace of the steps will be, from the page, to be linked.
 
     Returns:
         the content of the page.
@@ -61,20 +63,20 @@ def write_program_page(
         program = load(program)
     given = example_inputs(program) if inputs is None else [np.asanyarray(x) for x in inputs]
     facts = program_facts(program, given, runs=5 if timed else 0)
-    text = program_page(facts, title or "Program", made_up=inputs is None)
+    text = program_page(facts, title or "Program", made_up=inputs is None, trace=trace)
     with replacing(path) as new:
         new.write_bytes(text.encode("utf-8", errors="replace"))
     return facts
 
 
-def program_page(facts: ProgramFacts, title: str, *, made_up: bool = False) -> str:
+def program_page(facts: ProgramFacts, title: str, *, made_up: bool = False, trace: str | None = None) -> str:
     """The page, as text."""
     script = asset("sort.js") + asset("graph.js") + asset("program.js")
     return Template(asset("program.html")).substitute(
         digest=digest(script),
         style=asset("style.css") + asset("graph.css") + asset("program.css"),
         title=escape(title),
-        about=_about(facts, made_up),
+        about=_about(facts, made_up) + (f' <a href="{escape(trace)}">Trace for Perfetto</a>' if trace else ""),
         cards=_cards(facts),
         sections=_graph(facts) + _memory(facts) + _kinds(facts),
         steps=_steps(facts),
