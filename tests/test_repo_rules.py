@@ -190,6 +190,7 @@ LAYERS = (
     "regular_file",
     "safetensors_header",
     "table",
+    "html_table",
     "installation",
     "torch_versions",
     "numerics",

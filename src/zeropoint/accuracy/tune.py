@@ -43,6 +43,7 @@ from zeropoint.compiler import Unsupported, compile
 from zeropoint.graph.policy import Policy
 from zeropoint.graph.quantize_fx import Quantized
 from zeropoint.graph.to_int8 import call_of
+from zeropoint.html_table import Bar, html_table
 from zeropoint.progress import during, said
 from zeropoint.regular_file import open_regular
 from zeropoint.report.findings import Findings, Search
@@ -123,6 +124,13 @@ class Tuned:
 
         parts = [rich_table(self.HEADER, self.table()), self._last()]
         return Group(*parts, *([self.front] if self.front is not None else []))
+
+    def _repr_html_(self) -> str:
+        metrics = [trial.metric for trial in self.trials if math.isfinite(trial.metric)]
+        low, high = min(metrics, default=0.0), max(metrics, default=1.0)
+        share = lambda metric: 0.1 + 0.9 * (metric - low) / ((high - low) or 1.0)  # noqa: E731
+        rows = [(row[0], Bar(row[1], share(trial.metric)), *row[2:]) for row, trial in zip(self.table(), self.trials)]
+        return html_table(self.HEADER, rows, *self._last().splitlines())
 
     def write_report(self, path: str | Path, data: Iterable[Any], **options: Any) -> Findings:
         """The page of `zeropoint.write_report` about the model, with all that was tried and the Pareto front.

@@ -61,9 +61,7 @@ def zeropoint(
     """
     show_tracebacks(traceback)
     warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)  # torch's, about its own files
-    warnings.filterwarnings(
-        "ignore", message="qconfig_mapping: these rules match nothing"
-    )  # our own; paths are checked
+    warnings.filterwarnings("ignore", message="qconfig_mapping: these rules match nothing")  # our own
     if context.invoked_subcommand != "bench":
         # Threads of torch that wait for each other spin, which takes minutes where others use the CPU, too.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
