@@ -85,23 +85,22 @@ def step_times(quantized: nn.Module, batch: Any, repeats: int = 7) -> tuple[Step
     )
 
 
-def program_times(program: Any, inputs: tuple[Any, ...]) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+def program_times(
+    program: Any, inputs: tuple[Any, ...], paths: dict[str, str]
+) -> tuple[tuple[Step, ...], tuple[str, ...]]:
     """Median times of the steps of a program, with the nodes and the modules that they came from; and why it is not
-    quicker, in sentences."""
+    quicker, in sentences.
+
+    Args:
+        paths: modules by the names of nodes, for graphs whose nodes do not say it (TorchScript).
+    """
     profile = program.profile(*inputs, runs=5)
-    steps = tuple(
-        Step(
-            program.nodes.get(row.name, row.name),
-            row.path,
-            row.op,
-            1e3 * row.seconds,
-            row.gmacs,
-            limit.of_peak,
-            limit.kind,
-        )
-        for row, limit in zip(profile, profile.limits)
-    )
-    return steps, profile.advice
+    steps = []
+    for row, limit in zip(profile, profile.limits):
+        name = program.nodes.get(row.name, row.name)
+        numbers = 1e3 * row.seconds, row.gmacs, limit.of_peak, limit.kind
+        steps.append(Step(name, row.path or paths.get(name, ""), row.op, *numbers))
+    return tuple(steps), profile.advice
 
 
 def _operator(node: Any) -> str:

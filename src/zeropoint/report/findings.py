@@ -108,7 +108,7 @@ def gather(
         if program is None:
             steps = step_times(quantized, batches[0])
         else:
-            steps, advice = program_times(program, args)
+            steps, advice = program_times(program, args, {row.name: row.path for row in comparison.rows})
     return Findings(
         title=title or type(float_model).__name__,
         comparison=comparison,
