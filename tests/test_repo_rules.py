@@ -190,6 +190,8 @@ LAYERS = (
     "regular_file",
     "safetensors_header",
     "table",
+    "html_table",
+    "installation",
     "torch_versions",
     "context",
     "numerics",
@@ -299,9 +301,9 @@ def test_without_torch_what_needs_it_says_so_in_one_sentence() -> None:
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines() == [
         "127",
-        "zeropoint.ops needs PyTorch: pip install 'zeropoint[torch]'",
-        "zeropoint.choose_qparams needs PyTorch: pip install 'zeropoint[torch]'",
-        "zeropoint.fake_quantize_per_tensor_affine needs PyTorch: pip install 'zeropoint[torch]'",
+        "zeropoint.ops needs PyTorch: pip install 'torch>=2.6'",
+        "zeropoint.choose_qparams needs PyTorch: pip install 'torch>=2.6'",
+        "zeropoint.fake_quantize_per_tensor_affine needs PyTorch: pip install 'torch>=2.6'",
     ]
 
 

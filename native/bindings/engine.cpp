@@ -177,7 +177,7 @@ nb::object as_numpy(const nb::object& array, const ProgramInput& input) {
     } catch (const nb::python_error& error) {
         if (error.matches(PyExc_TypeError)) throw;
         const nb::object reason = nb::str(error.value());
-        refuse(input, std::string("one that has no memory to look at: ") + nb::cast<std::string>(reason));
+        refuse(input, std::string("one whose memory cannot be read: ") + nb::cast<std::string>(reason));
     }
 }
 
@@ -186,7 +186,7 @@ void read_exchanged(const Exchange& exchange, const nb::object& array, const Pro
     ExchangedTensor seen{};
     if (exchange.look(array.ptr(), &seen) != 0) {
         PyErr_Clear();
-        refuse(input, "one that has no memory to look at");
+        refuse(input, "one whose memory cannot be read");
     }
     if (!seen.is_on_cpu()) refuse(input, "one on another device");
     if (!seen.has_type(input.type)) {

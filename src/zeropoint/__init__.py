@@ -1,4 +1,4 @@
-"""zeropoint: PyTorch quantization, re-homed.
+"""zeropoint: quantization of PyTorch models to int8, on CPUs.
 
 Names load on first use (PEP 562), so that what needs no torch works where torch is not installed.
 """
@@ -298,7 +298,9 @@ def __getattr__(name: str) -> Any:
         loaded = importlib.import_module(f"zeropoint.{module or name}")
     except ModuleNotFoundError as error:
         if error.name == "torch":
-            raise ImportError(f"zeropoint.{name} needs PyTorch: pip install 'zeropoint[torch]'") from error
+            from zeropoint.installation import install_command
+
+            raise ImportError(f"zeropoint.{name} needs PyTorch: {install_command('torch')}") from error
         raise
     value = getattr(loaded, name) if module else loaded
     globals()[name] = value

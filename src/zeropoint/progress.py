@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-__all__ = ["during", "shown"]
+__all__ = ["during", "said", "shown"]
 
 T = TypeVar("T")
 
@@ -30,6 +30,18 @@ def shown(steps: Iterable[T], title: str, progress: bool, total: int | None = No
             yield from track(steps, title, total=total, console=console, disable=hidden, transient=True)
             return
     yield from steps
+
+
+def said(text: str, progress: bool) -> None:
+    """A line about what has been done; shown as `shown` is."""
+    if progress:
+        try:
+            from rich.console import Console
+        except ImportError:
+            return
+        console = Console(stderr=True)
+        if console.is_terminal:
+            console.print(text, style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
 @contextlib.contextmanager

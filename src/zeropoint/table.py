@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from zeropoint.terminal_text import printable
 
-__all__ = ["plain_table", "print_table", "readable_bytes", "rich_table", "size_change"]
+__all__ = ["plain_table", "print_table", "quantized_of", "readable_bytes", "rich_table", "size_change"]
 
 
 def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -72,6 +72,19 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     except ModuleNotFoundError:
         pass
     print(plain_table(header, rows))
+
+
+def quantized_of(ways: Iterable[str]) -> str:
+    """How many operators of a model are quantized: those whose way, a row of `summary()`, is not float32.
+
+    Commands, reports and pages count with this function. Steps of a program are fewer: one may stand for several.
+
+    Example:
+        >>> quantized_of(["int8", "int8 weights", "float32"])
+        '2 of 3'
+    """
+    ways = list(ways)
+    return f"{sum(way != 'float32' for way in ways)} of {len(ways)}"
 
 
 def readable_bytes(count: int) -> str:

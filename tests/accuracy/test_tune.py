@@ -116,6 +116,23 @@ def test_a_spent_budget_stops_with_the_best_so_far():
     assert found.note == "the budget is spent"
 
 
+def test_without_a_target_dear_algorithms_get_no_more_time_than_the_cheap_ones_took(monkeypatch):
+    given, make = {}, Bench.make
+
+    def made(self, recipe, seconds):
+        given[recipe] = seconds
+        return make(self, recipe, seconds)
+
+    monkeypatch.setattr(Bench, "make", made)
+    monkeypatch.setattr(importlib.import_module("zeropoint.accuracy.tune"), "_LEAST", 0.25)
+    data = batches()
+    found = zeropoint.tune(spread_network(), (data[0],), data, progress=False)
+    cheap = sum(trial.seconds for trial in found.trials if not trial.recipe.is_dear)
+    dear = [seconds for recipe, seconds in given.items() if recipe.is_dear]
+    assert len(dear) == 2
+    assert all(seconds == pytest.approx(max(cheap, 0.25)) for seconds in dear)
+
+
 def test_the_metric_may_be_a_function_of_a_model():
     data, model = batches(), spread_network()
 
@@ -429,6 +446,7 @@ def test_the_time_of_a_step_is_its_least_as_a_busy_machine_only_adds_to_it(monke
     class Busy:
         def __init__(self, *given):
             self._program = zeropoint.compile(*given)
+            self.nodes = self._program.nodes
 
         def profile(self, *inputs, runs):
             late = 0.0 if next(calls) % 10 == 4 else 1.0

@@ -13,27 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from command_line import Ran, make_folder, run, run_process
+from command_line import Ran, run, run_process
 from forked import run_forked
 
 import zeropoint
 from zeropoint import _native
-from zeropoint.cli import doctor
+from zeropoint.cli import diagnosis
 from zeropoint.runtime.advice import _WORDS
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("user")
-    make_folder(path)
-    return path
-
-
-@pytest.fixture(autouse=True)
-def _there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
-    monkeypatch.syspath_prepend(str(folder))
-
 
 # ------------------------------------------------------------------------------------------------------------ export
 
@@ -99,11 +85,37 @@ def test_show_needs_no_torch_and_refuses_what_is_no_program(folder: Path, progra
         [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=60, check=False
     )
     assert ran.returncode == 0, ran.stderr
-    assert run("show", "model.pt2").code == 2
+    assert run("show", "script.pt").code == 2
     (folder / "broken.zpt").write_bytes(b"nothing of the kind")
     refused = run("show", "broken.zpt")
     assert refused.code == 1
     assert "broken.zpt" in refused.err
+
+
+def test_show_draws_a_model_before_it_is_quantized() -> None:
+    facts = run("show", "model.pt2", "-o", "plan.html", "--json").json()
+    assert [(row["path"], row["way"]) for row in facts["operators"]] == [("0", "int8"), ("3", "int8")]
+    page = Path("plan.html").read_text()
+    assert page.count('<g class="box int8"') == 2
+    assert "Operators quantized" in page
+    assert "--data needs a .zpt program" in " ".join(run("show", "model.pt2", "-d", "images.npy").err.split())
+
+
+def test_show_compares_two_programs_and_writes_a_trace(folder: Path) -> None:
+    run("quantize", "my_code:make", "-d", "images.npy", "-o", "whole.zpt")
+    run("quantize", "my_code:make", "-d", "images.npy", "-o", "partly.zpt", "--float", "0")
+    facts = run("show", "whole.zpt", "--against", "partly.zpt", "-o", "both.html", "--json").json()
+    modules = {row["path"]: row for row in facts["modules"]}
+    assert modules["0"]["ways"] == ["int8", "float"]
+    assert modules["3"]["ways"] == ["int8", "int8"]
+    changes = [abs((row["seconds"][1] or 0) - (row["seconds"][0] or 0)) for row in facts["modules"]]
+    assert changes == sorted(changes, reverse=True)
+    told = run("show", "whole.zpt", "--trace", "whole.json", "-o", "whole.html", "--json").json()
+    events = json.loads(Path(told["trace"]).read_text())["traceEvents"]
+    assert len(events) >= told["steps"]
+    assert '<a href="whole.json">Trace for Perfetto</a>' in Path("whole.html").read_text()
+    assert run("show", "whole.zpt", "--against", "model.pt2").code == 2
+    assert run("show", "whole.zpt", "--trace", "x.json", "--no-time").code == 2
 
 
 # ---------------------------------------------------------------------------------------------------------- quantize
@@ -120,6 +132,32 @@ def test_quantize_writes_a_file_that_runs(model: str, data: str) -> None:
     assert facts["cosine"] > 0.99
     read = torch.export.load("out.pt2").module()
     assert read(torch.randn(3, 1, 8, 8)).shape == (3, 4)
+
+
+def test_a_dry_run_shows_what_would_be_done_and_writes_nothing(folder: Path) -> None:
+    before = {path.name for path in folder.iterdir()}
+    facts = run("quantize", "my_code:make", "-d", "images.npy", "--dry-run", "--float", "0", "--json").json()
+    assert [(row["path"], row["way"]) for row in facts["operators"]] == [("0", "float32"), ("3", "int8")]
+    assert facts["operators"][0]["reason"]
+    assert facts["float_bytes"] - facts["estimated_bytes"] == 288 * 4 * 3  # the linear layer's, a byte for each float
+    assert facts["gain"] > 0
+    shown = run("quantize", "model.pt2", "-d", "images.npy", "-o", "dry.zpt", "--dry-run")
+    assert "2 of 2 will be quantized" in shown.out
+    assert {path.name for path in folder.iterdir()} == before
+    refused = run("quantize", "model.pt2", "-d", "images.npy")
+    assert refused.code == 2
+    assert "--dry-run" in refused.err
+    assert "TorchScript" in run("quantize", "script.pt", "-d", "images.npy", "--dry-run").err
+
+
+def test_quantize_ends_with_accuracy_size_speed_and_the_next_command() -> None:
+    *_, accuracy, size, speed, following = run(
+        "quantize", "model.pt2", "-d", "images.npy", "-o", "x.zpt"
+    ).out.splitlines()
+    assert accuracy.startswith("accuracy   SQNR")
+    assert "smaller than float" in size
+    assert "for a batch:" in speed
+    assert following == "next       zeropoint show x.zpt"
 
 
 def test_quantize_writes_a_report() -> None:
@@ -324,18 +362,35 @@ def test_doctor_knows_a_virtual_machine_that_masks_the_palette(monkeypatch: pyte
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
     info = zeropoint.cpu_info()
     assert (info.best_isa, info.notes) == ("amx", (note,))
-    assert any("masks the AMX palette" in what and "ONEDNN" in way_out for what, way_out in doctor._problems(info))
+    assert any("masks the AMX palette" in what and "ONEDNN" in way_out for what, way_out in diagnosis._problems(info))
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
-    assert not any("palette" in what for what, _ in doctor._problems(info))
+    assert not any("palette" in what for what, _ in diagnosis._problems(info))
 
 
 def test_doctor_names_the_instruction_set_that_gives_wrong_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    linear = torch.ops.zeropoint.linear
-    broken = lambda *arguments: linear(*arguments) + (zeropoint.cpu_info().isa == "portable")  # noqa: E731
-    monkeypatch.setattr(torch.ops.zeropoint, "linear", broken)
+    class Broken(_native.Program):
+        def run(self, inputs: Any, **options: Any) -> list[Any]:
+            return [y + (zeropoint.cpu_info().isa == "portable") for y in super().run(inputs, **options)]
+
+    monkeypatch.setattr(_native, "Program", Broken)
     ran = run("doctor", "--json")
     assert ran.code == 1
     assert ran.json()["wrong"] == ["portable"]
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_doctor_needs_no_more_than_the_runtime_has(folder: Path, options: tuple[str, ...]) -> None:
+    (folder / "runtime_only").mkdir(exist_ok=True)
+    absent = "import sys\nfor name in ('torch', 'typer', 'rich'): sys.modules[name] = None\n"
+    (folder / "runtime_only" / "sitecustomize.py").write_text(absent)
+    there = {"PYTHONPATH": str(folder / "runtime_only")}
+    ran = run_process(folder, "doctor", *options, **there)
+    assert ran.code == 0, ran.err
+    assert "'typer>=0.15' 'rich>=13'" in ran.out
+    assert "correct results" in ran.out or json.loads(ran.out)["works"] is True
+    refused = run_process(folder, "run", "program.zpt", **there)
+    assert refused.code == 1
+    assert "needs typer and rich: pip install 'typer>=0.15' 'rich>=13'" in refused.err
 
 
 # ------------------------------------------------------------------------------------------------------------ failures

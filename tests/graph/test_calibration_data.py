@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -27,6 +28,12 @@ def test_a_loader_a_generator_and_a_list_find_the_same() -> None:
         for data in (batches, iter(batches), (x for x in batches), loader)
     ]
     assert all(torch.equal(y, found[0]) for y in found[1:])
+
+
+@pytest.mark.parametrize("empty", [[], iter([])])
+def test_data_without_batches_is_refused(empty: Iterable[Tensor]) -> None:
+    with pytest.raises(ValueError, match="to_int8: calibration has no batches: pass at least one"):
+        zeropoint.to_int8(network(), (SAMPLES[:2],), empty, progress=False)
 
 
 class Watched:

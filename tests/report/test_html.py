@@ -110,7 +110,7 @@ def hostile(value: Any) -> Any:
 
 def test_every_text_of_the_findings_is_escaped(written: tuple[Path, Findings]) -> None:
     tried = Search(("name",), (("first", "1 ms"),), "reached", ((1.0, 2.0, "point"),))
-    plain = dataclasses.replace(written[1], search=tried, left_in_float=(Row("layer", "op", "float32", "reason"),))
+    plain = dataclasses.replace(written[1], search=tried, operators=(Row("layer", "op", "float32", "reason"),))
     counts = []
     for found in (plain, hostile(plain)):
         tags = Tags()

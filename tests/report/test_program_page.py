@@ -18,7 +18,8 @@ import pytest
 from browser import opened, photographed, seen
 
 from zeropoint.report.program_facts import ProgramFacts, Source, example_inputs, program_facts
-from zeropoint.report.program_page import program_page, write_program_page
+from zeropoint.report.program_page import _boxes, program_page, write_program_page
+from zeropoint.report.svg_graph import HIGH, WIDE, graph_svg
 from zeropoint.runtime import load
 
 PROGRAMS = Path(__file__).parents[1] / "golden" / "programs"
@@ -190,7 +191,55 @@ def test_it_needs_no_torch(tmp_path: Path) -> None:
     assert (tmp_path / "p.html").exists()
 
 
+# --------------------------------------------------------------------------------------------------------- the graph
+
+
+@pytest.mark.parametrize("path", sorted(PROGRAMS.glob("*.zpt")), ids=lambda path: path.stem)
+def test_the_graph_has_a_box_for_every_step_that_makes_a_tensor(path: Path) -> None:
+    program = load(path)
+    facts = program_facts(program, example_inputs(program), runs=0)
+    tags = Tags(program_page(facts, path.name))
+    boxes = [int(attrs["data-step"] or "") for _, attrs in tags.seen if (attrs.get("class") or "").startswith("box ")]
+    assert boxes == [step.number for step in facts.steps if step.dtype]
+
+
+def test_boxes_do_not_overlap_and_stand_below_what_they_read(written: tuple[Path, ProgramFacts]) -> None:
+    boxes = _boxes(written[1])
+    drawn = re.findall(r'<rect x="(-?\d+)" y="(\d+)"', graph_svg(boxes))
+    places = [(int(x), int(y)) for x, y in drawn]
+    for i, (box, (x, y)) in enumerate(zip(boxes, places)):
+        assert all(places[source][1] + HIGH < y for source, _ in box.sources)
+        assert all(abs(x - x1) >= WIDE or abs(y - y1) >= HIGH for x1, y1 in places[:i])
+
+
+def test_steps_of_a_module_are_one_box_where_there_are_too_many(
+    written: tuple[Path, ProgramFacts], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = tuple(
+        dataclasses.replace(step, outputs=(f"layers.{step.number // 3}.part.{step.op}",)) for step in written[1].steps
+    )
+    facts = dataclasses.replace(written[1], steps=steps)
+    monkeypatch.setattr("zeropoint.report.program_page.MOST_BOXES", len(steps) // 2)
+    boxes = _boxes(facts)
+    assert [box.title for box in boxes] == [f"layers.{i}.part" for i in range(len(boxes))]
+    assert len(boxes) == -(-len(steps) // 3)
+
+
 # ------------------------------------------------------------------------------------------------------ in a browser
+
+
+def test_a_chosen_step_is_marked_in_the_graph_and_what_is_not_searched_for_fades(
+    written: tuple[Path, ProgramFacts],
+) -> None:
+    path, facts = written
+    document = opened(path, "#step=1")
+    assert re.search(r'<g class="box int8 chosen" data-step="1">', document)
+    assert re.search(r'<g class="box \w+ feeds" data-step="0">', document)
+    assert 'class="bars"' in document  # of the weights
+    found = opened(path, "#search=conv")
+    faded = {int(step) for step in re.findall(r'<g class="box \w+ missed" data-step="(\d+)">', found)}
+    assert faded
+    assert not any(facts.steps[step].op == "conv" for step in faded)
 
 
 def test_the_browser_has_nothing_to_complain_about_and_a_step_opens(written: tuple[Path, ProgramFacts]) -> None:

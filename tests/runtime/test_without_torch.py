@@ -25,7 +25,7 @@ def run(*command: str | Path, timeout: float = 600) -> str:
 
 
 # Of the layers above, what the runtime uses.
-BELOW = ("atomic_file", "cpu")
+BELOW = ("atomic_file", "cpu", "html_table")
 SOURCES = [*sorted(PACKAGE.glob("*.py")), *(PACKAGE.parent / f"{name}.py" for name in BELOW)]
 
 

@@ -31,6 +31,8 @@ from zeropoint.compiler import Unsupported, compile
 from zeropoint.graph.passes.annotate import Choice, Way
 from zeropoint.graph.provenance import Identity, identity, origin
 from zeropoint.graph.workflow import Prepared, Quantized, convert_graph, convert_layers
+from zeropoint.graph.quantize_fx import Prepared, Quantized, convert_fx, convert_layers
+from zeropoint.installation import install_command
 from zeropoint.numerics.distance import decibels
 from zeropoint.operators import BY_ATEN
 from zeropoint.operators.node import aten_name
@@ -151,7 +153,7 @@ def choose(options: Sequence[Option], limit: float) -> Point | None:
     try:
         from scipy.optimize import Bounds, LinearConstraint, milp
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("mixed precision needs scipy: pip install 'zeropoint[tune]'") from error
+        raise ModuleNotFoundError(f"mixed precision needs scipy: {install_command('tune')}") from error
     import numpy as np
 
     paths = sorted({option.path for option in options})
@@ -348,7 +350,9 @@ def _times(bench: Bench, quantized: Quantized) -> dict[str, float]:
     try:
         program = compile(quantized, given)
         runs = [program.profile(*given, runs=0) for _ in range(_RUNS)]
-        rows = [(_path_of_step(nodes.get(s[0].name), s[0].op), 1e3 * min(row.seconds for row in s)) for s in zip(*runs)]
+        made_by = [nodes.get(program.nodes.get(row.name, "")) for row in runs[0]]
+        least = [1e3 * min(row.seconds for row in step) for step in zip(*runs)]
+        rows = [(_path_of_step(node, row.op), took) for node, row, took in zip(made_by, runs[0], least)]
     except Unsupported:
         from zeropoint.comparison.timing import step_times
 

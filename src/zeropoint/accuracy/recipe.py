@@ -181,6 +181,11 @@ class Recipe:
         """Paths of the layers that take the range of each call."""
         return tuple(path for path, way in self.ways if way == DYNAMIC)
 
+    @property
+    def is_dear(self) -> bool:
+        """Whether one of its algorithms takes long."""
+        return any(algorithm.dear for algorithm in ALGORITHMS if algorithm.name in self.algorithms)
+
     def with_algorithm(self, name: str) -> Recipe:
         """This recipe and one more algorithm."""
         return Recipe((*self.algorithms, name), self.ways)

@@ -44,6 +44,8 @@ from zeropoint.graph.policy import Policy
 from zeropoint.graph.to_int8 import call_of
 from zeropoint.graph.workflow import Quantized
 from zeropoint.progress import during
+from zeropoint.html_table import Bar, html_table
+from zeropoint.progress import during, said
 from zeropoint.regular_file import open_regular
 from zeropoint.report.findings import Findings, Search
 from zeropoint.report.html import write_report
@@ -53,6 +55,7 @@ __all__ = ["Trial", "Tuned", "tune"]
 
 Metric = Callable[[nn.Module], float]
 _FAR = 2.0  # times what may be lost: better ranges of calibration do not halve an error
+_LEAST = 5.0  # seconds for a dear algorithm without a target
 _COMPARED = 3  # models that meet the target and are timed against each other, at most
 _SECONDS = 1.0  # for that
 
@@ -123,6 +126,13 @@ class Tuned:
         parts = [rich_table(self.HEADER, self.table()), self._last()]
         return Group(*parts, *([self.front] if self.front is not None else []))
 
+    def _repr_html_(self) -> str:
+        metrics = [trial.metric for trial in self.trials if math.isfinite(trial.metric)]
+        low, high = min(metrics, default=0.0), max(metrics, default=1.0)
+        share = lambda metric: 0.1 + 0.9 * (metric - low) / ((high - low) or 1.0)  # noqa: E731
+        rows = [(row[0], Bar(row[1], share(trial.metric)), *row[2:]) for row, trial in zip(self.table(), self.trials)]
+        return html_table(self.HEADER, rows, *self._last().splitlines())
+
     def write_report(self, path: str | Path, data: Iterable[Any], **options: Any) -> Findings:
         """The page of `zeropoint.write_report` about the model, with all that was tried and the Pareto front.
 
@@ -185,7 +195,7 @@ def tune(
         metric: "sqnr" (dB), "cosine" or "agreement" with the float model, or a function that takes a model and returns
             a number. Larger is better.
         target: stop when the metric reaches this value. Without a target, `tune` tries everything except mixed
-            precision.
+            precision; `gptq` and `adaround` then get no more time than all before them took.
         budget: minutes after which `tune` starts nothing new; `gptq` and `adaround` then skip the remaining layers.
         validation: batches for the metrics "sqnr", "cosine" and "agreement". By default, every fourth calibration batch
             is held out for them; a single batch serves both purposes, and the result says so. If the metric is a
@@ -399,6 +409,7 @@ class _Search:
         self._result: tuple[Recipe, Result] | None = None
         self._progress = progress
         self._end = None if budget is None else time.monotonic() + 60 * budget
+        self._cheap = 0.0  # seconds that cheap algorithms took
         self._file = file
 
     @property
@@ -408,9 +419,12 @@ class _Search:
 
     @property
     def _left(self) -> float:
-        """Seconds for one trial: with a target, half of what there is, as mixed precision comes last."""
+        """Seconds for one trial: with a target, half of what there is, as mixed precision comes last.
+
+        Without one, nobody knows whether more is worth it: no more than the cheap algorithms took.
+        """
         left = math.inf if self._end is None else max(self._end - time.monotonic(), 0.0)
-        return left if self.goal.target is None else left / 2
+        return min(left, max(self._cheap, _LEAST)) if self.goal.target is None else left / 2
 
     @property
     def met(self) -> bool:
@@ -460,6 +474,8 @@ class _Search:
                 with torch.no_grad():
                     metric = float(self.measure(made.quantized))
             seconds = time.monotonic() - started
+            if not recipe.is_dear:
+                self._cheap += seconds
         else:
             metric, seconds, made = *known, None
         better = self.best is None or metric > self.best.metric
@@ -468,6 +484,7 @@ class _Search:
         verdict = first if self.best is None else "kept" if better else "not better: rejected"
         trial = Trial(recipe, metric, seconds, verdict)
         self.trials.append(trial)
+        said(f"{recipe}: {metric:.5g}, {verdict} ({seconds:.1f} s)", self._progress)
         if self._file is not None and known is None:
             self._file.add(recipe, metric, seconds)
         if better:

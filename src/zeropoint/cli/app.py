@@ -16,6 +16,7 @@ from zeropoint.cli.doctor import doctor
 from zeropoint.cli.export import export
 from zeropoint.cli.inspect import inspect
 from zeropoint.cli.migrate import migrate
+from zeropoint.cli.output import show_tracebacks
 from zeropoint.cli.quantize import quantize
 from zeropoint.cli.report import report
 from zeropoint.cli.run import run
@@ -48,6 +49,9 @@ def zeropoint(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    traceback: Annotated[
+        bool, typer.Option("--traceback", help="Show where an error was raised, also behind a command.")
+    ] = False,
 ) -> None:
     """Quantize models to 8 bits, inspect and measure them, and find the layers that lose accuracy.
 
@@ -55,7 +59,9 @@ def zeropoint(
     returns it. DATA is a `.npy`, `.npz` or `.safetensors` file with samples along the first axis, or
     `package.module:iterable`.
     """
+    show_tracebacks(traceback)
     warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)  # torch's, about its own files
+    warnings.filterwarnings("ignore", message="qconfig_mapping: these rules match nothing")  # our own
     if context.invoked_subcommand != "bench":
         # Threads of torch that wait for each other spin, which takes minutes where others use the CPU, too.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

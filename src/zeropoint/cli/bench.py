@@ -13,7 +13,7 @@ import typer
 from rich.console import Group
 
 from zeropoint.cli.data import Batch, Data, Samples, load_tensors
-from zeropoint.cli.models import Model, Pickle, load_model
+from zeropoint.cli.models import Model, Pickle, load_float
 from zeropoint.cli.output import AsJson, note, show, work
 from zeropoint.cli.programs import compiled
 from zeropoint.cli.quantize import Mode, quantized_form
@@ -63,7 +63,7 @@ def bench(
             note(words)
         if not compare_compiled:
             left_out.update(SLOW)
-        source = load_model(model, pickle)
+        source = load_float(model, pickle)
         batches = load_tensors(data, source, batch, samples)
         peers = [name for name in PEERS if name not in (OURS, FLOAT) and name not in left_out]
         with _threads(threads) as used, tempfile.TemporaryDirectory() as folder:

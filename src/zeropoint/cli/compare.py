@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from zeropoint.cli.data import Batch, Data, Samples, load_tensors
-from zeropoint.cli.models import Model, Pickle, load_model
+from zeropoint.cli.models import Model, Pickle, load_float, load_model
 from zeropoint.cli.output import AsJson, show, work
 from zeropoint.cli.programs import on_tensors
 from zeropoint.cli.quantize import Float, Mode, quantized_form
@@ -41,7 +41,7 @@ def compare(
     from zeropoint.graph.frontends.script.evaluate import NotStraight
 
     with work(as_json):
-        source = load_model(model, pickle)
+        source = load_float(model, pickle)
         batches = load_tensors(data, source, batch, samples)
         other = (
             quantized_form(source, batches, mode, keep)

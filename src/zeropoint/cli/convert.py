@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from zeropoint.cli.named import existing
 from zeropoint.cli.output import AsJson, show, work
+from zeropoint.cli.paths import existing, writable
 
 __all__ = ["convert"]
 
@@ -17,7 +17,7 @@ def convert(
     old: Annotated[
         str, typer.Argument(metavar="OLD", help="A file from torch.save or torch.jit.save with a torch.ao model.")
     ],
-    new: Annotated[Path, typer.Argument(metavar="NEW", help="The safetensors file to write.")],
+    new: Annotated[Path, typer.Argument(metavar="NEW", help="The safetensors file to write.", callback=writable())],
     as_json: AsJson = False,
 ) -> None:
     """Convert the state dict of a torch.ao checkpoint to safetensors, without executing code from the file."""

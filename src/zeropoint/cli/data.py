@@ -4,24 +4,57 @@ from __future__ import annotations
 
 import itertools
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from zeropoint.cli.models import fixed_batch, input_names
-from zeropoint.cli.named import existing, is_named, named
+from zeropoint.cli.models import fixed_batch, input_names, input_shapes
+from zeropoint.cli.named import is_named, named
 from zeropoint.cli.output import note
-from zeropoint.described import shortened
+from zeropoint.cli.paths import existing
+from zeropoint.described import described, shortened
 from zeropoint.regular_file import Allowance
-from zeropoint.safetensors_header import read_whole
+from zeropoint.safetensors_header import read_header, read_whole
 
-__all__ = ["Batch", "Data", "Samples", "load_arrays", "load_batches", "load_tensors"]
+__all__ = ["Batch", "Data", "Samples", "checked_data", "load_arrays", "load_batches", "load_tensors"]
+
+SUFFIXES = (".npy", ".npz", ".safetensors")
+
+
+def checked_data(text: str | None) -> str | None:
+    """What checks the option, before any work: the file is there and begins as one of arrays, or the code is found."""
+    if text is None:
+        return None
+    if is_named(text):
+        named(text)
+        return text
+    path = existing(text)
+    if path.suffix not in SUFFIXES:
+        raise typer.BadParameter(f"{text}: pass a {', '.join(SUFFIXES)} file, or package.module:iterable")
+    try:
+        if path.suffix == ".npy":
+            np.load(path, mmap_mode="r", allow_pickle=False)
+        elif path.suffix == ".npz":
+            zipfile.ZipFile(path).close()
+        else:
+            read_header(path)
+    except Exception as error:  # numpy's readers raise whatever the parsers of Python raise
+        raise typer.BadParameter(shortened(f"{text} is not a file of arrays, or it is cut off: {error}")) from None
+    return text
+
 
 Data = Annotated[
     str,
-    typer.Option("--data", "-d", metavar="DATA", help="A .npy, .npz or .safetensors file, or package.module:iterable."),
+    typer.Option(
+        "--data",
+        "-d",
+        metavar="DATA",
+        help="A .npy, .npz or .safetensors file, package.module:iterable, or file.py:iterable.",
+        callback=checked_data,
+    ),
 ]
 Batch = Annotated[int, typer.Option("--batch", "-b", min=1, help="Batch size.")]
 Samples = Annotated[
@@ -39,11 +72,9 @@ def load_arrays(text: str) -> dict[str, Any]:
             raise
         except Exception as error:  # numpy's readers raise whatever the parsers of Python raise
             raise ValueError(shortened(f"{text} is not a file of arrays: {error}")) from error
-    if path.suffix == ".safetensors":
-        from safetensors.numpy import load
+    from safetensors.numpy import load
 
-        return dict(load(read_whole(path)[0]))
-    raise typer.BadParameter(f"{text}: pass a .npy, .npz or .safetensors file, or package.module:iterable")
+    return dict(load(read_whole(path)[0]))
 
 
 def _of_numpy(path: Path) -> dict[str, Any]:
@@ -65,10 +96,18 @@ def load_batches(text: str, model: Any, batch: int, samples: int) -> list[Any]:
     """Tuples of what the model is called with: arrays of a file, or whatever code gives."""
     if is_named(text):
         found = named(text)
-        batches = list(itertools.islice(found() if callable(found) else found, samples))
+        given = found() if callable(found) else found
+        if not isinstance(given, Iterable):
+            raise ValueError(
+                f"{text} must be an iterable of batches or a function that returns one, got {described(given)}"
+            )
+        batches = list(itertools.islice(given, samples))
+        if not batches:
+            raise ValueError(f"{text} has no batches: pass at least one")
         return [tuple(b) if isinstance(b, (tuple, list)) else b if isinstance(b, dict) else (b,) for b in batches]
     arrays = load_arrays(text)
     columns = _ordered(arrays, input_names(model), text)
+    _check_sizes(columns, model, text)
     count = min(samples, *(len(column) for column in columns))
     if count == 0:
         raise ValueError(f"{text} has no samples: pass at least one")
@@ -106,10 +145,30 @@ def _ordered(arrays: dict[str, Any], names: list[str], text: str) -> list[Any]:
             raise ValueError(f"{text}: {name or 'the array'} is a single number; its first axis must be the samples")
     if set(arrays) <= set(names):
         return [arrays[name] for name in names if name in arrays]
+    if set(names) <= set(arrays):
+        note(f"{text}: not inputs of the model, and not used: {', '.join(n for n in arrays if n not in names)}")
+        return [arrays[name] for name in names]
+    if len(arrays) > len(names):
+        raise ValueError(
+            f"{text} has {len(arrays)} arrays ({', '.join(arrays)}), and the model takes {len(names)} "
+            f"({', '.join(names)}): save the arrays under these names"
+        )
     if len(arrays) > 1:
         given, wanted = ", ".join(arrays), ", ".join(names)
         note(f"{text}: the names {given} are not those of the inputs ({wanted}): taken in order")
     return list(arrays.values())
+
+
+def _check_sizes(columns: list[Any], model: Any, text: str) -> None:
+    """Refuse arrays whose sizes the model cannot take, as far as it says which; the first axis is the samples."""
+    for array, name, shape in zip(columns, input_names(model), input_shapes(model)):
+        if array.ndim != len(shape):
+            raise ValueError(
+                f"{text}: samples for {name} must have {len(shape) - 1} axes {shape[1:]}, got {array.shape[1:]}"
+            )
+        for axis, (given, wanted) in enumerate(zip(array.shape, shape)):
+            if axis and isinstance(wanted, int) and given != wanted:
+                raise ValueError(f"{text}: {name} has size {given} along axis {axis}; the model needs {wanted} there")
 
 
 def _usual(array: Any) -> Any:

@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from zeropoint.cli.data import Batch, Samples, load_tensors
+from zeropoint.cli.data import Batch, Samples, checked_data, load_tensors
 from zeropoint.cli.models import Pickle, load_model
 from zeropoint.cli.output import AsJson, show, work
+from zeropoint.cli.paths import writable
 from zeropoint.progress import during
 from zeropoint.runtime import Program
 
@@ -29,9 +30,16 @@ def export(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="A quantized .pt2 or TorchScript file, a .zpt program, or code.")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The .onnx file.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The .onnx file.", callback=writable(".onnx"))],
     data: Annotated[
-        str | None, typer.Option("--data", "-d", metavar="DATA", help="Samples that set the input shapes of a model.")
+        str | None,
+        typer.Option(
+            "--data",
+            "-d",
+            metavar="DATA",
+            help="Samples that set the input shapes of a model.",
+            callback=checked_data,
+        ),
     ] = None,
     runtime: Annotated[Runtime, typer.Option("--runtime", "-r", help="Target runtime.")] = Runtime.onnx,
     batch: Batch = 8,
@@ -46,8 +54,6 @@ def export(
     Example: `zeropoint export resnet18.int8.pt2 --data images.npy -o resnet18.onnx`, or
     `zeropoint export resnet18.zpt -o resnet18.onnx`
     """
-    if output.suffix != ".onnx":
-        raise typer.BadParameter(f"output must end in .onnx, got {output}")
     with work(as_json):
         with during(f"reading {model}", progress=True):
             source = load_model(model, pickle)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Group
 
+from zeropoint.cli.data import load_arrays
 from zeropoint.cli.models import Pickle, is_torchscript, load_exported
-from zeropoint.cli.named import existing
 from zeropoint.cli.output import AsJson, show, work
+from zeropoint.cli.paths import existing
+from zeropoint.installation import install_command
 from zeropoint.safetensors_header import read_header
 
 __all__ = ["inspect"]
@@ -20,7 +23,10 @@ __all__ = ["inspect"]
 
 def inspect(
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="A .zpt, .pt2, TorchScript, .safetensors or checkpoint file.")
+        str,
+        typer.Argument(
+            metavar="FILE", help="A .zpt, .pt2, TorchScript, ONNX, .safetensors, .npy, .npz or checkpoint file."
+        ),
     ],
     as_json: AsJson = False,
     pickle: Pickle = False,
@@ -58,6 +64,10 @@ def _shown(path: Path, kind: str, operators: Counter[str], tensors: list[dict[st
 def _contents(path: Path, pickle: bool) -> tuple[str, Counter[str], list[dict[str, Any]]]:
     if path.suffix in (".zpt", ".safetensors"):
         return _safetensors(path)
+    if path.suffix in (".npy", ".npz"):
+        return "arrays", Counter(), _arrays(load_arrays(str(path)))
+    if path.suffix == ".onnx":
+        return _onnx(path)
     from pickle import UnpicklingError
 
     import torch
@@ -102,6 +112,33 @@ def _safetensors(path: Path) -> tuple[str, Counter[str], list[dict[str, Any]]]:
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ValueError(f"{path} is damaged: its steps cannot be read ({type(error).__name__})") from error
     return "zeropoint program", calls, tensors
+
+
+def _onnx(path: Path) -> tuple[str, Counter[str], list[dict[str, Any]]]:
+    try:
+        from onnx import helper
+
+        from zeropoint.interop.onnx.files import read_model
+    except ImportError as error:
+        raise ImportError(f"ONNX files need onnx: {install_command('onnx')}") from error
+    graph = read_model(path).graph
+    tensors = [
+        {
+            "name": tensor.name,
+            "dtype": str(helper.tensor_dtype_to_np_dtype(tensor.data_type)),
+            "shape": list(tensor.dims),
+            "bytes": prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize,
+        }
+        for tensor in graph.initializer
+    ]
+    return "ONNX", Counter(node.op_type for node in graph.node), tensors
+
+
+def _arrays(arrays: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"name": name or "array", "dtype": str(array.dtype), "shape": list(array.shape), "bytes": array.nbytes}
+        for name, array in arrays.items()
+    ]
 
 
 def _tensors(state: Any, prefix: str = "", seen: set[int] | None = None) -> list[dict[str, Any]]:

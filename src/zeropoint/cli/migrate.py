@@ -9,6 +9,7 @@ import typer
 
 from zeropoint.atomic_file import replacing
 from zeropoint.cli.output import AsJson, note, show, work
+from zeropoint.installation import install_command
 
 __all__ = ["migrate"]
 
@@ -29,7 +30,7 @@ def migrate(
             from zeropoint.compat.migrate import migrate as rewritten
             from zeropoint.compat.migrate import python_files
         except ImportError as error:
-            raise ImportError(f"zeropoint migrate needs libcst ({error}): pip install 'zeropoint[migrate]'") from error
+            raise ImportError(f"zeropoint migrate needs libcst ({error}): {install_command('migrate')}") from error
         files = [rewritten(_source(file), str(file)) for file in python_files(path)]
         changed = [file for file in files if file.before != file.after]
         if write:

@@ -8,10 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from zeropoint.cli.named import existing, is_named, named
+from zeropoint.cli.named import is_named, named
+from zeropoint.cli.paths import existing
 
 __all__ = [
-    "Model", "Pickle", "fixed_batch", "input_names", "is_script", "is_torchscript", "load_exported", "load_model",
+    "Model", "Pickle", "fixed_batch", "input_names", "input_shapes", "is_script", "is_torchscript", "load_exported",
+    "load_float", "load_model",
 ]  # fmt: skip
 
 Model = Annotated[
@@ -50,6 +52,13 @@ def load_model(text: str, pickle: bool = False) -> Any:
             "checkpoint, and pass package.module:function"
         )
     return _evaluated(torch.load(path, weights_only=False), text)
+
+
+def load_float(text: str, pickle: bool = False) -> Any:
+    """The same for what is to be quantized."""
+    if text.endswith(".zpt"):
+        raise ValueError(f"{text} is a program: it is quantized already. Pass the model that it was made from")
+    return load_model(text, pickle)
 
 
 def load_exported(path: Path, pickle: bool) -> Any:
@@ -108,16 +117,21 @@ def input_names(model: Any) -> list[str]:
 
 def fixed_batch(model: Any) -> int | None:
     """The size of the first axis of the first input, where a .pt2 file or a program fixes it."""
-    if hasattr(model, "inputs"):
-        shape = model.inputs[0][2]
-        return shape[0] if shape and isinstance(shape[0], int) else None
+    shape = next(iter(input_shapes(model)), ())
+    return shape[0] if shape and isinstance(shape[0], int) else None
+
+
+def input_shapes(model: Any) -> list[tuple[Any, ...]]:
+    """The shape of each input, if a file fixes them; a free size is no integer. Code says none."""
+    if hasattr(model, "inputs"):  # a program
+        return [shape for _, _, shape in model.inputs]
+    if hasattr(model, "input_names"):  # an ONNX file
+        shapes = [tuple(n if isinstance(n, int) and n > 0 else "" for n in s or ()) for s in model.input_shapes or ()]
+        return shapes if all(shapes) else []
     from zeropoint.graph.frontends.export import is_exported
 
-    if getattr(model, "input_shapes", None):  # an ONNX file
-        shape = model.input_shapes[0]
-        return shape[0] if shape and isinstance(shape[0], int) and shape[0] > 0 else None
     if not is_exported(model):
-        return None
-    first = next((node.meta.get("val") for node in model.graph.nodes if node.op == "placeholder"), None)
-    size = first.shape[0] if first is not None and len(getattr(first, "shape", ())) else None
-    return size if isinstance(size, int) else None
+        return []
+    values = [node.meta.get("val") for node in model.graph.nodes if node.op == "placeholder"]
+    shapes = [tuple(getattr(value, "shape", ())) for value in values]
+    return shapes if all(shapes) else []

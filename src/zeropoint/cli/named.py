@@ -1,4 +1,4 @@
-"""``package.module:name``: something in Python code, found from the working directory, too."""
+"""``package.module:name`` or ``file.py:name``: something in Python code, found from the working directory, too."""
 
 from __future__ import annotations
 
@@ -10,36 +10,40 @@ from typing import Any
 
 import typer
 
-from zeropoint.regular_file import require_regular
-
-__all__ = ["existing", "is_named", "named"]
+__all__ = ["is_named", "named"]
 
 
 def is_named(text: str) -> bool:
     """Whether `text` names something in code, not a file.
 
     Example:
-        >>> is_named("package.module:model"), is_named("model.pt2")
-        (True, False)
+        >>> is_named("package.module:model"), is_named("code/own.py:model"), is_named("model.pt2")
+        (True, True, False)
     """
-    module, colon, name = text.partition(":")
-    return (
-        bool(colon)
-        and not Path(text).exists()
-        and all(p.isidentifier() for p in (*module.split("."), *name.split(".")))
-    )
+    module, _, name = text.rpartition(":")
+    parts = [*([] if _is_file(module) else module.split(".")), *name.split(".")]
+    return not Path(text).exists() and all(part.isidentifier() for part in parts)
+
+
+def _is_file(module: str) -> bool:
+    return module.endswith(".py")
 
 
 def named(text: str) -> Any:
-    """What ``package.module:name`` names.
+    """What ``package.module:name`` or ``file.py:name`` names.
 
     Example:
         >>> named("math:pi") > 3
         True
     """
-    module, _, name = text.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    module, _, name = text.rpartition(":")
+    folder = os.getcwd()
+    if _is_file(module):
+        if not Path(module).is_file():
+            raise typer.BadParameter(f"{text}: there is no file {module}")
+        folder, module = os.path.dirname(os.path.abspath(module)), Path(module).stem
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
     try:
         found: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -52,15 +56,3 @@ def named(text: str) -> Any:
             raise typer.BadParameter(f"{text}: {module} has no {name!r}")
         found = getattr(found, part)
     return found
-
-
-def existing(text: str) -> Path:
-    """The path of a file that must be there."""
-    path = Path(text)
-    try:
-        require_regular(path)
-    except FileNotFoundError:
-        raise typer.BadParameter(f"no such file: {text}. Did you mean package.module:name?") from None
-    except OSError as error:
-        raise typer.BadParameter(str(error)) from None
-    return path

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
+import sysconfig
+import traceback
 from collections.abc import Iterator
+from contextvars import ContextVar
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,7 +20,11 @@ from rich.segment import Segment
 from zeropoint.described import shortened
 from zeropoint.terminal_text import printable
 
-__all__ = ["AsJson", "note", "show", "work"]
+__all__ = ["AsJson", "note", "show", "show_tracebacks", "work"]
+
+_traceback: ContextVar[bool] = ContextVar("traceback", default=False)
+_TOLD = (ValueError, TypeError, NotImplementedError, OSError, RuntimeError, ImportError)
+_LIBRARIES = (str(Path(__file__).parents[1]), *{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
@@ -44,15 +53,32 @@ def note(text: str) -> None:
     Console(stderr=True).print(text, highlight=False, markup=False, style="dim", soft_wrap=True)
 
 
+def show_tracebacks(wanted: bool) -> None:
+    """Whether `work` leaves errors to Python, which shows where they were raised."""
+    _traceback.set(wanted)
+
+
+def _place_in_users_code(error: BaseException) -> str | None:
+    """File and line in which code that is neither a library's nor ours failed."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith(("<", *_LIBRARIES)):
+            return f"{os.path.relpath(frame.filename)}, line {frame.lineno}, in {frame.name}"
+    return None if error.__cause__ is None else _place_in_users_code(error.__cause__)
+
+
 @contextlib.contextmanager
 def work(as_json: bool) -> Iterator[None]:
-    """Turn a failure of the work into one line and exit code 1."""
+    """Turn a failure of the work into one line and exit code 1; with ``--traceback``, into Python's report."""
     try:
         yield
-    except (ValueError, TypeError, NotImplementedError, OSError, RuntimeError, ImportError) as error:
-        if isinstance(error, typer.Exit):
+    except Exception as error:
+        place = _place_in_users_code(error)
+        told = place or isinstance(error, _TOLD)
+        if not told or _traceback.get() or isinstance(error, (typer.Exit, typer.BadParameter)):
             raise
         text = shortened(str(error)) or type(error).__name__
+        if place:
+            text = f"{place}: {type(error).__name__}: {text}. The option --traceback shows the calls"
         if as_json:
             sys.stdout.write(json.dumps({"error": text}) + "\n")
         Console(stderr=True).print(f"error: {text}", style="red", highlight=False, markup=False)

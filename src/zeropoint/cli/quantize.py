@@ -11,13 +11,15 @@ import typer
 
 from zeropoint.atomic_file import replacing
 from zeropoint.cli.data import Batch, Data, Samples, load_tensors
-from zeropoint.cli.models import Model, Pickle, is_script, load_model
+from zeropoint.cli.models import Model, Pickle, is_script, load_float
 from zeropoint.cli.output import AsJson, show, work
+from zeropoint.cli.paths import writable
 from zeropoint.progress import during
 
 __all__ = ["Mode", "Float", "quantize", "quantized_form"]
 
 SUFFIXES = (".zpt", ".pt2", ".pt")
+POOR = 20.0  # dB: below it, the accuracy is worth another look
 COMPARED = 16  # samples on which the quantized model is compared with the float one
 
 
@@ -37,10 +39,20 @@ Float = Annotated[
 def quantize(
     model: Model,
     data: Data,
-    output: Annotated[Path, typer.Option("--output", "-o", help="A .zpt or .pt2 file; for TorchScript, .zpt or .pt.")],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="A .zpt or .pt2 file; for TorchScript, .zpt or .pt.", callback=writable(*SUFFIXES)
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show the plan: what is quantized, what stays float and why.")
+    ] = False,
     mode: Annotated[Mode, typer.Option("--mode", "-m", help="Quantization mode.")] = Mode.static,
     keep: Float = None,
-    report: Annotated[Path | None, typer.Option("--report", "-r", help="Also write an HTML report.")] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", "-r", help="Also write an HTML report.", callback=writable())
+    ] = None,
     batch: Batch = 8,
     samples: Samples = 100,
     pickle: Pickle = False,
@@ -50,19 +62,24 @@ def quantize(
 
     Example: `zeropoint quantize resnet18.pt2 --data images.npy -o resnet18.zpt --report report.html`
     """
-    if output.suffix not in SUFFIXES:
-        raise typer.BadParameter(f"output must end in {', '.join(SUFFIXES)}, got {output}")
+    if output is None and not dry_run:
+        raise typer.BadParameter("pass a file for the result, --output model.zpt, or --dry-run for the plan alone")
     start = time.perf_counter()
     with work(as_json):
         with during(f"reading {model}", progress=True):
-            source = load_model(model, pickle)
+            source = load_float(model, pickle)
             batches = load_tensors(data, source, batch, samples)
+        if output is None or dry_run:
+            found = _planned(source, batches, mode, keep)
+            show(found, found.facts(), as_json)
+            return
         if is_script(source):
             facts = _script(source, batches, mode, output, keep, report)
         else:
             facts = _graph(source, batches, mode, output, keep, report)
         facts = {"output": str(output), "bytes": output.stat().st_size, "float_bytes": _size(source), **facts}
         facts["seconds"] = round(time.perf_counter() - start, 3)
+        facts["next"] = _next(model, data, output, facts)
         show("\n".join(_lines(facts)), facts, as_json)
 
 
@@ -70,14 +87,28 @@ def quantized_form(model: Any, batches: list[Any], mode: Mode, keep: list[str] |
     """What `to_int8` makes of a model, some modules left in float; of a TorchScript model, TorchScript."""
     if is_script(model):
         return _script_form(model, batches, mode, keep)
-    from zeropoint.graph.policy import Policy
     from zeropoint.graph.to_int8 import to_int8
+
+    calibration = batches if mode is Mode.static else None
+    return to_int8(model, batches[0], calibration, _mapping(mode, keep), mode.value)
+
+
+def _mapping(mode: Mode, keep: list[str] | None) -> Any:
+    """The rules that keep modules in float; None if there are none."""
+    from zeropoint.graph.policy import Policy
 
     mapping = Policy().mapping(None, mode.value)
     for path in keep or ():
         mapping.set_module_name(path, None)
-    calibration = batches if mode is Mode.static else None
-    return to_int8(model, batches[0], calibration, mapping if keep else None, mode.value)
+    return mapping if keep else None
+
+
+def _planned(model: Any, batches: list[Any], mode: Mode, keep: list[str] | None) -> Any:
+    from zeropoint.cli.plan import plan
+
+    if is_script(model):
+        raise ValueError("--dry-run does not support TorchScript: export the model with torch.export, or omit it")
+    return plan(model, batches, mode.value, _mapping(mode, keep))
 
 
 def _graph(model: Any, batches: list[Any], mode: Mode, output: Path, keep: Any, report: Path | None) -> dict[str, Any]:
@@ -115,12 +146,26 @@ def _judged(
 ) -> dict[str, Any]:
     """How far what was written is from the model, on some of the batches; the report says it too, if there is one."""
     if report is None:
-        return _distance(model, written, batches)
+        return _distance(model, written, batches) | _times(model, written, batches[0])
     from zeropoint.report.html import write_report
 
     some = _some(batches)
-    found = write_report(report, model, quantized, some, title=output.stem).comparison
-    return _facts(found, some, batches) | {"report": str(report)}
+    found = write_report(report, model, quantized, some, title=output.stem)
+    times = {"float_milliseconds": found.float_milliseconds, "milliseconds": found.milliseconds}
+    return _facts(found.comparison, some, batches) | times | {"report": str(report)}
+
+
+def _times(model: Any, written: Any, batch: Any) -> dict[str, float]:
+    """Milliseconds of both for a batch, in turns."""
+    import torch
+
+    from zeropoint.comparison.timing import alternating
+    from zeropoint.graph.to_int8 import call_of
+
+    args, kwargs = call_of(batch)
+    with torch.inference_mode(), during("timing", progress=True):
+        before, after = alternating([lambda: model(*args, **kwargs), lambda: written(*args, **kwargs)], 0.5, least=3)
+    return {"float_milliseconds": before, "milliseconds": after}
 
 
 def _script_form(model: Any, batches: list[Any], mode: Mode, keep: list[str] | None) -> Any:
@@ -177,18 +222,29 @@ def _size(model: Any) -> int:
     return model_bytes(model)
 
 
+def _next(model: str, data: str, output: Path, facts: dict[str, Any]) -> str:
+    """The command that most will want next."""
+    if facts["sqnr"] is not None and facts["sqnr"] < POOR:
+        return f"zeropoint tune {model} --data {data} -o {output}"
+    return f"zeropoint show {output}" if output.suffix == ".zpt" else f"zeropoint compare {model} --data {data}"
+
+
 def _lines(facts: dict[str, Any]) -> list[str]:
-    from zeropoint.table import readable_bytes, size_change
+    from zeropoint.report.markup import milliseconds
+    from zeropoint.table import quantized_of, readable_bytes, size_change
 
     change = size_change(facts["float_bytes"], facts["bytes"])
     on = f"on {facts['compared']} of {facts['samples']} samples"
-    lines = [
-        f"wrote      {facts['output']}, {readable_bytes(facts['bytes'])} ({change})",
-        f"output     SQNR {facts['sqnr'] or float('inf'):.1f} dB, cosine {facts['cosine']:.5f} to float {on}",
+    before, after = facts["float_milliseconds"], facts["milliseconds"]
+    speed = f"{before / after:.1f}x as fast as" if after <= before else f"{after / before:.1f}x slower than"
+    ways = [way for way, count in facts["operators"].items() for _ in range(count)]
+    counts = ", ".join(f"{count} {way}" for way, count in facts["operators"].items())
+    return [
+        f"operators  {quantized_of(ways)} quantized: {counts}",
+        *([f"report     {facts['report']}"] if "report" in facts else []),
+        f"took       {facts['seconds']:.1f} s",
+        f"accuracy   SQNR {facts['sqnr'] or float('inf'):.1f} dB, cosine {facts['cosine']:.5f} to float {on}",
+        f"size       {facts['output']}: {readable_bytes(facts['bytes'])}, {change} than float",
+        f"speed      {milliseconds(after)} for a batch: {speed} float, {milliseconds(before)}",
+        f"next       {facts['next']}",
     ]
-    if "operators" in facts:
-        lines.append("operators  " + ", ".join(f"{count} {way}" for way, count in facts["operators"].items()))
-    if "report" in facts:
-        lines.append(f"report     {facts['report']}")
-    lines.append(f"took       {facts['seconds']:.1f} s")
-    return lines

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from zeropoint.cli.data import Batch, Data, Samples, load_tensors
-from zeropoint.cli.models import Model, Pickle, load_model
+from zeropoint.cli.models import Model, Pickle, load_float
 from zeropoint.cli.output import AsJson, show, work
+from zeropoint.cli.paths import writable
 from zeropoint.cli.quantize import Float, Mode, quantized_form
 
 __all__ = ["report"]
@@ -18,7 +19,9 @@ __all__ = ["report"]
 def report(
     model: Model,
     data: Data,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file.")] = Path("report.html"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file.", callback=writable())] = Path(
+        "report.html"
+    ),
     mode: Annotated[Mode, typer.Option("--mode", "-m", help="Quantization mode.")] = Mode.static,
     keep: Float = None,
     sensitivity: Annotated[bool, typer.Option("--sensitivity", help="Also measure the sensitivity; slower.")] = False,
@@ -34,7 +37,7 @@ def report(
         from zeropoint.comparison.sensitivity import sensitivity as find
         from zeropoint.report.html import write_report
 
-        source = load_model(model, pickle)
+        source = load_float(model, pickle)
         batches = load_tensors(data, source, batch, samples)
         quantized = quantized_form(source, batches, mode, keep)
         found = find(source, batches, mode=mode.value) if sensitivity else None

@@ -12,6 +12,7 @@ from zeropoint.atomic_file import replacing
 from zeropoint.cli.data import Batch, Data, Samples, load_batches, load_tensors
 from zeropoint.cli.models import Model, Pickle, load_model
 from zeropoint.cli.output import AsJson, show, work
+from zeropoint.cli.paths import writable
 
 __all__ = ["run"]
 
@@ -19,7 +20,10 @@ __all__ = ["run"]
 def run(
     model: Model,
     data: Data,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A .npy or .npz file for the outputs.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="A .npy or .npz file for the outputs.", callback=writable(".npy", ".npz")),
+    ] = None,
     batch: Batch = 8,
     samples: Samples = 1_000_000,
     profile: Annotated[
@@ -32,8 +36,6 @@ def run(
     """Run a model on data and save the outputs. A .zpt program runs without PyTorch."""
     if profile and not model.endswith(".zpt"):
         raise typer.BadParameter(f"--profile needs a .zpt program, got {model}: create one with zeropoint quantize")
-    if output is not None and output.suffix not in (".npy", ".npz"):
-        raise typer.BadParameter(f"output must end in .npy or .npz, got {output}")
     with work(as_json):
         source = load_model(model, pickle)
         found = None

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from zeropoint.cli.data import Batch, Data, Samples, load_tensors
-from zeropoint.cli.models import Model, Pickle, load_model
+from zeropoint.cli.models import Model, Pickle, load_float
 from zeropoint.cli.output import AsJson, show, work
 from zeropoint.cli.quantize import Mode
 
@@ -38,7 +38,7 @@ def sensitivity(
     from zeropoint.comparison.sensitivity import sensitivity as find
 
     with work(as_json):
-        source = load_model(model, pickle)
+        source = load_float(model, pickle)
         batches = load_tensors(data, source, batch, samples)
         found = find(source, batches, metric.value, mode=mode.value, cumulative=cumulative)
         show(found, found.to_json(), as_json)

@@ -2,50 +2,129 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from zeropoint.cli.data import Batch, load_batches
-from zeropoint.cli.named import existing
+from zeropoint.atomic_file import replacing
+from zeropoint.cli.data import Batch, checked_data, load_batches
 from zeropoint.cli.output import AsJson, show, work
+from zeropoint.cli.paths import existing, writable
 
 __all__ = ["show_program"]
 
 
 def show_program(
-    program: Annotated[str, typer.Argument(metavar="PROGRAM", help="A .zpt file.")],
+    program: Annotated[
+        str, typer.Argument(metavar="FILE", help="A .zpt program, or a .pt2 model that is not quantized yet.")
+    ],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The HTML file; by default the program's path with .html.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="The HTML file; by default the file's path with .html.", callback=writable()
+        ),
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option("--against", metavar="PROGRAM", help="Compare with this other .zpt program.")
     ] = None,
     data: Annotated[
         str | None,
         typer.Option(
-            "--data", "-d", metavar="DATA", help="Inputs for timing; by default noise with the example shapes."
+            "--data",
+            "-d",
+            metavar="DATA",
+            help="Inputs for timing; by default noise with the example shapes.",
+            callback=checked_data,
         ),
     ] = None,
     batch: Batch = 1,
     timed: Annotated[bool, typer.Option("--time/--no-time", help="Run the program to time its steps.")] = True,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace", help="Also write a trace for Perfetto or chrome://tracing.", callback=writable(".json")
+        ),
+    ] = None,
     title: Annotated[str, typer.Option("--title", help="Title of the page.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Write an HTML page with the steps, shapes, weights, times and memory of a program. Needs no PyTorch."""
+    """Write an HTML page with the graph, steps, shapes, weights, times and memory of a program. Needs no PyTorch.
+
+    Of a `.pt2` model: what would be quantized, and why the rest would stay float. With `--against`: two programs side
+    by side, the modules whose time changed most first.
+    """
     path = existing(program)
-    if path.suffix != ".zpt":
-        raise typer.BadParameter(f"{program} is not a .zpt program: create one with zeropoint quantize")
+    if path.suffix not in (".zpt", ".pt2"):
+        raise typer.BadParameter(
+            f"{program} must be a .zpt program or a .pt2 model: create one with zeropoint quantize"
+        )
+    others = {"--against": against, "--data": data, "--trace": trace}
+    for option, given in others.items():
+        if given is not None and path.suffix == ".pt2":
+            raise typer.BadParameter(f"{option} needs a .zpt program, got {program}")
+    if against is not None and existing(against).suffix != ".zpt":
+        raise typer.BadParameter(f"--against must be a .zpt program, got {against}")
+    if trace is not None and (against is not None or not timed):
+        raise typer.BadParameter("--trace needs the times of one program: omit --against and --no-time")
     page = path.with_suffix(".html") if output is None else output
     with work(as_json):
-        from zeropoint import runtime
-        from zeropoint.report.program_page import write_program_page
+        if path.suffix == ".pt2":
+            _plan(path, page, title or path.name, as_json)
+        elif against is not None:
+            _compare(path, Path(against), page, data, batch, as_json)
+        else:
+            _program(path, page, data, batch, timed, trace, title or path.name, as_json)
 
-        loaded = runtime.load(path)
-        inputs = None if data is None else _inputs(data, loaded, batch)
-        facts = write_program_page(page, loaded, inputs, title=title or path.name, timed=timed)
-        told: dict[str, Any] = {"output": str(page), "steps": len(facts.steps), "arena": facts.arena}
-        if facts.seconds is not None:
-            told["microseconds"] = facts.seconds * 1e6
-        show(f"wrote {page}: {len(facts.steps)} steps", told, as_json)
+
+def _program(
+    path: Path, page: Path, data: str | None, batch: int, timed: bool, trace: Path | None, title: str, as_json: bool
+) -> None:
+    from zeropoint import runtime
+    from zeropoint.report.program_page import write_program_page
+
+    loaded = runtime.load(path)
+    inputs = None if data is None else _inputs(data, loaded, batch)
+    link = None if trace is None else os.path.relpath(trace, page.parent)
+    facts = write_program_page(page, loaded, inputs, title=title, timed=timed, trace=link)
+    told: dict[str, Any] = {"output": str(page), "steps": len(facts.steps), "arena": facts.arena}
+    if facts.profile is not None:
+        told["microseconds"] = facts.profile.seconds * 1e6
+    if trace is not None and facts.profile is not None:
+        with replacing(trace) as new:
+            new.write_text(facts.profile.trace(), encoding="utf-8")
+        told["trace"] = str(trace)
+    show(f"wrote {page}: {len(facts.steps)} steps", told, as_json)
+
+
+def _plan(path: Path, page: Path, title: str, as_json: bool) -> None:
+    from zeropoint.cli.models import load_exported
+    from zeropoint.report.model_page import write_model_page
+    from zeropoint.table import quantized_of
+
+    exported = load_exported(path, False)
+    example = exported.example_inputs
+    if example is None or example[1]:
+        raise ValueError(
+            f"{path} has no positional example inputs: use zeropoint quantize {path} --data DATA --dry-run"
+        )
+    rows = write_model_page(page, exported.module(), example[0], title=title)
+    counted = quantized_of(row.way for row in rows)
+    told = {"output": str(page), "operators": [dataclasses.asdict(row) for row in rows]}
+    show(f"wrote {page}: {counted} operators would be quantized", told, as_json)
+
+
+def _compare(first: Path, second: Path, page: Path, data: str | None, batch: int, as_json: bool) -> None:
+    from zeropoint import runtime
+    from zeropoint.report.diff_page import write_diff_page
+
+    programs = [runtime.load(first), runtime.load(second)]
+    inputs = None if data is None else _inputs(data, programs[0], batch)
+    rows = write_diff_page(page, programs, [first.name, second.name], inputs)
+    told = {"output": str(page), "modules": [dataclasses.asdict(row) for row in rows]}
+    show(f"wrote {page}: {len(rows)} modules", told, as_json)
 
 
 def _inputs(data: str, program: Any, batch: int) -> list[Any]:

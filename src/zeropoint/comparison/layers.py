@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from zeropoint.comparison.pairs import Layer, Pair, first_tensor, pairs_of
 from zeropoint.graph.to_int8 import call_of
+from zeropoint.html_table import Bar, html_table
 from zeropoint.numerics.distance import Distance
 from zeropoint.progress import shown
 from zeropoint.table import plain_table, rich_table
@@ -108,6 +109,11 @@ class Comparison:
         from rich.console import Group
 
         return Group(rich_table(HEADER, self.table()), self._output())
+
+    def _repr_html_(self) -> str:
+        most = max((row.share for row in self.rows), default=0.0) or 1.0
+        rows = [(*cells[:7], Bar(cells[7], row.share / most), row.why) for row, cells in zip(self.rows, self.table())]
+        return html_table(HEADER, rows, self._output())
 
 
 class _Sums:

@@ -19,6 +19,7 @@ from zeropoint.graph.passes.annotate import Choice, Way
 from zeropoint.graph.provenance import origin
 from zeropoint.graph.to_int8 import calibrate, call_of, evaluated, prepare_int8
 from zeropoint.graph.workflow import Prepared, convert_layers, equalized
+from zeropoint.html_table import html_table
 from zeropoint.numerics.distance import Distance
 from zeropoint.progress import shown
 from zeropoint.table import plain_table, rich_table
@@ -76,6 +77,9 @@ class Sensitivity:
         from rich.console import Group
 
         return Group(rich_table(self._header(), self.table()), self._last())
+
+    def _repr_html_(self) -> str:
+        return html_table(self._header(), self.table(), self._last())
 
 
 def sensitivity(

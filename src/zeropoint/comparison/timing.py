@@ -86,16 +86,21 @@ def step_times(quantized: nn.Module, batch: Any, repeats: int = 7) -> tuple[Step
 
 
 def program_times(
-    program: Any, paths: dict[str, str], inputs: tuple[Any, ...]
+    program: Any, inputs: tuple[Any, ...], paths: dict[str, str]
 ) -> tuple[tuple[Step, ...], tuple[str, ...]]:
-    """Median times of the steps of a program, with the modules that they came from, by their names; and why it is not
-    quicker, in sentences."""
+    """Median times of the steps of a program, with the nodes and the modules that they came from; and why it is not
+    quicker, in sentences.
+
+    Args:
+        paths: modules by the names of nodes, for graphs whose nodes do not say it (TorchScript).
+    """
     profile = program.profile(*inputs, runs=5)
-    steps = tuple(
-        Step(row.name, paths.get(row.name, ""), row.op, 1e3 * row.seconds, row.gmacs, limit.of_peak, limit.kind)
-        for row, limit in zip(profile, profile.limits)
-    )
-    return steps, profile.advice
+    steps = []
+    for row, limit in zip(profile, profile.limits):
+        name = program.nodes.get(row.name, row.name)
+        numbers = 1e3 * row.seconds, row.gmacs, limit.of_peak, limit.kind
+        steps.append(Step(name, row.path or paths.get(name, ""), row.op, *numbers))
+    return tuple(steps), profile.advice
 
 
 def _operator(node: Any) -> str:

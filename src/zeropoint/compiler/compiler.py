@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import operator
 from collections.abc import Mapping, Sequence
@@ -15,12 +16,15 @@ from zeropoint.compiler.eager import graph_of_eager, is_quantized_module
 from zeropoint.compiler.errors import Missing, Unsupported, refusal
 from zeropoint.compiler.fallback import TorchCall
 from zeropoint.compiler.fusion import FUSIONS, Fusion, simplify
+from zeropoint.compiler.labels import label_steps
 from zeropoint.compiler.program import Program
 from zeropoint.compiler.program_builder import Input, ProgramBuilder, Size, State
 from zeropoint.compiler.sizes import CALCULATIONS, NUMBERS, SIZES
 from zeropoint.compiler.torchscript import graph_of
 from zeropoint.context import CONTEXT
 from zeropoint.described import described
+from zeropoint.fx.numbers import is_converted, with_numbers
+from zeropoint.graph.frontends.script.saved_plan import summary
 from zeropoint.graph.frontends.shape_guards import value_of
 from zeropoint.graph.passes.input_checks import Sizes
 from zeropoint.graph.state import kept_state
@@ -69,10 +73,12 @@ def compile_with(fusions: Sequence[Fusion], model: nn.Module, example_inputs: An
     with torch.no_grad():
         builder = Compiler(graph, example, fallback).run()
     simplify(builder, fusions)
+    nodes = label_steps(builder, graph)
+    with contextlib.suppress(TypeError):  # of a model that has no summary
+        builder.operators = [(row.path, row.operator, row.way, row.reason) for row in summary(model).rows]
     try:
-        return Program(
-            _native.Program(builder.data(), foreign=builder.foreign), [str(call) for call in builder.foreign]
-        )
+        native = _native.Program(builder.data(), foreign=builder.foreign)
+        return Program(native, [str(call) for call in builder.foreign], nodes)
     except _native.FormatError as error:
         raise Unsupported(f"compile: {error}") from error
 

@@ -21,9 +21,12 @@ def _given_as(dtype: str, tensor: torch.Tensor) -> torch.Tensor:
 class Program(runtime.Program):
     """A `zeropoint.runtime.Program` that also takes tensors, and then gives tensors. No memory is copied."""
 
-    def __init__(self, native: Any, computed_by_torch: list[str] | None = None) -> None:
+    def __init__(
+        self, native: Any, computed_by_torch: list[str] | None = None, nodes: dict[str, str] | None = None
+    ) -> None:
         super().__init__(native)
         self.computed_by_torch = computed_by_torch or []
+        self.nodes = nodes or {}  # of the quantized graph, by the names of values
 
     def save(self, path: str | os.PathLike[str]) -> None:
         if self.computed_by_torch:

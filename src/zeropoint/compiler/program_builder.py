@@ -86,6 +86,7 @@ class ProgramBuilder:
         self.constants: dict[str, np.ndarray] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}  # of values, for the example; not of all
         self.dtypes: dict[str, str] = {}  # of values, not of all
+        self.operators: list[tuple[str, str, str, str]] = []  # of the model: path, operator, way, reason; for people
         self.foreign: list[Any] = []  # what computes the steps that only PyTorch can
         self._by_bytes: dict[Any, str] = {}
         self._names: set[str] = set()
@@ -135,7 +136,10 @@ class ProgramBuilder:
             program["arguments"] = json.dumps(self.arguments)
         text = json.dumps(program, separators=(",", ":"), allow_nan=False)
         stored = {name: array for name, array in self.constants.items() if name in used}
-        return save(stored, metadata={"zeropoint.program": text})
+        metadata = {"zeropoint.program": text}
+        if self.operators:
+            metadata["zeropoint.operators"] = json.dumps(self.operators, separators=(",", ":"))
+        return save(stored, metadata=metadata)
 
     def _version(self) -> int:
         if _has(self.result, "as "):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from zeropoint.html_table import html_table
+
 __all__ = ["Row", "Summary"]
 
 
@@ -45,4 +47,11 @@ class Summary:
         table += [(r.path or "(model)", r.operator, r.way, r.reason) for r in self.rows]
         widths = [max(len(line[i]) for line in table) for i in range(3)]
         lines = ["  ".join((*(c.ljust(w) for c, w in zip(line, widths)), line[3])).rstrip() for line in table]
-        return "\n".join([*lines, ", ".join(f"{n} {way}" for way, n in self.counts().items()), *self.notes])
+        return "\n".join([*lines, self._counted(), *self.notes])
+
+    def _repr_html_(self) -> str:
+        rows = [(r.path or "(model)", r.operator, r.way, r.reason) for r in self.rows]
+        return html_table(("module", "operator", "computed", "why"), rows, self._counted(), *self.notes)
+
+    def _counted(self) -> str:
+        return ", ".join(f"{n} {way}" for way, n in self.counts().items())

@@ -140,12 +140,13 @@ def calibrate(
         if isinstance(error, KeyboardInterrupt) and not error.args:
             error.args = (_how_to_go_on(finished, kept),)
         raise
+    if first is None:
+        raise ValueError("to_int8: calibration has no batches: pass at least one. An iterator gives them only once")
     if kept is not None:
         kept.remove(finished)
     seen.warn_if_constant()
-    if first is not None:
-        losses = lost_values(prepared.graph_module, prepared.choices(), *first)
-        warn_of_lost_values(losses, stacklevel=4)
+    losses = lost_values(prepared.graph_module, prepared.choices(), *first)
+    warn_of_lost_values(losses, stacklevel=4)
 
 
 def _how_to_go_on(batches: int, kept: CalibrationCheckpoint | None) -> str:

@@ -20,6 +20,7 @@ from zeropoint.compiler import Unsupported, compile
 from zeropoint.cpu import CpuInfo, cpu_info
 from zeropoint.graph.frontends.script.saved_plan import summary
 from zeropoint.graph.provenance import origin
+from zeropoint.graph.quantize_fx import Quantized
 from zeropoint.graph.summary import Row
 from zeropoint.graph.to_int8 import call_of
 from zeropoint.graph.workflow import Quantized
@@ -55,11 +56,16 @@ class Findings:
     weights: dict[str, Histogram] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
     advice: tuple[str, ...] = ()
-    left_in_float: tuple[Row, ...] = ()
+    operators: tuple[Row, ...] = ()
     sensitivity: Sensitivity | None = None
     search: Search | None = None
     cpu: CpuInfo | None = None
     versions: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def left_in_float(self) -> tuple[Row, ...]:
+        """The operators that are not quantized."""
+        return tuple(row for row in self.operators if row.way == "float32")
 
 
 def gather(
@@ -104,7 +110,7 @@ def gather(
         if program is None:
             steps = step_times(quantized, batches[0])
         else:
-            steps, advice = program_times(program, _paths(quantized, comparison), args)
+            steps, advice = program_times(program, args, {row.name: row.path for row in comparison.rows})
     return Findings(
         title=title or type(float_model).__name__,
         comparison=comparison,
@@ -118,7 +124,7 @@ def gather(
         runs_as="in PyTorch" if program is None else "as a program",
         steps=steps,
         advice=advice,
-        left_in_float=tuple(r for r in summary(quantized).rows if r.way == "float32") if _is_graph(quantized) else (),
+        operators=_operators(quantized, comparison),
         sensitivity=sensitivity,
         search=search,
         cpu=cpu_info(),
@@ -140,15 +146,15 @@ def _program(quantized: nn.Module, args: tuple[Any, ...]) -> Any:
         return None
 
 
+def _operators(quantized: nn.Module, comparison: Comparison) -> tuple[Row, ...]:
+    """The rows of `summary()`; of a model without one, the layers that were compared."""
+    if _is_graph(quantized):
+        return summary(quantized).rows
+    return tuple(Row(row.path, row.operator, row.computed) for row in comparison.in_order())
+
+
 def _is_graph(quantized: nn.Module) -> bool:
     return isinstance(quantized, (Quantized, torch.jit.ScriptModule))
-
-
-def _paths(quantized: nn.Module, comparison: Comparison) -> dict[str, str]:
-    """The modules that steps of a program came from."""
-    if isinstance(quantized, Quantized):
-        return {node.name: origin(node).path for node in quantized.graph_module.graph.nodes}
-    return {row.name: row.path for row in comparison.rows}
 
 
 def _shape(value: Any) -> str:

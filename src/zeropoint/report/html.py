@@ -19,7 +19,7 @@ from zeropoint.report.findings import Findings, Search, gather
 from zeropoint.report.histograms import Histogram
 from zeropoint.report.markup import asset, bar, card, digest, layer_name, milliseconds, panel, section, table
 from zeropoint.report.svg import histogram_svg, lines_svg, points_svg
-from zeropoint.table import readable_bytes, size_change
+from zeropoint.table import quantized_of, readable_bytes, size_change
 
 __all__ = ["page", "write_report"]
 
@@ -75,6 +75,7 @@ def page(findings: Findings) -> str:
     script = asset("sort.js") + asset("report.js")
     sections = (_guilt, _along, _layers, _spread, _speed, _size, _sensitivity, _search, _left_in_float)
     return Template(asset("page.html")).substitute(
+        brand="zeropoint report",
         digest=digest(script),
         style=asset("style.css"),
         script=script,
@@ -116,7 +117,6 @@ def _verdict(f: Findings) -> str:
 
 def _cards(f: Findings) -> str:
     rows = f.comparison.rows
-    integer = sum(row.computed != "float32" for row in rows)
     worst = rows[0] if rows else None
     faster = f.float_milliseconds / max(f.milliseconds, 1e-9)
     cards = [
@@ -126,7 +126,7 @@ def _cards(f: Findings) -> str:
               f"float {readable_bytes(f.float_nbytes)}, {size_change(f.float_nbytes, f.nbytes)}"),
         card("Time for a batch", milliseconds(f.milliseconds),
               f"float {milliseconds(f.float_milliseconds)}, {_times(faster)}", "good" if faster >= 1 else "warn"),
-        card("Operators in int8", f"{integer} of {len(rows)}", f"{len(f.left_in_float)} operators in float"),
+        card("Operators quantized", quantized_of(r.way for r in f.operators), f"{len(f.left_in_float)} in float"),
     ]  # fmt: skip
     if worst is not None:
         cards.append(card("Worst layer", worst.path or "(model)", f"{worst.share:.0%} of the error", "words"))

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 
-__all__ = ["asset", "bar", "card", "digest", "layer_name", "milliseconds", "panel", "section", "table"]
+__all__ = ["asset", "bar", "card", "digest", "drawing", "layer_name", "milliseconds", "panel", "section", "table"]
 
 
 def asset(name: str) -> str:
@@ -30,7 +30,9 @@ def card(title: str, value: str, note: str, grade: str = "") -> str:
 
 
 def milliseconds(value: float) -> str:
-    return f"{value:.1f} ms" if value >= 10 else f"{value:.2f} ms" if value >= 0.1 else f"{1000 * value:.0f} µs"
+    if value >= 0.1:
+        return f"{value:.1f} ms" if value >= 10 else f"{value:.2f} ms"
+    return f"{1000 * value:.0f} µs" if value >= 0.01 else f"{1000 * value:.1f} µs"
 
 
 def section(title: str, text: str, body: str) -> str:
@@ -49,6 +51,15 @@ def bar(parts: Iterable[tuple[float, str]]) -> str:
         for part, kind in parts
     )
     return f'<div class="bar">{"".join(tracks)}</div>'
+
+
+def drawing(svg: str) -> str:
+    """A graph that can be moved, and what its colors mean."""
+    tools = (("closer", "+"), ("further", "−"), ("whole", "All"), ("begin", "Start"))
+    buttons = "".join(f'<button type="button" id="{name}">{text}</button>' for name, text in tools)
+    kinds = (("int8", "computes on 8-bit integers"), ("float", "computes on floats"), ("", "moves or counts"))
+    key = "".join(f'<span><b class="{kind}"></b>{text}</span>' for kind, text in kinds)
+    return f'<div class="panel drawing">{svg}<div class="tools">{buttons}</div></div><div class="key">{key}</div>'
 
 
 def panel(inside: str) -> str:

@@ -33,6 +33,13 @@ function pairs(rows) {
   return all;
 }
 
+// How values are spread: a bar for each part of their range.
+function bars(counts) {
+  const most = Math.max(...counts), drawn = made("div", undefined, "bars");
+  for (const count of counts) drawn.append(Object.assign(made("i"), { style: "height:" + 100 * count / most + "%" }));
+  return drawn;
+}
+
 function choose(number) {
   const step = steps[number];
   for (const element of document.querySelectorAll(".chosen, .feeds, .uses"))
@@ -45,21 +52,26 @@ function choose(number) {
   }
   const close = made("button", "Close", "close");
   close.type = "button";
-  close.addEventListener("click", () => { location.hash = "#none"; });
+  close.addEventListener("click", () => { history.pushState(null, "", "#none"); go(); });
   const inputs = step.inputs.map(([name, text, from]) => {
     const parts = from >= 0 ? [link(from), " "] : [];
     return [...parts, made("span", name, "mono"), made("small", text)];
   });
+  const spread = step.histogram.length ? [made("h4", "Weights"), bars(step.histogram)] : [];
   const attributes = step.attributes.length ? [made("h4", "Attributes"), pairs(step.attributes)] : [];
   panel.replaceChildren(
-    close, made("h3", number + " " + step.op), made("div", step.names.join(", "), "name mono"), pairs(step.rows),
+    close, made("h3", step.path || number + " " + step.op), made("div", number + " " + step.op + ": " + step.names.join(", "), "name mono"), pairs(step.rows),
     ...list("Inputs", inputs), ...list("Used by", step.users.map(user => [link(user), " ", made("span", steps[user].names[0] || "", "mono")])),
-    ...attributes);
+    ...spread, ...attributes);
   panel.scrollTop = 0;
   const feeds = new Set(step.inputs.map(input => input[2])), users = new Set(step.users);
   for (const other of feeds) if (rowOf.has(other)) rowOf.get(other).classList.add("feeds");
   for (const other of users) if (rowOf.has(other)) rowOf.get(other).classList.add("uses");
   rowOf.get(number).classList.add("chosen");
+  mark("chosen", other => other === number);
+  if (boxes.has(number)) graph.bring(boxes.get(number)[0]);
+  mark("feeds", other => feeds.has(other));
+  mark("uses", other => users.has(other));
   for (const block of blocks) {
     const owner = Number(block.dataset.step);
     if (owner === number) block.classList.add("chosen");
@@ -81,6 +93,7 @@ function search() {
     shown += !row.hidden;
   }
   count.textContent = shown + " of " + texts.size;
+  mark("missed", step => rowOf.get(step).hidden);
 }
 
 function go() {
@@ -95,13 +108,20 @@ function go() {
 
 function show(number) {
   if (number < 0 || number >= steps.length) return;
-  location.hash = "#step=" + number;
+  history.pushState(null, "", "#step=" + number);
+  go();
 }
 
 box.addEventListener("input", search);
 body.addEventListener("click", event => {
   const row = event.target.closest("tr");
   if (row && !event.target.closest("a")) show(Number(row.id.slice(5)));
+});
+panel.addEventListener("click", event => {
+  const link = event.target.closest("a");
+  if (!link) return;
+  event.preventDefault();
+  show(Number(link.hash.slice(6)));
 });
 for (const block of blocks) block.addEventListener("click", () => show(Number(block.dataset.step)));
 document.addEventListener("keydown", event => {
@@ -113,5 +133,6 @@ document.addEventListener("keydown", event => {
   if (event.key === "Escape") location.hash = "#none";
 });
 addEventListener("hashchange", go);
+addEventListener("popstate", go);
 search();
 go();

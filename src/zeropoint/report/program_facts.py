@@ -19,6 +19,9 @@ _TYPES = {"U8": "uint8", "I8": "int8", "I16": "int16", "I32": "int32", "I64": "i
           "F16": "float16", "BOOL": "bool"}  # fmt: skip
 
 
+_PARTS = 32  # of a histogram
+
+
 @dataclass(frozen=True)
 class Source:
     """One input of a step. `step` is the step that computes it; -1 if it is a constant, an input or state."""
@@ -52,11 +55,26 @@ class StepFacts:
     seconds: float | None = None
     of_peak: float | None = None
     limit: str = ""
+    histogram: tuple[int, ...] = ()  # of its first weight
+
+    @property
+    def precision(self) -> str:
+        """What it computes on: int8, float, or other if it only moves or counts."""
+        read = [s.dtype for s in self.sources if s.kind != "constant" and s.dtype]
+        dtypes = {*read[:1], *([self.dtype] if self.dtype else [])}
+        if self.kernel in ("gemm", "depthwise") or dtypes & {"uint8", "int8"}:
+            return "int8"
+        return "float" if any(dtype.startswith("float") for dtype in dtypes) else "other"
 
     @property
     def name(self) -> str:
         """The name of its first output."""
         return self.outputs[0] if self.outputs else ""
+
+    @property
+    def path(self) -> str:
+        """The path of the module that it came from; empty if that is the model itself, or if the file does not say."""
+        return self.name.rpartition(".")[0]
 
 
 @dataclass(frozen=True)
@@ -83,6 +101,9 @@ class ProgramFacts:
     arena: int
     values: int
     file: int
+    operators: tuple[
+        tuple[str, str, str, str], ...
+    ] = ()  # of the model: path, operator, way, reason; if the file has it
     copies: float | None = None  # seconds of copies that belong to no step
     profile: Profile | None = None
 
@@ -117,7 +138,9 @@ def program_facts(program: Program, inputs: Sequence[Any], *, runs: int = 5) -> 
         inputs: one array for each input, in order.
         runs: how often it is run to time the steps; 0: not at all.
     """
-    header, stored = _file(program._native.data())
+    data = program._native.data()
+    header, stored, operators = _file(data)
+    histograms = _histograms(data)
     steps, instructions, blocks = program._native.layout([list(np.shape(x)) for x in inputs])
     memory = program.memory(*(np.shape(x) for x in inputs))
     profile = program.profile(*inputs, runs=runs) if runs else None
@@ -157,6 +180,7 @@ def program_facts(program: Program, inputs: Sequence[Any], *, runs: int = 5) -> 
                 stored=constant,
                 read=read,
                 written=written,
+                histogram=next((histograms[n] for n in step["inputs"] if n in histograms), ()),
                 **times[number],
             )
         )
@@ -172,22 +196,51 @@ def program_facts(program: Program, inputs: Sequence[Any], *, runs: int = 5) -> 
         arena=memory.arena,
         values=memory.values,
         file=memory.file,
+        operators=operators,
         copies=None if profile is None else sum(row.seconds for row in profile if row.step < 0),
         profile=profile,
     )
 
 
-def _file(data: bytes) -> tuple[dict[str, Any], list[Source]]:
-    """The program and the constants of a file, which has been checked already."""
+def _file(data: bytes) -> tuple[dict[str, Any], list[Source], tuple[tuple[str, str, str, str], ...]]:
+    """The program and the constants of a file, which has been checked already; and the operators, which have not."""
     (length,) = struct.unpack("<Q", data[:8])
     header = json.loads(data[8 : 8 + length])
-    program = json.loads(header.pop("__metadata__")["zeropoint.program"])
+    metadata = header.pop("__metadata__")
+    program = json.loads(metadata["zeropoint.program"])
     constants = []
     for name, tensor in header.items():
         begin, end = tensor["data_offsets"]
         dtype = _TYPES.get(tensor["dtype"], tensor["dtype"].lower())
         constants.append(Source(name, "constant", -1, dtype, tuple(tensor["shape"]), end - begin))
-    return program, constants
+    return program, constants, _operators(metadata.get("zeropoint.operators", "[]"))
+
+
+def _histograms(data: bytes) -> dict[str, tuple[int, ...]]:
+    """How the values of each weight are spread over their range, in equal parts."""
+    (length,) = struct.unpack("<Q", data[:8])
+    found = {}
+    for name, tensor in json.loads(data[8 : 8 + length]).items():
+        if name == "__metadata__" or tensor["dtype"] not in ("I8", "F32") or len(tensor["shape"]) < 2:
+            continue
+        begin, end = (8 + length + offset for offset in tensor["data_offsets"])
+        values = np.frombuffer(data[begin:end], _TYPES[tensor["dtype"]])
+        values = values[np.isfinite(values)]
+        if values.size:
+            found[name] = tuple(int(n) for n in np.histogram(values.astype(np.float64), bins=_PARTS)[0])
+    return found
+
+
+def _operators(text: str) -> tuple[tuple[str, str, str, str], ...]:
+    """What a file says about the operators of its model; nothing if it is anything else than it must be."""
+    try:
+        rows = json.loads(text)
+        right = isinstance(rows, list) and all(
+            isinstance(row, list) and len(row) == 4 and all(isinstance(part, str) for part in row) for row in rows
+        )
+    except (ValueError, RecursionError):
+        right = False
+    return tuple(tuple(row) for row in rows) if right else ()
 
 
 def _times(profile: Profile | None, steps: int) -> list[dict[str, Any]]:

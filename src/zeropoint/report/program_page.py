@@ -13,15 +13,17 @@ import numpy as np
 
 from zeropoint.atomic_file import replacing
 from zeropoint.cpu import cpu_info, get_num_threads
-from zeropoint.report.markup import asset, bar, card, digest, milliseconds, panel, section, table
+from zeropoint.report.markup import asset, bar, card, digest, drawing, milliseconds, panel, section, table
 from zeropoint.report.program_facts import ProgramFacts, Source, StepFacts, example_inputs, program_facts
 from zeropoint.report.svg_arena import arena_svg
+from zeropoint.report.svg_graph import Box, graph_svg
 from zeropoint.runtime import Program, load
-from zeropoint.table import readable_bytes
+from zeropoint.table import quantized_of, readable_bytes
 
 __all__ = ["program_page", "write_program_page"]
 
 LONGEST = 600  # characters of an attribute that are shown
+MOST_BOXES = 400  # of the graph
 KINDS = 12  # kinds of steps in the summary; the others are one line
 
 
@@ -32,6 +34,7 @@ def write_program_page(
     *,
     title: str = "",
     timed: bool = True,
+    trace: str | None = None,
 ) -> ProgramFacts:
     """Write an HTML page that shows the steps of a program: their inputs, shapes, weights and times, and the memory.
 
@@ -43,6 +46,7 @@ def write_program_page(
         inputs: one array for each input. By default, noise with the shapes of the example inputs.
         title: the heading of the page; by default the name of the file.
         timed: run the program a few times to time its steps.
+        trace: where a trace of the steps will be, from the page, to be linked.
 
     Returns:
         the content of the page.
@@ -59,22 +63,22 @@ def write_program_page(
         program = load(program)
     given = example_inputs(program) if inputs is None else [np.asanyarray(x) for x in inputs]
     facts = program_facts(program, given, runs=5 if timed else 0)
-    text = program_page(facts, title or "Program", made_up=inputs is None)
+    text = program_page(facts, title or "Program", made_up=inputs is None, trace=trace)
     with replacing(path) as new:
         new.write_bytes(text.encode("utf-8", errors="replace"))
     return facts
 
 
-def program_page(facts: ProgramFacts, title: str, *, made_up: bool = False) -> str:
+def program_page(facts: ProgramFacts, title: str, *, made_up: bool = False, trace: str | None = None) -> str:
     """The page, as text."""
-    script = asset("sort.js") + asset("program.js")
+    script = asset("sort.js") + asset("graph.js") + asset("program.js")
     return Template(asset("program.html")).substitute(
         digest=digest(script),
-        style=asset("style.css") + asset("program.css"),
+        style=asset("style.css") + asset("graph.css") + asset("program.css"),
         title=escape(title),
-        about=_about(facts, made_up),
+        about=_about(facts, made_up) + (f' <a href="{escape(trace)}">Trace for Perfetto</a>' if trace else ""),
         cards=_cards(facts),
-        sections=_memory(facts) + _kinds(facts),
+        sections=_graph(facts) + _memory(facts) + _kinds(facts),
         steps=_steps(facts),
         footer=_footer(),
         data=_embedded(facts),
@@ -102,10 +106,15 @@ def _about(f: ProgramFacts, made_up: bool) -> str:
 
 def _cards(f: ProgramFacts) -> str:
     kinds = len({step.op for step in f.steps})
+    ways = [way for _, _, way, _ in f.operators]
     stored = sum({s.name: s.nbytes for step in f.steps for s in step.sources if s.kind == "constant"}.values())
     shared = f"{readable_bytes(f.values)} without reuse"
     cards = [
-        card("Steps", f"{len(f.steps)}", f"{kinds} operations"),
+        *(
+            [card("Operators quantized", quantized_of(ways), f"{len(ways)} operators run as {len(f.steps)} steps")]
+            if ways
+            else [card("Steps", f"{len(f.steps)}", f"{kinds} operations")]
+        ),
         card("Weights", readable_bytes(stored), f"file {readable_bytes(f.file)}"),
         card("Arena", readable_bytes(f.arena), shared),
     ]
@@ -127,6 +136,49 @@ def _count(number: float) -> str:
         if number >= size:
             return f"{number / size:.1f} {unit}"
     return f"{number:.0f}"
+
+
+def _graph(f: ProgramFacts) -> str:
+    boxes = _boxes(f)
+    if not boxes:
+        return ""
+    return section(
+        "Graph",
+        "What the program does, from top to bottom, by the modules of the model. A bar is the time of a step, a number"
+        " at a line the bytes that pass. Click a box for details; drag to move.",
+        drawing(graph_svg(boxes)),
+    )
+
+
+def _boxes(f: ProgramFacts) -> list[Box]:
+    """A box for each step that makes a tensor, or, where there are too many, for those of one module."""
+    drawn = [step for step in f.steps if step.dtype]
+    names = {step.number: step.path or step.op for step in drawn}
+    parts = max((name.count(".") for name in names.values()), default=0) + 1
+    groups = {number: str(number) for number in names}
+    while len(set(groups.values())) > MOST_BOXES and parts:
+        groups = {number: ".".join(name.split(".")[:parts]) for number, name in names.items()}
+        parts -= 1
+    place = {group: i for i, group in enumerate(dict.fromkeys(groups.values()))}
+    longest = max((step.seconds or 0.0 for step in drawn), default=0.0) or 1.0
+    boxes = []
+    for group in place:
+        steps = [step for step in drawn if groups[step.number] == group]
+        first = next((step for step in steps if step.macs), steps[0])
+        seconds = sum(step.seconds or 0.0 for step in steps)
+        passing: dict[int, int] = {}
+        for source in (source for step in steps for source in step.sources if source.step in groups):
+            before = place[groups[source.step]]
+            if before < place[group]:
+                passing[before] = passing.get(before, 0) + source.nbytes
+        title = (first.path or first.op) if len(steps) == 1 else group
+        what = first.op if len(steps) == 1 else f"{len(steps)} steps"
+        how = milliseconds(1e3 * seconds) if seconds else readable_bytes(sum(step.stored for step in steps))
+        sources = tuple((before, readable_bytes(nbytes) if nbytes else "") for before, nbytes in passing.items())
+        kinds = [step.precision for step in steps]
+        kind = "int8" if "int8" in kinds else "float" if "float" in kinds else "other"
+        boxes.append(Box(title, f"{what}, {how}", kind, first.number, sources, seconds / longest))
+    return boxes
 
 
 def _memory(f: ProgramFacts) -> str:
@@ -252,8 +304,13 @@ def _details(step: StepFacts, f: ProgramFacts) -> dict[str, Any]:
             rows.append(("limited by", step.limit))
     if step.name in f.outputs:
         rows.append(("result", "of the program"))
+    why = next((reason for path, _, way, reason in f.operators if path == step.path and way == "float32"), "")
+    if why and step.precision == "float":
+        rows.append(("why float", why))
     return {
         "op": step.op,
+        "path": step.path,
+        "histogram": list(step.histogram),
         "names": list(step.outputs),
         "rows": rows,
         "inputs": [_source(source) for source in step.sources if source.kind != "none"],

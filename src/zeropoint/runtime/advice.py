@@ -80,10 +80,7 @@ _WORDS = {
         "is in steps too small for {threads} threads: use a larger batch; for small batches, run several requests with"
         " one thread each."
     ),
-    "overhead": (
-        "is in steps so short that starting them dominates: use a larger batch, or fewer and wider layers; int8 does"
-        " not help."
-    ),
+    "overhead": ("is in steps so short that starting them dominates: use a larger batch, or fewer and wider layers."),
 }
 
 

@@ -7,12 +7,14 @@ import statistics
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from zeropoint.html_table import Bar, html_table
 from zeropoint.runtime.advice import advice
 from zeropoint.runtime.limits import Here, Limit, Work, limit_of
 
 __all__ = ["Profile", "Row"]
 
 _INT8_KERNELS = ("gemm", "depthwise")
+_HEADER = ("step", "module", "shape", "precision", "kernel", "us", "share", "GMAC/s", "peak", "limit")
 
 
 class Row(NamedTuple):
@@ -36,6 +38,11 @@ class Row(NamedTuple):
     stored: int = 0
     read: int = 0
     written: int = 0
+
+    @property
+    def path(self) -> str:
+        """The path of the module that it came from; empty if that is the model itself, or if the file does not say."""
+        return self.name.rpartition(".")[0]
 
     @property
     def precision(self) -> str:
@@ -109,19 +116,31 @@ class Profile(tuple[Row, ...]):
         return json.dumps({"traceEvents": events})
 
     def __str__(self) -> str:
-        total = self.seconds or 1.0
         columns = "{:<22} {:<32} {:<18} {:<12} {:<20} {:>10} {:>6} {:>7} {:>5}  {}"
-        lines = [
-            columns.format("step", "value", "shape", "precision", "kernel", "us", "share", "GMAC/s", "peak", "limit")
-        ]
+        lines = [columns.format(*_HEADER)]
+        for op, path, *rest in self._cells():
+            lines.append(columns.format(op, path[:32], *rest).rstrip())
+        return "\n".join([*lines, self._shares(), *self.advice])
+
+    def _repr_html_(self) -> str:
+        most = max((row.seconds for row in self), default=0.0) or 1.0
+        rows = [(*cells[:5], Bar(cells[5], row.seconds / most), *cells[6:]) for row, cells in zip(self, self._cells())]
+        return html_table(_HEADER, rows, self._shares(), *self.advice)
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        total = self.seconds or 1.0
+        found: list[tuple[str, ...]] = []
         for row, limit in zip(self, self.limits):
             shape, kernel = "x".join(map(str, row.shape)), f"{row.kernel} {row.isa}"
             numbers = f"{row.seconds * 1e6:.1f}", f"{row.seconds / total:.1%}", f"{row.gmacs:.1f}" if row.macs else ""
             near = "" if limit.of_peak is None else f"{limit.of_peak:.0%}"
-            named = row.op, row.name[:32], shape, row.precision, kernel
-            lines.append(columns.format(*named, *numbers, near, limit.kind).rstrip())
+            found.append((row.op, row.path or row.name, shape, row.precision, kernel, *numbers, near, limit.kind))
+        return found
+
+    def _shares(self) -> str:
+        total = self.seconds or 1.0
         spent: dict[str, float] = {}
         for row in self:
             spent[row.precision or "copies"] = spent.get(row.precision or "copies", 0.0) + row.seconds
         shares = ", ".join(f"{seconds / total:.1%} {kind}" for kind, seconds in sorted(spent.items()))
-        return "\n".join([*lines, f"{self.seconds * 1e6:.1f} us: {shares}", *self.advice])
+        return f"{self.seconds * 1e6:.1f} us: {shares}"

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from zeropoint import _native
 from zeropoint.atomic_file import replacing
+from zeropoint.html_table import html_table
 from zeropoint.runtime.nesting import filled, flattened, is_array
 from zeropoint.runtime.profile import Profile
 
@@ -113,6 +114,12 @@ class Program:
         data = self._native.data()
         with replacing(path) as new:
             new.write_bytes(data)
+
+    def _repr_html_(self) -> str:
+        rows = [("input", name, dtype, "×".join(map(str, shape))) for name, dtype, shape in self.inputs]
+        rows += [("state", name, dtype, "×".join(map(str, shape))) for name, dtype, shape in self.state]
+        about = f"{self._native.steps} steps, {self._native.file_bytes:,} bytes of constants"
+        return html_table(("", "name", "dtype", "shape"), rows, about)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}: {dtype}{list(shape)}" for name, dtype, shape in self.inputs)

@@ -346,6 +346,11 @@ class QTensor(torch.Tensor):
 
         return describe(self, tensor_contents)
 
+    def _repr_html_(self) -> str:
+        from zeropoint.tensor.describe import describe_html
+
+        return describe_html(self)
+
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if self.dim() == 0 else object.__format__(self, spec)
 

@@ -19,6 +19,7 @@ from zeropoint.described import described
 from zeropoint.graph.frontends.export import capture, is_exported
 from zeropoint.graph.passes.input_checks import Sizes
 from zeropoint.graph.state import kept_state
+from zeropoint.installation import install_command
 from zeropoint.operators import ONNX_WRITES
 from zeropoint.runtime import Program
 
@@ -66,7 +67,7 @@ def export_onnx(
     try:
         import onnx_ir as ir
     except ImportError as error:
-        raise ImportError("export_onnx needs onnx and onnx-ir: pip install 'zeropoint[onnx]'") from error
+        raise ImportError(f"export_onnx needs onnx and onnx-ir: {install_command('onnx')}") from error
     if isinstance(model, Program):
         if example_inputs is not None:
             raise ValueError("export_onnx: example_inputs must be None for a program, which has its own example")

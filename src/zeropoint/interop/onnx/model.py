@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from zeropoint.described import shortened
+from zeropoint.installation import install_command
 from zeropoint.interop.onnx.bounded import Bounded, TooManyElements
 from zeropoint.interop.onnx.values import (
     Constant,
@@ -456,7 +457,7 @@ def from_onnx(path: str | os.PathLike[str], example_inputs: Any = None) -> nn.Mo
     try:
         from zeropoint.interop.onnx.files import read_model
     except ImportError as error:
-        raise ImportError("from_onnx needs onnx: pip install 'zeropoint[onnx]'") from error
+        raise ImportError(f"from_onnx needs onnx: {install_command('onnx')}") from error
     model = OnnxModel(read_model(path))
     if not model.is_quantized:
         return model

@@ -1,0 +1,148 @@
+"""Two programs side by side: time and size of each module, those that changed most first. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from os import PathLike
+from string import Template
+from typing import Any
+
+import numpy as np
+
+from zeropoint.atomic_file import replacing
+from zeropoint.report.markup import asset, card, digest, layer_name, milliseconds, section, table
+from zeropoint.report.program_facts import ProgramFacts, example_inputs, program_facts
+from zeropoint.runtime import Program
+from zeropoint.table import quantized_of, readable_bytes, size_change
+
+__all__ = ["Side", "sides", "write_diff_page"]
+
+
+NOTABLE = 1e-7  # seconds: changes below it are not shown
+
+
+@dataclass(frozen=True)
+class Side:
+    """One module in both programs: seconds, bytes of weights, and what it computes on; None where it is not."""
+
+    path: str
+    seconds: tuple[float | None, float | None]
+    nbytes: tuple[int | None, int | None]
+    ways: tuple[str, str]
+
+    @property
+    def change(self) -> float:
+        """Seconds that the second takes more."""
+        return (self.seconds[1] or 0.0) - (self.seconds[0] or 0.0)
+
+
+def sides(first: ProgramFacts, second: ProgramFacts) -> list[Side]:
+    """The modules of both, by how much their time changed."""
+    parts = [_modules(first), _modules(second)]
+    found = []
+    for path in dict.fromkeys([*parts[0], *parts[1]]):
+        a, b = (part.get(path) for part in parts)
+        times, sizes = (None if x is None else x[0] for x in (a, b)), (None if x is None else x[1] for x in (a, b))
+        found.append(Side(path, tuple(times), tuple(sizes), tuple("" if x is None else x[2] for x in (a, b))))  # type: ignore[arg-type]
+    return sorted(found, key=lambda side: -abs(side.change))
+
+
+def _modules(f: ProgramFacts) -> dict[str, tuple[float, int, str]]:
+    found: dict[str, tuple[float, int, str]] = {}
+    for step in (step for step in f.steps if step.dtype):  # those that make tensors
+        path = step.path or step.op
+        seconds, nbytes, way = found.get(path, (0.0, 0, ""))
+        way = step.precision if step.macs or not way else way
+        found[path] = seconds + (step.seconds or 0.0), nbytes + step.stored, way
+    return found
+
+
+def write_diff_page(
+    path: str | PathLike[str], programs: Sequence[Program], names: Sequence[str], inputs: Sequence[Any] | None = None
+) -> list[Side]:
+    """Write an HTML page that compares two programs for the same inputs, by the modules that their steps came from.
+
+    Args:
+        path: the file to write.
+        programs: two programs with the same inputs.
+        names: what they are called on the page.
+        inputs: one array for each input. By default, noise with the shapes of the example inputs of the first.
+    """
+    given = example_inputs(programs[0]) if inputs is None else list(inputs)
+    first, second = (program_facts(program, given) for program in programs)
+    rows = sides(first, second)
+    script = asset("sort.js")
+    text = Template(asset("page.html")).substitute(
+        brand="zeropoint comparison",
+        digest=digest(script),
+        style=asset("style.css"),
+        script=script,
+        title=escape(" and ".join(names)),
+        verdict=escape(f"{names[1]} compared with {names[0]}, on the same inputs."),
+        cards=_cards(first, second, _apart(programs, given)),
+        sections=_table(rows, names),
+        footer="",
+    )
+    with replacing(path) as new:
+        new.write_bytes(text.encode("utf-8", errors="replace"))
+    return rows
+
+
+def _apart(programs: Sequence[Program], inputs: Sequence[Any]) -> float:
+    """Signal over difference of all float outputs, in dB."""
+    found = [program.copy()._native.run(inputs) for program in programs]
+    pairs = [
+        (np.asarray(a, np.float64), np.asarray(b, np.float64)) for a, b in zip(*found) if np.shape(a) == np.shape(b)
+    ]
+    noise = sum(float(np.square(a - b).sum()) for a, b in pairs)
+    signal = sum(float(np.square(a).sum()) for a, _ in pairs)
+    return float("inf") if noise == 0 else 10 * float(np.log10(max(signal, 1e-300) / noise))
+
+
+def _cards(a: ProgramFacts, b: ProgramFacts, apart: float) -> str:
+    before, after = a.seconds or 0.0, b.seconds or 0.0
+    ratio = before / after if after else 1.0
+    speed = f"{ratio:.1f}x as fast" if ratio >= 1.05 else f"{1 / ratio:.1f}x slower" if ratio <= 0.95 else "as fast"
+    cards = [
+        card("Outputs", "equal" if apart == float("inf") else f"{apart:.1f} dB", "signal over difference"),
+        card("Time per run", milliseconds(1e3 * after), f"was {milliseconds(1e3 * before)}, {speed}"),
+        card("File", readable_bytes(b.file), f"was {readable_bytes(a.file)}, {size_change(a.file, b.file)}"),
+    ]
+    if a.operators and b.operators:
+        was, now = (quantized_of(way for _, _, way, _ in f.operators) for f in (a, b))
+        cards.append(card("Operators quantized", now, f"was {was}"))
+    return "".join(cards)
+
+
+def _table(rows: Sequence[Side], names: Sequence[str]) -> str:
+    titles = (
+        "module",
+        "computes on",
+        f"time, {names[0]}",
+        f"time, {names[1]}",
+        "change",
+        f"weights, {names[0]}",
+        f"weights, {names[1]}",
+    )
+    head = "".join(
+        f'<th scope="col" data-key="c{i}"{" class=text" if i < 2 else ""}>'
+        f'<button type="button">{escape(title)}</button></th>'
+        for i, title in enumerate(titles)
+    )
+    lines = []
+    for side in rows:
+        way = side.ways[1] if side.ways[0] == side.ways[1] else " → ".join(w or "nothing" for w in side.ways)
+        times = [f'<td data-value="{s or 0}">{"" if s is None else milliseconds(1e3 * s)}</td>' for s in side.seconds]
+        sizes = [f'<td data-value="{n or 0}">{readable_bytes(n) if n else ""}</td>' for n in side.nbytes]
+        sign, grade = ("+", "warn") if side.change > 0 else ("−", "good")
+        shown = f"{sign}{milliseconds(1e3 * abs(side.change))}" if abs(side.change) >= NOTABLE else ""
+        lines.append(
+            f'<tr><td class="text" data-value="{escape(side.path)}">{layer_name(side.path, "")}</td>'
+            f'<td class="text" data-value="{escape(way)}">{escape(way)}</td>{"".join(times)}'
+            f'<td data-value="{side.change}" class="{grade}">{shown}</td>{"".join(sizes)}</tr>'
+        )
+    return section(
+        "Modules", "Those whose time changed most come first. Click a column to sort.", table("modules", head, lines)
+    )
