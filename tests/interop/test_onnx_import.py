@@ -195,7 +195,7 @@ def test_broken_files_are_refused(tmp_path: Path) -> None:
         zeropoint.from_onnx(written(path, [helper.make_node("Relu", ["x"], ["z"])]))
     with pytest.raises(ValueError, match="a Constant has no value"):
         zeropoint.from_onnx(written(path, [helper.make_node("Constant", [], ["y"])]))
-    with pytest.raises(ValueError, match="Relu 'act' cannot be computed"):
+    with pytest.raises(ValueError, match="Relu 'act' has 0 inputs"):
         zeropoint.from_onnx(written(path, [helper.make_node("Relu", [], ["y"], name="act")]))
     shapes = [numpy_helper.from_array(np.zeros(size, np.float32), f"w{size}") for size in (2, 3)]
     with pytest.raises(ValueError, match="Add 'sum' cannot be computed"):

@@ -34,12 +34,16 @@ from zeropoint.operators.values import Scale, Value
 from zeropoint.qconfig import get_default_qconfig
 from zeropoint.qconfig_mapping import QConfigMapping
 
-__all__ = ["Known", "from_qdq", "from_qdq_graph"]
+__all__ = ["Known", "NothingQuantized", "from_qdq", "from_qdq_graph"]
 
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 _QUANTIZE = ours.quantize_per_tensor.default
 _DEQUANTIZE = (ours.dequantize_per_tensor.default, ours.dequantize_per_channel.default)
 _STORAGE = {torch.uint8: quint8, torch.int8: qint8}
+
+
+class NothingQuantized(ValueError):
+    """A model that rounds values, and computes nothing on the integers."""
 
 
 class Known(ObserverBase):
@@ -87,7 +91,7 @@ def from_qdq(model: nn.Module, example_inputs: Any) -> Quantized:
         example_inputs: a tuple of what it is called with, or a dictionary of keywords.
 
     Raises:
-        ValueError: if nothing in it is computed on integers.
+        NothingQuantized: if nothing in it is computed on integers.
     """
     from zeropoint.graph.frontends.export import capture
 
@@ -110,7 +114,7 @@ def from_qdq_graph(graph: fx.GraphModule) -> Quantized:
         choices = _plan(graph, observed)
         watch(graph, {value: _known(scale) for value, scale in observed.items()})
         if not any(choice.way in (Way.STATIC, Way.WEIGHT) for choice in choices.values()) and not _is_dynamic(graph):
-            raise ValueError("nothing in this model would run in int8: no layer has a quantized input")
+            raise NothingQuantized("nothing in this model would run in int8: no layer has a quantized input")
         return Quantized(_Rounded(graph, choices).run(), summarized(choices, ("scales of the file",)))
 
 

@@ -91,15 +91,39 @@ class OnnxWriter(Protocol):
 
 
 class ReadNode(Protocol):
-    """A node of an ONNX file while it is read."""
+    """A node of an ONNX file while it is read.
+
+    A reader asks for everything that the file says about the node. An attribute, an input or an output that it does not
+    ask for is refused when it is done, so nothing is ignored by mistake.
+    """
 
     op_type: str
     version: int  # of the operators of its domain
-    inputs: list[Any]  # tensors, arrays of numbers that are known, None for what is left out
-    outputs: int
+    outputs: int  # how many it has, with those that nobody reads
 
     def attribute(self, name: str, default: Any = ...) -> Any:
         """An attribute: a number, a string, a list or a tensor."""
+
+    def without_effect(self, *names: str) -> None:
+        """Attributes that change no result here."""
+
+    def input(self, place: int) -> Any:
+        """A tensor, an array of numbers that are known, or None for what is left out."""
+
+    def first(self, count: int) -> list[Any]:
+        """So many inputs."""
+
+    def every(self) -> list[Any]:
+        """All inputs, of an operator with any number of them."""
+
+    def has(self, place: int) -> bool:
+        """Whether an input is there."""
+
+    def wants(self, place: int) -> bool:
+        """Whether somebody reads an output. A reader gives a list with all that somebody reads, in their order."""
+
+    def keeps_dtype(self) -> None:
+        """Results are as the reader made them, where ONNX has a dtype that PyTorch computes nothing with."""
 
     def mark(self, name: str) -> str:
         """What `OnnxWriter.mark` said; nothing in files of others."""
@@ -137,6 +161,12 @@ class OnnxReader(Protocol):
 
     def dtype(self, value: Any) -> torch.dtype:
         """The dtype of an input."""
+
+    def storage(self, value: Any) -> str:
+        """The dtype of an input as the file has it: ``"uint4"`` lies in bytes here."""
+
+    def storage_of(self, code: int) -> str:
+        """The same of a number of ONNX."""
 
     def rank(self, value: Any) -> int:
         """The number of axes of an input."""

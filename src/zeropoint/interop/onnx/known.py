@@ -152,7 +152,7 @@ KNOWN: dict[str, Callable[..., Any]] = {
 def compute(n: Any) -> Numbers | None:
     """What a node gives whose inputs are all known, or None if it is computed with tensors."""
     function = KNOWN.get(n.op_type)
-    given = [value for value in n.inputs if value is not None]
+    given = [value for value in n.given if value is not None]
     if function is None or not given or not all(isinstance(value, (Constant, Numbers)) for value in given):
         return None
     if all(isinstance(value, Constant) for value in given) or any(value.array.size > _MOST for value in given):
@@ -160,6 +160,7 @@ def compute(n: Any) -> Numbers | None:
     made = function(n, *(value.array for value in given))
     if made is None:
         return None
+    n.every()  # it has read them
     array, dtype = made
     last = given[-1] if n.op_type == "Where" else given[0]
     return Numbers(_objects(array), dtype or (last.dtype if isinstance(last, Numbers) else last.tensor.dtype))

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zeropoint.described import shortened
 from zeropoint.interop.onnx.bounded import Bounded, TooManyElements
+from zeropoint.interop.onnx.node import Node, NotRead, broken, full_name, input_dtype, plain, rules_of, torch_dtype
 from zeropoint.interop.onnx.values import (
     Constant,
     JoinedWeight,
@@ -20,63 +20,17 @@ from zeropoint.interop.onnx.values import (
     StoredWeight,
     as_tensor,
     dtype_of,
-    integer_array,
+    tensor_of,
 )
 
 __all__ = ["OnnxModel", "from_onnx"]
 
 _MOST_FOLDED, _MOST_PER_STORED = 2**26, 16  # elements of constants that are computed when a file is read
+_WIDER = {torch.uint16: torch.int32, torch.uint32: torch.int64}  # what PyTorch computes with these in
+_WIDER_OUTPUTS = {4: torch.uint16, 5: torch.int16}  # by numbers of ONNX: what is computed in wider integers
+_GIVES_DTYPE = {"CastLike": 1, "QuantizeLinear": 2}  # inputs whose dtype is that of the result
 _KEPT = "DequantizeLinear"  # the integers that weights are made of stay visible
 _QUANTIZED = ("QuantizeLinear", "MatMulInteger", "DynamicQuantizeLSTM")
-
-
-class NotRead(NotImplementedError):
-    """Operators of an ONNX file that are not read."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(shortened(message))
-
-
-class _Node:
-    """A node of the file with its inputs: what functions of the records see as `ReadNode`."""
-
-    def __init__(self, proto: Any, version: int, inputs: list[Any], attributes: dict[str, Any]) -> None:
-        self.op_type, self.version, self.inputs = proto.op_type, version, inputs
-        self.outputs = len([name for name in proto.output if name])
-        self._attributes = attributes
-        self._proto = proto
-
-    def attribute(self, name: str, *default: Any) -> Any:
-        if name in self._attributes:
-            return self._attributes[name]
-        if default:
-            return default[0]
-        raise NotRead(f"{self.op_type} has no attribute {name!r}")
-
-    def mark(self, name: str) -> str:
-        return next((str(entry.value) for entry in self._proto.metadata_props if entry.key == name), "")
-
-    def torch_dtype(self, code: int) -> torch.dtype:
-        return _torch_dtype(code)
-
-
-def _torch_dtype(code: int) -> torch.dtype:
-    from onnx import helper
-
-    try:
-        name = str(helper.tensor_dtype_to_np_dtype(code))
-    except KeyError as error:
-        raise _broken(f"unknown dtype number {code}") from error
-    found = getattr(torch, {"object": "string"}.get(name, name), None)
-    if not isinstance(found, torch.dtype):
-        raise NotRead(f"the dtype {name} is not supported")
-    return found
-
-
-def _broken(why: str) -> ValueError:
-    from zeropoint.interop.onnx.files import OnnxFileError
-
-    return OnnxFileError(f"from_onnx: the file is broken: {why}")
 
 
 class _Call(nn.Module):
@@ -85,6 +39,7 @@ class _Call(nn.Module):
     def __init__(self, proto: Any, version: int, attributes: dict[str, Any], read: Any) -> None:
         super().__init__()
         self.proto, self.version, self.attributes, self.read = proto, version, attributes, read
+        self.rules = rules_of(proto, version)
 
     def __deepcopy__(self, memo: Any) -> _Call:
         return self  # it has no numbers of its own
@@ -95,15 +50,19 @@ class _Call(nn.Module):
     def forward(self, inputs: list[Any]) -> Any:
         from zeropoint.interop.onnx.known import compute, shape_of
 
-        n = _Node(self.proto, self.version, inputs, self.attributes)
+        n = Node(self.proto, self.version, inputs, self.attributes, self.rules)
         try:
             if n.op_type == "Shape":
-                return shape_of(n, as_tensor(inputs[0]))
+                return n.results(shape_of(n, as_tensor(n.input(0))))
             known = compute(n)
-            return self.read(_Reader(n), n) if known is None else known
+            return n.results(self.read(_Reader(n), n) if known is None else known)
+        except NotRead:
+            raise
+        except NotImplementedError as error:  # of PyTorch, for a dtype
+            raise NotRead(f"from_onnx: {n.op_type} {self.proto.name!r}: PyTorch has no operator: {error}") from error
         except (LookupError, AttributeError, ArithmeticError) as error:  # an input or an attribute that it lacks
             why = f"{type(error).__name__}: {error}"
-            raise _broken(f"{n.op_type} {self.proto.name!r} cannot be computed ({why})") from error
+            raise broken(f"{n.op_type} {self.proto.name!r} cannot be computed ({why})") from error
 
 
 def _restored(data: bytes, version: int) -> _Call:
@@ -118,7 +77,7 @@ def _call(proto: Any, version: int) -> _Call:
     from zeropoint.operators import ONNX_READS
 
     attributes = {a.name: _attribute(a) for a in proto.attribute}
-    return _Call(proto, version, attributes, ONNX_READS.get(_full_name(proto)))
+    return _Call(proto, version, attributes, ONNX_READS.get(full_name(proto)))
 
 
 def _is_dynamic(proto: Any) -> bool:
@@ -128,32 +87,24 @@ def _is_dynamic(proto: Any) -> bool:
     return any(entry.key == DYNAMIC for entry in proto.metadata_props)
 
 
-def _full_name(proto: Any) -> str:
-    """``Conv``, or ``com.microsoft.DynamicQuantizeLSTM``."""
-    return proto.op_type if proto.domain in ("", "ai.onnx") else f"{proto.domain}.{proto.op_type}"
-
-
 def _attribute(proto: Any) -> Any:
     from onnx import AttributeProto, helper, numpy_helper
 
     if proto.type == AttributeProto.TENSOR:
-        return torch.from_numpy(numpy_helper.to_array(proto.t).copy())
+        return tensor_of(numpy_helper.to_array(proto.t))
     value = helper.get_attribute_value(proto)
-    if isinstance(value, bytes):
-        return value.decode()
-    if proto.type in (AttributeProto.INTS, AttributeProto.FLOATS):
-        return list(value)
-    return [item.decode() for item in value] if proto.type == AttributeProto.STRINGS else value
+    return value if proto.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) else plain(value)
 
 
 class _Reader:
     """Inputs of a node in the forms that functions of the records ask for: their `OnnxReader`."""
 
-    def __init__(self, n: _Node) -> None:
+    def __init__(self, n: Node) -> None:
         self.n = n
 
     def tensor(self, value: Any) -> Any:
-        return as_tensor(value)
+        tensor = as_tensor(value)
+        return tensor if tensor is None or tensor.dtype not in _WIDER else tensor.to(_WIDER[tensor.dtype])
 
     def is_known(self, value: Any) -> bool:
         return isinstance(value, (Constant, JoinedWeight, Numbers, StoredWeight))
@@ -174,11 +125,19 @@ class _Reader:
 
     def operand(self, value: Any) -> Any:
         is_number = isinstance(value, (Constant, Numbers)) and value.array.size == 1 and value.array.ndim <= 1
-        others = [other for other in self.n.inputs if other is not value]
-        return self.number(value) if is_number and any(isinstance(o, Tensor) for o in others) else as_tensor(value)
+        others = [other for other in self.n.given if other is not value]
+        return self.number(value) if is_number and any(isinstance(o, Tensor) for o in others) else self.tensor(value)
 
     def dtype(self, value: Any) -> torch.dtype:
         return dtype_of(value)
+
+    def storage(self, value: Any) -> str:
+        return str(value.array.dtype if isinstance(value, Constant) else self.dtype(value)).removeprefix("torch.")
+
+    def storage_of(self, code: int) -> str:
+        from onnx import helper
+
+        return str(helper.tensor_dtype_to_np_dtype(code))
 
     def rank(self, value: Any) -> int:
         return value.dim() if isinstance(value, Tensor) else value.array.ndim
@@ -189,7 +148,7 @@ class _Reader:
         tensor = as_tensor(value)
         return tensor if order is None or list(order) == sorted(order) else tensor.permute(*order)
 
-    def stored(self, integers: Any, scale: Any, zero_point: Any, n: _Node) -> Any:
+    def stored(self, integers: Any, scale: Any, zero_point: Any, n: Node) -> Any:
         if not all(isinstance(v, Constant) or v is None for v in (integers, scale, zero_point)):
             raise self.unsupported("its scale or zero point is not a constant")
         if scale.array.size == 1:
@@ -208,16 +167,16 @@ class _Reader:
             return JoinedWeight(tuple(values))
         return torch.cat([as_tensor(value) for value in values], axis)
 
-    def axes(self, n: _Node) -> tuple[list[int], bool]:
+    def axes(self, n: Node) -> tuple[list[int], bool]:
         given = n.attribute("axes", None)
-        if len(n.inputs) > 1 and n.inputs[1] is not None:
-            given = [int(axis) for axis in self.numbers(n.inputs[1])]
+        if n.has(1):
+            given = [int(axis) for axis in self.numbers(n.input(1))]
         if not given:
-            given = list(range(self.rank(n.inputs[0])))
+            given = [] if n.attribute("noop_with_empty_axes", 0) else list(range(self.rank(n.input(0))))
         return list(given), bool(n.attribute("keepdims", 1))
 
     def torch_dtype(self, code: int) -> torch.dtype:
-        return _torch_dtype(code)
+        return torch_dtype(code)
 
     def unsupported(self, why: str) -> NotRead:
         return NotRead(f"from_onnx: {self.n.op_type}: {why}")
@@ -261,12 +220,20 @@ class OnnxModel(nn.Module):
         inputs = [value for value in proto.graph.input if value.name not in self._constants]
         self.input_names = [value.name for value in inputs]
         self.input_shapes = [_shape(value) for value in inputs]
-        self.input_dtypes = [_torch_dtype(value.type.tensor_type.elem_type) for value in inputs]
+        self.input_dtypes = [input_dtype(value.type.tensor_type.elem_type) for value in inputs]
         self.output_names = [value.name for value in proto.graph.output]
+        small = {value.name for value in inputs if "INT4" in _type_name(value)}
+        self._output_dtypes = [_WIDER_OUTPUTS.get(value.type.tensor_type.elem_type) for value in proto.graph.output]
         wanted = set(self.output_names)
         known = {name: array for name, array in self._known.items() if array.size < 2 or array.ndim < 3}
         nodes = _read(join_dynamic(_read(proto.graph.node, wanted), known, wanted), wanted)
         _require_readable(nodes)
+        for node in nodes:
+            place = _GIVES_DTYPE.get(node.op_type, len(node.input))
+            if small.intersection(node.input[place : place + 1]):
+                raise NotRead(
+                    f"from_onnx: {node.op_type}: its dtype is that of {node.input[place]!r}, which has 4 bits"
+                )
         self.is_quantized = any(node.op_type in _QUANTIZED or _is_dynamic(node) for node in nodes)
         self._calls: list[tuple[str, list[str], list[str]]] = []
         names: Counter[str] = Counter()
@@ -279,7 +246,7 @@ class OnnxModel(nn.Module):
 
     def _store(self, name: str, array: Any) -> None:
         place = f"t{len(self._constants)}_{re.sub(r'[^0-9a-zA-Z_]', '_', name)[-60:]}"
-        tensor = torch.from_numpy(integer_array(array).copy())
+        tensor = tensor_of(array)
         if tensor.is_floating_point() and tensor.dim() > 0:
             self.stored.register_parameter(place, nn.Parameter(tensor, requires_grad=False))
         else:
@@ -309,7 +276,7 @@ class OnnxModel(nn.Module):
                 f"computed may have {_MOST_FOLDED} and {_MOST_PER_STORED} for each element that the file stores"
             ) from None
         except RuntimeError as error:  # of PyTorch, for sizes that do not fit
-            raise _broken(f"{node.op_type} {node.name!r} cannot be computed ({error})") from error
+            raise broken(f"{node.op_type} {node.name!r} cannot be computed ({error})") from error
         self._left_to_fold -= sum(tensor.numel() for tensor in tensors)
         for name, tensor in zip(node.output, tensors):
             self._store(name, tensor.detach().numpy())
@@ -340,6 +307,10 @@ class OnnxModel(nn.Module):
             for name, value in zip(written, made if isinstance(made, (list, tuple)) else [made]):
                 values[name] = value
         results = [as_tensor(values[name]) for name in self.output_names]
+        results = [
+            result if dtype in (None, result.dtype) else result.to(dtype)
+            for result, dtype in zip(results, self._output_dtypes)
+        ]
         return results[0] if len(results) == 1 else tuple(results)
 
 
@@ -358,11 +329,17 @@ def _constant_of(attributes: dict[str, Any]) -> Any:
     import numpy as np
 
     if not attributes:
-        raise _broken("a Constant has no value")
+        raise broken("a Constant has no value")
     name, value = next(iter(attributes.items()))
     if name == "value":
         return value.numpy()
     return np.asarray(value, dtype=np.float32 if "float" in name else np.int64)
+
+
+def _type_name(value: Any) -> str:
+    from onnx import TensorProto
+
+    return TensorProto.DataType.Name(value.type.tensor_type.elem_type)
 
 
 def _shape(value: Any) -> list[int | str | None] | None:
@@ -400,11 +377,11 @@ def _require_defined(graph: Any, stored: Iterable[str]) -> None:
     for node in graph.node:
         for name in node.input:
             if name not in defined:
-                raise _broken(f"{node.op_type} {node.name!r} reads {name!r}, which nothing defines before it")
+                raise broken(f"{node.op_type} {node.name!r} reads {name!r}, which nothing defines before it")
         defined.update(node.output)
     for value in graph.output:
         if value.name not in defined:
-            raise _broken(f"nothing defines its output {value.name!r}")
+            raise broken(f"nothing defines its output {value.name!r}")
 
 
 def _require_readable(nodes: list[Any]) -> None:
@@ -417,8 +394,8 @@ def _require_readable(nodes: list[Any]) -> None:
     found: Counter[str] = Counter()
     for node in nodes:
         inner = any(a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for a in node.attribute)
-        if inner or _full_name(node) not in known:
-            found[_full_name(node)] += 1
+        if inner or full_name(node) not in known:
+            found[full_name(node)] += 1
     if found:
         shown = ", ".join(f"{name} ({count} x)" for name, count in found.most_common())
         raise NotRead(
@@ -460,10 +437,13 @@ def from_onnx(path: str | os.PathLike[str], example_inputs: Any = None) -> nn.Mo
     model = OnnxModel(read_model(path))
     if not model.is_quantized:
         return model
-    from zeropoint.graph.from_qdq import from_qdq
+    from zeropoint.graph.from_qdq import NothingQuantized, from_qdq
 
     example = _example(model) if example_inputs is None else example_inputs
-    return from_qdq(model, example)
+    try:
+        return from_qdq(model, example)
+    except NothingQuantized:
+        return model
 
 
 def _example(model: OnnxModel) -> tuple[Tensor, ...]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from zeropoint.numerics.affine import BYTE_LIMITS
 
-__all__ = ["Constant", "Numbers", "StoredWeight", "as_tensor", "dtype_of"]
+__all__ = ["Constant", "Numbers", "StoredWeight", "as_tensor", "dtype_of", "tensor_of"]
 
 ours = torch.ops.zeropoint
 
@@ -134,7 +134,14 @@ def dtype_of(value: Any) -> torch.dtype:
     return value.tensor.dtype if isinstance(value, Constant) else value.dtype
 
 
-def integer_array(array: Any) -> Any:
-    """Integers of 4 bits as bytes, which is what PyTorch has."""
+def tensor_of(array: Any) -> Tensor:
+    """An array as a tensor; integers of 4 bits lie in bytes, which is what PyTorch has."""
     name = str(array.dtype)
-    return array.astype(np.uint8 if name == "uint4" else np.int8) if name in ("int4", "uint4") else array
+    if name in ("int4", "uint4"):
+        return torch.from_numpy(array.astype(np.uint8 if name == "uint4" else np.int8))
+    if array.dtype.type.__module__ != "ml_dtypes":
+        return torch.from_numpy(np.array(array))
+    kind = getattr(torch, name, None)
+    if not isinstance(kind, torch.dtype) or kind.itemsize != array.dtype.itemsize or "int" in name or "float4" in name:
+        raise NotImplementedError(f"from_onnx: tensors of the dtype {name} are not supported")
+    return torch.from_numpy(np.array(array).view(np.uint8 if kind.itemsize == 1 else np.int16)).view(kind)

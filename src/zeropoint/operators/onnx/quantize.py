@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import fx
 
@@ -53,54 +52,94 @@ def _write_requantize(w: OnnxWriter, node: fx.Node) -> Any:
     return w.result(w.floats(node.args[0]))
 
 
-def _parameters(r: OnnxReader, n: ReadNode) -> tuple[Any, Any, torch.dtype]:
-    """Scale and zero point of QuantizeLinear or DequantizeLinear as arrays, and the dtype of the integers."""
-    given = n.inputs[2] if len(n.inputs) > 2 else None
-    if not r.is_known(n.inputs[1]) or not (given is None or r.is_known(given)):
-        raise r.unsupported("its scale or zero point is not a constant")
-    scale = r.array(n.inputs[1])
-    if given is None:
-        return scale, np.zeros(scale.shape, np.int64), torch.uint8
-    return scale, r.array(given).astype(np.int64), r.dtype(given)
+# The integers of QuantizeLinear and DequantizeLinear, and what they are computed in where it is not 8 bits.
+_LIMITS = {
+    "uint8": (0, 255), "int8": (-128, 127), "uint16": (0, 65535), "int16": (-32768, 32767),
+    "uint4": (0, 15), "int4": (-8, 7), "uint2": (0, 3), "int2": (-2, 1),
+}  # fmt: skip
+_KEPT_IN = {"uint16": torch.int32, "int16": torch.int32, "uint4": torch.uint8, "int4": torch.int8}
+
+
+class Scaled:
+    """Scale and zero point of QuantizeLinear or DequantizeLinear: one, one for each channel, or for each block."""
+
+    def __init__(self, r: OnnxReader, n: ReadNode, rank: int, default: str) -> None:
+        self.scale, self.shift = n.input(1), n.input(2)
+        self.known = r.is_known(self.scale) and (self.shift is None or r.is_known(self.shift))
+        self.block = n.attribute("block_size", 0)
+        shape = tuple(r.array(self.scale).shape) if r.is_known(self.scale) else tuple(self.scale.shape)
+        self.is_one = all(size == 1 for size in shape) and not self.block
+        axis = n.attribute("axis", 1)
+        self.axis = axis % rank if rank and not self.is_one else 0
+        self.dtype = default if self.shift is None else r.storage(self.shift)
+        self.r = r
+
+    @property
+    def numbers(self) -> tuple[float, int]:
+        """Of one scale."""
+        shift = 0 if self.shift is None else int(self.r.number(self.shift))
+        return float(self.r.number(self.scale)), shift
+
+    @property
+    def channels(self) -> tuple[Any, Any]:
+        scale = self.r.tensor(self.scale).to(torch.float32)
+        return scale, torch.zeros_like(scale, dtype=torch.int64) if self.shift is None else self.r.tensor(
+            self.shift
+        ).long()
+
+    def spread(self, x: Any) -> tuple[Any, Any]:
+        """Scale and zero point as floats, in shapes that broadcast with a tensor."""
+        made = []
+        for value in (self.scale, self.shift):
+            part = torch.zeros((), dtype=torch.float32) if value is None else self.r.tensor(value).to(torch.float32)
+            if self.is_one:
+                part = part.reshape(())
+            elif self.block and part.dim():
+                part = part.repeat_interleave(self.block, self.axis).narrow(self.axis, 0, x.shape[self.axis])
+            elif part.dim():
+                part = part.reshape([-1 if axis == self.axis else 1 for axis in range(x.dim())])
+            made.append(part)
+        return made[0], made[1]
 
 
 def _read_quantize(r: OnnxReader, n: ReadNode) -> Any:
-    scale, zero_point, dtype = _parameters(r, n)
-    if dtype not in BYTE_LIMITS:
-        raise r.unsupported(f"it returns {dtype}; only 8-bit integers are supported")
-    x, limits = r.tensor(n.inputs[0]), BYTE_LIMITS[dtype]
-    if scale.size == 1:
-        return ours.quantize_per_tensor(x, scale.item(), zero_point.item(), *limits, dtype)
-    parameters = r.tensor(n.inputs[1]), r.tensor(n.inputs[2]).to(torch.int64)
-    return ours.quantize_per_channel(x, *parameters, n.attribute("axis", 1), *limits, dtype)
+    x, code = r.tensor(n.input(0)), n.attribute("output_dtype", 0)
+    x = x if x.dtype == torch.float32 else x.to(torch.float32)
+    s = Scaled(r, n, x.dim(), r.storage_of(code) if code else "uint8")
+    n.without_effect("saturate")  # of floats of 8 bits
+    if s.dtype not in _LIMITS:
+        raise r.unsupported(f"it returns {s.dtype}; integers of 4, 8 and 16 bits are supported")
+    low, high = _LIMITS[s.dtype]
+    if s.known and not s.block and s.dtype in ("uint8", "int8"):
+        dtype = getattr(torch, s.dtype)
+        if s.is_one:
+            return ours.quantize_per_tensor(x, *s.numbers, low, high, dtype)
+        return ours.quantize_per_channel(x, *s.channels, s.axis, low, high, dtype)
+    scale, shift = s.spread(x)
+    made = torch.clamp(torch.round(x / scale) + shift, low, high)
+    n.keeps_dtype()
+    return made.to(_KEPT_IN.get(s.dtype) or getattr(torch, s.dtype))
 
 
 def _read_dequantize(r: OnnxReader, n: ReadNode) -> Any:
-    if r.is_known(n.inputs[0]):
-        return r.stored(n.inputs[0], n.inputs[1], n.inputs[2] if len(n.inputs) > 2 else None, n)
-    q = r.tensor(n.inputs[0])
-    if not r.is_known(n.inputs[1]) or r.array(n.inputs[1]).size > 1:
-        return _dequantized(r, n, q)
-    scale, zero_point, _ = _parameters(r, n)
-    if q.dtype not in BYTE_LIMITS:
-        raise r.unsupported(f"it takes {q.dtype}; activations must have 8 bits")
-    return ours.dequantize_per_tensor(q, scale.item(), zero_point.item(), *BYTE_LIMITS[q.dtype], q.dtype)
-
-
-def _dequantized(r: OnnxReader, n: ReadNode, q: Any) -> Any:
-    """With a scale for each channel, or one that is computed."""
-    if n.attribute("block_size", 0):
-        raise r.unsupported("activations with block-wise scales are not supported")
-    scale, shift = r.tensor(n.inputs[1]), r.tensor(n.inputs[2]) if len(n.inputs) > 2 else None
-    shape = [-1 if axis == n.attribute("axis", 1) % q.dim() else 1 for axis in range(q.dim())] if scale.dim() else []
-    x = q.to(torch.float32)
-    x = x if shift is None else x - shift.to(torch.float32).reshape(shape)
-    return x * scale.reshape(shape)
+    q = n.input(0)
+    code = n.attribute("output_dtype", 0)
+    if code and r.torch_dtype(code) not in (torch.float32, r.dtype(n.input(1))):
+        raise r.unsupported(f"output_dtype {r.torch_dtype(code)} is not supported")
+    s = Scaled(r, n, r.rank(q), r.storage(q))
+    if r.is_known(q) and s.known and r.dtype(s.scale) == torch.float32 and not r.dtype(q).is_floating_point:
+        return r.stored(q, s.scale, s.shift, n)
+    q = r.tensor(q)
+    if s.known and s.is_one and q.dtype in BYTE_LIMITS and s.dtype in ("uint8", "int8"):
+        return ours.dequantize_per_tensor(q, *s.numbers, *BYTE_LIMITS[q.dtype], q.dtype)
+    scale, shift = s.spread(q)
+    made, dtype = (q.to(torch.float32) - shift) * scale, r.torch_dtype(code) if code else r.dtype(s.scale)
+    return made if dtype == torch.float32 else made.to(dtype)
 
 
 def _read_dynamic(r: OnnxReader, n: ReadNode) -> Any:
     """Integers of 8 bits over the range of all values and 0, their scale and zero point."""
-    x = r.tensor(n.inputs[0])
+    x = r.tensor(n.input(0))
     low, high = torch.clamp_max(torch.amin(x), 0.0), torch.clamp_min(torch.amax(x), 0.0)
     scale = torch.clamp_min((high - low) / 255.0, torch.finfo(torch.float32).eps)
     shift = torch.clamp(torch.round(-low / scale), 0.0, 255.0)
