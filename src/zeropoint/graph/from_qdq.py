@@ -141,7 +141,9 @@ def from_qdq_graph(graph: fx.GraphModule, *, may_be_float: bool = False) -> Quan
 def _is_dynamic(graph: fx.GraphModule) -> bool:
     """Whether it has layers on integers already, as those that find the range of their input."""
     recurrent = (getattr(ours, f"quantized_{name}").input for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"))
-    dynamic = (ours.linear_dynamic.default, *recurrent)
+    layers = [getattr(ours, f"conv{dims}d_dynamic").default for dims in (1, 2, 3)]
+    small = (ours.weight_only_linear.default, ours.weight_only_linear_4bit.default)
+    dynamic = (ours.linear_dynamic.default, *layers, *small, *recurrent)
     return any(node.target in dynamic for node in graph.graph.nodes)
 
 

@@ -171,8 +171,14 @@ class OnnxReader(Protocol):
     def rank(self, value: Any) -> int:
         """The number of axes of an input."""
 
-    def stored(self, integers: Any, scale: Any, zero_point: Any, n: Any) -> Any:
+    def stored(self, integers: Any, scale: Any, zero_point: Any, axis: int | None, block: int) -> Any:
         """Integers of the file with their parameters: a weight, which is dequantized where it is read."""
+
+    def constant(self, number: float) -> Any:
+        """A number as the file would have it."""
+
+    def rounded(self, integers: Tensor, scale: float, zero_point: int) -> Any:
+        """Integers that floats were rounded to: operators that move them stay operators on floats for lowering."""
 
     def weight(self, value: Any, order: Sequence[int] = ...) -> Any:
         """A stored weight with its axes in another order, dequantized if the file has integers."""

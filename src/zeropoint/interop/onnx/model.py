@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,6 +18,7 @@ from zeropoint.interop.onnx.values import (
     Constant,
     JoinedWeight,
     Numbers,
+    Rounded,
     StoredWeight,
     as_tensor,
     dtype_of,
@@ -30,7 +32,7 @@ _WIDER = {torch.uint16: torch.int32, torch.uint32: torch.int64}  # what PyTorch 
 _WIDER_OUTPUTS = {4: torch.uint16, 5: torch.int16}  # by numbers of ONNX: what is computed in wider integers
 _GIVES_DTYPE = {"CastLike": 1, "QuantizeLinear": 2}  # inputs whose dtype is that of the result
 _KEPT = "DequantizeLinear"  # the integers that weights are made of stay visible
-_QUANTIZED = ("QuantizeLinear", "MatMulInteger", "DynamicQuantizeLSTM")
+_QUANTIZED = ("QuantizeLinear", "DynamicQuantizeLSTM")
 
 
 class _Call(nn.Module):
@@ -50,6 +52,10 @@ class _Call(nn.Module):
     def forward(self, inputs: list[Any]) -> Any:
         from zeropoint.interop.onnx.known import compute, shape_of
 
+        inputs = self._in_floats(inputs)
+        if isinstance(inputs, tuple):
+            rounded, floats = inputs
+            return [rounded.of(result) for result in self(floats)]
         n = Node(self.proto, self.version, inputs, self.attributes, self.rules)
         try:
             if n.op_type == "Shape":
@@ -63,6 +69,27 @@ class _Call(nn.Module):
         except (LookupError, AttributeError, ArithmeticError) as error:  # an input or an attribute that it lacks
             why = f"{type(error).__name__}: {error}"
             raise broken(f"{n.op_type} {self.proto.name!r} cannot be computed ({why})") from error
+
+    def _in_floats(self, inputs: list[Any]) -> Any:
+        """For an operator that moves integers or chooses some: what they stand for, so that it is one on floats."""
+        from zeropoint.operators import ONNX_KEEPS_SCALE
+
+        rounded = [value for value in inputs if isinstance(value, Rounded)]
+        if not rounded or full_name(self.proto) not in ONNX_KEEPS_SCALE:
+            return inputs
+        same = all((r.scale, r.zero_point, r.tensor.dtype) == _key(rounded[0]) for r in rounded)
+        others = (dtype_of(v) for v in inputs if v is not None and not isinstance(v, Rounded))
+        # Of integers, the 0 of these two is an integer.
+        fills = self.proto.op_type == "Relu" or (
+            self.proto.op_type == "Pad" and self.attributes.get("mode", "constant") == "constant"
+        )
+        if not same or any(dtype == rounded[0].tensor.dtype for dtype in others) or (fills and rounded[0].zero_point):
+            return inputs
+        return rounded[0], [value.floats if isinstance(value, Rounded) else value for value in inputs]
+
+
+def _key(value: Rounded) -> tuple[float, int, torch.dtype]:
+    return value.scale, value.zero_point, value.tensor.dtype
 
 
 def _restored(data: bytes, version: int) -> _Call:
@@ -110,7 +137,7 @@ class _Reader:
         return isinstance(value, (Constant, JoinedWeight, Numbers, StoredWeight))
 
     def array(self, value: Any) -> Any:
-        if isinstance(value, Tensor):
+        if not self.is_known(value):
             raise self.unsupported("one of its inputs must be a constant")
         return value.array
 
@@ -140,7 +167,7 @@ class _Reader:
         return str(helper.tensor_dtype_to_np_dtype(code))
 
     def rank(self, value: Any) -> int:
-        return value.dim() if isinstance(value, Tensor) else value.array.ndim
+        return value.array.ndim if self.is_known(value) else as_tensor(value).dim()
 
     def weight(self, value: Any, order: Sequence[int] | None = None) -> Any:
         if isinstance(value, StoredWeight):
@@ -148,13 +175,19 @@ class _Reader:
         tensor = as_tensor(value)
         return tensor if order is None or list(order) == sorted(order) else tensor.permute(*order)
 
-    def stored(self, integers: Any, scale: Any, zero_point: Any, n: Node) -> Any:
+    def stored(self, integers: Any, scale: Any, zero_point: Any, axis: int | None, block: int) -> Any:
         if not all(isinstance(v, Constant) or v is None for v in (integers, scale, zero_point)):
             raise self.unsupported("its scale or zero point is not a constant")
-        if scale.array.size == 1:
-            return StoredWeight(integers, scale, zero_point, None, 0)
-        axis = n.attribute("axis", 1) % integers.array.ndim
-        return StoredWeight(integers, scale, zero_point, axis, n.attribute("block_size", 0))
+        axis = None if axis is None else axis % integers.array.ndim
+        return StoredWeight(integers, scale, zero_point, axis, block)
+
+    def constant(self, number: float) -> Any:
+        owner = nn.Module()
+        owner.register_buffer("number", torch.tensor(number))
+        return Constant(np.asarray(number, np.float32), "number", owner)
+
+    def rounded(self, integers: Tensor, scale: float, zero_point: int) -> Any:
+        return Rounded(integers, scale, zero_point)
 
     def stored_parts(self, value: Any) -> list[tuple[Tensor, Tensor, Tensor, int | None]] | None:
         parts = value.parts if isinstance(value, JoinedWeight) else (value,)
@@ -197,11 +230,12 @@ class OnnxModel(nn.Module):
     Attributes:
         input_names, output_names: as the file has them.
         input_shapes: for each input, a number for each size that is fixed and None or a name for others.
-        is_quantized: whether the file has QuantizeLinear.
+        is_quantized: whether the file has operators on integers, or weights of them.
     """
 
     def __init__(self, proto: Any) -> None:
         from zeropoint.interop.onnx.patterns import join_dynamic
+        from zeropoint.interop.onnx.small_weights import join_small_weights
 
         super().__init__()
         self.stored = nn.Module()
@@ -225,8 +259,8 @@ class OnnxModel(nn.Module):
         small = {value.name for value in inputs if "INT4" in _type_name(value)}
         self._output_dtypes = [_WIDER_OUTPUTS.get(value.type.tensor_type.elem_type) for value in proto.graph.output]
         wanted = set(self.output_names)
-        known = {name: array for name, array in self._known.items() if array.size < 2 or array.ndim < 3}
-        nodes = _read(join_dynamic(_read(proto.graph.node, wanted), known, wanted), wanted)
+        nodes = join_dynamic(_read(proto.graph.node, wanted), self._known, wanted)
+        nodes = _read(join_small_weights(nodes, self._known, self._store), wanted)
         _require_readable(nodes)
         for node in nodes:
             place = _GIVES_DTYPE.get(node.op_type, len(node.input))
@@ -234,7 +268,7 @@ class OnnxModel(nn.Module):
                 raise NotRead(
                     f"from_onnx: {node.op_type}: its dtype is that of {node.input[place]!r}, which has 4 bits"
                 )
-        self.is_quantized = any(node.op_type in _QUANTIZED or _is_dynamic(node) for node in nodes)
+        self.is_quantized = any(self._rounds(node) for node in nodes)
         self._calls: list[tuple[str, list[str], list[str]]] = []
         names: Counter[str] = Counter()
         for node in nodes:
@@ -243,6 +277,13 @@ class OnnxModel(nn.Module):
                 path = self._add(_path(node, names), call)
                 self._calls.append((path, list(node.input), list(node.output)))
         self.eval()
+
+    def _rounds(self, node: Any) -> bool:
+        """Whether it is computed on integers, or with weights of integers."""
+        from zeropoint.operators.onnx.quantized import NAMES
+
+        stored = node.op_type == "DequantizeLinear" and node.input[0] in self._known
+        return stored or node.op_type in _QUANTIZED or full_name(node) in NAMES or _is_dynamic(node)
 
     def _store(self, name: str, array: Any) -> None:
         place = f"t{len(self._constants)}_{re.sub(r'[^0-9a-zA-Z_]', '_', name)[-60:]}"
@@ -326,8 +367,6 @@ def _array(tensor: Any) -> Any:
 
 
 def _constant_of(attributes: dict[str, Any]) -> Any:
-    import numpy as np
-
     if not attributes:
         raise broken("a Constant has no value")
     name, value = next(iter(attributes.items()))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from zeropoint.numerics.affine import BYTE_LIMITS
 
-__all__ = ["Constant", "Numbers", "StoredWeight", "as_tensor", "dtype_of", "tensor_of"]
+__all__ = ["Constant", "Numbers", "Rounded", "StoredWeight", "as_tensor", "dtype_of", "tensor_of"]
 
 ours = torch.ops.zeropoint
 
@@ -43,6 +43,30 @@ class Numbers:
         if not flat:
             return torch.empty(self.array.shape, dtype=self.dtype)
         return torch.stack(flat).reshape(self.array.shape) if self.array.ndim else flat[0]
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """Integers that floats were rounded to, with the scale and the zero point."""
+
+    tensor: Tensor
+    scale: float
+    zero_point: int
+
+    @property
+    def parameters(self) -> tuple[Any, ...]:
+        """What the operators that round and dequantize take behind the tensor."""
+        return self.scale, self.zero_point, *BYTE_LIMITS[self.tensor.dtype], self.tensor.dtype
+
+    @property
+    def floats(self) -> Tensor:
+        return ours.dequantize_per_tensor(self.tensor, *self.parameters)
+
+    def of(self, result: Any) -> Any:
+        """A result of floats, rounded in the same way; others are as they are."""
+        if not isinstance(result, Tensor) or result.dtype != torch.float32:
+            return result
+        return Rounded(ours.quantize_per_tensor(result, *self.parameters), self.scale, self.zero_point)
 
 
 @dataclass(frozen=True)
@@ -131,7 +155,7 @@ def dtype_of(value: Any) -> torch.dtype:
     """The dtype of a value, without making a tensor of it."""
     if isinstance(value, (StoredWeight, JoinedWeight)):
         return torch.float32
-    return value.tensor.dtype if isinstance(value, Constant) else value.dtype
+    return value.tensor.dtype if isinstance(value, (Constant, Rounded)) else value.dtype
 
 
 def tensor_of(array: Any) -> Tensor:

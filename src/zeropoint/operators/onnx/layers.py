@@ -10,11 +10,11 @@ from torch import fx
 
 from zeropoint.numerics.packing import unpack
 from zeropoint.operators.node import arguments, each
-from zeropoint.operators.onnx.windows import padded_both_sides, pads_of
+from zeropoint.operators.onnx.windows import padded
 from zeropoint.operators.onnx_forms import OnnxForms, OnnxReader, OnnxWriter, ReadNode, reads, writes
 from zeropoint.ops.weight_only import small_weight
 
-__all__ = ["FORMS"]
+__all__ = ["FORMS", "convolution", "product"]
 
 ours = torch.ops.zeropoint
 
@@ -181,12 +181,15 @@ def _write_half(w: OnnxWriter, node: fx.Node) -> Any:
 
 
 def _read_conv(r: OnnxReader, n: ReadNode) -> Any:
-    x, weight = r.tensor(n.input(0)), r.weight(n.input(1))
-    bias = r.tensor(n.input(2))
+    return convolution(r, n, r.tensor(n.input(0)), r.weight(n.input(1)), r.tensor(n.input(2)))
+
+
+def convolution(r: OnnxReader, n: ReadNode, x: Any, weight: Any, bias: Any) -> Any:
+    """One of the size, the stride and the borders that a node says."""
     dims = weight.dim() - 2
     _require_kernel(r, n, weight)
     stride, dilation = (list(n.attribute(k, [1] * dims)) for k in ("strides", "dilations"))
-    x, padding = padded_both_sides(x, pads_of(r, n, x, list(weight.shape[2:]), stride, dilation), 0.0)
+    x, padding = padded(r, n, x, list(weight.shape[2:]), stride, dilation)
     conv = (F.conv1d, F.conv2d, F.conv3d)[dims - 1]
     return conv(x, weight, bias, stride, padding, dilation, n.attribute("group", 1))
 
@@ -248,23 +251,14 @@ def _read_gemm(r: OnnxReader, n: ReadNode) -> Any:
 
 
 def _read_matmul(r: OnnxReader, n: ReadNode) -> Any:
-    a, b = n.first(2)
+    return product(r, *n.first(2))
+
+
+def product(r: OnnxReader, a: Any, b: Any) -> Any:
+    """Of two tensors, or of a tensor and a weight."""
     if r.is_known(b) and r.rank(b) == 2 and not r.is_known(a):
         return F.linear(r.tensor(a), r.weight(b, (1, 0)))
     return torch.matmul(r.tensor(a), r.tensor(b))
-
-
-def _read_linear_dynamic(r: OnnxReader, n: ReadNode) -> Any:
-    """A whole layer, ``x, weight, scale, zero point, bias``, which was joined from its parts when the file was read."""
-    if n.attribute("per_token", None) is None:
-        raise r.unsupported("only dynamically quantized linear layers are supported")
-    x, weight, scale, shift, bias = n.first(5)
-    scales = r.tensor(scale).reshape(-1)
-    shifts = (
-        torch.zeros_like(scales, dtype=torch.int64) if shift is None else r.tensor(shift).to(torch.int64).reshape(-1)
-    )
-    arguments_ = r.tensor(x), r.weight(weight, (1, 0)).contiguous(), scales, shifts, r.tensor(bias)
-    return torch.ops.zeropoint.linear_dynamic(*arguments_, False, bool(n.attribute("per_token")))
 
 
 def _convolution(dims: int) -> OnnxForms:
@@ -304,7 +298,6 @@ FORMS = {
         reads=(
             *reads(_read_gemm, "Gemm"),
             *reads(_read_matmul, "MatMul"),
-            *reads(_read_linear_dynamic, "MatMulInteger"),
         ),
     ),
 }

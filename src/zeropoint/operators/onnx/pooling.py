@@ -13,7 +13,7 @@ from zeropoint.operators.node import arguments, each
 from zeropoint.operators.onnx.windows import pads_of
 from zeropoint.operators.onnx_forms import OnnxForms, OnnxReader, OnnxWriter, ReadNode, reads, writes
 
-__all__ = ["FORMS"]
+__all__ = ["FORMS", "average_pool", "global_average"]
 
 # ------------------------------------------------------------------------------------------------------------- writing
 
@@ -156,7 +156,12 @@ def _with_places(r: OnnxReader, n: ReadNode, x: Any, w: _Windows) -> Any:
 
 
 def _read_average_pool(r: OnnxReader, n: ReadNode) -> Any:
-    x, included = r.tensor(n.input(0)), bool(n.attribute("count_include_pad", 0))
+    return average_pool(r, n, r.tensor(n.input(0)))
+
+
+def average_pool(r: OnnxReader, n: ReadNode, x: Any) -> Any:
+    """One of the windows that a node says."""
+    included = bool(n.attribute("count_include_pad", 0))
     w = _Windows(r, n, x)
     pool: Any = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[w.dims - 1]
     plain = all(d == 1 for d in w.dilation)
@@ -177,7 +182,11 @@ def _read_norm_pool(r: OnnxReader, n: ReadNode) -> Any:
 
 
 def _read_global_average(r: OnnxReader, n: ReadNode) -> Any:
-    x = r.tensor(n.input(0))
+    return global_average(r.tensor(n.input(0)))
+
+
+def global_average(x: Any) -> Any:
+    """The means of all channels."""
     pool = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)[x.dim() - 3]
     return pool(x, 1)
 

@@ -11,7 +11,9 @@ from zeropoint.numerics.affine import BYTE_LIMITS
 from zeropoint.operators.node import arguments
 from zeropoint.operators.onnx_forms import OnnxForms, OnnxReader, OnnxWriter, ReadNode, reads, writes
 
-__all__ = ["FORMS"]
+__all__ = ["FORMS", "MICROSOFT", "Scaled"]
+
+MICROSOFT = "com.microsoft"  # the domain of ONNX Runtime's own operators
 
 ours = torch.ops.zeropoint
 
@@ -61,80 +63,108 @@ _KEPT_IN = {"uint16": torch.int32, "int16": torch.int32, "uint4": torch.uint8, "
 
 
 class Scaled:
-    """Scale and zero point of QuantizeLinear or DequantizeLinear: one, one for each channel, or for each block."""
+    """Scale and zero point of integers in a file: one, one for each channel along an axis, or for each block of it.
 
-    def __init__(self, r: OnnxReader, n: ReadNode, rank: int, default: str) -> None:
-        self.scale, self.shift = n.input(1), n.input(2)
-        self.known = r.is_known(self.scale) and (self.shift is None or r.is_known(self.shift))
-        self.block = n.attribute("block_size", 0)
-        shape = tuple(r.array(self.scale).shape) if r.is_known(self.scale) else tuple(self.scale.shape)
-        self.is_one = all(size == 1 for size in shape) and not self.block
-        axis = n.attribute("axis", 1)
-        self.axis = axis % rank if rank and not self.is_one else 0
-        self.dtype = default if self.shift is None else r.storage(self.shift)
-        self.r = r
+    Args:
+        dtype: of the integers, where there is no zero point, which has it.
+    """
+
+    def __init__(
+        self, r: OnnxReader, scale: Any, shift: Any, dtype: str, axis: int | None = None, block: int = 0
+    ) -> None:
+        self.r, self.scale, self.shift, self.block = r, scale, shift, block
+        self.known = r.is_known(scale) and (shift is None or r.is_known(shift))
+        shape = tuple(r.array(scale).shape) if r.is_known(scale) else tuple(scale.shape)
+        self.axis = None if all(size == 1 for size in shape) and not block else axis
+        if self.axis is None and any(size != 1 for size in shape):
+            raise r.unsupported(f"a scale of shape {list(shape)} where one number is supported")
+        self.dtype = dtype if shift is None else r.storage(shift)
+        if self.dtype not in _LIMITS and self.dtype != "int32":
+            raise r.unsupported(f"its integers are {self.dtype}; those of 4, 8 and 16 bits are supported")
+
+    @property
+    def is_of_bytes(self) -> bool:
+        return self.known and not self.block and self.dtype in ("uint8", "int8")
 
     @property
     def numbers(self) -> tuple[float, int]:
         """Of one scale."""
-        shift = 0 if self.shift is None else int(self.r.number(self.shift))
-        return float(self.r.number(self.scale)), shift
+        return float(self.r.number(self.scale)), 0 if self.shift is None else int(self.r.number(self.shift))
 
     @property
     def channels(self) -> tuple[Any, Any]:
-        scale = self.r.tensor(self.scale).to(torch.float32)
-        return scale, torch.zeros_like(scale, dtype=torch.int64) if self.shift is None else self.r.tensor(
-            self.shift
-        ).long()
+        """Of one for each channel."""
+        scale = self.r.tensor(self.scale)
+        if self.shift is None:
+            return scale, torch.zeros_like(scale, dtype=torch.int64)
+        return scale, self.r.tensor(self.shift).to(torch.int64)
 
     def spread(self, x: Any) -> tuple[Any, Any]:
         """Scale and zero point as floats, in shapes that broadcast with a tensor."""
         made = []
         for value in (self.scale, self.shift):
             part = torch.zeros((), dtype=torch.float32) if value is None else self.r.tensor(value).to(torch.float32)
-            if self.is_one:
+            if self.axis is None:
                 part = part.reshape(())
             elif self.block and part.dim():
                 part = part.repeat_interleave(self.block, self.axis).narrow(self.axis, 0, x.shape[self.axis])
             elif part.dim():
-                part = part.reshape([-1 if axis == self.axis else 1 for axis in range(x.dim())])
+                part = part.reshape([-1 if axis == self.axis % x.dim() else 1 for axis in range(x.dim())])
             made.append(part)
         return made[0], made[1]
+
+    def integers(self, x: Any) -> Any:
+        """A tensor of floats, rounded."""
+        x = x if x.dtype == torch.float32 else x.to(torch.float32)
+        low, high = _LIMITS[self.dtype]
+        if self.is_of_bytes:
+            dtype = getattr(torch, self.dtype)
+            if self.axis is None:
+                return self.r.rounded(ours.quantize_per_tensor(x, *self.numbers, low, high, dtype), *self.numbers)
+            return ours.quantize_per_channel(x, *self.channels, self.axis % x.dim(), low, high, dtype)
+        scale, shift = self.spread(x)
+        made = torch.clamp(torch.round(x / scale) + shift, low, high)
+        return made.to(_KEPT_IN.get(self.dtype) or getattr(torch, self.dtype))
+
+    def floats(self, q: Any) -> Any:
+        """What integers stand for: a tensor, or a weight that stays stored as it is."""
+        constant = self.r.is_known(q) and self.known and not self.r.dtype(q).is_floating_point
+        if constant and self.r.dtype(self.scale) == torch.float32:
+            return self.r.stored(q, self.scale, self.shift, self.axis, self.block)
+        q = self.r.tensor(q)
+        if self.is_of_bytes and self.axis is None and q.dtype in BYTE_LIMITS:
+            return ours.dequantize_per_tensor(q, *self.numbers, *BYTE_LIMITS[q.dtype], q.dtype)
+        scale, shift = self.spread(q)
+        return (q.to(torch.float32) - shift) * scale
 
 
 def _read_quantize(r: OnnxReader, n: ReadNode) -> Any:
     x, code = r.tensor(n.input(0)), n.attribute("output_dtype", 0)
-    x = x if x.dtype == torch.float32 else x.to(torch.float32)
-    s = Scaled(r, n, x.dim(), r.storage_of(code) if code else "uint8")
+    axis, block = n.attribute("axis", 1), n.attribute("block_size", 0)
+    s = Scaled(r, n.input(1), n.input(2), r.storage_of(code) if code else "uint8", axis, block)
     n.without_effect("saturate")  # of floats of 8 bits
-    if s.dtype not in _LIMITS:
-        raise r.unsupported(f"it returns {s.dtype}; integers of 4, 8 and 16 bits are supported")
-    low, high = _LIMITS[s.dtype]
-    if s.known and not s.block and s.dtype in ("uint8", "int8"):
-        dtype = getattr(torch, s.dtype)
-        if s.is_one:
-            return ours.quantize_per_tensor(x, *s.numbers, low, high, dtype)
-        return ours.quantize_per_channel(x, *s.channels, s.axis, low, high, dtype)
-    scale, shift = s.spread(x)
-    made = torch.clamp(torch.round(x / scale) + shift, low, high)
-    n.keeps_dtype()
-    return made.to(_KEPT_IN.get(s.dtype) or getattr(torch, s.dtype))
+    if s.dtype not in ("uint8", "int8"):
+        n.keeps_dtype()
+    return s.integers(x)
 
 
 def _read_dequantize(r: OnnxReader, n: ReadNode) -> Any:
-    q = n.input(0)
-    code = n.attribute("output_dtype", 0)
-    if code and r.torch_dtype(code) not in (torch.float32, r.dtype(n.input(1))):
-        raise r.unsupported(f"output_dtype {r.torch_dtype(code)} is not supported")
-    s = Scaled(r, n, r.rank(q), r.storage(q))
-    if r.is_known(q) and s.known and r.dtype(s.scale) == torch.float32 and not r.dtype(q).is_floating_point:
-        return r.stored(q, s.scale, s.shift, n)
-    q = r.tensor(q)
-    if s.known and s.is_one and q.dtype in BYTE_LIMITS and s.dtype in ("uint8", "int8"):
-        return ours.dequantize_per_tensor(q, *s.numbers, *BYTE_LIMITS[q.dtype], q.dtype)
-    scale, shift = s.spread(q)
-    made, dtype = (q.to(torch.float32) - shift) * scale, r.torch_dtype(code) if code else r.dtype(s.scale)
-    return made if dtype == torch.float32 else made.to(dtype)
+    q, code = n.input(0), n.attribute("output_dtype", 0)
+    if r.dtype(q).is_floating_point:
+        return _of_small_floats(r, n, q)
+    axis, block = n.attribute("axis", 1), n.attribute("block_size", 0)
+    s = Scaled(r, n.input(1), n.input(2), r.storage(q), axis, block)
+    made, dtype = s.floats(q), r.torch_dtype(code) if code else r.dtype(s.scale)
+    return made if dtype == torch.float32 else r.tensor(made).to(dtype)
+
+
+def _of_small_floats(r: OnnxReader, n: ReadNode, q: Any) -> Any:
+    n.without_effect("axis", "output_dtype")
+    n.input(2)  # is 0 for floats
+    scale = r.tensor(n.input(1))
+    if scale.numel() != 1 or n.attribute("block_size", 0):
+        raise r.unsupported("floats of 8 bits are supported with one scale")
+    return (r.tensor(q).to(torch.float32) * scale.to(torch.float32).reshape(())).to(scale.dtype)
 
 
 def _read_dynamic(r: OnnxReader, n: ReadNode) -> Any:
@@ -153,11 +183,14 @@ FORMS = {
             *writes(_write_quantize, "quantize_per_tensor", "stored_quantize"),
             *writes(_write_quantize_channels, "quantize_per_channel"),
         ),
-        reads=(*reads(_read_quantize, "QuantizeLinear"), *reads(_read_dynamic, "DynamicQuantizeLinear")),
+        reads=(
+            *reads(_read_quantize, "QuantizeLinear", f"{MICROSOFT}.QuantizeLinear"),
+            *reads(_read_dynamic, "DynamicQuantizeLinear"),
+        ),
     ),
     "dequantize": OnnxForms(
         writes=writes(_write_dequantize, "dequantize_per_tensor", "dequantize", "stored_dequantize"),
-        reads=reads(_read_dequantize, "DequantizeLinear"),
+        reads=reads(_read_dequantize, "DequantizeLinear", f"{MICROSOFT}.DequantizeLinear"),
     ),
     "lookup": OnnxForms(writes=writes(_write_lookup, "lookup")),
     "stored_function": OnnxForms(writes=writes(_write_requantize, "requantize")),
