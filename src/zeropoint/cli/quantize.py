@@ -71,8 +71,13 @@ def quantized_form(model: Any, batches: list[Any], mode: Mode, keep: list[str] |
     if is_script(model):
         return _script_form(model, batches, mode, keep)
     from zeropoint.graph.policy import Policy
+    from zeropoint.graph.quantize_fx import Quantized
     from zeropoint.graph.to_int8 import to_int8
 
+    if isinstance(model, Quantized):  # from a file of integers, whose scales it keeps
+        if keep:
+            raise ValueError(f"the model is quantized already: {', '.join(keep)} cannot be left in float")
+        return model
     mapping = Policy().mapping(None, mode.value)
     for path in keep or ():
         mapping.set_module_name(path, None)

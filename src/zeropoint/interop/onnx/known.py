@@ -12,7 +12,7 @@ import torch
 
 from zeropoint.interop.onnx.values import Constant, Numbers
 
-__all__ = ["KNOWN", "shape_of"]
+__all__ = ["SIZES", "compute"]
 
 _WHOLE = torch.int64
 _MOST = 4096  # numbers that are computed one by one
@@ -23,11 +23,17 @@ def _objects(values: Any) -> Any:
     return np.asarray(values, dtype=object)
 
 
-def shape_of(n: Any, x: torch.Tensor) -> Numbers:
+def _shape_of(n: Any, x: torch.Tensor) -> Numbers:
     sizes = list(x.shape)[n.attribute("start", 0) : n.attribute("end", None)]
     made = np.empty(len(sizes), dtype=object)
     for place, size in enumerate(sizes):
         made[place] = size
+    return Numbers(made, _WHOLE)
+
+
+def _count_of(n: Any, x: torch.Tensor) -> Numbers:
+    made = np.empty((), dtype=object)
+    made[()] = math.prod(x.shape)
     return Numbers(made, _WHOLE)
 
 
@@ -133,6 +139,7 @@ def _select(condition: Any, a: Any, b: Any) -> Any:
 
 
 _BOOL = torch.bool
+SIZES: dict[str, Callable[[Any, torch.Tensor], Numbers]] = {"Shape": _shape_of, "Size": _count_of}
 KNOWN: dict[str, Callable[..., Any]] = {
     "Add": _elementwise(operator.add), "Sub": _elementwise(operator.sub), "Mul": _elementwise(operator.mul),
     "Div": _elementwise(_divide), "Mod": _elementwise(operator.mod), "Neg": _elementwise(operator.neg),

@@ -50,7 +50,7 @@ class _Call(nn.Module):
         return _restored, (self.proto.SerializeToString(), self.version)
 
     def forward(self, inputs: list[Any]) -> Any:
-        from zeropoint.interop.onnx.known import compute, shape_of
+        from zeropoint.interop.onnx.known import SIZES, compute
 
         inputs = self._in_floats(inputs)
         if isinstance(inputs, tuple):
@@ -58,8 +58,8 @@ class _Call(nn.Module):
             return [rounded.of(result) for result in self(floats)]
         n = Node(self.proto, self.version, inputs, self.attributes, self.rules)
         try:
-            if n.op_type == "Shape":
-                return n.results(shape_of(n, as_tensor(n.input(0))))
+            if n.op_type in SIZES:
+                return n.results(SIZES[n.op_type](n, as_tensor(n.input(0))))
             known = compute(n)
             return n.results(self.read(_Reader(n), n) if known is None else known)
         except NotRead:
@@ -427,9 +427,10 @@ def _require_readable(nodes: list[Any]) -> None:
     """Name every operator that is not read, at once."""
     from onnx import AttributeProto
 
+    from zeropoint.interop.onnx.known import SIZES
     from zeropoint.operators import ONNX_READS
 
-    known = {*ONNX_READS, "Constant", "Shape"}
+    known = {*ONNX_READS, *SIZES, "Constant"}
     found: Counter[str] = Counter()
     for node in nodes:
         inner = any(a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for a in node.attribute)

@@ -90,8 +90,7 @@ def _joined(g: _Nodes, product: NodeProto, outputs: set[str]) -> NodeProto | Non
     add = g.only_reader(last, "Add")
     if add is not None and last.output[0] not in outputs:
         given = next((name for name in map(g.stored_under, add.input) if name), None)
-        channels = g.known[product.input[1]].shape[0 if product.op_type == "ConvInteger" else 1]
-        if given is not None and g.known[given].shape == (channels,):
+        if given is not None and g.known[given].shape in _shapes_of_bias(product, g.known[product.input[1]].shape):
             bias, end = given, add
     shift = product.input[3] if len(product.input) > 3 else ""
     inputs = [x, product.input[1], stored[0], shift, bias]
@@ -100,6 +99,13 @@ def _joined(g: _Nodes, product: NodeProto, outputs: set[str]) -> NodeProto | Non
     made = helper.make_node("ConvInteger", inputs, [end.output[0]], name=product.name, joined=1)
     made.attribute.extend(product.attribute)
     return made
+
+
+def _shapes_of_bias(product: NodeProto, weight: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    if product.op_type == "MatMulInteger":
+        return ((weight[1],),)
+    channels, ones = weight[0], (1,) * (len(weight) - 2)
+    return (channels,), (channels, *ones), (1, channels, *ones)
 
 
 def _with_scales(g: _Nodes, product: NodeProto) -> NodeProto | None:

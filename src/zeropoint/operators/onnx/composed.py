@@ -180,10 +180,6 @@ def _read_cumulative_product(r: OnnxReader, n: ReadNode) -> Any:
 # ----------------------------------------------------------------------------------------------------- sizes and places
 
 
-def _read_size(r: OnnxReader, n: ReadNode) -> Any:
-    return torch.full((), math.prod(r.tensor(n.input(0)).shape), dtype=torch.int64)
-
-
 def _read_identity_like(r: OnnxReader, n: ReadNode) -> Any:
     x, code, k = r.tensor(n.input(0)), n.attribute("dtype", None), n.attribute("k", 0)
     rows, columns = x.shape
@@ -448,7 +444,6 @@ FORMS = {
     ),
     "argmax": OnnxForms(reads=reads(_read_hardmax, "Hardmax")),
     "cumprod": OnnxForms(reads=reads(_read_cumulative_product, "CumProd")),
-    "size": OnnxForms(reads=reads(_read_size, "Size")),
     "eye": OnnxForms(reads=reads(_read_identity_like, "EyeLike")),
     "one_hot": OnnxForms(reads=reads(_read_one_hot, "OneHot")),
     "index_select": OnnxForms(reads=reads(_read_compress, "Compress")),

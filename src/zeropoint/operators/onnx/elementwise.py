@@ -136,15 +136,22 @@ def _write_not(w: OnnxWriter, node: fx.Node) -> Any:
 def _write_where(w: OnnxWriter, node: fx.Node) -> Any:
     condition, *sides = node.args[:3]
     kind = w.dtype(node)
-    values = [w.convert(w.floats(s), kind) if isinstance(s, fx.Node) else w.number(s, kind) for s in sides]
-    return w.op("Where", w.convert(w.tensor(condition), torch.bool), *values)
+    yes, no = (w.convert(w.floats(s), kind) if isinstance(s, fx.Node) else w.number(s, kind) for s in sides)
+    return _chosen(w, w.convert(w.tensor(condition), torch.bool), yes, no, kind)
+
+
+def _chosen(w: OnnxWriter, condition: Any, yes: Any, no: Any, kind: torch.dtype) -> Any:
+    """One of two values; ONNX Runtime has no Where of bools."""
+    if kind != torch.bool:
+        return w.op("Where", condition, yes, no)
+    return w.op("Or", w.op("And", condition, yes), w.op("And", w.op("Not", condition), no))
 
 
 def _write_masked_fill(w: OnnxWriter, node: fx.Node) -> Any:
     x, mask, value = node.args[:3]
     kind = w.dtype(node)
     filled = w.convert(w.tensor(value), kind) if isinstance(value, fx.Node) else w.number(value, kind)
-    return w.op("Where", w.tensor(mask), filled, w.floats(x))
+    return _chosen(w, w.tensor(mask), filled, w.floats(x), kind)
 
 
 def _write_is_finite(w: OnnxWriter, node: fx.Node) -> Any:

@@ -145,14 +145,35 @@ def _write_conv_transpose(w: OnnxWriter, node: fx.Node) -> Any:
 
 
 def _write_conv_dynamic(w: OnnxWriter, node: fx.Node) -> Any:
-    """As a float convolution of values rounded when it runs: integer ones of ONNX take unsigned weights only."""
+    """On integers; a transposed one, which ONNX has not on integers, as one of the floats that were rounded."""
     a = arguments(node)
     dims = w.parameter(a["weight"]).dim() - 2
-    x = w.op("DequantizeLinear", *_rounded_when_run(w, w.floats(a["input"]), False, bool(a["reduce_range"])))
+    rounded = _rounded_when_run(w, w.floats(a["input"]), False, bool(a["reduce_range"]))
     transposed = "output_padding" in a
+    shifts = w.parameter(a["weight_zero_point"]).reshape(-1)
+    if not transposed and bool((shifts == shifts[0]).all()):
+        return w.result(_integer_conv(w, a, rounded, int(shifts[0]), _geometry(a, dims)))
+    x = w.op("DequantizeLinear", *rounded)
     options = _geometry(a, dims) | ({"output_padding": each(a["output_padding"], dims)} if transposed else {})
     weight = _weight(w, a, axis=1 if transposed else 0)
     return w.result(w.op("ConvTranspose" if transposed else "Conv", x, weight, _bias(w, a), **options))
+
+
+def _integer_conv(w: OnnxWriter, a: dict[str, Any], rounded: Any, shift: int, options: dict[str, Any]) -> Any:
+    """Weights are unsigned, which is what ONNX Runtime has it for: integers of ours are moved up by 128."""
+    weight = w.parameter(a["weight"])
+    q, x_scale, x_shift = rounded
+    if weight.dtype == torch.int8:
+        weight, shift = (weight.to(torch.int16) + 128).to(torch.uint8), shift + 128
+    stored = w.constant(weight.contiguous(), str(a["weight"].target))
+    product = w.op("ConvInteger", q, stored, x_shift, torch.tensor(shift, dtype=torch.uint8), **options)
+    shape = (1, -1, *[1] * (weight.dim() - 2))
+    scale = w.parameter(a["weight_scale"]).float().reshape(-1).expand(weight.shape[0]).reshape(shape).contiguous()
+    y = w.op("Mul", w.convert(product, torch.float32), w.op("Mul", x_scale, scale))
+    if a["bias"] is None:
+        return y
+    bias = w.parameter(a["bias"]).float().reshape(shape)
+    return w.op("Add", y, w.constant(bias.contiguous(), str(a["bias"].target)))
 
 
 def _write_weight_only(w: OnnxWriter, node: fx.Node) -> Any:
