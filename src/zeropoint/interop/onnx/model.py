@@ -123,6 +123,29 @@ def _attribute(proto: Any) -> Any:
     return value if proto.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) else plain(value)
 
 
+class _If(nn.Module):
+    """One of two graphs, by a condition that follows from sizes, or is read when it runs."""
+
+    def __init__(self, proto: Any, opsets: Any) -> None:
+        from zeropoint.interop.onnx.branches import BRANCHES, branch
+
+        super().__init__()
+        self.then, self.other = (OnnxModel(branch(proto, name, opsets)) for name in BRANCHES)
+
+    def forward(self, inputs: list[Any]) -> Any:
+        condition, *given = inputs
+        is_known = isinstance(condition, (Constant, Numbers))
+        try:
+            chosen = bool(condition.array.reshape(-1)[0] if is_known else as_tensor(condition))
+        except RuntimeError as error:  # while the model is captured for a program
+            raise NotRead(
+                "from_onnx: If: its condition depends on the values of an input. Programs and to_int8 take conditions "
+                "that follow from sizes and constants: make that input a constant of the file"
+            ) from error
+        model = self.then if chosen else self.other
+        return model.run(dict(zip(model.input_names, given)))
+
+
 class _Reader:
     """Inputs of a node in the forms that functions of the records ask for: their `OnnxReader`."""
 
@@ -204,8 +227,9 @@ class _Reader:
         given = n.attribute("axes", None)
         if n.has(1):
             given = [int(axis) for axis in self.numbers(n.input(1))]
+        nothing = n.attribute("noop_with_empty_axes", 0)
         if not given:
-            given = [] if n.attribute("noop_with_empty_axes", 0) else list(range(self.rank(n.input(0))))
+            given = [] if nothing else list(range(self.rank(n.input(0))))
         return list(given), bool(n.attribute("keepdims", 1))
 
     def torch_dtype(self, code: int) -> torch.dtype:
@@ -233,7 +257,10 @@ class OnnxModel(nn.Module):
         is_quantized: whether the file has operators on integers, or weights of them.
     """
 
+    is_quantized: bool
+
     def __init__(self, proto: Any) -> None:
+        from zeropoint.interop.onnx.branches import with_outer_inputs
         from zeropoint.interop.onnx.patterns import join_dynamic
         from zeropoint.interop.onnx.small_weights import join_small_weights
 
@@ -250,7 +277,8 @@ class OnnxModel(nn.Module):
                 self._store(node.output[0], _constant_of(_call(node, version).attributes))
         stored = sum(array.size for array in self._known.values())
         self._left_to_fold = _MOST_FOLDED + _MOST_PER_STORED * stored
-        _require_defined(proto.graph, self._constants)
+        given_nodes = with_outer_inputs(proto.graph.node)
+        _require_defined(proto.graph, given_nodes, self._constants)
         inputs = [value for value in proto.graph.input if value.name not in self._constants]
         self.input_names = [value.name for value in inputs]
         self.input_shapes = [_shape(value) for value in inputs]
@@ -259,7 +287,7 @@ class OnnxModel(nn.Module):
         small = {value.name for value in inputs if "INT4" in _type_name(value)}
         self._output_dtypes = [_WIDER_OUTPUTS.get(value.type.tensor_type.elem_type) for value in proto.graph.output]
         wanted = set(self.output_names)
-        nodes = join_dynamic(_read(proto.graph.node, wanted), self._known, wanted)
+        nodes = join_dynamic(_read(given_nodes, wanted), self._known, wanted)
         nodes = _read(join_small_weights(nodes, self._known, self._store), wanted)
         _require_readable(nodes)
         for node in nodes:
@@ -268,14 +296,17 @@ class OnnxModel(nn.Module):
                 raise NotRead(
                     f"from_onnx: {node.op_type}: its dtype is that of {node.input[place]!r}, which has 4 bits"
                 )
-        self.is_quantized = any(self._rounds(node) for node in nodes)
         self._calls: list[tuple[str, list[str], list[str]]] = []
         names: Counter[str] = Counter()
         for node in nodes:
-            call = _call(node, version)
-            if not self._fold(node, call):
+            call = _If(node, proto.opset_import) if node.op_type == "If" else _call(node, version)
+            if isinstance(call, _If) or not self._fold(node, call):
                 path = self._add(_path(node, names), call)
                 self._calls.append((path, list(node.input), list(node.output)))
+        inner = (
+            module.is_quantized for module in self.modules() if isinstance(module, OnnxModel) and module is not self
+        )
+        self.is_quantized = any(inner) or any(self._rounds(node) for node in nodes)
         self.eval()
 
     def _rounds(self, node: Any) -> bool:
@@ -341,18 +372,22 @@ class OnnxModel(nn.Module):
         missing = [name for name in self.input_names if name not in given]
         if missing or len(given) != len(self.input_names):
             raise ValueError(f"the model takes {', '.join(self.input_names)}, got {len(inputs) + len(named)} inputs")
+        results = [as_tensor(value) for value in self.run(given)]
+        results = [
+            result if dtype in (None, result.dtype) else result.to(dtype)
+            for result, dtype in zip(results, self._output_dtypes)
+        ]
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def run(self, given: dict[str, Any]) -> list[Any]:
+        """What the outputs are, from values for the inputs: tensors, or numbers that are known."""
         values: dict[str, Any] = {name: self._constant(name) for name in self._constants} | given
         values[""] = None
         for path, read, written in self._calls:
             made = self.get_submodule(path)([values[name] for name in read])
             for name, value in zip(written, made if isinstance(made, (list, tuple)) else [made]):
                 values[name] = value
-        results = [as_tensor(values[name]) for name in self.output_names]
-        results = [
-            result if dtype in (None, result.dtype) else result.to(dtype)
-            for result, dtype in zip(results, self._output_dtypes)
-        ]
-        return results[0] if len(results) == 1 else tuple(results)
+        return [values[name] for name in self.output_names]
 
 
 def _array(tensor: Any) -> Any:
@@ -410,10 +445,10 @@ def _read(nodes: Any, outputs: set[str]) -> list[Any]:
     return kept[::-1]
 
 
-def _require_defined(graph: Any, stored: Iterable[str]) -> None:
+def _require_defined(graph: Any, nodes: list[Any], stored: Iterable[str]) -> None:
     """Refuse names that nothing defines before they are read."""
     defined = {"", *stored, *(value.name for value in graph.input)}
-    for node in graph.node:
+    for node in nodes:
         for name in node.input:
             if name not in defined:
                 raise broken(f"{node.op_type} {node.name!r} reads {name!r}, which nothing defines before it")
@@ -434,6 +469,8 @@ def _require_readable(nodes: list[Any]) -> None:
     found: Counter[str] = Counter()
     for node in nodes:
         inner = any(a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for a in node.attribute)
+        if node.op_type == "If" and node.domain == "":
+            continue
         if inner or full_name(node) not in known:
             found[full_name(node)] += 1
     if found:
