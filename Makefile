@@ -27,6 +27,7 @@ BENCH_ARGS ?=
 FUZZ_COUNT ?= 1000000
 ZOO_ARGS ?= -o build/zoo.json
 ORACLE_ARGS ?= -o build/oracles.json --more
+NODE_ARGS ?= -o build/onnx_nodes.json
 FUZZ_SEED ?= 1
 FUZZ_SECONDS ?= 60
 export FUZZ_COUNT FUZZ_SEED FUZZ_SECONDS
@@ -53,7 +54,7 @@ ENCODER := $(VENV)/.encoder-installed
 DOCS := $(VENV)/.docs-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-zoo test-oracles test-runtime conformance lint format bench bench-tables bench-pretrained bench-serving bench-runs c-api wheel docs fuzz differential reproducible sanitize check-arm arm-wheel interchange clean distclean
+.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-zoo test-oracles onnx-nodes test-runtime conformance lint format bench bench-tables bench-pretrained bench-serving bench-runs c-api wheel docs fuzz differential reproducible sanitize check-arm arm-wheel interchange clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -87,6 +88,9 @@ test-zoo: $(ZOO) ## Quantize and compile public architectures (ZOO_ARGS='resnet 
 # A run that was stopped goes on; remove build/oracles.json to begin again.
 test-oracles: $(INSTALLED) ## Quantize and compile PyTorch's operator database and export examples (ORACLE_ARGS='softmax --samples 8')
 	@mkdir -p build && OMP_NUM_THREADS=1 $(PY) -m tests.oracles.run $(ORACLE_ARGS)
+
+onnx-nodes: $(INSTALLED) ## Read and compile ONNX's own tests of operators, and score them (NODE_ARGS='resize -o nodes.json')
+	@mkdir -p build && OMP_NUM_THREADS=1 $(PY) tests/interop/onnx_nodes.py $(NODE_ARGS)
 
 conformance: $(INSTALLED) ## Run PyTorch's tests of the old stack through zeropoint.compat (SEEDS=dir, CONFORMANCE_ARGS=...)
 	@if [ -d "$(SEEDS)" ] && [ -f "$(CONFORMANCE)/run.py" ]; then \

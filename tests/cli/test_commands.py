@@ -42,6 +42,12 @@ def test_export_writes_onnx_files_of_quantized_models_and_of_programs() -> None:
     images = torch.from_numpy(np.load("images.npy")).float()[:8]
     again = zeropoint.from_onnx("program.onnx", (images,))
     assert np.array_equal(again(images).detach().numpy(), zeropoint.runtime.load("out.zpt")(images.numpy()))
+    ran = run("quantize", "program.onnx", "-d", "images.npy", "-o", "again.zpt")  # it is quantized already
+    assert ran.code == 0, ran.err
+    assert np.array_equal(
+        zeropoint.runtime.load("again.zpt")(images.numpy()), zeropoint.runtime.load("out.zpt")(images.numpy())
+    )
+    assert "quantized already" in run("quantize", "program.onnx", "-d", "images.npy", "-o", "a.zpt", "--float", "0").err
     assert "omit --data" in run("export", "out.zpt", "-d", "images.npy", "-o", "out.onnx").err
     assert "out.pt2 is not a .zpt program" in run("export", "out.pt2", "-o", "out.onnx").err
 

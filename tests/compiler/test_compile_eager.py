@@ -94,9 +94,25 @@ def test_ties_are_rounded_as_in_the_eager_model(value: float) -> None:
     assert torch.equal(zeropoint.compile(model, (x,))(x), model(x))
 
 
-def test_a_float_model_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"takes a quantized model, from to_int8.*quantize_dynamic, got Linear"):
-        zeropoint.compile(nn.Linear(2, 2), (torch.ones(1, 2),))
+def test_a_float_model_becomes_a_float_program() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2)).eval()
+    x = torch.randn(2, 3, 4, 4)
+    program = zeropoint.compile(model, (x,))
+    with torch.no_grad():
+        assert (program(x) - model(x)).abs().max() < 1e-5  # sums are made in another order
+    assert torch.equal(program(x[:1]), program(x)[:1])
+
+
+def test_a_model_that_was_prepared_and_not_converted_is_refused() -> None:
+    model = nn.Sequential(zeropoint.QuantStub(), nn.Linear(2, 2), zeropoint.DeQuantStub()).eval()
+    model.qconfig = zeropoint.get_default_qconfig()
+    with pytest.raises(ValueError, match="Sequential was prepared and not converted"):
+        zeropoint.compile(zeropoint.prepare(model), (torch.ones(1, 2),))
+
+
+def test_what_is_no_model_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"takes a quantized model, from to_int8.*quantize_dynamic, got builtin"):
+        zeropoint.compile(print, (torch.ones(1, 2),))
 
 
 def test_a_model_that_gives_quantized_tensors_is_refused() -> None:

@@ -235,3 +235,63 @@ def test_a_bias_that_is_far_larger_than_the_products_is_kept(layer: nn.Module, s
     quantized = zeropoint.to_int8(model, (x,), [x], progress=False)
     zeropoint.export_onnx(quantized, (x,), tmp_path / "model.onnx")
     assert_near(by_onnx_runtime(tmp_path / "model.onnx", (x,)), quantized(x).detach().numpy())
+
+
+# ------------------------------------------------------------------------------------------------- what comes back
+
+
+class Causal(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.all = nn.Linear(16, 48)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.all(x).reshape(1, -1, 3, 2, 8).permute(2, 0, 3, 1, 4)
+        return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def test_masks_of_bools_load_in_onnx_runtime(tmp_path: Path) -> None:
+    x, path = torch.randn(1, 6, 16), tmp_path / "model.onnx"
+    model = zeropoint.to_int8(Causal().eval(), (x,), mode="dynamic", progress=False)
+    program = zeropoint.compile(model, (x,))
+    zeropoint.export_onnx(program, None, path)
+    onnx.checker.check_model(path, full_check=True)
+    assert np.abs(by_onnx_runtime(path, (x,)) - program(x).numpy()).max() < 1e-5
+
+
+class Bag(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.bag, self.last = nn.EmbeddingBag(100, 16, mode="mean"), nn.Linear(16, 8)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return self.last(self.bag(words))
+
+
+def test_bags_of_one_length_come_back(tmp_path: Path) -> None:
+    words, path = torch.randint(0, 100, (4, 12)), tmp_path / "model.onnx"
+    model = zeropoint.to_int8(Bag().eval(), (words,), [(words,)], progress=False)
+    zeropoint.export_onnx(model, (words,), path)
+    assert torch.equal(zeropoint.from_onnx(path, (words,))(words), model(words))
+
+
+def test_small_weights_come_back_and_compile(tmp_path: Path) -> None:
+    x, path = torch.randn(2, 64), tmp_path / "model.onnx"
+    layers = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)).eval()
+    model = zeropoint.to_int8(layers, (x,), mode="weight_only", progress=False)
+    zeropoint.export_onnx(model, (x,), path)
+    again = zeropoint.from_onnx(path, (x,))
+    assert torch.equal(again(x), model(x))
+    assert torch.equal(zeropoint.compile(again, (x,))(x), model(x))
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_dynamic_convolutions_are_integer_ones_and_come_back(dims: int, tmp_path: Path) -> None:
+    x, path = torch.randn(2, 4, *[7] * dims), tmp_path / "model.onnx"
+    conv = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[dims - 1]
+    layers = nn.Sequential(conv(4, 8, 3, padding=1), nn.ReLU(), conv(8, 3, 3, stride=2)).eval()
+    model = zeropoint.to_int8(layers, (x,), mode="dynamic", progress=False)
+    zeropoint.export_onnx(model, (x,), path)
+    assert [node.op_type for node in onnx.load(path).graph.node].count("ConvInteger") == 2
+    assert torch.equal(zeropoint.from_onnx(path, (x,))(x), model(x))
+    assert np.abs(by_onnx_runtime(path, (x,)) - model(x).numpy()).max() < 1e-4

@@ -20,7 +20,8 @@ from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
 from torchao.testing.pt2e._xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
 
 __all__ = [
-    "as_the_file_says", "by_onnx_runtime", "by_openvino", "converted", "float_file", "quantized_by_nncf",
+    "CalibrationData", "as_the_file_says", "by_onnx_runtime", "by_openvino", "converted", "float_file",
+    "quantized_by_nncf",
     "quantized_by_onnx_runtime", "session", "x86_dynamic_quantizer", "x86_quantizer", "xnnpack_quantizer",
 ]  # fmt: skip
 
@@ -83,7 +84,9 @@ def float_file(name: str, path: Path) -> Path:
     return path
 
 
-class _Reader(CalibrationDataReader):
+class CalibrationData(CalibrationDataReader):
+    """Batches of a case, as ONNX Runtime asks for them."""
+
     def __init__(self, given: Case) -> None:
         names = [f"input_{i}" for i in range(len(given.example))]
         count = given.example[0].shape[0]
@@ -101,7 +104,7 @@ def quantized_by_onnx_runtime(name: str, folder: Path, activations: Any = QuantT
         quantize_dynamic(source, path, per_channel=True)
     else:
         types = {"activation_type": activations, "weight_type": QuantType.QInt8}
-        quantize_static(source, path, _Reader(given), per_channel=True, **types)
+        quantize_static(source, path, CalibrationData(given), per_channel=True, **types)
     return path
 
 
@@ -110,7 +113,7 @@ def quantized_by_nncf(name: str, folder: Path) -> Path:
 
     given, path = case(name), folder / "nncf.onnx"
     source = onnx.load(float_file(name, folder / "float.onnx"))
-    onnx.save(nncf.quantize(source, nncf.Dataset(list(_Reader(given).feeds))), path)
+    onnx.save(nncf.quantize(source, nncf.Dataset(list(CalibrationData(given).feeds))), path)
     return path
 
 

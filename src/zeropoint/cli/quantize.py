@@ -88,7 +88,12 @@ def quantized_form(model: Any, batches: list[Any], mode: Mode, keep: list[str] |
     if is_script(model):
         return _script_form(model, batches, mode, keep)
     from zeropoint.graph.to_int8 import to_int8
+    from zeropoint.graph.workflow import Quantized
 
+    if isinstance(model, Quantized):  # from a file of integers, whose scales it keeps
+        if keep:
+            raise ValueError(f"the model is quantized already: {', '.join(keep)} cannot be left in float")
+        return model
     calibration = batches if mode is Mode.static else None
     return to_int8(model, batches[0], calibration, _mapping(mode, keep), mode.value)
 

@@ -23,8 +23,8 @@ from zeropoint.compiler.sizes import CALCULATIONS, NUMBERS, SIZES
 from zeropoint.compiler.torchscript import graph_of
 from zeropoint.context import CONTEXT
 from zeropoint.described import described
-from zeropoint.fx.numbers import is_converted, with_numbers
 from zeropoint.graph.frontends.script.saved_plan import summary
+from zeropoint.graph.from_qdq import float_model
 from zeropoint.graph.frontends.shape_guards import value_of
 from zeropoint.graph.passes.input_checks import Sizes
 from zeropoint.graph.state import kept_state
@@ -42,11 +42,12 @@ _GIVEN_AS = (torch.complex64, torch.complex128, torch.float64, torch.int16)  # r
 
 
 def compile(model: nn.Module, example_inputs: Any, fallback: bool = False) -> Program:
-    """Compile a quantized model to a program: one native call per inference, and a file that runs without PyTorch.
+    """Compile a model to a program: one native call per inference, and a file that runs without PyTorch.
 
     Args:
         model: a model from `to_int8`, `convert_graph`, `convert_jit` or `convert_dynamic_jit`, or from eager `convert`
-            or `quantize_dynamic`. TorchScript can also come from a file.
+            or `quantize_dynamic`. TorchScript can also come from a file. A float model, also from `from_onnx`, becomes a
+            float program: linear layers and convolutions with 8-bit or 4-bit weights keep these.
         example_inputs: a tuple of positional arguments, or a dictionary of keyword arguments. Dynamic sizes of the
             model stay dynamic; in TorchScript, those that the script reads from its inputs.
         fallback: let PyTorch run operators that programs do not support. Such a program cannot be saved.
@@ -69,6 +70,8 @@ def compile(model: nn.Module, example_inputs: Any, fallback: bool = False) -> Pr
 
 def compile_with(fusions: Sequence[Fusion], model: nn.Module, example_inputs: Any, fallback: bool = False) -> Program:
     """`compile` with these fusions only: for tests, which compare programs with and without them."""
+    if _is_float(model):
+        model = float_model(model, example_inputs)
     graph, example = graph_to_compile("compile", model, example_inputs)
     with torch.no_grad():
         builder = Compiler(graph, example, fallback).run()
@@ -81,6 +84,12 @@ def compile_with(fusions: Sequence[Fusion], model: nn.Module, example_inputs: An
         return Program(native, [str(call) for call in builder.foreign], nodes)
     except _native.FormatError as error:
         raise Unsupported(f"compile: {error}") from error
+
+
+def _is_float(model: Any) -> bool:
+    if not isinstance(model, nn.Module) or isinstance(model, (torch.jit.ScriptModule, fx.GraphModule)):
+        return False
+    return not hasattr(model, "graph_module") and not is_converted(model) and not is_quantized_module(model)
 
 
 def graph_to_compile(who: str, model: nn.Module, example_inputs: Any) -> tuple[fx.GraphModule, tuple[Any, ...]]:

@@ -13,9 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from zeropoint.fake_quant.base import FakeQuantizeBase
 from zeropoint.graph.lowering.integer import Lowering
 from zeropoint.graph.passes.annotate import choose
 from zeropoint.graph.passes.canonicalize import make_plain
+from zeropoint.graph.passes.compute_in_float32 import compute_in_float32
 from zeropoint.graph.passes.fold_batch_norm import fold_batch_norm
 from zeropoint.graph.passes.fold_constants import fold_constants
 from zeropoint.graph.passes.fold_linear import fold_linear
@@ -34,12 +36,16 @@ from zeropoint.operators.values import Scale, Value
 from zeropoint.qconfig import get_default_qconfig
 from zeropoint.qconfig_mapping import QConfigMapping
 
-__all__ = ["Known", "from_qdq", "from_qdq_graph"]
+__all__ = ["Known", "NothingQuantized", "float_model", "from_qdq", "from_qdq_graph"]
 
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 _QUANTIZE = ours.quantize_per_tensor.default
 _DEQUANTIZE = (ours.dequantize_per_tensor.default, ours.dequantize_per_channel.default)
 _STORAGE = {torch.uint8: quint8, torch.int8: qint8}
+
+
+class NothingQuantized(ValueError):
+    """A model that rounds values, and computes nothing on the integers."""
 
 
 class Known(ObserverBase):
@@ -87,14 +93,30 @@ def from_qdq(model: nn.Module, example_inputs: Any) -> Quantized:
         example_inputs: a tuple of what it is called with, or a dictionary of keywords.
 
     Raises:
-        ValueError: if nothing in it is computed on integers.
+        NothingQuantized: if nothing in it is computed on integers.
     """
     from zeropoint.graph.frontends.export import capture
 
     return from_qdq_graph(capture(model, example_inputs))
 
 
-def from_qdq_graph(graph: fx.GraphModule) -> Quantized:
+def float_model(model: nn.Module, example_inputs: Any) -> Quantized:
+    """A float model in the operators that programs have; weights that are stored as integers stay integers.
+
+    Raises:
+        CaptureError: if torch.export cannot follow the model.
+        ValueError: if the model was prepared for quantization, and not converted.
+    """
+    from zeropoint.graph.frontends.export import capture
+
+    if any(isinstance(module, (ObserverBase, FakeQuantizeBase)) for module in model.modules()):
+        raise ValueError(f"{type(model).__name__} was prepared and not converted: call convert, then compile")
+    graph = capture(model, example_inputs)
+    compute_in_float32(graph)
+    return from_qdq_graph(graph, may_be_float=True)
+
+
+def from_qdq_graph(graph: fx.GraphModule, *, may_be_float: bool = False) -> Quantized:
     """The same of a graph that was captured, which is changed."""
     with torch.no_grad():
         make_plain(graph)
@@ -109,15 +131,19 @@ def from_qdq_graph(graph: fx.GraphModule) -> Quantized:
         _round_earlier(graph, observed)
         choices = _plan(graph, observed)
         watch(graph, {value: _known(scale) for value, scale in observed.items()})
-        if not any(choice.way in (Way.STATIC, Way.WEIGHT) for choice in choices.values()) and not _is_dynamic(graph):
-            raise ValueError("nothing in this model would run in int8: no layer has a quantized input")
-        return Quantized(_Rounded(graph, choices).run(), summarized(choices, ("scales of the file",)))
+        on_integers = any(choice.way in (Way.STATIC, Way.WEIGHT) for choice in choices.values()) or _is_dynamic(graph)
+        if not on_integers and not may_be_float:
+            raise NothingQuantized("nothing in this model would run in int8: no layer has a quantized input")
+        notes = ("scales of the file",) if on_integers else ()
+        return Quantized(_Rounded(graph, choices).run(), summarized(choices, notes))
 
 
 def _is_dynamic(graph: fx.GraphModule) -> bool:
     """Whether it has layers on integers already, as those that find the range of their input."""
     recurrent = (getattr(ours, f"quantized_{name}").input for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"))
-    dynamic = (ours.linear_dynamic.default, *recurrent)
+    layers = [getattr(ours, f"conv{dims}d_dynamic").default for dims in (1, 2, 3)]
+    small = (ours.weight_only_linear.default, ours.weight_only_linear_4bit.default)
+    dynamic = (ours.linear_dynamic.default, *layers, *small, *recurrent)
     return any(node.target in dynamic for node in graph.graph.nodes)
 
 

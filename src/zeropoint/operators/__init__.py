@@ -11,6 +11,7 @@ from zeropoint.operators.register import register_operator
 from zeropoint.operators.registry import (
     BY_ATEN,
     BY_NAME,
+    ONNX_KEEPS_SCALE,
     ONNX_READS,
     ONNX_WRITES,
     RESTORES,
@@ -35,6 +36,7 @@ __all__ = [
     "CustomModule",
     "Fusion",
     "ModuleForms",
+    "ONNX_KEEPS_SCALE",
     "ONNX_READS",
     "ONNX_WRITES",
     "Observed",

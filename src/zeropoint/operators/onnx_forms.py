@@ -91,15 +91,39 @@ class OnnxWriter(Protocol):
 
 
 class ReadNode(Protocol):
-    """A node of an ONNX file while it is read."""
+    """A node of an ONNX file while it is read.
+
+    A reader asks for everything that the file says about the node. An attribute, an input or an output that it does not
+    ask for is refused when it is done, so nothing is ignored by mistake.
+    """
 
     op_type: str
     version: int  # of the operators of its domain
-    inputs: list[Any]  # tensors, arrays of numbers that are known, None for what is left out
-    outputs: int
+    outputs: int  # how many it has, with those that nobody reads
 
     def attribute(self, name: str, default: Any = ...) -> Any:
         """An attribute: a number, a string, a list or a tensor."""
+
+    def without_effect(self, *names: str) -> None:
+        """Attributes that change no result here."""
+
+    def input(self, place: int) -> Any:
+        """A tensor, an array of numbers that are known, or None for what is left out."""
+
+    def first(self, count: int) -> list[Any]:
+        """So many inputs."""
+
+    def every(self) -> list[Any]:
+        """All inputs, of an operator with any number of them."""
+
+    def has(self, place: int) -> bool:
+        """Whether an input is there."""
+
+    def wants(self, place: int) -> bool:
+        """Whether somebody reads an output. A reader gives a list with all that somebody reads, in their order."""
+
+    def keeps_dtype(self) -> None:
+        """Results are as the reader made them, where ONNX has a dtype that PyTorch computes nothing with."""
 
     def mark(self, name: str) -> str:
         """What `OnnxWriter.mark` said; nothing in files of others."""
@@ -138,11 +162,23 @@ class OnnxReader(Protocol):
     def dtype(self, value: Any) -> torch.dtype:
         """The dtype of an input."""
 
+    def storage(self, value: Any) -> str:
+        """The dtype of an input as the file has it: ``"uint4"`` lies in bytes here."""
+
+    def storage_of(self, code: int) -> str:
+        """The same of a number of ONNX."""
+
     def rank(self, value: Any) -> int:
         """The number of axes of an input."""
 
-    def stored(self, integers: Any, scale: Any, zero_point: Any, n: Any) -> Any:
+    def stored(self, integers: Any, scale: Any, zero_point: Any, axis: int | None, block: int) -> Any:
         """Integers of the file with their parameters: a weight, which is dequantized where it is read."""
+
+    def constant(self, number: float) -> Any:
+        """A number as the file would have it."""
+
+    def rounded(self, integers: Tensor, scale: float, zero_point: int) -> Any:
+        """Integers that floats were rounded to: operators that move them stay operators on floats for lowering."""
 
     def weight(self, value: Any, order: Sequence[int] = ...) -> Any:
         """A stored weight with its axes in another order, dequantized if the file has integers."""

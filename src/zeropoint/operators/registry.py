@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copyreg
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -17,6 +17,7 @@ from zeropoint.operators.steps import Emit, Restore
 __all__ = [
     "BY_ATEN",
     "BY_NAME",
+    "ONNX_KEEPS_SCALE",
     "ONNX_READS",
     "ONNX_WRITES",
     "RESTORES",
@@ -45,17 +46,19 @@ _RESTORES: dict[str, Restore] = {}
 _ONNX_WRITES: dict[str, Write] = {}
 _ONNX_READS: dict[str, Read] = {}
 _MOVING: set[str] = set()
+_ONNX_KEEPS_SCALE: set[str] = set()
 
 # Operators by their name, and by the overload of ATen that is this operator ("conv2d.default"); what emits the steps of
 # a program by the call in a quantized graph ("zeropoint.conv2d.default"); what makes such calls of a step again, by the
-# kind of the step ("conv"); what writes such a call to an ONNX file, and what reads an operator of ONNX ("Conv"). All
-# grow when an operator is registered.
+# kind of the step ("conv"); what writes such a call to an ONNX file, what reads an operator of ONNX ("Conv"), and the
+# names of those that give integers of the scale that they take. All grow when an operator is registered.
 BY_NAME: Mapping[str, Operator] = MappingProxyType(_BY_NAME)
 BY_ATEN: Mapping[str, Operator] = MappingProxyType(_BY_ATEN)
 STEPS: Mapping[str, Emit] = MappingProxyType(_STEPS)
 RESTORES: Mapping[str, Restore] = MappingProxyType(_RESTORES)
 ONNX_WRITES: Mapping[str, Write] = MappingProxyType(_ONNX_WRITES)
 ONNX_READS: Mapping[str, Read] = MappingProxyType(_ONNX_READS)
+ONNX_KEEPS_SCALE: Collection[str] = _ONNX_KEEPS_SCALE
 
 
 def register(*records: Operator) -> None:
@@ -83,6 +86,8 @@ def _enter(record: Operator) -> None:
     _RESTORES.update(record.restores)
     _ONNX_WRITES.update(record.onnx.writes)
     _ONNX_READS.update(record.onnx.reads)
+    if (record.keeps_scale and not record.averages and not record.bounds) or record.joins:
+        _ONNX_KEEPS_SCALE.update(name for name, _ in record.onnx.reads)
     if record.moves_values:
         _MOVING.update(record.called)
 

@@ -12,7 +12,7 @@ import torch
 
 from zeropoint.interop.onnx.values import Constant, Numbers
 
-__all__ = ["KNOWN", "shape_of"]
+__all__ = ["SIZES", "compute"]
 
 _WHOLE = torch.int64
 _MOST = 4096  # numbers that are computed one by one
@@ -23,11 +23,17 @@ def _objects(values: Any) -> Any:
     return np.asarray(values, dtype=object)
 
 
-def shape_of(n: Any, x: torch.Tensor) -> Numbers:
+def _shape_of(n: Any, x: torch.Tensor) -> Numbers:
     sizes = list(x.shape)[n.attribute("start", 0) : n.attribute("end", None)]
     made = np.empty(len(sizes), dtype=object)
     for place, size in enumerate(sizes):
         made[place] = size
+    return Numbers(made, _WHOLE)
+
+
+def _count_of(n: Any, x: torch.Tensor) -> Numbers:
+    made = np.empty((), dtype=object)
+    made[()] = math.prod(x.shape)
     return Numbers(made, _WHOLE)
 
 
@@ -133,6 +139,7 @@ def _select(condition: Any, a: Any, b: Any) -> Any:
 
 
 _BOOL = torch.bool
+SIZES: dict[str, Callable[[Any, torch.Tensor], Numbers]] = {"Shape": _shape_of, "Size": _count_of}
 KNOWN: dict[str, Callable[..., Any]] = {
     "Add": _elementwise(operator.add), "Sub": _elementwise(operator.sub), "Mul": _elementwise(operator.mul),
     "Div": _elementwise(_divide), "Mod": _elementwise(operator.mod), "Neg": _elementwise(operator.neg),
@@ -152,7 +159,7 @@ KNOWN: dict[str, Callable[..., Any]] = {
 def compute(n: Any) -> Numbers | None:
     """What a node gives whose inputs are all known, or None if it is computed with tensors."""
     function = KNOWN.get(n.op_type)
-    given = [value for value in n.inputs if value is not None]
+    given = [value for value in n.given if value is not None]
     if function is None or not given or not all(isinstance(value, (Constant, Numbers)) for value in given):
         return None
     if all(isinstance(value, Constant) for value in given) or any(value.array.size > _MOST for value in given):
@@ -160,6 +167,7 @@ def compute(n: Any) -> Numbers | None:
     made = function(n, *(value.array for value in given))
     if made is None:
         return None
+    n.every()  # it has read them
     array, dtype = made
     last = given[-1] if n.op_type == "Where" else given[0]
     return Numbers(_objects(array), dtype or (last.dtype if isinstance(last, Numbers) else last.tensor.dtype))

@@ -8,76 +8,33 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from zeropoint.described import shortened
 from zeropoint.installation import install_command
 from zeropoint.interop.onnx.bounded import Bounded, TooManyElements
+from zeropoint.interop.onnx.node import Node, NotRead, broken, full_name, input_dtype, plain, rules_of, torch_dtype
 from zeropoint.interop.onnx.values import (
     Constant,
     JoinedWeight,
     Numbers,
+    Rounded,
     StoredWeight,
     as_tensor,
     dtype_of,
-    integer_array,
+    tensor_of,
 )
 
 __all__ = ["OnnxModel", "from_onnx"]
 
 _MOST_FOLDED, _MOST_PER_STORED = 2**26, 16  # elements of constants that are computed when a file is read
+_WIDER = {torch.uint16: torch.int32, torch.uint32: torch.int64}  # what PyTorch computes with these in
+_WIDER_OUTPUTS = {4: torch.uint16, 5: torch.int16}  # by numbers of ONNX: what is computed in wider integers
+_GIVES_DTYPE = {"CastLike": 1, "QuantizeLinear": 2}  # inputs whose dtype is that of the result
 _KEPT = "DequantizeLinear"  # the integers that weights are made of stay visible
-_QUANTIZED = ("QuantizeLinear", "MatMulInteger", "DynamicQuantizeLSTM")
-
-
-class NotRead(NotImplementedError):
-    """Operators of an ONNX file that are not read."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(shortened(message))
-
-
-class _Node:
-    """A node of the file with its inputs: what functions of the records see as `ReadNode`."""
-
-    def __init__(self, proto: Any, version: int, inputs: list[Any], attributes: dict[str, Any]) -> None:
-        self.op_type, self.version, self.inputs = proto.op_type, version, inputs
-        self.outputs = len([name for name in proto.output if name])
-        self._attributes = attributes
-        self._proto = proto
-
-    def attribute(self, name: str, *default: Any) -> Any:
-        if name in self._attributes:
-            return self._attributes[name]
-        if default:
-            return default[0]
-        raise NotRead(f"{self.op_type} has no attribute {name!r}")
-
-    def mark(self, name: str) -> str:
-        return next((str(entry.value) for entry in self._proto.metadata_props if entry.key == name), "")
-
-    def torch_dtype(self, code: int) -> torch.dtype:
-        return _torch_dtype(code)
-
-
-def _torch_dtype(code: int) -> torch.dtype:
-    from onnx import helper
-
-    try:
-        name = str(helper.tensor_dtype_to_np_dtype(code))
-    except KeyError as error:
-        raise _broken(f"unknown dtype number {code}") from error
-    found = getattr(torch, {"object": "string"}.get(name, name), None)
-    if not isinstance(found, torch.dtype):
-        raise NotRead(f"the dtype {name} is not supported")
-    return found
-
-
-def _broken(why: str) -> ValueError:
-    from zeropoint.interop.onnx.files import OnnxFileError
-
-    return OnnxFileError(f"from_onnx: the file is broken: {why}")
+_QUANTIZED = ("QuantizeLinear", "DynamicQuantizeLSTM")
 
 
 class _Call(nn.Module):
@@ -86,6 +43,7 @@ class _Call(nn.Module):
     def __init__(self, proto: Any, version: int, attributes: dict[str, Any], read: Any) -> None:
         super().__init__()
         self.proto, self.version, self.attributes, self.read = proto, version, attributes, read
+        self.rules = rules_of(proto, version)
 
     def __deepcopy__(self, memo: Any) -> _Call:
         return self  # it has no numbers of its own
@@ -94,17 +52,46 @@ class _Call(nn.Module):
         return _restored, (self.proto.SerializeToString(), self.version)
 
     def forward(self, inputs: list[Any]) -> Any:
-        from zeropoint.interop.onnx.known import compute, shape_of
+        from zeropoint.interop.onnx.known import SIZES, compute
 
-        n = _Node(self.proto, self.version, inputs, self.attributes)
+        inputs = self._in_floats(inputs)
+        if isinstance(inputs, tuple):
+            rounded, floats = inputs
+            return [rounded.of(result) for result in self(floats)]
+        n = Node(self.proto, self.version, inputs, self.attributes, self.rules)
         try:
-            if n.op_type == "Shape":
-                return shape_of(n, as_tensor(inputs[0]))
+            if n.op_type in SIZES:
+                return n.results(SIZES[n.op_type](n, as_tensor(n.input(0))))
             known = compute(n)
-            return self.read(_Reader(n), n) if known is None else known
+            return n.results(self.read(_Reader(n), n) if known is None else known)
+        except NotRead:
+            raise
+        except NotImplementedError as error:  # of PyTorch, for a dtype
+            raise NotRead(f"from_onnx: {n.op_type} {self.proto.name!r}: PyTorch has no operator: {error}") from error
         except (LookupError, AttributeError, ArithmeticError) as error:  # an input or an attribute that it lacks
             why = f"{type(error).__name__}: {error}"
-            raise _broken(f"{n.op_type} {self.proto.name!r} cannot be computed ({why})") from error
+            raise broken(f"{n.op_type} {self.proto.name!r} cannot be computed ({why})") from error
+
+    def _in_floats(self, inputs: list[Any]) -> Any:
+        """For an operator that moves integers or chooses some: what they stand for, so that it is one on floats."""
+        from zeropoint.operators import ONNX_KEEPS_SCALE
+
+        rounded = [value for value in inputs if isinstance(value, Rounded)]
+        if not rounded or full_name(self.proto) not in ONNX_KEEPS_SCALE:
+            return inputs
+        same = all((r.scale, r.zero_point, r.tensor.dtype) == _key(rounded[0]) for r in rounded)
+        others = (dtype_of(v) for v in inputs if v is not None and not isinstance(v, Rounded))
+        # Of integers, the 0 of these two is an integer.
+        fills = self.proto.op_type == "Relu" or (
+            self.proto.op_type == "Pad" and self.attributes.get("mode", "constant") == "constant"
+        )
+        if not same or any(dtype == rounded[0].tensor.dtype for dtype in others) or (fills and rounded[0].zero_point):
+            return inputs
+        return rounded[0], [value.floats if isinstance(value, Rounded) else value for value in inputs]
+
+
+def _key(value: Rounded) -> tuple[float, int, torch.dtype]:
+    return value.scale, value.zero_point, value.tensor.dtype
 
 
 def _restored(data: bytes, version: int) -> _Call:
@@ -119,7 +106,7 @@ def _call(proto: Any, version: int) -> _Call:
     from zeropoint.operators import ONNX_READS
 
     attributes = {a.name: _attribute(a) for a in proto.attribute}
-    return _Call(proto, version, attributes, ONNX_READS.get(_full_name(proto)))
+    return _Call(proto, version, attributes, ONNX_READS.get(full_name(proto)))
 
 
 def _is_dynamic(proto: Any) -> bool:
@@ -129,38 +116,53 @@ def _is_dynamic(proto: Any) -> bool:
     return any(entry.key == DYNAMIC for entry in proto.metadata_props)
 
 
-def _full_name(proto: Any) -> str:
-    """``Conv``, or ``com.microsoft.DynamicQuantizeLSTM``."""
-    return proto.op_type if proto.domain in ("", "ai.onnx") else f"{proto.domain}.{proto.op_type}"
-
-
 def _attribute(proto: Any) -> Any:
     from onnx import AttributeProto, helper, numpy_helper
 
     if proto.type == AttributeProto.TENSOR:
-        return torch.from_numpy(numpy_helper.to_array(proto.t).copy())
+        return tensor_of(numpy_helper.to_array(proto.t))
     value = helper.get_attribute_value(proto)
-    if isinstance(value, bytes):
-        return value.decode()
-    if proto.type in (AttributeProto.INTS, AttributeProto.FLOATS):
-        return list(value)
-    return [item.decode() for item in value] if proto.type == AttributeProto.STRINGS else value
+    return value if proto.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) else plain(value)
+
+
+class _If(nn.Module):
+    """One of two graphs, by a condition that follows from sizes, or is read when it runs."""
+
+    def __init__(self, proto: Any, opsets: Any) -> None:
+        from zeropoint.interop.onnx.branches import BRANCHES, branch
+
+        super().__init__()
+        self.then, self.other = (OnnxModel(branch(proto, name, opsets)) for name in BRANCHES)
+
+    def forward(self, inputs: list[Any]) -> Any:
+        condition, *given = inputs
+        is_known = isinstance(condition, (Constant, Numbers))
+        try:
+            chosen = bool(condition.array.reshape(-1)[0] if is_known else as_tensor(condition))
+        except RuntimeError as error:  # while the model is captured for a program
+            raise NotRead(
+                "from_onnx: If: its condition depends on the values of an input. Programs and to_int8 take conditions "
+                "that follow from sizes and constants: make that input a constant of the file"
+            ) from error
+        model = self.then if chosen else self.other
+        return model.run(dict(zip(model.input_names, given)))
 
 
 class _Reader:
     """Inputs of a node in the forms that functions of the records ask for: their `OnnxReader`."""
 
-    def __init__(self, n: _Node) -> None:
+    def __init__(self, n: Node) -> None:
         self.n = n
 
     def tensor(self, value: Any) -> Any:
-        return as_tensor(value)
+        tensor = as_tensor(value)
+        return tensor if tensor is None or tensor.dtype not in _WIDER else tensor.to(_WIDER[tensor.dtype])
 
     def is_known(self, value: Any) -> bool:
         return isinstance(value, (Constant, JoinedWeight, Numbers, StoredWeight))
 
     def array(self, value: Any) -> Any:
-        if isinstance(value, Tensor):
+        if not self.is_known(value):
             raise self.unsupported("one of its inputs must be a constant")
         return value.array
 
@@ -175,14 +177,22 @@ class _Reader:
 
     def operand(self, value: Any) -> Any:
         is_number = isinstance(value, (Constant, Numbers)) and value.array.size == 1 and value.array.ndim <= 1
-        others = [other for other in self.n.inputs if other is not value]
-        return self.number(value) if is_number and any(isinstance(o, Tensor) for o in others) else as_tensor(value)
+        others = [other for other in self.n.given if other is not value]
+        return self.number(value) if is_number and any(isinstance(o, Tensor) for o in others) else self.tensor(value)
 
     def dtype(self, value: Any) -> torch.dtype:
         return dtype_of(value)
 
+    def storage(self, value: Any) -> str:
+        return str(value.array.dtype if isinstance(value, Constant) else self.dtype(value)).removeprefix("torch.")
+
+    def storage_of(self, code: int) -> str:
+        from onnx import helper
+
+        return str(helper.tensor_dtype_to_np_dtype(code))
+
     def rank(self, value: Any) -> int:
-        return value.dim() if isinstance(value, Tensor) else value.array.ndim
+        return value.array.ndim if self.is_known(value) else as_tensor(value).dim()
 
     def weight(self, value: Any, order: Sequence[int] | None = None) -> Any:
         if isinstance(value, StoredWeight):
@@ -190,13 +200,19 @@ class _Reader:
         tensor = as_tensor(value)
         return tensor if order is None or list(order) == sorted(order) else tensor.permute(*order)
 
-    def stored(self, integers: Any, scale: Any, zero_point: Any, n: _Node) -> Any:
+    def stored(self, integers: Any, scale: Any, zero_point: Any, axis: int | None, block: int) -> Any:
         if not all(isinstance(v, Constant) or v is None for v in (integers, scale, zero_point)):
             raise self.unsupported("its scale or zero point is not a constant")
-        if scale.array.size == 1:
-            return StoredWeight(integers, scale, zero_point, None, 0)
-        axis = n.attribute("axis", 1) % integers.array.ndim
-        return StoredWeight(integers, scale, zero_point, axis, n.attribute("block_size", 0))
+        axis = None if axis is None else axis % integers.array.ndim
+        return StoredWeight(integers, scale, zero_point, axis, block)
+
+    def constant(self, number: float) -> Any:
+        owner = nn.Module()
+        owner.register_buffer("number", torch.tensor(number))
+        return Constant(np.asarray(number, np.float32), "number", owner)
+
+    def rounded(self, integers: Tensor, scale: float, zero_point: int) -> Any:
+        return Rounded(integers, scale, zero_point)
 
     def stored_parts(self, value: Any) -> list[tuple[Tensor, Tensor, Tensor, int | None]] | None:
         parts = value.parts if isinstance(value, JoinedWeight) else (value,)
@@ -209,16 +225,17 @@ class _Reader:
             return JoinedWeight(tuple(values))
         return torch.cat([as_tensor(value) for value in values], axis)
 
-    def axes(self, n: _Node) -> tuple[list[int], bool]:
+    def axes(self, n: Node) -> tuple[list[int], bool]:
         given = n.attribute("axes", None)
-        if len(n.inputs) > 1 and n.inputs[1] is not None:
-            given = [int(axis) for axis in self.numbers(n.inputs[1])]
+        if n.has(1):
+            given = [int(axis) for axis in self.numbers(n.input(1))]
+        nothing = n.attribute("noop_with_empty_axes", 0)
         if not given:
-            given = list(range(self.rank(n.inputs[0])))
+            given = [] if nothing else list(range(self.rank(n.input(0))))
         return list(given), bool(n.attribute("keepdims", 1))
 
     def torch_dtype(self, code: int) -> torch.dtype:
-        return _torch_dtype(code)
+        return torch_dtype(code)
 
     def unsupported(self, why: str) -> NotRead:
         return NotRead(f"from_onnx: {self.n.op_type}: {why}")
@@ -239,11 +256,15 @@ class OnnxModel(nn.Module):
     Attributes:
         input_names, output_names: as the file has them.
         input_shapes: for each input, a number for each size that is fixed and None or a name for others.
-        is_quantized: whether the file has QuantizeLinear.
+        is_quantized: whether the file has operators on integers, or weights of them.
     """
 
+    is_quantized: bool
+
     def __init__(self, proto: Any) -> None:
+        from zeropoint.interop.onnx.branches import with_outer_inputs
         from zeropoint.interop.onnx.patterns import join_dynamic
+        from zeropoint.interop.onnx.small_weights import join_small_weights
 
         super().__init__()
         self.stored = nn.Module()
@@ -258,29 +279,48 @@ class OnnxModel(nn.Module):
                 self._store(node.output[0], _constant_of(_call(node, version).attributes))
         stored = sum(array.size for array in self._known.values())
         self._left_to_fold = _MOST_FOLDED + _MOST_PER_STORED * stored
-        _require_defined(proto.graph, self._constants)
+        given_nodes = with_outer_inputs(proto.graph.node)
+        _require_defined(proto.graph, given_nodes, self._constants)
         inputs = [value for value in proto.graph.input if value.name not in self._constants]
         self.input_names = [value.name for value in inputs]
         self.input_shapes = [_shape(value) for value in inputs]
-        self.input_dtypes = [_torch_dtype(value.type.tensor_type.elem_type) for value in inputs]
+        self.input_dtypes = [input_dtype(value.type.tensor_type.elem_type) for value in inputs]
         self.output_names = [value.name for value in proto.graph.output]
+        small = {value.name for value in inputs if "INT4" in _type_name(value)}
+        self._output_dtypes = [_WIDER_OUTPUTS.get(value.type.tensor_type.elem_type) for value in proto.graph.output]
         wanted = set(self.output_names)
-        known = {name: array for name, array in self._known.items() if array.size < 2 or array.ndim < 3}
-        nodes = _read(join_dynamic(_read(proto.graph.node, wanted), known, wanted), wanted)
+        nodes = join_dynamic(_read(given_nodes, wanted), self._known, wanted)
+        nodes = _read(join_small_weights(nodes, self._known, self._store), wanted)
         _require_readable(nodes)
-        self.is_quantized = any(node.op_type in _QUANTIZED or _is_dynamic(node) for node in nodes)
+        for node in nodes:
+            place = _GIVES_DTYPE.get(node.op_type, len(node.input))
+            if small.intersection(node.input[place : place + 1]):
+                raise NotRead(
+                    f"from_onnx: {node.op_type}: its dtype is that of {node.input[place]!r}, which has 4 bits"
+                )
         self._calls: list[tuple[str, list[str], list[str]]] = []
         names: Counter[str] = Counter()
         for node in nodes:
-            call = _call(node, version)
-            if not self._fold(node, call):
+            call = _If(node, proto.opset_import) if node.op_type == "If" else _call(node, version)
+            if isinstance(call, _If) or not self._fold(node, call):
                 path = self._add(_path(node, names), call)
                 self._calls.append((path, list(node.input), list(node.output)))
+        inner = (
+            module.is_quantized for module in self.modules() if isinstance(module, OnnxModel) and module is not self
+        )
+        self.is_quantized = any(inner) or any(self._rounds(node) for node in nodes)
         self.eval()
+
+    def _rounds(self, node: Any) -> bool:
+        """Whether it is computed on integers, or with weights of integers."""
+        from zeropoint.operators.onnx.quantized import NAMES
+
+        stored = node.op_type == "DequantizeLinear" and node.input[0] in self._known
+        return stored or node.op_type in _QUANTIZED or full_name(node) in NAMES or _is_dynamic(node)
 
     def _store(self, name: str, array: Any) -> None:
         place = f"t{len(self._constants)}_{re.sub(r'[^0-9a-zA-Z_]', '_', name)[-60:]}"
-        tensor = torch.from_numpy(integer_array(array).copy())
+        tensor = tensor_of(array)
         if tensor.is_floating_point() and tensor.dim() > 0:
             self.stored.register_parameter(place, nn.Parameter(tensor, requires_grad=False))
         else:
@@ -310,7 +350,7 @@ class OnnxModel(nn.Module):
                 f"computed may have {_MOST_FOLDED} and {_MOST_PER_STORED} for each element that the file stores"
             ) from None
         except RuntimeError as error:  # of PyTorch, for sizes that do not fit
-            raise _broken(f"{node.op_type} {node.name!r} cannot be computed ({error})") from error
+            raise broken(f"{node.op_type} {node.name!r} cannot be computed ({error})") from error
         self._left_to_fold -= sum(tensor.numel() for tensor in tensors)
         for name, tensor in zip(node.output, tensors):
             self._store(name, tensor.detach().numpy())
@@ -334,14 +374,22 @@ class OnnxModel(nn.Module):
         missing = [name for name in self.input_names if name not in given]
         if missing or len(given) != len(self.input_names):
             raise ValueError(f"the model takes {', '.join(self.input_names)}, got {len(inputs) + len(named)} inputs")
+        results = [as_tensor(value) for value in self.run(given)]
+        results = [
+            result if dtype in (None, result.dtype) else result.to(dtype)
+            for result, dtype in zip(results, self._output_dtypes)
+        ]
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def run(self, given: dict[str, Any]) -> list[Any]:
+        """What the outputs are, from values for the inputs: tensors, or numbers that are known."""
         values: dict[str, Any] = {name: self._constant(name) for name in self._constants} | given
         values[""] = None
         for path, read, written in self._calls:
             made = self.get_submodule(path)([values[name] for name in read])
             for name, value in zip(written, made if isinstance(made, (list, tuple)) else [made]):
                 values[name] = value
-        results = [as_tensor(values[name]) for name in self.output_names]
-        return results[0] if len(results) == 1 else tuple(results)
+        return [values[name] for name in self.output_names]
 
 
 def _array(tensor: Any) -> Any:
@@ -356,14 +404,18 @@ def _array(tensor: Any) -> Any:
 
 
 def _constant_of(attributes: dict[str, Any]) -> Any:
-    import numpy as np
-
     if not attributes:
-        raise _broken("a Constant has no value")
+        raise broken("a Constant has no value")
     name, value = next(iter(attributes.items()))
     if name == "value":
         return value.numpy()
     return np.asarray(value, dtype=np.float32 if "float" in name else np.int64)
+
+
+def _type_name(value: Any) -> str:
+    from onnx import TensorProto
+
+    return TensorProto.DataType.Name(value.type.tensor_type.elem_type)
 
 
 def _shape(value: Any) -> list[int | str | None] | None:
@@ -395,31 +447,34 @@ def _read(nodes: Any, outputs: set[str]) -> list[Any]:
     return kept[::-1]
 
 
-def _require_defined(graph: Any, stored: Iterable[str]) -> None:
+def _require_defined(graph: Any, nodes: list[Any], stored: Iterable[str]) -> None:
     """Refuse names that nothing defines before they are read."""
     defined = {"", *stored, *(value.name for value in graph.input)}
-    for node in graph.node:
+    for node in nodes:
         for name in node.input:
             if name not in defined:
-                raise _broken(f"{node.op_type} {node.name!r} reads {name!r}, which nothing defines before it")
+                raise broken(f"{node.op_type} {node.name!r} reads {name!r}, which nothing defines before it")
         defined.update(node.output)
     for value in graph.output:
         if value.name not in defined:
-            raise _broken(f"nothing defines its output {value.name!r}")
+            raise broken(f"nothing defines its output {value.name!r}")
 
 
 def _require_readable(nodes: list[Any]) -> None:
     """Name every operator that is not read, at once."""
     from onnx import AttributeProto
 
+    from zeropoint.interop.onnx.known import SIZES
     from zeropoint.operators import ONNX_READS
 
-    known = {*ONNX_READS, "Constant", "Shape"}
+    known = {*ONNX_READS, *SIZES, "Constant"}
     found: Counter[str] = Counter()
     for node in nodes:
         inner = any(a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for a in node.attribute)
-        if inner or _full_name(node) not in known:
-            found[_full_name(node)] += 1
+        if node.op_type == "If" and node.domain == "":
+            continue
+        if inner or full_name(node) not in known:
+            found[full_name(node)] += 1
     if found:
         shown = ", ".join(f"{name} ({count} x)" for name, count in found.most_common())
         raise NotRead(
@@ -461,10 +516,13 @@ def from_onnx(path: str | os.PathLike[str], example_inputs: Any = None) -> nn.Mo
     model = OnnxModel(read_model(path))
     if not model.is_quantized:
         return model
-    from zeropoint.graph.from_qdq import from_qdq
+    from zeropoint.graph.from_qdq import NothingQuantized, from_qdq
 
     example = _example(model) if example_inputs is None else example_inputs
-    return from_qdq(model, example)
+    try:
+        return from_qdq(model, example)
+    except NothingQuantized:
+        return model
 
 
 def _example(model: OnnxModel) -> tuple[Tensor, ...]:

@@ -38,6 +38,13 @@ class _Nodes:
         found = self.known.get(name)
         return found is not None and found.size == 1 and float(found.reshape(-1)[0]) == value
 
+    def stored_under(self, name: str) -> str:
+        """The stored tensor that a name is, or that it is another shape of."""
+        if name in self.known:
+            return name
+        source = self.made_by(name, "Reshape")
+        return source.input[0] if source is not None and source.input[0] in self.known else ""
+
     def constant(self, node: NodeProto) -> tuple[str, str] | None:
         """Of an operator of two: the operand that is stored, and the other."""
         for stored, other in (tuple(node.input), tuple(node.input)[::-1]):
@@ -47,12 +54,16 @@ class _Nodes:
 
 
 def join_dynamic(nodes: list[NodeProto], known: Mapping[str, Any], outputs: set[str]) -> list[NodeProto]:
-    """The nodes with one MatMulInteger of five inputs, ``x, weight, scale, zero point, bias``, for each such layer."""
+    """The nodes with one of five inputs, ``x, weight, scale, zero point, bias``, for each such layer."""
     all_nodes = _Nodes(nodes, known)
     replaced: dict[str, NodeProto] = {}
     for node in nodes:
-        if node.op_type == "MatMulInteger" and node.input[1] in known:
+        if node.op_type in ("MatMulInteger", "ConvInteger") and node.input[1] in known:
             made = _joined(all_nodes, node, outputs)
+            if made is not None:
+                replaced[made.output[0]] = made
+        if node.op_type == "MatMulIntegerToFloat" and node.input[1] in known:
+            made = _with_scales(all_nodes, node)
             if made is not None:
                 replaced[made.output[0]] = made
     return [replaced.get(node.output[0], node) for node in nodes]
@@ -78,12 +89,33 @@ def _joined(g: _Nodes, product: NodeProto, outputs: set[str]) -> NodeProto | Non
     bias, end = "", last
     add = g.only_reader(last, "Add")
     if add is not None and last.output[0] not in outputs:
-        given = g.constant(add)
-        if given is not None and g.known[given[0]].ndim == 1:
-            bias, end = given[0], add
+        given = next((name for name in map(g.stored_under, add.input) if name), None)
+        if given is not None and g.known[given].shape in _shapes_of_bias(product, g.known[product.input[1]].shape):
+            bias, end = given, add
     shift = product.input[3] if len(product.input) > 3 else ""
     inputs = [x, product.input[1], stored[0], shift, bias]
-    return helper.make_node("MatMulInteger", inputs, [end.output[0]], name=product.name, per_token=int(per_token))
+    if product.op_type == "MatMulInteger":
+        return helper.make_node("MatMulInteger", inputs, [end.output[0]], name=product.name, per_token=int(per_token))
+    made = helper.make_node("ConvInteger", inputs, [end.output[0]], name=product.name, joined=1)
+    made.attribute.extend(product.attribute)
+    return made
+
+
+def _shapes_of_bias(product: NodeProto, weight: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    if product.op_type == "MatMulInteger":
+        return ((weight[1],),)
+    channels, ones = weight[0], (1,) * (len(weight) - 2)
+    return (channels,), (channels, *ones), (1, channels, *ones)
+
+
+def _with_scales(g: _Nodes, product: NodeProto) -> NodeProto | None:
+    """ONNX Runtime's product, which takes the scales: ``a, weight, scale, weight scale, zero point, ..., bias``."""
+    a, weight, scale, weight_scale, shift, weight_shift, bias = [*product.input, *[""] * 7][:7]
+    source = g.made_by(a, "DynamicQuantizeLinear")
+    if source is None or list(source.output) != [a, scale, shift] or weight_scale not in g.known:
+        return None
+    inputs = [source.input[0], weight, weight_scale, weight_shift, bias]
+    return helper.make_node("MatMulInteger", inputs, [product.output[0]], name=product.name, per_token=0)
 
 
 def _input(g: _Nodes, product: NodeProto) -> tuple[str, str, bool] | None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from zeropoint.numerics.affine import BYTE_LIMITS
 
-__all__ = ["Constant", "Numbers", "StoredWeight", "as_tensor", "dtype_of"]
+__all__ = ["Constant", "Numbers", "Rounded", "StoredWeight", "as_tensor", "dtype_of", "tensor_of"]
 
 ours = torch.ops.zeropoint
 
@@ -43,6 +43,30 @@ class Numbers:
         if not flat:
             return torch.empty(self.array.shape, dtype=self.dtype)
         return torch.stack(flat).reshape(self.array.shape) if self.array.ndim else flat[0]
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """Integers that floats were rounded to, with the scale and the zero point."""
+
+    tensor: Tensor
+    scale: float
+    zero_point: int
+
+    @property
+    def parameters(self) -> tuple[Any, ...]:
+        """What the operators that round and dequantize take behind the tensor."""
+        return self.scale, self.zero_point, *BYTE_LIMITS[self.tensor.dtype], self.tensor.dtype
+
+    @property
+    def floats(self) -> Tensor:
+        return ours.dequantize_per_tensor(self.tensor, *self.parameters)
+
+    def of(self, result: Any) -> Any:
+        """A result of floats, rounded in the same way; others are as they are."""
+        if not isinstance(result, Tensor) or result.dtype != torch.float32:
+            return result
+        return Rounded(ours.quantize_per_tensor(result, *self.parameters), self.scale, self.zero_point)
 
 
 @dataclass(frozen=True)
@@ -131,10 +155,17 @@ def dtype_of(value: Any) -> torch.dtype:
     """The dtype of a value, without making a tensor of it."""
     if isinstance(value, (StoredWeight, JoinedWeight)):
         return torch.float32
-    return value.tensor.dtype if isinstance(value, Constant) else value.dtype
+    return value.tensor.dtype if isinstance(value, (Constant, Rounded)) else value.dtype
 
 
-def integer_array(array: Any) -> Any:
-    """Integers of 4 bits as bytes, which is what PyTorch has."""
+def tensor_of(array: Any) -> Tensor:
+    """An array as a tensor; integers of 4 bits lie in bytes, which is what PyTorch has."""
     name = str(array.dtype)
-    return array.astype(np.uint8 if name == "uint4" else np.int8) if name in ("int4", "uint4") else array
+    if name in ("int4", "uint4"):
+        return torch.from_numpy(array.astype(np.uint8 if name == "uint4" else np.int8))
+    if array.dtype.type.__module__ != "ml_dtypes":
+        return torch.from_numpy(np.array(array))
+    kind = getattr(torch, name, None)
+    if not isinstance(kind, torch.dtype) or kind.itemsize != array.dtype.itemsize or "int" in name or "float4" in name:
+        raise NotImplementedError(f"from_onnx: tensors of the dtype {name} are not supported")
+    return torch.from_numpy(np.array(array).view(np.uint8 if kind.itemsize == 1 else np.int16)).view(kind)

@@ -1,6 +1,7 @@
 """What ONNX has for each operator: how its calls are written, and which operators of ONNX are read as it.
 
-A family of operators is one file here, beside the one with its records; `attached` gives every record its forms.
+A family of operators is one file here, beside the one with its records, and those that runtimes add are others;
+`attached` gives every record its forms.
 Nothing here imports onnx: writers and readers see files through `OnnxWriter` and `OnnxReader`.
 """
 
@@ -18,10 +19,13 @@ __all__ = ["attached"]
 
 _BY_NAME: dict[str, OnnxForms] = {}
 for _module in pkgutil.iter_modules(__path__):
-    _forms = getattr(importlib.import_module(f"{__name__}.{_module.name}"), "FORMS", {})
-    _twice = _BY_NAME.keys() & _forms.keys()
-    assert not _twice, f"forms of ONNX are given twice for {', '.join(_twice)}"
-    _BY_NAME.update(_forms)
+    for _name, _forms in getattr(importlib.import_module(f"{__name__}.{_module.name}"), "FORMS", {}).items():
+        _before = _BY_NAME.get(_name, OnnxForms())
+        _twice = {name for name, _ in (*_before.writes, *_before.reads)} & {
+            n for n, _ in (*_forms.writes, *_forms.reads)
+        }
+        assert not _twice, f"forms of ONNX are given twice for {', '.join(_twice)}"
+        _BY_NAME[_name] = OnnxForms(_before.writes + _forms.writes, _before.reads + _forms.reads)
 
 
 def attached(records: Iterable[Operator]) -> Iterator[Operator]:

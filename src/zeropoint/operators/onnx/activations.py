@@ -31,7 +31,7 @@ def computes(function: Callable[..., Any], **attributes: Any) -> Read:
     """Reads an operator of one tensor as a function. `attributes`: names of ONNX with their defaults, in order."""
 
     def read(r: OnnxReader, n: ReadNode) -> Any:
-        return function(r.tensor(n.inputs[0]), *(n.attribute(k, v) for k, v in attributes.items()))
+        return function(r.tensor(n.input(0)), *(n.attribute(k, v) for k, v in attributes.items()))
 
     return read
 
@@ -110,30 +110,31 @@ def _write_same(w: OnnxWriter, node: fx.Node) -> Any:
 
 def _read_hard_sigmoid(r: OnnxReader, n: ReadNode) -> Any:
     alpha, beta = n.attribute("alpha", 0.2), n.attribute("beta", 0.5)
-    x = r.tensor(n.inputs[0])
+    x = r.tensor(n.input(0))
     if abs(alpha - 1 / 6) < 1e-6 and beta == 0.5:
         return F.hardsigmoid(x)
     return torch.clamp(x * alpha + beta, 0.0, 1.0)
 
 
 def _read_gelu(r: OnnxReader, n: ReadNode) -> Any:
-    return F.gelu(r.tensor(n.inputs[0]), approximate=n.attribute("approximate", "none"))
+    return F.gelu(r.tensor(n.input(0)), approximate=n.attribute("approximate", "none"))
 
 
 def _read_prelu(r: OnnxReader, n: ReadNode) -> Any:
-    x, slopes = r.tensor(n.inputs[0]), r.weight(n.inputs[1])
-    own = [size for size in slopes.shape if size != 1]
-    if len(own) > 1 or (own and slopes.dim() != x.dim() - 1 and slopes.dim() != 1):
-        return torch.clamp_min(x, 0.0) + slopes * torch.clamp_max(x, 0.0)
+    """Slopes broadcast from the last axis on; PyTorch has them along the second."""
+    x, slopes = r.tensor(n.input(0)), r.weight(n.input(1))
+    axes = [axis for axis, size in enumerate(slopes.shape, x.dim() - slopes.dim()) if size != 1]
+    if axes not in ([], [1]):
+        return torch.clamp_min(x, 0) + slopes * torch.clamp_max(x, 0)
     return F.prelu(x, slopes.reshape(-1))
 
 
 def _read_clip(r: OnnxReader, n: ReadNode) -> Any:
-    x = r.tensor(n.inputs[0])
+    x = r.tensor(n.input(0))
     if n.version < 11:
         low, high = n.attribute("min", None), n.attribute("max", None)
     else:
-        given = [*n.inputs[1:3], None, None][:2]
+        given = [n.input(1), n.input(2)]
         if any(b is not None and not r.is_known(b) for b in given):
             low_tensor, high_tensor = (r.tensor(b) for b in given)
             return torch.clamp(x, low_tensor, high_tensor)
@@ -143,12 +144,17 @@ def _read_clip(r: OnnxReader, n: ReadNode) -> Any:
     return F.relu6(x) if (low, high) == (0.0, 6.0) else torch.clamp(x, low, high)
 
 
-def _read_same(r: OnnxReader, n: ReadNode) -> Any:
-    return n.inputs[0]
+def _read_dropout(r: OnnxReader, n: ReadNode) -> Any:
+    """Nothing is dropped when a model runs; the mask keeps all."""
+    n.without_effect("seed", "ratio")
+    n.input(1)
+    if n.has(2) and (not r.is_known(n.input(2)) or r.number(n.input(2))):
+        raise r.unsupported("training_mode must be the constant false")
+    return [n.input(0), torch.ones_like(r.tensor(n.input(0)), dtype=torch.bool)] if n.wants(1) else n.input(0)
 
 
 def _read_thresholded_relu(r: OnnxReader, n: ReadNode) -> Any:
-    return F.threshold(r.tensor(n.inputs[0]), n.attribute("alpha", 1.0), 0.0)
+    return F.threshold(r.tensor(n.input(0)), n.attribute("alpha", 1.0), 0.0)
 
 
 def _function(
@@ -189,5 +195,5 @@ FORMS = {
         writes(_write_threshold, "threshold", "aten.threshold.default"),
         reads(_read_thresholded_relu, "ThresholdedRelu"),
     ),
-    "dropout": OnnxForms(writes(_write_same, "aten.dropout.default"), reads(_read_same, "Dropout")),
+    "dropout": OnnxForms(writes(_write_same, "aten.dropout.default"), reads(_read_dropout, "Dropout")),
 }  # fmt: skip

@@ -114,7 +114,7 @@ def _read_arithmetic(function: Callable[[Any, Any], Any], turned: Callable[[Any,
     """`turned` takes its operands the other way round: ATen has a number as the second one."""
 
     def read(r: OnnxReader, n: ReadNode) -> Any:
-        a, *rest = (r.operand(value) for value in n.inputs)
+        a, *rest = (r.operand(value) for value in n.every())
         for b in rest:
             a = turned(b, a) if not isinstance(a, torch.Tensor) else function(a, b)
         return a
@@ -123,7 +123,7 @@ def _read_arithmetic(function: Callable[[Any, Any], Any], turned: Callable[[Any,
 
 
 def _read_concat(r: OnnxReader, n: ReadNode) -> Any:
-    return r.joined(n.inputs, n.attribute("axis"))
+    return r.joined(n.every(), n.attribute("axis"))
 
 
 FORMS = {

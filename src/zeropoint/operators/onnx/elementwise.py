@@ -136,15 +136,22 @@ def _write_not(w: OnnxWriter, node: fx.Node) -> Any:
 def _write_where(w: OnnxWriter, node: fx.Node) -> Any:
     condition, *sides = node.args[:3]
     kind = w.dtype(node)
-    values = [w.convert(w.floats(s), kind) if isinstance(s, fx.Node) else w.number(s, kind) for s in sides]
-    return w.op("Where", w.convert(w.tensor(condition), torch.bool), *values)
+    yes, no = (w.convert(w.floats(s), kind) if isinstance(s, fx.Node) else w.number(s, kind) for s in sides)
+    return _chosen(w, w.convert(w.tensor(condition), torch.bool), yes, no, kind)
+
+
+def _chosen(w: OnnxWriter, condition: Any, yes: Any, no: Any, kind: torch.dtype) -> Any:
+    """One of two values; ONNX Runtime has no Where of bools."""
+    if kind != torch.bool:
+        return w.op("Where", condition, yes, no)
+    return w.op("Or", w.op("And", condition, yes), w.op("And", w.op("Not", condition), no))
 
 
 def _write_masked_fill(w: OnnxWriter, node: fx.Node) -> Any:
     x, mask, value = node.args[:3]
     kind = w.dtype(node)
     filled = w.convert(w.tensor(value), kind) if isinstance(value, fx.Node) else w.number(value, kind)
-    return w.op("Where", w.tensor(mask), filled, w.floats(x))
+    return _chosen(w, w.tensor(mask), filled, w.floats(x), kind)
 
 
 def _write_is_finite(w: OnnxWriter, node: fx.Node) -> Any:
@@ -154,38 +161,45 @@ def _write_is_finite(w: OnnxWriter, node: fx.Node) -> Any:
 
 def _read_compare(function: Callable[[Any, Any], Any]) -> Read:
     def read(r: OnnxReader, n: ReadNode) -> Any:
-        return function(r.tensor(n.inputs[0]), r.operand(n.inputs[1]))
+        return function(r.tensor(n.input(0)), r.operand(n.input(1)))
 
     return read
 
 
 def _read_divide(r: OnnxReader, n: ReadNode) -> Any:
-    b = r.operand(n.inputs[1])
-    whole = not any(r.dtype(value).is_floating_point for value in n.inputs)
-    return torch.div(r.tensor(n.inputs[0]), b, rounding_mode="trunc") if whole else torch.div(r.tensor(n.inputs[0]), b)
+    b = r.operand(n.input(1))
+    whole = not any(r.dtype(value).is_floating_point for value in n.every())
+    return torch.div(r.tensor(n.input(0)), b, rounding_mode="trunc") if whole else torch.div(r.tensor(n.input(0)), b)
 
 
 def _read_power(r: OnnxReader, n: ReadNode) -> Any:
-    return torch.pow(r.tensor(n.inputs[0]), r.operand(n.inputs[1]))
+    return torch.pow(r.tensor(n.input(0)), r.operand(n.input(1)))
 
 
 def _read_modulo(r: OnnxReader, n: ReadNode) -> Any:
     function = torch.fmod if n.attribute("fmod", 0) else torch.remainder
-    return function(r.tensor(n.inputs[0]), r.operand(n.inputs[1]))
+    return function(r.tensor(n.input(0)), r.operand(n.input(1)))
 
 
 def _read_extreme(function: Callable[[Any, Any], Any]) -> Read:
     def read(r: OnnxReader, n: ReadNode) -> Any:
-        best = r.tensor(n.inputs[0])
-        for value in n.inputs[1:]:
+        best = r.tensor(n.input(0))
+        for value in n.every()[1:]:
             best = function(best, r.tensor(value))
         return best
 
     return read
 
 
+def _read_is_inf(r: OnnxReader, n: ReadNode) -> Any:
+    x, below, above = r.tensor(n.input(0)), n.attribute("detect_negative", 1), n.attribute("detect_positive", 1)
+    if below and above:
+        return torch.isinf(x)
+    return torch.eq(x, float("inf") if above else float("-inf")) if below or above else torch.zeros_like(x) != 0
+
+
 def _read_where(r: OnnxReader, n: ReadNode) -> Any:
-    return torch.where(*(r.tensor(value) for value in n.inputs))
+    return torch.where(*(r.tensor(value) for value in n.first(3)))
 
 
 def _tested(
@@ -221,7 +235,7 @@ FORMS = {
     "round": OnnxForms(writes(one("Round"), "aten.round.default"), reads(computes(torch.round), "Round")),
     "trunc": OnnxForms(writes(_write_trunc, "aten.trunc.default", "aten.fix.default")),
     "isnan": OnnxForms(writes(one("IsNaN"), "aten.isnan.default"), reads(computes(torch.isnan), "IsNaN")),
-    "isinf": OnnxForms(writes(one("IsInf"), "aten.isinf.default"), reads(computes(torch.isinf), "IsInf")),
+    "isinf": OnnxForms(writes(one("IsInf"), "aten.isinf.default"), reads(_read_is_inf, "IsInf")),
     "isfinite": OnnxForms(writes(_write_is_finite, "aten.isfinite.default")),
     "bitwise_not": OnnxForms(writes(_write_not, "aten.bitwise_not.default")),
     "logical_not": OnnxForms(writes(_write_not, "aten.logical_not.default"), reads(computes(torch.logical_not), "Not")),

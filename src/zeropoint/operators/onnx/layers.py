@@ -10,11 +10,11 @@ from torch import fx
 
 from zeropoint.numerics.packing import unpack
 from zeropoint.operators.node import arguments, each
-from zeropoint.operators.onnx.windows import padded_both_sides, pads_of
+from zeropoint.operators.onnx.windows import padded
 from zeropoint.operators.onnx_forms import OnnxForms, OnnxReader, OnnxWriter, ReadNode, reads, writes
 from zeropoint.ops.weight_only import small_weight
 
-__all__ = ["FORMS"]
+__all__ = ["FORMS", "convolution", "product"]
 
 ours = torch.ops.zeropoint
 
@@ -145,14 +145,35 @@ def _write_conv_transpose(w: OnnxWriter, node: fx.Node) -> Any:
 
 
 def _write_conv_dynamic(w: OnnxWriter, node: fx.Node) -> Any:
-    """As a float convolution of values rounded when it runs: integer ones of ONNX take unsigned weights only."""
+    """On integers; a transposed one, which ONNX has not on integers, as one of the floats that were rounded."""
     a = arguments(node)
     dims = w.parameter(a["weight"]).dim() - 2
-    x = w.op("DequantizeLinear", *_rounded_when_run(w, w.floats(a["input"]), False, bool(a["reduce_range"])))
+    rounded = _rounded_when_run(w, w.floats(a["input"]), False, bool(a["reduce_range"]))
     transposed = "output_padding" in a
+    shifts = w.parameter(a["weight_zero_point"]).reshape(-1)
+    if not transposed and bool((shifts == shifts[0]).all()):
+        return w.result(_integer_conv(w, a, rounded, int(shifts[0]), _geometry(a, dims)))
+    x = w.op("DequantizeLinear", *rounded)
     options = _geometry(a, dims) | ({"output_padding": each(a["output_padding"], dims)} if transposed else {})
     weight = _weight(w, a, axis=1 if transposed else 0)
     return w.result(w.op("ConvTranspose" if transposed else "Conv", x, weight, _bias(w, a), **options))
+
+
+def _integer_conv(w: OnnxWriter, a: dict[str, Any], rounded: Any, shift: int, options: dict[str, Any]) -> Any:
+    """Weights are unsigned, which is what ONNX Runtime has it for: integers of ours are moved up by 128."""
+    weight = w.parameter(a["weight"])
+    q, x_scale, x_shift = rounded
+    if weight.dtype == torch.int8:
+        weight, shift = (weight.to(torch.int16) + 128).to(torch.uint8), shift + 128
+    stored = w.constant(weight.contiguous(), str(a["weight"].target))
+    product = w.op("ConvInteger", q, stored, x_shift, torch.tensor(shift, dtype=torch.uint8), **options)
+    shape = (1, -1, *[1] * (weight.dim() - 2))
+    scale = w.parameter(a["weight_scale"]).float().reshape(-1).expand(weight.shape[0]).reshape(shape).contiguous()
+    y = w.op("Mul", w.convert(product, torch.float32), w.op("Mul", x_scale, scale))
+    if a["bias"] is None:
+        return y
+    bias = w.parameter(a["bias"]).float().reshape(shape)
+    return w.op("Add", y, w.constant(bias.contiguous(), str(a["bias"].target)))
 
 
 def _write_weight_only(w: OnnxWriter, node: fx.Node) -> Any:
@@ -181,61 +202,84 @@ def _write_half(w: OnnxWriter, node: fx.Node) -> Any:
 
 
 def _read_conv(r: OnnxReader, n: ReadNode) -> Any:
-    x, weight = r.tensor(n.inputs[0]), r.weight(n.inputs[1])
-    bias = r.tensor(n.inputs[2]) if len(n.inputs) > 2 else None
+    return convolution(r, n, r.tensor(n.input(0)), r.weight(n.input(1)), r.tensor(n.input(2)))
+
+
+def convolution(r: OnnxReader, n: ReadNode, x: Any, weight: Any, bias: Any) -> Any:
+    """One of the size, the stride and the borders that a node says."""
     dims = weight.dim() - 2
+    _require_kernel(r, n, weight)
     stride, dilation = (list(n.attribute(k, [1] * dims)) for k in ("strides", "dilations"))
-    x, padding = padded_both_sides(x, pads_of(r, n, x, list(weight.shape[2:]), stride, dilation), 0.0)
+    x, padding = padded(r, n, x, list(weight.shape[2:]), stride, dilation)
     conv = (F.conv1d, F.conv2d, F.conv3d)[dims - 1]
     return conv(x, weight, bias, stride, padding, dilation, n.attribute("group", 1))
 
 
+def _require_kernel(r: OnnxReader, n: ReadNode, weight: Any) -> None:
+    """The file may say the size of the kernel once more."""
+    said = n.attribute("kernel_shape", None)
+    if said is not None and list(said) != list(weight.shape[2:]):
+        raise r.unsupported(f"kernel_shape is {list(said)}, and its weight has {list(weight.shape)}")
+
+
 def _read_conv_transpose(r: OnnxReader, n: ReadNode) -> Any:
-    x, weight = r.tensor(n.inputs[0]), r.weight(n.inputs[1])
-    bias = r.tensor(n.inputs[2]) if len(n.inputs) > 2 else None
+    """Pads cut the result; where those of the two sides differ, what is too much is cut behind."""
+    x, weight = r.tensor(n.input(0)), r.weight(n.input(1))
+    bias = r.tensor(n.input(2))
     dims = weight.dim() - 2
+    _require_kernel(r, n, weight)
     stride, dilation = (list(n.attribute(k, [1] * dims)) for k in ("strides", "dilations"))
     more = list(n.attribute("output_padding", [0] * dims))
-    pads = list(n.attribute("pads", [0] * (2 * dims)))
-    if n.attribute("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or n.attribute("output_shape", None):
-        raise r.unsupported("auto_pad and output_shape are not supported: write the pads as numbers")
-    if pads[:dims] != pads[dims:]:
-        raise r.unsupported(f"pads that differ on the two sides: {pads}")
+    full = [
+        (x.shape[2 + i] - 1) * stride[i] + dilation[i] * (weight.shape[2 + i] - 1) + 1 + more[i] for i in range(dims)
+    ]
+    pads = _pads_of_transposed(n, x, full, stride)
+    least = [min(pads[i], pads[dims + i]) for i in range(dims)]
     conv = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[dims - 1]
-    return conv(x, weight, bias, stride, pads[:dims], more, n.attribute("group", 1), dilation)
+    if any(few < 0 for few in least):
+        raise r.unsupported(f"pads of {pads}: its output_shape is larger than what it gives")
+    if pads[:dims] == pads[dims:]:
+        return conv(x, weight, bias, stride, least, more, n.attribute("group", 1), dilation)
+    y = conv(x, weight, bias, stride, least, more, n.attribute("group", 1), dilation)
+    for i in range(dims):
+        y = y.narrow(2 + i, pads[i] - least[i], full[i] - pads[i] - pads[dims + i])
+    return y
+
+
+def _pads_of_transposed(n: ReadNode, x: Any, full: list[Any], stride: list[int]) -> list[Any]:
+    """All before, then all after: as said, or so that the result has the size that is said."""
+    dims, auto = len(full), n.attribute("auto_pad", "NOTSET")
+    size, pads = n.attribute("output_shape", None), list(n.attribute("pads", [0] * (2 * dims)))
+    if size is None and auto in ("NOTSET", "VALID"):
+        return pads if auto == "NOTSET" else [0] * (2 * dims)
+    wanted = list(size)[-dims:] if size is not None else [x.shape[2 + i] * stride[i] for i in range(dims)]
+    total = [whole - part for whole, part in zip(full, wanted)]
+    small, large = [t // 2 for t in total], [t - t // 2 for t in total]
+    return small + large if auto == "SAME_UPPER" else large + small
 
 
 def _read_gemm(r: OnnxReader, n: ReadNode) -> Any:
     alpha, beta = n.attribute("alpha", 1.0), n.attribute("beta", 1.0)
-    x = r.tensor(n.inputs[0])
+    x = r.tensor(n.input(0))
     x = x.t() if n.attribute("transA", 0) else x
-    c = r.tensor(n.inputs[2]) if len(n.inputs) > 2 else None
-    if r.is_known(n.inputs[1]) and alpha == beta == 1.0 and (c is None or c.dim() == 1):
-        return F.linear(x, r.weight(n.inputs[1], (0, 1) if n.attribute("transB", 0) else (1, 0)), c)
-    b = r.tensor(n.inputs[1])
+    c = r.tensor(n.input(2))
+    if r.is_known(n.input(1)) and alpha == beta == 1.0 and (c is None or c.dim() == 1):
+        return F.linear(x, r.weight(n.input(1), (0, 1) if n.attribute("transB", 0) else (1, 0)), c)
+    b = r.tensor(n.input(1))
     product = torch.matmul(x, b.t() if n.attribute("transB", 0) else b)
     product = product if alpha == 1.0 else product * alpha
     return product if c is None else product + (c if beta == 1.0 else c * beta)
 
 
 def _read_matmul(r: OnnxReader, n: ReadNode) -> Any:
-    a, b = n.inputs
+    return product(r, *n.first(2))
+
+
+def product(r: OnnxReader, a: Any, b: Any) -> Any:
+    """Of two tensors, or of a tensor and a weight."""
     if r.is_known(b) and r.rank(b) == 2 and not r.is_known(a):
         return F.linear(r.tensor(a), r.weight(b, (1, 0)))
     return torch.matmul(r.tensor(a), r.tensor(b))
-
-
-def _read_linear_dynamic(r: OnnxReader, n: ReadNode) -> Any:
-    """A whole layer, ``x, weight, scale, zero point, bias``, which was joined from its parts when the file was read."""
-    if n.attribute("per_token", None) is None:
-        raise r.unsupported("only dynamically quantized linear layers are supported")
-    x, weight, scale, shift, bias = n.inputs
-    scales = r.tensor(scale).reshape(-1)
-    shifts = (
-        torch.zeros_like(scales, dtype=torch.int64) if shift is None else r.tensor(shift).to(torch.int64).reshape(-1)
-    )
-    arguments_ = r.tensor(x), r.weight(weight, (1, 0)).contiguous(), scales, shifts, r.tensor(bias)
-    return torch.ops.zeropoint.linear_dynamic(*arguments_, False, bool(n.attribute("per_token")))
 
 
 def _convolution(dims: int) -> OnnxForms:
@@ -275,7 +319,6 @@ FORMS = {
         reads=(
             *reads(_read_gemm, "Gemm"),
             *reads(_read_matmul, "MatMul"),
-            *reads(_read_linear_dynamic, "MatMulInteger"),
         ),
     ),
 }

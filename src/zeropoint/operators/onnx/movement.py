@@ -11,7 +11,7 @@ from torch import fx
 from zeropoint.operators.node import arguments
 from zeropoint.operators.onnx_forms import OnnxReader, OnnxWriter, ReadNode, Write, moves, reads
 
-__all__ = ["FORMS", "write_extreme"]
+__all__ = ["FORMS", "from_begin", "write_extreme"]
 
 # ------------------------------------------------------------------------------------------------------------- writing
 
@@ -134,15 +134,22 @@ def write_extreme(kind: str) -> Write:
 # ------------------------------------------------------------------------------------------------------------- reading
 
 
+def from_begin(r: OnnxReader, value: Any, size: Any) -> Any:
+    """Indices along an axis of this size; negative ones count from its end, which PyTorch's operators do not take."""
+    index = r.tensor(value)
+    if r.is_known(value) and all(isinstance(place, (int, bool)) and place >= 0 for place in r.numbers(value)):
+        return index
+    return torch.where(index < 0, index + size, index)
+
+
 def _read_gather(r: OnnxReader, n: ReadNode) -> Any:
     axis = n.attribute("axis", 0)
-    if r.is_known(n.inputs[1]):
-        places = r.array(n.inputs[1])
-        if places.ndim == 0:
-            return r.tensor(n.inputs[0]).select(axis, r.number(n.inputs[1]))
-    x, index = r.tensor(n.inputs[0]), r.tensor(n.inputs[1])
-    if r.is_known(n.inputs[0]) and axis == 0 and x.dim() == 2 and x.is_floating_point():
-        return F.embedding(index, r.weight(n.inputs[0]))
+    x = r.tensor(n.input(0))
+    if r.is_known(n.input(1)) and r.rank(n.input(1)) == 0:
+        return x.select(axis, r.number(n.input(1)))
+    index = from_begin(r, n.input(1), x.shape[axis])
+    if r.is_known(n.input(0)) and axis == 0 and x.dim() == 2 and x.is_floating_point():
+        return F.embedding(index, r.weight(n.input(0)))
     axis = axis % x.dim()
     if index.dim() == 1:
         return torch.index_select(x, axis, index)
@@ -150,41 +157,74 @@ def _read_gather(r: OnnxReader, n: ReadNode) -> Any:
 
 
 def _read_gather_elements(r: OnnxReader, n: ReadNode) -> Any:
-    return torch.gather(r.tensor(n.inputs[0]), n.attribute("axis", 0), r.tensor(n.inputs[1]))
+    x, axis = r.tensor(n.input(0)), n.attribute("axis", 0)
+    return torch.gather(x, axis, from_begin(r, n.input(1), x.shape[axis]).to(torch.int64))
 
 
 def _read_gather_nd(r: OnnxReader, n: ReadNode) -> Any:
-    if n.attribute("batch_dims", 0):
-        raise r.unsupported("batch_dims is not supported")
-    index = r.tensor(n.inputs[1])
-    return r.tensor(n.inputs[0])[tuple(index.unbind(-1))]
+    x, index, together = r.tensor(n.input(0)), r.tensor(n.input(1)), n.attribute("batch_dims", 0)
+    batches = []
+    for axis in range(together):
+        behind = [1] * (index.dim() - 2 - axis)
+        batches.append(torch.arange(x.shape[axis]).reshape(-1, *behind))
+    return x[(*batches, *index.unbind(-1))]
 
 
 def _read_tile(r: OnnxReader, n: ReadNode) -> Any:
-    return r.tensor(n.inputs[0]).repeat(r.numbers(n.inputs[1]))
+    return r.tensor(n.input(0)).repeat(r.numbers(n.input(1)))
 
 
 def _read_pad(r: OnnxReader, n: ReadNode) -> Any:
-    x, mode = r.tensor(n.inputs[0]), n.attribute("mode", "constant")
-    pads = n.attribute("pads") if n.version < 11 else r.numbers(n.inputs[1])
+    x, mode = r.tensor(n.input(0)), n.attribute("mode", "constant")
+    pads = n.attribute("pads") if n.version < 11 else r.numbers(n.input(1))
     value: Any = n.attribute("value", 0.0)
-    if n.version >= 11 and len(n.inputs) > 2 and n.inputs[2] is not None:
-        value = r.number(n.inputs[2])
+    if n.version >= 11 and n.has(2):
+        value = r.number(n.input(2))
     axes = list(range(len(pads) // 2))
-    if len(n.inputs) > 3 and n.inputs[3] is not None:
-        axes = [int(axis) % x.dim() for axis in r.numbers(n.inputs[3])]
+    if n.has(3):
+        axes = [int(axis) % x.dim() for axis in r.numbers(n.input(3))]
     pairs: dict[int, Any] = {axis: (pads[i], pads[i + len(axes)]) for i, axis in enumerate(axes)}
     sides = [side for axis in reversed(range(x.dim())) for side in pairs.get(axis, (0, 0))]
     while len(sides) > 2 and sides[-2:] == [0, 0]:
         sides = sides[:-2]
     if not any(isinstance(side, torch.SymInt) or side for side in sides):
         return x
-    known = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
-    return F.pad(x, sides, known[mode], value if mode == "constant" else None)
+    if mode == "constant":
+        return F.pad(x, sides, mode, value)
+    known = {"reflect": "reflect", "edge": "replicate", "wrap": "circular"}
+    padded = len(sides) // 2
+    if mode not in known:
+        raise r.unsupported(f"unknown mode {mode!r}")
+    if padded <= 3 and x.dim() - padded in (1, 2) and x.is_floating_point() and _are_short(x, sides):
+        return F.pad(x, sides, known[mode])
+    for axis in range(x.dim()):
+        before, after = pairs.get(axis, (0, 0))
+        if before or after:
+            x = torch.index_select(x, axis, _padded(r, x.shape[axis], before, after, mode))
+    return x
+
+
+def _are_short(x: Any, sides: list[Any]) -> bool:
+    """Whether every side is shorter than its axis, and none is cut: what F.pad computes as ONNX does."""
+    sizes = (x.shape[x.dim() - 1 - i // 2] for i in range(len(sides)))
+    return all(isinstance(side, int) and side >= 0 and side < size for side, size in zip(sides, sizes))
+
+
+def _padded(r: OnnxReader, size: Any, before: Any, after: Any, mode: str) -> Any:
+    """For each place of a padded axis, where its value comes from."""
+    if not all(isinstance(number, int) for number in (size, before, after)):
+        raise r.unsupported(f"mode {mode} needs sizes that are fixed here")
+    at = torch.arange(-before, size + after)
+    if mode == "edge":
+        return torch.clamp(at, 0, size - 1)
+    if mode == "wrap":
+        return at % size
+    around = at % max(2 * (size - 1), 1)
+    return torch.where(around < size, around, 2 * (size - 1) - around)
 
 
 def _read_depth_to_space(r: OnnxReader, n: ReadNode) -> Any:
-    x, f = r.tensor(n.inputs[0]), n.attribute("blocksize")
+    x, f = r.tensor(n.input(0)), n.attribute("blocksize")
     if n.attribute("mode", "DCR") == "CRD":
         return F.pixel_shuffle(x, f)
     batch, channels, height, width = x.shape
@@ -193,15 +233,18 @@ def _read_depth_to_space(r: OnnxReader, n: ReadNode) -> Any:
 
 
 def _read_space_to_depth(r: OnnxReader, n: ReadNode) -> Any:
-    x, f = r.tensor(n.inputs[0]), n.attribute("blocksize")
+    x, f = r.tensor(n.input(0)), n.attribute("blocksize")
     batch, channels, height, width = x.shape
+    if n.attribute("mode", "DCR") == "CRD":
+        return F.pixel_unshuffle(x, f)
     blocks = x.reshape(batch, channels, height // f, f, width // f, f).permute(0, 3, 5, 1, 2, 4)
     return blocks.reshape(batch, channels * f * f, height // f, width // f)
 
 
 def _read_top(r: OnnxReader, n: ReadNode) -> Any:
-    k = n.attribute("k") if n.version < 10 else r.number(n.inputs[1])
-    x, axis, descending = r.tensor(n.inputs[0]), n.attribute("axis", -1), bool(n.attribute("largest", 1))
+    k = n.attribute("k") if n.version < 10 else r.number(n.input(1))
+    x, axis, descending = r.tensor(n.input(0)), n.attribute("axis", -1), bool(n.attribute("largest", 1))
+    n.without_effect("sorted")  # they are
     # Of equal values ONNX takes the first, which torch.topk leaves open.
     return [part.narrow(axis, 0, k) for part in torch.sort(x, dim=axis, descending=descending, stable=True)]
 

@@ -80,24 +80,27 @@ def _write_safe_softmax(w: OnnxWriter, node: fx.Node) -> Any:
 def _read_batch_norm(r: OnnxReader, n: ReadNode) -> Any:
     if n.attribute("training_mode", 0):
         raise r.unsupported("it is in training mode")
-    x, weight, bias, mean, var = (r.tensor(value) for value in n.inputs)
+    n.without_effect("momentum", "spatial")  # of training, and of versions in which it is 1
+    x, weight, bias, mean, var = (r.tensor(value) for value in n.first(5))
     return F.batch_norm(x, mean, var, weight, bias, False, 0.1, n.attribute("epsilon", 1e-5))
 
 
 def _read_layer_norm(r: OnnxReader, n: ReadNode) -> Any:
-    x, weight = r.tensor(n.inputs[0]), r.tensor(n.inputs[1])
-    bias = r.tensor(n.inputs[2]) if len(n.inputs) > 2 else None
-    axis = n.attribute("axis", -1) % x.dim()
-    if n.outputs > 1:
-        raise r.unsupported("its outputs mean and deviation are not supported")
+    x, weight = r.tensor(n.input(0)), r.tensor(n.input(1))
+    bias = r.tensor(n.input(2))
+    axis, epsilon = n.attribute("axis", -1) % x.dim(), n.attribute("epsilon", 1e-5)
+    n.without_effect("stash_type")  # sums of floats are float32 here, of halves too
     shape = list(x.shape[axis:])
-    return F.layer_norm(
-        x, shape, weight.expand(shape), None if bias is None else bias.expand(shape), n.attribute("epsilon", 1e-5)
-    )
+    y = F.layer_norm(x, shape, weight.expand(shape), None if bias is None else bias.expand(shape), epsilon)
+    if not n.wants(1) and not n.wants(2):
+        return y
+    axes = list(range(axis, x.dim()))
+    mean = torch.mean(x, axes, True)
+    return [y, mean, torch.rsqrt(torch.mean(torch.square(x - mean), axes, True) + epsilon)]
 
 
 def _read_group_norm(r: OnnxReader, n: ReadNode) -> Any:
-    x, weight, bias = (r.tensor(value) for value in n.inputs)
+    x, weight, bias = (r.tensor(value) for value in n.first(3))
     groups = n.attribute("num_groups")
     if n.version < 21:
         raise r.unsupported("before opset 21, its scale and bias are per group: convert the file to opset 21")
@@ -105,13 +108,13 @@ def _read_group_norm(r: OnnxReader, n: ReadNode) -> Any:
 
 
 def _read_instance_norm(r: OnnxReader, n: ReadNode) -> Any:
-    x, weight, bias = (r.tensor(value) for value in n.inputs)
+    x, weight, bias = (r.tensor(value) for value in n.first(3))
     return F.instance_norm(x, weight=weight, bias=bias, eps=n.attribute("epsilon", 1e-5))
 
 
 def _read_softmax(function: Any) -> Any:
     def read(r: OnnxReader, n: ReadNode) -> Any:
-        x = r.tensor(n.inputs[0])
+        x = r.tensor(n.input(0))
         if n.version >= 13:
             return function(x, n.attribute("axis", -1))
         axis = n.attribute("axis", 1) % x.dim()  # all axes from there on are one

@@ -1,7 +1,8 @@
-"""Pools, means and images of other sizes."""
+"""Pools and means."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -9,10 +10,10 @@ import torch.nn.functional as F
 from torch import fx
 
 from zeropoint.operators.node import arguments, each
-from zeropoint.operators.onnx.windows import padded_both_sides, pads_of
+from zeropoint.operators.onnx.windows import pads_of
 from zeropoint.operators.onnx_forms import OnnxForms, OnnxReader, OnnxWriter, ReadNode, reads, writes
 
-__all__ = ["FORMS"]
+__all__ = ["FORMS", "average_pool", "global_average"]
 
 # ------------------------------------------------------------------------------------------------------------- writing
 
@@ -78,101 +79,121 @@ def _write_mean(w: OnnxWriter, node: fx.Node) -> Any:
     return w.result(w.op("ReduceMean", x, w.ints(axes), keepdims=int(a["keepdim"])))
 
 
-def _resized(w: OnnxWriter, node: fx.Node, dims: int, factors: Any, **options: Any) -> Any:
-    """With the factors that were given; else to the size, which is computed where it is free."""
-    x = node.args[0]
-    if factors:
-        return w.op("Resize", w.floats(x), None, torch.tensor([1.0, 1.0, *factors], dtype=torch.float32), **options)
-    size = arguments(node)["output_size"]
-    sizes = w.ints([w.axis_size(x, 0), w.axis_size(x, 1), *size])
-    return w.op("Resize", w.floats(x), None, None, sizes, **options)
-
-
-def _write_nearest(w: OnnxWriter, node: fx.Node) -> Any:
-    a = arguments(node)
-    dims = w.rank(node.args[0]) - 2
-    given = a["scales"] if "scales" in a else a["scale_factors"]
-    factors = [float(f) for f in given or ()]
-    exact = a["exact"] if "exact" in a else "exact" in str(node.target)
-    options = {"mode": "nearest", "coordinate_transformation_mode": "half_pixel" if exact else "asymmetric"}
-    options["nearest_mode"] = "round_prefer_ceil" if exact else "floor"
-    return w.result(_resized(w, node, dims, factors if all(factors) else None, **options))
-
-
-def _write_bilinear(w: OnnxWriter, node: fx.Node) -> Any:
-    a = arguments(node)
-    if "scale_height" in a:
-        given = [a["scale_height"], a["scale_width"]]
-        factors = [float(f) for f in given] if all(given) else None
-    else:
-        factors = [float(f) for f in a["scale_factors"]] if a["scale_factors"] else None
-    mode = "align_corners" if a["align_corners"] else "half_pixel"
-    return w.result(_resized(w, node, 2, factors, mode="linear", coordinate_transformation_mode=mode))
-
-
 # ------------------------------------------------------------------------------------------------------------- reading
 
 
-def _read_pool(is_max: bool) -> Any:
-    def read(r: OnnxReader, n: ReadNode) -> Any:
-        x, kernel = r.tensor(n.inputs[0]), list(n.attribute("kernel_shape"))
-        dims = len(kernel)
-        stride, dilation = (list(n.attribute(k, [1] * dims)) for k in ("strides", "dilations"))
-        pads, ceil = pads_of(r, n, x, kernel, stride, dilation), bool(n.attribute("ceil_mode", 0))
-        if n.outputs > 1:
-            raise r.unsupported("its output of indices is not supported")
-        if is_max:
-            x, padding = padded_both_sides(x, pads, float("-inf"))
-            pool: Any = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[dims - 1]
-            return pool(x, kernel, stride, padding, dilation, ceil)
-        included = bool(n.attribute("count_include_pad", 0))
-        if pads[:dims] != pads[dims:] and not included:
-            raise r.unsupported(f"asymmetric pads with count_include_pad=0: {pads}")
-        x, padding = padded_both_sides(x, pads, 0.0)
-        pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[dims - 1]
-        return pool(x, kernel, stride, padding, ceil, included)
+class _Windows:
+    """The windows of a pool: how they lie, and the borders of the input."""
 
-    return read
+    def __init__(self, r: OnnxReader, n: ReadNode, x: Any) -> None:
+        self.kernel = list(n.attribute("kernel_shape"))
+        self.dims = len(self.kernel)
+        self.stride, self.dilation = (list(n.attribute(k, [1] * self.dims)) for k in ("strides", "dilations"))
+        self.pads = pads_of(r, n, x, self.kernel, self.stride, self.dilation)
+        self.ceil = bool(n.attribute("ceil_mode", 0))
+        self.spans = [d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel)]
+
+    @property
+    def are_pytorchs(self) -> bool:
+        """Whether both sides have the same border, of at most half a window."""
+        before, after = self.pads[: self.dims], self.pads[self.dims :]
+        return before == after and all(2 * pad <= kernel for pad, kernel in zip(before, self.kernel))
+
+    def padded(self, x: Any, value: float) -> Any:
+        return F.pad(x, self._sides(self.pads), value=value)
+
+    def behind(self, x: Any) -> list[Any]:
+        """What a last window of `ceil_mode` needs behind the border."""
+        more = []
+        for axis, (span, stride) in enumerate(zip(self.spans, self.stride)):
+            before, after, size = self.pads[axis], self.pads[self.dims + axis], x.shape[2 + axis]
+            rest = (size + before + after - span) % stride
+            needed = stride - rest if self.ceil and rest else 0
+            starts = (size + before + after - span) // stride * stride + stride
+            more.append(needed if needed and starts < size + before else 0)
+        return self._sides([0] * self.dims + more)
+
+    def _sides(self, pads: list[Any]) -> list[Any]:
+        return [side for axis in reversed(range(self.dims)) for side in (pads[axis], pads[self.dims + axis])]
+
+    def sums(self, x: Any) -> Any:
+        """Of the values of each window, whose input has its borders."""
+        for axis in range(self.dims):
+            x = x.unfold(2 + axis, self.spans[axis], self.stride[axis])[..., :: self.dilation[axis]]
+        return torch.sum(x, list(range(-self.dims, 0)))
+
+
+def _read_max_pool(r: OnnxReader, n: ReadNode) -> Any:
+    x = r.tensor(n.input(0))
+    w = _Windows(r, n, x)
+    pool: Any = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[w.dims - 1]
+    if n.wants(1):
+        return _with_places(r, n, x, w)
+    n.without_effect("storage_order")  # of places
+    if w.are_pytorchs:
+        return pool(x, w.kernel, w.stride, w.pads[: w.dims], w.dilation, w.ceil)
+    low = float("-inf") if x.is_floating_point() else torch.iinfo(x.dtype).min
+    return pool(F.pad(w.padded(x, low), w.behind(x), value=low), w.kernel, w.stride, 0, w.dilation, False)
+
+
+def _with_places(r: OnnxReader, n: ReadNode, x: Any, w: _Windows) -> Any:
+    """Places count through the whole tensor; those of PyTorch within a channel."""
+    if not w.are_pytorchs:
+        raise r.unsupported(f"its output of indices is not supported with pads of {w.pads}")
+    y, places = (
+        F.max_pool2d_with_indices(x, w.kernel, w.stride, w.pads[:2], w.dilation, w.ceil)
+        if w.dims == 2
+        else (F.max_pool1d_with_indices if w.dims == 1 else F.max_pool3d_with_indices)(
+            x, w.kernel, w.stride, w.pads[: w.dims], w.dilation, w.ceil
+        )
+    )
+    if n.attribute("storage_order", 0):
+        if w.dims != 2:
+            raise r.unsupported("storage_order=1 is supported with two axes")
+        places = places % x.shape[3] * x.shape[2] + places // x.shape[3]
+    first = torch.arange(x.shape[0] * x.shape[1]).reshape(x.shape[0], x.shape[1], *[1] * w.dims)
+    return [y, places + first * math.prod(x.shape[2:])]
+
+
+def _read_average_pool(r: OnnxReader, n: ReadNode) -> Any:
+    return average_pool(r, n, r.tensor(n.input(0)))
+
+
+def average_pool(r: OnnxReader, n: ReadNode, x: Any) -> Any:
+    """One of the windows that a node says."""
+    included = bool(n.attribute("count_include_pad", 0))
+    w = _Windows(r, n, x)
+    pool: Any = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[w.dims - 1]
+    plain = all(d == 1 for d in w.dilation)
+    if plain and w.are_pytorchs:
+        return pool(x, w.kernel, w.stride, w.pads[: w.dims], w.ceil, included)
+    if plain and included and not w.ceil:
+        return pool(w.padded(x, 0.0), w.kernel, w.stride)
+    ones = w.padded(torch.ones_like(x[:1, :1]), float(included))
+    counts = w.sums(F.pad(ones, w.behind(x)))
+    return w.sums(F.pad(w.padded(x, 0.0), w.behind(x))) / counts
+
+
+def _read_norm_pool(r: OnnxReader, n: ReadNode) -> Any:
+    x, p = r.tensor(n.input(0)), n.attribute("p", 2)
+    w = _Windows(r, n, x)
+    padded = F.pad(w.padded(torch.abs(x), 0.0), w.behind(x))
+    return torch.pow(w.sums(torch.pow(padded, p)), 1.0 / p)
 
 
 def _read_global_average(r: OnnxReader, n: ReadNode) -> Any:
-    x = r.tensor(n.inputs[0])
+    return global_average(r.tensor(n.input(0)))
+
+
+def global_average(x: Any) -> Any:
+    """The means of all channels."""
     pool = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)[x.dim() - 3]
     return pool(x, 1)
 
 
 def _read_mean(r: OnnxReader, n: ReadNode) -> Any:
-    axes, keepdim = r.axes(n)
-    return torch.mean(r.tensor(n.inputs[0]), axes, keepdim)
-
-
-def _read_resize(r: OnnxReader, n: ReadNode) -> Any:
-    x = r.tensor(n.inputs[0])
-    dims = x.dim() - 2
-    scales, sizes = [*n.inputs[1:], None, None][1:3] if n.op_type == "Resize" else (n.inputs[1], None)
-    mode = n.attribute("mode", "nearest")
-    default = "half_pixel" if n.op_type == "Resize" else "asymmetric"
-    where = n.attribute("coordinate_transformation_mode", default)
-    given: dict[str, Any] = {}
-    if sizes is not None and r.count(sizes):
-        given["size"] = r.numbers(sizes)[-dims:]
-    else:
-        given["scale_factor"] = [float(f) for f in r.numbers(scales)[-dims:]]
-    if n.attribute("axes", None) is not None:
-        raise r.unsupported("axes is not supported")
-    if mode == "nearest":
-        rounding = n.attribute("nearest_mode", "round_prefer_floor") if n.op_type == "Resize" else "floor"
-        factors = given.get("scale_factor") or [after / before for after, before in zip(given["size"], x.shape[2:])]
-        whole = all(isinstance(f, (int, float)) and f == int(f) for f in factors)  # then rounding never has a tie
-        if (where, rounding) == ("asymmetric", "floor") or (whole and where == "half_pixel" and "round" in rounding):
-            return F.interpolate(x, mode="nearest", **given)
-        if where == "half_pixel" and rounding == "round_prefer_ceil":
-            return F.interpolate(x, mode="nearest-exact", **given)
-        raise r.unsupported(f"nearest with {where} and {rounding}")
-    if mode == "linear" and where in ("half_pixel", "align_corners", "pytorch_half_pixel"):
-        kind = {1: "linear", 2: "bilinear", 3: "trilinear"}[dims]
-        return F.interpolate(x, mode=kind, align_corners=where == "align_corners", **given)
-    raise r.unsupported(f"mode {mode} with {where}")
+    x, (axes, keepdim) = r.tensor(n.input(0)), r.axes(n)
+    return torch.mean(x, axes, keepdim) if axes else x
 
 
 def _pools(dims: int) -> dict[str, OnnxForms]:
@@ -180,24 +201,17 @@ def _pools(dims: int) -> dict[str, OnnxForms]:
     return {
         f"max_pool{dims}d": OnnxForms(
             writes(_write_max_pool, f"aten.max_pool{dims}d.default", *(["stored_max_pool"] * stored)),
-            reads(_read_pool(True), "MaxPool") if stored else (),
+            reads(_read_max_pool, "MaxPool") if stored else (),
         ),
         f"avg_pool{dims}d": OnnxForms(
             writes(_write_average_pool, f"float_avg_pool{dims}d", f"aten.avg_pool{dims}d.default",
                    *(["stored_average_pool"] * stored)),
-            reads(_read_pool(False), "AveragePool") if stored else (),
+            (*reads(_read_average_pool, "AveragePool"), *reads(_read_norm_pool, "LpPool")) if stored else (),
         ),
         f"adaptive_avg_pool{dims}d": OnnxForms(
             writes(_write_adaptive_pool, f"float_adaptive_avg_pool{dims}d", f"aten.adaptive_avg_pool{dims}d.default",
                    *(["stored_adaptive_average_pool"] * stored)),
             reads(_read_global_average, "GlobalAveragePool") if stored else (),
-        ),
-        f"upsample_nearest{dims}d": OnnxForms(
-            writes(_write_nearest, f"aten.upsample_nearest{dims}d.vec", *(["stored_nearest"] * stored)),
-            reads(_read_resize, "Resize", "Upsample") if stored else (),
-        ),
-        f"_upsample_nearest_exact{dims}d": OnnxForms(
-            writes(_write_nearest, f"aten._upsample_nearest_exact{dims}d.vec")
         ),
     }  # fmt: skip
 
@@ -206,8 +220,5 @@ FORMS = {
     **{name: forms for dims in (1, 2, 3) for name, forms in _pools(dims).items()},
     "mean": OnnxForms(
         writes(_write_mean, "stored_mean_over", "float_mean", "aten.mean.dim"), reads(_read_mean, "ReduceMean")
-    ),
-    "upsample_bilinear2d": OnnxForms(
-        writes(_write_bilinear, "stored_bilinear", "float_bilinear", "aten.upsample_bilinear2d.vec")
     ),
 }  # fmt: skip

@@ -73,10 +73,27 @@ def _write_place(name: str) -> Write:
 
 def _read_reduction(function: Any) -> Read:
     def read(r: OnnxReader, n: ReadNode) -> Any:
-        axes, keepdim = r.axes(n)
-        return function(r.tensor(n.inputs[0]), axes, keepdim)
+        x, (axes, keepdim) = r.tensor(n.input(0)), r.axes(n)
+        return function(x, axes, keepdim) if axes else function(x.unsqueeze(-1), [-1], False)
 
     return read
+
+
+def _extreme(function: Any, beyond: float) -> Any:
+    """Of no values it is the one that all others are beyond."""
+
+    def reduce(x: Any, axes: list[int], keepdim: bool) -> Any:
+        if x.dtype == torch.bool:
+            return reduce(x.to(torch.uint8), axes, keepdim).to(torch.bool)
+        if any(isinstance(x.shape[axis], int) and x.shape[axis] == 0 for axis in axes):
+            kept = [axis % x.dim() for axis in axes]
+            shape = [1 if a in kept else size for a, size in enumerate(x.shape) if keepdim or a not in kept]
+            limits = None if x.is_floating_point() else torch.iinfo(x.dtype)
+            least = beyond if limits is None else limits.max if beyond > 0 else limits.min
+            return torch.full(shape, least, dtype=x.dtype)
+        return function(x, axes, keepdim)
+
+    return reduce
 
 
 def _product(x: Any, axes: list[int], keepdim: bool) -> Any:
@@ -91,15 +108,16 @@ def _norm(order: int) -> Any:
 
 def _read_place(function: Any) -> Read:
     def read(r: OnnxReader, n: ReadNode) -> Any:
-        if n.attribute("select_last_index", 0):
-            raise r.unsupported("select_last_index=1 is not supported")
-        return function(r.tensor(n.inputs[0]), n.attribute("axis", 0), bool(n.attribute("keepdims", 1)))
+        x, axis, keepdim = r.tensor(n.input(0)), n.attribute("axis", 0), bool(n.attribute("keepdims", 1))
+        if not n.attribute("select_last_index", 0):
+            return function(x, axis, keepdim)
+        return x.shape[axis] - 1 - function(torch.flip(x, [axis]), axis, keepdim)
 
     return read
 
 
 def _read_global_max(r: OnnxReader, n: ReadNode) -> Any:
-    x = r.tensor(n.inputs[0])
+    x = r.tensor(n.input(0))
     return torch.amax(x, list(range(2, x.dim())), True)
 
 
@@ -120,10 +138,14 @@ FORMS = {
     "logsumexp": OnnxForms(reads=reads(_read_reduction(torch.logsumexp), "ReduceLogSumExp")),
     "amax": OnnxForms(
         writes(write_extreme("Max"), "aten.amax.default"),
-        (*reads(_read_reduction(torch.amax), "ReduceMax"), *reads(_read_global_max, "GlobalMaxPool")),
+        (
+            *reads(_read_reduction(_extreme(torch.amax, float("-inf"))), "ReduceMax"),
+            *reads(_read_global_max, "GlobalMaxPool"),
+        ),
     ),
     "amin": OnnxForms(
-        writes(write_extreme("Min"), "aten.amin.default"), reads(_read_reduction(torch.amin), "ReduceMin")
+        writes(write_extreme("Min"), "aten.amin.default"),
+        reads(_read_reduction(_extreme(torch.amin, float("inf"))), "ReduceMin"),
     ),
     "any": OnnxForms(writes(_write_any("ReduceMax"), "aten.any.default", "aten.any.dim", "aten.any.dims")),
     "all": OnnxForms(writes(_write_any("ReduceMin"), "aten.all.default", "aten.all.dim", "aten.all.dims")),

@@ -70,33 +70,55 @@ def _write_same(w: OnnxWriter, node: fx.Node) -> Any:
 # ------------------------------------------------------------------------------------------------------------- reading
 
 
+_FLOAT8 = (torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz)
+
+
 def _read_cast(r: OnnxReader, n: ReadNode) -> Any:
-    return r.tensor(n.inputs[0]).to(r.torch_dtype(n.attribute("to")))
+    return _converted(r, n, r.torch_dtype(n.attribute("to")))
 
 
 def _read_cast_like(r: OnnxReader, n: ReadNode) -> Any:
-    return r.tensor(n.inputs[0]).to(r.dtype(n.inputs[1]))
+    if r.storage(n.input(1)) in ("int4", "uint4"):
+        raise r.unsupported("4-bit integers are not supported here")
+    return _converted(r, n, r.dtype(n.input(1)))
+
+
+def _converted(r: OnnxReader, n: ReadNode, dtype: torch.dtype) -> Any:
+    """Floats of 8 bits end at their largest; PyTorch makes NaN or infinity of what is beyond."""
+    x = r.tensor(n.input(0))
+    if dtype in _FLOAT8:
+        if not n.attribute("saturate", 1):
+            if dtype == torch.float8_e4m3fn:
+                raise r.unsupported(f"saturate=0 with {dtype} is not supported")
+            return x.to(dtype)
+        most = torch.finfo(dtype).max
+        return torch.clamp(x.float(), -most, most).to(dtype)
+    n.without_effect("saturate", "round_mode")  # they speak of floats of 8 bits
+    return x.to(dtype)
 
 
 def _read_filled(r: OnnxReader, n: ReadNode) -> Any:
     given = n.attribute("value", None)
     value, dtype = (0.0, torch.float32) if given is None else (given.reshape(-1)[0].item(), given.dtype)
-    return torch.full(r.numbers(n.inputs[0]), value, dtype=dtype)
+    return torch.full(r.numbers(n.input(0)), value, dtype=dtype)
 
 
 def _read_range(r: OnnxReader, n: ReadNode) -> Any:
-    return torch.arange(*(r.number(value) for value in n.inputs), dtype=r.dtype(n.inputs[0]))
+    return torch.arange(*(r.number(value) for value in n.every()), dtype=r.dtype(n.input(0)))
 
 
 def _read_cumulative_sum(r: OnnxReader, n: ReadNode) -> Any:
-    if n.attribute("exclusive", 0) or n.attribute("reverse", 0):
-        raise r.unsupported("exclusive and reverse are not supported")
-    return torch.cumsum(r.tensor(n.inputs[0]), int(r.number(n.inputs[1])))
+    x, axis = r.tensor(n.input(0)), int(r.number(n.input(1)))
+    backwards = n.attribute("reverse", 0)
+    whole = torch.cumsum(torch.flip(x, [axis]) if backwards else x, axis)
+    if n.attribute("exclusive", 0):
+        whole = whole - (torch.flip(x, [axis]) if backwards else x)
+    return torch.flip(whole, [axis]) if backwards else whole
 
 
 def _read_triangle(r: OnnxReader, n: ReadNode) -> Any:
-    k = int(r.number(n.inputs[1])) if len(n.inputs) > 1 and n.inputs[1] is not None else 0
-    return (torch.triu if n.attribute("upper", 1) else torch.tril)(r.tensor(n.inputs[0]), k)
+    k = int(r.number(n.input(1))) if n.has(1) else 0
+    return (torch.triu if n.attribute("upper", 1) else torch.tril)(r.tensor(n.input(0)), k)
 
 
 _CREATED = tuple(f"aten.{name}.default" for name in ("zeros", "ones", "full", "new_zeros", "new_ones", "new_full"))

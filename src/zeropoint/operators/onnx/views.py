@@ -154,15 +154,15 @@ def _write_unbind(w: OnnxWriter, node: fx.Node) -> Any:
 
 
 def _read_reshape(r: OnnxReader, n: ReadNode) -> Any:
-    x = r.tensor(n.inputs[0])
-    shape = r.numbers(n.inputs[1])
+    x = r.tensor(n.input(0))
+    shape = r.numbers(n.input(1))
     if not n.attribute("allowzero", 0):
         shape = [x.shape[axis] if isinstance(size, int) and size == 0 else size for axis, size in enumerate(shape)]
     return x.reshape(shape)
 
 
 def _read_flatten(r: OnnxReader, n: ReadNode) -> Any:
-    x, axis = r.tensor(n.inputs[0]), n.attribute("axis", 1)
+    x, axis = r.tensor(n.input(0)), n.attribute("axis", 1)
     axis = axis + x.dim() if axis < 0 else axis
     if axis == 1:
         return torch.flatten(x, 1) if x.dim() > 1 else x.reshape(-1, 1)
@@ -170,23 +170,23 @@ def _read_flatten(r: OnnxReader, n: ReadNode) -> Any:
 
 
 def _read_transpose(r: OnnxReader, n: ReadNode) -> Any:
-    x = r.tensor(n.inputs[0])
+    x = r.tensor(n.input(0))
     return x.permute(n.attribute("perm", list(range(x.dim()))[::-1]))
 
 
 def _axes(r: OnnxReader, n: ReadNode) -> list[int] | None:
-    if len(n.inputs) > 1 and n.inputs[1] is not None:
-        return [int(axis) for axis in r.numbers(n.inputs[1])]
+    if n.has(1):
+        return [int(axis) for axis in r.numbers(n.input(1))]
     return n.attribute("axes", None)
 
 
 def _read_squeeze(r: OnnxReader, n: ReadNode) -> Any:
-    x, axes = r.tensor(n.inputs[0]), _axes(r, n)
+    x, axes = r.tensor(n.input(0)), _axes(r, n)
     return torch.squeeze(x) if axes is None else torch.squeeze(x, tuple(axes))
 
 
 def _read_unsqueeze(r: OnnxReader, n: ReadNode) -> Any:
-    x, axes = r.tensor(n.inputs[0]), _axes(r, n) or []
+    x, axes = r.tensor(n.input(0)), _axes(r, n) or []
     rank = x.dim() + len(axes)
     for axis in sorted(axis % rank for axis in axes):
         x = x.unsqueeze(axis)
@@ -195,7 +195,7 @@ def _read_unsqueeze(r: OnnxReader, n: ReadNode) -> Any:
 
 def _read_expand(r: OnnxReader, n: ReadNode) -> Any:
     """Both sides may have axes of one that the other repeats."""
-    x, shape = r.tensor(n.inputs[0]), r.numbers(n.inputs[1])
+    x, shape = r.tensor(n.input(0)), r.numbers(n.input(1))
     shape = [1] * (x.dim() - len(shape)) + list(shape)
     for axis in range(-1, -x.dim() - 1, -1):
         if isinstance(shape[axis], int) and shape[axis] == 1:
@@ -204,33 +204,43 @@ def _read_expand(r: OnnxReader, n: ReadNode) -> Any:
 
 
 def _read_slice(r: OnnxReader, n: ReadNode) -> Any:
-    x = r.tensor(n.inputs[0])
+    x = r.tensor(n.input(0))
     if n.version < 10:
         begins, ends = n.attribute("starts"), n.attribute("ends")
         axes, steps = n.attribute("axes", list(range(len(begins)))), [1] * len(begins)
     else:
-        begins, ends = r.numbers(n.inputs[1]), r.numbers(n.inputs[2])
-        given = [*n.inputs[3:5], None, None][:2]
+        begins, ends = r.numbers(n.input(1)), r.numbers(n.input(2))
+        given = [n.input(3), n.input(4)]
         axes = list(range(len(begins))) if given[0] is None else r.numbers(given[0])
         steps = [1] * len(begins) if given[1] is None else r.numbers(given[1])
     for axis, begin, end, step in zip(axes, begins, ends, steps):
         if step < 0:
-            if step != -1 or (begin != -1 and begin < 2**30) or end > -(2**30):
-                raise r.unsupported(f"unsupported slice with step {step} from {begin} to {end}")
-            x = torch.flip(x, [int(axis)])
-            continue
+            x, step = torch.flip(x, [int(axis)]), -step
+            begin, end = (_turned(r, place, x.shape[int(axis)]) for place in (begin, end))
         whole = slice(begin, None if isinstance(end, int) and end >= 2**31 - 1 else end, step)
         x = x[(slice(None),) * (int(axis) % x.dim()) + (whole,)]
     return x
 
 
+def _turned(r: OnnxReader, place: Any, size: Any) -> Any:
+    """The place in an axis that was turned round; what lies before its begin is behind its end."""
+    if isinstance(place, int) and place < 0:
+        return -1 - place if place > -(2**30) else _END
+    if isinstance(place, int) and place >= 2**30:
+        return 0
+    if not isinstance(size, int) or not isinstance(place, int):
+        raise r.unsupported(f"a slice backwards from or to {place} needs a size that is fixed here")
+    return max(size - 1 - place, 0)
+
+
 def _read_split(r: OnnxReader, n: ReadNode) -> Any:
-    x, axis = r.tensor(n.inputs[0]), n.attribute("axis", 0)
+    x, axis = r.tensor(n.input(0)), n.attribute("axis", 0)
     lengths = n.attribute("split", None)
-    if len(n.inputs) > 1 and n.inputs[1] is not None:
-        lengths = r.numbers(n.inputs[1])
+    if n.has(1):
+        lengths = r.numbers(n.input(1))
+    count = n.attribute("num_outputs", n.outputs)
     if lengths is None:
-        each = (x.shape[axis] + n.outputs - 1) // n.outputs
+        each = (x.shape[axis] + count - 1) // count
         return list(torch.split(x, each, axis))
     return list(torch.split(x, list(lengths), axis))
 
@@ -258,7 +268,7 @@ FORMS = {
     **moves("numpy_T", _write_turned),
     **moves("mT", _write_turned),
     **moves("reshape_as", _write_as),
-    **moves("alias", _write_same, read=reads(lambda r, n: n.inputs[0], "Identity")),
+    **moves("alias", _write_same, read=reads(lambda r, n: n.input(0), "Identity")),
     **moves("lift_fresh_copy", _write_same),
     **moves("slice", _write_slice, "Tensor", read=reads(_read_slice, "Slice")),
     **moves("select", _write_select, "int"),

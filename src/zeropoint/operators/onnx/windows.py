@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from zeropoint.operators.onnx_forms import OnnxReader, ReadNode
 
-__all__ = ["padded_both_sides", "pads_of"]
+__all__ = ["padded", "pads_of"]
 
 
 def pads_of(r: OnnxReader, n: ReadNode, x: Any, kernel: list[int], stride: list[int], dilation: list[int]) -> list[Any]:
@@ -30,11 +30,14 @@ def pads_of(r: OnnxReader, n: ReadNode, x: Any, kernel: list[int], stride: list[
     return before + after
 
 
-def padded_both_sides(x: Any, pads: list[Any], value: float) -> tuple[Any, list[Any]]:
+def padded(
+    r: OnnxReader, n: ReadNode, x: Any, kernel: list[int], stride: list[int], dilation: list[int]
+) -> tuple[Any, list[Any]]:
     """The input and the padding that ATen takes, which is the same before and after; what is not, is added here."""
+    pads = pads_of(r, n, x, kernel, stride, dilation)
     dims = len(pads) // 2
     before, after = pads[:dims], pads[dims:]
     if before == after:
         return x, before
     sides = [side for axis in reversed(range(dims)) for side in (before[axis], after[axis])]
-    return F.pad(x, sides, value=value), [0] * dims
+    return F.pad(x, sides), [0] * dims
