@@ -13,6 +13,7 @@ from torch.package import PackageExporter
 
 from zeropoint.compat.changes import Changes
 from zeropoint.compat.objects import PACKED
+from zeropoint.nn import simulated_tensor
 from zeropoint.ops import rounding
 
 ENGINES = ("x86", "fbgemm", "qnnpack", "onednn", "none")
@@ -95,6 +96,7 @@ def adapt_surroundings(changes: Changes) -> None:
     changes.item(rounding.CHOICE, "layer", _rounding_of_engine)
     changes.item(rounding.CHOICE, "values", _rounding_of_values)
     changes.item(rounding.REDUCE_RANGE, "linear_dynamic", True)
+    changes.item(simulated_tensor.REFUSED, "unquantizable", False)  # PyTorch prepares and trains such models
     if not hasattr(torch.backends, "quantized"):
         engine = _Engine("torch.backends.quantized")
         changes.item(sys.modules, engine.__name__, engine)

@@ -26,6 +26,8 @@ from zeropoint.tensor.recording import is_recorded
 # Functions, by the names that Python calls, whose results are values they were given, in other places: they need not be
 # computed on integers to know what these give. Operator records enter them; one that is missing costs time only.
 MOVING: set[str] = set()
+# Whether a function that quantized tensors cannot go through raises; else it warns, and what follows is float.
+REFUSED = {"unquantizable": True}
 _VALUES = frozenset(("T", "mT", "data"))  # attributes of a tensor that give its values
 
 
@@ -212,10 +214,11 @@ def _layouts(func: Any, name: str, args: Any, kwargs: Any) -> Iterator[Tensor]:
     except (NotImplementedError, RuntimeError):  # also what the meta device lacks
         if name not in ("view", "view_as"):
             return iter(())
-        raise NotImplementedError(
+        _refuse(
             f"{name} does not work with quantized tensors, which are channels last in memory after a convolution, so"
             f" the converted model would fail {_place()[1]}. Use reshape or flatten."
-        ) from None
+        )
+        return iter(())
     return iter([t for t in results if t.device.type == "meta"])
 
 
@@ -227,7 +230,7 @@ _WARNED: set[str] = set()
 
 
 def _require_quantizable(func: Any, name: str, args: Any, kwargs: Any) -> bool | None:
-    """Raise unless real quantized tensors can go through `func`, called like this.
+    """Raise, or warn, unless real quantized tensors can go through `func`, called like this.
 
     The answer says whether the result is quantized with the parameters of the first tensor (True), with others (False)
     or not at all (None).
@@ -250,10 +253,19 @@ def _require_quantizable(func: Any, name: str, args: Any, kwargs: Any) -> bool |
     if module is not None and not list(module.children()) and getattr(module, "qconfig", None) is None:
         ways = "its qconfig is None, so it stays float: give it a qconfig, or put a DeQuantStub before it"
         ways += " (and a QuantStub after it)"
-    raise NotImplementedError(
+    _refuse(
         f"{name or func} does not support quantized tensors, so the converted model would fail {where}."
         f" Instead: {ways}."
     )
+    return None
+
+
+def _refuse(why: str) -> None:
+    if REFUSED["unquantizable"]:
+        raise NotImplementedError(why) from None
+    if why not in _WARNED:
+        _WARNED.add(why)
+        warnings.warn(why, stacklevel=4)
 
 
 def _warn_of_joining(name: str) -> None:
