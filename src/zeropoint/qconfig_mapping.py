@@ -322,7 +322,7 @@ _TRANSPOSED: tuple[ObjectType, ...] = (
 _NORMS = tuple(call for record in traced(Observed.NORM) for call in record.object_types)
 _WITH_SLOPES = tuple(call for record in operators() if record.slopes for call in record.traced_calls)
 # Their outputs have a known range, and so fixed parameters.
-_FIXED_QPARAMS: Mapping[ObjectType, Any] = MappingProxyType(
+FIXED_QPARAMS: Mapping[ObjectType, Any] = MappingProxyType(
     {
         call: observer
         for output, observer in (
@@ -375,7 +375,7 @@ def _default_mapping(qconfig: QConfig, backend: str, training: bool) -> QConfigM
         mapping.set_object_type(object_type, layer_norm)
     for object_type in _WITH_SLOPES:
         mapping.set_object_type(object_type, default_quint8_weight_qconfig)
-    for object_type, observer in _FIXED_QPARAMS.items():
+    for object_type, observer in FIXED_QPARAMS.items():
         activation = FixedQParamsFakeQuantize.with_args(observer=observer) if training else observer
         mapping.set_object_type(object_type, QConfig(activation, per_tensor_weight))
     return mapping
@@ -405,7 +405,7 @@ def _everywhere(qconfig: QConfig, mapping: QConfigMapping) -> QConfigMapping:
     """`qconfig` for all but the operators with fixed parameters."""
     mapping.set_global(qconfig)
     for object_type in mapping.object_type_qconfigs:
-        if object_type not in _FIXED_QPARAMS:
+        if object_type not in FIXED_QPARAMS:
             mapping.set_object_type(object_type, qconfig)
     return mapping
 
