@@ -140,7 +140,7 @@ def replace_loading(changes: Changes) -> None:
     for name in _STORAGES:
         if not hasattr(torch, name):
             changes.item(allowed, f"torch.{name}", OldStorage(name))
-    safe: list[Any] = [*((OldObject, name) for name in PICKLED), *module_classes()]
+    safe: list[Any] = [quantized_dtype, qscheme, *((OldObject, name) for name in PICKLED), *module_classes()]
     torch.serialization.add_safe_globals(safe)
     changes.later(lambda: _weights_only_unpickler._remove_safe_globals(safe))
     adopt_pickled_modules(changes)
