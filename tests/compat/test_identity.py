@@ -78,3 +78,43 @@ def test_they_are_ours_again_after_uninstalling() -> None:
         assert b"zeropoint" in pickle.dumps(zeropoint.qint8) and not hasattr(torch, "qint8")
         """,
     )
+
+
+QPARAMS = """
+    import itertools, torch, zeropoint
+
+    found = {}
+    for kind, dtype, scheme, reduce_range in itertools.product(
+        ("MinMaxObserver", "MovingAverageMinMaxObserver", "PerChannelMinMaxObserver",
+         "MovingAveragePerChannelMinMaxObserver", "HistogramObserver"),
+        ("qint8", "quint8", "qint32", "quint4x2", torch.uint8, torch.int8),
+        ("per_tensor_affine", "per_tensor_symmetric", "per_channel_affine", "per_channel_symmetric"),
+        (False, True),
+    ):
+        try:
+            observer = getattr(zeropoint, kind)(dtype=dtype, qscheme=scheme, reduce_range=reduce_range)
+            observer(torch.linspace(-1, 2, 24).reshape(4, 6))
+            found[kind, dtype, scheme, reduce_range] = [t.tolist() for t in observer.calculate_qparams()]
+        except (NotImplementedError, TypeError, ValueError) as error:
+            found[kind, dtype, scheme, reduce_range] = type(error).__name__
+    print(sum(isinstance(v, list) for v in found.values()), sorted(map(str, found.items())))
+"""
+
+
+def test_observers_find_the_same_numbers_whatever_dtypes_look_like() -> None:
+    alone = run(QPARAMS)
+    assert int(alone.split()[0]) > 50
+    assert run("import torch, zeropoint.compat; zeropoint.compat.install()", QPARAMS) == alone
+
+
+@pytest.mark.oracle
+def test_symmetric_observers_of_unsigned_integers_have_zero_in_the_middle_as_torchs_have() -> None:
+    program = """
+        import torch.ao.quantization as tq
+        observer = tq.MinMaxObserver(dtype=torch.quint8, qscheme=torch.per_tensor_symmetric)
+        observer(torch.tensor([-1.0, 2.0]))
+        print([t.item() for t in observer.calculate_qparams()])
+    """
+    theirs = run("import torch", program)
+    assert theirs.endswith("128]\n")
+    assert run("import torch, zeropoint.compat; zeropoint.compat.install()", program) == theirs
