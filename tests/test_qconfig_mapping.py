@@ -394,3 +394,10 @@ def test_a_dictionary_of_another_form_is_refused(rules: Any, words: str) -> None
 
 def test_get_default_qconfig_is_the_global_rule() -> None:
     assert qconfig_equals(get_default_qconfig_mapping("native").global_qconfig, get_default_qconfig("native"))
+
+
+@pytest.mark.parametrize("setter", SETTERS)
+def test_an_empty_list_is_no_qconfig(setter: str) -> None:
+    mapping = QConfigMapping().set_global(default_qconfig)
+    SETTERS[setter](mapping, [])
+    assert mapping.qconfig_for("a.b" if "order" in setter else "a", nn.Linear, 0) is None

@@ -25,6 +25,8 @@ class Context:
         rounding_of_values: the same for other operators, which ask when they run.
         reduces_range: whether linear layers of dynamic quantization ask for 7 bits, as those of torch.ao do; `compat`
             changes it.
+        refuses_unquantizable: whether a function that quantized tensors cannot go through raises in models that are
+            calibrated or trained; else it warns, and what follows is float. `compat` changes it.
         moves_values: whether the results of a function, by the name that Python calls, are values that it was given:
             then they need not be computed on integers to be known. From the records of operators.
         converted_graph: a model that torch.ao's FX graph mode has converted, as torch.export takes it, or None; from
@@ -36,6 +38,7 @@ class Context:
     rounding_of_layer: Callable[[Tensor, int, Sequence[int]], str] | None = None
     rounding_of_values: Callable[[], str] | None = None
     reduces_range: bool = False
+    refuses_unquantizable: bool = True
     moves_values: Callable[[str], bool] = lambda name: False
     converted_graph: Callable[[Any], fx.GraphModule | None] = lambda model: None
     prepare: Callable[..., Any] = _absent

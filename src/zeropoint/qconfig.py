@@ -155,24 +155,26 @@ def refuse_instances(name: str, **fields: Any) -> None:
             )
 
 
-def check_qconfig(where: str, qconfig: Any) -> None:
-    """Raise TypeError, starting with `where`, unless `qconfig` is None or has an activation and a weight.
+def checked_qconfig(where: str, qconfig: Any) -> Any:
+    """`qconfig` if it has an activation and a weight, None if it is None or empty; else raise TypeError.
 
     The activation of an EqualizationQConfig, which mappings take too, is ``input_activation``.
 
     Example:
-        >>> check_qconfig("set_global", default_qconfig)
-        >>> check_qconfig("set_global", "x86")
+        >>> checked_qconfig("set_global", [])
+        >>> checked_qconfig("set_global", "x86")
         Traceback (most recent call last):
         ...
         TypeError: set_global: expected a QConfig or None, got 'x86'; for a backend: get_default_qconfig('x86')
     """
-    if qconfig is None or (
+    if qconfig is None or (isinstance(qconfig, (list, tuple, Mapping)) and not qconfig):
+        return None
+    if (
         not isinstance(qconfig, type)
         and (hasattr(qconfig, "activation") or hasattr(qconfig, "input_activation"))
         and hasattr(qconfig, "weight")
     ):
-        return
+        return qconfig
     if isinstance(qconfig, str):
         way_out = f"for a backend: get_default_qconfig({described(qconfig)})"
     elif isinstance(qconfig, (list, tuple, Mapping)):

@@ -23,7 +23,7 @@ from zeropoint.operators import Observed, Output, layer_records, modules_of, ope
 from zeropoint.qconfig import (
     QConfig,
     QConfigAny,
-    check_qconfig,
+    checked_qconfig,
     default_quint8_weight_qconfig,
     default_reuse_input_qconfig,
     default_symmetric_qnnpack_qat_qconfig,
@@ -96,8 +96,7 @@ class QConfigMapping:
             >>> QConfigMapping().set_global(get_default_qconfig("native")).qconfig_for("any", nn.Linear) is None
             False
         """
-        check_qconfig("set_global", global_qconfig)
-        self.global_qconfig = global_qconfig
+        self.global_qconfig = checked_qconfig("set_global", global_qconfig)
         return self
 
     def set_object_type(self, object_type: ObjectType, qconfig: QConfigAny) -> QConfigMapping:
@@ -112,7 +111,7 @@ class QConfigMapping:
             True
         """
         _check_object_type("set_object_type", object_type)
-        check_qconfig("set_object_type", qconfig)
+        qconfig = checked_qconfig("set_object_type", qconfig)
         self.object_type_qconfigs[object_type] = qconfig
         return self
 
@@ -131,7 +130,7 @@ class QConfigMapping:
             [False, True, True]
         """
         _check_string("set_module_name_regex", module_name_regex)
-        check_qconfig("set_module_name_regex", qconfig)
+        qconfig = checked_qconfig("set_module_name_regex", qconfig)
         try:
             re.compile(module_name_regex)
         except re.error as error:
@@ -154,7 +153,7 @@ class QConfigMapping:
             [True, False, False]
         """
         _check_string("set_module_name", module_name)
-        check_qconfig("set_module_name", qconfig)
+        qconfig = checked_qconfig("set_module_name", qconfig)
         if not module_name:
             raise ValueError("set_module_name: the name is empty; for the whole model, write set_global(qconfig)")
         self.module_name_qconfigs[module_name] = qconfig
@@ -175,7 +174,7 @@ class QConfigMapping:
         where = "set_module_name_object_type_order"
         _check_string(where, module_name)
         _check_object_type(where, object_type)
-        check_qconfig(where, qconfig)
+        qconfig = checked_qconfig(where, qconfig)
         if not isinstance(index, int) or isinstance(index, bool):
             raise TypeError(f"{where}: index must be an int, got {described(index)}; 0 is the first call")
         if index < 0:
@@ -323,7 +322,7 @@ _TRANSPOSED: tuple[ObjectType, ...] = (
 _NORMS = tuple(call for record in traced(Observed.NORM) for call in record.object_types)
 _WITH_SLOPES = tuple(call for record in operators() if record.slopes for call in record.traced_calls)
 # Their outputs have a known range, and so fixed parameters.
-_FIXED_QPARAMS: Mapping[ObjectType, Any] = MappingProxyType(
+FIXED_QPARAMS: Mapping[ObjectType, Any] = MappingProxyType(
     {
         call: observer
         for output, observer in (
@@ -376,7 +375,7 @@ def _default_mapping(qconfig: QConfig, backend: str, training: bool) -> QConfigM
         mapping.set_object_type(object_type, layer_norm)
     for object_type in _WITH_SLOPES:
         mapping.set_object_type(object_type, default_quint8_weight_qconfig)
-    for object_type, observer in _FIXED_QPARAMS.items():
+    for object_type, observer in FIXED_QPARAMS.items():
         activation = FixedQParamsFakeQuantize.with_args(observer=observer) if training else observer
         mapping.set_object_type(object_type, QConfig(activation, per_tensor_weight))
     return mapping
@@ -406,7 +405,7 @@ def _everywhere(qconfig: QConfig, mapping: QConfigMapping) -> QConfigMapping:
     """`qconfig` for all but the operators with fixed parameters."""
     mapping.set_global(qconfig)
     for object_type in mapping.object_type_qconfigs:
-        if object_type not in _FIXED_QPARAMS:
+        if object_type not in FIXED_QPARAMS:
             mapping.set_object_type(object_type, qconfig)
     return mapping
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from zeropoint.described import described
-from zeropoint.qconfig import add_module_to_qconfig_obs_ctr, check_qconfig
+from zeropoint.qconfig import add_module_to_qconfig_obs_ctr, checked_qconfig
 from zeropoint.qconfig_mapping import QConfigMapping
 
 __all__ = ["propagate_qconfig_"]
@@ -60,9 +60,9 @@ def propagate_qconfig_(
     _propagate(module, "", None, None, rule, left_alone)
 
 
-def _rule_of_dict(qconfigs: Mapping[Any, Any]) -> _Rule:
-    for key, qconfig in qconfigs.items():
-        check_qconfig(f"propagate_qconfig_: qconfig_dict[{key!r}]", qconfig)
+def _rule_of_dict(given: Mapping[Any, Any]) -> _Rule:
+    where = "propagate_qconfig_: qconfig_dict"
+    qconfigs = {key: checked_qconfig(f"{where}[{key!r}]", qconfig) for key, qconfig in given.items()}
 
     def rule(name: str, kind: type, index: int | None, inherited: Any) -> Any:
         return qconfigs.get(name, qconfigs.get(kind, inherited))
@@ -90,8 +90,7 @@ def _propagate(
     module: nn.Module, name: str, index: int | None, inherited: Any, rule: _Rule, left_alone: set[Any]
 ) -> None:
     if hasattr(module, "qconfig"):
-        qconfig = module.qconfig
-        check_qconfig(f"propagate_qconfig_: the qconfig of module {name!r}", qconfig)
+        qconfig = checked_qconfig(f"propagate_qconfig_: the qconfig of module {name!r}", module.qconfig)
     else:
         qconfig = rule(name, type_before_parametrizations(module), index, inherited)
     module.qconfig = qconfig = add_module_to_qconfig_obs_ctr(qconfig, module)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -113,3 +115,36 @@ def test_weights_beyond_what_a_moving_average_saw_stay_in_the_range_of_the_obser
     observer(torch.tensor([-1.0, 1.0]))
     made = nnq.storage.quantize_weight(torch.tensor([-1.5, 0.5, 2.0]), observer)
     assert made.int_repr().tolist() == [-10, 5, 10]
+
+
+class _Powers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.quant, self.conv = zeropoint.QuantStub(), nn.Conv2d(3, 4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.conv(self.quant(x)).view(1, -1).pow(2).mean()
+
+
+@pytest.mark.usefixtures("installed")
+def test_models_that_could_not_be_converted_are_prepared_and_trained_with_a_warning() -> None:
+    model = _Powers().train()
+    model.qconfig = torch.ao.quantization.get_default_qat_qconfig("x86")
+    prepared = torch.ao.quantization.prepare_qat(model)
+    with pytest.warns(UserWarning, match="the converted model would fail"):
+        loss = prepared(torch.randn(1, 3, 8, 8))
+    loss.backward()
+    assert prepared.conv.weight.grad.abs().max() > 0
+
+
+@pytest.mark.usefixtures("installed")
+def test_observers_put_in_directly_are_those_of_prepare() -> None:
+    model = nn.Sequential(zeropoint.QuantStub(), nn.Conv2d(3, 4, 3), nn.ReLU(), zeropoint.DeQuantStub()).eval()
+    model = torch.ao.quantization.fuse_modules(model, [["1", "2"]])
+    model.qconfig = torch.ao.quantization.get_default_qconfig("x86")
+    torch.ao.quantization.propagate_qconfig_(model)
+    prepared = torch.ao.quantization.prepare(model)
+    sys.modules["torch.ao.quantization.quantize"]._add_observer_(model, {zeropoint.QuantStub, type(model[1])})
+    x = torch.randn(1, 3, 8, 8)
+    assert torch.equal(model(x), prepared(x))
+    assert [name for name, _ in model.named_modules()] == [name for name, _ in prepared.named_modules()]

@@ -101,7 +101,7 @@ def test_fixed_results_are_those_of_torch() -> None:
 
 def test_default_qconfigs_fix_the_results_that_records_fix() -> None:
     fixed = {module for op in operators() if op.output in (Output.UNIT, Output.SYMMETRIC) for module in op.modules}
-    assert {kind for kind in qconfig_mapping._FIXED_QPARAMS if isinstance(kind, type)} == fixed
+    assert {kind for kind in qconfig_mapping.FIXED_QPARAMS if isinstance(kind, type)} == fixed
 
 
 def test_static_forms_have_from_float() -> None:

@@ -12,9 +12,15 @@ from typing import Any
 
 from zeropoint.compat.changes import Changes
 
-__all__ = ["convert", "install", "is_installed", "load", "load_script", "load_state_dict", "uninstall"]
+__all__ = ["convert", "install", "is_installed", "load", "load_script", "load_state_dict", "to_stock_ops", "uninstall"]
 
-_LAZY = {"load_script": "script_files", "load": "old_files", "load_state_dict": "old_files", "convert": "old_files"}
+_LAZY = {
+    "to_stock_ops": "stock_ops",
+    "load_script": "script_files",
+    "load": "old_files",
+    "load_state_dict": "old_files",
+    "convert": "old_files",
+}
 
 _lock = threading.RLock()
 _changes: Changes | None = None

@@ -11,6 +11,8 @@ from zeropoint.compat import lookup, names
 from zeropoint.compat.absent import absent
 from zeropoint.compat.changes import Changes
 from zeropoint.compat.modules import resolve
+from zeropoint.numerics.dtypes import QuantizedDtype
+from zeropoint.numerics.named import GUISE, Named
 from zeropoint.tensor.create import dequantize
 from zeropoint.tensor.qtensor import QTensor
 
@@ -68,14 +70,30 @@ def _qscheme(self: QTensor) -> Any:
     return _shown(self._quantizer.scheme)
 
 
+def _replace_values(changes: Changes) -> None:
+    """Let dtypes and schemes of ours be taken for torch's; where torch has none, they are torch's names.
+
+    Pickle then writes them as PyTorch writes its own, so files are the same.
+    """
+    changes.item(GUISE, "dtype", torch.dtype)
+    changes.item(GUISE, "home", "torch")
+    for name in ("is_floating_point", "is_complex"):
+        changes.attribute(QuantizedDtype, name, False)
+    for name, found in lookup.entries(names.VALUES):
+        if not hasattr(torch, name):
+            value = resolve(str(found.path))
+            changes.attribute(torch, name, value)
+            if isinstance(value, Named):
+                changes.item(vars(value), "__module__", "torch")
+    changes.item(GUISE, "qscheme", torch.qscheme)
+
+
 def replace_attributes(changes: Changes) -> None:
     """Put our functions, dtypes and methods where the old ones are, or were."""
     for name, found in lookup.entries(names.FUNCTIONS):
         value = resolve(found.path) if found.path else absent(f"torch.{name}", found.reason)
         changes.attribute(torch, name, value)
-    for name, found in lookup.entries(names.VALUES):
-        if not hasattr(torch, name):
-            changes.attribute(torch, name, resolve(str(found.path)))
+    _replace_values(changes)
     for name in names.METHODS.split():
         if name == "is_quantized":  # an attribute, which is true of QTensors
             if not hasattr(torch.Tensor, name):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 from collections.abc import Iterator
 from types import ModuleType
@@ -12,7 +13,7 @@ import torch
 from zeropoint.compat import lookup, names
 from zeropoint.compat.changes import Changes
 from zeropoint.compat.modules import resolve
-from zeropoint.compat.objects import PICKLED, OldObject
+from zeropoint.compat.objects import PICKLED, OldObject, is_packed_weight
 from zeropoint.numerics.dtypes import DTYPES, quantized_dtype
 from zeropoint.numerics.schemes import SCHEMES, qscheme
 from zeropoint.tensor.qtensor import QTensor, rebuild
@@ -92,8 +93,43 @@ def rebuild_qtensor(
     return rebuild(data, kind.name, (*parameters,), (tuple(size), tuple(stride), storage_offset))
 
 
+_InPython: Any = vars(pickle)["_Unpickler"]
+
+
+class _WithObjects(_InPython):
+    """Reads objects of C++ classes: packed weights become ours, those of other libraries are read by torch.
+
+    Which of them an object is, its state says, which comes after it. So this is the reader written in Python.
+    """
+
+    dispatch = dict(_InPython.dispatch)
+
+    def __init__(self, finder: Unpickler, file: Any, **options: Any) -> None:
+        super().__init__(file, **options)
+        self.find_class, self.persistent_load = finder.find_class, finder.persistent_load
+
+    def load_build(self) -> None:
+        made, state = self.stack[-2:]
+        if type(made) is OldObject and not is_packed_weight(state[1]):
+            theirs = torch._C.ScriptObject.__new__(torch._C.ScriptObject)
+            self.stack[-2] = theirs
+            self.memo.update({key: theirs for key, value in self.memo.items() if value is made})
+        super().load_build()
+
+    dispatch[pickle.BUILD[0]] = load_build
+
+
 class Unpickler(pickle.Unpickler):
     """Finds ours for what only files name; the names that people use are in `zeropoint.compat.names`."""
+
+    def __init__(self, file: Any, **options: Any) -> None:
+        super().__init__(file, **options)
+        self._file, self._options = file, options
+
+    def load(self) -> Any:
+        if isinstance(self._file, io.BytesIO) and b"ScriptObject" in self._file.getvalue():
+            return _WithObjects(self, self._file, **self._options).load()
+        return super().load()
 
     def find_class(self, module: str, name: str, /) -> Any:
         if f"{module}.{name}" in PICKLED:
@@ -140,7 +176,7 @@ def replace_loading(changes: Changes) -> None:
     for name in _STORAGES:
         if not hasattr(torch, name):
             changes.item(allowed, f"torch.{name}", OldStorage(name))
-    safe: list[Any] = [*((OldObject, name) for name in PICKLED), *module_classes()]
+    safe: list[Any] = [quantized_dtype, qscheme, *((OldObject, name) for name in PICKLED), *module_classes()]
     torch.serialization.add_safe_globals(safe)
     changes.later(lambda: _weights_only_unpickler._remove_safe_globals(safe))
     adopt_pickled_modules(changes)

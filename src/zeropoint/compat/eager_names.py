@@ -15,6 +15,8 @@ from zeropoint.eager.convert import convert
 from zeropoint.eager.hooks import is_ours
 from zeropoint.eager.mappings import fixed_fake_quants, get_default_qconfig_propagation_list
 from zeropoint.eager.prepare import _hook, _observe, _pre_hook
+from zeropoint.eager.prepare import _hook, _observe, _pre_hook, _watch
+from zeropoint.fx.modules import is_activation_post_process
 from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.numerics.qparams import qparams_from_range
 from zeropoint.numerics.schemes import qscheme as scheme_of
@@ -68,7 +70,9 @@ def _add_observer_(
     """Observers for the modules inside `module` that have a qconfig."""
     listed = qconfig_propagation_list
     types = get_default_qconfig_propagation_list() if listed is None else set(listed)
-    _observe(module, types, set(non_leaf_module_list or ()), custom_module_class_mapping or {}, device)
+    custom = custom_module_class_mapping or {}
+    _observe(module, types, set(non_leaf_module_list or ()), custom, device)
+    _watch(module, set(custom.values()))
 
 
 def _get_special_act_post_process(module: nn.Module) -> Any:

@@ -98,7 +98,8 @@ MODULES = {
     "torch.ao.quantization.qconfig_mapping": {
         "zeropoint": "QConfigMapping get_default_qat_qconfig_mapping get_default_qconfig_mapping",
         "zeropoint.qconfig_mapping": (
-            "_get_symmetric_qnnpack_qat_qconfig_mapping=get_symmetric_qnnpack_qat_qconfig_mapping"
+            "_FIXED_QPARAMS_OP_TO_OBSERVER=FIXED_QPARAMS"
+            " _get_symmetric_qnnpack_qat_qconfig_mapping=get_symmetric_qnnpack_qat_qconfig_mapping"
             " _get_symmetric_qnnpack_qconfig_mapping=get_symmetric_qnnpack_qconfig_mapping"
         ),
         "zeropoint.compat.fx_additions": (
@@ -409,6 +410,7 @@ MODULES = {
             "ConvBn1d ConvBn2d ConvBn3d ConvBnReLU1d ConvBnReLU2d ConvBnReLU3d ConvReLU1d ConvReLU2d ConvReLU3d "
             "freeze_bn_stats update_bn_stats"
         ),
+        "zeropoint.compat.trained_bases": "_BN_CLASS_MAP _ConvBnNd",
     },
     "torch.ao.nn.intrinsic.qat.modules.linear_fused": {
         "zeropoint.nn.intrinsic.qat": "LinearBn1d",
@@ -436,6 +438,7 @@ MODULES = {
     },
     "torch.ao.nn.qat.modules.conv": {
         "zeropoint.nn.qat": "Conv1d Conv2d Conv3d",
+        "zeropoint.compat.trained_bases": "_ConvNd",
     },
     "torch.ao.nn.qat.modules.embedding_ops": {
         "zeropoint.nn.qat": "Embedding EmbeddingBag",
@@ -525,6 +528,9 @@ MODULES = {
     },
     "torch.ao.nn.quantized.reference.modules.utils": {
         "zeropoint.nn.quantized.reference.weight": "ReferenceQuantizedModule=ReferenceModule",
+        "zeropoint.compat.reference_weights": (
+            "_quantize_and_dequantize_weight _quantize_and_dequantize_weight_decomposed _quantize_weight"
+        ),
     },
 }
 

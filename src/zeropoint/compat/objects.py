@@ -66,6 +66,11 @@ def packed_weight(parts: Any, name: str) -> Any:
     return reader(*parts)
 
 
+def is_packed_weight(name: str) -> bool:
+    """Whether PyTorch's class of this name is one of packed weights; others are of other libraries."""
+    return name.removeprefix(PREFIX) in _READERS
+
+
 class OldObject:
     """What a pickle calls torch.ScriptObject; with its state it becomes a packed weight of ours."""
 

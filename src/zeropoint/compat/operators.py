@@ -17,6 +17,7 @@ from zeropoint.compat.changes import Changes
 from zeropoint.compat.fx import targets
 from zeropoint.compat.modules import resolve
 from zeropoint.numerics.dtypes import twin
+from zeropoint.fx import targets
 from zeropoint.tensor.qtensor import HANDLERS
 from zeropoint.torch_versions import override_kernel
 
@@ -184,7 +185,7 @@ def _name_in_graphs(changes: Changes) -> None:
     for name, found in lookup.entries(names.OPERATORS):
         if found.path:
             changes.item(targets.CALLED, name, getattr(getattr(torch.ops, NAMESPACE), name))
-    changes.item(targets.CALLED, "dtype", lambda dtype: twin(dtype.name))
+    changes.item(targets.CALLED, "dtype", lambda dtype: getattr(torch, dtype.name))
     changes.item(targets.CALLED, "dequantize", ("call_method", "dequantize"))
     changes.item(targets.CALLED, "decomposed", getattr(torch.ops, DECOMPOSED))
     changes.item(targets.CALLED, "reduce_range", lambda: torch.backends.quantized.engine in ("fbgemm", "x86"))

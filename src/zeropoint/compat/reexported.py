@@ -49,6 +49,9 @@ REEXPORTED = {
     "torch.ao.nn.quantized.reference.modules.linear": {
         "torch.ao.nn.quantized.reference.modules.utils": "ReferenceQuantizedModule",
     },
+    "torch.ao.nn.quantized.reference.modules.rnn": {
+        "torch.ao.nn.quantized.reference.modules.utils": "_quantize_and_dequantize_weight _quantize_weight",
+    },
     "torch.ao.nn.quantized.reference.modules.sparse": {
         "torch.ao.nn.quantized.reference.modules.utils": "ReferenceQuantizedModule",
     },

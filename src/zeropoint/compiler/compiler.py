@@ -89,7 +89,7 @@ def compile_with(fusions: Sequence[Fusion], model: nn.Module, example_inputs: An
 def _is_float(model: Any) -> bool:
     if not isinstance(model, nn.Module) or isinstance(model, (torch.jit.ScriptModule, fx.GraphModule)):
         return False
-    return not hasattr(model, "graph_module") and not is_converted(model) and not is_quantized_module(model)
+    return not hasattr(model, "graph_module") and not is_quantized_module(model)
 
 
 def graph_to_compile(who: str, model: nn.Module, example_inputs: Any) -> tuple[fx.GraphModule, tuple[Any, ...]]:

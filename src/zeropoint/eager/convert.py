@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from zeropoint.eager.hooks import is_ours, move_hooks
+from zeropoint.eager.left_in_float import warn_if_float
 from zeropoint.eager.mappings import (
     get_default_custom_config_dict,
     get_default_static_quant_module_mappings,
@@ -50,6 +51,29 @@ def convert(
         >>> type(convert(prepared).module)
         <class 'zeropoint.nn.quantized.linear.Linear'>
     """
+    made = converted(
+        module, mapping, inplace, remove_qconfig, is_reference, convert_custom_config_dict, use_precomputed_fake_quant
+    )
+    if remove_qconfig and not is_reference:  # else it is a step on the way
+        warn_if_float("convert", made, {*(mapping or {}).values(), *_classes(convert_custom_config_dict)})
+    return made
+
+
+def _classes(convert_custom_config_dict: Mapping[str, Any] | None) -> Iterable[type]:
+    custom = get_default_custom_config_dict() if convert_custom_config_dict is None else convert_custom_config_dict
+    return custom.get("observed_to_quantized_custom_module_class", {}).values()
+
+
+def converted(
+    module: nn.Module,
+    mapping: Mapping[type, Any] | None = None,
+    inplace: bool = False,
+    remove_qconfig: bool = True,
+    is_reference: bool = False,
+    convert_custom_config_dict: Mapping[str, Any] | None = None,
+    use_precomputed_fake_quant: bool = False,
+) -> nn.Module:
+    """`convert`, without a word about models in which it finds nothing to do."""
     if not inplace:
         module = copy.deepcopy(module)
     if mapping is None:

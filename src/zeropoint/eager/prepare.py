@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from zeropoint.eager.convert import convert
+from zeropoint.eager.convert import converted
 from zeropoint.eager.mappings import (
     fixed_fake_quants,
     get_default_custom_config_dict,
@@ -105,7 +105,7 @@ def prepare_qat(
     if not inplace:
         model = copy.deepcopy(model)
     propagate_qconfig_(model, None)
-    convert(model, mapping=mapping, inplace=True, remove_qconfig=False, convert_custom_config_dict={})
+    converted(model, mapping=mapping, inplace=True, remove_qconfig=False, convert_custom_config_dict={})
     return prepare(
         model,
         inplace=True,

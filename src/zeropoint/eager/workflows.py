@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from zeropoint.described import described
-from zeropoint.eager.convert import convert
+from zeropoint.eager.convert import converted
+from zeropoint.eager.left_in_float import warn_if_float
 from zeropoint.eager.mappings import get_default_dynamic_quant_module_mappings
 from zeropoint.eager.prepare import prepare, prepare_qat
 from zeropoint.numerics.dtypes import quantized_dtype
@@ -51,7 +52,9 @@ def quantize(
     model.eval()
     prepare(model, inplace=True)
     run_fn(model, *run_args)
-    return convert(model, mapping, inplace=True)
+    made = converted(model, mapping, inplace=True)
+    warn_if_float("quantize", made, (mapping or {}).values())
+    return made
 
 
 def quantize_qat(
@@ -71,7 +74,9 @@ def quantize_qat(
     model.train()
     prepare_qat(model, inplace=True)
     run_fn(model, *run_args)
-    return convert(model, inplace=True)
+    made = converted(model, inplace=True)
+    warn_if_float("quantize_qat", made)
+    return made
 
 
 def quantize_dynamic(
@@ -119,7 +124,9 @@ def quantize_dynamic(
         model = copy.deepcopy(model)
     model.eval()
     propagate_qconfig_(model, spec)
-    return convert(model, mapping, inplace=True)
+    made = converted(model, mapping, inplace=True)
+    warn_if_float("quantize_dynamic", made, mapping.values())
+    return made
 
 
 def _dynamic_defaults(dtype: Any) -> dict[Any, Any]:

@@ -210,10 +210,11 @@ def _layouts(func: Any, name: str, args: Any, kwargs: Any) -> Iterator[Tensor]:
     except (NotImplementedError, RuntimeError):  # also what the meta device lacks
         if name not in ("view", "view_as"):
             return iter(())
-        raise NotImplementedError(
+        _refuse(
             f"{name} does not work with quantized tensors, which are channels last in memory after a convolution, so"
             f" the converted model would fail {_place()[1]}. Use reshape or flatten."
-        ) from None
+        )
+        return iter(())
     return iter([t for t in results if t.device.type == "meta"])
 
 
@@ -225,7 +226,7 @@ _WARNED: set[str] = set()
 
 
 def _require_quantizable(func: Any, name: str, args: Any, kwargs: Any) -> bool | None:
-    """Raise unless real quantized tensors can go through `func`, called like this.
+    """Raise, or warn, unless real quantized tensors can go through `func`, called like this.
 
     The answer says whether the result is quantized with the parameters of the first tensor (True), with others (False)
     or not at all (None).
@@ -248,10 +249,19 @@ def _require_quantizable(func: Any, name: str, args: Any, kwargs: Any) -> bool |
     if module is not None and not list(module.children()) and getattr(module, "qconfig", None) is None:
         ways = "its qconfig is None, so it stays float: give it a qconfig, or put a DeQuantStub before it"
         ways += " (and a QuantStub after it)"
-    raise NotImplementedError(
+    _refuse(
         f"{name or func} does not support quantized tensors, so the converted model would fail {where}."
         f" Instead: {ways}."
     )
+    return None
+
+
+def _refuse(why: str) -> None:
+    if CONTEXT.refuses_unquantizable:
+        raise NotImplementedError(why) from None
+    if why not in _WARNED:
+        _WARNED.add(why)
+        warnings.warn(why, stacklevel=4)
 
 
 def _warn_of_joining(name: str) -> None:

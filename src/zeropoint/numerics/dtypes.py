@@ -7,34 +7,17 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from zeropoint.described import described
+from zeropoint.numerics.named import Named
 
 if TYPE_CHECKING:
     import torch
 
 
-_KINDS = ("QuantizedDtype", "dtype")
-
-
-@functools.cache
-def twin(name: str) -> Any:
-    """torch's object of this name, where torch is installed and has one; else the name.
-
-    Loads torch: the hash of an object of torch's is not known before, and ours must be the same from the first time on.
-    """
-    try:
-        import torch
-    except ImportError:
-        return name
-    found = getattr(torch, name, None)
-    return name if found is None or type(found).__module__.startswith("zeropoint") else found
-
-
-class QuantizedDtype:
+class QuantizedDtype(Named):
     """An integer type with `bits` bits, held in elements of type `storage`.
 
     The range follows from the bits: ``[0, 2**bits - 1]`` if unsigned, ``[-2**(bits-1), 2**(bits-1) - 1]`` if signed.
-    Sub-byte types hold ``8 / bits`` values in a byte, low bits first. It is no dataclass: `dataclasses.asdict` of what
-    holds it leaves it whole, as it leaves torch's.
+    Sub-byte types hold ``8 / bits`` values in a byte, low bits first.
 
     Example:
         >>> from zeropoint import quint4x2
@@ -43,7 +26,7 @@ class QuantizedDtype:
     """
 
     # Attributes and no properties, as torch.compile looks at dtypes and cannot follow those.
-    name: str
+    _of_torch = "dtype"
     bits: int
     signed: bool
     storage: str
@@ -65,9 +48,6 @@ class QuantizedDtype:
             itemsize=width // 8,
         )
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"{self!r} cannot be changed: it has no {name} to set")
-
     @functools.cached_property
     def torch_storage(self) -> torch.dtype:
         """The torch dtype of the storage; needs torch."""
@@ -75,25 +55,8 @@ class QuantizedDtype:
 
         return getattr(torch, self.storage)
 
-    @functools.cached_property
-    def _hash(self) -> int:
-        return hash(twin(self.name))
-
-    def __repr__(self) -> str:
-        return f"zeropoint.{self.name}"
-
-    def __eq__(self, other: object) -> bool:
-        """Whether `other` is the same dtype, ours or torch's."""
-        if type(other).__name__ not in _KINDS:
-            return NotImplemented
-        return str(other) in (f"zeropoint.{self.name}", f"torch.{self.name}")
-
-    def __hash__(self) -> int:
-        """That of torch's dtype of the same name, which is equal: either finds the other in a dictionary."""
-        return self._hash
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return quantized_dtype, (self.name,)
+    def __reduce__(self) -> Any:
+        return self.name if self._is_torchs else (quantized_dtype, (self.name,))
 
 
 qint8 = QuantizedDtype("qint8", 8, signed=True)

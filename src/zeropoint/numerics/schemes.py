@@ -6,13 +6,11 @@ from types import MappingProxyType
 from typing import Any
 
 from zeropoint.described import described
-from zeropoint.numerics.dtypes import twin
-
-_KINDS = ("QScheme", "qscheme")
+from zeropoint.numerics.named import Named
 
 
-class QScheme:
-    """How quantization parameters are laid out over a tensor. It is no dataclass, see `QuantizedDtype`.
+class QScheme(Named):
+    """How quantization parameters are laid out over a tensor.
 
     Example:
         >>> from zeropoint import per_channel_symmetric
@@ -20,7 +18,7 @@ class QScheme:
         (True, True)
     """
 
-    name: str
+    _of_torch = "qscheme"
     per_channel: bool
     symmetric: bool
     float_zero_point: bool
@@ -29,24 +27,8 @@ class QScheme:
         facts = {"per_channel": per_channel, "symmetric": symmetric, "float_zero_point": float_zero_point}
         vars(self).update(name=name, **facts)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"{self!r} cannot be changed: it has no {name} to set")
-
-    def __repr__(self) -> str:
-        return f"zeropoint.{self.name}"
-
-    def __eq__(self, other: object) -> bool:
-        """Whether `other` is the same scheme, ours or torch's."""
-        if type(other).__name__ not in _KINDS:
-            return NotImplemented
-        return str(other) in (f"zeropoint.{self.name}", f"torch.{self.name}")
-
-    def __hash__(self) -> int:
-        """That of torch's scheme of the same name, which is equal."""
-        return hash(twin(self.name))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return qscheme, (self.name,)
+    def __reduce__(self) -> Any:
+        return self.name if self._is_torchs else (qscheme, (self.name,))
 
 
 per_tensor_affine = QScheme("per_tensor_affine", per_channel=False, symmetric=False)

@@ -136,10 +136,10 @@ class UniformQuantizationObserverBase(ObserverBase):
     def _set_plain_numbers(self) -> None:
         """What follows from dtype, scheme and range, for TorchScript, which knows neither of the first two."""
         unsigned_middle = 128 if not self.has_customized_qrange else (self.quant_min + self.quant_max) // 2
-        middles = {"quint8": unsigned_middle, "torch.uint8": unsigned_middle, "torch.uint16": 2**15}
+        middles = {quint8: unsigned_middle, torch.uint8: unsigned_middle, torch.uint16: 2**15}
         self.symmetric = self.qscheme.symmetric
         self.float_zero_point = self.qscheme.float_zero_point
-        self.symmetric_zero_point = middles.get(str(self.dtype).removeprefix("zeropoint."), 0)
+        self.symmetric_zero_point = middles.get(self.dtype, 0)
 
     @staticmethod
     def _check_range(name: str, quant_min: int, quant_max: int, most: int) -> None:
@@ -162,7 +162,7 @@ class UniformQuantizationObserverBase(ObserverBase):
 
     def _require_middle(self) -> None:
         """Refuse a reduced range that its own symmetric zero point, 128, is not in."""
-        if self.symmetric and self.reduce_range and str(self.dtype) == "zeropoint.quint8":
+        if self.symmetric and self.reduce_range and self.dtype == quint8:
             raise NotImplementedError(
                 f"{type(self).__name__}: reduce_range with a symmetric scheme is not defined for quint8; use qint8, or"
                 " quant_min=0 and quant_max=127 instead of reduce_range"

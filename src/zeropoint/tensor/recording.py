@@ -86,7 +86,7 @@ def explain_dtypes_to_dynamo() -> None:
     def fx_repr(dtype: QuantizedDtype) -> tuple[str, dict[str, Any]]:
         return f"quantized_dtype({dtype.name!r})", {"quantized_dtype": quantized_dtype}
 
-    members = (*QuantizedDtype.__annotations__, "torch_storage", "__eq__", "__repr__")
+    members = ("name", *QuantizedDtype.__annotations__, "torch_storage", "__eq__", "__repr__")
     QuantizedDtype.__fx_repr__ = fx_repr  # type: ignore[attr-defined]
     with contextlib.suppress(TypeError):  # torch 2.11 takes only classes with a metaclass of its own: as above
         register_opaque_type(QuantizedDtype, typ="value", members=dict.fromkeys(members, MemberType.USE_REAL))

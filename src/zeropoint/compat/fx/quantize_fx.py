@@ -11,6 +11,12 @@ from zeropoint.compat.fx.backend_config import BackendConfig
 from zeropoint.compat.fx.backends import get_native_backend_config
 from zeropoint.compat.fx.convert import convert
 from zeropoint.compat.fx.custom_config import (
+from zeropoint.described import described
+from zeropoint.eager.left_in_float import warn_if_float
+from zeropoint.fx.backend_config import BackendConfig
+from zeropoint.fx.backends import get_native_backend_config
+from zeropoint.fx.convert import convert
+from zeropoint.fx.custom_config import (
     ConvertCustomConfig,
     FuseCustomConfig,
     PrepareCustomConfig,
@@ -169,10 +175,13 @@ def convert_fx(
         qconfig_mapping: the mapping of `prepare_fx`, with None for parts that should stay in float after all.
         keep_original_weights: keep the float weights of functions in ``original_weights_lookup``.
     """
-    return _convert(
+    made = _convert(
         graph_module, convert_custom_config, qconfig_mapping, backend_config, is_reference=False,
         remove_qconfig=_remove_qconfig, keep_original_weights=keep_original_weights,
     )  # fmt: skip
+    if not any("quantiz" in str(node.target) for node in made.graph.nodes if node.op == "call_function"):
+        warn_if_float("convert_fx", made)
+    return made
 
 
 def convert_to_reference_fx(

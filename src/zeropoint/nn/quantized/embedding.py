@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from zeropoint.nn import qat
 from zeropoint.nn.quantized.storage import as_qtensor, has_observed, quantize_weight, with_same_dtype
 from zeropoint.numerics.dtypes import quantized_dtype, quint8
+from zeropoint.numerics.named import in_files
 from zeropoint.observers import default_float_qparams_observer
 from zeropoint.ops import embedding as ops
 from zeropoint.qfunctions import embedding as packed
@@ -72,7 +73,7 @@ class EmbeddingPackedParams(nn.Module):
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        destination[prefix + "dtype"] = self.dtype.name
+        destination[prefix + "dtype"] = in_files(self.dtype.name)
         destination[prefix + "_packed_weight"] = self._weight()
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:

@@ -19,6 +19,7 @@ from zeropoint.nn.quantized.storage import (
     quantized,
 )
 from zeropoint.numerics.dtypes import qint8, quantized_dtype
+from zeropoint.numerics.named import in_files
 from zeropoint.ops import layers
 from zeropoint.ops.weight_only import make_fp16_layer
 from zeropoint.qfunctions import packed
@@ -86,7 +87,7 @@ class LinearPackedParams(StoredWeight):
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        destination[prefix + "dtype"] = self._weight_dtype
+        destination[prefix + "dtype"] = in_files(self._weight_dtype)
         destination[prefix + "_packed_params"] = self._weight_bias()
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, *args: Any) -> None:
