@@ -12,7 +12,7 @@ from torch import nn
 
 import zeropoint
 from zeropoint.compat import to_stock_ops
-from zeropoint.fx import convert_fx, prepare_fx
+from zeropoint.compat.fx import convert_fx, prepare_fx
 
 pytestmark = pytest.mark.oracle  # PyTorch's operators run
 

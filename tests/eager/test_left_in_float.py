@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import zeropoint
-from zeropoint.fx import convert_fx, prepare_fx
+from zeropoint.compat.fx import convert_fx, prepare_fx
 
 CALLS = {
     "quantize_dynamic": lambda m: zeropoint.quantize_dynamic(m),

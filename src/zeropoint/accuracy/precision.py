@@ -31,7 +31,6 @@ from zeropoint.compiler import Unsupported, compile
 from zeropoint.graph.passes.annotate import Choice, Way
 from zeropoint.graph.provenance import Identity, identity, origin
 from zeropoint.graph.workflow import Prepared, Quantized, convert_graph, convert_layers
-from zeropoint.graph.quantize_fx import Prepared, Quantized, convert_fx, convert_layers
 from zeropoint.installation import install_command
 from zeropoint.numerics.distance import decibels
 from zeropoint.operators import BY_ATEN

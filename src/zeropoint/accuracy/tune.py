@@ -43,7 +43,6 @@ from zeropoint.compiler import Unsupported, compile
 from zeropoint.graph.policy import Policy
 from zeropoint.graph.to_int8 import call_of
 from zeropoint.graph.workflow import Quantized
-from zeropoint.progress import during
 from zeropoint.html_table import Bar, html_table
 from zeropoint.progress import during, said
 from zeropoint.regular_file import open_regular

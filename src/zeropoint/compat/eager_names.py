@@ -14,9 +14,7 @@ from zeropoint.compat.fx.modules import is_activation_post_process
 from zeropoint.eager.convert import convert
 from zeropoint.eager.hooks import is_ours
 from zeropoint.eager.mappings import fixed_fake_quants, get_default_qconfig_propagation_list
-from zeropoint.eager.prepare import _hook, _observe, _pre_hook
 from zeropoint.eager.prepare import _hook, _observe, _pre_hook, _watch
-from zeropoint.fx.modules import is_activation_post_process
 from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.numerics.qparams import qparams_from_range
 from zeropoint.numerics.schemes import qscheme as scheme_of

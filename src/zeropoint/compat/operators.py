@@ -16,8 +16,6 @@ from zeropoint.compat import lookup, names, script, scripted
 from zeropoint.compat.changes import Changes
 from zeropoint.compat.fx import targets
 from zeropoint.compat.modules import resolve
-from zeropoint.numerics.dtypes import twin
-from zeropoint.fx import targets
 from zeropoint.tensor.qtensor import HANDLERS
 from zeropoint.torch_versions import override_kernel
 

@@ -11,8 +11,8 @@ from torch import Tensor, fx, nn
 import zeropoint.nn.intrinsic.quantized as nniq
 import zeropoint.nn.quantized as nnq
 import zeropoint.nn.quantized.dynamic as nnqd
-from zeropoint.fx.functions import FUNCTIONS
-from zeropoint.fx.targets import CALLED
+from zeropoint.compat.fx.functions import FUNCTIONS
+from zeropoint.compat.fx.targets import CALLED
 from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.tensor.create import dequantize, quantize_per_tensor
 from zeropoint.tensor.qtensor import QTensor

@@ -23,8 +23,8 @@ from zeropoint.compiler.sizes import CALCULATIONS, NUMBERS, SIZES
 from zeropoint.compiler.torchscript import graph_of
 from zeropoint.context import CONTEXT
 from zeropoint.described import described
-from zeropoint.graph.frontends.script.saved_plan import summary
 from zeropoint.graph.from_qdq import float_model
+from zeropoint.graph.frontends.script.saved_plan import summary
 from zeropoint.graph.frontends.shape_guards import value_of
 from zeropoint.graph.passes.input_checks import Sizes
 from zeropoint.graph.state import kept_state
@@ -46,8 +46,8 @@ def compile(model: nn.Module, example_inputs: Any, fallback: bool = False) -> Pr
 
     Args:
         model: a model from `to_int8`, `convert_graph`, `convert_jit` or `convert_dynamic_jit`, or from eager `convert`
-            or `quantize_dynamic`. TorchScript can also come from a file. A float model, also from `from_onnx`, becomes a
-            float program: linear layers and convolutions with 8-bit or 4-bit weights keep these.
+            or `quantize_dynamic`. TorchScript can also come from a file. A float model, also from `from_onnx`, becomes
+            a float program: linear layers and convolutions with 8-bit or 4-bit weights keep these.
         example_inputs: a tuple of positional arguments, or a dictionary of keyword arguments. Dynamic sizes of the
             model stay dynamic; in TorchScript, those that the script reads from its inputs.
         fallback: let PyTorch run operators that programs do not support. Such a program cannot be saved.

@@ -19,8 +19,6 @@ from zeropoint.comparison.timing import Step, alternating, program_times, step_t
 from zeropoint.compiler import Unsupported, compile
 from zeropoint.cpu import CpuInfo, cpu_info
 from zeropoint.graph.frontends.script.saved_plan import summary
-from zeropoint.graph.provenance import origin
-from zeropoint.graph.quantize_fx import Quantized
 from zeropoint.graph.summary import Row
 from zeropoint.graph.to_int8 import call_of
 from zeropoint.graph.workflow import Quantized

@@ -11,12 +11,6 @@ from zeropoint.compat.fx.backend_config import BackendConfig
 from zeropoint.compat.fx.backends import get_native_backend_config
 from zeropoint.compat.fx.convert import convert
 from zeropoint.compat.fx.custom_config import (
-from zeropoint.described import described
-from zeropoint.eager.left_in_float import warn_if_float
-from zeropoint.fx.backend_config import BackendConfig
-from zeropoint.fx.backends import get_native_backend_config
-from zeropoint.fx.convert import convert
-from zeropoint.fx.custom_config import (
     ConvertCustomConfig,
     FuseCustomConfig,
     PrepareCustomConfig,
@@ -28,6 +22,7 @@ from zeropoint.compat.fx.observed import attach_preserved_attrs_to_model
 from zeropoint.compat.fx.prepare import prepare
 from zeropoint.compat.fx.tracer import QuantizationTracer, trace
 from zeropoint.described import described
+from zeropoint.eager.left_in_float import warn_if_float
 from zeropoint.qconfig_mapping import QConfigMapping
 
 __all__ = [

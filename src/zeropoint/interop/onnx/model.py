@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from zeropoint.described import shortened
 from zeropoint.installation import install_command
 from zeropoint.interop.onnx.bounded import Bounded, TooManyElements
 from zeropoint.interop.onnx.node import Node, NotRead, broken, full_name, input_dtype, plain, rules_of, torch_dtype
