@@ -212,18 +212,26 @@ class QConfigMapping:
             place = (around, object_type, index)
             if place in self.module_name_object_type_order_qconfigs:
                 return self.module_name_object_type_order_qconfigs[place]
+        for kind in (module_type, object_type):
+            if kind is not None and kind in self.object_type_qconfigs:
+                return self.qconfig_for_name(module_name, self.object_type_qconfigs[kind])
+        return self.qconfig_for_name(module_name, self.global_qconfig)
+
+    def qconfig_for_name(self, module_name: str, otherwise: QConfigAny) -> QConfigAny:
+        """What the rules about names say: that for the module or the nearest one around it, else the first that matches.
+
+        Example:
+            >>> mapping = QConfigMapping().set_module_name("body", None)
+            >>> mapping.qconfig_for_name("body.0", "qconfig") is None, mapping.qconfig_for_name("head", "qconfig")
+            (True, 'qconfig')
+        """
         name = module_name
         while name:
             if name in self.module_name_qconfigs:
                 return self.module_name_qconfigs[name]
             name = name.rpartition(".")[0]
-        for regex, qconfig in self.module_name_regex_qconfigs.items():
-            if re.match(regex, module_name):
-                return qconfig
-        for kind in (module_type, object_type):
-            if kind is not None and kind in self.object_type_qconfigs:
-                return self.object_type_qconfigs[kind]
-        return self.global_qconfig
+        found = (q for regex, q in self.module_name_regex_qconfigs.items() if re.match(regex, module_name))
+        return next(found, otherwise)
 
     # ----------------------------------------------------------------------------------------------------- other forms
 

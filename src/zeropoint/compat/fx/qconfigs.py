@@ -59,8 +59,7 @@ def order_qconfig(mapping: QConfigMapping, module_path: str, object_type: Any, i
 
 
 def _of_module(mapping: QConfigMapping, kind: Any, path: str, fallback: Any) -> Any:
-    by_type = object_type_qconfig(mapping, kind, fallback)
-    return module_name_qconfig(mapping, path, module_name_regex_qconfig(mapping, path, by_type))
+    return mapping.qconfig_for_name(path, object_type_qconfig(mapping, kind, fallback))
 
 
 def add_fused_types(model: fx.GraphModule, mapping: QConfigMapping) -> None:
