@@ -218,7 +218,7 @@ class QConfigMapping:
         return self.qconfig_for_name(module_name, self.global_qconfig)
 
     def qconfig_for_name(self, module_name: str, otherwise: QConfigAny) -> QConfigAny:
-        """What the rules about names say: that for the module or the nearest one around it, else the first that matches.
+        """What the rules about names say: that for the module or the nearest around it, else the first that matches.
 
         Example:
             >>> mapping = QConfigMapping().set_module_name("body", None)

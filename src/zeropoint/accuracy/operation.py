@@ -1,4 +1,4 @@
-"""What a layer with a weight computes, in float, and as one product of matrices."""
+"""The float computation of a layer with a weight, also as one matrix product."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Channels divided before layers with the ranges of each call round them (SmoothQuant), searched for each value.
+"""SmoothQuant for layers with dynamic ranges: divides the channels of an input, and searches how hard for each value.
 
 Such a layer has a scale for each row (linear) or for the whole input (convolution), and a few large channels leave all
 others few steps. ``x W' = (x / f) (W * f)'``, so with ``f = max|x|^a / max|W|^(1 - a)`` strength `a` moves what is hard

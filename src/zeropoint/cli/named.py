@@ -1,4 +1,4 @@
-"""``package.module:name`` or ``file.py:name``: something in Python code, found from the working directory, too."""
+"""Imports ``package.module:name`` or ``file.py:name``, also from the working directory."""
 
 from __future__ import annotations
 

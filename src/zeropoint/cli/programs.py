@@ -1,4 +1,4 @@
-"""Quantized models into files."""
+"""Writes quantized models to files."""
 
 from __future__ import annotations
 

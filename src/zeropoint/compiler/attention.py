@@ -180,7 +180,7 @@ def _chain(
 
 
 def _operand(step: Step, types: list[str], numbers: dict[int, Any], index: int) -> tuple[str, Any]:
-    """What kind of thing a value is that goes into a chain, and the thing."""
+    """An operand of a fused chain: its kind (a number, a tensor of a dtype, or a computed value), and the operand."""
     if index in numbers:
         return "number", numbers[index]
     if index < len(step.inputs):

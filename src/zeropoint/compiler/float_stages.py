@@ -1,4 +1,4 @@
-"""What is float32 between layers: functions become part of the layer before them, sums and bytes of a norm."""
+"""Fusion of float32 functions into the layer before them, and of sums and quantization into norms."""
 
 from __future__ import annotations
 

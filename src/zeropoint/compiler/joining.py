@@ -1,4 +1,4 @@
-"""Expressions that follow each other become one step: values between them stay in the cache."""
+"""Fusion of consecutive element-wise expressions into one step, so that values between them stay in the cache."""
 
 from __future__ import annotations
 

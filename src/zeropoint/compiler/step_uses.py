@@ -1,4 +1,4 @@
-"""Who makes and who reads the values of a program, for fusions that look for steps that follow each other."""
+"""Producers and consumers of the values of a program, for fusions."""
 
 from __future__ import annotations
 

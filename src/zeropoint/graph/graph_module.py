@@ -80,7 +80,7 @@ class Graph(fx.GraphModule):
 
 @contextlib.contextmanager
 def _leaves_without_warning() -> Iterator[None]:
-    """In torch 2.13 whoever copies or loads a description of nested inputs is told not to ask whether it is a leaf."""
+    """Silences a FutureWarning of torch 2.13 about LeafSpec, which copying and loading a graph would show."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)
         yield

@@ -1,4 +1,4 @@
-"""Observers that count: one streaming histogram, and four ways to read a range from it."""
+"""Observers that count: one streaming histogram, and several ways to read a range from it."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""Operators that move, repeat, choose or sort values: integers go through them as they are. `views` has the others."""
+"""Operators that copy, repeat, gather or sort values without changing them; `views` has those that only reshape."""
 
 from __future__ import annotations
 

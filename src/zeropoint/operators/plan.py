@@ -1,4 +1,4 @@
-"""What is chosen for the nodes of a graph, and the rules that every family of operators shares."""
+"""Choices: how each node of a graph is computed (static, dynamic, weight-only, float), and the rules families share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where floats become integers and integers floats."""
+"""Quantize and dequantize: the operators between float32 and integers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One value for each row along some axes: sums, products, variances, norms, and whether any or all are true."""
+"""Reductions along axes: sums, products, variances, norms, any and all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every operator, and who asks for them finds: by ATen's name, by module class, by form."""
+"""The registry of operators: finds a record by its name, its ATen overload, its module class or its quantized form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors of known values, other dtypes, counting: what models make masks and positions of."""
+"""Operators that stay outside quantization: constant tensors, casts, ranges and cumulative sums, as masks need them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of a graph while it is lowered: floats, or integers with their parameters."""
+"""Values during lowering: a float node, or an integer node with its scale and zero point."""
 
 from __future__ import annotations
 

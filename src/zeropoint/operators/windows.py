@@ -1,4 +1,4 @@
-"""Windows of images as columns and back, pools that name places, and boxes: what programs compute in float."""
+"""im2col and col2im, pools with indices, and non-maximum suppression: operators that programs compute in float."""
 
 from __future__ import annotations
 

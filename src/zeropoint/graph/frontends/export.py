@@ -35,7 +35,7 @@ from zeropoint.graph.torch_internals import TRACING
 
 __all__ = ["CaptureError", "call_of", "capture", "is_exported", "is_training"]
 
-_GUARDS = "_guards_fn"  # checks of sizes in what torch.export makes; ours are in sizes.py
+_GUARDS = "_guards_fn"  # checks of sizes in what torch.export makes; ours are in passes/input_checks.py
 
 
 _NO_CACHE = "set model.config.use_cache = False; or, to generate, use a cache of fixed size (docs/guides/generation.md)"

@@ -1,4 +1,4 @@
-"""The borders of a quantized region: floats to quantized tensors, and back."""
+"""Quantize and DeQuantize modules: floats to quantized tensors, and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of one value: activations, bounds, dropout."""
+"""ONNX forms of activations, bounds and dropout."""
 
 from __future__ import annotations
 

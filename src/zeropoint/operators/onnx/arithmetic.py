@@ -1,4 +1,4 @@
-"""Sums, products, products of matrices, and tensors joined."""
+"""ONNX forms of sums, products, matrix products and concatenation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators of ONNX that are several of ours, or one of ours in another spelling."""
+"""ONNX operators that are read as several ATen operators."""
 
 from __future__ import annotations
 

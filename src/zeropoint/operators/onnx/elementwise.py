@@ -1,4 +1,4 @@
-"""Operators that work element by element: arithmetic, comparisons, functions."""
+"""ONNX forms of element-wise arithmetic, comparisons and functions."""
 
 from __future__ import annotations
 

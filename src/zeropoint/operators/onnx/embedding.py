@@ -1,4 +1,4 @@
-"""Embedding tables, and bags of their rows."""
+"""ONNX forms of embedding tables and embedding bags."""
 
 from __future__ import annotations
 

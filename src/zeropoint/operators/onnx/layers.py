@@ -1,4 +1,4 @@
-"""Linear layers and convolutions."""
+"""ONNX forms of linear layers and convolutions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values in another order, repeated, chosen by indices, sorted."""
+"""ONNX forms of operators that copy, repeat, gather or sort values."""
 
 from __future__ import annotations
 

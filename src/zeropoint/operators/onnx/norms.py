@@ -1,4 +1,4 @@
-"""Norms and softmax."""
+"""ONNX forms of norms and softmax."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pools and means."""
+"""ONNX forms of pools and means."""
 
 from __future__ import annotations
 

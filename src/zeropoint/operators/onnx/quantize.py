@@ -1,4 +1,4 @@
-"""Where floats become integers and integers floats."""
+"""ONNX forms of quantize and dequantize."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums, products, extremes and norms along axes."""
+"""ONNX forms of reductions: sums, products, extremes and norms along axes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images of other sizes."""
+"""ONNX forms of resizing."""
 
 from __future__ import annotations
 

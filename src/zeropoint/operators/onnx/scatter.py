@@ -1,4 +1,4 @@
-"""Copies of tensors with some elements written anew."""
+"""ONNX forms of scatter and index_put."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors of known values, other dtypes, counting."""
+"""ONNX forms of constant tensors, casts and ranges."""
 
 from __future__ import annotations
 

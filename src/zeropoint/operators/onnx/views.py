@@ -1,4 +1,4 @@
-"""The same values in another shape, another order of axes, or a part of them."""
+"""ONNX forms of reshapes, transposes and slices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows of convolutions and pools: what ONNX says about their borders."""
+"""Kernel sizes, strides and padding of ONNX convolutions and pools."""
 
 from __future__ import annotations
 
