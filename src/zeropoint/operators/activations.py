@@ -18,6 +18,7 @@ from zeropoint.observers import MinMaxObserver
 from zeropoint.operators.elementwise import emit_bounds, emit_function, emit_threshold
 from zeropoint.operators.float_forms import FloatCall, by_operator, in_parts
 from zeropoint.operators.lookup import emit_table
+from zeropoint.operators.lowering import Lowering
 from zeropoint.operators.node import arguments, aten_name, overload_key, parameter
 from zeropoint.operators.plan import Choice, State, Way, function_of_one_tensor
 from zeropoint.operators.record import ModuleForms, Observed, Operator, Output, Traced
@@ -31,14 +32,14 @@ aten, ours = torch.ops.aten, torch.ops.zeropoint
 # ---------------------------------------------------------------------------------------------------------- lowering
 
 
-def lower_function(g: Any, node: fx.Node, choice: Choice) -> Value:
+def lower_function(g: Lowering, node: fx.Node, choice: Choice) -> Value:
     """The integers and their parameters, the numbers of the function, and the parameters of the result."""
     a, out = arguments(node), g.output_scale(node, choice)
     numbers = (_number(g, name, a[name]) for name in choice.operator.arguments)
     return Value(integers=g.call(g.op(choice), *g.quantized(node.args[0]), *numbers, *out.pair), scale=out)
 
 
-def _number(g: Any, name: str, value: Any) -> Any:
+def _number(g: Lowering, name: str, value: Any) -> Any:
     if isinstance(value, fx.Node):
         return g.constant(value.target, g.parameter(value))
     if name == "approximate":
@@ -53,21 +54,21 @@ def _annotate_prelu(state: State, node: fx.Node, operator: Operator, qconfig: An
     return choice
 
 
-def _slopes(g: Any, node: fx.Node) -> Any:
+def _slopes(g: Lowering, node: fx.Node) -> Any:
     """The slopes of a PReLU, with the dtype of its input and a range of their own."""
     weight, kind = g.parameter(node.args[1]), g.scale_at(node.args[0]).dtype
     new = partial(MinMaxObserver, dtype=quint8 if kind == torch.uint8 else qint8)
     return quantize_weight(weight, g.weight_observer(node.args[1], new))
 
 
-def _lower_prelu(g: Any, node: fx.Node, choice: Choice) -> Value:
+def _lower_prelu(g: Lowering, node: fx.Node, choice: Choice) -> Value:
     out, weight = g.output_scale(node, choice), _slopes(g, node)
     stored = g.constant(node.args[1].target, weight.int_repr().clone())
     args = (*g.quantized(node.args[0]), stored, weight.q_scale(), weight.q_zero_point(), *out.pair)
     return Value(integers=g.call(g.op(choice), *args), scale=out)
 
 
-def _reference_prelu(g: Any, node: fx.Node, choice: Choice, made: fx.Node) -> None:
+def _reference_prelu(g: Lowering, node: fx.Node, choice: Choice, made: fx.Node) -> None:
     with g.graph.inserting_before(made):
         slopes = g.constant(node.args[1].target, _slopes(g, node).dequantize())
     made.args = (made.args[0], slopes)
@@ -76,64 +77,64 @@ def _reference_prelu(g: Any, node: fx.Node, choice: Choice, made: fx.Node) -> No
 # ------------------------------------------------------------------------------------- bounds, which integers keep too
 
 
-def _relu(g: Any, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+def _relu(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
     return g.call(aten.clamp_min.default, q, s.zero_point)
 
 
 def _clamp(low: str, high: str) -> Callable[..., fx.Node]:
-    def clamp(g: Any, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+    def clamp(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
         bounds = [None if a.get(k) is None else float(a[k]) for k in (low, high)]
         return g.call(ours.clamp.default, q, *s.pair, *bounds)
 
     return clamp
 
 
-def _relu6(g: Any, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+def _relu6(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
     return g.call(ours.relu6.default, q, *s.pair)
 
 
-def _threshold(g: Any, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+def _threshold(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
     return g.call(ours.threshold.default, q, *s.pair, float(a["threshold"]), float(a["value"]))
 
 
-def _same(g: Any, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+def _same(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
     return q
 
 
 # ------------------------------------------------------------------------------------------------- on float32, in parts
 
 
-def _hard_sigmoid(g: Any, a: dict[str, Any]) -> FloatCall:
+def _hard_sigmoid(g: Lowering, a: dict[str, Any]) -> FloatCall:
     """``clamp(x + 3, 0, 6) / 6``"""
     shifted = g.call(aten.add.Tensor, g.floats(a["self"]), 3.0)
     return aten.div.Tensor, (g.call(aten.clamp.default, shifted, 0.0, 6.0), 6.0)
 
 
-def _hard_swish(g: Any, a: dict[str, Any]) -> FloatCall:
+def _hard_swish(g: Lowering, a: dict[str, Any]) -> FloatCall:
     """``x * hardsigmoid(x)``"""
     op, args = _hard_sigmoid(g, a)
     return aten.mul.Tensor, (g.floats(a["self"]), g.call(op, *args))
 
 
 def _clamped(low: Any, high: Any) -> Callable[[Any, dict[str, Any]], FloatCall]:
-    def clamp(g: Any, a: dict[str, Any]) -> FloatCall:
+    def clamp(g: Lowering, a: dict[str, Any]) -> FloatCall:
         bounds = (a[b] if isinstance(b, str) else b for b in (low, high))
         return aten.clamp.default, (g.floats(a["self"]), *bounds)
 
     return clamp
 
 
-def _with_negative(g: Any, x: fx.Node, negative: fx.Node) -> FloatCall:
+def _with_negative(g: Lowering, x: fx.Node, negative: fx.Node) -> FloatCall:
     return aten.add.Tensor, (g.call(aten.clamp_min.default, x, 0.0), negative)
 
 
-def _leaky_relu(g: Any, a: dict[str, Any]) -> FloatCall:
+def _leaky_relu(g: Lowering, a: dict[str, Any]) -> FloatCall:
     """``max(x, 0) + slope * min(x, 0)``"""
     x = g.floats(a["self"])
     return _with_negative(g, x, g.call(aten.mul.Tensor, g.call(aten.clamp_max.default, x, 0.0), a["negative_slope"]))
 
 
-def _prelu(g: Any, a: dict[str, Any]) -> FloatCall | None:
+def _prelu(g: Lowering, a: dict[str, Any]) -> FloatCall | None:
     """`_leaky_relu` with a slope for each channel."""
     slopes, value = g.parameter(a["weight"]) if a["weight"].op == "get_attr" else None, a["self"].meta.get("val")
     if slopes is None or (slopes.numel() > 1 and not isinstance(value, Tensor)):
@@ -143,7 +144,7 @@ def _prelu(g: Any, a: dict[str, Any]) -> FloatCall | None:
     return _with_negative(g, x, g.call(aten.mul.Tensor, g.call(aten.clamp_max.default, x, 0.0), stored))
 
 
-def _exponential(g: Any, x: fx.Node, factor: float, alpha: float) -> fx.Node:
+def _exponential(g: Lowering, x: fx.Node, factor: float, alpha: float) -> fx.Node:
     """``alpha * (exp(v) - 1)`` of ``v = factor * min(x, 0)``, as ``2 alpha t / (1 - t)`` with ``t = tanh(v / 2)``."""
     half = g.call(aten.mul.Tensor, g.call(aten.clamp_max.default, x, 0.0), factor / 2)
     t = g.call(ours.float_tanh.default, half)
@@ -151,18 +152,18 @@ def _exponential(g: Any, x: fx.Node, factor: float, alpha: float) -> fx.Node:
     return g.call(aten.div.Tensor, g.call(aten.mul.Tensor, t, 2.0 * alpha), rest)
 
 
-def _elu(g: Any, a: dict[str, Any]) -> FloatCall:
+def _elu(g: Lowering, a: dict[str, Any]) -> FloatCall:
     x = g.floats(a["self"])
     op, args = _with_negative(g, x, _exponential(g, x, float(a["input_scale"]), float(a["alpha"])))
     return (op, args) if a["scale"] == 1 else (aten.mul.Tensor, (g.call(op, *args), float(a["scale"])))
 
 
-def _celu(g: Any, a: dict[str, Any]) -> FloatCall:
+def _celu(g: Lowering, a: dict[str, Any]) -> FloatCall:
     x = g.floats(a["self"])
     return _with_negative(g, x, _exponential(g, x, 1.0 / float(a["alpha"]), float(a["alpha"])))
 
 
-def _mish(g: Any, a: dict[str, Any]) -> FloatCall:
+def _mish(g: Lowering, a: dict[str, Any]) -> FloatCall:
     """``x * tanh(log(1 + exp(x)))``, as ``x * sigmoid(x) * (1 + t) / (1 + t^2)`` with ``t = sigmoid(-x)``."""
     x = g.floats(a["self"])
     t = g.call(ours.float_sigmoid.default, g.call(aten.mul.Tensor, x, -1.0))
@@ -181,7 +182,7 @@ def _is_soft_sign(node: fx.Node) -> fx.Node | None:
     return x if is_one and a["self"].args[0] is x else None
 
 
-def _soft_sign(g: Any, a: dict[str, Any]) -> FloatCall:
+def _soft_sign(g: Lowering, a: dict[str, Any]) -> FloatCall:
     """``x / (|x| + 1)``, with ``|x| = max(x, 0) + max(-x, 0)``"""
     x = g.floats(a["input"])
     negative = g.call(aten.clamp_min.default, g.call(aten.mul.Tensor, x, -1.0), 0.0)
@@ -189,13 +190,13 @@ def _soft_sign(g: Any, a: dict[str, Any]) -> FloatCall:
     return aten.div.Tensor, (x, g.call(aten.add.Tensor, size, 1.0))
 
 
-def _soft_shrink(g: Any, a: dict[str, Any]) -> FloatCall:
+def _soft_shrink(g: Lowering, a: dict[str, Any]) -> FloatCall:
     """``x - clamp(x, -lambda, lambda)``"""
     x = g.floats(a["self"])
     return aten.sub.Tensor, (x, g.call(aten.clamp.default, x, -float(a["lambd"]), float(a["lambd"])))
 
 
-def _hard_shrink(g: Any, a: dict[str, Any]) -> FloatCall:
+def _hard_shrink(g: Lowering, a: dict[str, Any]) -> FloatCall:
     """``x`` where ``|x| > lambda``, else 0."""
     x = g.floats(a["self"])
     is_small = g.call(aten.le.Scalar, g.call(aten.abs.default, x), float(a["lambd"]))
@@ -260,7 +261,7 @@ def table_function(
 ) -> Operator:
     """A function without an operator on integers: they look its 256 results up."""
 
-    def lower(g: Any, node: fx.Node, choice: Choice) -> Value:
+    def lower(g: Lowering, node: fx.Node, choice: Choice) -> Value:
         integers, scale = g.integers(node.args[0])
         out = g.output_scale(node, choice)
         every = torch.arange(256, dtype=torch.uint8).view(scale.dtype)

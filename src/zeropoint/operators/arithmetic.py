@@ -16,6 +16,7 @@ from zeropoint.operators.elementwise import emit_arithmetic, overloads
 from zeropoint.operators.expressions import Expression
 from zeropoint.operators.float_forms import FloatCall, by_operator, in_parts
 from zeropoint.operators.lookup import emit_table, restored_table
+from zeropoint.operators.lowering import Lowering
 from zeropoint.operators.node import arguments, aten_name, only_reads_shape
 from zeropoint.operators.plan import (
     Choice,
@@ -136,7 +137,7 @@ def _becomes_weights(node: fx.Node) -> bool:
     return reached
 
 
-def _binary(g: Any, node: fx.Node, choice: Choice) -> Value:
+def _binary(g: Lowering, node: fx.Node, choice: Choice) -> Value:
     out = g.output_scale(node, choice)
     integers, scale, zero_point = g.quantized(node.args[1])
     factor = arguments(node).get("alpha", 1) * (-1 if str(aten_name(node)).startswith("sub") else 1)
@@ -144,13 +145,13 @@ def _binary(g: Any, node: fx.Node, choice: Choice) -> Value:
     return Value(integers=g.call(g.op(choice), *args), scale=out)
 
 
-def _multiplied(g: Any, node: fx.Node, choice: Choice) -> Value:
+def _multiplied(g: Lowering, node: fx.Node, choice: Choice) -> Value:
     if choice.way is Way.DYNAMIC:
         return Value(g.call(ours.matmul_dynamic.default, *(g.floats(part) for part in node.args[:2])))
     return _binary(g, node, choice)
 
 
-def _with_number(g: Any, node: fx.Node, choice: Choice) -> Value:
+def _with_number(g: Lowering, node: fx.Node, choice: Choice) -> Value:
     """A tensor and a number: the integers stay, or nearly, and the parameters change."""
     if choice.way is Way.STATIC:
         return _binary(g, node, choice)
@@ -169,7 +170,7 @@ def number_form(record: Operator, scale: Scale, number: float) -> tuple[Any, Sca
     return op, Scale(*parameters(scale.scale, scale.zero_point, number, scale.dtype), scale.dtype)
 
 
-def _cat(g: Any, node: fx.Node, choice: Choice) -> Value:
+def _cat(g: Lowering, node: fx.Node, choice: Choice) -> Value:
     out = g.output_scale(node, choice)
     parts = [g.quantized(t) for t in node.args[0]]
     integers, scales, zero_points = (list(column) for column in zip(*parts))
@@ -177,10 +178,10 @@ def _cat(g: Any, node: fx.Node, choice: Choice) -> Value:
     return Value(integers=g.call(g.op(choice), integers, scales, zero_points, dim, *out.pair), scale=out)
 
 
-def _weighted(g: Any, node: fx.Node) -> FloatCall | None:
+def _weighted(g: Lowering, node: fx.Node) -> FloatCall | None:
     """``x + alpha * y``, whose product PyTorch does not always round."""
 
-    def parts(g: Any, a: dict[str, Any]) -> FloatCall | None:
+    def parts(g: Lowering, a: dict[str, Any]) -> FloatCall | None:
         if a.get("alpha", 1) == 1 or isinstance(a["alpha"], fx.Node) or not isinstance(a["other"], fx.Node):
             return None
         return node.target, (g.floats(a["self"]), g.call(aten.mul.Tensor, g.floats(a["other"]), a["alpha"]))
@@ -274,7 +275,7 @@ def _restore_cat(r: GraphBuilder, step: ProgramStep) -> fx.Node:
 # ----------------------------------------------------------------------------------------------------------- records
 
 
-def _added_product(g: Any, a: dict[str, Any]) -> FloatCall:
+def _added_product(g: Lowering, a: dict[str, Any]) -> FloatCall:
     """``beta * c + alpha * a b`` of matrices that are computed."""
     product = ours.float_matmul.default, (g.floats(a["mat1"]), g.floats(a["mat2"]))
     if a["alpha"] != 1:

@@ -8,13 +8,14 @@ import torch
 from torch import Tensor, fx
 
 from zeropoint.operators.float_forms import FloatCall
+from zeropoint.operators.lowering import Lowering
 
 __all__ = ["computed_conv", "computed_linear"]
 
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 
 
-def computed_linear(g: Any, a: dict[str, Any]) -> FloatCall | None:
+def computed_linear(g: Lowering, a: dict[str, Any]) -> FloatCall | None:
     """A linear layer with a weight that is computed: a product of matrices."""
     values = [g.unobserved(a[k]).meta.get("val") for k in ("input", "weight")]
     if any(value is None for value in values) or values[0].dim() < 2 or values[1].dim() != 2:
@@ -26,7 +27,7 @@ def computed_linear(g: Any, a: dict[str, Any]) -> FloatCall | None:
     return aten.add.Tensor, (g.call(product[0], *product[1]), g.floats(a["bias"]))
 
 
-def computed_conv(g: Any, a: dict[str, Any]) -> FloatCall | None:
+def computed_conv(g: Lowering, a: dict[str, Any]) -> FloatCall | None:
     """A convolution of images: its windows as columns, and one product for each group. Sizes of images are fixed."""
     x, weight = (g.unobserved(a[k]).meta.get("val") for k in ("input", "weight"))
     if not (isinstance(x, Tensor) and isinstance(weight, Tensor)) or x.dim() != 4 or weight.dim() != 4:

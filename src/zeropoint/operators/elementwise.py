@@ -16,6 +16,7 @@ from torch import fx
 
 from zeropoint.operators.expressions import Expression, Term
 from zeropoint.operators.float_forms import FloatCall, FloatForm, are_floats, in_parts
+from zeropoint.operators.lowering import Lowering
 from zeropoint.operators.node import arguments
 from zeropoint.operators.record import Observed, Operator, Traced
 from zeropoint.operators.steps import Emit, GraphBuilder, ProgramStep, StepBuilder, dtype_of, restores, steps
@@ -329,7 +330,7 @@ _OLD = ("add", "subtract", "multiply", "divide", "clamp", "threshold", *_FUNCTIO
 # ------------------------------------------------------------------------------------------------ float forms in graphs
 
 
-def _as_floats(g: Any, value: Any) -> Any:
+def _as_floats(g: Lowering, value: Any) -> Any:
     """A tensor or a number as a float32 tensor."""
     if not isinstance(value, fx.Node):
         return g.constant(f"number_{value}", torch.tensor(float(value), dtype=_F32))
@@ -340,7 +341,7 @@ def _as_floats(g: Any, value: Any) -> Any:
 def _form(compute: Callable[[Any, fx.Node], FloatCall | None]) -> FloatForm:
     """A form of calls that give float32, of tensors of any dtype."""
 
-    def form(g: Any, node: fx.Node) -> FloatCall | None:
+    def form(g: Lowering, node: fx.Node) -> FloatCall | None:
         if "written" in node.meta or not are_floats(g, [node]):
             return None
         return compute(g, node)
@@ -353,14 +354,14 @@ def _unary_form(function: str) -> FloatForm:
 
 
 def _binary_form(function: str, swapped: bool = False) -> FloatForm:
-    def compute(g: Any, node: fx.Node) -> FloatCall:
+    def compute(g: Lowering, node: fx.Node) -> FloatCall:
         operands = _operands(node, 2)[::-1] if swapped else _operands(node, 2)
         return ours.float_binary.default, (*(_as_floats(g, v) for v in operands), function)
 
     return _form(compute)
 
 
-def _floor_form(g: Any, node: fx.Node) -> FloatCall | None:
+def _floor_form(g: Lowering, node: fx.Node) -> FloatCall | None:
     rounds = "floor_divide" in str(node.target) or arguments(node).get("rounding_mode") == "floor"
     return _binary_form("floor_divide")(g, node) if rounds else None
 
@@ -377,7 +378,7 @@ _POWERS: dict[float, Callable[[Any, Any], FloatCall]] = {
 }
 
 
-def _power(g: Any, node: fx.Node) -> FloatCall:
+def _power(g: Lowering, node: fx.Node) -> FloatCall:
     base, exponent = _operands(node, 2)
     if isinstance(base, fx.Node) and isinstance(exponent, (int, float)) and float(exponent) in _POWERS:
         return _POWERS[float(exponent)](g, _as_floats(g, base))
@@ -387,7 +388,7 @@ def _power(g: Any, node: fx.Node) -> FloatCall:
 def _product_form(quotient: bool) -> FloatForm:
     """``x + value * a * b``, or ``x + value * a / b``, each rounded."""
 
-    def parts(g: Any, a: dict[str, Any]) -> FloatCall:
+    def parts(g: Lowering, a: dict[str, Any]) -> FloatCall:
         first, second = g.floats(a["tensor1"]), g.floats(a["tensor2"])
         scaled = first if a["value"] == 1 else g.call(aten.mul.Tensor, first, a["value"])
         made = g.call(aten.div.Tensor if quotient else aten.mul.Tensor, scaled, second)
@@ -396,7 +397,7 @@ def _product_form(quotient: bool) -> FloatForm:
     return in_parts(parts)
 
 
-def _lerp(g: Any, a: dict[str, Any]) -> FloatCall:
+def _lerp(g: Lowering, a: dict[str, Any]) -> FloatCall:
     """``x + weight * (end - x)``; from the end if that is nearer, ``end - (1 - weight) * (end - x)``."""
     x, end = g.floats(a["self"]), g.floats(a["end"])
     distance = g.call(aten.sub.Tensor, end, x)
@@ -411,7 +412,7 @@ def _lerp(g: Any, a: dict[str, Any]) -> FloatCall:
     return aten.where.self, (is_near, g.call(from_first[0], *from_first[1]), from_last)
 
 
-def _softplus(g: Any, a: dict[str, Any]) -> FloatCall:
+def _softplus(g: Lowering, a: dict[str, Any]) -> FloatCall:
     """``log(1 + exp(beta x)) / beta``, and `x` where that is the same to all its digits."""
     x, beta = g.floats(a["self"]), float(a["beta"])
     scaled = x if beta == 1 else g.call(aten.mul.Tensor, x, beta)
@@ -421,7 +422,7 @@ def _softplus(g: Any, a: dict[str, Any]) -> FloatCall:
     return aten.where.self, (g.call(aten.gt.Scalar, scaled, float(a["threshold"])), x, soft)
 
 
-def _log_sigmoid(g: Any, a: dict[str, Any]) -> FloatCall:
+def _log_sigmoid(g: Lowering, a: dict[str, Any]) -> FloatCall:
     """``min(x, 0) - log(1 + exp(-|x|))``"""
     x = g.floats(a["self"])
     size = g.call(aten.mul.Tensor, g.call(aten.abs.default, x), -1.0)
@@ -429,7 +430,7 @@ def _log_sigmoid(g: Any, a: dict[str, Any]) -> FloatCall:
     return aten.sub.Tensor, (g.call(aten.clamp_max.default, x, 0.0), soft)
 
 
-def _logit(g: Any, a: dict[str, Any]) -> FloatCall:
+def _logit(g: Lowering, a: dict[str, Any]) -> FloatCall:
     x = g.floats(a["self"])
     if a["eps"] is not None:
         x = g.call(aten.clamp.default, x, float(a["eps"]), 1.0 - float(a["eps"]))

@@ -17,6 +17,7 @@ from zeropoint.nn.quantized import reference as nnqr
 from zeropoint.nn.quantized.storage import quantize_weight
 from zeropoint.operators.expressions import in_dtype
 from zeropoint.operators.float_forms import FloatCall, are_floats
+from zeropoint.operators.lowering import Lowering
 from zeropoint.operators.node import arguments, aten_name, parameter
 from zeropoint.operators.plan import Choice, State, Way
 from zeropoint.operators.record import ModuleForms, Operator, Output
@@ -63,7 +64,7 @@ def bags_alone(node: fx.Node) -> bool:
     return all(user.target is python.getitem and user.args[1] == 0 for user in node.users)
 
 
-def _rows(g: Any, node: fx.Node, choice: Choice) -> tuple[fx.Node, str]:
+def _rows(g: Lowering, node: fx.Node, choice: Choice) -> tuple[fx.Node, str]:
     """The packed table, and what operators on it are called for their bits."""
     name = "4bit" if table_bits(choice.qconfig.weight()) == 4 else "byte"
     table = g.parameter(node.args[0])
@@ -75,12 +76,12 @@ def _rows(g: Any, node: fx.Node, choice: Choice) -> tuple[fx.Node, str]:
     return g.constant(node.args[0].target, packed), name
 
 
-def _lower(g: Any, node: fx.Node, choice: Choice) -> Value:
+def _lower(g: Lowering, node: fx.Node, choice: Choice) -> Value:
     rows, name = _rows(g, node, choice)
     return Value(g.call(getattr(ours, f"embedding_{name}").default, rows, g.floats(node.args[1])))
 
 
-def _lower_bags(g: Any, node: fx.Node, choice: Choice) -> Value:
+def _lower_bags(g: Lowering, node: fx.Node, choice: Choice) -> Value:
     a = arguments(node)
     rows, name = _rows(g, node, choice)
     options = g.argument([a[k] for k in ("indices", "offsets", "scale_grad_by_freq", "mode")])
@@ -92,7 +93,7 @@ def _lower_bags(g: Any, node: fx.Node, choice: Choice) -> Value:
 # ------------------------------------------------------------------------------------------------ float forms in graphs
 
 
-def _bags_in_parts(g: Any, node: fx.Node) -> FloatCall | None:
+def _bags_in_parts(g: Lowering, node: fx.Node) -> FloatCall | None:
     """Rows of a table of floats, and what those of each bag come to, if nothing else is read."""
     a, call = arguments(node), g.call
     floats = [a[k] for k in ("weight", "per_sample_weights") if a[k] is not None]
@@ -122,7 +123,7 @@ def _bags_in_parts(g: Any, node: fx.Node) -> FloatCall | None:
 _Reduction = Callable[[fx.Node, int], fx.Node]  # of rows, and how many columns they have
 
 
-def _in_equal_bags(g: Any, a: dict[str, Any]) -> tuple[_Reduction, _Reduction] | None:
+def _in_equal_bags(g: Lowering, a: dict[str, Any]) -> tuple[_Reduction, _Reduction] | None:
     """Sums and maxima of bags of one length, as the offsets of a matrix of indices say; None for others."""
     offsets = g.unobserved(a["offsets"])
     if aten_name(offsets) != "arange.start_step" or offsets.args[0] != 0 or a["include_last_offset"]:
@@ -147,7 +148,7 @@ def _in_equal_bags(g: Any, a: dict[str, Any]) -> tuple[_Reduction, _Reduction] |
     return total, largest
 
 
-def _in_bags(g: Any, a: dict[str, Any]) -> tuple[_Reduction, _Reduction]:
+def _in_bags(g: Lowering, a: dict[str, Any]) -> tuple[_Reduction, _Reduction]:
     """The same where offsets say where bags begin: each row goes to the last bag that has begun."""
     call, offsets = g.call, g.floats(a["offsets"])
     if a["include_last_offset"]:

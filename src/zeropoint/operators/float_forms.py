@@ -9,16 +9,17 @@ import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
+from zeropoint.operators.lowering import Lowering
 from zeropoint.operators.node import arguments, parameter
 
 __all__ = ["FloatCall", "FloatForm", "are_floats", "by_operator", "first_of", "in_parts"]
 
 ours = torch.ops.zeropoint
 FloatCall = tuple[Any, tuple[Any, ...]]
-FloatForm = Callable[[Any, fx.Node], FloatCall | None]
+FloatForm = Callable[[Lowering, fx.Node], FloatCall | None]
 
 
-def are_floats(g: Any, nodes: list[fx.Node], least_axes: int = 0) -> bool:
+def are_floats(g: Lowering, nodes: list[fx.Node], least_axes: int = 0) -> bool:
     """Whether all tensors of some nodes are float32 on the CPU, with so many axes."""
 
     def known(value: fx.Node) -> Any:
@@ -51,7 +52,7 @@ def by_operator(
         when: what must hold for the other arguments.
     """
 
-    def form(g: Any, node: fx.Node) -> FloatCall | None:
+    def form(g: Lowering, node: fx.Node) -> FloatCall | None:
         a = arguments(node)
         involved = [*node.all_input_nodes, node] if gives_floats else node.all_input_nodes
         packed = pytree.tree_leaves([a[k] for k in stored if a.get(k) is not None])
@@ -67,7 +68,7 @@ def by_operator(
 def first_of(*forms: FloatForm) -> FloatForm:
     """The first of some forms that fits a call."""
 
-    def form(g: Any, node: fx.Node) -> FloatCall | None:
+    def form(g: Lowering, node: fx.Node) -> FloatCall | None:
         return next((found for found in (form(g, node) for form in forms) if found is not None), None)
 
     return form
@@ -76,7 +77,7 @@ def first_of(*forms: FloatForm) -> FloatForm:
 def in_parts(compute: Callable[[Any, dict[str, Any]], FloatCall | None]) -> FloatForm:
     """A float form in parts: `compute` makes nodes for all of them but the last, and returns that."""
 
-    def form(g: Any, node: fx.Node) -> FloatCall | None:
+    def form(g: Lowering, node: fx.Node) -> FloatCall | None:
         if "written" in node.meta or not are_floats(g, [*node.all_input_nodes, node]):
             return None
         return compute(g, arguments(node))

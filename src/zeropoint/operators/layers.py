@@ -22,6 +22,7 @@ from zeropoint.nn.quantized.storage import quantize_weight
 from zeropoint.observers.grouped import GROUP
 from zeropoint.operators.computed_weights import computed_conv, computed_linear
 from zeropoint.operators.float_forms import FloatCall, FloatForm, by_operator, first_of, in_parts
+from zeropoint.operators.lowering import Lowering, ReferenceLowering
 from zeropoint.operators.node import arguments, each, parameter
 from zeropoint.operators.plan import (
     Choice,
@@ -94,7 +95,7 @@ def annotate(state: State, node: fx.Node, operator: Operator, qconfig: Any) -> C
 # ---------------------------------------------------------------------------------------------------------- lowering
 
 
-def lower(g: Any, node: fx.Node, choice: Choice) -> Value:
+def lower(g: Lowering, node: fx.Node, choice: Choice) -> Value:
     a = arguments(node)
     if choice.way in (Way.WEIGHT, Way.WEIGHT_4):
         return _weight_only(g, a, choice)
@@ -121,25 +122,25 @@ def lower(g: Any, node: fx.Node, choice: Choice) -> Value:
     return Value(integers=_of_batch(g, made, is_one), scale=out)
 
 
-def _is_one_image(g: Any, node: fx.Node) -> bool:
+def _is_one_image(g: Lowering, node: fx.Node) -> bool:
     """Whether a convolution takes one image, without an axis for the batch: one axis less than its weight has."""
     a = arguments(node)
     value = g.unobserved(a["input"]).meta.get("val")
     return "stride" in a and isinstance(value, Tensor) and value.dim() == g.parameter(a["weight"]).dim() - 1
 
 
-def _as_batch(g: Any, x: fx.Node, is_one: bool) -> fx.Node:
+def _as_batch(g: Lowering, x: fx.Node, is_one: bool) -> fx.Node:
     return g.call(aten.unsqueeze.default, x, 0) if is_one else x
 
 
-def _of_batch(g: Any, y: fx.Node, is_one: bool) -> fx.Node:
+def _of_batch(g: Lowering, y: fx.Node, is_one: bool) -> fx.Node:
     return g.call(aten.squeeze.dim, y, 0) if is_one else y
 
 
 def _of_images(form: FloatForm) -> FloatForm:
     """A float form of a convolution, of one image too."""
 
-    def made(g: Any, node: fx.Node) -> FloatCall | None:
+    def made(g: Lowering, node: fx.Node) -> FloatCall | None:
         found = form(g, node)
         if found is None or not _is_one_image(g, node):
             return found
@@ -149,7 +150,7 @@ def _of_images(form: FloatForm) -> FloatForm:
     return made
 
 
-def _geometry(g: Any, a: dict[str, Any]) -> list[Any]:
+def _geometry(g: Lowering, a: dict[str, Any]) -> list[Any]:
     if "stride" not in a:
         return []
     dims = g.parameter(a["weight"]).dim() - 2
@@ -158,7 +159,7 @@ def _geometry(g: Any, a: dict[str, Any]) -> list[Any]:
     return [each(v, dims) if isinstance(v, (list, tuple)) else v for v in numbers]
 
 
-def _weight_only(g: Any, a: dict[str, Any], choice: Choice) -> Value:
+def _weight_only(g: Lowering, a: dict[str, Any], choice: Choice) -> Value:
     """A linear layer on floats with weights of 8 bits, as observed, or of 4 bits in groups of inputs."""
     weight, name = g.parameter(a["weight"]), str(a["weight"].target)
     if choice.way is Way.WEIGHT_4:
@@ -177,7 +178,7 @@ def _weight_only(g: Any, a: dict[str, Any], choice: Choice) -> Value:
     return Value(g.call(op.default, g.floats(a["input"]), *stored, bias, packed.group_size))
 
 
-def reference(g: Any, node: fx.Node, choice: Choice, made: fx.Node) -> None:
+def reference(g: ReferenceLowering, node: fx.Node, choice: Choice, made: fx.Node) -> None:
     """The weight quantized and dequantized."""
     axis = choice.operator.weight_axis
     integers, scales, zero_points = g.weight(node.args[1], choice, axis)

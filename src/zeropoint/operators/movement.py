@@ -12,6 +12,7 @@ from torch import fx, nn
 
 from zeropoint.operators.expressions import Expression, in_dtype
 from zeropoint.operators.float_forms import by_operator
+from zeropoint.operators.lowering import Lowering
 from zeropoint.operators.node import arguments
 from zeropoint.operators.record import Observed, Operator, Output, Traced
 from zeropoint.operators.steps import (
@@ -36,12 +37,12 @@ __all__ = ["RECORDS"]
 aten, ours = torch.ops.aten, torch.ops.zeropoint
 
 
-def _top(g: Any, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+def _top(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
     """Integers are often equal, and topk leaves open which of equal values it takes."""
     return g.call(ours.top.default, q, a["k"], a["dim"], a["largest"])
 
 
-def _pad(g: Any, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+def _pad(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
     if a.get("mode", "constant") != "constant":  # with values that there are
         return g.call(aten.pad.default, q, a["pad"], a["mode"])
     return g.call(aten.constant_pad_nd.default, q, a["pad"], s.zero_point)

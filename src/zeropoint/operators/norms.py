@@ -15,6 +15,7 @@ from zeropoint.nn import quantized as nnq
 from zeropoint.nn.intrinsic import quantized as nniq
 from zeropoint.operators.activations import lower_function
 from zeropoint.operators.float_forms import FloatCall, by_operator, in_parts
+from zeropoint.operators.lowering import Lowering
 from zeropoint.operators.node import arguments
 from zeropoint.operators.plan import function_of_one_tensor
 from zeropoint.operators.record import Fusion, ModuleForms, Observed, Operator, Output, Traced
@@ -27,7 +28,7 @@ aten, ours = torch.ops.aten, torch.ops.zeropoint
 _PARAMETERS = ("weight", "bias")
 
 
-def _rms_norm(g: Any, a: dict[str, Any]) -> FloatCall:
+def _rms_norm(g: Lowering, a: dict[str, Any]) -> FloatCall:
     """``x / sqrt(mean(x^2) + eps) * weight``, as ``x * sqrt(n) / |x, sqrt(n * eps)|``, a norm of one value more."""
     axes, n = len(a["normalized_shape"]), math.prod(a["normalized_shape"])
     eps = torch.finfo(torch.float32).eps if a["eps"] is None else float(a["eps"])

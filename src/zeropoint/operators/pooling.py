@@ -12,6 +12,7 @@ from torch import fx, nn
 
 from zeropoint.numerics.affine import BYTE_LIMITS
 from zeropoint.operators.float_forms import by_operator
+from zeropoint.operators.lowering import Lowering
 from zeropoint.operators.node import arguments, each
 from zeropoint.operators.record import Observed, Operator, Output, Traced
 from zeropoint.operators.steps import GraphBuilder, ProgramStep, Restore, StepBuilder, called, restores, steps
@@ -25,7 +26,7 @@ _WINDOWS = ("self", "kernel_size", "stride", "padding", "ceil_mode", "count_incl
 
 
 def _max_pool(dims: int) -> Callable[..., fx.Node]:
-    def pool(g: Any, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+    def pool(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
         kernel = each(a["kernel_size"], dims)
         stride = each(a["stride"], dims) if a["stride"] else kernel
         padding, dilation = each(a["padding"], dims), each(a["dilation"], dims)
@@ -35,7 +36,7 @@ def _max_pool(dims: int) -> Callable[..., fx.Node]:
 
 
 def _average_pool(dims: int) -> Callable[..., fx.Node]:
-    def pool(g: Any, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+    def pool(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
         kernel = each(a["kernel_size"], dims)
         stride = each(a["stride"], dims) if a["stride"] else kernel
         options = (a["ceil_mode"], a["count_include_pad"], a.get("divisor_override"), s.zero_point, *s.limits, dims)
@@ -45,18 +46,18 @@ def _average_pool(dims: int) -> Callable[..., fx.Node]:
 
 
 def _adaptive_pool(dims: int) -> Callable[..., fx.Node]:
-    def pool(g: Any, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+    def pool(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
         size = each(a["output_size"], dims)
         return g.call(ours.stored_adaptive_average_pool.default, q, size, s.zero_point, *s.limits)
 
     return pool
 
 
-def _mean(g: Any, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+def _mean(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
     return g.call(ours.stored_mean_over.default, q, list(a["dim"] or ()), a["keepdim"], *s.pair, *s.limits)
 
 
-def _resized(g: Any, q: fx.Node, a: Any, dims: int) -> tuple[list[Any], list[float]]:
+def _resized(g: Lowering, q: fx.Node, a: Any, dims: int) -> tuple[list[Any], list[float]]:
     """The output size, and the factors if these were given instead of it."""
     if a["output_size"] is not None:
         return list(a["output_size"]), [0.0] * dims
@@ -69,14 +70,14 @@ def _resized(g: Any, q: fx.Node, a: Any, dims: int) -> tuple[list[Any], list[flo
 
 
 def _nearest(dims: int, exact: bool) -> Callable[..., fx.Node]:
-    def nearest(g: Any, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+    def nearest(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
         sizes, factors = _resized(g, q, a, dims)
         return g.call(ours.stored_nearest.default, q, sizes, factors, exact)
 
     return nearest
 
 
-def _bilinear(g: Any, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
+def _bilinear(g: Lowering, q: fx.Node, s: Scale, a: Any, node: fx.Node) -> fx.Node:
     sizes, factors = _resized(g, q, a, 2)
     given = [f or None for f in factors]
     return g.call(ours.stored_bilinear.default, q, sizes, a["align_corners"], *given, s.zero_point, *s.limits)

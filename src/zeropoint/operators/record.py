@@ -5,12 +5,18 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import fx, nn
 
 from zeropoint.operators.onnx_forms import OnnxForms
 from zeropoint.operators.steps import Restores, Steps
+
+if TYPE_CHECKING:
+    from zeropoint.operators.float_forms import FloatForm
+    from zeropoint.operators.lowering import Lowering, ReferenceLowering
+    from zeropoint.operators.plan import Choice, State
+    from zeropoint.operators.values import Scale, Value
 
 __all__ = ["CustomModule", "Fusion", "ModuleForms", "Observed", "Operator", "Output", "Traced"]
 
@@ -166,12 +172,12 @@ class Operator:
     averages: bool = False
     bounds: bool = False
     chooses: bool = False
-    annotate: Callable[..., Any] | None = None
-    lower: Callable[..., Any] | None = None
-    reference: Callable[..., None] | None = None
-    integers: Callable[..., Any] | None = None
+    annotate: Callable[[State, fx.Node, Operator, Any], Choice] | None = None
+    lower: Callable[[Lowering, fx.Node, Choice], Value] | None = None
+    reference: Callable[[ReferenceLowering, fx.Node, Choice, fx.Node], None] | None = None
+    integers: Callable[[Lowering, fx.Node, Scale, dict[str, Any], fx.Node], fx.Node] | None = None
     refuses: Callable[[dict[str, Any]], str] | None = None
-    float_form: Callable[..., Any] | None = None
+    float_form: FloatForm | None = None
     parts: Callable[..., Any] | None = None
     composed: tuple[str, Callable[[fx.Node], fx.Node | None]] | None = None
     traced: Traced | None = None

@@ -14,6 +14,7 @@ from zeropoint.nn import quantized as nnq
 from zeropoint.nn.quantized import dynamic as nnqd
 from zeropoint.nn.quantized import reference as nnqr
 from zeropoint.operators.float_forms import FloatCall, are_floats
+from zeropoint.operators.lowering import Lowering
 from zeropoint.operators.node import arguments, parameter
 from zeropoint.operators.plan import Choice, State, Way, is_float_placeholder, weight_dtype
 from zeropoint.operators.record import CustomModule, ModuleForms, Operator, Output
@@ -92,7 +93,7 @@ def has_ranges_of_rows(choice: Choice) -> bool:
     return not of_all and not reduces_range(choice)
 
 
-def _lower(g: Any, node: fx.Node, choice: Choice) -> Value:
+def _lower(g: Lowering, node: fx.Node, choice: Choice) -> Value:
     a = arguments(node)
     weights, biases = _split(a)
     stored = [g.constant(b.target, g.parameter(b)) for b in biases]
@@ -111,7 +112,7 @@ def _lower(g: Any, node: fx.Node, choice: Choice) -> Value:
     return Value(g.call(op, g.floats(a["input"]), states, *columns, stored, *options, *sizes))
 
 
-def _lower_cell(g: Any, node: fx.Node, choice: Choice) -> Value:
+def _lower_cell(g: Lowering, node: fx.Node, choice: Choice) -> Value:
     a = arguments(node)
     weights = (*g.weight(a["w_ih"], choice), *g.weight(a["w_hh"], choice))
     biases = [g.stored_or_none(a[k]) for k in ("b_ih", "b_hh")]
@@ -120,7 +121,7 @@ def _lower_cell(g: Any, node: fx.Node, choice: Choice) -> Value:
     return Value(g.call(g.op(choice, "_dynamic"), *args, *more))
 
 
-def _float_inputs(g: Any, node: fx.Node, *stored: str) -> dict[str, Any] | None:
+def _float_inputs(g: Lowering, node: fx.Node, *stored: str) -> dict[str, Any] | None:
     """The arguments of a layer that stays float32 and whose weights are stored, else None."""
     a = arguments(node)
     weights = pytree.tree_leaves([a[k] for k in stored if a[k] is not None])
@@ -130,7 +131,7 @@ def _float_inputs(g: Any, node: fx.Node, *stored: str) -> dict[str, Any] | None:
     return a if are_floats(g, [*(n for n in node.all_input_nodes if n is not sizes), node]) else None
 
 
-def _float(g: Any, node: fx.Node) -> FloatCall | None:
+def _float(g: Lowering, node: fx.Node) -> FloatCall | None:
     a = _float_inputs(g, node, "params")
     if a is None or not _is_whole(a) or (a["train"] and a["dropout"]):
         return None
@@ -143,7 +144,7 @@ def _float(g: Any, node: fx.Node) -> FloatCall | None:
     )  # fmt: skip
 
 
-def _float_cell(g: Any, node: fx.Node) -> FloatCall | None:
+def _float_cell(g: Lowering, node: fx.Node) -> FloatCall | None:
     a = _float_inputs(g, node, "w_ih", "w_hh", "b_ih", "b_hh")
     if a is None:
         return None

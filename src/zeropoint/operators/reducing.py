@@ -10,6 +10,7 @@ from torch import fx
 
 from zeropoint.operators.expressions import Expression, in_dtype
 from zeropoint.operators.float_forms import FloatCall, in_parts
+from zeropoint.operators.lowering import Lowering
 from zeropoint.operators.node import arguments
 from zeropoint.operators.record import Operator
 from zeropoint.operators.steps import Emit, GraphBuilder, ProgramStep, StepBuilder, restores, steps
@@ -82,30 +83,30 @@ def _emit_place(largest: bool) -> Emit:
 # ------------------------------------------------------------------------------------------------ float forms in graphs
 
 
-def _product(g: Any, a: dict[str, Any]) -> FloatCall | None:
+def _product(g: Lowering, a: dict[str, Any]) -> FloatCall | None:
     if a.get("dtype") not in (None, torch.float32):
         return None
     return ours.float_product.default, (g.floats(a["self"]), _axes(a), bool(a.get("keepdim")))
 
 
-def _sum(g: Any, a: dict[str, Any]) -> FloatCall | None:
+def _sum(g: Lowering, a: dict[str, Any]) -> FloatCall | None:
     if a.get("dtype") not in (None, torch.float32):
         return None
     return ours.float_sum.default, (g.floats(a["self"]), _axes(a), bool(a.get("keepdim")))
 
 
-def _variance(g: Any, a: dict[str, Any]) -> FloatCall:
+def _variance(g: Lowering, a: dict[str, Any]) -> FloatCall:
     correction = a.get("correction", float(a.get("unbiased", True)))
     correction = 1.0 if correction is None else float(correction)
     return ours.float_variance.default, (g.floats(a["self"]), _axes(a), correction, bool(a.get("keepdim")))
 
 
-def _deviation(g: Any, a: dict[str, Any]) -> FloatCall:
+def _deviation(g: Lowering, a: dict[str, Any]) -> FloatCall:
     target, args = _variance(g, a)
     return ours.float_unary.default, (g.call(target, *args), "sqrt")
 
 
-def _log_sum_exp(g: Any, a: dict[str, Any]) -> FloatCall:
+def _log_sum_exp(g: Lowering, a: dict[str, Any]) -> FloatCall:
     """``m + log(sum(exp(x - m)))`` with the largest value m, or 0 where that is infinite."""
     x, axes = g.floats(a["self"]), _axes(a)
     largest = g.call(aten.amax.default, x, axes, True)
@@ -117,7 +118,7 @@ def _log_sum_exp(g: Any, a: dict[str, Any]) -> FloatCall:
     return (aten.alias.default, (made,)) if a["keepdim"] else (aten.squeeze.dims, (made, axes))
 
 
-def _vector_norm(g: Any, a: dict[str, Any]) -> FloatCall | None:
+def _vector_norm(g: Lowering, a: dict[str, Any]) -> FloatCall | None:
     """Norms of order 1, 2 and infinity, and others as a root of a sum of powers."""
     order = a.get("ord", a.get("p", 2))
     order = 2.0 if order is None else float(order)

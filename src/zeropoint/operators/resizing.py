@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, fx
 
 from zeropoint.operators.float_forms import FloatCall, are_floats
+from zeropoint.operators.lowering import Lowering
 from zeropoint.operators.node import arguments
 from zeropoint.operators.record import Operator
 
@@ -38,7 +39,7 @@ def _weights(node: fx.Node, a: dict[str, Any], axis: int, dims: int, before: int
     return every.movedim(axis + 2, 2).reshape(before, after, -1)[..., 0]
 
 
-def _resized(g: Any, node: fx.Node) -> FloatCall | None:
+def _resized(g: Lowering, node: fx.Node) -> FloatCall | None:
     """A product with the weights of each axis, if their sizes are fixed."""
     a = arguments(node)
     shapes = [t.meta.get("val") for t in (g.unobserved(a["input"]), node)]

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import fx
 
 from zeropoint.operators.float_forms import FloatCall, in_parts
+from zeropoint.operators.lowering import Lowering
 from zeropoint.operators.record import Operator
 
 __all__ = ["RECORDS"]
@@ -20,7 +21,7 @@ _BILINEAR, _NEAREST = 0, 1
 _ZEROS, _REFLECTION = 0, 2  # and 1: the nearest pixel of the border
 
 
-def _affine_grid(g: Any, a: dict[str, Any]) -> FloatCall | None:
+def _affine_grid(g: Lowering, a: dict[str, Any]) -> FloatCall | None:
     """``(x, y, 1) theta'`` for every place of an image of fixed size; ``(x, y, z, 1)`` for every place of a volume."""
     sizes = list(a["size"][2:])
     if len(sizes) not in (2, 3) or not all(isinstance(n, int) for n in sizes):
@@ -37,7 +38,7 @@ def _affine_grid(g: Any, a: dict[str, Any]) -> FloatCall | None:
 class _Sampler:
     """The nodes of one call; axes are counted from the last one of the image, as grids do."""
 
-    def __init__(self, g: Any, a: dict[str, Any], channels: int, sizes: list[int]) -> None:
+    def __init__(self, g: Lowering, a: dict[str, Any], channels: int, sizes: list[int]) -> None:
         self.g, self.a, self.channels, self.sizes = g, a, channels, sizes[::-1]
         self.flat = g.call(aten.flatten.using_ints, g.floats(a["input"]), 2, -1)
         self.outer = [g.call(aten.sym_size.int, g.floats(a["grid"]), axis) for axis in range(1, len(sizes))]
@@ -91,7 +92,7 @@ class _Sampler:
         return call(aten.where.ScalarOther, call(aten.unsqueeze.default, inside, 1), image, 0.0)
 
 
-def _sampled(g: Any, a: dict[str, Any]) -> FloatCall | None:
+def _sampled(g: Lowering, a: dict[str, Any]) -> FloatCall | None:
     """The nearest pixel, or the weighted mean of those around a place: four in an image, eight in a volume."""
     shape = list(g.unobserved(a["input"]).meta["val"].shape)
     if a["interpolation_mode"] not in (_BILINEAR, _NEAREST) or any(not isinstance(n, int) for n in shape[1:]):

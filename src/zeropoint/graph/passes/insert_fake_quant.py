@@ -151,7 +151,8 @@ class AsIntegers(nn.Module):
     def _on_integers(self, q: Tensor, scale: Scale, options: dict[str, Any]) -> tuple[Tensor, Scale]:
         record = BY_ATEN[self.name]
         if record.integers is not None:
-            return record.integers(_Immediate, q, scale, options, None), scale
+            at_once: Any = _Immediate  # tensors where a lowering has nodes
+            return record.integers(at_once, q, scale, options, None), scale
         number = float(options["other"])
         compute, result = number_form(record, scale, number)
         return compute(q, *scale.pair, number), result
