@@ -120,8 +120,10 @@ def test_cell_is_computed_on_integers(name: str) -> None:
     assert kinds.count(f"zeropoint::{name}_dynamic") == 2, made.graph
     with torch.no_grad():
         expected, found = model(x), made(x)
+    # Inputs and weights are off by half a step each, in both of the two steps of the sequence.
+    off = 2 * float((x.max() - x.min()) / 255 * cell.weight_ih.abs().sum(1).max())
     for e, f in zip(expected, found, strict=True):
-        assert steps_between(e, f) <= 4
+        assert float((e - f).abs().max()) <= off
 
 
 @pytest.mark.parametrize(("name", "shape", "tried"), spelled(MOVED))
