@@ -110,7 +110,10 @@ def written(path: Path, nodes: list[Any], initializers: list[Any] = [], opset: i
 
 
 def test_operators_that_are_not_read_are_all_named(tmp_path: Path) -> None:
-    nodes = [helper.make_node("DeformConv", ["x"], ["a"]), helper.make_node("Thing", ["a"], ["y"], domain="com.example")]
+    nodes = [
+        helper.make_node("DeformConv", ["x"], ["a"]),
+        helper.make_node("Thing", ["a"], ["y"], domain="com.example"),
+    ]
     path = written(tmp_path / "model.onnx", nodes)
     with pytest.raises(NotImplementedError, match=r"2 operators .* DeformConv \(1 x\), com.example.Thing \(1 x\)"):
         zeropoint.from_onnx(path)
