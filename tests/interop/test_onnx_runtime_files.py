@@ -93,3 +93,13 @@ def test_files_of_onnx_runtime_are_computed_on_their_integers(name: str, tmp_pat
         made = model(*given.example)
     assert np.abs(made.numpy() - expected).max() <= MOST_STEPS * step_of(expected)
     assert torch.equal(zeropoint.compile(model, given.example)(*given.example), made)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("dynamic convolutions", "int8, dynamic"), ("small weights", "int4 weights")]
+)
+def test_summaries_call_layers_by_their_names(name: str, kind: str, tmp_path: Path) -> None:
+    write, model_name, options, layers = FILES[name]
+    summary = zeropoint.from_onnx(write(model_name, tmp_path, *options), case(model_name).example).summary()
+    assert summary.counts()[kind] == layers
+    assert {row.operator for row in summary.rows if row.way == kind} <= {"conv2d", "linear"}

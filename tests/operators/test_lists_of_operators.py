@@ -43,7 +43,6 @@ REASONS = {
     "graph/passes/canonicalize.py: _ORDERS": "what ATen's views do with memory",
     "graph/passes/canonicalize.py: REWRITTEN": "functions of this file, by the spelling that each rewrites",
     "graph/passes/canonicalize.py: _drop_other_names": "what ATen's views do with memory",
-    "graph/from_qdq.py: _is_dynamic": "the operators of ours that find the range of their input",
     "graph/passes/compositions/elements.py: <module>": "functions of floats, which PyTorch gives integers to",
     "graph/passes/inline_regions.py: _COMPARISONS": "comparisons of sizes, as those of tensors",
     "graph/passes/decompose_complex.py: _ALIKE": "what acts on both parts of a complex number alike: mathematics",

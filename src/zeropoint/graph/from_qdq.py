@@ -29,7 +29,7 @@ from zeropoint.numerics.affine import BYTE_LIMITS
 from zeropoint.numerics.dtypes import qint8, quint8
 from zeropoint.numerics.schemes import per_channel_affine, per_tensor_affine
 from zeropoint.observers import ObserverBase
-from zeropoint.operators import BY_ATEN
+from zeropoint.operators import BY_ATEN, BY_NAME
 from zeropoint.operators.node import arguments, aten_name, only_reads_shape, parameter
 from zeropoint.operators.plan import Choice, State, Way, is_float, tensor_arguments
 from zeropoint.operators.values import Scale, Value
@@ -135,16 +135,32 @@ def from_qdq_graph(graph: fx.GraphModule, *, may_be_float: bool = False) -> Quan
         if not on_integers and not may_be_float:
             raise NothingQuantized("nothing in this model would run in int8: no layer has a quantized input")
         notes = ("scales of the file",) if on_integers else ()
-        return Quantized(_Rounded(graph, choices).run(), summarized(choices, notes))
+        return Quantized(_Rounded(graph, choices).run(), summarized(_named(choices), notes))
+
+
+# Layers on integers that readers of files call: what they are, and how they are computed.
+_LAYERS = {
+    ours.linear_dynamic.default: ("linear", Way.DYNAMIC),
+    ours.weight_only_linear.default: ("linear", Way.WEIGHT),
+    ours.weight_only_linear_4bit.default: ("linear", Way.WEIGHT_4),
+    **{getattr(ours, f"conv{d}d_dynamic").default: (f"conv{d}d", Way.DYNAMIC) for d in (1, 2, 3)},
+    **{
+        getattr(ours, name).input: (name, Way.DYNAMIC)
+        for name, record in BY_NAME.items()
+        if record.onnx.writes and name.startswith("quantized_")
+    },
+}
 
 
 def _is_dynamic(graph: fx.GraphModule) -> bool:
     """Whether it has layers on integers already, as those that find the range of their input."""
-    recurrent = (getattr(ours, f"quantized_{name}").input for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"))
-    layers = [getattr(ours, f"conv{dims}d_dynamic").default for dims in (1, 2, 3)]
-    small = (ours.weight_only_linear.default, ours.weight_only_linear_4bit.default)
-    dynamic = (ours.linear_dynamic.default, *layers, *small, *recurrent)
-    return any(node.target in dynamic for node in graph.graph.nodes)
+    return any(node.target in _LAYERS for node in graph.graph.nodes)
+
+
+def _named(choices: dict[fx.Node, Choice]) -> dict[fx.Node, Choice]:
+    """What a summary says: layers on integers are there by their names."""
+    found = {node: _LAYERS[node.target] for node in choices if node.target in _LAYERS}
+    return choices | {node: Choice(way, "", BY_NAME[name]) for node, (name, way) in found.items()}
 
 
 # ------------------------------------------------------------------------------------------------------------- weights

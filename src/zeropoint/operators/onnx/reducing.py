@@ -85,7 +85,7 @@ def _extreme(function: Any, beyond: float) -> Any:
     def reduce(x: Any, axes: list[int], keepdim: bool) -> Any:
         if x.dtype == torch.bool:
             return reduce(x.to(torch.uint8), axes, keepdim).to(torch.bool)
-        if any(isinstance(x.shape[axis], int) and x.shape[axis] == 0 for axis in axes):
+        if any(x.shape[axis] == 0 for axis in axes):
             kept = [axis % x.dim() for axis in axes]
             shape = [1 if a in kept else size for a, size in enumerate(x.shape) if keepdim or a not in kept]
             limits = None if x.is_floating_point() else torch.iinfo(x.dtype)
