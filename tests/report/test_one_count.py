@@ -19,10 +19,10 @@ from zeropoint.table import quantized_of
 class Block(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(8, 8, 3, padding=1)
+        self.conv, self.norm = nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.relu(self.conv(x) + x)
+        return torch.relu(self.norm(self.conv(x)) + x)
 
 
 class Net(nn.Module):

@@ -47,5 +47,5 @@ def _node_of(name: str, paths: dict[str, Any]) -> str | None:
 
 def _of_weight(step: Step, modules: dict[str, str]) -> str | None:
     """The module whose weight a step has: a sum that was folded into it is another module's."""
-    weight = step.inputs[1] if len(step.inputs) > 1 else None
-    return modules.get(weight.removesuffix("_weight")) if weight and weight.endswith("_weight") else None
+    weight = (step.inputs[1] if len(step.inputs) > 1 else None) or ""
+    return modules.get(weight.rpartition("_weight")[0])  # what folding made of it has more behind that
