@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,14 @@ def test_steps_have_the_paths_of_modules(made: tuple[nn.Module, zeropoint.Quanti
     assert [step.path for step in facts.steps if step.macs] == layers
     assert facts.operators[0] == ("stem.0", "conv2d", "int8", "")
     assert facts.operators[-1] == ("", "softmax", "float32", "the model returns what becomes of it")
+
+
+def test_a_program_has_the_same_bytes_every_time(made: tuple[nn.Module, zeropoint.Quantized, Tensor]) -> None:
+    _, quantized, x = made
+    files = {zeropoint.compile(quantized, (x,))._native.data() for _ in range(12)}
+    assert len(files) == 1
+    (length,) = struct.unpack("<Q", next(iter(files))[:8])
+    assert length % 8 == 0
 
 
 @pytest.mark.parametrize("text", ["", "[", "{}", "[[1]]", '[["a", "b", "c", 4]]', "[" * 100_000])
