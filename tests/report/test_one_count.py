@@ -33,10 +33,12 @@ class Net(nn.Module):
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU())
         self.body = nn.Sequential(Block(), Block())
+        self.last_conv = nn.Conv2d(8, 8, 1)
         self.head = nn.Linear(8, 4)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.softmax(self.head(self.body(self.stem(x)).mean((2, 3))), -1)
+        y = self.body(self.stem(x))
+        return torch.softmax(self.head((self.last_conv(y) + y).mean((2, 3))), -1)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +54,7 @@ def test_the_summary_the_report_and_the_page_of_the_program_agree(
 ) -> None:
     model, quantized, x = made
     counted = quantized_of(row.way for row in quantized.summary().rows)
-    assert counted == "6 of 7"
+    assert counted == "8 of 9"
     findings = zeropoint.write_report(tmp_path / "report.html", model, quantized, [x], progress=False)
     assert f'Operators quantized</h3><div class="value ">{counted}<' in page(findings)
     zeropoint.compile(quantized, (x,)).save(tmp_path / "net.zpt")
@@ -64,7 +66,7 @@ def test_steps_have_the_paths_of_modules(made: tuple[nn.Module, zeropoint.Quanti
     _, quantized, x = made
     program = zeropoint.compile(quantized, (x,))
     program.save(tmp_path / "net.zpt")
-    layers = ["stem.0", "body.0.conv", "body.1.conv", "head"]
+    layers = ["stem.0", "body.0.conv", "body.1.conv", "last_conv", "head"]
     profile = load(tmp_path / "net.zpt").profile(x.numpy(), runs=1)
     assert [row.path for row in profile if row.macs] == layers
     assert all(path in str(profile) for path in layers)

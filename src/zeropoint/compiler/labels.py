@@ -19,7 +19,8 @@ def label_steps(builder: ProgramBuilder, graph: fx.GraphModule) -> dict[str, str
         the name of the node for each of the new names.
     """
     paths = {node.name: origin(node).path for node in graph.graph.nodes}
-    modules = {path.replace(".", "_"): path for path in paths.values()}
+    known = [*paths.values(), *(path for path, *_ in builder.operators)]  # a sum may have taken a layer's node
+    modules = {path.replace(".", "_"): path for path in known}
     numbers = {name for step in builder.steps for name in step.reads() if isinstance(name, Size)}
     taken = {*builder.constants, *builder.state, *(i.name for i in builder.inputs), *numbers}
     new: dict[str, str] = {}
