@@ -124,8 +124,9 @@ def program_page(model: torch.nn.Module, images: torch.Tensor, folder: Path) -> 
     """The page of `zeropoint show` with one step opened. In a frame: Chromium photographs no page that was scrolled."""
     program = zeropoint.compile(zeropoint.to_int8(model, (images,), [images]), (images,))
     zeropoint.write_program_page(folder / "program.html", program, [images], title="digits.zpt")
-    frame = '<body style="margin:0"><iframe src="program.html#step=2" style="border:0;width:1180px;height:2100px">'
-    (folder / "frame.html").write_text(f"{frame}</iframe></body>")
+    frame = '<iframe src="program.html#step=2" style="border:0;width:1180px;height:4000px"></iframe>'
+    still = "margin:0;height:1640px;overflow:clip"
+    (folder / "frame.html").write_text(f'<html style="{still}"><body style="{still}">{frame}</body></html>')
     photograph(folder / "frame.html", PICTURES / "show.png", 1180, 1640)
 
 

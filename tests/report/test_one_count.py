@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
@@ -19,10 +20,10 @@ from zeropoint.table import quantized_of
 class Block(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(8, 8, 3, padding=1)
+        self.conv, self.norm = nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.relu(self.conv(x) + x)
+        return torch.relu(self.norm(self.conv(x)) + x)
 
 
 class Net(nn.Module):
@@ -32,10 +33,12 @@ class Net(nn.Module):
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU())
         self.body = nn.Sequential(Block(), Block())
+        self.last_conv = nn.Conv2d(8, 8, 1)
         self.head = nn.Linear(8, 4)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.softmax(self.head(self.body(self.stem(x)).mean((2, 3))), -1)
+        y = self.body(self.stem(x))
+        return torch.softmax(self.head((self.last_conv(y) + y).mean((2, 3))), -1)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +54,7 @@ def test_the_summary_the_report_and_the_page_of_the_program_agree(
 ) -> None:
     model, quantized, x = made
     counted = quantized_of(row.way for row in quantized.summary().rows)
-    assert counted == "6 of 7"
+    assert counted == "8 of 9"
     findings = zeropoint.write_report(tmp_path / "report.html", model, quantized, [x], progress=False)
     assert f'Operators quantized</h3><div class="value ">{counted}<' in page(findings)
     zeropoint.compile(quantized, (x,)).save(tmp_path / "net.zpt")
@@ -63,7 +66,7 @@ def test_steps_have_the_paths_of_modules(made: tuple[nn.Module, zeropoint.Quanti
     _, quantized, x = made
     program = zeropoint.compile(quantized, (x,))
     program.save(tmp_path / "net.zpt")
-    layers = ["stem.0", "body.0.conv", "body.1.conv", "head"]
+    layers = ["stem.0", "body.0.conv", "body.1.conv", "last_conv", "head"]
     profile = load(tmp_path / "net.zpt").profile(x.numpy(), runs=1)
     assert [row.path for row in profile if row.macs] == layers
     assert all(path in str(profile) for path in layers)
@@ -72,6 +75,14 @@ def test_steps_have_the_paths_of_modules(made: tuple[nn.Module, zeropoint.Quanti
     assert [step.path for step in facts.steps if step.macs] == layers
     assert facts.operators[0] == ("stem.0", "conv2d", "int8", "")
     assert facts.operators[-1] == ("", "softmax", "float32", "the model returns what becomes of it")
+
+
+def test_a_program_has_the_same_bytes_every_time(made: tuple[nn.Module, zeropoint.Quantized, Tensor]) -> None:
+    _, quantized, x = made
+    files = {zeropoint.compile(quantized, (x,))._native.data() for _ in range(12)}
+    assert len(files) == 1
+    (length,) = struct.unpack("<Q", next(iter(files))[:8])
+    assert length % 8 == 0
 
 
 @pytest.mark.parametrize("text", ["", "[", "{}", "[[1]]", '[["a", "b", "c", 4]]', "[" * 100_000])

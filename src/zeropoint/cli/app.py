@@ -50,14 +50,14 @@ def zeropoint(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
     traceback: Annotated[
-        bool, typer.Option("--traceback", help="Show where an error was raised, also behind a command.")
+        bool, typer.Option("--traceback", help="Show all calls that led to an error. It may stand behind the command.")
     ] = False,
 ) -> None:
     """Quantize models to 8 bits, inspect and measure them, and find the layers that lose accuracy.
 
     A MODEL is a torch.export (`.pt2`), ONNX or TorchScript (`.pt`) file, or `package.module:factory`, a function that
     returns it. DATA is a `.npy`, `.npz` or `.safetensors` file with samples along the first axis, or
-    `package.module:iterable`.
+    `package.module:iterable`. Code can also be in a file: `path/file.py:name`.
     """
     show_tracebacks(traceback)
     warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)  # torch's, about its own files

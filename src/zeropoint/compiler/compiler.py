@@ -76,9 +76,9 @@ def compile_with(fusions: Sequence[Fusion], model: nn.Module, example_inputs: An
     with torch.no_grad():
         builder = Compiler(graph, example, fallback).run()
     simplify(builder, fusions)
-    nodes = label_steps(builder, graph)
     with contextlib.suppress(TypeError):  # of a model that has no summary
         builder.operators = [(row.path, row.operator, row.way, row.reason) for row in summary(model).rows]
+    nodes = label_steps(builder, graph)
     try:
         native = _native.Program(builder.data(), foreign=builder.foreign)
         return Program(native, [str(call) for call in builder.foreign], nodes)

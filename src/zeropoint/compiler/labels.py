@@ -19,7 +19,8 @@ def label_steps(builder: ProgramBuilder, graph: fx.GraphModule) -> dict[str, str
         the name of the node for each of the new names.
     """
     paths = {node.name: origin(node).path for node in graph.graph.nodes}
-    modules = {path.replace(".", "_"): path for path in paths.values()}
+    known = [*paths.values(), *(path for path, *_ in builder.operators)]  # a sum may have taken a layer's node
+    modules = {path.replace(".", "_"): path for path in known}
     numbers = {name for step in builder.steps for name in step.reads() if isinstance(name, Size)}
     taken = {*builder.constants, *builder.state, *(i.name for i in builder.inputs), *numbers}
     new: dict[str, str] = {}
@@ -47,5 +48,5 @@ def _node_of(name: str, paths: dict[str, Any]) -> str | None:
 
 def _of_weight(step: Step, modules: dict[str, str]) -> str | None:
     """The module whose weight a step has: a sum that was folded into it is another module's."""
-    weight = step.inputs[1] if len(step.inputs) > 1 else None
-    return modules.get(weight.removesuffix("_weight")) if weight and weight.endswith("_weight") else None
+    weight = (step.inputs[1] if len(step.inputs) > 1 else None) or ""
+    return modules.get(weight.rpartition("_weight")[0])  # what folding made of it has more behind that
