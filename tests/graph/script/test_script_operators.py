@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from eight_bit_steps import steps_between
 from operator_cases import (
     CASES,
     MOVING_CASES,
