@@ -76,7 +76,7 @@ def quantized_form(model: Any, batches: list[Any], mode: Mode, keep: list[str] |
 
     if isinstance(model, Quantized):  # from a file of integers, whose scales it keeps
         if keep:
-            raise ValueError(f"the model is quantized already: {', '.join(keep)} cannot be left in float")
+            raise ValueError(f"the model is quantized already: {', '.join(keep)} cannot be left in float; omit --float")
         return model
     mapping = Policy().mapping(None, mode.value)
     for path in keep or ():
