@@ -143,6 +143,22 @@ def test_loops_are_written_out(tmp_path: Path) -> None:
     assert torch.allclose(zeropoint.compile(model, (x,))(x), expected)
 
 
+def test_broken_weights_and_graphs_are_refused(tmp_path: Path) -> None:
+    arrays = {"w": np.zeros((2, 1, 16), np.uint8), "s": np.ones(2, np.float32)}
+    stored = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    for options in ({"K": 4, "N": 2, "bits": 4, "block_size": 0}, {"K": 999, "N": 7, "bits": 4, "block_size": 32}):
+        node = helper.make_node("MatMulNBits", ["x", "w", "s"], ["y"], domain="com.microsoft", **options)
+        with pytest.raises(ValueError, match="a layer with weights of integers cannot be read"):
+            zeropoint.from_onnx(written(tmp_path / "model.onnx", [node], stored))
+    for node, why in (
+        (helper.make_node("If", [], ["y"], then_branch=inner("Neg"), else_branch=inner("Exp")), "has 0 inputs"),
+        (helper.make_node("If", ["x"], ["y"], then_branch=inner("Neg")), "has no else_branch"),
+        (helper.make_node("Loop", ["x"], ["y"], body=inner("Neg")), "has 1 inputs"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            zeropoint.from_onnx(written(tmp_path / "model.onnx", [node]))
+
+
 def test_a_loop_without_end_is_refused(tmp_path: Path) -> None:
     nodes = [helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Neg", ["s"], ["t"])]
     inputs = [*named("i", kind=TensorProto.INT64), *named("c", kind=TensorProto.BOOL), *named("s")]

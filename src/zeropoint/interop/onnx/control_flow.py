@@ -20,6 +20,7 @@ from zeropoint.interop.onnx.values import Constant, Numbers, as_tensor
 __all__ = ["control_flow", "is_control_flow", "with_outer_inputs"]
 
 _MOST_TURNS = 10_000  # of a loop
+_LEAST = {"If": 1, "Loop": 2, "Scan": 1}  # inputs
 
 
 def is_control_flow(node: NodeProto) -> bool:
@@ -84,6 +85,8 @@ class _Inner(nn.Module):
         super().__init__()
         self.outer = _all_outer(node)
         self.own = len(node.input) - len(self.outer)
+        if self.own < _LEAST[node.op_type]:
+            raise broken(f"{node.op_type} {node.name!r} has {self.own} inputs, and needs {_LEAST[node.op_type]}")
         self.kind = node.op_type
         self.attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute if not a.HasField("g")}
         self.opsets = list(opsets)
@@ -162,6 +165,8 @@ class _Scan(_Inner):
         state, read = own[: self.own - self.count], [as_tensor(value) for value in own[self.own - self.count :]]
         axes = list(self.attributes.get("scan_input_axes", [0] * len(read)))
         backwards = list(self.attributes.get("scan_input_directions", [0] * len(read)))
+        if not read:
+            raise broken("a Scan has nothing to go over")
         turns = read[0].shape[axes[0]]
         if not isinstance(turns, int) or not 0 < turns <= _MOST_TURNS:
             raise NotRead(f"from_onnx: Scan over {turns} places is not supported: 1 to {_MOST_TURNS}, fixed, are")

@@ -264,8 +264,11 @@ class OnnxModel(nn.Module):
         small = {value.name for value in inputs if "INT4" in _type_name(value)}
         self._output_dtypes = [_WIDER_OUTPUTS.get(value.type.tensor_type.elem_type) for value in proto.graph.output]
         wanted = set(self.output_names)
-        nodes = join_dynamic(_read(given_nodes, wanted), self._known, wanted)
-        nodes = _read(join_small_weights(nodes, self._known, self._store), wanted)
+        try:
+            nodes = join_dynamic(_read(given_nodes, wanted), self._known, wanted)
+            nodes = _read(join_small_weights(nodes, self._known, self._store), wanted)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # weights of other shapes than is said
+            raise broken(f"a layer with weights of integers cannot be read ({error})") from error
         _require_readable(nodes)
         for node in nodes:
             place = _GIVES_DTYPE.get(node.op_type, len(node.input))
