@@ -137,9 +137,12 @@ class _Reader:
         return isinstance(value, (Constant, JoinedWeight, Numbers, StoredWeight))
 
     def array(self, value: Any) -> Any:
-        if not self.is_known(value):
-            raise self.unsupported("one of its inputs must be a constant")
-        return value.array
+        if self.is_known(value):
+            return value.array
+        try:  # read when the model runs
+            return as_tensor(value).detach().numpy()
+        except RuntimeError as error:  # while it is captured for a program
+            raise self.unsupported("one of its inputs must be a constant, or follow from sizes") from error
 
     def numbers(self, value: Any) -> list[Any]:
         return list(self.array(value).reshape(-1).tolist())
