@@ -113,7 +113,7 @@ def _form(test: Any, proto: Any, inputs: list[Any], outputs: list[Any], programs
         made = zeropoint.compile(model, tensors)(*tensors)
     except Exception as error:
         return {"verdict": "right", "why": _said(error), "program": _kind(error)}
-    made = list(made) if isinstance(made, (list, tuple)) else [made]
+    made = [torch.as_tensor(value) for value in (made if isinstance(made, (list, tuple)) else [made])]
     same = all(_same(a, b) for a, b in zip(made, results))
     return {"verdict": "right", "why": "", "program": "equal" if same else "differs"}
 

@@ -124,12 +124,52 @@ def inner(op: str) -> Any:
     return helper.make_graph([helper.make_node(op, ["x"], ["z"])], op, [], [result])
 
 
-def test_loops_are_refused(tmp_path: Path) -> None:
-    body = inner("Relu")
-    body.input.append(helper.make_tensor_value_info("x", TensorProto.FLOAT, None))
-    node = helper.make_node("Scan", ["x"], ["y"], body=body, num_scan_inputs=1)
-    with pytest.raises(NotImplementedError, match=r"Scan \(1 x\)"):
-        zeropoint.from_onnx(written(tmp_path / "model.onnx", [node]))
+def named(*names: str, kind: int = TensorProto.FLOAT) -> list[Any]:
+    return [helper.make_tensor_value_info(name, kind, None) for name in names]
+
+
+def test_loops_are_written_out(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Add", ["s", "v"], ["t"]), helper.make_node("Mul", ["t", "x"], ["o"])]
+    nodes.append(helper.make_node("Identity", ["c"], ["d"]))
+    inputs = [*named("i", kind=TensorProto.INT64), *named("c", kind=TensorProto.BOOL), *named("s")]
+    results = [*named("d", kind=TensorProto.BOOL), *named("t", "o")]
+    body = helper.make_graph(nodes, "body", inputs, results)
+    loop = helper.make_node("Loop", ["n", "", "x"], ["last", "y"], body=body)
+    numbers = [numpy_helper.from_array(np.array(3), "n"), numpy_helper.from_array(np.float32(0.5), "v")]
+    x = torch.randn(2, 4)
+    model = zeropoint.from_onnx(written(tmp_path / "model.onnx", [loop], numbers))
+    expected = torch.stack([(x + 0.5 * (turn + 1)) * x for turn in range(3)])
+    assert torch.allclose(model(x), expected)
+    assert torch.allclose(zeropoint.compile(model, (x,))(x), expected)
+
+
+def test_broken_weights_and_graphs_are_refused(tmp_path: Path) -> None:
+    arrays = {"w": np.zeros((2, 1, 16), np.uint8), "s": np.ones(2, np.float32)}
+    stored = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    for options in ({"K": 4, "N": 2, "bits": 4, "block_size": 0}, {"K": 999, "N": 7, "bits": 4, "block_size": 32}):
+        node = helper.make_node("MatMulNBits", ["x", "w", "s"], ["y"], domain="com.microsoft", **options)
+        with pytest.raises(ValueError, match="a layer with weights of integers cannot be read"):
+            zeropoint.from_onnx(written(tmp_path / "model.onnx", [node], stored))
+    for node, why in (
+        (helper.make_node("If", [], ["y"], then_branch=inner("Neg"), else_branch=inner("Exp")), "has 0 inputs"),
+        (helper.make_node("If", ["x"], ["y"], then_branch=inner("Neg")), "has no else_branch"),
+        (helper.make_node("Loop", ["x"], ["y"], body=inner("Neg")), "has 1 inputs"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            zeropoint.from_onnx(written(tmp_path / "model.onnx", [node]))
+
+
+def test_a_loop_without_end_is_refused(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Neg", ["s"], ["t"])]
+    inputs = [*named("i", kind=TensorProto.INT64), *named("c", kind=TensorProto.BOOL), *named("s")]
+    body = helper.make_graph(nodes, "body", inputs, [*named("d", kind=TensorProto.BOOL), *named("t")])
+    loop = helper.make_node("Loop", ["", "", "x"], ["y"], body=body)
+    number = numpy_helper.from_array(np.array(2**40), "n")
+    for given in ("", "n"):
+        loop.input[0] = given
+        model = zeropoint.from_onnx(written(tmp_path / "model.onnx", [loop], [number]))
+        with pytest.raises(NotImplementedError, match="more than 10000 turns"):
+            model(torch.randn(2, 4))
 
 
 @pytest.mark.parametrize("size", [2, 3])

@@ -81,7 +81,13 @@ _ON_INTEGERS = (
 )
 
 
-@pytest.mark.parametrize("name", FILES)
+# A file takes seconds.
+QUICK = ("operators", "dynamic convolutions", "small weights in pairs")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.thorough] * (name not in QUICK)) for name in FILES]
+)
 def test_files_of_onnx_runtime_are_computed_on_their_integers(name: str, tmp_path: Path) -> None:
     write, model_name, options, layers = FILES[name]
     path, given = write(model_name, tmp_path, *options), case(model_name)

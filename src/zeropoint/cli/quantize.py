@@ -92,7 +92,7 @@ def quantized_form(model: Any, batches: list[Any], mode: Mode, keep: list[str] |
 
     if isinstance(model, Quantized):  # from a file of integers, whose scales it keeps
         if keep:
-            raise ValueError(f"the model is quantized already: {', '.join(keep)} cannot be left in float")
+            raise ValueError(f"the model is quantized already: {', '.join(keep)} cannot be left in float; omit --float")
         return model
     calibration = batches if mode is Mode.static else None
     return to_int8(model, batches[0], calibration, _mapping(mode, keep), mode.value)

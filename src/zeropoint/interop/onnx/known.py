@@ -122,10 +122,15 @@ def _concat(n: Any, *arrays: Any) -> Any:
 
 
 def _reshape(n: Any, x: Any, shape: Any) -> Any:
+    n.without_effect("allowzero")  # numpy fails on what it speaks of
     return x.reshape([int(size) for size in shape.reshape(-1)]), None
 
 
 def _product(n: Any, x: Any, *rest: Any) -> Any:
+    axes = [int(axis) for axis in rest[0].reshape(-1)] if rest else n.attribute("axes", None)
+    n.without_effect("axes", "noop_with_empty_axes")
+    if (not axes and n.attribute("noop_with_empty_axes", 0)) or (axes and x.ndim != 1):
+        return None
     made = np.empty((), dtype=object)
     total: Any = 1
     for value in x.reshape(-1).tolist():

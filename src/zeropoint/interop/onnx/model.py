@@ -124,29 +124,6 @@ def _attribute(proto: Any) -> Any:
     return value if proto.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) else plain(value)
 
 
-class _If(nn.Module):
-    """One of two graphs, by a condition that follows from sizes, or is read when it runs."""
-
-    def __init__(self, proto: Any, opsets: Any) -> None:
-        from zeropoint.interop.onnx.branches import BRANCHES, branch
-
-        super().__init__()
-        self.then, self.other = (OnnxModel(branch(proto, name, opsets)) for name in BRANCHES)
-
-    def forward(self, inputs: list[Any]) -> Any:
-        condition, *given = inputs
-        is_known = isinstance(condition, (Constant, Numbers))
-        try:
-            chosen = bool(condition.array.reshape(-1)[0] if is_known else as_tensor(condition))
-        except RuntimeError as error:  # while the model is captured for a program
-            raise NotRead(
-                "from_onnx: If: its condition depends on the values of an input. Programs and to_int8 take conditions "
-                "that follow from sizes and constants: make that input a constant of the file"
-            ) from error
-        model = self.then if chosen else self.other
-        return model.run(dict(zip(model.input_names, given)))
-
-
 class _Reader:
     """Inputs of a node in the forms that functions of the records ask for: their `OnnxReader`."""
 
@@ -161,9 +138,12 @@ class _Reader:
         return isinstance(value, (Constant, JoinedWeight, Numbers, StoredWeight))
 
     def array(self, value: Any) -> Any:
-        if not self.is_known(value):
-            raise self.unsupported("one of its inputs must be a constant")
-        return value.array
+        if self.is_known(value):
+            return value.array
+        try:  # read when the model runs
+            return as_tensor(value).detach().numpy()
+        except RuntimeError as error:  # while it is captured for a program
+            raise self.unsupported("one of its inputs must be a constant, or follow from sizes") from error
 
     def numbers(self, value: Any) -> list[Any]:
         return list(self.array(value).reshape(-1).tolist())
@@ -261,7 +241,7 @@ class OnnxModel(nn.Module):
     is_quantized: bool
 
     def __init__(self, proto: Any) -> None:
-        from zeropoint.interop.onnx.branches import with_outer_inputs
+        from zeropoint.interop.onnx.control_flow import control_flow, is_control_flow, with_outer_inputs
         from zeropoint.interop.onnx.patterns import join_dynamic
         from zeropoint.interop.onnx.small_weights import join_small_weights
 
@@ -288,8 +268,11 @@ class OnnxModel(nn.Module):
         small = {value.name for value in inputs if "INT4" in _type_name(value)}
         self._output_dtypes = [_WIDER_OUTPUTS.get(value.type.tensor_type.elem_type) for value in proto.graph.output]
         wanted = set(self.output_names)
-        nodes = join_dynamic(_read(given_nodes, wanted), self._known, wanted)
-        nodes = _read(join_small_weights(nodes, self._known, self._store), wanted)
+        try:
+            nodes = join_dynamic(_read(given_nodes, wanted), self._known, wanted)
+            nodes = _read(join_small_weights(nodes, self._known, self._store), wanted)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # weights of other shapes than is said
+            raise broken(f"a layer with weights of integers cannot be read ({error})") from error
         _require_readable(nodes)
         for node in nodes:
             place = _GIVES_DTYPE.get(node.op_type, len(node.input))
@@ -300,8 +283,9 @@ class OnnxModel(nn.Module):
         self._calls: list[tuple[str, list[str], list[str]]] = []
         names: Counter[str] = Counter()
         for node in nodes:
-            call = _If(node, proto.opset_import) if node.op_type == "If" else _call(node, version)
-            if isinstance(call, _If) or not self._fold(node, call):
+            has_graphs = is_control_flow(node)
+            call = control_flow(node, proto.opset_import) if has_graphs else _call(node, version)
+            if has_graphs or not self._fold(node, call):
                 path = self._add(_path(node, names), call)
                 self._calls.append((path, list(node.input), list(node.output)))
         inner = (
@@ -463,6 +447,7 @@ def _require_readable(nodes: list[Any]) -> None:
     """Name every operator that is not read, at once."""
     from onnx import AttributeProto
 
+    from zeropoint.interop.onnx.control_flow import is_control_flow
     from zeropoint.interop.onnx.known import SIZES
     from zeropoint.operators import ONNX_READS
 
@@ -470,7 +455,7 @@ def _require_readable(nodes: list[Any]) -> None:
     found: Counter[str] = Counter()
     for node in nodes:
         inner = any(a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for a in node.attribute)
-        if node.op_type == "If" and node.domain == "":
+        if is_control_flow(node):
             continue
         if inner or full_name(node) not in known:
             found[full_name(node)] += 1

@@ -160,40 +160,31 @@ def _read_skip_norm(is_simplified: bool) -> Any:
 
 
 def _read_embed_norm(r: OnnxReader, n: ReadNode) -> Any:
-    words, segments, *tables = n.first(7)
-    weight, bias = (r.tensor(value) for value in tables[3:5])
-    return _embedded(
-        r, n, words, segments, [r.weight(t) if t is not None else None for t in tables[:3]], weight, bias, 7
-    )
+    tables = [None if table is None else r.weight(table) for table in n.first(5)[2:]]
+    return _embedded(r, n, tables, r.tensor(n.input(5)), r.tensor(n.input(6)), r.tensor(n.input(8)))
 
 
-def _embedded(
-    r: OnnxReader, n: ReadNode, words: Any, segments: Any, tables: list[Any], weight: Any, bias: Any, rest: int
-) -> Any:
-    ids = r.tensor(words)
-    places = r.tensor(n.input(rest + 1)) if n.has(rest + 1) else torch.arange(ids.shape[1]).unsqueeze(0)
+def _embedded(r: OnnxReader, n: ReadNode, tables: list[Any], weight: Any, bias: Any, places: Any) -> Any:
+    """A norm of the sum of words, their places and their segments."""
+    ids, segments = r.tensor(n.input(0)), r.tensor(n.input(1))
+    places = torch.arange(ids.shape[1]).unsqueeze(0) if places is None else places
     total = F.embedding(ids, tables[0]) + F.embedding(places, tables[1])
     if segments is not None and tables[2] is not None:
-        total = total + F.embedding(r.tensor(segments), tables[2])
+        total = total + F.embedding(segments, tables[2])
     y = F.layer_norm(total, [total.shape[-1]], weight, bias, n.attribute("epsilon", 1e-12))
     n.without_effect("mask_index_type")
-    count = None
+    mask, count = r.tensor(n.input(7)), None
     if n.wants(1):
-        mask = r.tensor(n.input(rest))
         count = torch.zeros(ids.shape[0], dtype=torch.int32) if mask is None else torch.sum(mask, 1).to(torch.int32)
-    else:
-        n.input(rest)
     return [y, count, total] if n.wants(2) else [y, count]
 
 
 def _read_quantized_embed_norm(r: OnnxReader, n: ReadNode) -> Any:
-    words, segments, *stored = n.first(7)
     parts = []
-    for value, scale, shift in zip(stored, range(8, 13), range(13, 18)):
-        s = None if value is None else Scaled(r, n.input(scale), n.input(shift), r.storage(value))
-        n.input(scale), n.input(shift)
-        parts.append(None if s is None else r.tensor(s.floats(value)))
-    return _embedded(r, n, words, segments, parts[:3], parts[3], parts[4], 7)
+    for place in range(2, 7):
+        value, scale, shift = n.input(place), n.input(place + 6), n.input(place + 11)
+        parts.append(None if value is None else r.tensor(Scaled(r, scale, shift, r.storage(value)).floats(value)))
+    return _embedded(r, n, parts[:3], parts[3], parts[4], None)
 
 
 def _own_attention(r: OnnxReader, n: ReadNode, qkv: Any, mask_place: int, past_place: int) -> Any:
@@ -261,6 +252,60 @@ def _read_many_heads(r: OnnxReader, n: ReadNode) -> Any:
     return [_together(attend(q, k, v, biases, scale)[0]), k, v]
 
 
+def _rotated(r: OnnxReader, n: ReadNode, x: Any, places: Any, tables: tuple[Any, Any], interleaved: str) -> Any:
+    """``(batch, heads, sequence, size)``, each row turned by the angles of its place."""
+    cos, sin = (F.embedding(places, r.tensor(table)).unsqueeze(1) for table in tables)
+    size = 2 * cos.shape[-1]
+    made = _turned(x[..., :size], cos, sin, bool(n.attribute(interleaved, 0)))
+    return made if size == x.shape[-1] else torch.cat([made, x[..., size:]], -1)
+
+
+def _read_own_rotary(r: OnnxReader, n: ReadNode) -> Any:
+    x, given = r.tensor(n.input(0)), r.tensor(n.input(1))
+    wide = x.dim() == 3
+    n.without_effect("rotary_embedding_dim", "scale")  # the tables have the size; the scale is one by default
+    if n.attribute("scale", 1.0) != 1.0 or n.attribute("is_packed_batching", 0):
+        raise r.unsupported("scale and is_packed_batching are not supported")
+    heads = n.attribute("num_heads", 0)
+    size = n.attribute("rotary_embedding_dim", 0)
+    if wide and not heads:
+        if size:
+            raise r.unsupported("rotary_embedding_dim needs num_heads")
+        heads = x.shape[-1] // (2 * r.tensor(n.input(2)).shape[-1])
+    x = _heads(x, heads) if wide else x
+    places = given if given.dim() == 2 else given.reshape(1, 1) + torch.arange(x.shape[2]).reshape(1, -1)
+    made = _rotated(r, n, x, places, (n.input(2), n.input(3)), "interleaved")
+    return _together(made) if wide else made
+
+
+def _read_grouped(r: OnnxReader, n: ReadNode) -> Any:
+    """GroupQueryAttention of one sequence: causal, with what was before it, and rotary positions."""
+    q, k, v, past_k, past_v, last, _ = (r.tensor(n.input(place)) for place in range(7))
+    heads, shared = n.attribute("num_heads"), n.attribute("kv_num_heads")
+    if not isinstance(q.shape[0], int) or q.shape[0] != 1:
+        raise r.unsupported("sequences of several lengths are not supported: a batch of 1, of a fixed size, is")
+    if k is None:
+        size = q.shape[-1] // (heads + 2 * shared)
+        q, k, v = torch.split(q, [heads * size, shared * size, shared * size], -1)
+    q, k, v = _heads(q, heads), _heads(k, shared), _heads(v, shared)
+    rows = q.shape[2]
+    before = 0 if past_k is None else past_k.shape[2]
+    if n.attribute("do_rotary", 0):
+        places = (before + torch.arange(rows)).reshape(1, -1)
+        q, k = (_rotated(r, n, x, places, (n.input(7), n.input(8)), "rotary_interleaved") for x in (q, k))
+    n.without_effect("rotary_interleaved")
+    n.input(7), n.input(8)
+    if past_k is not None:
+        k, v = torch.cat([past_k, k], 2), torch.cat([past_v, v], 2)
+    left = n.attribute("local_window_size", -1)
+    lengths = None if last is None else last.reshape(-1) + 1
+    seen = _within(rows, k.shape[2], before, left - 1 if left > 0 else -1, 0, lengths)
+    scale = n.attribute("scale", 0.0) or 1.0 / math.sqrt(q.shape[-1])
+    times = heads // shared
+    y, _ = attend(q, _shared(k, times), _shared(v, times), [seen], scale, n.attribute("softcap", 0.0))
+    return [_together(y), k, v]
+
+
 FORMS = {
     "attention": OnnxForms(
         reads=(
@@ -268,7 +313,9 @@ FORMS = {
             *reads(_read_own_attention, f"{MICROSOFT}.Attention"),
             *reads(_read_quantized_attention, f"{MICROSOFT}.QAttention"),
             *reads(_read_many_heads, f"{MICROSOFT}.MultiHeadAttention"),
+            *reads(_read_grouped, f"{MICROSOFT}.GroupQueryAttention"),
             *reads(_read_rotary, "RotaryEmbedding"),
+            *reads(_read_own_rotary, f"{MICROSOFT}.RotaryEmbedding"),
         )
     ),
     "rms_norm": OnnxForms(

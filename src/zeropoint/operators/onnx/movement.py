@@ -151,6 +151,8 @@ def _read_gather(r: OnnxReader, n: ReadNode) -> Any:
     if r.is_known(n.input(0)) and axis == 0 and x.dim() == 2 and x.is_floating_point():
         return F.embedding(index, r.weight(n.input(0)))
     axis = axis % x.dim()
+    if index.dim() == 0:
+        return torch.index_select(x, axis, index.reshape(1)).squeeze(axis)
     if index.dim() == 1:
         return torch.index_select(x, axis, index)
     return torch.index_select(x, axis, index.reshape(-1)).unflatten(axis, index.shape)
