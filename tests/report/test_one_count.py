@@ -85,6 +85,28 @@ def test_a_program_has_the_same_bytes_every_time(made: tuple[nn.Module, zeropoin
     assert length % 8 == 0
 
 
+class Talkative(nn.Module):
+    """With a method of a name that ours have, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(x)
+
+    def summary(self, depth: int) -> str:
+        raise AssertionError("nobody asked")
+
+
+def test_a_models_own_summary_is_left_alone() -> None:
+    x = torch.randn(3, 4)
+    dynamic = zeropoint.quantize_dynamic(Talkative().eval(), {nn.Linear})
+    program = zeropoint.compile(dynamic, (x,))
+    assert torch.equal(program(x), dynamic(x))
+    assert program_facts(program, [x.numpy()], runs=0).operators == ()
+
+
 @pytest.mark.parametrize("text", ["", "[", "{}", "[[1]]", '[["a", "b", "c", 4]]', "[" * 100_000])
 def test_what_a_file_says_about_operators_is_not_trusted(text: str) -> None:
     from zeropoint.report.program_facts import _operators

@@ -49,7 +49,15 @@ def test_the_browser_marks_what_was_clicked(plan: tuple[Path, list[str]]) -> Non
     document, complaints = seen(plan[0], "#step=1")
     assert complaints == []
     assert re.search(r'<g class="box \w+ chosen" data-step="1">', document)
-    assert '<tr id="step=1" class="chosen">' in document
+    assert re.search(r'<tr id="step=1" class="chosen"', document)
+
+
+def test_the_browser_finds_operators_by_their_words(plan: tuple[Path, list[str]]) -> None:
+    document, complaints = seen(plan[0], "#search=float32")
+    assert complaints == []
+    kept = len(re.findall(r'<g class="box float"', document))
+    assert kept == plan[1].count("float32")
+    assert re.search(rf'<output id="count">{kept} of {len(plan[1])}</output>', document)
 
 
 def test_a_program_is_the_same_as_itself_and_slower_parts_come_first(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def plan(model: Any, batches: list[Any], mode: str, mapping: Any) -> Plan:
         prepared, _ = prepare_int8(evaluated(model), batches[0], mapping, mode, None)
     args, kwargs = call_of(batches[0])
     with torch.inference_mode(), during("timing", progress=True):
-        (milliseconds,) = alternating([lambda: model(*args, **kwargs)], 0.5, least=3)
+        (milliseconds,) = alternating([lambda: model(*args, **kwargs)], 0.25, least=3)
     rows = prepared.summary().rows
     before, best = model_bytes(model), peaks()
     gain = best.macs.get(cpu_info().isa, 0.0) / best.float_macs

@@ -20,6 +20,7 @@ __all__ = ["Mode", "Float", "quantize", "quantized_form"]
 
 SUFFIXES = (".zpt", ".pt2", ".pt")
 POOR = 20.0  # dB: below it, the accuracy is worth another look
+TIMED = 0.25  # seconds for the speed, at least three calls of each
 COMPARED = 16  # samples on which the quantized model is compared with the float one
 
 
@@ -169,7 +170,7 @@ def _times(model: Any, written: Any, batch: Any) -> dict[str, float]:
 
     args, kwargs = call_of(batch)
     with torch.inference_mode(), during("timing", progress=True):
-        before, after = alternating([lambda: model(*args, **kwargs), lambda: written(*args, **kwargs)], 0.5, least=3)
+        before, after = alternating([lambda: model(*args, **kwargs), lambda: written(*args, **kwargs)], TIMED, least=3)
     return {"float_milliseconds": before, "milliseconds": after}
 
 

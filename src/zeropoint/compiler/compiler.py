@@ -27,7 +27,9 @@ from zeropoint.graph.from_qdq import float_model
 from zeropoint.graph.frontends.script.saved_plan import summary
 from zeropoint.graph.frontends.shape_guards import value_of
 from zeropoint.graph.passes.input_checks import Sizes
+from zeropoint.graph.quantize_fx import Quantized
 from zeropoint.graph.state import kept_state
+from zeropoint.graph.summary import Row
 from zeropoint.graph.torch_internals import input_nesting, is_operator, leaves, output_nesting
 from zeropoint.operators import STEPS
 from zeropoint.operators.expressions import Expression
@@ -76,8 +78,7 @@ def compile_with(fusions: Sequence[Fusion], model: nn.Module, example_inputs: An
     with torch.no_grad():
         builder = Compiler(graph, example, fallback).run()
     simplify(builder, fusions)
-    with contextlib.suppress(TypeError):  # of a model that has no summary
-        builder.operators = [(row.path, row.operator, row.way, row.reason) for row in summary(model).rows]
+    builder.operators = [(row.path, row.operator, row.way, row.reason) for row in _summary_rows(model)]
     nodes = label_steps(builder, graph)
     try:
         native = _native.Program(builder.data(), foreign=builder.foreign)
@@ -90,6 +91,16 @@ def _is_float(model: Any) -> bool:
     if not isinstance(model, nn.Module) or isinstance(model, (torch.jit.ScriptModule, fx.GraphModule)):
         return False
     return not hasattr(model, "graph_module") and not is_quantized_module(model)
+
+
+def _summary_rows(model: nn.Module) -> tuple[Row, ...]:
+    """How each operator of a model is computed, if it says so; a `summary` of its own is another thing."""
+    if isinstance(model, Quantized):
+        return model.summary().rows
+    if isinstance(model, torch.jit.ScriptModule) and not hasattr(model, "summary"):
+        with contextlib.suppress(TypeError):  # zeropoint did not quantize it
+            return summary(model).rows
+    return ()
 
 
 def graph_to_compile(who: str, model: nn.Module, example_inputs: Any) -> tuple[fx.GraphModule, tuple[Any, ...]]:

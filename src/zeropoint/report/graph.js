@@ -37,7 +37,7 @@ if (graph) {
     view[1] = from[3] - (event.clientY - from[1]) * scale;
     look();
   });
-  addEventListener("pointerup", () => { from = null; });
+  for (const name of ["pointerup", "pointercancel"]) addEventListener(name, () => { from = null; });
   document.getElementById("closer").addEventListener("click", () => zoom(1 / 1.4));
   document.getElementById("further").addEventListener("click", () => zoom(1.4));
   document.getElementById("whole").addEventListener("click", () => { view = whole.slice(); look(); });

@@ -121,6 +121,9 @@ def _operators(rows: tuple[Row, ...]) -> str:
             f'<td class="text" data-value="{escape(row.way)}">{tag}</td>'
             f'<td class="text" data-value="{escape(row.reason)}">{escape(row.reason)}</td></tr>'
         )
-    return section(
-        "Operators", "Each operator, what it will be, and why it stays in float.", table("operators", head, lines)
+    find = (
+        '<div class="find"><input id="search" type="search" placeholder="Search: conv, a module, float32 …"'
+        ' aria-label="Search operators" autocomplete="off" spellcheck="false"><output id="count"></output></div>'
     )
+    about = "Each operator, what it will be, and why it stays in float."
+    return section("Operators", about, find + table("operators", head, lines))
