@@ -10,9 +10,10 @@ from neural_compressor import PostTrainingQuantConfig, QuantizationAwareTraining
 from neural_compressor.training import prepare_compression
 from torch import nn
 
-PACKAGES = ("neural-compressor==2.6", "schema", "py-cpuinfo", "prettytable", "deprecated", "wrapt", "pandas",
-            "python-dateutil", "pytz", "opencv-python-headless", "pillow", "requests", "pycocotools", "wcwidth", "six",
-            "matplotlib", "cycler", "kiwisolver", "contourpy", "fonttools")  # fmt: skip
+PACKAGES = ("setuptools<81", "neural-compressor==2.6", "schema", "py-cpuinfo", "prettytable", "deprecated",
+            "wrapt", "pandas", "python-dateutil", "pytz", "opencv-python-headless", "pillow", "requests",
+            "pycocotools", "wcwidth",
+            "six", "matplotlib", "cycler", "kiwisolver", "contourpy", "fonttools")  # fmt: skip
 
 
 class _Net(nn.Module):

@@ -8,7 +8,15 @@ import torch
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import QuantizationAwareTraining
 
-PACKAGES = ("pytorch-lightning==1.9.5", "lightning-utilities", "torchmetrics", "tqdm", "pillow", "torchvision")
+PACKAGES = (
+    "pytorch-lightning==1.9.5",
+    "setuptools<81",
+    "lightning-utilities",
+    "torchmetrics",
+    "tqdm",
+    "pillow",
+    "torchvision",
+)
 
 
 class _Model(LightningModule):

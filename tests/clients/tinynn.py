@@ -10,7 +10,7 @@ import torch
 from tinynn.graph.quantization.quantizer import PostQuantizer, QATQuantizer
 from torch import nn
 
-PACKAGES = ("tinynn @ git+https://github.com/alibaba/TinyNeuralNetwork", "igraph", "texttable")
+PACKAGES = ("tinynn @ git+https://github.com/alibaba/TinyNeuralNetwork", "igraph", "texttable", "ruamel.yaml")
 
 
 class _Net(nn.Module):
