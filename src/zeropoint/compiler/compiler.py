@@ -27,10 +27,10 @@ from zeropoint.graph.from_qdq import float_model
 from zeropoint.graph.frontends.script.saved_plan import summary
 from zeropoint.graph.frontends.shape_guards import value_of
 from zeropoint.graph.passes.input_checks import Sizes
-from zeropoint.graph.quantize_fx import Quantized
 from zeropoint.graph.state import kept_state
 from zeropoint.graph.summary import Row
 from zeropoint.graph.torch_internals import input_nesting, is_operator, leaves, output_nesting
+from zeropoint.graph.workflow import Quantized
 from zeropoint.operators import STEPS
 from zeropoint.operators.expressions import Expression
 from zeropoint.operators.node import aten_name

@@ -1,0 +1,1 @@
+"""Packages that people have and that use torch.ao, as clients of `zeropoint.compat`; see run.py."""
