@@ -143,6 +143,13 @@ def test_numbers_of_sizes_are_computed_for_each_size() -> None:
             assert found.shape == of_torch.shape
 
 
+def test_float_models_become_float_programs() -> None:
+    model, x = nn.Linear(2, 2).eval(), torch.randn(1, 2)
+    program = zeropoint.compile(model, (x,))
+    assert ops(program) == ["float_linear"]
+    torch.testing.assert_close(program(x), model(x))
+
+
 def test_other_models_are_refused() -> None:
     with pytest.raises(TypeError, match="to_int8"):
-        zeropoint.compile(nn.Linear(2, 2), (torch.ones(1, 2),))
+        zeropoint.compile(lambda x: x, (torch.ones(1, 2),))  # type: ignore[arg-type]

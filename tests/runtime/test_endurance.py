@@ -221,8 +221,8 @@ def test_tensors_of_pytorch_that_do_not_fit() -> None:
     model, x = program(), torch.zeros(2, 3, 8, 8)
     for wrong, message in [
         (x.double(), r"must be an array of float32, got torch\.float64"),
-        (x.to("meta"), "must be an array of float32, got one that has no memory"),
-        (x.to_sparse(), "must be an array of float32, got one that has no memory"),
+        (x.to("meta"), "must be an array of float32, got one whose memory cannot be read"),
+        (x.to_sparse(), "must be an array of float32, got one whose memory cannot be read"),
         (zeropoint.quantize_per_tensor(x, 0.1, 0, zeropoint.quint8), "quantized arrays"),
     ]:
         with pytest.raises(TypeError, match=message):

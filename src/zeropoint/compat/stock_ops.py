@@ -40,7 +40,7 @@ def to_stock_ops(model: nn.Module) -> nn.Module:
     try:
         _ = QUANTIZED.linear_prepack, torch.ops.aten.quantize_per_tensor
     except AttributeError as error:
-        raise NotImplementedError("to_stock_ops: this PyTorch has no quantized operators any more") from error
+        raise NotImplementedError("to_stock_ops: this PyTorch has no quantized operators: use an older one") from error
     made = _swapped(copy.deepcopy(model), "")
     for module in made.modules():
         if isinstance(module, fx.GraphModule):
@@ -172,7 +172,7 @@ def _swapped(module: Any, path: str) -> nn.Module:
     elif kind.__module__.startswith("zeropoint.nn.") and ".quantized" in kind.__module__:
         raise NotImplementedError(
             f"to_stock_ops: {path or 'the model'} is a {kind.__name__}, for which it has no operator of PyTorch's;"
-            " leave that layer in float, with the qconfig None"
+            " keep that layer in float, with the qconfig None"
         )
     else:
         for name, child in module.named_children():
@@ -213,7 +213,7 @@ def _rewrite(graph_module: fx.GraphModule) -> None:
             node.args = tuple(_number(graph_module, argument) for argument in node.args)
         elif str(getattr(node.target, "__module__", "")).startswith("zeropoint"):
             raise NotImplementedError(
-                f"to_stock_ops: {node.name} calls {node.target}, which is no operator of PyTorch's"
+                f"to_stock_ops: {node.name} calls {node.target}, which is no operator of PyTorch's: keep it in float"
             )
     graph_module.recompile()
 

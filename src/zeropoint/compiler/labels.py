@@ -18,7 +18,7 @@ def label_steps(builder: ProgramBuilder, graph: fx.GraphModule) -> dict[str, str
     Returns:
         the name of the node for each of the new names.
     """
-    paths = {node.name: origin(node).path for node in graph.graph.nodes}
+    paths = {node.name: at.path if (at := origin(node)) else "" for node in graph.graph.nodes}
     known = [*paths.values(), *(path for path, *_ in builder.operators)]  # a sum may have taken a layer's node
     modules = {path.replace(".", "_"): path for path in known}
     numbers = {name for step in builder.steps for name in step.reads() if isinstance(name, Size)}

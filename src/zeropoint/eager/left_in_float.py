@@ -30,7 +30,7 @@ def warn_if_float(call: str, model: nn.Module, quantized: Iterable[type] = (), s
         if kind in classes or (kind.__module__.startswith("zeropoint.nn.") and ".quantized" in kind.__module__):
             return
     warnings.warn(
-        f"{call}: no module of {type(model).__name__} was quantized, all of it stays float. Modules of exactly the"
-        " types of the mapping are quantized, if they have a qconfig and are inside the model",
+        f"{call}: no module of {type(model).__name__} was quantized, all of it stays float. Set a qconfig on"
+        " modules of exactly the types of the mapping, inside the model",
         stacklevel=stacklevel,
     )

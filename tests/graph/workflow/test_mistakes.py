@@ -111,7 +111,7 @@ def test_not_calibrated() -> None:
 
 
 def test_calibration_without_batches() -> None:
-    with pytest.raises(NotCalibrated, match="saw no data"):
+    with pytest.raises(ValueError, match="calibration has no batches: pass at least one"):
         zeropoint.to_int8(_layers(), (X,), [])
 
 

@@ -15,6 +15,7 @@ from torch import Tensor, fx, nn
 from zeropoint.compat.fx.functions import FUNCTIONS
 from zeropoint.compat.fx.modules import free_name
 from zeropoint.nn.quantized.storage import integers_of, quantized
+from zeropoint.numerics.dtypes import QuantizedDtype
 from zeropoint.operators import Observed, traced
 from zeropoint.qfunctions.packed import ConvPackedParams, LinearPackedParams, LinearPackedParamsFp16
 from zeropoint.tensor.create import dequantize, quantize_per_channel, quantize_per_tensor
@@ -182,8 +183,13 @@ def _is_ours(node: fx.Node) -> bool:
     """Whether TorchScript cannot read it. Graphs under zeropoint.compat call operators, and have dtypes of torch."""
     if node.op != "call_function":
         return False
-    names_dtype = node.target in (quantize_per_tensor, quantize_per_channel) and isinstance(node.args[-1], str)
+    names_dtype = node.target in (quantize_per_tensor, quantize_per_channel) and _is_named(node.args[-1])
     return node.target in _NAMES or names_dtype
+
+
+def _is_named(dtype: Any) -> bool:
+    """Whether it is a name, or a dtype of ours, which stands for torch's where torch has none."""
+    return isinstance(dtype, str) or type(dtype) is QuantizedDtype
 
 
 class _Writer:
@@ -210,6 +216,7 @@ class _Writer:
         target: Any = node.target
         if target in _OPERATORS:
             node.target = _OPERATORS[target]
+            node.args = tuple(a.name if type(a) is QuantizedDtype else a for a in node.args)
             if target is quantize_per_tensor:
                 node.args = tuple(self._number(a, i) for i, a in enumerate(node.args))
             return
