@@ -172,6 +172,20 @@ def test_a_loop_without_end_is_refused(tmp_path: Path) -> None:
             model(torch.randn(2, 4))
 
 
+def test_loops_in_loops_share_their_turns(tmp_path: Path) -> None:
+    inputs = [*named("i", kind=TensorProto.INT64), *named("c", kind=TensorProto.BOOL), *named("s")]
+    results = [*named("d", kind=TensorProto.BOOL), *named("t")]
+    nodes = [helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Neg", ["s"], ["t"])]
+    for level in range(3):  # 10 ** 12 turns
+        body = helper.make_graph(nodes, f"body{level}", inputs, results)
+        nodes = [helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Loop", ["n", "", "s"], ["t"], body=body)]
+    nodes[1].input[2], nodes[1].output[0] = "x", "y"
+    number = numpy_helper.from_array(np.array(10_000), "n")
+    model = zeropoint.from_onnx(written(tmp_path / "model.onnx", nodes[1:], [number]))
+    with pytest.raises(NotImplementedError, match="more than 10000 turns"):
+        model(torch.randn(2, 4))
+
+
 @pytest.mark.parametrize("size", [2, 3])
 def test_a_condition_on_sizes_chooses_when_the_model_is_read(size: int, tmp_path: Path) -> None:
     nodes = [

@@ -6,6 +6,7 @@ and numbers of turns must follow from sizes and constants; loops are then writte
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,10 +18,28 @@ from torch import nn
 from zeropoint.interop.onnx.node import NotRead, broken
 from zeropoint.interop.onnx.values import Constant, Numbers, as_tensor
 
-__all__ = ["control_flow", "is_control_flow", "with_outer_inputs"]
+__all__ = ["begin_turns", "control_flow", "is_control_flow", "with_outer_inputs"]
 
-_MOST_TURNS = 10_000  # of a loop
+_MOST_TURNS = 10_000  # of all loops in one call of a model, those inside others too
 _LEAST = {"If": 1, "Loop": 2, "Scan": 1}  # inputs
+
+
+class _Turns(threading.local):
+    left = _MOST_TURNS
+
+
+_TURNS = _Turns()
+
+
+def begin_turns() -> None:
+    """A model is called: its loops have all their turns."""
+    _TURNS.left = _MOST_TURNS
+
+
+def _take_turn(kind: str) -> None:
+    if not _TURNS.left:
+        raise NotRead(f"from_onnx: {kind}: more than {_MOST_TURNS} turns of all loops are not supported")
+    _TURNS.left -= 1
 
 
 def is_control_flow(node: NodeProto) -> bool:
@@ -135,8 +154,7 @@ class _Loop(_Inner):
         most = _MOST_TURNS + 1 if turns is None else _number(turns)
         state, kept, done = inputs[2 : self.own], [], 0
         while goes_on and done < most:
-            if done == _MOST_TURNS:
-                raise NotRead(f"from_onnx: Loop: more than {_MOST_TURNS} turns are not supported")
+            _take_turn(self.kind)
             turn = Numbers(np.asarray(done, dtype=object), torch.int64)
             going = Numbers(np.asarray(True, dtype=object), torch.bool)
             condition, *results = self.run(self.body, [turn, going, *state], inputs)
@@ -172,6 +190,7 @@ class _Scan(_Inner):
             raise NotRead(f"from_onnx: Scan over {turns} places is not supported: 1 to {_MOST_TURNS}, fixed, are")
         kept = []
         for turn in range(turns):
+            _take_turn(self.kind)
             parts = [x.select(a, turns - 1 - turn if back else turn) for x, a, back in zip(read, axes, backwards)]
             results = self.run(self.body, [*state, *parts], inputs)
             state, more = results[: len(state)], results[len(state) :]

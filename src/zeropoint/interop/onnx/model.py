@@ -353,10 +353,13 @@ class OnnxModel(nn.Module):
         return ".".join([*above, last])
 
     def forward(self, *inputs: Tensor, **named: Tensor) -> Any:
+        from zeropoint.interop.onnx.control_flow import begin_turns
+
         given = dict(zip(self.input_names, inputs), **named)
         missing = [name for name in self.input_names if name not in given]
         if missing or len(given) != len(self.input_names):
             raise ValueError(f"the model takes {', '.join(self.input_names)}, got {len(inputs) + len(named)} inputs")
+        begin_turns()
         results = [as_tensor(value) for value in self.run(given)]
         results = [
             result if dtype in (None, result.dtype) else result.to(dtype)
