@@ -24,7 +24,7 @@ import torch
 from bench import report
 from bench.timing import How, Result
 from zeropoint.cpu import peaks
-from zeropoint.interop.contender import priority
+from zeropoint.interop.peer_process import priority
 from zeropoint.interop.tasks import first_line
 
 SUITES = (

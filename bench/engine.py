@@ -27,7 +27,7 @@ from torch.utils import _pytree as pytree
 import zeropoint
 from bench import models, vision
 from bench.timing import OURS, How, Result, Row
-from zeropoint.interop.contender import Contender, priority, take_turns
+from zeropoint.interop.peer_process import Contender, priority, take_turns
 from zeropoint.interop.peers import PEERS, SLOW, file_bytes, is_quantized, written
 from zeropoint.interop.tasks import Task, Unavailable, first_line
 

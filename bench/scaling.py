@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import zeropoint
 from bench import models
 from bench.timing import OURS, How, Result, Row
-from zeropoint.interop.contender import Contender, take_turns
+from zeropoint.interop.peer_process import Contender, take_turns
 
 
 @dataclass(frozen=True)

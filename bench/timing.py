@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from zeropoint.interop.contender import Times
+from zeropoint.interop.peer_process import Times
 
 TIE = 1.3  # on a shared machine a smaller difference is noise
 OURS = "zeropoint"

@@ -78,14 +78,14 @@ BUGS = (
     ),
     Bug(
         "annotation: relu fused into a layer that others read",
-        "src/zeropoint/operators/plan.py",
+        "src/zeropoint/operators/choice.py",
         "if not operator.relu or len(node.users) != 1:",
         "if not operator.relu:",
         "tests/graph/workflow/test_shared_results.py",
     ),
     Bug(
         "lowering: padded with 0 instead of the zero point",
-        "src/zeropoint/operators/movement.py",
+        "src/zeropoint/operators/indexing.py",
         'q, a["pad"], s.zero_point)',
         'q, a["pad"], 0)',
         "tests/graph/workflow/test_shared_results.py",

@@ -4,7 +4,7 @@
 #include "check/attention.h"
 #include "check/binary.h"
 #include "check/embedding.h"
-#include "check/floats.h"
+#include "check/float_functions.h"
 #include "check/kernels.h"
 #include "check/map.h"
 #include "check/recurrent.h"

@@ -9,7 +9,7 @@
 #include "cpu/threads.h"
 #include "operators/affine.h"
 #include "operators/float_stage.h"
-#include "operators/floats.h"
+#include "operators/float_functions.h"
 #include "operators/linear.h"
 
 #include <atomic>

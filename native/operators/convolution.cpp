@@ -5,7 +5,7 @@
 #include "kernels/registry.h"
 #include "operators/fused_output.h"
 #include "operators/scratch.h"
-#include "operators/strips.h"
+#include "operators/convolution_strips.h"
 #include "operators/winograd.h"
 
 #include <algorithm>

@@ -4,9 +4,9 @@
 #include "cpu/threads.h"
 #include "kernels/registry.h"
 #include "operators/fused_output.h"
-#include "operators/kept_fold.h"
+#include "operators/cached_epilogue.h"
 #include "operators/scratch.h"
-#include "operators/strips.h"
+#include "operators/convolution_strips.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,7 +1,7 @@
 // A function of float32 between the scale of a linear layer and the rounding of its output, or behind a layer whose
 // output is float32: gelu, silu, sigmoid, tanh. The bytes are those of three steps, linear to float32,
-// operators/floats.h, operators/affine.h; but the float32 are made and read for some rows and panels at a time, in the
-// L1 cache of the thread that made them.
+// operators/float_functions.h, operators/affine.h; but the float32 are made and read for some rows and panels at a
+// time, in the L1 cache of the thread that made them.
 #pragma once
 
 #include "kernels/quantized_function/quantized_function.h"

@@ -6,7 +6,7 @@
 #include "kernels/registry.h"
 #include "operators/float_stage.h"
 #include "operators/fused_output.h"
-#include "operators/kept_fold.h"
+#include "operators/cached_epilogue.h"
 #include "operators/scratch.h"
 
 #include <algorithm>

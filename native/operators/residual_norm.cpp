@@ -5,7 +5,7 @@
 #include "cpu/threads.h"
 #include "kernels/registry.h"
 #include "operators/affine.h"
-#include "operators/floats.h"
+#include "operators/float_functions.h"
 #include "operators/scratch.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // y = layer_norm(x + other), and its bytes, some rows at a time: the sum and the norm do not go over memory in between.
-// The bytes of what these do one after the other: a sum in float32, operators/floats.h, operators/affine.h.
+// The bytes of what these do one after the other: a sum in float32, operators/float_functions.h, operators/affine.h.
 #pragma once
 
 #include "kernels/types.h"

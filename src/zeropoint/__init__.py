@@ -192,7 +192,7 @@ _EXPORTS = {
     "to_int8": "graph.to_int8",
     "Cut": "graph.split",
     "split_at": "graph.split",
-    "nms": "ops.boxes",
+    "nms": "ops.nms",
     "Policy": "graph.policy",
     "compare": "comparison.layers",
     "sensitivity": "comparison.sensitivity",
@@ -342,7 +342,7 @@ def _meet_torch() -> None:
         [*stand_ins.values(), *((f, f"zeropoint.{path}") for path, f in stand_ins.items())]
     )
     importlib.import_module("zeropoint.ops")
-    makers = importlib.import_module("zeropoint.ops.stored").MAKERS
+    makers = importlib.import_module("zeropoint.ops.qtensor_storage").MAKERS
     for name in ("per_tensor", "per_channel"):
         makers.setdefault(name, _maker(makers, name))
 

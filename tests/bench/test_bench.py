@@ -12,7 +12,7 @@ import torch
 
 from bench import engine, models, plot, report, table, vision
 from bench.timing import OURS, How, Result, Row
-from zeropoint.interop.contender import Times
+from zeropoint.interop.peer_process import Times
 
 
 def test_plain_rows_leave_out_peers_by_name() -> None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import zeropoint
 from zeropoint import qfunctions
-from zeropoint.compat import functions, surroundings
+from zeropoint.compat import functions, torch_backends
 from zeropoint.compat.script_files import on_our_operators
 from zeropoint.compiler.restore import restore
 from zeropoint.context import CONTEXT
@@ -32,8 +32,8 @@ def engine(request: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """PyTorch's engine of this name, and our choice of a rounding for it."""
     before = torch.backends.quantized.engine
     torch.backends.quantized.engine = request.param
-    monkeypatch.setattr(CONTEXT, "rounding_of_layer", surroundings._rounding_of_engine)
-    monkeypatch.setattr(CONTEXT, "rounding_of_values", surroundings._rounding_of_values)
+    monkeypatch.setattr(CONTEXT, "rounding_of_layer", torch_backends._rounding_of_engine)
+    monkeypatch.setattr(CONTEXT, "rounding_of_values", torch_backends._rounding_of_values)
     monkeypatch.setattr(CONTEXT, "reduces_range", True)
     yield request.param
     torch.backends.quantized.engine = before

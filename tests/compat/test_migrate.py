@@ -88,7 +88,7 @@ def test_operators_and_functions_of_torch_are_found() -> None:
 
 def test_names_from_several_places_become_several_imports() -> None:
     after = migrate("from torch.ao.quantization import prepare, default_eval_fn\n").after
-    assert after == "from zeropoint import prepare\nfrom zeropoint.compat.additions import default_eval_fn\n"
+    assert after == "from zeropoint import prepare\nfrom zeropoint.compat.old_functions import default_eval_fn\n"
 
 
 def test_what_has_no_counterpart_is_named_with_its_line_and_stays() -> None:

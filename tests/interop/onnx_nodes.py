@@ -30,7 +30,7 @@ from onnx.backend.test.loader import load_model_tests
 import zeropoint
 from zeropoint.graph.from_qdq import float_model
 from zeropoint.graph.workflow import Quantized
-from zeropoint.interop.onnx.values import tensor_of
+from zeropoint.interop.onnx.imported_value import tensor_of
 
 __all__ = ["VERDICTS", "examine", "node_tests", "totals"]
 

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_nodes import examine, node_tests, totals
 
 import zeropoint
-from zeropoint.interop.onnx.values import tensor_of
+from zeropoint.interop.onnx.imported_value import tensor_of
 
 RIGHT = 1133  # of ONNX's tests; more is better
 CLOSE = 1e-5  # floats are summed in another order

@@ -14,7 +14,7 @@ from torch import nn
 
 import zeropoint
 from zeropoint.interop import peers
-from zeropoint.interop.contender import Contender, Times, take_turns
+from zeropoint.interop.peer_process import Contender, Times, take_turns
 from zeropoint.interop.tasks import Task, Unavailable
 
 NEEDS = {"ONNX Runtime": ("onnx", "onnxruntime", "onnxscript"), "OpenVINO": ("openvino", "nncf")}

@@ -36,7 +36,7 @@ REASONS = {
     "compat/fx/backends.py: get_onednn_backend_config": "one pattern of one backend",
     "compat/fx/functions.py: _OTHERS": "what graphs of torch.ao call, by the names of torch.ops.quantized",
     "compat/fx/scriptable.py: _OTHERS": "functions of this file, by the name of what each calls",
-    "compat/fx/values.py: _PLAIN": "which arguments of a method torch.ao does not observe",
+    "compat/fx/non_tensors.py: _PLAIN": "which arguments of a method torch.ao does not observe",
     "graph/frontends/export_recurrent.py: _ONE_STATE": "what torch.export would take apart, by PyTorch's names",
     "graph/passes/canonicalize.py: SHAPES": "what ATen's views do with memory",
     "graph/passes/canonicalize.py: COPIES": "what ATen's views do with memory",

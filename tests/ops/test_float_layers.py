@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import zeropoint
-from zeropoint.ops import float_layers, float_pooling, floats, shuffling
+from zeropoint.ops import float_functions, float_layers, float_pooling, shuffling
 
 ROUNDING = 4e-7
 
@@ -144,9 +144,11 @@ def test_norms_of_channels_are_those_of_torch() -> None:
         numbers = torch.randn(6), torch.randn(6)
         mean, var = torch.randn(6), torch.rand(6) + 0.1
         exact = F.batch_norm(x.double(), mean.double(), var.double(), *(n.double() for n in numbers))
-        assert_near(floats.float_batch_norm(x, *numbers, mean, var), exact, 30)
+        assert_near(float_functions.float_batch_norm(x, *numbers, mean, var), exact, 30)
         exact = F.group_norm(x.double(), 3, *(n.double() for n in numbers))
-        torch.testing.assert_close(floats.float_group_norm(x, 3, *numbers).double(), exact, rtol=3e-5, atol=3e-5)
+        torch.testing.assert_close(
+            float_functions.float_group_norm(x, 3, *numbers).double(), exact, rtol=3e-5, atol=3e-5
+        )
 
 
 @pytest.mark.parametrize("align", [False, True])
@@ -164,8 +166,10 @@ def test_log_softmax_is_that_of_torch(dim: int) -> None:
     x = torch.randn(5, 40, 3) * 20
     x[1, 2] = -torch.inf
     exact = torch.log_softmax(x.double(), dim)
-    torch.testing.assert_close(floats.float_log_softmax(x, dim).double(), exact, rtol=2e-6, atol=2e-6, equal_nan=True)
-    assert floats.float_log_softmax(torch.tensor([0.0, torch.nan]), 0).isnan().all()
+    torch.testing.assert_close(
+        float_functions.float_log_softmax(x, dim).double(), exact, rtol=2e-6, atol=2e-6, equal_nan=True
+    )
+    assert float_functions.float_log_softmax(torch.tensor([0.0, torch.nan]), 0).isnan().all()
 
 
 def test_top_takes_the_first_of_equal_values() -> None:
@@ -190,8 +194,8 @@ def test_top_takes_the_first_of_equal_values() -> None:
         (lambda x: float_layers.float_conv(x[None], torch.ones(2, 3, 3), stride=[0]), "stride must have"),
         (lambda x: float_pooling.float_avg_pool1d(x, [9]), "avg_pool1d"),
         (lambda x: float_pooling.float_adaptive_avg_pool1d(x, [0]), "positive sizes"),
-        (lambda x: floats.float_batch_norm(x, None, None, x[0, :2], x[0, :2]), "one number for each channel"),
-        (lambda x: floats.float_group_norm(x, 3), "must divide the channels"),
+        (lambda x: float_functions.float_batch_norm(x, None, None, x[0, :2], x[0, :2]), "one number for each channel"),
+        (lambda x: float_functions.float_group_norm(x, 3), "must divide the channels"),
     ],
 )
 def test_what_does_not_fit_is_refused(call: Any, message: str) -> None:

@@ -1,5 +1,6 @@
-// Functions, norms, softmax and products of float32 tensors. See operators/floats.h: graphs compute them there, too.
-#include "operators/floats.h"
+// Functions, norms, softmax and products of float32 tensors. See operators/float_functions.h: graphs compute them
+// there, too.
+#include "operators/float_functions.h"
 #include "operators/residual_norm.h"
 
 #include "cpu/threads.h"

@@ -5,7 +5,7 @@
 //   dot(sum, x, w)      four products for each lane
 #pragma once
 
-#include "kernels/depthwise/quads.h"
+#include "kernels/depthwise/interleaved_pixels.h"
 #include "kernels/gemm/epilogue.h"
 #include "kernels/simd/neon.h"
 

@@ -8,7 +8,7 @@
 // stored so, and packing the results to bytes puts them in order again.
 #pragma once
 
-#include "kernels/depthwise/quads.h"
+#include "kernels/depthwise/interleaved_pixels.h"
 #include "kernels/gemm/epilogue.h"
 #include "kernels/simd/avx512.h"
 

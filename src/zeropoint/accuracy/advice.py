@@ -14,7 +14,7 @@ from zeropoint.graph.passes.equalize import ChannelStatistics
 from zeropoint.graph.passes.insert_observers import is_observer
 from zeropoint.graph.policy import Policy
 from zeropoint.graph.provenance import origin
-from zeropoint.graph.state import reset_state
+from zeropoint.graph.state_buffers import reset_state
 from zeropoint.graph.to_int8 import call_of, evaluated, prepare_int8
 from zeropoint.nn.quantized.storage import found_qparams, has_observed
 from zeropoint.table import plain_table, rich_table

@@ -17,7 +17,7 @@ from zeropoint.cli.models import Model, Pickle, load_float
 from zeropoint.cli.output import AsJson, note, show, work
 from zeropoint.cli.programs import compiled
 from zeropoint.cli.quantize import Mode, quantized_form
-from zeropoint.interop.contender import Contender, Times, Turns, take_turns, timed
+from zeropoint.interop.peer_process import Contender, Times, Turns, take_turns, timed
 from zeropoint.progress import during
 
 __all__ = ["bench"]

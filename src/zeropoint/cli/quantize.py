@@ -110,7 +110,7 @@ def _mapping(mode: Mode, keep: list[str] | None) -> Any:
 
 
 def _planned(model: Any, batches: list[Any], mode: Mode, keep: list[str] | None) -> Any:
-    from zeropoint.cli.plan import plan
+    from zeropoint.cli.dry_run import plan
 
     if is_script(model):
         raise ValueError("--dry-run does not support TorchScript: export the model with torch.export, or omit it")

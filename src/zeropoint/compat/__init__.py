@@ -67,7 +67,7 @@ def _replace_the_rest(changes: Changes) -> None:
     from zeropoint.compat.reference import replace_reference_operators
     from zeropoint.compat.script_files import replace_script_loading, replace_script_saving
     from zeropoint.compat.scripted import teach_packed_weights
-    from zeropoint.compat.surroundings import adapt_surroundings
+    from zeropoint.compat.torch_backends import adapt_surroundings
 
     teach_packed_weights(changes)
     replace_operators(changes)

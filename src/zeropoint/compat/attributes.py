@@ -8,11 +8,11 @@ import torch
 from torch._guards import TracingContext, detect_fake_mode
 
 from zeropoint.compat import lookup, names
-from zeropoint.compat.absent import absent
 from zeropoint.compat.changes import Changes
+from zeropoint.compat.missing_names import absent
 from zeropoint.compat.modules import resolve
 from zeropoint.numerics.dtypes import QuantizedDtype
-from zeropoint.numerics.named import GUISE, Named
+from zeropoint.numerics.named_constant import GUISE, Named
 from zeropoint.tensor.create import dequantize
 from zeropoint.tensor.qtensor import QTensor
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from zeropoint.compat.additions import check_min_max_valid
 from zeropoint.compat.fx.modules import is_activation_post_process
+from zeropoint.compat.old_functions import check_min_max_valid
 from zeropoint.eager.convert import convert
 from zeropoint.eager.hooks import is_ours
 from zeropoint.eager.mappings import fixed_fake_quants, get_default_qconfig_propagation_list

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from zeropoint.compat import lookup, names
-from zeropoint.compat.absent import absent
 from zeropoint.compat.changes import Changes
+from zeropoint.compat.missing_names import absent
 
 
 def resolve(path: str) -> Any:

@@ -24,15 +24,15 @@ PACKED_BY_FBGEMM = "exposes FBGEMM's packed weights; use quantize_dynamic or zer
 
 MODULES = {
     "torch.ao.quantization": {
-        "zeropoint.compat.additions": "default_eval_fn get_combined_dict",
-        "zeropoint.compat.fx_additions": "ObserverOrFakeQuantize Pattern",
+        "zeropoint.compat.old_functions": "default_eval_fn get_combined_dict",
+        "zeropoint.compat.fx_old_functions": "ObserverOrFakeQuantize Pattern",
         "zeropoint.compat.fx.patterns": "MatchAllNode",
     },
     "torch.ao.quantization._learnable_fake_quantize": {
         "zeropoint.fake_quant.learnable": "_LearnableFakeQuantize",
     },
     "torch.ao.quantization.fake_quantize": {
-        "zeropoint.compat.additions": "_is_per_channel=is_per_channel _is_per_tensor=is_per_tensor",
+        "zeropoint.compat.old_functions": "_is_per_channel=is_per_channel _is_per_tensor=is_per_tensor",
         "zeropoint.compat.eager_names": "_is_fake_quant_script_module _is_symmetric_quant",
         "zeropoint": (
             "FakeQuantize FakeQuantizeBase FixedQParamsFakeQuantize FusedMovingAvgObsFakeQuantize "
@@ -102,7 +102,7 @@ MODULES = {
             " _get_symmetric_qnnpack_qat_qconfig_mapping=get_symmetric_qnnpack_qat_qconfig_mapping"
             " _get_symmetric_qnnpack_qconfig_mapping=get_symmetric_qnnpack_qconfig_mapping"
         ),
-        "zeropoint.compat.fx_additions": (
+        "zeropoint.compat.fx_old_functions": (
             "_GLOBAL_DICT_KEY _MODULE_NAME_DICT_KEY _MODULE_NAME_OBJECT_TYPE_ORDER_DICT_KEY"
             " _MODULE_NAME_REGEX_DICT_KEY _OBJECT_TYPE_DICT_KEY"
         ),
@@ -121,7 +121,7 @@ MODULES = {
             "get_embedding_qat_module_mappings get_embedding_static_quant_module_mappings get_quantized_operator "
             "get_static_quant_module_class no_observer_set"
         ),
-        "zeropoint.compat.additions": (
+        "zeropoint.compat.old_functions": (
             "DEFAULT_DYNAMIC_QUANT_MODULE_MAPPINGS DEFAULT_FLOAT_TO_QUANTIZED_OPERATOR_MAPPINGS "
             "DEFAULT_MODULE_TO_ACT_POST_PROCESS DEFAULT_QAT_MODULE_MAPPINGS "
             "DEFAULT_REFERENCE_STATIC_QUANT_MODULE_MAPPINGS DEFAULT_STATIC_QUANT_MODULE_MAPPINGS"
@@ -137,7 +137,7 @@ MODULES = {
             "add_quant_dequant convert get_default_custom_config_dict prepare prepare_qat propagate_qconfig_ quantize "
             "quantize_dynamic quantize_qat swap_module"
         ),
-        "zeropoint.compat.additions": "_get_observer_dict",
+        "zeropoint.compat.old_functions": "_get_observer_dict",
         "zeropoint.compat.eager_names": (
             "_add_observer_ _convert _get_unique_devices_ _propagate_qconfig_helper"
             " _register_activation_post_process_hook _remove_activation_post_process _remove_qconfig"
@@ -174,7 +174,7 @@ MODULES = {
         "zeropoint.fx": "get_tensorrt_backend_config get_tensorrt_backend_config_dict",
     },
     "torch.ao.quantization.backend_config.utils": {
-        "zeropoint.compat.fx_additions": (
+        "zeropoint.compat.fx_old_functions": (
             "get_fused_module_classes get_fuser_method_mapping get_fusion_pattern_to_extra_inputs_getter"
             " get_fusion_pattern_to_root_node_getter get_module_to_qat_module get_pattern_to_dtype_configs"
             " get_pattern_to_input_type_to_index get_qat_module_classes get_root_module_to_quantized_reference_module"
@@ -209,7 +209,7 @@ MODULES = {
         ),
     },
     "torch.ao.quantization.fx.graph_module": {
-        "zeropoint.compat.fx_additions": (
+        "zeropoint.compat.fx_old_functions": (
             "_get_observed_graph_module_attr _is_observed_module _is_observed_standalone_module"
         ),
     },
@@ -223,7 +223,7 @@ MODULES = {
         "zeropoint.compat.fx.patterns": "MatchAllNode _is_match=is_match",
     },
     "torch.ao.quantization.fx.pattern_utils": {
-        "zeropoint.compat.fx_additions": (
+        "zeropoint.compat.fx_old_functions": (
             "_DEFAULT_FUSION_PATTERNS _DEFAULT_OUTPUT_FAKE_QUANTIZE_MAP _DEFAULT_OUTPUT_OBSERVER_MAP"
             " _DEFAULT_QUANTIZATION_PATTERNS _register_fusion_pattern _register_quant_pattern"
             " get_default_fusion_patterns get_default_output_activation_post_process_map get_default_quant_patterns"
@@ -240,7 +240,7 @@ MODULES = {
         "zeropoint.compat.fx_insides": "_generate_node_name_to_qconfig=qconfigs_of_nodes",
     },
     "torch.ao.quantization.fx.quantize_handler": {
-        "zeropoint.compat.fx_additions": (
+        "zeropoint.compat.fx_old_functions": (
             "DefaultNodeQuantizeHandler QuantizeHandler _get_pattern_to_quantize_handlers=get_pattern_to_dtype_configs"
         ),
         "zeropoint.compat.fx.patterns": "_default_root_node_getter=root_of",
@@ -252,7 +252,7 @@ MODULES = {
             " default_equalization_qconfig input_equalization_observer weight_equalization_observer"
         ),
         "zeropoint.compat.fx.equalization.observers": "is_equalization_observer",
-        "zeropoint.compat.fx_additions": "convert_eq_obs update_obs_for_equalization",
+        "zeropoint.compat.fx_old_functions": "convert_eq_obs update_obs_for_equalization",
         "zeropoint.compat.fx.equalization.convert": "_convert_equalization_ref=equalize",
         "zeropoint.compat.fx.equalization.layers": "node_supports_equalization=equalizes",
         "zeropoint.compat.numeric_suite.graph.ranking": (
@@ -286,7 +286,7 @@ MODULES = {
     "torch.ao.quantization.fx.tracer": {"zeropoint.compat.fx.tracer": "QuantizationTracer"},
     "torch.ao.quantization.fx.utils": {
         "zeropoint.compat.fx.custom_recurrent": "_reroute_tuple_getitem_pattern=skip_tuples",
-        "zeropoint.compat.fx_additions": "NodeInfo get_new_attr_name_with_prefix",
+        "zeropoint.compat.fx_old_functions": "NodeInfo get_new_attr_name_with_prefix",
         "zeropoint.compat.fx.modules": "assert_and_get_unique_device=unique_device",
         "zeropoint.compat.fx_insides": "_get_module=module_of graph_module_from_producer_nodes node_arg_is_weight",
         "zeropoint.compat.fx.observed": "ObservedGraphModuleAttrs",
@@ -296,7 +296,7 @@ MODULES = {
             "convert_dynamic_jit convert_jit fuse_conv_bn_jit prepare_dynamic_jit prepare_jit quantize_dynamic_jit"
             " quantize_jit script_qconfig"
         ),
-        "zeropoint.compat.additions": "script_qconfig_dict",
+        "zeropoint.compat.old_functions": "script_qconfig_dict",
         "zeropoint.compat.script_mode_names": (
             "_check_forward_method _check_is_script_module _convert_jit _prepare_jit _quantize_jit"
         ),
@@ -315,12 +315,12 @@ MODULES = {
             "activation_is_int8_quantized activation_is_statically_quantized get_qconfig_dtypes get_quant_type "
             "op_is_int8_dynamically_quantized weight_dtype weight_is_quantized weight_is_statically_quantized"
         ),
-        "zeropoint.compat.additions": (
+        "zeropoint.compat.old_functions": (
             "calculate_qmin_qmax check_min_max_valid get_combined_dict getattr_from_fqn "
             "has_no_children_ignoring_parametrizations is_per_channel is_per_tensor to_underlying_dtype "
             "validate_qmin_qmax"
         ),
-        "zeropoint.compat.fx_additions": (
+        "zeropoint.compat.fx_old_functions": (
             "NodePattern Pattern get_fqn_to_example_inputs get_swapped_custom_module_class"
         ),
         "zeropoint.compat.fx.patterns": "MatchAllNode",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from zeropoint.compiler.def_use import Fresh, StepUses, replace_steps
 from zeropoint.compiler.program_builder import ProgramBuilder, Step
-from zeropoint.compiler.step_uses import Fresh, StepUses, replace_steps
 
 __all__ = ["fuse_attention", "split_attention"]
 

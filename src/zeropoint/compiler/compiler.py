@@ -27,15 +27,15 @@ from zeropoint.graph.from_qdq import float_model
 from zeropoint.graph.frontends.script.saved_plan import summary
 from zeropoint.graph.frontends.shape_guards import value_of
 from zeropoint.graph.passes.input_checks import Sizes
-from zeropoint.graph.state import kept_state
+from zeropoint.graph.state_buffers import kept_state
 from zeropoint.graph.summary import Row
 from zeropoint.graph.torch_internals import input_nesting, is_operator, leaves, output_nesting
 from zeropoint.graph.workflow import Quantized
 from zeropoint.operators import STEPS
+from zeropoint.operators.creation import filled
 from zeropoint.operators.expressions import Expression
 from zeropoint.operators.node import aten_name
 from zeropoint.operators.steps import dtype_name
-from zeropoint.operators.unquantized import filled
 
 __all__ = ["Unsupported", "compile"]
 

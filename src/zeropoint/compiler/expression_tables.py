@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from zeropoint import _native
+from zeropoint.compiler.def_use import StepUses
 from zeropoint.compiler.program_builder import Input, ProgramBuilder, Step
-from zeropoint.compiler.step_uses import StepUses
 
 __all__ = ["tabulate_expressions"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from zeropoint.compiler.def_use import Fresh, StepUses, replace_steps
 from zeropoint.compiler.program_builder import ProgramBuilder, Step
-from zeropoint.compiler.step_uses import Fresh, StepUses, replace_steps
 
 __all__ = [
     "fuse_dynamic_functions", "fuse_functions", "fuse_norms", "join_dynamic_layers", "split_dynamic_layers",

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from zeropoint.compiler.attention import fuse_attention, split_attention
+from zeropoint.compiler.def_use import Fresh
 from zeropoint.compiler.expression_tables import tabulate_expressions
 from zeropoint.compiler.float_stages import (
     fuse_dynamic_functions,
@@ -19,9 +20,8 @@ from zeropoint.compiler.float_stages import (
     split_functions,
     split_norms,
 )
-from zeropoint.compiler.joining import join_expressions
+from zeropoint.compiler.fuse_expressions import join_expressions
 from zeropoint.compiler.program_builder import ProgramBuilder, Step
-from zeropoint.compiler.step_uses import Fresh
 
 __all__ = ["FUSIONS", "Fusion", "simplify", "split"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from zeropoint.fake_quant.base import FakeQuantizeBase
-from zeropoint.observers.state import is_scripted
+from zeropoint.observers.observer_state import is_scripted
 
 
 def is_fake_quant(module: nn.Module) -> bool:

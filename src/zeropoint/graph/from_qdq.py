@@ -30,9 +30,9 @@ from zeropoint.numerics.dtypes import qint8, quint8
 from zeropoint.numerics.schemes import per_channel_affine, per_tensor_affine
 from zeropoint.observers import ObserverBase
 from zeropoint.operators import BY_ATEN, BY_NAME
+from zeropoint.operators.choice import Choice, State, Way, is_float, tensor_arguments
+from zeropoint.operators.lowered_value import Scale, Value
 from zeropoint.operators.node import arguments, aten_name, only_reads_shape, parameter
-from zeropoint.operators.plan import Choice, State, Way, is_float, tensor_arguments
-from zeropoint.operators.values import Scale, Value
 from zeropoint.qconfig import get_default_qconfig
 from zeropoint.qconfig_mapping import QConfigMapping
 

@@ -19,7 +19,7 @@ from zeropoint.graph.frontends.export import call_of, is_exported
 from zeropoint.graph.passes.qconfig_rules import unused_rules, warn_of_unused_rules
 from zeropoint.graph.policy import Policy, choose_policy
 from zeropoint.graph.rounding_loss import lost_values, warn_of_lost_values
-from zeropoint.graph.state import reset_state
+from zeropoint.graph.state_buffers import reset_state
 from zeropoint.graph.workflow import Prepared, Quantized, convert_graph, float_graph, mapping_of, prepare_captured
 from zeropoint.progress import during, shown
 from zeropoint.qconfig import QConfig

@@ -34,7 +34,7 @@ from zeropoint.graph.passes.qconfig_rules import unused_rules, warn_of_unused_ru
 from zeropoint.graph.passes.recurrent_precision import Runs, choose_recurrent_weights
 from zeropoint.graph.provenance import Identity, identify, origin
 from zeropoint.graph.scriptable import scriptable
-from zeropoint.graph.state import reset_state
+from zeropoint.graph.state_buffers import reset_state
 from zeropoint.graph.summary import Row, Summary
 from zeropoint.nn.quantized.storage import has_observed
 from zeropoint.operators import operators

@@ -24,8 +24,8 @@ from zeropoint.graph.passes.annotate import plan, skip_rounding
 from zeropoint.graph.passes.canonicalize import make_plain
 from zeropoint.graph.policy import Policy, choose_policy
 from zeropoint.operators import BY_ATEN, Output
+from zeropoint.operators.choice import Choice, Way
 from zeropoint.operators.node import arguments, aten_name
-from zeropoint.operators.plan import Choice, Way
 
 __all__ = ["ZeropointQuantizer"]
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from zeropoint.described import described
-from zeropoint.numerics.named import Named
+from zeropoint.numerics.named_constant import Named
 
 if TYPE_CHECKING:
     import torch

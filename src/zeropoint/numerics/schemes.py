@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from zeropoint.described import described
-from zeropoint.numerics.named import Named
+from zeropoint.numerics.named_constant import Named
 
 
 class QScheme(Named):

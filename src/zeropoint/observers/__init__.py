@@ -50,6 +50,7 @@ from zeropoint.observers.minmax import (
     MovingAveragePerChannelMinMaxObserver,
     PerChannelMinMaxObserver,
 )
+from zeropoint.observers.observer_state import get_observer_state_dict, is_observer, load_observer_state_dict
 from zeropoint.observers.passive import (
     FixedQParamsObserver,
     NoopObserver,
@@ -57,7 +58,6 @@ from zeropoint.observers.passive import (
     RecordingObserver,
     ReuseInputObserver,
 )
-from zeropoint.observers.state import get_observer_state_dict, is_observer, load_observer_state_dict
 
 __all__ = [
     "AffineQuantizedMinMaxObserver",

@@ -62,8 +62,8 @@ __all__ = [
 
 # The files of families, in the order of registration.
 _FAMILIES = (
-    "quantize layers arithmetic norms activations pooling views movement embedding recurrent lookup "
-    "elementwise matrices reducing resizing sampling state unquantized windows scatter"
+    "quantize layers arithmetic norms activations pooling views indexing embedding recurrent lookup "
+    "elementwise matrices reducing resizing sampling state_buffers creation im2col scatter"
 )
 for _name in _FAMILIES.split():
     register(*attached(importlib.import_module(f"{__name__}.{_name}").RECORDS))

@@ -15,15 +15,15 @@ from zeropoint.nn import quantized as nnq
 from zeropoint.nn.quantized.storage import quantize_weight
 from zeropoint.numerics.dtypes import qint8, quint8
 from zeropoint.observers import MinMaxObserver
+from zeropoint.operators.choice import Choice, State, Way, function_of_one_tensor
 from zeropoint.operators.elementwise import emit_bounds, emit_function, emit_threshold
 from zeropoint.operators.float_forms import FloatCall, by_operator, in_parts
 from zeropoint.operators.lookup import emit_table
+from zeropoint.operators.lowered_value import Scale, Value
 from zeropoint.operators.lowering import Lowering
 from zeropoint.operators.node import arguments, aten_name, overload_key, parameter
-from zeropoint.operators.plan import Choice, State, Way, function_of_one_tensor
 from zeropoint.operators.record import ModuleForms, Observed, Operator, Output, Traced
 from zeropoint.operators.steps import Emit, StepBuilder, dtype_name, emit_same, steps
-from zeropoint.operators.values import Scale, Value
 
 __all__ = ["RECORDS", "lower_function", "table_function"]
 

@@ -12,13 +12,7 @@ from zeropoint.nn import quantized as nnq
 from zeropoint.numerics import functions, scalars
 from zeropoint.numerics.binary import fits_fixed_add
 from zeropoint.numerics.functions import Step
-from zeropoint.operators.elementwise import emit_arithmetic, overloads
-from zeropoint.operators.expressions import Expression
-from zeropoint.operators.float_forms import FloatCall, by_operator, in_parts
-from zeropoint.operators.lookup import emit_table, restored_table
-from zeropoint.operators.lowering import Lowering
-from zeropoint.operators.node import arguments, aten_name, only_reads_shape
-from zeropoint.operators.plan import (
+from zeropoint.operators.choice import (
     Choice,
     State,
     Way,
@@ -28,10 +22,16 @@ from zeropoint.operators.plan import (
     stored_source,
     tensor_arguments,
 )
+from zeropoint.operators.elementwise import emit_arithmetic, overloads
+from zeropoint.operators.expressions import Expression
+from zeropoint.operators.float_forms import FloatCall, by_operator, in_parts
+from zeropoint.operators.lookup import emit_table, restored_table
+from zeropoint.operators.lowered_value import Scale, Value
+from zeropoint.operators.lowering import Lowering
+from zeropoint.operators.node import arguments, aten_name, only_reads_shape
 from zeropoint.operators.record import ModuleForms, Observed, Operator, Traced
 from zeropoint.operators.registry import BY_ATEN
 from zeropoint.operators.steps import Emit, GraphBuilder, ProgramStep, StepBuilder, called, restores, steps
-from zeropoint.operators.values import Scale, Value
 from zeropoint.ops import checks, rounding
 
 __all__ = ["RECORDS", "number_form"]

@@ -15,14 +15,14 @@ from zeropoint.nn import qat as nnqat
 from zeropoint.nn import quantized as nnq
 from zeropoint.nn.quantized import reference as nnqr
 from zeropoint.nn.quantized.storage import quantize_weight
+from zeropoint.operators.choice import Choice, State, Way
 from zeropoint.operators.expressions import in_dtype
 from zeropoint.operators.float_forms import FloatCall, are_floats
+from zeropoint.operators.lowered_value import Value
 from zeropoint.operators.lowering import Lowering
 from zeropoint.operators.node import arguments, aten_name, parameter
-from zeropoint.operators.plan import Choice, State, Way
 from zeropoint.operators.record import ModuleForms, Operator, Output
 from zeropoint.operators.steps import GraphBuilder, ProgramStep, StepBuilder, restores, steps
-from zeropoint.operators.values import Value
 from zeropoint.ops.embedding import MODES, NAMES
 from zeropoint.qfunctions.embedding import embedding_bag_prepack
 

@@ -20,11 +20,7 @@ from zeropoint.nn.quantized import dynamic as nnqd
 from zeropoint.nn.quantized import reference as nnqr
 from zeropoint.nn.quantized.storage import quantize_weight
 from zeropoint.observers.grouped import GROUP
-from zeropoint.operators.computed_weights import computed_conv, computed_linear
-from zeropoint.operators.float_forms import FloatCall, FloatForm, by_operator, first_of, in_parts
-from zeropoint.operators.lowering import Lowering, ReferenceLowering
-from zeropoint.operators.node import arguments, each, parameter
-from zeropoint.operators.plan import (
+from zeropoint.operators.choice import (
     Choice,
     State,
     Way,
@@ -34,6 +30,11 @@ from zeropoint.operators.plan import (
     source,
     weight_dtype,
 )
+from zeropoint.operators.computed_weights import computed_conv, computed_linear
+from zeropoint.operators.float_forms import FloatCall, FloatForm, by_operator, first_of, in_parts
+from zeropoint.operators.lowered_value import Value
+from zeropoint.operators.lowering import Lowering, ReferenceLowering
+from zeropoint.operators.node import arguments, each, parameter
 from zeropoint.operators.record import Fusion, ModuleForms, Operator
 from zeropoint.operators.steps import (
     GraphBuilder,
@@ -46,7 +47,6 @@ from zeropoint.operators.steps import (
     restores,
     steps,
 )
-from zeropoint.operators.values import Value
 from zeropoint.ops import checks, rounding
 from zeropoint.ops.float_layers import stored_weight
 from zeropoint.ops.geometry import Geometry, three

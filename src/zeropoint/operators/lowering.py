@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor, fx
 
-from zeropoint.operators.values import Scale
+from zeropoint.operators.lowered_value import Scale
 
 if TYPE_CHECKING:
-    from zeropoint.operators.plan import Choice
+    from zeropoint.operators.choice import Choice
 
 __all__ = ["Lowering", "ReferenceLowering"]
 

@@ -14,13 +14,13 @@ from zeropoint.nn import intrinsic as nni
 from zeropoint.nn import quantized as nnq
 from zeropoint.nn.intrinsic import quantized as nniq
 from zeropoint.operators.activations import lower_function
+from zeropoint.operators.choice import function_of_one_tensor
 from zeropoint.operators.float_forms import FloatCall, by_operator, in_parts
 from zeropoint.operators.lowering import Lowering
 from zeropoint.operators.node import arguments
-from zeropoint.operators.plan import function_of_one_tensor
 from zeropoint.operators.record import Fusion, ModuleForms, Observed, Operator, Output, Traced
 from zeropoint.operators.steps import GraphBuilder, ProgramStep, StepBuilder, called, require_stored, restores, steps
-from zeropoint.ops.floats import batch_norm_line
+from zeropoint.ops.float_functions import batch_norm_line
 
 __all__ = ["RECORDS"]
 

@@ -12,11 +12,11 @@ from torch import fx, nn
 
 from zeropoint.numerics.affine import BYTE_LIMITS
 from zeropoint.operators.float_forms import by_operator
+from zeropoint.operators.lowered_value import Scale
 from zeropoint.operators.lowering import Lowering
 from zeropoint.operators.node import arguments, each
 from zeropoint.operators.record import Observed, Operator, Output, Traced
 from zeropoint.operators.steps import GraphBuilder, ProgramStep, Restore, StepBuilder, called, restores, steps
-from zeropoint.operators.values import Scale
 from zeropoint.ops import rounding
 
 __all__ = ["RECORDS"]

@@ -13,10 +13,10 @@ from zeropoint.operators.onnx_forms import OnnxForms
 from zeropoint.operators.steps import Restores, Steps
 
 if TYPE_CHECKING:
+    from zeropoint.operators.choice import Choice, State
     from zeropoint.operators.float_forms import FloatForm
+    from zeropoint.operators.lowered_value import Scale, Value
     from zeropoint.operators.lowering import Lowering, ReferenceLowering
-    from zeropoint.operators.plan import Choice, State
-    from zeropoint.operators.values import Scale, Value
 
 __all__ = ["CustomModule", "Fusion", "ModuleForms", "Observed", "Operator", "Output", "Traced"]
 

@@ -13,10 +13,11 @@ from zeropoint.nn import quantizable as nnqa
 from zeropoint.nn import quantized as nnq
 from zeropoint.nn.quantized import dynamic as nnqd
 from zeropoint.nn.quantized import reference as nnqr
+from zeropoint.operators.choice import Choice, State, Way, is_float_placeholder, weight_dtype
 from zeropoint.operators.float_forms import FloatCall, are_floats
+from zeropoint.operators.lowered_value import Value
 from zeropoint.operators.lowering import Lowering
 from zeropoint.operators.node import arguments, parameter
-from zeropoint.operators.plan import Choice, State, Way, is_float_placeholder, weight_dtype
 from zeropoint.operators.record import CustomModule, ModuleForms, Operator, Output
 from zeropoint.operators.steps import (
     Emit,
@@ -29,7 +30,6 @@ from zeropoint.operators.steps import (
     restores,
     steps,
 )
-from zeropoint.operators.values import Value
 from zeropoint.ops.recurrent import KINDS, Kind
 
 __all__ = ["RECORDS", "has_ranges_of_rows", "reduces_range"]

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from zeropoint.operators.creation import filled
 from zeropoint.operators.expressions import Expression, in_dtype
 from zeropoint.operators.node import arguments
 from zeropoint.operators.record import Operator
@@ -20,7 +21,6 @@ from zeropoint.operators.steps import (
     with_axis,
     without_axis,
 )
-from zeropoint.operators.unquantized import filled
 
 __all__ = ["RECORDS"]
 

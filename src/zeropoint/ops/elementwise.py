@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zeropoint.numerics import functions, joining, scalars
+from zeropoint.numerics import concatenation, functions, scalars
 from zeropoint.numerics.binary import Operand, Operation, combine, empty_result, has_fixed_add
 from zeropoint.numerics.blocks import is_dense
 from zeropoint.numerics.dtypes import qint8, qint32, quint8
@@ -167,7 +167,7 @@ def _pieces(op: str, inputs: Sequence[Tensor], dim: int) -> tuple[list[Tensor], 
 def _fake_cat(
     inputs: Sequence[Tensor], scales: Sequence[float], zero_points: Sequence[int], dim: int, *rest: Any
 ) -> Tensor:
-    return joining.empty_joined(*_pieces("cat", inputs, dim))
+    return concatenation.empty_joined(*_pieces("cat", inputs, dim))
 
 
 def _define_cat(name: str, relu: bool) -> Callable[..., Tensor]:
@@ -189,10 +189,10 @@ def _define_cat(name: str, relu: bool) -> Callable[..., Tensor]:
         _require(name, tensors[0], scale, zero_point)
         kept = {id(t) for t in tensors}
         pieces = [Operand(*p) for p in zip(inputs, scales, zero_points) if id(p[0]) in kept]
-        return joining.join(pieces, dim, scale, zero_point, relu=relu)
+        return concatenation.join(pieces, dim, scale, zero_point, relu=relu)
 
     what = f"Quantized tensors joined along `dim`{', with a ReLU' if relu else ''}, each requantized to the parameters"
-    return named(name, cat, f"{what} of the result. See `zeropoint.numerics.joining`.")
+    return named(name, cat, f"{what} of the result. See `zeropoint.numerics.concatenation`.")
 
 
 cat = _define_cat("cat", relu=False)

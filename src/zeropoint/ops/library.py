@@ -164,7 +164,7 @@ def kernel_of(name: str) -> Callable[..., Any] | None:
 
     Example:
         >>> import zeropoint.ops
-        >>> kernel_of("zeropoint::stored_pack") is zeropoint.ops.stored.stored_pack
+        >>> kernel_of("zeropoint::stored_pack") is zeropoint.ops.qtensor_storage.stored_pack
         True
     """
     return KERNELS.get(name.removeprefix(f"{NAMESPACE}::"))

@@ -7,7 +7,7 @@ from typing import Any
 
 from zeropoint.ops.library import ON_QTENSORS, QTensorForm, named
 from zeropoint.qfunctions.dispatch import run
-from zeropoint.qfunctions.values import activation, result
+from zeropoint.qfunctions.operands import activation, result
 from zeropoint.tensor.qtensor import QTensor
 
 __all__ = ["derived"]

@@ -13,7 +13,7 @@ from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.ops.library import INTEGERS as DTYPES
 from zeropoint.ops.library import named
 from zeropoint.qfunctions.dispatch import run
-from zeropoint.qfunctions.values import activation, require_quantized, result
+from zeropoint.qfunctions.operands import activation, require_quantized, result
 from zeropoint.tensor.qtensor import QTensor
 from zeropoint.tensor.quantizer import PerTensorQuantizer
 from zeropoint.tensor.write import copy_

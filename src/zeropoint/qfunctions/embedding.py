@@ -30,7 +30,7 @@ from zeropoint.ops.embedding import (
     embedding_bag_byte_unpack,
 )
 from zeropoint.ops.library import named
-from zeropoint.qfunctions.values import require_quantized
+from zeropoint.qfunctions.operands import require_quantized
 from zeropoint.tensor.qtensor import QTensor, from_values
 from zeropoint.tensor.quantizer import PerChannelQuantizer
 

@@ -16,7 +16,7 @@ from zeropoint import _native
 from zeropoint.ops import checks, layers, rounding
 from zeropoint.ops.geometry import Geometry
 from zeropoint.ops.weight_only import make_fp16_layer, run_weight_only
-from zeropoint.qfunctions.values import activation, require_quantized, result
+from zeropoint.qfunctions.operands import activation, require_quantized, result
 from zeropoint.tensor.qtensor import QTensor
 from zeropoint.tensor.quantizer import PerChannelQuantizer, PerTensorQuantizer
 from zeropoint.tensor.recording import is_recorded, is_watched, needs_dispatch

@@ -12,7 +12,7 @@ from zeropoint.numerics import affine, blocks, packing
 from zeropoint.numerics.qparams import qparams_from_range
 from zeropoint.numerics.schemes import per_channel_affine, per_channel_symmetric
 from zeropoint.ops.weight_only import group_length, make_weight_only_layer, middle, run_weight_only
-from zeropoint.qfunctions.values import require_quantized
+from zeropoint.qfunctions.operands import require_quantized
 from zeropoint.tensor.qtensor import QTensor
 from zeropoint.tensor.quantizer import PerChannelQuantizer, PerTensorQuantizer
 

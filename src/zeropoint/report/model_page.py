@@ -14,7 +14,7 @@ from zeropoint.graph.policy import Policy
 from zeropoint.graph.provenance import origin
 from zeropoint.graph.summary import Row
 from zeropoint.graph.to_int8 import evaluated, prepare_int8
-from zeropoint.operators.plan import Way
+from zeropoint.operators.choice import Way
 from zeropoint.report.markup import asset, card, digest, drawing, layer_name, section, table
 from zeropoint.report.svg_graph import Box, graph_svg
 from zeropoint.table import quantized_of, readable_bytes

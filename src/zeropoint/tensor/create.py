@@ -11,7 +11,7 @@ from torch.fx import Proxy
 from zeropoint.numerics.dtypes import DTYPES, QuantizedDtype, qint8, quantized_dtype, quint8
 from zeropoint.numerics.packing import packed_columns
 from zeropoint.numerics.qparams import dynamic_qparams
-from zeropoint.ops import rounding, stored
+from zeropoint.ops import qtensor_storage, rounding
 from zeropoint.tensor.errors import QTensorError
 from zeropoint.tensor.qtensor import QTensor, from_values, settled
 from zeropoint.tensor.quantizer import PerChannelQuantizer, PerTensorQuantizer, Quantizer
@@ -38,10 +38,10 @@ def _make(x: torch.Tensor, quantizer: Quantizer, kind: QuantizedDtype) -> QTenso
     return _quantized(x, quantizer, kind) if x.is_floating_point() else _holding(x, quantizer, kind)
 
 
-stored.MAKERS["per_tensor"] = lambda x, scale, zero_point, dtype: _make(
+qtensor_storage.MAKERS["per_tensor"] = lambda x, scale, zero_point, dtype: _make(
     x, PerTensorQuantizer(scale, zero_point), quantized_dtype(dtype)
 )
-stored.MAKERS["per_channel"] = lambda x, scales, zero_points, axis, dtype: _make(
+qtensor_storage.MAKERS["per_channel"] = lambda x, scales, zero_points, axis, dtype: _make(
     x, PerChannelQuantizer.of(scales, zero_points, axis), quantized_dtype(dtype)
 )
 

@@ -9,7 +9,7 @@ import torch
 
 from zeropoint.numerics.dtypes import QuantizedDtype, qint8, qint32, quint8
 from zeropoint.numerics.functions import FUNCTIONS, quantize_number, single
-from zeropoint.ops.stored import stored_function
+from zeropoint.ops.qtensor_storage import stored_function
 from zeropoint.tensor.errors import QTensorError
 from zeropoint.tensor.qtensor import QTensor, implements
 from zeropoint.tensor.quantizer import PerTensorQuantizer

@@ -14,7 +14,7 @@ from zeropoint.numerics.dtypes import QuantizedDtype, quantized_dtype
 from zeropoint.numerics.packing import packed_columns
 from zeropoint.numerics.schemes import QScheme
 from zeropoint.ops import reading as _reading  # noqa: F401 (registers the operators that are answered below)
-from zeropoint.ops.stored import stored_dequantize
+from zeropoint.ops.qtensor_storage import stored_dequantize
 from zeropoint.tensor.errors import QTensorError
 from zeropoint.tensor.quantizer import PerChannelQuantizer, PerTensorQuantizer, Quantizer
 from zeropoint.tensor.recording import explain_dtypes_to_dynamo, is_watched, run_as_it_is

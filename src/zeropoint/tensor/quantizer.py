@@ -8,7 +8,7 @@ import torch
 
 from zeropoint.numerics.dtypes import QuantizedDtype
 from zeropoint.numerics.schemes import QScheme, per_channel_affine, per_channel_affine_float_qparams, per_tensor_affine
-from zeropoint.ops import stored
+from zeropoint.ops import qtensor_storage
 from zeropoint.tensor.errors import QTensorError
 from zeropoint.tensor.recording import run
 
@@ -41,10 +41,12 @@ class PerTensorQuantizer:
 
     def quantize(self, x: torch.Tensor, dtype: QuantizedDtype) -> torch.Tensor:
         """Integers, one in each element, not packed."""
-        return run(stored.stored_quantize, x, self.scale, self.zero_point, dtype.qmin, dtype.qmax, dtype.torch_storage)
+        return run(
+            qtensor_storage.stored_quantize, x, self.scale, self.zero_point, dtype.qmin, dtype.qmax, dtype.torch_storage
+        )
 
     def dequantize(self, values: torch.Tensor) -> torch.Tensor:
-        return run(stored.stored_dequantize, values, self.scale, self.zero_point)
+        return run(qtensor_storage.stored_dequantize, values, self.scale, self.zero_point)
 
     def same(self, other: Quantizer) -> bool:
         return self == other
@@ -103,10 +105,10 @@ class PerChannelQuantizer:
         """Integers, one in each element, not packed."""
         limits = dtype.qmin, dtype.qmax
         parameters = self.scales, self.zero_points, self.axis
-        return run(stored.stored_quantize_per_channel, x, *parameters, *limits, dtype.torch_storage)
+        return run(qtensor_storage.stored_quantize_per_channel, x, *parameters, *limits, dtype.torch_storage)
 
     def dequantize(self, values: torch.Tensor) -> torch.Tensor:
-        return run(stored.stored_dequantize_per_channel, values, self.scales, self.zero_points, self.axis)
+        return run(qtensor_storage.stored_dequantize_per_channel, values, self.scales, self.zero_points, self.axis)
 
     def same(self, other: Quantizer) -> bool:
         return self is other or (

@@ -25,8 +25,8 @@ from zeropoint.compat.fx.modules import (
     set_module,
     unique_device,
 )
+from zeropoint.compat.fx.node_observers import OBSERVED_DTYPES
 from zeropoint.compat.fx.observed import ATTRIBUTES, ObservedGraphModuleAttrs, observed_attributes
-from zeropoint.compat.fx.plan import OBSERVED_DTYPES
 from zeropoint.compat.fx.qconfig_dtypes import activation_is_statically_quantized, get_quant_type, weight_is_quantized
 from zeropoint.compat.fx.qconfigs import add_fused_types, add_trained_types, qconfigs_by_node, require_same_rules
 from zeropoint.compat.fx.scriptable import ConvertedGraph

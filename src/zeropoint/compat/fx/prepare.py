@@ -20,13 +20,13 @@ from zeropoint.compat.fx.modules import (
     set_module,
     unique_device,
 )
+from zeropoint.compat.fx.node_observers import FLOAT, OBSERVED_DTYPES, Plan, dtype_of
+from zeropoint.compat.fx.non_tensors import Plainness, plain_arguments
 from zeropoint.compat.fx.observed import ATTRIBUTES, ObservedGraphModuleAttrs, observed_attributes
 from zeropoint.compat.fx.patterns import Match, by_length, find_matches, nodes_of
-from zeropoint.compat.fx.plan import FLOAT, OBSERVED_DTYPES, Plan, dtype_of
 from zeropoint.compat.fx.qconfig_dtypes import activation_is_statically_quantized, get_qconfig_dtypes, get_quant_type
 from zeropoint.compat.fx.qconfigs import Scopes, add_fused_types, add_trained_types, qconfigs_by_node
 from zeropoint.compat.fx.support import is_supported
-from zeropoint.compat.fx.values import Plainness, plain_arguments
 from zeropoint.eager.convert import convert as swap_modules
 from zeropoint.numerics.dtypes import quint8
 from zeropoint.observers.passive import PlaceholderObserver

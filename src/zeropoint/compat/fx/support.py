@@ -9,8 +9,8 @@ import torch
 from torch import fx
 
 from zeropoint.compat.fx.backend_config import DTypeConfig, DTypeWithConstraints
+from zeropoint.compat.fx.node_observers import Plan, dtype_of
 from zeropoint.compat.fx.patterns import Match
-from zeropoint.compat.fx.plan import Plan, dtype_of
 from zeropoint.compat.fx.qconfig_dtypes import get_qconfig_dtypes
 from zeropoint.fake_quant.base import FakeQuantizeBase
 from zeropoint.fake_quant.modules import FixedQParamsFakeQuantize

@@ -23,8 +23,8 @@ from zeropoint.graph.provenance import Identity, Meaning, identity
 from zeropoint.nn.quantized.storage import found_qparams, has_observed, plain_parts, quantize_weight
 from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.operators import BY_ATEN
+from zeropoint.operators.lowered_value import Scale, Value
 from zeropoint.operators.node import arguments, aten_name, only_reads_shape, operator_key, parameter
-from zeropoint.operators.values import Scale, Value
 
 __all__ = ["Lowering", "NotCalibrated", "lower"]
 

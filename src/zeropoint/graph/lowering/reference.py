@@ -11,8 +11,8 @@ from zeropoint.graph.lowering.integer import Lowering
 from zeropoint.graph.passes.annotate import Choice, Way
 from zeropoint.numerics.affine import BYTE_LIMITS
 from zeropoint.operators import BY_ATEN
+from zeropoint.operators.lowered_value import Scale, Value
 from zeropoint.operators.node import arguments, aten_name
-from zeropoint.operators.values import Scale, Value
 
 __all__ = ["reference"]
 

@@ -14,9 +14,9 @@ from zeropoint.graph.passes.nodes import fixed_size, has_value
 from zeropoint.graph.passes.qconfig_rules import qconfig_of, stays_float
 from zeropoint.graph.provenance import EXPRESSION, GIVEN_OUT, STAYS_FLOAT
 from zeropoint.operators import BY_ATEN, Operator
+from zeropoint.operators.choice import Choice, State, Way, is_float, is_static, tensor_arguments
 from zeropoint.operators.embedding import PADDED, bags_alone, table_bits
 from zeropoint.operators.node import arguments, aten_name, operator_key
-from zeropoint.operators.plan import Choice, State, Way, is_float, is_static, tensor_arguments
 from zeropoint.qconfig_mapping import QConfigMapping
 
 __all__ = [

@@ -26,7 +26,7 @@ from zeropoint.graph.passes.insert_traced import take_apart
 from zeropoint.graph.passes.nodes import call as _call
 from zeropoint.graph.passes.nodes import has_value
 from zeropoint.graph.provenance import STAYS_FLOAT
-from zeropoint.graph.state import keep_state, read_states
+from zeropoint.graph.state_buffers import keep_state, read_states
 from zeropoint.operators import BY_ATEN, composed_of
 from zeropoint.operators.node import arguments, aten_name, operator_key
 
@@ -56,7 +56,7 @@ def write_nothing(graph: fx.GraphModule) -> fx.GraphModule:
     """`graph`, changed in place: ``relu_(x)`` becomes ``relu(x)``, which later readers of `x` then read.
 
     What is written to a part of a tensor (``x[1:] = y``) becomes a part of a new one, which its later readers read.
-    What is written to a buffer of the model is its state (`graph/state.py`).
+    What is written to a buffer of the model is its state (`graph/state_buffers.py`).
 
     Raises:
         NotImplementedError: for a write that is seen through another view: the graph would compute another thing.

@@ -34,8 +34,8 @@ from zeropoint.numerics.dtypes import quantized_dtype
 from zeropoint.observers import FixedQParamsObserver, MovingAverageMinMaxObserver, PlaceholderObserver
 from zeropoint.operators import BY_ATEN
 from zeropoint.operators.arithmetic import number_form
+from zeropoint.operators.lowered_value import Scale
 from zeropoint.operators.node import arguments, aten_name, parameter
-from zeropoint.operators.values import Scale
 
 __all__ = ["AsIntegers", "insert_fake_quant", "remove_fake_quant", "straight_through"]
 

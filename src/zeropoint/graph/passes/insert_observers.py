@@ -15,8 +15,8 @@ from zeropoint.observers import (
     default_fixed_qparams_range_neg1to1_observer,
 )
 from zeropoint.operators import BY_ATEN, Output
+from zeropoint.operators.choice import tensor_arguments
 from zeropoint.operators.node import aten_name
-from zeropoint.operators.plan import tensor_arguments
 
 __all__ = ["OBSERVER", "insert_observers", "is_observer"]
 

@@ -15,8 +15,8 @@ import torch
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, helper
 from torch import nn
 
+from zeropoint.interop.onnx.imported_value import Constant, Numbers, as_tensor
 from zeropoint.interop.onnx.node import NotRead, broken
-from zeropoint.interop.onnx.values import Constant, Numbers, as_tensor
 
 __all__ = ["begin_turns", "control_flow", "is_control_flow", "with_outer_inputs"]
 

@@ -18,7 +18,7 @@ from zeropoint.compiler.restore import restore
 from zeropoint.described import described
 from zeropoint.graph.frontends.export import capture, is_exported
 from zeropoint.graph.passes.input_checks import Sizes
-from zeropoint.graph.state import kept_state
+from zeropoint.graph.state_buffers import kept_state
 from zeropoint.installation import install_command
 from zeropoint.operators import ONNX_WRITES
 from zeropoint.runtime import Program

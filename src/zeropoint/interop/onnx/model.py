@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from zeropoint.installation import install_command
 from zeropoint.interop.onnx.bounded import Bounded, TooManyElements
-from zeropoint.interop.onnx.node import Node, NotRead, broken, full_name, input_dtype, plain, rules_of, torch_dtype
-from zeropoint.interop.onnx.values import (
+from zeropoint.interop.onnx.imported_value import (
     Constant,
     JoinedWeight,
     Numbers,
@@ -25,6 +24,7 @@ from zeropoint.interop.onnx.values import (
     dtype_of,
     tensor_of,
 )
+from zeropoint.interop.onnx.node import Node, NotRead, broken, full_name, input_dtype, plain, rules_of, torch_dtype
 
 __all__ = ["OnnxModel", "from_onnx"]
 
@@ -51,7 +51,7 @@ class _Call(nn.Module):
         return _restored, (self.proto.SerializeToString(), self.version)
 
     def forward(self, inputs: list[Any]) -> Any:
-        from zeropoint.interop.onnx.known import SIZES, compute
+        from zeropoint.interop.onnx.shape_arithmetic import SIZES, compute
 
         inputs = self._in_floats(inputs)
         if isinstance(inputs, tuple):
@@ -451,7 +451,7 @@ def _require_readable(nodes: list[Any]) -> None:
     from onnx import AttributeProto
 
     from zeropoint.interop.onnx.control_flow import is_control_flow
-    from zeropoint.interop.onnx.known import SIZES
+    from zeropoint.interop.onnx.shape_arithmetic import SIZES
     from zeropoint.operators import ONNX_READS
 
     known = {*ONNX_READS, *SIZES, "Constant"}

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from zeropoint.described import shortened
-from zeropoint.interop.onnx.values import dtype_of
+from zeropoint.interop.onnx.imported_value import dtype_of
 
 __all__ = ["Node", "NotRead", "broken", "full_name", "input_dtype", "plain", "rules_of", "torch_dtype"]
 

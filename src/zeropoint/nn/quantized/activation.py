@@ -18,7 +18,7 @@ from zeropoint.nn.quantized.storage import (
 )
 from zeropoint.numerics.dtypes import qint8, quantized_dtype, quint8
 from zeropoint.observers import MinMaxObserver
-from zeropoint.qfunctions.values import require_quantized
+from zeropoint.qfunctions.operands import require_quantized
 from zeropoint.tensor.create import quantize_per_tensor
 from zeropoint.tensor.qtensor import QTensor, rebuild
 from zeropoint.tensor.recording import is_recorded

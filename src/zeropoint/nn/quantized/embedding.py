@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from zeropoint.nn import qat
 from zeropoint.nn.quantized.storage import as_qtensor, has_observed, quantize_weight, with_same_dtype
 from zeropoint.numerics.dtypes import quantized_dtype, quint8
-from zeropoint.numerics.named import in_files
+from zeropoint.numerics.named_constant import in_files
 from zeropoint.observers import default_float_qparams_observer
 from zeropoint.ops import embedding as ops
 from zeropoint.qfunctions import embedding as packed

@@ -18,7 +18,7 @@ from zeropoint.numerics.dtypes import quantized_dtype, quint8
 from zeropoint.ops import layers, rounding
 from zeropoint.ops.library import INTEGERS
 from zeropoint.qfunctions import elementwise, packed
-from zeropoint.qfunctions.values import require_quantized
+from zeropoint.qfunctions.operands import require_quantized
 from zeropoint.tensor.qtensor import QTensor
 from zeropoint.tensor.recording import is_recorded
 

@@ -19,7 +19,7 @@ from zeropoint.nn.quantized.storage import (
     quantized,
 )
 from zeropoint.numerics.dtypes import qint8, quantized_dtype
-from zeropoint.numerics.named import in_files
+from zeropoint.numerics.named_constant import in_files
 from zeropoint.ops import layers
 from zeropoint.ops.weight_only import make_fp16_layer
 from zeropoint.qfunctions import packed

@@ -10,7 +10,7 @@ from torch import fx
 
 from zeropoint.numerics.packing import unpack
 from zeropoint.operators.node import arguments, each
-from zeropoint.operators.onnx.windows import padded
+from zeropoint.operators.onnx.geometry import padded
 from zeropoint.operators.onnx_forms import OnnxForms, OnnxReader, OnnxWriter, ReadNode, reads, writes
 from zeropoint.ops.weight_only import small_weight
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import fx
 
 from zeropoint.operators.node import arguments, each
-from zeropoint.operators.onnx.windows import pads_of
+from zeropoint.operators.onnx.geometry import pads_of
 from zeropoint.operators.onnx_forms import OnnxForms, OnnxReader, OnnxWriter, ReadNode, reads, writes
 
 __all__ = ["FORMS", "average_pool", "global_average"]

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from zeropoint.operators.onnx.geometry import padded
 from zeropoint.operators.onnx.layers import convolution, product
 from zeropoint.operators.onnx.pooling import average_pool, global_average
 from zeropoint.operators.onnx.quantize import MICROSOFT, Scaled
-from zeropoint.operators.onnx.windows import padded
 from zeropoint.operators.onnx_forms import OnnxForms, OnnxReader, Read, ReadNode, reads
 
 __all__ = ["FORMS", "NAMES"]

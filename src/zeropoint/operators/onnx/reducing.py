@@ -8,7 +8,7 @@ import torch
 from torch import fx
 
 from zeropoint.operators.node import arguments
-from zeropoint.operators.onnx.movement import write_extreme
+from zeropoint.operators.onnx.indexing import write_extreme
 from zeropoint.operators.onnx_forms import OnnxForms, OnnxReader, OnnxWriter, Read, ReadNode, Write, reads, writes
 
 __all__ = ["FORMS"]

@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from zeropoint.operators.node import arguments
-from zeropoint.operators.onnx.movement import from_begin
+from zeropoint.operators.onnx.indexing import from_begin
 from zeropoint.operators.onnx_forms import OnnxForms, OnnxReader, OnnxWriter, ReadNode, reads, writes
 
 __all__ = ["FORMS"]

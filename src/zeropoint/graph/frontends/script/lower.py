@@ -13,8 +13,8 @@ from zeropoint.graph.passes.annotate import Choice, Way
 from zeropoint.graph.passes.insert_observers import is_observer
 from zeropoint.numerics.dtypes import qint8, quint8
 from zeropoint.numerics.functions import quantize_number
+from zeropoint.operators.lowered_value import Scale, Value
 from zeropoint.operators.node import arguments, aten_name
-from zeropoint.operators.values import Scale, Value
 
 __all__ = ["lower"]
 

@@ -5,6 +5,7 @@ must not ask how large a free size is, unless it is one of `FIXING`; what refuse
 """
 
 from zeropoint.graph.passes.compositions import (
+    convolution,
     elements,
     linear_algebra,
     norms,
@@ -14,7 +15,6 @@ from zeropoint.graph.passes.compositions import (
     products,
     recurrent,
     sampling,
-    windows,
 )
 from zeropoint.graph.passes.compositions.common import COMPOSITIONS, FIXING, WITH_WEIGHTS, NotComposed
 
@@ -32,5 +32,5 @@ __all__ = [
     "products",
     "recurrent",
     "sampling",
-    "windows",
+    "convolution",
 ]

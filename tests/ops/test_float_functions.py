@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from zeropoint.ops import floats
+from zeropoint.ops import float_functions
 
 FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
-    "gelu": (floats.float_gelu, F.gelu),
-    "gelu by tanh": (lambda x: floats.float_gelu(x, "tanh"), lambda x: F.gelu(x, approximate="tanh")),
-    "tanh": (floats.float_tanh, torch.tanh),
-    "sigmoid": (floats.float_sigmoid, torch.sigmoid),
-    "silu": (floats.float_silu, F.silu),
+    "gelu": (float_functions.float_gelu, F.gelu),
+    "gelu by tanh": (lambda x: float_functions.float_gelu(x, "tanh"), lambda x: F.gelu(x, approximate="tanh")),
+    "tanh": (float_functions.float_tanh, torch.tanh),
+    "sigmoid": (float_functions.float_sigmoid, torch.sigmoid),
+    "silu": (float_functions.float_silu, F.silu),
 }
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "contiguous": lambda x: x,
@@ -80,12 +80,12 @@ def test_layer_norm_is_that_of_torch(rows: int, length: int, shift: float, size:
     # What rounding of the mean alone may cost.
     room = 2e-6 + 2e-7 * abs(shift) / (x.double().std(-1, correction=0).min().item() + 3e-3)
     bound = room * (1 + exact.abs() + (0 if numbers[0] is None else numbers[0].abs()))
-    assert ((floats.float_layer_norm(x, [length], *numbers).double() - exact).abs() <= bound).all()
+    assert ((float_functions.float_layer_norm(x, [length], *numbers).double() - exact).abs() <= bound).all()
 
 
 def test_layer_norm_over_several_axes_of_a_turned_tensor() -> None:
     x, weight, bias = torch.randn(5, 3, 4).transpose(0, 1), torch.randn(5, 4), torch.randn(5, 4)
-    found = floats.float_layer_norm(x, [5, 4], weight, bias, 1e-3)
+    found = float_functions.float_layer_norm(x, [5, 4], weight, bias, 1e-3)
     torch.testing.assert_close(found, F.layer_norm(x, [5, 4], weight, bias, 1e-3))
     assert found.is_contiguous()
 
@@ -93,7 +93,7 @@ def test_layer_norm_over_several_axes_of_a_turned_tensor() -> None:
 def test_long_rows_lose_nothing() -> None:
     x = torch.randn(1, 1_000_003) + 3
     exact = F.layer_norm(x.double(), x.shape[1:])
-    assert (floats.float_layer_norm(x, x.shape[1:]).double() - exact).abs().max() < 2e-6
+    assert (float_functions.float_layer_norm(x, x.shape[1:]).double() - exact).abs().max() < 2e-6
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -101,7 +101,7 @@ def test_long_rows_lose_nothing() -> None:
 def test_softmax_is_that_of_torch_along_every_axis(dim: int, layout: str) -> None:
     x = LAYOUTS[layout](torch.randn(4, 20, 37) * 5)
     exact = torch.softmax(x.double(), dim)
-    for softmax in (floats.float_softmax, floats.float_safe_softmax):
+    for softmax in (float_functions.float_softmax, float_functions.float_safe_softmax):
         torch.testing.assert_close(softmax(x, dim).double(), exact, rtol=1e-5, atol=1e-37)
 
 
@@ -110,18 +110,18 @@ def test_softmax_is_as_close_as_its_differences_allow(length: int, size: float, 
     x = torch.randn(3, length, generator=torch.Generator().manual_seed(seed)) * size
     exact = torch.softmax(x.double(), -1)
     room = 1e-6 + 1e-7 * (x.max(-1, keepdim=True).values - x)  # what rounding of the difference may cost
-    assert ((floats.float_softmax(x, -1).double() - exact).abs() <= room * exact + 1e-37).all()
+    assert ((float_functions.float_softmax(x, -1).double() - exact).abs() <= room * exact + 1e-37).all()
 
 
 def test_rows_without_any_key_are_zero_if_safe_and_else_nan() -> None:
     least = torch.full((2, 21), -math.inf)
     least[1, 3] = math.nan
-    assert floats.float_softmax(least, -1).isnan().all()
-    safe = floats.float_safe_softmax(least, -1)
+    assert float_functions.float_softmax(least, -1).isnan().all()
+    safe = float_functions.float_safe_softmax(least, -1)
     assert torch.equal(safe[0], torch.zeros(21))
     assert safe[1].isnan().all()
     masked = torch.tensor([[1.0, torch.finfo(torch.float32).min, 2.0]])
-    torch.testing.assert_close(floats.float_softmax(masked, -1), torch.softmax(masked, -1))
+    torch.testing.assert_close(float_functions.float_softmax(masked, -1), torch.softmax(masked, -1))
 
 
 @pytest.mark.parametrize(
@@ -142,36 +142,36 @@ def test_product_is_that_of_torch(a: tuple[int, ...], b: tuple[int, ...]) -> Non
     exact = x.double() @ y.double()
     turned = y.transpose(-1, -2).contiguous().transpose(-1, -2)
     apart = torch.randn(*a[:-1], 2 * a[-1])[..., ::2].copy_(x)
-    found = floats.float_matmul(x, y)
+    found = float_functions.float_matmul(x, y)
     assert found.is_contiguous()
     torch.testing.assert_close(found.double(), exact, rtol=1e-6, atol=1e-5)
     for left, right in ((x, turned), (apart, y), (x.expand(*a), y.expand(*b))):
-        assert torch.equal(floats.float_matmul(left, right), found)
+        assert torch.equal(float_functions.float_matmul(left, right), found)
 
 
 def test_heads_are_multiplied_where_they_lie() -> None:
     q, k = (torch.randn(2, 12, 3, 8).transpose(1, 2) for _ in range(2))
-    found = floats.float_matmul(q, k.transpose(-1, -2))
+    found = float_functions.float_matmul(q, k.transpose(-1, -2))
     torch.testing.assert_close(found, q @ k.transpose(-1, -2))
-    assert torch.equal(found, floats.float_matmul(q.contiguous(), k.transpose(-1, -2).contiguous()))
+    assert torch.equal(found, float_functions.float_matmul(q.contiguous(), k.transpose(-1, -2).contiguous()))
 
 
 def test_wrong_arguments_are_refused() -> None:
     x = torch.zeros(2, 3)
     for dtype in (torch.float64, torch.int8):
         with pytest.raises(TypeError, match="float_tanh: input must be"):
-            floats.float_tanh(x.to(dtype))
+            float_functions.float_tanh(x.to(dtype))
     with pytest.raises(ValueError, match="approximate must be 'none' or 'tanh', got 'erf'"):
-        floats.float_gelu(x, "erf")
+        float_functions.float_gelu(x, "erf")
     with pytest.raises(ValueError, match="normalized_shape must be the last sizes"):
-        floats.float_layer_norm(x, [2])
+        float_functions.float_layer_norm(x, [2])
     with pytest.raises(ValueError, match="weight must have the shape"):
-        floats.float_layer_norm(x, [3], torch.zeros(2))
+        float_functions.float_layer_norm(x, [3], torch.zeros(2))
     with pytest.raises(ValueError, match="eps must not be negative"):
-        floats.float_layer_norm(x, [3], eps=-1.0)
+        float_functions.float_layer_norm(x, [3], eps=-1.0)
     with pytest.raises(IndexError, match="dim 2 is out of range"):
-        floats.float_softmax(x, 2)
+        float_functions.float_softmax(x, 2)
     with pytest.raises(ValueError, match="it takes"):
-        floats.float_matmul(x, x)
+        float_functions.float_matmul(x, x)
     with pytest.raises(NotImplementedError, match="its kernels run on the CPU"):
-        floats.float_matmul(torch.empty(2, 3, device="meta"), torch.zeros(3, 2))
+        float_functions.float_matmul(torch.empty(2, 3, device="meta"), torch.zeros(3, 2))

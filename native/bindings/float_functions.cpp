@@ -1,7 +1,7 @@
 // Functions and layers of float32 tensors for Python.
 #include "operators/float_layers.h"
 #include "operators/float_resampling.h"
-#include "operators/floats.h"
+#include "operators/float_functions.h"
 #include "operators/map.h"
 #include "operators/matrices.h"
 

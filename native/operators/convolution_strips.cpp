@@ -1,4 +1,4 @@
-#include "operators/strips.h"
+#include "operators/convolution_strips.h"
 
 #include "kernels/registry.h"
 #include "operators/scratch.h"

@@ -6,7 +6,7 @@
 #include "check/kernels.h"
 #include "check/recurrent.h"
 #include "check/report.h"
-#include "operators/floats.h"
+#include "operators/float_functions.h"
 #include "operators/function_curve.h"
 
 #include <algorithm>

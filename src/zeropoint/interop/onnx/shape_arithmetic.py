@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from zeropoint.interop.onnx.values import Constant, Numbers
+from zeropoint.interop.onnx.imported_value import Constant, Numbers
 
 __all__ = ["SIZES", "compute"]
 

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import fx
 
+from zeropoint.operators.creation import filled
 from zeropoint.operators.node import arguments
 from zeropoint.operators.record import Operator
 from zeropoint.operators.steps import GraphBuilder, ProgramStep, StepBuilder, called, restores, steps
-from zeropoint.operators.unquantized import filled
 
 __all__ = ["RECORDS"]
 

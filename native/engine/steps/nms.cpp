@@ -1,4 +1,4 @@
-// Non-maximum suppression. The same as src/zeropoint/ops/boxes.py computes.
+// Non-maximum suppression. The same as src/zeropoint/ops/nms.py computes.
 #include "engine/step_table.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-#include "operators/floats.h"
+#include "operators/float_functions.h"
 
 #include "cpu/machine.h"
 #include "cpu/memory.h"

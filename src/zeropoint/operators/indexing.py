@@ -10,8 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
+from zeropoint.operators.creation import filled
 from zeropoint.operators.expressions import Expression, in_dtype
 from zeropoint.operators.float_forms import by_operator
+from zeropoint.operators.lowered_value import Scale
 from zeropoint.operators.lowering import Lowering
 from zeropoint.operators.node import arguments
 from zeropoint.operators.record import Observed, Operator, Output, Traced
@@ -28,8 +30,6 @@ from zeropoint.operators.steps import (
     with_axis,
     without_axis,
 )
-from zeropoint.operators.unquantized import filled
-from zeropoint.operators.values import Scale
 from zeropoint.operators.views import moves, shared
 
 __all__ = ["RECORDS"]

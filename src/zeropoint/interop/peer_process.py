@@ -1,8 +1,8 @@
-"""One contender in a process of its own: it reads its file, and runs it when it is its turn.
+"""Runs one runtime of a benchmark in a process of its own.
 
-Its threads are its own: nobody else's spin on its cores while it runs, and none of its settings reaches another.
-``python -m zeropoint.interop.contender PEER FILE INPUTS.npz THREADS REALTIME`` is that process: it says how it began in
-one line of JSON, then reads one order a line, and answers each with a line.
+Its threads are its own: no other runtime's threads spin on its cores, and none of its settings reaches another.
+``python -m zeropoint.interop.peer_process PEER FILE INPUTS.npz THREADS REALTIME`` is that process. It says in one line
+of JSON how it began, then reads one order per line, and answers each with a line.
 """
 
 from __future__ import annotations
